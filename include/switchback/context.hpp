@@ -17,7 +17,8 @@ struct ContextState;  // src/core/context_state.hpp
 
 /// Supplies a device Context with memory instead of the driver's pool. Called by the thread that
 /// uses the Context (release also by one that destroys an object made with it). `stream` is the one
-/// in whose order the memory is used; null in release once the Context is destroyed.
+/// in whose order the memory is used; null in release once the Context is destroyed, and of a
+/// weight that layers share. The device has then done all work that used the memory.
 struct DeviceAllocator {
   /// Returns at least `bytes` on the Context's device, aligned to 256 bytes, or null on failure.
   void* (*allocate)(void* user, std::size_t bytes, void* stream) = nullptr;

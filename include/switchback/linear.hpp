@@ -179,6 +179,21 @@ class SWITCHBACK_API SwitchbackLinear {
   /// have a scale for each row.
   void prepare_for_eval();
 
+  /// A new layer on `context`, with the options and the prepared weight of this one, in the same
+  /// memory: codes or packed weight, scales, copied bias. A layer in mode standard also goes on
+  /// reading the caller's weight and bias. So N threads with a Context each serve one weight.
+  ///
+  /// This layer must be prepared for eval, and not be in mode automatic. `context` must have the
+  /// same device and instruction set (Context::isa) as this layer's, and may be of another thread;
+  /// on a CUDA device the call waits for the device. Other threads may run forward and
+  /// backward_from of this layer meanwhile, or share it too; they must not change its weight.
+  ///
+  /// The memory lives until the last of the layers is destroyed or gets another weight, which the
+  /// others do not notice: after set_weight, weight_updated and their kin a layer has its own. A
+  /// device then waits for its work before it frees the memory; a DeviceAllocator's release gets
+  /// null for the stream. backward_from makes codes for dx, which each layer has for itself.
+  [[nodiscard]] SwitchbackLinear share(Context& context) const;
+
   /// y[M,N] from x[M,K], each in the layer's dtype or f32. If a forward that saves
   /// runs out of memory, the forward saved before it is dropped too.
   void forward(ConstAnyMatrix x, AnyMatrix y, Save save = Save::nothing);
@@ -202,7 +217,7 @@ class SWITCHBACK_API SwitchbackLinear {
   /// Bytes kept for backward by the last forward that saved, including a borrowed x.
   [[nodiscard]] std::size_t saved_for_backward_bytes() const noexcept;
   /// Bytes held for quantized and packed weights. When the weight changes, the memory is kept and
-  /// used again.
+  /// used again. Each of the layers that share a weight counts its memory, which is there once.
   [[nodiscard]] std::size_t cached_weight_bytes() const noexcept;
 
  private:

@@ -509,6 +509,17 @@ SWITCHBACK_API switchback_status switchback_linear_pass_modes(const switchback_l
  * backward_from works, also for a quantized weight: dx is then computed from the codes that there
  * are. */
 SWITCHBACK_API switchback_status switchback_linear_prepare_for_eval(switchback_linear* linear);
+/* Since 1.15. *out is a new layer on `context`, with the options and the prepared weight of this
+ * one, in the same memory; it is freed with the last layer that has it. In mode standard both go on
+ * reading the caller's weight and bias. So N threads with a context each serve one weight. `linear`
+ * must be prepared for eval, and not be in mode auto; `context` must have its device and
+ * instruction set, and may be of another thread. Other threads may run forward and backward_from of
+ * `linear` meanwhile, or share it; they must not change its weight. A layer whose weight is set or
+ * updated afterwards has its own; the others keep the old one. On a CUDA device the call waits for
+ * the device. */
+SWITCHBACK_API switchback_status switchback_linear_share(const switchback_linear* linear,
+                                                         switchback_context* context,
+                                                         switchback_linear** out);
 
 /* Since 1.3. Sets the weight as codes[N,K] (s8) with their scales: absmax[N], one per row, in modes
  * rowwise and rowwise_shared; absmax[1] in modes global and global_mem_efficient; refused in other

@@ -53,6 +53,8 @@ struct switchback_linear {
   switchback_linear(std::shared_ptr<switchback::Context> owner,
                     const switchback::LinearOptions& options)
       : context(std::move(owner)), linear(*context, options) {}
+  switchback_linear(std::shared_ptr<switchback::Context> owner, const switchback_linear& shares)
+      : context(std::move(owner)), linear(shares.linear.share(*context)) {}
 
   std::shared_ptr<switchback::Context> context;  // before `linear`: destroyed after it
   switchback::SwitchbackLinear linear;

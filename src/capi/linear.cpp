@@ -147,6 +147,17 @@ switchback_status switchback_linear_prepare_for_eval(switchback_linear* linear) 
   return guard([&] { read_layer("prepare_for_eval", linear).prepare_for_eval(); });
 }
 
+switchback_status switchback_linear_share(const switchback_linear* linear,
+                                          switchback_context* context, switchback_linear** out) {
+  return guard([&] {
+    constexpr std::string_view op = "share";
+    read_layer(op, linear);
+    check_pointer(op, "context", context);
+    check_pointer(op, "out", out);
+    *out = new switchback_linear(context->context, *linear);
+  });
+}
+
 switchback_status switchback_linear_forward(switchback_linear* linear, const switchback_matrix* x,
                                             const switchback_matrix* y, int32_t save_for_backward) {
   return guard([&] {

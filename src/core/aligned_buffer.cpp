@@ -83,4 +83,9 @@ void AlignedBuffer::release() noexcept {
   capacity_ = 0;
 }
 
+void AlignedBuffer::release_shared() noexcept {
+  if (source_ == nullptr || data_ == nullptr) return release();
+  source_->release_shared(std::exchange(data_, nullptr), std::exchange(capacity_, 0));
+}
+
 }  // namespace switchback::core

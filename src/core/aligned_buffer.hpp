@@ -35,6 +35,8 @@ class AlignedBuffer {
   void reserve(std::size_t bytes, const std::shared_ptr<MemorySource>& source);
   /// Frees the memory.
   void release() noexcept;
+  /// The same, from any thread, of memory that several streams have used.
+  void release_shared() noexcept;
 
   [[nodiscard]] std::size_t capacity_bytes() const noexcept { return capacity_; }
   template <class T>

@@ -98,6 +98,8 @@ class DeviceRuntime : public MemorySource {
   /// Waits until everything queued so far is done, and throws what went wrong in it; also values of
   /// arrays in device memory that kernels found wrong, and clamped.
   virtual void synchronize() = 0;
+  /// Waits until everything queued on the device is done, by any Context of this process.
+  virtual void synchronize_device() = 0;
 
   /// Queues on a stream beside the first from here on, behind what is queued so far. False, and
   /// nothing is changed, where that stream would have to be made during a capture.

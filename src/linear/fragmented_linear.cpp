@@ -276,7 +276,7 @@ std::size_t FragmentedLinear::cached_weight_bytes() const noexcept {
   if (state_ == nullptr) return 0;
   std::size_t bytes = state_->parts.bytes();
   for (const LinearState* each : {&state_->whole, &state_->down, &state_->up})
-    bytes += each->cache.bytes() + each->packed.bytes();
+    bytes += each->cached_weight_bytes();
   return bytes;
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/check.hpp"
 #include "core/check_enum.hpp"
+#include "core/cpu/isa.hpp"
 #include "core/device.hpp"
 #include "gemm/int8/checks.hpp"
 #include "linear/checks.hpp"
@@ -202,6 +203,28 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
   core::check_operands(*layer.context, op, outputs, {g, y, input});
 }
 
+// The packed weight has the layout of an engine, which the other Context must have too.
+void check_shareable(std::string_view op, const LinearState& layer, const ContextState& context) {
+  const ContextState& own = *layer.context;
+  core::require(
+      layer.options.mode != Mode::automatic,
+      "{}: the layer's mode is auto, which prepares the weight in forwards; it must be one "
+      "of the other modes",
+      op);
+  if (!layer.in_eval())
+    core::fail(Status::invalid_state,
+               "{}: the layer is not prepared for eval; call prepare_for_eval or "
+               "set_quantized_weight first",
+               op);
+  core::require(context.device == own.device,
+                "{}: the context's device is {}; it must be the layer's, {}", op, context.device,
+                own.device);
+  core::require(context.features.level() == own.features.level(),
+                "{}: the context's isa is {}; it must be the layer's, {}", op,
+                core::isa_name(context.features.level()), core::isa_name(own.features.level()));
+  core::check_process(context, op);
+}
+
 void check_borrows_weight(const LinearState& layer, std::string_view op) {
   check_has_weight(layer, op);
   if (layer.weight_source == LinearState::WeightSource::codes)
@@ -278,15 +301,15 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
                        {core::operand("codes", codes), core::operand("absmax", absmax),
                         core::operand("bias", bias)});
   check_sums(op, layer, codes);
-  core::AlignedBuffer own_bias = linear::copy_of(*layer.context, bias);
-  layer.cache.set_forward(*layer.context, codes, absmax, linear::scales_of(options.mode),
-                          options.engine);
-  linear::keep_bias(layer, bias, std::move(own_bias));
+  auto prepared = std::make_shared<linear::PreparedWeight>(*layer.context);
+  prepared->bias = linear::copy_of(*layer.context, bias);
+  prepared->codes.set(*layer.context, codes, absmax, linear::scales_of(options.mode),
+                      options.engine);
   layer.weight = {};
   layer.caller_bias = {};
   layer.weight_source = LinearState::WeightSource::codes;
-  layer.saved.release();
-  layer.phase = LinearState::Phase::eval;
+  layer.cache.release_forward();
+  linear::use_prepared(layer, std::move(prepared), bias);
 }
 
 void SwitchbackLinear::quantized_weight(MatrixView<std::int8_t> codes,
@@ -313,6 +336,15 @@ void SwitchbackLinear::prepare_for_eval() {
   if (layer.in_eval()) return;
   if (layer.is_int8()) core::check_process(*layer.context, op);
   linear::enter_eval(layer);
+}
+
+SwitchbackLinear SwitchbackLinear::share(Context& context) const {
+  constexpr std::string_view op = "share";
+  const LinearState& layer = usable(state_, op);
+  check_shareable(op, layer, context.state());
+  SwitchbackLinear other(context, layer.options);
+  linear::share_prepared(layer, *other.state_);
+  return other;
 }
 
 void SwitchbackLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
@@ -416,7 +448,7 @@ std::size_t SwitchbackLinear::saved_for_backward_bytes() const noexcept {
 }
 
 std::size_t SwitchbackLinear::cached_weight_bytes() const noexcept {
-  return state_ != nullptr ? state_->cache.bytes() + state_->packed.bytes() : 0;
+  return state_ != nullptr ? state_->cached_weight_bytes() : 0;
 }
 
 }  // namespace switchback

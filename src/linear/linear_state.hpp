@@ -8,7 +8,7 @@
 
 #include "core/aligned_buffer.hpp"
 #include "core/context_state.hpp"
-#include "gemm/floating/packed.hpp"
+#include "linear/prepared_weight.hpp"
 #include "linear/saved_state.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/linear.hpp"
@@ -57,7 +57,6 @@ struct LinearState {
       : context(&context_),
         context_lives(context_.weak_from_this()),
         options(options_),
-        eval_bias(context_.make_buffer()),
         cache(1, options_.rotation, options_.transposed_weight),
         saved(context_) {}
 
@@ -67,34 +66,37 @@ struct LinearState {
   LinearOptions options;
   ConstAnyMatrix weight;
   ConstAnyMatrix caller_bias;
-  ConstAnyMatrix bias;  ///< the caller's, or the copy made for eval
+  ConstAnyMatrix bias;  ///< the caller's, or the copy in `prepared`
   enum class WeightSource {
     none,
     caller,  ///< set_weight: `weight`
-    codes,   ///< set_quantized_weight: only `cache` has it
+    codes,   ///< set_quantized_weight: only `prepared` has it
   };
   WeightSource weight_source = WeightSource::none;
   enum class Phase {
     training,
     eval,         ///< since prepare_for_eval or set_quantized_weight
-    eval_packed,  ///< and pack_for_eval has run
+    eval_packed,  ///< and the weight is packed for products of mode standard
   };
   Phase phase = Phase::training;
-  core::AlignedBuffer eval_bias;          ///< a copy of the bias, which the caller may free in eval
-  linear::WeightCache cache;              ///< of the int8 modes
-  floating::PackedStandardWeight packed;  ///< of mode standard in eval
+  std::shared_ptr<linear::PreparedWeight> prepared;  ///< in eval
+  /// Of the int8 modes. In eval it has only the codes for dX; of mode automatic all codes.
+  linear::WeightCache cache;
   linear::SavedForward saved;
 
   [[nodiscard]] bool in_eval() const noexcept { return phase != Phase::training; }
-  /// Packs the weight for products of mode standard, if an engine gains by it. Mode auto does so
-  /// when it first takes that mode. `of_products`: the weight in the layer's type.
-  void pack_for_eval(ConstAnyMatrix of_products) {
-    if (!options.transposed_weight) packed.pack(*context, of_products, options.engine);
-    phase = Phase::eval_packed;
-  }
   /// Whether forward and dX are always int8, so that the caller may free the weight in eval.
   [[nodiscard]] bool is_int8() const noexcept {
     return options.mode != Mode::standard && options.mode != Mode::automatic;
+  }
+  /// The codes for X · Wᵀ, valid or not.
+  [[nodiscard]] const linear::QuantizedWeight& forward_codes() const noexcept {
+    return in_eval() && is_int8() ? prepared->codes : cache.forward_codes();
+  }
+  [[nodiscard]] std::size_t cached_weight_bytes() const noexcept {
+    std::size_t bytes = cache.bytes();
+    if (prepared != nullptr) bytes += prepared->codes.bytes() + prepared->packed.bytes();
+    return bytes;
   }
   [[nodiscard]] bool saves_codes() const noexcept {
     return options.mode == Mode::global_mem_efficient;

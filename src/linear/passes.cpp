@@ -127,6 +127,14 @@ bool dx_will_run_in(const LinearState& layer, Mode mode, std::int64_t rows, DTyp
   return dx == mode;
 }
 
+// The codes that a forward reads; made here if they are missing, which they are not in eval of an
+// int8 layer.
+const QuantizedWeight& weight_codes(LinearState& layer, Mode mode, bool and_backward) {
+  if (layer.in_eval() && layer.is_int8()) return layer.forward_codes();
+  return layer.cache.forward(*layer.context, layer.weight, scales_of(mode), layer.options.engine,
+                             and_backward);
+}
+
 void forward_int8(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, bool trains,
                   const PreparedInput& out) {
   core::Workspace::Frame frame(layer.context->workspace);
@@ -137,8 +145,7 @@ void forward_int8(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, 
   const std::span<float> absmax(out.absmax != nullptr ? out.absmax : frame.take<float>(x.rows),
                                 count_of(x.rows));
   const QuantizedWeight& w =
-      layer.cache.forward(*layer.context, layer.weight, scales_of(mode), layer.options.engine,
-                          trains && dx_will_run_in(layer, mode, x.rows, y.dtype));
+      weight_codes(layer, mode, trains && dx_will_run_in(layer, mode, x.rows, y.dtype));
   GemmArgs args;
   args.a = q;
   args.packed_b = &w.packed();
@@ -186,8 +193,7 @@ void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Re
   const std::span<float> absmax(frame.take<float>(rows), count_of(rows));
   of_g.q = {quant::Scales::per_row, q, absmax};
   // Transposed codes of the forward: the scales of their rows belong to the columns of G.
-  if (w.scales() == WeightScales::per_row)
-    of_g.column_scales = layer.cache.forward_codes().absmax();
+  if (w.scales() == WeightScales::per_row) of_g.column_scales = layer.forward_codes().absmax();
   quant::run(*layer.context, of_g);
   GemmArgs args;
   args.a = q;
@@ -357,38 +363,77 @@ void use_weight(LinearState& layer, ConstAnyMatrix weight, ConstAnyMatrix bias) 
   leave_eval(layer);
 }
 
-void leave_eval(LinearState& layer) noexcept {
+namespace {
+
+// The memory of codes that no other layer can hold is used for the next ones.
+void drop_prepared(LinearState& layer) noexcept {
   layer.phase = LinearState::Phase::training;
+  if (layer.prepared == nullptr) return;
+  if (layer.is_int8() && !layer.prepared->shared)
+    layer.cache.put_forward(std::move(layer.prepared->codes));
+  layer.prepared.reset();
+}
+
+// Packs the weight for products of mode standard, if an engine gains by it.
+void pack_standard(LinearState& layer, PreparedWeight& prepared) {
+  core::Workspace::Frame frame(layer.context->workspace);
+  const ConstAnyMatrix weight = weight_of_products(layer, frame);
+  if (!layer.options.transposed_weight)
+    prepared.packed.pack(*layer.context, weight, layer.options.engine);
+  layer.phase = LinearState::Phase::eval_packed;
+}
+
+}  // namespace
+
+void leave_eval(LinearState& layer) noexcept {
+  drop_prepared(layer);
   layer.cache.invalidate();
-  layer.packed.release();
 }
 
 void doubt_weight(LinearState& layer) noexcept {
-  layer.phase = LinearState::Phase::training;
+  drop_prepared(layer);
   layer.cache.doubt(*layer.context);
-  layer.packed.release();
 }
 
-void keep_bias(LinearState& layer, ConstAnyMatrix bias, core::AlignedBuffer copy) noexcept {
-  layer.eval_bias = std::move(copy);
+void use_prepared(LinearState& layer, std::shared_ptr<PreparedWeight> prepared,
+                  ConstAnyMatrix bias) noexcept {
   layer.bias = bias.data != nullptr ? bias : ConstAnyMatrix();
-  if (bias.data != nullptr) layer.bias.data = layer.eval_bias.as<void>();
+  if (bias.data != nullptr) layer.bias.data = prepared->bias.as<void>();
+  layer.prepared = std::move(prepared);
+  layer.cache.release_backward();
+  layer.saved.release();
+  layer.phase = LinearState::Phase::eval;
 }
 
 void enter_eval(LinearState& layer) {
+  auto prepared = std::make_shared<PreparedWeight>(*layer.context);
+  if (layer.is_int8()) {
+    layer.cache.forward(*layer.context, layer.weight, scales_of(layer.options.mode),
+                        layer.options.engine, false);
+    prepared->bias = copy_of(*layer.context, layer.bias);
+    prepared->codes = layer.cache.take_forward();
+    return use_prepared(layer, std::move(prepared), layer.bias);
+  }
   if (layer.options.mode == Mode::standard) {
-    core::Workspace::Frame frame(layer.context->workspace);
-    layer.pack_for_eval(weight_of_products(layer, frame));
+    pack_standard(layer, *prepared);
   } else {
-    if (layer.is_int8()) {
-      layer.cache.forward(*layer.context, layer.weight, scales_of(layer.options.mode),
-                          layer.options.engine, false);
-      keep_bias(layer, layer.bias, copy_of(*layer.context, layer.bias));
-    }
     layer.cache.release_backward();
     layer.phase = LinearState::Phase::eval;
   }
+  layer.prepared = std::move(prepared);
   layer.saved.release();
+}
+
+void share_prepared(const LinearState& from, LinearState& to) {
+  // The work that made it may still be queued on the other Context's stream.
+  if (to.context->runtime != nullptr) to.context->runtime->synchronize_device();
+  from.prepared->shared = true;
+  to.prepared = from.prepared;
+  to.weight = from.weight;
+  to.caller_bias = from.caller_bias;
+  to.bias = from.bias;
+  to.weight_source = from.weight_source;
+  to.phase = from.phase;
 }
 
 void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, PreparedInput out) {
@@ -404,12 +449,13 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
     if (saves) finish_saving(layer, x, input, save, out);
     return;
   }
-  if (layer.phase == LinearState::Phase::eval)
-    layer.pack_for_eval(weight_of_products(layer, frame));
+  // Mode automatic, when it first takes this mode.
+  if (layer.phase == LinearState::Phase::eval) pack_standard(layer, *layer.prepared);
   const ConstAnyMatrix a = input_of_products(layer, frame, input, out.activated);
   const auto pass = [&] {
     quant::run(*layer.context, {.x = a, .q_t = out.blocks});
-    if (layer.packed.takes(a, y)) return layer.packed.multiply(*layer.context, a, layer.bias, y);
+    if (layer.in_eval() && layer.prepared->packed.takes(a, y))
+      return layer.prepared->packed.multiply(*layer.context, a, layer.bias, y);
     core::Workspace::Frame of_weight(layer.context->workspace);
     StandardGemmArgs args;
     args.a = a;
@@ -503,7 +549,8 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
 const QuantizedWeight* codes_for_dx(LinearState& layer, const LinearGrads& grads) {
   if (grads.dx.data == nullptr) return nullptr;
   // In eval an int8 layer has only the codes of its forward.
-  if (layer.in_eval() && layer.is_int8()) return &layer.cache.backward_of_forward(*layer.context);
+  if (layer.in_eval() && layer.is_int8())
+    return &layer.cache.backward_of_forward(*layer.context, layer.forward_codes());
   const Mode mode =
       mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true);
   if (mode == Mode::standard) return nullptr;

@@ -40,7 +40,11 @@ void leave_eval(LinearState& layer) noexcept;
 void doubt_weight(LinearState& layer) noexcept;
 /// prepare_for_eval of a layer in training that has a weight.
 void enter_eval(LinearState& layer);
-/// From here on the layer refers to its own copy of the bias.
-void keep_bias(LinearState& layer, ConstAnyMatrix bias, core::AlignedBuffer copy) noexcept;
+/// Enters eval with a weight that is prepared. `bias` has the form of its copy; no data: no bias.
+void use_prepared(LinearState& layer, std::shared_ptr<PreparedWeight> prepared,
+                  ConstAnyMatrix bias) noexcept;
+/// Gives `to`, a new layer, the prepared weight of `from`. Reads of `from` only what its passes do
+/// not change.
+void share_prepared(const LinearState& from, LinearState& to);
 
 }  // namespace switchback::linear

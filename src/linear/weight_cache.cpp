@@ -11,6 +11,7 @@
 #include "core/context_state.hpp"
 #include "core/matrix_rows.hpp"
 #include "gemm/int8/dispatch.hpp"
+#include "gemm/int8/packed_weight.hpp"
 #include "linear/copy.hpp"
 #include "linear/scratch.hpp"
 #include "quant/blocks.hpp"
@@ -29,6 +30,12 @@ void QuantizedWeight::release() noexcept {
   absmax_.release();
   count_ = 0;
   invalidate();
+}
+
+void QuantizedWeight::release_shared() noexcept {
+  if (!packed_.empty()) packed_.state().buffer.release_shared();
+  absmax_.release_shared();
+  release();
 }
 
 std::span<float> QuantizedWeight::begin(const ContextState& state, std::int64_t count) {
@@ -290,19 +297,26 @@ const QuantizedWeight& WeightCache::backward(ContextState& state, ConstAnyMatrix
   if (backward_.valid(scales)) return backward_;
   if (scales == WeightScales::per_row) {
     if (!has_forward(scales)) make(state, w, scales, engine, true, true);
-    return backward_of_forward(state);
+    return backward_of_forward(state, forward_);
   }
   make(state, w, scales, engine, false, true);
   return backward_;
 }
 
-const QuantizedWeight& WeightCache::backward_of_forward(ContextState& state) {
+const QuantizedWeight& WeightCache::backward_of_forward(ContextState& state,
+                                                        const QuantizedWeight& forward) {
   const WeightScales scales =
-      forward_.scales() == WeightScales::global ? WeightScales::global : WeightScales::per_row;
+      forward.scales() == WeightScales::global ? WeightScales::global : WeightScales::per_row;
   if (backward_.valid(scales)) return backward_;
   forget(state, 1);
-  backward_.set_transposed(state, forward_);
+  backward_.set_transposed(state, forward);
   return backward_;
+}
+
+QuantizedWeight WeightCache::take_forward() noexcept {
+  QuantizedWeight taken = std::move(forward_);
+  forward_.release();
+  return taken;
 }
 
 void WeightCache::invalidate() noexcept {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "core/aligned_buffer.hpp"
 #include "core/workspace.hpp"
@@ -76,6 +77,8 @@ class QuantizedWeight {
   }
   /// Frees the memory.
   void release() noexcept;
+  /// The same, from any thread, of memory that several streams have used.
+  void release_shared() noexcept;
   /// Room for `count` scales, to be filled before finish(). Invalid until then.
   std::span<float> begin(const ContextState& state, std::int64_t count);
   /// Makes `packer` put the codes of `groups` matrices B[rows,cols] where this keeps them; then
@@ -138,18 +141,15 @@ class WeightCache {
   const QuantizedWeight& backward(ContextState& state, ConstAnyMatrix w, WeightScales scales,
                                   std::string_view engine);
 
-  /// For G · W from the codes for X · Wᵀ, which must be there, transposed.
-  const QuantizedWeight& backward_of_forward(ContextState& state);
+  /// For G · W from codes for X · Wᵀ, transposed.
+  const QuantizedWeight& backward_of_forward(ContextState& state, const QuantizedWeight& forward);
 
   [[nodiscard]] const QuantizedWeight& forward_codes() const noexcept { return forward_; }
   [[nodiscard]] const QuantizedWeight& backward_codes() const noexcept { return backward_; }
 
-  /// Sets codes without a float weight, for forward only.
-  void set_forward(ContextState& state, MatrixView<const std::int8_t> codes,
-                   std::span<const float> absmax, WeightScales scales, std::string_view engine) {
-    forward_.set(state, codes, absmax, scales, engine);
-    backward_.release();
-  }
+  /// Moves the codes for X · Wᵀ out of the cache, or into it: their memory is used again.
+  QuantizedWeight take_forward() noexcept;
+  void put_forward(QuantizedWeight&& codes) noexcept { forward_ = std::move(codes); }
 
   /// Call it when the weight has changed. The memory is kept.
   void invalidate() noexcept;

@@ -80,6 +80,9 @@ static void null_arguments(switchback_linear* layer) {
   CHECK_INVALID("linear is a null", switchback_linear_weight_updated(NULL));
   CHECK_INVALID("linear is a null", switchback_linear_weight_may_have_changed(NULL));
   CHECK_INVALID("linear is a null", switchback_linear_prepare_for_eval(NULL));
+  switchback_linear* shared = NULL;
+  CHECK_INVALID("linear is a null", switchback_linear_share(NULL, NULL, &shared));
+  CHECK_INVALID("context is a null", switchback_linear_share(layer, NULL, &shared));
   CHECK_INVALID("linear is a null", switchback_linear_forward(NULL, &mx, &my, 0));
   CHECK_INVALID("x is a null", switchback_linear_forward(layer, NULL, &my, 0));
   CHECK_INVALID("y is a null", switchback_linear_forward(layer, &mx, NULL, 0));

@@ -129,6 +129,41 @@ static void quantized_weight(switchback_context* context, int32_t mode) {
   switchback_linear_destroy(trained);
 }
 
+/* A layer on a second context reads the weight of the first, also after that is gone. */
+static void shared_weight(switchback_context* context, int32_t mode) {
+  switchback_linear* first = new_layer(context, mode);
+  switchback_context* second = cpu_context(1);
+  switchback_linear* layer = NULL;
+  const switchback_matrix mw = matrix_of(w, SWITCHBACK_F32, N, K);
+  const switchback_matrix mbias = matrix_of(bias, SWITCHBACK_F32, 1, N);
+  const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, M, K);
+  const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, M, N);
+  const switchback_matrix my2 = matrix_of(y2, SWITCHBACK_F32, M, N);
+  CHECK_OK(switchback_linear_set_weight(first, &mw, &mbias));
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "prepare_for_eval",
+              switchback_linear_share(first, second, &layer));
+  CHECK_OK(switchback_linear_prepare_for_eval(first));
+  CHECK_OK(switchback_linear_forward(first, &mx, &my, SWITCHBACK_SAVE_NOTHING));
+  CHECK_INVALID("out is a null", switchback_linear_share(first, second, NULL));
+  CHECK(layer == NULL);
+  CHECK_OK(switchback_linear_share(first, second, &layer));
+  size_t of_first = 0, of_layer = 0;
+  CHECK_OK(switchback_linear_cached_weight_bytes(first, &of_first));
+  CHECK_OK(switchback_linear_cached_weight_bytes(layer, &of_layer));
+  CHECK(of_first == of_layer);
+  switchback_linear_grads grads = grads_into(dx, NULL, NULL);
+  CHECK_OK(switchback_linear_backward_from(first, &grads, NULL, NULL));
+  switchback_linear_destroy(first);
+  mark(y2, sizeof(y2));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
+  CHECK(memcmp(y, y2, sizeof(y)) == 0);
+  switchback_linear_grads grads2 = grads_into(dx2, NULL, NULL);
+  CHECK_OK(switchback_linear_backward_from(layer, &grads2, NULL, NULL));
+  CHECK(memcmp(dx, dx2, sizeof(dx)) == 0);
+  switchback_context_destroy(second);
+  switchback_linear_destroy(layer);
+}
+
 void linear_kept_tests(void) {
   ref_fill(x, M * K, 1);
   ref_fill(other_x, M * K, 5);
@@ -140,6 +175,7 @@ void linear_kept_tests(void) {
   CHECK_INVALID("context is a null", switchback_context_set_stream(NULL, NULL));
   for (int32_t mode = SWITCHBACK_STANDARD; mode <= SWITCHBACK_GLOBAL_MEM_EFFICIENT; ++mode) {
     kept_input(context, mode);
+    shared_weight(context, mode);
     if (mode != SWITCHBACK_STANDARD) quantized_weight(context, mode);
   }
   switchback_context_destroy(context);

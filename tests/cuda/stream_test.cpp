@@ -155,6 +155,8 @@ struct Counting {
   int asked = 0;
   bool empty = false;
   void* last_stream = nullptr;
+  void* watched = nullptr;  // a stream
+  int freed_early = 0;      // while the watched stream had work
 };
 DeviceAllocator allocator_of(Counting& counting) {
   return {[](void* user, std::size_t bytes, void* stream) -> void* {
@@ -167,7 +169,11 @@ DeviceAllocator allocator_of(Counting& counting) {
             return data;
           },
           [](void* user, void* data, std::size_t, void*) {
-            --static_cast<Counting*>(user)->live;
+            auto& c = *static_cast<Counting*>(user);
+            --c.live;
+            if (c.watched != nullptr &&
+                cudaStreamQuery(static_cast<cudaStream_t>(c.watched)) != cudaSuccess)
+              ++c.freed_early;
             (void)cudaFree(data);
           },
           &counting};
@@ -193,6 +199,63 @@ TEST_F(Cuda, MemoryComesFromTheCallersAllocator) {
         << message;
   }
   EXPECT_EQ(counting.live, 0);
+}
+
+// Codes that are still being made when they are shared, and that another stream still reads when
+// their layers and the first Context end.
+TEST_F(Cuda, ASharedWeightIsReadAndFreedInTheOrderOfAllStreams) {
+  for (const Mode mode : {Mode::rowwise, Mode::global}) {
+    SCOPED_TRACE(mode_name(mode));
+    std::optional<Matrix<float>> want;
+    for (std::uint64_t seed = 0; seed < 6; ++seed) {
+      switchback_cuda_emu::Options schedule;
+      schedule.schedule_seed = seed;
+      switchback_cuda_emu::reset(schedule);
+      Counting counting;
+      ContextOptions of_first = emulated();
+      of_first.allocator = allocator_of(counting);
+      Context second(emulated());
+      const DeviceMatrix<float> x(second,
+                                  normal_matrix<float>(LayerOnDevice::m, LayerOnDevice::k, 2));
+      const DeviceMatrix<float> y(second, LayerOnDevice::m, LayerOnDevice::n);
+      const DeviceMatrix<float> w(second,
+                                  normal_matrix<float>(LayerOnDevice::n, LayerOnDevice::k, 1));
+      second.synchronize();
+      counting.watched = second.stream();
+      {
+        Context first(of_first);
+        SwitchbackLinear layer(first, LayerOnDevice::options_of(mode, false, Activation::none));
+        layer.set_weight(w.view());
+        layer.prepare_for_eval();
+        const int allocated = counting.asked;
+        SwitchbackLinear other = layer.share(second);
+        EXPECT_EQ(counting.asked, allocated);
+        other.forward(x.view(), y.view());
+        EXPECT_EQ(cudaStreamQuery(static_cast<cudaStream_t>(second.stream())), cudaErrorNotReady);
+      }
+      EXPECT_EQ(counting.live, 0);
+      EXPECT_EQ(counting.freed_early, 0);
+      const Matrix<float> got = y.download();
+      if (!want) want.emplace(got);
+      EXPECT_TRUE(got == *want) << "seed " << seed;
+    }
+  }
+}
+
+TEST_F(Cuda, NoWeightIsSharedWithAStreamThatIsCaptured) {
+  Context first(emulated());
+  LayerOnDevice on_device(first, Mode::rowwise);
+  on_device.layer.prepare_for_eval();
+  Context second(emulated());
+  cudaStream_t stream = static_cast<cudaStream_t>(second.stream());
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  EXPECT_EQ(
+      message_of(Status::invalid_state, [&] { (void)on_device.layer.share(second); }),
+      "waiting for the device is needed while the stream is being captured; run the same call "
+      "once before the capture");
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
 TEST_F(Cuda, HalfAnAllocatorIsRefused) {

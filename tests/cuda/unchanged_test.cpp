@@ -230,7 +230,7 @@ TEST_F(CudaUnchanged, ACodeMadeWithoutAQuestionIsOfNoKnownWeight) {
   set(second);
   cache.doubt(state);
   make(cache, false);
-  cache.backward_of_forward(state);
+  cache.backward_of_forward(state, cache.forward_codes());
   set(first);
   cache.doubt(state);
   cache.backward(state, w.view(), WeightScales::global, {});

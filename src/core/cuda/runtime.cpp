@@ -301,11 +301,21 @@ void Runtime::start_beside() {
 
 void Runtime::release(void* data, std::size_t bytes) noexcept {
   if (data == nullptr) return;
+  if (closed_) return release_shared(data, bytes);
   const CurrentDevice current(index_, std::nothrow);
   if (allocator_.release != nullptr)
-    return allocator_.release(allocator_.user, data, bytes, closed_ ? nullptr : stream_);
-  // Without a stream for the order, cudaFree waits for all work that may still use the memory.
-  forget(pools_ && !closed_ ? cudaFreeAsync(data, stream_) : cudaFree(data));
+    return allocator_.release(allocator_.user, data, bytes, stream_);
+  forget(pools_ ? cudaFreeAsync(data, stream_) : cudaFree(data));
+}
+
+// Reads nothing that changes: the thread that uses the Context may be inside another call.
+void Runtime::release_shared(void* data, std::size_t bytes) noexcept {
+  const CurrentDevice current(index_, std::nothrow);
+  // No stream has the order of all users, and cudaFree does not wait where the memory is a pool's.
+  forget(cudaDeviceSynchronize());
+  if (allocator_.release != nullptr)
+    return allocator_.release(allocator_.user, data, bytes, nullptr);
+  forget(cudaFree(data));
 }
 
 void Runtime::copy(void* to, std::size_t to_stride_bytes, const void* from,
@@ -357,6 +367,12 @@ void Runtime::synchronize() {
          "memory; the value was clamped",
          describe(static_cast<ReportedArray>(i), report));
   }
+}
+
+void Runtime::synchronize_device() {
+  const CurrentDevice current(index_);
+  refuse_in_capture("waiting for the device");
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 }
 
 void Runtime::clear_reports() {

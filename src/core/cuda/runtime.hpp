@@ -71,6 +71,7 @@ class Runtime final : public DeviceRuntime {
 
   void* allocate(std::size_t bytes) override;
   void release(void* data, std::size_t bytes) noexcept override;
+  void release_shared(void* data, std::size_t bytes) noexcept override;
 
   void copy(void* to, std::size_t to_stride_bytes, const void* from, std::size_t from_stride_bytes,
             std::size_t row_bytes, std::int64_t rows) override;
@@ -78,6 +79,7 @@ class Runtime final : public DeviceRuntime {
   std::shared_ptr<MemorySource> visible_memory() override;
   void convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) override;
   void synchronize() override;
+  void synchronize_device() override;
   bool enter_beside() override;
   void leave_beside() noexcept override { beside_ = false; }
   void join_beside() override;
