@@ -158,6 +158,10 @@ class SWITCHBACK_API SwitchbackLinear {
   /// for them, because the call would have to wait for the result.
   void set_quantized_weight(MatrixView<const std::int8_t> codes, std::span<const float> absmax,
                             ConstAnyMatrix bias = {});
+  /// The reverse, of a layer prepared for eval: writes its codes[N,K] and their scales, absmax[N]
+  /// or absmax[1], as set_quantized_weight takes them. The same bits, whatever the engine's own
+  /// layout of them. With a rotation they are codes of the rotated weight.
+  void quantized_weight(MatrixView<std::int8_t> codes, std::span<float> absmax) const;
   /// Tells the layer that elements of the weight or the bias have changed. Leaves eval mode.
   void weight_updated();
   /// The same where they may have changed, or not: in gradient accumulation, or in inference on a

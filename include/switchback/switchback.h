@@ -535,6 +535,13 @@ SWITCHBACK_API switchback_status switchback_linear_share(const switchback_linear
 SWITCHBACK_API switchback_status switchback_linear_set_quantized_weight(
     switchback_linear* linear, const switchback_matrix* codes, const float* absmax,
     int64_t absmax_count, const switchback_matrix* bias_or_null);
+/* Since 1.15. The reverse, of a layer that is prepared for eval: writes its codes[N,K] (s8) and
+ * their scales, absmax[N] or absmax[1], as switchback_linear_set_quantized_weight takes them. With
+ * a rotation they are codes of the rotated weight. */
+SWITCHBACK_API switchback_status switchback_linear_quantized_weight(const switchback_linear* linear,
+                                                                    const switchback_matrix* codes,
+                                                                    float* absmax,
+                                                                    int64_t absmax_count);
 
 /* What forward keeps for backward. */
 enum {

@@ -40,6 +40,12 @@ LinearGrads read_grads(std::string_view op, const switchback_linear_grads* grads
   return cpp;
 }
 
+std::int64_t read_count(std::string_view op, std::int64_t absmax_count) {
+  core::require(absmax_count >= 0, "{}: absmax_count = {}; it must not be negative", op,
+                absmax_count);
+  return absmax_count;
+}
+
 // The scales of codes[K,Mp] of blocks.
 template <class T>
 std::int64_t block_scales(const SwitchbackLinear& layer, const MatrixView<T>& codes) {
@@ -96,11 +102,20 @@ switchback_status switchback_linear_set_quantized_weight(switchback_linear* line
     constexpr std::string_view op = "set_quantized_weight";
     SwitchbackLinear& layer = read_layer(op, linear);
     const auto q = read_view<const std::int8_t>(op, "codes", codes);
-    core::require(absmax_count >= 0, "{}: absmax_count = {}; it must not be negative", op,
-                  absmax_count);
     AnyMatrix bias;
     if (bias_or_null != nullptr) bias = read_optional_matrix(op, "bias", *bias_or_null);
-    layer.set_quantized_weight(q, read_span(absmax, absmax_count), bias);
+    layer.set_quantized_weight(q, read_span(absmax, read_count(op, absmax_count)), bias);
+  });
+}
+
+switchback_status switchback_linear_quantized_weight(const switchback_linear* linear,
+                                                     const switchback_matrix* codes, float* absmax,
+                                                     int64_t absmax_count) {
+  return guard([&] {
+    constexpr std::string_view op = "quantized_weight";
+    const SwitchbackLinear& layer = read_layer(op, linear);
+    const auto q = read_view<std::int8_t>(op, "codes", codes);
+    layer.quantized_weight(q, read_span(absmax, read_count(op, absmax_count)));
   });
 }
 

@@ -98,6 +98,18 @@ void check_bias(std::string_view op, ConstAnyMatrix bias, const LinearState& lay
   core::check_shape(op, "bias", bias, 1, "1", layer.options.out_features, "N");
 }
 
+// Checks codes of the weight and their scales, to be read or written.
+void check_weight_codes(std::string_view op, const LinearState& layer,
+                        MatrixView<const std::int8_t> codes, std::span<const float> absmax) {
+  check_int8(op, layer);
+  core::check_matrix(op, "codes", codes);
+  core::check_shape(op, "codes", codes, layer.options.out_features, "N", layer.options.in_features,
+                    "K");
+  const bool of_rows = linear::scales_of(layer.options.mode) != linear::WeightScales::global;
+  core::check_span(op, "absmax", absmax, of_rows ? layer.options.out_features : 1,
+                   of_rows ? "N (modes rowwise and rowwise_shared)" : "1");
+}
+
 // The sums of codes fit into int32: those over K of the forward, and those over N of dX.
 void check_sums(std::string_view op, const LinearState& layer,
                 MatrixView<const std::int8_t> codes) {
@@ -283,12 +295,7 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
   constexpr std::string_view op = "set_quantized_weight";
   LinearState& layer = usable(state_, op);
   const LinearOptions& options = layer.options;
-  check_int8(op, layer);
-  core::check_matrix(op, "codes", codes);
-  core::check_shape(op, "codes", codes, options.out_features, "N", options.in_features, "K");
-  const bool of_rows = linear::scales_of(options.mode) != linear::WeightScales::global;
-  core::check_span(op, "absmax", absmax, of_rows ? options.out_features : 1,
-                   of_rows ? "N (modes rowwise and rowwise_shared)" : "1");
+  check_weight_codes(op, layer, codes, absmax);
   check_bias(op, bias, layer);
   core::check_operands(*layer.context, op, {},
                        {core::operand("codes", codes), core::operand("absmax", absmax),
@@ -303,6 +310,23 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
   layer.weight_source = LinearState::WeightSource::codes;
   layer.cache.release_forward();
   linear::use_prepared(layer, std::move(prepared), bias);
+}
+
+void SwitchbackLinear::quantized_weight(MatrixView<std::int8_t> codes,
+                                        std::span<float> absmax) const {
+  constexpr std::string_view op = "quantized_weight";
+  const LinearState& layer = usable(state_, op);
+  check_weight_codes(op, layer, codes, absmax);
+  if (!layer.in_eval())
+    core::fail(Status::invalid_state,
+               "{}: the layer is not prepared for eval; call prepare_for_eval or "
+               "set_quantized_weight first",
+               op);
+  const std::initializer_list<core::Operand> outputs = {core::operand("codes", codes),
+                                                        core::operand("absmax", absmax)};
+  core::check_disjoint(op, outputs, {});
+  core::check_operands(*layer.context, op, outputs, {});
+  layer.cache.forward_codes().read(*layer.context, codes, absmax);
 }
 
 void SwitchbackLinear::prepare_for_eval() {

@@ -82,6 +82,12 @@ void QuantizedWeight::set(ContextState& state, MatrixView<const std::int8_t> cod
   *this = std::move(made);
 }
 
+void QuantizedWeight::read(ContextState& state, MatrixView<std::int8_t> codes,
+                           std::span<float> absmax_out) const {
+  gemm_int8::unpack(state, packed_, codes);
+  copy_dense(state, core::operand("absmax", absmax()).matrix, absmax_out.data());
+}
+
 namespace {
 
 // Writes 1.0f; a device has no other way for it than bytes.

@@ -99,6 +99,8 @@ class QuantizedWeight {
   /// Copies codes and scales that the caller made. If it fails, the object is unchanged.
   void set(ContextState& state, MatrixView<const std::int8_t> codes, std::span<const float> absmax,
            WeightScales scales, std::string_view engine);
+  /// The reverse of set: writes codes and scales to memory of the caller.
+  void read(ContextState& state, MatrixView<std::int8_t> codes, std::span<float> absmax_out) const;
   /// The codes of another one, transposed, with its scale if that is one for the matrix; else with
   /// a scale of 1, since a scale per row belongs to what the transposed codes are multiplied with.
   void set_transposed(ContextState& state, const QuantizedWeight& from);

@@ -98,6 +98,26 @@ static void quantized_weight(switchback_context* context, int32_t mode) {
                 switchback_linear_set_quantized_weight(layer, &mw, w_absmax, scales, &mbias));
   CHECK(switchback_linear_forward(layer, &mx, &my2, 0) == SWITCHBACK_INVALID_STATE);
   CHECK_OK(switchback_linear_set_quantized_weight(layer, &mwq, w_absmax, scales, &mbias));
+  int8_t read_codes[N * K];
+  float read_absmax[N];
+  const switchback_matrix mread = matrix_of(read_codes, SWITCHBACK_S8, N, K);
+  CHECK_INVALID("linear is a null",
+                switchback_linear_quantized_weight(NULL, &mread, read_absmax, scales));
+  CHECK_INVALID("codes is a null",
+                switchback_linear_quantized_weight(layer, NULL, read_absmax, scales));
+  CHECK_INVALID("codes has dtype f32",
+                switchback_linear_quantized_weight(layer, &my2, read_absmax, scales));
+  CHECK_INVALID("absmax is a null",
+                switchback_linear_quantized_weight(layer, &mread, NULL, scales));
+  CHECK_INVALID("absmax_count = -1",
+                switchback_linear_quantized_weight(layer, &mread, read_absmax, -1));
+  CHECK_INVALID("absmax holds",
+                switchback_linear_quantized_weight(layer, &mread, read_absmax, scales + 1));
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "prepare_for_eval",
+              switchback_linear_quantized_weight(trained, &mread, read_absmax, scales));
+  CHECK_OK(switchback_linear_quantized_weight(layer, &mread, read_absmax, scales));
+  CHECK(memcmp(read_codes, wq, sizeof(wq)) == 0);
+  CHECK(memcmp(read_absmax, w_absmax, (size_t)scales * sizeof(float)) == 0);
   memset(wq, 1, sizeof(wq));
   memset(w_absmax, 0, sizeof(w_absmax));
   CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING));

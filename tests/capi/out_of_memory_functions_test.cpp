@@ -455,6 +455,17 @@ void layer_cases(std::vector<Case>& cases) {
                                                                        count, &w.bias);
                        };
                      }});
+  for (const std::int32_t mode : int8_modes)
+    cases.push_back({"switchback_linear_quantized_weight", in_mode(mode), [=](World& w) {
+                       w.make_layer(mode, SWITCHBACK_F32, K, N);
+                       expect_ok(switchback_linear_prepare_for_eval(w.layer));
+                       const auto codes = w.output(SWITCHBACK_S8, N, K);
+                       const std::int64_t count = mode == SWITCHBACK_ROWWISE ? N : 1;
+                       float* const absmax = w.floats(count);
+                       w.call = [=, &w] {
+                         return switchback_linear_quantized_weight(w.layer, &codes, absmax, count);
+                       };
+                     }});
 }
 
 // Gradients of all that is asked for, added to what is there.
@@ -594,12 +605,8 @@ TEST(OutOfMemoryFunctions, EveryFunctionThatReturnsAStatusHasACase) {
   }
   // Has nothing to do but on CUDA.
   std::set<std::string> covered = {"switchback_context_set_stream"};
-  for (const Cases cases_of : all_cases) {
-    std::vector<Case> cases;
-    cases_of(cases);
-    for (const Case& c : cases)
-      covered.insert(c.function);
-  }
+  for (const Case& c : cases_of_every_function())
+    covered.insert(c.function);
   const std::regex declaration("switchback_status\\s+(switchback_\\w+)\\(");
   std::set<std::string> declared;
   for (std::sregex_iterator at(header.begin(), header.end(), declaration), end; at != end; ++at)
@@ -612,4 +619,12 @@ TEST(OutOfMemoryFunctions, EveryFunctionThatReturnsAStatusHasACase) {
 }
 
 }  // namespace
+
+std::vector<Case> cases_of_every_function() {
+  std::vector<Case> cases;
+  for (const Cases cases_of : all_cases)
+    cases_of(cases);
+  return cases;
+}
+
 }  // namespace switchback::test

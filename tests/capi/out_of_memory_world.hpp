@@ -154,6 +154,8 @@ struct Case {
   std::int32_t threads = 1;
 };
 
+/// At least one case of each function that returns a status.
+std::vector<Case> cases_of_every_function();
 /// The functions of groups of rows.
 void blockwise_cases(std::vector<Case>& cases);
 void grouped_cases(std::vector<Case>& cases);

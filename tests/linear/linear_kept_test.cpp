@@ -255,6 +255,139 @@ TEST(LinearQuantizedWeight, IsTheLayerThatPrepareForEvalGives) {
   }
 }
 
+// Reads codes and scales of a layer.
+struct ReadCodes {
+  ReadCodes(const SwitchbackLinear& layer, Context& context, std::int64_t scales,
+            test::Layout layout = {})
+      : codes(layer.options().out_features, layer.options().in_features, layout),
+        absmax(count(scales)) {
+    layer.quantized_weight(codes.view(), absmax);
+    context.synchronize();
+  }
+  test::Matrix<std::int8_t> codes;
+  test::Vector<float> absmax;
+};
+
+const Mode modes_of_codes[] = {Mode::rowwise, Mode::rowwise_shared, Mode::global,
+                               Mode::global_mem_efficient};
+
+std::int64_t scales_of_weight(Mode mode, std::int64_t n) {
+  return mode == Mode::rowwise || mode == Mode::rowwise_shared ? n : 1;
+}
+
+// Whatever layout an engine has for a weight, what was set is what is read.
+TEST(LinearQuantizedWeight, WhatWasSetIsRead) {
+  Random random(23);
+  for (const ContextOptions& options : test::all_contexts()) {
+    Context context(options);
+    for (const auto& engine : gemm_engines(context)) {
+      if (!engine.available) continue;
+      for (const auto& [n, k] :
+           {std::pair{1, 1}, {15, 3}, {16, 4}, {17, 5}, {63, 65}, {64, 64}, {130, 515}})
+        for (const Mode mode : modes_of_codes)
+          for (const std::int64_t padding : {0, 3}) {
+            SCOPED_TRACE(test::describe(options) + " " + engine.name + " " + std::to_string(n) +
+                         "x" + std::to_string(k) + " " + std::string(mode_name(mode)));
+            test::Matrix<std::int8_t> codes(n, k, {padding, padding});
+            for (std::int64_t r = 0; r < n; ++r)
+              for (std::int64_t c = 0; c < k; ++c)
+                codes.set(r, c, static_cast<std::int8_t>(random.below(256) - 128));
+            codes.set(n - 1, k - 1, -128);
+            test::Vector<float> absmax(count(scales_of_weight(mode, n)));
+            for (float& a : absmax)
+              a = static_cast<float>(random.uniform());
+            absmax.back() = std::numeric_limits<float>::denorm_min();
+            SwitchbackLinear layer(
+                context,
+                {.in_features = k, .out_features = n, .mode = mode, .engine = engine.name});
+            layer.set_quantized_weight(codes.cview(), absmax);
+            ReadCodes read(layer, context, scales_of_weight(mode, n), {2 * padding, padding});
+            EXPECT_TRUE(read.codes == codes);
+            EXPECT_TRUE(read.codes.guards_intact());
+            EXPECT_EQ(read.absmax, absmax);
+          }
+    }
+  }
+}
+
+TEST(LinearQuantizedWeight, CodesOfAPreparedWeightAreRead) {
+  Context context(test::device_options());
+  for (const Mode mode : modes_of_codes)
+    for (const DType dtype : test::float_types)
+      for (const bool rotated : {false, true})
+        for (const bool transposed : {false, true}) {
+          if (rotated && transposed) continue;
+          LayerCase c = case_of(mode, dtype);
+          c.k = 48;
+          LayerTrial t(c);
+          LinearOptions options = t.options();
+          options.rotation = rotated ? Rotation::hadamard_16 : Rotation::none;
+          options.transposed_weight = transposed;
+          SCOPED_TRACE(c.text() + (rotated ? " rotated" : "") + (transposed ? " transposed" : ""));
+          SwitchbackLinear layer(context, options);
+          FloatMatrix w_t(dtype, c.k, c.n);
+          for (std::int64_t r = 0; r < c.n; ++r)
+            for (std::int64_t col = 0; col < c.k; ++col)
+              w_t.set(col, r, t.w.get(r, col));
+          layer.set_weight(transposed ? w_t.any() : t.w.any());
+          t.forward(layer, Save::nothing);
+          layer.prepare_for_eval();
+          FloatMatrix w(rotated ? DType::f32 : dtype, c.n, c.k);
+          if (rotated)
+            rotate(context, t.w.any(), options.rotation, w.any());
+          else
+            w = t.w;
+          const std::int64_t scales = scales_of_weight(mode, c.n);
+          test::Matrix<std::int8_t> codes(c.n, c.k);
+          test::Vector<float> absmax(count(scales));
+          if (scales > 1)
+            quantize_rowwise(context, w.any(), codes.view(), absmax);
+          else
+            quantize_global(context, w.any(), codes.view(), absmax);
+          ReadCodes read(layer, context, scales);
+          EXPECT_TRUE(read.codes == codes);
+          EXPECT_EQ(read.absmax, absmax);
+        }
+}
+
+TEST(LinearQuantizedWeight, OnlyAPreparedLayerHasCodesToRead) {
+  Context context(test::device_options());
+  LayerTrial t(case_of(Mode::rowwise, DType::f32));
+  Codes codes(21, 33, 21);
+  SwitchbackLinear layer(context, t.options());
+  const auto read = [&](Codes& to, std::span<float> absmax) {
+    return [&, absmax] { layer.quantized_weight(to.view, absmax); };
+  };
+  const std::string unprepared =
+      "quantized_weight: the layer is not prepared for eval; call prepare_for_eval or "
+      "set_quantized_weight first";
+  EXPECT_EQ(failure(Status::invalid_state, read(codes, codes.scales())), unprepared);
+  t.set_weight(layer);
+  t.forward(layer, Save::nothing);
+  EXPECT_EQ(failure(Status::invalid_state, read(codes, codes.scales())), unprepared);
+  layer.prepare_for_eval();
+  Codes other(33, 21, 1);
+  EXPECT_EQ(failure(Status::invalid_argument, read(other, codes.scales())),
+            "quantized_weight: codes is [33,21]; it must be [N,K] = [21,33]");
+  EXPECT_EQ(failure(Status::invalid_argument, read(codes, other.scales())),
+            "quantized_weight: absmax holds 1 floats; it must hold N (modes rowwise and "
+            "rowwise_shared) = 21");
+  const std::span<float> inside(reinterpret_cast<float*>(codes.view.data), 21);
+  EXPECT_EQ(failure(Status::invalid_argument, read(codes, inside)),
+            "quantized_weight: outputs codes and absmax overlap; they must not share memory");
+  EXPECT_EQ(codes.data, Codes(21, 33, 21).data) << "nothing was written";
+  LayerTrial s(case_of(Mode::standard, DType::f32));
+  SwitchbackLinear standard = s.make(context);
+  standard.prepare_for_eval();
+  EXPECT_EQ(failure(Status::invalid_argument,
+                    [&] { standard.quantized_weight(codes.view, codes.scales()); }),
+            "quantized_weight: the layer's mode is standard; it must be rowwise, rowwise_shared, "
+            "global or global_mem_efficient");
+  layer.quantized_weight(codes.view, codes.scales());
+  layer.weight_updated();
+  EXPECT_EQ(failure(Status::invalid_state, read(codes, codes.scales())), unprepared);
+}
+
 TEST(LinearQuantizedWeight, IsForForwardsUntilAWeightIsSet) {
   Context context(test::device_options());
   for (const Mode mode : test::int8_modes) {

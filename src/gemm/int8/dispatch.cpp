@@ -124,6 +124,13 @@ void pack(ContextState& state, std::string_view op, MatrixView<const std::int8_t
   packed.engine = packer;
 }
 
+void unpack(ContextState& state, const PackedWeight& b, MatrixView<std::int8_t> codes) {
+  const PackedWeightState& from = b.state();
+  SWITCHBACK_ASSERT(from.groups == 1 && codes.rows == from.rows && codes.cols == from.cols);
+  if (codes.rows == 0 || codes.cols == 0) return;
+  from.engine->unpack(state, from.buffer.as<const void>(), codes);
+}
+
 void pack_transposed(ContextState& state, const PackedWeight& b, PackedWeight& out) {
   const PackedWeightState& from = b.state();
   SWITCHBACK_ASSERT(from.groups == 1);

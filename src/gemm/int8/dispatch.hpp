@@ -21,6 +21,9 @@ void multiply(ContextState& state, const GemmS8S8S32Args& args);
 void pack(ContextState& state, std::string_view op, MatrixView<const std::int8_t> b,
           std::int64_t groups, PackedWeight& out, std::string_view engine);
 
+/// The codes of a packed matrix, one group: [rows,cols].
+void unpack(ContextState& state, const PackedWeight& b, MatrixView<std::int8_t> codes);
+
 /// Makes `out` the packed transpose of a packed B[n,k], for the same engine.
 void pack_transposed(ContextState& state, const PackedWeight& b, PackedWeight& out);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gemm/int8/engine.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "core/check.hpp"
@@ -38,6 +39,14 @@ void transpose_rows(ContextState& state, std::int64_t n, std::int64_t k, const v
     for (std::int64_t row = 0; row < n; ++row)
       for (std::int64_t col = begin; col < end; ++col)
         t[col * n + row] = b[row * k + col];
+  });
+}
+
+void unpack_rows(ContextState& state, const void* from, MatrixView<std::int8_t> b) {
+  state.threads.for_ranges(b.rows, 64, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row)
+      std::copy_n(static_cast<const std::int8_t*>(from) + row * b.cols, b.cols,
+                  b.data + row * b.stride);
   });
 }
 

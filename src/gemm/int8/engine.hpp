@@ -51,6 +51,8 @@ inline std::string_view accepts_every_problem(const GemmProblem&) {
 /// pack_transposed of an engine whose packed form is B's rows without gaps.
 void transpose_rows(ContextState& state, std::int64_t n, std::int64_t k, const void* from,
                     void* out);
+/// unpack of the same.
+void unpack_rows(ContextState& state, const void* from, MatrixView<std::int8_t> b);
 inline std::int64_t no_scratch(const GemmProblem&, const GemmConfig&) {
   return 0;
 }
@@ -74,6 +76,8 @@ struct Engine {
   /// Bytes of B[n,k] in that layout, and the rearrangement. The layout depends on n and k alone.
   std::size_t (*packed_bytes)(std::int64_t n, std::int64_t k);
   void (*pack)(ContextState& state, MatrixView<const std::int8_t> b, void* out);
+  /// The reverse of pack: b[n,k] from its packed form.
+  void (*unpack)(ContextState& state, const void* from, MatrixView<std::int8_t> b);
   /// From a packed B[n,k] to its packed transpose [k,n].
   void (*pack_transposed)(ContextState& state, std::int64_t n, std::int64_t k, const void* from,
                           void* out);

@@ -63,6 +63,7 @@ const Engine reference_engine = {
     .layout = EngineId::reference,
     .packed_bytes = packed_bytes,
     .pack = pack,
+    .unpack = unpack_rows,
     .pack_transposed = transpose_rows,
     .default_config = default_config,
     .candidates = candidates,

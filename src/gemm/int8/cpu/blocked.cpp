@@ -113,9 +113,9 @@ namespace {
 
 // The codes of B's rows [row, row + rows) × codes [code, code + codes) as the caller gave them,
 // from the strips. `code` is a multiple of a group.
-void unpack_rows(const MicroKernel& kernel, std::int64_t k, const void* strips, std::int64_t row,
-                 std::int64_t rows, std::int64_t code, std::int64_t codes, std::int8_t* out,
-                 std::int64_t stride) {
+void unpack_block(const MicroKernel& kernel, std::int64_t k, const void* strips, std::int64_t row,
+                  std::int64_t rows, std::int64_t code, std::int64_t codes, std::int8_t* out,
+                  std::int64_t stride) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < codes; c += kernel.group) {
       const std::int8_t* group =
@@ -128,6 +128,14 @@ void unpack_rows(const MicroKernel& kernel, std::int64_t k, const void* strips, 
 
 }  // namespace
 
+void blocked_unpack(const MicroKernel& kernel, core::Threads& threads, const void* from,
+                    MatrixView<std::int8_t> b) {
+  threads.for_ranges(b.rows, kernel.cols, [&](std::int64_t begin, std::int64_t end, int) {
+    unpack_block(kernel, b.cols, from, begin, end - begin, 0, b.cols, b.data + begin * b.stride,
+                 b.stride);
+  });
+}
+
 void blocked_pack_transposed(const MicroKernel& kernel, core::Threads& threads, std::int64_t n,
                              std::int64_t k, const void* from, void* out) {
   if (n == 0 || k == 0) return;
@@ -139,7 +147,7 @@ void blocked_pack_transposed(const MicroKernel& kernel, core::Threads& threads, 
       const std::int64_t cols = std::min<std::int64_t>(MicroKernel::max_cols, end - col);
       for (std::int64_t row = 0; row < n; row += rows_of_block) {
         const std::int64_t rows = std::min(rows_of_block, n - row);
-        unpack_rows(kernel, k, from, row, rows, col, cols, codes, MicroKernel::max_cols);
+        unpack_block(kernel, k, from, row, rows, col, cols, codes, MicroKernel::max_cols);
         blocked_pack_columns(
             kernel, n,
             {.row = row, .col = col, .codes = {codes, rows, cols, MicroKernel::max_cols}}, out,

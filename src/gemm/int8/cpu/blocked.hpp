@@ -29,6 +29,10 @@ void blocked_pack_columns(const MicroKernel& kernel, std::int64_t k, const core:
 void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
                   MatrixView<const std::int8_t> b, void* out);
 
+/// All of B from its panels.
+void blocked_unpack(const MicroKernel& kernel, core::Threads& threads, const void* from,
+                    MatrixView<std::int8_t> b);
+
 /// From panels of B[n,k] to panels of its transpose.
 void blocked_pack_transposed(const MicroKernel& kernel, core::Threads& threads, std::int64_t n,
                              std::int64_t k, const void* from, void* out);

@@ -27,6 +27,8 @@ inline constexpr Engine blocked_engine = {
                        std::int64_t k) { return blocked_packed_bytes(kernel, n, k); },
     .pack = [](ContextState& state, MatrixView<const std::int8_t> b,
                void* out) { blocked_pack(kernel, state.threads, b, out); },
+    .unpack = [](ContextState& state, const void* from,
+                 MatrixView<std::int8_t> b) { blocked_unpack(kernel, state.threads, from, b); },
     .pack_transposed =
         [](ContextState& state, std::int64_t n, std::int64_t k, const void* from, void* out) {
           blocked_pack_transposed(kernel, state.threads, n, k, from, out);

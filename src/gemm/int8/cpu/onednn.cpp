@@ -127,6 +127,7 @@ const Engine onednn_engine = {
     .layout = EngineId::onednn,
     .packed_bytes = packed_bytes,
     .pack = pack,
+    .unpack = unpack_rows,
     .pack_transposed = transpose_rows,
     .default_config = default_config,
     .candidates = candidates,

@@ -33,6 +33,12 @@ void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out) {
   check(launch_pad(arguments, device.cuda_stream()), "kernel pad");
 }
 
+void unpack(ContextState& state, const void* from, MatrixView<std::int8_t> b) {
+  runtime(state).copy(b.data, static_cast<std::size_t>(b.stride), from,
+                      static_cast<std::size_t>(padded_k(b.cols)), static_cast<std::size_t>(b.cols),
+                      b.rows);
+}
+
 void pack_transposed(ContextState& state, std::int64_t n, std::int64_t k, const void* from,
                      void* out) {
   if (n == 0 || k == 0) return;

@@ -33,6 +33,8 @@ constexpr std::int64_t padded_m(std::int64_t m) {
 std::size_t packed_bytes(std::int64_t n, std::int64_t k);
 std::int64_t packed_stride(std::int64_t n, std::int64_t k);
 void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out);
+/// b[n,k] from its packed form.
+void unpack(ContextState& state, const void* from, MatrixView<std::int8_t> b);
 /// From a packed b[n,k] to its packed transpose.
 void pack_transposed(ContextState& state, std::int64_t n, std::int64_t k, const void* from,
                      void* out);

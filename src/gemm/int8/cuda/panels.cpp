@@ -215,6 +215,7 @@ const Engine cublaslt_panels_engine = {
     .layout = EngineId::cublaslt,
     .packed_bytes = products::packed_bytes,
     .pack = products::pack,
+    .unpack = products::unpack,
     .pack_transposed = products::pack_transposed,
     .packed_stride = products::packed_stride,
     .default_config = default_config,
