@@ -41,7 +41,9 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// `text` with control characters replaced by '?'.
+/// `text` with what is not UTF-8, such as in a file's name, replaced by U+FFFD.
+std::string valid_utf8(std::string_view text);
+/// The same with control characters replaced by '?'.
 std::string printable(std::string_view text);
 
 /// Columns that the text takes on a terminal: its code points, because these texts hold no wide or

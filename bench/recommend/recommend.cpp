@@ -306,7 +306,10 @@ void add_recommend_command(CLI::App& app) {
       "records has them.\n\n"
       "Example:\n  switchback-bench recommend mine.jsonl --format cpp --out modes.hpp");
   command->callback([arguments] {
-    if (!arguments->out.empty()) check_new_file("--out", arguments->out, arguments->force);
+    if (!arguments->out.empty()) {
+      check_not_the_same("--out", arguments->out, arguments->path);
+      check_new_file("--out", arguments->out, arguments->force);
+    }
     const Side side = load_side(arguments->path);
     const std::vector<Recommendation> all = recommend(side, arguments->margin);
     const std::string& format = arguments->format;

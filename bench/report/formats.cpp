@@ -107,8 +107,8 @@ std::string report_markdown(const Sources& sources) {
     text += fmt::format("## {}\n\n{}\n", printable(source.label),
                         report_heading(source.report, source.path));
     if (!source.report.machine.empty()) text += printable(source.report.machine) + "\n\n";
-    text += pipe_table(cells.header, cells.rows) + "\n" + report_legend(cells) + "\n" +
-            report_doubt(source.report) + report_sentence(source.report) + "\n";
+    text += report_doubt(source.report) + report_sentence(source.report) + "\n" +
+            pipe_table(cells.header, cells.rows) + "\n" + report_legend(cells) + "\n";
   }
   if (sources.size() < 2) return text;
   const ReportCells beside = side_by_side(sources);

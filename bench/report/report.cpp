@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -62,20 +63,6 @@ struct Judged {
   double speedup;
 };
 
-/// A way to call one shape larger than another.
-struct Size {
-  double (*of)(const Case&);
-  std::string (*text)(double);
-};
-constexpr Size sizes[] = {
-    {[](const Case& c) { return static_cast<double>(c.batch_size); },
-     [](double v) { return fmt::format("batch_size {:.0f}", v); }},
-    {[](const Case& c) { return static_cast<double>(std::min(c.dim_in, c.dim_out)); },
-     [](double v) { return fmt::format("a narrow side of {:.0f}", v); }},
-    {[](const Case& c) { return 2e-9 * c.macs(); },
-     [](double v) { return fmt::format("{} billion operations a product", number(v)); }},
-};
-
 std::string span(const std::vector<Judged>& judged) {
   const auto [least, most] =
       std::minmax_element(judged.begin(), judged.end(),
@@ -84,8 +71,17 @@ std::string span(const std::vector<Judged>& judged) {
                             : fmt::format("{:.2f}x to {:.2f}x", least->speedup, most->speedup);
 }
 
-std::string verdict(const std::vector<Judged>& judged) {
-  if (judged.empty()) return "cannot be judged (no record has all its parts)";
+std::string operations_text(double operations) {
+  return operations >= 1e9   ? number(1e-9 * operations) + " billion"
+         : operations >= 1e6 ? number(1e-6 * operations) + " million"
+                             : fmt::format("{:.0f}", operations);
+}
+
+// `measured`: shapes that could be judged but for doubt.
+std::string verdict(const std::vector<Judged>& judged, std::size_t measured) {
+  if (judged.empty())
+    return measured > 0 ? "cannot be judged (every row is in doubt)"
+                        : "cannot be judged (no record has all its parts)";
   const auto pays = [](const Judged& j) { return j.speedup >= paying_speedup; };
   const auto total = judged.size();
   const auto paying = static_cast<std::size_t>(std::count_if(judged.begin(), judged.end(), pays));
@@ -97,27 +93,14 @@ std::string verdict(const std::vector<Judged>& judged) {
                ? fmt::format("does not pay at the one measured shape ({})", span(judged))
                : fmt::format("pays at none of the {} measured shapes ({})", total, span(judged));
 
-  // Of the ways to call a shape large, the one whose threshold leaves the most shapes above it.
-  std::string best_text;
-  std::vector<Judged> best_above;
-  for (const Size& size : sizes) {
-    double threshold = -1;  // the largest size at which int8 does not pay
-    for (const Judged& j : judged)
-      if (!pays(j)) threshold = std::max(threshold, size.of(j.shape));
-    std::vector<Judged> above;
-    double first = 0;
-    for (const Judged& j : judged) {
-      if (size.of(j.shape) <= threshold) continue;
-      first = above.empty() ? size.of(j.shape) : std::min(first, size.of(j.shape));
-      above.push_back(j);
-    }
-    if (above.size() > best_above.size()) {
-      best_above = std::move(above);
-      best_text = size.text(first);
-    }
-  }
+  double threshold = 0;  // the most operations at which int8 does not pay
+  for (const Judged& j : judged)
+    if (!pays(j)) threshold = std::max(threshold, j.shape.macs());
+  std::vector<Judged> above;
+  for (const Judged& j : judged)
+    if (j.shape.macs() > threshold) above.push_back(j);
   // One shape above a threshold is no trend.
-  if (best_above.size() < 2) {
+  if (above.size() < 2) {
     std::vector<double> speedups;
     for (const Judged& j : judged)
       speedups.push_back(j.speedup);
@@ -126,16 +109,16 @@ std::string verdict(const std::vector<Judged>& judged) {
         "does ({}, median {:.2f}x)",
         paying, total, span(judged), measure::middle(speedups).median);
   }
-  const std::size_t below = total - best_above.size();
-  const std::size_t paying_below = paying - best_above.size();
-  return fmt::format("pays from {} on ({} at the {} shapes there; at {} of the {} below)",
-                     best_text, span(best_above), best_above.size(),
-                     paying_below == 0 ? std::string("none") : std::to_string(paying_below), below);
-}
-
-bool exists(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+  const Case& first =
+      std::min_element(above.begin(), above.end(), [](const Judged& a, const Judged& b) {
+        return case_less(a.shape, b.shape);
+      })->shape;
+  const std::size_t below = total - above.size(), paying_below = paying - above.size();
+  return fmt::format(
+      "pays from {} operations a product on, such as {} ({} at the {} shapes there; at {} "
+      "of the {} below)",
+      operations_text(2 * first.macs()), case_id(first), span(above), above.size(),
+      paying_below == 0 ? std::string("none") : std::to_string(paying_below), below);
 }
 
 }  // namespace
@@ -205,7 +188,7 @@ ReportCells report_cells(const Report& report) {
   });
   cells.header = {"batch_size", "dim_in", "dim_out",   "standard ms", "rowwise ms", "global ms",
                   "rowwise",    "global", "int8 TOPS", "of ceiling",  "forward"};
-  if (cells.with_errors) cells.header.emplace_back("error");
+  if (cells.with_errors) cells.header.emplace_back("noise");
   for (const ReportRow* row : sorted_rows(report)) {
     const Record& r = row->record;
     std::optional<double> product = row->fwd_packed_ms;
@@ -213,16 +196,14 @@ ReportCells report_cells(const Report& report) {
     std::optional<double> tops;
     if (product && *product > 0) tops = 2 * r.shape.macs() / *product * 1e-9;
     std::vector<std::string> line = {
-        std::to_string(r.shape.batch_size),
-        std::to_string(r.shape.dim_in),
-        std::to_string(r.shape.dim_out),
-        cell(r.time_standard()),
-        cell(r.time_rowwise()),
-        cell(r.time_global()),
-        times(ratio(r.time_standard(), r.time_rowwise())),
-        times(ratio(r.time_standard(), r.time_global())),
-        cell(tops),
-        tops && report.s8_tops ? fmt::format("{:.0f} %", 100 * *tops / *report.s8_tops) : "-",
+        std::to_string(r.shape.batch_size), std::to_string(r.shape.dim_in),
+        std::to_string(r.shape.dim_out), cell(r.time_standard()), cell(r.time_rowwise()),
+        cell(r.time_global()), times(ratio(r.time_standard(), r.time_rowwise())),
+        times(ratio(r.time_standard(), r.time_global())), cell(tops),
+        // Above 100 % the ceiling was measured too low, and the share says nothing.
+        tops && report.s8_tops && *tops <= *report.s8_tops
+            ? fmt::format("{:.0f} %", 100 * *tops / *report.s8_tops)
+            : "-",
         times(row->forward_speedup())};
     if (cells.with_errors)
       line.push_back((row->step_error ? fmt::format("{:.0f} %", 100 * *row->step_error) : "-") +
@@ -248,10 +229,13 @@ std::string report_legend(const ReportCells& cells) {
       "ms: a training step's products and quantizing; rowwise, global: how much faster than "
       "standard.\nint8 TOPS, forward: the int8 product of the forward pass{}, and quantizing X "
       "with "
-      "it against standard.\n",
+      "it against standard.\nOperations of a product: 2·batch_size·dim_in·dim_out.\n",
       cells.with_packed ? ", W packed before" : "");
   if (cells.with_errors)
-    text += "error: of the step's ratio, from the spread of its times; !: that row is in doubt.\n";
+    text +=
+        "noise: the standard error of the step's ratio, from the spread of its times; !: that row "
+        "is "
+        "in doubt.\n";
   return text;
 }
 
@@ -294,22 +278,34 @@ std::string report_doubt(const Report& report) {
   return not_to_be_trusted(report)
              ? fmt::format(
                    "Do not trust these numbers: {} of {} rows {} in doubt: {}. Measure "
-                   "again on a quiet machine. What they say:\n",
+                   "again on a quiet machine.\n",
                    doubtful, total, verb, text)
              : fmt::format("{} of {} rows {} in doubt (!): {}.\n", doubtful, total, verb, text);
 }
 
 std::string report_sentence(const Report& report) {
   std::vector<Judged> steps, forwards;
+  std::size_t all_steps = 0, all_forwards = 0, left_out = 0;
   for (const ReportRow& row : report.rows) {
-    if (const auto speedup = row.step_speedup()) steps.push_back({row.record.shape, *speedup});
-    if (const auto speedup = row.forward_speedup())
-      forwards.push_back({row.record.shape, *speedup});
+    const bool doubtful = !report.doubt(row).empty();
+    left_out += doubtful ? 1 : 0;
+    const auto judge = [&](std::optional<double> speedup, std::vector<Judged>& judged,
+                           std::size_t& all) {
+      if (!speedup) return;
+      ++all;
+      if (!doubtful) judged.push_back({row.record.shape, *speedup});
+    };
+    judge(row.step_speedup(), steps, all_steps);
+    judge(row.forward_speedup(), forwards, all_forwards);
   }
   return fmt::format(
-      "{}, for training steps int8 {}; for the forward of inference, with W's codes "
+      "{}{}, for training steps int8 {}; for the forward of inference, with W's codes "
       "at hand, it {}.\n",
-      report.where, verdict(steps), verdict(forwards));
+      report.where,
+      left_out > 0
+          ? fmt::format(", without the {} row{} in doubt", left_out, left_out == 1 ? "" : "s")
+          : "",
+      verdict(steps, all_steps), verdict(forwards, all_forwards));
 }
 
 ReportRow report_row(const Record& record, const RunLog& log) {
@@ -339,6 +335,13 @@ ReportRow report_row(const CaseResult& result, std::optional<double> others_core
   return row;
 }
 
+std::vector<std::string> run_file_texts(const std::string& path) {
+  struct stat status {};
+  const std::string beside = run_log_path(path);
+  if (path == "-" || (::stat(beside.c_str(), &status) != 0 && errno == ENOENT)) return {};
+  return split_list(read_file(beside), '\n');
+}
+
 Report load_report(const std::string& path) {
   return load_report(path, read_file(path));
 }
@@ -347,8 +350,8 @@ Report load_report(const std::string& path, std::string text) {
   Report report;
   RunLog log;
   const std::string name = path == "-" ? "standard input" : path;
-  const std::string beside = run_log_path(path);
-  if (path != "-" && exists(beside)) log = parse_run_log(split_list(read_file(beside), '\n'));
+  if (const std::vector<std::string> lines = run_file_texts(path); !lines.empty())
+    log = parse_run_log(lines);
   report.s8_tops = log.s8_tops;
   report.f32_tflops = log.f32_tflops;
   report.machine = log.machine;

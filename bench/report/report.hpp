@@ -105,6 +105,9 @@ std::string report_doubt(const Report& report);
 /// Whether the doubt is about all of it, so that the sentence says nothing for sure.
 bool not_to_be_trusted(const Report& report);
 
+/// The lines of the run file next to a file of records; none where there is no such file. Throws
+/// Error(io_error) for one that cannot be read.
+std::vector<std::string> run_file_texts(const std::string& path);
 /// `report FILE`: the record file ("-": standard input) and, if it is there, the run file beside
 /// it. Throws Error.
 Report load_report(const std::string& path);

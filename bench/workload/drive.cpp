@@ -123,6 +123,8 @@ class Drive {
   int execute() {
     for (const std::string& note : output_.notes())
       session_.warning(note);
+    if (options_.out.empty())
+      session_.note("switchback-bench: the records are not kept; --out FILE keeps them");
     output_.write_run_line(start_line());
     take_existing();
     warn_of_load(load_at_start_);
