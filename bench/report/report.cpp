@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/output.hpp"
 #include "bench/workload/record_file.hpp"
 #include "measure/statistics.hpp"
@@ -186,7 +186,7 @@ double Report::most_plausible() const {
 }
 
 std::string Report::doubt(const ReportRow& row) const {
-  if (row.disturbed) return "other programs were running";
+  if (row.disturbed) return std::string(others_were_running);
   if (row.step_error && *row.step_error > doubtful_error) return "its times differ too much";
   for (const std::optional<double> speedup : {row.step_speedup(), row.forward_speedup()})
     if (speedup && !(*speedup >= least_plausible_speedup && *speedup <= most_plausible()))
@@ -222,7 +222,7 @@ ReportCells report_cells(const Report& report) {
         times(ratio(r.time_standard(), r.time_rowwise())),
         times(ratio(r.time_standard(), r.time_global())),
         cell(tops),
-        tops && report.s8_tops ? fmt::format("{:.0f} %", 100 * *tops / *report.s8_tops) : "-",
+        tops && report.s8_tops ? percent_text(*tops / *report.s8_tops) : "-",
         times(row->forward_speedup())};
     if (cells.with_errors)
       line.push_back((row->step_error ? fmt::format("{:.0f} %", 100 * *row->step_error) : "-") +
@@ -251,7 +251,9 @@ std::string report_legend(const ReportCells& cells) {
       "it against standard.\n",
       cells.with_packed ? ", W packed before" : "");
   if (cells.with_errors)
-    text += "error: of the step's ratio, from the spread of its times; !: that row is in doubt.\n";
+    text +=
+        "error: of the step's ratio, from the spread of its times; !: that row is in doubt, or, of "
+        "the ceiling, more than it.\n";
   return text;
 }
 
@@ -265,47 +267,34 @@ std::string report_table(const Report& report, std::size_t columns) {
   return text + table.text(columns, 3) + report_legend(cells);
 }
 
+Doubt doubt_of(const Report& report) {
+  Doubt doubt;
+  for (const ReportRow& row : report.rows)
+    doubt.add(report.doubt(row), row.disturbed ? row.others_cores : std::nullopt);
+  return doubt;
+}
+
 bool not_to_be_trusted(const Report& report) {
-  // A row or two may be spoilt by accident; a quarter of them are no accident.
-  const auto doubtful =
-      std::count_if(report.rows.begin(), report.rows.end(),
-                    [&](const ReportRow& row) { return !report.doubt(row).empty(); });
-  return 4 * doubtful > static_cast<std::ptrdiff_t>(report.rows.size());
+  return doubt_of(report).is_about_all();
 }
 
 std::string report_doubt(const Report& report) {
-  std::map<std::string, int> reasons;
-  double others = 0;
-  int doubtful = 0;
-  for (const ReportRow& row : report.rows) {
-    const std::string why = report.doubt(row);
-    if (why.empty()) continue;
-    ++doubtful;
-    ++reasons[why];
-    if (row.disturbed) others = std::max(others, row.others_cores.value_or(0));
-  }
-  if (doubtful == 0) return {};
-  std::string text;
-  for (const auto& [why, count] : reasons)
-    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", why, count);
-  if (others > 0) text += fmt::format("; they used up to {:.1f} cores", others);
-  const std::size_t total = report.rows.size();
-  const char* verb = doubtful == 1 ? "is" : "are";
-  return not_to_be_trusted(report)
-             ? fmt::format(
-                   "Do not trust these numbers: {} of {} rows {} in doubt: {}. Measure "
-                   "again on a quiet machine. What they say:\n",
-                   doubtful, total, verb, text)
-             : fmt::format("{} of {} rows {} in doubt (!): {}.\n", doubtful, total, verb, text);
+  return doubt_of(report).sentence();
 }
 
 std::string report_sentence(const Report& report) {
   std::vector<Judged> steps, forwards;
+  bool any = report.rows.empty();
   for (const ReportRow& row : report.rows) {
+    if (!report.doubt(row).empty()) continue;
+    any = true;
     if (const auto speedup = row.step_speedup()) steps.push_back({row.record.shape, *speedup});
     if (const auto speedup = row.forward_speedup())
       forwards.push_back({row.record.shape, *speedup});
   }
+  if (!any)
+    return fmt::format("{}, every row is in doubt: they do not say whether int8 pays.\n",
+                       report.where);
   return fmt::format(
       "{}, for training steps int8 {}; for the forward of inference, with W's codes "
       "at hand, it {}.\n",

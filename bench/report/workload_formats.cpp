@@ -10,6 +10,7 @@
 #include "bench/report/junit.hpp"
 #include "bench/report/page.hpp"
 #include "bench/report/workload_report.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/output.hpp"
 #include "core/check.hpp"
 
@@ -50,20 +51,12 @@ WorkloadCells cells_of_group(const WorkloadRecords& group) {
   return cells;
 }
 
-std::string doubt_of(const WorkloadSource& source) {
-  std::size_t marked = 0, all = 0;
+Doubt doubt_of(const WorkloadSource& source) {
+  Doubt doubt;
   for (const WorkloadRecords& group : source.groups)
-    for (const WorkloadRow& row : group.rows) {
-      ++all;
-      marked += row.disturbed ? 1 : 0;
-    }
-  if (marked == 0) return {};
-  return 4 * marked > all
-             ? fmt::format(
-                   "Do not trust these numbers: {} of {} rows were disturbed (!). Measure "
-                   "again on a quiet machine.\n",
-                   marked, all)
-             : fmt::format("{} of {} rows were disturbed (!).\n", marked, all);
+    for (const WorkloadRow& row : group.rows)
+      doubt.add(row.disturbed ? others_were_running : "");
+  return doubt;
 }
 
 std::string heading_of(const WorkloadSource& source) {
@@ -184,7 +177,7 @@ void sort_rows(WorkloadSources& sources, std::string_view key) {
 std::string report_text(const WorkloadSources& sources, std::size_t columns) {
   std::string text;
   for (const WorkloadSource& source : sources) {
-    text += (text.empty() ? "" : "\n") + heading_of(source);
+    text += (text.empty() ? "" : "\n") + heading_of(source) + doubt_of(source).sentence();
     for (const WorkloadRecords& group : source.groups) {
       const WorkloadCells cells = cells_of_group(group);
       Table table(cells.header, cells.left);
@@ -193,7 +186,6 @@ std::string report_text(const WorkloadSources& sources, std::size_t columns) {
       text += "\n" + (source.groups.size() > 1 ? group.name + "\n\n" : std::string()) +
               table.text(columns, cells.keys);
     }
-    text += doubt_of(source);
   }
   return text;
 }
@@ -202,12 +194,12 @@ std::string report_markdown(const WorkloadSources& sources) {
   std::string text;
   for (const WorkloadSource& source : sources) {
     text += fmt::format("## {}\n\n{}\n", printable(source.label), heading_of(source));
+    if (const std::string doubt = doubt_of(source).sentence(); !doubt.empty()) text += doubt + "\n";
     for (const WorkloadRecords& group : source.groups) {
       const WorkloadCells cells = cells_of_group(group);
       if (source.groups.size() > 1) text += fmt::format("### {}\n\n", printable(group.name));
       text += pipe_table(cells.header, cells.rows) + "\n" + legend_of(group) + "\n";
     }
-    text += doubt_of(source);
   }
   return text;
 }
@@ -249,7 +241,7 @@ std::string report_json(const WorkloadSources& sources) {
     files.push_back({{"path", source.path},
                      {"machine", of_start("machine")},
                      {"commit", of_start("commit")},
-                     {"trusted", !doubt_of(source).starts_with("Do not")},
+                     {"trusted", !doubt_of(source).is_about_all()},
                      {"records", std::move(records)}});
   }
   json["files"] = std::move(files);
@@ -305,7 +297,7 @@ std::string report_html(const WorkloadSources& sources) {
     title += " " + source.label;
     body += fmt::format("<section>\n<h2>{}</h2>\n", xml_escaped(source.label)) +
             html_paragraph(heading_of(source)) +
-            html_paragraph(doubt_of(source), " class=\"doubt\"");
+            html_paragraph(doubt_of(source).sentence(), " class=\"doubt\"");
     for (const WorkloadRecords& group : source.groups) {
       if (source.groups.size() > 1) body += fmt::format("<h3>{}</h3>\n", xml_escaped(group.name));
       const std::string pictures =

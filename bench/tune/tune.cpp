@@ -142,7 +142,7 @@ class Tune {
       text += table.text_for(stdout) +
               "changed: another configuration than the default won; gain: the median speed-up of "
               "those; in doubt: more than a quarter of the rounds were disturbed.\n";
-    text += disturbance_text(disturbance_.total(), 0, 0);
+    text += disturbance_text(disturbance_.total());
     text += fmt::format("{} problems: {} measured", s.keys, s.tuned);
     if (s.known > 0) text += fmt::format(", {} known already", s.known);
     if (s.cut > 0)

@@ -193,9 +193,32 @@ TEST(Report, DoubtsRowsThatSayNothing) {
   report.rows[1].others_cores = 1.3;
   EXPECT_TRUE(not_to_be_trusted(report));
   EXPECT_EQ(report_doubt(report),
-            "Do not trust these numbers: 2 of 4 rows are in doubt: its times differ too much (1), "
-            "other programs were running (1); they used up to 1.3 cores. Measure again on a quiet "
-            "machine. What they say:\n");
+            "Do not trust these numbers: 2 of 4 rows are in doubt (!): its times differ too much "
+            "(1), other programs were running (1); they used up to 1.3 cores. Measure again on a "
+            "quiet machine.\n");
+}
+
+TEST(Report, TheSentenceIsByTheRowsThatAreNotInDoubt) {
+  Report report;
+  report.where = "On this machine";
+  report.add(row(64, 8, 1.5, 2));
+  report.add(row(256, 8, 0.5, 0.5));
+  report.rows[1].disturbed = true;
+  EXPECT_NE(report_sentence(report).find("pays at the one measured shape (1.50x)"),
+            std::string::npos)
+      << report_sentence(report);
+  report.rows[0].disturbed = true;
+  EXPECT_EQ(report_sentence(report),
+            "On this machine, every row is in doubt: they do not say whether int8 pays.\n");
+}
+
+TEST(Report, NoShareOfACeilingIsAbove100Percent) {
+  Report report;
+  report.add(row(64, 8, 1.5, 2));
+  report.s8_tops = 1e-9;
+  EXPECT_EQ(report_cells(report).rows[0][9], "!");
+  report.s8_tops = 1e6;
+  EXPECT_EQ(report_cells(report).rows[0][9], "0 %");
 }
 
 // A machine whose int8 rate is far above its f32 rate, as with AMX, explains ratios that would be
