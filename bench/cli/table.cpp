@@ -172,6 +172,11 @@ std::string number(double value) {
                                               : fmt::format("{:.{}f}", value, digits);
 }
 
+std::string percent_text(double share) {
+  const double percent = std::round(100 * share);
+  return percent > 100 ? "!" : fmt::format("{:.0f} %", percent);
+}
+
 std::string number_with_spread(double value, double spread) {
   if (std::isnan(value)) return "-";
   if (!std::isfinite(value)) return number(value);

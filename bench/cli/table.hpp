@@ -53,6 +53,8 @@ std::size_t text_columns(std::string_view text);
 /// A value with about three significant digits and no exponent for everyday sizes: "0.0123",
 /// "3.61", "947", "1204"; "-" for NaN.
 std::string number(double value);
+/// A share of a ceiling: "73 %"; "!" above 100, where the ceiling was measured too low.
+std::string percent_text(double share);
 /// "3.61 ± 0.04"
 std::string number_with_spread(double value, double spread);
 /// The same for this many samples. Fewer than three show no spread: "3.61 (1 call)".

@@ -125,13 +125,16 @@ void run_micro(MicroArguments& arguments) {
                "machine.\n");
   measure::LoadMonitor load(session.on_cpu() ? context.threads() : 1);
 
+  Doubt doubt;
   std::size_t rows = 0, marked = 0;
   for (MicroBench* bench : benches) {
     Table table = bench->table();
     const Sink sink = [&](const Row& row) {
       table.add(row.cells);
       ++rows;
-      if (Json::parse(row.line).value("disturbed", false)) ++marked;
+      const bool disturbed = Json::parse(row.line).value("disturbed", false);
+      marked += disturbed ? 1 : 0;
+      doubt.add(disturbed ? others_were_running : "");
       write(row.line);
       if (!row.summary.empty()) fmt::print(stderr, "micro {}: {}\n", bench->name(), row.summary);
     };
@@ -157,7 +160,7 @@ void run_micro(MicroArguments& arguments) {
   put_disturbance(disturbance, end);
   end["disturbed_rows"] = marked;
   write(json_line(end));
-  if (const std::string text = disturbance_text(disturbance, marked, rows); !text.empty())
+  if (const std::string text = doubt.sentence() + disturbance_text(disturbance); !text.empty())
     fmt::print(tables, "\n{}", text);
   if (load.disturbs(others))
     fmt::print(tables, "\nDo not trust these numbers: {} meanwhile.\n",

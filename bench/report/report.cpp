@@ -12,6 +12,7 @@
 
 #include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/output.hpp"
 #include "bench/workload/record_file.hpp"
 #include "measure/statistics.hpp"
@@ -169,7 +170,7 @@ double Report::most_plausible() const {
 }
 
 std::string Report::doubt(const ReportRow& row) const {
-  if (row.disturbed) return "other programs were running";
+  if (row.disturbed) return std::string(others_were_running);
   if (row.step_error && *row.step_error > doubtful_error) return "its times differ too much";
   for (const std::optional<double> speedup : {row.step_speedup(), row.forward_speedup()})
     if (speedup && !(*speedup >= least_plausible_speedup && *speedup <= most_plausible()))
@@ -196,14 +197,16 @@ ReportCells report_cells(const Report& report) {
     std::optional<double> tops;
     if (product && *product > 0) tops = 2 * r.shape.macs() / *product * 1e-9;
     std::vector<std::string> line = {
-        std::to_string(r.shape.batch_size), std::to_string(r.shape.dim_in),
-        std::to_string(r.shape.dim_out), cell(r.time_standard()), cell(r.time_rowwise()),
-        cell(r.time_global()), times(ratio(r.time_standard(), r.time_rowwise())),
-        times(ratio(r.time_standard(), r.time_global())), cell(tops),
-        // Above 100 % the ceiling was measured too low, and the share says nothing.
-        tops && report.s8_tops && *tops <= *report.s8_tops
-            ? fmt::format("{:.0f} %", 100 * *tops / *report.s8_tops)
-            : "-",
+        std::to_string(r.shape.batch_size),
+        std::to_string(r.shape.dim_in),
+        std::to_string(r.shape.dim_out),
+        cell(r.time_standard()),
+        cell(r.time_rowwise()),
+        cell(r.time_global()),
+        times(ratio(r.time_standard(), r.time_rowwise())),
+        times(ratio(r.time_standard(), r.time_global())),
+        cell(tops),
+        tops && report.s8_tops ? percent_text(*tops / *report.s8_tops) : "-",
         times(row->forward_speedup())};
     if (cells.with_errors)
       line.push_back((row->step_error ? fmt::format("{:.0f} %", 100 * *row->step_error) : "-") +
@@ -234,8 +237,7 @@ std::string report_legend(const ReportCells& cells) {
   if (cells.with_errors)
     text +=
         "noise: the standard error of the step's ratio, from the spread of its times; !: that row "
-        "is "
-        "in doubt.\n";
+        "is in doubt, or, of the ceiling, more than it.\n";
   return text;
 }
 
@@ -249,38 +251,19 @@ std::string report_table(const Report& report, std::size_t columns) {
   return text + table.text(columns, 3) + report_legend(cells);
 }
 
+Doubt doubt_of(const Report& report) {
+  Doubt doubt;
+  for (const ReportRow& row : report.rows)
+    doubt.add(report.doubt(row), row.disturbed ? row.others_cores : std::nullopt);
+  return doubt;
+}
+
 bool not_to_be_trusted(const Report& report) {
-  // A row or two may be spoilt by accident; a quarter of them are no accident.
-  const auto doubtful =
-      std::count_if(report.rows.begin(), report.rows.end(),
-                    [&](const ReportRow& row) { return !report.doubt(row).empty(); });
-  return 4 * doubtful > static_cast<std::ptrdiff_t>(report.rows.size());
+  return doubt_of(report).is_about_all();
 }
 
 std::string report_doubt(const Report& report) {
-  std::map<std::string, int> reasons;
-  double others = 0;
-  int doubtful = 0;
-  for (const ReportRow& row : report.rows) {
-    const std::string why = report.doubt(row);
-    if (why.empty()) continue;
-    ++doubtful;
-    ++reasons[why];
-    if (row.disturbed) others = std::max(others, row.others_cores.value_or(0));
-  }
-  if (doubtful == 0) return {};
-  std::string text;
-  for (const auto& [why, count] : reasons)
-    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", why, count);
-  if (others > 0) text += fmt::format("; they used up to {:.1f} cores", others);
-  const std::size_t total = report.rows.size();
-  const char* verb = doubtful == 1 ? "is" : "are";
-  return not_to_be_trusted(report)
-             ? fmt::format(
-                   "Do not trust these numbers: {} of {} rows {} in doubt: {}. Measure "
-                   "again on a quiet machine.\n",
-                   doubtful, total, verb, text)
-             : fmt::format("{} of {} rows {} in doubt (!): {}.\n", doubtful, total, verb, text);
+  return doubt_of(report).sentence();
 }
 
 std::string report_sentence(const Report& report) {
@@ -298,6 +281,9 @@ std::string report_sentence(const Report& report) {
     judge(row.step_speedup(), steps, all_steps);
     judge(row.forward_speedup(), forwards, all_forwards);
   }
+  if (left_out > 0 && left_out == report.rows.size())
+    return fmt::format("{}, every row is in doubt: they do not say whether int8 pays.\n",
+                       report.where);
   return fmt::format(
       "{}{}, for training steps int8 {}; for the forward of inference, with W's codes "
       "at hand, it {}.\n",

@@ -94,13 +94,11 @@ std::string report_table(const Report& report, std::size_t columns = 0);
 /// missing, records that later ones replace.
 std::string report_heading(const Report& report, const std::string& path);
 /// One sentence with its newline: whether and from which size on int8 pays for training steps and
-/// for the forward of inference. A size from which on it pays is named only if it does at every
-/// measured size from there.
+/// for the forward of inference, by the rows that are not in doubt. A size from which on it pays is
+/// named only if it does at every measured size from there.
 std::string report_sentence(const Report& report);
 
-/// "Do not trust these numbers: …" with its newline: how many rows are in doubt and why, where they
-/// are so many, or where other programs were in the way; one line on the rows marked where they are
-/// few; empty where none is.
+/// The sentence of Doubt, about all rows.
 std::string report_doubt(const Report& report);
 /// Whether the doubt is about all of it, so that the sentence says nothing for sure.
 bool not_to_be_trusted(const Report& report);

@@ -10,6 +10,7 @@
 #include "bench/report/junit.hpp"
 #include "bench/report/page.hpp"
 #include "bench/report/workload_report.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/output.hpp"
 #include "core/check.hpp"
 
@@ -94,21 +95,12 @@ std::string caption_of_ratios(const WorkloadRecords& group) {
   return text + "Hatched, and !: in doubt.";
 }
 
-std::string doubt_of(const WorkloadSource& source) {
-  std::size_t marked = 0, all = 0;
+Doubt doubt_of(const WorkloadSource& source) {
+  Doubt doubt;
   for (const WorkloadRecords& group : source.groups)
-    for (const WorkloadRow& row : group.rows) {
-      ++all;
-      marked += row.disturbed ? 1 : 0;
-    }
-  if (marked == 0) return {};
-  return 4 * marked > all
-             ? fmt::format(
-                   "Do not trust these numbers: {} of {} rows were disturbed (!). Measure "
-                   "again on a quiet machine.\n",
-                   marked, all)
-             : fmt::format("{} of {} rows {} disturbed (!).\n", marked, all,
-                           marked == 1 ? "was" : "were");
+    for (const WorkloadRow& row : group.rows)
+      doubt.add(row.disturbed ? others_were_running : "");
+  return doubt;
 }
 
 std::string heading_of(const WorkloadSource& source) {
@@ -229,7 +221,7 @@ void sort_rows(WorkloadSources& sources, std::string_view key) {
 std::string report_text(const WorkloadSources& sources, std::size_t columns) {
   std::string text;
   for (const WorkloadSource& source : sources) {
-    text += (text.empty() ? "" : "\n") + heading_of(source);
+    text += (text.empty() ? "" : "\n") + heading_of(source) + doubt_of(source).sentence();
     for (const WorkloadRecords& group : source.groups) {
       const WorkloadCells cells = cells_of_group(group);
       Table table(cells.header, cells.left);
@@ -238,7 +230,7 @@ std::string report_text(const WorkloadSources& sources, std::size_t columns) {
       text += "\n" + (source.groups.size() > 1 ? group.name + "\n\n" : std::string()) +
               table.text(columns, cells.keys);
     }
-    text += "\n" + doubt_of(source) + sentences_of(source);
+    if (const std::string last = sentences_of(source); !last.empty()) text += "\n" + last;
   }
   return text;
 }
@@ -247,7 +239,8 @@ std::string report_markdown(const WorkloadSources& sources) {
   std::string text;
   for (const WorkloadSource& source : sources) {
     text += fmt::format("## {}\n\n{}\n", printable(source.label), heading_of(source));
-    if (const std::string first = doubt_of(source) + sentences_of(source); !first.empty())
+    if (const std::string first = doubt_of(source).sentence() + sentences_of(source);
+        !first.empty())
       text += first + "\n";
     for (const WorkloadRecords& group : source.groups) {
       const WorkloadCells cells = cells_of_group(group);
@@ -295,7 +288,7 @@ std::string report_json(const WorkloadSources& sources) {
     files.push_back({{"path", source.path},
                      {"machine", of_start("machine")},
                      {"commit", of_start("commit")},
-                     {"trusted", !doubt_of(source).starts_with("Do not")},
+                     {"trusted", !doubt_of(source).is_about_all()},
                      {"records", std::move(records)}});
   }
   json["files"] = std::move(files);
@@ -349,7 +342,7 @@ std::string report_html(const WorkloadSources& sources) {
   for (const WorkloadSource& source : sources) {
     title += " " + source.label;
     if (sources.size() > 1) answers += fmt::format("<h2>{}</h2>\n", xml_escaped(source.label));
-    answers += html_paragraph(doubt_of(source), " class=\"doubt\"");
+    answers += html_paragraph(doubt_of(source).sentence(), " class=\"doubt\"");
     for (const WorkloadRecords& group : source.groups)
       answers += html_paragraph(sentence_of(group), " class=\"answer\"");
     sections += fmt::format("<section>\n<h2>{}</h2>\n", xml_escaped(source.label)) +

@@ -333,9 +333,10 @@ class Run final : public Workload {
 
   void describe_end(Json& line) const override { line["trusted"] = !not_to_be_trusted(report_); }
 
-  void print_report(Session& /*session*/, const Table& /*table*/, std::FILE* to) const override {
+  void print_report(Session& /*session*/, const Table& /*table*/, const std::string& /*doubt*/,
+                    std::FILE* to) const override {
     if (report_.rows.empty()) return;
-    fmt::print(to, "\n{}\n{}{}", report_table(report_, terminal_columns(to)), report_doubt(report_),
+    fmt::print(to, "\n{}{}\n{}", report_doubt(report_), report_table(report_, terminal_columns(to)),
                report_sentence(report_));
     if (tuner_ == nullptr) return;
     fmt::print(to, "\n{}{}", tuned_.table(), tuned_.sentence(tuner_->counters()));

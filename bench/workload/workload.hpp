@@ -142,8 +142,10 @@ class Workload {
   virtual void describe_case(std::size_t /*i*/, bool /*measured*/, Json& /*line*/) const {}
   /// Adds members to the last line of a run.
   virtual void describe_end(Json& /*line*/) const {}
-  /// The output for people at the end. By default the table of all rows, and print_more().
-  virtual void print_report(Session& session, const Table& table, std::FILE* to) const;
+  /// The output for people at the end. By default the sentence on rows in doubt, which may be
+  /// empty, the table of all rows, and print_more().
+  virtual void print_report(Session& session, const Table& table, const std::string& doubt,
+                            std::FILE* to) const;
 
   /// What follows the table.
   virtual void print_more(Session&, std::FILE* /*to*/) const {}
