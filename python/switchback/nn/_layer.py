@@ -42,9 +42,10 @@ def reuse_weight_codes():
     """Within it, in this thread, a weight counts as changed only if torch says so.
 
     For gradient accumulation: the first microbatch quantizes the weight, and the others use its
-    codes. For inference: a forward does not check whether the weight has changed. Inside the block,
-    call `weight_updated()` after changes that autograd's version counter does not see (through
-    `.data` or NumPy, or by optimizers and sharding that work there). The reuse ends with the block.
+    codes. For inference: a forward does not check whether the weight, or the codes of a prepared
+    layer, have changed. Inside the block, call `weight_updated()` after changes that autograd's version
+    counter does not see (through `.data` or NumPy, by collectives, or by optimizers and sharding that
+    work there). The reuse ends with the block.
     """
     before = _reuse.on
     _reuse.on = True
@@ -211,6 +212,7 @@ class Layer(native.Layer if native else object):
         self._updates = self._weight_gradients = -1
         # The weight's fingerprint when its codes were made; None: not taken.
         self._fingerprint: tuple | None = None
+        self._copied: list = []  # codes, scales and bias, as the library copied them
         self._read_by_backward = False  # a backward has run since then
         self._met = False  # another forward with this weight has run since then
         self._meets_again = False  # what _met was for the previous codes
@@ -476,20 +478,36 @@ class Layer(native.Layer if native else object):
 
     def use_codes(self, codes, absmax, bias, owner: LayerSet) -> None:
         """Makes the layer's weight codes[N,K] with absmax[N] or [1]; the library keeps a copy."""
-        place = ("codes", *map(_key, (codes, absmax)))
-        bias_place, bias_version = _place(bias), _version(bias)
-        if (
-            place == self._weight_place
-            and all(map(_is_counted, place[1:]))
-            and bias_version >= 0
-            and bias_version == self._bias_version
-            and bias_place == self._bias_place
-            and owner.updates == self._updates
-        ):
-            return
+        keys = _key(codes), _key(absmax)
+        same = (
+            self._weight_place == ("codes", *keys)
+            and self._bias_place == _place(bias)
+            and self._bias_version == _version(bias)
+            and self._updates == owner.updates
+        )
         updates = owner.updates
-        self._set_codes(codes, absmax, bias, place[1:])
+        if not same or self._have_changed((codes, absmax, bias), (*keys, _key(bias))):
+            self._set_codes(codes, absmax, bias, keys)
         self._updates = updates
+
+    def _have_changed(self, tensors: tuple, keys: tuple) -> bool:
+        """Whether codes whose keys are those of the library's copy may still be other ones.
+
+        torch does not count what collectives, `.data` and NumPy write. On the CPU fingerprints tell,
+        which in a forward of few rows costs as much as the product. reuse_weight_codes() spares it.
+        """
+        if all(map(_is_counted, keys)) and (_reuse.on or not self._on_cpu):
+            return False
+        if not self._on_cpu:
+            return True
+        for place, (tensor, matrix) in enumerate(zip(tensors, self._copied)):
+            if tensor.data_ptr() == matrix.data:
+                found = self._digest_of(matrix)
+            else:  # it was made contiguous
+                found = self._fingerprint_of_tensor(tensor.reshape(-1, tensor.shape[-1]))
+            if found != self._fingerprint[2 * place : 2 * place + 2]:
+                return True
+        return False
 
     def _set_codes(self, codes, absmax, bias, keys: tuple) -> None:
         bias_place, bias_version = _place(bias), _version(bias)
@@ -499,9 +517,17 @@ class Layer(native.Layer if native else object):
         codes, absmax = codes.detach().contiguous(), absmax.detach().contiguous()
         rows, cols = codes.shape
         lent = _abi.Matrix(codes.data_ptr(), _abi.S8, rows, cols, cols)
-        bias_memory = None if bias is None else bias.detach().contiguous()
-        bias_matrix = None if bias is None else ctypes.byref(self._bias_matrix(bias_memory))
+        copied = [lent, _abi.Matrix(absmax.data_ptr(), _abi.F32, 1, absmax.numel(), absmax.numel())]
+        bias_memory = bias_matrix = None
+        if bias is not None:
+            bias_memory = bias.detach().contiguous()
+            copied.append(self._bias_matrix(bias_memory))
+            bias_matrix = ctypes.byref(copied[-1])
         versions = keys[0][0], keys[1][0], bias_version
+        fingerprint = None
+        if self._on_cpu:  # taken first, so that a change made meanwhile is noticed later
+            known = (matrix for matrix in copied if matrix.dtype >= 0)
+            fingerprint = sum(map(self._digest_of, known), ())
         self._let_go()
         check(
             self._lib.switchback_linear_set_quantized_weight(
@@ -511,14 +537,15 @@ class Layer(native.Layer if native else object):
         self._borrowed = self._lent_at = ()  # all of it was copied
         self._sources = (codes, absmax, bias_memory)
         self._weight_place, self._bias_place = ("codes", *keys), bias_place
-        self._bias_version = bias_version
+        self._bias_version, self._fingerprint, self._copied = bias_version, fingerprint, copied
         if self._is_short() and min(versions) >= 0:
             self._hold_codes(*self._sources, *versions)
 
     def use_codes_of_forward(self, codes, absmax) -> None:
         """For backward: makes the weight codes[N,K] with absmax[N] or [1], unless it is already."""
         keys = _key(codes), _key(absmax)
-        if self._weight_place != ("codes", *keys) or not all(map(_is_counted, keys)):
+        same = self._weight_place == ("codes", *keys)
+        if not same or self._have_changed((codes, absmax), keys):
             self._set_codes(codes, absmax, None, keys)
 
     @staticmethod

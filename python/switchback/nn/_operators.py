@@ -28,6 +28,7 @@ from . import _fragmented, _function, _grouped
 from ._dispatch import native
 from ._layer import LayerSet
 from ._options import LayerOptions
+from ._wanted import wanted_gradients
 
 _ONCE = "has no second derivative; use nn.Linear in its place"
 
@@ -241,7 +242,8 @@ def _keep(ctx, inputs, output) -> None:
     codes = absmax = None
     if isinstance(output, tuple) and wants_dw:
         _, codes, absmax = output
-    kept_x = x if wants_dw and codes is None else None
+    reads_x = wants_dw or (wants_dx and bool(LayerOptions.parse(ctx.options).activation))
+    kept_x = x if reads_x and codes is None else None
     # Without dx the weight is not read; but something must say how many features x has.
     kept_weight = weight if wants_dx or not wants_dw else None
     ctx.save_for_backward(kept_x, kept_weight, codes, absmax)
@@ -251,10 +253,21 @@ def _backward(ctx, g, *_of_codes):
     if g is None or not ctx.wanted:
         return None, None, None, None
     x, weight, codes, absmax = ctx.saved_tensors
+    wants_dx, wants_dw, wants_db = wanted_gradients(ctx)[:3]
+    if wants_dw and not wants_dx:
+        weight = None
+    elif not wants_dw and not LayerOptions.parse(ctx.options).activation:
+        x = codes = absmax = None
     dx, dw, db = torch.ops.switchback.linear_backward(
-        g.to(ctx.dtype), x, codes, absmax, weight, ctx.of_weight, ctx.of_bias, ctx.options
+        g.to(ctx.dtype),
+        x,
+        codes,
+        absmax,
+        weight,
+        ctx.of_weight,
+        ctx.of_bias if wants_db else None,
+        ctx.options,
     )
-    wants_dx, wants_dw, wants_db = ctx.needs_input_grad[:3]
     return dx if wants_dx else None, dw if wants_dw else None, db if wants_db else None, None
 
 
@@ -319,9 +332,10 @@ def _keep_codes(ctx, inputs, output) -> None:
 def _backward_of_prepared(ctx, g):
     codes, absmax = ctx.saved_tensors
     g, dx, db = g.to(ctx.dtype), None, None
-    if ctx.needs_input_grad[0]:
+    wanted = wanted_gradients(ctx)
+    if wanted[0]:
         dx = torch.ops.switchback.linear_prepared_dx(g, codes, absmax, ctx.options)
-    if ctx.needs_input_grad[3]:
+    if wanted[3]:
         db = g.reshape(-1, g.shape[-1]).sum(0, dtype=torch.float32).to(ctx.of_bias)
     return dx, None, None, db, None
 
@@ -427,10 +441,10 @@ def _keep_grouped(ctx, inputs, output) -> None:
 
 def _backward_of_grouped(ctx, g):
     x, weight, offs, index, slots = ctx.saved_tensors
-    wants = ctx.needs_input_grad[:3]
+    wants = wanted_gradients(ctx)[:3]
     grads = torch.ops.switchback.grouped_linear_backward(
         g.to(ctx.dtype),
-        x,
+        x if wants[1] else None,
         weight,
         offs,
         index,
@@ -438,7 +452,7 @@ def _backward_of_grouped(ctx, g):
         ctx.rows,
         wants[0],
         wants[1],
-        ctx.of_bias,
+        ctx.of_bias if wants[2] else None,
         ctx.options,
     )
     return *(grad if wanted else None for grad, wanted in zip(grads, wants)), *(None,) * 4
@@ -454,7 +468,7 @@ define(
 )
 define_gradient(
     "combine",
-    lambda ctx, g: _grouped.combine_gradients(g, *ctx.saved_tensors, *ctx.needs_input_grad[::2]),
+    lambda ctx, g: _grouped.combine_gradients(g, *ctx.saved_tensors, *wanted_gradients(ctx)[::2]),
     lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
 )
 

@@ -129,7 +129,8 @@ class Int8Layer:
     def weight_updated(self) -> None:
         """Call it inside reuse_weight_codes() after changing the weight past autograd (`.data`).
 
-        Elsewhere every change is noticed, because the next forward checks the weight.
+        Elsewhere every change is noticed, because the next forward checks the weight, or the codes of
+        a prepared layer. On a CUDA device those are not checked: call it after each such change.
         """
         self._layers.weight_updated()
         if self._joined is not None:
