@@ -7,11 +7,10 @@ weight, as long as that lives, and used again by the rules of modules.
 
 from __future__ import annotations
 
+import collections
 import threading
-import weakref
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from .. import _abi
 from .._errors import InvalidArgument, InvalidState, Unsupported
@@ -33,35 +32,46 @@ from ._wanted import wanted_gradients
 _ONCE = "has no second derivative; use nn.Linear in its place"
 
 _lock = threading.Lock()
-_sets = WeakTensorKeyDictionary()
-# The tensors met most lately, by their ids: a look-up in the dictionary above takes microseconds.
-_recent: dict[int, tuple] = {}
+_ATTRIBUTE = "_switchback_layers"
+
+
+class _Kept(dict):
+    """The library layers of one tensor, an attribute of it: they end with it.
+
+    Not a dictionary of weak references: torch.utils.swap_tensors refuses a tensor that has any. It
+    swaps attributes as well, so that they stay with the memory. Copies and pickles are empty, of a type
+    that torch.load knows.
+    """
+
+    def __init__(self, tensor):
+        super().__init__()
+        self.of = tensor._cdata
+
+    def __reduce__(self):
+        return collections.OrderedDict, ()
 
 
 def _layers_of(tensor, kind: type, sizes: tuple, options: str):
     """The library layers whose weight, or codes, this tensor is."""
     key = kind, sizes, options
-    found = _known_layers(tensor, key)
+    found = None
+    kept = tensor.__dict__.get(_ATTRIBUTE)
+    # An attribute may have come from another tensor, with all of its attributes.
+    if type(kept) is _Kept and kept.of == tensor._cdata:
+        found = kept.get(key)
     if found is None:
         with _lock:
-            sets = _sets.get(tensor)
-            if sets is None:
-                sets = _sets[tensor] = {}
-            found = sets.get(key)
+            kept = tensor.__dict__.get(_ATTRIBUTE)
+            if type(kept) is not _Kept or kept.of != tensor._cdata:
+                kept = tensor.__dict__[_ATTRIBUTE] = _Kept(tensor)
+            found = kept.get(key)
             if found is None:
-                found = sets[key] = kind(*sizes, LayerOptions.parse(options))
+                found = kept[key] = kind(*sizes, LayerOptions.parse(options))
                 found.announced_seen = LayerSet.announced
-        at = id(tensor)
-        _recent[at] = weakref.ref(tensor, lambda _: _recent.pop(at, None)), sets
     if found.announced_seen != LayerSet.announced:  # of some module: it may be of this weight
         found.announced_seen = LayerSet.announced
         found.updates += 1
     return found
-
-
-def _known_layers(tensor, key: tuple):
-    known = _recent.get(id(tensor))
-    return known[1].get(key) if known is not None and known[0]() is tensor else None
 
 
 def _rows(weight, options: str):
