@@ -19,9 +19,10 @@ def reuse_weight_codes():
     """Within it, in this thread, a weight counts as changed only if torch says so.
 
     For gradient accumulation: the first microbatch quantizes the weight, and the others use its
-    codes. For inference: a forward does not check whether the weight has changed. Inside the block,
-    call `weight_updated()` after changes that autograd's version counter does not see (through
-    `.data` or NumPy, or by optimizers and sharding that work there). The reuse ends with the block.
+    codes. For inference: a forward does not check whether the weight, or the codes of a prepared
+    layer, have changed. Inside the block, call `weight_updated()` after changes that autograd's version
+    counter does not see (through `.data` or NumPy, by collectives, or by optimizers and sharding that
+    work there). The reuse ends with the block.
     """
     before = reuse.on
     reuse.on = True

@@ -24,6 +24,7 @@ from ._layer import Layer, LayerSet
 from ._once import differentiable_once
 from ._options import LayerOptions
 from ._trace import as_leaf, is_traced
+from ._wanted import wanted_gradients
 
 _NAMES = ("weight", "selector", "down", "up")
 HARD_HAS_NO_GRADIENT = (
@@ -188,7 +189,7 @@ class _Soft(Function):
     def backward(ctx, g):
         x, *weights = ctx.saved_tensors
         g = memory_of(g, "backward", "the gradient").to(ctx.dtype)
-        return *gradients(g, x, tuple(weights), ctx.needs_input_grad[:5], ctx.layers), None
+        return *gradients(g, x, tuple(weights), wanted_gradients(ctx)[:5], ctx.layers), None
 
 
 def gradients(g, x, weights: tuple, wanted: tuple, layers: _FragmentedLayers) -> tuple:

@@ -26,6 +26,7 @@ from ._changes import reuse
 from ._dispatch import native
 from ._layer import LayerSet
 from ._once import differentiable_once
+from ._wanted import wanted_gradients
 
 # The kernels themselves: what calls them here runs inside of an operator, or needs none.
 quantize_rowwise = ops.quantize_rowwise.__wrapped__
@@ -366,7 +367,9 @@ class _Linear(Function):
                 x, weight, bias, layers, mem_efficient, wants_dw, dtype
             )
         ctx.call = layers, dtype, of_weight, of_bias, layer
-        kept_x = x if wants_dw and codes is None else None
+        # dx of an activation is taken at x.
+        reads_x = wants_dw or (wants_dx and bool(layers.options.activation))
+        kept_x = x if reads_x and codes is None else None
         ctx.save_for_backward(kept_x, weight if wants_dx else None, codes, absmax)
         return y
 
@@ -375,16 +378,22 @@ class _Linear(Function):
     def backward(ctx, g):
         x, weight, codes, absmax = ctx.saved_tensors
         layers, dtype, of_weight, of_bias, layer = ctx.call
-        wanted = ctx.needs_input_grad
+        wanted = wants_dx, wants_dw, wants_db = wanted_gradients(ctx)[:3]
+        reads_x = wants_dw or bool(layers.options.activation)
+        if not wants_dx:
+            weight = None
+        if not reads_x:
+            x = codes = absmax = None
         if (
             native
             and layer is None
             and not is_compiling()
             and not layers.options.is_stochastic
+            and reads_x is wants_dw
             and of_weight is dtype
             and (of_bias is None or of_bias is dtype)
         ):
-            grads = native.backward(layers, g, x, weight, codes, absmax, wanted[2])
+            grads = native.backward(layers, g, x, weight, codes, absmax, wants_db)
             if grads is not None:
                 return *grads, None
         g = memory_of(g, "backward", "the gradient")
@@ -392,22 +401,40 @@ class _Linear(Function):
             g if g.dtype is dtype else g.to(dtype),
             (*g.shape[:-1], layers.in_features),
             (x, weight, codes, absmax),
-            wanted[:3],
+            wanted,
             (of_weight, of_bias),
             layers,
             layer,
+            _rounding(ctx, wanted) if layers.options.is_stochastic else None,
         )
         return *grads, None, None, None, None
 
 
+def _rounding(ctx, wanted: tuple) -> tuple[int, int, int]:
+    """Where a backward's random bits come from. One that computes dx now and dw later is one step."""
+    rounding, made = getattr(ctx, "rounding", (None, ()))
+    if rounding is None or any(map(min, wanted, made)):
+        rounding, made = ctx.call[0].next_rounding(), (False,) * len(wanted)
+    ctx.rounding = rounding, tuple(map(max, wanted, made))
+    return rounding
+
+
 def gradients(
-    g, shape, kept: tuple, wanted: tuple, dtypes: tuple, layers: LayerSet, ran=None
+    g,
+    shape,
+    kept: tuple,
+    wanted: tuple,
+    dtypes: tuple,
+    layers: LayerSet,
+    ran=None,
+    rounding=None,
 ) -> tuple:
     """dx of this shape, dw in the weight's form and db[N], those that are wanted; else None.
 
     g[..., N] is the gradient of y, in y's dtype; kept: x, the weight, x's codes and their absmax,
     each None if it is not needed; dtypes: those of the weight and of the bias. ran: the layer that ran
-    the forward, None if it is the usual one.
+    the forward, None if it is the usual one. rounding: where random bits come from, if not from the
+    layers' next step.
     """
     wants_dx, wants_dw, wants_db = wanted
     x, weight, codes, absmax = kept
@@ -444,7 +471,7 @@ def gradients(
             elif wants_dx:
                 layer.use_weight_anew(weight)
             if layers.options.is_stochastic:
-                layer.round_stochastically(*layers.next_rounding())
+                layer.round_stochastically(*(rounding or layers.next_rounding()))
             layer.backward(
                 g.data_ptr(),
                 rows,
@@ -493,9 +520,10 @@ class _Prepared(Function):
         if g.dtype is not dtype:
             g = g.to(dtype)
         dx = db = None
-        if ctx.needs_input_grad[0]:
+        wanted = wanted_gradients(ctx)
+        if wanted[0]:
             dx = prepared_dx(g, *ctx.saved_tensors, layers)
-        if ctx.needs_input_grad[3]:
+        if wanted[3]:
             db = g.reshape(-1, g.shape[-1]).sum(0, dtype=torch.float32).to(of_bias)
         return dx, None, None, db, None, None
 

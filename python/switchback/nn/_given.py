@@ -17,20 +17,14 @@ class GivenCodes:
     others run, and while they get other codes.
     """
 
-    def __init__(self, layer, versions: tuple, updates: int):
-        """layer: it was given the codes just now, and has these versions of their sources."""
+    def __init__(self, layer, keys: tuple, updates: int):
+        """layer: it was given the codes just now, whose keys these are, with the scales' and the bias's."""
         self.pointer = shared(layer.pointer, layer.context)
         destroy = weakref.finalize(self, layer.context.destroy_layer, self.pointer)
         destroy.atexit = False
         self.bytes = _bytes_of(self.pointer)
-        self.sources, self.versions = layer._sources, versions
+        self.keys, self.sources, self.made_of = keys, layer._sources, layer._made_of
         self.updates = updates
-        self.place, self.bias_place = layer._weight_place, layer._bias_place
-        self.bias_version = layer._bias_version
-
-    def are(self, place: tuple, bias: tuple | None) -> bool:
-        """Whether they were made of these codes, and of this bias unless it does not matter."""
-        return place == self.place and (bias is None or bias == (self.bias_place, self.bias_version))
 
 
 def shared(layer: int, context: Context) -> int:

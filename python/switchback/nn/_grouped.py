@@ -25,6 +25,7 @@ from ._layer import Layer, LayerSet
 from ._once import differentiable_once
 from ._options import LayerOptions
 from ._trace import as_leaf, is_traced
+from ._wanted import wanted_gradients
 
 
 class _GroupedLayers(LayerSet):
@@ -187,11 +188,12 @@ class _GroupedLinear(Function):
     @differentiable_once("SwitchBackGroupedLinear", lambda ctx: all(ctx.needs_input_grad[:2]))
     def backward(ctx, g):
         x, weight, offs, index, slots = ctx.saved_tensors
+        wanted = wanted_gradients(ctx)[:3]
         grads = gradients(
             memory_of(g, "backward", "the gradient").to(ctx.dtype),
-            (x, weight, offs, index, slots),
+            (x if wanted[1] else None, weight, offs, index, slots),
             ctx.rows,
-            ctx.needs_input_grad[:3],
+            wanted,
             (ctx.weight_dtype, ctx.bias_dtype),
             ctx.layers,
         )
@@ -304,7 +306,7 @@ class Combine(Function):
     @staticmethod
     @differentiable_once("SwitchBackExperts", lambda ctx: all(ctx.needs_input_grad[::2]))
     def backward(ctx, g):
-        return combine_gradients(g, *ctx.saved_tensors, *ctx.needs_input_grad[::2])
+        return combine_gradients(g, *ctx.saved_tensors, *wanted_gradients(ctx)[::2])
 
 
 def combine_gradients(g, y, slots, weights, wants_dy: bool, wants_dweights: bool):

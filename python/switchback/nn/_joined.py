@@ -23,6 +23,7 @@ from ._function import (
 )
 from ._layer import LayerSet
 from ._once import differentiable_once
+from ._wanted import wanted_gradients
 from .linear import Int8Layer
 
 # The children of attention in transformers' models, from the input's point of view.
@@ -335,7 +336,7 @@ class _Joined(Function):
         waiting = ctx.waiting()
         if waiting is not None:
             waiting.ys = [None] * count
-        wanted = ctx.needs_input_grad
+        wanted = wanted_gradients(ctx)
         some = next((g for g in grads if g is not None), None)
         if some is None:
             return (None,) * len(wanted)

@@ -218,6 +218,8 @@ class Layer(native.Layer if native else object):
         self._updates = self._weight_gradients = -1
         # The weight's fingerprint when its codes were made; None: not taken.
         self._fingerprint: tuple | None = None
+        # Codes, scales and bias as the library copied them, and their fingerprints.
+        self._made_of: tuple = ([], None)
         self._read_by_backward = False  # a backward has run since then
         self._met = False  # another forward with this weight has run since then
         self._meets_again = False  # what _met was for the previous codes
@@ -502,28 +504,29 @@ class Layer(native.Layer if native else object):
 
     def use_codes(self, codes, absmax, bias, owner: LayerSet) -> None:
         """Makes the layer's weight codes[N,K] with absmax[N] or [1]; the library keeps a copy."""
-        place = ("codes", *map(key_of, (codes, absmax)))
-        bias_place, bias_version = place_of(bias), version_of(bias)
-        if (
-            place == self._weight_place
-            and all(map(is_counted, place[1:]))
-            and bias_version >= 0
-            and bias_version == self._bias_version
-            and bias_place == self._bias_place
-            and owner.updates == self._updates
-        ):
-            return
+        keys = key_of(codes), key_of(absmax), key_of(bias)
+        same = (
+            self._weight_place == ("codes", *keys[:2])
+            and (self._bias_version, self._bias_place) == keys[2]
+            and self._updates == owner.updates
+        )
         updates = owner.updates
-        with owner.giving:
-            if not self._share_given(place, (bias_place, bias_version), owner):
-                self._set_codes(codes, absmax, bias, place[1:])
-                self._give(owner, updates)
+        if not same or self._have_changed((codes, absmax, bias), keys, self._made_of):
+            with owner.giving:
+                if not self._share_given((codes, absmax, bias), keys, owner):
+                    self._set_codes(codes, absmax, bias, keys)
+                    self._give(keys, owner, updates)
         self._updates = updates
 
-    def _share_given(self, place: tuple, bias: tuple | None, owner: LayerSet) -> bool:
+    def _share_given(self, tensors: tuple, keys: tuple, owner: LayerSet) -> bool:
         """Shares the codes that the set's layers were given last, if they are these."""
         given = owner.given.get((self.dtype, self.device))
-        if given is None or given.updates != owner.updates or not given.are(place, bias):
+        if (
+            given is None
+            or given.updates != owner.updates
+            or given.keys[: len(keys)] != keys
+            or self._have_changed(tensors, keys, given.made_of)
+        ):
             return False
         pointer = shared(given.pointer, self.context)
         self._let_go()
@@ -531,54 +534,78 @@ class Layer(native.Layer if native else object):
         self._own(pointer)
         self._describe_it()
         destroy()
-        self._borrowed = self._lent_at = ()
-        self._sources = given.sources
-        self._weight_place, self._bias_place = given.place, given.bias_place
-        self._bias_version, self._updates = given.bias_version, given.updates
         self.given = given
-        if self._is_short():
-            self._hold_codes(*self._sources, *given.versions)
+        self._hold_given(given.keys, given.sources, given.made_of)
+        self._updates = given.updates
         return True
 
-    def _give(self, owner: LayerSet, updates: int) -> None:
+    def _give(self, keys: tuple, owner: LayerSet, updates: int) -> None:
         """Lets the set's layers on other contexts share the codes that were set just now."""
-        place = self._weight_place
-        versions = place[1][0], place[2][0], self._bias_version
-        if self._on_cpu and min(versions) >= 0:
-            self.given = owner.given[self.dtype, self.device] = GivenCodes(self, versions, updates)
+        if self._on_cpu and all(map(is_counted, keys)):
+            self.given = owner.given[self.dtype, self.device] = GivenCodes(self, keys, updates)
+
+    def _have_changed(self, tensors: tuple, keys: tuple, made_of: tuple) -> bool:
+        """Whether codes that have the keys of those that a copy was made of may still be other ones.
+
+        torch does not count what collectives, `.data` and NumPy write. On the CPU fingerprints tell,
+        which in a forward of few rows costs as much as the product. reuse_weight_codes() spares it.
+        """
+        if not self._on_cpu:
+            return not all(map(is_counted, keys))
+        if reuse.on and all(map(is_counted, keys)):
+            return False
+        matrices, fingerprint = made_of
+        for place, (tensor, matrix) in enumerate(zip(tensors, matrices)):
+            if tensor.data_ptr() == matrix.data:
+                found = self._digest_of(matrix)
+            else:  # it was made contiguous
+                found = self._fingerprint_of_tensor(tensor.reshape(-1, tensor.shape[-1]))
+            if found != fingerprint[2 * place : 2 * place + 2]:
+                return True
+        return False
 
     def _set_codes(self, codes, absmax, bias, keys: tuple) -> None:
-        bias_place, bias_version = place_of(bias), version_of(bias)
         for name, tensor in (("W_int8", codes), ("state_W", absmax), ("bias", bias)):
             if tensor is not None:
                 check_storage(memory_of(tensor, "forward", name), "forward", name)
         codes, absmax = codes.detach().contiguous(), absmax.detach().contiguous()
         rows, cols = codes.shape
         lent = _abi.Matrix(codes.data_ptr(), _abi.S8, rows, cols, cols)
-        bias_memory = None if bias is None else bias.detach().contiguous()
-        bias_matrix = None if bias is None else ctypes.byref(self._bias_matrix(bias_memory))
-        versions = keys[0][0], keys[1][0], bias_version
+        copied = [lent, _abi.Matrix(absmax.data_ptr(), _abi.F32, 1, absmax.numel(), absmax.numel())]
+        bias_memory = bias_matrix = None
+        if bias is not None:
+            bias_memory = bias.detach().contiguous()
+            copied.append(self._bias_matrix(bias_memory))
+            bias_matrix = ctypes.byref(copied[-1])
+        fingerprint = None
+        if self._on_cpu:  # taken first, so that a change made meanwhile is noticed later
+            known = (matrix for matrix in copied if matrix.dtype >= 0)
+            fingerprint = sum(map(self._digest_of, known), ())
         self._let_go()
         check(
             self._lib.switchback_linear_set_quantized_weight(
                 self.pointer, ctypes.byref(lent), absmax.data_ptr(), absmax.numel(), bias_matrix
             )
         )
+        self._hold_given(keys, (codes, absmax, bias_memory), (copied, fingerprint))
+
+    def _hold_given(self, keys: tuple, sources: tuple, made_of: tuple) -> None:
+        """Notes what the library's copy was made of."""
         self._borrowed = self._lent_at = ()  # all of it was copied
-        self._sources = (codes, absmax, bias_memory)
-        self._weight_place, self._bias_place = ("codes", *keys), bias_place
-        self._bias_version = bias_version
-        if self._is_short() and min(versions) >= 0:
-            self._hold_codes(*self._sources, *versions)
+        self._sources, self._made_of = sources, made_of
+        self._weight_place, (self._bias_version, self._bias_place) = ("codes", *keys[:2]), keys[2]
+        self._fingerprint = made_of[1]
+        if self._is_short() and all(map(is_counted, keys)):
+            self._hold_codes(*sources, *(key[0] for key in keys))
 
     def use_codes_of_forward(self, codes, absmax, owner: LayerSet) -> None:
         """For backward: makes the weight codes[N,K] with absmax[N] or [1], unless it is already."""
         keys = key_of(codes), key_of(absmax)
-        place = ("codes", *keys)
-        if self._weight_place != place or not all(map(is_counted, keys)):
+        same = self._weight_place == ("codes", *keys)
+        if not same or self._have_changed((codes, absmax), keys, self._made_of):
             with owner.giving:
-                if not self._share_given(place, None, owner):
-                    self._set_codes(codes, absmax, None, keys)
+                if not self._share_given((codes, absmax), keys, owner):
+                    self._set_codes(codes, absmax, None, (*keys, key_of(None)))
 
     @staticmethod
     def _bias_matrix(bias) -> _abi.Matrix:
