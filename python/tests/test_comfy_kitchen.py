@@ -2,12 +2,15 @@
 """The backend of comfy-kitchen: bits, which calls it takes, what it keeps of weights; beside eager."""
 
 import gc
+import importlib.util
 import itertools
+import os
+import re
 import types
 import unittest
 from unittest import mock
 
-from support import require_torch, run_python
+from support import PACKAGE, ROOT, require_torch, run_python
 
 torch = require_torch()
 
@@ -357,6 +360,19 @@ class Registration(Case):
         with self.assertRaisesRegex(TypeError, "nothing"):
             backend.quantize_int8_rowwise(x, nothing=2)
 
+    def test_custom_node(self):
+        path = os.path.join(ROOT, "examples", "comfyui", "switchback_int8", "__init__.py")
+        if not os.path.exists(path):
+            self.skipTest("the examples are not here")
+        backend.unregister()
+        spec = importlib.util.spec_from_file_location("switchback_int8", path)
+        node = importlib.util.module_from_spec(spec)
+        with self.assertLogs(level="INFO") as logged:
+            spec.loader.exec_module(node)
+        self.assertIn("int8_linear", logged.output[0])
+        self.assertEqual(node.NODE_CLASS_MAPPINGS, {})
+        self.assertEqual(chosen("quantize_int8_rowwise", x=torch.ones(2, 2)), "switchback")
+
     def test_without_comfy_kitchen(self):
         program = (
             "import sys; sys.modules['comfy_kitchen'] = None\n"
@@ -576,6 +592,27 @@ class Tensors(Case):
             real = run(name, *arguments)
             for fake, want in zip(*((t,) if isinstance(t, torch.Tensor) else t for t in (made, real))):
                 self.assertEqual((fake.shape, fake.dtype), (want.shape, want.dtype), name)
+
+
+class Programs(unittest.TestCase):
+    def test_page(self):
+        with open(os.path.join(ROOT, "docs", "comfyui.md"), encoding="utf-8") as file:
+            programs = re.findall(r"^```python\n(import .*?)^```$", file.read(), re.M | re.S)
+        self.assertEqual(len(programs), 1)
+        done = run_python("-c", programs[0])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("'packed_weights': 1", done.stdout)
+
+    def test_benchmark(self):
+        script = os.path.join(PACKAGE, "benchmarks", "comfy_kitchen.py")
+        few = ("--rows", "3", "--rounds", "3")
+        done = run_python(script, *few, "--layers", "256,64", "--what")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for words in ("convrot", "plain", "eager", "bf16", "fingerprint"):
+            self.assertIn(words, done.stdout)
+        done = run_python(script, *few, "--block", "256")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("block of", done.stdout)
 
 
 if __name__ == "__main__":
