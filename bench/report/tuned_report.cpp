@@ -46,22 +46,22 @@ bool slower_beyond_noise(const measure::Middle& speedup, double rival_ms,
   return speedup.median < 1 - least_loss && 1 - speedup.median > error;
 }
 
-void TunedReport::add(const CaseResult& result) {
+void TunedReport::add(const CaseResult& result, bool disturbed) {
   bool tuned = result.layer.has_value();
   for_each_field(result, [&](std::string_view, const FieldResult&) { tuned = true; });
-  if (tuned) cases_.push_back(result);
+  if (tuned) cases_.push_back({result, disturbed});
 }
 
 std::string TunedReport::table() const {
   Table table(
       {"case", "field gain", "best", "worst", "auto step", "forward + dX", "auto eval", "forward"},
       {"forward + dX", "forward"});
-  for (const CaseResult& c : cases_) {
+  for (const auto& [c, disturbed] : cases_) {
     std::vector<double> gains;
     for_each_field(c, [&](std::string_view, const FieldResult& field) {
       if (field.tuned) gains.push_back(field.tuned_speedup.median);
     });
-    std::vector<std::string> row = {case_id(c.shape)};
+    std::vector<std::string> row = {case_id(c.shape) + (disturbed ? " !" : "")};
     if (gains.empty()) {
       row.insert(row.end(), {"-", "-", "-"});
     } else {
@@ -96,7 +96,9 @@ std::string TunedReport::sentence(const TunerCounters& counters) const {
                           speedup.median);
   };
   std::vector<double> steps;
-  for (const CaseResult& c : cases_) {
+  for (const auto& [measured, disturbed] : cases_) {
+    if (disturbed) continue;
+    const CaseResult& c = measured;  // a lambda cannot hold a structured binding
     for_each_field(c, [&](std::string_view name, const FieldResult& field) {
       ++fields;
       // The same code twice differs by noise alone.
@@ -118,16 +120,25 @@ std::string TunedReport::sentence(const TunerCounters& counters) const {
                             c.layer->auto_forward.count))
       add_slower(c, "auto eval", c.layer->forward_speedup);
   }
-  std::string text = fmt::format(
-      "Of {} fields {} ran a configuration that is not the default, {} of them at least 2 % faster",
-      fields, tuned, faster);
-  if (!steps.empty())
-    text += fmt::format("; training steps in mode auto run at {:.2f}x to {:.2f}x of standard ones",
-                        *std::min_element(steps.begin(), steps.end()),
-                        *std::max_element(steps.begin(), steps.end()));
-  text += slower.empty() ? "; nothing is slower beyond noise.\n"
-                         : fmt::format("; slower beyond noise: {}.\n", slower);
-  if (counters.misses > 0 && counters.hits == 0)
+  std::string text = "Every case is in doubt: they do not say what tuning gains.\n";
+  if (std::any_of(cases_.begin(), cases_.end(), [](const Measured& c) { return !c.disturbed; })) {
+    text = fmt::format(
+        "Of {} fields {} ran a configuration that is not the default, {} of them at least 2 % "
+        "faster",
+        fields, tuned, faster);
+    if (!steps.empty())
+      text +=
+          fmt::format("; training steps in mode auto run at {:.2f}x to {:.2f}x of standard ones",
+                      *std::min_element(steps.begin(), steps.end()),
+                      *std::max_element(steps.begin(), steps.end()));
+    text += slower.empty() ? "; nothing is slower beyond noise.\n"
+                           : fmt::format("; slower beyond noise: {}.\n", slower);
+  }
+  if (counters.refused > 0)
+    text +=
+        "Entries of the cache are not used here: 'switchback-bench cache explain' with the same "
+        "shapes says why.\n";
+  else if (counters.misses > 0 && counters.hits == 0)
     text +=
         "Nothing of this was in the cache: run 'switchback-bench tune' with the same shapes "
         "first.\n";

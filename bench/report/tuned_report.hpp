@@ -14,13 +14,18 @@ namespace switchback::bench {
 class TunedReport {
  public:
   /// Takes a case that was measured in tuned and default configurations; ignores others.
-  void add(const CaseResult& result);
+  /// `disturbed`: other programs were in the way, so that the sentence is not by it.
+  void add(const CaseResult& result, bool disturbed = false);
   [[nodiscard]] std::string table() const;
   /// What it comes to, and what is slower beyond noise, by name.
   [[nodiscard]] std::string sentence(const TunerCounters& counters) const;
 
  private:
-  std::vector<CaseResult> cases_;
+  struct Measured {
+    CaseResult result;
+    bool disturbed = false;
+  };
+  std::vector<Measured> cases_;
 };
 
 /// Whether a ratio of speeds over a rival is below 1 by more than chance and more than it matters:

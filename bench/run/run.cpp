@@ -320,9 +320,9 @@ class Run final : public Workload {
     sink({.line = to_line(record)});
     measure::LoadMonitor& load = session.load();
     const std::optional<double> others = load.others_cores();
-    report_.add(report_row(result_, others,
-                           load.disturbs(others) || session.disturbance().total().in_doubt()));
-    tuned_.add(result_);
+    const bool disturbed = load.disturbs(others) || session.disturbance().total().in_doubt();
+    report_.add(report_row(result_, others, disturbed));
+    tuned_.add(result_, disturbed);
     return outcome;
   }
 

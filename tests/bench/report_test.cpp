@@ -311,6 +311,17 @@ TEST(TunedReport, NamesFieldsOfAnotherConfigurationAlone) {
   EXPECT_NE(of_one.find("rowwise_fwd (0.50x)"), std::string::npos) << of_one;
   for (const char* const same : {"global_fwd", "auto step", "auto eval"})
     EXPECT_EQ(of_one.find(same), std::string::npos) << of_one;
+  EXPECT_EQ(of_one.find("cache"), std::string::npos) << of_one;
+  EXPECT_NE(report.sentence({.misses = 1}).find("Nothing of this was in the cache"),
+            std::string::npos);
+  EXPECT_NE(report.sentence({.misses = 1, .refused = 1}).find("cache explain"), std::string::npos);
+
+  // What was disturbed is shown with a mark, and says nothing.
+  TunedReport doubtful;
+  doubtful.add(result, true);
+  EXPECT_NE(doubtful.table().find("16x64x128 !"), std::string::npos) << doubtful.table();
+  EXPECT_EQ(doubtful.sentence({.hits = 1, .misses = 1}),
+            "Every case is in doubt: they do not say what tuning gains.\n");
 }
 
 }  // namespace
