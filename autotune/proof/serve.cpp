@@ -74,6 +74,7 @@ class Server {
     options.threads = setting.threads;
     options.isa = setting.isa;
     context_.emplace(options);
+    context_->set_config_source(nullptr);  // a proof is of the candidate alone
     machine_ = machine_of(context_->state());
     if (const core::DeviceRuntime* runtime = context_->state().runtime.get())
       core::require(runtime->info().pci_bus_id == setting.place,

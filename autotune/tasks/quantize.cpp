@@ -117,6 +117,7 @@ class QuantizeTask final : public Task {
     ContextOptions options;
     options.device = "cpu";
     Context host(options);
+    host.set_config_source(nullptr);
     const QuantizeOperands same(host, small_problem_, 2);
     const quant::Request request = same.request();
     host.state().threads.for_each(1, [&](std::int64_t, int) { quant::reference::run(request); });

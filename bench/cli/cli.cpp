@@ -14,6 +14,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "autotune/usual_source.hpp"
 #include "bench/cli/parse_error.hpp"
 #include "bench/cli/table.hpp"
 #include "bench/cli/terminal.hpp"
@@ -122,6 +123,7 @@ int parse_and_run(int argc, const char* const* argv) {
 }  // namespace
 
 int run_cli(int argc, const char* const* argv) {
+  autotune::look_nothing_up_by_itself();  // commands that look up attach a tuner
   try {
     return parse_and_run(argc, argv);
   } catch (const Error& error) {

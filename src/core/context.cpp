@@ -7,6 +7,7 @@
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/cpu/quota.hpp"
+#include "core/usual_source.hpp"
 
 namespace switchback {
 
@@ -62,6 +63,7 @@ Context::Context(const ContextOptions& options) {
         options.threads > 0 ? fmt::format("{}", threads) : fmt::format("0 (all {} cores)", threads),
         threads - 1, error.code().message());
   }
+  state_->config_source = core::usual_source();
 }
 
 Context::~Context() = default;

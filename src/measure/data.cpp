@@ -107,6 +107,7 @@ void fill_from_host(Context& context, AnyMatrix m, const Fill& fill) {
   ContextOptions options;
   options.device = "cpu";
   Context host(options);
+  host.set_config_source(nullptr);
   const Matrix image(m.dtype, m.rows, m.cols);
   fill(host, image.any());
   copy(context, image.any(), m);

@@ -15,6 +15,8 @@ int main(int argc, char** argv) {
   // kernels by then. Tests of asynchronous behaviour, and of results that a memset or a copy
   // leaves, wait explicitly.
   (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 0);
+  // The cache of the user who runs the tests changes none of them.
+  (void)setenv("SWITCHBACK_TUNE", "off", 0);
   ::testing::InitGoogleTest(&argc, argv);
   std::string device = "cpu";
   for (int i = 1; i < argc; ++i) {

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support: tuners in directories of their own, and a layer that looks them up.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autotune/layer_queries.hpp"
+#include "autotune/store/store.hpp"
+#include "autotune/tuner_state.hpp"
+#include "core/context_state.hpp"
+#include "linear/linear_support.hpp"
+#include "support/programs.hpp"
+#include "support/temporary_directory.hpp"
+#include "switchback/tuner.hpp"
+
+namespace switchback::test {
+
+inline constexpr std::int64_t rows = 12;
+inline constexpr std::int64_t inputs = 40;
+inline constexpr std::int64_t outputs = 56;
+inline const TuneShape shape{rows, inputs, outputs, DType::f32, true};
+
+inline TuneLimits quick() {
+  TuneLimits limits;
+  limits.max_candidates = 2;
+  limits.budget_per_key_s = 0.5;
+  return limits;
+}
+
+inline TunerOptions options_in(const TemporaryDirectory& directory, std::string mode = "read") {
+  TunerOptions options;
+  options.mode = std::move(mode);
+  options.cache_directory = directory.path().string();
+  options.system_directory = (directory / "system").string();
+  options.record_file = (directory / "recorded.jsonl").string();
+  options.prover = prove_program();
+  options.notice_others = false;  // machines that run tests are seldom quiet
+  return options;
+}
+
+inline LayerCase case_of(Mode mode) {
+  LayerCase c;
+  c.m = rows, c.k = inputs, c.n = outputs;
+  c.mode = mode;
+  return c;
+}
+
+/// A training step and an inference step of a layer.
+inline void use_layer(Context& context, Mode mode, std::uint32_t allow = 0) {
+  LayerTrial t(case_of(mode == Mode::automatic ? Mode::standard : mode));
+  LinearOptions options = t.options();
+  options.mode = mode;
+  options.allow = allow;
+  SwitchbackLinear layer(context, options);
+  t.set_weight(layer);
+  t.forward(layer, Save::copy);
+  t.backward(layer);
+  layer.prepare_for_eval();
+  t.forward(layer, Save::nothing);
+}
+
+/// The cache of a machine on which the shape was tuned, which nobody has open.
+inline std::string tuned_file(Context& context, const TemporaryDirectory& directory) {
+  const auto tuner = Tuner::open(context, options_in(directory));
+  tuner->tune(context, {shape}, quick());
+  return tuner->cache_file();
+}
+
+/// Where the answers to what a layer of the shape asks come from.
+inline std::set<TuneOrigin> origins_of(const Tuner& tuner, const Context& context) {
+  std::set<TuneOrigin> origins;
+  for (const ConfigQuery& query : autotune::layer_queries(context.state(), shape))
+    origins.insert(tuner.state().look_up(query, context.state()).origin);
+  return origins;
+}
+
+/// Rewrites the winners of a cache.
+inline void edit_winners(const std::string& file,
+                         const std::function<void(autotune::Record&)>& edit) {
+  autotune::Snapshot snapshot;
+  snapshot.add_file(file);
+  std::vector<autotune::Record> records;
+  snapshot.for_each([&](const autotune::Record& record) {
+    records.push_back(record);
+    if (record.type == autotune::RecordType::winner) edit(records.back());
+  });
+  autotune::Store(file).replace(records);
+}
+
+}  // namespace switchback::test
