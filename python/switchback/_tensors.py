@@ -56,7 +56,25 @@ def memory_of(tensor, op: str, name: str) -> torch.Tensor:
         raise TypeError(
             f"{op}: {name} is a tensor of layout {kind}; it must be strided: to_dense()"
         )
+    if op == "backward" and stands_for_a_batch(tensor):
+        raise Unsupported(BATCHED_GRADIENTS.format("a switchback layer"))
     return tensor.resolve_neg() if tensor.is_neg() else tensor
+
+
+def stands_for_a_batch(tensor) -> bool:
+    """Whether a plain tensor stands for a batch of gradients, as vmap and torch.autograd.grad make them."""
+    try:
+        tensor.data_ptr()
+    except RuntimeError:
+        return True
+    return False
+
+
+BATCHED_GRADIENTS = (
+    "backward: a batch of gradients (is_grads_batched, jacobian with vectorize=True) cannot go through "
+    "{}; ask for them one after the other (vectorize=False), or use nn.Linear in its "
+    "place (exclude= of replace_linear)"
+)
 
 
 if HAS_OPERATORS:
@@ -64,8 +82,8 @@ if HAS_OPERATORS:
     _is_compiling = torch.compiler.is_compiling
     _modes = torch._C._len_torch_dispatch_stack
 
-    def needs_operator(*tensors) -> bool:
-        """Whether a call must go through torch's dispatcher, and cannot go to the library directly.
+    def needs_operator(*tensors, of="a switchback layer") -> bool:
+        """Whether a call (of a layer) must go through torch's dispatcher, and cannot go to the library directly.
 
         So it is for a compiler or a tracer, in torch.func's transforms, for tensors on the meta
         device and for subclasses that stand for other tensors (fake, distributed).
@@ -73,7 +91,7 @@ if HAS_OPERATORS:
         if _is_compiling() or _modes() > 0:
             return True
         if in_transform():
-            _refuse_derivatives()
+            _refuse_derivatives(of)
             return True
         for tensor in tensors:
             if (type(tensor) not in PLAIN_TYPES or tensor.is_meta) and _stands_for_others(tensor):
@@ -89,18 +107,19 @@ if HAS_OPERATORS:
                 "in place of parallelize_module, or pass to_local()"
             )
 
-    def _refuse_derivatives() -> None:
+    def _refuse_derivatives(of) -> None:
         kinds = torch._C._functorch.TransformType
         for interpreter in torch._C._functorch.get_interpreter_stack() or ():
             if interpreter.key() in (kinds.Grad, kinds.Jvp):
                 raise Unsupported(
-                    "forward: derivatives of torch.func (grad, vjp, jvp, jacrev) cannot go through a "
-                    "switchback layer; use backward() or torch.autograd.grad, or nn.Linear in its place"
+                    f"forward: derivatives of torch.func (grad, vjp, jvp, jacrev) cannot go through {of}; "
+                    "use backward() or torch.autograd.grad, or nn.Linear in its place (exclude= of "
+                    "replace_linear)"
                 )
 
 else:
 
-    def needs_operator(*_tensors) -> bool:
+    def needs_operator(*_tensors, of="") -> bool:
         """There are no operators in this version of torch."""
         return False
 

@@ -15,7 +15,9 @@ torch = require_torch()
 import switchback  # noqa: E402
 from switchback import nn as sb  # noqa: E402
 from switchback import InvalidState  # noqa: E402
+from switchback._tensors import HAS_OPERATORS  # noqa: E402
 from torch import fx, nn  # noqa: E402
+from torch.nn.utils import prune  # noqa: E402
 
 
 class Experts(nn.Module):
@@ -257,6 +259,136 @@ class Penalised(unittest.TestCase):
         hadamard = rotate(torch.eye(16), 16)
         want = (6 * (self.x @ hadamard) * (torch.ones(4, 16) @ hadamard)) @ hadamard
         self.assertLess(relative_error(got, want), 1e-5)
+
+
+NAMED = "in_features=16, out_features=8.*exclude"  # the layer, and what to do
+
+
+class Callers(unittest.TestCase):
+    """What torch can ask of nn.Linear: computed, or refused in words that name the layer."""
+
+    def setUp(self):
+        torch.manual_seed(0)
+        self.x = torch.randn(5, 16)
+
+    def layers(self):
+        yield sb.SwitchBackLinearVectorwise(16, 8)
+        yield sb.SwitchBackLinearGlobal(16, 8, bias=False)
+        yield sb.SwitchBackLinearVectorwise(16, 8).prepare_for_eval()
+
+    @unittest.skipUnless(hasattr(torch, "func"), "this torch has no torch.func")
+    def test_of_torch_func(self):
+        for layer in self.layers():
+            parameters = {name: p * 2 for name, p in layer.named_parameters()}
+            twin = copy.deepcopy(layer)
+            with torch.no_grad():
+                for name, parameter in twin.named_parameters():
+                    parameter.copy_(parameters[name])
+            y = torch.func.functional_call(layer, parameters, (self.x,))
+            self.assertTrue(torch.equal(y, twin(self.x)))
+            for call in (
+                lambda: torch.func.grad(lambda x: layer(x).sum())(self.x),
+                lambda: torch.func.vjp(layer, self.x),
+                lambda: torch.func.jvp(layer, (self.x,), (self.x,)),
+                lambda: torch.func.jacrev(layer)(self.x),
+                lambda: torch.func.linearize(layer, self.x),
+            ):
+                with self.assertRaisesRegex(switchback.Unsupported, NAMED):
+                    call()
+            if not HAS_OPERATORS:
+                continue
+            x, g = self.x.clone().requires_grad_(), torch.randn(3, 5, 8)
+            operands = [x, *layer.parameters()]
+            y = layer(x)
+            got = torch.func.vmap(
+                lambda g: torch.autograd.grad(y, operands, g, retain_graph=True)
+            )(g)
+            for place, each in enumerate(g):
+                want = torch.autograd.grad(y, operands, each, retain_graph=True)
+                for batch, one in zip(got, want):
+                    self.assertTrue(torch.equal(batch[place], one))
+
+    def test_of_autograd(self):
+        functional, forward_ad = torch.autograd.functional, torch.autograd.forward_ad
+        for layer in self.layers():
+            x = self.x.clone().requires_grad_()
+            jacobian = functional.jacobian(layer, self.x)
+            for m, n in ((0, 0), (4, 7)):
+                g = torch.zeros(5, 8)
+                g[m, n] = 1
+                (want,) = torch.autograd.grad(layer(x), x, g)
+                self.assertTrue(torch.equal(jacobian[m, n], want))
+            with self.assertRaisesRegex(switchback.Unsupported, "backward: .*vectorize=False.*exclude"):
+                functional.jacobian(layer, self.x, vectorize=True)
+            with self.assertRaisesRegex(switchback.Unsupported, NAMED), forward_ad.dual_level():
+                layer(forward_ad.make_dual(self.x, self.x))
+            (dx,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+            with self.assertRaisesRegex(InvalidState, "in_features=16, out_features=8"):
+                dx.sum().backward()
+
+    def test_of_utilities_for_weights(self):
+        class Twice(nn.Module):
+            def forward(self, weight):
+                return weight * 2
+
+        utils, kinds = nn.utils, []
+        kinds.append(lambda m: utils.parametrize.register_parametrization(m, "weight", Twice()))
+        kinds.append(lambda m: prune.l1_unstructured(m, "weight", 0.5))
+        kinds.append(utils.weight_norm)
+        kinds.append(utils.parametrizations.orthogonal)
+        kinds.append(utils.parametrizations.spectral_norm)
+        if hasattr(utils.parametrizations, "weight_norm"):
+            kinds.append(utils.parametrizations.weight_norm)
+        for apply in kinds:
+            layer = sb.SwitchBackLinearVectorwise(16, 8).eval()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                apply(layer)
+            twin = sb.SwitchBackLinearVectorwise(16, 8)
+            y = layer(self.x)
+            with torch.no_grad():
+                twin.weight.copy_(layer.weight)
+                twin.bias.copy_(layer.bias)
+            self.assertTrue(torch.equal(y, twin(self.x)))
+            y.sum().backward()
+            self.assertTrue(all(p.grad is not None for p in layer.parameters()))
+            prepared = sb.SwitchBackLinearVectorwise(16, 8).prepare_for_eval()
+            before = prepared(self.x)
+            with warnings.catch_warnings(), self.assertRaisesRegex(InvalidState, NAMED):
+                warnings.simplefilter("ignore")
+                apply(prepared)
+            self.assertTrue(torch.equal(prepared(self.x), before))
+        for layer in self.layers():
+            y = layer(self.x)
+            vector = utils.parameters_to_vector(layer.parameters())
+            utils.vector_to_parameters(vector * 2, layer.parameters())
+            self.assertTrue(torch.equal(layer(self.x), copy.deepcopy(layer)(self.x)))
+            self.assertFalse(torch.equal(layer(self.x), y) and len(vector))
+
+    @unittest.skipUnless(hasattr(getattr(torch, "nested", None), "as_nested_tensor"), "no nested tensors")
+    def test_of_nested_tensors(self):
+        layouts = [torch.strided, *filter(None, [getattr(torch, "jagged", None)])]
+        for layer in self.layers():
+            for layout in layouts:
+                parts = [torch.randn(rows, 16, requires_grad=True) for rows in (3, 1, 4)]
+                options = {} if layout is torch.strided else {"layout": layout}
+                x = torch.nested.as_nested_tensor(parts, **options)
+                y = layer(x)
+                self.assertIs(y.layout, layout)
+                self.assertTrue(y.is_nested)
+                want = [layer(part) for part in parts]
+                gradients = [torch.randn_like(part) for part in want]
+                for one, part in zip(y.unbind(), want):
+                    self.assertTrue(torch.equal(one, part))
+                loss = sum((one * g).sum() for one, g in zip(y.unbind(), gradients))
+                got = torch.autograd.grad(loss, parts)
+                self.same(got, torch.autograd.grad(want, parts, gradients))
+                if layout is not torch.strided:  # the same ragged dimension as that of x
+                    self.assertEqual((y + layer(x)).shape, y.shape)
+
+    def same(self, got, want):
+        for one, other in zip(got, want):
+            self.assertTrue(torch.equal(one, other))
 
 
 class Encoders(unittest.TestCase):

@@ -3,6 +3,7 @@
 
 import copy
 import inspect
+import pickle
 import unittest
 import warnings
 
@@ -44,6 +45,85 @@ class Construction(unittest.TestCase):
         self.assertTrue(torch.equal(sb.GELU()(input=x), sb.GELU()(x)))
         conv = sb.replace_linear(nn.Sequential(Conv1D(5, 8)), mode="rowwise")[0]
         self.assertTrue(torch.equal(conv(x=x), conv(x)))
+
+    def pairs(self):
+        """Modules with those that they replace; prepared ones with the weight that they stand for."""
+        for kind in KINDS_OF_LINEAR:
+            yield nn.Linear(8, 5), kind(8, 5)
+            yield nn.Linear(8, 5, False, dtype=torch.bfloat16), kind(8, 5, False, dtype=torch.bfloat16)
+            prepared = kind(8, 5)
+            linear = nn.Linear(8, 5)
+            linear.weight = prepared.weight
+            yield linear, prepared.prepare_for_eval()
+        yield Conv1D(5, 8), sb.replace_linear(nn.Sequential(Conv1D(5, 8)), mode="rowwise")[0]
+        conv = sb.replace_linear(nn.Sequential(Conv1D(5, 8)), mode="rowwise")[0]
+        yield Conv1D(5, 8), conv.prepare_for_eval()
+        yield nn.GELU(), sb.GELU()
+        attention = nn.MultiheadAttention(8, 2)
+        model = nn.Sequential(copy.deepcopy(attention))
+        yield attention, sb.replace_linear(model, mode="rowwise", attention=True)[0]
+
+    def test_attributes_are_those_of_the_modules_replaced(self):
+        for theirs, ours in self.pairs():
+            with self.subTest(ours=ours):
+                for name, value in vars(theirs).items():
+                    if name == "approximate" or name.startswith("_"):
+                        continue
+                    self.assertEqual(getattr(ours, name), value, name)
+                for name, value in theirs.named_parameters():
+                    owner, _, last = name.rpartition(".")
+                    found = getattr(ours.get_submodule(owner), last)
+                    self.assertIsInstance(found, torch.Tensor)
+                    for attribute in ("shape", "dtype", "device", "layout", "ndim"):
+                        self.assertEqual(getattr(found, attribute), getattr(value, attribute), name)
+                if not isinstance(theirs, nn.GELU):
+                    self.assertIn(theirs.extra_repr(), ours.extra_repr())
+                theirs_takes = list(inspect.signature(type(theirs).forward).parameters)
+                takes = list(inspect.signature(type(ours).forward).parameters)
+                self.assertEqual(takes[: len(theirs_takes)], theirs_takes)
+                for copied in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+                    self.assertIs(type(copied), type(ours))
+                    self.assertEqual(repr(copied), repr(ours))
+                    self.assertEqual(list(copied.state_dict()), list(ours.state_dict()))
+
+    def test_the_weight_of_a_prepared_layer(self):
+        for options in ({"mode": "global"}, {"mode": "rowwise"}, {"mode": "rowwise", "rotation": 16}):
+            layer = sb.SwitchBackLinear(16, 5, **options)
+            conv = sb.replace_linear(nn.Sequential(Conv1D(5, 16)), **options)[0]
+            for module in (layer, conv):
+                before = module.weight.detach().clone()
+                module.prepare_for_eval()
+                weight = module.weight
+                # Half a step of the codes, of which the largest is 127; a rotation adds up to 16 errors.
+                allowed = before.abs().max() / 127 * (4 if module.rotation else 0.501)
+                self.assertLess(float((weight - before).abs().max()), float(allowed))
+                x = torch.randn(3, 16, requires_grad=True)
+                matrix = weight if module is conv else weight.t()
+                y = x @ matrix
+                (got,) = torch.autograd.grad(y.sum(), x)
+                numbers = torch.from_numpy(weight.numpy()).reshape(before.shape)
+                wide = numbers if module is conv else numbers.t()
+                self.assertTrue(torch.equal(y, x @ wide))
+                self.assertTrue(torch.equal(got, torch.ones(3, 5) @ wide.t()))
+                self.assertTrue(torch.equal(weight[1:3], numbers[1:3]))
+                self.assertTrue(torch.equal(weight.detach().clone(), numbers))
+                self.assertEqual(weight.to(torch.float16).dtype, torch.float16)
+                module.W_int8.zero_()
+                self.assertEqual(float(weight.abs().max()), 0.0)
+                for write in (
+                    lambda weight: weight.zero_(),
+                    lambda weight: weight.data.copy_(before),
+                    lambda weight: weight[0].fill_(1),
+                    lambda weight: weight.t().mul_(2),
+                    lambda weight: torch.add(before, 1, out=weight),
+                    lambda weight: torch._foreach_mul_([weight], 2.0),
+                    lambda weight: nn.init.normal_(weight),
+                ):
+                    with self.assertRaisesRegex(switchback.InvalidState, "in_features|nx=16.*exclude"):
+                        write(weight)
+                self.assertEqual([name for name, _ in module.named_parameters()], ["bias"])
+                module.to(torch.bfloat16)
+                self.assertEqual(module.weight.dtype, torch.bfloat16)
 
     def test_names_and_arguments(self):
         for make, mode, lean in (

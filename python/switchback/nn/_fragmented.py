@@ -319,7 +319,7 @@ class FragmentedLinear(torch.nn.Module):
         if is_traced(x):
             return as_leaf(self, x)
         weights = tuple(getattr(self, name) for name in _NAMES)
-        if needs_operator(x, self.weight):
+        if needs_operator(x, self.weight, of=self._layers):
             x = cast_by_autocast(x)
             check_dtypes(x, self.weight)
             return torch.ops.switchback.fragmented_linear(
@@ -329,7 +329,7 @@ class FragmentedLinear(torch.nn.Module):
         for name, weight in zip(_NAMES, weights):
             memory_of(weight, "forward", name)
             check_dtypes(x, weight)
-        _refuse_tangents(x, *weights)
+        _refuse_tangents(self._layers, x, *weights)
         recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *weights))
         if recorded:
             return (_Soft if self.training else _Hard).apply(x, *weights, self._layers)

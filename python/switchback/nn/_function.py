@@ -9,7 +9,9 @@ from torch.autograd import Function, forward_ad
 from .. import _abi, ops
 from .._errors import InvalidArgument, Unsupported
 from .._tensors import (
+    BATCHED_GRADIENTS,
     FLOATS,
+    HAS_OPERATORS,
     PLAIN_TYPES,
     as_rows,
     check_device,
@@ -18,6 +20,7 @@ from .._tensors import (
     is_wrapped,
     memory_of,
     needs_operator,
+    stands_for_a_batch,
     undisturbed,
 )
 from . import _dispatch
@@ -25,6 +28,7 @@ from ._autocast import autocast_dtype
 from ._changes import reuse
 from ._dispatch import native
 from ._layer import LayerSet
+from ._nested import by_rows
 from ._once import differentiable_once
 from ._wanted import wanted_gradients
 
@@ -48,8 +52,11 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
         return _empty_product(x, weight.t() if layers.options.transposed else weight, bias, layers)
     record = _record
     if not _is_usual(x, weight, bias, layers):
+        if _is_nested(x):
+            return by_rows(lambda rows: linear(rows, weight, bias, layers, mem_efficient), x)
         record = _Linear.apply
-        if needs_operator(x, weight):
+        if needs_operator(x, weight, of=layers):
+            _refuse_tangents(layers, x, weight, bias)
             if layers.options.is_stochastic:
                 raise Unsupported(
                     "forward: rounding = 'stochastic' in a compiled or exported model, or for a tensor "
@@ -64,7 +71,7 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
             x = x.to(dtype)  # once, for both passes, and in less memory
         if bias is not None:
             _check_bias(bias, weight)
-        _refuse_tangents(x, weight, bias)
+        _refuse_tangents(layers, x, weight, bias)
     else:
         dtype = x.dtype
     if torch.is_grad_enabled() and (
@@ -131,12 +138,15 @@ def prepared_linear(x, codes, absmax, bias, layers: LayerSet):
     if layers.is_empty:
         bias = None if bias is None else bias.to(x.dtype)
         return _empty_product(x, codes.to(x.dtype), bias, layers)
-    if needs_operator(x, codes):
+    if _is_nested(x):
+        return by_rows(lambda rows: prepared_linear(rows, codes, absmax, bias, layers), x)
+    if needs_operator(x, codes, of=layers):
+        _refuse_tangents(layers, x, bias)
         return torch.ops.switchback.linear_prepared(
             cast_by_autocast(x), codes, absmax, bias, layers.text_of_codes
         )
     x = checked_input(x, codes, layers)
-    _refuse_tangents(x, bias)
+    _refuse_tangents(layers, x, bias)
     recorded = x.requires_grad or (bias is not None and bias.requires_grad)
     if recorded and torch.is_grad_enabled():
         return _Prepared.apply(x, codes, absmax, bias, layers)
@@ -149,15 +159,24 @@ def cast_by_autocast(x):
     return x if dtype is None else x.to(dtype)
 
 
-def _refuse_tangents(*tensors) -> None:
+def _is_nested(x) -> bool:
+    """Whether it is a nested tensor whose last dimension is that of all rows."""
+    if not getattr(x, "is_nested", False) or not hasattr(torch, "nested"):
+        return False
+    if x.layout is torch.strided:
+        return x.dim() > 1 and hasattr(torch.nested, "as_nested_tensor")
+    return hasattr(torch.nested, "nested_tensor_from_jagged") and x._ragged_idx < x.dim() - 1
+
+
+def _refuse_tangents(layers: LayerSet, *tensors) -> None:
     """Unsupported for a dual tensor of forward mode, whose tangent would be lost silently."""
-    if getattr(forward_ad, "_current_level", -1) < 0:
+    if is_compiling() or getattr(forward_ad, "_current_level", -1) < 0:
         return
     for tensor in tensors:
         if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
             raise Unsupported(
-                "forward: forward mode (torch.autograd.forward_ad, jvp) has no derivative of a "
-                "switchback layer; use backward(), or nn.Linear in its place"
+                f"forward: forward mode (torch.autograd.forward_ad, jvp) has no derivative of {layers}; "
+                "use backward(), or nn.Linear in its place (exclude= of replace_linear)"
             )
 
 
@@ -182,9 +201,9 @@ def checked_wide_input(x, weight, layers: LayerSet):
         )
     if in_transform():
         raise Unsupported(
-            "forward: transforms of torch.func (vmap, grad, jvp, jacrev) cannot go through a switchback "
-            "layer, whose products run outside of torch; use backward() or torch.autograd.grad, a "
-            "loop in place of vmap, or nn.Linear in its place"
+            f"forward: transforms of torch.func (vmap, grad, jvp, jacrev) cannot go through {layers}, "
+            "whose products run outside of torch; use backward() or torch.autograd.grad, a loop in "
+            "place of vmap, or nn.Linear in its place (exclude= of replace_linear)"
         )
     x = memory_of(x, "forward", "x")
     _check_shape(x, layers)
@@ -339,6 +358,10 @@ def recorded_product(x, weight, bias, layers: LayerSet, mem_efficient: bool, wan
     return *made, layer if layer.context.is_extra else None
 
 
+def _name_of(ctx) -> str:
+    return str(ctx.call[0])
+
+
 def _is_product_of_two(ctx) -> bool:
     """Whether dx depends on a weight that has a gradient, or dw on such an x."""
     of_x, of_weight = ctx.needs_input_grad[:2]
@@ -374,7 +397,7 @@ class _Linear(Function):
         return y
 
     @staticmethod
-    @differentiable_once("a linear layer", _is_product_of_two)
+    @differentiable_once(_name_of, _is_product_of_two)
     def backward(ctx, g):
         x, weight, codes, absmax = ctx.saved_tensors
         layers, dtype, of_weight, of_bias, layer = ctx.call
@@ -384,6 +407,9 @@ class _Linear(Function):
             weight = None
         if not reads_x:
             x = codes = absmax = None
+        if stands_for_a_batch(g):
+            kept = x, codes, absmax, weight
+            return *_batched_gradients(ctx, g, kept, wanted), None, None, None, None
         if (
             native
             and layer is None
@@ -408,6 +434,19 @@ class _Linear(Function):
             _rounding(ctx, wanted) if layers.options.is_stochastic else None,
         )
         return *grads, None, None, None, None
+
+
+def _batched_gradients(ctx, g, kept: tuple, wanted: tuple) -> tuple:
+    """dx, dw and db for a batch of gradients, in torch.func.vmap: by the operator, which has a rule for it."""
+    layers, dtype, of_weight, of_bias = ctx.call[:4]
+    if not (HAS_OPERATORS and is_wrapped(g)) or layers.options.is_stochastic:
+        raise Unsupported(BATCHED_GRADIENTS.format(layers))
+    if not any(wanted[:2]):
+        return None, None, g.flatten(0, -2).sum(0, dtype=torch.float32).to(of_bias)
+    grads = torch.ops.switchback.linear_backward(
+        g.to(dtype), *kept, of_weight, of_bias if wanted[2] else None, layers.text
+    )
+    return tuple(grad if wants else None for grad, wants in zip(grads, wanted))
 
 
 def _rounding(ctx, wanted: tuple) -> tuple[int, int, int]:
@@ -513,15 +552,20 @@ class _Prepared(Function):
         return prepared_product(x, codes, absmax, bias, layers) if made is None else made[0]
 
     @staticmethod
-    @differentiable_once("a prepared layer", lambda ctx: False)  # codes are constants
+    @differentiable_once(_name_of, lambda ctx: False)  # codes are constants
     def backward(ctx, g):
         layers, dtype, of_bias = ctx.call
-        g = memory_of(g, "backward", "the gradient")
+        if not (HAS_OPERATORS and is_wrapped(g)):
+            g = memory_of(g, "backward", "the gradient")
         if g.dtype is not dtype:
             g = g.to(dtype)
         dx = db = None
         wanted = wanted_gradients(ctx)
-        if wanted[0]:
+        if wanted[0] and HAS_OPERATORS and is_wrapped(g):
+            dx = torch.ops.switchback.linear_prepared_dx(
+                g, *ctx.saved_tensors, layers.text_of_codes
+            )
+        elif wanted[0]:
             dx = prepared_dx(g, *ctx.saved_tensors, layers)
         if wanted[3]:
             db = g.reshape(-1, g.shape[-1]).sum(0, dtype=torch.float32).to(of_bias)

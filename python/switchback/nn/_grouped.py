@@ -103,7 +103,7 @@ class _GroupedLayer(Layer):
 def grouped_linear(x, weight, bias, offs, index, slots, layers: _GroupedLayers):
     """y[M,N]: see SwitchBackGroupedLinear.forward. slots[T,S]: the slots that read each row of x,
     -1 where there are fewer; None: made from index when they are needed."""
-    if needs_operator(x, weight):
+    if needs_operator(x, weight, of=layers):
         x = cast_by_autocast(x)
         check_dtypes(x, weight)
         return torch.ops.switchback.grouped_linear(x, weight, bias, offs, index, slots, layers.text)
@@ -125,7 +125,7 @@ def grouped_linear(x, weight, bias, offs, index, slots, layers: _GroupedLayers):
     if bias is not None:
         _check_bias(bias, weight)
         recorded = recorded or bias.requires_grad
-    _refuse_tangents(x, weight, bias)
+    _refuse_tangents(layers, x, weight, bias)
     if recorded and torch.is_grad_enabled():
         return _GroupedLinear.apply(x, weight, bias, offs, index, slots, layers)
     return product(x, weight, bias, offs, index, layers, _abi.SAVE_NOTHING, once=False)

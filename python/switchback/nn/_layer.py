@@ -68,6 +68,9 @@ class LayerSet(native.LayerSet if native else object):
     def __reduce__(self):
         return LayerSet, (self.in_features, self.out_features, self.options)
 
+    def __str__(self) -> str:
+        return f"a switchback layer with in_features={self.in_features}, out_features={self.out_features}"
+
     def layer(self, dtype: torch.dtype, device: torch.device) -> Layer:
         """The layer for inputs of `dtype` on `device`, on the context in use there."""
         found = self.latest

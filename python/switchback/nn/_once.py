@@ -16,8 +16,8 @@ from torch.autograd import Function
 from .._errors import InvalidState
 
 
-def differentiable_once(name: str, depends):
-    """For a Function's backward. `name` is what users call what it computes.
+def differentiable_once(name, depends):
+    """For a Function's backward. `name`, or name(ctx), is what users call what it computes.
 
     depends(ctx): whether its results depend on inputs for which gradients are wanted, too, though no
     gradient that comes in does.
@@ -31,7 +31,7 @@ def differentiable_once(name: str, depends):
             with torch.no_grad():
                 made = backward(ctx, *grads)
             if depends(ctx) or any(g is not None and g.requires_grad for g in grads):
-                return _recorded(name, made)
+                return _recorded(name if isinstance(name, str) else name(ctx), made)
             return made
 
         return called

@@ -62,9 +62,13 @@ def _quantized(module, rows) -> tuple:
 
 def float_weight(module):
     """The float weight of a module; None if it has codes alone."""
-    if module.is_prepared and module._parameters.get("weight") is None:
-        return None
-    return module.weight
+    return None if has_codes_alone(module) else module.weight
+
+
+def has_codes_alone(module) -> bool:
+    """Whether a module is prepared and has no float weight."""
+    tables = module.__dict__
+    return CODES in tables.get("_buffers", ()) and tables["_parameters"].get("weight") is None
 
 
 def float_rows(module):

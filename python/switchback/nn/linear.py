@@ -8,7 +8,7 @@ import copy
 import torch
 
 from .. import _abi
-from .._errors import Unsupported
+from .._errors import InvalidState, Unsupported
 from .._tensors import HAS_OPERATORS
 from . import _prepared
 from ._function import linear, prepared_linear
@@ -16,6 +16,13 @@ from ._layer import LayerSet
 from ._options import ROTATIONS, LayerOptions
 from ._trace import as_leaf, is_traced
 from ._weight_of_codes import weight_of_codes
+
+
+_COMPUTED_WEIGHT = (
+    "the weight of {!r} cannot be computed from other parameters (parametrizations, pruning, norms of "
+    "weights): the layer is prepared, and computes with int8 codes; do it before prepare_for_eval, or "
+    "leave the layer out by exclude= of replace_linear"
+)
 
 
 class Int8Layer:
@@ -101,10 +108,20 @@ class Int8Layer:
         return "W_int8" in self._buffers
 
     def __getattr__(self, name):
-        found = super().__getattr__(name)
-        if found is None and name == "weight" and "W_int8" in self._buffers:
+        if name == "weight" and _prepared.has_codes_alone(self):
             return weight_of_codes(self)
-        return found
+        return super().__getattr__(name)
+
+    def __delattr__(self, name):
+        if name == "weight" and _prepared.has_codes_alone(self):
+            raise InvalidState(_COMPUTED_WEIGHT.format(self))
+        super().__delattr__(name)
+
+    def register_parameter(self, name, param):
+        """As there; of a prepared layer no parameters that a weight is computed from."""
+        if name.startswith("weight_") and _prepared.has_codes_alone(self):
+            raise InvalidState(_COMPUTED_WEIGHT.format(self))
+        super().register_parameter(name, param)
 
     @property
     def qweight(self):
@@ -178,7 +195,7 @@ class Int8Layer:
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         # On the meta device there is nothing to save: the keys are those that may be loaded.
-        if _prepared.float_weight(self) is None and not self.W_int8.is_meta:
+        if _prepared.has_codes_alone(self) and not self.W_int8.is_meta:
             destination[prefix + "weight"] = _prepared.placeholder(self)
 
     def _load_from_state_dict(self, state_dict, prefix, *rest):
