@@ -626,7 +626,7 @@ SWITCHBACK_API switchback_status switchback_linear_backward_from_blocks(
     const switchback_matrix* codes_t, const float* absmax);
 
 /* Bytes kept for backward (including a borrowed x), and bytes held for quantized and packed
- * weights. */
+ * weights; each of the layers that share a weight counts its memory. */
 SWITCHBACK_API switchback_status
 switchback_linear_saved_for_backward_bytes(const switchback_linear* linear, size_t* out);
 SWITCHBACK_API switchback_status

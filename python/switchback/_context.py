@@ -120,16 +120,23 @@ class Context:
     def threads(self) -> int:
         """CPU threads in use."""
         out = ctypes.c_int32()
-        with self.lock:
-            check(library().switchback_context_threads(self.pointer, ctypes.byref(out)))
+        self._ask("threads", out)
         return out.value
 
     def isa(self) -> str:
         """The instruction set in use."""
         out = ctypes.c_char_p()
-        with self.lock:
-            check(library().switchback_context_isa(self.pointer, ctypes.byref(out)))
-            return out.value.decode()
+        self._ask("isa", out)
+        return out.value.decode()
+
+    def _ask(self, name: str, out) -> None:
+        """What the context and its extra ones answer alike; text lives as long as they do."""
+        context = self.take()
+        try:
+            ask = getattr(library(), "switchback_context_" + name)
+            check(ask(context.pointer, ctypes.byref(out)))
+        finally:
+            context.lock.release()
 
 
 # Of one device. Each has its own workspace, as large as the largest call it has had.

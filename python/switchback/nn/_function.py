@@ -249,18 +249,13 @@ def _check_bias(bias, weight) -> None:
         )
 
 
-# The three products below take a layer with its lock held, or wait for the one that a backward takes
-# if it is not told which: that knows whose codes it has.
-
-
 def product(x, weight, bias, layers: LayerSet, save: int, once: bool, dtype=None, held=None):
-    """y in dtype, or in x's; x may be float32."""
+    """y in dtype, or in x's; x may be float32. held: a layer whose lock is held; None: any that is free."""
     memory, rows, stride = as_rows(x, layers.in_features)
     dtype = dtype or x.dtype
     y = x.new_empty((*x.shape[:-1], layers.out_features), dtype=dtype)
     if rows:
-        take = layers.take if save == _abi.SAVE_NOTHING else layers.wait_for
-        layer = held or take(dtype, x.device)
+        layer = held or layers.take(dtype, x.device)
         try:
             layer.use_weight(weight, bias, layers, once)
             layer.forward(memory.data_ptr(), rows, stride, y.data_ptr(), save, memory.dtype)
@@ -270,7 +265,7 @@ def product(x, weight, bias, layers: LayerSet, save: int, once: bool, dtype=None
     return y
 
 
-def product_and_codes(x, weight, bias, layers: LayerSet, dtype=None, held=None):
+def product_and_codes(x, weight, bias, layers: LayerSet, held, dtype=None):
     """y, and x as codes[M,K] with absmax[M]."""
     memory, rows, stride = as_rows(x, layers.in_features)
     dtype = dtype or x.dtype
@@ -278,25 +273,20 @@ def product_and_codes(x, weight, bias, layers: LayerSet, dtype=None, held=None):
     codes = x.new_empty((rows, layers.in_features), dtype=torch.int8)
     absmax = x.new_empty((rows,), dtype=torch.float32)
     if rows:
-        layer = held or layers.wait_for(dtype, x.device)
-        try:
-            layer.use_weight(weight, bias, layers, once=True)
-            layer.forward_codes(
-                memory.data_ptr(),
-                rows,
-                stride,
-                y.data_ptr(),
-                codes.data_ptr(),
-                absmax.data_ptr(),
-                memory.dtype,
-            )
-        finally:
-            if held is None:
-                layer.context.lock.release()
+        held.use_weight(weight, bias, layers, once=True)
+        held.forward_codes(
+            memory.data_ptr(),
+            rows,
+            stride,
+            y.data_ptr(),
+            codes.data_ptr(),
+            absmax.data_ptr(),
+            memory.dtype,
+        )
     return y, codes, absmax
 
 
-def product_and_block_codes(x, weight, bias, layers: LayerSet, dtype=None, held=None):
+def product_and_block_codes(x, weight, bias, layers: LayerSet, held, dtype=None):
     """y, and x as codes[K,padded] of blocks of its rows with absmax[blocks,K]."""
     memory, rows, stride = as_rows(x, layers.in_features)
     dtype = dtype or x.dtype
@@ -306,22 +296,17 @@ def product_and_block_codes(x, weight, bias, layers: LayerSet, dtype=None, held=
     codes = x.new_empty((layers.in_features, blocks * block_rows), dtype=torch.int8)
     absmax = x.new_empty((blocks, layers.in_features), dtype=torch.float32)
     if rows:
-        layer = held or layers.wait_for(dtype, x.device)
-        try:
-            layer.use_weight(weight, bias, layers, once=True)
-            layer.forward_block_codes(
-                memory.data_ptr(),
-                rows,
-                stride,
-                y.data_ptr(),
-                codes.data_ptr(),
-                codes.shape[1],
-                absmax.data_ptr(),
-                memory.dtype,
-            )
-        finally:
-            if held is None:
-                layer.context.lock.release()
+        held.use_weight(weight, bias, layers, once=True)
+        held.forward_block_codes(
+            memory.data_ptr(),
+            rows,
+            stride,
+            y.data_ptr(),
+            codes.data_ptr(),
+            codes.shape[1],
+            absmax.data_ptr(),
+            memory.dtype,
+        )
     return y, codes, absmax
 
 
@@ -347,9 +332,9 @@ def recorded_product(x, weight, bias, layers: LayerSet, mem_efficient: bool, wan
     layer = layers.take(dtype, x.device)
     try:
         if wants_dw and layers.keeps_blocks:
-            made = product_and_block_codes(x, weight, bias, layers, dtype, layer)
+            made = product_and_block_codes(x, weight, bias, layers, layer, dtype)
         elif wants_dw and mem_efficient:
-            made = product_and_codes(x, weight, bias, layers, dtype, layer)
+            made = product_and_codes(x, weight, bias, layers, layer, dtype)
         else:
             save = _abi.SAVE_CALLER
             made = product(x, weight, bias, layers, save, True, dtype, layer), None, None

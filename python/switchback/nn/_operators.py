@@ -139,7 +139,11 @@ def _linear(x, weight, bias, options: str):
     layers = _linear_layers(weight, options)
     x = memory_of(x, "forward", "x")
     save = _abi.SAVE_CALLER if once else _abi.SAVE_NOTHING
-    return _function.product(x, weight, bias, layers, save, once=once)
+    layer = layers.wait_for(x.dtype, x.device)  # whose codes a backward uses
+    try:
+        return _function.product(x, weight, bias, layers, save, once=once, held=layer)
+    finally:
+        layer.context.lock.release()
 
 
 def _fake_linear(x, weight, bias, options: str):
@@ -156,7 +160,11 @@ def _linear_codes(x, weight, bias, options: str):
     _check(x, weight, bias, options)
     x = memory_of(x, "forward", "x")
     layers = _linear_layers(weight, options)
-    return _function.product_and_codes(x, weight, bias, layers)
+    layer = layers.wait_for(x.dtype, x.device)
+    try:
+        return _function.product_and_codes(x, weight, bias, layers, layer)
+    finally:
+        layer.context.lock.release()
 
 
 def _fake_linear_codes(x, weight, bias, options: str):
