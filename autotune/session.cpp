@@ -57,6 +57,9 @@ SessionResult run_session(TunerState& tuner, Context& context,
   const bool bounded = limits.budget_s > 0;
   const Clock::time_point end =
       bounded ? start + from_seconds(limits.budget_s) : Clock::time_point::max();
+  std::optional<measure::DisturbanceWatch> watch = tuner.watch_for(context);
+  measure::DisturbanceWatch* const disturbance =
+      options.disturbance != nullptr || !watch ? options.disturbance : &*watch;
   SessionResult result;
   TuneSummary& summary = result.summary;
   summary.keys = static_cast<std::int64_t>(queries.size());
@@ -73,6 +76,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
   std::vector<double> needed_s(queries.size(), 0.0);
   std::unordered_set<std::size_t> tuned;
   std::unordered_set<std::size_t> changed;
+  std::unordered_set<std::size_t> doubtful;
   std::unordered_set<std::size_t> added;
   // A problem that a second pass measured again is one problem.
   const auto count_lost = [&] {
@@ -101,7 +105,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
       search.effort = options.effort;
       search.max_candidates = limits.max_candidates;
       search.interrupted = options.interrupted;
-      search.disturbance = options.disturbance;
+      search.disturbance = disturbance;
       search.progress = options.candidate;
       search.probe = [&](const ConfigChoice& choice, double limit_s) {
         if (tuner.is_proven(query, choice)) return Proof();
@@ -131,6 +135,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
         const Measured& usual = outcome.search.measured.front();
         needed_s[todo[t]] = seconds_between(now, Clock::now()) + 60 * usual.stats.median_ms / 1e3;
         const bool decided = outcome.search.effort != Effort::cut;
+        const bool in_doubt = autotune::in_doubt(outcome.records.back());
         tuner.tell_unproven(outcome.search);
         // That there was no time for a second pass is not worth a record.
         if (pass == 0 || decided) {
@@ -140,7 +145,10 @@ SessionResult run_session(TunerState& tuner, Context& context,
         count_lost();
         if (outcome.search.effort < options.effort) cut.push_back(todo[t]);
         if (decided && tuned.insert(todo[t]).second) ++summary.tuned;
-        if (decided && outcome.search.winner() != 0 && changed.insert(todo[t]).second)
+        if (decided && in_doubt) doubtful.insert(todo[t]);
+        if (decided && !in_doubt) doubtful.erase(todo[t]);
+        summary.in_doubt = static_cast<std::int64_t>(doubtful.size());
+        if (decided && !in_doubt && outcome.search.winner() != 0 && changed.insert(todo[t]).second)
           ++summary.changed;
         summary.cut = summary.keys - summary.known - summary.tuned;
         for (const Measured& m : outcome.search.measured)

@@ -18,7 +18,7 @@ struct SessionOptions {
   TuneLimits limits;
   Effort effort = Effort::normal;
   std::function<bool()> interrupted = [] { return false; };  ///< see SearchOptions
-  measure::DisturbanceWatch* disturbance = nullptr;          ///< see SearchOptions
+  measure::DisturbanceWatch* disturbance = nullptr;  ///< see SearchOptions; null: the tuner's own
   /// Proves risky candidates; by default the tuner's own helper program does.
   std::function<Proof(const ConfigQuery&, const ConfigChoice&, double limit_s)> probe;
   /// Called before a problem is measured, and after it with the result, or the reason for having

@@ -86,6 +86,7 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
   common.budget_hit = found.budget_hit;
   common.discarded_rounds = found.disturbance.discarded;
   common.disturbed_rounds = found.disturbance.disturbed;
+  if (common.disturbed_rounds > 0) common.timed_rounds = found.disturbance.rounds;
   common.time = time_now();
   for (const Measured& m : found.measured) {
     Record record = common;

@@ -80,13 +80,17 @@ TunerState::TunerState(const Context& context, const TunerOptions& given) : opti
         cache.for_each_of_engine(operation.tunable->proven_engine,
                                  [&](const Record& record) { learn_kernel(record); });
   system_directory = options.system_directory;
-  if (system_directory.empty()) system_directory = from_environment("SWITCHBACK_TUNE_SYSTEM");
+  if (system_directory.empty()) {
+    system_directory = from_environment("SWITCHBACK_TUNE_SYSTEM");
+    std::error_code error;
+    if (!system_directory.empty() && !std::filesystem::exists(system_directory, error))
+      warn(
+          fmt::format("SWITCHBACK_TUNE_SYSTEM = {}: it cannot be read: {}; there is no system list",
+                      system_directory.string(),
+                      error ? error.message() : "there is no such file or directory"));
+  }
   if (system_directory.empty()) system_directory = installed_list();
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(system_directory, error), end; !error && it != end;
-       it.increment(error))
-    if (it->path().extension() == ".jsonl") system_files.push_back(it->path());
-  std::sort(system_files.begin(), system_files.end());
+  find_system_files();
   for (const std::filesystem::path& file : system_files)
     system_list.add_file(file);
   for (const Snapshot* snapshot : {&cache, &system_list})
@@ -98,6 +102,16 @@ TunerState::TunerState(const Context& context, const TunerOptions& given) : opti
   if (keys > 0) answers_.emplace(keys + most_misses + most_new);
   if (keys == 0) index_known();
   if (mode == TuneMode::record) recorded_.emplace(most_recorded);
+}
+
+void TunerState::find_system_files() {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(system_directory, error))
+    system_files.push_back(system_directory);
+  for (std::filesystem::directory_iterator it(system_directory, error), end; !error && it != end;
+       it.increment(error))
+    if (it->path().extension() == ".jsonl") system_files.push_back(it->path());
+  std::sort(system_files.begin(), system_files.end());
 }
 
 TunerState::~TunerState() {
@@ -296,6 +310,12 @@ bool TunerState::first_answer(const ConfigQuery& query, const ContextState& stat
   return give(answer, query, choice);
 }
 
+std::optional<measure::DisturbanceWatch> TunerState::watch_for(const Context& context) const {
+  if (!options.notice_others) return std::nullopt;
+  return std::make_optional<measure::DisturbanceWatch>(context.state().on_cpu() ? context.threads()
+                                                                                : 1);
+}
+
 std::optional<ConfigChoice> TunerState::measure_now(const ConfigQuery& query,
                                                     const ContextState& state) const {
   try {
@@ -314,11 +334,16 @@ std::optional<ConfigChoice> TunerState::measure_now(const ConfigQuery& query,
       return is_proven(query, candidate) ? Proof() : prove(query, state, candidate, limit_s);
     };
     search.proofs_are_extra = true;
+    std::optional<measure::DisturbanceWatch> watch = watch_for(context);
+    if (watch) search.disturbance = &*watch;
     TuneOutcome outcome = tune_problem(context, query, machine, policy, std::move(search));
     tell_unproven(outcome.search);
+    const bool doubtful = in_doubt(outcome.records.back());
     const ConfigChoice choice = outcome.choice;
     store_records(std::move(outcome.records));
-    return choice;
+    if (!doubtful) return choice;
+    warn(fmt::format("{}: the default runs: {}", autotune::describe(query), doubt_text));
+    return std::nullopt;
   } catch (const std::exception& error) {
     warn(fmt::format("{} was not measured: {}", autotune::describe(query), error.what()));
     return std::nullopt;
@@ -437,6 +462,12 @@ void TunerState::store_records(std::vector<Record> records) const {
   }
 }
 
+std::vector<Verdict> TunerState::judge(const Record& record, const ConfigQuery& query,
+                                       const ContextState& state,
+                                       std::optional<ConfigChoice>& choice) const {
+  return autotune::judge(record, query, state, environment, options.strict, choice);
+}
+
 std::vector<Record> TunerState::records_of(const Key& key, const Snapshot& snapshot) const {
   std::vector<Warning> problems;
   std::vector<Record> records = snapshot.find(key, &problems);
@@ -458,14 +489,13 @@ std::optional<ConfigChoice> TunerState::best_of(const Snapshot& snapshot, const 
   std::string why;
   const Record* best = Snapshot::best(records, [&](const Record& record) {
     std::optional<ConfigChoice> usable;
-    const std::vector<Verdict> verdicts =
-        judge(record, query, state, environment, options.strict, usable);
+    const std::vector<Verdict> verdicts = judge(record, query, state, usable);
     if (!usable)
       why = fmt::format("{}: {}", autotune::describe(record.candidate), verdicts.back().why);
     return usable.has_value();
   });
   if (best != nullptr) {
-    judge(*best, query, state, environment, options.strict, choice);
+    judge(*best, query, state, choice);
     return choice;
   }
   if (!why.empty()) {
@@ -477,7 +507,7 @@ std::optional<ConfigChoice> TunerState::best_of(const Snapshot& snapshot, const 
 
 void TunerState::index_families() const {
   const auto add = [&](const Record& record) {
-    if (record.type != RecordType::winner) return;
+    if (record.type != RecordType::winner || in_doubt(record)) return;
     std::string why;
     const std::optional<KeyParts> parts = parse_key(record.key.json, why);
     if (!parts || parts->machine != machine || parts->policy != policy) return;
@@ -620,7 +650,7 @@ bool TunerState::knows(const ConfigQuery& query, const ContextState& state, Effo
   const std::vector<Record> records = records_of(key_of(query, machine, policy), cache);
   const Record* best = Snapshot::best(records, [&](const Record& record) {
     std::optional<ConfigChoice> usable;
-    judge(record, query, state, environment, options.strict, usable);
+    judge(record, query, state, usable);
     return usable.has_value();
   });
   return best != nullptr && best->effort >= effort;

@@ -14,12 +14,14 @@
 #include <vector>
 
 #include "autotune/entry/key.hpp"
+#include "autotune/entry/validity.hpp"
 #include "autotune/lookup.hpp"
 #include "autotune/proof/prover.hpp"
 #include "autotune/store/store.hpp"
 #include "autotune/tune.hpp"
 #include "core/config_source.hpp"
 #include "core/tunable.hpp"
+#include "measure/disturbance.hpp"
 #include "switchback/tuner.hpp"
 
 namespace switchback {
@@ -38,9 +40,12 @@ struct TunerState final : ConfigSource {
   /// The answer to a query as find() would give it, without counting, recording or measuring it.
   autotune::Answer look_up(const ConfigQuery& query, const ContextState& state) const;
 
+  /// The checks of an entry that look-ups and knows() make; see validity.hpp.
+  std::vector<autotune::Verdict> judge(const autotune::Record& record, const ConfigQuery& query,
+                                       const ContextState& state,
+                                       std::optional<ConfigChoice>& choice) const;
   /// Whether the cache has a measurement of this problem with at least this effort that is valid
   /// here.
-  ///
   bool knows(const ConfigQuery& query, const ContextState& state, autotune::Effort effort) const;
   /// Proves a candidate of a Context of this tuner's device in another process, which is kept for
   /// further candidates.
@@ -52,6 +57,8 @@ struct TunerState final : ConfigSource {
   void end_proofs() const;
   /// Warns of candidates that could not be proven.
   void tell_unproven(const autotune::SearchResult& found) const;
+  /// Notices other programs while this Context measures; nothing if the options do not want it.
+  std::optional<measure::DisturbanceWatch> watch_for(const Context& context) const;
   /// Adds the results of a search for one problem: to the file, or, with a warning, only to memory.
   void add(std::vector<autotune::Record> records);
   /// Writes the records that have waited for the lock of the cache.
@@ -81,7 +88,7 @@ struct TunerState final : ConfigSource {
   autotune::Snapshot system_list;
   std::string record_file;
   std::filesystem::path cache_directory;            ///< empty: there is none
-  std::filesystem::path system_directory;           ///< it need not exist
+  std::filesystem::path system_directory;           ///< or a file; it need not exist
   std::vector<std::filesystem::path> system_files;  ///< of that directory, by name
 
   /// How long writers wait for another process that holds the cache's lock. A program that trains
@@ -94,6 +101,7 @@ struct TunerState final : ConfigSource {
   mutable std::atomic<std::int64_t> refusals = 0;
 
  private:
+  void find_system_files();
   /// Counts an answer and returns it, or throws in mode require.
   bool give(const autotune::Answer& answer, const ConfigQuery& query, ConfigChoice& choice) const;
   autotune::Answer resolve(const ConfigQuery& query, const ContextState& state) const;

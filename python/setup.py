@@ -244,7 +244,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.9",
     install_requires=["numpy"],
-    extras_require={"torch": ["torch>=1.13"]},
+    extras_require={"torch": ["torch>=1.13"], "comfy": ["torch>=2.4", "comfy-kitchen>=0.2.40"]},
     packages=["switchback", "switchback.interop", "switchback.nn"],
     cmdclass={
         "build_dispatch": BuildDispatch,

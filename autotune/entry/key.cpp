@@ -73,7 +73,8 @@ bool read(const Json& json, std::string_view name, T& out, std::string& why) {
 bool read_machine(const Json& json, Machine& m, std::string& why) {
   if (!read(json, "backend", m.backend, why)) return false;
   if (m.backend == "cpu")
-    return read(json, "machine_isa", m.isa, why) && read(json, "cores", m.cores, why);
+    return (!json.contains("cpu") || read(json, "cpu", m.design, why)) &&
+           read(json, "machine_isa", m.isa, why) && read(json, "cores", m.cores, why);
   return read(json, "compute_capability", m.compute_capability, why) &&
          read(json, "multiprocessors", m.multiprocessors, why) &&
          read(json, "memory_gib", m.memory_gib, why) && read(json, "mig", m.mig, why);

@@ -10,6 +10,7 @@
 #include "autotune/store/record.hpp"
 #include "core/cpu/isa.hpp"
 #include "core/cpu/memory.hpp"
+#include "core/cpu/vendor.hpp"
 #include "core/device.hpp"
 
 namespace switchback::autotune {
@@ -52,6 +53,7 @@ Members members_of(const Machine& m) {
   Members members;
   members.set("backend", m.backend);
   if (m.backend == "cpu") {
+    if (!m.design.empty()) members.set("cpu", m.design);
     members.set("machine_isa", m.isa);
     members.set("cores", m.cores);
     return members;
@@ -67,6 +69,7 @@ Machine machine_of(const ContextState& state) {
   Machine m;
   m.backend = backend_name(state.device.kind);
   if (state.runtime == nullptr) {
+    m.design = core::cpu_design();
     m.isa = core::isa_name(core::cpu_features().level());
     m.cores = core::available_cores();
     return m;
@@ -87,7 +90,10 @@ std::string environment_name(const Machine& machine) {
 }
 
 std::string describe(const Machine& m) {
-  if (m.backend == "cpu") return fmt::format("cpu {}, {} cores", m.isa, m.cores);
+  if (m.backend == "cpu")
+    return fmt::format("cpu {}, {}, {} cores",
+                       m.design.empty() ? "of a design that older versions did not say" : m.design,
+                       m.isa, m.cores);
   return fmt::format("{} sm_{}, {} multiprocessors, {} GiB{}", m.backend, m.compute_capability,
                      m.multiprocessors, m.memory_gib, m.mig.empty() ? "" : ", MIG " + m.mig);
 }

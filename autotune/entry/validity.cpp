@@ -41,6 +41,8 @@ std::vector<Verdict> judge(const Record& record, const ConfigQuery& query,
   const std::optional<ConfigChoice> known = to_choice(query.op, record.candidate, why);
   if (refused("words", known ? std::string() : why)) return verdicts;
   if (refused("engine", refusal(query, *known, state))) return verdicts;
+  if (refused("measurement", in_doubt(record) ? std::string(doubt_text) : std::string()))
+    return verdicts;
   choice = known;
   return verdicts;
 }

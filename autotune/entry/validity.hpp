@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "autotune/store/record.hpp"
@@ -18,9 +19,13 @@ struct Verdict {
   std::string why;        ///< empty: it passed
 };
 
+/// Why a winner that is in_doubt() is not used.
+inline constexpr std::string_view doubt_text = "in doubt: other programs disturbed the measurement";
+
 /// Makes every check that a winner must pass before its configuration runs a problem in this
-/// Context: that it was measured with the same software and hardware, that its words are known, and
-/// that the engine accepts it. Stops at the first refusal. `choice` is set if all checks pass.
+/// Context: that it was measured with the same software and hardware, that its words are known,
+/// that the engine accepts it, and that the measurement is not in doubt. Stops at the first
+/// refusal. `choice` is set if all checks pass.
 std::vector<Verdict> judge(const Record& record, const ConfigQuery& query,
                            const ContextState& state, const Environment& now, bool strict,
                            std::optional<ConfigChoice>& choice);

@@ -280,7 +280,8 @@ Record read_record(const Json& object, std::string_view line) {
   record.default_median_ms = number_or_zero(object, "default_median_ms");
   record.budget_hit = bool_or(object, "budget_hit", false);
   for (const auto& [name, count] : {std::pair("discarded_rounds", &record.discarded_rounds),
-                                    {"disturbed_rounds", &record.disturbed_rounds}})
+                                    {"disturbed_rounds", &record.disturbed_rounds},
+                                    {"timed_rounds", &record.timed_rounds}})
     if (object.contains(name)) *count = integer(field(object, name), name);
   record.time = text_field(object, "time");
   return record;

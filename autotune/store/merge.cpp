@@ -35,7 +35,8 @@ bool comes_before(const Entry& a, const Entry& b) {
 
 // better_winner() for records whose texts are already known.
 bool better(const Entry& a, const Entry& b) {
-  const bool tied = a.record->effort == b.record->effort && a.record->time == b.record->time;
+  const bool tied = in_doubt(*a.record) == in_doubt(*b.record) &&
+                    a.record->effort == b.record->effort && a.record->time == b.record->time;
   return tied ? a.line < b.line : better_winner(*a.record, *b.record);
 }
 
@@ -92,7 +93,7 @@ void finish(Problem& problem, std::vector<Record>& merged, std::vector<Conflict>
     const Entry* const rival = winner_beside(best, *winner.record);
     if (rival == nullptr)
       best.push_back(std::move(winner));
-    else if (!(rival->record->candidate == winner.record->candidate))
+    else if (!in_doubt(*winner.record) && !(rival->record->candidate == winner.record->candidate))
       conflicts.push_back({*rival->record, *winner.record});
   }
   kept.insert(kept.end(), std::make_move_iterator(best.begin()),

@@ -9,20 +9,19 @@
 
 namespace switchback::autotune {
 
-/// A conflict between caches: two winners of a key with other candidates.
+/// A conflict between caches: two winners of a key with other candidates, neither in doubt.
 struct Conflict {
   Record kept;
   Record dropped;
 };
 
 /// The records of several caches as one, sorted by key, then by time. Each cache is given in the
-/// order of its file. For every key and hard environment (same_hard()) the winner of most effort is
-/// kept, then the latest, then the one with the smaller text; samples and fails are kept without
-/// repeats. If a key was forgotten, its latest tombstone is kept with the records that follow it in
-/// its own cache; a cache without that tombstone contributes nothing to the key. Fails do not
-/// decide which winner is kept. With these rules the order in which caches are merged makes no
-/// difference. Conflicts between winners that their own caches would have chosen are added to
-/// `conflicts`.
+/// order of its file. For every key and hard environment (same_hard()) the best winner by
+/// better_winner() is kept; samples and fails are kept without repeats. If a key was forgotten, its
+/// latest tombstone is kept with the records that follow it in its own cache; a cache without that
+/// tombstone contributes nothing to the key. Fails do not decide which winner is kept. With these
+/// rules the order in which caches are merged makes no difference. Conflicts between winners that
+/// their own caches would have chosen are added to `conflicts`.
 std::vector<Record> merge(std::span<const std::vector<Record>> caches,
                           std::vector<Conflict>& conflicts);
 

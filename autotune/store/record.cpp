@@ -12,6 +12,7 @@
 #include "autotune/store/crc32.hpp"
 #include "autotune/store/sha256.hpp"
 #include "core/check.hpp"
+#include "measure/disturbance.hpp"
 
 namespace switchback::autotune {
 
@@ -110,6 +111,14 @@ std::string_view effort_name(Effort effort) noexcept {
   return "unknown";
 }
 
+bool in_doubt(const Record& record) noexcept {
+  const std::int64_t timed =
+      record.timed_rounds > 0 ? record.timed_rounds : record.stats.count + record.discarded_rounds;
+  return measure::Disturbance{
+      .rounds = timed, .discarded = record.discarded_rounds, .disturbed = record.disturbed_rounds}
+      .in_doubt();
+}
+
 std::string to_line(const Record& record) {
   check_key(record.key);
   const Environment& env = record.env;
@@ -142,6 +151,7 @@ std::string to_line(const Record& record) {
     fmt::format_to(out, ",\"discarded_rounds\":{}", record.discarded_rounds);
   if (record.disturbed_rounds != 0)
     fmt::format_to(out, ",\"disturbed_rounds\":{}", record.disturbed_rounds);
+  if (record.timed_rounds != 0) fmt::format_to(out, ",\"timed_rounds\":{}", record.timed_rounds);
   fmt::format_to(out, ",\"crc32\":\"{:08x}\"}}", crc32(line));
   require(line.size() <= max_line_bytes, "record: its line has {} bytes; a line has at most {}",
           line.size(), max_line_bytes);

@@ -83,10 +83,16 @@ struct Record {
   bool budget_hit = false;
   /// Rounds that other programs disturbed: those that were discarded, and those that remain.
   std::int64_t discarded_rounds = 0, disturbed_rounds = 0;
+  /// All rounds that were timed, where some were disturbed; 0: not known (older lines).
+  std::int64_t timed_rounds = 0;
   std::string time;  ///< "2026-11-21T17:36:23Z"
 
   friend bool operator==(const Record&, const Record&) = default;
 };
+
+/// Whether other programs disturbed so much of a measurement that it is not to be trusted. Such a
+/// winner is kept, shown and measured again, and never used.
+bool in_doubt(const Record& record) noexcept;
 
 /// The line of a record, with its CRC, without the newline. Throws Error(invalid_argument) for a
 /// record that a line cannot represent: a time that is NaN or Inf, a key that is not a JSON object

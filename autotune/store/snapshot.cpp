@@ -145,6 +145,7 @@ bool is_later(std::string_view a, std::string_view b) {
 }
 
 bool better_winner(const Record& a, const Record& b) {
+  if (in_doubt(a) != in_doubt(b)) return in_doubt(b);
   if (a.effort != b.effort) return a.effort > b.effort;
   if (a.time != b.time) return is_later(a.time, b.time);
   return to_line(a) < to_line(b);

@@ -111,8 +111,8 @@ bool is_later(std::string_view a, std::string_view b);
 /// The latest time that is believed: one day from now, in the format of records.
 std::string latest_time();
 
-/// Whether winner `a` is preferred to `b`: more effort, then the later time by is_later(), then the
-/// smaller text.
+/// Whether winner `a` is preferred to `b`: one that is not in_doubt(), then more effort, then the
+/// later time by is_later(), then the smaller text.
 bool better_winner(const Record& a, const Record& b);
 
 }  // namespace switchback::autotune

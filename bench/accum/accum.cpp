@@ -143,7 +143,8 @@ class Accum : public Workload {
       records_.push_back(Json::parse(line));
   }
   // With the four digits of the source.
-  void print_report(Session& /*session*/, const Table& /*table*/, std::FILE* to) const override {
+  void print_report(Session& /*session*/, const Table& /*table*/, const std::string& /*doubt*/,
+                    std::FILE* to) const override {
     Table table({"dtype", "into", "sum", "published"}, {"into"});
     for (const Json& record : records_) {
       const auto digits = [&](const char* key) {

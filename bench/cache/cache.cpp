@@ -56,6 +56,20 @@ std::string here_text(const Picked& picked) {
   return picked.usable ? "used" : "no: " + picked.why;
 }
 
+// Older versions took all CPUs of an instruction set for one kind of machine.
+void tell_of_older_file(const TunerState& tuner) {
+  autotune::Machine older = tuner.machine;
+  older.design.clear();
+  const fs::path file =
+      autotune::cache_file(tuner.cache_directory, autotune::environment_name(older));
+  std::error_code ignored;
+  if (older != tuner.machine && fs::exists(file, ignored))
+    fmt::print(
+        "{} is of an older version, which did not say which CPU design it was measured on: "
+        "it is not\nused ('switchback-bench cache list --all' shows it).\n",
+        file.string());
+}
+
 std::string no_winner(const KeyGroup& group) {
   const std::vector<const CacheLine*>& lines =
       group.cache.empty() ? group.system_list : group.cache;
@@ -86,6 +100,9 @@ int cache_path(const CacheOptions& options) {
   const auto set_by = [](const char* name, const char* otherwise) {
     return variable(name).empty() ? std::string(otherwise) : std::string(name);
   };
+  std::string system_state = state_of(tuner.system_directory);
+  if (system_state == "directory" && tuner.system_files.empty())
+    system_state = "directory without a list";
   const std::string system_by = set_by("SWITCHBACK_TUNE_SYSTEM", "beside the library");
   std::vector<Place> places = {
       {"cache", tuner.cache_directory, cache_set_by(options)},
@@ -93,7 +110,8 @@ int cache_path(const CacheOptions& options) {
       {"recorded misses", tuner.record_file, set_by("SWITCHBACK_TUNE_RECORD", "the cache")},
       {"system list", tuner.system_directory, system_by}};
   for (const fs::path& file : tuner.system_files)
-    places.push_back({"file of the system list", file, system_by});
+    if (file != tuner.system_directory)
+      places.push_back({"file of the system list", file, system_by});
   constexpr const char* names[] = {"SWITCHBACK_TUNE",        "SWITCHBACK_TUNE_CACHE",
                                    "SWITCHBACK_TUNE_SYSTEM", "SWITCHBACK_TUNE_RECORD",
                                    "XDG_CACHE_HOME",         "HOME"};
@@ -121,7 +139,9 @@ int cache_path(const CacheOptions& options) {
   }
   Table table({"what", "where", "state", "set by"}, {"where", "state", "set by"});
   for (const Place& place : places)
-    table.add({place.name, place.path.string(), state_of(place.path), place.set_by});
+    table.add({place.name, place.path.string(),
+               place.path == tuner.system_directory ? system_state : state_of(place.path),
+               place.set_by});
   fmt::print("This machine: {}\n\n{}\n", machine, table.text_for(stdout));
   Table variables({"variable", "value"}, {"value"});
   for (const char* name : names)
@@ -139,10 +159,13 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
   const std::vector<CacheFile> files = view.read(what.all);
   std::vector<std::string> columns = {"key",    "problem", "winner", "ms",  "speed-up",
                                       "effort", "date",    "origin", "here"};
-  if (what.all) columns.insert(columns.begin() + 2, "machine");
-  Table table(columns, {"problem", "machine", "winner", "effort", "date", "origin", "here"});
+  if (what.all) columns.insert(columns.begin() + 2, {"machine", "measured on"});
+  Table table(columns,
+              {"problem", "machine", "measured on", "winner", "effort", "date", "origin", "here"});
   std::int64_t keys = 0;
   std::int64_t shown = 0;
+  std::int64_t doubtful = 0;
+  Products products;
   for (const KeyGroup& group : group_keys(files)) {
     // The system list is of many machines.
     const bool here =
@@ -160,6 +183,8 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
         winner.find(what.filter) == std::string::npos)
       continue;
     ++shown;
+    if (picked.line != nullptr) ++products[picked.line->record.env.product];
+    doubtful += picked.line != nullptr && autotune::in_doubt(picked.line->record) ? 1 : 0;
     const std::string machine = group.parts ? autotune::describe(group.parts->machine) : "?";
     if (options.json) {
       ordered_json json;
@@ -178,7 +203,10 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
       continue;
     }
     std::vector<std::string> row = {short_hash(group.key), problem};
-    if (what.all) row.push_back(machine);
+    if (what.all) {
+      row.push_back(machine);
+      row.push_back(picked.line == nullptr ? "-" : picked.line->record.env.product);
+    }
     row.push_back(winner);
     if (picked.line == nullptr) {
       row.insert(row.end(), {"-", "-", "-", "-", "-"});
@@ -210,6 +238,7 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
                 {"cache", where},
                 {"keys", keys},
                 {"shown", shown},
+                {"in_doubt", doubtful},
                 {"skipped", skipped}});
   } else if (keys == 0) {
     fmt::print("There is nothing in the cache yet ({}); 'switchback-bench tune' fills it.\n",
@@ -218,7 +247,14 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
     if (!table.empty()) fmt::print("{}\n", table.text_for(stdout));
     fmt::print("{} {}{} in {}\n", keys, keys == 1 ? "key" : "keys",
                shown == keys ? "" : fmt::format(", {} of them shown,", shown), where);
+    if (!products.empty()) fmt::print("Measured on: {}\n", printable(text_of(products)));
+    if (doubtful > 0)
+      fmt::print(
+          "{} of them in doubt, so the default runs: other programs disturbed the "
+          "measurement. 'switchback-bench tune' measures them again.\n",
+          doubtful);
   }
+  if (!options.json && !what.all) tell_of_older_file(view.tuner());
   if (!options.json && skipped > 0)
     fmt::print("{} {} skipped\n", skipped, skipped == 1 ? "line was" : "lines were");
   return unreadable ? exit_codes::failed : exit_codes::ok;

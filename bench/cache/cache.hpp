@@ -41,7 +41,8 @@ struct CacheExplainOptions {
 };
 int cache_explain(const CacheOptions& options, const CacheExplainOptions& what);
 
-/// Reads every line; with `run` also proves each winner of this Context again.
+/// Reads every line; with `run` also proves each winner of this Context again, unless it is in
+/// doubt.
 int cache_verify(const CacheOptions& options, bool run);
 
 struct CacheMergeOptions {
@@ -53,9 +54,10 @@ int cache_merge(const CacheOptions& options, const CacheMergeOptions& what);
 
 struct CacheExportOptions {
   std::string out;
-  bool winners = false;  ///< without samples
-  bool all = false;      ///< every machine's
-  bool force = false;    ///< `out` may exist
+  bool winners = false;   ///< without samples
+  bool doubtful = false;  ///< also winners in doubt, and the samples of their measurements
+  bool all = false;       ///< every machine's
+  bool force = false;     ///< `out` may exist
 };
 int cache_export(const CacheOptions& options, const CacheExportOptions& what);
 

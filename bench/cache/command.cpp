@@ -51,7 +51,7 @@ constexpr const char* explain_footer =
     R"(Of a key every record that a look-up comes across, what each check says of it, and what runs: from
 the cache, a near shape, the system list, or the default. Of shapes a line for each problem.
 A winner of more effort goes first, then the later one; a date more than a day ahead of the clock
-is of a clock that was wrong, and goes behind all others.
+is of a clock that was wrong, and goes after all others. A winner in doubt is not used.
 
 Examples:
   switchback-bench cache explain 3f2a90
@@ -66,9 +66,9 @@ Examples:
   switchback-bench cache verify --run)";
 
 constexpr const char* merge_footer =
-    R"(Of each key and set of libraries the winner of most effort stays, then the latest. The order of
-the arguments makes no difference. Lines that cannot be read are left out, and the exit code is 1;
-without any record no file is written.
+    R"(Of each key and set of libraries one winner stays: one in doubt only if there is no other, then
+that of most effort, then the latest. The order of the arguments makes no difference. Lines that
+cannot be read are left out, and the exit code is 1; without any record no file is written.
 
 Examples:
   switchback-bench cache merge all.jsonl a.jsonl b.jsonl
@@ -76,7 +76,8 @@ Examples:
 
 constexpr const char* export_footer =
     R"(What 'import' takes on another machine, and a directory of the system list
-(SWITCHBACK_TUNE_SYSTEM). What was superseded or forgotten is left out.
+(SWITCHBACK_TUNE_SYSTEM). What was superseded or forgotten is left out, and so is what is in doubt:
+no program uses it.
 
 Examples:
   switchback-bench cache export tuned.jsonl
@@ -84,7 +85,8 @@ Examples:
 
 constexpr const char* import_footer =
     R"(Each record goes to the folder of its machine. Nothing is written if a file cannot be read; lines
-that cannot be read are left out, and the exit code is 1.
+that cannot be read are left out, and the exit code is 1. The last lines say how many of the winners
+this Context (--device, --threads, --isa) uses, and why not the others.
 
 Examples:
   switchback-bench cache import tuned.jsonl
@@ -246,6 +248,8 @@ void add_export(CLI::App& cache) {
   command->add_option("FILE", a->extra.out, "file to write")->required();
   command->add_flag("--winners", a->extra.winners,
                     "without samples (what failed stays in: it keeps wrong winners out)");
+  command->add_flag("--in-doubt", a->extra.doubtful,
+                    "also what other programs disturbed too much while it was measured");
   command->add_flag("--all", a->extra.all, "what is known of every machine");
   command->add_flag("--force", a->extra.force, "FILE may exist");
   command->callback([a] { set_exit_code(cache_export(a->options, a->extra)); });
@@ -254,7 +258,7 @@ void add_export(CLI::App& cache) {
 void add_import(CLI::App& cache) {
   auto a = std::make_shared<CacheArguments<CacheImportOptions>>();
   CLI::App* command =
-      add(cache, "import", "Add files to the cache", import_footer, a->options, false);
+      add(cache, "import", "Add files to the cache", import_footer, a->options, true);
   command->add_option("FILE", a->extra.in, "cache files and cache directories")->required();
   command->add_flag("--forgotten", a->extra.forgotten,
                     "also records of keys that were forgotten here since");

@@ -119,11 +119,9 @@ class Explainer {
 
   void judge(Considered& entry, const autotune::KeyParts& parts,
              const std::vector<const CacheLine*>& lines, std::size_t at) const {
-    const TunerState& tuner = view_.tuner();
     const Record& record = entry.line->record;
     std::optional<ConfigChoice> choice;
-    entry.verdicts = autotune::judge(record, parts.query, view_.context.state(), tuner.environment,
-                                     tuner.options.strict, choice);
+    entry.verdicts = view_.tuner().judge(record, parts.query, view_.context.state(), choice);
     if (!choice) {
       entry.outcome = fmt::format("refused: {}: {}", entry.verdicts.back().validator,
                                   entry.verdicts.back().why);
@@ -263,15 +261,16 @@ void explain_text(const KeyGroup& group, const Explanation& e) {
   fmt::print("{} (key {})\n", printable(describe(group)), short_hash(group.key));
   const std::optional<ConfigOp> op =
       group.parts ? std::optional(group.parts->query.op) : std::nullopt;
-  Table table({"record", "configuration", "origin", "effort", "date", "speed-up", "from", "checks",
-               "outcome"},
-              {"configuration", "origin", "effort", "date", "from", "checks", "outcome"});
+  Table table(
+      {"record", "configuration", "origin", "effort", "date", "speed-up", "measured on", "from",
+       "checks", "outcome"},
+      {"configuration", "origin", "effort", "date", "measured on", "from", "checks", "outcome"});
   for (const Considered& entry : e.considered) {
     const Record& record = entry.line->record;
     table.add({std::string(autotune::record_type_name(record.type)), words_of(record.candidate, op),
                origin_text(entry), std::string(autotune::effort_name(record.effort)),
-               date_of(record), speedup_text(record), place_of(*entry.line), checks_text(entry),
-               entry.outcome});
+               date_of(record), speedup_text(record), record.env.product, place_of(*entry.line),
+               checks_text(entry), entry.outcome});
   }
   if (!table.empty()) fmt::print("{}", table.text_for(stdout));
   if (!e.looked_up)

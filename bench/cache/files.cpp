@@ -160,21 +160,30 @@ std::vector<CacheFile> CacheView::read(bool all) const {
   return files;
 }
 
+std::string why_foreign(const autotune::KeyParts& parts, const TunerState& tuner,
+                        const Context& context) {
+  if (parts.machine != tuner.machine)
+    return fmt::format("of another machine: {}", autotune::describe(parts.machine));
+  if (parts.policy != tuner.policy) return "timed in another way than look-ups ask for";
+  if (autotune::matches(parts.query, context.state())) return {};
+  const ConfigOrigin& origin = parts.query.origin;
+  std::vector<std::string> differences;
+  if (origin.threads != context.threads())
+    differences.push_back(fmt::format("{} thread{} (--threads {})", origin.threads,
+                                      origin.threads == 1 ? "" : "s", origin.threads));
+  if (const std::string_view isa = core::isa_name(origin.isa);
+      autotune::tunable_of(parts.query.op).depends_on_isa && isa != context.isa())
+    differences.push_back(fmt::format("instruction set {} (--isa {})", isa, isa));
+  return fmt::format("of another Context: {}", fmt::join(differences, ", "));
+}
+
 std::string CacheView::foreign(const KeyGroup& group) const {
   if (!group.parts) return group.why;
   const autotune::KeyParts& parts = *group.parts;
   if (group.misplaced)
     return fmt::format("in another machine's folder, where nothing finds it (it is of {})",
                        autotune::describe(parts.machine));
-  if (parts.machine != tuner().machine)
-    return fmt::format("of another machine: {}", autotune::describe(parts.machine));
-  if (parts.policy != tuner().policy) return "timed in another way than look-ups ask for";
-  if (autotune::matches(parts.query, context.state())) return {};
-  std::string text = "of another Context:";
-  text += fmt::format(" --threads {}", parts.query.origin.threads);
-  if (autotune::tunable_of(parts.query.op).depends_on_isa)
-    text += fmt::format(" --isa {}", core::isa_name(parts.query.origin.isa));
-  return text;
+  return why_foreign(parts, tuner(), context);
 }
 
 std::vector<KeyGroup> group_keys(const std::vector<CacheFile>& files) {
@@ -255,8 +264,7 @@ Picked pick(const KeyGroup& group, const CacheView& view) {
     const auto usable = [&](const Record& record) {
       std::optional<ConfigChoice> choice;
       const std::vector<autotune::Verdict> verdicts =
-          autotune::judge(record, group.parts->query, view.context.state(), tuner.environment,
-                          tuner.options.strict, choice);
+          tuner.judge(record, group.parts->query, view.context.state(), choice);
       if (!choice) refused = verdicts.back().why;
       return choice.has_value();
     };
@@ -273,6 +281,14 @@ Picked pick(const KeyGroup& group, const CacheView& view) {
     if (picked.line != nullptr) break;
   }
   return picked;
+}
+
+std::string why_not(const CacheLine& line, const KeyGroup& group, const CacheView& view) {
+  if (std::string foreign = view.foreign(group); !foreign.empty()) return foreign;
+  std::optional<ConfigChoice> choice;
+  const std::vector<autotune::Verdict> verdicts =
+      view.tuner().judge(line.record, group.parts->query, view.context.state(), choice);
+  return choice ? "another winner goes first" : verdicts.back().why;
 }
 
 std::string lines_of(const std::vector<Record>& records) {

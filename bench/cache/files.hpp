@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -64,6 +65,10 @@ std::filesystem::path cache_directory_of(const CacheOptions& options);
 /// Warnings of what could not be read, the first hundred of a file; returns how many lines that is.
 std::int64_t warn_of_skipped(const CacheFile& file, StatusLine& out);
 
+/// Why this Context does not look up a problem of a machine; empty if it does.
+std::string why_foreign(const autotune::KeyParts& parts, const TunerState& tuner,
+                        const Context& context);
+
 /// This machine, its Context and its cache.
 struct CacheView {
   explicit CacheView(const CacheOptions& options, bool near_shapes = false, bool strict = false);
@@ -110,6 +115,8 @@ struct Picked {
   std::string why;  ///< why it is not
 };
 Picked pick(const KeyGroup& group, const CacheView& view);
+/// Why this winner of a group is not what a look-up of this Context takes.
+std::string why_not(const CacheLine& line, const KeyGroup& group, const CacheView& view);
 
 /// The first 12 digits of a hash.
 std::string short_hash(const autotune::Key& key);
@@ -119,6 +126,10 @@ std::string date_of(const autotune::Record& record);
 double speedup_of(const autotune::Record& record);
 /// "1.32x", "-"
 std::string speedup_text(const autotune::Record& record);
+/// How many records were measured on a product: "AMD EPYC 9R45".
+using Products = std::map<std::string, std::int64_t>;
+/// "AMD EPYC 9R45"; of several "AMD EPYC 9R45 (12), AMD EPYC 7763 (4)".
+std::string text_of(const Products& products);
 /// Engine and what is not zero of its attributes; of a layer's pass, modes from the fastest on.
 std::string words_of(const autotune::CandidateText& candidate, std::optional<ConfigOp> op);
 /// The configuration that runs where nothing is known.

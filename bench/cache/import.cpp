@@ -79,6 +79,7 @@ class Tombstones {
 // The records to import for one machine.
 struct Incoming {
   std::string machine;                      ///< in words
+  Products products;                        ///< of the winners
   std::vector<std::vector<Record>> caches;  ///< of each file that has any
 };
 
@@ -127,6 +128,46 @@ Imported import_into(std::vector<Record> existing, std::vector<std::vector<Recor
   return result;
 }
 
+// What becomes of the winners of an import in this Context.
+struct Use {
+  std::int64_t winners = 0;
+  std::int64_t used = 0;
+  std::map<std::string, std::int64_t> not_used;  ///< by reason
+};
+
+Use use_of(const CacheOptions& options, const std::set<std::string>& imported) {
+  Use use;
+  const CacheView view(options);
+  const std::vector<CacheFile> files = view.read(true);
+  for (const KeyGroup& group : group_keys(files)) {
+    if (group.misplaced) continue;
+    const Picked picked = pick(group, view);
+    std::set<std::string> seen;
+    for (const CacheLine* line : group.cache) {
+      std::string text = autotune::to_line(line->record);
+      if (line->record.type != RecordType::winner || !imported.contains(text) ||
+          !seen.insert(std::move(text)).second)
+        continue;
+      ++use.winners;
+      if (picked.usable && picked.line->record == line->record)
+        ++use.used;
+      else
+        ++use.not_used[why_not(*line, group, view)];
+    }
+  }
+  return use;
+}
+
+void print(const Use& use) {
+  if (use.winners == 0) return;
+  fmt::print("{} of the {} winners {} used here.\n", use.used, use.winners,
+             use.used == 1 ? "is" : "are");
+  Table table({"why others are not", "winners"});
+  for (const auto& [why, winners] : use.not_used)
+    table.add({why, std::to_string(winners)});
+  if (!table.empty()) fmt::print("{}", table.text_for(stdout));
+}
+
 }  // namespace
 
 int cache_import(const CacheOptions& options, const CacheImportOptions& what) {
@@ -137,6 +178,7 @@ int cache_import(const CacheOptions& options, const CacheImportOptions& what) {
   std::map<std::string, Incoming> machines;
   std::int64_t unreadable = 0;
   std::int64_t misses = 0;
+  std::set<std::string> winners;
   for (const CacheFile& file : files) {
     unreadable += static_cast<std::int64_t>(file.skipped.size() + file.newer.size());
     std::map<std::string, std::size_t> own;  // which of a machine's vectors is this file's
@@ -152,9 +194,11 @@ int cache_import(const CacheOptions& options, const CacheImportOptions& what) {
         ++unreadable;
         continue;
       }
+      if (line.record.type == RecordType::winner) winners.insert(autotune::to_line(line.record));
       const std::string folder = autotune::environment_name(parts->machine);
       Incoming& incoming = machines[folder];
       incoming.machine = autotune::describe(parts->machine);
+      if (line.record.type == RecordType::winner) ++incoming.products[line.record.env.product];
       const auto [entry, is_new] = own.try_emplace(folder, incoming.caches.size());
       if (is_new) incoming.caches.emplace_back();
       incoming.caches[entry->second].push_back(line.record);
@@ -163,7 +207,9 @@ int cache_import(const CacheOptions& options, const CacheImportOptions& what) {
   const int code = report_bad_inputs(files, out) > 0 ? exit_codes::failed : exit_codes::ok;
   std::vector<Conflict> conflicts;
   Imported sum;
-  Table table({"for", "added", "known", "other wins", "forgotten", "conflicts", "file"}, {"file"});
+  Table table(
+      {"for", "measured on", "added", "known", "other wins", "forgotten", "conflicts", "file"},
+      {"measured on", "file"});
   for (const auto& each : machines) {
     const Incoming& incoming = each.second;
     autotune::Store store(autotune::cache_file(directory, each.first), patient(out));
@@ -186,11 +232,13 @@ int cache_import(const CacheOptions& options, const CacheImportOptions& what) {
     sum.worse += done.worse;
     sum.forgotten += done.forgotten;
     conflicts.insert(conflicts.end(), done.conflicts.begin(), done.conflicts.end());
-    table.add({incoming.machine, std::to_string(done.added), std::to_string(done.known),
-               std::to_string(done.worse), std::to_string(done.forgotten),
-               std::to_string(done.conflicts.size()), store.file().string()});
+    table.add({incoming.machine, text_of(incoming.products), std::to_string(done.added),
+               std::to_string(done.known), std::to_string(done.worse),
+               std::to_string(done.forgotten), std::to_string(done.conflicts.size()),
+               store.file().string()});
   }
   report_conflicts(options, conflicts);
+  const Use use = use_of(options, winners);
   if (options.json) {
     print_json({{"type", "import"},
                 {"cache", directory.string()},
@@ -200,7 +248,10 @@ int cache_import(const CacheOptions& options, const CacheImportOptions& what) {
                 {"forgotten", sum.forgotten},
                 {"conflicts", conflicts.size()},
                 {"unreadable", unreadable},
-                {"misses", misses}});
+                {"misses", misses},
+                {"winners", use.winners},
+                {"used_here", use.used},
+                {"not_used", use.not_used}});
     return code;
   }
   if (!table.empty()) fmt::print("{}\n", table.text_for(stdout));
@@ -214,6 +265,7 @@ int cache_import(const CacheOptions& options, const CacheImportOptions& what) {
   if (misses > 0)
     fmt::print("{} misses were left out: they are for 'switchback-bench tune --recorded'\n",
                misses);
+  print(use);
   return code;
 }
 

@@ -42,22 +42,27 @@ std::int64_t count(const std::vector<Record>& records, RecordType type) {
                        [type](const Record& record) { return record.type == type; });
 }
 
+std::string machine_text(const Record& record) {
+  std::string why;
+  const auto parts = autotune::parse_key(record.key.json, why);
+  return parts ? autotune::describe(parts->machine) : "unknown: " + why;
+}
+
 // The machines that records belong to, so where a file can be used.
 std::map<std::string, std::int64_t> machines_of(const std::vector<Record>& records) {
   std::map<std::string, std::int64_t> winners;
-  for (const Record& record : records) {
-    if (record.type != RecordType::winner) continue;
-    std::string why;
-    const auto parts = autotune::parse_key(record.key.json, why);
-    ++winners[parts ? autotune::describe(parts->machine) : "unknown: " + why];
-  }
+  for (const Record& record : records)
+    if (record.type == RecordType::winner) ++winners[machine_text(record)];
   return winners;
 }
 
 void report_machines(const std::vector<Record>& records) {
-  Table table({"for", "winners"});
+  std::map<std::string, Products> products;
+  for (const Record& record : records)
+    if (record.type == RecordType::winner) ++products[machine_text(record)][record.env.product];
+  Table table({"for", "measured on", "winners"}, {"measured on"});
   for (const auto& [machine, winners] : machines_of(records))
-    table.add({machine, std::to_string(winners)});
+    table.add({machine, text_of(products[machine]), std::to_string(winners)});
   if (!table.empty()) fmt::print("{}\n", table.text_for(stdout));
 }
 
@@ -215,6 +220,7 @@ int cache_export(const CacheOptions& options, const CacheExportOptions& what) {
   }
   std::vector<std::vector<Record>> caches;
   std::int64_t read = 0;
+  std::int64_t left_out = 0;  // winners in doubt
   for (const fs::path& path : paths) {
     const CacheFile file = read_cache_file(path);
     if (!file.problem.empty()) core::fail(Status::io_error, "{}: {}", path.string(), file.problem);
@@ -227,6 +233,11 @@ int cache_export(const CacheOptions& options, const CacheExportOptions& what) {
       std::optional<Record> record = autotune::from_line(line, why);
       if (!record || record->type == RecordType::tombstone || record->type == RecordType::miss)
         return;
+      // What failed failed, however busy the machine was.
+      if (!what.doubtful && record->type != RecordType::fail && autotune::in_doubt(*record)) {
+        left_out += record->type == RecordType::winner ? 1 : 0;
+        return;
+      }
       records.push_back(std::move(*record));
     });
   }
@@ -239,9 +250,15 @@ int cache_export(const CacheOptions& options, const CacheExportOptions& what) {
                 {"read", read},
                 {"written", records.size()},
                 {"winners", count(records, RecordType::winner)},
+                {"left_out_in_doubt", left_out},
                 {"machines", machines_of(records)}});
     return exit_codes::ok;
   }
+  if (left_out > 0)
+    fmt::print(
+        "{} winners are left out: they are in doubt, since other programs disturbed the "
+        "measurement\n('switchback-bench tune' measures them again; --in-doubt takes them).\n",
+        left_out);
   if (records.empty()) {
     fmt::print(
         "There is nothing in the cache to export ({}), and no file was written; 'switchback-bench "

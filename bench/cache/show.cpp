@@ -53,7 +53,8 @@ void print_winner(const Picked& picked, std::optional<ConfigOp> op,
       "         {} ms, {} the default's {} ms; effort {}{}{}, {}\n", number(record.stats.median_ms),
       speedup_text(record), number(record.default_median_ms), autotune::effort_name(record.effort),
       record.budget_hit ? " (the budget ended it)" : "",
-      record.disturbed_rounds > 0 ? fmt::format(", {} rounds disturbed", record.disturbed_rounds)
+      record.disturbed_rounds > 0 ? fmt::format(", {} rounds disturbed{}", record.disturbed_rounds,
+                                                autotune::in_doubt(record) ? " (in doubt)" : "")
                                   : "",
       printable(record.time));
   fmt::print("from     {}, {}\n", tune_origin_name(picked.origin),

@@ -79,9 +79,10 @@ ordered_json to_json(const CacheFile& file, const Audit& audit) {
 struct ProofCounts {
   std::int64_t proven = 0;
   std::int64_t wrong = 0;
-  std::int64_t refused = 0;  ///< not used here anyway
-  std::int64_t foreign = 0;  ///< of another Context
-  std::int64_t not_run = 0;  ///< for lack of memory
+  std::int64_t refused = 0;   ///< not used here anyway
+  std::int64_t in_doubt = 0;  ///< of those refused
+  std::int64_t foreign = 0;   ///< of another Context
+  std::int64_t not_run = 0;   ///< for lack of memory
 };
 
 // Why a winner is not correct any more; empty if it is. Sets `not_run` if that could not be
@@ -135,6 +136,7 @@ bool prove_winners(const CacheOptions& options, StatusLine& out, ProofCounts& co
     if (picked.line == nullptr) continue;
     if (!picked.usable) {
       ++counts.refused;
+      counts.in_doubt += autotune::in_doubt(picked.line->record) ? 1 : 0;
       continue;
     }
     const ConfigQuery& query = group.parts->query;
@@ -240,12 +242,14 @@ int cache_verify(const CacheOptions& options, bool run) {
       json["winners"] = {{"right", counts.proven},
                          {"wrong", counts.wrong},
                          {"refused", counts.refused},
+                         {"in_doubt", counts.in_doubt},
                          {"not_of_this_context", counts.foreign},
                          {"not_run", counts.not_run}};
     print_json(json);
   } else if (run) {
     fmt::print("\nWinners: {} right, {} wrong", counts.proven, counts.wrong);
     if (counts.refused > 0) fmt::print(", {} not used here anyway", counts.refused);
+    if (counts.in_doubt > 0) fmt::print(" ({} of them in doubt)", counts.in_doubt);
     if (counts.foreign > 0)
       fmt::print(", {} of another device, number of threads or instruction set", counts.foreign);
     if (counts.not_run > 0) fmt::print(", {} could not be run", counts.not_run);

@@ -39,6 +39,14 @@ std::string speedup_text(const Record& record) {
   return speedup > 0 ? fmt::format("{:.2f}x", speedup) : "-";
 }
 
+std::string text_of(const Products& products) {
+  std::string text;
+  for (const auto& [product, count] : products)
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", product.empty() ? "?" : product,
+                        products.size() > 1 ? fmt::format(" ({})", count) : "");
+  return text;
+}
+
 std::string words_of(const autotune::CandidateText& candidate, std::optional<ConfigOp> op) {
   std::string text = candidate.engine;
   for (const auto& [name, value] : candidate.attributes) {
@@ -94,6 +102,7 @@ ordered_json to_json(const CacheLine& line) {
   json["budget_hit"] = r.budget_hit;
   json["discarded_rounds"] = r.discarded_rounds;
   json["disturbed_rounds"] = r.disturbed_rounds;
+  json["in_doubt"] = autotune::in_doubt(r);
   json["time"] = r.time;
   json["env"] = to_json(r.env);
   json["file"] = line.file.string();

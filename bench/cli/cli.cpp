@@ -62,6 +62,11 @@ class HelpFormatter : public CLI::Formatter {
     return wrapped_help(CLI::Formatter::make_help(app, std::move(name), mode), columns(),
                         get_column_width());
   }
+  // Without CLI11's "Excludes: --other": the descriptions say what goes with what.
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string text = CLI::Formatter::make_option_opts(option);
+    return text.substr(0, text.find(" Excludes:"));
+  }
   std::string make_footer(const CLI::App* app) const override {
     return filled_paragraphs(CLI::Formatter::make_footer(app), columns());
   }
@@ -81,7 +86,7 @@ int parse_and_run(int argc, const char* const* argv) {
   app.require_subcommand(1);
   app.footer(
       "'switchback-bench COMMAND --help' explains a command. Without options,\n"
-      "'switchback-bench run' takes about a minute and says whether int8 pays here.");
+      "'switchback-bench run' takes half a minute and says whether int8 pays here.");
   for (const std::shared_ptr<Workload>& workload : make_workloads())
     add_workload_command(app, workload);
   add_tune_command(app);

@@ -170,8 +170,7 @@ void run_info(const InfoArguments& arguments) {
     json["products"] = nlohmann::ordered_json::array();
     micro_gemm(context, options, [&](const GemmRow& row) {
       json["products"].push_back(to_json(row));
-      table.add({row.variant, row.subject, number(row.gop_s),
-                 fmt::format("{:.0f} %", 100 * row.share.median),
+      table.add({row.variant, row.subject, number(row.gop_s), percent_text(row.share.median),
                  number_with_spread(row.ratio.median, row.ratio.mad)});
     });
     if (!arguments.json) fmt::print("{}", table.text_for(stdout));

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "bench/cli/terminal.hpp"
 
@@ -30,6 +31,8 @@ Table::Table(std::vector<std::string> header, std::vector<std::string> left)
     : header_(std::move(header)), left_(header_.size(), false) {
   for (std::size_t i = 0; i < header_.size(); ++i)
     left_[i] = i == 0 || std::find(left.begin(), left.end(), header_[i]) != left.end();
+  for (std::string& heading : header_)
+    heading = printable(heading);
 }
 
 void Table::add(std::vector<std::string> row) {
@@ -141,8 +144,15 @@ std::size_t text_columns(std::string_view text) {
   }));
 }
 
+std::string valid_utf8(std::string_view text) {
+  // The replacement of what is not UTF-8, as in the JSON that is written.
+  const std::string quoted =
+      nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::json::parse(quoted).get<std::string>();
+}
+
 std::string printable(std::string_view text) {
-  std::string out(text);
+  std::string out = valid_utf8(text);
   for (std::size_t i = 0; i < out.size(); ++i) {
     const auto c = static_cast<unsigned char>(out[i]);
     // C1 controls are 0xC2 0x80 … 0x9F in UTF-8.
@@ -160,6 +170,11 @@ std::string number(double value) {
   const int digits = digits_after_point(value);
   return digits > 6 || std::abs(value) >= 1e9 ? fmt::format("{:.2e}", value)
                                               : fmt::format("{:.{}f}", value, digits);
+}
+
+std::string percent_text(double share) {
+  const double percent = std::round(100 * share);
+  return percent > 100 ? "!" : fmt::format("{:.0f} %", percent);
 }
 
 std::string number_with_spread(double value, double spread) {

@@ -41,7 +41,9 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// `text` with control characters replaced by '?'.
+/// `text` with what is not UTF-8, such as in a file's name, replaced by U+FFFD.
+std::string valid_utf8(std::string_view text);
+/// The same with control characters replaced by '?'.
 std::string printable(std::string_view text);
 
 /// Columns that the text takes on a terminal: its code points, because these texts hold no wide or
@@ -51,6 +53,8 @@ std::size_t text_columns(std::string_view text);
 /// A value with about three significant digits and no exponent for everyday sizes: "0.0123",
 /// "3.61", "947", "1204"; "-" for NaN.
 std::string number(double value);
+/// A share of a ceiling: "73 %"; "!" above 100, where the ceiling was measured too low.
+std::string percent_text(double share);
 /// "3.61 ± 0.04"
 std::string number_with_spread(double value, double spread);
 /// The same for this many samples. Fewer than three show no spread: "3.61 (1 call)".

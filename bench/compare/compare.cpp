@@ -11,6 +11,7 @@
 #include "bench/cli/table.hpp"
 #include "bench/grid/filter.hpp"
 #include "bench/run/fields.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "measure/statistics.hpp"
@@ -233,7 +234,7 @@ std::optional<double> SideComparison::geometric_mean(const std::string& field) c
   int count = 0;
   for (const CaseComparison& c : cases)
     for (const FieldComparison& f : c.fields) {
-      if (field.empty() ? f.sum : f.field != field) continue;
+      if (f.evidence.disturbed || (field.empty() ? f.sum : f.field != field)) continue;
       total += std::log(f.evidence.ratio);
       ++count;
     }
@@ -250,7 +251,12 @@ std::vector<std::string> SideComparison::field_names() const {
 }
 
 std::string comparison_table(const SideComparison& comparison, std::size_t columns) {
-  std::string text = side_text("REF", comparison.ref) + side_text("NEW", comparison.now);
+  Doubt doubt;
+  for (const CaseComparison& c : comparison.cases)
+    for (const FieldComparison& f : c.fields)
+      doubt.add(f.evidence.disturbed ? others_were_running : "");
+  std::string text =
+      doubt.sentence() + side_text("REF", comparison.ref) + side_text("NEW", comparison.now);
   if (!comparison.ref.machine.empty() && !comparison.now.machine.empty() &&
       comparison.ref.machine != comparison.now.machine)
     text += "The machines differ: ratios say how they compare, not what changed in the program.\n";
@@ -284,8 +290,8 @@ std::string comparison_table(const SideComparison& comparison, std::size_t colum
     }
   text += "\n" + table.text(columns, 2) + "\n";
   for (const std::string& name : comparison.field_names())
-    if (comparison.cases.size() > 1)
-      text += fmt::format("geometric mean of {}: {:.3f}\n", name, *comparison.geometric_mean(name));
+    if (const auto mean = comparison.geometric_mean(name); mean && comparison.cases.size() > 1)
+      text += fmt::format("geometric mean of {}: {:.3f}\n", name, *mean);
   if (const auto all = comparison.geometric_mean())
     text += fmt::format("geometric mean of NEW/REF: {:.3f}\n", *all);
   const auto list = [&](const char* label, const std::vector<std::string>& names) {
@@ -322,8 +328,10 @@ Json comparison_json(const SideComparison& comparison) {
                     {"SLOW", counts.slow},
                     {"AMBG", counts.ambiguous}};
   Json means = Json::object();
-  for (const std::string& name : comparison.field_names())
-    means[name] = *comparison.geometric_mean(name);
+  for (const std::string& name : comparison.field_names()) {
+    const auto mean = comparison.geometric_mean(name);
+    means[name] = mean ? Json(*mean) : Json(nullptr);
+  }
   const auto all = comparison.geometric_mean();
   json["geometric_mean"] = all ? Json(*all) : Json(nullptr);
   json["geometric_means"] = std::move(means);

@@ -45,7 +45,7 @@ struct SideComparison {
 
   [[nodiscard]] Counts counts() const;
   /// Of NEW's time over REF's, over all cases, of one field or of all but the sums; nothing if
-  /// there is none.
+  /// there is none. What was disturbed does not count.
   [[nodiscard]] std::optional<double> geometric_mean(const std::string& field = {}) const;
   /// The fields that occur, in order.
   [[nodiscard]] std::vector<std::string> field_names() const;

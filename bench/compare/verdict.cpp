@@ -130,10 +130,21 @@ std::string_view basis_text(Basis basis) noexcept {
   }
 }
 
+namespace {
+
+bool in_doubt(const FieldTimes& field) {
+  const auto disturbed = std::count_if(field.runs.begin(), field.runs.end(),
+                                       [](const RunTimes& run) { return run.disturbed; });
+  return 4 * disturbed > std::ssize(field.runs);
+}
+
+}  // namespace
+
 Evidence weigh(const FieldTimes& ref, const FieldTimes& now, const VerdictRules& rules) {
   SWITCHBACK_ASSERT(!ref.runs.empty() && !now.runs.empty());
   const double confidence = 1 - rules.alpha;
   Evidence evidence;
+  evidence.disturbed = in_doubt(ref) || in_doubt(now);
   if (ref.runs.size() >= least_runs && now.runs.size() >= least_runs) {
     if (in_turns(ref, now)) return weigh_pairs(medians_of(ref), medians_of(now), rules);
     evidence.basis = Basis::runs;
@@ -319,6 +330,7 @@ Judgement or_relative(Judgement open, const Evidence& e, const VerdictRules& rul
 
 Judgement judge(const Evidence& e, const VerdictRules& rules) {
   const double most = 1 + rules.threshold;
+  if (e.disturbed) return {Verdict::ambiguous, "disturbed"};
   if (e.basis == Basis::runs && e.relative && rules.run_noise > 0) return judge_relative(e, rules);
   if (e.basis == Basis::record) return {Verdict::ambiguous, "medians alone: no spread, no samples"};
   if (e.low >= 1 / most && e.high <= most) return {Verdict::same, {}};

@@ -60,6 +60,9 @@ struct Evidence {
   /// A machine that is slower in one run than in another moves all of them alike.
   std::optional<Interval> relative;
   std::optional<double> p_relative;  ///< of the rank test of that ratio
+  /// More than a quarter of the runs of a side were: no verdict. Never of pairs, whose two runs
+  /// meet the same machine.
+  bool disturbed = false;
   double others_spread = 0;  ///< of the other fields' own such ratios: a standard deviation of logs
 };
 
@@ -93,7 +96,7 @@ void adjust(std::span<Evidence* const> family);
 /// fastest calls and what is left after the drift must be beyond the threshold. Runs that were not
 /// made in turns are judged by their ratio against the other fields, which must also be greater
 /// than the drift and than three times what other fields differ by; without other fields it must be
-/// beyond run_noise. AMBG: everything else.
+/// beyond run_noise. AMBG: everything else, and what was disturbed.
 Judgement judge(const Evidence& evidence, const VerdictRules& rules);
 
 }  // namespace switchback::bench

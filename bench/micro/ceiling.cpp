@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "bench/cli/table.hpp"
+
 namespace switchback::bench {
 
 Ceiling::Ceiling(Context& context, const RegisterLoop& loop_) : loop(loop_) {
@@ -21,8 +23,9 @@ measure::Middle share_of(const measure::Timed& subject, double operations,
 }
 
 std::string share_text(const measure::Middle& share, std::int64_t samples) {
-  return samples < 3 ? fmt::format("{:.0f} %", 100 * share.median)
-                     : fmt::format("{:.0f} ± {:.0f} %", 100 * share.median, 100 * share.mad);
+  std::string text = percent_text(share.median);
+  if (samples < 3 || text == "!") return text;
+  return fmt::format("{:.0f} ± {:.0f} %", 100 * share.median, 100 * share.mad);
 }
 
 }  // namespace switchback::bench

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "bench/cli/cli.hpp"
@@ -16,7 +15,9 @@
 #include "bench/machine/machine.hpp"
 #include "bench/micro/micro.hpp"
 #include "bench/workload/disturbance.hpp"
+#include "bench/workload/output.hpp"
 #include "bench/workload/session.hpp"
+#include "bench/workload/whole_file.hpp"
 #include "core/check.hpp"
 #include "measure/cpu_load.hpp"
 
@@ -30,7 +31,7 @@ struct MicroArguments {
   std::vector<std::unique_ptr<MicroBench>> benches;
   std::vector<std::string> named;
   std::string out;
-  bool json = false;
+  bool json = false, force = false;
 };
 
 // Tables are on standard output or, beside JSON, on standard error.
@@ -88,17 +89,13 @@ void run_micro(MicroArguments& arguments) {
   if (arguments.options.cold && session.on_cpu())
     arguments.options.cold_bytes = measure::cold_bytes();
   const std::vector<MicroBench*> benches = chosen_benches(arguments, context);
-  std::ofstream out;
-  if (!arguments.out.empty()) {
-    out.open(arguments.out, std::ios::trunc);
-    if (!out) core::fail(Status::io_error, "--out '{}': cannot be written", arguments.out);
-  }
+  NewLines out("--out", arguments.out, arguments.force);
   const auto write = [&](const std::string& line) {
     if (arguments.json) {
       fmt::print("{}\n", line);
       flush_stdout();
     }
-    if (out.is_open()) out << line << '\n' << std::flush;
+    out.write(line);
   };
   Json start;
   start["type"] = "micro_start";
@@ -113,7 +110,7 @@ void run_micro(MicroArguments& arguments) {
   start["machine"] = session.machine();
   if (session.on_cpu()) start["core_to_core_ns"] = to_json(measure_core_latency(context));
   start["warning"] = busy_warning();
-  write(start.dump());
+  write(json_line(start));
   if (const std::string warning = busy_warning(); !warning.empty())
     fmt::print(stderr, "{}\n", warning);
   std::FILE* tables = arguments.json ? stderr : stdout;
@@ -128,13 +125,16 @@ void run_micro(MicroArguments& arguments) {
                "machine.\n");
   measure::LoadMonitor load(session.on_cpu() ? context.threads() : 1);
 
+  Doubt doubt;
   std::size_t rows = 0, marked = 0;
   for (MicroBench* bench : benches) {
     Table table = bench->table();
     const Sink sink = [&](const Row& row) {
       table.add(row.cells);
       ++rows;
-      if (Json::parse(row.line).value("disturbed", false)) ++marked;
+      const bool disturbed = Json::parse(row.line).value("disturbed", false);
+      marked += disturbed ? 1 : 0;
+      doubt.add(disturbed ? others_were_running : "");
       write(row.line);
       if (!row.summary.empty()) fmt::print(stderr, "micro {}: {}\n", bench->name(), row.summary);
     };
@@ -159,14 +159,12 @@ void run_micro(MicroArguments& arguments) {
   const measure::Disturbance& disturbance = session.disturbance().total();
   put_disturbance(disturbance, end);
   end["disturbed_rows"] = marked;
-  write(end.dump());
-  if (const std::string text = disturbance_text(disturbance, marked, rows); !text.empty())
+  write(json_line(end));
+  if (const std::string text = doubt.sentence() + disturbance_text(disturbance); !text.empty())
     fmt::print(tables, "\n{}", text);
   if (load.disturbs(others))
     fmt::print(tables, "\nDo not trust these numbers: {} meanwhile.\n",
                measure::load_text(*others, load.cores()));
-  if (out.is_open() && !out.flush())
-    core::fail(Status::io_error, "--out '{}': could not be written to the end", arguments.out);
 }
 
 }  // namespace
@@ -235,7 +233,9 @@ void add_micro_command(CLI::App& app) {
       "for those who work on the kernels: the ratios they are held to, and whether these are met");
   command->add_flag("--json", arguments->json,
                     "one JSON object a line on stdout, tables on stderr");
-  command->add_option("--out", arguments->out, "the JSON objects into a file")->type_name("FILE");
+  command->add_option("--out", arguments->out, "the JSON objects into a new file")
+      ->type_name("FILE");
+  command->add_flag("--force", arguments->force, "replace the file of --out");
   command->callback([arguments] { run_micro(*arguments); });
 }
 

@@ -7,6 +7,10 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <numeric>
+#include <utility>
+
+#include "bench/cli/table.hpp"
 
 namespace switchback::bench {
 
@@ -18,12 +22,26 @@ constexpr std::array<std::string_view, 8> palette = {"#0072B2", "#D55E00", "#009
 // Text is as wide as this share of its size on average.
 constexpr double character_width = 0.58;
 constexpr double font_size = 12;
+constexpr std::size_t shapes = 5;
+constexpr std::string_view doubt_mark = " !";
 
 double text_width(std::string_view text) {
   const auto letters = std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;  // not the rest of a UTF-8 sequence
   });
   return static_cast<double>(letters) * font_size * character_width;
+}
+
+double widest(const std::vector<std::string>& texts) {
+  double most = 0;
+  for (const std::string& text : texts)
+    most = std::max(most, text_width(text));
+  return most;
+}
+
+// Of a picture that has room for its title, which is in large bold letters.
+double wide_enough(double width, std::string_view title) {
+  return std::max(width, text_width(title) * 1.25 + 20);
 }
 
 class Canvas {
@@ -73,15 +91,23 @@ double step_of(double raw) {
   return 10 * power;
 }
 
+struct AxisValues {
+  std::vector<double> sure;   ///< make the range
+  std::vector<double> loose;  ///< widen it by half at most
+};
+
 /// Values of an axis on a length of the canvas.
 class Scale {
  public:
-  Scale(const Axis& axis, std::vector<double> values, double from, double to)
+  Scale(const Axis& axis, AxisValues values, double from, double to)
       : logarithmic_(axis.logarithmic), from_(from), to_(to) {
-    std::erase_if(values, [&](double v) { return !drawable(v); });
-    if (values.empty()) values = {1, 10};
-    low_ = axis.low.value_or(*std::min_element(values.begin(), values.end()));
-    high_ = axis.high.value_or(*std::max_element(values.begin(), values.end()));
+    const auto no_place = [&](double v) { return !drawable(v); };
+    std::erase_if(values.sure, no_place);
+    std::erase_if(values.loose, no_place);
+    if (values.sure.empty()) values.sure = {1, 10};
+    low_ = axis.low.value_or(*std::min_element(values.sure.begin(), values.sure.end()));
+    high_ = axis.high.value_or(*std::max_element(values.sure.begin(), values.sure.end()));
+    widen(axis, values.loose);
     if (logarithmic_) {
       if (!(high_ > low_)) {
         low_ /= 2;
@@ -106,14 +132,36 @@ class Scale {
   [[nodiscard]] bool drawable(double v) const {
     return std::isfinite(v) && (!logarithmic_ || v > 0);
   }
+  /// -1: below the range, 1: above it, 0: in it. What cannot be drawn for its size lies outside
+  /// too.
+  [[nodiscard]] int side(double v) const {
+    if (drawable(v) && v >= low_ - slack() && v <= high_ + slack()) return 0;
+    return v > high_ ? 1 : -1;
+  }
+  /// Where a value is drawn; one outside of the range, at its end.
   [[nodiscard]] double at(double v) const {
+    if (const int out = side(v); out != 0) return out > 0 ? to_ : from_;
     const double share =
         logarithmic_ ? std::log(v / low_) / std::log(high_ / low_) : (v - low_) / (high_ - low_);
-    return from_ + (to_ - from_) * std::clamp(share, -0.02, 1.02);
+    return from_ + (to_ - from_) * std::clamp(share, 0.0, 1.0);
   }
   [[nodiscard]] const std::vector<double>& marks() const { return marks_; }
 
  private:
+  [[nodiscard]] double slack() const { return 1e-9 * std::max(std::abs(low_), std::abs(high_)); }
+  void widen(const Axis& axis, const std::vector<double>& loose) {
+    const auto place = [&](double v) { return logarithmic_ ? std::log(v) : v; };
+    const auto value = [&](double p) { return logarithmic_ ? std::exp(p) : p; };
+    const double low = place(low_), high = place(high_);
+    const double least =
+        logarithmic_ ? std::log(2.0) : 0.2 * std::max(std::abs(low), std::abs(high));
+    const double room = 0.5 * std::max(high - low, least);
+    for (const double v : loose) {
+      const double inside = value(std::clamp(place(v), low - room, high + room));
+      if (!axis.low) low_ = std::min(low_, inside);
+      if (!axis.high) high_ = std::max(high_, inside);
+    }
+  }
   // Powers of ten where there are at least three of them, of four or of two where that is not too
   // many, else plain steps: 1, 1.5, 2.
   void mark_logarithms() {
@@ -136,51 +184,113 @@ class Scale {
   std::vector<double> marks_;
 };
 
-std::vector<double> values_of(const LinePlot& plot, bool of_x) {
-  std::vector<double> values;
+AxisValues xs_of(const LinePlot& plot) {
+  AxisValues values;
+  for (const Series& series : plot.series)
+    for (const Point& p : series.points)
+      values.sure.push_back(p.x);
+  return values;
+}
+
+// Where all points are in doubt, they make the range all the same.
+AxisValues ys_of(const LinePlot& plot) {
+  AxisValues values;
   for (const Series& series : plot.series)
     for (const Point& p : series.points) {
-      values.push_back(of_x ? p.x : p.y);
-      if (!of_x && p.low) values.push_back(*p.low);
-      if (!of_x && p.high) values.push_back(*p.high);
+      (p.doubtful ? values.loose : values.sure).push_back(p.y);
     }
-  if (!of_x && plot.rule) values.push_back(*plot.rule);
+  if (values.sure.empty()) std::swap(values.sure, values.loose);
+  for (const Series& series : plot.series)
+    for (const Point& p : series.points)
+      for (const std::optional<double>& end : {p.low, p.high})
+        if (end) values.loose.push_back(*end);
+  if (plot.rule) values.sure.push_back(*plot.rule);
   return values;
+}
+
+std::string_view dashes(const Series& series, std::size_t colour) {
+  constexpr std::array<std::string_view, 4> ways = {"", " stroke-dasharray=\"5 4\"",
+                                                    " stroke-dasharray=\"2 3\"",
+                                                    " stroke-dasharray=\"9 3 2 3\""};
+  return ways[(colour / palette.size() + (series.dashed ? 1 : 0)) % ways.size()];
+}
+
+void draw_mark(Canvas& canvas, const Series& series, std::size_t place, double x, double y,
+               const std::string& title = {}) {
+  const std::string_view colour = series_colour(place);
+  const std::string_view fill = series.hollow ? "#fff" : colour;
+  constexpr std::array<std::string_view, shapes> outlines = {
+      "", "m-3 -3h6v6h-6z", "m0 -4.2l4 7.2h-8z", "m0 -4.4l4.4 4.4l-4.4 4.4l-4.4 -4.4z",
+      "m0 4.2l4 -7.2h-8z"};
+  const std::string_view outline = outlines[place % shapes];
+  if (outline.empty())
+    canvas.add(
+        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.2\" fill=\"{}\" stroke=\"{}\">{}</circle>\n", x,
+        y, fill, colour, title_element(title));
+  else
+    canvas.add("<path d=\"M{:.1f} {:.1f}{}\" fill=\"{}\" stroke=\"{}\">{}</path>\n", x, y, outline,
+               fill, colour, title_element(title));
+}
+
+// The head of an arrow at the end of an axis: there is more beyond.
+void draw_arrow(Canvas& canvas, double x, double y, bool up, std::string_view colour,
+                const std::string& title) {
+  canvas.add("<path class=\"beyond\" d=\"M{:.1f} {:.1f}l4 {}h-8z\" fill=\"{}\">{}</path>\n", x, y,
+             up ? 7 : -7, colour, title_element(title));
 }
 
 void draw_error_bar(Canvas& canvas, const Point& p, double x, const Scale& y,
                     std::string_view colour) {
-  if (!p.low || !p.high || !y.drawable(*p.low) || !y.drawable(*p.high)) return;
+  if (!p.low || !p.high || std::isnan(*p.low) || std::isnan(*p.high)) return;
   canvas.line(x, y.at(*p.low), x, y.at(*p.high), colour);
   for (const double end : {*p.low, *p.high})
-    canvas.line(x - 3, y.at(end), x + 3, y.at(end), colour);
+    if (const int out = y.side(end); out == 0)
+      canvas.line(x - 3, y.at(end), x + 3, y.at(end), colour);
+    else
+      draw_arrow(canvas, x, y.at(end), out > 0, colour, fmt::format("to {:.3g}", end));
 }
 
 void draw_series(Canvas& canvas, const Series& series, std::size_t place, const Scale& x,
                  const Scale& y) {
-  const std::string_view colour = series_colour(series.colour.value_or(place));
+  const std::string_view colour = series_colour(place);
   std::string path;
   for (const Point& p : series.points)
     if (x.drawable(p.x) && y.drawable(p.y))
       path += fmt::format("{:.1f},{:.1f} ", x.at(p.x), y.at(p.y));
   if (series.line && !path.empty())
     canvas.add("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\"{} points=\"{}\"/>\n",
-               colour, series.dashed ? " stroke-dasharray=\"5 4\"" : "",
-               path.substr(0, path.size() - 1));
+               colour, dashes(series, place), path.substr(0, path.size() - 1));
   for (const Point& p : series.points) {
     if (!x.drawable(p.x) || !y.drawable(p.y)) continue;
-    draw_error_bar(canvas, p, x.at(p.x), y, colour);
-    if (series.marks)
-      canvas.add(
-          "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.2\" fill=\"{}\" stroke=\"{}\">{}</circle>\n",
-          x.at(p.x), y.at(p.y), series.hollow ? "#fff" : colour, colour, title_element(p.title));
+    const double px = x.at(p.x), py = y.at(p.y);
+    draw_error_bar(canvas, p, px, y, colour);
+    if (const int out = y.side(p.y); out != 0)
+      draw_arrow(canvas, px, py, out > 0, colour, fmt::format("{}: {:.3g}", p.title, p.y));
+    else if (series.marks)
+      draw_mark(canvas, series, place, px, py, p.title);
+    if (p.doubtful) canvas.text(px + 5, py + (y.side(p.y) > 0 ? 12 : -3), "!", "start");
   }
 }
 
+// What the marks of a plot say, as far as it has them.
+std::string notes_of(const LinePlot& plot, const Scale& y) {
+  bool doubt = false, beyond = false;
+  const auto outside = [&](const std::optional<double>& v) {
+    return v && !std::isnan(*v) && y.side(*v) != 0;
+  };
+  for (const Series& series : plot.series)
+    for (const Point& p : series.points) {
+      doubt = doubt || p.doubtful;
+      beyond = beyond || (y.drawable(p.y) && outside(p.y)) || outside(p.low) || outside(p.high);
+    }
+  return fmt::format("{}{}{}", doubt ? "! in doubt" : "", doubt && beyond ? "; " : "",
+                     beyond ? "arrows: goes on beyond the axis" : "");
+}
+
 // Blue above 1, orange below; full at four times or a quarter.
-std::string ratio_colour(double ratio) {
+std::string gain_colour(double gain) {
   const double share =
-      ratio > 0 && std::isfinite(ratio) ? std::clamp(std::log2(ratio) / 2, -1.0, 1.0) : -1;
+      gain > 0 && std::isfinite(gain) ? std::clamp(std::log2(gain) / 2, -1.0, 1.0) : -1;
   const std::array<double, 3> end =
       share >= 0 ? std::array<double, 3>{0, 114, 178} : std::array<double, 3>{213, 94, 0};
   const double weight = std::abs(share);
@@ -188,18 +298,26 @@ std::string ratio_colour(double ratio) {
   return fmt::format("#{:02x}{:02x}{:02x}", mixed(0), mixed(1), mixed(2));
 }
 
-double widest(const std::vector<std::string>& texts) {
-  double most = 0;
-  for (const std::string& text : texts)
-    most = std::max(most, text_width(text));
-  return most;
+// Black and white lines side by side, at 45 degrees: one of them stands out on any colour.
+void hatch(Canvas& canvas, double x, double y, double width, double height) {
+  constexpr double step = 8;
+  for (const auto& [tone, shift] : {std::pair{"#000", 0.0}, std::pair{"#fff", 1.4}}) {
+    std::string path;
+    // Each line rises to the right and is cut at the sides.
+    for (double at = step / 2 + shift; at < width + height; at += step) {
+      const double low = std::min(at, height), left = at - low;
+      const double right = std::min(at, width), high = at - right;
+      path += fmt::format("M{:.1f} {:.1f}L{:.1f} {:.1f}", x + left, y + low, x + right, y + high);
+    }
+    canvas.add("<path class=\"doubt\" d=\"{}\" stroke=\"{}\" stroke-width=\"1.2\"/>\n", path, tone);
+  }
 }
 
 }  // namespace
 
 std::string xml_escaped(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : valid_utf8(text)) {
     switch (c) {
       case '&':
         out += "&amp;";
@@ -231,42 +349,53 @@ std::string LinePlot::svg() const {
   std::vector<std::string> names;
   for (const Series& s : series)
     if (!s.name.empty()) names.push_back(s.name);
-  const double left = 64, top = 36, bottom = 50;
-  const double right = names.empty() ? 16 : widest(names) + 48;
-  Canvas canvas(width, height, title);
-  const Scale xs(x, values_of(*this, true), left, width - right);
-  const Scale ys(y, values_of(*this, false), height - bottom, top);
-  for (const double mark : ys.marks()) {
-    canvas.line(left, ys.at(mark), width - right, ys.at(mark), "#ddd");
-    canvas.text(left - 6, ys.at(mark) + 4, mark_text(mark), "end");
+  const double tall = std::max(height, 100 + 17 * static_cast<double>(names.size()));
+  const double top = 46, bottom = 50;
+  const Scale ys(y, ys_of(*this), tall - bottom, top);
+  std::vector<std::string> y_texts;
+  for (const double mark : ys.marks())
+    y_texts.push_back(mark_text(mark));
+  const double left = 34 + widest(y_texts);  // the axis title, then the texts of the marks
+  const double right = names.empty() ? 24 : widest(names) + 48;
+  const double wide = wide_enough(std::max(width, left + right + 380), title);
+  Canvas canvas(wide, tall, title);
+  const Scale xs(x, xs_of(*this), left, wide - right);
+  for (std::size_t i = 0; i < y_texts.size(); ++i) {
+    const double at = ys.at(ys.marks()[i]);
+    canvas.line(left, at, wide - right, at, "#ddd");
+    canvas.text(left - 6, at + 4, y_texts[i], "end");
   }
+  double free_from = 0;
   for (const double mark : xs.marks()) {
-    canvas.line(xs.at(mark), top, xs.at(mark), height - bottom, "#eee");
-    canvas.text(xs.at(mark), height - bottom + 17, mark_text(mark), "middle");
+    const double at = xs.at(mark);
+    canvas.line(at, top, at, tall - bottom, "#eee");
+    const double half = text_width(mark_text(mark)) / 2;
+    if (at - half < free_from) continue;  // it would cover the text before
+    free_from = at + half + 4;
+    canvas.text(at, tall - bottom + 17, mark_text(mark), "middle");
   }
-  canvas.line(left, height - bottom, width - right, height - bottom, "#333");
-  canvas.line(left, top, left, height - bottom, "#333");
+  canvas.line(left, tall - bottom, wide - right, tall - bottom, "#333");
+  canvas.line(left, top, left, tall - bottom, "#333");
   if (rule && ys.drawable(*rule))
-    canvas.line(left, ys.at(*rule), width - right, ys.at(*rule), "#333",
-                " stroke-dasharray=\"2 3\"");
-  canvas.text((left + width - right) / 2, height - 12, x.label, "middle");
-  canvas.text(16, (top + height - bottom) / 2, y.label, "middle",
-              fmt::format(" transform=\"rotate(-90 16 {:.1f})\"", (top + height - bottom) / 2));
+    canvas.line(left, ys.at(*rule), wide - right, ys.at(*rule), "#333",
+                " class=\"rule\" stroke-dasharray=\"2 3\"");
+  canvas.text((left + wide - right) / 2, tall - 12, x.label, "middle");
+  canvas.text(16, (top + tall - bottom) / 2, y.label, "middle",
+              fmt::format(" transform=\"rotate(-90 16 {:.1f})\"", (top + tall - bottom) / 2));
+  if (const std::string notes = notes_of(*this, ys); !notes.empty())
+    canvas.text(left, top - 8, notes, "start", " fill=\"#444\"");
   for (std::size_t i = 0; i < series.size(); ++i)
-    draw_series(canvas, series[i], i, xs, ys);
+    draw_series(canvas, series[i], series[i].colour.value_or(i), xs, ys);
   double at = top + 6;
   for (std::size_t i = 0; i < series.size(); ++i) {
     const Series& s = series[i];
     if (s.name.empty()) continue;
-    const std::string_view colour = series_colour(s.colour.value_or(i));
-    const double from = width - right + 10;
+    const std::size_t place = s.colour.value_or(i);
+    const double from = wide - right + 10;
     if (s.line)
-      canvas.line(
-          from, at, from + 22, at, colour,
-          s.dashed ? " stroke-width=\"1.6\" stroke-dasharray=\"5 4\"" : " stroke-width=\"1.6\"");
-    if (s.marks)
-      canvas.add("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.2\" fill=\"{}\" stroke=\"{}\"/>\n",
-                 from + 11, at, s.hollow ? "#fff" : colour, colour);
+      canvas.line(from, at, from + 22, at, series_colour(place),
+                  fmt::format(" stroke-width=\"1.6\"{}", dashes(s, place)));
+    if (s.marks) draw_mark(canvas, s, place, from + 11, at);
     canvas.text(from + 28, at + 4, s.name, "start");
     at += 17;
   }
@@ -276,15 +405,10 @@ std::string LinePlot::svg() const {
 std::string HeatMap::svg() const {
   const double cell_width = std::max(56.0, widest(columns) + 10), cell_height = 26;
   const double left = std::max(widest(rows), text_width(row_label)) + 18, top = 78;
-  const double width = std::max(left + cell_width * static_cast<double>(columns.size()) + 12,
-                                text_width(title) * 1.25 + 20);
+  const double width =
+      wide_enough(left + cell_width * static_cast<double>(columns.size()) + 12, title);
   const double height = top + cell_height * static_cast<double>(rows.size()) + 12;
   Canvas canvas(width, height, title);
-  canvas.add(
-      "<defs><pattern id=\"{}\" width=\"6\" height=\"6\" "
-      "patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\"><line x1=\"0\" "
-      "y1=\"0\" x2=\"0\" y2=\"6\" stroke=\"#555\" stroke-width=\"1\"/></pattern></defs>\n",
-      id);
   canvas.text(left, 44, column_label, "start", " fill=\"#444\"");
   canvas.text(left - 8, top - 8, row_label, "end", " fill=\"#444\"");
   for (std::size_t c = 0; c < columns.size(); ++c)
@@ -295,20 +419,20 @@ std::string HeatMap::svg() const {
     for (std::size_t c = 0; c < columns.size(); ++c) {
       const double x = left + cell_width * static_cast<double>(c);
       const auto& cell = cells[r][c];
+      const std::string colour = cell ? gain_colour(cell->gain) : "#f2f2f2";
       canvas.add(
           "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\" "
           "stroke=\"#fff\">{}</rect>\n",
-          x, y, cell_width, cell_height, cell ? ratio_colour(cell->ratio) : "#f2f2f2",
-          cell ? title_element(cell->title) : std::string());
+          x, y, cell_width, cell_height, colour, cell ? title_element(cell->title) : std::string());
       if (!cell) continue;
+      if (cell->doubtful) hatch(canvas, x, y, cell_width, cell_height);
+      const bool dark = std::abs(std::log2(std::max(cell->gain, 1e-9))) > 1.1;
+      std::string look = dark ? " fill=\"#fff\"" : " fill=\"#000\"";
+      // Keeps the lines of the hatching away from the digits.
       if (cell->doubtful)
-        canvas.add(
-            "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
-            "fill=\"url(#{})\" opacity=\"0.35\"/>\n",
-            x, y, cell_width, cell_height, id);
-      const bool dark = std::abs(std::log2(std::max(cell->ratio, 1e-9))) > 1.1;
-      canvas.text(x + cell_width / 2, y + cell_height / 2 + 4, cell->text, "middle",
-                  dark ? " fill=\"#fff\"" : " fill=\"#000\"");
+        look += fmt::format(" stroke=\"{}\" stroke-width=\"5\" paint-order=\"stroke\"", colour);
+      canvas.text(x + cell_width / 2, y + cell_height / 2 + 4,
+                  cell->text + std::string(cell->doubtful ? doubt_mark : ""), "middle", look);
     }
   }
   return std::move(canvas).done();
@@ -316,15 +440,15 @@ std::string HeatMap::svg() const {
 
 std::string StackedBars::svg() const {
   std::vector<std::string> labels, notes;
-  double most = 0;
+  double sure = 0, doubtful = 0;
   for (const Bar& bar : bars) {
     labels.push_back(bar.label);
-    notes.push_back(bar.note);
-    double sum = 0;
-    for (const double part : bar.parts)
-      sum += part;
-    most = std::max(most, sum);
+    notes.push_back(bar.note + std::string(bar.doubtful ? doubt_mark : ""));
+    double& longest = bar.doubtful ? doubtful : sure;
+    longest = std::max(longest, std::accumulate(bar.parts.begin(), bar.parts.end(), 0.0));
   }
+  // A bar in doubt is cut where it is much longer than the others.
+  double most = sure > 0 ? std::max(sure, std::min(doubtful, 1.5 * sure)) : doubtful;
   if (!(most > 0)) most = 1;
   const double left = widest(labels) + 16, row = 20, legend_row = 17, length = 460;
   const double width = left + length + widest(notes) + 24;
@@ -333,7 +457,8 @@ std::string StackedBars::svg() const {
   const std::size_t legend_rows = (names.size() + legend_columns - 1) / legend_columns;
   const double top = 34 + legend_row * static_cast<double>(legend_rows) + 8;
   const double height = top + row * static_cast<double>(bars.size()) + 30;
-  Canvas canvas(std::max(width, left + legend_step * legend_columns), height, title);
+  Canvas canvas(wide_enough(std::max(width, left + legend_step * legend_columns), title), height,
+                title);
   for (std::size_t i = 0; i < names.size(); ++i) {
     const double x = left + legend_step * static_cast<double>(i % legend_columns);
     const double y = 34 + legend_row * static_cast<double>(i / legend_columns);
@@ -346,7 +471,7 @@ std::string StackedBars::svg() const {
     canvas.text(left - 8, y + row / 2 + 4, bars[b].label, "end");
     double x = left;
     for (std::size_t i = 0; i < bars[b].parts.size(); ++i) {
-      const double part = bars[b].parts[i] / most * length;
+      const double part = std::min(bars[b].parts[i] / most * length, left + length - x);
       if (!(part > 0)) continue;
       canvas.add(
           "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" "
@@ -355,7 +480,13 @@ std::string StackedBars::svg() const {
           xml_escaped(names[i]), bars[b].parts[i], xml_escaped(unit));
       x += part;
     }
-    canvas.text(x + 6, y + row / 2 + 4, bars[b].note, "start", " fill=\"#444\"");
+    if (bars[b].doubtful && x > left) hatch(canvas, left, y + 2, x - left, row - 4);
+    if (std::accumulate(bars[b].parts.begin(), bars[b].parts.end(), 0.0) > most * (1 + 1e-9)) {
+      canvas.add("<path class=\"beyond\" d=\"M{:.1f} {:.1f}l7 4l-7 4z\" fill=\"#333\"/>\n", x + 1,
+                 y + row / 2 - 4);
+      x += 8;
+    }
+    canvas.text(x + 6, y + row / 2 + 4, notes[b], "start", " fill=\"#444\"");
   }
   const double base = top + row * static_cast<double>(bars.size()) + 4;
   canvas.line(left, base, left + length, base, "#333");
@@ -363,7 +494,7 @@ std::string StackedBars::svg() const {
   for (int mark = 0; mark * step <= most; ++mark) {
     const double x = left + length * mark * step / most;
     canvas.line(x, base, x, base + 4, "#333");
-    canvas.text(x, base + 17, fmt::format("{:.3g} {}", mark * step, unit), "middle");
+    canvas.text(x, base + 17, fmt::format("{} {}", mark_text(mark * step), unit), "middle");
   }
   return std::move(canvas).done();
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <memory>
 
 #include "bench/cli/cli.hpp"
@@ -14,6 +15,7 @@
 #include "bench/cli/terminal.hpp"
 #include "bench/run/fields.hpp"
 #include "bench/statistics/ranks.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/whole_file.hpp"
 #include "bench/workload/workload.hpp"
 #include "core/check.hpp"
@@ -34,6 +36,7 @@ struct Way {
 struct WayTimes {
   double median_ms = 0;
   std::vector<double> times_ms;
+  bool disturbed = false;
 };
 
 std::optional<WayTimes> times_of(const CaseTimes& c, const Way& way) {
@@ -43,6 +46,7 @@ std::optional<WayTimes> times_of(const CaseTimes& c, const Way& way) {
     if (field == nullptr) return std::nullopt;
     const RunTimes& run = field->runs.back();
     total.median_ms += run.median_ms;
+    total.disturbed = total.disturbed || run.disturbed;
     if (i == 0)
       total.times_ms = run.times_ms;
     else if (total.times_ms.size() == run.times_ms.size())
@@ -65,7 +69,7 @@ std::optional<std::pair<Mode, WayTimes>> fastest(const CaseTimes& c, const std::
 }
 
 Advice advise(const CaseTimes& c, const std::vector<Way>& standard, const std::vector<Way>& int8,
-              double margin) {
+              double margin, bool trust_disturbed) {
   Advice advice;
   const auto rival = fastest(c, standard), subject = fastest(c, int8);
   if (!rival || !subject) return advice;
@@ -84,6 +88,9 @@ Advice advise(const CaseTimes& c, const std::vector<Way>& standard, const std::v
       advice.high = std::exp(interval.high);
     }
   }
+  advice.in_doubt = slow.disturbed || fast.disturbed;
+  advice.withheld = advice.in_doubt && !trust_disturbed;
+  if (advice.withheld) return advice;
   const bool pays = advice.low ? *advice.low > 1 : *advice.gain > 1 + margin;
   const bool loses = advice.high ? *advice.high < 1 : *advice.gain < 1;
   if (pays) advice.mode = advice.fastest;
@@ -122,29 +129,42 @@ std::string gain_text(const Advice& advice) {
 }
 
 std::string mode_text(const Advice& advice) {
-  return std::string(mode_name(advice.mode)) + (advice.undecided ? " ?" : "");
+  const std::string name(advice.withheld ? "-" : mode_name(advice.mode));
+  return name + (advice.undecided ? " ?" : "") + (advice.in_doubt ? " !" : "");
+}
+
+bool withheld(const Recommendation& r) {
+  return r.training.withheld || r.inference.withheld;
 }
 
 Json advice_json(const Advice& advice) {
   const auto optional = [](const std::optional<double>& v) { return v ? Json(*v) : Json(nullptr); };
-  return {{"mode", mode_name(advice.mode)},
+  return {{"mode", advice.withheld ? Json(nullptr) : Json(mode_name(advice.mode))},
           {"gain_of", advice.gain ? Json(mode_name(advice.fastest)) : Json(nullptr)},
           {"gain", optional(advice.gain)},
           {"low", optional(advice.low)},
           {"high", optional(advice.high)},
-          {"undecided", advice.undecided}};
+          {"undecided", advice.undecided},
+          {"in_doubt", advice.in_doubt}};
 }
 
-// Of a file name or a machine, in a comment: one line.
-std::string comment_text(const Side& side) {
+// Lines of a comment: where it is from, and what is left out.
+std::string comment_text(const Side& side, const std::vector<Recommendation>& all,
+                         std::string_view mark) {
   std::string text =
-      fmt::format("From {}{}{}", side.path, side.machine.empty() ? "" : "; ", side.machine);
-  return printable(text);
+      fmt::format("{} Modes of layers as measured by switchback-bench. {}.\n", mark,
+                  printable(fmt::format("From {}{}{}", side.path, side.machine.empty() ? "" : "; ",
+                                        side.machine)));
+  if (const std::string doubt = recommendation_doubt(all); !doubt.empty())
+    text += fmt::format("{} {}", mark, doubt);
+  if (std::any_of(all.begin(), all.end(), withheld))
+    text += fmt::format("{} Those rows are left out.\n", mark);
+  return text;
 }
 
 }  // namespace
 
-std::vector<Recommendation> recommend(const Side& side, double margin) {
+std::vector<Recommendation> recommend(const Side& side, double margin, bool trust_disturbed) {
   std::vector<Recommendation> all;
   for (const CaseTimes& c : side.cases) {
     if (c.workload != "run") continue;
@@ -152,8 +172,8 @@ std::vector<Recommendation> recommend(const Side& side, double margin) {
     r.shape = parse_shape(c.id);
     for (const auto& [name, value] : c.key)
       if (name == "dtype") r.dtype = value;
-    r.training = advise(c, training_standard(), training_int8(), margin);
-    r.inference = advise(c, inference_standard(), inference_int8(), margin);
+    r.training = advise(c, training_standard(), training_int8(), margin, trust_disturbed);
+    r.inference = advise(c, inference_standard(), inference_int8(), margin, trust_disturbed);
     all.push_back(std::move(r));
   }
   core::require(!all.empty(), "{}: it has no records of 'run'", side.path);
@@ -161,6 +181,13 @@ std::vector<Recommendation> recommend(const Side& side, double margin) {
     return case_less(a.shape, b.shape);
   });
   return all;
+}
+
+std::string recommendation_doubt(const std::vector<Recommendation>& all) {
+  Doubt doubt;
+  for (const Recommendation& r : all)
+    doubt.add(r.training.in_doubt || r.inference.in_doubt ? others_were_running : "");
+  return doubt.sentence();
 }
 
 std::string recommendation_table(const std::vector<Recommendation>& all, std::size_t columns) {
@@ -174,7 +201,7 @@ std::string recommendation_table(const std::vector<Recommendation>& all, std::si
                std::to_string(r.shape.dim_out), mode_text(r.training), gain_text(r.training),
                mode_text(r.inference), gain_text(r.inference)});
   }
-  std::string text = table.text(columns, 3);
+  std::string text = recommendation_doubt(all) + table.text(columns, 3);
   text += "gain: of the fastest int8 mode over standard; inference: W's codes are there.\n";
   if (undecided)
     text +=
@@ -192,29 +219,34 @@ std::string recommendation_json(const Side& side, const std::vector<Recommendati
                       {"dtype", r.dtype.empty() ? Json(nullptr) : Json(r.dtype)},
                       {"training", advice_json(r.training)},
                       {"inference", advice_json(r.inference)}});
+  std::string doubt = recommendation_doubt(all);
+  if (!doubt.empty()) doubt.pop_back();  // its newline
   Json json = {{"type", "recommendation"},
                {"schema", 1},
                {"source", side.path},
                {"machine", side.machine.empty() ? Json(nullptr) : Json(side.machine)},
                {"confidence", advice_confidence},
+               {"doubt", doubt.empty() ? Json(nullptr) : Json(doubt)},
                {"shapes", std::move(shapes)}};
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string recommendation_cpp(const Side& side, const std::vector<Recommendation>& all) {
   std::string text = fmt::format(
-      "// Modes of layers as measured by switchback-bench. {}.\n"
-      "#pragma once\n\n#include <cstdint>\n\n#include \"switchback/types.hpp\"\n\n"
+      "{}#pragma once\n\n#include <array>\n#include <cstdint>\n\n#include "
+      "\"switchback/types.hpp\"\n\n"
       "namespace switchback_modes {{\n\n"
       "struct Measured {{\n  std::int64_t batch, dim_in, dim_out;\n"
       "  switchback::Mode training, inference;\n}};\n\n"
-      "// By batch within a layer's sizes.\ninline constexpr Measured measured[] = {{\n",
-      comment_text(side));
+      "// By batch within a layer's sizes.\n"
+      "inline constexpr std::array<Measured, {}> measured = {{{{\n",
+      comment_text(side, all, "//"), std::count_if(all.begin(), all.end(), std::not_fn(withheld)));
   for (const Recommendation& r : all)
-    text += fmt::format("    {{{}, {}, {}, switchback::Mode::{}, switchback::Mode::{}}},\n",
-                        r.shape.batch_size, r.shape.dim_in, r.shape.dim_out,
-                        mode_name(r.training.mode), mode_name(r.inference.mode));
-  text += R"(};
+    if (!withheld(r))
+      text += fmt::format("    {{{}, {}, {}, switchback::Mode::{}, switchback::Mode::{}}},\n",
+                          r.shape.batch_size, r.shape.dim_in, r.shape.dim_out,
+                          mode_name(r.training.mode), mode_name(r.inference.mode));
+  text += R"(}};
 
 // The mode at the largest measured batch that is not above this one; standard for sizes that were
 // not measured.
@@ -243,12 +275,12 @@ inline switchback::Mode inference_mode(std::int64_t batch, std::int64_t dim_in,
 
 std::string recommendation_python(const Side& side, const std::vector<Recommendation>& all) {
   std::string text = fmt::format(
-      "# Modes of layers as measured by switchback-bench. {}.\n\n"
-      "# batch, dim_in, dim_out, mode for training, mode for inference\nMEASURED = [\n",
-      comment_text(side));
+      "{}\n# batch, dim_in, dim_out, mode for training, mode for inference\nMEASURED = [\n",
+      comment_text(side, all, "#"));
   for (const Recommendation& r : all)
-    text += fmt::format("    ({}, {}, {}, \"{}\", \"{}\"),\n", r.shape.batch_size, r.shape.dim_in,
-                        r.shape.dim_out, mode_name(r.training.mode), mode_name(r.inference.mode));
+    if (!withheld(r))
+      text += fmt::format("    ({}, {}, {}, \"{}\", \"{}\"),\n", r.shape.batch_size, r.shape.dim_in,
+                          r.shape.dim_out, mode_name(r.training.mode), mode_name(r.inference.mode));
   text += R"(]
 
 
@@ -273,7 +305,7 @@ void add_recommend_command(CLI::App& app) {
   struct Arguments {
     std::string path, format = "table", out;
     double margin = 0.02;
-    bool force = false;
+    bool force = false, trust_disturbed = false;
   };
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand(
@@ -297,18 +329,24 @@ void add_recommend_command(CLI::App& app) {
           },
           "percent that int8 must gain where there are no samples for an interval (default 2)")
       ->type_name("PERCENT");
+  command->add_flag("--in-doubt", arguments->trust_disturbed,
+                    "recommend also by times that other programs disturbed");
   command->add_option("--out", arguments->out, "write it to this file instead of standard output")
       ->type_name("FILE");
   command->add_flag("--force", arguments->force, "replace the file of --out");
   command->footer(
       "An int8 mode is recommended where the whole interval of its gain over standard is above 1. "
       "Gains are of the rounds of one run, in which all fields take turns; the run file beside the "
-      "records has them.\n\n"
+      "records has them. Of a shape that other programs disturbed nothing is recommended.\n\n"
       "Example:\n  switchback-bench recommend mine.jsonl --format cpp --out modes.hpp");
   command->callback([arguments] {
-    if (!arguments->out.empty()) check_new_file("--out", arguments->out, arguments->force);
+    if (!arguments->out.empty()) {
+      check_not_the_same("--out", arguments->out, arguments->path);
+      check_new_file("--out", arguments->out, arguments->force);
+    }
     const Side side = load_side(arguments->path);
-    const std::vector<Recommendation> all = recommend(side, arguments->margin);
+    const std::vector<Recommendation> all =
+        recommend(side, arguments->margin, arguments->trust_disturbed);
     const std::string& format = arguments->format;
     const std::string text =
         format == "json"  ? recommendation_json(side, all)

@@ -71,7 +71,6 @@ void run_report(const ReportArguments& arguments) {
   core::require(!arguments.figure || !arguments.format,
                 "--figure and --format: a figure is SVG; give one of them");
   core::require(arguments.figure || !arguments.batch_size, "--batch: it is for --figure");
-  if (!arguments.out.empty()) check_new_file("--out", arguments.out, arguments.force);
   std::vector<std::string> paths = {arguments.path}, contents;
   bool with_published = false;
   for (const std::string& with : arguments.with)
@@ -79,6 +78,11 @@ void run_report(const ReportArguments& arguments) {
       with_published = true;
     else
       paths.push_back(with);
+  if (!arguments.out.empty()) {
+    for (const std::string& path : paths)
+      check_not_the_same("--out", arguments.out, path);
+    check_new_file("--out", arguments.out, arguments.force);
+  }
   for (const std::string& path : paths)
     contents.push_back(read_file(path));
   const std::string kind = kind_of_records(contents.front());

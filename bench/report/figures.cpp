@@ -46,12 +46,26 @@ std::string named(const Sources& sources, const ReportSource& source, const std:
   return sources.size() < 2 ? text : source.label + ": " + text;
 }
 
-// A ratio with its 95 % interval, as far as the run file tells the spread.
-Point with_error(double x, double ratio, const std::optional<double>& error, std::string title) {
-  Point point{.x = x, .y = ratio, .title = std::move(title)};
-  if (error) {
-    point.low = ratio * std::exp(-1.96 * *error);
-    point.high = ratio * std::exp(1.96 * *error);
+// What a browser shows at a point: the shape, and why it is in doubt.
+std::string title_of(const ReportSource& source, const ReportRow& row) {
+  const std::string doubt = source.report.doubt(row);
+  return case_id(row.record.shape) + (doubt.empty() ? "" : ": " + doubt);
+}
+
+bool in_doubt(const ReportSource& source, const ReportRow& row) {
+  return !source.report.doubt(row).empty();
+}
+
+// The speed-up of a step with its 95 % interval, as far as the run file tells the spread; nothing
+// without a speed-up.
+std::optional<Point> step_point(double x, const ReportSource& source, const ReportRow& row) {
+  const std::optional<double> ratio = row.step_speedup();
+  if (!ratio) return std::nullopt;
+  Point point{
+      .x = x, .y = *ratio, .title = title_of(source, row), .doubtful = in_doubt(source, row)};
+  if (row.step_error) {
+    point.low = *ratio * std::exp(-1.96 * *row.step_error);
+    point.high = *ratio * std::exp(1.96 * *row.step_error);
   }
   return point;
 }
@@ -66,9 +80,8 @@ double percent_faster(double rival, double subject) {
 
 }  // namespace
 
-std::string step_heat_map(const ReportSource& source, const std::string& id) {
+std::string step_heat_map(const ReportSource& source) {
   HeatMap map;
-  map.id = id;
   map.title = fmt::format("{}: speed-up of a training step over mode standard", source.label);
   map.row_label = "dim_in to dim_out";
   map.column_label = "batch_size (rows of X)";
@@ -87,12 +100,11 @@ std::string step_heat_map(const ReportSource& source, const std::string& id) {
     const Case& c = row.record.shape;
     const auto r = std::find(layers.begin(), layers.end(), layer_of(c)) - layers.begin();
     const auto column = std::distance(batches.begin(), batches.find(c.batch_size));
-    const std::string doubt = source.report.doubt(row);
     map.cells[static_cast<std::size_t>(r)][static_cast<std::size_t>(column)] = {
-        .ratio = *speedup,
+        .gain = *speedup,
         .text = fmt::format("{:.2f}", *speedup),
-        .doubtful = !doubt.empty(),
-        .title = case_id(c) + (doubt.empty() ? "" : ": " + doubt)};
+        .doubtful = in_doubt(source, row),
+        .title = title_of(source, row)};
   }
   return map.svg();
 }
@@ -107,18 +119,14 @@ std::string step_lines(const Sources& sources) {
   for (const ReportSource& source : sources)
     for (const Layer& layer : layers_of(source)) {
       Series series{.name = named(sources, source, layer_text(layer)), .points = {}};
-      series.colour = colour;
-      series.dashed = colour >= 8;
-      ++colour;
+      series.colour = colour++;
       for (const ReportRow* row : sorted_rows(source.report))
-        if (const auto speedup = row->step_speedup();
-            speedup && layer_of(row->record.shape) == layer)
-          series.points.push_back(with_error(static_cast<double>(row->record.shape.batch_size),
-                                             *speedup, row->step_error,
-                                             case_id(row->record.shape)));
+        if (layer_of(row->record.shape) == layer)
+          if (auto point =
+                  step_point(static_cast<double>(row->record.shape.batch_size), source, *row))
+            series.points.push_back(std::move(*point));
       if (!series.points.empty()) plot.series.push_back(std::move(series));
     }
-  plot.height = std::max(plot.height, 100 + 17.0 * static_cast<double>(plot.series.size()));
   return plot.svg();
 }
 
@@ -145,6 +153,7 @@ std::string step_parts(const ReportSource& source) {
         bar.parts[static_cast<std::size_t>(std::find(fields.begin(), fields.end(), part) -
                                            fields.begin())] = *record.time(part) / *standard;
       bar.note = fmt::format("{} ms", number(*total));
+      bar.doubtful = in_doubt(source, *row);
       bars.bars.push_back(std::move(bar));
     }
   }
@@ -160,9 +169,8 @@ std::string beside_published(const Sources& sources) {
   const auto add = [&](const ReportSource& source, bool hollow) {
     Series series{.name = source.label, .points = {}, .line = false, .hollow = hollow};
     for (const ReportRow* row : sorted_rows(source.report))
-      if (const auto speedup = row->step_speedup())
-        series.points.push_back(with_error(operations(row->record.shape), *speedup, row->step_error,
-                                           case_id(row->record.shape)));
+      if (auto point = step_point(operations(row->record.shape), source, *row))
+        series.points.push_back(std::move(*point));
     plot.series.push_back(std::move(series));
   };
   for (const ReportSource& source : sources)
@@ -192,8 +200,10 @@ std::string roofline(const ReportSource& source) {
       const double intensity = operations(c) / bytes;
       least = std::min(least, intensity);
       most = std::max(most, intensity);
-      series.points.push_back(
-          {.x = intensity, .y = operations(c) / *ms * 1e-9, .title = case_id(c)});
+      series.points.push_back({.x = intensity,
+                               .y = operations(c) / *ms * 1e-9,
+                               .title = title_of(source, row),
+                               .doubtful = in_doubt(source, row)});
     };
     std::optional<double> product = row.fwd_packed_ms;
     if (!product) product = row.record.time(Field::rowwise_fwd);
@@ -231,27 +241,37 @@ class BothWays {
       const Case& c = row.record.shape;
       const std::int64_t narrow = std::min(c.dim_in, c.dim_out);
       if (c.batch_size == batch_size && std::max(c.dim_in, c.dim_out) == 4 * narrow)
-        records_[narrow].push_back(&row.record);
+        rows_[narrow].push_back(&row);
     }
   }
-  [[nodiscard]] const std::map<std::int64_t, std::vector<const Record*>>& dims() const {
-    return records_;
+  [[nodiscard]] const std::map<std::int64_t, std::vector<const ReportRow*>>& dims() const {
+    return rows_;
   }
-  [[nodiscard]] static std::optional<double> mean(const std::vector<const Record*>& records,
+  [[nodiscard]] static std::optional<double> mean(const std::vector<const ReportRow*>& rows,
                                                   const std::vector<Field>& fields) {
     double total = 0;
-    for (const Record* record : records)
+    for (const ReportRow* row : rows)
       for (const Field field : fields) {
-        const std::optional<double> ms = record->time(field);
+        const std::optional<double> ms = row->record.time(field);
         if (!ms) return std::nullopt;
         total += *ms;
       }
-    return total / static_cast<double>(records.size());
+    return total / static_cast<double>(rows.size());
   }
 
  private:
-  std::map<std::int64_t, std::vector<const Record*>> records_;
+  std::map<std::int64_t, std::vector<const ReportRow*>> rows_;
 };
+
+// The point of a dimension; in doubt if a row of either direction is.
+Point dim_point(const ReportSource& source, std::int64_t dim,
+                const std::vector<const ReportRow*>& rows, double y) {
+  return {.x = static_cast<double>(dim),
+          .y = y,
+          .title = fmt::format("dim {}", dim),
+          .doubtful = std::any_of(rows.begin(), rows.end(),
+                                  [&](const ReportRow* row) { return in_doubt(source, *row); })};
+}
 
 std::vector<Field> quantizes_of(const SumInfo& sum) {
   std::vector<Field> fields;
@@ -291,9 +311,9 @@ void add_percentages(LinePlot& plot, const Sources& sources, std::int64_t batch,
         .name = named(sources, source, fmt::format("batch * sequence length = {}", batch)),
         .points = {}};
     const BothWays both(source, batch);
-    for (const auto& [dim, records] : both.dims())
-      if (const std::optional<double> y = percent(records))
-        series.points.push_back({.x = static_cast<double>(dim), .y = *y});
+    for (const auto& [dim, rows] : both.dims())
+      if (const std::optional<double> y = percent(rows))
+        series.points.push_back(dim_point(source, dim, rows, *y));
     if (!series.points.empty()) plot.series.push_back(std::move(series));
   }
 }
@@ -326,9 +346,9 @@ std::string published_figure(PublishedFigure figure, const Sources& sources,
       const auto add = [&](std::string name, const std::vector<Field>& fields) {
         Series series{.name = named(sources, source, name), .points = {}};
         series.dashed = fields.size() == 1;
-        for (const auto& [dim, records] : both.dims())
-          if (const auto ms = BothWays::mean(records, fields))
-            series.points.push_back({.x = static_cast<double>(dim), .y = *ms});
+        for (const auto& [dim, rows] : both.dims())
+          if (const auto ms = BothWays::mean(rows, fields))
+            series.points.push_back(dim_point(source, dim, rows, *ms));
         if (!series.points.empty()) plot.series.push_back(std::move(series));
       };
       add("standard (sum of parts)", standard.parts);
@@ -339,18 +359,18 @@ std::string published_figure(PublishedFigure figure, const Sources& sources,
       for (const Field part : parts)
         add(std::string(field_name(part)), {part});
     }
-    plot.height = std::max(plot.height, 100 + 17.0 * static_cast<double>(plot.series.size()));
   } else {
     const bool speedup = figure == PublishedFigure::speedup;
     plot.title = speedup ? "Linear layer summary, varying dimensions"
                          : "Share of quantizing in a SwitchBack layer, varying dimensions";
     plot.y = {.label = speedup ? "% speedup" : "% of time that is quantizing"};
+    plot.rule = 0;
     for (const std::int64_t batch : batches)
       add_percentages(plot, sources, batch,
-                      [&](const std::vector<const Record*>& records) -> std::optional<double> {
-                        const auto total = BothWays::mean(records, global.parts);
-                        const auto other = BothWays::mean(
-                            records, speedup ? standard.parts : quantizes_of(global));
+                      [&](const std::vector<const ReportRow*>& rows) -> std::optional<double> {
+                        const auto total = BothWays::mean(rows, global.parts);
+                        const auto other =
+                            BothWays::mean(rows, speedup ? standard.parts : quantizes_of(global));
                         if (!total || !other || !(*total > 0) || !(*other > 0)) return std::nullopt;
                         return speedup ? percent_faster(*other, *total) : 100 * *other / *total;
                       });

@@ -14,7 +14,7 @@ namespace switchback::bench {
 using Sources = std::vector<ReportSource>;
 
 /// Speed-up of a training step over sizes, one file.
-std::string step_heat_map(const ReportSource& source, const std::string& id);
+std::string step_heat_map(const ReportSource& source);
 /// The same as lines over batch_size with error bars, a line for each W and file.
 std::string step_lines(const Sources& sources);
 /// Where the time of a step goes, by field: a bar for each of the three ways of each shape.

@@ -90,7 +90,7 @@ std::string report_text(const Sources& sources, std::size_t columns) {
   std::string text;
   for (const ReportSource& source : sources)
     text += (text.empty() ? "" : "\n") + report_heading(source.report, source.path) + "\n" +
-            report_table(source.report, columns) + report_doubt(source.report) +
+            report_doubt(source.report) + report_table(source.report, columns) +
             report_sentence(source.report);
   if (sources.size() < 2) return text;
   const ReportCells cells = side_by_side(sources);
@@ -106,9 +106,10 @@ std::string report_markdown(const Sources& sources) {
     const ReportCells cells = report_cells(source.report);
     text += fmt::format("## {}\n\n{}\n", printable(source.label),
                         report_heading(source.report, source.path));
+    if (const std::string doubt = report_doubt(source.report); !doubt.empty()) text += doubt + "\n";
     if (!source.report.machine.empty()) text += printable(source.report.machine) + "\n\n";
-    text += pipe_table(cells.header, cells.rows) + "\n" + report_legend(cells) + "\n" +
-            report_doubt(source.report) + report_sentence(source.report) + "\n";
+    text += report_sentence(source.report) + "\n" + pipe_table(cells.header, cells.rows) + "\n" +
+            report_legend(cells) + "\n";
   }
   if (sources.size() < 2) return text;
   const ReportCells beside = side_by_side(sources);

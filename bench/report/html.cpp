@@ -38,26 +38,30 @@ std::string published_table(const Sources& sources) {
   return html_table({"shape", "speed-up here", "A100, published", "here : published"}, rows);
 }
 
-std::string source_section(const ReportSource& source, std::size_t number) {
+// What the records say, and how far to trust it.
+std::string answer(const Report& report) {
+  return html_paragraph(report_doubt(report), " class=\"doubt\"") +
+         html_paragraph(report_sentence(report), " class=\"answer\"");
+}
+
+std::string source_section(const ReportSource& source) {
   const Report& report = source.report;
   const ReportCells cells = report_cells(report);
   std::string text = fmt::format("<section>\n<h2>{}</h2>\n", xml_escaped(source.label));
   text += html_paragraph(report_heading(report, source.path));
-  text += html_paragraph(report_doubt(report), " class=\"doubt\"");
-  text += html_paragraph(report_sentence(report));
-  text += html_figure(
-      step_heat_map(source, fmt::format("doubt{}", number)),
-      "Mode standard's time over the faster of modes rowwise and global. Above 1 (blue) "
-      "int8 pays. Hatched: in doubt.");
-  text += html_figure(
-      step_parts(source),
-      "Time of a step by field, in each of the three ways, as a share of mode standard's.");
+  text += html_figure(step_heat_map(source),
+                      "Mode standard's time over the faster of modes rowwise and global. Above 1 "
+                      "(blue) int8 pays. Hatched, and !: in doubt.");
+  text += html_figure(step_parts(source),
+                      "Time of a step by field, in each of the three ways, as a share of mode "
+                      "standard's. Hatched, and !: in doubt.");
   text += html_figure(
       roofline(source),
       "Slope: bytes per second of a copy past the caches. Flat: multiply-adds in "
       "registers alone. Both were measured in the same run. A point above the slope had "
       "its operands in a cache.");
-  text += html_table(cells.header, cells.rows) + html_paragraph(report_legend(cells));
+  text += html_table(cells.header, cells.rows) +
+          html_paragraph(report_legend(cells), " class=\"legend\"");
   return text + "<h3>Machine and engines</h3>\n" + html_machine_table(source.start, source.dtype) +
          engine_table(source) + "</section>\n";
 }
@@ -65,10 +69,16 @@ std::string source_section(const ReportSource& source, std::size_t number) {
 }  // namespace
 
 std::string report_html(const Sources& sources) {
-  std::string title = "switchback:";
-  for (const ReportSource& source : sources)
+  std::string title = "switchback:", text;
+  for (const ReportSource& source : sources) {
     title += " " + source.label;
-  std::string text;
+    if (sources.size() > 1) text += fmt::format("<h2>{}</h2>\n", xml_escaped(source.label));
+    text += answer(source.report);
+  }
+  text += html_paragraph(
+      "Int8 pays where it is at least 2 % faster than mode standard. Sizes are compared by the "
+      "operations of one product, 2·batch_size·dim_in·dim_out. Rows in doubt are not counted.",
+      " class=\"legend\"");
   text += html_figure(
       step_lines(sources),
       "Error bars: 95 % intervals from the spread of the times, where a run file tells it.");
@@ -76,8 +86,8 @@ std::string report_html(const Sources& sources) {
       beside_published(sources),
       "Ratios, not times: a CPU and an A100 differ in speed, but the question is the same.");
   text += published_table(sources);
-  for (std::size_t i = 0; i < sources.size(); ++i)
-    text += source_section(sources[i], i);
+  for (const ReportSource& source : sources)
+    text += source_section(source);
   return html_page(title, text);
 }
 

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
 #include "bench/picture/svg.hpp"
 #include "bench/workload/output.hpp"
@@ -11,19 +14,29 @@ namespace switchback::bench {
 
 namespace {
 
+// On a screen, tables and pictures that are wider than it scroll. On paper a table's letters are as
+// small as its columns need (--size, of print_size()); words are broken where that is not enough.
 constexpr const char* style = R"(
-body { font: 15px/1.45 sans-serif; color: #111; max-width: 60em; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.5em; } h2 { font-size: 1.2em; margin-top: 2em; border-bottom: 1px solid #bbb; }
-figure { margin: 1.2em 0; overflow-x: auto; } figcaption { color: #444; font-size: 0.9em; }
+body { font: 15px/1.45 sans-serif; color: #111; max-width: 95em; margin: 2em auto; padding: 0 1em; }
+p, .text { max-width: 60em; overflow-wrap: anywhere; }
+h1 { font-size: 1.5em; overflow-wrap: anywhere; }
+h2 { font-size: 1.2em; margin-top: 2em; border-bottom: 1px solid #bbb; overflow-wrap: anywhere; }
+figure { margin: 1.2em 0; overflow-x: auto; } figcaption { color: #444; font-size: 0.9em; max-width: 60em; }
 svg { max-width: 100%; height: auto; }
 table { border-collapse: collapse; font-size: 0.85em; } .scroll { overflow-x: auto; }
 th, td { padding: 0.2em 0.6em; text-align: right; border-bottom: 1px solid #ddd; }
-th { border-bottom: 1px solid #333; } .text td, .text th { text-align: left; }
+td { white-space: nowrap; } th { vertical-align: bottom; border-bottom: 1px solid #333; }
+.text td, .text th { text-align: left; } .text td + td { white-space: normal; }
+.answer { font-size: 1.1em; } .legend { color: #444; font-size: 0.9em; white-space: pre-line; }
 .doubt { background: #fff3e0; border-left: 4px solid #D55E00; padding: 0.5em 1em; }
+@media screen and (max-width: 50em) { svg { max-width: none; } figcaption { position: sticky; left: 0; } }
 @media print {
-  body { max-width: none; margin: 0; font-size: 10pt; }
+  body { max-width: none; margin: 0; padding: 0; font-size: 10pt; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-  figure, tr { break-inside: avoid; } h2 { break-after: avoid; } .scroll { overflow: visible; }
+  figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; } .scroll, figure { overflow: visible; }
+  svg { max-height: 24cm; width: auto; }
+  table { font-size: var(--size, 8pt); max-width: 100%; }
+  th, td { padding: 0.15em 0.35em; }
 }
 )";
 
@@ -32,6 +45,41 @@ std::string table_row(const std::vector<std::string>& cells, const char* element
   for (const std::string& cell : cells)
     row += fmt::format("<{0}>{1}</{0}>", element, xml_escaped(cell));
   return row + "</tr>\n";
+}
+
+// Headings may be broken after each '_' and '.', so that columns are no wider than their numbers.
+std::string heading_row(const std::vector<std::string>& header) {
+  std::string row = "<tr>";
+  for (const std::string& cell : header) {
+    row += "<th>";
+    for (const char c : xml_escaped(cell)) {
+      row += c;
+      if (c == '_' || c == '.') row += "<wbr>";
+    }
+    row += "</th>";
+  }
+  return row + "</tr>\n";
+}
+
+constexpr double least_print_size = 4;
+
+// The letters, in points, with which a table is as wide as a sheet of paper at most; 8 or less.
+double print_size(const std::vector<std::string>& header,
+                  const std::vector<std::vector<std::string>>& rows) {
+  constexpr double sheet = 510, letter = 0.58, gap = 0.7;
+  double ems = 0;
+  for (std::size_t c = 0; c < header.size(); ++c) {
+    std::size_t longest = 1, piece = 0;
+    for (const char at : header[c]) {
+      piece = at == ' ' ? 0 : piece + 1;
+      longest = std::max(longest, piece);
+      if (at == '_' || at == '.') piece = 0;
+    }
+    for (const std::vector<std::string>& row : rows)
+      if (c < row.size()) longest = std::max(longest, row[c].size());
+    ems += letter * static_cast<double>(longest) + gap;
+  }
+  return std::clamp(sheet / std::max(ems, 1.0), least_print_size, 8.0);
 }
 
 // A row of a pipe table; a pipe within a cell would end it.
@@ -70,24 +118,50 @@ std::string html_figure(const std::string& svg, const std::string& caption) {
 
 std::string html_table(const std::vector<std::string>& header,
                        const std::vector<std::vector<std::string>>& rows, const char* of_class) {
-  std::string text = fmt::format("<div class=\"scroll\"><table{}>\n<thead>{}</thead>\n<tbody>\n",
-                                 of_class, table_row(header, "th"));
+  // Texts are broken into lines; numbers only where no letters are small enough.
+  const bool numbers = std::string_view(of_class).empty();
+  const double size = print_size(header, rows);
+  std::string text =
+      fmt::format("<div class=\"scroll\"><table{}{}>\n<thead>{}</thead>\n<tbody>\n", of_class,
+                  numbers ? fmt::format(" style=\"--size: {:.1f}pt{}\"", size,
+                                        size > least_print_size ? "" : "; overflow-wrap: anywhere")
+                          : "",
+                  heading_row(header));
   for (const std::vector<std::string>& row : rows)
     text += table_row(row, "td");
   return text + "</tbody>\n</table></div>\n";
 }
 
 std::string html_machine_table(const nlohmann::ordered_json& start, const std::string& dtype) {
+  struct Entry {
+    const char *key, *name;
+  };
   std::vector<std::vector<std::string>> rows;
+  const auto add = [&](const nlohmann::ordered_json& of, const Entry& entry) {
+    const auto at = of.find(entry.key);
+    if (at == of.end() || at->is_null()) return;
+    if (at->is_object()) {  // libraries: a row for each
+      for (const auto& [name, value] : at->items())
+        rows.push_back({name, text_at(*at, name.c_str())});
+      return;
+    }
+    const bool bytes = at->is_number() && std::string_view(entry.key).ends_with("_bytes");
+    rows.push_back({entry.name, bytes ? format_bytes(at->get<double>()) : text_at(of, entry.key)});
+  };
   const auto machine = start.find("machine");
   if (machine != start.end() && machine->is_object())
-    for (const char* key : {"cpu", "gpu", "device", "isa", "cores", "threads", "memory_bytes", "os",
-                            "hypervisor", "compiler", "libraries"})
-      if (machine->contains(key) && !(*machine)[key].is_null())
-        rows.push_back({key, text_at(*machine, key)});
-  for (const char* key : {"tool", "commit", "time", "timer", "arguments"})
-    if (start.contains(key)) rows.push_back({key, text_at(start, key)});
-  if (!dtype.empty()) rows.push_back({"dtype", dtype});
+    for (const Entry& entry :
+         {Entry{"cpu", "CPU"}, Entry{"gpu", "GPU"}, Entry{"device", "device"},
+          Entry{"isa", "instruction set"}, Entry{"cores", "cores"}, Entry{"threads", "threads"},
+          Entry{"memory_bytes", "memory"}, Entry{"gpu_memory", "memory of the GPU"},
+          Entry{"os", "system"}, Entry{"hypervisor", "hypervisor"}, Entry{"compiler", "compiler"},
+          Entry{"libraries", "libraries"}})
+      add(*machine, entry);
+  for (const Entry& entry :
+       {Entry{"tool", "version of switchback"}, Entry{"commit", "commit"}, Entry{"time", "time"},
+        Entry{"timer", "timer"}, Entry{"arguments", "arguments"}})
+    add(start, entry);
+  if (!dtype.empty()) rows.push_back({"type of X", dtype});
   return rows.empty() ? std::string() : html_table({"machine", ""}, rows, " class=\"text\"");
 }
 
@@ -105,7 +179,7 @@ std::string pipe_table(const std::vector<std::string>& header,
 // RFC 4180: a field with a comma, a quote or a line break stands in quotes, its quotes doubled.
 std::string csv_field(const nlohmann::ordered_json& value) {
   if (value.is_null()) return {};
-  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  const std::string text = value.is_string() ? valid_utf8(value.get<std::string>()) : value.dump();
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
   for (const char c : text)

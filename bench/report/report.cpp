@@ -5,12 +5,14 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/output.hpp"
 #include "bench/workload/record_file.hpp"
 #include "measure/statistics.hpp"
@@ -62,20 +64,6 @@ struct Judged {
   double speedup;
 };
 
-/// A way to call one shape larger than another.
-struct Size {
-  double (*of)(const Case&);
-  std::string (*text)(double);
-};
-constexpr Size sizes[] = {
-    {[](const Case& c) { return static_cast<double>(c.batch_size); },
-     [](double v) { return fmt::format("batch_size {:.0f}", v); }},
-    {[](const Case& c) { return static_cast<double>(std::min(c.dim_in, c.dim_out)); },
-     [](double v) { return fmt::format("a narrow side of {:.0f}", v); }},
-    {[](const Case& c) { return 2e-9 * c.macs(); },
-     [](double v) { return fmt::format("{} billion operations a product", number(v)); }},
-};
-
 std::string span(const std::vector<Judged>& judged) {
   const auto [least, most] =
       std::minmax_element(judged.begin(), judged.end(),
@@ -84,8 +72,17 @@ std::string span(const std::vector<Judged>& judged) {
                             : fmt::format("{:.2f}x to {:.2f}x", least->speedup, most->speedup);
 }
 
-std::string verdict(const std::vector<Judged>& judged) {
-  if (judged.empty()) return "cannot be judged (no record has all its parts)";
+std::string operations_text(double operations) {
+  return operations >= 1e9   ? number(1e-9 * operations) + " billion"
+         : operations >= 1e6 ? number(1e-6 * operations) + " million"
+                             : fmt::format("{:.0f}", operations);
+}
+
+// `measured`: shapes that could be judged but for doubt.
+std::string verdict(const std::vector<Judged>& judged, std::size_t measured) {
+  if (judged.empty())
+    return measured > 0 ? "cannot be judged (every row is in doubt)"
+                        : "cannot be judged (no record has all its parts)";
   const auto pays = [](const Judged& j) { return j.speedup >= paying_speedup; };
   const auto total = judged.size();
   const auto paying = static_cast<std::size_t>(std::count_if(judged.begin(), judged.end(), pays));
@@ -97,27 +94,14 @@ std::string verdict(const std::vector<Judged>& judged) {
                ? fmt::format("does not pay at the one measured shape ({})", span(judged))
                : fmt::format("pays at none of the {} measured shapes ({})", total, span(judged));
 
-  // Of the ways to call a shape large, the one whose threshold leaves the most shapes above it.
-  std::string best_text;
-  std::vector<Judged> best_above;
-  for (const Size& size : sizes) {
-    double threshold = -1;  // the largest size at which int8 does not pay
-    for (const Judged& j : judged)
-      if (!pays(j)) threshold = std::max(threshold, size.of(j.shape));
-    std::vector<Judged> above;
-    double first = 0;
-    for (const Judged& j : judged) {
-      if (size.of(j.shape) <= threshold) continue;
-      first = above.empty() ? size.of(j.shape) : std::min(first, size.of(j.shape));
-      above.push_back(j);
-    }
-    if (above.size() > best_above.size()) {
-      best_above = std::move(above);
-      best_text = size.text(first);
-    }
-  }
+  double threshold = 0;  // the most operations at which int8 does not pay
+  for (const Judged& j : judged)
+    if (!pays(j)) threshold = std::max(threshold, j.shape.macs());
+  std::vector<Judged> above;
+  for (const Judged& j : judged)
+    if (j.shape.macs() > threshold) above.push_back(j);
   // One shape above a threshold is no trend.
-  if (best_above.size() < 2) {
+  if (above.size() < 2) {
     std::vector<double> speedups;
     for (const Judged& j : judged)
       speedups.push_back(j.speedup);
@@ -126,16 +110,16 @@ std::string verdict(const std::vector<Judged>& judged) {
         "does ({}, median {:.2f}x)",
         paying, total, span(judged), measure::middle(speedups).median);
   }
-  const std::size_t below = total - best_above.size();
-  const std::size_t paying_below = paying - best_above.size();
-  return fmt::format("pays from {} on ({} at the {} shapes there; at {} of the {} below)",
-                     best_text, span(best_above), best_above.size(),
-                     paying_below == 0 ? std::string("none") : std::to_string(paying_below), below);
-}
-
-bool exists(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+  const Case& first =
+      std::min_element(above.begin(), above.end(), [](const Judged& a, const Judged& b) {
+        return case_less(a.shape, b.shape);
+      })->shape;
+  const std::size_t below = total - above.size(), paying_below = paying - above.size();
+  return fmt::format(
+      "pays from {} operations a product on, such as {} ({} at the {} shapes there; at {} "
+      "of the {} below)",
+      operations_text(2 * first.macs()), case_id(first), span(above), above.size(),
+      paying_below == 0 ? std::string("none") : std::to_string(paying_below), below);
 }
 
 }  // namespace
@@ -186,7 +170,7 @@ double Report::most_plausible() const {
 }
 
 std::string Report::doubt(const ReportRow& row) const {
-  if (row.disturbed) return "other programs were running";
+  if (row.disturbed) return std::string(others_were_running);
   if (row.step_error && *row.step_error > doubtful_error) return "its times differ too much";
   for (const std::optional<double> speedup : {row.step_speedup(), row.forward_speedup()})
     if (speedup && !(*speedup >= least_plausible_speedup && *speedup <= most_plausible()))
@@ -205,7 +189,7 @@ ReportCells report_cells(const Report& report) {
   });
   cells.header = {"batch_size", "dim_in", "dim_out",   "standard ms", "rowwise ms", "global ms",
                   "rowwise",    "global", "int8 TOPS", "of ceiling",  "forward"};
-  if (cells.with_errors) cells.header.emplace_back("error");
+  if (cells.with_errors) cells.header.emplace_back("noise");
   for (const ReportRow* row : sorted_rows(report)) {
     const Record& r = row->record;
     std::optional<double> product = row->fwd_packed_ms;
@@ -222,7 +206,7 @@ ReportCells report_cells(const Report& report) {
         times(ratio(r.time_standard(), r.time_rowwise())),
         times(ratio(r.time_standard(), r.time_global())),
         cell(tops),
-        tops && report.s8_tops ? fmt::format("{:.0f} %", 100 * *tops / *report.s8_tops) : "-",
+        tops && report.s8_tops ? percent_text(*tops / *report.s8_tops) : "-",
         times(row->forward_speedup())};
     if (cells.with_errors)
       line.push_back((row->step_error ? fmt::format("{:.0f} %", 100 * *row->step_error) : "-") +
@@ -248,10 +232,12 @@ std::string report_legend(const ReportCells& cells) {
       "ms: a training step's products and quantizing; rowwise, global: how much faster than "
       "standard.\nint8 TOPS, forward: the int8 product of the forward pass{}, and quantizing X "
       "with "
-      "it against standard.\n",
+      "it against standard.\nOperations of a product: 2·batch_size·dim_in·dim_out.\n",
       cells.with_packed ? ", W packed before" : "");
   if (cells.with_errors)
-    text += "error: of the step's ratio, from the spread of its times; !: that row is in doubt.\n";
+    text +=
+        "noise: the standard error of the step's ratio, from the spread of its times; !: that row "
+        "is in doubt, or, of the ceiling, more than it.\n";
   return text;
 }
 
@@ -265,51 +251,47 @@ std::string report_table(const Report& report, std::size_t columns) {
   return text + table.text(columns, 3) + report_legend(cells);
 }
 
+Doubt doubt_of(const Report& report) {
+  Doubt doubt;
+  for (const ReportRow& row : report.rows)
+    doubt.add(report.doubt(row), row.disturbed ? row.others_cores : std::nullopt);
+  return doubt;
+}
+
 bool not_to_be_trusted(const Report& report) {
-  // A row or two may be spoilt by accident; a quarter of them are no accident.
-  const auto doubtful =
-      std::count_if(report.rows.begin(), report.rows.end(),
-                    [&](const ReportRow& row) { return !report.doubt(row).empty(); });
-  return 4 * doubtful > static_cast<std::ptrdiff_t>(report.rows.size());
+  return doubt_of(report).is_about_all();
 }
 
 std::string report_doubt(const Report& report) {
-  std::map<std::string, int> reasons;
-  double others = 0;
-  int doubtful = 0;
-  for (const ReportRow& row : report.rows) {
-    const std::string why = report.doubt(row);
-    if (why.empty()) continue;
-    ++doubtful;
-    ++reasons[why];
-    if (row.disturbed) others = std::max(others, row.others_cores.value_or(0));
-  }
-  if (doubtful == 0) return {};
-  std::string text;
-  for (const auto& [why, count] : reasons)
-    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", why, count);
-  if (others > 0) text += fmt::format("; they used up to {:.1f} cores", others);
-  const std::size_t total = report.rows.size();
-  const char* verb = doubtful == 1 ? "is" : "are";
-  return not_to_be_trusted(report)
-             ? fmt::format(
-                   "Do not trust these numbers: {} of {} rows {} in doubt: {}. Measure "
-                   "again on a quiet machine. What they say:\n",
-                   doubtful, total, verb, text)
-             : fmt::format("{} of {} rows {} in doubt (!): {}.\n", doubtful, total, verb, text);
+  return doubt_of(report).sentence();
 }
 
 std::string report_sentence(const Report& report) {
   std::vector<Judged> steps, forwards;
+  std::size_t all_steps = 0, all_forwards = 0, left_out = 0;
   for (const ReportRow& row : report.rows) {
-    if (const auto speedup = row.step_speedup()) steps.push_back({row.record.shape, *speedup});
-    if (const auto speedup = row.forward_speedup())
-      forwards.push_back({row.record.shape, *speedup});
+    const bool doubtful = !report.doubt(row).empty();
+    left_out += doubtful ? 1 : 0;
+    const auto judge = [&](std::optional<double> speedup, std::vector<Judged>& judged,
+                           std::size_t& all) {
+      if (!speedup) return;
+      ++all;
+      if (!doubtful) judged.push_back({row.record.shape, *speedup});
+    };
+    judge(row.step_speedup(), steps, all_steps);
+    judge(row.forward_speedup(), forwards, all_forwards);
   }
+  if (left_out > 0 && left_out == report.rows.size())
+    return fmt::format("{}, every row is in doubt: they do not say whether int8 pays.\n",
+                       report.where);
   return fmt::format(
-      "{}, for training steps int8 {}; for the forward of inference, with W's codes "
+      "{}{}, for training steps int8 {}; for the forward of inference, with W's codes "
       "at hand, it {}.\n",
-      report.where, verdict(steps), verdict(forwards));
+      report.where,
+      left_out > 0
+          ? fmt::format(", without the {} row{} in doubt", left_out, left_out == 1 ? "" : "s")
+          : "",
+      verdict(steps, all_steps), verdict(forwards, all_forwards));
 }
 
 ReportRow report_row(const Record& record, const RunLog& log) {
@@ -339,6 +321,13 @@ ReportRow report_row(const CaseResult& result, std::optional<double> others_core
   return row;
 }
 
+std::vector<std::string> run_file_texts(const std::string& path) {
+  struct stat status {};
+  const std::string beside = run_log_path(path);
+  if (path == "-" || (::stat(beside.c_str(), &status) != 0 && errno == ENOENT)) return {};
+  return split_list(read_file(beside), '\n');
+}
+
 Report load_report(const std::string& path) {
   return load_report(path, read_file(path));
 }
@@ -347,8 +336,8 @@ Report load_report(const std::string& path, std::string text) {
   Report report;
   RunLog log;
   const std::string name = path == "-" ? "standard input" : path;
-  const std::string beside = run_log_path(path);
-  if (path != "-" && exists(beside)) log = parse_run_log(split_list(read_file(beside), '\n'));
+  if (const std::vector<std::string> lines = run_file_texts(path); !lines.empty())
+    log = parse_run_log(lines);
   report.s8_tops = log.s8_tops;
   report.f32_tflops = log.f32_tflops;
   report.machine = log.machine;

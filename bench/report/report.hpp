@@ -94,17 +94,18 @@ std::string report_table(const Report& report, std::size_t columns = 0);
 /// missing, records that later ones replace.
 std::string report_heading(const Report& report, const std::string& path);
 /// One sentence with its newline: whether and from which size on int8 pays for training steps and
-/// for the forward of inference. A size from which on it pays is named only if it does at every
-/// measured size from there.
+/// for the forward of inference, by the rows that are not in doubt. A size from which on it pays is
+/// named only if it does at every measured size from there.
 std::string report_sentence(const Report& report);
 
-/// "Do not trust these numbers: …" with its newline: how many rows are in doubt and why, where they
-/// are so many, or where other programs were in the way; one line on the rows marked where they are
-/// few; empty where none is.
+/// The sentence of Doubt, about all rows.
 std::string report_doubt(const Report& report);
 /// Whether the doubt is about all of it, so that the sentence says nothing for sure.
 bool not_to_be_trusted(const Report& report);
 
+/// The lines of the run file next to a file of records; none where there is no such file. Throws
+/// Error(io_error) for one that cannot be read.
+std::vector<std::string> run_file_texts(const std::string& path);
 /// `report FILE`: the record file ("-": standard input) and, if it is there, the run file beside
 /// it. Throws Error.
 Report load_report(const std::string& path);

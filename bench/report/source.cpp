@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/report/source.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <map>
 
@@ -12,7 +10,6 @@
 #include "bench/workload/output.hpp"
 #include "bench/workload/record_file.hpp"
 #include "core/assert.hpp"
-#include "switchback/types.hpp"
 
 namespace switchback::bench {
 
@@ -48,7 +45,7 @@ void take_run_file(ReportSource& source) {
   for (Json& line : run_file_lines(source.path)) {
     const std::string type = text_at(line, "type");
     if (type == "run_start") {
-      source.dtype = text_at(line, "dtype");
+      source.dtype = line.value("dtype", Json()).is_string() ? text_at(line, "dtype") : "";
       if (const auto at = line.find("ceilings"); at != line.end() && at->is_object()) {
         Ceilings& c = source.ceilings.emplace();
         c.copy_gb_s = number_in(*at, "copy_gb_s");
@@ -70,7 +67,7 @@ void take_run_file(ReportSource& source) {
 }  // namespace
 
 double ReportSource::element_bytes() const {
-  return dtype.empty() ? 4 : static_cast<double>(dtype_size_bytes(parse_dtype(dtype)));
+  return dtype == "f16" || dtype == "bf16" ? 2 : 4;
 }
 
 std::string source_label(const std::string& path) {
@@ -83,10 +80,7 @@ std::string source_label(const std::string& path) {
 
 std::vector<Json> run_file_lines(const std::string& path) {
   std::vector<Json> lines;
-  struct stat status {};
-  const std::string beside = run_log_path(path);
-  if (path == "-" || ::stat(beside.c_str(), &status) != 0) return lines;
-  for (const std::string& text : split_list(read_file(beside), '\n'))
+  for (const std::string& text : run_file_texts(path))
     lines.push_back(Json::parse(text, nullptr, false));
   return lines;
 }

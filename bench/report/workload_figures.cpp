@@ -25,13 +25,10 @@ std::optional<double> median_at(const Json& record, std::string_view name) {
   return (*at)["median"].is_number() ? std::optional((*at)["median"].get<double>()) : std::nullopt;
 }
 
-bool is_ratio(const std::string& name) {
-  return name.find("ratio") != std::string::npos && !name.ends_with("_mad");
-}
+}  // namespace
 
-// What tells a row from the others of its group: the case where there are several, and the texts of
-// the table.
-std::string label_of(const WorkloadRecords& group, const WorkloadRow& row) {
+// The case where there are several, and the texts of the table.
+std::string row_label(const WorkloadRecords& group, const WorkloadRow& row) {
   const bool several = std::any_of(group.rows.begin(), group.rows.end(),
                                    [&](const WorkloadRow& other) { return other.id != row.id; });
   std::string label = several ? row.id : "";
@@ -50,7 +47,16 @@ std::string label_of(const WorkloadRecords& group, const WorkloadRow& row) {
   return label.empty() ? row.id : label;
 }
 
-}  // namespace
+std::vector<Column> ratio_columns(const WorkloadRecords& group) {
+  std::vector<Column> columns;
+  for (const Column& column : group.columns)
+    if (column.better != Better::unknown && column.in_table &&
+        std::any_of(group.rows.begin(), group.rows.end(), [&](const WorkloadRow& row) {
+          return row.record.value(column.name, Json()).is_number();
+        }))
+      columns.push_back(column);
+  return columns;
+}
 
 std::string workload_times(const WorkloadRecords& group) {
   StackedBars bars;
@@ -62,47 +68,43 @@ std::string workload_times(const WorkloadRecords& group) {
       bars.names.emplace_back(part);
   if (bars.names.empty()) return {};
   for (const WorkloadRow& row : group.rows) {
-    StackedBars::Bar bar{.label = label_of(group, row), .parts = {}};
+    StackedBars::Bar bar{.label = row_label(group, row), .parts = {}};
     double total = 0;
     for (const std::string& name : bars.names) {
       bar.parts.push_back(median_at(row.record, name).value_or(0));
       total += bar.parts.back();
     }
     if (!(total > 0)) continue;
-    bar.note = fmt::format("{} ms{}", number(total), row.disturbed ? " !" : "");
+    bar.note = fmt::format("{} ms", number(total));
+    bar.doubtful = row.disturbed;
     bars.bars.push_back(std::move(bar));
   }
   return bars.bars.empty() ? std::string() : bars.svg();
 }
 
-std::string workload_ratios(const WorkloadRecords& group, const std::string& id) {
+std::string workload_ratios(const WorkloadRecords& group) {
+  const std::vector<Column> columns = ratio_columns(group);
+  if (columns.empty()) return {};
   HeatMap map;
-  map.id = id;
   map.title = group.name + ": ratios";
-  std::vector<std::string> names;
-  for (const Column& column : group.columns)
-    if (is_ratio(column.name) && column.in_table &&
-        std::any_of(group.rows.begin(), group.rows.end(), [&](const WorkloadRow& row) {
-          return row.record.value(column.name, Json()).is_number();
-        }))
-      names.push_back(column.name);
-  if (names.empty()) return {};
-  map.columns = names;
+  for (const Column& column : columns)
+    map.columns.push_back(column.name);
   for (const WorkloadRow& row : group.rows) {
     std::vector<std::optional<HeatMap::Cell>> cells;
     bool any = false;
-    for (const std::string& name : names) {
-      const Json value = row.record.value(name, Json());
+    for (const Column& column : columns) {
+      const Json value = row.record.value(column.name, Json());
       auto& cell = cells.emplace_back();
       if (!value.is_number()) continue;
       any = true;
-      cell = {.ratio = value.get<double>(),
-              .text = fmt::format("{:.2f}", value.get<double>()),
+      const double ratio = value.get<double>();
+      cell = {.gain = column.better == Better::more ? ratio : 1 / ratio,
+              .text = fmt::format("{:.2f}", ratio),
               .doubtful = row.disturbed,
               .title = {}};
     }
     if (!any) continue;
-    map.rows.push_back(label_of(group, row));
+    map.rows.push_back(row_label(group, row));
     map.cells.push_back(std::move(cells));
   }
   return map.svg();

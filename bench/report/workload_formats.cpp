@@ -10,6 +10,7 @@
 #include "bench/report/junit.hpp"
 #include "bench/report/page.hpp"
 #include "bench/report/workload_report.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/output.hpp"
 #include "core/check.hpp"
 
@@ -50,20 +51,56 @@ WorkloadCells cells_of_group(const WorkloadRecords& group) {
   return cells;
 }
 
-std::string doubt_of(const WorkloadSource& source) {
-  std::size_t marked = 0, all = 0;
-  for (const WorkloadRecords& group : source.groups)
+std::string in_words(Better better) {
+  return better == Better::more ? "more is better" : "less is better";
+}
+
+// What the ratios of a group come to, without the rows in doubt; empty without a ratio.
+std::string sentence_of(const WorkloadRecords& group) {
+  std::string text;
+  for (const Column& column : ratio_columns(group)) {
+    const WorkloadRow* least = nullptr;
+    const WorkloadRow* most = nullptr;
+    const auto ratio = [&](const WorkloadRow& row) {
+      return row.record.value(column.name, Json()).get<double>();
+    };
     for (const WorkloadRow& row : group.rows) {
-      ++all;
-      marked += row.disturbed ? 1 : 0;
+      if (row.disturbed || !row.record.value(column.name, Json()).is_number()) continue;
+      if (least == nullptr || ratio(row) < ratio(*least)) least = &row;
+      if (most == nullptr || ratio(row) > ratio(*most)) most = &row;
     }
-  if (marked == 0) return {};
-  return 4 * marked > all
-             ? fmt::format(
-                   "Do not trust these numbers: {} of {} rows were disturbed (!). Measure "
-                   "again on a quiet machine.\n",
-                   marked, all)
-             : fmt::format("{} of {} rows were disturbed (!).\n", marked, all);
+    text += fmt::format("{} ({}; {}): ", column.name, column.meaning, in_words(column.better));
+    if (least == nullptr) {
+      text += "every row is in doubt. ";
+      continue;
+    }
+    const WorkloadRow& best = column.better == Better::more ? *most : *least;
+    text += fmt::format("{:.2f} to {:.2f}, the best at {}. ", ratio(*least), ratio(*most),
+                        row_label(group, best));
+  }
+  return text.empty() ? text : text.substr(0, text.size() - 1) + "\n";
+}
+
+std::string sentences_of(const WorkloadSource& source) {
+  std::string text;
+  for (const WorkloadRecords& group : source.groups)
+    text += sentence_of(group);
+  return text;
+}
+
+std::string caption_of_ratios(const WorkloadRecords& group) {
+  std::string text = "Blue: better than 1, orange: worse. ";
+  for (const Column& column : ratio_columns(group))
+    text += fmt::format("{}: {} ({}). ", column.name, column.meaning, in_words(column.better));
+  return text + "Hatched, and !: in doubt.";
+}
+
+Doubt doubt_of(const WorkloadSource& source) {
+  Doubt doubt;
+  for (const WorkloadRecords& group : source.groups)
+    for (const WorkloadRow& row : group.rows)
+      doubt.add(row.disturbed ? others_were_running : "");
+  return doubt;
 }
 
 std::string heading_of(const WorkloadSource& source) {
@@ -184,7 +221,7 @@ void sort_rows(WorkloadSources& sources, std::string_view key) {
 std::string report_text(const WorkloadSources& sources, std::size_t columns) {
   std::string text;
   for (const WorkloadSource& source : sources) {
-    text += (text.empty() ? "" : "\n") + heading_of(source);
+    text += (text.empty() ? "" : "\n") + heading_of(source) + doubt_of(source).sentence();
     for (const WorkloadRecords& group : source.groups) {
       const WorkloadCells cells = cells_of_group(group);
       Table table(cells.header, cells.left);
@@ -193,7 +230,7 @@ std::string report_text(const WorkloadSources& sources, std::size_t columns) {
       text += "\n" + (source.groups.size() > 1 ? group.name + "\n\n" : std::string()) +
               table.text(columns, cells.keys);
     }
-    text += doubt_of(source);
+    if (const std::string last = sentences_of(source); !last.empty()) text += "\n" + last;
   }
   return text;
 }
@@ -202,12 +239,14 @@ std::string report_markdown(const WorkloadSources& sources) {
   std::string text;
   for (const WorkloadSource& source : sources) {
     text += fmt::format("## {}\n\n{}\n", printable(source.label), heading_of(source));
+    if (const std::string first = doubt_of(source).sentence() + sentences_of(source);
+        !first.empty())
+      text += first + "\n";
     for (const WorkloadRecords& group : source.groups) {
       const WorkloadCells cells = cells_of_group(group);
       if (source.groups.size() > 1) text += fmt::format("### {}\n\n", printable(group.name));
       text += pipe_table(cells.header, cells.rows) + "\n" + legend_of(group) + "\n";
     }
-    text += doubt_of(source);
   }
   return text;
 }
@@ -249,7 +288,7 @@ std::string report_json(const WorkloadSources& sources) {
     files.push_back({{"path", source.path},
                      {"machine", of_start("machine")},
                      {"commit", of_start("commit")},
-                     {"trusted", !doubt_of(source).starts_with("Do not")},
+                     {"trusted", !doubt_of(source).is_about_all()},
                      {"records", std::move(records)}});
   }
   json["files"] = std::move(files);
@@ -298,37 +337,40 @@ std::string report_junit(const WorkloadSources& sources) {
 }
 
 std::string report_html(const WorkloadSources& sources) {
-  std::string title = "switchback:", body;
+  std::string title = "switchback:", answers, sections;
   bool drawn = false;
-  std::size_t number = 0;
   for (const WorkloadSource& source : sources) {
     title += " " + source.label;
-    body += fmt::format("<section>\n<h2>{}</h2>\n", xml_escaped(source.label)) +
-            html_paragraph(heading_of(source)) +
-            html_paragraph(doubt_of(source), " class=\"doubt\"");
+    if (sources.size() > 1) answers += fmt::format("<h2>{}</h2>\n", xml_escaped(source.label));
+    answers += html_paragraph(doubt_of(source).sentence(), " class=\"doubt\"");
+    for (const WorkloadRecords& group : source.groups)
+      answers += html_paragraph(sentence_of(group), " class=\"answer\"");
+    sections += fmt::format("<section>\n<h2>{}</h2>\n", xml_escaped(source.label)) +
+                html_paragraph(heading_of(source));
     for (const WorkloadRecords& group : source.groups) {
-      if (source.groups.size() > 1) body += fmt::format("<h3>{}</h3>\n", xml_escaped(group.name));
+      if (source.groups.size() > 1)
+        sections += fmt::format("<h3>{}</h3>\n", xml_escaped(group.name));
       const std::string pictures =
-          html_figure(workload_ratios(group, fmt::format("doubt{}", number++)),
-                      "Ratios: above 1 (blue) this row is the greater one. Hatched: disturbed.") +
-          html_figure(workload_times(group), "Medians of the parts of a step.") +
+          html_figure(workload_ratios(group), caption_of_ratios(group)) +
+          html_figure(workload_times(group),
+                      "Medians of the parts of a step. Hatched, and !: in doubt.") +
           html_figure(workload_losses(group),
-                      "Validation losses: a colour for each mode, a line "
-                      "for each seed.");
+                      "Validation losses: a colour for each mode, a line for each seed.");
       drawn = drawn || !pictures.empty();
       const WorkloadCells cells = cells_of_group(group);
-      body += pictures + html_table(cells.header, cells.rows) + html_paragraph(legend_of(group));
+      sections += pictures + html_table(cells.header, cells.rows) +
+                  html_paragraph(legend_of(group), " class=\"legend\"");
     }
     if (source.start.is_object())
-      body += "<h3>Machine</h3>\n" + html_machine_table(source.start, {});
-    body += "</section>\n";
+      sections += "<h3>Machine</h3>\n" + html_machine_table(source.start, {});
+    sections += "</section>\n";
   }
   if (!drawn)
     core::fail(Status::unsupported,
                "--format html: records of {} have neither times of parts nor ratios nor losses to "
                "draw; table, markdown, csv, json and junit show them",
                sources.front().groups.front().name);
-  return html_page(title, body);
+  return html_page(title, answers + sections);
 }
 
 }  // namespace switchback::bench

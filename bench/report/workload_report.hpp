@@ -57,11 +57,17 @@ std::string report_junit(const WorkloadSources& sources);
 /// Throws Error(unsupported) for records of which there is nothing to draw.
 std::string report_html(const WorkloadSources& sources);
 
+/// What tells a row from the others of its group.
+std::string row_label(const WorkloadRecords& group, const WorkloadRow& row);
+/// The columns of ratios that the table shows and at least one record has.
+std::vector<Column> ratio_columns(const WorkloadRecords& group);
+
 // What the pictures draw of a group; each is empty if there is nothing of its kind.
 /// The parts of a step, by row.
 std::string workload_times(const WorkloadRecords& group);
-/// Ratios, by row and column.
-std::string workload_ratios(const WorkloadRecords& group, const std::string& id);
+/// Ratios, by row and column, blue where they are better than 1; of columns that say what is
+/// better.
+std::string workload_ratios(const WorkloadRecords& group);
 /// Losses over steps.
 std::string workload_losses(const WorkloadRecords& group);
 

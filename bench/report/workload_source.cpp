@@ -210,6 +210,10 @@ WorkloadSource load_workload_source(const std::string& path, const std::string& 
     for (Column& column : group.columns) {
       column.in_table = column.in_table && in_micro_table(column.name);
       if (column.name.ends_with("_ms")) column.unit = "ms";
+      if (column.name == "ratio") {
+        column.meaning = "the rival's time : the subject's";
+        column.better = Better::more;
+      }
     }
   }
   return source;

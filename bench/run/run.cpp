@@ -45,7 +45,7 @@ Exit codes: 0 done; 1 a wrong result, a failed case or file; 2 usage; 5 no such 
 here; 6 the deadline came first; 130 interrupted (what was measured is kept).
 
 Examples:
-  switchback-bench run                                       a minute: does int8 pay here?
+  switchback-bench run                                half a minute: does int8 pay here?
   switchback-bench run --grid llm --filter 'batch_size<=256' --out llm.jsonl
   switchback-bench run --grid reference --deadline 2h --out reference.jsonl --resume
   switchback-bench run --shape 1,4096,11008 --shape 512,4096,11008 --dtype bf16 --repeat 30
@@ -191,7 +191,7 @@ class Run final : public Workload {
         ->type_name("NAME")
         ->allow_extra_args(false);
     add_output_options(command, shared)
-        ->description("as --append, skipping shapes the file has in full");
+        ->description("instead of --append: skip shapes that the file has in full");
     command.add_flag("--graph", options_.graphs,
                      "on a CUDA device: time each call as a replayed CUDA graph, without what "
                      "queueing its kernels costs the host");
@@ -333,9 +333,10 @@ class Run final : public Workload {
 
   void describe_end(Json& line) const override { line["trusted"] = !not_to_be_trusted(report_); }
 
-  void print_report(Session& /*session*/, const Table& /*table*/, std::FILE* to) const override {
+  void print_report(Session& /*session*/, const Table& /*table*/, const std::string& /*doubt*/,
+                    std::FILE* to) const override {
     if (report_.rows.empty()) return;
-    fmt::print(to, "\n{}\n{}{}", report_table(report_, terminal_columns(to)), report_doubt(report_),
+    fmt::print(to, "\n{}{}\n{}", report_doubt(report_), report_table(report_, terminal_columns(to)),
                report_sentence(report_));
     if (tuner_ == nullptr) return;
     fmt::print(to, "\n{}{}", tuned_.table(), tuned_.sentence(tuner_->counters()));

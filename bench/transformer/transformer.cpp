@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <utility>
 
@@ -21,6 +20,7 @@
 #include "bench/workload/session.hpp"
 #include "bench/workload/statistic.hpp"
 #include "bench/workload/training.hpp"
+#include "bench/workload/whole_file.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "measure/rounds.hpp"
@@ -92,7 +92,7 @@ class Transformer : public Workload {
     command
         .add_option("--rotation", rotations_,
                     "group of the rotation of inputs and weights in the int8 modes but auto: 0 "
-                    "(none), 16, 64, 256 or 1024; may be given again")
+                    "(none), 4, 16, 64, 256 or 1024; may be given again")
         ->type_name("G ...")
         ->default_str("0");
     command.add_option("--dtype", dtype_name_, "of activations and products: f32 or bf16")
@@ -130,6 +130,10 @@ class Transformer : public Workload {
   void check_options() override {
     const bool trains = !train_file_.empty();
     core::require(trains || plot_file_.empty(), "--plot {}: it is for --train", plot_file_);
+    if (!plot_file_.empty()) {
+      check_not_the_same("--plot", plot_file_, train_file_);
+      check_new_file("--plot", plot_file_, true);
+    }
     core::require(!trains || !with_published_,
                   "--published: the published tables are of passes; it is not for --train");
     const bool own = own_.width > 0 || own_.hidden > 0 || own_.layers > 0 || own_.heads > 0;
@@ -315,7 +319,7 @@ class Transformer : public Workload {
     const auto rotation = static_cast<Rotation>(group);
     if (rotation == Rotation::none) return;
     core::require(rotation_name(rotation) != "unknown",
-                  "--rotation {}: it must be 0, 16, 64, 256 or 1024", group);
+                  "--rotation {}: it must be 0, 4, 16, 64, 256 or 1024", group);
     for (const Size& size : sizes)
       for (const std::int64_t features : {size.width, size.hidden})
         core::require(features % group == 0,
@@ -353,8 +357,8 @@ class Transformer : public Workload {
              .unit = "ms",
              .in_table = false},
             {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"},
-            {.name = "forward_ratio", .meaning = "mode standard : this"},
-            {.name = "step_ratio", .meaning = "mode standard : this"},
+            {.name = "forward_ratio", .meaning = "mode standard : this", .better = Better::more},
+            {.name = "step_ratio", .meaning = "mode standard : this", .better = Better::more},
             {.name = "back:fwd", .meaning = "backward : forward"},
             {.name = "published_forward", .meaning = "mean on a GPU", .unit = "ms"},
             {.name = "published_backward", .meaning = "mean on a GPU", .unit = "ms"},
@@ -381,7 +385,9 @@ class Transformer : public Workload {
             {.name = "steps", .meaning = "of training"},
             {.name = "training_loss", .meaning = "last mean, nats per byte"},
             {.name = "validation_loss", .meaning = "at the end, nats per byte"},
-            {.name = "loss_ratio", .meaning = "validation loss : that of mode standard"},
+            {.name = "loss_ratio",
+             .meaning = "validation loss : that of mode standard",
+             .better = Better::less},
             {.name = "curve", .meaning = "losses by step", .in_table = false},
             {.name = "host_ms",
              .meaning = "a step until its calls returned",
@@ -525,13 +531,13 @@ class Transformer : public Workload {
             {"allocation_ms", mode.first.allocation_ms},
             {"packing_ms", mode.first.packing_ms},
             {"tuning_ms", mode.first.tuning_ms}};
-    std::string text = fmt::format("first step +{:.0f} ms; new memory {:.0f}", std::max(0.0, extra),
-                                   mode.first.allocation_ms);
+    std::string text = fmt::format("first step +{:.0f} ms; new memory {:.0f} ms",
+                                   std::max(0.0, extra), mode.first.allocation_ms);
     if (mode.first.library_ms > 0)
-      text += fmt::format("; before it: libraries {:.1f}", mode.first.library_ms);
-    if (mode.first.tuning_ms > 0) text += fmt::format("; tuning {:.0f}", mode.first.tuning_ms);
+      text += fmt::format("; before it: libraries {:.1f} ms", mode.first.library_ms);
+    if (mode.first.tuning_ms > 0) text += fmt::format("; tuning {:.0f} ms", mode.first.tuning_ms);
     if (mode.first.packing_ms > 0)
-      text += fmt::format("; weights quantized and packed {:.0f}", mode.first.packing_ms);
+      text += fmt::format("; weights quantized and packed {:.0f} ms", mode.first.packing_ms);
     return text;
   }
 
@@ -568,12 +574,9 @@ class Transformer : public Workload {
     values["synced_ms"] = statistic(curve.step_ms);
     values["bytes"] = {{"peak_allocated", curve.peak_bytes}};
     sink(row(fmt::format("{}, {}, seed {}", case_id(s), mode_name(run.mode), run.seed), values));
-    if (!plot_file_.empty()) {
-      std::ofstream to(plot_file_, std::ios::trunc);
-      to << transformer::loss_chart(curves_, "validation loss, nats per byte");
-      to.close();
-      if (!to) core::fail(Status::io_error, "--plot {}: it cannot be written", plot_file_);
-    }
+    if (!plot_file_.empty())
+      write_new_file(plot_file_,
+                     transformer::loss_chart(curves_, "validation loss, nats per byte"));
     CaseOutcome outcome;
     outcome.summary = fmt::format("validation loss {:.4f}", curve.validation.back());
     return outcome;

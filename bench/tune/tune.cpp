@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
@@ -14,6 +15,7 @@
 #include "autotune/operations.hpp"
 #include "autotune/session.hpp"
 #include "autotune/store/snapshot.hpp"
+#include "bench/cache/files.hpp"
 #include "bench/cli/cli.hpp"
 #include "bench/cli/prover.hpp"
 #include "bench/cli/signals.hpp"
@@ -45,7 +47,7 @@ struct Tally {
 
 // The problems that a file of misses, or a cache, names, as far as they are of this machine.
 std::vector<ConfigQuery> read_recorded(const std::string& file, const Context& context,
-                                       const autotune::Machine& machine, StatusLine& out) {
+                                       const TunerState& tuner, StatusLine& out) {
   core::require(::access(file.c_str(), R_OK) == 0,
                 "--recorded {}: the file cannot be read; it is what SWITCHBACK_TUNE=record writes",
                 file);
@@ -54,7 +56,7 @@ std::vector<ConfigQuery> read_recorded(const std::string& file, const Context& c
   for (const autotune::Warning& warning : snapshot.warnings())
     out.warning(autotune::describe(warning));
   std::vector<ConfigQuery> queries;
-  std::int64_t foreign = 0;
+  std::map<std::string, std::int64_t> foreign;  // by reason
   std::vector<autotune::Warning> problems;
   snapshot.for_each(
       [&](const autotune::Record& record) {
@@ -64,8 +66,8 @@ std::vector<ConfigQuery> read_recorded(const std::string& file, const Context& c
         std::string why;
         const auto parts = autotune::parse_key(record.key.json, why);
         if (!parts) return out.warning(fmt::format("{}: {}", file, why));
-        if (parts->machine != machine || !autotune::matches(parts->query, context.state())) {
-          ++foreign;
+        if (std::string other = why_foreign(*parts, tuner, context); !other.empty()) {
+          ++foreign[other];
           return;
         }
         queries.push_back(parts->query);
@@ -73,12 +75,10 @@ std::vector<ConfigQuery> read_recorded(const std::string& file, const Context& c
       &problems);
   for (const autotune::Warning& warning : problems)
     out.warning(autotune::describe(warning));
-  if (foreign > 0)
-    out.warning(
-        fmt::format("{}: {} problems are of another machine, or of another number of threads or "
-                    "instruction set than this Context's; they are left out",
-                    file, foreign));
-  core::require(!queries.empty(), "--recorded {}: there is no problem of this machine in it", file);
+  for (const auto& [why, count] : foreign)
+    out.warning(fmt::format("{}: {} problem{} left out: {}", file, count,
+                            count == 1 ? " is" : "s are", why));
+  core::require(!queries.empty(), "--recorded {}: there is no problem of this Context in it", file);
   return queries;
 }
 
@@ -141,13 +141,19 @@ class Tune {
     if (!table.empty())
       text += table.text_for(stdout) +
               "changed: another configuration than the default won; gain: the median speed-up of "
-              "those; in doubt: more than a quarter of the rounds were disturbed.\n";
-    text += disturbance_text(disturbance_.total(), 0, 0);
+              "those; in doubt: more than a quarter of the rounds were disturbed, so the default "
+              "stays.\n";
+    text += disturbance_text(disturbance_.total());
     text += fmt::format("{} problems: {} measured", s.keys, s.tuned);
     if (s.known > 0) text += fmt::format(", {} known already", s.known);
     if (s.cut > 0)
       text += fmt::format(", {} left to the default or cut short: the budget was over", s.cut);
     text += fmt::format(", in {}.\n", format_duration(elapsed_s()));
+    if (s.in_doubt > 0)
+      text += fmt::format(
+          "{} of those measured are in doubt: the default runs, and 'tune' measures "
+          "them again. Run it when the machine is quiet.\n",
+          s.in_doubt);
     const std::string file = tuner_.cache_file();
     if (s.lost > 0)
       text += fmt::format("Not stored: what was measured of {} problems: {}\n", s.lost,
@@ -166,6 +172,7 @@ class Tune {
     object["keys"] = s.keys;
     object["known"] = s.known;
     object["tuned"] = s.tuned;
+    object["in_doubt"] = s.in_doubt;
     object["changed"] = s.changed;
     object["cut"] = s.cut;
     object["failed"] = s.failed;
@@ -230,9 +237,11 @@ class Tune {
       return out_.note(fmt::format("{} the default stays, {} ms{}{}", head_,
                                    number(winner.stats.median_ms),
                                    found.effort == Effort::cut ? " (no time to look)" : "", mark));
-    ++tally.changed;
-    tally.speedups.push_back(winner.speedup);
-    tally.best = std::max(tally.best, winner.speedup);
+    if (!in_doubt) {
+      ++tally.changed;
+      tally.speedups.push_back(winner.speedup);
+      tally.best = std::max(tally.best, winner.speedup);
+    }
     out_.note(fmt::format("{} {}, {} ms, {:.2f}x the default{}", head_,
                           autotune::describe(autotune::to_text(query.op, outcome->choice)),
                           number(winner.stats.median_ms), winner.speedup, mark));
@@ -276,7 +285,7 @@ int tune_command(const TuneOptions& options) {
                                                                  : autotune::Problems::layers;
   std::vector<ConfigQuery> queries = autotune::queries_of(context.state(), shapes, problems);
   for (const std::string& file : options.recorded)
-    for (const ConfigQuery& query : read_recorded(file, context, tuner->state().machine, out))
+    for (const ConfigQuery& query : read_recorded(file, context, tuner->state(), out))
       if (std::find(queries.begin(), queries.end(), query) == queries.end())
         queries.push_back(query);
 

@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <memory>
 
@@ -15,6 +14,8 @@
 #include "bench/cli/table.hpp"
 #include "bench/machine/machine.hpp"
 #include "bench/verify/verify.hpp"
+#include "bench/workload/output.hpp"
+#include "bench/workload/whole_file.hpp"
 #include "core/check.hpp"
 
 namespace switchback::bench {
@@ -30,7 +31,7 @@ struct VerifyArguments {
   std::string ops;
   std::string data;
   std::string out;
-  bool json = false;
+  bool json = false, force = false;
   bool verbose = false;
 };
 
@@ -181,14 +182,11 @@ VerifyOptions read(const VerifyArguments& arguments) {
 
 void run_verify(const VerifyArguments& arguments) {
   const VerifyOptions options = read(arguments);
-  std::ofstream out;
-  if (!arguments.out.empty()) {
-    out.open(arguments.out, std::ios::trunc);
-    if (!out) core::fail(Status::io_error, "--out '{}': cannot be written", arguments.out);
-  }
+  NewLines out("--out", arguments.out, arguments.force);
   const auto write = [&](const nlohmann::ordered_json& json) {
-    if (arguments.json) fmt::print("{}\n", json.dump());
-    if (out.is_open()) out << json.dump() << '\n' << std::flush;
+    const std::string line = json_line(json);
+    if (arguments.json) fmt::print("{}\n", line);
+    out.write(line);
   };
   nlohmann::ordered_json start;
   {
@@ -218,14 +216,20 @@ void run_verify(const VerifyArguments& arguments) {
          {"passed", summary.passed},
          {"failed", summary.failed},
          {"skipped", summary.skipped}});
-  if (out.is_open() && !out.flush())
-    core::fail(Status::io_error, "--out '{}': could not be written to the end", arguments.out);
   // The table goes where the JSON does not.
   report.print(arguments.json ? stderr : stdout, summary);
   core::require(summary.passed + summary.failed > 0,
                 "nothing was checked: the options exclude every check{}",
                 summary.skipped > 0 ? " but skipped ones" : "");
   set_exit_code(summary.failed == 0 ? exit_codes::ok : exit_codes::failed);
+}
+
+// The names of the modes that are checked.
+std::vector<std::string> all_modes() {
+  std::vector<std::string> names;
+  for (const Mode mode : VerifyOptions().modes)
+    names.emplace_back(mode_name(mode));
+  return names;
 }
 
 }  // namespace
@@ -247,11 +251,11 @@ void add_verify_command(CLI::App& app) {
       ->type_name("LIST");
   command
       ->add_option("--mode", arguments->modes,
-                   "of standard, rowwise, global, global_mem_efficient; checks the layer alone")
+                   fmt::format("of {}; checks the layer alone", fmt::join(all_modes(), ", ")))
       ->type_name("LIST");
   command
       ->add_option("--op", arguments->ops,
-                   "of quantize, activation, gemm_int8, gemm_standard, layer (default: all)")
+                   fmt::format("of {} (default: all)", fmt::join(verify_ops(), ", ")))
       ->type_name("LIST");
   command
       ->add_option("--data", arguments->data,
@@ -265,7 +269,9 @@ void add_verify_command(CLI::App& app) {
   add_seed_option(*command, arguments->options.seed);
   command->add_flag("--json", arguments->json,
                     "one JSON object a check on stdout, table on stderr");
-  command->add_option("--out", arguments->out, "the JSON objects into a file")->type_name("FILE");
+  command->add_option("--out", arguments->out, "the JSON objects into a new file")
+      ->type_name("FILE");
+  command->add_flag("--force", arguments->force, "replace the file of --out");
   command->add_flag("-v,--verbose", arguments->verbose, "every check on stderr as it is made");
   command->footer(
       "Exit code: 0 all right, 1 something is wrong, 2 usage, 5 no such device or engine.");

@@ -19,6 +19,8 @@ constexpr std::string_view sum_rule = "equal: int32 sums are exact for any order
 constexpr std::string_view epilogue_rule =
     "equal: absmax_b · (absmax_a · (sum · c)) + bias, each step rounded to f32, then once to the "
     "output";
+constexpr std::string_view blockwise_rule =
+    "equal: p = fma(f32(sum) · absmax_b, absmax_a, p) of each block in order, d = fma(p, c, d)";
 
 // Random codes, and codes that saturate any kernel which adds pairs in 16 bits.
 enum class CodePattern { random, extreme };
@@ -149,6 +151,73 @@ class Int8Checks {
   std::vector<std::int64_t> sums_;
 };
 
+// dW from codes that have a scale for each column of a block of rows.
+class BlockwiseChecks {
+ public:
+  BlockwiseChecks(Suite& suite, const VerifyShape& shape)
+      : suite_(suite),
+        shape_(shape),
+        rows_(suite.rows_for(shape.dim_out, shape.dim_in, shape.batch)),
+        g_(codes_of(shape.dim_out, 15)),
+        x_(codes_of(shape.dim_in, 16)) {}
+
+  void with_engine(const std::string& engine) {
+    for (const DType output : {DType::f32, DType::f16, DType::bf16})
+      run(engine, output, false);
+    run(engine, DType::f32, true);
+  }
+
+ private:
+  [[nodiscard]] oracle::Codes codes_of(std::int64_t cols, std::uint64_t seed) const {
+    const measure::Matrix m = suite_.matrix(DType::f32, shape_.batch, cols);
+    fill(suite_.context(), m.any(), Data::outliers, suite_.options().seed + seed);
+    oracle::Codes codes = oracle::quantize_blocks(m.any(), verified_block_rows);
+    // A column of zeros, and one that was not finite.
+    if (cols > 2) codes.absmax[1] = 0;
+    if (cols > 2 && seed % 2 == 0) codes.absmax[2] = std::numeric_limits<float>::quiet_NaN();
+    return codes;
+  }
+
+  void run(const std::string& engine, DType output, bool accumulate) {
+    const measure::Matrix g = suite_.copied(g_.rows, g_.cols, g_.q);
+    const measure::Matrix x = suite_.copied(x_.rows, x_.cols, x_.q);
+    const auto scales_of = [&](const oracle::Codes& codes) {
+      return suite_.copied(1, static_cast<std::int64_t>(codes.absmax.size()), codes.absmax);
+    };
+    const measure::Matrix absmax_g = scales_of(g_);
+    const measure::Matrix absmax_x = scales_of(x_);
+    const measure::Matrix d = suite_.unwritten(output, g_.rows, x_.rows);
+    std::vector<float> before;
+    if (accumulate) {
+      measure::fill_normal(suite_.context(), d.any(), suite_.options().seed + 17);
+      before = rows_as_floats(d.any(), rows_);
+    }
+    BlockwiseGemmArgs args;
+    args.a = g.view<const std::int8_t>();
+    args.b = x.view<const std::int8_t>();
+    args.d = d.any();
+    args.absmax_a = absmax_g.floats();
+    args.absmax_b = absmax_x.floats();
+    args.block_rows = verified_block_rows;
+    args.accumulate = accumulate;
+    args.engine = engine;
+    args.m = shape_.batch;
+    Check c = suite_.check("gemm_blockwise", accumulate ? "dw, accumulated" : "dw", DType::s8,
+                           Data::outliers, shape_);
+    if (!engine.empty()) c.engine = engine;
+    if (!suite_.attempt(c, [&] { gemm_blockwise(suite_.context(), args); })) return;
+    const measure::Matrix want =
+        in_dtype(oracle::blockwise_product(g_, x_, verified_block_rows, rows_, before, output),
+                 x_.rows, output);
+    suite_.exact(c, d.any(), rows_, want.any(), blockwise_rule);
+  }
+
+  Suite& suite_;
+  VerifyShape shape_;
+  Rows rows_;
+  oracle::Codes g_, x_;
+};
+
 // The three products of a layer.
 struct Pass {
   const char* name;
@@ -195,10 +264,7 @@ class StandardChecks {
     const measure::Matrix d = suite_.unwritten(output, rows_count_, cols_);
     if (accumulate) measure::fill_normal(suite_.context(), d.any(), suite_.options().seed + 10);
     std::vector<float> before;
-    if (accumulate)
-      for (const std::int64_t row : rows_)
-        for (std::int64_t col = 0; col < cols_; ++col)
-          before.push_back(static_cast<float>(element(d.any(), row, col)));
+    if (accumulate) before = rows_as_floats(d.any(), rows_);
     StandardGemmArgs args;
     args.a = a_.any();
     args.b = b_.any();
@@ -247,6 +313,15 @@ void verify_gemm_int8(Suite& suite, const VerifyShape& shape) {
     for (const std::string& engine : engines)
       checks.with_engine(engine);
   }
+}
+
+void verify_gemm_blockwise(Suite& suite, const VerifyShape& shape) {
+  std::vector<std::string> engines = suite.engines(gemm_blockwise_engines(suite.context()));
+  if (suite.options().engine.empty()) engines.emplace_back();
+  if (engines.empty()) return;
+  BlockwiseChecks checks(suite, shape);
+  for (const std::string& engine : engines)
+    checks.with_engine(engine);
 }
 
 void verify_gemm_standard(Suite& suite, const VerifyShape& shape) {

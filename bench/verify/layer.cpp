@@ -7,8 +7,10 @@
 #include "core/context_state.hpp"
 #include "gemm/floating/engine.hpp"
 #include "measure/data.hpp"
+#include "quant/rotate.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/linear.hpp"
+#include "switchback/rounding.hpp"
 
 namespace switchback::bench {
 
@@ -28,6 +30,23 @@ constexpr std::int64_t enough_products = 32;
 
 constexpr std::string_view int8_rule =
     "equal: quantize, integer product and dequantize of the oracle";
+
+// What an int8 layer may do besides: rotate, compute dW from codes, round the codes of G
+// stochastically.
+struct Options {
+  Rotation rotation = Rotation::none;
+  bool int8_dw = false;
+  bool stochastic = false;
+  [[nodiscard]] std::string text() const {
+    std::string text;
+    if (rotation != Rotation::none)
+      text += ", rotated by " + std::to_string(quant::group_of(rotation));
+    if (int8_dw) text += ", dw int8";
+    if (stochastic) text += ", stochastic";
+    return text;
+  }
+};
+constexpr StochasticRounding random_rounding = {.seed = 2, .stream = 3, .step = 4};
 
 class LayerChecks {
  public:
@@ -53,13 +72,12 @@ class LayerChecks {
     y_product_ = measure::product(context, x_.any(), false, w_.any(), true, y_rows_);
     dx_product_ = measure::product(context, g_.any(), false, w_.any(), false, dx_rows_);
     dw_product_ = measure::product(context, g_.any(), true, x_.any(), false, dw_rows_);
-    q_x_ = oracle::quantize(x_.any(), Group::row);
-    q_g_ = oracle::quantize(g_.any(), Group::row);
   }
 
-  void in_mode(Mode mode, const std::string& engine) {
+  void in_mode(Mode mode, const std::string& engine, const Options& wanted = {}) {
     mode_ = mode;
     engine_ = engine;
+    options_ = wanted;
     const measure::Matrix y = suite_.unwritten(dtype_, shape_.batch, shape_.dim_out);
     const measure::Matrix y_eval = suite_.unwritten(dtype_, shape_.batch, shape_.dim_out);
     const measure::Matrix dx = suite_.unwritten(dtype_, shape_.batch, shape_.dim_in);
@@ -74,6 +92,9 @@ class LayerChecks {
       options.mode = mode;
       options.dtype = dtype_;
       options.engine = engine;
+      options.rotation = options_.rotation;
+      if (options_.int8_dw) options.dw = WeightGradient::int8_block;
+      options.dw_block_rows = verified_block_rows;
       SwitchbackLinear layer(suite_.context(), options);
       layer.set_weight(w_.any(), bias_.any());
       layer.forward(x_.any(), y.any(), Save::copy);
@@ -82,6 +103,7 @@ class LayerChecks {
       grads.dx = dx.any();
       grads.dw = dw.any();
       grads.db = db.any();
+      if (options_.stochastic) grads.rounding = random_rounding;
       layer.backward(grads);
       measure::copy(suite_.context(), dw.any(), dw_twice.any());
       measure::copy(suite_.context(), db.any(), db_twice.any());
@@ -94,7 +116,7 @@ class LayerChecks {
       layer.forward(x_.any(), y_eval.any());
     });
     if (!ran) return;
-    const std::vector<float> dw_before = compared_rows(dw, dw_rows_);
+    const std::vector<float> dw_before = rows_as_floats(dw.any(), dw_rows_);
     const std::vector<float> db_before = as_floats(db.any());
     forward("forward", y);
     forward("forward, eval", y_eval);
@@ -110,18 +132,24 @@ class LayerChecks {
   [[nodiscard]] bool shared() const { return mode_ == Mode::rowwise_shared; }
 
   [[nodiscard]] Check check(const char* part) const {
-    Check c = suite_.check("layer", part, dtype_, data_, shape_);
+    Check c = suite_.check("layer", part + options_.text(), dtype_, data_, shape_);
     c.mode = std::string(mode_name(mode_));
     if (!engine_.empty()) c.engine = engine_;
     return c;
   }
 
-  static std::vector<float> compared_rows(const measure::Matrix& m, const Rows& rows) {
-    std::vector<float> values;
-    for (const std::int64_t row : rows)
-      for (std::int64_t col = 0; col < m.cols(); ++col)
-        values.push_back(static_cast<float>(element(m.any(), row, col)));
-    return values;
+  [[nodiscard]] bool rotates() const { return options_.rotation != Rotation::none; }
+  // The values rotated, in f32.
+  [[nodiscard]] std::vector<float> rotated(ConstAnyMatrix m) const {
+    return oracle::rotate(m, quant::group_of(options_.rotation));
+  }
+  // Codes of X or W, which are those of the rotated matrix.
+  [[nodiscard]] Codes codes_of(const measure::Matrix& m, Group group) const {
+    if (!rotates()) return oracle::quantize(m.any(), group);
+    return oracle::quantize(as_matrix(rotated(m.any()), m.cols()), group);
+  }
+  [[nodiscard]] const StochasticRounding* rounding() const {
+    return options_.stochastic ? &random_rounding : nullptr;
   }
 
   [[nodiscard]] SumBound sum_bound() const {
@@ -139,17 +167,21 @@ class LayerChecks {
   }
 
   // An output of an int8 product: codes of one side by rows of the output, codes of the other.
+  // `back`: rotated in f32 before the one rounding.
   void int8_output(const char* part, const measure::Matrix& got, const Rows& rows, const Codes& a,
-                   const Codes& b, std::span<const float> bias, const measure::Product& product) {
+                   const Codes& b, std::span<const float> bias, const measure::Product& product,
+                   bool back = false) {
     const auto sums = measure::integer_product(suite_.context(), a.view(), b.view(), rows);
-    const std::vector<float> values =
-        oracle::epilogue(sums, rows, a.absmax, b.absmax, bias, b.rows, got.dtype());
+    std::vector<float> values = oracle::epilogue(sums, rows, a.absmax, b.absmax, bias, b.rows,
+                                                 back ? DType::f32 : got.dtype());
+    if (back) values = oracle::rounded(rotated(as_matrix(values, b.rows)), got.dtype());
     const measure::Matrix want = in_dtype(values, b.rows, got.dtype());
     const Reference f64 = oracle::reference_of(product, SumBound::any_data, got.dtype(), bias, {});
     Accuracy accuracy;
     accuracy.reference = &f64;
     const auto compared = static_cast<std::int64_t>(values.size());
-    if (data_ == Data::normal && compared >= enough_elements && product.inner >= enough_products) {
+    if (data_ == Data::normal && compared >= enough_elements && product.inner >= enough_products &&
+        !options_.stochastic) {
       accuracy.largest_relative_error =
           rowwise() ? relative_error_row_row : relative_error_row_global;
       accuracy.smallest_cosine = smallest_cosine;
@@ -159,21 +191,21 @@ class LayerChecks {
 
   void forward(const char* part, const measure::Matrix& y) {
     if (standard()) return float_output(part, y, y_rows_, dtype_, bias_.floats(), {}, y_product_);
-    const Codes q_w = oracle::quantize(w_.any(), rowwise() ? Group::row : Group::matrix);
-    int8_output(part, y, y_rows_, q_x_, q_w, bias_.floats(), y_product_);
+    int8_output(part, y, y_rows_, codes_of(x_, Group::row),
+                codes_of(w_, rowwise() ? Group::row : Group::matrix), bias_.floats(), y_product_);
   }
 
   void input_gradient(const measure::Matrix& dx) {
     if (standard()) return float_output("dx", dx, dx_rows_, dtype_, {}, {}, dx_product_);
     if (shared()) return input_gradient_of_row_codes(dx);
-    const Codes q_w =
-        oracle::quantize(w_.any(), rowwise() ? Group::column : Group::matrix).transposed();
-    int8_output("dx", dx, dx_rows_, q_g_, q_w, {}, dx_product_);
+    const Codes q_w = codes_of(w_, rowwise() ? Group::column : Group::matrix).transposed();
+    int8_output("dx", dx, dx_rows_, oracle::quantize(g_.any(), Group::row, rounding()), q_w, {},
+                dx_product_, rotates());
   }
 
   // The scales of W's rows are multiplied into the columns of G.
   void input_gradient_of_row_codes(const measure::Matrix& dx) {
-    Codes q_w = oracle::quantize(w_.any(), Group::row);
+    Codes q_w = codes_of(w_, Group::row);
     std::vector<float> scaled;
     for (std::int64_t row = 0; row < shape_.batch; ++row)
       for (std::int64_t n = 0; n < shape_.dim_out; ++n)
@@ -182,7 +214,8 @@ class LayerChecks {
     const measure::Matrix v = in_dtype(scaled, shape_.dim_out, DType::f32);
     q_w = q_w.transposed();
     q_w.absmax = {1.0f};
-    int8_output("dx", dx, dx_rows_, oracle::quantize(v.any(), Group::row), q_w, {}, dx_product_);
+    int8_output("dx", dx, dx_rows_, oracle::quantize(v.any(), Group::row, rounding()), q_w, {},
+                dx_product_, rotates());
   }
 
   void weight_gradient(const char* part, const measure::Matrix& dw,
@@ -190,10 +223,24 @@ class LayerChecks {
     const auto compare = [&](const measure::Product& product) {
       float_output(part, dw, dw_rows_, DType::f32, {}, before, product);
     };
+    if (options_.int8_dw) return int8_weight_gradient(part, dw, before);
     if (mode_ != Mode::global_mem_efficient) return compare(dw_product_);
     // From what was saved: the codes of X, back in the layer's dtype.
-    const measure::Matrix x = in_dtype(oracle::dequantize(q_x_, dtype_), shape_.dim_in, dtype_);
+    std::vector<float> kept =
+        oracle::dequantize(codes_of(x_, Group::row), rotates() ? DType::f32 : dtype_);
+    if (rotates()) kept = oracle::rounded(rotated(as_matrix(kept, shape_.dim_in)), dtype_);
+    const measure::Matrix x = in_dtype(kept, shape_.dim_in, dtype_);
     compare(measure::product(suite_.context(), g_.any(), true, x.any(), false, dw_rows_));
+  }
+
+  void int8_weight_gradient(const char* part, const measure::Matrix& dw,
+                            const std::vector<float>& before) {
+    const std::vector<float> values = oracle::blockwise_product(
+        oracle::quantize_blocks(g_.any(), verified_block_rows, rounding()),
+        oracle::quantize_blocks(x_.any(), verified_block_rows), verified_block_rows, dw_rows_,
+        before, DType::f32);
+    suite_.exact(check(part), dw.any(), dw_rows_, as_matrix(values, shape_.dim_in),
+                 "equal: the blockwise product of codes of the oracle");
   }
 
   void bias_gradient(const measure::Matrix& db, const measure::Matrix& db_twice,
@@ -214,6 +261,7 @@ class LayerChecks {
   Data data_;
   Mode mode_ = Mode::standard;
   std::string engine_;
+  Options options_;
   measure::Matrix x_;
   measure::Matrix w_;
   measure::Matrix g_;
@@ -224,9 +272,15 @@ class LayerChecks {
   measure::Product y_product_;
   measure::Product dx_product_;
   measure::Product dw_product_;
-  Codes q_x_;
-  Codes q_g_;
 };
+
+// The largest rotation whose group divides the columns; none if there is none.
+Rotation rotation_for(std::int64_t cols) {
+  Rotation found = Rotation::none;
+  for (const Rotation rotation : quant::rotations)
+    if (cols % quant::group_of(rotation) == 0) found = rotation;
+  return found;
+}
 
 }  // namespace
 
@@ -239,7 +293,14 @@ void verify_layer(Suite& suite, const VerifyShape& shape) {
       if (!suite.wants(data, shape)) continue;
       LayerChecks checks(suite, shape, dtype, data);
       for (const Mode mode : suite.options().modes) {
-        if (suite.options().engine.empty()) checks.in_mode(mode, {});
+        if (suite.options().engine.empty()) {
+          checks.in_mode(mode, {});
+          if (mode != Mode::standard)
+            checks.in_mode(mode, {},
+                           {.rotation = rotation_for(shape.dim_in),
+                            .int8_dw = mode != Mode::global_mem_efficient,
+                            .stochastic = true});
+        }
         // What an engine computes was checked on all data without the layer around it.
         if (data != Data::normal) continue;
         for (const std::string& engine : mode == Mode::standard ? standard_engines : int8_engines)

@@ -7,6 +7,9 @@
 #include <cmath>
 #include <limits>
 
+#include "core/matrix_rows.hpp"
+#include "quant/stochastic.hpp"
+#include "switchback/gemm.hpp"
 #include "switchback/quant.hpp"
 
 namespace switchback::bench::oracle {
@@ -39,7 +42,7 @@ Codes Codes::transposed() const {
   return t;
 }
 
-Codes quantize(ConstAnyMatrix x, Group group) {
+Codes quantize(ConstAnyMatrix x, Group group, const StochasticRounding* rounding) {
   Codes codes{x.rows, x.cols, {}, {}};
   const std::int64_t count = group == Group::row ? x.rows : group == Group::column ? x.cols : 1;
   codes.absmax.assign(static_cast<std::size_t>(count), 0.0f);
@@ -53,8 +56,85 @@ Codes quantize(ConstAnyMatrix x, Group group) {
   std::size_t at = 0;
   for (std::int64_t r = 0; r < x.rows; ++r)
     for (std::int64_t c = 0; c < x.cols; ++c)
-      codes.q[at++] = measure::code_of(element(x, r, c), absmax(r, c));
+      codes.q[at++] = rounding == nullptr
+                          ? measure::code_of(element(x, r, c), absmax(r, c))
+                          : quant::stochastic_code(f32(element(x, r, c)), absmax(r, c),
+                                                   quant::random_bits(*rounding, r, c));
   return codes;
+}
+
+Codes quantize_blocks(ConstAnyMatrix x, std::int64_t block_rows,
+                      const StochasticRounding* rounding) {
+  const std::int64_t padded = whole_block_rows(x.rows, block_rows);
+  Codes all{
+      x.cols, padded, std::vector<std::int8_t>(static_cast<std::size_t>(x.cols * padded)), {}};
+  for (std::int64_t first = 0; first < x.rows; first += block_rows) {
+    const std::int64_t rows = std::min(block_rows, x.rows - first);
+    StochasticRounding of_block = rounding == nullptr ? StochasticRounding() : *rounding;
+    of_block.row0 += first;
+    const Codes block = quantize(core::rows_of(x, first, rows), Group::column,
+                                 rounding == nullptr ? nullptr : &of_block);
+    all.absmax.insert(all.absmax.end(), block.absmax.begin(), block.absmax.end());
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < x.cols; ++c)
+        all.q[static_cast<std::size_t>(c * padded + first + r)] =
+            block.q[static_cast<std::size_t>(r * x.cols + c)];
+  }
+  return all;
+}
+
+std::vector<float> rotate(ConstAnyMatrix x, std::int64_t group) {
+  std::vector<double> v;  // f32 values
+  for (std::int64_t r = 0; r < x.rows; ++r)
+    for (std::int64_t c = 0; c < x.cols; ++c)
+      v.push_back(element(x, r, c));
+  const auto rounded_to_f32 = [](double value) { return static_cast<double>(f32(value)); };
+  for (std::size_t stride = 1; stride < static_cast<std::size_t>(group); stride *= 4)
+    for (std::size_t i = 0; i < v.size(); ++i) {
+      if (i / stride % 4 != 0) continue;
+      double* const at[] = {&v[i], &v[i + stride], &v[i + 2 * stride], &v[i + 3 * stride]};
+      const double half = rounded_to_f32(
+          0.5 * rounded_to_f32(rounded_to_f32(*at[0] + *at[1]) + rounded_to_f32(*at[2] + *at[3])));
+      const double differences[] = {half - *at[3], half - *at[2], half - *at[1], half - *at[0]};
+      for (std::size_t j = 0; j < 4; ++j)
+        *at[j] = rounded_to_f32(differences[j]);
+    }
+  std::vector<float> rotated;
+  for (const double value : v)
+    rotated.push_back(f32(value));
+  return rotated;
+}
+
+std::vector<float> rounded(std::vector<float> values, DType dtype) {
+  for (float& value : values)
+    value = measure::round_to(dtype, static_cast<double>(value));
+  return values;
+}
+
+std::vector<float> blockwise_product(const Codes& a, const Codes& b, std::int64_t block_rows,
+                                     const Rows& rows, std::span<const float> before, DType dtype) {
+  std::vector<float> d;
+  for (const std::int64_t n : rows)
+    for (std::int64_t k = 0; k < b.rows; ++k) {
+      float sum = before.empty() ? 0.0f : before[d.size()];
+      for (std::int64_t first = 0; first < a.cols; first += blockwise_superblock_rows) {
+        float partial = 0.0f;
+        const std::int64_t end = std::min(first + blockwise_superblock_rows, a.cols);
+        for (std::int64_t begin = first; begin < end; begin += block_rows) {
+          std::int64_t products = 0;
+          for (std::int64_t t = begin; t < begin + block_rows; ++t)
+            products += std::int64_t{a.q[static_cast<std::size_t>(n * a.cols + t)]} *
+                        b.q[static_cast<std::size_t>(k * b.cols + t)];
+          const std::int64_t block = begin / block_rows;
+          partial = std::fma(
+              static_cast<float>(products) * b.absmax[static_cast<std::size_t>(block * b.rows + k)],
+              a.absmax[static_cast<std::size_t>(block * a.rows + n)], partial);
+        }
+        sum = std::fma(partial, 1.0f / (127.0f * 127.0f), sum);
+      }
+      d.push_back(sum);
+    }
+  return rounded(std::move(d), dtype);
 }
 
 std::vector<std::int8_t> cast(ConstAnyMatrix x) {

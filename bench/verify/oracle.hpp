@@ -11,6 +11,7 @@
 #include "measure/oracle.hpp"
 #include "switchback/context.hpp"
 #include "switchback/matrix.hpp"
+#include "switchback/rounding.hpp"
 
 namespace switchback::bench {
 
@@ -27,7 +28,19 @@ struct Codes {
   [[nodiscard]] MatrixView<const std::int8_t> view() const { return {q.data(), rows, cols}; }
   [[nodiscard]] Codes transposed() const;
 };
-Codes quantize(ConstAnyMatrix x, Group group);
+/// With `rounding`: stochastic, else to nearest.
+Codes quantize(ConstAnyMatrix x, Group group, const StochasticRounding* rounding = nullptr);
+/// quantize_blockwise_transpose: [cols, whole blocks], and the absmax of the columns of each block.
+Codes quantize_blocks(ConstAnyMatrix x, std::int64_t block_rows,
+                      const StochasticRounding* rounding = nullptr);
+/// rotate() into f32, in groups of so many columns.
+std::vector<float> rotate(ConstAnyMatrix x, std::int64_t group);
+/// The values rounded once to the dtype.
+std::vector<float> rounded(std::vector<float> values, DType dtype);
+/// gemm_blockwise of codes of quantize_blocks, added to `before` (empty: zeros): rows of
+/// d[a.rows, b.rows] in the dtype.
+std::vector<float> blockwise_product(const Codes& a, const Codes& b, std::int64_t block_rows,
+                                     const Rows& rows, std::span<const float> before, DType dtype);
 
 /// cast_to_int8 of each element.
 std::vector<std::int8_t> cast(ConstAnyMatrix x);

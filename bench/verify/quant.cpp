@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bench: `verify` of the quantize operations, their inverse and the cast, all exact.
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "bench/verify/suite.hpp"
+#include "quant/rotate.hpp"
+#include "switchback/rounding.hpp"
 
 namespace switchback::bench {
 
@@ -14,6 +18,11 @@ constexpr std::string_view codes_rule =
 constexpr std::string_view absmax_rule = "equal: the largest |x| of the group; NaN, then Inf, wins";
 constexpr std::string_view sums_rule =
     "equal: f32 sums of 128-row blocks in row order, then of the blocks in order";
+constexpr std::string_view rotation_rule =
+    "equal: log4(g) stages of additions and products, each rounded to f32, then once to the output";
+constexpr std::string_view stochastic_rule =
+    "equal: floor((round_half_even(65536 · (127 · (x / absmax))) + r) / 65536), r of Philox4x32-10";
+constexpr StochasticRounding rounding = {.seed = 3, .stream = 5, .step = 7, .row0 = 11};
 
 // Codes and scales as outputs of an operation. Filled with values that no operation may leave
 // there.
@@ -46,24 +55,28 @@ class QuantizeChecks {
     sums();
     transposed();
     both_layouts();
+    blocks();
+    rotations();
+    stochastic();
     dequantize();
     cast();
   }
 
  private:
-  [[nodiscard]] Check check(const char* op, const char* part) const {
-    return suite_.check(op, part, dtype_, data_, shape_);
+  [[nodiscard]] Check check(const char* op, std::string part) const {
+    return suite_.check(op, std::move(part), dtype_, data_, shape_);
   }
   void compare(const char* op, const char* part, const measure::Matrix& got,
-               const oracle::Codes& want) {
-    suite_.exact(check(op, part), got.any(), want.view(), codes_rule);
+               const oracle::Codes& want, std::string_view rule = codes_rule) {
+    suite_.exact(check(op, part), got.any(), want.view(), rule);
   }
   void compare(const char* op, const char* part, const measure::Matrix& got,
                const std::vector<float>& want, std::string_view rule = absmax_rule) {
     suite_.exact(check(op, part), got.any(), as_row(want), rule);
   }
-  void compare(const char* op, const Written& got, const oracle::Codes& want) {
-    compare(op, "codes", got.q, want);
+  void compare(const char* op, const Written& got, const oracle::Codes& want,
+               std::string_view rule = codes_rule) {
+    compare(op, "codes", got.q, want, rule);
     compare(op, "absmax", got.scales, want.absmax);
   }
   bool attempt(const char* op, const std::function<void()>& operation) {
@@ -155,6 +168,76 @@ class QuantizeChecks {
       compare(op, global, want);
       compare(op, "transposed codes", global_t.q, want.transposed());
     }
+  }
+
+  void blocks() {
+    Context& context = suite_.context();
+    const oracle::Codes want = oracle::quantize_blocks(x_.any(), verified_block_rows);
+    const auto scales = static_cast<std::int64_t>(want.absmax.size());
+    const Written alone(suite_, want.rows, want.cols, scales);
+    const char* op = "quantize_blockwise_transpose";
+    if (attempt(op, [&] {
+          quantize_blockwise_transpose(context, x_.any(), verified_block_rows, alone.view(),
+                                       alone.absmax());
+        }))
+      compare(op, alone, want);
+
+    const Written rows(suite_, x_.rows(), x_.cols(), x_.rows());
+    const Written blocks(suite_, want.rows, want.cols, scales);
+    const measure::Matrix sums = suite_.filled(1, x_.cols(), unwritten_float);
+    op = "quantize_rowwise_and_blockwise_transpose";
+    if (attempt(op, [&] {
+          quantize_rowwise_and_blockwise_transpose(context, x_.any(), rows.view(), rows.absmax(),
+                                                   verified_block_rows, blocks.view(),
+                                                   blocks.absmax(), sums.floats());
+        })) {
+      compare(op, rows, oracle::quantize(x_.any(), Group::row));
+      compare(op, "transposed codes", blocks.q, want);
+      compare(op, "block absmax", blocks.scales, want.absmax);
+      compare(op, "sums", sums, oracle::column_sums(x_.any()), sums_rule);
+    }
+
+    const Written random(suite_, want.rows, want.cols, scales);
+    op = "quantize_blockwise_transpose_stochastic";
+    if (attempt(op, [&] {
+          quantize_blockwise_transpose_stochastic(context, x_.any(), rounding, verified_block_rows,
+                                                  random.view(), random.absmax());
+        }))
+      compare(op, random, oracle::quantize_blocks(x_.any(), verified_block_rows, &rounding),
+              stochastic_rule);
+  }
+
+  void rotations() {
+    for (const Rotation rotation : quant::rotations)
+      if (x_.cols() % quant::group_of(rotation) == 0) rotated(rotation);
+  }
+
+  void rotated(Rotation rotation) {
+    Context& context = suite_.context();
+    const std::int64_t group = quant::group_of(rotation);
+    const std::vector<float> want = oracle::rotate(x_.any(), group);
+    for (const DType to : {DType::f32, dtype_}) {
+      const measure::Matrix got = suite_.unwritten(to, x_.rows(), x_.cols());
+      if (!attempt("rotate", [&] { rotate(context, x_.any(), rotation, got.any()); })) continue;
+      const measure::Matrix values = in_dtype(oracle::rounded(want, to), x_.cols(), to);
+      suite_.exact(check("rotate", fmt::format("groups of {}", group)), got.any(), values.any(),
+                   rotation_rule);
+      if (dtype_ == DType::f32) break;
+    }
+    const Written got(suite_, x_.rows(), x_.cols(), x_.rows());
+    if (attempt("rotate_quantize",
+                [&] { rotate_quantize(context, x_.any(), rotation, got.view(), got.absmax()); }))
+      compare("rotate_quantize", got, oracle::quantize(as_matrix(want, x_.cols()), Group::row));
+  }
+
+  void stochastic() {
+    const Written got(suite_, x_.rows(), x_.cols(), x_.rows());
+    const char* op = "quantize_rowwise_stochastic";
+    if (attempt(op, [&] {
+          quantize_rowwise_stochastic(suite_.context(), x_.any(), rounding, got.view(),
+                                      got.absmax());
+        }))
+      compare(op, got, oracle::quantize(x_.any(), Group::row, &rounding), stochastic_rule);
   }
 
   void dequantize() {

@@ -74,8 +74,9 @@ std::string instruction_set(const Context& context) {
 }  // namespace
 
 const std::vector<std::string>& verify_ops() {
-  static const std::vector<std::string> ops = {"quantize", "activation", "gemm_int8",
-                                               "gemm_standard", "layer"};
+  static const std::vector<std::string> ops = {"quantize",       "activation",    "gemm_int8",
+                                               "gemm_blockwise", "gemm_standard", "layer",
+                                               "grouped",        "fragmented"};
   return ops;
 }
 
@@ -207,11 +208,15 @@ measure::Matrix Suite::unwritten(DType dtype, std::int64_t rows, std::int64_t co
 }
 
 std::vector<float> as_floats(ConstAnyMatrix m) {
+  return rows_as_floats(m, all_rows(m.rows));
+}
+
+std::vector<float> rows_as_floats(ConstAnyMatrix m, const Rows& rows) {
   std::vector<float> values;
-  values.reserve(static_cast<std::size_t>(m.rows * m.cols));
-  for (std::int64_t r = 0; r < m.rows; ++r)
+  values.reserve(rows.size() * static_cast<std::size_t>(m.cols));
+  for (const std::int64_t row : rows)
     for (std::int64_t c = 0; c < m.cols; ++c)
-      values.push_back(core::load_float(m.data, m.dtype, r * m.stride + c));
+      values.push_back(core::load_float(m.data, m.dtype, row * m.stride + c));
   return values;
 }
 
@@ -231,8 +236,11 @@ VerifySummary run_verify(const VerifyOptions& options,
       if (suite.wants("activation")) verify_activation(on_isa, shape);
     }
     if (suite.wants("gemm_int8")) verify_gemm_int8(suite, shape);
+    if (suite.wants("gemm_blockwise")) verify_gemm_blockwise(suite, shape);
     if (suite.wants("gemm_standard")) verify_gemm_standard(suite, shape);
     if (suite.wants("layer")) verify_layer(suite, shape);
+    if (suite.wants("grouped")) verify_grouped(suite, shape);
+    if (suite.wants("fragmented")) verify_fragmented(suite, shape);
   }
   return summary;
 }

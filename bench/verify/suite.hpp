@@ -96,14 +96,20 @@ ConstAnyMatrix as_row(const std::vector<T>& values) {
 measure::Matrix in_dtype(const std::vector<float>& values, std::int64_t cols, DType dtype);
 /// The same in an f32 vector of scales or sums.
 inline constexpr float unwritten_float = 0x1.D6D6D6p+87f;
+/// The rows that share scales in what is checked of codes of blocks.
+inline constexpr std::int64_t verified_block_rows = 128;
 /// The other way round: elements as floats.
 std::vector<float> as_floats(ConstAnyMatrix m);
+std::vector<float> rows_as_floats(ConstAnyMatrix m, const Rows& rows);
 
 // The parts. Each makes the checks of one shape.
 void verify_quantize(Suite& suite, const VerifyShape& shape);
 void verify_activation(Suite& suite, const VerifyShape& shape);
 void verify_gemm_int8(Suite& suite, const VerifyShape& shape);
+void verify_gemm_blockwise(Suite& suite, const VerifyShape& shape);
 void verify_gemm_standard(Suite& suite, const VerifyShape& shape);
 void verify_layer(Suite& suite, const VerifyShape& shape);
+void verify_grouped(Suite& suite, const VerifyShape& shape);
+void verify_fragmented(Suite& suite, const VerifyShape& shape);
 
 }  // namespace switchback::bench

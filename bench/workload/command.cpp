@@ -2,6 +2,7 @@
 #include "bench/workload/command.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 #include <CLI/CLI.hpp>
 
 #include "bench/cli/cli.hpp"
@@ -62,13 +63,14 @@ CLI::Option* add_output_options(CLI::App& command, SessionOptions& options) {
       ->type_name("I/N");
   command
       .add_option("--out", options.out,
-                  "record file, or - for standard output (default); NAME.run.jsonl is written "
-                  "beside it. A file with content is refused without --append or --resume")
+                  "record file, or - for standard output (default, unless that is a terminal); "
+                  "NAME.run.jsonl is written beside it. A file with content is refused without "
+                  "--append or --resume")
       ->type_name("FILE");
   CLI::Option* append =
       command.add_flag("--append", options.append, "add to the records in the file");
-  CLI::Option* resume = command.add_flag("--resume", options.resume,
-                                         "as --append, skipping cases the file has in full");
+  CLI::Option* resume = command.add_flag(
+      "--resume", options.resume, "instead of --append: skip cases that the file has in full");
   append->excludes(resume);
   return resume;
 }
@@ -105,6 +107,10 @@ void add_workload_command(CLI::App& app, const std::shared_ptr<Workload>& worklo
     core::require(!(options->append || options->resume) || options->out != "-",
                   "--{} needs --out FILE: standard output holds no records to go on from",
                   options->append ? "append" : "resume");
+    // Between lines of progress, records would be noise.
+    if (command->get_option("--out")->empty() && !options->quiet && !options->dry_run &&
+        ::isatty(STDOUT_FILENO) == 1)
+      options->out.clear();
     // As it was typed, before axes become many words.
     options->arguments = arguments_of(*command);
     const std::vector<Combination> combinations = apply_axes(*command, *axes, single);

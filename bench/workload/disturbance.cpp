@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace switchback::bench {
 
 void put_disturbance(const measure::Disturbance& d, Json& line) {
@@ -28,20 +30,36 @@ std::string doubt_mark(const measure::Disturbance& disturbance) {
   return disturbance.in_doubt() ? " !" : "";
 }
 
-std::string disturbance_text(const measure::Disturbance& total, std::size_t marked,
-                             std::size_t all) {
-  std::string text;
-  if (total.discarded > 0 || total.disturbed > 0)
-    text += fmt::format(
-        "{} of {} rounds were disturbed and discarded, {} disturbed ones remain: a core was taken "
-        "away in {}, others were in the way in {}, the clock was slow in {}.\n",
-        total.discarded, total.rounds, total.disturbed, total.preempted, total.loaded,
-        total.slow_clock);
-  if (marked > 0)
-    text += fmt::format(
-        "{} of {} rows {} in doubt (!): more than a quarter of their rounds were disturbed.\n",
-        marked, all, marked == 1 ? "is" : "are");
-  return text;
+std::string disturbance_text(const measure::Disturbance& total) {
+  if (total.discarded == 0 && total.disturbed == 0) return {};
+  return fmt::format(
+      "{} of {} rounds were disturbed and discarded, {} disturbed ones remain: a core was taken "
+      "away in {}, others were in the way in {}, the clock was slow in {}.\n",
+      total.discarded, total.rounds, total.disturbed, total.preempted, total.loaded,
+      total.slow_clock);
+}
+
+void Doubt::add(std::string_view why, std::optional<double> others_cores) {
+  ++rows_;
+  if (why.empty()) return;
+  ++doubtful_;
+  ++reasons_[std::string(why)];
+  others_cores_ = std::max(others_cores_, others_cores.value_or(0));
+}
+
+std::string Doubt::sentence() const {
+  if (doubtful_ == 0) return {};
+  std::string why;
+  for (const auto& [reason, count] : reasons_)
+    why += fmt::format("{}{} ({})", why.empty() ? "" : ", ", reason, count);
+  if (others_cores_ > 0) why += fmt::format("; they used up to {:.1f} cores", others_cores_);
+  const std::string rows = fmt::format("{} of {} rows {} in doubt (!): {}.", doubtful_, rows_,
+                                       doubtful_ == 1 ? "is" : "are", why);
+  return is_about_all() ? fmt::format(
+                              "Do not trust these numbers: {} Measure again on a quiet "
+                              "machine.\n",
+                              rows)
+                        : rows + "\n";
 }
 
 }  // namespace switchback::bench

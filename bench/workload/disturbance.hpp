@@ -2,7 +2,12 @@
 // Bench: what is written and said of disturbed rounds, everywhere in the same words.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/workload/workload.hpp"
@@ -17,11 +22,31 @@ void put_disturbance(const measure::Disturbance& disturbance, Json& line);
 /// Those members as columns of records.
 std::vector<Column> disturbance_columns();
 
-/// Behind a number in a table: " !" if it is in doubt, else nothing.
+/// After a number in a table: " !" if it is in doubt, else nothing.
 std::string doubt_mark(const measure::Disturbance& disturbance);
 /// "12 of 130 rounds were disturbed, and discarded; …", with its newline; empty if there is nothing
-/// to say. `marked` of `all` rows of the tables have a mark.
-std::string disturbance_text(const measure::Disturbance& total, std::size_t marked,
-                             std::size_t all);
+/// to say.
+std::string disturbance_text(const measure::Disturbance& total);
+
+/// Why a row is in doubt that was measured while other programs were in the way.
+inline constexpr std::string_view others_were_running = "other programs were running";
+
+/// How many rows of a table or of a file are in doubt, and why.
+class Doubt {
+ public:
+  /// One row. `why` is empty if nothing speaks against it; `others_cores` is what other programs
+  /// used.
+  void add(std::string_view why, std::optional<double> others_cores = std::nullopt);
+  /// More than a quarter of the rows: one or two may be spoilt by accident, so many are not.
+  [[nodiscard]] bool is_about_all() const noexcept { return 4 * doubtful_ > rows_; }
+  /// One sentence with its newline, which goes before the table: "Do not trust these numbers: …"
+  /// where it is about all; empty where no row is in doubt.
+  [[nodiscard]] std::string sentence() const;
+
+ private:
+  std::size_t rows_ = 0, doubtful_ = 0;
+  std::map<std::string, std::size_t, std::less<>> reasons_;
+  double others_cores_ = 0;
+};
 
 }  // namespace switchback::bench

@@ -5,7 +5,10 @@
 #include <stdlib.h>  // NOLINT: getloadavg is not of C++
 
 #include <algorithm>
+#include <chrono>
+#include <map>
 #include <set>
+#include <thread>
 
 #include "autotune/tune.hpp"
 #include "bench/cli/cli.hpp"
@@ -100,6 +103,15 @@ int dry_run(Workload& workload, Session& session) {
   return exit_codes::ok;
 }
 
+// What others use before the first case. The system needs a moment to tell, if planning took less.
+std::optional<double> load_before(Session& session) {
+  std::optional<double> others = session.load().others_cores();
+  if (others || session.options().quiet) return others;
+  std::this_thread::sleep_for(
+      std::chrono::duration<double>(measure::LoadMonitor::shortest_window_s));
+  return session.load().others_cores();
+}
+
 /// Counts of a run by how its cases ended.
 struct Tally {
   std::int64_t measured = 0, resumed = 0, wrong = 0, unsupported = 0, oom = 0;
@@ -115,14 +127,15 @@ class Drive {
         format_(format),
         schedule_(workload.plan(session)),
         progress_(session.status_line(), static_cast<std::int64_t>(cases().size()), options_.quiet),
-        table_(table_of(workload.columns())),
-        load_at_start_(session.load().others_cores()) {
+        load_at_start_(load_before(session)) {
     output.reserve(cases().size());
   }
 
   int execute() {
     for (const std::string& note : output_.notes())
       session_.warning(note);
+    if (options_.out.empty())
+      session_.note("switchback-bench: the records are not kept; --out FILE keeps them");
     output_.write_run_line(start_line());
     take_existing();
     warn_of_load(load_at_start_);
@@ -140,8 +153,7 @@ class Drive {
     }
     output_.write_run_line(end_line(reason));
     // Text for people goes to the stream that the records do not use.
-    if (!options_.quiet)
-      workload_.print_report(session_, table_, output_.to_stdout() ? stderr : stdout);
+    if (!options_.quiet) print_report(output_.to_stdout() ? stderr : stdout);
     return exit_code_of(reason);
   }
 
@@ -184,6 +196,23 @@ class Drive {
     output_.write_run_line(line);
   }
 
+  // The sentence of doubt first, and a mark on each row that it is about.
+  void print_report(std::FILE* to) const {
+    Doubt doubt;
+    std::vector<Column> columns = workload_.columns();
+    for (const ShownRow& row : shown_)
+      doubt.add(row.disturbed ? others_were_running : "");
+    const std::string sentence = doubt.sentence();
+    if (!sentence.empty()) columns.push_back({.name = "!", .meaning = "in doubt", .is_text = true});
+    Table table = table_of(columns);
+    for (const ShownRow& row : shown_) {
+      std::vector<std::string> cells = row.cells;
+      if (row.disturbed) cells.emplace_back("!");
+      table.add(std::move(cells));
+    }
+    workload_.print_report(session_, table, sentence, to);
+  }
+
   [[nodiscard]] Json end_line(const std::string& reason) const {
     Json line;
     line["type"] = "run_end";
@@ -204,8 +233,14 @@ class Drive {
 
   // Cases in the files are skipped when resuming, and are part of the report in any case.
   void take_existing() {
-    workload_.take_existing(output_.records(), output_.run_lines(),
-                            [this](Row row) { table_.add(std::move(row.cells)); });
+    std::map<std::string, bool> disturbed;  // the last of each case
+    for (const std::string& line : output_.run_lines())
+      if (const Json json = Json::parse(line); text_at(json, "type") == "case")
+        disturbed[text_at(json, "id")] = json.value("disturbed", Json()) == true;
+    workload_.take_existing(output_.records(), output_.run_lines(), [&](Row row) {
+      const bool mark = !row.line.empty() && disturbed[format_.read(row.line).id];
+      shown_.push_back({std::move(row.cells), mark});
+    });
     std::set<std::string> there;
     for (const std::string& line : output_.records()) {
       const RecordedCase recorded = format_.read(line);
@@ -260,7 +295,7 @@ class Drive {
         ++tally_.oom;
         std::vector<Row> rows;
         workload_.skip(i, memory, [&](Row row) { rows.push_back(std::move(row)); });
-        write_rows(rows);
+        write_rows(rows, false);
         write_not_begun(i, CaseStatus::oom, why);
         progress_.skipped(number, plan.id, why);
         continue;
@@ -286,10 +321,10 @@ class Drive {
     return any ? all : Json();
   }
 
-  void write_rows(std::vector<Row>& rows) {
+  void write_rows(std::vector<Row>& rows, bool disturbed) {
     output_.write_records(rows);
     for (Row& row : rows)
-      table_.add(std::move(row.cells));
+      shown_.push_back({std::move(row.cells), disturbed});
   }
 
   void measure(std::size_t i) {
@@ -304,13 +339,15 @@ class Drive {
     measure::LoadMonitor& load = session_.load();
     const std::optional<double> others = load.others_cores();
     warn_of_load(others);
+    const measure::Disturbance& disturbance = session_.disturbance().total();
+    const bool disturbed = load.disturbs(others) || disturbance.in_doubt();
     if (outcome.status == CaseStatus::oom) {
       ++tally_.oom;
     } else {
       ++tally_.measured;
       if (outcome.status == CaseStatus::wrong) ++tally_.wrong;
       if (outcome.status == CaseStatus::unsupported) ++tally_.unsupported;
-      write_rows(rows);
+      write_rows(rows, disturbed);
     }
     Json samples = samples_of(rows);
     Json line = case_line(i, outcome.status, outcome.why);
@@ -318,9 +355,8 @@ class Drive {
     line["planned_bytes"] = cases()[i].bytes;
     line["wall_s"] = wall_s;
     line["load"] = load_json(others);
-    const measure::Disturbance& disturbance = session_.disturbance().total();
     if (disturbance.rounds > 0) put_disturbance(disturbance, line);
-    line["disturbed"] = load.disturbs(others) || disturbance.in_doubt();
+    line["disturbed"] = disturbed;
     if (!samples.is_null()) line["samples"] = std::move(samples);
     output_.write_run_line(line);
     progress_.done(static_cast<std::int64_t>(i) + 1, cases()[i].id, outcome,
@@ -357,7 +393,11 @@ class Drive {
   const RecordFormat& format_;
   Schedule schedule_;
   Progress progress_;
-  Table table_;
+  struct ShownRow {
+    std::vector<std::string> cells;
+    bool disturbed = false;
+  };
+  std::vector<ShownRow> shown_;
   std::set<std::string> done_;
   Tally tally_;
   std::optional<double> load_at_start_;

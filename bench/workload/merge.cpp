@@ -5,8 +5,10 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <system_error>
 
 #include "bench/cli/cli.hpp"
 #include "bench/run/record.hpp"
@@ -119,7 +121,11 @@ void merge_files(const std::vector<std::string>& paths, const std::string& out, 
   for (const MergedLine& record : records)
     text += record.text + "\n";
   // The run file first: records whose run file is missing would look like published ones.
-  if (!run_lines.empty()) write_new_file(run_out, run_lines);
+  std::error_code ignored;
+  if (run_lines.empty())
+    std::filesystem::remove(run_out, ignored);  // with --force: one of other records
+  else
+    write_new_file(run_out, run_lines);
   write_new_file(out, text);
   fmt::print(stderr, "{}: {} records of {} files{}\n", out, records.size(), files.size(),
              without.empty() ? "" : "; no run file beside " + without);

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "core/check.hpp"
 
 namespace switchback::bench {
@@ -50,16 +53,25 @@ std::string json_line(const Json& object) {
 }
 
 RunOutput::RunOutput(const std::string& out, OpenMode mode, const RecordFormat& format)
-    : records_(out, mode, format.line_start,
-               [&](std::string_view line) { static_cast<void>(format.read(line)); }),
-      most_bytes_(format.most_bytes) {
-  if (records_.regular())
+    : most_bytes_(format.most_bytes) {
+  if (out.empty()) return;
+  std::error_code ignored;
+  const bool is_new = out != "-" && !std::filesystem::exists(out, ignored);
+  records_.emplace(out, mode, format.line_start,
+                   [&](std::string_view line) { static_cast<void>(format.read(line)); });
+  if (!records_->regular()) return;
+  try {
     run_file_.emplace(run_log_path(out), mode, run_line_start, check_run_line);
+  } catch (const Error&) {
+    // Records without a run file would look like published ones.
+    if (is_new) std::filesystem::remove(out, ignored);
+    throw;
+  }
 }
 
 void RunOutput::reserve(std::size_t cases) {
   const auto count = static_cast<std::int64_t>(cases);
-  records_.reserve(count * most_bytes_);
+  if (records_) records_->reserve(count * most_bytes_);
   if (run_file_) run_file_->reserve((count + 2) * run_line_bytes);
 }
 
@@ -67,21 +79,22 @@ void RunOutput::write_records(const std::vector<Row>& rows) {
   std::string lines;
   for (const Row& row : rows)
     lines += (lines.empty() ? "" : "\n") + row.line;
-  if (!rows.empty()) records_.write(lines);
+  if (records_ && !rows.empty()) records_->write(lines);
 }
 
 void RunOutput::write_run_line(const Json& line) {
   if (run_file_) run_file_->write(json_line(line));
 }
 
-const std::vector<std::string>& RunOutput::run_lines() const noexcept {
+const std::vector<std::string>& RunOutput::lines_of(const std::optional<LineFile>& file) noexcept {
   static const std::vector<std::string> none;
-  return run_file_ ? run_file_->lines() : none;
+  return file ? file->lines() : none;
 }
 
 std::vector<std::string> RunOutput::notes() const {
-  std::vector<std::string> all = records_.notes();
-  if (run_file_) all.insert(all.end(), run_file_->notes().begin(), run_file_->notes().end());
+  std::vector<std::string> all;
+  for (const std::optional<LineFile>* file : {&records_, &run_file_})
+    if (*file) all.insert(all.end(), (*file)->notes().begin(), (*file)->notes().end());
   return all;
 }
 

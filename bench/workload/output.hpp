@@ -23,8 +23,9 @@ std::string json_line(const Json& object);
 
 class RunOutput {
  public:
-  /// `out` is "-" for standard output. Throws Error for a file of another workload, one that cannot
-  /// be written, or one with content in mode create.
+  /// `out` is "-" for standard output, and empty for no output at all. Throws Error for a file of
+  /// another workload, one that cannot be written, or one with content in mode create; then no new
+  /// file is left.
   RunOutput(const std::string& out, OpenMode mode, const RecordFormat& format);
   /// Reserves room for this many cases. Throws Error(io_error) if the disk is full.
   void reserve(std::size_t cases);
@@ -35,19 +36,24 @@ class RunOutput {
 
   /// The lines found when the files were opened.
   [[nodiscard]] const std::vector<std::string>& records() const noexcept {
-    return records_.lines();
+    return lines_of(records_);
   }
-  [[nodiscard]] const std::vector<std::string>& run_lines() const noexcept;
+  [[nodiscard]] const std::vector<std::string>& run_lines() const noexcept {
+    return lines_of(run_file_);
+  }
   /// Whether the end of the records was lost, and with it perhaps some of the last case's.
-  [[nodiscard]] bool records_torn() const noexcept { return !records_.notes().empty(); }
+  [[nodiscard]] bool records_torn() const noexcept {
+    return records_ && !records_->notes().empty();
+  }
   /// What was repaired in the files.
   [[nodiscard]] std::vector<std::string> notes() const;
   /// Whether records go to standard output.
-  [[nodiscard]] bool to_stdout() const noexcept { return records_.path() == "-"; }
+  [[nodiscard]] bool to_stdout() const noexcept { return records_ && records_->path() == "-"; }
 
  private:
-  LineFile records_;
-  std::optional<LineFile> run_file_;
+  static const std::vector<std::string>& lines_of(const std::optional<LineFile>& file) noexcept;
+
+  std::optional<LineFile> records_, run_file_;
   std::int64_t most_bytes_;
 };
 

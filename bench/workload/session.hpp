@@ -21,7 +21,7 @@ struct SessionOptions {
   ContextOptions context;
   std::uint64_t seed = 1;
   std::optional<double> deadline_s;  ///< of the whole run, from its start
-  std::string out = "-";
+  std::string out = "-";             ///< see RunOutput
   bool append = false;
   bool resume = false;
   bool dry_run = false;

@@ -6,45 +6,105 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <string>
+#include <cstring>
 #include <system_error>
+#include <utility>
 
-#include "autotune/store/file.hpp"
 #include "core/check.hpp"
 
 namespace switchback::bench {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// What a link names is replaced, not the link.
+fs::path target_of(const fs::path& file) {
+  std::error_code ignored;
+  return fs::is_symlink(file, ignored) ? fs::weakly_canonical(file, ignored) : file;
+}
+
+struct Temporary {
+  fs::path path;
+  autotune::File file;
+};
+
+// An empty file next to the one that it will become.
+Temporary make_temporary(const fs::path& target) {
+  fs::path path = target;
+  path += fmt::format(".tmp{}", ::getpid());
+  autotune::File file = autotune::open_file(path, O_WRONLY | O_CREAT | O_EXCL);
+  return {std::move(path), std::move(file)};
+}
+
+}  // namespace
+
 void check_new_file(std::string_view argument, const fs::path& file, bool force) {
   std::error_code ignored;
   const fs::file_status status = fs::status(file, ignored);
-  if (!fs::exists(status)) return;
   const std::string name = file.string();
-  core::require(fs::is_regular_file(status), "{} {}: it is no regular file", argument, name);
-  core::require(force, "{} {}: the file exists; --force replaces it", argument, name);
+  if (fs::exists(status)) {
+    core::require(fs::is_regular_file(status), "{} {}: it is no regular file", argument, name);
+    core::require(force, "{} {}: the file exists; --force replaces it", argument, name);
+  }
+  const Temporary temporary = make_temporary(target_of(file));
+  if (!temporary.file.is_open())
+    core::fail(Status::io_error, "{} {}: no file can be made there: {}", argument, name,
+               std::strerror(errno));
+  fs::remove(temporary.path, ignored);
 }
 
 void write_new_file(const fs::path& file, std::string_view text) {
   std::error_code ignored;
-  // What a link names is replaced, not the link.
-  const fs::path target = fs::is_symlink(file, ignored) ? fs::canonical(file, ignored) : file;
-  fs::path temporary = target;
-  temporary += fmt::format(".tmp{}", ::getpid());
-  const autotune::File out = autotune::open_file(temporary, O_WRONLY | O_CREAT | O_EXCL);
-  if (!out.is_open()) autotune::fail_io(temporary, "it cannot be created", errno);
-  const std::string error = autotune::write_and_sync(out, text);
+  const fs::path target = target_of(file);
+  const Temporary temporary = make_temporary(target);
+  if (!temporary.file.is_open()) autotune::fail_io(temporary.path, "it cannot be created", errno);
+  const std::string error = autotune::write_and_sync(temporary.file, text);
   if (!error.empty()) {
-    fs::remove(temporary, ignored);
-    core::fail(Status::io_error, "{}: it cannot be written: {}", temporary.string(), error);
+    fs::remove(temporary.path, ignored);
+    core::fail(Status::io_error, "{}: it cannot be written: {}", temporary.path.string(), error);
   }
   std::error_code failed;
-  fs::rename(temporary, target, failed);
+  fs::rename(temporary.path, target, failed);
   if (failed) {
-    fs::remove(temporary, ignored);
+    fs::remove(temporary.path, ignored);
     autotune::fail_io(target, "it cannot be replaced", failed.value());
   }
   autotune::sync_directory(autotune::directory_of(target));
+}
+
+void check_not_the_same(std::string_view argument, const fs::path& file, const fs::path& read) {
+  std::error_code ignored;
+  const std::string name = file.string();
+  core::require(!fs::equivalent(file, read, ignored),
+                "{} {}: it is the file that is read; name another one", argument, name);
+}
+
+NewLines::NewLines(std::string_view argument, std::string path, bool force)
+    : argument_(argument), path_(std::move(path)) {
+  if (path_.empty()) return;
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path_, ignored);
+  const bool special = fs::is_character_file(status) || fs::is_fifo(status);
+  if (!special) check_new_file(argument, path_, force || fs::is_empty(path_, ignored));
+  file_ = autotune::open_file(path_, special ? O_WRONLY : O_WRONLY | O_CREAT | O_TRUNC | O_APPEND);
+  if (!file_.is_open())
+    core::fail(Status::io_error, "{} {}: cannot be written: {}", argument_, path_,
+               std::strerror(errno));
+}
+
+void NewLines::write(std::string_view line) {
+  if (!file_.is_open()) return;
+  std::string bytes(line);
+  bytes += '\n';
+  for (std::string_view left = bytes; !left.empty();) {
+    const ssize_t count = ::write(file_.fd(), left.data(), left.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0)
+      core::fail(Status::io_error, "{} {}: cannot be written: {}", argument_, path_,
+                 std::strerror(errno));
+    left.remove_prefix(static_cast<std::size_t>(count));
+  }
 }
 
 }  // namespace switchback::bench

@@ -83,8 +83,9 @@ void Workload::take_existing(const std::vector<std::string>& records,
     show({line, cells_of(all, Json::parse(line)), {}});
 }
 
-void Workload::print_report(Session& session, const Table& table, std::FILE* to) const {
-  fmt::print(to, "\n{}", table.text_for(to));
+void Workload::print_report(Session& session, const Table& table, const std::string& doubt,
+                            std::FILE* to) const {
+  fmt::print(to, "\n{}{}", doubt, table.text_for(to));
   print_more(session, to);
 }
 

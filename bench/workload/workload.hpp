@@ -30,6 +30,13 @@ struct SessionOptions;
 
 using Json = nlohmann::ordered_json;
 
+/// What is better in a column of ratios.
+enum class Better {
+  unknown,  ///< it is no ratio, or neither is
+  more,
+  less,
+};
+
 /// A column of a workload's records. A value is a number, a text, true or false, an object of
 /// numbers (a statistic), or null for what was not measured.
 struct Column {
@@ -38,6 +45,7 @@ struct Column {
   std::string unit = {};  ///< "ms", "bytes", "GB/s"; empty: it has none
   bool is_text = false;   ///< left-aligned in the table
   bool in_table = true;
+  Better better = Better::unknown;  ///< of a ratio to something else, which is 1
 };
 
 /// One record, as written to the file and shown in the table.
@@ -134,8 +142,10 @@ class Workload {
   virtual void describe_case(std::size_t /*i*/, bool /*measured*/, Json& /*line*/) const {}
   /// Adds members to the last line of a run.
   virtual void describe_end(Json& /*line*/) const {}
-  /// The output for people at the end. By default the table of all rows, and print_more().
-  virtual void print_report(Session& session, const Table& table, std::FILE* to) const;
+  /// The output for people at the end. By default the sentence on rows in doubt, which may be
+  /// empty, the table of all rows, and print_more().
+  virtual void print_report(Session& session, const Table& table, const std::string& doubt,
+                            std::FILE* to) const;
 
   /// What follows the table.
   virtual void print_more(Session&, std::FILE* /*to*/) const {}

@@ -29,14 +29,15 @@ namespace switchback {
 /// columns must be a multiple of it.
 enum class Rotation : std::int32_t {
   none = 0,
+  hadamard_4 = 4,
   hadamard_16 = 16,
   hadamard_64 = 64,
   hadamard_256 = 256,
   hadamard_1024 = 1024,
 };
 
-/// "none", "hadamard_16", "hadamard_64", "hadamard_256", "hadamard_1024"; "unknown" for any other
-/// value.
+/// "none", "hadamard_4", "hadamard_16", "hadamard_64", "hadamard_256", "hadamard_1024"; "unknown"
+/// for any other value.
 SWITCHBACK_API std::string_view rotation_name(Rotation rotation) noexcept;
 
 /// y[M,K] = rotate(x[M,K]), rounded once to the type of y: that of x, f32, or any of f32, f16 and

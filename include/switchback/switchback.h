@@ -6,7 +6,9 @@
  *   message of the last call that failed in the calling thread. No C++ exception leaves a call.
  * - A failed call leaves its outputs, *out included, unchanged. Two failures leave them undefined:
  *   of the device in the middle of a call (SWITCHBACK_DEVICE_ERROR), and of a BLAS library that
- *   runs out of memory while it computes (oneDNN's dnnl_sgemm and dnnl_gemm_s8s8s32 allocate then).
+ *   runs out of memory while it computes: OpenBLAS, or oneDNN's matmul where it calls an older
+ *   product. (Where dnnl_sgemm or dnnl_gemm_s8s8s32 does, this library computes the product
+ *   without memory, slowly.)
  * - A pointer must not be NULL unless its name ends in _or_null or its comment says so.
  * - Matrices and scales are memory of the context's device that the caller owns. They need not be
  *   aligned. Outputs must not overlap inputs or each other.
@@ -313,8 +315,8 @@ SWITCHBACK_API switchback_status switchback_fingerprint(switchback_context* cont
 
 /* Since 1.9. y[M,K] = rotate(x[M,K]): each group of `rotation` neighbouring elements of a row times
  * the Hadamard matrix of that size, rounded once to the type of y: that of x, f32, or any of f32,
- * f16 and bf16 if x is f32. rotation is 16, 64, 256 or 1024, and K a multiple of it. Its own
- * inverse, but for roundings. y may be x; otherwise they must not overlap. */
+ * f16 and bf16 if x is f32. rotation is 4, 16, 64, 256 or 1024, and K a multiple of it. Its
+ * own inverse, but for roundings. y may be x; otherwise they must not overlap. */
 SWITCHBACK_API switchback_status switchback_rotate(switchback_context* context,
                                                    const switchback_matrix* x, int32_t rotation,
                                                    const switchback_matrix* y);
@@ -461,9 +463,9 @@ typedef struct switchback_linear_options {
   int32_t dw;
   /* Since 1.8. The rows that share scales: 128, 256, 512 or 1024; 0 = 256. */
   int32_t dw_block_rows;
-  /* Since 1.9. 0, or 16, 64, 256 or 1024, of which in_features is a multiple, in the int8 modes: x,
-   * behind the activation, and the weight are rotated in groups of so many (switchback_rotate) in
-   * front of their quantization, and dx is rotated back. Codes of the weight and of x, given or
+  /* Since 1.9. 0, or 4, 16, 64, 256 or 1024, of which in_features is a multiple, in the int8 modes:
+   * x, behind the activation, and the weight are rotated in groups of so many (switchback_rotate)
+   * before their quantization, and dx is rotated back. Codes of the weight and of x, given or
    * returned, are those of the rotated matrices. */
   int32_t rotation;
   int32_t reserved_rotation; /* not read */

@@ -50,8 +50,9 @@ struct TunerOptions {
   /// The directory of the caches; empty: $SWITCHBACK_TUNE_CACHE, else $XDG_CACHE_HOME/switchback,
   /// else $HOME/.cache/switchback. A directory that does not exist counts as an empty cache.
   std::string cache_directory = {};
-  /// A read-only list for problems that the cache lacks; empty: $SWITCHBACK_TUNE_SYSTEM, else the
-  /// list installed with the library (share/switchback/configs beside its lib folder).
+  /// A read-only list for problems that the cache lacks: a file, or a directory of .jsonl files.
+  /// Empty: $SWITCHBACK_TUNE_SYSTEM (a warning if it is not there), else the list installed with
+  /// the library (share/switchback/configs next to its lib folder).
   std::string system_directory = {};
   /// Mode record: the file; empty: $SWITCHBACK_TUNE_RECORD, else recorded.jsonl in the cache.
   std::string record_file = {};
@@ -69,6 +70,9 @@ struct TunerOptions {
   /// Mode tune: seconds per problem. What the program above needs to prove configurations is not
   /// counted.
   double budget_per_key_s = 0.5;
+  /// Whether tune() and mode tune watch for other programs. What they disturb too much is in doubt:
+  /// it is kept, marked, and not used, and the default runs until it is measured again.
+  bool notice_others = true;
   /// Called once for each warning: an entry that cannot be used, a line that cannot be read, a
   /// cache that cannot be written. May be called from any thread that uses the Context.
   std::function<void(const std::string&)> warn;
@@ -116,13 +120,15 @@ struct TuneLimits {
 };
 
 struct TuneSummary {
-  std::int64_t keys = 0;     ///< problems of these shapes
-  std::int64_t known = 0;    ///< not measured: already in the cache
-  std::int64_t tuned = 0;    ///< measured
-  std::int64_t changed = 0;  ///< of those measured: a configuration other than the default won
-  std::int64_t cut = 0;      ///< left at the default: out of time, or could not run
-  std::int64_t failed = 0;   ///< candidates that gave wrong results or could not run
-  std::int64_t lost = 0;     ///< measured, but known to this process alone: warnings say why
+  std::int64_t keys = 0;      ///< problems of these shapes
+  std::int64_t known = 0;     ///< not measured: already in the cache
+  std::int64_t tuned = 0;     ///< measured
+  std::int64_t in_doubt = 0;  ///< of those measured: not used, since other programs disturbed them
+  /// Of those measured, and not in doubt: a configuration other than the default won.
+  std::int64_t changed = 0;
+  std::int64_t cut = 0;     ///< left at the default: out of time, or could not run
+  std::int64_t failed = 0;  ///< candidates that gave wrong results or could not run
+  std::int64_t lost = 0;    ///< measured, but known to this process alone: warnings say why
 };
 
 struct TunerState;  // autotune/tuner_state.hpp

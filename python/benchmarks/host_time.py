@@ -94,7 +94,7 @@ def main():
     compare("forward and backward", *steps, options, wait)
     if options.mode not in ("standard", "auto"):
         prepared, frozen = layer.requires_grad_(False).prepare_for_eval(), linear.requires_grad_(False)
-        with torch.no_grad():
+        with torch.no_grad(), sb.reuse_weight_codes():
             compare("forward, prepared", lambda: prepared(x), lambda: frozen(x), options, wait)
         compare("prepared, and dX", step(prepared), step(frozen), options, wait)
 

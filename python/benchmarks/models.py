@@ -151,8 +151,8 @@ RIVALS = {
     ),
     "global dw autocast": Rival(replaced("global", dw="int8_block"), autocast, infers=False),
     "rowwise compiled": Rival(compiled("rowwise")),
-    "prepared": Rival(prepared, trains=False),
-    "prepared compiled": Rival(prepared_compiled, trains=False),
+    "prepared": Rival(prepared, sb.reuse_weight_codes, trains=False),
+    "prepared compiled": Rival(prepared_compiled, sb.reuse_weight_codes, trains=False),
 }
 
 

@@ -16,7 +16,7 @@ import torch
 
 from switchback import nn
 
-GROUPS = (0, 16, 64, 256, 1024)
+GROUPS = (0, 4, 16, 64, 256, 1024)
 ROWS = 256
 
 

@@ -4,7 +4,7 @@
 
 Times forwards of one layer, interleaved: by default (a fingerprint of the weight), in
 reuse_weight_codes() (none), with the weight quantized every time (as where there are no
-fingerprints), and prepared for eval; and what the fingerprint and quantizing the weight cost alone.
+fingerprints), and prepared for eval, with the check of its codes and without; and what the fingerprint and quantizing the weight cost alone.
 Printed are medians of a thread's CPU time, in microseconds, which other programs disturb less.
 """
 
@@ -59,6 +59,10 @@ def measure(rows, k, n, dtype, rounds, seconds):
         with reuse_weight_codes():
             module(x)
 
+    def prepared_reused():
+        with reuse_weight_codes():
+            prepared(x)
+
     def anew():
         module.weight_updated()
         with reuse_weight_codes():
@@ -70,6 +74,7 @@ def measure(rows, k, n, dtype, rounds, seconds):
             "reused": reused,
             "anew": anew,
             "prepared": lambda: prepared(x),
+            "prepared, reused": prepared_reused,
             "fingerprint": fingerprint_of(module, x),
             "quantize": lambda: switchback.quantize_rowwise(module.weight),
         },

@@ -23,7 +23,7 @@ struct Functions {
 };
 
 inline Functions library;
-inline PyObject* reuse = nullptr;  // nn._layer._reuse
+inline PyObject* reuse = nullptr;  // nn._changes.reuse
 inline PyObject* check = nullptr;  // raises the exception of a status
 
 // ---- The state of a layer
@@ -317,11 +317,14 @@ struct Numbers {
   uint64_t value[2];
 };
 
-// The fingerprint that is remembered; false: there is none.
-inline bool remembered(const Layer& layer, Numbers& numbers) {
-  if (layer.fingerprint == nullptr || layer.fingerprint == Py_None) return false;
+// The fingerprint that is remembered: of the weight, or of codes (0), scales (1) or bias (2);
+// false: there is none.
+inline bool remembered(const Layer& layer, Numbers& numbers, Py_ssize_t of = 0) {
+  if (layer.fingerprint == nullptr || layer.fingerprint == Py_None ||
+      PyTuple_Size(layer.fingerprint) < 2 * of + 2)
+    return false;
   for (Py_ssize_t i = 0; i < 2; ++i)
-    numbers.value[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(layer.fingerprint, i));
+    numbers.value[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(layer.fingerprint, 2 * of + i));
   return !PyErr_Occurred();
 }
 
@@ -338,9 +341,13 @@ inline switchback_matrix weight_matrix(const Layer& layer) {
   return {weight.data, layer.dtype, rows, cols, std::max(weight.strides[0], cols)};
 }
 
-inline switchback_status fingerprint_of(const Layer& layer, Numbers& numbers) {
-  const switchback_matrix matrix = weight_matrix(layer);
+inline switchback_status fingerprint_of(const Layer& layer, const switchback_matrix& matrix,
+                                        Numbers& numbers) {
   return without_gil([&] { return library.fingerprint(layer.context, &matrix, numbers.value); });
+}
+
+inline switchback_status fingerprint_of(const Layer& layer, Numbers& numbers) {
+  return fingerprint_of(layer, weight_matrix(layer), numbers);
 }
 
 inline bool may_prove(const Layer& layer) {
@@ -369,6 +376,36 @@ inline bool holds_codes(const Layer& layer, PyObject* codes, PyObject* absmax) {
          version_of(absmax, absmax_version) && absmax_version == held->absmax_version &&
          look_at(codes, of_codes) && held->weight.is(of_codes) && look_at(absmax, of_absmax) &&
          held->absmax.is(of_absmax);
+}
+
+// A dense tensor as a matrix; its dtype is -1 if the library has none such.
+inline switchback_matrix matrix_of(const Place& place) {
+  const int32_t dtype = place.dtype == aoti_torch_dtype_int8()       ? SWITCHBACK_S8
+                        : place.dtype == aoti_torch_dtype_float32()  ? SWITCHBACK_F32
+                        : place.dtype == aoti_torch_dtype_float16()  ? SWITCHBACK_F16
+                        : place.dtype == aoti_torch_dtype_bfloat16() ? SWITCHBACK_BF16
+                                                                     : -1;
+  const int64_t rows = place.dim == 2 ? place.sizes[0] : 1, cols = place.sizes[place.dim - 1];
+  return {place.data, dtype, rows, cols, cols};
+}
+
+// Layer._have_changed of nn/_layer.py, for codes that are held; `unchanged` is what it is not.
+inline switchback_status prove_codes(const Layer& layer, bool and_bias, bool& unchanged) {
+  unchanged = true;
+  if (layer.on_cpu == 0 || is_reusing()) return SWITCHBACK_OK;
+  const Held& held = *layer.codes;
+  const Place* const places[3] = {&held.weight, &held.absmax, &held.bias};
+  const int count = and_bias && held.has_bias ? 3 : 2;
+  for (int i = 0; i < count && unchanged; ++i) {
+    Numbers known, found;
+    unchanged = remembered(layer, known, i);
+    if (!unchanged) break;
+    if (const auto status = fingerprint_of(layer, matrix_of(*places[i]), found);
+        status != SWITCHBACK_OK)
+      return status;
+    unchanged = known.value[0] == found.value[0] && known.value[1] == found.value[1];
+  }
+  return SWITCHBACK_OK;
 }
 
 // Layer.use_weight of nn/_layer.py, for a weight that is held.

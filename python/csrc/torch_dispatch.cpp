@@ -10,7 +10,7 @@ namespace dispatch {
 namespace {
 
 // Of what this module and nn/_dispatch.py expect of each other.
-constexpr long version = 3;
+constexpr long version = 4;
 
 PyObject* apply = nullptr;           // records a forward
 PyObject* apply_prepared = nullptr;  // records a forward from codes
@@ -168,6 +168,10 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
         as_layers(args[0])->updates != layer->updates)
       return none();
     if (!enter(*layer)) return nullptr;
+    bool unchanged = false;
+    if (const auto status = prove_codes(*layer, true, unchanged); status != SWITCHBACK_OK)
+      return fail(status, lock);
+    if (!unchanged) return none();
     const switchback_matrix in = {given.data, layer->dtype, rows, layer->in_features, stride};
     const switchback_matrix out = {y.data(), layer->dtype, rows, layer->out_features,
                                    layer->out_features};
@@ -267,6 +271,10 @@ PyObject* backward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) 
     Lock lock(*layer);
     if (!lock.is_taken() || !holds_codes(*layer, codes, absmax)) return none();
     if (!enter(*layer)) return nullptr;
+    bool unchanged = false;
+    if (const auto status = prove_codes(*layer, false, unchanged); status != SWITCHBACK_OK)
+      return fail(status, lock);
+    if (!unchanged) return none();
     switchback_linear_grads grads = {};
     grads.struct_size = sizeof(grads);
     grads.g = {given.data, layer->dtype, rows, layer->out_features, stride};

@@ -25,6 +25,7 @@ from ._memory import keep_freed_memory
 from ._version import __version__
 
 _OPS = (
+    "PackedWeight",
     "activation_backward",
     "activation_backward_quantize",
     "activation_forward",
@@ -43,6 +44,7 @@ _OPS = (
     "quantize_rowwise",
     "quantize_rowwise_scaled",
     "rotate",
+    "rotate_quantize",
 )
 _LAYERS = (
     "StandardLinear",

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 VERSION_MAJOR = 1
-VERSION_MINOR = 14
+VERSION_MINOR = 15
 
 F32, F16, BF16, S8, S32 = range(5)
 FLOATS = (F32, F16, BF16)
@@ -260,8 +260,12 @@ _FAILING = {
     "switchback_activation_backward": (_P, _P, _P, c_int32, _P),
     "switchback_activation_forward_quantize": (_P, _P, c_int32, _P, _P, _P),
     "switchback_rotate": (_P, _P, c_int32, _P),
+    "switchback_rotate_quantize": (_P, _P, c_int32, c_int32, _P, _P),
     "switchback_activation_backward_quantize": (_P, _P, _P, c_int32, _P, _P, _P, _P, c_int32),
     "switchback_fingerprint": (_P, _P, _P),
+    "switchback_packed_weight_create": (POINTER(c_void_p),),
+    "switchback_pack_weight": (_P, _P, _P, c_char_p),
+    "switchback_packed_weight_bytes": (_P, POINTER(c_size_t)),
     "switchback_gemm_s8s8s32": (_P, _P, _P, _P),
     "switchback_gemm_dequantize": (_P, _P),
     "switchback_gemm_blockwise": (_P, _P),
@@ -270,6 +274,7 @@ _FAILING = {
     "switchback_linear_weight_updated": (_P,),
     "switchback_linear_weight_may_have_changed": (_P,),
     "switchback_linear_set_quantized_weight": (_P, _P, _P, c_int64, _P),
+    "switchback_linear_share": (_P, _P, POINTER(c_void_p)),
     "switchback_linear_forward": (_P, _P, _P, c_int32),
     "switchback_linear_forward_codes": (_P, _P, _P, _P, _P),
     "switchback_linear_backward_from": (_P, _P, _P, _P),
@@ -297,6 +302,7 @@ _OTHERS = {
     "switchback_version_string": (c_char_p, ()),
     "switchback_last_error": (c_char_p, ()),
     "switchback_context_destroy": (None, (_P,)),
+    "switchback_packed_weight_destroy": (None, (_P,)),
     "switchback_linear_destroy": (None, (_P,)),
     "switchback_grouped_linear_destroy": (None, (_P,)),
     "switchback_fragmented_linear_destroy": (None, (_P,)),

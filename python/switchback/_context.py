@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owns the contexts: one per device and process, made at first use, used by one thread at a time."""
+"""Owns the contexts: one per device and process, made at first use, used by one thread at a time.
+
+A CPU context has extra ones, made when threads call at once: a call takes one that is free.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,11 @@ class Context:
 
     To call the library with it, or with a layer made on it, take `lock` and then call `enter`. A
     `retired` context stays usable for those who hold a reference, and is destroyed with the last
-    one; new callers get another context.
+    one; new callers get another context. Its extra contexts, for calls that would have to wait, live
+    as long as it does.
     """
 
-    def __init__(self, device: str, threads: int, torch_threads: int | None = None):
+    def __init__(self, device: str, threads: int, torch_threads: int | None = None, of=None):
         # Only torch's tensors live on a CUDA device, so torch is loaded.
         self.device_index = -1 if device == "cpu" else int(device.rpartition(":")[2])
         members = {}
@@ -36,8 +40,12 @@ class Context:
         self.pointer = out.value
         self.device = device
         self.lock = threading.RLock()
-        self.retired = False
+        self.retired = of is not None and of.retired
+        self._of: Context | None = of  # whose extra context it is
+        self.is_extra = of is not None
         self.torch_threads = torch_threads  # torch's number, if the context follows it
+        self._threads = threads
+        self._extras: list[Context] = []
         self._pid = os.getpid()
         self.stream = options.stream  # None on the CPU
         self._dead_layers: list[tuple[str, int]] = []
@@ -59,6 +67,40 @@ class Context:
             if stream != self.stream:
                 check(library().switchback_context_set_stream(self.pointer, stream))
                 self.stream = stream
+
+    def take(self) -> Context:
+        """This context, or one that is free if another thread uses it; with the lock held."""
+        return self if self.lock.acquire(False) else (self._of or self)._take_other()
+
+    def _take_other(self) -> Context:
+        """The first that is free, or else becomes free, of the context and its extra ones."""
+        if self.stream is not None:
+            # Calls on a device return when they are queued, so they wait for each other only briefly.
+            self.lock.acquire()
+            return self
+        while True:
+            for context in (self, *self._extras):
+                if context.lock.acquire(False):
+                    return context
+            made = self._make_extra()
+            if made is not None:
+                return made
+            for context in (self, *self._extras):
+                if context.lock.acquire(timeout=0.001):
+                    return context
+
+    def _make_extra(self) -> Context | None:
+        """A new extra context with its lock held; None: there are enough, or it cannot be had."""
+        with _registry_lock:
+            if len(self._extras) >= MOST_EXTRAS:
+                return None
+            try:
+                made = Context(self.device, self._threads, self.torch_threads, self)
+            except Error:  # no more threads or memory: the call can wait instead
+                return None
+            made.lock.acquire()
+            self._extras.append(made)
+        return made
 
     def destroy_layer(self, layer: int, function: str = "switchback_linear_destroy") -> None:
         """For finalizers, which run anywhere: never waits for the lock."""
@@ -88,6 +130,10 @@ class Context:
         with self.lock:
             check(library().switchback_context_isa(self.pointer, ctypes.byref(out)))
             return out.value.decode()
+
+
+# Of one device. Each has its own workspace, as large as the largest call it has had.
+MOST_EXTRAS = 7
 
 
 def context_for(device: str) -> Context:
@@ -168,7 +214,8 @@ def _torch_threads_changed(in_use: int) -> bool:
 def _retire(device: str) -> None:
     context = _contexts.pop(device, None)
     if context is not None:
-        context.retired = True
+        for each in (context, *context._extras):
+            each.retired = True
 
 
 def _current_stream(device_index: int) -> int:

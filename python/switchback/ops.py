@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import weakref
 
 from . import _abi
 from ._arrays import Operand, Vector, arrays_like
@@ -23,6 +24,7 @@ from ._errors import InvalidArgument
 from ._library import check, library
 
 __all__ = [
+    "PackedWeight",
     "activation_backward",
     "activation_backward_quantize",
     "activation_forward",
@@ -41,6 +43,7 @@ __all__ = [
     "quantize_rowwise",
     "quantize_rowwise_scaled",
     "rotate",
+    "rotate_quantize",
 ]
 
 
@@ -181,6 +184,18 @@ def rotate(x, rotation):
     return y
 
 
+def rotate_quantize(x, rotation, activation=None):
+    """Codes [M,K] and absmax [M] of rotate(x[M,K]), or of rotate(activation(x)), in one pass."""
+    arrays = arrays_like(x, "rotate_quantize")
+    given = _matrix(arrays, x, "x", _abi.FLOATS)
+    which = _activation(arrays, activation) if activation else 0
+    rows, cols = given.matrix.rows, given.matrix.cols
+    q, absmax = arrays.empty((rows, cols), _abi.S8), arrays.empty((rows,), _abi.F32)
+    out, scale = _output(arrays, q), arrays.vector(absmax)
+    _call(arrays, library().switchback_rotate_quantize, given, which, rotation, out, scale)
+    return q, absmax
+
+
 def activation_forward_quantize(x, activation):
     """Codes [M,K] and absmax [M] of activation(x[M,K]): those of its rounded values, in one pass."""
     arrays = arrays_like(x, "activation_forward_quantize")
@@ -209,6 +224,32 @@ def activation_backward_quantize(g, x, activation):
     return dx, q, absmax, sums
 
 
+class PackedWeight:
+    """int8 codes b[N,K], arranged once for the products that will read them many times: a copy.
+
+    gemm_dequantize takes it in place of b, with a on the device of those codes. It does not follow
+    later changes of b.
+    """
+
+    def __init__(self, b):
+        arrays = arrays_like(b, "PackedWeight")
+        given = _matrix(arrays, b, "b", (_abi.S8,))
+        lib, out = library(), ctypes.c_void_p()
+        check(lib.switchback_packed_weight_create(ctypes.byref(out)))
+        self.pointer = out.value
+        # Not at exit: the system frees everything.
+        weakref.finalize(self, lib.switchback_packed_weight_destroy, self.pointer).atexit = False
+        _call(arrays, lib.switchback_pack_weight, given, self.pointer, None)
+        self.shape = (given.matrix.rows, given.matrix.cols)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it holds."""
+        out = ctypes.c_size_t()
+        check(library().switchback_packed_weight_bytes(self.pointer, ctypes.byref(out)))
+        return out.value
+
+
 @_dispatched
 def gemm_s8s8s32(a, b):
     """d[M,N] = a[M,K] . b[N,K]^T, int32 sums of int8 products.
@@ -230,18 +271,22 @@ def gemm_s8s8s32(a, b):
 def gemm_dequantize(a, b, absmax_a, absmax_b, bias=None, dtype=None):
     """d[M,N] = absmax_b * (absmax_a * ((a[M,K] . b[N,K]^T) / 127^2)) + bias, rounded once to dtype.
 
-    a and b are int8 codes, absmax_a [M], absmax_b [N] or [1], bias [N] of any floating point dtype;
-    dtype is float32 unless given.
+    a and b are int8 codes (b may be a PackedWeight), absmax_a [M], absmax_b [N] or [1], bias [N] of
+    any floating point dtype; dtype is float32 unless given.
     """
     arrays = arrays_like(a, "gemm_dequantize")
     left = _matrix(arrays, a, "a", (_abi.S8,))
-    right = _matrix(arrays, b, "b", (_abi.S8,))
-    rows, cols = left.matrix.rows, right.matrix.rows
+    if isinstance(b, PackedWeight):
+        packed, right = b.pointer, _abi.Matrix(None, _abi.S8, *b.shape, b.shape[1])
+    else:
+        packed, given_b = None, _matrix(arrays, b, "b", (_abi.S8,))
+        right = given_b.matrix
+    rows, cols = left.matrix.rows, right.rows
     scales_a = _scales(arrays, absmax_a, "absmax_a", (rows,), "M")
     scales_b = _scales(arrays, absmax_b, "absmax_b", (cols, 1), "N or 1")
     d = arrays.empty((rows, cols), _output_code(arrays, dtype))
     out = _output(arrays, d)
-    args = _abi.GemmArgs(a=left.matrix, b=right.matrix, d=out.matrix)
+    args = _abi.GemmArgs(a=left.matrix, b=right, d=out.matrix, packed_b=packed)
     args.absmax_a = scales_a.address
     args.absmax_b, args.absmax_b_count = scales_b.address, scales_b.count
     if bias is not None:
@@ -393,11 +438,13 @@ def _require_shape(arrays, name: str, array, counts: tuple[int, ...], meaning: s
 
 
 def _call(arrays, function, *arguments: Operand | Vector | int | None) -> None:
-    context = arrays.context
-    with context.lock:
+    context = arrays.context.take()
+    try:
         context.enter()
         check(
             function(
                 context.pointer, *(getattr(argument, "address", argument) for argument in arguments)
             )
         )
+    finally:
+        context.lock.release()

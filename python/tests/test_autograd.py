@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layers as part of autograd's graphs: shapes, strides, hooks, checkpoints, autocast."""
 
+import contextlib
 import copy
 import gc
 import io
@@ -8,6 +9,7 @@ import pickle
 import threading
 import unittest
 import weakref
+from unittest import mock
 
 from support import require_torch, torch_at_least
 
@@ -17,6 +19,9 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import switchback  # noqa: E402
 from switchback import nn as sb  # noqa: E402
+from switchback._tensors import HAS_OPERATORS  # noqa: E402
+from switchback.nn import _dispatch, _fragmented, _function, _grouped  # noqa: E402
+from switchback.nn._layer import Layer  # noqa: E402
 
 LAYERS = (
     (sb.SwitchBackLinear, {}),
@@ -267,6 +272,162 @@ class Graphs(Case):
                 made_there.weight.mul_(2)  # its changes are counted by nobody
                 made_there.bias.mul_(2)
                 self.assertTrue(torch.equal(a * 2, made_there(x)))
+
+
+@contextlib.contextmanager
+def gradients_made():
+    """Which of dx, dw and db each call of the library for a linear layer makes, as its letters: "xwb"."""
+    made, call = [], Layer.backward
+
+    def backward(self, g, rows, stride, dx, dw, db, *rest, **named):
+        made.append("".join(c for c, d in zip("xwb", (dx, dw, db)) if d is not None))
+        return call(self, g, rows, stride, dx, dw, db, *rest, **named)
+
+    class Counting:
+        """The compiled code, where there is some."""
+
+        def __getattr__(self, name):
+            function = getattr(_dispatch.native, name)
+            if name != "backward":
+                return function
+
+            def compiled(*arguments):
+                grads = function(*arguments)
+                if grads is not None:
+                    made.append("".join(c for c, d in zip("xwb", grads) if d is not None))
+                return grads
+
+            return compiled
+
+    native = Counting() if _dispatch.native else None
+    with mock.patch.object(Layer, "backward", backward), mock.patch.object(
+        _function, "native", native
+    ):
+        yield made
+
+
+class Parts(Case):
+    """Callers that want some of the gradients: nothing else is computed."""
+
+    def test_of_a_linear_layer(self):
+        options = ({}, {"mem_efficient": True}, {"dw": "int8_block", "dw_block_rows": 128})
+        modes = [sb.SwitchBackLinear(19, 11, mode="rowwise", **more) for more in options]
+        for layer in [*self.layers(), *modes]:
+            x, g = torch.randn(4, 19, requires_grad=True), torch.randn(4, 11)
+            operands = {"x": x, "w": layer.weight, "b": layer.bias}
+            for _ in range(2):  # also by compiled code
+                want = dict(zip("xwb", torch.autograd.grad(layer(x), list(operands.values()), g)))
+            y = layer(x * 1)  # x is no leaf
+            for wanted in ("x", "w", "b", "xw", "wb", "xb", "xwb"):
+                given = [operands[name] for name in wanted]
+                with gradients_made() as made:
+                    got = torch.autograd.grad(y, given, g, retain_graph=True)
+                    self.assertEqual(made, [wanted])
+                    for operand in operands.values():
+                        operand.grad = None
+                    y.backward(g, inputs=given, retain_graph=True)
+                    self.assertEqual(made, [wanted, wanted])
+                self.equal(got, [want[name] for name in wanted])
+                self.equal([operand.grad for operand in given], got)
+            with gradients_made() as made:
+                y.backward(g)
+            self.assertEqual(made, ["xwb"])
+
+    def test_of_other_layers(self):
+        offs = torch.tensor([3, 8], dtype=torch.int32)
+        grouped = sb.SwitchBackGroupedLinear(2, 19, 11)
+        mlp = sb.SwitchBackMLP(19, 24, 11)
+        qkv = torch.nn.ModuleDict(
+            {name: sb.SwitchBackLinearVectorwise(19, 8) for name in ("query", "key", "value")}
+        )
+        sb.fuse_qkv(qkv)
+        cases = {
+            "grouped": (grouped, lambda x: grouped(x, offs)),
+            "mlp": (mlp, mlp),
+            "fuse_qkv": (qkv, lambda x: torch.cat([layer(x) for layer in qkv.values()], -1)),
+            "fragmented": (sb.FragmentedLinear(20, 11, 4), None),
+        }
+        for name, (module, call) in cases.items():
+            x = torch.randn(8, 20 if name == "fragmented" else 19, requires_grad=True)
+            weights = list(module.parameters())
+            y = (call or module)(x)
+            g = torch.randn_like(y)
+            with self.subTest(name):
+                want = torch.autograd.grad(y, [x, *weights], g, retain_graph=True)
+                with library_gradients() as made:
+                    got = torch.autograd.grad(y, [x], g, retain_graph=True)
+                self.assertTrue(made)
+                self.assertEqual(set(made), {(True, False)})  # dx alone
+                with library_gradients() as made:
+                    got += torch.autograd.grad(y, weights, g, retain_graph=True)
+                self.assertEqual(made[-1], (False, True))  # of the first layer
+                self.equal(got, want)
+
+    def test_of_frozen_weights_after_an_activation(self):
+        mlp = sb.SwitchBackMLP(19, 24, 11)
+        x, g = torch.randn(4, 19, requires_grad=True), torch.randn(4, 11)
+        want = torch.autograd.grad(mlp(x), [x, mlp.up.weight], g)
+        mlp.down.requires_grad_(False)
+        self.equal(torch.autograd.grad(mlp(x), [x, mlp.up.weight], g), want)
+        mlp.requires_grad_(False)
+        self.equal(torch.autograd.grad(mlp(x), [x], g), want[:1])
+
+    def test_of_a_prepared_layer(self):
+        layer = sb.SwitchBackLinearVectorwise(19, 11).prepare_for_eval()
+        x, g = torch.randn(4, 19, requires_grad=True), torch.randn(4, 11)
+        y = layer(x)
+        want = torch.autograd.grad(y, [x, layer.bias], g, retain_graph=True)
+        with gradients_made() as made:
+            self.equal(torch.autograd.grad(y, [layer.bias], g, retain_graph=True), want[1:])
+        self.assertEqual(made, [])
+        self.equal(torch.autograd.grad(y, [x], g), want[:1])
+
+    @unittest.skipUnless(HAS_OPERATORS, "this torch has no operators")
+    def test_of_the_operator(self):
+        x, w = torch.randn(4, 19, requires_grad=True), torch.randn(11, 19, requires_grad=True)
+        y = torch.ops.switchback.linear(x, w, None, "mode=rowwise")
+        want = torch.autograd.grad(y.sum(), [x, w], retain_graph=True)
+        for wanted, place in (("x", 0), ("w", 1)):
+            with gradients_made() as made, mock.patch.object(_operators(), "native", None):
+                got = torch.autograd.grad(y.sum(), [(x, w)[place]], retain_graph=True)
+            self.assertEqual(made, [wanted])
+            self.equal(got, want[place : place + 1])
+
+
+@contextlib.contextmanager
+def library_gradients():
+    """Whether each call of the library makes dx, and whether it makes gradients of parameters."""
+    made = []
+    linear, grouped = Layer.backward, _grouped._GroupedLayer.grouped_backward
+    fragmented = _fragmented._FragmentedLayer.gradients
+
+    def of_linear(self, g, rows, stride, dx, dw, db, *rest):
+        made.append((dx is not None, dw is not None or db is not None))
+        return linear(self, g, rows, stride, dx, dw, db, *rest)
+
+    def of_groups(self, g, x, offs, index, dx, dw, db):
+        made.append((dx is not None, dw is not None or db is not None))
+        return grouped(self, g, x, offs, index, dx, dw, db)
+
+    def of_fragments(self, g, x, dx, of_weights):
+        made.append((dx is not None, any(d is not None for d in of_weights)))
+        return fragmented(self, g, x, dx, of_weights)
+
+    with contextlib.ExitStack() as stack:
+        for owner, name, function in (
+            (Layer, "backward", of_linear),
+            (_grouped._GroupedLayer, "grouped_backward", of_groups),
+            (_fragmented._FragmentedLayer, "gradients", of_fragments),
+            (_function, "native", None),
+        ):
+            stack.enter_context(mock.patch.object(owner, name, function))
+        yield made
+
+
+def _operators():
+    from switchback.nn import _operators as found
+
+    return found
 
 
 class Autocast(Case):

@@ -4,6 +4,7 @@
 import copy
 import io
 import unittest
+import weakref
 from unittest import mock
 
 from support import require_torch
@@ -321,14 +322,61 @@ class Checked(Operators):
             absmax.sum().backward()
 
     def test_codes_go_with_their_weight(self):
-        from switchback.nn import _operators
-
-        before = len(_operators._sets)
-        weight = torch.randn(8, 16)
-        torch.ops.switchback.linear(torch.randn(3, 16), weight, None, "mode=rowwise")
-        self.assertEqual(len(_operators._sets), before + 1)
+        weight, x = nn.Parameter(torch.randn(8, 16)), torch.randn(3, 16)
+        with torch.no_grad():
+            y = torch.ops.switchback.linear(x, weight, None, "mode=rowwise")
+        (layers,) = map(weakref.ref, weight._switchback_layers.values())
+        self.assertGreater(layers().cached_bytes(), 0)
+        file = io.BytesIO()
+        torch.save([weight], file)
+        file.seek(0)
+        for twin in (copy.deepcopy(weight), *torch.load(file)):
+            with torch.no_grad():
+                again = torch.ops.switchback.linear(x, twin, None, "mode=rowwise")
+            self.assertTrue(torch.equal(again, y))
+        other = nn.Parameter(torch.randn(8, 16))
+        vars(other).update(vars(weight))
+        with torch.no_grad():
+            torch.ops.switchback.linear(x, other, None, "mode=rowwise")
+        self.assertNotIn(layers(), other._switchback_layers.values())
         del weight
-        self.assertEqual(len(_operators._sets), before)
+        self.assertIsNone(layers())
+
+    @unittest.skipUnless(hasattr(torch.__future__, "set_swap_module_params_on_conversion"), "no swap")
+    def test_parameters_are_swapped(self):
+        def eager(layer):
+            for _ in range(3):  # by all ways into the library
+                y = layer(x)
+            return y
+
+        def operator(layer):
+            return torch.ops.switchback.linear(x, layer.weight, layer.bias, "mode=rowwise")
+
+        def compiled(layer):
+            return torch.compile(layer, backend="aot_eager")(x)
+
+        self.addCleanup(torch.__future__.set_swap_module_params_on_conversion, False)
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        for use in (eager, operator, compiled):
+            for trains in (False, True):
+                layer = sb.SwitchBackLinear(16, 8, mode="rowwise").requires_grad_(trains)
+                weight, x = layer.weight, torch.randn(4, 16)
+                with self.subTest(use=use.__name__, trains=trains):
+                    y = use(layer)
+                    if trains:
+                        y.sum().backward()
+                    del y
+                    layer.zero_grad()
+                    for dtype in (torch.bfloat16, torch.float32):
+                        layer.to(dtype)
+                        self.assertIs(layer.weight, weight)
+                        x = x.to(dtype)
+                        for new in (None, sb.SwitchBackLinear(16, 8, dtype=dtype)):
+                            if new is not None:
+                                layer.load_state_dict(new.state_dict())
+                            twin = sb.SwitchBackLinear(16, 8, mode="rowwise", dtype=dtype)
+                            twin.load_state_dict(layer.state_dict())
+                            self.same([twin(x)], [use(layer).detach()])
 
 
 class Exported(Operators):

@@ -229,6 +229,33 @@ class ProductsNumpy(unittest.TestCase):
                         want = want + bias.astype(np.float32)
                     got = ops.gemm_dequantize(a, b, rows, scales, given_bias, dtype)
                     np.testing.assert_array_equal(got, want.astype(dtype or np.float32))
+                    packed = ops.PackedWeight(b)
+                    again = ops.gemm_dequantize(a, packed, rows, scales, given_bias, dtype)
+                    np.testing.assert_array_equal(again, got)
+
+    def test_packed_weight_is_a_copy(self):
+        b = np.random.default_rng(5).integers(-127, 128, (6, 40), np.int8)
+        wide = np.zeros((6, 50), np.int8)
+        wide[:, :40] = b
+        packed = ops.PackedWeight(wide[:, :40])
+        wide[:] = 0
+        self.assertEqual(packed.shape, (6, 40))
+        self.assertGreaterEqual(packed.nbytes, b.size)
+        scales = np.ones(1, np.float32)
+        a = np.eye(40, dtype=np.int8)
+        got = ops.gemm_dequantize(a, packed, np.ones(40, np.float32), scales)
+        np.testing.assert_array_equal(got, ops.gemm_dequantize(a, b, np.ones(40, np.float32), scales))
+
+    def test_rotate_quantize(self):
+        x = np.random.default_rng(6).standard_normal((5, 512)).astype(np.float32)
+        for group in (16, 64, 256):
+            got = ops.rotate_quantize(x, group)
+            for one, other in zip(got, ops.quantize_rowwise(ops.rotate(x, group))):
+                np.testing.assert_array_equal(one, other)
+            activated = ops.activation_forward(x, "gelu_erf")
+            want = ops.quantize_rowwise(ops.rotate(activated, group))
+            for one, other in zip(ops.rotate_quantize(x, group, "gelu_erf"), want):
+                np.testing.assert_array_equal(one, other)
 
 
 class Rejections(unittest.TestCase):
@@ -248,6 +275,10 @@ class Rejections(unittest.TestCase):
         scales = np.zeros(2, np.float32)
         self.rejects(TypeError, ("dtype", "int32"), ops.dequantize_rowwise, codes, scales, np.int32)
         self.rejects(TypeError, ("b ", "float64"), ops.gemm_s8s8s32, codes, x)
+        self.rejects(TypeError, ("b ", "float64"), ops.PackedWeight, x)
+        self.rejects(ValueError, ("rotation", "3"), ops.rotate_quantize, x.astype(np.float32), 3)
+        packed = ops.PackedWeight(codes)
+        self.rejects(ValueError, ("[2,3]", "[2,4]"), ops.gemm_dequantize, np.zeros((2, 4), np.int8), packed, scales, scales)
 
     def test_shape(self):
         codes = np.zeros((2, 3), np.int8)

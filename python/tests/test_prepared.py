@@ -3,8 +3,11 @@
 
 import collections
 import copy
+import datetime
 import io
 import itertools
+import tempfile
+import threading
 import unittest
 
 import numpy as np
@@ -26,6 +29,57 @@ def through_a_file(state):
     return torch.load(buffer)
 
 
+def collectives(test):
+    """Ways in which another process writes a tensor: two ranks of gloo, in threads of this one."""
+    folder = tempfile.TemporaryDirectory()
+    test.addCleanup(folder.cleanup)
+    distributed, groups = torch.distributed, [None, None]
+
+    def both(function):
+        threads = [threading.Thread(target=function, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def connect(rank):
+        store = distributed.FileStore(f"{folder.name}/store", 2)
+        wait = datetime.timedelta(seconds=60)
+        groups[rank] = distributed.ProcessGroupGloo(store, rank, 2, wait)
+
+    both(connect)
+
+    def broadcast(tensor, new):
+        both(lambda rank: groups[rank].broadcast([tensor] if rank else [new.clone()]).wait())
+
+    def scatter(tensor, new):
+        given = [[new.clone(), new.clone()]], []
+        options = distributed.ScatterOptions()
+        options.rootRank = 0
+        made = tensor.new_empty(tensor.shape), tensor
+        both(lambda rank: groups[rank].scatter([made[rank]], given[rank], options).wait())
+
+    def receive(tensor, new):
+        both(
+            lambda rank: (
+                groups[1].recv([tensor], 0, 7) if rank else groups[0].send([new.clone()], 1, 7)
+            ).wait()
+        )
+
+    def all_gather(tensor, new):
+        makes = [[torch.empty_like(new), torch.empty_like(new)], [torch.empty_like(new), tensor]]
+        both(lambda rank: groups[rank].allgather([makes[rank]], [new.clone()]).wait())
+
+    def all_reduce(tensor, new):
+        tensor.data.zero_()
+        both(lambda rank: groups[rank].allreduce([tensor] if rank else [new.clone()]).wait())
+
+    return {
+        function.__name__: function
+        for function in (broadcast, scatter, receive, all_gather, all_reduce)
+    }
+
+
 class Prepared(unittest.TestCase):
     def setUp(self):
         torch.manual_seed(0)
@@ -42,7 +96,7 @@ class Prepared(unittest.TestCase):
                     self.assertIs(layer.prepare_for_eval(), layer)
                     self.assertTrue(torch.equal(layer(x), want))
                     self.assertTrue(layer.is_prepared)
-                self.assertIsNone(layer.weight)
+                self.assertNotIn("weight", dict(layer.named_parameters()))
                 state = layer.state_dict()
                 self.assertEqual(set(state), {"W_int8", "state_W", "bias", "weight"})
                 self.assertEqual(
@@ -140,28 +194,69 @@ class Prepared(unittest.TestCase):
         self.assertFalse(frozen(self.x).requires_grad)
 
     def test_changes_of_codes_reach_the_next_call(self):
-        """Those that torch counts by themselves, the others once they are announced."""
+        """Also those that torch does not count."""
         changes = {
             "copy_": lambda tensor, new: tensor.copy_(new),
             "_foreach_copy_": lambda tensor, new: torch._foreach_copy_([tensor], [new]),
             ".data": lambda tensor, new: tensor.data.copy_(new),
-            "numpy": lambda tensor, new: np.copyto(tensor.detach().numpy(), new.numpy()),
+            "_foreach_copy_ of .data": lambda tensor, new: torch._foreach_copy_([tensor.data], [new]),
+            "numpy": lambda tensor, new: np.copyto(tensor.numpy(), new.numpy()),
         }
         if not hasattr(torch, "_foreach_copy_"):
-            del changes["_foreach_copy_"]
+            changes = {name: change for name, change in changes.items() if "_foreach" not in name}
+        if hasattr(torch.distributed, "ProcessGroupGloo"):
+            changes.update(collectives(self))
         for mode, (name, change) in itertools.product(("rowwise", "global"), changes.items()):
             layer, other = (sb.SwitchBackLinear(K, N, mode=mode).eval() for _ in range(2))
             for each in (layer, other):
                 each.prepare_for_eval()
             with torch.no_grad(), self.subTest(mode=mode, by=name):
-                for _ in range(3):
-                    layer(self.x)  # by all ways into the library
+                before = layer(self.x)
                 for part in ("W_int8", "state_W", "bias"):
-                    change(getattr(layer, part), getattr(other, part))
-                    if name in (".data", "numpy"):
-                        layer.weight_updated()
-                    layer(self.x)
-                self.assertTrue(torch.equal(layer(self.x), other(self.x)))
+                    for _ in range(2):
+                        layer(self.x)  # by all ways into the library
+                    change(getattr(layer, part).detach(), getattr(other, part).detach())
+                    changed = layer(self.x)
+                    self.assertFalse(torch.equal(changed, before))
+                    self.assertTrue(torch.equal(changed, copy.deepcopy(layer)(self.x)))
+                    before = changed
+                self.assertTrue(torch.equal(before, other(self.x)))
+
+    def test_changes_of_codes_between_the_passes(self):
+        for mode in ("rowwise", "global"):
+            layer, other = (
+                sb.SwitchBackLinear(K, N, mode=mode).requires_grad_(False).prepare_for_eval()
+                for _ in range(2)
+            )
+            x = self.x.clone().requires_grad_()
+            for _ in range(3):
+                y = layer(x)
+                layer.W_int8.data.copy_(other.W_int8)
+                layer.state_W.data.copy_(other.state_W)
+                (got,) = torch.autograd.grad(y.sum(), x)
+                (want,) = torch.autograd.grad(other(x).sum(), x)
+                self.assertTrue(torch.equal(got, want))
+                other.W_int8.neg_()
+
+    def test_changes_of_codes_that_are_not_contiguous(self):
+        layer = sb.SwitchBackLinearVectorwise(K, N, bias=False).prepare_for_eval()
+        layer.W_int8 = layer.W_int8.t().contiguous().t()
+        layer.state_W = layer.state_W.repeat_interleave(2)[::2]
+        with torch.no_grad():
+            for part in ("W_int8", "state_W"):
+                for _ in range(2):
+                    before = layer(self.x)
+                getattr(layer, part).data.neg_()
+                self.assertTrue(torch.equal(layer(self.x), -before))
+
+    def test_changes_of_inference_tensors(self):
+        layer = sb.SwitchBackLinearVectorwise(K, N, bias=False).prepare_for_eval()
+        with torch.inference_mode():
+            layer.W_int8 = layer.W_int8.clone()
+            for _ in range(2):
+                before = layer(self.x)
+            layer.W_int8.neg_()
+            self.assertTrue(torch.equal(layer(self.x), -before))
 
     def test_codes_of_others_reach_minus_128(self):
         """Against sums in 64 bits."""

@@ -39,7 +39,7 @@ class Rotation(unittest.TestCase):
                 self.assertLess(relative_error(x.grad, exact), 0.03)
 
     def test_operation_is_the_dense_matrix(self):
-        for group in (16, 64, 256, 1024):
+        for group in (4, 16, 64, 256, 1024):
             x = torch.randn(3, 2 * group)
             want = (x.double().numpy().reshape(3, 2, group) @ hadamard(group)).reshape(3, -1)
             # Up to 5 stages with roundings of 8 * 2^-24 of the group's norm, below 2 * sqrt(group).
@@ -95,7 +95,7 @@ class Rotation(unittest.TestCase):
 
     def test_rejections(self):
         for options, message in (
-            ({"rotation": 32}, "rotation = 32; it must be 0, 16, 64, 256 or 1024"),
+            ({"rotation": 32}, "rotation = 32; it must be 0, 4, 16, 64, 256 or 1024"),
             ({"rotation": 256}, "in_features = 128; it must be a multiple of rotation, 256"),
             ({"mode": "standard"}, "rotation = 64 in mode 'standard'"),
         ):

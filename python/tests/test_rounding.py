@@ -58,6 +58,27 @@ class StochasticRounding(unittest.TestCase):
                         # or 128 normal numbers. That is 1.75 / 127.
                         self.assertLess(error, 3 / 127)
 
+    def test_a_backward_in_two_parts_is_one_step(self):
+        x, g = operands()
+        x.requires_grad_()
+        for module in (layer(), sb.SwitchBackLinear(K, N, mode="rowwise", rounding="stochastic", seed=7)):
+            parameters = list(module.parameters())
+            y = module(x)
+            want = torch.autograd.grad(y, [x, *parameters], g, retain_graph=True)
+            self.assertEqual(module.rounding_step, 1)
+            twice = torch.autograd.grad(y, [x, *parameters], g)
+            self.assertEqual(module.rounding_step, 2)
+            self.assertFalse(torch.equal(twice[0], want[0]))
+            module.rounding_step = 0
+            for order in (slice(0, 1), slice(1, 3)), (slice(1, 3), slice(0, 1)):
+                module.rounding_step = 0
+                y, got = module(x), [None] * 3
+                for part in order:
+                    wanted = [x, *parameters][part]
+                    got[part] = torch.autograd.grad(y, wanted, g, retain_graph=True)
+                self.assertEqual(module.rounding_step, 1)
+                self.assertTrue(same(got, want))
+
     def test_bits_are_of_the_seed_and_the_step(self):
         x, g = operands()
         module = layer()

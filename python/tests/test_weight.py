@@ -585,13 +585,19 @@ class Cost(unittest.TestCase):
                     unrecorded(layer, self.x)
             self.assertEqual(len(taken), 4)
             layer.prepare_for_eval()
+            del taken[:]
             for _ in range(4):
                 unrecorded(layer, self.x)
-            self.assertEqual(len(taken), 4)
+            self.assertEqual(len(taken), 12)  # of codes, scales and bias
+            with sb.reuse_weight_codes():
+                for _ in range(4):
+                    unrecorded(layer, self.x)
+            self.assertEqual(len(taken), 12)
+            del taken[:]
             standard = sb.StandardLinear(K, N).eval()  # makes nothing of its weight
             for _ in range(4):
                 unrecorded(standard, self.x)
-            self.assertEqual(len(taken), 4)
+            self.assertEqual(len(taken), 0)
 
     def test_a_layer_used_twice_a_step_quantizes_once(self):
         with counted() as told:

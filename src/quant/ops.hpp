@@ -116,7 +116,7 @@ inline constexpr std::array<OpParts, 22> all_ops = [] {
        may, may},
       {Op::blockwise_transpose, "quantize_blockwise_transpose", S::floats, none, per_block, no, no},
       {Op::rowwise_and_blockwise_transpose, "quantize_rowwise_and_blockwise_transpose", S::floats,
-       per_row, per_block, may, no},
+       per_row, per_block, may, no, no, false, false, may},
       {Op::rotate, "rotate", S::floats, none, none, no, no, yes},
       {Op::rotate_quantize, "rotate_quantize", S::floats, per_row, none, no, no, no, true},
       {Op::activation_rotate_quantize, "rotate_quantize", S::activation, per_row, none, no, may, no,

@@ -3,6 +3,8 @@
 // check of the argument. Needs the default floating-point environment.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -10,16 +12,20 @@
 
 namespace switchback::quant {
 
-inline constexpr std::int64_t largest_rotation = 1024;
+/// All but none, the smallest first.
+inline constexpr std::array rotations = {Rotation::hadamard_4, Rotation::hadamard_16,
+                                         Rotation::hadamard_64, Rotation::hadamard_256,
+                                         Rotation::hadamard_1024};
 
 /// The number of elements that are rotated together.
 constexpr std::int64_t group_of(Rotation rotation) noexcept {
   return static_cast<std::int64_t>(rotation);
 }
 
+inline constexpr std::int64_t largest_rotation = group_of(rotations.back());
+
 constexpr bool is_rotation(Rotation rotation) noexcept {
-  return rotation == Rotation::hadamard_16 || rotation == Rotation::hadamard_64 ||
-         rotation == Rotation::hadamard_256 || rotation == Rotation::hadamard_1024;
+  return std::find(rotations.begin(), rotations.end(), rotation) != rotations.end();
 }
 
 /// A known rotation other than none, of which `cols` is a multiple.

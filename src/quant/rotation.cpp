@@ -11,6 +11,8 @@ std::string_view rotation_name(Rotation rotation) noexcept {
   switch (rotation) {
     case Rotation::none:
       return "none";
+    case Rotation::hadamard_4:
+      return "hadamard_4";
     case Rotation::hadamard_16:
       return "hadamard_16";
     case Rotation::hadamard_64:
@@ -43,8 +45,8 @@ namespace quant {
 void check_rotation(std::string_view op, Rotation rotation, std::int64_t cols,
                     std::string_view cols_name) {
   core::require(is_rotation(rotation),
-                "{}: rotation = {}; it must be one of hadamard_16 (16), hadamard_64 (64), "
-                "hadamard_256 (256), hadamard_1024 (1024)",
+                "{}: rotation = {}; it must be one of hadamard_4 (4), hadamard_16 (16), "
+                "hadamard_64 (64), hadamard_256 (256), hadamard_1024 (1024)",
                 op, static_cast<std::int32_t>(rotation));
   core::require(cols % group_of(rotation) == 0,
                 "{}: {} = {}; it must be a multiple of the rotation's group, {}", op, cols_name,

@@ -322,6 +322,7 @@ TEST(TunerOfGroups, WhatOneTunesAnotherFinds) {
   const test::TemporaryDirectory directory;
   TunerOptions options;
   options.mode = "read";
+  options.notice_others = false;
   options.cache_directory = directory.path().string();
   options.system_directory = (directory / "system").string();
   Context context(test::device_options());

@@ -130,6 +130,7 @@ class TunerMemory : public testing::Test {
   [[nodiscard]] std::shared_ptr<Tuner> open(const std::string& mode, bool near = false) const {
     TunerOptions options;
     options.mode = mode;
+    options.notice_others = false;
     options.near_shapes = near;
     options.cache_directory = directory.path().string();
     options.system_directory = (directory / "system").string();

@@ -86,6 +86,20 @@ TEST(Merge, KeepsOneWinnerAndListsTheOthers) {
   EXPECT_TRUE(result.conflicts.empty());
 }
 
+TEST(Merge, AWinnerInDoubtReplacesNone) {
+  const Record certain = winner_of(1, Effort::quick, early, 64);
+  for (const Record& disturbed : {test::doubtful(winner_of(1, Effort::thorough, late, 32)),
+                                  test::doubtful(winner_of(1, Effort::quick, early, 32)),
+                                  test::doubtful(winner_of(1, Effort::quick, early, 96))}) {
+    for (const Merged& result : {merged({{certain}, {disturbed}}), merged({{disturbed}, {certain}}),
+                                 merged({{disturbed, certain}}), merged({{certain, disturbed}})}) {
+      EXPECT_EQ(result.records, Cache{certain});
+      EXPECT_TRUE(result.conflicts.empty());
+    }
+    EXPECT_EQ(merged({{disturbed}, {disturbed}}).records, Cache{disturbed});
+  }
+}
+
 TEST(Merge, KeepsAWinnerForEveryHardEnvironment) {
   Record other = winner_of(1, Effort::cut, early, 8);
   other.env.cublaslt = "13.1";

@@ -58,6 +58,34 @@ TEST(Problem, KeysComeBackAsTheQueriesTheyAreOf) {
   EXPECT_GT(keys.size(), 25u);
 }
 
+// Two designs of one instruction set are two kinds of machine. Older keys do not name the design:
+// they are read, and are of no machine there is.
+TEST(Problem, TheDesignOfACpuIsPartOfItsKeys) {
+  Machine zen4 = machine();
+  zen4.design = "AMD family 25 model 17";
+  Machine zen5 = machine();
+  zen5.design = "AMD family 26 model 2";
+  const ConfigQuery query = some_queries().front();
+  std::set<std::string> keys;
+  std::set<std::string> folders;
+  for (const Machine& each : {machine(), zen4, zen5}) {
+    const Key key = key_of(query, each);
+    keys.insert(key.json);
+    folders.insert(environment_name(each));
+    std::string why;
+    const auto parts = parse_key(key.json, why);
+    ASSERT_TRUE(parts.has_value()) << why;
+    EXPECT_EQ(parts->machine, each);
+  }
+  EXPECT_EQ(keys.size(), 3u);
+  EXPECT_EQ(folders.size(), 3u);
+  EXPECT_EQ(describe(zen5), "cpu AMD family 26 model 2, avx512_vnni, 2 cores");
+  EXPECT_EQ(describe(machine()),
+            "cpu of a design that older versions did not say, avx512_vnni, 2 cores");
+  const Context context(test::cpu_options());
+  EXPECT_NE(machine_of(context.state()).design, "");
+}
+
 TEST(Problem, KeysOfADevice) {
   Machine gpu;
   gpu.backend = "cuda";

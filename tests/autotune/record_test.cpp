@@ -78,6 +78,28 @@ TEST(Record, SaysHowManyRoundsWereDisturbed) {
   const std::string line = to_line(record);
   EXPECT_TRUE(contains(line, R"("discarded_rounds":3,"disturbed_rounds":1,"crc32")")) << line;
   EXPECT_EQ(read(line), record);
+  record.timed_rounds = 24;
+  EXPECT_TRUE(contains(to_line(record), R"("disturbed_rounds":1,"timed_rounds":24,"crc32")"));
+  EXPECT_EQ(read(to_line(record)), record);
+}
+
+TEST(Record, IsInDoubtIfMoreThanAQuarterOfTheRoundsThatRemainWereDisturbed) {
+  Record record = winner_of(16);
+  const auto doubt = [&](std::int64_t timed, std::int64_t discarded, std::int64_t disturbed) {
+    record.timed_rounds = timed;
+    record.discarded_rounds = discarded;
+    record.disturbed_rounds = disturbed;
+    return in_doubt(record);
+  };
+  EXPECT_FALSE(doubt(0, 0, 0));
+  EXPECT_FALSE(doubt(20, 20, 0));
+  EXPECT_FALSE(doubt(20, 4, 4));
+  EXPECT_TRUE(doubt(20, 4, 5));
+  EXPECT_TRUE(doubt(20, 0, 20));
+  // Older lines do not say how many were timed: those of the winner's own times are known.
+  ASSERT_EQ(record.stats.count, 20);
+  EXPECT_FALSE(doubt(0, 9, 5));
+  EXPECT_TRUE(doubt(0, 9, 6));
 }
 
 TEST(Record, KeepsEveryTextAsItIs) {

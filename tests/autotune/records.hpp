@@ -53,6 +53,14 @@ inline autotune::Record winner_of(std::int64_t m,
   return record_of(autotune::RecordType::winner, m, effort, time, mc);
 }
 
+/// The same, measured while other programs disturbed most of it.
+inline autotune::Record doubtful(autotune::Record record) {
+  record.timed_rounds = 24;
+  record.discarded_rounds = 4;
+  record.disturbed_rounds = 20;
+  return record;
+}
+
 /// A line of the given fields, "{…" without its closing brace, with the CRC of these bytes behind.
 inline std::string with_crc(const std::string& fields) {
   return fields + fmt::format(",\"crc32\":\"{:08x}\"}}", autotune::crc32(fields));

@@ -255,6 +255,15 @@ TEST(SnapshotBest, TakesMostEffortThenTheLatestThenTheSmallerText) {
   EXPECT_EQ(best_of({record_of(RecordType::sample, 1), record_of(RecordType::fail, 1)}), nullptr);
 }
 
+TEST(SnapshotBest, OneInDoubtIsTakenOnlyWhereThereIsNoOther) {
+  const Record certain = winner_of(1, Effort::quick, "2026-01-01T00:00:00Z", 64);
+  const Record disturbed =
+      test::doubtful(winner_of(1, Effort::thorough, "2026-02-01T00:00:00Z", 32));
+  EXPECT_EQ(*best_of({certain, disturbed}), certain);
+  EXPECT_EQ(*best_of({disturbed, certain}), certain);
+  EXPECT_EQ(*best_of({disturbed}), disturbed);
+}
+
 // A clock that was wrong once does not decide for ever: what is measured now goes first.
 TEST(SnapshotBest, DatesAheadOfTheClockGoBehind) {
   const std::string now = time_now();

@@ -201,6 +201,10 @@ TEST_F(StoreTest, CompactionKeepsWhatIsWorthKeeping) {
       {line(fail_again), true},
       {line(record_of(RecordType::fail, 3, Effort::normal, early, 8)), true},
       {line(record_of(RecordType::sample, 4)), true},
+      {line(winner_of(5, Effort::quick, early)), true},
+      {line(test::doubtful(winner_of(5, Effort::thorough, late, 8))), false},
+      {line(test::doubtful(winner_of(6, Effort::quick, early))), false},
+      {line(test::doubtful(winner_of(6, Effort::quick, late, 8))), true},
       {"\n", false}};
   std::string text;
   std::string expected;

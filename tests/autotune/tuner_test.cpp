@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "autotune/layer_queries.hpp"
+#include "autotune/records.hpp"
 #include "autotune/session.hpp"
 #include "autotune/tuner_state.hpp"
 #include "core/context_state.hpp"
@@ -50,6 +51,7 @@ TunerOptions options_in(const TemporaryDirectory& directory, std::string mode = 
   options.system_directory = (directory / "system").string();
   options.record_file = (directory / "recorded.jsonl").string();
   options.prover = test::prove_program();
+  options.notice_others = false;  // machines that run tests are seldom quiet
   return options;
 }
 
@@ -357,6 +359,103 @@ TEST(Tuner, EntriesThatDoNotHoldHereAreRefusedAloudOnce) {
   EXPECT_EQ(refused_with([](Record& r) { r.env.product = "another"; }), "");
   const std::string strict = refused_with([](Record& r) { r.env.product = "another"; }, true);
   EXPECT_NE(strict.find("measured with 'another'"), std::string::npos) << strict;
+}
+
+// Calls with each origin of the answers to what a layer of this shape asks.
+std::set<TuneOrigin> origins_of(const Tuner& tuner, const Context& context) {
+  std::set<TuneOrigin> origins;
+  for (const ConfigQuery& query : autotune::layer_queries(context.state(), shape))
+    origins.insert(tuner.state().look_up(query, context.state()).origin);
+  return origins;
+}
+
+TEST(Tuner, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
+  using Origins = std::set<TuneOrigin>;
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  edit_winners(tuned_file(context, directory), [](Record& r) { r = test::doubtful(r); });
+  const std::int64_t problems = std::ssize(autotune::layer_queries(context.state(), shape));
+
+  const auto tuner = Tuner::open(context, options_in(directory));
+  for (const ConfigQuery& query : autotune::layer_queries(context.state(), shape)) {
+    const autotune::Answer answer = tuner->state().look_up(query, context.state());
+    EXPECT_FALSE(answer.is_entry());
+    EXPECT_TRUE(answer.refused);
+    EXPECT_FALSE(tuner->state().knows(query, context.state(), autotune::Effort::cut));
+  }
+  EXPECT_NE(tuner->warnings().front().find("in doubt"), std::string::npos);
+  TunerOptions near = options_in(directory);
+  near.near_shapes = true;
+  EXPECT_EQ(origins_of(*Tuner::open(context, near), context).count(TuneOrigin::near_shape), 0u);
+
+  // A program that records, requires or tunes takes them for problems that nothing is known of.
+  const auto recording = Tuner::open(context, options_in(directory, "record"));
+  recording->attach(context);
+  use_layer(context, Mode::rowwise);
+  EXPECT_EQ(recording->counters().hits, 0);
+  EXPECT_TRUE(std::filesystem::exists(directory / "recorded.jsonl"));
+  Tuner::open(context, options_in(directory, "require"))->attach(context);
+  EXPECT_THROW(use_layer(context, Mode::rowwise), Error);
+  const auto tuning = Tuner::open(context, options_in(directory, "tune"));
+  tuning->attach(context);
+  use_layer(context, Mode::rowwise);
+  EXPECT_EQ(tuning->counters().misses, 0);
+
+  const TuneSummary summary = tuner->tune(context, {shape}, quick());
+  EXPECT_EQ(summary.tuned, problems);
+  EXPECT_EQ(origins_of(*tuner, context), Origins{TuneOrigin::exact});
+  EXPECT_EQ(origins_of(*Tuner::open(context, options_in(directory)), context),
+            Origins{TuneOrigin::exact});
+
+  // Nor does another one in doubt replace what was measured well.
+  autotune::Snapshot snapshot;
+  snapshot.add_file(tuner->cache_file());
+  std::vector<Record> later;
+  snapshot.for_each([&](const Record& record) {
+    if (record.type != RecordType::winner || autotune::in_doubt(record)) return;
+    later.push_back(test::doubtful(record));
+    later.back().effort = autotune::Effort::thorough;
+    later.back().candidate.engine = "another";
+  });
+  autotune::Store(tuner->cache_file()).append(later);
+  EXPECT_EQ(origins_of(*Tuner::open(context, options_in(directory)), context),
+            Origins{TuneOrigin::exact});
+}
+
+// Another program that takes the core in every round.
+TEST(Tuner, WhatOthersDisturbIsKeptInDoubt) {
+  const TemporaryDirectory directory;
+  Context context(test::device_options());
+  std::int64_t preemptions = 0;
+  measure::DisturbanceWatch disturbed({.preemptions = [&] { return preemptions += 1000; },
+                                       .load = [] { return std::nullopt; },
+                                       .in_the_way = [](double) { return false; },
+                                       .spin_s = [] { return 1e-6; },
+                                       .now = measure::host_now});
+  const auto queries = autotune::queries_of(context.state(), {shape});
+  const auto tune = [&](measure::DisturbanceWatch* watch) {
+    const auto tuner = Tuner::open(context, options_in(directory));
+    autotune::SessionOptions options;
+    options.limits = quick();
+    options.disturbance = watch;
+    return autotune::run_session(tuner->state(), context, queries, options).summary;
+  };
+  for (int i = 0; i < 2; ++i) {
+    const TuneSummary busy = tune(&disturbed);
+    EXPECT_EQ(busy.known, 0);
+    EXPECT_EQ(busy.tuned, busy.keys);
+    EXPECT_EQ(busy.in_doubt, busy.keys);
+    EXPECT_EQ(busy.changed, 0);
+    const auto tuner = Tuner::open(context, options_in(directory));
+    tuner->attach(context);
+    use_layer(context, Mode::rowwise);
+    EXPECT_EQ(tuner->counters().hits, 0);
+    EXPECT_GT(tuner->counters().refused, 0);
+  }
+  const TuneSummary quiet = tune(nullptr);
+  EXPECT_EQ(quiet.tuned, quiet.keys);
+  EXPECT_EQ(quiet.in_doubt, 0);
+  EXPECT_EQ(tune(&disturbed).known, quiet.keys);
 }
 
 TEST(Tuner, NearShapesStandInOnlyWhenAskedTo) {

@@ -101,6 +101,58 @@ TEST_F(Cache, ExportedWinnersAreTheSameWhereTheyAreImported) {
   EXPECT_EQ(listed["usable"], true);
 }
 
+TEST_F(Cache, ExportLeavesOutWhatIsInDoubt) {
+  const Record doubtful = test::doubtful(record(RecordType::winner, product(), 1));
+  const Record sample = test::doubtful(record(RecordType::sample, product(), 1));
+  const Record fail = test::doubtful(record(RecordType::fail, product(), 2));
+  const Record certain = record(RecordType::winner, product(5));
+  store({doubtful, sample, fail, certain});
+  const std::string out = in("x.jsonl").string();
+  const Result exported = here({"export", out});
+  EXPECT_EQ(exported.code, 0) << exported.err;
+  expect_part(exported.out, "1 winners are left out: they are in doubt");
+  std::vector<Record> records = read(out);
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(std::count(records.begin(), records.end(), fail), 1);
+  EXPECT_EQ(std::count(records.begin(), records.end(), certain), 1);
+
+  const json counts = lines(here({"export", out, "--force", "--in-doubt", "--json"}).out).at(0);
+  EXPECT_EQ(counts["written"], 4);
+  EXPECT_EQ(counts["left_out_in_doubt"], 0);
+  // Imported, it is not used, and replaces nothing that is.
+  const std::string other = in("other").string();
+  const json imported = lines(here({"import", out, "--json", "--cache", other}).out).back();
+  EXPECT_EQ(imported["winners"], 2);
+  EXPECT_EQ(imported["used_here"], 1);
+  EXPECT_EQ(imported["not_used"].size(), 1u);
+  const json listed =
+      lines(here({"list", "--json", "--filter", "m=4 ", "--cache", other}).out).at(0);
+  EXPECT_EQ(listed["usable"], false);
+}
+
+TEST_F(Cache, ImportSaysHowManyAreUsedHereAndWhyNotTheOthers) {
+  Record kernels = record(RecordType::winner, product(6));
+  kernels.env.kernels = "int8 0";
+  store({record(RecordType::winner, product(7), 0, Effort::thorough)});
+  write(in("in.jsonl"),
+        {record(RecordType::winner, product()), record(RecordType::winner, product(5)), kernels,
+         foreign(record(RecordType::winner, product())), record(RecordType::sample, product()),
+         record(RecordType::winner, product(7), 1),
+         test::doubtful(record(RecordType::winner, product(8)))});
+  const Result people = here({"import", in("in.jsonl").string()});
+  EXPECT_EQ(people.code, 0) << people.err;
+  expect_part(people.out, "2 of the 5 winners are used here.");
+  expect_part(people.out, "measured with kernels 'int8 0'");
+  expect_part(people.out, "of another machine: " + autotune::describe(other_machine()));
+  expect_part(people.out, "in doubt");
+  const json again =
+      lines(run({"import", in("in.jsonl").string(), "--json", "--device", "cpu", "--threads", "2"})
+                .out)
+          .back();
+  EXPECT_EQ(again["used_here"], 0);
+  EXPECT_EQ(again["not_used"]["of another machine: " + autotune::describe(other_machine())], 1);
+}
+
 TEST_F(Cache, ImportPutsRecordsIntoTheFolderOfTheirMachine) {
   store({record(RecordType::winner, product(), 1, Effort::thorough)});
   Record unknown = record(RecordType::winner, product());

@@ -48,7 +48,9 @@ struct Result {
 
 class Cache : public testing::Test {
  protected:
-  Cache() : context_({"cpu", 1, ""}), machine_(autotune::machine_of(context_.state())) {}
+  Cache() : context_({"cpu", 1, ""}), machine_(autotune::machine_of(context_.state())) {
+    fs::create_directories(in("system"));
+  }
 
   [[nodiscard]] fs::path in(const std::string& name) const { return directory_ / name; }
   [[nodiscard]] fs::path cache() const { return in("cache"); }

@@ -205,6 +205,30 @@ TEST_F(Cache, ExplainShowsARefusalAndNamesTheDefault) {
   expect_part(listed["why"], "measured with kernels 'int8 0'");
 }
 
+TEST_F(Cache, AWinnerInDoubtIsMarkedAndTheDefaultRuns) {
+  const Record winner = test::doubtful(record(RecordType::winner, product(), 1));
+  store({winner, record(RecordType::winner, product(5))});
+  const json listed = lines(here({"list", "--json", "--filter", "m=4 "}).out).at(0);
+  EXPECT_EQ(listed["usable"], false);
+  EXPECT_EQ(listed["winner"]["in_doubt"], true);
+  expect_part(listed["why"], "in doubt: other programs disturbed the measurement");
+  const Result list = here({"list"});
+  expect_part(list.out, "no: in doubt");
+  expect_part(list.out, "1 of them in doubt, so the default runs");
+  expect_part(here({"show", winner.key.sha}).out, "20 rounds disturbed (in doubt)");
+  const std::string explained = here({"explain", winner.key.sha}).out;
+  expect_part(explained, "measurement no");
+  expect_part(explained, "refused: measurement: in doubt");
+  expect_part(explained, "the default: no entry holds here");
+  expect_part(here({"verify", "--run"}).out,
+              "1 right, 0 wrong, 1 not used here anyway (1 of them in doubt)");
+
+  // One that is not in doubt is used, whatever the effort and the dates say.
+  store({record(RecordType::winner, product(), 0, Effort::quick, "2026-01-01T00:00:00Z")});
+  const json mended = lines(here({"explain", winner.key.sha, "--json"}).out).at(0);
+  EXPECT_EQ(mended["runs"]["line"], 3);
+}
+
 TEST_F(Cache, ExplainSaysWhichEntryWinsAndWhy) {
   const ConfigQuery query = product();
   store({record(RecordType::winner, query, 0, Effort::thorough, day),
@@ -219,7 +243,7 @@ TEST_F(Cache, ExplainSaysWhichEntryWinsAndWhy) {
   expect_part(effort["records"][2]["outcome"], "the cache goes first");
   EXPECT_EQ(effort["runs"]["origin"], "cache");
   EXPECT_EQ(effort["runs"]["line"], 1);
-  EXPECT_EQ(effort["records"][0]["verdicts"].size(), 3u);
+  EXPECT_EQ(effort["records"][0]["verdicts"].size(), 4u);
 
   // A fail of the best one leaves the other, a tombstone the system list.
   store({record(RecordType::fail, query, 0)});

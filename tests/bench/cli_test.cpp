@@ -401,9 +401,10 @@ TEST_F(Cli, ADisturbedMachineIsNoticed) {
   EXPECT_NE(result.err.find("what is measured beside them is not"), std::string::npos)
       << result.err;
   for (const std::string& out : {result.out, report.out})
-    EXPECT_NE(out.find("Do not trust these numbers: 1 of 1 rows is in doubt: other programs were "
-                       "running (1); they used up to "),
-              std::string::npos)
+    EXPECT_NE(
+        out.find("Do not trust these numbers: 1 of 1 rows is in doubt (!): other programs were "
+                 "running (1); they used up to "),
+        std::string::npos)
         << out;
   const auto log = lines(read_file(in("r.run.jsonl")));
   EXPECT_TRUE(log[0]["load"]["others_cores"].is_number());

@@ -316,6 +316,39 @@ TEST(Compare, AFieldThatMovedWithAllOthersIsNotSlower) {
   EXPECT_NE(comparison_table(c, 0).find("all fields moved"), std::string::npos);
 }
 
+TEST(Compare, WhatWasDisturbedOnEitherSideHasNoVerdict) {
+  std::vector<FieldTimes> before, after;
+  for (unsigned i = 0; i < 6; ++i) {
+    const std::string name(field_name(static_cast<Field>(i)));
+    before.push_back(field_of(name, {noisy(1, 0.005, 100, i)}));
+    after.push_back(field_of(name, {noisy(i == 2 ? 1.5 : 1, 0.005, 100, 50 + i)}));
+  }
+  const auto compared = [&] { return compare(side_of("a", before), side_of("b", after), {}, {}); };
+  EXPECT_EQ(compared().counts().slow, 1u);
+  EXPECT_EQ(comparison_table(compared(), 0).find("in doubt"), std::string::npos);
+  for (std::vector<FieldTimes>* side : {&before, &after}) {
+    for (FieldTimes& field : *side)
+      field.runs[0].disturbed = true;
+    const SideComparison c = compared();
+    EXPECT_EQ(c.counts().ambiguous, 6u);
+    EXPECT_EQ(comparison_exit_code(c.counts(), false), exit_codes::ok);
+    EXPECT_EQ(c.cases[0].fields[2].judgement.why, "disturbed");
+    EXPECT_FALSE(c.geometric_mean("standard_fwd"));
+    EXPECT_TRUE(comparison_json(c)["geometric_means"]["standard_fwd"].is_null());
+    EXPECT_TRUE(comparison_table(c, 0).starts_with(
+        "Do not trust these numbers: 6 of 6 rows are in doubt (!): other programs were running"));
+    for (FieldTimes& field : *side)
+      field.runs[0].disturbed = false;
+  }
+  // One of many runs is no reason to doubt the others.
+  before[2].runs.assign(8, before[2].runs[0]);
+  after[2].runs.assign(8, after[2].runs[0]);
+  after[2].runs[7].disturbed = after[2].runs[0].disturbed = true;
+  EXPECT_FALSE(compared().cases[0].fields[2].evidence.disturbed);
+  after[2].runs[3].disturbed = true;
+  EXPECT_TRUE(compared().cases[0].fields[2].evidence.disturbed);
+}
+
 TEST(Compare, CasesMatchOnTheirWholeKey) {
   Side ref = side_of("a", {field_of("f", {noisy(1, 0.01, 50, 1)})});
   Side now = side_of("b", {field_of("f", {noisy(1, 0.01, 50, 2)})});

@@ -80,6 +80,44 @@ TEST(Recommend, MissingFieldsAdviseStandard) {
   EXPECT_FALSE(all[0].training.gain);
 }
 
+TEST(Recommend, NothingByTimesThatOthersDisturbed) {
+  CaseTimes disturbed = case_of("512x64x32", 9, 1, 12);
+  for (FieldTimes& f : disturbed.fields)
+    f.runs.back().disturbed = true;
+  const Side side = side_of({disturbed, case_of("8x64x32", 4, 1, 12)});
+  const auto all = recommend(side, 0.02);
+  ASSERT_EQ(all[1].shape.batch_size, 512);
+  EXPECT_TRUE(all[1].training.in_doubt);
+  EXPECT_TRUE(all[1].training.withheld);
+  EXPECT_EQ(all[1].inference.mode, Mode::standard);
+  EXPECT_GT(*all[1].inference.gain, 8);
+  EXPECT_EQ(all[0].inference.mode, Mode::rowwise);
+  const std::string table = recommendation_table(all, 0);
+  EXPECT_TRUE(table.starts_with("Do not trust these numbers: 1 of 2 rows is in doubt (!): other"))
+      << table;
+  EXPECT_NE(table.find("- !"), std::string::npos) << table;
+  const auto json = nlohmann::json::parse(recommendation_json(side, all));
+  EXPECT_TRUE(json["shapes"][1]["training"]["mode"].is_null());
+  EXPECT_EQ(json["shapes"][1]["training"]["in_doubt"], true);
+  EXPECT_TRUE(json["doubt"].is_string());
+  const std::string cpp = recommendation_cpp(side, all);
+  EXPECT_NE(cpp.find("// Do not trust these numbers: "), std::string::npos) << cpp;
+  EXPECT_NE(cpp.find("// Those rows are left out.\n#pragma once"), std::string::npos) << cpp;
+  EXPECT_NE(cpp.find("std::array<Measured, 1> measured"), std::string::npos) << cpp;
+  EXPECT_EQ(cpp.find("{512, "), std::string::npos) << cpp;
+  const std::string python = recommendation_python(side, all);
+  EXPECT_NE(python.find("# Those rows are left out.\n"), std::string::npos) << python;
+  EXPECT_EQ(python.find("(512, "), std::string::npos) << python;
+
+  const auto forced = recommend(side, 0.02, true);
+  EXPECT_EQ(forced[1].inference.mode, Mode::rowwise);
+  EXPECT_NE(recommendation_table(forced, 0).find("rowwise !"), std::string::npos);
+  const std::string trusted = recommendation_cpp(side, forced);
+  EXPECT_NE(trusted.find("{512, 64, 32, switchback::Mode::rowwise"), std::string::npos) << trusted;
+  EXPECT_NE(trusted.find("// Do not trust these numbers: "), std::string::npos) << trusted;
+  EXPECT_EQ(trusted.find("left out"), std::string::npos) << trusted;
+}
+
 TEST(Recommend, Formats) {
   const Side side = side_of({case_of("512x64x32", 4, 1, 12)});
   const auto all = recommend(side, 0.02);

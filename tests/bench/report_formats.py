@@ -10,7 +10,9 @@ import io
 import json
 import math
 import os
+import pty
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,7 +39,7 @@ def records_of(path):
 class Page(html.parser.HTMLParser):
     """Elements that are opened and closed in order."""
 
-    VOID = {"meta", "br", "hr", "img", "link"}
+    VOID = {"meta", "br", "hr", "img", "link", "wbr"}
 
     def __init__(self):
         super().__init__(convert_charrefs=True)
@@ -62,7 +64,74 @@ class Page(html.parser.HTMLParser):
         self.words += data
 
 
+def write_lines(path, lines):
+    with open(path, "w", encoding="utf-8") as out:
+        out.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+def pictures_of(page):
+    return re.findall(r"<svg .*?</svg>", page, re.DOTALL)
+
+
+def words_of(page):
+    reader = Page()
+    reader.feed(page)
+    reader.close()
+    return reader.words
+
+
+def luminance(colour):
+    """As the guidelines on contrast define it (WCAG 2)."""
+    digits = colour.lstrip("#")
+    if len(digits) == 3:
+        digits = "".join(2 * d for d in digits)
+    parts = [int(digits[i:i + 2], 16) / 255 for i in (0, 2, 4)]
+    red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(a, b):
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def scaled(record, factor):
+    """A record whose floating point products take so many times as long."""
+    record = dict(record)
+    for name in ("standard_fwd", "standard_gx", "standard_gw"):
+        record[name] *= factor
+    parts = {"time_standard": ("standard_fwd", "standard_gx", "standard_gw"),
+             "time_rowwise": ("x_quantize_rowwise", "g_quantize_rowwise", "w_quantize_colwise_transpose",
+                              "w_quantize_rowwise", "standard_gw", "rowwise_fwd", "rowwise_bwd"),
+             "time_global": ("x_quantize_rowwise", "g_quantize_rowwise", "w_quantize_global",
+                             "w_quantize_global_transpose", "standard_gw", "global_fwd", "global_bwd")}
+    for total, names in parts.items():
+        record[total] = 0.0
+        for name in names:
+            record[total] += record[name]
+    return record
+
+
 class Formats(unittest.TestCase):
+    def noisy(self, place, shape=0, factors=(), doubtful=(), spread=True):
+        """Records of the quick grid: the interval of one is a hundred powers of ten long, others are in doubt."""
+        path = os.path.join(place, "noisy.jsonl")
+        records = records_of(OWN)
+        for at, factor in factors:
+            records[at] = scaled(records[at], factor)
+        lines, case = [], 0
+        for line in records_of(OWN.replace(".jsonl", ".run.jsonl")):
+            if line["type"] == "case":
+                if spread and case == shape:
+                    for field in line["fields"].values():
+                        field["p20_ms"], field["p80_ms"] = field["median_ms"] / 100, field["median_ms"] * 100
+                line["disturbed"] = line.get("disturbed", False) or case in doubtful
+                case += 1
+            lines.append(line)
+        write_lines(path, records)
+        write_lines(path.replace(".jsonl", ".run.jsonl"), lines)
+        return path
+
     def check_svg(self, text):
         """Parses a picture and checks that everything lies inside of it; returns its elements."""
         root = ElementTree.fromstring(text)
@@ -180,7 +249,7 @@ class Formats(unittest.TestCase):
         for picture in pictures:
             self.check_svg(picture)
         heat = ElementTree.fromstring(next(p for p in pictures if "quick: speed-up" in p))
-        numbers = [t.text for t in heat.iter(SVG + "text") if re.fullmatch(r"\d+\.\d\d", t.text or "")]
+        numbers = [t.text[:4] for t in heat.iter(SVG + "text") if re.fullmatch(r"\d+\.\d\d( !)?", t.text or "")]
         expected = [f"{r['time_standard'] / min(r['time_rowwise'], r['time_global']):.2f}" for r in records_of(OWN)]
         self.assertEqual(sorted(numbers), sorted(expected))
         for record in records_of(OWN):
@@ -190,6 +259,174 @@ class Formats(unittest.TestCase):
         except ImportError:
             return
         html5lib.HTMLParser(strict=True).parse(text)
+
+    def test_one_noisy_row_does_not_make_the_axes(self):
+        with tempfile.TemporaryDirectory() as place:
+            path = self.noisy(place, factors=[(3, 1e6)], doubtful=[3])
+            page = bench("report", path, "--format", "html")
+        for picture in pictures_of(page)[:2]:  # lines and beside the A100
+            svg = self.check_svg(picture)
+            marks = [float(t.text) for t in svg.iter(SVG + "text")
+                     if t.get("text-anchor") == "end" and re.fullmatch(r"-?[\d.e+-]+", t.text or "")]
+            self.assertLess(max(marks), 10)
+            beyond = [p for p in svg.iter(SVG + "path") if p.get("class") == "beyond"]
+            self.assertGreaterEqual(len(beyond), 2)  # the long interval and the far point
+            self.assertTrue(any((p.find(SVG + "title").text or "").startswith(("to ", "1x2048")) for p in beyond))
+            self.assertTrue(any("goes on beyond" in (t.text or "") for t in svg.iter(SVG + "text")))
+
+    def test_doubt_shows_on_every_colour_and_in_every_plot(self):
+        with tempfile.TemporaryDirectory() as place:
+            # From strong orange to strong blue; odd places are in doubt.
+            factors = [(i, f) for i, f in enumerate((0.1, 0.15, 0.3, 0.4, 0.7, 1, 1, 1.3, 1.6, 2, 2.5, 3, 4))]
+            doubtful = list(range(1, 13, 2))
+            page = bench("report", self.noisy(place, factors=factors, doubtful=doubtful, spread=False), "--format", "html")
+            in_doubt = {r["batch_size"] for i, r in enumerate(records_of(OWN)) if i in doubtful}
+        self.assertTrue(in_doubt)
+        pictures = pictures_of(page)
+        self.assertEqual(len(pictures), 5)
+        for picture in pictures:
+            self.assertTrue(any((t.text or "").strip().endswith("!") for t in self.check_svg(picture).iter(SVG + "text")))
+        heat = ElementTree.fromstring(next(p for p in pictures if "speed-up of a training step over mode" in p))
+        cells, fill = [], None
+        for element in heat:
+            if element.tag == SVG + "rect" and element.get("width") != "100%":
+                fill = element.get("fill")
+            elif element.tag == SVG + "path" and element.get("class") == "doubt":
+                cells.append((fill, element.get("stroke")))
+        fills = {}
+        for fill, stroke in cells:
+            fills.setdefault(fill, []).append(stroke)
+        self.assertEqual(len(cells), 2 * sum(1 for t in heat.iter(SVG + "text") if (t.text or "").endswith(" !")))
+        self.assertGreaterEqual(len(fills), 5)
+        for fill, strokes in fills.items():
+            self.assertEqual(len(set(strokes)), 2)
+            self.assertGreaterEqual(max(contrast(fill, s) for s in strokes), 4.5, fill)
+
+    def test_answer_and_warning_come_first(self):
+        with tempfile.TemporaryDirectory() as place:
+            path = self.noisy(place, doubtful=range(1, 13, 2))
+            for arguments in ([path], [path, "--with", OWN], [path, "--with", path]):
+                page = bench("report", *arguments, "--format", "html")
+                first = page.index("<svg")
+                self.assertEqual(page[:first].count('class="answer"'), len(arguments) // 2 + 1)
+                self.assertEqual(page.count('class="answer"'), len(arguments) // 2 + 1)
+                self.assertLess(page.index("Do not trust these numbers"), first)
+                self.assertIn("2·batch_size·dim_in·dim_out", page[:first])
+            markdown = bench("report", path, "--format", "markdown")
+            self.assertLess(markdown.index("Do not trust"), markdown.index("| ---"))
+            report = json.loads(bench("report", path, "--format", "json"))["files"][0]
+            self.assertFalse(report["trusted"])
+            self.assertRegex(report["summary"], r"without the \d+ rows in doubt")
+
+    def test_workload_pages_say_what_is_better(self):
+        place = os.path.join(ROOT, "data/records/xeon-spr-2core")
+        page = bench("report", os.path.join(place, "pipeline.jsonl"), "--format", "html")
+        first = page.index("<svg")
+        self.assertIn("memory_ratio (activations, this : without checkpointing; less is better): 0.02 to 1.00", page[:first])
+        heat = ElementTree.fromstring(pictures_of(page)[0])
+        fills, fill = {}, None
+        for element in heat:
+            if element.tag == SVG + "rect":
+                fill = element.get("fill")
+            elif fill and re.fullmatch(r"\d+\.\d\d( !)?", element.text or ""):
+                fills.setdefault(element.text, fill)
+        red, _, blue = (int(fills["0.02"][i:i + 2], 16) for i in (1, 3, 5))
+        self.assertGreater(blue, red)  # less memory is good
+        red, _, blue = (int(fills["1.17"][i:i + 2], 16) for i in (1, 3, 5))
+        self.assertGreater(red, blue)  # a slowdown is not
+        self.assertIn("slowdown: a step's time, this : without checkpointing (less is better)", words_of(page))
+        page = bench("report", os.path.join(place, "multimodel.jsonl"), "--format", "html")
+        self.assertLess(page.index("Do not trust"), page.index("<svg"))
+        self.assertIn("step_ratio (the loop in mode standard : this; more is better)", page[:page.index("<svg")])
+
+    def test_machine_in_words_and_units(self):
+        words = words_of(bench("report", OWN, "--format", "html"))
+        self.assertIn("23.5 GiB", words)
+        self.assertIn("OpenBLAS", words)
+        self.assertNotIn("memory_bytes", words)
+        self.assertNotIn('{"', words)
+
+    def test_many_series_can_be_told_apart(self):
+        with tempfile.TemporaryDirectory() as place:
+            path, records = os.path.join(place, "many.jsonl"), []
+            for dim in range(64, 64 * 24, 64):
+                for batch in (16, 256):
+                    sides = {"batch_size": batch, "dim_in": dim, "dim_out": 4 * dim, "wm": 4.0, "switch": False}
+                    records.append({**records_of(OWN)[-1], **sides})
+            write_lines(path, records)
+            svg = self.check_svg(pictures_of(bench("report", path, "--format", "html"))[0])
+        looks = []
+        for element in svg.iter():  # the first mark of each line
+            if element.tag == SVG + "polyline":
+                looks.append(None)
+            elif looks and looks[-1] is None and element.tag in (SVG + "circle", SVG + "path"):
+                shape = "circle" if element.tag == SVG + "circle" else re.sub(r"^M[\d.]+ [\d.]+", "", element.get("d"))
+                looks[-1] = (element.get("fill"), shape)
+        self.assertEqual(len(looks), 23)
+        self.assertEqual(len(set(looks)), len(looks))
+
+    def test_axes_of_one_shape(self):
+        with tempfile.TemporaryDirectory() as place:
+            path = os.path.join(place, "one.jsonl")
+            for at in range(len(records_of(OWN))):
+                record = records_of(OWN)[at]
+                if max(record["dim_in"], record["dim_out"]) != 4 * min(record["dim_in"], record["dim_out"]):
+                    continue
+                write_lines(path, [record])
+                for figure in ("speedup", "quantize", "parts"):
+                    svg = self.check_svg(bench("report", path, "--figure", figure))
+                    texts = [t for t in svg.iter(SVG + "text")]
+                    labels = [t for t in texts if t.get("text-anchor") == "end"]
+                    self.assertGreaterEqual(len(labels), 2)
+                    for label in labels:  # right of the axis title, which is turned around x = 16
+                        self.assertGreater(float(label.get("x")) - 12 * 0.58 * len(label.text), 22, label.text)
+                    if figure != "parts":
+                        self.assertIn("0", [t.text for t in labels])
+                        (rule,) = [e for e in svg.iter(SVG + "line") if e.get("class") == "rule"]
+                        zero = next(t for t in labels if t.text == "0")
+                        self.assertAlmostEqual(float(rule.get("y1")), float(zero.get("y")) - 4, delta=0.2)
+
+    def test_tables_are_made_for_paper(self):
+        page = bench("report", os.path.join(ROOT, "data/records/xeon-spr-2core/pipeline.jsonl"), "--format", "html")
+        tables = re.findall(r"<table(.*?)</table>", page, re.DOTALL)
+        wide = tables[0]
+        size = float(re.search(r"--size: ([\d.]+)pt", wide).group(1))
+        rows = re.findall(r"<tr>(.*?)</tr>", wide, re.DOTALL)
+        columns = [[len(re.sub(r"<[^>]*>", "", c)) for c in re.findall(r"<td>(.*?)</td>", row)] for row in rows[1:]]
+        longest = [max(column) for column in zip(*columns)]
+        # Digits are about 0.6 of the letters' size wide; 190 mm of paper are 538 points.
+        self.assertLess(size * sum(0.6 * n + 0.7 for n in longest), 538)
+        self.assertIn("var(--size", page)
+
+    def test_no_records_on_a_terminal(self):
+        def on_terminal(*arguments):
+            leader, terminal = pty.openpty()
+            running = subprocess.Popen([PROGRAM, *arguments], stdout=terminal, stderr=terminal, stdin=subprocess.DEVNULL)
+            os.close(terminal)
+            text = b""
+            while True:
+                try:
+                    part = os.read(leader, 65536)
+                except OSError:  # the other side was closed
+                    break
+                if not part:
+                    break
+                text += part
+            os.close(leader)
+            self.assertEqual(running.wait(), 0, text)
+            return text.decode()
+
+        multimodel = ["multimodel", "--models", "2", "--batch", "4", "--dim-in", "16", "--dim-out", "24", "--steps", "3"]
+        for command in (["run", "--shape", "2,16,16", "--repeat", "3", "--no-ceilings"], multimodel, ["accum"]):
+            options = [*command, "--device", "cpu", "--threads", "1"]
+            with self.subTest(command[0]):
+                text = on_terminal(*options)
+                self.assertNotIn('{"', text)
+                self.assertIn("--out FILE keeps them", text)
+                # Asked for, or into a pipe, they are there.
+                self.assertIn('{"', on_terminal(*options, "--out", "-"))
+                self.assertIn('{"', on_terminal(*options, "--quiet"))
+                self.assertTrue(bench(*options).startswith('{"'))
 
     def test_stacked_bars_add_up(self):
         text = bench("report", OWN, "--format", "html")
@@ -348,6 +585,187 @@ class Formats(unittest.TestCase):
             bench("merge", *other, "--out", out, "--mixed")
             self.assertEqual(len(records_of(out)), len(records))
 
+    # Every command with an output: its arguments, and the option that names it.
+    def outputs(self, place):
+        text = os.path.join(place, "text.txt")
+        with open(text, "w", encoding="utf-8") as out:
+            out.write("to be or not to be, that is the question " * 40)
+        tiny = ["--device", "cpu", "--threads", "1"]
+        stack = ["--d-model", "16", "--layers", "1", "--heads", "2", "--context", "8", "--batch", "2"]
+        return {
+            "run": (["run", "--shape", "2,16,16", "--repeat", "3", "--no-ceilings", *tiny], "--out"),
+            "multimodel": (["multimodel", "--models", "2", "--batch", "4", "--dim-in", "16", "--dim-out", "24", "--steps",
+                            "3", *tiny], "--out"),
+            "fragmented": (["fragmented", "--dim", "32", "--batch", "2", "--fragments", "2", "--steps", "3", *tiny], "--out"),
+            "transformer": (["transformer", *stack, "--vocabulary", "40", "--steps", "3", "--tune", "0", *tiny], "--out"),
+            "pipeline": (["pipeline", "--layers", "1", "--batch", "2", "--sequence", "4", "--stages", "1",
+                          "--microbatches", "1", "--steps", "2", *tiny], "--out"),
+            "accum": (["accum", *tiny], "--out"),
+            "plot": (["transformer", *stack, "--train", text, "--steps", "4", "--mode", "rowwise", *tiny], "--plot"),
+            "micro": (["micro", "call", "--min-time", "1ms", *tiny], "--out"),
+            "verify": (["verify", "--shape", "1,8,8", "--op", "quantize", *tiny], "--out"),
+            "report": (["report", OWN, "--format", "html"], "--out"),
+            "figure": (["report", PUBLISHED, "--figure", "speedup"], "--out"),
+            "recommend": (["recommend", OWN, "--format", "cpp"], "--out"),
+            "merge": (["merge", OWN], "--out"),
+        }
+
+    def test_places_that_cannot_be_written(self):
+        with tempfile.TemporaryDirectory() as place:
+            for name, (command, option) in self.outputs(place).items():
+                folder = os.path.join(place, "folder")
+                os.makedirs(folder, exist_ok=True)
+                places = [os.path.join(place, "nowhere", "a.jsonl"), folder, os.path.join(OWN, "a.jsonl"),
+                          os.path.join(place, 300 * "n")]
+                for out in places:
+                    with self.subTest(name, out=out):
+                        done = subprocess.run([PROGRAM, *command, option, out], stdout=subprocess.PIPE,
+                                              stderr=subprocess.PIPE)
+                        self.assertIn(done.returncode, (1, 2), done.stderr)
+                        self.assertIn(out, done.stderr.decode())
+                        self.assertNotIn(b"[1/", done.stderr)  # nothing was measured
+                        self.assertEqual(done.stdout, b"")
+                self.assertEqual(sorted(os.listdir(place)), ["folder", "text.txt"], name)
+                self.assertEqual(os.listdir(folder), [], name)
+
+    def test_nothing_is_replaced_unasked(self):
+        with tempfile.TemporaryDirectory() as place:
+            for name, (command, option) in self.outputs(place).items():
+                if name == "plot":
+                    continue  # a picture of what is being measured, drawn again after every training
+                with self.subTest(name):
+                    out = os.path.join(place, name + ".jsonl")
+                    with open(out, "w", encoding="utf-8") as kept:
+                        kept.write("kept\n")
+                    done = subprocess.run([PROGRAM, *command, option, out], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                    self.assertIn(done.returncode, (1, 2), done.stderr)
+                    self.assertIn(out, done.stderr.decode())
+                    with open(out, encoding="utf-8") as kept:
+                        self.assertEqual(kept.read(), "kept\n")
+                    self.assertFalse(os.path.exists(os.path.join(place, name + ".run.jsonl")))
+                    if name not in ("micro", "verify", "report", "figure", "recommend", "merge"):
+                        continue
+                    bench(*command, option, out, "--force")
+                    with open(out, encoding="utf-8") as new:
+                        self.assertNotEqual(new.read(), "kept\n")
+
+    def test_a_run_file_that_is_in_the_way_leaves_no_records(self):
+        with tempfile.TemporaryDirectory() as place:
+            command, option = self.outputs(place)["run"]
+            out = os.path.join(place, "a.jsonl")
+            beside = os.path.join(place, "a.run.jsonl")
+            os.mkdir(beside)
+            bench(*command, option, out, code=1)
+            self.assertFalse(os.path.exists(out))
+            os.rmdir(beside)
+            write_lines(beside, [{"type": "run_start"}])
+            bench(*command, option, out, code=2)
+            self.assertFalse(os.path.exists(out))
+            self.assertEqual(records_of(beside), [{"type": "run_start"}])
+            # merge with --force leaves no run file of other records beside the new ones.
+            shutil.copy(PUBLISHED, os.path.join(place, "published.jsonl"))
+            bench("merge", os.path.join(place, "published.jsonl"), "--out", out, "--force")
+            self.assertFalse(os.path.exists(beside))
+
+    def test_what_is_read_is_not_replaced_by_what_is_made_of_it(self):
+        with tempfile.TemporaryDirectory() as place:
+            path, link = os.path.join(place, "a.jsonl"), os.path.join(place, "link.jsonl")
+            shutil.copy(PUBLISHED, path)
+            os.symlink(path, link)
+            for out in (path, link):
+                for command in (["report", path, "--format", "csv"], ["recommend", path],
+                                ["report", PUBLISHED, "--with", path]):
+                    bench(*command, "--out", out, "--force", code=2)
+            self.assertEqual(records_of(path), records_of(PUBLISHED))
+            text = self.outputs(place)["plot"][0]
+            bench(*text, "--plot", text[text.index("--train") + 1], code=2)
+
+    def test_names_in_any_bytes(self):
+        name = b"a\xff\xc3(\n<b>&\"'|`$ * \"\"\"'''.jsonl"
+        with tempfile.TemporaryDirectory() as place:
+            path = os.path.join(os.fsencode(place), name)
+            shutil.copy(OWN, path)
+            shutil.copy(OWN.replace(".jsonl", ".run.jsonl"), path.replace(b".jsonl", b".run.jsonl"))
+            bare = os.path.join(os.fsencode(place), b"bare" + name)
+            shutil.copy(PUBLISHED, bare)
+            for read in (path, bare):
+                # bench() decodes strictly.
+                for kind in ("table", "markdown", "csv", "json", "junit", "html"):
+                    with self.subTest(kind):
+                        text = bench("report", read, "--with", OWN, "--format", kind)
+                        if kind == "json":
+                            self.assertEqual(len(json.loads(text)["files"]), 2)
+                        elif kind == "csv":
+                            for row in csv.DictReader(io.StringIO(text, newline="")):
+                                self.assertNotIn(None, row)
+                        elif kind == "junit":
+                            ElementTree.fromstring(text.encode())
+                        elif kind == "html":
+                            self.assertNotIn("<b>", text)
+                            for picture in pictures_of(text):
+                                self.check_svg(picture)
+                module = {}
+                exec(compile(bench("recommend", read, "--format", "python"), "modes.py", "exec"), module)
+                self.assertIn("training_mode", module)
+                self.assertTrue(json.loads(bench("recommend", read, "--format", "json")))
+                bench("recommend", read, "--format", "cpp")
+                done = subprocess.run([PROGRAM, "compare", read, read], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self.assertEqual(done.returncode, 0, done.stderr)
+            for kind, (command, option) in self.outputs(place).items():
+                out = os.path.join(os.fsencode(place), os.fsencode(kind) + name)
+                bench(*command, option, out)
+                self.assertGreater(os.path.getsize(out), 0)
+                log = out.replace(b".jsonl", b".run.jsonl")
+                if os.path.exists(log):
+                    records_of(log)  # it is UTF-8
+                    bench("report", out, "--format", "json")
+
+    def test_companions_of_any_content(self):
+        def broken():
+            yield b""
+            yield b"\n\n"
+            yield b"\x00\xff\xfe garbage"
+            yield b"[1,2]\n5\nnull\n\"text\"\n"
+            yield b'{"type":"run_start"'
+            lines = [json.dumps(line).encode() for line in records_of(OWN.replace(".jsonl", ".run.jsonl"))]
+            yield lines[0][:200]
+            yield b"\n".join(lines)[:-100]
+            for value in (None, 5, "text", [], {}, True):
+                start = json.loads(lines[0])
+                for key in list(start):
+                    if key != "type":
+                        yield json.dumps({**start, key: value}).encode() + b"\n" + b"\n".join(lines[1:])
+                case = json.loads(lines[1])
+                for key in list(case):
+                    if key != "type":
+                        yield lines[0] + b"\n" + json.dumps({**case, key: value}).encode() + b"\n"
+
+        with tempfile.TemporaryDirectory() as place:
+            path = os.path.join(place, "a.jsonl")
+            beside = os.path.join(place, "a.run.jsonl")
+            shutil.copy(OWN, path)
+            commands = [["report", path, "--format", kind] for kind in ("table", "json", "html", "csv", "junit", "markdown")]
+            commands += [["recommend", path], ["compare", path, path]]
+            for content in broken():
+                with open(beside, "wb") as out:
+                    out.write(content)
+                for command in commands:
+                    done = subprocess.run([PROGRAM, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                    message = (command[:1], command[-1], content[:80], done.stderr)
+                    self.assertIn(done.returncode, (0, 1, 2, 3), message)
+                    self.assertNotIn(b"json.exception", done.stderr, message)
+                    if done.returncode in (1, 2):
+                        self.assertIn(b"a.run.jsonl", done.stderr, message)
+            os.remove(beside)
+            os.mkdir(beside)
+            for command in commands:
+                done = subprocess.run([PROGRAM, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self.assertIn(done.returncode, (1, 2), done.stderr)
+                self.assertIn(b"a.run.jsonl", done.stderr)
+            os.rmdir(beside)
+            for command in commands:
+                bench(*command)
+
     def test_recommendation(self):
         text = bench("recommend", OWN, "--format", "python")
         module = {}
@@ -362,4 +780,4 @@ class Formats(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

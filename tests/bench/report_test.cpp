@@ -66,14 +66,13 @@ TEST(Report, SentenceNamesTheSizeFromWhichOnItPays) {
     report.add(row(batch_size, 8, batch_size >= 256 ? 1.5 : 0.7, batch_size == 16 ? 0.9 : 2));
   const std::string sentence = report_sentence(report);
   EXPECT_NE(
-      sentence.find("training steps int8 pays from batch_size 256 on (1.50x to 1.50x at the 2 "
-                    "shapes there; at none of the 2 below)"),
+      sentence.find("training steps int8 pays from 131072 operations a product on, such as "
+                    "256x8x32 (1.50x to 1.50x at the 2 shapes there; at none of the 2 below)"),
       std::string::npos)
       << sentence;
-  EXPECT_NE(
-      sentence.find("it pays from batch_size 256 on (2.00x to 2.00x at the 2 shapes there; at "
-                    "1 of the 2 below)"),
-      std::string::npos)
+  EXPECT_NE(sentence.find("it pays from 131072 operations a product on, such as 256x8x32 (2.00x to "
+                          "2.00x at the 2 shapes there; at 1 of the 2 below)"),
+            std::string::npos)
       << sentence;
 }
 
@@ -117,15 +116,16 @@ TEST(Report, PublishedRecords) {
     paying += *r.step_speedup() > 1 ? 1 : 0;
   EXPECT_EQ(paying, 102);
   const std::string sentence = report_sentence(report);
-  EXPECT_NE(sentence.find("In these records, for training steps int8 pays from batch_size 16384 on "
-                          "(1.06x to 1.56x at the 70 shapes there"),
+  EXPECT_NE(sentence.find("In these records, for training steps int8 pays from 550 billion "
+                          "operations a product on, such as 65536x1024x4096 (1.03x to 1.56x at the "
+                          "62 shapes there; at 36 of the 80 below)"),
             std::string::npos)
       << sentence;
   const std::string table = report_table(report);
   // 1024x1024x4096: 0.134155… / 0.287488… and / 0.331189…
   EXPECT_NE(table.find("0.47x"), std::string::npos);
   EXPECT_NE(table.find("0.41x"), std::string::npos);
-  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 142 + 4);
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 142 + 5);
 }
 
 /// Times of every field that lie that far around the record's, 20th to 80th percentile.
@@ -193,9 +193,47 @@ TEST(Report, DoubtsRowsThatSayNothing) {
   report.rows[1].others_cores = 1.3;
   EXPECT_TRUE(not_to_be_trusted(report));
   EXPECT_EQ(report_doubt(report),
-            "Do not trust these numbers: 2 of 4 rows are in doubt: its times differ too much (1), "
-            "other programs were running (1); they used up to 1.3 cores. Measure again on a quiet "
-            "machine. What they say:\n");
+            "Do not trust these numbers: 2 of 4 rows are in doubt (!): its times differ too much "
+            "(1), other programs were running (1); they used up to 1.3 cores. Measure again on a "
+            "quiet machine.\n");
+}
+
+TEST(Report, RowsInDoubtAreNotCounted) {
+  Report report;
+  report.add(row(1, 8, 1.5, 1.5));
+  report.add(row(2, 8, 0.7, 1.5));
+  report.rows[1].disturbed = true;
+  EXPECT_EQ(report_sentence(report),
+            "In these records, without the 1 row in doubt, for training steps int8 pays at the one "
+            "measured shape (1.50x); for the forward of inference, with W's codes at hand, it pays "
+            "at the one measured shape (1.50x).\n");
+  report.rows[0].disturbed = true;
+  EXPECT_EQ(report_sentence(report),
+            "In these records, every row is in doubt: they do not say whether int8 pays.\n");
+}
+
+// The same yardstick whatever varies: rows, sides, or both.
+TEST(Report, SizesAreComparedByOperations) {
+  for (const bool varies_rows : {true, false}) {
+    Report report;
+    for (const std::int64_t size : {64, 128, 256, 512})
+      report.add(row(varies_rows ? size : 64, varies_rows ? 64 : size, size >= 256 ? 1.5 : 0.7, 2));
+    EXPECT_NE(report_sentence(report).find(varies_rows ? "8.39 million operations a product on, "
+                                                         "such as 256x64x256"
+                                                       : "33.6 million operations a product on, "
+                                                         "such as 64x256x1024"),
+              std::string::npos)
+        << report_sentence(report);
+  }
+}
+
+TEST(Report, NoShareOfACeilingIsAbove100Percent) {
+  Report report;
+  report.add(row(64, 8, 1.5, 2));
+  report.s8_tops = 1e-9;
+  EXPECT_EQ(report_cells(report).rows[0][9], "!");
+  report.s8_tops = 1e6;
+  EXPECT_EQ(report_cells(report).rows[0][9], "0 %");
 }
 
 // A machine whose int8 rate is far above its f32 rate, as with AMX, explains ratios that would be

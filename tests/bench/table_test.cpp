@@ -21,6 +21,14 @@ TEST(Table, AlignsTextLeftAndNumbersRight) {
             "long name   100  x\n");
 }
 
+TEST(Table, NoShareIsAbove100Percent) {
+  EXPECT_EQ(percent_text(0), "0 %");
+  EXPECT_EQ(percent_text(0.734), "73 %");
+  EXPECT_EQ(percent_text(1.004), "100 %");
+  EXPECT_EQ(percent_text(1.006), "!");
+  EXPECT_EQ(percent_text(335.2), "!");
+}
+
 TEST(Table, CountsCodePointsNotBytes) {
   Table table({"a", "b"});
   table.add({"±", "1"});

@@ -321,7 +321,8 @@ TEST(TransformerCommand, Rejections) {
   EXPECT_EQ(message_of({"--plot", "x.svg"}), "--plot x.svg: it is for --train");
   EXPECT_EQ(message_of({"--published", "--warmup", "0"}),
             "--warmup 0: --published compares with a warm-up and without; it must be at least 1");
-  EXPECT_EQ(message_of({"--rotation", "32"}), "--rotation 32: it must be 0, 16, 64, 256 or 1024");
+  EXPECT_EQ(message_of({"--rotation", "32"}),
+            "--rotation 32: it must be 0, 4, 16, 64, 256 or 1024");
   EXPECT_EQ(message_of({"--rotation", "16", "256", "--d-model", "256", "--d-ff", "640", "--layers",
                         "1", "--heads", "4"}),
             "--rotation 256: size 256x640x1 has layers of 640 inputs, which is no multiple of it");

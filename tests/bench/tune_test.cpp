@@ -29,15 +29,16 @@ TEST_F(TuneCli, FillsTheCacheOnceAndGoesOnFromThere) {
   EXPECT_EQ(summary["failed"], 0);
   EXPECT_EQ(summary["cache"], file().string());
   EXPECT_TRUE(fs::exists(file()));
+  // What other programs disturbed meanwhile is measured again.
+  const int keys = summary["keys"].get<int>();
   const json again = json::parse(tune({"--json"}).out);
-  EXPECT_EQ(again["known"], again["keys"]);
-  EXPECT_EQ(again["tuned"], 0);
+  EXPECT_EQ(again["known"], keys - summary["in_doubt"].get<int>());
+  EXPECT_EQ(again["tuned"], summary["in_doubt"]);
+  const Result dry = tune({"--dry-run"});
+  expect_part(dry.out,
+              fmt::format("{} of them known already", keys - again["in_doubt"].get<int>()));
   const json forced = json::parse(tune({"--json", "--force"}).out);
   EXPECT_EQ(forced["tuned"], forced["keys"]);
-  const Result dry = tune({"--dry-run"});
-  EXPECT_NE(dry.out.find(fmt::format("{} of them known already", summary["keys"].get<int>())),
-            std::string::npos)
-      << dry.out;
   // People get a table and where it went.
   const Result table = tune({"--force"});
   EXPECT_NE(table.out.find("gemm_int8"), std::string::npos) << table.out;
@@ -56,13 +57,17 @@ TEST_F(TuneCli, TunesGroupedLayers) {
   EXPECT_GT(summary["ops"]["grouped_int8"]["measured"], 0);
   EXPECT_GT(summary["ops"]["grouped_layer_mode"]["measured"], 0);
   EXPECT_EQ(summary["ops"]["gemm_int8"]["measured"], 0);
-  EXPECT_EQ(json::parse(run_program(arguments).out)["known"], summary["keys"]);
+  const json again = json::parse(run_program(arguments).out);
+  EXPECT_EQ(again["known"], summary["keys"].get<int>() - summary["in_doubt"].get<int>());
   const Result explained = run_program(
       {"cache", "explain", "--shape", "12,16,24", "--groups", "3", "--threads", "1", "--json"});
   ASSERT_EQ(explained.code, 0) << explained.err;
   EXPECT_EQ(std::count(explained.out.begin(), explained.out.end(), '\n'),
             summary["keys"].get<int>());
-  EXPECT_EQ(explained.out.find("\"origin\":\"default\""), std::string::npos) << explained.out;
+  int defaults = 0;
+  for (const json& line : lines(explained.out))
+    defaults += line["runs"]["origin"] == "default" ? 1 : 0;
+  EXPECT_EQ(defaults, again["in_doubt"]) << explained.out;
   const Result listed = run_program({"cache", "list", "--json"});
   EXPECT_NE(listed.out.find("groups=3 strided"), std::string::npos) << listed.out;
   EXPECT_EQ(run_program({"tune", "--shape", "12,16,24", "--groups", "-1"}).code, 2);
@@ -86,7 +91,8 @@ TEST_F(TuneCli, TunesWhatProgramsMissed) {
       {"tune", "--recorded", in("recorded.jsonl").string(), "--threads", "1", "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(json::parse(result.out)["keys"], 1);
-  EXPECT_NE(result.err.find("1 problems are of another machine"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("1 problem is left out: of another machine: cpu "), std::string::npos)
+      << result.err;
 }
 
 TEST_F(TuneCli, WritesRecordsOfTheTunedBest) {

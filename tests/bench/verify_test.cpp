@@ -218,6 +218,7 @@ std::string name(const Check& c) {
 TEST(Suite, PassesAndCoversEveryOperationAndMode) {
   std::set<std::string> ops;
   std::set<std::string> modes;
+  std::set<std::string> options_of_layers;
   const VerifySummary summary = run_verify(tiny(), [&](const Check& c) {
     EXPECT_NE(c.outcome, Check::Outcome::fail)
         << name(c) << " " << c.reason << " [" << c.comparison.worst.row << ","
@@ -228,17 +229,46 @@ TEST(Suite, PassesAndCoversEveryOperationAndMode) {
     EXPECT_FALSE(c.bound.empty()) << name(c);
     ops.insert(c.op);
     modes.insert(c.mode);
+    if (c.op == "layer" && c.part.starts_with("dw,")) options_of_layers.insert(c.part);
   });
   EXPECT_EQ(summary.failed, 0);
   EXPECT_GT(summary.passed, 1000);
-  EXPECT_EQ(ops,
-            (std::set<std::string>{
-                "activation_backward", "activation_backward_quantize", "activation_forward",
-                "activation_forward_quantize", "cast_to_int8", "column_sums", "dequantize_rowwise",
-                "gemm", "gemm_s8s8s32", "gemm_standard", "layer", "quantize_columnwise_transpose",
-                "quantize_global", "quantize_global_and_transpose", "quantize_global_transpose",
-                "quantize_rowwise", "quantize_rowwise_and_columnwise_transpose",
-                "quantize_rowwise_column_sums"}));
+  EXPECT_EQ(ops, (std::set<std::string>{"activation_backward",
+                                        "activation_backward_quantize",
+                                        "activation_forward",
+                                        "activation_forward_quantize",
+                                        "cast_to_int8",
+                                        "column_sums",
+                                        "combine",
+                                        "dequantize_rowwise",
+                                        "fragmented",
+                                        "gemm",
+                                        "gemm_blockwise",
+                                        "gemm_s8s8s32",
+                                        "gemm_standard",
+                                        "grouped_gemm",
+                                        "grouped_gemm_standard",
+                                        "grouped_quantize_rowwise",
+                                        "layer",
+                                        "quantize_blockwise_transpose",
+                                        "quantize_blockwise_transpose_stochastic",
+                                        "quantize_columnwise_transpose",
+                                        "quantize_global",
+                                        "quantize_global_and_transpose",
+                                        "quantize_global_transpose",
+                                        "quantize_rowwise",
+                                        "quantize_rowwise_and_blockwise_transpose",
+                                        "quantize_rowwise_and_columnwise_transpose",
+                                        "quantize_rowwise_column_sums",
+                                        "quantize_rowwise_stochastic",
+                                        "rotate",
+                                        "rotate_quantize"}));
+  // An int8 layer with everything that it may do besides.
+  EXPECT_EQ(options_of_layers,
+            (std::set<std::string>{"dw, accumulated", "dw, rotated by 4, stochastic",
+                                   "dw, accumulated, rotated by 4, stochastic",
+                                   "dw, rotated by 4, dw int8, stochastic",
+                                   "dw, accumulated, rotated by 4, dw int8, stochastic"}));
   EXPECT_EQ(modes, (std::set<std::string>{"", "standard", "rowwise", "rowwise_shared", "global",
                                           "global_mem_efficient"}));
 }

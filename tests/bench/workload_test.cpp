@@ -16,6 +16,7 @@
 
 #include "bench/cli/cli.hpp"
 #include "bench/workload/command.hpp"
+#include "bench/workload/disturbance.hpp"
 #include "bench/workload/output.hpp"
 #include "bench/workload/record_file.hpp"
 #include "bench/workload/session.hpp"
@@ -132,7 +133,7 @@ TEST_F(WorkloadCommand, WritesItsRecordsAndPrintsItsTable) {
             "{\"workload\":\"squares\",\"case\":\"3\",\"number\":3,\"square\":9.0}\n"
             "{\"workload\":\"squares\",\"case\":\"4\",\"number\":4,\"square\":16.0}\n");
   EXPECT_NE(result.err.find("[1/2] 3  squared"), std::string::npos) << result.err;
-  EXPECT_NE(result.out.find("number  square [m2]\n"), std::string::npos) << result.out;
+  EXPECT_NE(result.out.find("number  square [m2]"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("16"), std::string::npos) << result.out;
 }
 
@@ -254,6 +255,44 @@ TEST_F(WorkloadCommand, ResumesWhereItWasLeft) {
             std::string::npos);
   EXPECT_EQ(lines(path).size(), 3u);
   EXPECT_EQ(run({"--resume", "--number", "3"}).code, exit_codes::usage);  // no file
+}
+
+// The sentence goes first, and the row has a mark. (Where other programs run meanwhile, so has the
+// other one.)
+TEST_F(WorkloadCommand, ARowInDoubtIsMarkedAndTheTableSaysSoFirst) {
+  ASSERT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::ok);
+  std::string log;
+  for (Json& line : lines(run_log_path(path))) {
+    if (line["type"] == "case") line["disturbed"] = true;
+    log += line.dump() + "\n";
+  }
+  std::ofstream(run_log_path(path), std::ios::binary) << log;
+  const std::string out = run({"--number", "3", "4", "--out", path, "--resume"}).out;
+  const std::size_t doubt = out.find("Do not trust these numbers: ");
+  const std::size_t table = out.find("number  square [m2]  !\n");
+  ASSERT_NE(doubt, std::string::npos) << out;
+  ASSERT_NE(table, std::string::npos) << out;
+  EXPECT_LT(doubt, table);
+  EXPECT_NE(out.find(" of 2 rows "), std::string::npos) << out;
+  EXPECT_NE(out.find("9.00  !\n"), std::string::npos) << out;
+}
+
+TEST(Doubt, SaysHowManyRowsAndWhy) {
+  Doubt doubt;
+  EXPECT_EQ(doubt.sentence(), "");
+  for (int i = 0; i < 3; ++i)
+    doubt.add("");
+  EXPECT_EQ(doubt.sentence(), "");
+  doubt.add(others_were_running, 0.5);
+  EXPECT_FALSE(doubt.is_about_all());
+  EXPECT_EQ(doubt.sentence(),
+            "1 of 4 rows is in doubt (!): other programs were running (1); they used up to 0.5 "
+            "cores.\n");
+  doubt.add("spoilt");
+  EXPECT_TRUE(doubt.is_about_all());
+  EXPECT_EQ(doubt.sentence(),
+            "Do not trust these numbers: 2 of 5 rows are in doubt (!): other programs were running "
+            "(1), spoilt (1); they used up to 0.5 cores. Measure again on a quiet machine.\n");
 }
 
 TEST_F(WorkloadCommand, AResumedRunIsOfTheSameSetting) {

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Only the library's own allocations fail: what others (oneDNN, OpenMP) do without memory is up to
-// them.
+// Only the library's own allocations fail, or those of oneDNN: what others do without memory is up
+// to them.
 #include "capi/failing_allocations.hpp"
+
+#include <dlfcn.h>
+#include <malloc.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <limits>
 
 #include "capi/allocation_hooks.hpp"
 
@@ -13,6 +21,17 @@ namespace {
 thread_local long allocations_left = -1;
 thread_local Refuse refuse_how = Refuse::from_then;
 thread_local bool refused = false;
+// Those of oneDNN, in any thread.
+constexpr long no_limit = std::numeric_limits<long>::max();
+std::atomic<long> left_to_onednn = no_limit;
+std::atomic<bool> onednn_was_refused = false;
+
+bool is_of_onednn(void* code) {
+  Dl_info there = {};
+  Dl_info onednn = {};
+  return dladdr(code, &there) != 0 && dladdr(dlsym(RTLD_DEFAULT, "dnnl_sgemm"), &onednn) != 0 &&
+         there.dli_fbase == onednn.dli_fbase;
+}
 
 }  // namespace
 
@@ -33,9 +52,39 @@ void refuse_allocations(long allowed, Refuse how) noexcept {
   refused = false;
 }
 
+void refuse_allocations_of_onednn(long allowed) noexcept {
+  onednn_was_refused = false;
+  left_to_onednn = allowed;
+}
+
+bool has_shared_onednn() noexcept {
+  return dlsym(RTLD_DEFAULT, "dnnl_sgemm") != nullptr;
+}
+
+bool stop_refusing_onednn() noexcept {
+  left_to_onednn = no_limit;
+  return onednn_was_refused;
+}
+
 bool stop_refusing() noexcept {
   allocations_left = -1;
   return refused;
 }
 
 }  // namespace switchback::test
+
+// What oneDNN's products take memory from.
+extern "C" __attribute__((visibility("default"))) int posix_memalign(void** memory,
+                                                                     std::size_t align,
+                                                                     std::size_t bytes) noexcept {
+  using namespace switchback::test;
+  if (left_to_onednn != no_limit && is_of_onednn(__builtin_return_address(0)) &&
+      --left_to_onednn < 0) {
+    onednn_was_refused = true;
+    return ENOMEM;
+  }
+  void* const found = memalign(align, bytes);
+  if (found == nullptr) return ENOMEM;
+  *memory = found;
+  return 0;
+}

@@ -23,4 +23,11 @@ void refuse_allocations(long allowed, Refuse how) noexcept;
 /// Ends that. Whether an allocation was refused.
 bool stop_refusing() noexcept;
 
+/// The same of what oneDNN takes from posix_memalign, in all threads: `allowed` succeed, those
+/// after them fail.
+void refuse_allocations_of_onednn(long allowed) noexcept;
+/// Whether there is a shared oneDNN, whose allocations can be refused.
+bool has_shared_onednn() noexcept;
+bool stop_refusing_onednn() noexcept;
+
 }  // namespace switchback::test

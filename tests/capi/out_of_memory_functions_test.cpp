@@ -415,17 +415,19 @@ void layer_cases(std::vector<Case>& cases) {
       show_by_forward(w);
       w.call = [&w] { return switchback_linear_prepare_for_eval(w.layer); };
     });
-    add("switchback_linear_share", [=](World& w) {
-      show_by_forward(w);
-      w.makes_addresses = true;
-      expect_ok(switchback_linear_prepare_for_eval(w.layer));
-      auto** const out = w.result<switchback_linear*>();
-      w.call = [=, &w] {
-        const switchback_status status = switchback_linear_share(w.layer, w.context, out);
-        if (status == SWITCHBACK_OK) switchback_linear_destroy(*out);
-        return status;
-      };
-    });
+    if (mode != SWITCHBACK_AUTO) {
+      add("switchback_linear_share", [=](World& w) {
+        show_by_forward(w);
+        w.makes_addresses = true;
+        expect_ok(switchback_linear_prepare_for_eval(w.layer));
+        auto** const out = w.result<switchback_linear*>();
+        w.call = [=, &w] {
+          const switchback_status status = switchback_linear_share(w.layer, w.context, out);
+          if (status == SWITCHBACK_OK) switchback_linear_destroy(*out);
+          return status;
+        };
+      });
+    }
     add("switchback_linear_pass_modes", [](World& w) {
       auto* const forward = w.result<std::int32_t>(77);
       auto* const dx = w.result<std::int32_t>(77);

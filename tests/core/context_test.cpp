@@ -8,6 +8,7 @@
 
 #include "core/cpu/isa.hpp"
 #include "core/cpu/quota.hpp"
+#include "core/cpu/vendor.hpp"
 #include "support/forked.hpp"
 #include "switchback/error.hpp"
 #include "switchback/quant.hpp"
@@ -30,6 +31,17 @@ TEST(Context, DefaultsTakeTheWholeMachine) {
   EXPECT_EQ(context.device(), "cpu");
   EXPECT_EQ(context.threads(), core::default_threads());
   EXPECT_EQ(context.isa(), core::isa_name(core::cpu_features().level()));
+}
+
+// Of the signatures that these CPUs have.
+TEST(Cpu, ADesignHasItsFamilyAndModel) {
+  using core::cpu_design;
+  EXPECT_EQ(cpu_design("AuthenticAMD", 0x00A10F11), "AMD family 25 model 17");    // Zen 4
+  EXPECT_EQ(cpu_design("AuthenticAMD", 0x00B00F21), "AMD family 26 model 2");     // Zen 5
+  EXPECT_EQ(cpu_design("GenuineIntel", 0x000606A6), "Intel family 6 model 106");  // Ice Lake
+  EXPECT_EQ(cpu_design("GenuineIntel", 0x000806F8), "Intel family 6 model 143");  // Sapphire Rapids
+  EXPECT_EQ(cpu_design("Other", 0x00000543), "Other family 5 model 4");
+  EXPECT_NE(core::cpu_design(), "");
 }
 
 TEST(AfterFork, AContextOfADeviceIsRefused) {

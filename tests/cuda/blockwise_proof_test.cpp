@@ -61,6 +61,7 @@ class CudaBlockwiseProof : public Cuda {
   [[nodiscard]] TunerOptions with_helper(const char* mode = "read") const {
     TunerOptions options;
     options.mode = mode;
+    options.notice_others = false;
     options.cache_directory = directory_.path().string();
     options.system_directory = (directory_ / "none").string();
     options.budget_per_key_s = 600;  // however long somebody takes the cores away

@@ -47,6 +47,7 @@ gemm_int8::GemmProblem problem() {
 TunerOptions options_in(const TemporaryDirectory& directory, const char* mode = "read") {
   TunerOptions options;
   options.mode = mode;
+  options.notice_others = false;
   options.cache_directory = directory.path().string();
   options.system_directory = (directory / "none").string();
   options.budget_per_key_s = 600;  // however long somebody takes the cores away

@@ -162,8 +162,8 @@ void Session::activation(bool backward) {
   const std::int32_t which = input_.rarely(20) ? input_.below(9) - 4 : 1 + input_.below(2);
   const bool quantized = input_.below(2) == 1;
   const std::int32_t accumulate = flag();
-  // Rotations take the place of two activations that do not exist.
-  const std::int32_t rotation = which == 4 ? 16 : which == 3 ? -1 : 0;
+  // Rotations take the place of three activations that do not exist.
+  const std::int32_t rotation = which == 4 ? 16 : which == -4 ? 4 : which == 3 ? -1 : 0;
   operands.remember();
   switchback_context* c = context();
   switchback_status s = SWITCHBACK_OK;

@@ -35,7 +35,8 @@ void for_each_rotated_case(const F& f) {
     for (const DType dtype : test::float_types)
       for (const DType gradients : {dtype, DType::f32}) {
         if (gradients == dtype && dtype == DType::f32) continue;
-        for (const auto& [rotation, k] : {std::pair{Rotation::hadamard_16, std::int64_t{48}},
+        for (const auto& [rotation, k] : {std::pair{Rotation::hadamard_4, std::int64_t{20}},
+                                          std::pair{Rotation::hadamard_16, std::int64_t{48}},
                                           std::pair{Rotation::hadamard_256, std::int64_t{512}}}) {
           const LayerCase c = cut_case(mode, dtype, gradients, k);
           SCOPED_TRACE(c.text() + " " + std::string(rotation_name(rotation)));
@@ -120,9 +121,7 @@ TEST(LinearRotation, ComesAfterTheActivation) {
 // back.
 TEST(LinearRotation, CodesAreThoseOfTheRotatedMatrices) {
   Context context(test::device_options());
-  for (const Mode mode : test::int8_modes) {
-    const LayerCase c = cut_case(mode, DType::bf16, DType::f32, 256);
-    constexpr Rotation rotation = Rotation::hadamard_256;
+  for_each_rotated_case([&](const LayerCase& c, Rotation rotation) {
     LayerTrial t(c);
     SwitchbackLinear layer = rotated_layer(t, context, rotation);
     test::Matrix<std::int8_t> codes(c.m, c.k);
@@ -145,8 +144,8 @@ TEST(LinearRotation, CodesAreThoseOfTheRotatedMatrices) {
     FloatMatrix w(DType::f32, c.n, c.k);
     rotate(context, t.w.any(), rotation, w.any());
     test::Matrix<std::int8_t> w_codes(c.n, c.k);
-    test::Vector<float> w_scales(mode == Mode::rowwise ? static_cast<std::size_t>(c.n) : 1);
-    if (mode == Mode::rowwise)
+    test::Vector<float> w_scales(c.mode == Mode::rowwise ? static_cast<std::size_t>(c.n) : 1);
+    if (c.mode == Mode::rowwise)
       rotate_quantize(context, t.w.any(), rotation, w_codes.view(), w_scales);
     else
       quantize_global(context, w.any(), w_codes.view(), w_scales);
@@ -157,7 +156,7 @@ TEST(LinearRotation, CodesAreThoseOfTheRotatedMatrices) {
     of_codes.forward(t.x.any(), given.any());
     context.synchronize();
     EXPECT_TRUE(equal_bits(given, trained, "given codes"));
-  }
+  });
 }
 
 // G's codes rounded stochastically, with and without a rotation and a derivative.
@@ -224,7 +223,8 @@ TEST(LinearRounding, OfTheGradientIsTheOperations) {
 TEST(LinearRotation, GradientsAreThoseOfTheProduct) {
   Context context(test::device_options());
   for (const Mode mode : test::int8_modes)
-    for (const Rotation rotation : {Rotation::hadamard_16, Rotation::hadamard_64}) {
+    for (const Rotation rotation :
+         {Rotation::hadamard_4, Rotation::hadamard_16, Rotation::hadamard_64}) {
       LayerCase c = cut_case(mode, DType::f32, DType::f32, 192);
       LayerTrial t(c);
       SwitchbackLinear layer = rotated_layer(t, context, rotation);
@@ -324,8 +324,8 @@ TEST(LinearRotationRejections, NameTheOption) {
   EXPECT_EQ(made(Mode::rowwise, 96, Rotation::hadamard_64),
             "linear: in_features = 96; it must be a multiple of the rotation's group, 64");
   EXPECT_EQ(made(Mode::rowwise, 96, static_cast<Rotation>(32)),
-            "linear: rotation = 32; it must be one of hadamard_16 (16), hadamard_64 (64), "
-            "hadamard_256 (256), hadamard_1024 (1024)");
+            "linear: rotation = 32; it must be one of hadamard_4 (4), hadamard_16 (16), "
+            "hadamard_64 (64), hadamard_256 (256), hadamard_1024 (1024)");
   EXPECT_EQ(made(Mode::standard, 64, Rotation::hadamard_64),
             "linear: rotation = 64 in mode standard; only rowwise, rowwise_shared, global and "
             "global_mem_efficient rotate, in front of the quantization");

@@ -15,6 +15,7 @@
 #include "core/context_state.hpp"
 #include "quant/backends.hpp"
 #include "quant/config.hpp"
+#include "quant/dispatch.hpp"
 #include "quant/every_op.hpp"
 #include "support/contexts.hpp"
 #include "support/device.hpp"
@@ -96,14 +97,24 @@ class DeviceEngines : public ::testing::Test {
     Matrix<std::int8_t> q, q_t;
     Floats absmax, absmax_t;
   };
+  enum class Rows { none, codes, scaled_codes };
   static BlockCodes blocks_of(Context& context, const Matrix<T>& x, std::int64_t block_rows,
-                              bool rows_too, Layout layout) {
+                              Rows rows, Layout layout) {
     const std::int64_t padded = whole_block_rows(x.rows(), block_rows);
     BlockCodes b{Matrix<std::int8_t>(x.rows(), x.cols(), layout),
                  Matrix<std::int8_t>(x.cols(), padded, layout),
                  Floats(x.rows(), layout.misalignment_bytes),
                  Floats(padded / block_rows * x.cols(), layout.misalignment_bytes)};
-    if (rows_too)
+    if (rows == Rows::scaled_codes) {
+      Floats scales(x.cols(), layout.misalignment_bytes);
+      for (std::int64_t c = 0; c < x.cols(); ++c)
+        scales.values.set(0, c, static_cast<float>(c % 37) * 0.3f - 4.0f);
+      quant::run(context.state(),
+                 {.x = x.view(),
+                  .q = {quant::Scales::per_row, b.q.view(), b.absmax.span()},
+                  .q_t = {quant::Scales::per_block, b.q_t.view(), b.absmax_t.span(), block_rows},
+                  .column_scales = scales.span()});
+    } else if (rows == Rows::codes)
       quantize_rowwise_and_blockwise_transpose(context, x.view(), b.q.view(), b.absmax.span(),
                                                block_rows, b.q_t.view(), b.absmax_t.span());
     else
@@ -111,11 +122,14 @@ class DeviceEngines : public ::testing::Test {
     return b;
   }
   void check_blocks(const Matrix<T>& x, std::int64_t block_rows, Layout layout = {}) {
-    for (const bool rows_too : {false, true}) {
-      SCOPED_TRACE(testing::Message() << x.rows() << "x" << x.cols() << " in blocks of "
-                                      << block_rows << (rows_too ? " with rows" : ""));
-      const BlockCodes want = blocks_of(reference(), x, block_rows, rows_too, layout);
-      const BlockCodes got = blocks_of(*context_, x, block_rows, rows_too, layout);
+    for (const Rows rows : {Rows::none, Rows::codes, Rows::scaled_codes}) {
+      SCOPED_TRACE(testing::Message()
+                   << x.rows() << "x" << x.cols() << " in blocks of " << block_rows
+                   << (rows == Rows::none    ? ""
+                       : rows == Rows::codes ? " with rows"
+                                             : " with scaled rows"));
+      const BlockCodes want = blocks_of(reference(), x, block_rows, rows, layout);
+      const BlockCodes got = blocks_of(*context_, x, block_rows, rows, layout);
       EXPECT_TRUE(same_codes(got.q, want.q));
       EXPECT_TRUE(same_codes(got.q_t, want.q_t));
       EXPECT_TRUE(got.q.guards_intact() && got.q_t.guards_intact());
@@ -187,20 +201,20 @@ TYPED_TEST(DeviceEngines, BlocksOfRows) {
   constexpr std::int64_t of_pack = TestFixture::pack;
   for (const std::int64_t block_rows : {128, 256, 512, 1024}) {
     for (const std::int64_t rows : {block_rows - 1, block_rows, block_rows + 1})
-      this->check_blocks(normal_of_size<TypeParam>(rows, 9 * of_pack), block_rows);
+      this->check_blocks(normal_of_size<TypeParam>(rows, 10 * of_pack), block_rows);
     this->check_blocks(normal_of_size<TypeParam>(2 * block_rows + 130, of_pack), block_rows);
     for (const std::int64_t packs : {7, 8, 9, 33, 100})
       this->check_blocks(normal_of_size<TypeParam>(1, packs * of_pack), block_rows);
   }
-  for (const std::int64_t packs : {256, 257, 2048, 2049})
+  for (const std::int64_t packs : {256, 257, 512, 514, 2048, 2049})
     this->check_blocks(normal_of_size<TypeParam>(5, packs * of_pack), 256);
   for (const std::int64_t rows : {127, 128, 129, 383, 385})
-    this->check_blocks(normal_of_size<TypeParam>(rows, 17 * of_pack), 128);
+    this->check_blocks(normal_of_size<TypeParam>(rows, 18 * of_pack), 128);
   // Codes that lie at multiples of 16, 8, 4 and 1.
   for (const std::int64_t padding : {16, 8, 4, 1})
-    this->check_blocks(normal_of_size<TypeParam>(300, 9 * of_pack, {2 * of_pack, 0}), 256,
+    this->check_blocks(normal_of_size<TypeParam>(300, 10 * of_pack, {2 * of_pack, 0}), 256,
                        {padding, 0});
-  this->check_blocks(normal_of_size<TypeParam>(300, 9 * of_pack, {0, 16}), 256, {16, 1});
+  this->check_blocks(normal_of_size<TypeParam>(300, 10 * of_pack, {0, 16}), 256, {16, 1});
   this->check_blocks(normal_of_size<TypeParam>(300, 9 * of_pack + 1), 256);
   this->check_blocks(normal_of_size<TypeParam>(300, 9 * of_pack, {1, 0}), 512);
 }

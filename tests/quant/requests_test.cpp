@@ -469,7 +469,7 @@ TEST(Passes, SeveralForTheRest) {
             (Ops{Op::activation_backward, Op::rowwise_scaled}));
   EXPECT_EQ(quant::passes(of({Source::floats, Scales::per_row, Scales::per_block, true, false, none,
                               false, false, true})),
-            (Ops{Op::rowwise_scaled, Op::blockwise_transpose}));
+            (Ops{Op::rowwise_and_blockwise_transpose}));
   constexpr Rotation rotation = Rotation::hadamard_16;
   EXPECT_EQ(quant::passes(
                 of({Source::floats, Scales::per_row, Scales::per_column, false, false, rotation})),

@@ -28,8 +28,7 @@ namespace {
 
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-constexpr std::array<Rotation, 4> rotations = {Rotation::hadamard_16, Rotation::hadamard_64,
-                                               Rotation::hadamard_256, Rotation::hadamard_1024};
+using quant::rotations;
 
 // ---- The reference
 
@@ -88,6 +87,7 @@ TEST(RotationReference, OfAUnitVectorIsAColumn) {
 
 TEST(RotationReference, Names) {
   EXPECT_EQ(rotation_name(Rotation::none), "none");
+  EXPECT_EQ(rotation_name(Rotation::hadamard_4), "hadamard_4");
   EXPECT_EQ(rotation_name(Rotation::hadamard_16), "hadamard_16");
   EXPECT_EQ(rotation_name(Rotation::hadamard_64), "hadamard_64");
   EXPECT_EQ(rotation_name(Rotation::hadamard_256), "hadamard_256");
@@ -175,6 +175,16 @@ TYPED_TEST(RotationEngines, EdgesOfGroups) {
   check(normal_of_size<TypeParam>(131, 48), Rotation::hadamard_16);
 }
 
+// Groups of 4 leave a row that ends within a vector, or within the elements of a thread.
+TYPED_TEST(RotationEngines, RowsOfAnyNumberOfFours) {
+  for (const std::int64_t cols : {12, 20, 24, 28, 36, 40, 60, 68, 92, 252, 260, 516}) {
+    for (const std::int64_t rows : {1, 2, 7})
+      check(normal_of_size<TypeParam>(rows, cols), Rotation::hadamard_4);
+    for (const Layout layout : {Layout{1, 0}, Layout{4, 0}, Layout{0, 1}})
+      check(normal_of_size<TypeParam>(3, cols, layout), Rotation::hadamard_4, layout);
+  }
+}
+
 TYPED_TEST(RotationEngines, StridesAndMisalignment) {
   for (const Rotation rotation : rotations)
     for (const Layout layout : {Layout{1, 0}, Layout{0, 1}, Layout{13, 3}, Layout{8, 4}})
@@ -189,6 +199,8 @@ TYPED_TEST(RotationEngines, LongRows) {
   for (const Rotation rotation : rotations)
     check(normal_of_size<TypeParam>(1, 9 * 1024), rotation);
   check(normal_of_size<TypeParam>(1, 8192 + 16), Rotation::hadamard_16);
+  check(normal_of_size<TypeParam>(2, 8192 + 4), Rotation::hadamard_4);
+  check(normal_of_size<TypeParam>(2, cols + 4), Rotation::hadamard_4);
 }
 
 // Matrices larger than a device's L2 cache, whose rows are whole numbers of 2048 elements or not.
@@ -200,9 +212,10 @@ TYPED_TEST(RotationEngines, LargerThanTheCache) {
     std::int64_t cols;
   };
   for (const auto& [rotation, cols] :
-       {Case{Rotation::hadamard_16, 1600}, Case{Rotation::hadamard_64, 11008},
-        Case{Rotation::hadamard_256, 2048}, Case{Rotation::hadamard_256, 14336 - 256},
-        Case{Rotation::hadamard_1024, 3072}, Case{Rotation::hadamard_1024, 10240}}) {
+       {Case{Rotation::hadamard_4, 1984}, Case{Rotation::hadamard_16, 1600},
+        Case{Rotation::hadamard_64, 11008}, Case{Rotation::hadamard_256, 2048},
+        Case{Rotation::hadamard_256, 14336 - 256}, Case{Rotation::hadamard_1024, 3072},
+        Case{Rotation::hadamard_1024, 10240}}) {
     SCOPED_TRACE(testing::Message() << rotation_name(rotation) << ", " << cols << " columns");
     const auto l2_bytes = static_cast<std::int64_t>(context.state().runtime->info().l2_bytes);
     const std::int64_t rows = std::max<std::int64_t>(l2_bytes / (cols * 3) + 1, 12);
@@ -232,9 +245,9 @@ TYPED_TEST(RotationEngines, LargerThanTheCache) {
 }
 
 TYPED_TEST(RotationEngines, NonFiniteAndZeroRows) {
-  // Whole groups of 1024, and some of 256 behind them.
+  // Whole groups of 1024, and some of 256 after them; or of 4.
   for (const Rotation rotation : rotations)
-    for (const std::int64_t cols : {2048, 2048 + 768}) {
+    for (const std::int64_t cols : {2048, 2048 + 768, 1024 + 12}) {
       if (cols % quant::group_of(rotation) != 0) continue;
       Matrix<TypeParam> x = normal_of_size<TypeParam>(9, cols);
       for (std::int64_t c = 0; c < cols; ++c) {
@@ -301,7 +314,7 @@ TYPED_TEST(RotationEngines, StreamedCodesAreTheSame) {
     }
   };
   for (const Rotation rotation : rotations)
-    for (const std::int64_t cols : {3 * 1024, 3 * 1024 + 256, 1024 + 768})
+    for (const std::int64_t cols : {3 * 1024, 3 * 1024 + 256, 1024 + 768, 1024 + 12})
       streamed(cols, rotation);
 }
 
@@ -315,13 +328,13 @@ TEST(RotationValidation, NamesArgumentValueAndRule) {
   Matrix<std::int8_t> q(2, 48);
   Floats absmax(2);
   EXPECT_EQ(refusal([&] { rotate(context, x.view(), Rotation::none, y.view()); }),
-            "rotate: rotation = 0; it must be one of hadamard_16 (16), hadamard_64 (64), "
-            "hadamard_256 (256), hadamard_1024 (1024)");
+            "rotate: rotation = 0; it must be one of hadamard_4 (4), hadamard_16 (16), "
+            "hadamard_64 (64), hadamard_256 (256), hadamard_1024 (1024)");
   EXPECT_EQ(refusal([&] {
-              rotate_quantize(context, x.view(), static_cast<Rotation>(4), q.view(), absmax.span());
+              rotate_quantize(context, x.view(), static_cast<Rotation>(8), q.view(), absmax.span());
             }),
-            "rotate_quantize: rotation = 4; it must be one of hadamard_16 (16), hadamard_64 (64), "
-            "hadamard_256 (256), hadamard_1024 (1024)");
+            "rotate_quantize: rotation = 8; it must be one of hadamard_4 (4), hadamard_16 (16), "
+            "hadamard_64 (64), hadamard_256 (256), hadamard_1024 (1024)");
   EXPECT_EQ(refusal([&] { rotate(context, x.view(), Rotation::hadamard_64, y.view()); }),
             "rotate: K = 48; it must be a multiple of the rotation's group, 64");
   EXPECT_EQ(refusal([&] {

@@ -44,7 +44,7 @@ expect_stores(quant/cuda/global.cu 24 4)
 expect_stores(quant/cuda/rowwise.cu 24 20)
 # Activations of f16 also with a list of their values.
 expect_stores(quant/cuda/activation.cu 24 23)
-expect_stores(quant/cuda/rotate.cu 4 52)
+expect_stores(quant/cuda/rotate.cu 4 65)
 # What grouped operations make: rows copied, rows summed, sums of columns; then codes.
 expect_stores(grouped/cuda/gather.cu 4 3)
 expect_stores(grouped/cuda/combine.cu 4 9)

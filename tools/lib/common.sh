@@ -85,29 +85,53 @@ use_ccache() {
   export CCACHE_BASEDIR CCACHE_NOHASHDIR
 }
 
-# build PRESET JOBS [cmake --build arguments...]
+# Whether there is a driver of an NVIDIA GPU, which nothing that is built for CUDA can do without.
+has_cuda_driver() {
+  [ -e /proc/driver/nvidia/version ] || [ -e /dev/dxg ] || have nvidia-smi
+}
+
+# Seconds as people say them.
+duration() {
+  if [ "$1" -lt 90 ]; then say "$1 s"; else say "$((($1 + 30) / 60)) min"; fi
+}
+
+# report_build PRESET PROCESS: a line now and then with the share done and the time left, so that a
+# long build does not look as if it hangs. Ends with that process, whatever ended it: an interrupt
+# does not reach what a shell without job control runs in the background.
+report_build() {
+  waited=0
+  while sleep 1 && kill -0 "$2" 2>/dev/null; do
+    waited=$((waited + 1))
+    [ $((waited % 30)) -eq 0 ] || continue
+    at=$(grep -oE '^\[[0-9]+/[0-9]+\]' "build/$1/build.log" 2>/dev/null | tail -n 1 | tr -d '[]')
+    [ -n "$at" ] || continue
+    done_steps=${at%/*}
+    steps=${at#*/}
+    [ "$done_steps" -gt 0 ] || continue
+    say "building $1: $((100 * done_steps / steps)) % ($done_steps of $steps steps), about $(
+      duration $((waited * (steps - done_steps) / done_steps))) left" >&2
+  done
+}
+
+# build PRESET JOBS [cmake --build arguments...]; configure_options are for cmake before it.
+configure_options=''
 build() {
   build_preset=$1
   build_jobs=$2
   shift 2
   use_ccache
   forget_moved_build "$build_preset"
-  logged "build/$build_preset/configure.log" cmake --preset "$build_preset"
-  # Prints a line now and then, so that a long build does not look as if it hangs.
-  (
-    trap 'kill "$nap" 2>/dev/null; exit 0' TERM
-    while :; do
-      sleep 30 &
-      nap=$!
-      wait "$nap"
-      at=$(grep -oE '^\[[0-9]+/[0-9]+\]' "build/$build_preset/build.log" 2>/dev/null | tail -n 1)
-      [ -z "$at" ] || printf 'building %s: %s\n' "$build_preset" "$at" >&2
-    done
-  ) &
+  # shellcheck disable=SC2086  # words without spaces
+  logged "build/$build_preset/configure.log" cmake --preset "$build_preset" $configure_options
+  rm -f "build/$build_preset/build.log"
+  report_build "$build_preset" $$ &
   ticker=$!
+  # Ctrl-C ends the compilers, which are in the foreground, and then all else.
+  trap 'kill "$ticker" 2>/dev/null; trap - INT; kill -INT $$' INT
   build_status=0
   logged "build/$build_preset/build.log" \
     cmake --build --preset "$build_preset" --parallel "$build_jobs" "$@" || build_status=$?
+  trap - INT
   kill "$ticker" 2>/dev/null || true
   wait "$ticker" 2>/dev/null || true
   return "$build_status"

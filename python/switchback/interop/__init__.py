@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""switchback in other packages: transformers, diffusers, PEFT, torchao, and checkpoints that others wrote.
+"""switchback in other packages: transformers, diffusers, PEFT, torchao, ComfyUI's comfy-kitchen, and
+checkpoints that others wrote.
 
 Nothing here is imported by switchback itself; import the module that you need.
 """

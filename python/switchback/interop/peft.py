@@ -45,7 +45,7 @@ class LoraLinear(lora.Linear):
             super().merge(safe_merge, adapter_names)
             return
         kind = type(module).__name__
-        if module.weight is not None:
+        if _prepared.float_weight(module) is not None:
             raise InvalidState(
                 f"merge: {kind} is prepared and its float weight is shared with another module, such as "
                 "an embedding; merge before prepare_for_eval"

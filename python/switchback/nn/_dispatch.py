@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from .. import _library, _tensors
 
 VARIABLE = "SWITCHBACK_DISPATCH"
-_VERSION = 3  # of what the extension module and this file expect of each other
+_VERSION = 4  # of what the extension module and this file expect of each other
 _FUNCTIONS = (
     "switchback_linear_forward",
     "switchback_linear_forward_codes",

@@ -12,6 +12,7 @@ from torch.autograd import Function
 from .. import _abi
 from .._errors import InvalidState, Unsupported
 from .._tensors import DTYPES, HAS_OPERATORS, as_rows, memory_of, needs_operator
+from ._changes import is_counted, key_of, reuse
 from ._function import (
     _refuse_tangents,
     cast_by_autocast,
@@ -19,10 +20,11 @@ from ._function import (
     checked_input,
     gradient_dtype,
 )
-from ._layer import Layer, LayerSet, _is_counted, _key, _reuse
+from ._layer import Layer, LayerSet
 from ._once import differentiable_once
 from ._options import LayerOptions
 from ._trace import as_leaf, is_traced
+from ._wanted import wanted_gradients
 
 _NAMES = ("weight", "selector", "down", "up")
 HARD_HAS_NO_GRADIENT = (
@@ -78,10 +80,10 @@ class _FragmentedLayer(Layer):
 
     def use_weights(self, weights: tuple, owner: _FragmentedLayers, hard: bool, once: bool) -> None:
         """Makes sure that the layer's codes are those of the weights as they are now."""
-        keys = tuple(map(_key, weights))
+        keys = tuple(map(key_of, weights))
         same = self._holds_all(keys) and owner.updates == self._updates
-        counted = all(map(_is_counted, keys))
-        if same and counted and (_reuse.on or (hard and owner.prepared)):
+        counted = all(map(is_counted, keys))
+        if same and counted and (reuse.on or (hard and owner.prepared)):
             return self._enter(hard)
         unproven = None
         if same and owner.weight_gradients == self._weight_gradients and self._may_prove():
@@ -99,7 +101,7 @@ class _FragmentedLayer(Layer):
 
     def use_weights_of_forward(self, weights: tuple) -> None:
         """For backward: codes of the same keys are used again."""
-        keys = tuple(map(_key, weights))
+        keys = tuple(map(key_of, weights))
         if self._in_eval or not self._holds_all(keys):
             self._set(weights, keys)
 
@@ -187,7 +189,7 @@ class _Soft(Function):
     def backward(ctx, g):
         x, *weights = ctx.saved_tensors
         g = memory_of(g, "backward", "the gradient").to(ctx.dtype)
-        return *gradients(g, x, tuple(weights), ctx.needs_input_grad[:5], ctx.layers), None
+        return *gradients(g, x, tuple(weights), wanted_gradients(ctx)[:5], ctx.layers), None
 
 
 def gradients(g, x, weights: tuple, wanted: tuple, layers: _FragmentedLayers) -> tuple:

@@ -22,9 +22,11 @@ from .._tensors import (
 )
 from . import _dispatch
 from ._autocast import autocast_dtype
+from ._changes import reuse
 from ._dispatch import native
-from ._layer import LayerSet, _reuse
+from ._layer import LayerSet
 from ._once import differentiable_once
+from ._wanted import wanted_gradients
 
 # The kernels themselves: what calls them here runs inside of an operator, or needs none.
 quantize_rowwise = ops.quantize_rowwise.__wrapped__
@@ -228,23 +230,28 @@ def _check_bias(bias, weight) -> None:
         )
 
 
-def product(x, weight, bias, layers: LayerSet, save: int, once: bool, dtype=None):
+# The three products below take a layer with its lock held, or wait for the one that a backward takes
+# if it is not told which: that knows whose codes it has.
+
+
+def product(x, weight, bias, layers: LayerSet, save: int, once: bool, dtype=None, held=None):
     """y in dtype, or in x's; x may be float32."""
     memory, rows, stride = as_rows(x, layers.in_features)
     dtype = dtype or x.dtype
     y = x.new_empty((*x.shape[:-1], layers.out_features), dtype=dtype)
     if rows:
-        layer = layers.layer(dtype, x.device)
-        context = layer.context
-        with context.lock:
-            if context.stream is not None:
-                context.enter()
+        take = layers.take if save == _abi.SAVE_NOTHING else layers.wait_for
+        layer = held or take(dtype, x.device)
+        try:
             layer.use_weight(weight, bias, layers, once)
             layer.forward(memory.data_ptr(), rows, stride, y.data_ptr(), save, memory.dtype)
+        finally:
+            if held is None:
+                layer.context.lock.release()
     return y
 
 
-def product_and_codes(x, weight, bias, layers: LayerSet, dtype=None):
+def product_and_codes(x, weight, bias, layers: LayerSet, dtype=None, held=None):
     """y, and x as codes[M,K] with absmax[M]."""
     memory, rows, stride = as_rows(x, layers.in_features)
     dtype = dtype or x.dtype
@@ -252,9 +259,8 @@ def product_and_codes(x, weight, bias, layers: LayerSet, dtype=None):
     codes = x.new_empty((rows, layers.in_features), dtype=torch.int8)
     absmax = x.new_empty((rows,), dtype=torch.float32)
     if rows:
-        layer = layers.layer(dtype, x.device)
-        with layer.context.lock:
-            layer.context.enter()
+        layer = held or layers.wait_for(dtype, x.device)
+        try:
             layer.use_weight(weight, bias, layers, once=True)
             layer.forward_codes(
                 memory.data_ptr(),
@@ -265,10 +271,13 @@ def product_and_codes(x, weight, bias, layers: LayerSet, dtype=None):
                 absmax.data_ptr(),
                 memory.dtype,
             )
+        finally:
+            if held is None:
+                layer.context.lock.release()
     return y, codes, absmax
 
 
-def product_and_block_codes(x, weight, bias, layers: LayerSet, dtype=None):
+def product_and_block_codes(x, weight, bias, layers: LayerSet, dtype=None, held=None):
     """y, and x as codes[K,padded] of blocks of its rows with absmax[blocks,K]."""
     memory, rows, stride = as_rows(x, layers.in_features)
     dtype = dtype or x.dtype
@@ -278,9 +287,8 @@ def product_and_block_codes(x, weight, bias, layers: LayerSet, dtype=None):
     codes = x.new_empty((layers.in_features, blocks * block_rows), dtype=torch.int8)
     absmax = x.new_empty((blocks, layers.in_features), dtype=torch.float32)
     if rows:
-        layer = layers.layer(dtype, x.device)
-        with layer.context.lock:
-            layer.context.enter()
+        layer = held or layers.wait_for(dtype, x.device)
+        try:
             layer.use_weight(weight, bias, layers, once=True)
             layer.forward_block_codes(
                 memory.data_ptr(),
@@ -292,6 +300,9 @@ def product_and_block_codes(x, weight, bias, layers: LayerSet, dtype=None):
                 absmax.data_ptr(),
                 memory.dtype,
             )
+        finally:
+            if held is None:
+                layer.context.lock.release()
     return y, codes, absmax
 
 
@@ -299,24 +310,33 @@ def prepared_product(x, codes, absmax, bias, layers: LayerSet):
     memory, rows, stride = as_rows(x, layers.in_features)
     y = x.new_empty((*x.shape[:-1], layers.out_features))
     if rows:
-        layer = layers.layer(x.dtype, x.device)
-        with layer.context.lock:
-            layer.context.enter()
+        layer = layers.take(x.dtype, x.device)
+        try:
             layer.use_codes(codes, absmax, bias, layers)
             layer.forward(
                 memory.data_ptr(), rows, stride, y.data_ptr(), _abi.SAVE_NOTHING, memory.dtype
             )
+        finally:
+            layer.context.lock.release()
     return y
 
 
 def recorded_product(x, weight, bias, layers: LayerSet, mem_efficient: bool, wants_dw: bool, dtype):
-    """y in dtype, and the codes of x and their absmax that backward takes for dW; None and None: it takes x."""
-    if wants_dw and layers.keeps_blocks:
-        return product_and_block_codes(x, weight, bias, layers, dtype)
-    if wants_dw and mem_efficient:
-        return product_and_codes(x, weight, bias, layers, dtype)
-    y = product(x, weight, bias, layers, _abi.SAVE_CALLER, once=True, dtype=dtype)
-    return y, None, None
+    """y in dtype, and what gradients() takes of it: x's codes and their absmax, None and None where it
+    takes x; and the layer, None if it is the usual one.
+    """
+    layer = layers.take(dtype, x.device)
+    try:
+        if wants_dw and layers.keeps_blocks:
+            made = product_and_block_codes(x, weight, bias, layers, dtype, layer)
+        elif wants_dw and mem_efficient:
+            made = product_and_codes(x, weight, bias, layers, dtype, layer)
+        else:
+            save = _abi.SAVE_CALLER
+            made = product(x, weight, bias, layers, save, True, dtype, layer), None, None
+    finally:
+        layer.context.lock.release()
+    return *made, layer if layer.context.is_extra else None
 
 
 def _is_product_of_two(ctx) -> bool:
@@ -336,17 +356,20 @@ class _Linear(Function):
         of a cast x.
         """
         wants_dx, wants_dw = ctx.needs_input_grad[:2]
+        layer = None
         if made is not None:  # by compiled code, of operands of one dtype
             y, codes, absmax = made
             dtype = of_weight = of_bias = y.dtype
         else:
             dtype = dtype or x.dtype
             of_weight, of_bias = weight.dtype, None if bias is None else bias.dtype
-            y, codes, absmax = recorded_product(
+            y, codes, absmax, layer = recorded_product(
                 x, weight, bias, layers, mem_efficient, wants_dw, dtype
             )
-        ctx.call = layers, dtype, of_weight, of_bias
-        kept_x = x if wants_dw and codes is None else None
+        ctx.call = layers, dtype, of_weight, of_bias, layer
+        # dx of an activation is taken at x.
+        reads_x = wants_dw or (wants_dx and bool(layers.options.activation))
+        kept_x = x if reads_x and codes is None else None
         ctx.save_for_backward(kept_x, weight if wants_dx else None, codes, absmax)
         return y
 
@@ -354,16 +377,23 @@ class _Linear(Function):
     @differentiable_once("a linear layer", _is_product_of_two)
     def backward(ctx, g):
         x, weight, codes, absmax = ctx.saved_tensors
-        layers, dtype, of_weight, of_bias = ctx.call
-        wanted = ctx.needs_input_grad
+        layers, dtype, of_weight, of_bias, layer = ctx.call
+        wanted = wants_dx, wants_dw, wants_db = wanted_gradients(ctx)[:3]
+        reads_x = wants_dw or bool(layers.options.activation)
+        if not wants_dx:
+            weight = None
+        if not reads_x:
+            x = codes = absmax = None
         if (
             native
+            and layer is None
             and not is_compiling()
             and not layers.options.is_stochastic
+            and reads_x is wants_dw
             and of_weight is dtype
             and (of_bias is None or of_bias is dtype)
         ):
-            grads = native.backward(layers, g, x, weight, codes, absmax, wanted[2])
+            grads = native.backward(layers, g, x, weight, codes, absmax, wants_db)
             if grads is not None:
                 return *grads, None
         g = memory_of(g, "backward", "the gradient")
@@ -371,18 +401,40 @@ class _Linear(Function):
             g if g.dtype is dtype else g.to(dtype),
             (*g.shape[:-1], layers.in_features),
             (x, weight, codes, absmax),
-            wanted[:3],
+            wanted,
             (of_weight, of_bias),
             layers,
+            layer,
+            _rounding(ctx, wanted) if layers.options.is_stochastic else None,
         )
         return *grads, None, None, None, None
 
 
-def gradients(g, shape, kept: tuple, wanted: tuple, dtypes: tuple, layers: LayerSet) -> tuple:
+def _rounding(ctx, wanted: tuple) -> tuple[int, int, int]:
+    """Where a backward's random bits come from. One that computes dx now and dw later is one step."""
+    rounding, made = getattr(ctx, "rounding", (None, ()))
+    if rounding is None or any(map(min, wanted, made)):
+        rounding, made = ctx.call[0].next_rounding(), (False,) * len(wanted)
+    ctx.rounding = rounding, tuple(map(max, wanted, made))
+    return rounding
+
+
+def gradients(
+    g,
+    shape,
+    kept: tuple,
+    wanted: tuple,
+    dtypes: tuple,
+    layers: LayerSet,
+    ran=None,
+    rounding=None,
+) -> tuple:
     """dx of this shape, dw in the weight's form and db[N], those that are wanted; else None.
 
     g[..., N] is the gradient of y, in y's dtype; kept: x, the weight, x's codes and their absmax,
-    each None if it is not needed; dtypes: those of the weight and of the bias.
+    each None if it is not needed; dtypes: those of the weight and of the bias. ran: the layer that ran
+    the forward, None if it is the usual one. rounding: where random bits come from, if not from the
+    layers' next step.
     """
     wants_dx, wants_dw, wants_db = wanted
     x, weight, codes, absmax = kept
@@ -411,13 +463,15 @@ def gradients(g, shape, kept: tuple, wanted: tuple, dtypes: tuple, layers: Layer
         elif x is not None:
             x, _, stride_of_given = as_rows(x, in_features)
             given = x.data_ptr()
-        layer = layers.layer_for_backward(dtype, g.device)
-        with layer.context.lock:
-            layer.context.enter()
-            if wants_dx:
+        ran = ran or layers.layer_for_backward(dtype, g.device)
+        layer = layers.take_after(ran)
+        try:
+            if wants_dx and layer is ran:
                 layer.use_weight_of_forward(weight)
+            elif wants_dx:
+                layer.use_weight_anew(weight)
             if layers.options.is_stochastic:
-                layer.round_stochastically(*layers.next_rounding())
+                layer.round_stochastically(*(rounding or layers.next_rounding()))
             layer.backward(
                 g.data_ptr(),
                 rows,
@@ -430,6 +484,8 @@ def gradients(g, shape, kept: tuple, wanted: tuple, dtypes: tuple, layers: Layer
                 None if absmax is None else absmax.data_ptr(),
                 padded,
             )
+        finally:
+            layer.context.lock.release()
     if wants_dw or wants_db:
         layers.weight_gradients += 1
     if wants_dw and dw.dtype is not of_weight:
@@ -464,9 +520,10 @@ class _Prepared(Function):
         if g.dtype is not dtype:
             g = g.to(dtype)
         dx = db = None
-        if ctx.needs_input_grad[0]:
+        wanted = wanted_gradients(ctx)
+        if wanted[0]:
             dx = prepared_dx(g, *ctx.saved_tensors, layers)
-        if ctx.needs_input_grad[3]:
+        if wanted[3]:
             db = g.reshape(-1, g.shape[-1]).sum(0, dtype=torch.float32).to(of_bias)
         return dx, None, None, db, None, None
 
@@ -475,7 +532,7 @@ class _Prepared(Function):
 # calls in these, or on what they left, do not come here.
 _record = super(Function, _Linear).apply
 if native:
-    _dispatch.connect(_reuse, _record, super(Function, _Prepared).apply)
+    _dispatch.connect(reuse, _record, super(Function, _Prepared).apply)
 
 
 def prepared_dx(g, codes, absmax, layers: LayerSet):
@@ -494,11 +551,12 @@ def prepared_dx(g, codes, absmax, layers: LayerSet):
     memory, rows, stride = as_rows(g, layers.out_features)
     dx = g.new_empty((*g.shape[:-1], layers.in_features))
     if rows:
-        layer = layers.layer(g.dtype, g.device)
-        with layer.context.lock:
-            layer.context.enter()
-            layer.use_codes_of_forward(codes, absmax)
+        layer = layers.take(g.dtype, g.device)
+        try:
+            layer.use_codes_of_forward(codes, absmax, layers)
             if stochastic:
                 layer.round_stochastically(*layers.next_rounding())
             layer.backward(memory.data_ptr(), rows, stride, dx.data_ptr(), None, None, 0, 0, None)
+        finally:
+            layer.context.lock.release()
     return dx

@@ -25,6 +25,7 @@ from ._layer import Layer, LayerSet
 from ._once import differentiable_once
 from ._options import LayerOptions
 from ._trace import as_leaf, is_traced
+from ._wanted import wanted_gradients
 
 
 class _GroupedLayers(LayerSet):
@@ -187,11 +188,12 @@ class _GroupedLinear(Function):
     @differentiable_once("SwitchBackGroupedLinear", lambda ctx: all(ctx.needs_input_grad[:2]))
     def backward(ctx, g):
         x, weight, offs, index, slots = ctx.saved_tensors
+        wanted = wanted_gradients(ctx)[:3]
         grads = gradients(
             memory_of(g, "backward", "the gradient").to(ctx.dtype),
-            (x, weight, offs, index, slots),
+            (x if wanted[1] else None, weight, offs, index, slots),
             ctx.rows,
-            ctx.needs_input_grad[:3],
+            wanted,
             (ctx.weight_dtype, ctx.bias_dtype),
             ctx.layers,
         )
@@ -257,7 +259,6 @@ def combined(y, slots, weights):
     """The library's combine: out[T,N], row t the sum of weights[t,i] * y[slots[t,i]]."""
     y, rows, stride = as_rows(y, y.shape[1])
     out = y.new_empty((slots.shape[0], y.shape[1]))
-    context = context_of(y.device, "combine", "y")
     given = _abi.Matrix(y.data_ptr(), DTYPES[y.dtype], rows, y.shape[1], stride)
     result = _abi.Matrix(out.data_ptr(), DTYPES[out.dtype], *out.shape, out.shape[1])
     where = _abi.Matrix(slots.data_ptr(), _abi.S32, *slots.shape, slots.shape[1])
@@ -266,7 +267,8 @@ def combined(y, slots, weights):
         weights = weights.contiguous()
         factors = _abi.Matrix(weights.data_ptr(), _abi.F32, *weights.shape, weights.shape[1])
         factors = ctypes.byref(factors)
-    with context.lock:
+    context = context_of(y.device, "combine", "y").take()
+    try:
         context.enter()
         check(
             library().switchback_combine(
@@ -277,6 +279,8 @@ def combined(y, slots, weights):
                 ctypes.byref(result),
             )
         )
+    finally:
+        context.lock.release()
     return out
 
 
@@ -302,7 +306,7 @@ class Combine(Function):
     @staticmethod
     @differentiable_once("SwitchBackExperts", lambda ctx: all(ctx.needs_input_grad[::2]))
     def backward(ctx, g):
-        return combine_gradients(g, *ctx.saved_tensors, *ctx.needs_input_grad[::2])
+        return combine_gradients(g, *ctx.saved_tensors, *wanted_gradients(ctx)[::2])
 
 
 def combine_gradients(g, y, slots, weights, wants_dy: bool, wants_dweights: bool):

@@ -13,6 +13,7 @@ from torch.autograd import Function, forward_ad
 from .. import _abi
 from .._tensors import PLAIN_TYPES, in_transform, is_compiling, memory_of, needs_operator
 from ._autocast import autocast_dtype
+from ._changes import version_of
 from ._function import (
     check_dtypes,
     checked_wide_input,
@@ -20,8 +21,9 @@ from ._function import (
     product,
     recorded_product,
 )
-from ._layer import LayerSet, _version
+from ._layer import LayerSet
 from ._once import differentiable_once
+from ._wanted import wanted_gradients
 from .linear import Int8Layer
 
 # The children of attention in transformers' models, from the input's point of view.
@@ -191,7 +193,7 @@ class Joined:
             or needs_operator(x)
             or torch.jit.is_tracing()
             or getattr(forward_ad, "_current_level", -1) >= 0
-            or _version(x) < 0
+            or version_of(x) < 0
         ):
             return None
         weights = [each._parameters.get("weight") for each in self.members]
@@ -203,7 +205,7 @@ class Joined:
         place = self.members.index(member)
         parameters = weights if biases[0] is None else weights + biases
         state = (
-            _version(x),
+            version_of(x),
             x.requires_grad,
             torch.is_grad_enabled(),
             autocast_dtype(x.device.type),
@@ -312,9 +314,11 @@ class _Joined(Function):
         joined, mem_efficient, dtype, whole, bias, waiting = call
         count, layers = len(joined.sizes), joined.layers
         wants_dx, wants_dw = ctx.needs_input_grad[0], any(ctx.needs_input_grad[2 : 2 + count])
-        y, codes, absmax = recorded_product(x, whole, bias, layers, mem_efficient, wants_dw, dtype)
+        y, codes, absmax, layer = recorded_product(
+            x, whole, bias, layers, mem_efficient, wants_dw, dtype
+        )
         ctx.set_materialize_grads(False)
-        ctx.call = joined, dtype, whole.dtype, None if bias is None else bias.dtype
+        ctx.call = joined, dtype, whole.dtype, None if bias is None else bias.dtype, layer
         ctx.graph = joined._new_graph()
         # Afterwards these outputs have no graph any more.
         ctx.waiting = weakref.ref(waiting)
@@ -326,13 +330,13 @@ class _Joined(Function):
     @differentiable_once("a linear layer", _is_product_of_two)
     def backward(ctx, *grads):
         x, codes, absmax, *weights = ctx.saved_tensors
-        joined, dtype, of_weight, of_bias = ctx.call
+        joined, dtype, of_weight, of_bias, layer = ctx.call
         count, layers = len(joined.sizes), joined.layers
         ctx.graph = None
         waiting = ctx.waiting()
         if waiting is not None:
             waiting.ys = [None] * count
-        wanted = ctx.needs_input_grad
+        wanted = wanted_gradients(ctx)
         some = next((g for g in grads if g is not None), None)
         if some is None:
             return (None,) * len(wanted)
@@ -357,6 +361,7 @@ class _Joined(Function):
             wants,
             (of_weight, of_bias),
             layers,
+            layer,
         )
         of_parameters = []
         for place, wants_it in enumerate(wanted[2:]):

@@ -9,11 +9,14 @@ common: moving averages, merged adapters, optimizers. So a second forward uses t
 only if the weight's fingerprint proves that they are codes of its present bytes. A fingerprint costs
 a fraction of quantizing. A device takes it, compares it and makes codes if it is another one, all in
 the stream: the host does not wait for it.
+
+A call that would wait for another thread's takes a layer of its own on an extra context
+(_context.py). Layers that are given the same codes share them; codes of a float weight are made for
+each.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import dataclasses
 import threading
@@ -26,57 +29,10 @@ from .._context import Context
 from .._library import check, library
 from .._tensors import DTYPES, as_rows, check_storage, context_of, memory_of
 from . import _dispatch
+from ._changes import is_counted, key_of, place_of, reuse, version_of
 from ._dispatch import native
+from ._given import GivenCodes, shared
 from ._options import LayerOptions
-
-
-class _Reuse(threading.local):
-    on = False
-
-
-_reuse = _Reuse()
-
-
-@contextlib.contextmanager
-def reuse_weight_codes():
-    """Within it, in this thread, a weight counts as changed only if torch says so.
-
-    For gradient accumulation: the first microbatch quantizes the weight, and the others use its
-    codes. For inference: a forward does not check whether the weight has changed. Inside the block,
-    call `weight_updated()` after changes that autograd's version counter does not see (through
-    `.data` or NumPy, or by optimizers and sharding that work there). The reuse ends with the block.
-    """
-    before = _reuse.on
-    _reuse.on = True
-    try:
-        yield
-    finally:
-        _reuse.on = before
-
-
-def _place(tensor) -> tuple | None:
-    """Equal places: the same memory, read in the same way."""
-    return None if tensor is None else (tensor.data_ptr(), tensor.shape, tensor.stride())
-
-
-def _version(tensor) -> int:
-    """How often torch has seen the tensor change; -1 if it does not count that."""
-    if tensor is None:
-        return 0
-    try:
-        return tensor._version
-    except RuntimeError:  # an inference tensor
-        return -1
-
-
-def _key(tensor) -> tuple:
-    """Equal keys: the same memory, unchanged as far as torch knows."""
-    return _version(tensor), _place(tensor)
-
-
-def _is_counted(key: tuple) -> bool:
-    """Whether torch counts the changes of the tensor with this key."""
-    return key[0] >= 0
 
 
 class LayerSet(native.LayerSet if native else object):
@@ -102,8 +58,12 @@ class LayerSet(native.LayerSet if native else object):
         self.updates = 0  # changes that were announced
         # Backwards that computed a weight gradient: an optimizer step may follow.
         self.weight_gradients = 0
-        self._layers: dict[tuple, Layer] = {}
-        self.latest: Layer | None = None  # the one that was used last
+        self._layers: dict[tuple, Layer] = {}  # by dtype and context
+        self.latest: Layer | None = None  # the one that was used last, but for those on extra contexts
+        # The codes that layers were given last, by dtype and device. The lock is held while a layer
+        # is given codes, so that threads that come at once make them once.
+        self.given: dict[tuple, GivenCodes] = {}
+        self.giving = threading.RLock()
 
     def __reduce__(self):
         return LayerSet, (self.in_features, self.out_features, self.options)
@@ -117,28 +77,73 @@ class LayerSet(native.LayerSet if native else object):
             or found.device != device
             or not found.context.is_current()
         ):
-            found = self._layers.get((dtype, device))
-            if found is None or not found.context.is_current():
-                found = self._make(dtype, device)
-            self.latest = found
+            context = context_of(device, "forward", "x")
+            with context.lock:
+                found = self._layer_on(context, dtype, device)
         return found
 
     def layer_for_backward(self, dtype: torch.dtype, device: torch.device) -> Layer:
         """The same, but one that has not been given codes for inference in the meantime."""
         found = self.layer(dtype, device)
         if found.holds_codes:
-            self._layers.pop((dtype, device), None)
-            found = self.latest = self._make(dtype, device)
+            with found.context.lock:
+                self._layers.pop((dtype, found.context), None)
+                found = self._layer_on(found.context, dtype, device)
         return found
 
-    def _make(self, dtype: torch.dtype, device: torch.device) -> Layer:
+    def take(self, dtype: torch.dtype, device: torch.device) -> Layer:
+        """That layer, or one on an extra context if another thread uses its context.
+
+        Its context is entered, with the lock held: release that.
+        """
+        layer = self.latest
+        if (
+            layer is None
+            or layer.dtype is not dtype
+            or layer.device != device
+            or not layer.context.is_current()
+        ):
+            return self._enter(context_of(device, "forward", "x").take(), dtype, device)
+        context = layer.context
+        if context.stream is None and context.lock.acquire(False):
+            return layer
+        return self._enter(context.take(), dtype, device)
+
+    def take_after(self, ran: Layer) -> Layer:
+        """For backward: `ran`, or another one if another thread uses its context; held as by take()."""
+        context = ran.context.take()
+        if context is ran.context and context.stream is None:
+            return ran
+        return self._enter(context, ran.dtype, ran.device)
+
+    def wait_for(self, dtype: torch.dtype, device: torch.device) -> Layer:
+        """The layer on the context in use, after the other threads there; held as by take()."""
         context = context_of(device, "forward", "x")
-        with context.lock:
-            found = self._layers.get((dtype, device))
-            if found is None or found.context is not context:
-                found = self._new_layer(dtype, context)
-                found.device = device
-                self._layers[(dtype, device)] = found
+        context.lock.acquire()
+        return self._enter(context, dtype, device)
+
+    def _enter(self, context: Context, dtype: torch.dtype, device: torch.device) -> Layer:
+        """The layer on a context whose lock is held; released if there is an exception."""
+        try:
+            layer = self._layer_on(context, dtype, device)
+            context.enter()
+        except BaseException:
+            context.lock.release()
+            raise
+        return layer
+
+    def _layer_on(self, context: Context, dtype: torch.dtype, device: torch.device) -> Layer:
+        """Call it with the context's lock held."""
+        found = self._layers.get((dtype, context))
+        if found is None:
+            for key in list(self._layers):
+                if key[1].retired:
+                    self._layers.pop(key, None)
+            found = self._new_layer(dtype, context)
+            found.device = device
+            self._layers[(dtype, context)] = found
+        if not context.is_extra:
+            self.latest = found
         return found
 
     def _new_layer(self, dtype: torch.dtype, context: Context) -> Layer:
@@ -165,12 +170,17 @@ class LayerSet(native.LayerSet if native else object):
         """Releases the weight and everything made from it."""
         self._layers = {}
         self.latest = None
+        self.given = {}
         self.updates += 1
 
     def cached_bytes(self) -> int:
-        """Bytes of int8 codes and packed weights held by the library."""
-        layers = [layer for layer in self._layers.values() if not layer.context.retired]
-        return sum(layer.cached_bytes() for layer in layers)
+        """Bytes of int8 codes and packed weights held by the library. Shared ones count once."""
+        layers = [layer for layer in list(self._layers.values()) if not layer.context.retired]
+        held = {id(layer.given): layer.given.bytes for layer in layers if layer.given is not None}
+        return sum(held.values()) + sum(
+            layer.cached_bytes() - (0 if layer.given is None else layer.given.bytes)
+            for layer in layers
+        )
 
 
 class Layer(native.Layer if native else object):
@@ -191,12 +201,9 @@ class Layer(native.Layer if native else object):
         create = getattr(self._lib, self._PREFIX + "create")
         options = self._options(owner, code)
         check(create(context.pointer, ctypes.byref(options), ctypes.byref(out)))
-        self.pointer = out.value
-        destroy = weakref.finalize(
-            self, context.destroy_layer, self.pointer, self._PREFIX + "destroy"
-        )
-        destroy.atexit = False
+        self._own(out.value)
         self.dtype = dtype
+        self.given: GivenCodes | None = None  # the codes that it shares
         # _borrowed: the tensors lent to the library; _sources: the tensors they were made from.
         # Holding the sources keeps their memory from being reused by a tensor with the same key.
         self._borrowed: tuple = ()
@@ -211,6 +218,8 @@ class Layer(native.Layer if native else object):
         self._updates = self._weight_gradients = -1
         # The weight's fingerprint when its codes were made; None: not taken.
         self._fingerprint: tuple | None = None
+        # Codes, scales and bias as the library copied them, and their fingerprints.
+        self._made_of: tuple = ([], None)
         self._read_by_backward = False  # a backward has run since then
         self._met = False  # another forward with this weight has run since then
         self._meets_again = False  # what _met was for the previous codes
@@ -227,22 +236,36 @@ class Layer(native.Layer if native else object):
         self._digest = (ctypes.c_uint64 * 2)()
         self._digest_at = ctypes.addressof(self._digest)
         self._make_arguments(owner, code)
-        if native:
-            _dispatch.use(library())
-            threads = -1 if context.torch_threads is None else context.torch_threads
-            self._describe(
-                self.pointer,
-                context.pointer,
-                context.device_index,
-                code,
-                owner.in_features,
-                owner.out_features,
-                owner.options.dw_block_rows if owner.keeps_blocks else 0,
-                threads,
-                context,
-                context.lock.acquire,
-                context.lock.release,
-            )
+        self._code = code
+        self._block_rows = owner.options.dw_block_rows if owner.keeps_blocks else 0
+        self._sizes = owner.in_features, owner.out_features
+        self._describe_it()
+
+    def _own(self, pointer: int) -> None:
+        self.pointer = pointer
+        self._destroy = weakref.finalize(
+            self, self.context.destroy_layer, pointer, self._PREFIX + "destroy"
+        )
+        self._destroy.atexit = False
+
+    def _describe_it(self) -> None:
+        """Tells the compiled code what it needs to know."""
+        if not native:
+            return
+        _dispatch.use(library())
+        context = self.context
+        self._describe(
+            self.pointer,
+            context.pointer,
+            context.device_index,
+            self._code,
+            *self._sizes,
+            self._block_rows,
+            -1 if context.torch_threads is None else context.torch_threads,
+            context,
+            context.lock.acquire,
+            context.lock.release,
+        )
 
     @staticmethod
     def _options(owner: LayerSet, dtype: int):
@@ -257,7 +280,6 @@ class Layer(native.Layer if native else object):
         """Arguments of the passes, filled in by each call."""
         in_features, out_features = owner.in_features, owner.out_features
         rows, cols = out_features, in_features  # of the weight
-        self._code = code
         if owner.options.reads_transposed:
             rows, cols = cols, rows
         self._x = _abi.Matrix(None, code, 0, in_features, in_features)
@@ -288,8 +310,8 @@ class Layer(native.Layer if native else object):
         reuse_weight_codes() the last two conditions are skipped. once: these codes will probably
         serve one forward and its backward, so a fingerprint of the weight would not pay.
         """
-        place, version = _place(weight), _version(weight)
-        bias_place, bias_version = _place(bias), _version(bias)
+        place, version = place_of(weight), version_of(weight)
+        bias_place, bias_version = place_of(bias), version_of(bias)
         there = bias_place == self._bias_place and self._holds(place)
         same = (
             there
@@ -297,7 +319,8 @@ class Layer(native.Layer if native else object):
             and bias_version == self._bias_version
             and owner.updates == self._updates
         )
-        if same and _reuse.on and version >= 0 and bias_version >= 0:
+        # An extra layer may have missed changes that another one was told of.
+        if same and reuse.on and version >= 0 and bias_version >= 0 and not self.context.is_extra:
             return
         met = same and owner.weight_gradients == self._weight_gradients
         if not met:
@@ -325,7 +348,7 @@ class Layer(native.Layer if native else object):
 
     def use_weight_of_forward(self, weight) -> None:
         """For backward: sets the layer's weight; codes of the same key are used again."""
-        place, version = _place(weight), _version(weight)
+        place, version = place_of(weight), version_of(weight)
         if version != self._weight_version or not self._holds(place):
             self._lend(weight, place, version, None, None, 0)
         elif self._fingerprint is not None and not self._read_by_backward:
@@ -335,6 +358,11 @@ class Layer(native.Layer if native else object):
             if fingerprint != self._fingerprint:
                 self._lend(weight, place, version, None, None, 0)
                 self._fingerprint = fingerprint
+        self._read_by_backward = True
+
+    def use_weight_anew(self, weight) -> None:
+        """For the backward of a forward of another layer: sets the weight and makes new codes."""
+        self._lend(weight, place_of(weight), version_of(weight), None, None, 0)
         self._read_by_backward = True
 
     def _asks(self, same: bool) -> bool:
@@ -435,7 +463,7 @@ class Layer(native.Layer if native else object):
             self._hold_weight(matrix, bias_memory)
 
     def _let_go(self) -> None:
-        self._weight_place = self._fingerprint = None
+        self._weight_place = self._fingerprint = self.given = None
         if native:
             self._hold_nothing()
 
@@ -476,50 +504,108 @@ class Layer(native.Layer if native else object):
 
     def use_codes(self, codes, absmax, bias, owner: LayerSet) -> None:
         """Makes the layer's weight codes[N,K] with absmax[N] or [1]; the library keeps a copy."""
-        place = ("codes", *map(_key, (codes, absmax)))
-        bias_place, bias_version = _place(bias), _version(bias)
-        if (
-            place == self._weight_place
-            and all(map(_is_counted, place[1:]))
-            and bias_version >= 0
-            and bias_version == self._bias_version
-            and bias_place == self._bias_place
-            and owner.updates == self._updates
-        ):
-            return
+        keys = key_of(codes), key_of(absmax), key_of(bias)
+        same = (
+            self._weight_place == ("codes", *keys[:2])
+            and (self._bias_version, self._bias_place) == keys[2]
+            and self._updates == owner.updates
+        )
         updates = owner.updates
-        self._set_codes(codes, absmax, bias, place[1:])
+        if not same or self._have_changed((codes, absmax, bias), keys, self._made_of):
+            with owner.giving:
+                if not self._share_given((codes, absmax, bias), keys, owner):
+                    self._set_codes(codes, absmax, bias, keys)
+                    self._give(keys, owner, updates)
         self._updates = updates
 
+    def _share_given(self, tensors: tuple, keys: tuple, owner: LayerSet) -> bool:
+        """Shares the codes that the set's layers were given last, if they are these."""
+        given = owner.given.get((self.dtype, self.device))
+        if (
+            given is None
+            or given.updates != owner.updates
+            or given.keys[: len(keys)] != keys
+            or self._have_changed(tensors, keys, given.made_of)
+        ):
+            return False
+        pointer = shared(given.pointer, self.context)
+        self._let_go()
+        destroy = self._destroy
+        self._own(pointer)
+        self._describe_it()
+        destroy()
+        self.given = given
+        self._hold_given(given.keys, given.sources, given.made_of)
+        self._updates = given.updates
+        return True
+
+    def _give(self, keys: tuple, owner: LayerSet, updates: int) -> None:
+        """Lets the set's layers on other contexts share the codes that were set just now."""
+        if self._on_cpu and all(map(is_counted, keys)):
+            self.given = owner.given[self.dtype, self.device] = GivenCodes(self, keys, updates)
+
+    def _have_changed(self, tensors: tuple, keys: tuple, made_of: tuple) -> bool:
+        """Whether codes that have the keys of those that a copy was made of may still be other ones.
+
+        torch does not count what collectives, `.data` and NumPy write. On the CPU fingerprints tell,
+        which in a forward of few rows costs as much as the product. reuse_weight_codes() spares it.
+        """
+        if not self._on_cpu:
+            return not all(map(is_counted, keys))
+        if reuse.on and all(map(is_counted, keys)):
+            return False
+        matrices, fingerprint = made_of
+        for place, (tensor, matrix) in enumerate(zip(tensors, matrices)):
+            if tensor.data_ptr() == matrix.data:
+                found = self._digest_of(matrix)
+            else:  # it was made contiguous
+                found = self._fingerprint_of_tensor(tensor.reshape(-1, tensor.shape[-1]))
+            if found != fingerprint[2 * place : 2 * place + 2]:
+                return True
+        return False
+
     def _set_codes(self, codes, absmax, bias, keys: tuple) -> None:
-        bias_place, bias_version = _place(bias), _version(bias)
         for name, tensor in (("W_int8", codes), ("state_W", absmax), ("bias", bias)):
             if tensor is not None:
                 check_storage(memory_of(tensor, "forward", name), "forward", name)
         codes, absmax = codes.detach().contiguous(), absmax.detach().contiguous()
         rows, cols = codes.shape
         lent = _abi.Matrix(codes.data_ptr(), _abi.S8, rows, cols, cols)
-        bias_memory = None if bias is None else bias.detach().contiguous()
-        bias_matrix = None if bias is None else ctypes.byref(self._bias_matrix(bias_memory))
-        versions = keys[0][0], keys[1][0], bias_version
+        copied = [lent, _abi.Matrix(absmax.data_ptr(), _abi.F32, 1, absmax.numel(), absmax.numel())]
+        bias_memory = bias_matrix = None
+        if bias is not None:
+            bias_memory = bias.detach().contiguous()
+            copied.append(self._bias_matrix(bias_memory))
+            bias_matrix = ctypes.byref(copied[-1])
+        fingerprint = None
+        if self._on_cpu:  # taken first, so that a change made meanwhile is noticed later
+            known = (matrix for matrix in copied if matrix.dtype >= 0)
+            fingerprint = sum(map(self._digest_of, known), ())
         self._let_go()
         check(
             self._lib.switchback_linear_set_quantized_weight(
                 self.pointer, ctypes.byref(lent), absmax.data_ptr(), absmax.numel(), bias_matrix
             )
         )
-        self._borrowed = self._lent_at = ()  # all of it was copied
-        self._sources = (codes, absmax, bias_memory)
-        self._weight_place, self._bias_place = ("codes", *keys), bias_place
-        self._bias_version = bias_version
-        if self._is_short() and min(versions) >= 0:
-            self._hold_codes(*self._sources, *versions)
+        self._hold_given(keys, (codes, absmax, bias_memory), (copied, fingerprint))
 
-    def use_codes_of_forward(self, codes, absmax) -> None:
+    def _hold_given(self, keys: tuple, sources: tuple, made_of: tuple) -> None:
+        """Notes what the library's copy was made of."""
+        self._borrowed = self._lent_at = ()  # all of it was copied
+        self._sources, self._made_of = sources, made_of
+        self._weight_place, (self._bias_version, self._bias_place) = ("codes", *keys[:2]), keys[2]
+        self._fingerprint = made_of[1]
+        if self._is_short() and all(map(is_counted, keys)):
+            self._hold_codes(*sources, *(key[0] for key in keys))
+
+    def use_codes_of_forward(self, codes, absmax, owner: LayerSet) -> None:
         """For backward: makes the weight codes[N,K] with absmax[N] or [1], unless it is already."""
-        keys = _key(codes), _key(absmax)
-        if self._weight_place != ("codes", *keys) or not all(map(_is_counted, keys)):
-            self._set_codes(codes, absmax, None, keys)
+        keys = key_of(codes), key_of(absmax)
+        same = self._weight_place == ("codes", *keys)
+        if not same or self._have_changed((codes, absmax), keys, self._made_of):
+            with owner.giving:
+                if not self._share_given((codes, absmax), keys, owner):
+                    self._set_codes(codes, absmax, None, (*keys, key_of(None)))
 
     @staticmethod
     def _bias_matrix(bias) -> _abi.Matrix:

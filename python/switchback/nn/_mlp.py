@@ -100,9 +100,9 @@ class SwitchBackMLP(torch.nn.Module):
         if is_traced(x):
             return as_leaf(self, x)
         h = self.up(x)
-        weight = self.down.weight
+        weight = None if self.down.is_prepared else self.down.weight
         # Weights that stand for others (sharded ones) are products of the layer alone.
-        if self.down.is_prepared or type(weight) is not torch.nn.Parameter:
+        if type(weight) is not torch.nn.Parameter:
             return self.down(activated(h, self.activation))
         return linear(h, weight, self.down.bias, self._fused, False)
 

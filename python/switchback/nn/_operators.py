@@ -7,11 +7,10 @@ weight, as long as that lives, and used again by the rules of modules.
 
 from __future__ import annotations
 
+import collections
 import threading
-import weakref
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from .. import _abi
 from .._errors import InvalidArgument, InvalidState, Unsupported
@@ -28,39 +27,51 @@ from . import _fragmented, _function, _grouped
 from ._dispatch import native
 from ._layer import LayerSet
 from ._options import LayerOptions
+from ._wanted import wanted_gradients
 
 _ONCE = "has no second derivative; use nn.Linear in its place"
 
 _lock = threading.Lock()
-_sets = WeakTensorKeyDictionary()
-# The tensors met most lately, by their ids: a look-up in the dictionary above takes microseconds.
-_recent: dict[int, tuple] = {}
+_ATTRIBUTE = "_switchback_layers"
+
+
+class _Kept(dict):
+    """The library layers of one tensor, an attribute of it: they end with it.
+
+    Not a dictionary of weak references: torch.utils.swap_tensors refuses a tensor that has any. It
+    swaps attributes as well, so that they stay with the memory. Copies and pickles are empty, of a type
+    that torch.load knows.
+    """
+
+    def __init__(self, tensor):
+        super().__init__()
+        self.of = tensor._cdata
+
+    def __reduce__(self):
+        return collections.OrderedDict, ()
 
 
 def _layers_of(tensor, kind: type, sizes: tuple, options: str):
     """The library layers whose weight, or codes, this tensor is."""
     key = kind, sizes, options
-    found = _known_layers(tensor, key)
+    found = None
+    kept = tensor.__dict__.get(_ATTRIBUTE)
+    # An attribute may have come from another tensor, with all of its attributes.
+    if type(kept) is _Kept and kept.of == tensor._cdata:
+        found = kept.get(key)
     if found is None:
         with _lock:
-            sets = _sets.get(tensor)
-            if sets is None:
-                sets = _sets[tensor] = {}
-            found = sets.get(key)
+            kept = tensor.__dict__.get(_ATTRIBUTE)
+            if type(kept) is not _Kept or kept.of != tensor._cdata:
+                kept = tensor.__dict__[_ATTRIBUTE] = _Kept(tensor)
+            found = kept.get(key)
             if found is None:
-                found = sets[key] = kind(*sizes, LayerOptions.parse(options))
+                found = kept[key] = kind(*sizes, LayerOptions.parse(options))
                 found.announced_seen = LayerSet.announced
-        at = id(tensor)
-        _recent[at] = weakref.ref(tensor, lambda _: _recent.pop(at, None)), sets
     if found.announced_seen != LayerSet.announced:  # of some module: it may be of this weight
         found.announced_seen = LayerSet.announced
         found.updates += 1
     return found
-
-
-def _known_layers(tensor, key: tuple):
-    known = _recent.get(id(tensor))
-    return known[1].get(key) if known is not None and known[0]() is tensor else None
 
 
 def _rows(weight, options: str):
@@ -241,7 +252,8 @@ def _keep(ctx, inputs, output) -> None:
     codes = absmax = None
     if isinstance(output, tuple) and wants_dw:
         _, codes, absmax = output
-    kept_x = x if wants_dw and codes is None else None
+    reads_x = wants_dw or (wants_dx and bool(LayerOptions.parse(ctx.options).activation))
+    kept_x = x if reads_x and codes is None else None
     # Without dx the weight is not read; but something must say how many features x has.
     kept_weight = weight if wants_dx or not wants_dw else None
     ctx.save_for_backward(kept_x, kept_weight, codes, absmax)
@@ -251,10 +263,21 @@ def _backward(ctx, g, *_of_codes):
     if g is None or not ctx.wanted:
         return None, None, None, None
     x, weight, codes, absmax = ctx.saved_tensors
+    wants_dx, wants_dw, wants_db = wanted_gradients(ctx)[:3]
+    if wants_dw and not wants_dx:
+        weight = None
+    elif not wants_dw and not LayerOptions.parse(ctx.options).activation:
+        x = codes = absmax = None
     dx, dw, db = torch.ops.switchback.linear_backward(
-        g.to(ctx.dtype), x, codes, absmax, weight, ctx.of_weight, ctx.of_bias, ctx.options
+        g.to(ctx.dtype),
+        x,
+        codes,
+        absmax,
+        weight,
+        ctx.of_weight,
+        ctx.of_bias if wants_db else None,
+        ctx.options,
     )
-    wants_dx, wants_dw, wants_db = ctx.needs_input_grad[:3]
     return dx if wants_dx else None, dw if wants_dw else None, db if wants_db else None, None
 
 
@@ -319,9 +342,10 @@ def _keep_codes(ctx, inputs, output) -> None:
 def _backward_of_prepared(ctx, g):
     codes, absmax = ctx.saved_tensors
     g, dx, db = g.to(ctx.dtype), None, None
-    if ctx.needs_input_grad[0]:
+    wanted = wanted_gradients(ctx)
+    if wanted[0]:
         dx = torch.ops.switchback.linear_prepared_dx(g, codes, absmax, ctx.options)
-    if ctx.needs_input_grad[3]:
+    if wanted[3]:
         db = g.reshape(-1, g.shape[-1]).sum(0, dtype=torch.float32).to(ctx.of_bias)
     return dx, None, None, db, None
 
@@ -427,10 +451,10 @@ def _keep_grouped(ctx, inputs, output) -> None:
 
 def _backward_of_grouped(ctx, g):
     x, weight, offs, index, slots = ctx.saved_tensors
-    wants = ctx.needs_input_grad[:3]
+    wants = wanted_gradients(ctx)[:3]
     grads = torch.ops.switchback.grouped_linear_backward(
         g.to(ctx.dtype),
-        x,
+        x if wants[1] else None,
         weight,
         offs,
         index,
@@ -438,7 +462,7 @@ def _backward_of_grouped(ctx, g):
         ctx.rows,
         wants[0],
         wants[1],
-        ctx.of_bias,
+        ctx.of_bias if wants[2] else None,
         ctx.options,
     )
     return *(grad if wanted else None for grad, wanted in zip(grads, wants)), *(None,) * 4
@@ -454,7 +478,7 @@ define(
 )
 define_gradient(
     "combine",
-    lambda ctx, g: _grouped.combine_gradients(g, *ctx.saved_tensors, *ctx.needs_input_grad[::2]),
+    lambda ctx, g: _grouped.combine_gradients(g, *ctx.saved_tensors, *wanted_gradients(ctx)[::2]),
     lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
 )
 

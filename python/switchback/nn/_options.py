@@ -11,7 +11,7 @@ from .._errors import InvalidArgument
 
 
 ROUNDINGS = ("nearest", "stochastic")
-ROTATIONS = (16, 64, 256, 1024)  # the groups of a rotation
+ROTATIONS = (4, 16, 64, 256, 1024)  # the groups of a rotation
 
 
 @dataclasses.dataclass(frozen=True)

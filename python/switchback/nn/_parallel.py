@@ -26,6 +26,7 @@ from ._once import differentiable_once
 from ._options import LayerOptions
 from ._shards import largest, with_column, with_row
 from ._trace import as_leaf, is_traced
+from ._wanted import wanted_gradients
 
 _gemm = ops.gemm_s8s8s32.__wrapped__
 _LARGEST_K = 131071  # of exact int32 sums
@@ -147,8 +148,8 @@ class _Column(Function):
         x, weight = ctx.saved_tensors
         layer, group = ctx.layer, ctx.layer.group
         g = memory_of(g, "backward", "the gradient").to(ctx.dtype)
-        dx = None
-        if ctx.needs_input_grad[0]:
+        wanted, dx = wanted_gradients(ctx), None
+        if wanted[0]:
             rows, weight = g.reshape(-1, g.shape[-1]), weight.to(ctx.dtype)
             of_rows = largest(_absmax_of(rows, 1), group)
             if layer.mode == "rowwise":
@@ -158,7 +159,7 @@ class _Column(Function):
             its = with_row(weight, absmax.expand(weight.shape[1]))
             sums = _summed(_gemm(with_column(rows, of_rows), its), group)
             dx = _dequantized(sums, of_rows, absmax, None, ctx.dtype).view(ctx.shape)
-        dw, db = layer._own_gradients(g, x, ctx.needs_input_grad[1:3], ctx.of_bias)
+        dw, db = layer._own_gradients(g, x, wanted[1:3], ctx.of_bias)
         return dx, dw, db, None
 
 
@@ -183,8 +184,8 @@ class _Row(Function):
         x, weight = ctx.saved_tensors
         layer = ctx.layer
         g = memory_of(g, "backward", "the gradient").to(ctx.dtype)
-        dx = None
-        if ctx.needs_input_grad[0]:
+        wanted, dx = wanted_gradients(ctx), None
+        if wanted[0]:
             q, scale = quantize_rowwise(g.reshape(-1, g.shape[-1]))
             weight = weight.to(ctx.dtype)
             if layer.mode == "rowwise":
@@ -193,7 +194,7 @@ class _Row(Function):
                 absmax = layer._scale_of_all(weight)
                 its = with_row(weight, absmax.expand(weight.shape[1]))
             dx = _dequantized(_gemm(q, its), scale, absmax, None, ctx.dtype).view(ctx.shape)
-        dw, db = layer._own_gradients(g, x, ctx.needs_input_grad[1:3], ctx.of_bias)
+        dw, db = layer._own_gradients(g, x, wanted[1:3], ctx.of_bias)
         return dx, dw, db, None
 
 

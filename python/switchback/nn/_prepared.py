@@ -60,6 +60,13 @@ def _quantized(module, rows) -> tuple:
         return quantize(ops.rotate(rows, module.rotation) if module.rotation else rows)
 
 
+def float_weight(module):
+    """The float weight of a module; None if it has codes alone."""
+    if module.is_prepared and module._parameters.get("weight") is None:
+        return None
+    return module.weight
+
+
 def float_rows(module):
     """The weight [N,K] in float32 that a prepared module's codes stand for."""
     codes, scales = module.W_int8, module.state_W
@@ -137,8 +144,9 @@ def take_form_of(module, state_dict, prefix: str, rest: tuple):
     own.pop(prefix + ROTATION, None)
     if module.rotation:
         own[prefix + ROTATION] = rotation_tensor(module.rotation)  # older checkpoints have none
-    if module.weight is not None:
-        device = module.weight.device
+    weight = float_weight(module)
+    if weight is not None:
+        device = weight.device
         with torch.inference_mode(False):
             set_codes(
                 module,
@@ -193,8 +201,9 @@ def _problems(module, codes, scales, told) -> list[str]:
 
 def set_codes(module, codes, scales, keep_float: bool = False) -> None:
     """Gives a module these codes, prepared or not. Modules that share those it had keep them."""
-    if module.weight is not None:
-        module._float = {"dtype": module.weight.dtype, "requires_grad": module.weight.requires_grad}
+    weight = float_weight(module)
+    if weight is not None:
+        module._float = {"dtype": weight.dtype, "requires_grad": weight.requires_grad}
     module.register_buffer(CODES, codes, persistent=not keep_float)
     module.register_buffer(SCALES, scales, persistent=not keep_float)
     if module.rotation:
@@ -208,11 +217,11 @@ def set_codes(module, codes, scales, keep_float: bool = False) -> None:
 def _set_float(module) -> None:
     """A float weight to load into, in place of the codes."""
     device = module.W_int8.device
-    dtype = module._float["dtype"] if module.bias is None else module.bias.dtype
+    dtype = module._float["dtype"]
     for name in (CODES, SCALES, ROTATION):
         if name in module._buffers:
             delattr(module, name)
-    if module.weight is not None:  # it was kept, because others have it too
+    if module._parameters.get("weight") is not None:  # it was kept, because others have it too
         module._layers.release()
         return
     with torch.inference_mode(False):

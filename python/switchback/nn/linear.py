@@ -15,6 +15,7 @@ from ._function import linear, prepared_linear
 from ._layer import LayerSet
 from ._options import ROTATIONS, LayerOptions
 from ._trace import as_leaf, is_traced
+from ._weight_of_codes import weight_of_codes
 
 
 class Int8Layer:
@@ -99,6 +100,12 @@ class Int8Layer:
         """Whether the weight is int8 codes, made by prepare_for_eval() or loaded."""
         return "W_int8" in self._buffers
 
+    def __getattr__(self, name):
+        found = super().__getattr__(name)
+        if found is None and name == "weight" and "W_int8" in self._buffers:
+            return weight_of_codes(self)
+        return found
+
     @property
     def qweight(self):
         """The codes of a prepared layer, under the name for which adapters (PEFT) look."""
@@ -129,7 +136,8 @@ class Int8Layer:
     def weight_updated(self) -> None:
         """Call it inside reuse_weight_codes() after changing the weight past autograd (`.data`).
 
-        Elsewhere every change is noticed, because the next forward checks the weight.
+        Elsewhere every change is noticed, because the next forward checks the weight, or the codes of
+        a prepared layer. On a CUDA device those are not checked: call it after each such change.
         """
         self._layers.weight_updated()
         if self._joined is not None:
@@ -138,8 +146,9 @@ class Int8Layer:
     def prepare_for_eval(self):
         """Replaces the weight by its int8 codes: the buffers W_int8[N,K] and state_W[N] or [1].
 
-        The weight parameter becomes None; outputs stay the same to the bit. For inference only: to
-        train again, load a state_dict with a float weight. Does nothing when it was done already,
+        There is no weight parameter any more; `weight` is then what the codes stand for, computed when
+        it is read, and read only. Outputs stay the same to the bit. For inference only: to train again,
+        load a state_dict with a float weight. Does nothing when it was done already,
         and in the modes standard and auto, which need the float weight. Returns the module. For a
         model with tied weights there is switchback.nn.prepare_for_eval(model).
         """
@@ -169,7 +178,7 @@ class Int8Layer:
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         # On the meta device there is nothing to save: the keys are those that may be loaded.
-        if self.is_prepared and self.weight is None and not self.W_int8.is_meta:
+        if _prepared.float_weight(self) is None and not self.W_int8.is_meta:
             destination[prefix + "weight"] = _prepared.placeholder(self)
 
     def _load_from_state_dict(self, state_dict, prefix, *rest):
@@ -183,8 +192,10 @@ class Int8Layer:
         super()._apply(fn, *args, **kwargs)
         if scales is not None and self.state_W.dtype is not torch.float32:
             self.state_W = scales.to(self.state_W.device)  # scales are float32, whatever x is
-        if self._parameters.get("weight") is not None:
-            self._float["dtype"] = self.weight.dtype
+        weight = self._parameters.get("weight")
+        if weight is None:  # codes stand for one
+            weight = fn(torch.empty(0, dtype=self._float["dtype"]))
+        self._float = {**self._float, "dtype": weight.dtype}
         self._layers.release()
         if self._joined is not None:
             self._joined.release()
@@ -220,7 +231,7 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
             input gradient reads the codes of the forward: half the codes, and the weight is
             quantized once), "global", "standard" (no int8) or "auto" (pass by pass, the fastest of
             these as this machine was tuned).
-        rotation: 0, or 16, 64, 256 or 1024, of which in_features is a multiple: inputs and weight
+        rotation: 0, or 4, 16, 64, 256 or 1024, of which in_features is a multiple: inputs and weight
             are multiplied by Hadamard matrices of that size in front of their quantization, which
             takes outliers away. Codes are those of the rotated weight (W_int8 of a "ConvRot"
             checkpoint is its int8 weight, state_W 127 times its weight_scale).

@@ -192,8 +192,15 @@ std::string probe_vendor() {
   return name.data();
 }
 
+std::string probe_design() {
+  return cpu_design(cpu_vendor(), cpuid(1, 0).a);
+}
+
 #else
 
+std::string probe_design() {
+  return cpu_model();
+}
 CpuFeatures probe() {
   return {};
 }
@@ -254,6 +261,23 @@ std::string cpu_model() {
 std::string_view cpu_vendor() {
   static const std::string vendor = probe_vendor();
   return vendor;
+}
+
+std::string cpu_design(std::string_view vendor, std::uint32_t signature) {
+  const auto bits = [&](int from, int count) { return signature >> from & ((1U << count) - 1); };
+  std::uint32_t family = bits(8, 4);
+  std::uint32_t model = bits(4, 4);
+  // Only of these families is the rest of the signature a part of the model.
+  if (family == 0x6 || family == 0xF) model += bits(16, 4) << 4;
+  if (family == 0xF) family += bits(20, 8);
+  if (vendor == "AuthenticAMD") vendor = "AMD";
+  if (vendor == "GenuineIntel") vendor = "Intel";
+  return fmt::format("{} family {} model {}", vendor, family, model);
+}
+
+const std::string& cpu_design() {
+  static const std::string design = probe_design();
+  return design;
 }
 
 int available_cores() {

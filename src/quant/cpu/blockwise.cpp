@@ -11,6 +11,7 @@
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/strips.hpp"
 #include "quant/cpu/transpose.hpp"
+#include "quant/passes.hpp"
 
 namespace switchback::quant::cpu {
 
@@ -237,6 +238,13 @@ class BlockwiseRun {
 }  // namespace
 
 void blockwise(ContextState& state, const Config& config, const Request& o) {
+  if (!o.column_scales.empty()) {
+    const OpParts& scaled = parts_of(Op::rowwise_scaled);
+    return core::all_or_nothing(state, [&] {
+      rowwise_scaled(state, config, done_by(scaled, o));
+      blockwise(state, config, left_by(scaled, o));
+    });
+  }
   SWITCHBACK_ASSERT(is_block_rows(o.q_t.block_rows));
   SWITCHBACK_ASSERT(config.panel_cols > 0 && config.panel_cols % 64 == 0);
   SWITCHBACK_ASSERT(config.tile_rows > 0 && config.tile_rows % 64 == 0);

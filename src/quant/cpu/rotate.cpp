@@ -388,6 +388,8 @@ void rotated_rows(const Request& o, std::int64_t begin, std::int64_t end, float*
 template <class F>
 HWY_INLINE void with_group(Rotation rotation, F&& f) {
   switch (rotation) {
+    case Rotation::hadamard_4:
+      return f(std::integral_constant<int, 4>());
     case Rotation::hadamard_16:
       return f(std::integral_constant<int, 16>());
     case Rotation::hadamard_64:

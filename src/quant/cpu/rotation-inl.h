@@ -100,14 +100,20 @@ struct LargestOf {
 };
 #endif
 
+// How many elements are rotated together: a group, or several shorter ones, of which a row may end
+// with fewer.
+template <int g>
+inline constexpr int unit = g < 16 ? 16 : g;
+
 #if HWY_TARGET == HWY_SCALAR
-// out[0, g) = the rotated x[0, g).
+// out[0, unit) = the rotated x[0, unit).
 template <int g, class T>
-HWY_INLINE void rotate_one(const T* x, float* out, LargestOf& largest) {
-  for (int i = 0; i < g; ++i)
+HWY_INLINE void rotate_unit(const T* x, float* out, LargestOf& largest) {
+  for (int i = 0; i < unit<g>; ++i)
     out[i] = hn::GetLane(widen(x + i));
-  rotate_group(out, g);
-  for (int i = 0; i < g; ++i)
+  for (int i = 0; i < unit<g>; i += g)
+    rotate_group(out + i, g);
+  for (int i = 0; i < unit<g>; ++i)
     largest.add(hn::Set(F32(), out[i]));
 }
 #else
@@ -151,9 +157,12 @@ HWY_INLINE VF stage_of_lanes(VF v) {
 // The vectors of 16 elements, and the stages of strides 1 and 4 on them.
 inline constexpr int vectors_of_16 = static_cast<int>(lanes >= 16 ? 1 : 16 / lanes);
 
-HWY_INLINE void first_two_stages(VF* v) {
+HWY_INLINE void first_stage(VF* v) {
   for (int i = 0; i < vectors_of_16; ++i)
     v[i] = stage_of_lanes(v[i]);
+}
+HWY_INLINE void first_two_stages(VF* v) {
+  first_stage(v);
 #if HWY_TARGET == HWY_AVX3
   const VF pairs = hn::Add(v[0], hn::SwapAdjacentBlocks(v[0]));
   v[0] =
@@ -170,12 +179,15 @@ HWY_INLINE void first_two_stages(VF* v) {
 }
 
 // out[0, 16) = the rotated x[0, 16).
-template <class T>
+template <int g, class T>
 HWY_INLINE void rotate_16(const T* x, float* out, LargestOf& largest) {
   VF v[vectors_of_16];
   for (int i = 0; i < vectors_of_16; ++i)
     v[i] = widen(x + i * lanes);
-  first_two_stages(v);
+  if constexpr (g == 4)
+    first_stage(v);
+  else
+    first_two_stages(v);
   for (int i = 0; i < vectors_of_16; ++i) {
     hn::StoreU(v[i], F32(), out + i * lanes);
     largest.add(v[i]);
@@ -371,11 +383,11 @@ HWY_INLINE void rotate_256(const T* x, float* out, LargestOf& largest) {
 }
 #endif
 
-// out[0, g) = the rotated x[0, g).
+// out[0, unit) = the rotated x[0, unit).
 template <int g, class T>
-HWY_INLINE void rotate_one(const T* x, float* out, LargestOf& largest) {
-  if constexpr (g == 16) {
-    rotate_16(x, out, largest);
+HWY_INLINE void rotate_unit(const T* x, float* out, LargestOf& largest) {
+  if constexpr (g <= 16) {
+    rotate_16<g>(x, out, largest);
   } else if constexpr (g == 64) {
     rotate_64(x, out, largest);
   } else {
@@ -400,27 +412,43 @@ template <int g, class T>
 HWY_INLINE void rotate_run(const T* x, std::int64_t count, float* out, LargestOf& largest) {
   std::int64_t i = 0;
 #if HWY_TARGET == HWY_AVX3
-  if constexpr (g < 256)
+  if constexpr (g >= 16 && g < 256)
     for (; i + 256 <= count; i += 256) {
       ask_ahead<256>(x + i);
       rotate_256<g>(x + i, out + i, largest);
     }
 #endif
-  for (; i < count; i += g) {
-    ask_ahead<g>(x + i);
-    rotate_one<g>(x + i, out + i, largest);
+  for (; i + unit<g> <= count; i += unit<g>) {
+    ask_ahead<unit<g>>(x + i);
+    rotate_unit<g>(x + i, out + i, largest);
+  }
+  if constexpr (g < unit<g>) {
+    if (i == count) return;
+    float rest[unit<g>];
+    rotate_unit<g>(Padded<T>(x + i, count - i).elements, rest, largest);
+    std::memcpy(out + i, rest, sizeof(float) * static_cast<std::size_t>(count - i));
   }
 }
 
 // y[0, count) = the rotated x[0, count), which may be the same elements.
 template <int g, class T, class Y>
 HWY_INLINE void rotate_to(const T* x, std::int64_t count, Y* y) {
-  LargestOf ignored;
-  alignas(64) float group[g];
-  for (std::int64_t i = 0; i < count; i += g) {
-    rotate_one<g>(x + i, group, ignored);
-    for (std::int64_t j = 0; j < g; j += lanes)
-      narrow_any(hn::Load(F32(), group + j), y + i + j);
+  const auto rotate_unit_to = [](const T* from, Y* to) HWY_ATTR {
+    LargestOf ignored;
+    alignas(64) float rotated[unit<g>];
+    rotate_unit<g>(from, rotated, ignored);
+    for (std::int64_t j = 0; j < unit<g>; j += lanes)
+      narrow_any(hn::Load(F32(), rotated + j), to + j);
+  };
+  std::int64_t i = 0;
+  for (; i + unit<g> <= count; i += unit<g>)
+    rotate_unit_to(x + i, y + i);
+  if constexpr (g < unit<g>) {
+    if (i == count) return;
+    Y rest[unit<g>];
+    rotate_unit_to(Padded<T>(x + i, count - i).elements, rest);
+    std::memcpy(static_cast<void*>(y + i), static_cast<const void*>(rest),
+                sizeof(Y) * static_cast<std::size_t>(count - i));
   }
 }
 

@@ -4,32 +4,41 @@
 #include <algorithm>
 
 #include "quant/cuda/blocks.cuh"
+#include "quant/cuda/eights.cuh"
 #include "quant/cuda/rowwise.cuh"
 
 namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
 namespace {
 
-// Packs of a row that a thread takes.
-__host__ __device__ constexpr int packs_of_row(int turns) {
-  return turns == 2 ? 8 : 4;
+// Scaled rows of a thread block.
+template <class T, int turns>
+using ScaledShape = EightsShape<turns * turn_threads, turns == 2 ? 4 : 2, vector_elements<T> / 4>;
+
+// Rows that blockDim.x threads take, and packs of each in a thread.
+__host__ __device__ constexpr int rows_of_threads(int turns, bool scaled) {
+  return !scaled ? 1 : turns == 2 ? 4 : 2;
+}
+__host__ __device__ constexpr int packs_of_row(int turns, bool scaled) {
+  return scaled ? 2 : turns == 2 ? 8 : 4;
 }
 
 // Thread blocks of a multiprocessor, which bounds the registers: 64, or 80 where these are too few.
 template <class T>
-constexpr int blocks_at_a_time(int turns) {
+constexpr int blocks_at_a_time(int turns, bool scaled) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
   return turns == 2 ? 3 : 1;
 #else
-  return (sizeof(T) == 4 ? 6 : 8) / turns;
+  return turns == 2 && scaled ? 3 : (sizeof(T) == 4 ? 6 : 8) / turns;
 #endif
 }
 
 // A group is the tiles of `turns` turns below each other, which hold whole blocks of rows, and the
-// rows of these. Some thread blocks take a tile of each turn, the others take rows.
+// rows of these. Some thread blocks take a tile of each turn, the others take rows, scaled or not.
+template <bool scaled>
 struct BlocksArguments {
   TransposeArguments matrix;
-  RowwiseArguments rows;
+  std::conditional_t<scaled, EightsArguments, RowwiseArguments> rows;
   unsigned of_tiles, of_rows;  // thread blocks of a group
   int warps;                   // whose rows share the scales of columns
   std::int64_t first_group;    // of this grid
@@ -38,17 +47,17 @@ struct BlocksArguments {
 // Floor: each element is read once and each of its codes written once; where rows are coded too,
 // the second read of an element comes from the L2 cache, because the thread blocks of both kinds
 // run side by side (f32 5 or 6 bytes, f16 and bf16 3 or 4). An H200 gave, of a copy of as many
-// bytes, bf16 and blocks of 256 rows: 30720 x 4096 0.97, with rows 0.91; 2048 x 4096, which stays
-// in the L2 cache, 0.85 and 0.70. (Measured with kernels of the same shape before these.)
-template <class T, int turns>
-__global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns))
-    blocks_kernel(BlocksArguments a) {
+// bytes, bf16 and blocks of 256 rows: 30720 x 4096 0.97, with rows 0.91, with scaled rows 0.78;
+// 2048 x 4096, which stays in the L2 cache, 0.85, 0.70 and 0.49. (Measured with kernels of the same
+// shape before these.)
+template <class T, int turns, bool scaled>
+__global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns, scaled))
+    blocks_kernel(BlocksArguments<scaled> a) {
   constexpr int V = vector_elements<T>;
   using Tile = Turn<T, V>;
   static_assert(Tile::threads == turn_threads && Tile::packs == ColumnMaxima<T, turns>::packs);
   SWITCHBACK_DYNAMIC_SHARED(Tile, tiles);
   __shared__ ColumnMaxima<T, turns> column_maxima;
-  __shared__ unsigned row_maxima[32];
   let_next_kernel_begin();
   const Place place = place_of(blockIdx.x, a.of_tiles + a.of_rows);
   const std::int64_t group = a.first_group + place.down;
@@ -58,10 +67,17 @@ __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns
   const bool in_turn = number < 2 * both;
   const unsigned index = in_turn ? number / 2 : number - both;
   if (in_turn ? number % 2 == 0 : a.of_rows > a.of_tiles) {
-    const std::int64_t row =
-        group * (turns * tile_rows) + static_cast<std::int64_t>(index) * blockDim.y + threadIdx.y;
-    const T* const from = static_cast<const T*>(a.rows.x) + row * a.rows.x_stride;
-    code_row<T, packs_of_row(turns)>(a.rows, from, row, row < a.rows.rows, row_maxima);
+    const std::int64_t row = group * (turns * tile_rows) +
+                             (static_cast<std::int64_t>(index) * blockDim.y + threadIdx.y) *
+                                 rows_of_threads(turns, scaled);
+    if constexpr (scaled) {
+      __shared__ EightsShared<false, ScaledShape<T, turns>> shared;
+      code_eights<T, false>(a.rows, row, shared);
+    } else {
+      __shared__ unsigned row_maxima[32];
+      const T* const from = static_cast<const T*>(a.rows.x) + row * a.rows.x_stride;
+      code_row<T, packs_of_row(turns, scaled)>(a.rows, from, row, row < a.rows.rows, row_maxima);
+    }
     return;
   }
   const auto thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
@@ -76,37 +92,33 @@ __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns
   code_turn<T, V, TurnKind::columnwise>(a.matrix, tiles[turn], at, thread % turn_threads, x, bits);
 }
 
-template <class T, int turns>
-cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax, Codes q_t,
-                  float* absmax_cols, std::int64_t block_rows) {
+template <class T, int turns, bool scaled>
+cudaError_t start(const Launch& launch, ConstAnyMatrix x, const float* column_scales, Codes q,
+                  float* absmax, Codes q_t, float* absmax_cols, std::int64_t block_rows) {
   constexpr int V = vector_elements<T>;
-  constexpr int threads = turns * turn_threads;
-  BlocksArguments a{};
+  BlocksArguments<scaled> a{};
   describe<T, V>(a.matrix, {}, x, q, q_t);
   a.matrix.absmax = absmax_cols;
   a.matrix.block_shift = block_shift_of(block_rows);
   a.warps = static_cast<int>(block_rows / 32);
-  a.rows = {x.data, q.data, absmax, nullptr, x.rows, a.matrix.packs, x.stride, q.stride, 0};
+  if constexpr (scaled)
+    a.rows = eights_of(x, column_scales, {}, q, absmax);
+  else
+    a.rows = {x.data, q.data, absmax, nullptr, x.rows, a.matrix.packs, x.stride, q.stride, 0};
   a.of_tiles = static_cast<unsigned>(divide_up<std::int64_t>(a.matrix.packs, Turn<T, V>::packs));
-  // A power of two, so that nothing of the block is left over.
-  dim3 block(1, threads);
-  for (; q.data != nullptr && block.x * packs_of_row(turns) < a.matrix.packs; block.x *= 2)
-    block.y /= 2;
-  if (q.data != nullptr) a.of_rows = turns * tile_rows / block.y;
-  const std::int64_t of_group = std::int64_t{a.of_tiles} + a.of_rows;
-  const std::int64_t groups = divide_up<std::int64_t>(q_t.cols, turns * tile_rows);
-  const std::int64_t most_groups = most_blocks / of_group;
-  const auto kernel = blocks_kernel<T, turns>;
+  const dim3 block = block_of_few_rows(a.matrix.packs, packs_of_row(turns, scaled),
+                                       turns * turn_threads, scaled ? 32 : 1);
+  if (q.data != nullptr)
+    a.of_rows = static_cast<unsigned>(turns * tile_rows / rows_of_threads(turns, scaled)) / block.y;
+  const auto kernel = blocks_kernel<T, turns, scaled>;
   constexpr std::size_t shared_bytes = sizeof(Turn<T, V>) * turns;
-  cudaError_t status = cudaSuccess;
-  if (shared_bytes > std::size_t{32} << 10)
-    status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, shared_bytes);
-  for (; a.first_group < groups && status == cudaSuccess; a.first_group += most_groups)
-    status = core::SWITCHBACK_CUDA_NS::launch(
-        "quantize_blocks", kernel,
-        dim3(static_cast<unsigned>(std::min(groups - a.first_group, most_groups) * of_group)),
-        block, shared_bytes, launch.stream, a);
-  return status;
+  if (shared_bytes > std::size_t{32} << 10) {
+    const cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, shared_bytes);
+    if (status != cudaSuccess) return status;
+  }
+  return start_groups("quantize_blocks", launch, kernel, a,
+                      divide_up<std::int64_t>(q_t.cols, turns * tile_rows),
+                      std::int64_t{a.of_tiles} + a.of_rows, block, shared_bytes);
 }
 
 // 1024 threads leave too few registers for brackets.
@@ -133,7 +145,7 @@ bool blocks_together(const Launch& launch, ConstAnyMatrix x, std::int64_t block_
     using T = decltype(element);
     constexpr std::size_t of_turn =
         sizeof(Turn<T, vector_elements<T>>) + sizeof(ColumnMaxima<T, 1>);
-    constexpr std::size_t other_bytes = 256;
+    constexpr std::size_t other_bytes = 1024;
     const int turns = turns_of(block_rows);
     takes = is_packed<T>(x) && turns <= most_turns<T> &&
             of_turn * static_cast<std::size_t>(turns) + other_bytes <= launch.shared_bytes;
@@ -142,24 +154,31 @@ bool blocks_together(const Launch& launch, ConstAnyMatrix x, std::int64_t block_
   return takes;
 }
 
-bool blocks_and_rows_together(ConstAnyMatrix x, Codes q, std::int64_t block_rows) noexcept {
+bool blocks_and_rows_together(ConstAnyMatrix x, const float* column_scales, Codes q,
+                              std::int64_t block_rows) noexcept {
+  const bool scaled = column_scales != nullptr;
   bool takes = false;
   (void)for_type(x.dtype, [&](auto element) {
     using T = decltype(element);
     const int turns = turns_of(block_rows);
-    takes = are_packed<T>(q) &&
-            x.cols / vector_elements<T> <= packs_of_row(turns) * turns * turn_threads;
+    const bool packed = scaled ? eights_of(x, column_scales, {}, q, nullptr).packed &&
+                                     is_multiple(column_scales, 16)
+                               : are_packed<T>(q);
+    takes =
+        packed && x.cols / vector_elements<T> <= packs_of_row(turns, scaled) * turns * turn_threads;
     return cudaSuccess;
   });
   return takes;
 }
 
-cudaError_t launch_blocks(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax, Codes q_t,
-                          float* absmax_cols, std::int64_t block_rows) {
+cudaError_t launch_blocks(const Launch& launch, ConstAnyMatrix x, const float* column_scales,
+                          Codes q, float* absmax, Codes q_t, float* absmax_cols,
+                          std::int64_t block_rows) {
   return for_type(x.dtype, [&](auto element) {
     using T = decltype(element);
     return for_turns<T>(block_rows, [&]<int turns>(std::integral_constant<int, turns>) {
-      return start<T, turns>(launch, x, q, absmax, q_t, absmax_cols, block_rows);
+      const auto kernel = column_scales != nullptr ? start<T, turns, true> : start<T, turns, false>;
+      return kernel(launch, x, column_scales, q, absmax, q_t, absmax_cols, block_rows);
     });
   });
 }

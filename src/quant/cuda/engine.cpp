@@ -153,13 +153,16 @@ class Run {
     return o_.column_scales.empty() ? nullptr : o_.column_scales.data();
   }
 
+  void scaled_rows() const {
+    queue(launch_rowwise_scaled, o_.x, column_scales(), o_.q.codes, o_.q.absmax.data());
+  }
   void rowwise_scaled() {
     const bool sums = !o_.column_sums.empty();
     float* const block_sums = sums ? sums_scratch() : nullptr;
     if (empty())
       zero(o_.q.absmax);
     else
-      queue(launch_rowwise_scaled, o_.x, column_scales(), o_.q.codes, o_.q.absmax.data());
+      scaled_rows();
     if (sums) column_sums(o_.x, block_sums);
   }
 
@@ -248,19 +251,25 @@ class Run {
     }
     const bool rows_too = parts_of(problem_.op).q == Scales::per_row;
     const std::int64_t block_rows = o_.q_t.block_rows;
-    if (block_rows != 0 && blocks_together(launch_, o_.x, block_rows))
+    if (block_rows != 0 && blocks_together(launch_, o_.x, block_rows)) {
       blocks(rows_too);
-    else
+    } else if (rows_too && column_scales() != nullptr) {
+      scaled_rows();
+      columns(false);
+    } else {
       columns(rows_too);
+    }
     if (sums) column_sums(o_.x, block_sums);
   }
 
   void blocks(bool rows_too) {
     const std::int64_t block_rows = o_.q_t.block_rows;
-    const bool together = rows_too && blocks_and_rows_together(o_.x, o_.q.codes, block_rows);
-    if (rows_too && !together) rowwise(o_.x);
-    queue(launch_blocks, o_.x, together ? o_.q.codes : Codes(), o_.q.absmax.data(), o_.q_t.codes,
-          o_.q_t.absmax.data(), block_rows);
+    const bool together =
+        rows_too && blocks_and_rows_together(o_.x, column_scales(), o_.q.codes, block_rows);
+    if (rows_too && !together) column_scales() != nullptr ? scaled_rows() : rowwise(o_.x);
+    queue(launch_blocks, o_.x, together ? column_scales() : nullptr,
+          together ? o_.q.codes : Codes(), o_.q.absmax.data(), o_.q_t.codes, o_.q_t.absmax.data(),
+          block_rows);
   }
 
   void columns(bool rows_too) {

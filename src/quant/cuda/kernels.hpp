@@ -140,11 +140,14 @@ cudaError_t launch_fingerprint(const Launch& launch, ConstAnyMatrix x,
 
 /// Whether launch_blocks supports the matrix, and with the codes of rows.
 bool blocks_together(const Launch& launch, ConstAnyMatrix x, std::int64_t block_rows) noexcept;
-bool blocks_and_rows_together(ConstAnyMatrix x, Codes q, std::int64_t block_rows) noexcept;
+bool blocks_and_rows_together(ConstAnyMatrix x, const float* column_scales, Codes q,
+                              std::int64_t block_rows) noexcept;
 /// q_t in whole blocks of rows by the absmax of their columns, zeros after the last row of x, and q
-/// by the rows' absmax unless it has no data.
-cudaError_t launch_blocks(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax, Codes q_t,
-                          float* absmax_cols, std::int64_t block_rows);
+/// by the rows' absmax unless it has no data. q is that of the columns of x multiplied by
+/// column_scales, unless these are null.
+cudaError_t launch_blocks(const Launch& launch, ConstAnyMatrix x, const float* column_scales,
+                          Codes q, float* absmax, Codes q_t, float* absmax_cols,
+                          std::int64_t block_rows);
 /// Whether launch_blocks_stochastic supports the matrix.
 bool blocks_stochastic_together(ConstAnyMatrix x, std::int64_t block_rows) noexcept;
 /// q_t in whole blocks of rows, rounded stochastically.

@@ -72,7 +72,7 @@ __device__ __forceinline__ void exchange(float (&v)[each], float* shared) {
 }
 
 template <int G>
-inline constexpr int exchanges_of = G == 16     ? 0
+inline constexpr int exchanges_of = G <= each   ? 0
                                     : G == 1024 ? 2
                                                 : 1;
 
@@ -81,7 +81,7 @@ inline constexpr int exchanges_of = G == 16     ? 0
 template <class T, int G>
 __device__ __forceinline__ void rotate(float (&v)[each], float* shared) {
   stage<T, 1>(v);
-  stage<T, 4>(v);
+  if constexpr (G >= each) stage<T, 4>(v);
   if constexpr (G == 64) {
     exchange<G, 0, 1>(v, shared);
     stage<T, 4>(v);  // of 16 in the row
@@ -96,13 +96,24 @@ __device__ __forceinline__ void rotate(float (&v)[each], float* shared) {
   }
 }
 
-/// 16 neighbours, widened. The reads are plain, because the output may be the same memory.
+/// How many neighbours the thread with the sixteen-th 16 elements of a row has: the last one fewer,
+/// if groups are shorter and the row ends before.
+template <int G>
+__device__ __forceinline__ int neighbours(std::int64_t cols, std::int64_t sixteen) {
+  if constexpr (G >= each) return each;
+  const std::int64_t left = cols - sixteen * each;
+  return left < each ? static_cast<int>(left) : each;
+}
+
+/// `count` neighbours, widened. The reads are plain, because the output may be the same memory.
 template <class T>
-__device__ __forceinline__ void load_neighbours(const T* from, bool packed, float (&v)[each]) {
+__device__ __forceinline__ void load_neighbours(const T* from, int count, bool packed,
+                                                float (&v)[each]) {
   constexpr int V = vector_elements<T>;
   if (packed) {
 #pragma unroll
     for (int p = 0; p < each / V; ++p) {
+      if (p * V >= count) continue;
       Pack<T, V> pack;
       pack.words = reinterpret_cast<const uint4*>(from)[p];
 #pragma unroll
@@ -112,7 +123,7 @@ __device__ __forceinline__ void load_neighbours(const T* from, bool packed, floa
   } else {
 #pragma unroll
     for (int i = 0; i < each; ++i)
-      v[i] = widen(load_element(from + i));
+      if (i < count) v[i] = widen(load_element(from + i));
   }
 }
 
@@ -125,7 +136,7 @@ __device__ __forceinline__ void clear(float (&v)[each]) {
 struct RotateArguments {
   const void* x;
   void* y;
-  std::int64_t rows, sixteens, x_stride, y_stride;  // a row in units of 16 elements
+  std::int64_t cols, sixteens, x_stride, y_stride;  // a row in units of 16 elements
   bool packed;                                      // packs of both matrices are aligned
   Tiles tiles;
   const unsigned* changed;  // see Launch
@@ -145,24 +156,26 @@ __global__ void __launch_bounds__(rotate_threads) rotate_kernel(RotateArguments 
     const Place at = place_of(tile, a.tiles.across);
     const std::int64_t sixteen = at.across * rotate_threads + threadIdx.x;
     const bool inside = sixteen < a.sixteens;
+    const int count = neighbours<G>(a.cols, sixteen);
     float v[each];
     clear(v);
     if (inside)
-      load_neighbours(static_cast<const T*>(a.x) + at.down * a.x_stride + sixteen * each, a.packed,
-                      v);
+      load_neighbours(static_cast<const T*>(a.x) + at.down * a.x_stride + sixteen * each, count,
+                      a.packed, v);
     rotate<T, G>(v, shared);
-    if constexpr (exchanges_of < G >> 0) exchange<G, exchanges_of<G>, 0>(v, shared);
+    if constexpr (exchanges_of<G> != 0) exchange<G, exchanges_of<G>, 0>(v, shared);
     if (!inside) continue;
     Y* const to = static_cast<Y*>(a.y) + at.down * a.y_stride + sixteen * each;
     constexpr int V = vector_elements<Y>;
     if (a.packed) {
 #pragma unroll
       for (int p = 0; p < each / V; ++p)
-        store_pack<Y, V>(to, p, rounded_pack<Y, V>([&](int i) { return v[p * V + i]; }));
+        if (p * V < count)
+          store_pack<Y, V>(to, p, rounded_pack<Y, V>([&](int i) { return v[p * V + i]; }));
     } else {
 #pragma unroll
       for (int i = 0; i < each; ++i)
-        store_element(to + i, narrow<Y>(v[i]));
+        if (i < count) store_element(to + i, narrow<Y>(v[i]));
     }
   }
 }
@@ -171,7 +184,7 @@ struct RotateRowsArguments {
   const void* x;
   std::int8_t* q;
   float* absmax;
-  std::int64_t rows, sixteens, x_stride, q_stride;
+  std::int64_t rows, cols, sixteens, x_stride, q_stride;
   std::int64_t first_row;  // of this grid
   bool packed;             // packs of x are aligned, and 16 codes of q
 };
@@ -202,7 +215,8 @@ __global__ void __launch_bounds__(most_row_threads, 1)
     const int sixteen = r * threads + thread;
     clear(v[r]);
     if (sixteen < sixteens)
-      load_neighbours(from + static_cast<std::int64_t>(sixteen) * each, a.packed, v[r]);
+      load_neighbours(from + static_cast<std::int64_t>(sixteen) * each,
+                      neighbours<G>(a.cols, sixteen), a.packed, v[r]);
     rotate<T, G>(v[r], shared);
 #pragma unroll
     for (int i = 0; i < each; ++i)
@@ -234,20 +248,21 @@ __global__ void __launch_bounds__(most_row_threads, 1)
     } else {
 #pragma unroll
       for (int i = 0; i < each; ++i)
-        out[i] = static_cast<std::int8_t>(word(mine, i / 4) >> (8 * (i % 4)));
+        if (i < neighbours<G>(a.cols, sixteen))
+          out[i] = static_cast<std::int8_t>(word(mine, i / 4) >> (8 * (i % 4)));
     }
   }
 }
 
 template <class T, class Y, int G>
 cudaError_t start_rotate(const Launch& launch, ConstAnyMatrix x, AnyMatrix y) {
-  const std::int64_t sixteens = x.cols / each;
+  const auto sixteens = divide_up<std::int64_t>(x.cols, each);
   Tiles tiles;
   tiles.across = divide_up<std::int64_t>(sixteens, rotate_threads);
   tiles.count = tiles.across * x.rows;
   const RotateArguments a = {x.data,
                              y.data,
-                             x.rows,
+                             x.cols,
                              sixteens,
                              x.stride,
                              y.stride,
@@ -261,16 +276,10 @@ cudaError_t start_rotate(const Launch& launch, ConstAnyMatrix x, AnyMatrix y) {
 
 template <class T, int G>
 cudaError_t start_rows(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax) {
+  const bool packed = is_packed<T>(x) && is_packed(q.data, q.rows, q.cols, q.stride, each, each);
   RotateRowsArguments a = {
-      x.data,
-      q.data,
-      absmax,
-      x.rows,
-      x.cols / each,
-      x.stride,
-      q.stride,
-      0,
-      is_packed<T>(x) && is_packed(q.data, q.rows, q.cols, q.stride, each, each)};
+      x.data,   q.data,   absmax, x.rows, x.cols, divide_up<std::int64_t>(x.cols, each),
+      x.stride, q.stride, 0,      packed};
   const auto with = [&](auto kernel, dim3 block) {
     const std::size_t shared_bytes =
         sizeof(float) * block.y * static_cast<std::size_t>(slots(static_cast<int>(block.x) * each));

@@ -41,6 +41,8 @@ __device__ __forceinline__ void stage(float (&v)[count]) {
 template <class F>
 cudaError_t for_group(Rotation rotation, F f) {
   switch (rotation) {
+    case Rotation::hadamard_4:
+      return f(std::integral_constant<int, 4>());
     case Rotation::hadamard_16:
       return f(std::integral_constant<int, 16>());
     case Rotation::hadamard_64:

@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(at_most * 32, blocks_of(at_most, G))
     }
   }
   stage<T, 1>(v);
-  stage<T, 4>(v);
+  if constexpr (G >= 16) stage<T, 4>(v);
   if constexpr (G >= 64) stage<T, 16>(v);
   if constexpr (G == 256) {
     exchange_256(v, buffer, lane);

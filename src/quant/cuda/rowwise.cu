@@ -291,21 +291,11 @@ cudaError_t start_rows_and_sums(const Launch& launch, RowsAndSumsArguments a) {
   constexpr std::int64_t of_row = both_threads * 4 / sizeof(T);  // columns of a thread block
   a.of_sums =
       static_cast<unsigned>(divide_up<std::int64_t>(a.rows.packs * vector_elements<T>, of_row));
-  // A power of two, so that nothing of the block is left over, and a group has whole blocks.
-  dim3 block(2, both_threads / 2);
-  for (; block.x * both_packs < a.rows.packs; block.x *= 2)
-    block.y /= 2;
+  const dim3 block = block_of_few_rows(a.rows.packs, both_packs, both_threads, 2);
   a.of_rows = static_cast<unsigned>(sum_block_rows) / block.y;
-  const std::int64_t of_group = std::int64_t{a.of_sums} + a.of_rows;
-  const std::int64_t groups = divide_up<std::int64_t>(a.rows.rows, sum_block_rows);
-  const std::int64_t most_groups = most_blocks / of_group;
-  cudaError_t status = cudaSuccess;
-  for (; a.first_group < groups && status == cudaSuccess; a.first_group += most_groups)
-    status = core::SWITCHBACK_CUDA_NS::launch(
-        "quantize_rows_and_sums", rows_and_sums_kernel<T>,
-        dim3(static_cast<unsigned>(std::min(groups - a.first_group, most_groups) * of_group)),
-        block, 0, launch.stream, a);
-  return status;
+  return start_groups("quantize_rows_and_sums", launch, rows_and_sums_kernel<T>, a,
+                      divide_up<std::int64_t>(a.rows.rows, sum_block_rows),
+                      std::int64_t{a.of_sums} + a.of_rows, block, 0);
 }
 
 template <class T>

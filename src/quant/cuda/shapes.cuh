@@ -77,6 +77,32 @@ inline dim3 block_of_rows(int row_threads, int threads) {
   return dim3(static_cast<unsigned>(row_threads), static_cast<unsigned>(threads / row_threads));
 }
 
+/// The same, a power of two of threads to a row, at least `least`: then rows that are a power of
+/// two are whole blocks.
+inline dim3 block_of_few_rows(std::int64_t packs, int each, int threads, unsigned least = 1) {
+  dim3 block(least, static_cast<unsigned>(threads) / least);
+  for (; std::int64_t{block.x} * each < packs && block.y > 1; block.x *= 2)
+    block.y /= 2;
+  return block;
+}
+
+/// Starts the kernel for `groups` groups of so many blocks each, as many groups at a time as a grid
+/// takes; a.first_group is the first of the grid.
+template <class A>
+cudaError_t start_groups(const char* name, const Launch& launch, void (*kernel)(A), A a,
+                         std::int64_t groups, std::int64_t blocks, dim3 block,
+                         std::size_t shared_bytes) {
+  const std::int64_t most = most_blocks / blocks;
+  cudaError_t status = cudaSuccess;
+  for (a.first_group = 0; a.first_group < groups && status == cudaSuccess; a.first_group += most) {
+    const std::int64_t count = groups - a.first_group < most ? groups - a.first_group : most;
+    status =
+        core::SWITCHBACK_CUDA_NS::launch(name, kernel, dim3(static_cast<unsigned>(count * blocks)),
+                                         block, shared_bytes, launch.stream, a);
+  }
+  return status;
+}
+
 /// Tiles of blockDim.y rows and blockDim.x · each packs.
 struct Tiles {
   std::int64_t across;

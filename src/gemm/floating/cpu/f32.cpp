@@ -2,6 +2,8 @@
 #include "gemm/floating/cpu/f32.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 
 #include "core/rehearsal.hpp"
 #include "gemm/floating/cpu/convert.hpp"
@@ -79,6 +81,25 @@ void run_widened(ContextState& context, const Problem& p, const Config& config,
 }
 
 }  // namespace
+
+void multiply_without_memory(const F32Gemm& g) noexcept {
+  constexpr std::int64_t strip = 64;  // columns of d, whose sums stay in registers and the cache
+  for (std::int64_t i = 0; i < g.m; ++i)
+    for (std::int64_t first = 0; first < g.n; first += strip) {
+      const std::int64_t cols = std::min(strip, g.n - first);
+      std::array<float, strip> sums{};
+      for (std::int64_t l = 0; l < g.k; ++l) {
+        const float a = g.a[g.transpose_a ? l * g.lda + i : i * g.lda + l];
+        const float* const b = g.b + (g.transpose_b ? first * g.ldb + l : l * g.ldb + first);
+        const std::int64_t next = g.transpose_b ? g.ldb : 1;
+        for (std::int64_t j = 0; j < cols; ++j)
+          sums[static_cast<std::size_t>(j)] += a * b[j * next];
+      }
+      float* const d = g.d + i * g.ldd + first;
+      for (std::int64_t j = 0; j < cols; ++j)
+        d[j] = sums[static_cast<std::size_t>(j)] + (g.accumulate ? d[j] : 0.0f);
+    }
+}
 
 const float* bias_as_f32(ContextState& context, core::Workspace::Frame& frame,
                          const Problem& problem, const Operands& operands) {

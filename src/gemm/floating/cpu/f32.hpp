@@ -28,6 +28,10 @@ struct F32Gemm {
 
 using F32Core = void (*)(ContextState& context, const F32Gemm& gemm, const Config& config);
 
+/// The product on the calling thread, slowly and without any memory: for where a library ran out of
+/// it.
+void multiply_without_memory(const F32Gemm& gemm) noexcept;
+
 void run_on_f32(ContextState& context, const Problem& problem, const Config& config,
                 const Operands& operands, F32Core core);
 

@@ -68,6 +68,20 @@ void candidates(const GemmProblem& p, const ContextState& state, std::vector<Gem
     if (rows < p.m) out.push_back(with_rows(rows));
 }
 
+// The same sums, slowly: dnnl_gemm_s8s8s32 takes memory while it computes, and had none.
+void multiply_without_memory(ContextState& state, const GemmProblem& p, const std::int8_t* a,
+                             std::int64_t rows, const std::int8_t* b, std::int64_t stride_b,
+                             std::int32_t* sums, std::int64_t stride_sums) {
+  state.threads.for_each(rows, [&](std::int64_t i, int) {
+    for (std::int64_t j = 0; j < p.n; ++j) {
+      std::int32_t sum = 0;
+      for (std::int64_t l = 0; l < p.k; ++l)
+        sum += a[i * p.stride_a + l] * b[j * stride_b + l];
+      sums[i * stride_sums + j] = sum;
+    }
+  });
+}
+
 void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
          const GemmOperands& o) {
   core::Workspace::Frame frame(state.workspace);
@@ -91,9 +105,12 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
           dnnl_gemm_s8s8s32('N', 'T', 'F', rows, p.n, p.k, 1.0f, o.a + row * p.stride_a, p.stride_a,
                             0, b, stride_b, 0, 0.0f, sums, stride_sums, &no_offset);
     });
-    if (status != dnnl_success)
-      core::fail(status == dnnl_out_of_memory ? Status::out_of_memory : Status::internal,
-                 "oneDNN: dnnl_gemm_s8s8s32 failed with status {}", static_cast<int>(status));
+    if (status == dnnl_out_of_memory)
+      multiply_without_memory(state, p, o.a + row * p.stride_a, rows, b, stride_b, sums,
+                              stride_sums);
+    else if (status != dnnl_success)
+      core::fail(Status::internal, "oneDNN: dnnl_gemm_s8s8s32 failed with status {}",
+                 static_cast<int>(status));
     state.threads.for_ranges(rows, 16, [&](std::int64_t begin, std::int64_t end, int) {
       run_epilogue(kernel, p, o.d, scales, {row + begin, 0, end - begin, p.n},
                    sums + begin * stride_sums, stride_sums);

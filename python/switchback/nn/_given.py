@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Codes that one layer was given and that the layers of other contexts share."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+from .._context import Context
+from .._library import check, library
+
+
+class GivenCodes:
+    """Codes that a layer was given, for the layers of other contexts.
+
+    It holds them in a library layer of its own, which no pass uses: so it can be shared while the
+    others run, and while they get other codes.
+    """
+
+    def __init__(self, layer, keys: tuple, updates: int):
+        """layer: it was given the codes just now, whose keys these are, with the scales' and the bias's."""
+        self.pointer = shared(layer.pointer, layer.context)
+        destroy = weakref.finalize(self, layer.context.destroy_layer, self.pointer)
+        destroy.atexit = False
+        self.bytes = _bytes_of(self.pointer)
+        self.keys, self.sources, self.made_of = keys, layer._sources, layer._made_of
+        self.updates = updates
+
+
+def shared(layer: int, context: Context) -> int:
+    """A library layer on `context` that has the same prepared weight."""
+    out = ctypes.c_void_p()
+    check(library().switchback_linear_share(layer, context.pointer, ctypes.byref(out)))
+    return out.value
+
+
+def _bytes_of(layer: int) -> int:
+    out = ctypes.c_size_t()
+    check(library().switchback_linear_cached_weight_bytes(layer, ctypes.byref(out)))
+    return out.value

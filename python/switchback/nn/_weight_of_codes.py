@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The weight of a prepared module, for code that reads it: what the int8 codes stand for."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .._errors import InvalidState
+from .._tensors import is_compiling
+from . import _prepared
+
+
+def weight_of_codes(module):
+    """A tensor of the shape and dtype of the weight that the module had; it cannot be changed.
+
+    Its numbers are computed when an operation reads them, each time: codes times scales, without
+    rotation. Asking for shape, dtype or device costs nothing. A compiler gets the numbers.
+    """
+    if is_compiling():
+        return _numbers(module)
+    like = torch.empty(module._weight_shape(), dtype=module._float["dtype"], device="meta")
+    return _ReadOnly(like, module.W_int8.device, lambda: _numbers(module), module)
+
+
+def _numbers(module):
+    rows = _prepared.float_rows(module).to(module._float["dtype"])
+    return rows.t().contiguous() if module.transposed else rows
+
+
+class _ReadOnly(torch.Tensor):
+    """A tensor of numbers that are made when they are read; so are its views."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, like, device, make, module):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, like.shape, strides=like.stride(), dtype=like.dtype, device=device
+        )
+
+    def __init__(self, like, device, make, module):
+        self._make, self._module = make, module
+
+    def __repr__(self):
+        return repr(self._make())
+
+    def __reduce_ex__(self, protocol):
+        return self._make().__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo):
+        return self._make()
+
+    def numpy(self, *, force: bool = False):
+        """A copy."""
+        return self._make().numpy()
+
+    def tolist(self):
+        """As torch.Tensor.tolist."""
+        return self._make().tolist()
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        first = next(t for t in pytree.tree_flatten((args, kwargs))[0] if isinstance(t, cls))
+        _check_unwritten(func, args, kwargs, first._module)
+        if func in _SAME:
+            return cls(first, first.device, first._make, first._module)
+        args, kwargs = pytree.tree_map(
+            lambda t: t._make() if isinstance(t, cls) else t, (args, kwargs)
+        )
+        result = func(*args, **kwargs)
+        if not any(returned.alias_info for returned in func._schema.returns):
+            return result
+        return pytree.tree_map(
+            lambda t: cls(t, t.device, lambda: t, first._module) if type(t) is torch.Tensor else t,
+            result,
+        )
+
+
+_SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
+
+
+def _check_unwritten(func, args, kwargs, module) -> None:
+    """InvalidState if the operation writes such a tensor."""
+    arguments = func._schema.arguments
+    given = [*zip(arguments, args)]
+    given += [(argument, kwargs[argument.name]) for argument in arguments if argument.name in kwargs]
+    for argument, value in given:
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        if any(isinstance(t, _ReadOnly) for t in pytree.tree_flatten(value)[0]):
+            raise InvalidState(
+                f"{func}: the weight of {module!r} cannot be written, the layer is prepared and has int8 "
+                "codes in its place; load a state_dict with a float weight, or leave the layer out by "
+                "exclude= of replace_linear"
+            )

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of several threads at once: nobody waits for a large one, the bits are the same, and codes
+that are shared are there once.
+"""
+
+import contextlib
+import threading
+import time
+import unittest
+
+from support import require_torch
+
+torch = require_torch()
+
+import switchback  # noqa: E402
+from switchback import _context  # noqa: E402
+from switchback import nn as sb  # noqa: E402
+
+K, N = 96, 80
+
+
+@contextlib.contextmanager
+def busy():
+    """Within it another thread uses the context, so that calls take an extra one."""
+    context = _context.context_for("cpu")
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with context.lock:
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        yield context
+    finally:
+        done.set()
+        thread.join()
+
+
+def is_free(context):
+    """Whether no other thread uses it."""
+    if not context.lock.acquire(blocking=False):
+        return False
+    context.lock.release()
+    return True
+
+
+def run_at_once(*functions):
+    """Runs each in a thread, all begin together; raises what one of them raised."""
+    begin, problems = threading.Barrier(len(functions)), []
+
+    def run(function):
+        begin.wait()
+        try:
+            function()
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=run, args=(function,)) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if problems:
+        raise problems[0]
+
+
+class Threads(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(3)
+
+    def same(self, got, want):
+        for one, other in zip(got, want):
+            self.assertTrue(torch.equal(one, other))
+
+    def test_a_small_call_ends_while_a_large_one_runs(self):
+        large = sb.prepare_for_eval(sb.SwitchBackLinear(1024, 1024))
+        for layer in (sb.SwitchBackLinear(K, N), sb.prepare_for_eval(sb.SwitchBackLinear(K, N))):
+            for trains in (False, True):
+                with self.subTest(prepared=layer.is_prepared, trains=trains):
+                    x = torch.randn(4, K, requires_grad=trains)
+                    want = layer(x).detach()
+                    self.assertTrue(self._small_in_large(lambda: layer(x), large, want))  # noqa: B023
+        codes = torch.randint(-127, 128, (4, K), dtype=torch.int8)
+        scales = torch.ones(4)
+        want = switchback.dequantize_rowwise(codes, scales)
+
+        def operation():
+            return switchback.dequantize_rowwise(codes, scales)
+
+        self.assertTrue(self._small_in_large(operation, large, want))
+
+    def _small_in_large(self, small, large, want):
+        """Whether a small call can begin and end while the large one holds its context."""
+        rows = 2048
+        context = _context.context_for("cpu")
+        # A busy machine may let the large call end first: then it gets more rows.
+        for _ in range(6):
+            x = torch.randn(rows, 1024)
+            thread = threading.Thread(target=torch.no_grad()(large), args=(x,))
+            thread.start()
+            while is_free(context) and thread.is_alive():
+                time.sleep(0.0002)
+            y = small()
+            during = not is_free(context)
+            thread.join()
+            self.assertTrue(torch.equal(y.detach(), want))
+            if during:
+                return True
+            rows *= 2
+        return False
+
+    def test_an_extra_context_gives_the_same_bits(self):
+        for mode in ("rowwise", "rowwise_shared", "global", "standard", "auto"):
+            for dtype in (torch.float32, torch.bfloat16):
+                with self.subTest(mode=mode, dtype=dtype):
+                    self._compare_passes(mode, dtype)
+
+    def _compare_passes(self, mode, dtype):
+        layer = sb.SwitchBackLinear(K, N, mode=mode, dtype=dtype)
+        x = torch.randn(9, K, dtype=dtype, requires_grad=True)
+        g = torch.randn(9, N, dtype=dtype)
+        nothing = contextlib.nullcontext
+
+        def step(in_forward, in_backward):
+            with in_forward():
+                y = layer(x)
+            with in_backward():
+                return y.detach(), *torch.autograd.grad(y, (x, *layer.parameters()), g)
+
+        want = step(nothing, nothing)
+        # Whichever context runs either pass.
+        for in_forward in (nothing, busy):
+            for in_backward in (nothing, busy):
+                self.same(step(in_forward, in_backward), want)
+        with torch.no_grad():
+            want = layer(x)
+            with busy():
+                self.same([layer(x)], [want])
+
+    def test_every_context_sees_every_change_of_the_weight(self):
+        layer = sb.SwitchBackLinear(K, N)
+        x, g = torch.randn(5, K, requires_grad=True), torch.randn(5, N)
+
+        def fresh():
+            other = sb.SwitchBackLinear(K, N)
+            other.load_state_dict(layer.state_dict())
+            y = other(x)
+            return y.detach(), *torch.autograd.grad(y, (x, *other.parameters()), g)
+
+        def train():
+            y = layer(x)
+            return y.detach(), *torch.autograd.grad(y, (x, *layer.parameters()), g)
+
+        def infer():
+            with torch.no_grad():
+                return (layer(x),)
+
+        def infer_with_reuse():
+            with sb.reuse_weight_codes():
+                return infer()
+
+        changes = (
+            lambda: layer.weight.data.mul_(1.5),
+            lambda: layer.weight.detach().numpy().__imul__(0.7),
+            lambda: torch.nn.init.normal_(layer.weight),
+        )
+        # What each context has kept is of another weight than the last one.
+        for change in changes:
+            for used in (infer, train):
+                used()
+                with busy():
+                    used()
+                change()
+                want = fresh()
+                with busy():
+                    self.same(infer_with_reuse(), want)
+                    self.same(infer(), want)
+                    self.same(train(), want)
+                self.same(train(), want)
+                self.same(infer(), want)
+                change()
+                want = fresh()
+                y = layer(x)  # with the codes of one context, the gradients with those of another
+                with busy():
+                    self.same(torch.autograd.grad(y, (x, *layer.parameters()), g), want[1:])
+
+    def test_prepared_codes_are_there_once(self):
+        layer = sb.prepare_for_eval(sb.SwitchBackLinear(K, N))
+        x, g = torch.randn(5, K, requires_grad=True), torch.randn(5, N)
+        want = layer(x)
+        held = layer._layers.cached_bytes()
+        self.assertGreaterEqual(held, K * N)
+        (want_dx,) = torch.autograd.grad(want, x, g)
+        with busy() as context:
+            y = layer(x)
+            self.same([y], [want])
+            self.same(torch.autograd.grad(y, x, g), [want_dx])
+            extras = [each for each in layer._layers._layers.values() if each.context.is_extra]
+            self.assertEqual(len(extras), 1)
+            self.assertIs(extras[0].context._of, context)
+            codes_of_dx = extras[0].cached_bytes() - held
+        # Codes for dX are made by each layer that computes one.
+        self.assertEqual(layer._layers.cached_bytes(), held + 2 * codes_of_dx)
+
+    def test_other_codes_reach_every_context(self):
+        layer = sb.prepare_for_eval(sb.SwitchBackLinear(K, N))
+        x = torch.randn(5, K)
+        for change in (
+            lambda: layer.W_int8.clamp_(-9, 9),
+            lambda: (layer.state_W.data.mul_(2), layer.weight_updated()),
+            lambda: layer.bias.detach().add_(1),
+        ):
+            layer(x)
+            with busy():
+                layer(x)
+            change()
+            other = sb.prepare_for_eval(sb.SwitchBackLinear(K, N))
+            other.load_state_dict(layer.state_dict())
+            want = other(x)
+            with busy():
+                self.same([layer(x)], [want])
+            self.same([layer(x)], [want])
+
+    def test_a_first_call_does_not_wait(self):
+        layer = sb.SwitchBackLinear(K, N)
+        prepared = sb.prepare_for_eval(sb.SwitchBackLinear(K, N))
+        x = torch.randn(3, K)
+        with busy():
+            got = layer(x), prepared(x)
+        self.same(got, (layer(x), prepared(x)))
+
+    def test_contexts_are_bounded(self):
+        layer = sb.prepare_for_eval(sb.SwitchBackLinear(256, 256))
+        x = torch.randn(64, 256)
+        with torch.no_grad():
+            want = layer(x)
+        held = layer._layers.cached_bytes()
+
+        def work():
+            with torch.no_grad():
+                for _ in range(20):
+                    self.assertTrue(torch.equal(layer(x), want))
+
+        run_at_once(*[work] * 24)
+        context = _context.context_for("cpu")
+        self.assertLessEqual(len(context._extras), _context.MOST_EXTRAS)
+        self.assertEqual(layer._layers.cached_bytes(), held)
+        # When all are taken, a call waits for the first that becomes free.
+        with busy(), contextlib.ExitStack() as stack:
+            taken, done = [], threading.Event()
+
+            def hold():
+                mine = _context.context_for("cpu").take()
+                taken.append(mine)
+                done.wait()
+                mine.lock.release()
+
+            threads = [threading.Thread(target=hold) for _ in range(_context.MOST_EXTRAS)]
+            for thread in threads:
+                thread.start()
+                stack.callback(thread.join)
+            stack.callback(done.set)
+            while len(taken) < _context.MOST_EXTRAS:
+                time.sleep(0.0002)
+            self.assertEqual(len(context._extras), _context.MOST_EXTRAS)
+            waiting = threading.Thread(target=work)
+            waiting.start()
+            waiting.join(0.05)
+            self.assertTrue(waiting.is_alive())
+            stack.close()
+            waiting.join()
+
+    def test_extra_contexts_go_with_the_one_in_use(self):
+        layer = sb.prepare_for_eval(sb.SwitchBackLinear(K, N))
+        x = torch.randn(3, K)
+        want = layer(x)
+        with busy() as context:
+            layer(x)
+            self.assertTrue(context._extras)
+        before = _context._num_threads
+        try:
+            switchback.set_num_threads(context.threads())
+            self.same([layer(x)], [want])
+            self.assertTrue(all(each.retired for each in context._extras))
+            with busy():
+                self.same([layer(x)], [want])
+            self.assertTrue(all(not key[1].retired for key in layer._layers._layers))
+        finally:
+            switchback.set_num_threads(0 if before is None else before)
+            _context._num_threads = before
+
+
+if __name__ == "__main__":
+    unittest.main()
