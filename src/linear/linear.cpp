@@ -326,7 +326,7 @@ void SwitchbackLinear::quantized_weight(MatrixView<std::int8_t> codes,
                                                         core::operand("absmax", absmax)};
   core::check_disjoint(op, outputs, {});
   core::check_operands(*layer.context, op, outputs, {});
-  layer.cache.forward_codes().read(*layer.context, codes, absmax);
+  layer.forward_codes().read(*layer.context, codes, absmax);
 }
 
 void SwitchbackLinear::prepare_for_eval() {

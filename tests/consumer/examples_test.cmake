@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Trains the digits example, recognises digits in C with the network it saved, and shows both damaged
-# input. Called with TRAIN and INFER (programs), DATA (the digits), WORK (a folder), ARGUMENTS.
+# Trains the digits example, recognises digits in C with the network it saved, serves int8 weights that
+# it made and that it reads, and shows them damaged input. Called with TRAIN, INFER and SERVE (programs),
+# DATA (the digits), WORK (a folder), ARGUMENTS.
 function(run status)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE _status OUTPUT_VARIABLE _out ERROR_VARIABLE _out)
   if(NOT _status EQUAL status)
@@ -46,4 +47,17 @@ math(EXPR _most "${_size} - 100")
 execute_process(COMMAND head -c ${_most} "${WORK}/network" OUTPUT_FILE "${WORK}/cut")
 run(1 "${INFER}" "${WORK}/cut" "${DATA}")
 expect("ends inside a layer")
+
+# It ends with 1 if an answer is not near to that of floating point.
+run(0 "${SERVE}" --requests 20 --threads 3 --save "${WORK}/int8.safetensors")
+expect("3 threads share")
+run(0 "${SERVE}" "${WORK}/int8.safetensors" --requests 20)
+expect("up [2048,512] hadamard_256")
+message(STATUS "${output}")
+run(1 "${SERVE}" "${WORK}/none.safetensors")
+expect("none.safetensors: cannot be opened")
+run(1 "${SERVE}" "${WORK}/int8.safetensors" --prefix model.)
+expect("prefix = 'model.'; no key begins with it")
+run(2 "${SERVE}" --threads none)
+expect("--threads = none; it must be a number")
 file(REMOVE_RECURSE "${WORK}")
