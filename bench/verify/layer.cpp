@@ -31,7 +31,7 @@ constexpr std::int64_t enough_products = 32;
 constexpr std::string_view int8_rule =
     "equal: quantize, integer product and dequantize of the oracle";
 
-// What an int8 layer may do besides: rotate, compute dW from codes, round the codes of G
+// What an int8 layer may do in addition: rotate, compute dW from codes, round the codes of G
 // stochastically.
 struct Options {
   Rotation rotation = Rotation::none;

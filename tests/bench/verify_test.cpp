@@ -263,7 +263,7 @@ TEST(Suite, PassesAndCoversEveryOperationAndMode) {
                                         "quantize_rowwise_stochastic",
                                         "rotate",
                                         "rotate_quantize"}));
-  // An int8 layer with everything that it may do besides.
+  // An int8 layer with everything that it may do in addition.
   EXPECT_EQ(options_of_layers,
             (std::set<std::string>{"dw, accumulated", "dw, rotated by 4, stochastic",
                                    "dw, accumulated, rotated by 4, stochastic",

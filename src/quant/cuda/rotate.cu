@@ -105,15 +105,15 @@ __device__ __forceinline__ int neighbours(std::int64_t cols, std::int64_t sixtee
   return left < each ? static_cast<int>(left) : each;
 }
 
-/// `count` neighbours, widened. The reads are plain, because the output may be the same memory.
+/// `count` neighbours, widened; in packs if these are all 16. The reads are plain, because the
+/// output may be the same memory.
 template <class T>
 __device__ __forceinline__ void load_neighbours(const T* from, int count, bool packed,
                                                 float (&v)[each]) {
   constexpr int V = vector_elements<T>;
-  if (packed) {
+  if (packed && count == each) {
 #pragma unroll
     for (int p = 0; p < each / V; ++p) {
-      if (p * V >= count) continue;
       Pack<T, V> pack;
       pack.words = reinterpret_cast<const uint4*>(from)[p];
 #pragma unroll
@@ -167,11 +167,10 @@ __global__ void __launch_bounds__(rotate_threads) rotate_kernel(RotateArguments 
     if (!inside) continue;
     Y* const to = static_cast<Y*>(a.y) + at.down * a.y_stride + sixteen * each;
     constexpr int V = vector_elements<Y>;
-    if (a.packed) {
+    if (a.packed && count == each) {
 #pragma unroll
       for (int p = 0; p < each / V; ++p)
-        if (p * V < count)
-          store_pack<Y, V>(to, p, rounded_pack<Y, V>([&](int i) { return v[p * V + i]; }));
+        store_pack<Y, V>(to, p, rounded_pack<Y, V>([&](int i) { return v[p * V + i]; }));
     } else {
 #pragma unroll
       for (int i = 0; i < each; ++i)
