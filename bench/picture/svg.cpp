@@ -298,6 +298,15 @@ std::string gain_colour(double gain) {
   return fmt::format("#{:02x}{:02x}{:02x}", mixed(0), mixed(1), mixed(2));
 }
 
+// Whether white letters stand out more than black ones: by the relative luminance of WCAG 2.
+bool is_dark(std::string_view colour) {
+  const auto part = [&](std::size_t at) {
+    const double share = std::stoi(std::string(colour.substr(at, 2)), nullptr, 16) / 255.0;
+    return share <= 0.03928 ? share / 12.92 : std::pow((share + 0.055) / 1.055, 2.4);
+  };
+  return 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5) < 0.179;
+}
+
 // Black and white lines side by side, at 45 degrees: one of them stands out on any colour.
 void hatch(Canvas& canvas, double x, double y, double width, double height) {
   constexpr double step = 8;
@@ -426,8 +435,7 @@ std::string HeatMap::svg() const {
           x, y, cell_width, cell_height, colour, cell ? title_element(cell->title) : std::string());
       if (!cell) continue;
       if (cell->doubtful) hatch(canvas, x, y, cell_width, cell_height);
-      const bool dark = std::abs(std::log2(std::max(cell->gain, 1e-9))) > 1.1;
-      std::string look = dark ? " fill=\"#fff\"" : " fill=\"#000\"";
+      std::string look = is_dark(colour) ? " fill=\"#fff\"" : " fill=\"#000\"";
       // Keeps the lines of the hatching away from the digits.
       if (cell->doubtful)
         look += fmt::format(" stroke=\"{}\" stroke-width=\"5\" paint-order=\"stroke\"", colour);

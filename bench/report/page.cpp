@@ -27,6 +27,7 @@ table { border-collapse: collapse; font-size: 0.85em; } .scroll { overflow-x: au
 th, td { padding: 0.2em 0.6em; text-align: right; border-bottom: 1px solid #ddd; }
 td { white-space: nowrap; } th { vertical-align: bottom; border-bottom: 1px solid #333; }
 .text td, .text th { text-align: left; } .text td + td { white-space: normal; }
+td.long { white-space: normal; text-align: left; min-width: 20em; }
 .answer { font-size: 1.1em; } .legend { color: #444; font-size: 0.9em; white-space: pre-line; }
 .doubt { background: #fff3e0; border-left: 4px solid #D55E00; padding: 0.5em 1em; }
 @media screen and (max-width: 50em) { svg { max-width: none; } figcaption { position: sticky; left: 0; } }
@@ -36,14 +37,18 @@ td { white-space: nowrap; } th { vertical-align: bottom; border-bottom: 1px soli
   figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; } .scroll, figure { overflow: visible; }
   svg { max-height: 24cm; width: auto; }
   table { font-size: var(--size, 8pt); max-width: 100%; }
-  th, td { padding: 0.15em 0.35em; }
+  th, td { padding: 0.15em 0.35em; } td.long { min-width: 12em; }
 }
 )";
 
-std::string table_row(const std::vector<std::string>& cells, const char* element) {
+// Texts that are longer are broken into lines.
+constexpr std::size_t longest_cell = 40;
+
+std::string table_row(const std::vector<std::string>& cells) {
   std::string row = "<tr>";
   for (const std::string& cell : cells)
-    row += fmt::format("<{0}>{1}</{0}>", element, xml_escaped(cell));
+    row += fmt::format("<td{}>{}</td>", cell.size() > longest_cell ? " class=\"long\"" : "",
+                       xml_escaped(cell));
   return row + "</tr>\n";
 }
 
@@ -76,7 +81,7 @@ double print_size(const std::vector<std::string>& header,
       if (at == '_' || at == '.') piece = 0;
     }
     for (const std::vector<std::string>& row : rows)
-      if (c < row.size()) longest = std::max(longest, row[c].size());
+      if (c < row.size()) longest = std::max(longest, std::min(row[c].size(), longest_cell));
     ems += letter * static_cast<double>(longest) + gap;
   }
   return std::clamp(sheet / std::max(ems, 1.0), least_print_size, 8.0);
@@ -128,7 +133,7 @@ std::string html_table(const std::vector<std::string>& header,
                           : "",
                   heading_row(header));
   for (const std::vector<std::string>& row : rows)
-    text += table_row(row, "td");
+    text += table_row(row);
   return text + "</tbody>\n</table></div>\n";
 }
 

@@ -25,6 +25,17 @@ std::optional<double> median_at(const Json& record, std::string_view name) {
   return (*at)["median"].is_number() ? std::optional((*at)["median"].get<double>()) : std::nullopt;
 }
 
+// Whether a text has this number, and not as a part of another.
+bool has_number(std::string_view text, std::string_view digits) {
+  const auto in_number = [&](std::size_t at) {
+    return at < text.size() && ((text[at] >= '0' && text[at] <= '9') || text[at] == '.');
+  };
+  for (std::size_t at = text.find(digits); at != std::string_view::npos;
+       at = text.find(digits, at + 1))
+    if (!(at > 0 && in_number(at - 1)) && !in_number(at + digits.size())) return true;
+  return false;
+}
+
 }  // namespace
 
 // The case where there are several, and the texts of the table.
@@ -40,6 +51,7 @@ std::string row_label(const WorkloadRecords& group, const WorkloadRow& row) {
         group.rows.begin(), group.rows.end(),
         [&](const WorkloadRow& other) { return other.record.value(column.name, Json()) != value; });
     if (!column.in_table || !varies || value.is_null()) continue;
+    if (several && value.is_number() && has_number(row.id, value.dump())) continue;
     label += (label.empty() ? "" : " ") + (value.is_string()
                                                ? value.get<std::string>()
                                                : fmt::format("{}={}", column.name, value.dump()));

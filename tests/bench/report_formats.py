@@ -298,6 +298,10 @@ class Formats(unittest.TestCase):
             fills.setdefault(fill, []).append(stroke)
         self.assertEqual(len(cells), 2 * sum(1 for t in heat.iter(SVG + "text") if (t.text or "").endswith(" !")))
         self.assertGreaterEqual(len(fills), 5)
+        texts = [(e.get("fill"), e.get("stroke")) for e in heat.iter(SVG + "text") if (e.text or "").endswith(" !")]
+        for text, around in texts:  # the colour of the cell keeps the lines away from the digits
+            self.assertIn(around, fills)
+            self.assertGreaterEqual(contrast(text, around), 4.5)
         for fill, strokes in fills.items():
             self.assertEqual(len(set(strokes)), 2)
             self.assertGreaterEqual(max(contrast(fill, s) for s in strokes), 4.5, fill)

@@ -117,7 +117,7 @@ TEST(Report, PublishedRecords) {
   EXPECT_EQ(paying, 102);
   const std::string sentence = report_sentence(report);
   EXPECT_NE(sentence.find("In these records, for training steps int8 pays from 550 billion "
-                          "operations a product on, such as 65536x1024x4096 (1.03x to 1.56x at the "
+                          "operations a product on, such as 4096x4096x16384 (1.03x to 1.56x at the "
                           "62 shapes there; at 36 of the 80 below)"),
             std::string::npos)
       << sentence;
