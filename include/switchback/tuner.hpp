@@ -6,6 +6,10 @@
 //   auto tuner = switchback::Tuner::open(context);   // reads the cache of this machine
 //   tuner->attach(context);                          // from here on operations look it up
 //
+// A Context that no tuner is attached to looks up by itself what the environment names
+// (SWITCHBACK_TUNE and its kin), unless SWITCHBACK_TUNE is off or set_config_source(nullptr) was
+// called; a Tuner of one's own adds options, counters and warnings.
+//
 // `switchback-bench tune` fills a cache; so does Tuner::tune(). A configuration changes speed,
 // never a code or an int32 sum.
 //

@@ -68,7 +68,7 @@ quick="--threads 1 --effort quick --max-candidates 2 --quiet"
   exit 1
 }
 file=$(find "$work/cache/v1" -name tune.jsonl)
-"$program" cache export "$work/other.jsonl" --device cpu --threads 1 >/dev/null
+"$program" cache export "$work/other.jsonl" --in-doubt --device cpu --threads 1 >/dev/null
 
 i=0
 while [ "$i" -lt "$count" ]; do
@@ -76,10 +76,10 @@ while [ "$i" -lt "$count" ]; do
   cp "$file" "$work/before"
   case $((i % 5)) in
     0) # Superseded lines may go, winners may not: they are what an export has.
-      "$program" cache export "$work/winners.before" --winners --force --device cpu --threads 1 \
+      "$program" cache export "$work/winners.before" --winners --in-doubt --force --device cpu --threads 1 \
         >/dev/null
       kill_within 60 cache prune --samples --device cpu --threads 1
-      "$program" cache export "$work/winners.after" --winners --force --device cpu --threads 1 \
+      "$program" cache export "$work/winners.after" --winners --in-doubt --force --device cpu --threads 1 \
         >/dev/null
       cmp -s "$work/winners.before" "$work/winners.after" || fail "prune $i: winners changed"
       ;;
@@ -102,7 +102,7 @@ while [ "$i" -lt "$count" ]; do
       ;;
     4)
       rm -f "$work/exported"
-      kill_within 60 cache export "$work/exported" --device cpu --threads 1
+      kill_within 60 cache export "$work/exported" --in-doubt --device cpu --threads 1
       if [ -e "$work/exported" ]; then
         [ "$(missing_lines "$work/exported" "$file")" -eq 0 ] || fail "export $i: not whole"
       fi
