@@ -95,7 +95,7 @@ class SWITCHBACK_API Context {
   /// effect on the CPU.
   void synchronize();
 
-  /// Where operations look up tuned configurations, at first as SWITCHBACK_TUNE says. Null: nowhere.
+  /// Where tuned configurations are looked up; at first as SWITCHBACK_TUNE says. Null: nowhere.
   void set_config_source(std::shared_ptr<const ConfigSource> source) noexcept;
 
   /// The library's own view of the Context. Not part of the API.
