@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import switchback
@@ -15,6 +16,19 @@ def dispatch_path() -> str:
         return importlib.import_module("switchback.nn").dispatch_path()
     except (ImportError, ValueError) as error:
         return str(error)
+
+
+def reason(context, threads: int) -> str:
+    """Why a context has fewer threads than this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if threads >= cores or context.device != "cpu":
+        return ""
+    if context.torch_threads is not None:
+        return (
+            f" of {cores}: torch.get_num_threads() is {context.torch_threads}, and is followed until "
+            "switchback.set_num_threads says another number"
+        )
+    return f" of {cores}, as the CPU quota of the container allows"
 
 
 def main() -> int:
@@ -42,7 +56,8 @@ def main() -> int:
     for device in devices:
         try:
             context = context_for(device)
-            print(f"{device:13}{context.isa()}, {context.threads()} CPU thread(s)")
+            threads = context.threads()
+            print(f"{device:13}{context.isa()}, {threads} CPU thread(s){reason(context, threads)}")
         except switchback.Error as error:
             print(f"{device:13}{error}")
     return 0

@@ -622,7 +622,7 @@ class Options(unittest.TestCase):
             ("seed = 3 with rounding", lambda: sb.SwitchBackConfig(seed=3)),
             ("multiple of rotation, 64", lambda: sb.SwitchBackMLP(64, 100, rotation=64)),
             (
-                "'down' has 40 inputs, no multiple of rotation = 64",
+                "'down' has 40 inputs, which is not a multiple of rotation = 64",
                 lambda: sb.replace_linear(Model(64), mode="rowwise", rotation=64),
             ),
         ):

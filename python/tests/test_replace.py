@@ -199,7 +199,7 @@ class Nothing(unittest.TestCase):
         for words, options in (
             ("replaced nothing in Sequential.*include = 'attn", {"include": "attn.*"}),
             ("replaced nothing", {"include": "0", "exclude": "0"}),
-            ("exclude = 'zzz' is the name of no module", {"exclude": ["zzz", "0"]}),
+            ("exclude = 'zzz' matches no module", {"exclude": ["zzz", "0"]}),
         ):
             (found,) = self.warned(lambda options=options: sb.replace_linear(model(), **options))
             self.assertRegex(found, words)
@@ -210,6 +210,9 @@ class Nothing(unittest.TestCase):
     def test_models_without_layers(self):
         (found,) = self.warned(lambda: sb.prepare_for_eval(nn.Sequential(nn.Linear(4, 4))))
         self.assertIn("no switchback layer in Sequential", found)
+        model = sb.replace_linear(nn.Sequential(nn.Linear(4, 4)), mode="auto")
+        (found,) = self.warned(lambda: sb.prepare_for_eval(model))
+        self.assertIn("mode 'auto', which computes with float weights: nothing is prepared", found)
         model = sb.replace_linear(nn.Sequential(nn.Linear(4, 4)))
         self.assertEqual(self.warned(lambda: sb.prepare_for_eval(sb.prepare_for_eval(model))), [])
 

@@ -6,6 +6,9 @@ from __future__ import annotations
 import contextlib
 import threading
 
+from .. import _abi
+from .._tensors import DTYPES, as_rows, check_storage, memory_of
+
 
 class _Reuse(threading.local):
     on = False
@@ -55,3 +58,23 @@ def key_of(tensor) -> tuple:
 def is_counted(key: tuple) -> bool:
     """Whether torch counts the changes of the tensor with this key."""
     return key[0] >= 0
+
+
+def matrix_of(weight) -> tuple:
+    """A tensor of any strides and dtype as a matrix whose fingerprint can be taken; and its memory."""
+    source = memory_of(weight.detach(), "forward", "weight")
+    check_storage(source, "forward", "weight")
+    if source.stride(-2) == 1 and source.stride(-1) > 1:
+        # A transposed matrix of contiguous rows need not be copied.
+        source = source.transpose(-2, -1)
+    cols = source.shape[-1]
+    source, rows, stride = as_rows(source, cols)
+    return _abi.Matrix(source.data_ptr(), DTYPES[source.dtype], rows, cols, stride), source
+
+
+def bias_matrix_of(bias) -> _abi.Matrix:
+    """A contiguous bias as a matrix, of dtype -1 where the library has none such."""
+    count = bias.shape[-1]
+    return _abi.Matrix(
+        bias.data_ptr(), DTYPES.get(bias.dtype, -1), bias.numel() // count, count, count
+    )

@@ -29,7 +29,7 @@ from .._context import Context
 from .._library import check, library
 from .._tensors import DTYPES, as_rows, check_storage, context_of, memory_of
 from . import _dispatch
-from ._changes import is_counted, key_of, place_of, reuse, version_of
+from ._changes import bias_matrix_of, is_counted, key_of, matrix_of, place_of, reuse, version_of
 from ._dispatch import native
 from ._given import GivenCodes, shared
 from ._options import LayerOptions
@@ -398,25 +398,15 @@ class Layer(native.Layer if native else object):
 
     def _fingerprint_of_tensor(self, weight) -> tuple:
         """The fingerprint of a tensor of any strides and dtype."""
-        source = memory_of(weight.detach(), "forward", "weight")
-        check_storage(source, "forward", "weight")
-        if source.stride(-2) == 1 and source.stride(-1) > 1:
-            # A transposed matrix of contiguous rows need not be copied.
-            source = source.transpose(-2, -1)
-        cols = source.shape[-1]
-        source, rows, stride = as_rows(source, cols)
-        return self._digest_of(
-            _abi.Matrix(source.data_ptr(), DTYPES[source.dtype], rows, cols, stride)
-        )
+        matrix, memory = matrix_of(weight)
+        digest = self._digest_of(matrix)
+        del memory  # lent until now
+        return digest
 
     def _digest_of(self, matrix: _abi.Matrix) -> tuple:
-        status = self._lib.switchback_fingerprint(
-            self.context.pointer, ctypes.addressof(matrix), self._digest_at
-        )
-        if status:
-            check(status)
-        low, high = self._digest
-        return low, high
+        at = ctypes.addressof(matrix)
+        check(self._lib.switchback_fingerprint(self.context.pointer, at, self._digest_at))
+        return tuple(self._digest)
 
     def _copy_bias_anew(self) -> None:
         """A bias that the library cannot read in place may have changed behind autograd too."""
@@ -448,7 +438,7 @@ class Layer(native.Layer if native else object):
         if bias_source is not None:
             bias_memory = memory_of(bias_source, "forward", "bias").contiguous()
             check_storage(bias_memory, "forward", "bias")
-            bias_matrix = ctypes.byref(self._bias_matrix(bias_memory))
+            bias_matrix = ctypes.byref(bias_matrix_of(bias_memory))
         # The weight of a grouped layer has a dimension more; its rows follow each other.
         cols = matrix.shape[-1]
         rows, stride = matrix.numel() // cols, max(matrix.stride(-2), cols)
@@ -578,7 +568,7 @@ class Layer(native.Layer if native else object):
         bias_memory = bias_matrix = None
         if bias is not None:
             bias_memory = bias.detach().contiguous()
-            copied.append(self._bias_matrix(bias_memory))
+            copied.append(bias_matrix_of(bias_memory))
             bias_matrix = ctypes.byref(copied[-1])
         fingerprint = None
         if self._on_cpu:  # taken first, so that a change made meanwhile is noticed later
@@ -609,12 +599,6 @@ class Layer(native.Layer if native else object):
             with owner.giving:
                 if not self._share_given((codes, absmax), keys, owner):
                     self._set_codes(codes, absmax, None, (*keys, key_of(None)))
-
-    @staticmethod
-    def _bias_matrix(bias) -> _abi.Matrix:
-        count = bias.shape[-1]
-        rows = bias.numel() // count
-        return _abi.Matrix(bias.data_ptr(), DTYPES.get(bias.dtype, -1), rows, count, count)
 
     # ---- The passes; addresses of memory that the caller keeps alive
 
@@ -671,7 +655,6 @@ class Layer(native.Layer if native else object):
         """dx[rows,K], and the tensors dw and db[N], each unless it is None.
 
         dw is [N,K], or [K,N] if the library reads the weight in that form.
-
         x[rows,K] is the input or, with its absmax[rows], its codes; 0: dw is None. With `padded` it is
         codes[K,padded] of blocks.
         """

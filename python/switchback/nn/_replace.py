@@ -39,7 +39,8 @@ def replace_linear(
 
     Args:
         layer: a class or function, called as layer(in_features, out_features, bias=...,
-            device=..., dtype=..., **options).
+            device=..., dtype=..., **options). SwitchBackLinear without options is in mode "global", as
+            bitsandbytes' is; mode="rowwise" has smaller errors.
         include, exclude: names as of named_modules(), glob patterns for them ("blocks.*.mlp.*"),
             callables (name, module) -> bool, or a list of these. Default: all, and none.
         replaced: a list, to which the names of what was replaced are appended.
@@ -47,8 +48,8 @@ def replace_linear(
             which computes its projections with such layers.
 
     ValueError, with nothing replaced, if a selected module computes its weight from other
-    parameters (weight_norm, pruning), has hooks on its state_dict, or has inputs that are no multiple
-    of the rotation in the options.
+    parameters (weight_norm, pruning), has hooks on its state_dict, or has inputs that are not a
+    multiple of the rotation in the options.
     """
     selected: dict = {}
     left: dict = {}
@@ -166,10 +167,18 @@ def prepare_for_eval(model):
     kind uses the weight too (the embedding of a tied head), the weight stays, shared with that
     module, and the codes do not enter state_dict, whose keys and size stay the same.
     """
-    if not any(isinstance(module, Int8Layer) for module in model.modules()):
+    layers = [module for module in model.modules() if isinstance(module, Int8Layer)]
+    if not layers:
         warnings.warn(
             f"prepare_for_eval: there is no switchback layer in {type(model).__name__}; replace_linear "
             "makes them",
+            stacklevel=2,
+        )
+    elif all(module.mode in ("standard", "auto") for module in layers):
+        modes = " and ".join(sorted({repr(module.mode) for module in layers}))
+        warnings.warn(
+            f"prepare_for_eval: the layers of {type(model).__name__} are in mode {modes}, which computes "
+            "with float weights: nothing is prepared",
             stacklevel=2,
         )
     _prepared.prepare_model(model, Int8Layer)
@@ -185,8 +194,8 @@ def _warn_of_unknown(exclude, names) -> None:
     for rule in rules:
         if isinstance(rule, str) and not any(fnmatch.fnmatchcase(name, rule) for name in names):
             warnings.warn(
-                f"replace_linear: exclude = {rule!r} is the name of no module; what it was to leave alone "
-                "is replaced",
+                f"replace_linear: exclude = {rule!r} matches no module; what it was to leave alone is "
+                "replaced",
                 stacklevel=3,
             )
 
@@ -219,8 +228,8 @@ def _check_rotation(selected: dict, rotation: int) -> None:
     if odd:
         name, inputs = next(iter(odd.items()))
         raise InvalidArgument(
-            f"replace_linear: {name!r} has {inputs} inputs, no multiple of rotation = {rotation}; exclude "
-            f"such layers: {', '.join(map(repr, odd))}"
+            f"replace_linear: {name!r} has {inputs} inputs, which is not a multiple of rotation = {rotation}; "
+            f"exclude such layers: {', '.join(map(repr, odd))}"
         )
 
 
