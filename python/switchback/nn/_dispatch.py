@@ -76,6 +76,26 @@ def use(library) -> None:
         _used = library
 
 
+def describe(layer) -> None:
+    """Tells the compiled code what it needs to know of a layer of nn/_layer.py."""
+    if not native:
+        return
+    use(_library.library())
+    context = layer.context
+    layer._describe(
+        layer.pointer,
+        context.pointer,
+        context.device_index,
+        layer._code,
+        *layer._sizes,
+        layer._block_rows,
+        -1 if context.torch_threads is None else context.torch_threads,
+        context,
+        context.lock.acquire,
+        context.lock.release,
+    )
+
+
 def _handles() -> tuple:
     """Makes a capsule with torch's handle of a Python tensor; makes a Python tensor of that; and whether
     the second deletes the handle, which differs between versions of torch.

@@ -493,7 +493,7 @@ def gradients(
             if wants_dx and layer is ran:
                 layer.use_weight_of_forward(weight)
             elif wants_dx:
-                layer.use_weight_anew(weight)
+                layer.set_weight_for_backward(weight)
             if layers.options.is_stochastic:
                 layer.round_stochastically(*(rounding or layers.next_rounding()))
             layer.backward(

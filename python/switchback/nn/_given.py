@@ -22,7 +22,7 @@ class GivenCodes:
         self.pointer = shared(layer.pointer, layer.context)
         destroy = weakref.finalize(self, layer.context.destroy_layer, self.pointer)
         destroy.atexit = False
-        self.bytes = _bytes_of(self.pointer)
+        self.bytes = _bytes_of_library(self.pointer)
         self.keys, self.sources, self.made_of = keys, layer._sources, layer._made_of
         self.updates = updates
 
@@ -34,7 +34,15 @@ def shared(layer: int, context: Context) -> int:
     return out.value
 
 
-def _bytes_of(layer: int) -> int:
+def bytes_of(layers) -> int:
+    """Bytes that layers hold; codes that they share count once."""
+    given = {id(layer.given): layer.given.bytes for layer in layers if layer.given is not None}
+    return sum(given.values()) + sum(
+        layer.cached_bytes() - (0 if layer.given is None else layer.given.bytes) for layer in layers
+    )
+
+
+def _bytes_of_library(layer: int) -> int:
     out = ctypes.c_size_t()
     check(library().switchback_linear_cached_weight_bytes(layer, ctypes.byref(out)))
     return out.value

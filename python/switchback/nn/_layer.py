@@ -31,7 +31,7 @@ from .._tensors import DTYPES, as_rows, check_storage, context_of, memory_of
 from . import _dispatch
 from ._changes import bias_matrix_of, is_counted, key_of, matrix_of, place_of, reuse, version_of
 from ._dispatch import native
-from ._given import GivenCodes, shared
+from ._given import GivenCodes, bytes_of, shared
 from ._options import LayerOptions
 
 
@@ -179,11 +179,7 @@ class LayerSet(native.LayerSet if native else object):
     def cached_bytes(self) -> int:
         """Bytes of int8 codes and packed weights held by the library. Shared ones count once."""
         layers = [layer for layer in list(self._layers.values()) if not layer.context.retired]
-        held = {id(layer.given): layer.given.bytes for layer in layers if layer.given is not None}
-        return sum(held.values()) + sum(
-            layer.cached_bytes() - (0 if layer.given is None else layer.given.bytes)
-            for layer in layers
-        )
+        return bytes_of(layers)
 
 
 class Layer(native.Layer if native else object):
@@ -242,7 +238,7 @@ class Layer(native.Layer if native else object):
         self._code = code
         self._block_rows = owner.options.dw_block_rows if owner.keeps_blocks else 0
         self._sizes = owner.in_features, owner.out_features
-        self._describe_it()
+        _dispatch.describe(self)
 
     def _own(self, pointer: int) -> None:
         self.pointer = pointer
@@ -250,25 +246,6 @@ class Layer(native.Layer if native else object):
             self, self.context.destroy_layer, pointer, self._PREFIX + "destroy"
         )
         self._destroy.atexit = False
-
-    def _describe_it(self) -> None:
-        """Tells the compiled code what it needs to know."""
-        if not native:
-            return
-        _dispatch.use(library())
-        context = self.context
-        self._describe(
-            self.pointer,
-            context.pointer,
-            context.device_index,
-            self._code,
-            *self._sizes,
-            self._block_rows,
-            -1 if context.torch_threads is None else context.torch_threads,
-            context,
-            context.lock.acquire,
-            context.lock.release,
-        )
 
     @staticmethod
     def _options(owner: LayerSet, dtype: int):
@@ -363,7 +340,7 @@ class Layer(native.Layer if native else object):
                 self._fingerprint = fingerprint
         self._read_by_backward = True
 
-    def use_weight_anew(self, weight) -> None:
+    def set_weight_for_backward(self, weight) -> None:
         """For the backward of a forward of another layer: sets the weight and makes new codes."""
         self._lend(weight, place_of(weight), version_of(weight), None, None, 0)
         self._read_by_backward = True
@@ -525,7 +502,7 @@ class Layer(native.Layer if native else object):
         self._let_go()
         destroy = self._destroy
         self._own(pointer)
-        self._describe_it()
+        _dispatch.describe(self)
         destroy()
         self.given = given
         self._hold_given(given.keys, given.sources, given.made_of)
