@@ -8,6 +8,8 @@ namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
 namespace {
 
+using core::SWITCHBACK_CUDA_NS::store_whole;
+
 // A thread has 16 elements in registers at a time, which is two stages. Between two pairs of stages
 // threads exchange elements through shared memory.
 constexpr int each = 16;
@@ -170,7 +172,8 @@ __global__ void __launch_bounds__(rotate_threads) rotate_kernel(RotateArguments 
     if (a.packed && count == each) {
 #pragma unroll
       for (int p = 0; p < each / V; ++p)
-        store_pack<Y, V>(to, p, rounded_pack<Y, V>([&](int i) { return v[p * V + i]; }));
+        store_whole(reinterpret_cast<uint4*>(to) + p,
+                    rounded_pack<Y, V>([&](int i) { return v[p * V + i]; }).words);
     } else {
 #pragma unroll
       for (int i = 0; i < each; ++i)
