@@ -77,8 +77,8 @@ int train(const std::string& text_file, const std::string& model_file, int steps
 
   std::mt19937 random(1);
   Pieces pieces;
-  double sum = 0;
-  int since = 0;
+  double sum = 0, best = 0;
+  int since = 0, best_step = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (int step = 1; step <= steps; ++step) {
     // The rate rises for 20 steps and falls to a tenth at the end.
@@ -101,8 +101,13 @@ int train(const std::string& text_file, const std::string& model_file, int steps
     std::fflush(stdout);
     sum = 0;
     since = 0;
+    // Training on means learning by heart in the end: the best weights are kept, not the last.
+    if (best_step > 0 && !(validation < best)) continue;
+    best = validation;
+    best_step = step;
+    parameters.save(model_file);
   }
-  parameters.save(model_file);
+  std::printf("%s: the weights of step %d\n", model_file.c_str(), best_step);
   return 0;
 }
 

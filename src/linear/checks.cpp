@@ -138,12 +138,30 @@ void check_save(std::string_view op, Save save) {
                 static_cast<std::int32_t>(save));
 }
 
+namespace {
+
+const char* save_name(Save save) {
+  switch (save) {
+    case Save::nothing:
+      return "nothing";
+    case Save::copy:
+      return "copy";
+    case Save::borrow:
+      return "borrow";
+    case Save::caller:
+      return "caller";
+  }
+  return "?";
+}
+
+}  // namespace
+
 void check_saves_in_training(std::string_view op, Save save, bool in_eval) {
   if (in_eval && save != Save::nothing)
     core::fail(Status::invalid_state,
-               "{}: save = {} after prepare_for_eval; only nothing (0) may be saved until "
+               "{}: save = {} ({}) after prepare_for_eval; only nothing (0) may be saved until "
                "weight_updated or set_weight",
-               op, static_cast<std::int32_t>(save));
+               op, save_name(save), static_cast<std::int32_t>(save));
 }
 
 void check_trains(std::string_view op, bool in_eval) {

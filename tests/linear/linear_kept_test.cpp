@@ -406,7 +406,7 @@ TEST(LinearQuantizedWeight, IsForForwardsUntilAWeightIsSet) {
               "forward that saves");
     EXPECT_TRUE(failure(state, [&] {
                   t.forward(layer, Save::caller);
-                }).starts_with("forward: save = 3 after prepare_for_eval"));
+                }).starts_with("forward: save = caller (3) after prepare_for_eval"));
     layer.prepare_for_eval();  // it is already
     t.forward(layer, Save::nothing);
     EXPECT_TRUE(t.y_right());

@@ -245,9 +245,10 @@ TEST(LinearState, EvalKeepsNothingOfTheCallers) {
       t.w = w;  // in place: the layer's pointers must stay good
       t.bias = bias;
       EXPECT_TRUE(t.y_right());
-      EXPECT_EQ(failure(Status::invalid_state, [&] { t.forward(layer, Save::copy); }),
-                "forward: save = 1 after prepare_for_eval; only nothing (0) may be saved until "
-                "weight_updated or set_weight");
+      EXPECT_EQ(
+          failure(Status::invalid_state, [&] { t.forward(layer, Save::copy); }),
+          "forward: save = copy (1) after prepare_for_eval; only nothing (0) may be saved until "
+          "weight_updated or set_weight");
       EXPECT_EQ(failure(Status::invalid_state, [&] { t.backward(layer); }),
                 "backward: the layer is prepared for eval; call weight_updated or set_weight, then "
                 "a forward that saves");
