@@ -29,18 +29,31 @@ std::int64_t l2_bytes() {
   return cached > 0 ? cached : usual_l2_bytes;
 }
 
+// At least so many rows of A are a block, whether a cache holds them or not.
+constexpr std::int64_t least_rows = 168;
+// Rows of a block of a tall kernel whose K is divided.
+constexpr std::int64_t rows_of_piece = 256;
+
 // Rows of a block, divided evenly, so that the last block is not much smaller: as many as the
 // kernel likes, unless half the second-level cache does not hold their codes.
 std::int64_t most_block_rows(const MicroKernel& kernel, std::int64_t k) {
-  constexpr std::int64_t least = 168;
-  return std::clamp<std::int64_t>(l2_bytes() / 2 / std::max<std::int64_t>(k, 1), least,
-                                  std::max<std::int64_t>(least, kernel.block_rows));
+  return std::clamp<std::int64_t>(l2_bytes() / 2 / std::max<std::int64_t>(k, 1), least_rows,
+                                  std::max<std::int64_t>(least_rows, kernel.block_rows));
+}
+
+// Whether a kernel that likes tall blocks (AMX) gets pieces of K that a cache holds with a block of
+// A. 1.5 to 1.9 times as fast on a Xeon with 2 MiB at 128 to 4096 rows of 12288 and 15360 codes; at
+// 8192 codes no gain, below that a loss.
+bool has_tall_pieces(const MicroKernel& kernel, std::int64_t m, std::int64_t k) {
+  return kernel.block_rows > least_rows && std::min(m, least_rows) * k >= l2_bytes() / 4 * 3;
 }
 
 // A panel of B is read once for every 6 rows and should stay in the second-level cache, in half of
 // it. A longer K is divided into pieces of a quarter; for each piece the sums pass through the
 // cache once (measured: 2 to 3 % at pieces of 512 codes, less with longer ones).
-std::int64_t default_kc(const MicroKernel& kernel, std::int64_t k) {
+std::int64_t default_kc(const MicroKernel& kernel, std::int64_t m, std::int64_t k) {
+  if (has_tall_pieces(kernel, m, k))
+    return even_block(k, std::max<std::int64_t>(256, l2_bytes() / 8 * 3 / rows_of_piece), 64);
   if (kernel.cols * k <= l2_bytes() / 2) return 0;
   return even_block(k, std::max<std::int64_t>(256, l2_bytes() / 4 / kernel.cols), 64);
 }
@@ -61,9 +74,10 @@ GemmConfig blocked_default(const MicroKernel& kernel, EngineId id, const GemmPro
   const bool packed = p.packed_for != EngineId::none;
   config.weights = packed || p.m > plain_rows ? Weights::packed : Weights::plain;
   if (p.m == 0 || p.n == 0 || p.k == 0) return config;
-  if (config.weights == Weights::packed) config.kc = default_kc(kernel, p.k);
+  if (config.weights == Weights::packed) config.kc = default_kc(kernel, p.m, p.k);
   const std::int64_t threads = state.threads.count();
-  const std::int64_t most_rows = most_block_rows(kernel, p.k);
+  const bool tall = config.kc > 0 && has_tall_pieces(kernel, p.m, p.k);
+  const std::int64_t most_rows = tall ? rows_of_piece : most_block_rows(kernel, p.k);
   config.mc = even_block(p.m, most_rows, kernel.rows);
   const bool far = threads == 1 && config.weights == Weights::packed && config.kc == 0 &&
                    p.m * p.k > far_a * l2_bytes();
