@@ -68,6 +68,9 @@ obtain_torch() {
     say "skipped: pip did not install torch $offered within $torch_seconds s (log: build/torch.log)"
   else
     say "installed: $("$torch_folder/bin/python" -c "$torch_probe"), in $torch_folder"
+    # For test_comfy_kitchen.py, which is skipped without it.
+    timeout 60 "$torch_folder/bin/python" -m pip install --quiet --no-input --no-deps --no-cache-dir \
+      --disable-pip-version-check comfy-kitchen >>build/torch.log 2>&1 || say "without comfy-kitchen"
   fi
 }
 
