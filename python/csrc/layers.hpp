@@ -378,6 +378,13 @@ inline bool holds_codes(const Layer& layer, PyObject* codes, PyObject* absmax) {
          held->absmax.is(of_absmax);
 }
 
+// prepared_product of nn/_function.py: whether a call is left to it, which reads the codes themselves.
+inline bool reads_codes_themselves(const Layer& layer, int64_t rows) {
+  constexpr int64_t few_rows = 32, many_codes = 1 << 21;
+  return layer.on_cpu != 0 && rows <= few_rows &&
+         layer.in_features * layer.out_features >= many_codes && !is_reusing();
+}
+
 // A dense tensor as a matrix; its dtype is -1 if the library has none such.
 inline switchback_matrix matrix_of(const Place& place) {
   const int32_t dtype = place.dtype == aoti_torch_dtype_int8()       ? SWITCHBACK_S8

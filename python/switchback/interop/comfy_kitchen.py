@@ -30,6 +30,7 @@ except ImportError as error:
 from .. import ops
 from .._errors import Error, InvalidArgument, Unsupported
 from .._tensors import FLOATS, HAS_OPERATORS, context_of, needs_operator
+from ..nn._function import codes_of
 from ..nn._options import ROTATIONS
 from ._packed_weights import PackedWeights
 
@@ -335,15 +336,6 @@ def _operator(name: str, *tensors):
     return getattr(torch.ops.comfy_kitchen, name, None)
 
 
-def _codes(rows, rotation: int = 0, activation: str | None = None):
-    """Codes [M,K] and absmax [M] of rows[M,K]."""
-    if rotation:
-        return ops.rotate_quantize(rows, rotation, activation)
-    if activation:
-        return ops.activation_forward_quantize(rows, activation)
-    return ops.quantize_rowwise(rows)
-
-
 def _as_matrix(x):
     return x.reshape(x.shape[:-1].numel(), x.shape[-1])
 
@@ -361,7 +353,7 @@ def quantize_int8_rowwise(x, stochastic_rounding=0, **further):
     operator = _operator("quantize_int8_rowwise", x)
     if operator:
         return operator(x)
-    codes, absmax = _codes(_as_matrix(x))
+    codes, absmax = codes_of(_as_matrix(x))
     return codes.reshape(x.shape), _scale_of(absmax).reshape(*x.shape[:-1], 1)
 
 
@@ -387,7 +379,7 @@ def quantize_and_rotate_rowwise(x, h, group_size, stochastic_rounding=0, **furth
     _refuse_stochastic("quantize_and_rotate_rowwise", stochastic_rounding)
     if needs_operator(x):
         return quantize_int8_rowwise(ops.rotate(_as_matrix(x), group_size).reshape(x.shape))
-    codes, absmax = _codes(_as_matrix(x), group_size)
+    codes, absmax = codes_of(_as_matrix(x), group_size)
     return codes.reshape(x.shape), _scale_of(absmax).reshape(*x.shape[:-1], 1)
 
 
@@ -398,7 +390,7 @@ def quantize_int8_convrot_weight(weight, group_size, stochastic_rounding=0, **fu
     operator = _operator("quantize_int8_convrot_weight", weight)
     if operator:
         return operator(weight, group_size)
-    codes, absmax = _codes(weight, group_size)
+    codes, absmax = codes_of(weight, group_size)
     return codes, _scale_of(absmax).reshape(-1, 1)
 
 
@@ -513,7 +505,7 @@ def int8_linear(
         activation = None
         of_act = (input_act_weight, input_act_eps) if input_act == "rms_norm" else ()
         x = _helpers.apply_input_act(x, input_act, *of_act)
-    codes, absmax = _codes(_as_matrix(x), convrot_groupsize if convrot else 0, activation)
+    codes, absmax = codes_of(_as_matrix(x), convrot_groupsize if convrot else 0, activation)
     weight = weight.to(x.device)
     scales = weight_scale.detach().to(x.device, torch.float32).reshape(-1) * 127
     bias = None if bias is None else bias.to(x.device).reshape(-1)
