@@ -378,7 +378,8 @@ inline bool holds_codes(const Layer& layer, PyObject* codes, PyObject* absmax) {
          held->absmax.is(of_absmax);
 }
 
-// prepared_product of nn/_function.py: whether a call is left to it, which reads the codes themselves.
+// prepared_product of nn/_function.py: whether a call is left to it, which reads the codes
+// themselves.
 inline bool reads_codes_themselves(const Layer& layer, int64_t rows) {
   constexpr int64_t few_rows = 32, many_codes = 1 << 21;
   return layer.on_cpu != 0 && rows <= few_rows &&

@@ -155,8 +155,7 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
   long long bias_version = 0;
   if (!undisturbed() || !look_at(x, given) || !suits(given, *layer) ||
       !rows_of(given, layer->in_features, rows, stride) || is_negated(x) ||
-      reads_codes_themselves(*layer, rows) ||
-      (bias != Py_None && !version_of(bias, bias_version)))
+      reads_codes_themselves(*layer, rows) || (bias != Py_None && !version_of(bias, bias_version)))
     return none();
   const bool recorded =
       count == 5 && aoti_torch_grad_mode_is_enabled() && (requires_grad(x) || requires_grad(bias));
