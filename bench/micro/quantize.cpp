@@ -18,6 +18,7 @@
 #include "core/context_state.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
+#include "quant/dispatch.hpp"
 #include "switchback/fingerprint.hpp"
 #include "switchback/quant.hpp"
 #include "switchback/rotation.hpp"
@@ -60,6 +61,7 @@ struct Buffers {
     else
       copied = measure::Matrix(context, dtype, rows, columns);
     quantize_rowwise(context, x.any(), q(), absmax_rows());
+    measure::fill_normal(context, column_scales.any(), seed + 2);
   }
   [[nodiscard]] MatrixView<std::int8_t> q() const {
     return {codes.view<std::int8_t>().data, rows, columns};
@@ -108,6 +110,21 @@ std::vector<Operation> operations() {
       {"rowwise, stochastic", 1, false,
        [](Context& c, Buffers& b) {
          quantize_rowwise_stochastic(c, b.x.any(), {}, b.q(), b.absmax_rows());
+       },
+       std::nullopt},
+      // What dX and an int8 dW read of G where one int8 W is used for both products.
+      {"rowwise, columns scaled", 1, false,
+       [](Context& c, Buffers& b) {
+         quantize_rowwise_scaled(c, b.x.any(), b.absmax_cols(), b.q(), b.absmax_rows());
+       },
+       std::nullopt},
+      {"rowwise, columns scaled, and blocks transposed", 2, false,
+       [](Context& c, Buffers& b) {
+         quant::run(c.state(), {.x = b.x.any(),
+                                .q = {quant::Scales::per_row, b.q(), b.absmax_rows()},
+                                .q_t = {quant::Scales::per_block, b.q_of_blocks(),
+                                        b.absmax_blocks(), block_rows},
+                                .column_scales = b.absmax_cols()});
        },
        std::nullopt},
       {"columnwise, transposed", 1, false,
