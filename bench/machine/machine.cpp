@@ -114,7 +114,7 @@ std::string busy_warning() {
   const std::optional<double> others = monitor.others_cores();
   if (!monitor.disturbs(others)) return {};
   return fmt::format(
-      "warning: {} just now; what is measured beside them is not what this machine can do",
+      "warning: {} just now; times measured meanwhile are not what this machine can do",
       measure::load_text(*others, monitor.cores()));
 }
 

@@ -98,7 +98,7 @@ int dry_run(Workload& workload, Session& session) {
       too_large > 0 ? fmt::format("; {} cases need more and would be skipped", too_large) : "");
   const std::optional<double> others = session.load().others_cores();
   if (session.load().disturbs(others))
-    fmt::print("Just now {}: beside them it takes longer.\n",
+    fmt::print("Just now {}: it will take longer.\n",
                measure::load_text(*others, session.load().cores()));
   return exit_codes::ok;
 }
@@ -265,8 +265,8 @@ class Drive {
     if (load_warned_ || !session_.load().disturbs(others)) return;
     load_warned_ = true;
     session_.note(
-        fmt::format("switchback-bench: {}: what is measured beside them is not what this "
-                    "machine can do",
+        fmt::format("switchback-bench: {}: times measured meanwhile are not what this machine "
+                    "can do",
                     measure::load_text(*others, session_.load().cores())));
   }
 
