@@ -72,6 +72,7 @@ class Sampler(nn.Module):
                 served.weight.weight_loader(served.weight, source.weight, row)
                 row += source.out_features
             method.process_weights_after_loading(served)
+            method.process_weights_after_loading(served)  # engines that reload call it again
         self.take_rest(trainer)
 
     def pairs(self, trainer):

@@ -60,8 +60,10 @@ class SwitchBackLinearMethod:
         layer.switchback_layers = LayerSet(input_size, rows, LayerOptions("rowwise"))
 
     def process_weights_after_loading(self, layer) -> None:
-        """Replaces the weight by its codes."""
+        """Replaces the weight by its codes; without effect where that was done."""
         weight = layer.weight
+        if weight is None and layer._buffers.get(CODES) is not None:
+            return
         layer.weight = None
         self.update_weights(layer, weight)
 
