@@ -62,8 +62,8 @@ json object(const json& value, const std::string& where) {
 
 class Reader {
  public:
-  Reader(const std::filesystem::path& path, const std::string& prefix)
-      : file_(path), prefix_(prefix) {}
+  Reader(const std::filesystem::path& path, const std::string& prefix, bool unrotated)
+      : file_(path), prefix_(prefix), unrotated_(unrotated) {}
 
   std::vector<Weight> weights() {
     bool any = prefix_.empty();
@@ -117,14 +117,37 @@ class Reader {
              "it says " + about.dump() +
                  "; what is read are I8 tensors in the "
                  "format int8_tensorwise");
+      check_words(begin, about);
     }
-    if (said_.empty() && header == file_.metadata().end()) return;
+    const bool is_of_comfy = !said_.empty() || header != file_.metadata().end();
     for (const std::string& begin : begins_)
-      if (find(begin, "W_int8") == nullptr && !said_.contains(begin))
+      if (find(begin, "W_int8") == nullptr && !said_.contains(begin) &&
+          (is_of_comfy || (!unrotated_ && find(begin, "SCB") == nullptr)))
         fail(begin, "weight",
              "nothing says what its codes are, neither a comfy_quant next to them "
              "nor the header's " +
                  std::string(quantization_metadata));
+  }
+
+  // More may be said than is read here, but nothing else of rotations and groups.
+  void check_words(const std::string& begin, const json& about) const {
+    const auto params = about.find("params");
+    for (const json* words : {&about, params != about.end() ? &*params : nullptr}) {
+      if (words == nullptr || !words->is_object()) continue;
+      for (const auto& [word, value] : words->items()) {
+        if (word == "convrot") {
+          if (!value.is_null() && !value.is_boolean() && value != 0 && value != 1)
+            fail(begin, "comfy_quant", "convrot is " + value.dump() + "; it must be true or false");
+          continue;
+        }
+        for (const char* part : {"rot", "hadamard", "group", "block"})
+          if (word != "convrot_groupsize" && word.find(part) != std::string::npos)
+            fail(begin, "comfy_quant",
+                 "it says " + word +
+                     "; what is read of rotations is convrot and "
+                     "convrot_groupsize");
+      }
+    }
   }
 
   void read_header(const std::string& text) {
@@ -268,6 +291,7 @@ class Reader {
 
   File file_;
   std::string prefix_;
+  bool unrotated_;
   std::vector<std::string> begins_;   // of the keys of int8 weights
   std::map<std::string, json> said_;  // of them, by ComfyUI
 };
@@ -278,8 +302,9 @@ std::span<const std::byte> bytes_of(const auto& values) {
 
 }  // namespace
 
-std::vector<Weight> read(const std::filesystem::path& path, const std::string& prefix) {
-  return Reader(path, prefix).weights();
+std::vector<Weight> read(const std::filesystem::path& path, const std::string& prefix,
+                         bool unrotated) {
+  return Reader(path, prefix, unrotated).weights();
 }
 
 void write(const std::filesystem::path& path, std::span<const Weight> weights,

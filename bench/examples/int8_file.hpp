@@ -42,10 +42,14 @@ struct Weight {
   }
 };
 
-/// The int8 weights of a file whose keys begin with `prefix`, which is taken off. Throws
-/// safetensors::Error that names file, key and rule where a weight cannot be read right: static
-/// scales of inputs, zero points, scales of groups, other formats.
-std::vector<Weight> read(const std::filesystem::path& path, const std::string& prefix = {});
+/// The int8 weights of a file whose keys begin with `prefix`, which is taken off; in the order of
+/// their names as texts ("10" comes before "2"). Throws safetensors::Error that names file, key and
+/// rule where a weight cannot be read right: zero points, scales of groups, other formats, static
+/// scales of inputs unless ComfyUI wrote them, which reads none. Codes with a weight_scale of which
+/// nothing says whether they are rotated (LLM Compressor's, or those of a file for ComfyUI that
+/// lost what said it) are refused unless `unrotated` says that they are not.
+std::vector<Weight> read(const std::filesystem::path& path, const std::string& prefix = {},
+                         bool unrotated = false);
 
 /// Writes weights as ComfyUI loads them ("int8_tensorwise", rotated ones as "convrot").
 void write(const std::filesystem::path& path, std::span<const Weight> weights,

@@ -10,6 +10,7 @@ import pickle
 import struct
 import tempfile
 import unittest
+import warnings
 
 import numpy as np
 from support import hadamard, relative_error, require_torch
@@ -207,6 +208,23 @@ class Comfy(unittest.TestCase):
             self.assertIs(type(loaded.up), nn.Linear)
             self.assertLess(relative_error(loaded.up.weight, want), 2.0**-21)
 
+    def test_codes_of_which_nothing_is_said(self):
+        """LLM Compressor's files have these keys, and files for ComfyUI that lost their header."""
+        model = Model()
+        state = self.state(model, 0, None)
+        with self.assertWarnsRegex(UserWarning, "whether the codes of up.weight are rotated") as seen:
+            self.expect(checkpoints.load_int8(Model(), state), model, 0)
+        self.assertEqual(seen.filename, __file__)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            made = checkpoints.load_int8(Model(), state, format="compressed-tensors")
+            self.expect(made, model, 0)
+            checkpoints.load_int8(Model(), self.state(model, 0, comfy_quant(format="int8_tensorwise")))
+        with self.assertRaisesRegex(Unsupported, "nothing says what the codes of up.weight are"):
+            checkpoints.load_int8(Model(), state, format="comfy")
+        with self.assertRaisesRegex(ValueError, "format = 'gguf'; it must be one of"):
+            checkpoints.load_int8(Model(), state, format="gguf")
+
     def test_what_cannot_be_read_right_is_refused_by_name(self):
         model = Model()
         good = {"format": "int8_tensorwise"}
@@ -228,6 +246,15 @@ class Comfy(unittest.TestCase):
                 {"up.comfy_quant": comfy_quant(format="int8_blockwise")},
             ),
             ("up.comfy_quant says .*per_row", {"up.comfy_quant": comfy_quant(per_row=True)}),
+            *(
+                (words, {"up.comfy_quant": comfy_quant(**good, **said)})
+                for words, said in (
+                    ("up.weight says group_size = 64", {"convrot": True, "group_size": 64}),
+                    ("says convrot_group = 64", {"params": {"convrot": True, "convrot_group": 64}}),
+                    ("convrot of up.weight is 64", {"convrot": 64}),
+                    ("convrot of up.weight is 'yes'", {"params": {"convrot": "yes"}}),
+                )
+            ),
             ("up.comfy_quant is .*JSON object", {"up.comfy_quant": bytes_of("[1]")}),
             ("up.comfy_quant is not JSON", {"up.comfy_quant": bytes_of("{")}),
             (
@@ -370,6 +397,11 @@ class Written(unittest.TestCase):
             with torch.no_grad():
                 # 127 * (absmax / 127) is rounded twice.
                 self.assertLess(relative_error(loaded(self.x), want), 2.0**-20)
+
+    def test_what_is_not_int8_is_not_written(self):
+        with self.assertRaisesRegex(ValueError, "no W_int8.*prepare_for_eval"):
+            checkpoints.save_int8_file(Model(), self.path)
+        self.assertFalse(os.path.exists(self.path))
 
     def test_other_formats_refuse_what_they_cannot_hold(self):
         state = self.prepared().state_dict()

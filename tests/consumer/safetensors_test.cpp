@@ -241,7 +241,8 @@ class Int8Files : public Safetensors {
   }
   static Part scale() { return {"l.weight_scale", "F32", {2, 1}, floats({1, 2})}; }
   std::vector<Weight> read(const std::vector<Part>& parts,
-                           const std::map<std::string, std::string>& metadata = {}) {
+                           const std::map<std::string, std::string>& metadata = {},
+                           bool unrotated = true) {
     const std::string codes(32, '\1');
     std::vector<safetensors::NewTensor> tensors = {
         {"l.weight", "I8", {2, 16}, std::as_bytes(std::span(codes))}};
@@ -249,7 +250,7 @@ class Int8Files : public Safetensors {
       tensors.push_back({part.name, part.dtype, part.shape, std::as_bytes(std::span(part.bytes))});
     path = path_of("int8");
     safetensors::write(path, tensors, metadata);
-    return int8_file::read(path);
+    return int8_file::read(path, "", unrotated);
   }
   std::string refusal(const std::vector<Part>& parts,
                       const std::map<std::string, std::string>& metadata = {}) {
@@ -334,6 +335,16 @@ TEST_F(Int8Files, WhatCannotBeReadRightIsRefusedByName) {
   };
   for (const Row& row : rows)
     EXPECT_EQ(refusal(row.parts), row.message);
+  const std::string format = R"({"format":"int8_tensorwise")";
+  for (const std::string words :
+       {R"("convrot":64)", R"("convrot":"yes")", R"("convrot":true,"group_size":16)",
+        R"("params":{"convrot_group_size":16})"})
+    EXPECT_TRUE(
+        refusal({scale(), comfy(format + "," + words + "}")}).starts_with("l.comfy_quant: "))
+        << words;
+  EXPECT_EQ(read({scale(), comfy(format + R"(,"per_row":true,"orig_shape":[2,16]})")}).size(), 1u);
+  EXPECT_TRUE(failure([&] { read({scale()}, {}, false); }).ends_with("_quantization_metadata"));
+  EXPECT_EQ(read({{"l.SCB", "F32", {2}, floats({1, 2})}}, {}, false).size(), 1u);
   EXPECT_TRUE(refusal({scale(), comfy("{")}).starts_with("l.comfy_quant is not JSON: "));
   EXPECT_EQ(refusal({scale()}, {{"_quantization_metadata", "{}"}}),
             "_quantization_metadata has no \"layers\"");

@@ -19,6 +19,8 @@ it in their header instead, under "_quantization_metadata".
 from __future__ import annotations
 
 import json
+import sys
+import warnings
 
 import torch
 
@@ -37,9 +39,13 @@ _SCALE_KEYS = ("SCB", "weight_scale")
 _ASIDE = ("weight_format", "weight_zero_point", "weight_shape", "comfy_quant")
 _STATIC = ("input_scale", "input_zero_point", "weight_g_idx")
 _HEADER = "_quantization_metadata"
+# comfy_quant may say more of a weight than is read here, such as its shape. But a word with one of
+# these parts, other than the two that are read, says something of what the codes mean.
+_TELLING = ("rot", "hadamard", "group", "block")
+_ROTATIONS_WORDS = ("convrot", "convrot_groupsize")
 
 
-def from_int8(state_dict, *, prefix: str = "", metadata=None) -> dict:
+def from_int8(state_dict, *, prefix: str = "", metadata=None, format: str | None = None) -> dict:
     """A state_dict whose int8 weights have switchback's keys and scales; everything else stays.
 
     The format of each weight is recognised by its keys. Unsupported, naming the key, for what would
@@ -48,8 +54,14 @@ def from_int8(state_dict, *, prefix: str = "", metadata=None) -> dict:
 
     prefix: takes the keys that begin with it, and removes it; files for ComfyUI often have
     "model.diffusion_model.". metadata: that of a file's header, in which a file for ComfyUI may say
-    what its codes are; load_int8_file reads it.
+    what its codes are; load_int8_file reads it. format: one of FORMATS. Files of "compressed-tensors"
+    and of "comfy" that lost their comfy_quant have the same keys: without it such codes are read as
+    not rotated, with a warning; with "comfy" they are refused.
     """
+    if format is not None and format not in FORMATS:
+        raise InvalidArgument(
+            f"from_int8: format = {format!r}; it must be one of {', '.join(map(repr, FORMATS))}"
+        )
     state = {key[len(prefix) :]: t for key, t in state_dict.items() if key.startswith(prefix)}
     if prefix and not state:
         raise InvalidArgument(
@@ -61,7 +73,15 @@ def from_int8(state_dict, *, prefix: str = "", metadata=None) -> dict:
         for key, tensor in state.items()
         if key.rpartition(".")[2] == "weight" and tensor.dtype is torch.int8
     ]
-    said = _said_by_comfy(state, weights, prefix, metadata)
+    said = _said_by_comfy(state, weights, prefix, metadata, format == "comfy")
+    unsaid = [layer for layer in weights if layer not in said and layer + "weight_scale" in state]
+    if unsaid and format is None:
+        warnings.warn(
+            f"from_int8: nothing says whether the codes of {prefix}{unsaid[0]}weight are rotated; they are "
+            "read as not rotated. Files for ComfyUI say it in comfy_quant or in the file's header, which "
+            'load_int8_file reads. For a file that LLM Compressor wrote say format="compressed-tensors"',
+            stacklevel=_caller(),
+        )
     made = dict(state)
     for layer in weights:
         key, codes = layer + "weight", made.pop(layer + "weight")
@@ -105,7 +125,15 @@ def _checked_scale(scale, codes, key: str):
     return scale.detach().reshape(-1).to(torch.float32)
 
 
-def _said_by_comfy(state, weights, prefix: str, metadata) -> dict:
+def _caller() -> int:
+    """The stacklevel of the first frame outside of this file."""
+    frame, level = sys._getframe(1), 1
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _said_by_comfy(state, weights, prefix: str, metadata, must: bool) -> dict:
     """What comfy_quant and the file's header say of the layers, by the beginning of their keys."""
     said = {}
     for key, about in state.items():
@@ -130,7 +158,8 @@ def _said_by_comfy(state, weights, prefix: str, metadata) -> dict:
                 f"from_int8: {prefix}{layer}comfy_quant says {json.dumps(about)}; what is read are int8 "
                 "tensors in the format int8_tensorwise, codes with one scale or one per row"
             )
-    if said or header is not None:
+        _check_words(about, prefix + layer)
+    if said or header is not None or must:
         for layer in weights:
             if layer not in said:
                 raise Unsupported(
@@ -139,6 +168,22 @@ def _said_by_comfy(state, weights, prefix: str, metadata) -> dict:
                     "for the weight itself"
                 )
     return said
+
+
+def _check_words(about: dict, layer: str) -> None:
+    within = about.get("params")
+    words = {**(within if isinstance(within, dict) else {}), **about}
+    for word in sorted(set(words) - set(_ROTATIONS_WORDS)):
+        if any(part in word.lower() for part in _TELLING):
+            raise Unsupported(
+                f"from_int8: comfy_quant of {layer}weight says {word} = {words[word]!r}; what is read of "
+                f"rotations is {' and '.join(_ROTATIONS_WORDS)}"
+            )
+    if words.get("convrot") not in (None, False, True):
+        raise Unsupported(
+            f"from_int8: convrot of {layer}weight is {words['convrot']!r}; it must be true or false (the "
+            "size of the groups is convrot_groupsize)"
+        )
 
 
 def _object(value, where: str) -> dict:
@@ -203,6 +248,10 @@ def to_int8(state_dict, format: str, scale_dtype=torch.float32, *, prefix: str =
         raise InvalidArgument(
             f"to_int8: format = {format!r}; it must be one of {', '.join(map(repr, FORMATS))}"
         )
+    if not any(key.rpartition(".")[2] == CODES for key in state_dict):
+        raise InvalidArgument(
+            f"to_int8: there is no {CODES}, so nothing in it is int8; call prepare_for_eval first"
+        )
     made = {}
     for key, tensor in state_dict.items():
         layer, dot, name = key.rpartition(".")
@@ -247,7 +296,14 @@ def _add_scales(made, layer: str, absmax, codes, rotation: int, format: str, sca
 
 
 def load_int8(
-    model, state_dict, *, strict: bool = True, replaced=None, prefix: str = "", metadata=None
+    model,
+    state_dict,
+    *,
+    strict: bool = True,
+    replaced=None,
+    prefix: str = "",
+    metadata=None,
+    format: str | None = None,
 ):
     """Loads a checkpoint with int8 weights into a model with float ones, in place; returns the model.
 
@@ -257,10 +313,10 @@ def load_int8(
     others get their float weights. A key that is missing or left over is an error: nothing stays as
     it was initialised.
 
-    prefix, metadata: as for from_int8. replaced: as for replace_linear. strict=False: returns what
+    prefix, metadata, format: as for from_int8. replaced: as for replace_linear. strict=False: returns what
     load_state_dict returns as model.load_result, and does not raise.
     """
-    state = from_int8(state_dict, prefix=prefix, metadata=metadata)
+    state = from_int8(state_dict, prefix=prefix, metadata=metadata, format=format)
     forms = {
         key[: -len(SCALES)]: _form(state, key[: -len(SCALES)])
         for key in state
@@ -323,7 +379,15 @@ def _check_module(name: str, module, mode: str, rotation: int) -> None:
         )
 
 
-def load_int8_file(model, path, *, strict: bool = True, replaced=None, prefix: str = ""):
+def load_int8_file(
+    model,
+    path,
+    *,
+    strict: bool = True,
+    replaced=None,
+    prefix: str = "",
+    format: str | None = None,
+):
     """load_int8 of a safetensors file, or of a list of files that are one checkpoint.
 
     It also reads the header of the file, in which files for ComfyUI may say what their codes are.
@@ -338,7 +402,13 @@ def load_int8_file(model, path, *, strict: bool = True, replaced=None, prefix: s
         state.update(tensors)
         metadata = _joined(metadata, about, one)
     return load_int8(
-        model, state, strict=strict, replaced=replaced, prefix=prefix, metadata=metadata
+        model,
+        state,
+        strict=strict,
+        replaced=replaced,
+        prefix=prefix,
+        metadata=metadata,
+        format=format,
     )
 
 

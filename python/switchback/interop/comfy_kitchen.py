@@ -100,6 +100,11 @@ def status() -> dict:
     }
 
 
+def list_backends() -> dict:
+    """comfy_kitchen's own list: which backends there are, whether they work here, what they compute."""
+    return registry.list_backends()
+
+
 def _compare_signature(name: str) -> str | None:
     """Why calls of comfy-kitchen's function cannot be taken; None: they can.
 
