@@ -119,11 +119,11 @@ def tell_parts(options, arguments: dict, linear, whole: float) -> None:
     """What a call consists of, and how exact it is."""
     x, weight = arguments["x"], arguments["weight"]
     rotation = GROUP if arguments["convrot"] else 0
-    codes, absmax = backend._codes(x, rotation)
+    codes, absmax = backend.codes_of(x, rotation)
     scales = arguments["weight_scale"].reshape(-1) * 127
     arranged = backend._packed.of(weight) if x.is_cpu else weight
     parts = {
-        "quantize": lambda: backend._codes(x, rotation),
+        "quantize": lambda: backend.codes_of(x, rotation),
         "product": lambda: ops.gemm_dequantize(codes, arranged, absmax, scales, linear.bias, x.dtype),
     }
     if x.is_cpu:

@@ -217,8 +217,7 @@ class Comfy(unittest.TestCase):
         self.assertEqual(seen.filename, __file__)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            made = checkpoints.load_int8(Model(), state, format="compressed-tensors")
-            self.expect(made, model, 0)
+            self.expect(checkpoints.load_int8(Model(), state, format="compressed-tensors"), model, 0)
             checkpoints.load_int8(Model(), self.state(model, 0, comfy_quant(format="int8_tensorwise")))
         with self.assertRaisesRegex(Unsupported, "nothing says what the codes of up.weight are"):
             checkpoints.load_int8(Model(), state, format="comfy")
@@ -233,17 +232,9 @@ class Comfy(unittest.TestCase):
         floating = torch.ones(HIDDEN, 256)
         more = {"down.weight": second, "down.weight_scale": scale}
         for words, beside in (
-            (
-                "up.comfy_quant says .*convrot_w4a4",
-                {"up.comfy_quant": comfy_quant(format="convrot_w4a4")},
-            ),
-            (
-                "up.comfy_quant says .*float8_e4m3fn",
-                {"up.comfy_quant": comfy_quant(format="float8_e4m3fn")},
-            ),
-            (
-                "up.comfy_quant says .*int8_blockwise",
-                {"up.comfy_quant": comfy_quant(format="int8_blockwise")},
+            *(
+                (f"up.comfy_quant says .*{name}", {"up.comfy_quant": comfy_quant(format=name)})
+                for name in ("convrot_w4a4", "float8_e4m3fn", "int8_blockwise")
             ),
             ("up.comfy_quant says .*per_row", {"up.comfy_quant": comfy_quant(per_row=True)}),
             *(
@@ -257,30 +248,22 @@ class Comfy(unittest.TestCase):
             ),
             ("up.comfy_quant is .*JSON object", {"up.comfy_quant": bytes_of("[1]")}),
             ("up.comfy_quant is not JSON", {"up.comfy_quant": bytes_of("{")}),
-            (
-                "group.*up.weight is 32",
-                {"up.comfy_quant": comfy_quant(**good, convrot=True, convrot_groupsize=32)},
-            ),
-            (
-                "group.*up.weight is 4096",
-                {"up.comfy_quant": comfy_quant(**good, convrot=True, convrot_groupsize=4096)},
-            ),
-            (
-                "group.*up.weight is None",
-                {"up.comfy_quant": comfy_quant(**good, convrot=True, convrot_groupsize=None)},
+            *(
+                (words, {"up.comfy_quant": comfy_quant(**good, convrot=True, convrot_groupsize=size)})
+                for words, size in (
+                    ("group.*up.weight is 32", 32),
+                    ("group.*up.weight is 4096", 4096),
+                    ("group.*up.weight is None", None),
+                )
             ),
             (
                 "up.weight is 1024.*256 columns",
                 {"up.comfy_quant": comfy_quant(**good, convrot=True, convrot_groupsize=1024)},
             ),
             ("codes of down.weight", {"up.comfy_quant": comfy_quant(**good), **more}),
-            (
-                "up.weight_scale has shape",
-                {"up.comfy_quant": comfy_quant(**good), "up.weight_scale": torch.ones(1, HIDDEN)},
-            ),
-            (
-                "up.weight_scale has shape",
-                {"up.comfy_quant": comfy_quant(**good), "up.weight_scale": torch.ones(HIDDEN, 2)},
+            *(
+                ("up.weight_scale has shape", {"up.comfy_quant": comfy_quant(**good), "up.weight_scale": odd})
+                for odd in (torch.ones(1, HIDDEN), torch.ones(HIDDEN, 2))
             ),
             ("no scales", {"up.comfy_quant": comfy_quant(**good), "up.weight_scale": None}),
             (
