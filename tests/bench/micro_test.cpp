@@ -224,7 +224,7 @@ TEST(Micro, QuantizeMeasuresEveryOperationAgainstACopy) {
     EXPECT_TRUE(row.rival.starts_with(row.subject == "fingerprint" ? "read" : "copy")) << row.rival;
     EXPECT_GT(row.gb_s, 0);
   });
-  EXPECT_EQ(subjects.size(), 15u);
+  EXPECT_EQ(subjects.size(), 17u);
 }
 
 TEST(Micro, WeightGradientHasItsProductAndTheWhole) {
