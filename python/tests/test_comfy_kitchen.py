@@ -26,6 +26,7 @@ from comfy_kitchen.registry import registry  # noqa: E402
 from comfy_kitchen.tensor import QuantizedTensor  # noqa: E402
 from switchback import ops  # noqa: E402
 from switchback.interop import _packed_weights  # noqa: E402
+from switchback.nn import _function  # noqa: E402
 from switchback.nn._options import ROTATIONS  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
@@ -398,6 +399,17 @@ class Kept(Case):
     def held(self):
         status = backend.status()
         return status["packed_weights"], status["packed_bytes"]
+
+    def test_few_rows_read_the_weight_itself(self):
+        weight = weight_codes(16400, 128)
+        self.assertGreaterEqual(weight.numel(), _function.MANY_CODES)
+        self.call(weight)
+        self.assertEqual(self.held()[0], 0)
+        weight.data.neg_()
+        self.call(weight)
+        with switchback.nn.reuse_weight_codes():
+            self.call(weight)
+        self.assertEqual(self.held()[0], 1)
 
     def test_is_used_again(self):
         weight = weight_codes(64, 128)

@@ -16,11 +16,11 @@ import itertools
 import os
 import weakref
 
-from .. import _abi, ops
+from .. import ops
 from .._errors import InvalidArgument
 from .._library import check, library
-from .._tensors import as_rows, context_of
-from ..nn._changes import reuse, version_of
+from .._tensors import context_of
+from ..nn._changes import matrix_of, place_of, reuse, version_of
 
 # A form that so many look-ups have not asked for may be dropped for another one. Below that it stays:
 # a model whose weights do not all fit would otherwise replace each form before its next use.
@@ -31,7 +31,7 @@ class PackedWeights:
     """The forms, by the place of the weight in memory, the one used last at the end."""
 
     def __init__(self):
-        self.limit = _memory() // 8  # bytes
+        self.limit = _memory_of_machine() // 8  # bytes
         self._kept: dict[tuple, _Form] = {}
         self._clock = itertools.count()
 
@@ -61,7 +61,7 @@ class PackedWeights:
         """The packed form of codes weight[N,K] on the CPU, or the weight itself if there is no room."""
         if self.limit == 0 or weight.numel() == 0:
             return weight
-        place = (weight.data_ptr(), weight.shape, weight.stride())
+        place = place_of(weight)
         version = version_of(weight)
         context = context_of(weight.device, "int8_linear", "weight")
         with context.lock:
@@ -126,14 +126,13 @@ def _forget(kept: dict, place: tuple, number: int) -> None:
 
 
 def _fingerprint(context, weight) -> tuple:
-    memory, rows, stride = as_rows(weight, weight.shape[1])
-    matrix = _abi.Matrix(memory.data_ptr(), _abi.S8, rows, weight.shape[1], stride)
+    matrix, _memory = matrix_of(weight)
     digest = (ctypes.c_uint64 * 2)()
     check(library().switchback_fingerprint(context.pointer, ctypes.byref(matrix), digest))
     return tuple(digest)
 
 
-def _memory() -> int:
+def _memory_of_machine() -> int:
     """Bytes of memory of this machine; 0 if the system does not tell."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

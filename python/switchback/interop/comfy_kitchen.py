@@ -30,7 +30,7 @@ except ImportError as error:
 from .. import ops
 from .._errors import Error, InvalidArgument, Unsupported
 from .._tensors import FLOATS, HAS_OPERATORS, context_of, needs_operator
-from ..nn._function import codes_of
+from ..nn._function import codes_of, reads_codes_themselves
 from ..nn._options import ROTATIONS
 from ._packed_weights import PackedWeights
 
@@ -514,7 +514,8 @@ def int8_linear(
     weight = weight.to(x.device)
     scales = weight_scale.detach().to(x.device, torch.float32).reshape(-1) * 127
     bias = None if bias is None else bias.to(x.device).reshape(-1)
-    arranged = _packed.of(weight) if x.is_cpu else weight
+    themselves = not x.is_cpu or reads_codes_themselves(codes.shape[0], weight)
+    arranged = weight if themselves else _packed.of(weight)
     y = ops.gemm_dequantize(codes, arranged, absmax, scales, bias, out_dtype)
     y = y.reshape(*x.shape[:-1], weight.shape[0])
     return y if residual is None else _helpers.apply_residual(y, residual, residual_scale)

@@ -335,9 +335,15 @@ def _product_of_few_rows(x, codes, absmax, bias, layers: LayerSet):
     return y.reshape(*x.shape[:-1], layers.out_features)
 
 
+def reads_codes_themselves(rows: int, codes) -> bool:
+    """Whether a product of so many rows reads these codes, and no copy of them."""
+    few = 0 < rows <= FEW_ROWS and codes.numel() >= MANY_CODES
+    return few and codes.is_cpu and not reuse.on
+
+
 def prepared_product(x, codes, absmax, bias, layers: LayerSet):
     memory, rows, stride = as_rows(x, layers.in_features)
-    if 0 < rows <= FEW_ROWS and codes.numel() >= MANY_CODES and x.is_cpu and not reuse.on:
+    if reads_codes_themselves(rows, codes):
         return _product_of_few_rows(x, codes, absmax, bias, layers)
     y = x.new_empty((*x.shape[:-1], layers.out_features))
     if rows:

@@ -73,17 +73,19 @@ class LayerSet(native.LayerSet if native else object):
 
     def layer(self, dtype: torch.dtype, device: torch.device) -> Layer:
         """The layer for inputs of `dtype` on `device`, on the context in use there."""
-        found = self.latest
-        if (
-            found is None
-            or found.dtype is not dtype
-            or found.device != device
-            or not found.context.is_current()
-        ):
+        found = self._latest_for(dtype, device)
+        if found is None:
             context = context_of(device, "forward", "x")
             with context.lock:
                 found = self._layer_on(context, dtype, device)
         return found
+
+    def _latest_for(self, dtype: torch.dtype, device: torch.device) -> Layer | None:
+        """The layer that was used last, if it takes such inputs and its context is still in use."""
+        layer = self.latest
+        if layer is None or layer.dtype is not dtype or layer.device != device:
+            return None
+        return layer if layer.context.is_current() else None
 
     def layer_for_backward(self, dtype: torch.dtype, device: torch.device) -> Layer:
         """The same, but one that has not been given codes for inference in the meantime."""
@@ -99,13 +101,8 @@ class LayerSet(native.LayerSet if native else object):
 
         Its context is entered, with the lock held: release that.
         """
-        layer = self.latest
-        if (
-            layer is None
-            or layer.dtype is not dtype
-            or layer.device != device
-            or not layer.context.is_current()
-        ):
+        layer = self._latest_for(dtype, device)
+        if layer is None:
             return self._enter(context_of(device, "forward", "x").take(), dtype, device)
         context = layer.context
         if context.stream is None and context.lock.acquire(False):
