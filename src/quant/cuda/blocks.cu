@@ -11,10 +11,6 @@ namespace switchback::quant::SWITCHBACK_CUDA_NS {
 
 namespace {
 
-// Scaled rows of a thread block.
-template <class T, int turns>
-using ScaledShape = EightsShape<turns * turn_threads, turns == 2 ? 4 : 2, vector_elements<T> / 4>;
-
 // Rows that blockDim.x threads take, and packs of each in a thread.
 __host__ __device__ constexpr int rows_of_threads(int turns, bool scaled) {
   return !scaled ? 1 : turns == 2 ? 4 : 2;
@@ -22,6 +18,9 @@ __host__ __device__ constexpr int rows_of_threads(int turns, bool scaled) {
 __host__ __device__ constexpr int packs_of_row(int turns, bool scaled) {
   return scaled ? 2 : turns == 2 ? 8 : 4;
 }
+template <class T, int turns>
+using ScaledShape = EightsShape<turns * turn_threads, rows_of_threads(turns, true),
+                                packs_of_row(turns, true) * vector_elements<T> / each>;
 
 // Thread blocks of a multiprocessor, which bounds the registers: 64, or 80 where these are too few.
 template <class T>
