@@ -82,7 +82,7 @@ class Queue {
   bool closed_ = false;
 };
 
-// One thread of the server: a Context of its own, and layers that read the owners' weights.
+// One thread of the server: its Context, and layers that read the owners' weights.
 void serve(const std::vector<SwitchbackLinear>& owners, int threads, Queue& queue) {
   Context context({.device = "cpu", .threads = threads});
   std::vector<SwitchbackLinear> layers;

@@ -464,7 +464,7 @@ typedef struct switchback_linear_options {
   /* Since 1.8. The rows that share scales: 128, 256, 512 or 1024; 0 = 256. */
   int32_t dw_block_rows;
   /* Since 1.9. 0, or 4, 16, 64, 256 or 1024, of which in_features is a multiple, in the int8 modes:
-   * x, behind the activation, and the weight are rotated in groups of so many (switchback_rotate)
+   * x, after the activation, and the weight are rotated in groups of so many (switchback_rotate)
    * before their quantization, and dx is rotated back. Codes of the weight and of x, given or
    * returned, are those of the rotated matrices. */
   int32_t rotation;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""int8_linear of comfy-kitchen's backends beside the backend "switchback" and nn.Linear in bfloat16.
+"""The backend "switchback" of comfy-kitchen's int8_linear, compared with the others and bfloat16 nn.Linear.
 
 For the layers of image and video models, ConvRot or not. Calls of all sides take turns, in an order
 that changes. Printed are the median time of this library, and for each other side the median of the

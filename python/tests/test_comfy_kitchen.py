@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend of comfy-kitchen: bits, which calls it takes, what it keeps of weights; beside eager."""
+"""The backend of comfy-kitchen: bits, which calls it takes, what it keeps of weights; compared with eager."""
 
 import gc
 import importlib.util

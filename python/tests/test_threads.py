@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of several threads at once: nobody waits for a large one, the bits are the same, and codes
+"""Calls of several threads at once: none waits for a large one, the bits are the same, and codes
 that are shared are there once.
 """
 

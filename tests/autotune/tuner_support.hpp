@@ -65,7 +65,7 @@ inline void use_layer(Context& context, Mode mode, std::uint32_t allow = 0) {
   t.forward(layer, Save::nothing);
 }
 
-/// The cache of a machine on which the shape was tuned, which nobody has open.
+/// The cache of a machine on which the shape was tuned, which no process has open.
 inline std::string tuned_file(Context& context, const TemporaryDirectory& directory) {
   const auto tuner = Tuner::open(context, options_in(directory));
   tuner->tune(context, {shape}, quick());

@@ -95,7 +95,7 @@ class Outputs(Case):
             bench(*command, option, out, code=2)
             self.assertFalse(os.path.exists(out))
             self.assertEqual(records_of(beside), [{"type": "run_start"}])
-            # merge with --force leaves no run file of other records beside the new ones.
+            # merge with --force leaves no run file of other records next to the new ones.
             shutil.copy(PUBLISHED, os.path.join(place, "published.jsonl"))
             bench("merge", os.path.join(place, "published.jsonl"), "--out", out, "--force")
             self.assertFalse(os.path.exists(beside))

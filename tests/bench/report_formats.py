@@ -181,7 +181,7 @@ class Formats(Case):
         with tempfile.TemporaryDirectory() as place:
             path = self.noisy(place, factors=[(3, 1e6)], doubtful=[3])
             page = bench("report", path, "--format", "html")
-        for picture in pictures_of(page)[:2]:  # lines and beside the A100
+        for picture in pictures_of(page)[:2]:  # lines, and next to the A100
             svg = self.check_svg(picture)
             marks = [float(t.text) for t in svg.iter(SVG + "text")
                      if t.get("text-anchor") == "end" and re.fullmatch(r"-?[\d.e+-]+", t.text or "")]

@@ -190,7 +190,7 @@ class BenchTool(unittest.TestCase):
                         pass
                 return found
 
-            # The build itself goes on: nobody told it. What reports on it ends.
+            # The build itself goes on: it got no signal. What reports on it ends.
             self.assertTrue(wait_for(lambda: not any("tools/bench" in name for name in names())), names())
         finally:
             if processes_of(running.pid):

@@ -52,7 +52,7 @@ _left: dict[str, str] = {}
 def register(before: str | None = None, packed_bytes: int | None = None) -> tuple[str, ...]:
     """Puts the backend "switchback" first, and returns the names of the functions that it takes over.
 
-    before: the name of the backend in front of which it is put instead. packed_bytes: how much memory
+    before: the name of the backend before which it is put instead. packed_bytes: how much memory
     the packed forms of weights may take on the CPU; an eighth of the machine's unless given, 0 for
     none. Called again, it changes both.
     """

@@ -13,7 +13,7 @@ from .._library import check, library
 class GivenCodes:
     """Codes that a layer was given, for the layers of other contexts.
 
-    It holds them in a library layer of its own, which no pass uses: so it can be shared while the
+    It holds them in a library layer that no pass uses: so it can be shared while the
     others run, and while they get other codes.
     """
 

@@ -10,7 +10,7 @@ only if the weight's fingerprint proves that they are codes of its present bytes
 a fraction of quantizing. A device takes it, compares it and makes codes if it is another one, all in
 the stream: the host does not wait for it.
 
-A call that would wait for another thread's takes a layer of its own on an extra context
+A call that would wait for another thread's takes another layer, on an extra context
 (_context.py). Layers that are given the same codes share them; codes of a float weight are made for
 each.
 """
