@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "int8_file.hpp"
 
+#include <algorithm>
+#include <cctype>
 #include <limits>
 #include <optional>
 
@@ -140,8 +142,11 @@ class Reader {
             fail(begin, "comfy_quant", "convrot is " + value.dump() + "; it must be true or false");
           continue;
         }
+        std::string small = word;
+        std::transform(small.begin(), small.end(), small.begin(),
+                       [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
         for (const char* part : {"rot", "hadamard", "group", "block"})
-          if (word != "convrot_groupsize" && word.find(part) != std::string::npos)
+          if (word != "convrot_groupsize" && small.find(part) != std::string::npos)
             fail(begin, "comfy_quant",
                  "it says " + word +
                      "; what is read of rotations is convrot and "

@@ -155,10 +155,8 @@ class Comfy(unittest.TestCase):
         for group, said in (
             (64, {**about}),
             (64, {"params": about}),
-            (
-                16,
-                {"convrot": 1, "convrot_groupsize": "16", "params": about},
-            ),  # the outer one counts
+            # The outer one counts.
+            (16, {"convrot": 1, "convrot_groupsize": "16", "params": about}),
             (0, {"convrot": False, "params": about}),
             (0, {"params": None}),
             (0, {"per_row": True, "orig_shape": [HIDDEN, 256]}),
@@ -243,6 +241,7 @@ class Comfy(unittest.TestCase):
                     ("up.weight says group_size = 64", {"convrot": True, "group_size": 64}),
                     ("says convrot_group = 64", {"params": {"convrot": True, "convrot_group": 64}}),
                     ("convrot of up.weight is 64", {"convrot": 64}),
+                    ("says ConvRot = True", {"ConvRot": True}),
                     ("convrot of up.weight is 'yes'", {"params": {"convrot": "yes"}}),
                 )
             ),

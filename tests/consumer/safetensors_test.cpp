@@ -338,7 +338,7 @@ TEST_F(Int8Files, WhatCannotBeReadRightIsRefusedByName) {
   const std::string format = R"({"format":"int8_tensorwise")";
   for (const std::string words :
        {R"("convrot":64)", R"("convrot":"yes")", R"("convrot":true,"group_size":16)",
-        R"("params":{"convrot_group_size":16})"})
+        R"("params":{"convrot_group_size":16})", R"("ConvRot":true)"})
     EXPECT_TRUE(
         refusal({scale(), comfy(format + "," + words + "}")}).starts_with("l.comfy_quant: "))
         << words;

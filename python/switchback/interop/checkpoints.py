@@ -42,7 +42,7 @@ _HEADER = "_quantization_metadata"
 # comfy_quant may say more of a weight than is read here, such as its shape. But a word with one of
 # these parts, other than the two that are read, says something of what the codes mean.
 _TELLING = ("rot", "hadamard", "group", "block")
-_ROTATIONS_WORDS = ("convrot", "convrot_groupsize")
+_ROTATION_WORDS = ("convrot", "convrot_groupsize")
 
 
 def from_int8(state_dict, *, prefix: str = "", metadata=None, format: str | None = None) -> dict:
@@ -173,11 +173,11 @@ def _said_by_comfy(state, weights, prefix: str, metadata, must: bool) -> dict:
 def _check_words(about: dict, layer: str) -> None:
     within = about.get("params")
     words = {**(within if isinstance(within, dict) else {}), **about}
-    for word in sorted(set(words) - set(_ROTATIONS_WORDS)):
+    for word in sorted(set(words) - set(_ROTATION_WORDS)):
         if any(part in word.lower() for part in _TELLING):
             raise Unsupported(
                 f"from_int8: comfy_quant of {layer}weight says {word} = {words[word]!r}; what is read of "
-                f"rotations is {' and '.join(_ROTATIONS_WORDS)}"
+                f"rotations is {' and '.join(_ROTATION_WORDS)}"
             )
     if words.get("convrot") not in (None, False, True):
         raise Unsupported(
