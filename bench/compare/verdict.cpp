@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/assert.hpp"
+#include "measure/disturbance.hpp"
 #include "measure/statistics.hpp"
 
 namespace switchback::bench {
@@ -135,7 +136,7 @@ namespace {
 bool in_doubt(const FieldTimes& field) {
   const auto disturbed = std::count_if(field.runs.begin(), field.runs.end(),
                                        [](const RunTimes& run) { return run.disturbed; });
-  return 4 * disturbed > std::ssize(field.runs);
+  return measure::too_many_disturbed(disturbed, std::ssize(field.runs));
 }
 
 }  // namespace

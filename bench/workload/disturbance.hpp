@@ -2,7 +2,7 @@
 // Bench: what is written and said of disturbed rounds, everywhere in the same words.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -37,15 +37,17 @@ class Doubt {
   /// One row. `why` is empty if nothing speaks against it; `others_cores` is what other programs
   /// used.
   void add(std::string_view why, std::optional<double> others_cores = std::nullopt);
-  /// More than a quarter of the rows: one or two may be spoilt by accident, so many are not.
-  [[nodiscard]] bool is_about_all() const noexcept { return 4 * doubtful_ > rows_; }
+  /// Too many rows for an accident.
+  [[nodiscard]] bool is_about_all() const noexcept {
+    return measure::too_many_disturbed(doubtful_, rows_);
+  }
   /// One sentence with its newline, which goes before the table: "Do not trust these numbers: …"
   /// where it is about all; empty where no row is in doubt.
   [[nodiscard]] std::string sentence() const;
 
  private:
-  std::size_t rows_ = 0, doubtful_ = 0;
-  std::map<std::string, std::size_t, std::less<>> reasons_;
+  std::int64_t rows_ = 0, doubtful_ = 0;
+  std::map<std::string, std::int64_t, std::less<>> reasons_;
   double others_cores_ = 0;
 };
 

@@ -15,6 +15,12 @@
 
 namespace switchback::measure {
 
+/// Whether what is disturbed is too much of all: more than a quarter. One or two of many may be
+/// spoilt by accident.
+constexpr bool too_many_disturbed(std::int64_t disturbed, std::int64_t all) noexcept {
+  return 4 * disturbed > all;
+}
+
 /// What became of the rounds of a measurement. A round is disturbed by any of three signs.
 struct Disturbance {
   std::int64_t rounds = 0;     ///< that were timed
@@ -28,8 +34,10 @@ struct Disturbance {
   /// Nothing where no window was long enough to tell.
   std::optional<double> others_cores = std::nullopt, steal_cores = std::nullopt;
 
-  /// More than a quarter of the samples are not what they would be on a quiet machine.
-  [[nodiscard]] bool in_doubt() const noexcept { return 4 * disturbed > rounds - discarded; }
+  /// Too many of the samples are not what they would be on a quiet machine.
+  [[nodiscard]] bool in_doubt() const noexcept {
+    return too_many_disturbed(disturbed, rounds - discarded);
+  }
   Disturbance& operator+=(const Disturbance& more) noexcept;
 
   friend bool operator==(const Disturbance&, const Disturbance&) = default;
