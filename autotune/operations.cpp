@@ -3,28 +3,55 @@
 
 #include <array>
 
-#include "autotune/tasks/tasks.hpp"
+#include "autotune/task.hpp"
 #include "core/check.hpp"
+#include "gemm/blockwise/trial.hpp"
+#include "gemm/floating/trial.hpp"
+#include "gemm/int8/trial.hpp"
+#include "linear/trial.hpp"
+#include "quant/trial.hpp"
 
 namespace switchback::autotune {
 
 namespace {
 
-template <class Problem, auto Make>
-std::unique_ptr<Task> make(Context& context, const ConfigQuery& query, Purpose purpose) {
+template <class Problem>
+std::unique_ptr<measure::Trial> make(Context& context, const ConfigQuery& query,
+                                     const measure::TrialOptions& options) {
   Problem problem;
   if (!from_query(query, problem)) fail_no_problem(query);
-  return Make(context, problem, purpose);
+  return make_trial(context, problem, options);
 }
 
+template <auto ListProblems>
+std::vector<TrialProblem> problems(const ContextState& state, const measure::TrialShape& shape,
+                                   DType dtype) {
+  std::vector<TrialProblem> all;
+  for (const auto& problem : ListProblems(state, shape, dtype))
+    all.push_back(
+        {describe(problem), [problem](Context& context, const measure::TrialOptions& options) {
+           return make_trial(context, problem, options);
+         }});
+  return all;
+}
+
+using measure::Data;
+constexpr std::array of_codes = {Data::normal, Data::outliers, Data::nonfinite};
+constexpr std::array of_floats = {Data::normal, Data::outliers, Data::zeros, Data::nonfinite};
+
 constexpr std::array all = {
-    Operation{&quant::tunable, make<quant::Problem, make_quantize_task>},
-    Operation{&gemm_int8::tunable, make<gemm_int8::GemmProblem, make_int8_task>},
-    Operation{&floating::tunable, make<floating::Problem, make_floating_task>},
-    Operation{&linear::tunable, make<linear::PassProblem, make_layer_task>},
-    Operation{&gemm_int8::grouped_tunable, make<gemm_int8::GroupedProblem, make_grouped_int8_task>},
-    Operation{&linear::grouped_tunable, make<linear::GroupedPassProblem, make_grouped_layer_task>},
-    Operation{&blockwise::tunable, make<blockwise::BlockwiseProblem, make_blockwise_task>},
+    Operation{&quant::tunable, make<quant::Problem>, problems<quant::trial_problems>,
+              measure::data_kinds},
+    Operation{&gemm_int8::tunable, make<gemm_int8::GemmProblem>,
+              problems<gemm_int8::trial_problems>, of_codes},
+    Operation{&blockwise::tunable, make<blockwise::BlockwiseProblem>,
+              problems<blockwise::trial_problems>, of_codes},
+    Operation{&floating::tunable, make<floating::Problem>, problems<floating::trial_problems>,
+              of_floats},
+    Operation{&linear::tunable, make<linear::PassProblem>, nullptr, {}},
+    Operation{&gemm_int8::grouped_tunable, make<gemm_int8::GroupedProblem>,
+              problems<gemm_int8::grouped_trial_problems>, of_codes},
+    Operation{&linear::grouped_tunable, make<linear::GroupedPassProblem>, nullptr, {}},
 };
 
 constexpr core::Tunable no_operation() {

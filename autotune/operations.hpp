@@ -1,20 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the operations that can be tuned. A new one is one line in operations.cpp.
+// Tuner: the operations that have a trial. A new one is one line in operations.cpp.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
-#include "autotune/task.hpp"
 #include "core/tunable.hpp"
+#include "measure/trial.hpp"
 
 namespace switchback::autotune {
+
+/// A problem, tuned or not, of which a trial can be made.
+struct TrialProblem {
+  std::string text;
+  std::function<std::unique_ptr<measure::Trial>(Context&, const measure::TrialOptions&)> make_trial;
+};
 
 struct Operation {
   const core::Tunable* tunable;
   /// Throws Error(invalid_argument) for a query that is no problem.
-  std::unique_ptr<Task> (*make_task)(Context& context, const ConfigQuery& query, Purpose purpose);
+  std::unique_ptr<measure::Trial> (*make_trial)(Context& context, const ConfigQuery& query,
+                                                const measure::TrialOptions& options);
+  /// On the matrices of a layer of this type: what an operation can compute of them, once each.
+  /// Null: no check goes through them.
+  std::vector<TrialProblem> (*problems)(const ContextState& state, const measure::TrialShape& shape,
+                                        DType dtype);
+  /// The kinds of data that make a difference to it.
+  std::span<const measure::Data> data;
 };
 std::span<const Operation> operations() noexcept;
 

@@ -45,7 +45,7 @@ std::vector<KernelProof> prove_kernels(TunerState& tuner, Context& context,
     const core::Tunable& tunable = *operation.tunable;
     if (tunable.kernel_problems == nullptr) continue;
     for (const ConfigQuery& query : tunable.kernel_problems(context.state())) {
-      const std::unique_ptr<Task> task = make_task(context, query, Purpose::proof);
+      const std::unique_ptr<Task> task = make_trial(context, query, Purpose::checks);
       for (const ConfigChoice& choice : task->candidates()) {
         KernelProof one = {{}, query, choice, {}};
         if (!tunable.kernel_of(query, choice, one.kernel) || !task->is_risky(choice) ||

@@ -25,13 +25,17 @@ bool matches(const ConfigQuery& query, const ContextState& state) noexcept {
          (!tunable_of(query.op).depends_on_isa || origin.isa == state.features.level());
 }
 
-std::unique_ptr<Task> make_task(Context& context, const ConfigQuery& query, Purpose purpose) {
+std::unique_ptr<Trial> make_trial(Context& context, const ConfigQuery& query, Purpose purpose) {
   core::require(matches(query, context.state()),
                 "tune: {} is a problem of another device, number of threads or instruction set "
                 "than this Context's ({}, {} threads, {})",
                 query, context.state().device, context.threads(), context.isa());
+  TrialOptions options;
+  options.takes_turns = purpose == Purpose::timing;
+  // The host of a device has many cores, and the kernels of a device need more proof.
+  if (!context.state().on_cpu()) options.most_reference_work = 0x1p26;
   for (const Operation& operation : operations())
-    if (operation.tunable->op == query.op) return operation.make_task(context, query, purpose);
+    if (operation.tunable->op == query.op) return operation.make_trial(context, query, options);
   fail_no_problem(query);
 }
 

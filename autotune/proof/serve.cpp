@@ -124,7 +124,7 @@ class Server {
     task_.reset();
     if (const std::string why = too_large(parts.query, context_->state()); !why.empty())
       core::fail(Status::out_of_memory, "{}", why);
-    std::unique_ptr<Task> task = make_task(*context_, parts.query, Purpose::proof);
+    std::unique_ptr<Task> task = make_trial(*context_, parts.query, Purpose::checks);
     const std::string why = task->check(task->candidates().front());
     if (!why.empty()) core::fail(Status::internal, "the default is wrong: {}", why);
     query_ = parts.query;

@@ -72,8 +72,8 @@ struct Line {
   std::int64_t skipped = 0;
   std::int64_t compared = 0;
   double largest_share = 0;
-  double largest_error = not_measured;
-  double smallest_snr_db = not_measured;
+  double largest_error = measure::not_measured;
+  double smallest_snr_db = measure::not_measured;
 };
 
 class VerifyReport {

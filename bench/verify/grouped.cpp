@@ -46,8 +46,6 @@ class GroupedChecks {
 
   void all() {
     quantize();
-    for (const std::string& engine : names(gemm_engines(suite_.context())))
-      product(engine);
     for (const std::string& engine : names(gemm_standard_engines(suite_.context()))) {
       standard("forward", x_, w_, true, engine);
       standard("dx", g_, w_, false, engine);
@@ -109,41 +107,6 @@ class GroupedChecks {
     constexpr std::string_view rule = "equal: quantize_rowwise of the row that each slot reads";
     suite_.exact(check(op, "codes"), q.any(), want.view(), rule);
     suite_.exact(check(op, "absmax"), absmax.any(), as_row(want.absmax), rule);
-  }
-
-  void product(const std::string& engine) {
-    const oracle::Codes a = oracle::quantize(x_.any(), Group::row);
-    const oracle::Codes b = oracle::quantize(w_.any(), Group::row);
-    const Rows rows = suite_.rows_for(shape_.batch, shape_.dim_out, shape_.dim_in);
-    const auto n = static_cast<std::size_t>(shape_.dim_out);
-    std::vector<float> values;
-    for (std::int64_t group = 0; group < group_count; ++group) {
-      const Rows own = within(rows, group);
-      const auto first = static_cast<std::size_t>(group) * n;
-      const MatrixView<const std::int8_t> own_b(b.q.data() + group * shape_.dim_out * b.cols,
-                                                shape_.dim_out, b.cols);
-      const auto sums = measure::integer_product(suite_.context(), a.view(), own_b, own);
-      append(values, oracle::epilogue(sums, own, a.absmax, std::span(b.absmax).subspan(first, n),
-                                      bias_.floats().subspan(first, n), shape_.dim_out, dtype_));
-    }
-    const measure::Matrix q_a = suite_.copied(a.rows, a.cols, a.q);
-    const measure::Matrix q_b = suite_.copied(b.rows, b.cols, b.q);
-    const measure::Matrix absmax_a = suite_.copied(1, a.rows, a.absmax);
-    const measure::Matrix absmax_b = suite_.copied(1, b.rows, b.absmax);
-    const measure::Matrix d = suite_.unwritten(dtype_, shape_.batch, shape_.dim_out);
-    GroupedGemmArgs args;
-    args.groups = groups();
-    args.a = q_a.view<const std::int8_t>();
-    args.b = q_b.view<const std::int8_t>();
-    args.d = d.any();
-    args.absmax_a = absmax_a.floats();
-    args.absmax_b = absmax_b.floats();
-    args.bias = bias_.any();
-    args.engine = engine;
-    const Check c = check("grouped_gemm", "row x row scales, bias", engine);
-    if (!suite_.attempt(c, [&] { grouped_gemm(suite_.context(), args); })) return;
-    const measure::Matrix want = in_dtype(values, shape_.dim_out, dtype_);
-    suite_.exact(c, d.any(), rows, want.any(), "equal: the product of each group alone");
   }
 
   [[nodiscard]] oracle::SumBound sum_bound() const {

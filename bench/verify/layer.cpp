@@ -289,7 +289,7 @@ void verify_layer(Suite& suite, const VerifyShape& shape) {
   const std::vector<std::string> standard_engines =
       suite.engines(gemm_standard_engines(suite.context()));
   for (const DType dtype : suite.options().dtypes)
-    for (const Data data : all_data()) {
+    for (const Data data : measure::all_data()) {
       if (!suite.wants(data, shape)) continue;
       LayerChecks checks(suite, shape, dtype, data);
       for (const Mode mode : suite.options().modes) {

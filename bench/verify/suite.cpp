@@ -6,6 +6,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "autotune/entry/candidate.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/unaligned.hpp"
@@ -73,10 +74,24 @@ std::string instruction_set(const Context& context) {
 
 }  // namespace
 
+Data parse_data(std::string_view name) {
+  std::string names;
+  for (const Data data : measure::all_data()) {
+    if (name == measure::data_name(data)) return data;
+    names += names.empty() ? "" : ", ";
+    names += measure::data_name(data);
+  }
+  core::fail(Status::invalid_argument, "--data '{}' is not one of {}", name, names);
+}
+
 const std::vector<std::string>& verify_ops() {
-  static const std::vector<std::string> ops = {"quantize",       "activation",    "gemm_int8",
-                                               "gemm_blockwise", "gemm_standard", "layer",
-                                               "grouped",        "fragmented"};
+  static const std::vector<std::string> ops = [] {
+    std::vector<std::string> all;
+    for (const autotune::Operation& operation : autotune::operations())
+      if (operation.problems != nullptr) all.emplace_back(operation.tunable->name);
+    all.insert(all.end(), {"layer", "grouped", "fragmented"});
+    return all;
+  }();
   return ops;
 }
 
@@ -108,7 +123,7 @@ std::vector<std::string> Suite::engines(const std::vector<EngineInfo>& infos) co
 
 Rows Suite::rows_for(std::int64_t rows, std::int64_t cols, std::int64_t inner) const {
   const std::int64_t per_row = std::max<std::int64_t>(1, cols * inner);
-  return sample_rows(rows, options_.reference_macs / per_row, options_.seed);
+  return measure::sample_rows(rows, options_.reference_macs / per_row, options_.seed);
 }
 
 Check Suite::check(std::string op, std::string part, DType dtype, Data data,
@@ -161,10 +176,10 @@ void Suite::exact(Check check, AnyMatrix written, const Rows& rows, ConstAnyMatr
   check.output = std::string(dtype_name(written.dtype));
   check.bound = std::string(bound);
   if (options_.tamper) options_.tamper(check, written);
-  check.comparison = compare_exact(written, rows, want);
+  check.comparison = measure::compare_exact(written, rows, want);
   bool accurate = true;
   if (accuracy.reference != nullptr) {
-    add_accuracy(check.comparison, written, rows, *accuracy.reference);
+    measure::add_accuracy(check.comparison, written, rows, *accuracy.reference);
     if (accuracy.largest_relative_error > 0) {
       // Comparisons with a NaN are false: nothing measured is not accurate.
       accurate = check.comparison.relative_error <= accuracy.largest_relative_error &&
@@ -187,18 +202,10 @@ void Suite::bounded(Check check, AnyMatrix written, const Rows& rows, const Refe
   check.output = std::string(dtype_name(written.dtype));
   check.bound = std::string(bound);
   if (options_.tamper) options_.tamper(check, written);
-  check.comparison = compare_bounded(written, rows, reference);
-  add_accuracy(check.comparison, written, rows, reference);
+  check.comparison = measure::compare_bounded(written, rows, reference);
+  measure::add_accuracy(check.comparison, written, rows, reference);
   check.outcome = check.comparison.pass() ? Check::Outcome::pass : Check::Outcome::fail;
   report(check);
-}
-
-measure::Matrix in_dtype(const std::vector<float>& values, std::int64_t cols, DType dtype) {
-  const std::int64_t count = static_cast<std::int64_t>(values.size());
-  measure::Matrix m(dtype, cols > 0 ? count / cols : 0, cols);
-  for (std::int64_t i = 0; i < count; ++i)
-    core::store_float(m.any().data, dtype, i, values[static_cast<std::size_t>(i)]);
-  return m;
 }
 
 measure::Matrix Suite::unwritten(DType dtype, std::int64_t rows, std::int64_t cols) const {
@@ -220,6 +227,47 @@ std::vector<float> rows_as_floats(ConstAnyMatrix m, const Rows& rows) {
   return values;
 }
 
+void Suite::trials(const autotune::Operation& operation, const VerifyShape& shape) {
+  const std::string name(operation.tunable->name);
+  if (!wants(name)) return;
+  measure::TrialOptions trial_options;
+  trial_options.seed = options_.seed;
+  trial_options.most_reference_work = static_cast<double>(options_.reference_macs);
+  Check check;
+  if (options_.tamper)
+    trial_options.tamper = [&](const measure::Finding& finding, AnyMatrix written) {
+      check.bound = finding.rule;
+      options_.tamper(check, written);
+    };
+  for (const DType dtype : options_.dtypes)
+    for (const Data data : operation.data) {
+      if (!wants(data, shape)) continue;
+      trial_options.data = data;
+      for (const autotune::TrialProblem& problem : operation.problems(
+               context_.state(), {shape.batch, shape.dim_out, shape.dim_in}, dtype)) {
+        check = this->check(name, "call", dtype, data, shape);
+        attempt(check, [&] {
+          const std::unique_ptr<measure::Trial> trial = problem.make_trial(context_, trial_options);
+          for (const ConfigChoice& choice : trial->engines()) {
+            check.engine = autotune::to_text(operation.tunable->op, choice).engine;
+            if (!options_.engine.empty() && check.engine != options_.engine) continue;
+            for (const measure::Finding& finding : trial->findings(choice)) {
+              Check found = check;
+              found.op = finding.op;
+              found.part = finding.part;
+              found.output = dtype_name(finding.output);
+              found.comparison = finding.comparison;
+              found.bound = finding.rule;
+              found.outcome =
+                  finding.comparison.pass() ? Check::Outcome::pass : Check::Outcome::fail;
+              report(found);
+            }
+          }
+        });
+      }
+    }
+}
+
 VerifySummary run_verify(const VerifyOptions& options,
                          const std::function<void(const Check&)>& sink) {
   const std::vector<VerifyShape>& shapes =
@@ -229,15 +277,17 @@ VerifySummary run_verify(const VerifyOptions& options,
   check_engine(context, options.engine);
   Suite suite(context, options, sink, summary);
   for (const VerifyShape& shape : shapes) {
-    for (const ContextOptions& step : isa_steps(options)) {
-      Context capped(step);
-      Suite on_isa(capped, options, sink, summary);
-      if (suite.wants("quantize")) verify_quantize(on_isa, shape);
-      if (suite.wants("activation")) verify_activation(on_isa, shape);
+    for (const autotune::Operation& operation : autotune::operations()) {
+      if (operation.problems == nullptr) continue;
+      if (operation.tunable->op == ConfigOp::quantize) {
+        for (const ContextOptions& step : isa_steps(options)) {
+          Context capped(step);
+          Suite(capped, options, sink, summary).trials(operation, shape);
+        }
+      } else {
+        suite.trials(operation, shape);
+      }
     }
-    if (suite.wants("gemm_int8")) verify_gemm_int8(suite, shape);
-    if (suite.wants("gemm_blockwise")) verify_gemm_blockwise(suite, shape);
-    if (suite.wants("gemm_standard")) verify_gemm_standard(suite, shape);
     if (suite.wants("layer")) verify_layer(suite, shape);
     if (suite.wants("grouped")) verify_grouped(suite, shape);
     if (suite.wants("fragmented")) verify_fragmented(suite, shape);

@@ -9,12 +9,23 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/verify/oracle.hpp"
+#include "autotune/operations.hpp"
 #include "bench/verify/verify.hpp"
+#include "measure/expected.hpp"
 #include "measure/matrix.hpp"
+#include "measure/trial.hpp"
 #include "switchback/quant.hpp"
 
 namespace switchback::bench {
+
+namespace oracle = measure::oracle;
+using measure::all_rows;
+using measure::element;
+using measure::Group;
+using measure::in_dtype;
+using measure::not_measured;
+using measure::Reference;
+using measure::Rows;
 
 /// The accuracy that results of random data must reach in addition.
 struct Accuracy {
@@ -72,6 +83,9 @@ class Suite {
   void exact(Check check, AnyMatrix written, ConstAnyMatrix want, std::string_view bound);
   void bounded(Check check, AnyMatrix written, const Rows& rows, const Reference& reference,
                std::string_view bound);
+  /// Checks the default configuration of each wanted engine on all wanted data, by the operation's
+  /// own trials.
+  void trials(const autotune::Operation& operation, const VerifyShape& shape);
 
  private:
   void report(const Check& check);
@@ -92,8 +106,6 @@ template <class T>
 ConstAnyMatrix as_row(const std::vector<T>& values) {
   return as_matrix(values, static_cast<std::int64_t>(values.size()));
 }
-/// [rows,cols] of values that are exact in the dtype, in that dtype.
-measure::Matrix in_dtype(const std::vector<float>& values, std::int64_t cols, DType dtype);
 /// The same in an f32 vector of scales or sums.
 inline constexpr float unwritten_float = 0x1.D6D6D6p+87f;
 /// The rows that share scales in what is checked of codes of blocks.
@@ -103,11 +115,6 @@ std::vector<float> as_floats(ConstAnyMatrix m);
 std::vector<float> rows_as_floats(ConstAnyMatrix m, const Rows& rows);
 
 // The parts. Each makes the checks of one shape.
-void verify_quantize(Suite& suite, const VerifyShape& shape);
-void verify_activation(Suite& suite, const VerifyShape& shape);
-void verify_gemm_int8(Suite& suite, const VerifyShape& shape);
-void verify_gemm_blockwise(Suite& suite, const VerifyShape& shape);
-void verify_gemm_standard(Suite& suite, const VerifyShape& shape);
 void verify_layer(Suite& suite, const VerifyShape& shape);
 void verify_grouped(Suite& suite, const VerifyShape& shape);
 void verify_fragmented(Suite& suite, const VerifyShape& shape);

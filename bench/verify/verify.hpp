@@ -8,12 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "bench/verify/compare.hpp"
-#include "bench/verify/data.hpp"
+#include "measure/compare.hpp"
+#include "measure/data_kinds.hpp"
 #include "switchback/context.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::bench {
+
+using measure::Comparison;
+using measure::Data;
 
 /// X[batch, dim_in], W[dim_out, dim_in].
 struct VerifyShape {
@@ -26,6 +29,9 @@ struct VerifyShape {
 VerifyShape parse_verify_shape(std::string_view text);
 /// The cases of a grid file, or of a built-in grid by its name. Throws Error.
 std::vector<VerifyShape> verify_shapes_of_grid(const std::string& file_or_name);
+
+/// Throws Error(invalid_argument) that lists the names.
+Data parse_data(std::string_view name);
 
 /// One thing that was checked.
 struct Check {

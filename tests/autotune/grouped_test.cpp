@@ -9,13 +9,14 @@
 
 #include "autotune/entry/key.hpp"
 #include "autotune/layer_queries.hpp"
-#include "autotune/tasks/sums.hpp"
-#include "autotune/tasks/task_groups.hpp"
-#include "autotune/tasks/tasks.hpp"
+#include "autotune/task.hpp"
 #include "core/context_state.hpp"
 #include "core/rows_bucket.hpp"
 #include "gemm/int8/candidates.hpp"
 #include "gemm/int8/engine.hpp"
+#include "gemm/int8/trial.hpp"
+#include "gemm/int8/trial_groups.hpp"
+#include "linear/mode.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "support/device.hpp"
@@ -111,7 +112,7 @@ TEST(TunerOfGroups, GroupsOfATaskFillItsSlots) {
   Context context(test::device_options());
   for (const std::int64_t count : {1, 2, 3, 8, 65})
     for (const std::int64_t slots : {0, 1, 8, 100}) {
-      const TaskGroups packed(context, count, slots, false);
+      const gemm_int8::TrialGroups packed(context, count, slots, false);
       EXPECT_EQ(packed.slots(), slots);
       std::int64_t end = 0;
       for (const gemm_int8::GroupRows& group : packed.rows()) {
@@ -120,7 +121,7 @@ TEST(TunerOfGroups, GroupsOfATaskFillItsSlots) {
         end += group.rows;
       }
       EXPECT_EQ(end, slots);
-      const TaskGroups strided(context, count, slots, true);
+      const gemm_int8::TrialGroups strided(context, count, slots, true);
       EXPECT_EQ(strided.slots(), slots / count * count);
       EXPECT_EQ(strided.view().rows, slots / count);
     }
@@ -135,13 +136,13 @@ TEST(TunerOfGroups, AWrongSumIsFound) {
   gemm_s8s8s32(context, {.a = a.view<const std::int8_t>(),
                          .b = b.view<const std::int8_t>(),
                          .d = sums.view<std::int32_t>()});
-  const auto why = [&] {
-    return check_sums(a.view<const std::int8_t>(), b.view<const std::int8_t>(),
-                      sums.view<const std::int32_t>());
+  const auto wrong_row = [&] {
+    return gemm_int8::first_wrong_row(a.view<const std::int8_t>(), b.view<const std::int8_t>(),
+                                      sums.view<const std::int32_t>());
   };
-  EXPECT_EQ(why(), "");
+  EXPECT_EQ(wrong_row(), -1);
   sums.values<std::int32_t>()[3 * 7 + 2] ^= 1 << 30;
-  EXPECT_EQ(why(), "the int32 sums of row 3 are wrong");
+  EXPECT_EQ(wrong_row(), 3);
 }
 
 // Every candidate of every layout is right, in each type of output, with b packed and plain.
@@ -281,7 +282,7 @@ struct Step {
   }
   std::int64_t rows, groups;
   Matrix x, w, bias, y, g, dx, dw, db;
-  TaskGroups packed, strided;
+  gemm_int8::TrialGroups packed, strided;
 };
 
 const TuneShape shape{24, 40, 56, DType::f32, true, 3};
@@ -364,7 +365,7 @@ TEST(TunerOfGroups, AShapeHasNoNegativeNumberOfGroups) {
 // One look-up a call; a configuration changes no bit, and one that cannot run is refused.
 TEST(TunerOfGroups, ACallAsksOnceAndRunsWhatItIsTold) {
   Context context(test::device_options());
-  const TaskGroups groups(context, 3, 300, false);
+  const gemm_int8::TrialGroups groups(context, 3, 300, false);
   const Matrix a(context, DType::s8, 300, 64), b(context, DType::s8, 3 * 32, 64);
   measure::fill_random(context, a.any(), 1);
   measure::fill_random(context, b.any(), 2);

@@ -10,9 +10,9 @@
 #include <map>
 #include <set>
 
-#include "autotune/tasks/expected_rows.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
+#include "measure/trial.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::autotune {
@@ -72,12 +72,18 @@ class FakeTask : public Task {
       all.emplace_back().words[0] = static_cast<std::int64_t>(i);
     return all;
   }
-  std::string check(const ConfigChoice& choice) override {
+  measure::Findings findings(const ConfigChoice& choice) override {
     const auto i = index(choice);
     checked.push_back(i);
     run(choice);
     if (throws.count(i) != 0) throw Error(Status::unsupported, "cannot");
-    return wrong.count(i) != 0 ? "off by one" : "";
+    measure::Finding found;
+    found.part = "sums";
+    if (wrong.count(i) != 0) {
+      found.comparison.wrong = 1;
+      found.rule = "off by one";
+    }
+    return {found};
   }
   void run(const ConfigChoice& choice) override {
     ++runs[index(choice)];
@@ -178,7 +184,7 @@ TEST(Search, WrongAndFailingCandidatesAreRecordedAndNeverTimed) {
   task.throws = {2};
   const SearchResult result = search(task, options_on(machine));
   EXPECT_EQ(FakeTask::index(result.measured[result.winner()].choice), 3u);
-  EXPECT_EQ(result.measured[1].failure, "off by one");
+  EXPECT_EQ(result.measured[1].failure, "sums: off by one");
   EXPECT_EQ(result.measured[2].failure, "cannot");
   EXPECT_EQ(task.runs[1], 1);  // the check's own
   EXPECT_TRUE(result.measured[1].times_ms.empty());
@@ -376,7 +382,7 @@ TEST(Search, SpreadRowsAreFewAndReachTheLast) {
   const measure::Matrix m(DType::s32, 1000, 2);
   const AnyMatrix all = m.any();
   for (const std::int64_t most : {1, 2, 3, 7, 64, 333, 500, 501, 999, 1000, 2000}) {
-    const AnyMatrix some = spread_rows(all, most);
+    const AnyMatrix some = measure::spread_rows(all, most);
     EXPECT_LE(some.rows, most);
     EXPECT_GE(3 * some.rows, std::min<std::int64_t>(most, all.rows)) << most;
     const std::int64_t step = some.stride / all.stride;

@@ -188,14 +188,14 @@ TEST_F(CudaProver, AFusedProductThatCrashesCostsItselfAlone) {
       << known.why.front();
 }
 
-// The last rows are compared too, although they are of another tile than the first.
+// The last row is compared too, although it is of another tile than the first.
 TEST_F(CudaProver, AFusedProductThatIsWrongInItsLastRowIsFound) {
   const TemporaryDirectory directory;
   setenv("SWITCHBACK_TEST_BREAK", "wrong 128", 1);
   const Known known = tune(with_helper(directory));
   EXPECT_EQ(known.failed, std::set<std::int64_t>{128});
   ASSERT_FALSE(known.why.empty());
-  EXPECT_NE(known.why.front().find("of the last "), std::string::npos) << known.why.front();
+  EXPECT_NE(known.why.front().find("[149,"), std::string::npos) << known.why.front();
 }
 
 TEST_F(CudaProver, WithoutAHelperTheyAreLeftOutAloud) {

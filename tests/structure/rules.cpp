@@ -60,6 +60,11 @@ const Layer* layer_named(std::string_view name) {
 
 // The layer of "switchback/quant.hpp", "core/check.hpp", ...: an include, or a path below src/.
 const Layer* layer_of_include(std::string_view name) {
+  // An operation's trial lies in the operation's folder, and is part of the tuner.
+  for (const std::string_view folder :
+       {"quant/", "gemm/int8/", "gemm/floating/", "gemm/blockwise/", "linear/", "measure/"})
+    if (name.starts_with(folder) && name.substr(folder.size()).starts_with("trial"))
+      return layer_named("autotune");
   constexpr std::string_view api = "switchback/";
   if (name.starts_with(api)) {
     for (const auto& [header, layer] : public_headers)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the expected results of whole operations, made of the elements of measure/oracle.hpp.
+// Measure: the expected results of whole operations, made of the elements of measure/oracle.hpp.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "bench/verify/compare.hpp"
+#include "measure/compare.hpp"
 #include "measure/oracle.hpp"
 #include "switchback/context.hpp"
 #include "switchback/matrix.hpp"
 #include "switchback/rounding.hpp"
 
-namespace switchback::bench {
+namespace switchback::measure {
 
-using measure::Group;
+/// [rows,cols] of values that are exact in the type, in that type, on the host.
+Matrix in_dtype(const std::vector<float>& values, std::int64_t cols, DType dtype);
 
 namespace oracle {
 
@@ -57,7 +58,7 @@ std::vector<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows
 
 /// Bounds for the difference between an f32 sum of products and the f64 one.
 enum class SumBound {
-  /// measure::any_order_error() holds for all data.
+  /// any_order_error() holds for all data.
   any_data,
   /// Rounding errors of random data add up like a random walk: their deviation is below
   /// 2⁻²⁴·√K·‖a·b‖₂/√6, and six of them are allowed (2.5, taken as 4, for the order may be any).
@@ -68,10 +69,10 @@ std::string sum_rule(SumBound kind, double factor_error);
 /// Values with bias and what the output held before (both may be empty) added, and bounds: the
 /// sum's, plus one rounding to the dtype, plus what flushing subnormal operands may drop, plus the
 /// error of the factors.
-Reference reference_of(const measure::Product& product, SumBound kind, DType dtype,
+Reference reference_of(const Product& product, SumBound kind, DType dtype,
                        std::span<const float> bias, std::span<const float> before,
                        double factor_error = 0);
 
 }  // namespace oracle
 
-}  // namespace switchback::bench
+}  // namespace switchback::measure

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: compares the results of an operation with the expected ones, for `verify`.
+// Measure: compares the results of an operation with the expected ones.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "measure/matrix.hpp"
 #include "switchback/matrix.hpp"
 
-namespace switchback::bench {
+namespace switchback::measure {
 
 /// The rows of an output to compare, ascending: all of them, or a sample if a reference of all rows
 /// would take too long.
@@ -47,8 +47,6 @@ struct Comparison {
   [[nodiscard]] bool pass() const noexcept { return wrong == 0; }
 };
 
-using measure::element;
-
 /// Every element of the rows has the bits of want[rows.size(), cols], of the same dtype; NaN equals
 /// any NaN, and nothing else does.
 Comparison compare_exact(ConstAnyMatrix got, const Rows& rows, ConstAnyMatrix want);
@@ -61,4 +59,4 @@ Comparison compare_bounded(ConstAnyMatrix got, const Rows& rows, const Reference
 void add_accuracy(Comparison& comparison, ConstAnyMatrix got, const Rows& rows,
                   const Reference& reference);
 
-}  // namespace switchback::bench
+}  // namespace switchback::measure

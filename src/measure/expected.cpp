@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/verify/oracle.hpp"
+#include "measure/expected.hpp"
 
 #include <fmt/format.h>
 
@@ -8,11 +8,22 @@
 #include <limits>
 
 #include "core/matrix_rows.hpp"
+#include "core/unaligned.hpp"
 #include "quant/stochastic.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/quant.hpp"
 
-namespace switchback::bench::oracle {
+namespace switchback::measure {
+
+Matrix in_dtype(const std::vector<float>& values, std::int64_t cols, DType dtype) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  Matrix m(dtype, cols > 0 ? count / cols : 0, cols);
+  for (std::int64_t i = 0; i < count; ++i)
+    core::store_float(m.any().data, dtype, i, values[static_cast<std::size_t>(i)]);
+  return m;
+}
+
+namespace oracle {
 
 namespace {
 
@@ -52,12 +63,12 @@ Codes quantize(ConstAnyMatrix x, Group group, const StochasticRounding* rounding
   };
   for (std::int64_t r = 0; r < x.rows; ++r)
     for (std::int64_t c = 0; c < x.cols; ++c)
-      measure::grow_absmax(absmax(r, c), element(x, r, c));
+      grow_absmax(absmax(r, c), element(x, r, c));
   std::size_t at = 0;
   for (std::int64_t r = 0; r < x.rows; ++r)
     for (std::int64_t c = 0; c < x.cols; ++c)
       codes.q[at++] = rounding == nullptr
-                          ? measure::code_of(element(x, r, c), absmax(r, c))
+                          ? code_of(element(x, r, c), absmax(r, c))
                           : quant::stochastic_code(f32(element(x, r, c)), absmax(r, c),
                                                    quant::random_bits(*rounding, r, c));
   return codes;
@@ -107,7 +118,7 @@ std::vector<float> rotate(ConstAnyMatrix x, std::int64_t group) {
 
 std::vector<float> rounded(std::vector<float> values, DType dtype) {
   for (float& value : values)
-    value = measure::round_to(dtype, static_cast<double>(value));
+    value = round_to(dtype, static_cast<double>(value));
   return values;
 }
 
@@ -142,7 +153,7 @@ std::vector<std::int8_t> cast(ConstAnyMatrix x) {
   q.reserve(static_cast<std::size_t>(x.rows * x.cols));
   for (std::int64_t r = 0; r < x.rows; ++r)
     for (std::int64_t c = 0; c < x.cols; ++c)
-      q.push_back(measure::cast_of(element(x, r, c)));
+      q.push_back(cast_of(element(x, r, c)));
   return q;
 }
 
@@ -154,8 +165,8 @@ std::vector<float> dequantize(const Codes& codes, DType dtype) {
     for (std::int64_t c = 0; c < codes.cols; ++c) {
       const float share = f32(codes.q[static_cast<std::size_t>(r * codes.cols + c)] / 127.0);
       // 0 · Inf is NaN already; a code that is not 0 cannot occur with such a scale.
-      x.push_back(std::isfinite(absmax) ? measure::round_to(dtype, f32(static_cast<double>(absmax) *
-                                                                       static_cast<double>(share)))
+      x.push_back(std::isfinite(absmax) ? round_to(dtype, f32(static_cast<double>(absmax) *
+                                                              static_cast<double>(share)))
                                         : std::numeric_limits<float>::quiet_NaN());
     }
   }
@@ -183,11 +194,11 @@ std::vector<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows
   y.reserve(sums.size());
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (std::size_t j = 0; j < static_cast<std::size_t>(n); ++j) {
-      float value = measure::dequantize_sum(sums[i * static_cast<std::size_t>(n) + j],
-                                            absmax_a[static_cast<std::size_t>(rows[i])],
-                                            absmax_b[absmax_b.size() == 1 ? 0 : j]);
+      float value = dequantize_sum(sums[i * static_cast<std::size_t>(n) + j],
+                                   absmax_a[static_cast<std::size_t>(rows[i])],
+                                   absmax_b[absmax_b.size() == 1 ? 0 : j]);
       if (!bias.empty()) value = f32(static_cast<double>(value) + static_cast<double>(bias[j]));
-      y.push_back(measure::round_to(dtype, value));
+      y.push_back(round_to(dtype, value));
     }
   return y;
 }
@@ -200,7 +211,7 @@ std::string sum_rule(SumBound kind, double factor_error) {
   return rule + " and one rounding";
 }
 
-Reference reference_of(const measure::Product& product, SumBound kind, DType dtype,
+Reference reference_of(const Product& product, SumBound kind, DType dtype,
                        std::span<const float> bias, std::span<const float> before,
                        double factor_error) {
   constexpr double unit = 0x1p-24;  // half a unit in the last place of f32
@@ -213,12 +224,12 @@ Reference reference_of(const measure::Product& product, SumBound kind, DType dty
                          (before.empty() ? 0.0 : static_cast<double>(before[at]));
     const double value = product.values[at] + extra;
     const double sum_bound = kind == SumBound::any_data
-                                 ? measure::any_order_error(product.inner) * product.magnitudes[at]
+                                 ? any_order_error(product.inner) * product.magnitudes[at]
                                  : 4 * unit * std::sqrt(k + 2) * std::sqrt(product.squares[at]);
     // Adding bias and the old value rounds to f32 each; subnormal operands may count as zero.
     const double bound = sum_bound + factor_error * product.magnitudes[at] +
                          4 * unit * (std::abs(value) + std::abs(extra)) +
-                         measure::rounding_error(dtype, value) + k * 0x1p-126;
+                         rounding_error(dtype, value) + k * 0x1p-126;
     reference.values.push_back(value);
     // A sum that is not finite has no error to bound.
     reference.bounds.push_back(std::isfinite(bound) ? bound * (1 + 1e-9) : 0.0);
@@ -226,4 +237,6 @@ Reference reference_of(const measure::Product& product, SumBound kind, DType dty
   return reference;
 }
 
-}  // namespace switchback::bench::oracle
+}  // namespace oracle
+
+}  // namespace switchback::measure

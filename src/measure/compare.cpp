@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/verify/compare.hpp"
+#include "measure/compare.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -8,7 +8,7 @@
 
 #include "measure/data.hpp"
 
-namespace switchback::bench {
+namespace switchback::measure {
 
 namespace {
 
@@ -69,8 +69,7 @@ Rows sample_rows(std::int64_t count, std::int64_t limit, std::uint64_t seed) {
   const double stretch = static_cast<double>(count - 2) / static_cast<double>(limit - 2);
   for (std::int64_t i = 0; i < limit - 2; ++i) {
     const double place =
-        static_cast<double>(measure::random_bits(seed, static_cast<std::uint64_t>(i)) >> 11) *
-        0x1p-53;
+        static_cast<double>(random_bits(seed, static_cast<std::uint64_t>(i)) >> 11) * 0x1p-53;
     const auto row = 1 + static_cast<std::int64_t>((static_cast<double>(i) + place) * stretch);
     rows.push_back(std::min(row, count - 2));
   }
@@ -131,4 +130,4 @@ void add_accuracy(Comparison& comparison, ConstAnyMatrix got, const Rows& rows,
   comparison.cosine = product / std::sqrt(want_square * got_square);
 }
 
-}  // namespace switchback::bench
+}  // namespace switchback::measure

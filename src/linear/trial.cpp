@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: a pass of a layer, or of a grouped one, or a whole step, from floats to floats, in each of
-// the modes that mode auto chooses from.
+#include "linear/trial.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,26 +9,20 @@
 #include <optional>
 #include <vector>
 
-#include "autotune/tasks/expected_rows.hpp"
-#include "autotune/tasks/task_groups.hpp"
-#include "autotune/tasks/tasks.hpp"
 #include "core/context_state.hpp"
 #include "core/unaligned.hpp"
+#include "gemm/int8/trial_groups.hpp"
 #include "measure/caches.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "switchback/grouped_linear.hpp"
 #include "switchback/linear.hpp"
 
-namespace switchback::autotune {
+namespace switchback::linear {
 
 namespace {
 
-using linear::GroupedPassProblem;
-using linear::Pass;
-using linear::PassProblem;
-using linear::RowsLayout;
-using linear::WeightCodes;
+using measure::Matrix;
 
 // What differs between one layer and a grouped one.
 struct OneLayer {
@@ -51,7 +45,7 @@ struct OneLayer {
   }
 
   LinearOptions options;
-  measure::Matrix x;
+  Matrix x;
 };
 
 struct ManyLayers {
@@ -62,17 +56,16 @@ struct ManyLayers {
       : options{.groups = p.groups, .in_features = p.k, .out_features = p.n, .dtype = p.dtype},
         slots(context, p.groups, p.m,
               p.layout == RowsLayout::strided || p.layout == RowsLayout::columns),
-        x(p.layout == RowsLayout::columns
-              ? measure::Matrix(context, p.dtype, p.m / p.groups, p.groups * p.k)
-              : measure::Matrix(context, p.dtype, p.m, p.k)) {
+        x(p.layout == RowsLayout::columns ? Matrix(context, p.dtype, p.m / p.groups, p.groups * p.k)
+                                          : Matrix(context, p.dtype, p.m, p.k)) {
     rows.data = x.any();
     if (p.layout == RowsLayout::columns) rows.column_stride = p.k;
     if (p.layout != RowsLayout::gathered) return;
-    measure::Matrix any(DType::s32, 1, p.m);
+    Matrix any(DType::s32, 1, p.m);
     for (std::int64_t i = 0; i < p.m; ++i)
       any.values<std::int32_t>()[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(
           measure::random_bits(6, static_cast<std::uint64_t>(i)) % static_cast<std::uint64_t>(p.m));
-    index = measure::Matrix(context, DType::s32, 1, p.m);
+    index = Matrix(context, DType::s32, 1, p.m);
     measure::copy(context, any.any(), index.any());
     rows.index = index.values<const std::int32_t>();
   }
@@ -86,26 +79,26 @@ struct ManyLayers {
   }
 
   GroupedLinearOptions options;
-  TaskGroups slots;
-  measure::Matrix x, index;
+  gemm_int8::TrialGroups slots;
+  Matrix x, index;
   GroupedRows rows;
 };
 
 template <class Kind>
-class LayerTask final : public Task {
+class LayerTrial final : public measure::Trial {
  public:
   using Problem = typename Kind::Problem;
   using AnyLayer = typename Kind::Layer;
 
-  LayerTask(Context& context, const Problem& p, Purpose purpose)
-      : context_(context), problem_(p), kind_(context, p) {
+  LayerTrial(Context& context, const Problem& p, const measure::TrialOptions& options)
+      : context_(context), problem_(p), options_(options), kind_(context, p) {
     measure::fill_random(context, kind_.x.any(), 1);
     const std::int64_t groups = Kind::groups(p);
     const double bytes = static_cast<double>(groups) * static_cast<double>(p.n) *
                          static_cast<double>(p.k) *
                          static_cast<double>(dtype_size_bytes(p.dtype) + 2);
     // A weight whose codes are made anew is one that others have been used between.
-    const std::size_t sets = p.weight == WeightCodes::made && purpose == Purpose::timing
+    const std::size_t sets = p.weight == WeightCodes::made && options.takes_turns
                                  ? measure::rotation(context, bytes)
                                  : 1;
     w_.emplace_back(context, p.dtype, groups * p.n, p.k);
@@ -113,26 +106,26 @@ class LayerTask final : public Task {
     while (w_.size() < sets)
       w_.push_back(measure::copy_of(context, w_.front()));
     if (p.bias) {
-      bias_ = measure::Matrix(context, p.dtype, groups, p.n);
+      bias_ = Matrix(context, p.dtype, groups, p.n);
       measure::fill_random(context, bias_.any(), 3);
     }
-    if (p.pass != Pass::dx) y_ = measure::Matrix(context, p.output, p.m, p.n);
+    if (p.pass != Pass::dx) y_ = Matrix(context, p.output, p.m, p.n);
     if (p.pass != Pass::forward) {
       // For dX alone, a forward that only leads there writes what is then G.
-      g_ = measure::Matrix(context, p.dtype, p.m, p.n);
+      g_ = Matrix(context, p.dtype, p.m, p.n);
       measure::fill_random(context, g_.any(), 4);
-      dx_ = measure::Matrix(context, p.output, p.m, p.k);
-      if (p.bias) db_ = measure::Matrix(context, p.dtype, groups, p.n);
+      dx_ = Matrix(context, p.output, p.m, p.k);
+      if (p.bias) db_ = Matrix(context, p.dtype, groups, p.n);
     }
-    if (p.pass == Pass::step) dw_ = measure::Matrix(context, p.dtype, p.n, p.k);
+    if (p.pass == Pass::step) dw_ = Matrix(context, p.dtype, p.n, p.k);
     for (std::size_t i = 0; i < layers_.size(); ++i)
-      layers_[i].mode = linear::choosable_modes[i];
+      layers_[i].mode = choosable_modes[i];
   }
 
   std::vector<ConfigChoice> candidates() override {
     std::vector<ConfigChoice> choices;
     for (const Mode mode : linear::candidates(problem_, context_.state()))
-      choices.push_back(linear::to_choice(mode));
+      choices.push_back(to_choice(mode));
     return choices;
   }
 
@@ -141,12 +134,18 @@ class LayerTask final : public Task {
   // the largest of K normal values (3 to 5 standard deviations) is off by 0.01 standard deviations
   // in each factor: 34 dB below the result. A wrong composition, which gives a part the wrong
   // operand, shows in any rows, so about a million elements are compared.
-  std::string check(const ConfigChoice& choice) override {
-    for (measure::Matrix* result : {&y_, &dx_})
+  measure::Findings findings(const ConfigChoice& choice) override {
+    measure::Checker checker(context_, options_);
+    for (Matrix* result : {&y_, &dx_})
       if (!result->empty()) measure::poison(context_, result->any());
     run(choice);
-    std::string wrong = compare(y_, want_y_);
-    return wrong.empty() ? compare(dx_, want_dx_) : wrong;
+    constexpr std::string_view rule = "at least 20 dB from that of mode standard";
+    if (!y_.empty())
+      checker.add("layer", "y", y_.dtype(), y_.rows() * y_.cols(), rule, compare(y_, want_y_));
+    if (!dx_.empty())
+      checker.add("layer", "dX", dx_.dtype(), dx_.rows() * dx_.cols(), rule,
+                  compare(dx_, want_dx_));
+    return checker.take();
   }
 
   void run(const ConfigChoice& choice) override {
@@ -174,14 +173,13 @@ class LayerTask final : public Task {
   };
 
   // The first result is mode standard's, which is then wanted.
-  std::string compare(measure::Matrix& result, measure::Matrix& want_copy) {
-    if (result.empty()) return {};
+  std::string compare(const Matrix& result, Matrix& want_copy) {
     constexpr std::int64_t most_elements = std::int64_t{1} << 20;
     constexpr std::int64_t least_rows = 64;
-    const AnyMatrix out =
-        spread_rows(result.any(),
-                    std::max(least_rows, most_elements / std::max<std::int64_t>(1, result.cols())));
-    const measure::Matrix got = measure::host_copy(context_, out);
+    const AnyMatrix out = measure::spread_rows(
+        result.any(),
+        std::max(least_rows, most_elements / std::max<std::int64_t>(1, result.cols())));
+    const Matrix got = measure::host_copy(context_, out);
     if (want_copy.empty()) want_copy = measure::host_copy(context_, out);
     double signal = 0;
     double noise = 0;
@@ -193,7 +191,7 @@ class LayerTask final : public Task {
     }
     constexpr double least_ratio = 100;  // 20 dB
     if (std::isfinite(signal) && noise * least_ratio <= signal) return {};
-    return fmt::format("{} is {:.1f} dB from that of mode standard", &result == &y_ ? "y" : "dX",
+    return fmt::format("it is {:.1f} dB from that of mode standard",
                        10 * std::log10(signal / noise));
   }
 
@@ -206,7 +204,7 @@ class LayerTask final : public Task {
     Layer* found = layers_.data();
     Mode mode{};
     for (Layer& each : layers_)
-      if (linear::from_choice(choice, mode) && each.mode == mode) found = &each;
+      if (from_choice(choice, mode) && each.mode == mode) found = &each;
     if (found->layer) return *found->layer;
     auto options = kind_.options;
     options.mode = found->mode;
@@ -224,24 +222,25 @@ class LayerTask final : public Task {
 
   Context& context_;
   Problem problem_;
+  measure::TrialOptions options_;
   Kind kind_;
-  measure::Matrix bias_, y_, g_, dx_, dw_, db_;
-  std::vector<measure::Matrix> w_;
+  Matrix bias_, y_, g_, dx_, dw_, db_;
+  std::vector<Matrix> w_;
   std::size_t next_ = 0;
-  std::array<Layer, linear::choosable_modes.size()> layers_;
-  measure::Matrix want_y_, want_dx_;
+  std::array<Layer, choosable_modes.size()> layers_;
+  Matrix want_y_, want_dx_;
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_layer_task(Context& context, const PassProblem& problem,
-                                      Purpose purpose) {
-  return std::make_unique<LayerTask<OneLayer>>(context, problem, purpose);
+std::unique_ptr<measure::Trial> make_trial(Context& context, const PassProblem& problem,
+                                           const measure::TrialOptions& options) {
+  return std::make_unique<LayerTrial<OneLayer>>(context, problem, options);
 }
 
-std::unique_ptr<Task> make_grouped_layer_task(Context& context, const GroupedPassProblem& problem,
-                                              Purpose purpose) {
-  return std::make_unique<LayerTask<ManyLayers>>(context, problem, purpose);
+std::unique_ptr<measure::Trial> make_trial(Context& context, const GroupedPassProblem& problem,
+                                           const measure::TrialOptions& options) {
+  return std::make_unique<LayerTrial<ManyLayers>>(context, problem, options);
 }
 
-}  // namespace switchback::autotune
+}  // namespace switchback::linear

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/tasks/task_groups.hpp"
+#include "gemm/int8/trial_groups.hpp"
 
-namespace switchback::autotune {
+namespace switchback::gemm_int8 {
 
 namespace {
 
@@ -12,7 +12,7 @@ double shares(std::int64_t groups) {
 
 }  // namespace
 
-TaskGroups::TaskGroups(Context& context, std::int64_t count, std::int64_t slots, bool strided)
+TrialGroups::TrialGroups(Context& context, std::int64_t count, std::int64_t slots, bool strided)
     : slots_(strided ? slots / count * count : slots), strided_(strided) {
   rows_.resize(static_cast<std::size_t>(count));
   measure::Matrix ends(DType::s32, 1, count);
@@ -30,10 +30,10 @@ TaskGroups::TaskGroups(Context& context, std::int64_t count, std::int64_t slots,
   measure::copy(context, ends.any(), ends_.any());
 }
 
-Groups TaskGroups::view() const noexcept {
+Groups TrialGroups::view() const noexcept {
   const auto count = static_cast<std::int64_t>(rows_.size());
   if (strided_) return Groups::strided(count, count == 0 ? 0 : slots_ / count);
   return Groups::packed(ends_.values<const std::int32_t>());
 }
 
-}  // namespace switchback::autotune
+}  // namespace switchback::gemm_int8

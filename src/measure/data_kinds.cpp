@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/verify/data.hpp"
+#include "measure/data_kinds.hpp"
 
-#include <array>
 #include <limits>
-#include <string>
 
-#include "core/check.hpp"
+#include "core/context_state.hpp"
 #include "core/unaligned.hpp"
 #include "measure/data.hpp"
+#include "measure/matrix.hpp"
 
-namespace switchback::bench {
+namespace switchback::measure {
 
 namespace {
 
-constexpr std::array<Data, 6> kinds = {Data::normal, Data::outliers,  Data::zeros,
-                                       Data::ties,   Data::subnormal, Data::nonfinite};
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
@@ -33,10 +30,18 @@ struct Writer {
   }
 };
 
+void saturate(AnyMatrix codes) {
+  for (std::int64_t r = 0; r < codes.rows; ++r) {
+    auto* row = static_cast<std::int8_t*>(codes.data) + r * codes.stride;
+    for (std::int64_t c = 0; c < codes.cols; ++c)
+      row[c] = row[c] % 4 == 1 ? std::int8_t{-127} : std::int8_t{127};
+  }
+}
+
 void outliers(const Writer& w, std::uint64_t seed) {
   for (std::int64_t r = 0; r < w.m.rows; ++r) {
     if (r % 7 == 3) w.each_in_row(r, [](float x, std::int64_t) { return 100.0f * x; });
-    const auto bits = measure::random_bits(seed, static_cast<std::uint64_t>(r));
+    const auto bits = random_bits(seed, static_cast<std::uint64_t>(r));
     if (r % 5 == 1)
       w.set(r, static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(w.m.cols)),
             (bits >> 63) != 0 ? -1000.0f : 1000.0f);
@@ -59,8 +64,7 @@ void ties(const Writer& w, std::uint64_t seed) {
     const float unit = r % 4 == 3 ? 0.125f : r % 4 == 2 ? 4.0f : 1.0f;
     w.each_in_row(r, [&](float, std::int64_t c) {
       if (c == r % w.m.cols) return 127.0f * unit;
-      const std::uint64_t bits =
-          measure::random_bits(seed, static_cast<std::uint64_t>(r * w.m.cols + c));
+      const std::uint64_t bits = random_bits(seed, static_cast<std::uint64_t>(r * w.m.cols + c));
       return (static_cast<float>(bits % 253) - 125.5f) * unit;
     });
   }
@@ -79,8 +83,8 @@ void subnormal(const Writer& w) {
 void nonfinite(const Writer& w, std::uint64_t seed) {
   for (std::int64_t r = 0; r < w.m.rows; ++r) {
     const auto place = [&](int which, float value) {
-      const auto bits = measure::random_bits(seed + static_cast<std::uint64_t>(which),
-                                             static_cast<std::uint64_t>(r));
+      const auto bits =
+          random_bits(seed + static_cast<std::uint64_t>(which), static_cast<std::uint64_t>(r));
       w.set(r, static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(w.m.cols)), value);
     };
     const auto kind = r % 6;
@@ -91,10 +95,6 @@ void nonfinite(const Writer& w, std::uint64_t seed) {
 }
 
 }  // namespace
-
-std::span<const Data> all_data() noexcept {
-  return kinds;
-}
 
 std::string_view data_name(Data data) noexcept {
   switch (data) {
@@ -114,19 +114,10 @@ std::string_view data_name(Data data) noexcept {
   return "unknown";
 }
 
-Data parse_data(std::string_view name) {
-  std::string names;
-  for (const Data data : kinds) {
-    if (name == data_name(data)) return data;
-    names += names.empty() ? "" : ", ";
-    names += data_name(data);
-  }
-  core::fail(Status::invalid_argument, "--data '{}' is not one of {}", name, names);
-}
+namespace {
 
-void fill(Context& context, AnyMatrix m, Data data, std::uint64_t seed) {
-  measure::fill_normal(context, m, seed);
-  if (m.rows == 0 || m.cols == 0) return;
+void change(AnyMatrix m, Data data, std::uint64_t seed) {
+  if (m.dtype == DType::s8) return saturate(m);
   const Writer writer{m};
   switch (data) {
     case Data::normal:
@@ -144,4 +135,32 @@ void fill(Context& context, AnyMatrix m, Data data, std::uint64_t seed) {
   }
 }
 
-}  // namespace switchback::bench
+// Calls change(m) on the host, wherever m is.
+template <class Change>
+void on_host(Context& context, AnyMatrix m, const Change& change) {
+  if (context.state().on_cpu()) return change(m);
+  const Matrix changed = host_copy(context, m);
+  change(changed.any());
+  copy(context, changed.any(), m);
+}
+
+}  // namespace
+
+void fill(Context& context, AnyMatrix m, Data data, std::uint64_t seed) {
+  fill_random(context, m, seed);
+  if (m.rows == 0 || m.cols == 0 || data == Data::normal) return;
+  on_host(context, m, [&](AnyMatrix host) { change(host, data, seed); });
+}
+
+void fill_scales(Context& context, std::span<float> scales, Data data, std::uint64_t seed) {
+  fill_scales(context, scales, seed);
+  const auto count = static_cast<std::int64_t>(scales.size());
+  if (count < 3 || data != Data::nonfinite) return;
+  on_host(context, {scales.data(), DType::f32, 1, count, count}, [&](AnyMatrix host) {
+    auto* values = static_cast<float*>(host.data);
+    values[1] = 0;
+    values[2] = seed % 2 == 0 ? nan : infinity;
+  });
+}
+
+}  // namespace switchback::measure

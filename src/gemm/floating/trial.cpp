@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/floating/trial.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/context_state.hpp"
+#include "core/unaligned.hpp"
+#include "gemm/floating/engine.hpp"
+#include "measure/data.hpp"
+#include "measure/expected.hpp"
+#include "measure/oracle.hpp"
+
+namespace switchback::floating {
+
+namespace {
+
+using measure::Matrix;
+
+constexpr std::string_view op = "gemm_standard";
+
+class FloatingTrial final : public measure::Trial {
+ public:
+  FloatingTrial(Context& context, const Problem& p, const measure::TrialOptions& options)
+      : context_(context),
+        problem_(p),
+        options_(options),
+        a_(context, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda,
+           p.alignment),
+        b_(context, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb,
+           p.alignment),
+        d_(context, p.output, p.m, p.n, p.ldd, p.alignment) {
+    measure::fill(context, a_.any(), options.data, options.seed);
+    // Where both factors have values that are not finite, nothing finite is left to compare.
+    measure::fill(context, b_.any(),
+                  options.data == measure::Data::nonfinite ? measure::Data::normal : options.data,
+                  options.seed + 1);
+    operands_.a = a_.data();
+    operands_.b = b_.data();
+    operands_.d = d_.data();
+    if (p.bias) {
+      bias_ = Matrix(context, DType::f32, 1, p.n);
+      measure::fill_random(context, bias_.any(), options.seed + 2);
+      operands_.bias = bias_.any();
+    }
+    if (p.accumulate) measure::fill_random(context, d_.any(), options.seed + 3);
+    copies_ = measure::ProductCopies(context, options, a_, b_, d_);
+  }
+
+  std::vector<ConfigChoice> candidates() override {
+    return choices_of(floating::candidates(problem_, context_.state()));
+  }
+  std::vector<ConfigChoice> all_candidates() override {
+    return choices_of(floating::all_candidates(problem_, context_.state()));
+  }
+  // And engines that compute another product, such as one in tf32.
+  std::vector<ConfigChoice> engines() override {
+    std::vector<ConfigChoice> choices = {to_choice(default_config(problem_, context_.state()))};
+    for (const Engine* engine : floating::engines(problem_.device)) {
+      const Config config = {.engine = engine->id};
+      const ConfigChoice choice = to_choice(config);
+      if (choice != choices.front() && check_config(problem_, config, context_.state()).empty())
+        choices.push_back(choice);
+    }
+    return choices;
+  }
+
+  measure::Findings findings(const ConfigChoice& choice) override {
+    measure::Checker checker(context_, options_);
+    Config config;
+    std::string refused = from_choice(choice, config)
+                              ? check_config(problem_, config, context_.state())
+                              : "the numbers are no configuration";
+    if (!refused.empty()) {
+      checker.refuse(op, problem_.output, refused);
+      return checker.take();
+    }
+    if (sample_.rows.empty()) multiply_sample();
+    if (problem_.accumulate)
+      measure::fill_random(context_, d_.any(), options_.seed + 3);
+    else
+      measure::poison(context_, d_.any());
+    floating::run(context_, problem_, config, operands_);
+    using measure::oracle::SumBound;
+    const SumBound kind =
+        options_.data == measure::Data::normal ? SumBound::random_data : SumBound::any_data;
+    const Engine* engine = engine_of(config);
+    const double factor_error = engine == nullptr ? 0 : engine->factor_error;
+    checker.bounded(op, text(), d_.any(), sample_,
+                    measure::oracle::reference_of(product_, kind, problem_.output, bias_sample_,
+                                                  before_sample_, factor_error),
+                    measure::oracle::sum_rule(kind, factor_error));
+    return checker.take();
+  }
+
+  void run(const ConfigChoice& choice) override {
+    Config config;
+    if (!from_choice(choice, config)) return;
+    Operands o = operands_;
+    if (const auto* copy = copies_.next()) {
+      o.a = copy->a.data();
+      o.b = copy->b.data();
+      o.d = copy->d.data();
+    }
+    floating::run(context_, problem_, config, o);
+  }
+
+  std::int64_t scratch_bytes(const ConfigChoice& choice) override {
+    Config config;
+    if (!from_choice(choice, config)) return 0;
+    const Engine* engine = engine_of(config);
+    return engine == nullptr ? 0 : engine->scratch_bytes(problem_, config);
+  }
+  bool is_risky(const ConfigChoice& choice) override {
+    Config config;
+    return from_choice(choice, config) && floating::is_risky(config);
+  }
+  std::string provenance(const ConfigChoice& choice) override {
+    Config config;
+    if (!from_choice(choice, config)) return {};
+    return floating::provenance(problem_, config, context_.state());
+  }
+
+ private:
+  std::vector<ConfigChoice> choices_of(const std::vector<Config>& configs) const {
+    std::vector<ConfigChoice> choices;
+    for (const Config& config : configs) {
+      // The reference is for tests: it competes only if nothing else does.
+      if (engine_of(config)->is_oracle && config != configs.front()) continue;
+      choices.push_back(to_choice(config));
+    }
+    return choices;
+  }
+  // Null for a number that is no engine's.
+  [[nodiscard]] const Engine* engine_of(const Config& config) const {
+    return find_engine(problem_.device, config.engine);
+  }
+  // The pass of a layer that such a product is.
+  [[nodiscard]] std::string text() const {
+    const char* pass = problem_.transpose_a ? "dw" : problem_.transpose_b ? "forward" : "dx";
+    return fmt::format("{}{}{}", pass, problem_.bias ? ", bias" : "",
+                       problem_.accumulate ? ", accumulated" : "");
+  }
+
+  // Rows of op(m), exact in f32.
+  Matrix rows_of(const Matrix& m, bool transpose, const measure::Rows& rows) {
+    const Matrix host = measure::to_host(context_, m);
+    Matrix some(DType::f32, std::ssize(rows), problem_.k);
+    auto to = some.floats().begin();
+    for (const std::int64_t row : rows)
+      for (const double value : measure::row_of(host.any(), transpose, row))
+        *to++ = static_cast<float>(value);
+    return some;
+  }
+  std::vector<float> floats_of(const Matrix& m, const measure::Sample& sample) {
+    const Matrix some = measure::gather(context_, m.any(), sample);
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < some.rows() * some.cols(); ++i)
+      values.push_back(core::load_float(some.data(), m.dtype(), i));
+    return values;
+  }
+
+  void multiply_sample() {
+    const Problem& p = problem_;
+    sample_ = measure::sample_of(p.m, p.n, p.k, options_.most_reference_work, options_.seed);
+    const Matrix a = rows_of(a_, p.transpose_a, sample_.rows);
+    const Matrix b = rows_of(b_, !p.transpose_b, sample_.cols);
+    product_ =
+        measure::product(context_, a.any(), false, b.any(), true, measure::all_rows(a.rows()));
+    if (p.bias) bias_sample_ = floats_of(bias_, {{0}, sample_.cols});
+    if (p.accumulate) {
+      measure::fill_random(context_, d_.any(), options_.seed + 3);
+      before_sample_ = floats_of(d_, sample_);
+    }
+  }
+
+  Context& context_;
+  Problem problem_;
+  measure::TrialOptions options_;
+  Matrix a_, b_, d_, bias_;
+  Operands operands_;
+  measure::ProductCopies copies_;
+  measure::Sample sample_;
+  measure::Product product_;
+  std::vector<float> bias_sample_, before_sample_;
+};
+
+}  // namespace
+
+std::unique_ptr<measure::Trial> make_trial(Context& context, const Problem& problem,
+                                           const measure::TrialOptions& options) {
+  return std::make_unique<FloatingTrial>(context, problem, options);
+}
+
+std::vector<Problem> trial_problems(const ContextState& state, const measure::TrialShape& shape,
+                                    DType dtype) {
+  Problem any;
+  any.input = any.output = dtype;
+  any.device = state.device.kind;
+  any.alignment = state.on_cpu() ? 0 : 16;
+  any.threads = state.on_cpu() ? state.threads.count() : 1;
+  if (state.runtime != nullptr) any.compute_capability = state.runtime->info().compute_capability();
+  const auto of = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_a,
+                      bool transpose_b) {
+    Problem p = any;
+    p.m = m;
+    p.n = p.ldd = n;
+    p.k = k;
+    p.lda = transpose_a ? m : k;
+    p.ldb = transpose_b ? k : n;
+    p.transpose_a = transpose_a;
+    p.transpose_b = transpose_b;
+    return p;
+  };
+  Problem forward = of(shape.m, shape.n, shape.k, false, true);
+  forward.bias = true;
+  const Problem dx = of(shape.m, shape.k, shape.n, false, false);
+  Problem dw = of(shape.n, shape.k, shape.m, true, false);
+  std::vector<Problem> problems = {forward, dx, dw};
+  if (dtype != DType::f32)
+    for (Problem p : {forward, dx, dw}) {
+      p.output = DType::f32;
+      p.bias = false;
+      problems.push_back(p);
+    }
+  dw.output = DType::f32;
+  dw.accumulate = true;
+  problems.push_back(dw);
+  return problems;
+}
+
+}  // namespace switchback::floating

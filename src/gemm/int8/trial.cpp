@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm/int8/trial.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "core/matrix_rows.hpp"
+#include "core/unaligned.hpp"
+#include "gemm/int8/candidates.hpp"
+#include "gemm/int8/engine.hpp"
+#include "gemm/int8/trial_groups.hpp"
+#include "measure/data.hpp"
+#include "measure/expected.hpp"
+#include "measure/oracle.hpp"
+
+namespace switchback::gemm_int8 {
+
+namespace {
+
+using measure::Matrix;
+
+constexpr std::string_view sums_rule = "equal: int32 sums are exact for any order";
+constexpr std::string_view output_rule =
+    "equal: absmax_b · (absmax_a · (sum · c)) + bias, each step rounded to f32, then once to the "
+    "output";
+
+// A problem with its groups. One product is that of one group.
+struct Setting {
+  GroupedProblem problem;
+  std::shared_ptr<const TrialGroups> groups;
+};
+
+// What the sampled elements of a group's results must be.
+struct Expected {
+  measure::Sample sample;
+  Matrix sums, output;
+};
+
+class ProductTrial final : public measure::Trial {
+  // Calls f with the problem, as one product or as groups.
+  template <class F>
+  auto of(const Setting& setting, const F& f) const {
+    return single_ ? f(setting.problem.each) : f(setting.problem);
+  }
+
+ public:
+  // `single`: run the product of the only group as one product.
+  ProductTrial(Context& context, const GroupedProblem& problem, bool single,
+               const measure::TrialOptions& options)
+      : context_(context), options_(options), single_(single) {
+    const GemmProblem& p = problem.each;
+    timed_ = setting(problem, p.m);
+    checked_ = setting(problem, std::min(p.m, std::max(least_slots(problem), slots_to_keep(p))));
+    a_ = Matrix(context, DType::s8, p.m, p.k, p.stride_a, p.alignment);
+    b_ = Matrix(context, DType::s8, problem.groups * p.n, p.k, p.stride_b, p.alignment);
+    d_ = output(p.output);
+    measure::fill(context, a_.any(), options.data, options.seed);
+    measure::fill(context, b_.any(), options.data, options.seed + 1);
+    operands_.a = static_cast<const std::int8_t*>(a_.data());
+    operands_.b = static_cast<const std::int8_t*>(b_.data());
+    operands_.d = d_.data();
+    if (p.output != DType::s32) {
+      const std::int64_t scales = problem.groups * (p.scale == ScaleMode::row_col ? p.n : 1);
+      absmax_a_ = Matrix(context, DType::f32, 1, p.m);
+      absmax_b_ = Matrix(context, DType::f32, 1, scales);
+      measure::fill_scales(context, absmax_a_.floats(), options.data, options.seed + 2);
+      measure::fill_scales(context, absmax_b_.floats(), options.data, options.seed + 3);
+      operands_.absmax_a = absmax_a_.floats().data();
+      operands_.absmax_b = absmax_b_.floats().data();
+    }
+    if (p.has_bias) {
+      bias_ = Matrix(context, p.bias, problem.groups, p.n);
+      measure::fill_random(context, bias_.any(), options.seed + 4);
+      operands_.bias = bias_.data();
+    }
+    pack();
+    copies_ = measure::ProductCopies(context, options, a_, packed_.empty() ? b_ : packed_, d_);
+  }
+
+  std::vector<ConfigChoice> candidates() override {
+    return choices_of(
+        of(timed_, [&](const auto& p) { return gemm_int8::candidates(p, context_.state()); }));
+  }
+  std::vector<ConfigChoice> all_candidates() override {
+    return choices_of(
+        of(timed_, [&](const auto& p) { return gemm_int8::all_candidates(p, context_.state()); }));
+  }
+  std::vector<ConfigChoice> engines() override {
+    const ContextState& state = context_.state();
+    return of(timed_, [&](const auto& p) {
+      std::vector<ConfigChoice> choices = {to_choice(default_config(p, state))};
+      for (const Engine* engine : gemm_int8::engines(state.device.kind)) {
+        const EngineId packed_for = timed_.problem.each.packed_for;
+        if ((packed_for != EngineId::none &&
+             !reads_layout(state.device.kind, *engine, packed_for)) ||
+            !refusal(*engine, p, state).empty() || engine->needs_trust())
+          continue;
+        const ConfigChoice choice = to_choice(default_of(*engine, p));
+        if (choice != choices.front()) choices.push_back(choice);
+      }
+      return choices;
+    });
+  }
+
+  measure::Findings findings(const ConfigChoice& choice) override {
+    measure::Checker checker(context_, options_);
+    GemmConfig config;
+    if (!from_choice(choice, config)) {
+      checker.refuse(output_op(), timed_.problem.each.output, "the numbers are no configuration");
+      return checker.take();
+    }
+    // An engine whose int32 leave no trace is held to the outputs alone.
+    const Setting sums = sums_setting();
+    const Engine* engine = find_engine(context_.state().device.kind, config.engine);
+    if (engine == nullptr ||
+        of(sums, [&](const auto& p) { return refusal(*engine, p, context_.state()); }).empty())
+      check_sums(checker, sums, config);
+    if (timed_.problem.each.output == DType::s32 || !checker.passes()) return checker.take();
+
+    // On a device one product at its full size: a kernel's last tiles are as far from its first as
+    // they get.
+    const bool is_whole = single_ && !context_.state().on_cpu();
+    const Setting& setting = is_whole ? timed_ : checked_;
+    const std::vector<Expected>& expected =
+        is_whole ? expected_of(timed_, expected_of_whole_) : expected_of(checked_, expected_);
+    measure::poison(context_, outputs(d_, setting));
+    run(setting, config, operands_);
+    kept_outputs_.resize(expected.size());
+    for (std::size_t g = 0; g < expected.size(); ++g) {
+      const AnyMatrix d = part(d_.any(), setting, g);
+      if (d.rows == 0) continue;
+      const measure::Sample& sample = expected[g].sample;
+      const std::string what = epilogue_text() + group_text(g);
+      checker.exact(output_op(), what, d, sample, expected[g].output.any(), output_rule);
+      if (!sample.is_all(d))
+        checker.like_the_first(output_op(), what, d, rows_to_keep(), kept_outputs_[g]);
+    }
+    return checker.take();
+  }
+
+  void run(const ConfigChoice& choice) override {
+    GemmOperands o = operands_;
+    if (const auto* copy = copies_.next()) {
+      o.a = static_cast<const std::int8_t*>(copy->a.data());
+      if (o.packed_b != nullptr)
+        o.packed_b = copy->b.data();
+      else
+        o.b = static_cast<const std::int8_t*>(copy->b.data());
+      o.d = copy->d.data();
+    }
+    GemmConfig config;
+    if (from_choice(choice, config)) run(timed_, config, o);
+  }
+
+  std::int64_t scratch_bytes(const ConfigChoice& choice) override {
+    GemmConfig config;
+    if (!single_ || !from_choice(choice, config)) return 0;
+    const Engine* engine = find_engine(context_.state().device.kind, config.engine);
+    return engine == nullptr ? 0 : engine->scratch_bytes(timed_.problem.each, config);
+  }
+  bool is_risky(const ConfigChoice& choice) override {
+    GemmConfig config;
+    return from_choice(choice, config) && of(timed_, [&](const auto& p) {
+             return gemm_int8::is_risky(p, config, context_.state());
+           });
+  }
+  std::string provenance(const ConfigChoice& choice) override {
+    GemmConfig config;
+    if (!single_ || !from_choice(choice, config)) return {};
+    return gemm_int8::provenance(timed_.problem.each, config, context_.state());
+  }
+
+ private:
+  [[nodiscard]] GemmConfig default_of(const Engine& engine, const GemmProblem& p) const {
+    return engine.default_config(p, context_.state());
+  }
+  [[nodiscard]] GemmConfig default_of(const Engine& engine, const GroupedProblem& p) const {
+    return default_config(engine, p, context_.state());
+  }
+  void run(const Setting& setting, const GemmConfig& config, const GemmOperands& o) {
+    if (single_) return gemm_int8::run(context_, setting.problem.each, config, o);
+    gemm_int8::run(context_.state(), setting.problem, config,
+                   {.first = o, .rows = setting.groups->rows(), .groups = setting.groups->view()});
+  }
+  [[nodiscard]] std::string_view output_op() const { return single_ ? "gemm" : "grouped_gemm"; }
+  [[nodiscard]] std::string_view sums_op() const {
+    return single_ ? "gemm_s8s8s32" : "grouped_gemm";
+  }
+  [[nodiscard]] std::string operands_text() const {
+    const GroupedProblem& p = timed_.problem;
+    std::string text = p.each.packed_for == EngineId::none ? "plain" : "packed";
+    if (single_) return text;
+    return text + (p.d_column_stride > 0 ? ", groups side by side"
+                   : p.strided           ? ", strided groups"
+                                         : ", packed groups");
+  }
+  [[nodiscard]] std::string group_text(std::size_t group) const {
+    return single_ ? std::string() : fmt::format(", group {}", group);
+  }
+  [[nodiscard]] std::string epilogue_text() const {
+    const GemmProblem& p = timed_.problem.each;
+    return fmt::format("{} scales{}, {}",
+                       p.scale == ScaleMode::row_col ? "row x row" : "row x global",
+                       p.has_bias ? ", bias" : "", operands_text());
+  }
+
+  // What is compared has as many slots as fit: the images of its results are kept.
+  [[nodiscard]] std::int64_t least_slots(const GroupedProblem& p) const {
+    return single_ ? 64 : 16 * p.groups;
+  }
+  [[nodiscard]] std::int64_t slots_to_keep(const GemmProblem& p) const {
+    return measure::rows_to_keep(context_.state().device.kind, p.m, p.n);
+  }
+  [[nodiscard]] std::int64_t rows_to_keep() const {
+    return std::max<std::int64_t>(1, checked_.problem.each.m / checked_.problem.groups);
+  }
+  Setting setting(GroupedProblem problem, std::int64_t slots) {
+    Setting made;
+    made.groups = std::make_shared<TrialGroups>(context_, problem.groups, slots, problem.strided);
+    problem.each.m = made.groups->slots();
+    if (problem.strided) problem.rows = problem.each.m / problem.groups;
+    made.problem = problem;
+    return made;
+  }
+  [[nodiscard]] Setting sums_setting() const {
+    Setting sums = checked_;
+    GemmProblem& p = sums.problem.each;
+    p.output = DType::s32;
+    p.scale = ScaleMode::none;
+    p.has_bias = false;
+    p.bias = DType::f32;
+    return sums;
+  }
+
+  // All rows of an output of the timed problem.
+  Matrix output(DType type) {
+    const GroupedProblem& p = timed_.problem;
+    const std::int64_t step = p.d_column_stride;
+    return {context_,
+            type,
+            step > 0 ? p.rows : p.each.m,
+            step > 0 ? (p.groups - 1) * step + p.each.n : p.each.n,
+            p.each.stride_d,
+            p.each.alignment};
+  }
+  static AnyMatrix outputs(const Matrix& d, const Setting& setting) {
+    AnyMatrix rows = d.any();
+    const GroupedProblem& p = setting.problem;
+    rows.rows = p.d_column_stride > 0 ? p.rows : p.each.m;
+    return rows;
+  }
+  // The rows of one group.
+  static AnyMatrix part(AnyMatrix d, const Setting& setting, std::size_t group) {
+    const std::int64_t step = setting.problem.d_column_stride;
+    const GroupRows& rows = setting.groups->rows()[group];
+    const std::int64_t at =
+        step > 0 ? static_cast<std::int64_t>(group) * step : rows.begin * d.stride;
+    d.data =
+        static_cast<std::byte*>(d.data) + at * static_cast<std::int64_t>(dtype_size_bytes(d.dtype));
+    d.rows = rows.rows;
+    d.cols = setting.problem.each.n;
+    return d;
+  }
+
+  std::vector<ConfigChoice> choices_of(const std::vector<GemmConfig>& configs) const {
+    std::vector<ConfigChoice> choices;
+    for (const GemmConfig& config : configs) {
+      // The reference is for tests: it takes part only where nothing else does.
+      const Engine* engine = find_engine(context_.state().device.kind, config.engine);
+      if (engine->is_oracle && config != configs.front()) continue;
+      choices.push_back(to_choice(config));
+    }
+    return choices;
+  }
+
+  void pack() {
+    const GemmProblem& p = timed_.problem.each;
+    if (p.packed_for == EngineId::none) return;
+    const Engine* engine = find_engine(context_.state().device.kind, p.packed_for);
+    core::require(engine != nullptr && engine->unavailable(context_.state()).empty(),
+                  "tune: b is packed for engine '{}', which is not here",
+                  engine_name(p.packed_for));
+    const std::int64_t step = packed_step(engine->packed_bytes(p.n, p.k));
+    const std::int64_t groups = timed_.problem.groups;
+    packed_ = Matrix(context_, DType::s8, 1, step * groups);
+    const MatrixView<const std::int8_t> b = b_.view<const std::int8_t>();
+    for (std::int64_t g = 0; g < groups; ++g)
+      engine->pack(context_.state(), {b.data + g * p.n * b.stride, p.n, p.k, b.stride},
+                   static_cast<std::byte*>(packed_.data()) + g * step);
+    timed_.problem.packed_step_bytes = checked_.problem.packed_step_bytes = step;
+    operands_.packed_b = packed_.data();
+    operands_.b = nullptr;
+  }
+
+  void check_sums(measure::Checker& checker, Setting sums, const GemmConfig& config) {
+    if (d_sums_.empty() && d_.dtype() != DType::s32) d_sums_ = output(DType::s32);
+    const Matrix& out = d_sums_.empty() ? d_ : d_sums_;
+    sums.problem.each.stride_d = out.any().stride;
+    GemmOperands o = operands_;
+    o.absmax_a = o.absmax_b = nullptr;
+    o.bias = nullptr;
+    o.d = out.data();
+    measure::poison(context_, outputs(out, sums));
+    run(sums, config, o);
+    const std::vector<Expected>& expected = expected_of(checked_, expected_);
+    kept_sums_.resize(expected.size());
+    for (std::size_t g = 0; g < expected.size(); ++g) {
+      const AnyMatrix d = part(out.any(), sums, g);
+      if (d.rows == 0) continue;
+      const measure::Sample& sample = expected[g].sample;
+      const std::string what = "sums, " + operands_text() + group_text(g);
+      checker.exact(sums_op(), what, d, sample, expected[g].sums.any(), sums_rule);
+      if (sample.is_all(d) || !checker.passes()) continue;
+      if (kept_sums_[g].empty()) prove_all_sums(checker, what, d, g);
+      checker.like_the_first(sums_op(), what, d, d.rows, kept_sums_[g]);
+    }
+  }
+
+  void prove_all_sums(measure::Checker& checker, const std::string& what, AnyMatrix sums,
+                      std::size_t group) {
+    const Matrix got = measure::to_host(context_, ConstAnyMatrix(sums));
+    const Matrix a = measure::to_host(context_, rows_of(checked_, group));
+    const Matrix b = measure::to_host(context_, weight_of(group));
+    const std::int64_t row = first_wrong_row(
+        a.view<const std::int8_t>(), b.view<const std::int8_t>(), got.view<const std::int32_t>());
+    checker.add(sums_op(), what + ", all", DType::s32, sums.rows * sums.cols,
+                "equal: the product with a random vector, in integers",
+                row < 0 ? std::string() : fmt::format("the int32 sums of row {} are wrong", row));
+  }
+
+  // The operands of one group.
+  [[nodiscard]] ConstAnyMatrix rows_of(const Setting& setting, std::size_t group) const {
+    const GroupRows& rows = setting.groups->rows()[group];
+    return core::rows_of(ConstAnyMatrix(a_.any()), rows.begin, rows.rows);
+  }
+  [[nodiscard]] ConstAnyMatrix weight_of(std::size_t group) const {
+    const std::int64_t n = timed_.problem.each.n;
+    return core::rows_of(ConstAnyMatrix(b_.any()), static_cast<std::int64_t>(group) * n, n);
+  }
+
+  // By group; made once.
+  const std::vector<Expected>& expected_of(const Setting& setting, std::vector<Expected>& made) {
+    for (std::size_t g = made.size(); g < setting.groups->rows().size(); ++g)
+      made.push_back(expected_of_group(setting, g));
+    return made;
+  }
+
+  Expected expected_of_group(const Setting& setting, std::size_t group) {
+    const GemmProblem& p = setting.problem.each;
+    const GroupRows& rows = setting.groups->rows()[group];
+    Expected e;
+    e.sample = measure::sample_of(
+        rows.rows, p.n, p.k,
+        options_.most_reference_work / static_cast<double>(setting.problem.groups), options_.seed);
+    const Matrix a = measure::gather(context_, rows_of(setting, group), e.sample.rows);
+    const Matrix b = measure::gather(context_, weight_of(group), e.sample.cols);
+    const measure::Rows all = measure::all_rows(a.rows());
+    const std::vector<std::int64_t> sums = measure::integer_product(
+        context_, a.view<const std::int8_t>(), b.view<const std::int8_t>(), all);
+    e.sums = Matrix(DType::s32, a.rows(), b.rows());
+    std::copy(sums.begin(), sums.end(), e.sums.values<std::int32_t>().begin());
+    if (p.output == DType::s32) return e;
+    const auto g = static_cast<std::int64_t>(group);
+    const std::vector<float> absmax_a = values_of(absmax_a_, 0, rows.begin, e.sample.rows);
+    const std::vector<float> absmax_b = p.scale == ScaleMode::row_col
+                                            ? values_of(absmax_b_, 0, g * p.n, e.sample.cols)
+                                            : values_of(absmax_b_, 0, g, {0});
+    const std::vector<float> bias =
+        p.has_bias ? values_of(bias_, g, 0, e.sample.cols) : std::vector<float>();
+    e.output = measure::in_dtype(
+        measure::oracle::epilogue(sums, all, absmax_a, absmax_b, bias, b.rows(), p.output),
+        b.rows(), p.output);
+    return e;
+  }
+
+  // Elements first + columns of a row.
+  [[nodiscard]] std::vector<float> values_of(const Matrix& m, std::int64_t row, std::int64_t first,
+                                             measure::Rows columns) const {
+    for (std::int64_t& column : columns)
+      column += first;
+    const Matrix some = measure::gather(context_, m.any(), measure::Sample{{row}, columns});
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < some.cols(); ++i)
+      values.push_back(core::load_float(some.data(), m.dtype(), i));
+    return values;
+  }
+
+  Context& context_;
+  measure::TrialOptions options_;
+  bool single_;
+  Setting timed_;
+  Setting checked_;  ///< of fewer slots
+  Matrix a_, b_, d_, d_sums_, absmax_a_, absmax_b_, bias_, packed_;
+  GemmOperands operands_;
+  measure::ProductCopies copies_;
+  std::vector<Expected> expected_, expected_of_whole_;  ///< by group
+  std::vector<Matrix> kept_sums_, kept_outputs_;        ///< of the first configuration, by group
+};
+
+GroupedProblem as_groups(const GemmProblem& problem) {
+  GroupedProblem one;
+  one.each = problem;
+  one.groups = 1;
+  one.strided = true;
+  one.rows = problem.m;
+  return one;
+}
+
+// Of weights that are not packed, and of those that are packed for an engine that runs here.
+template <class Problem>
+std::vector<Problem> with_layouts(const ContextState& state, const std::vector<Problem>& problems,
+                                  GemmProblem& (*each)(Problem&)) {
+  std::vector<Problem> all = problems;
+  EngineId last = EngineId::none;
+  for (const Engine* engine : engines(state.device.kind)) {
+    if (!engine->unavailable(state).empty() || engine->layout == last) continue;
+    last = engine->layout;
+    for (Problem problem : problems) {
+      GemmProblem& p = each(problem);
+      p.packed_for = engine->id;
+      p.stride_b = 0;
+      all.push_back(problem);
+    }
+  }
+  return all;
+}
+
+std::vector<GemmProblem> epilogues(const ContextState& state, const measure::TrialShape& shape,
+                                   DType dtype) {
+  std::vector<GemmProblem> problems;
+  GemmProblem p;
+  p.m = shape.m;
+  p.n = p.stride_d = shape.n;
+  p.k = p.stride_a = p.stride_b = shape.k;
+  p.output = dtype;
+  p.alignment = state.on_cpu() ? 0 : 16;
+  for (const auto& [scale, has_bias, bias] : {std::tuple{ScaleMode::row_col, false, DType::f32},
+                                              {ScaleMode::row_col, true, DType::f32},
+                                              {ScaleMode::row_scalar, true, dtype}}) {
+    p.scale = scale;
+    p.has_bias = has_bias;
+    p.bias = bias;
+    problems.push_back(p);
+  }
+  return problems;
+}
+
+}  // namespace
+
+std::unique_ptr<measure::Trial> make_trial(Context& context, const GemmProblem& problem,
+                                           const measure::TrialOptions& options) {
+  return std::make_unique<ProductTrial>(context, as_groups(problem), true, options);
+}
+std::unique_ptr<measure::Trial> make_trial(Context& context, const GroupedProblem& problem,
+                                           const measure::TrialOptions& options) {
+  return std::make_unique<ProductTrial>(context, problem, false, options);
+}
+
+std::vector<GemmProblem> trial_problems(const ContextState& state, const measure::TrialShape& shape,
+                                        DType dtype) {
+  return with_layouts<GemmProblem>(state, epilogues(state, shape, dtype),
+                                   [](GemmProblem& p) -> GemmProblem& { return p; });
+}
+
+std::vector<GroupedProblem> grouped_trial_problems(const ContextState& state,
+                                                   const measure::TrialShape& shape, DType dtype) {
+  std::vector<GroupedProblem> problems;
+  for (const GemmProblem& each : epilogues(state, shape, dtype))
+    for (const GroupedLayout layout :
+         {GroupedLayout::packed, GroupedLayout::strided, GroupedLayout::columns}) {
+      GroupedProblem p;
+      p.each = each;
+      p.groups = 4;
+      p.strided = layout != GroupedLayout::packed;
+      if (p.strided) {
+        p.rows = (each.m + p.groups - 1) / p.groups;
+        p.each.m = p.rows * p.groups;
+      }
+      if (layout == GroupedLayout::columns) {
+        p.d_column_stride = each.n;
+        p.each.stride_d = p.groups * each.n;
+      }
+      problems.push_back(p);
+    }
+  return with_layouts<GroupedProblem>(state, problems,
+                                      [](GroupedProblem& p) -> GemmProblem& { return p.each; });
+}
+
+// Freivalds 1977: sums · r = a · (bᵀ · r) for a random vector r, in integers modulo 2^64. An error
+// e in a row escapes only if the sum of e · r over that row is 0 modulo 2^64, which for random odd
+// and even r of 64 bits happens once in 2^(64 - z) where 2^z divides e, z < 32.
+std::int64_t first_wrong_row(MatrixView<const std::int8_t> a, MatrixView<const std::int8_t> b,
+                             MatrixView<const std::int32_t> sums) {
+  std::vector<std::uint64_t> r(static_cast<std::size_t>(sums.cols));
+  for (std::size_t j = 0; j < r.size(); ++j)
+    r[j] = measure::random_bits(77, j);
+  std::vector<std::uint64_t> b_r(static_cast<std::size_t>(a.cols), 0);
+  const auto product = [](std::int64_t number, std::uint64_t random) {
+    return static_cast<std::uint64_t>(number) * random;
+  };
+  for (std::int64_t j = 0; j < sums.cols; ++j)
+    for (std::int64_t p = 0; p < a.cols; ++p)
+      b_r[static_cast<std::size_t>(p)] +=
+          product(b.data[j * b.stride + p], r[static_cast<std::size_t>(j)]);
+  for (std::int64_t i = 0; i < sums.rows; ++i) {
+    std::uint64_t want = 0;
+    for (std::int64_t p = 0; p < a.cols; ++p)
+      want += product(a.data[i * a.stride + p], b_r[static_cast<std::size_t>(p)]);
+    std::uint64_t got = 0;
+    for (std::int64_t j = 0; j < sums.cols; ++j)
+      got += product(core::load(sums.data, i * sums.stride + j), r[static_cast<std::size_t>(j)]);
+    if (got != want) return i;
+  }
+  return -1;
+}
+
+}  // namespace switchback::gemm_int8

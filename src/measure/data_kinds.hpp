@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measure: kinds of operands to check operations on: plain random ones, and ones that break
+// careless kernels.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "switchback/context.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::measure {
+
+enum class Data {
+  normal,     ///< iid normal, standard deviation 1
+  outliers,   ///< some rows 100 times larger, single elements of 1000
+  zeros,      ///< zero rows, zero columns, negative zeros
+  ties,       ///< scaled values half way between two codes
+  subnormal,  ///< rows of subnormal numbers, and rows with a few among normal ones
+  nonfinite,  ///< rows with a NaN, an Inf, a −Inf, several of them; the others normal
+};
+
+inline constexpr std::array data_kinds = {Data::normal, Data::outliers,  Data::zeros,
+                                          Data::ties,   Data::subnormal, Data::nonfinite};
+constexpr std::span<const Data> all_data() noexcept {
+  return data_kinds;
+}
+std::string_view data_name(Data data) noexcept;
+
+/// Fills m (f32, f16, bf16, or codes) in memory of the Context's device, the same for any device
+/// and thread count. Codes of other kinds than normal are ±127: they saturate a kernel that adds
+/// pairs in 16 bits.
+void fill(Context& context, AnyMatrix m, Data data, std::uint64_t seed);
+/// Fills scales of codes. Of nonfinite ones the second is 0 and the third NaN or Inf.
+void fill_scales(Context& context, std::span<float> scales, Data data, std::uint64_t seed);
+
+}  // namespace switchback::measure

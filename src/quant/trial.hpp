@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trial zone: quantize operations on random operands, with all results compared with the reference.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "measure/trial.hpp"
+#include "quant/problem.hpp"
+
+namespace switchback::quant {
+
+std::unique_ptr<measure::Trial> make_trial(Context& context, const Problem& problem,
+                                           const measure::TrialOptions& options);
+
+/// One problem of each operation, tuned or not, on the matrices of a layer.
+std::vector<Problem> trial_problems(const ContextState& state, const measure::TrialShape& shape,
+                                    DType dtype);
+
+}  // namespace switchback::quant
