@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cmath>
@@ -13,7 +14,9 @@
 
 #include "core/context_state.hpp"
 #include "measure/data.hpp"
+#include "measure/expected.hpp"
 #include "measure/matrix.hpp"
+#include "measure/trial.hpp"
 
 namespace switchback::bench {
 
@@ -36,15 +39,6 @@ Lines sample(std::int64_t size, std::uint64_t seed) {
   std::sort(chosen.begin(), chosen.end());
   chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
   return chosen;
-}
-
-/// Calls visit(at, line, i) for the elements i of each line, `at` counting all of them.
-template <class Visit>
-void for_elements(const Lines& lines, std::int64_t length, const Visit& visit) {
-  std::size_t at = 0;
-  for (const std::int64_t line : lines)
-    for (std::int64_t i = 0; i < length; ++i)
-      visit(at++, line, i);
 }
 
 bool same_bits(float a, float b) noexcept {
@@ -157,72 +151,63 @@ SampleCheck check_cast(ConstAnyMatrix x, MatrixView<const std::int8_t> q, std::u
   return check;
 }
 
+namespace {
+
+// Whole rows and whole columns of a product: every edge of a tile is in one of them.
+std::array<measure::Sample, 2> lines_of(ConstAnyMatrix d, std::uint64_t seed) {
+  return {measure::Sample{sample(d.rows, seed), measure::all_rows(d.cols)},
+          measure::Sample{measure::all_rows(d.rows), sample(d.cols, seed + 1)}};
+}
+
+ConstAnyMatrix as_row(std::span<const float> values) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  return {values.data(), DType::f32, 1, count, count};
+}
+
+}  // namespace
+
 SampleCheck check_int8_product(Context& context, MatrixView<const std::int8_t> a,
-                               MatrixView<const std::int8_t> b, ConstAnyMatrix d,
+                               MatrixView<const std::int8_t> b, AnyMatrix d,
                                std::span<const float> absmax_a, std::span<const float> absmax_b,
                                std::uint64_t seed) {
   SampleCheck check;
   check.wrong = unwritten(d, context.state().threads);
   if (!check.ok()) return check;
-
-  std::int64_t first = std::numeric_limits<std::int64_t>::max();
-  const auto compare = [&](std::int64_t row, std::int64_t col, std::int64_t sum) {
-    const float scale_b = absmax_b[absmax_b.size() == 1 ? 0 : static_cast<std::size_t>(col)];
-    const float expected = measure::round_to(
-        d.dtype, measure::dequantize_sum(sum, absmax_a[static_cast<std::size_t>(row)], scale_b));
-    const auto found = static_cast<float>(element(d, row, col));
-    const std::int64_t at = row * d.cols + col;
-    if (at >= first || same_bits(found, expected)) return;
-    first = at;
-    check.wrong = fmt::format("element [{},{}] is {}; it must be {}", row, col, found, expected);
-  };
-  const Lines rows = sample(d.rows, seed);
-  const auto of_rows = measure::integer_product(context, a, b, rows);
-  for_elements(rows, d.cols, [&](std::size_t at, std::int64_t row, std::int64_t col) {
-    compare(row, col, of_rows[at]);
-  });
-  const Lines cols = sample(d.cols, seed + 1);
-  const auto of_cols = measure::integer_product(context, b, a, cols);
-  for_elements(cols, d.rows, [&](std::size_t at, std::int64_t col, std::int64_t row) {
-    compare(row, col, of_cols[at]);
-  });
+  const measure::TrialOptions options;
+  measure::Checker checker(context, options);
+  for (const measure::Sample& lines : lines_of(d, seed))
+    checker.exact("gemm", "product", d, lines,
+                  measure::oracle::int8_product(context, a, b, lines, as_row(absmax_a),
+                                                as_row(absmax_b), {}, d.dtype)
+                      .output.any(),
+                  "equal");
+  check.wrong = measure::fault_of(checker.take());
   return check;
 }
 
 SampleCheck check_standard_product(Context& context, ConstAnyMatrix a, bool transpose_a,
-                                   ConstAnyMatrix b, bool transpose_b, ConstAnyMatrix d,
+                                   ConstAnyMatrix b, bool transpose_b, AnyMatrix d,
                                    std::uint64_t seed, double product_error) {
   SampleCheck check;
   check.wrong = unwritten(d, context.state().threads);
   if (!check.ok()) return check;
-
-  const std::int64_t inner = transpose_a ? a.rows : a.cols;
-  // d is also rounded once to its type. The f64 sums here are exact beside that.
-  const double share = measure::any_order_error(inner) + product_error;
+  const measure::TrialOptions options;
+  measure::Checker checker(context, options);
   double worst = 0, largest_value = 0;
-  const auto compare = [&](std::int64_t row, std::int64_t col, double sum, double magnitude) {
-    const double found = element(d, row, col);
-    const double difference = std::abs(found - sum);
-    const double of_sum = share * magnitude;
-    const double bound = of_sum + measure::rounding_error(d.dtype, std::abs(sum) + of_sum);
-    worst = std::max(worst, difference);
-    largest_value = std::max(largest_value, std::abs(sum));
-    if (!(difference <= bound) && check.ok())
-      check.wrong = fmt::format("element [{},{}] is {}; it must be {} within {:.3g}", row, col,
-                                found, sum, bound);
-  };
-  const Lines rows = sample(d.rows, seed);
-  const measure::Product of_rows = measure::product(context, a, transpose_a, b, transpose_b, rows);
-  for_elements(rows, d.cols, [&](std::size_t at, std::int64_t row, std::int64_t col) {
-    compare(row, col, of_rows.values[at], of_rows.magnitudes[at]);
-  });
-  // Columns of d are rows of op(b)ᵀ · op(a)ᵀ.
-  const Lines cols = sample(d.cols, seed + 1);
-  const measure::Product of_cols =
-      measure::product(context, b, !transpose_b, a, !transpose_a, cols);
-  for_elements(cols, d.rows, [&](std::size_t at, std::int64_t col, std::int64_t row) {
-    compare(row, col, of_cols.values[at], of_cols.magnitudes[at]);
-  });
+  for (const measure::Sample& lines : lines_of(d, seed)) {
+    const measure::Product product =
+        measure::oracle::floating_product(context, a, transpose_a, b, transpose_b, lines);
+    constexpr auto kind = measure::oracle::SumBound::any_data;
+    checker.bounded("gemm_standard", "product", d, lines,
+                    measure::oracle::reference_of(product, kind, d.dtype, {}, {}, product_error),
+                    measure::oracle::sum_rule(kind, product_error));
+    const std::vector<float> found = measure::oracle::floats_of(context, d, lines);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      worst = std::max(worst, std::abs(static_cast<double>(found[i]) - product.values[i]));
+      largest_value = std::max(largest_value, std::abs(product.values[i]));
+    }
+  }
+  check.wrong = measure::fault_of(checker.take());
   check.error = largest_value > 0 ? worst / largest_value : 0;
   return check;
 }

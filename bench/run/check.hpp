@@ -38,13 +38,13 @@ SampleCheck check_cast(ConstAnyMatrix x, MatrixView<const std::int8_t> q, std::u
 
 /// d = absmax_b · (absmax_a · (a · bᵀ · c)); absmax_b holds N floats or 1.
 SampleCheck check_int8_product(Context& context, MatrixView<const std::int8_t> a,
-                               MatrixView<const std::int8_t> b, ConstAnyMatrix d,
+                               MatrixView<const std::int8_t> b, AnyMatrix d,
                                std::span<const float> absmax_a, std::span<const float> absmax_b,
                                std::uint64_t seed);
 
 /// d = op(a) · op(b) with sums in f32, each product off by at most product_error of itself besides.
 SampleCheck check_standard_product(Context& context, ConstAnyMatrix a, bool transpose_a,
-                                   ConstAnyMatrix b, bool transpose_b, ConstAnyMatrix d,
+                                   ConstAnyMatrix b, bool transpose_b, AnyMatrix d,
                                    std::uint64_t seed, double product_error = 0);
 
 }  // namespace switchback::bench

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
+#include "core/matrix_rows.hpp"
 #include "measure/data.hpp"
 
 namespace switchback::measure {
@@ -76,6 +78,44 @@ Rows sample_rows(std::int64_t count, std::int64_t limit, std::uint64_t seed) {
   std::sort(rows.begin(), rows.end());
   rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
   return rows;
+}
+
+Sample sample_of(std::int64_t rows, std::int64_t cols, std::int64_t inner, double most_work,
+                 std::uint64_t seed) {
+  constexpr std::int64_t least_rows = 16;
+  const auto most = static_cast<std::int64_t>(
+      std::min(most_work / static_cast<double>(std::max<std::int64_t>(1, inner)), 0x1p62));
+  const std::int64_t few = std::max(least_rows, most / std::max<std::int64_t>(1, cols));
+  Sample sample{sample_rows(rows, few, seed), {}};
+  sample.cols =
+      sample_rows(cols, most / std::max<std::int64_t>(1, std::ssize(sample.rows)), seed + 1);
+  return sample;
+}
+
+Matrix gather(Context& context, ConstAnyMatrix m, const Rows& rows) {
+  const auto count = static_cast<std::int64_t>(rows.size());
+  if (count == m.rows) return host_copy(context, m);
+  Matrix some(m.dtype, count, m.cols);
+  for (std::int64_t i = 0; i < count; ++i)
+    copy(context, core::rows_of(m, rows[static_cast<std::size_t>(i)], 1),
+         core::rows_of(some.any(), i, 1));
+  return some;
+}
+
+Matrix gather(Context& context, ConstAnyMatrix m, const Sample& sample) {
+  Matrix rows = gather(context, m, sample.rows);
+  const auto cols = static_cast<std::int64_t>(sample.cols.size());
+  if (cols == m.cols) return rows;
+  Matrix some(m.dtype, rows.rows(), cols);
+  const std::size_t bytes = dtype_size_bytes(m.dtype);
+  const auto* from = static_cast<const std::byte*>(rows.data());
+  auto* to = static_cast<std::byte*>(some.data());
+  for (std::int64_t r = 0; r < rows.rows(); ++r)
+    for (const std::int64_t col : sample.cols) {
+      std::memcpy(to, from + static_cast<std::size_t>(r * m.cols + col) * bytes, bytes);
+      to += bytes;
+    }
+  return some;
 }
 
 Comparison compare_exact(ConstAnyMatrix got, const Rows& rows, ConstAnyMatrix want) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "measure/matrix.hpp"
+#include "switchback/context.hpp"
 #include "switchback/matrix.hpp"
 
 namespace switchback::measure {
@@ -18,6 +19,21 @@ using Rows = std::vector<std::int64_t>;
 Rows all_rows(std::int64_t count);
 /// At most `limit` (at least 2) rows: the first, the last, and others spread by the seed.
 Rows sample_rows(std::int64_t count, std::int64_t limit, std::uint64_t seed);
+
+/// The elements of a result that a reference computes: those in these rows and in these columns.
+struct Sample {
+  Rows rows, cols;
+  [[nodiscard]] bool is_all(ConstAnyMatrix of) const noexcept {
+    return std::ssize(rows) == of.rows && std::ssize(cols) == of.cols;
+  }
+};
+/// As many elements as `most_work` allows, each of which takes `inner`: all; else whole rows; else
+/// parts of 16 rows. The first and the last row and column are among them.
+Sample sample_of(std::int64_t rows, std::int64_t cols, std::int64_t inner, double most_work,
+                 std::uint64_t seed);
+/// Rows of m, or elements of them, as a matrix of the host.
+Matrix gather(Context& context, ConstAnyMatrix m, const Rows& rows);
+Matrix gather(Context& context, ConstAnyMatrix m, const Sample& sample);
 
 /// A reference for the compared rows: values in f64, and how far a result may be from each.
 struct Reference {

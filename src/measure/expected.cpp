@@ -203,6 +203,53 @@ std::vector<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows
   return y;
 }
 
+std::vector<float> floats_of(Context& context, ConstAnyMatrix m, const Sample& sample) {
+  const Matrix some = gather(context, m, sample);
+  std::vector<float> values;
+  for (std::int64_t i = 0; i < some.rows() * some.cols(); ++i)
+    values.push_back(core::load_float(some.data(), m.dtype, i));
+  return values;
+}
+
+Int8Product int8_product(Context& context, ConstAnyMatrix a, ConstAnyMatrix b, const Sample& sample,
+                         ConstAnyMatrix absmax_a, ConstAnyMatrix absmax_b, ConstAnyMatrix bias,
+                         DType dtype) {
+  const Matrix some_a = gather(context, a, sample.rows);
+  const Matrix some_b = gather(context, b, sample.cols);
+  const Rows rows = all_rows(some_a.rows());
+  const std::vector<std::int64_t> sums = integer_product(context, some_a.view<const std::int8_t>(),
+                                                         some_b.view<const std::int8_t>(), rows);
+  Int8Product product;
+  product.sums = Matrix(DType::s32, some_a.rows(), some_b.rows());
+  std::copy(sums.begin(), sums.end(), product.sums.values<std::int32_t>().begin());
+  if (dtype == DType::s32) return product;
+  const Rows one = {0};
+  product.output = in_dtype(
+      epilogue(sums, rows, floats_of(context, absmax_a, {one, sample.rows}),
+               floats_of(context, absmax_b, {one, absmax_b.cols == 1 ? one : sample.cols}),
+               bias.cols == 0 ? std::vector<float>() : floats_of(context, bias, {one, sample.cols}),
+               some_b.rows(), dtype),
+      some_b.rows(), dtype);
+  return product;
+}
+
+Product floating_product(Context& context, ConstAnyMatrix a, bool transpose_a, ConstAnyMatrix b,
+                         bool transpose_b, const Sample& sample) {
+  // Rows of op(m), exact in f32.
+  const auto rows_of = [&](ConstAnyMatrix m, bool transpose, const Rows& rows) {
+    const Matrix host = to_host(context, m);
+    Matrix some(DType::f32, std::ssize(rows), transpose ? m.rows : m.cols);
+    auto to = some.floats().begin();
+    for (const std::int64_t row : rows)
+      for (const double value : row_of(host.any(), transpose, row))
+        *to++ = f32(value);
+    return some;
+  };
+  const Matrix some_a = rows_of(a, transpose_a, sample.rows);
+  const Matrix some_b = rows_of(b, !transpose_b, sample.cols);
+  return product(context, some_a.any(), false, some_b.any(), true, all_rows(some_a.rows()));
+}
+
 std::string sum_rule(SumBound kind, double factor_error) {
   std::string rule = kind == SumBound::random_data
                          ? "4·2⁻²⁴·√K·‖a·b‖₂ (random walk of f32 roundings)"

@@ -56,6 +56,21 @@ std::vector<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows
                             std::span<const float> absmax_a, std::span<const float> absmax_b,
                             std::span<const float> bias, std::int64_t n, DType dtype);
 
+/// Sampled elements of a product a[M,K] · b[N,K]ᵀ of codes, and of its output.
+struct Int8Product {
+  Matrix sums, output;
+};
+/// The operands are in memory of the Context's device, absmax_a has M values, absmax_b N or one,
+/// the bias N or none. For s32 there is no output.
+Int8Product int8_product(Context& context, ConstAnyMatrix a, ConstAnyMatrix b, const Sample& sample,
+                         ConstAnyMatrix absmax_a, ConstAnyMatrix absmax_b, ConstAnyMatrix bias,
+                         DType dtype);
+/// Sampled elements of op(a) · op(b), of which the operands are in memory of the Context's device.
+Product floating_product(Context& context, ConstAnyMatrix a, bool transpose_a, ConstAnyMatrix b,
+                         bool transpose_b, const Sample& sample);
+/// Elements of a matrix in memory of the Context's device as floats, row after row.
+std::vector<float> floats_of(Context& context, ConstAnyMatrix m, const Sample& sample);
+
 /// Bounds for the difference between an f32 sum of products and the f64 one.
 enum class SumBound {
   /// any_order_error() holds for all data.

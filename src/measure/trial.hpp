@@ -98,21 +98,6 @@ std::int64_t rows_to_keep(DeviceKind device, std::int64_t rows, std::int64_t col
 /// more. Their distance is odd, so that they are at all places of a kernel's tiles.
 AnyMatrix spread_rows(AnyMatrix m, std::int64_t most) noexcept;
 
-/// The elements of a result that a reference computes: those in these rows and in these columns.
-struct Sample {
-  Rows rows, cols;
-  [[nodiscard]] bool is_all(ConstAnyMatrix of) const noexcept {
-    return std::ssize(rows) == of.rows && std::ssize(cols) == of.cols;
-  }
-};
-/// As many elements as `most_work` allows, each of which takes `inner`: all; else whole rows; else
-/// parts of 16 rows. The first and the last row and column are among them.
-Sample sample_of(std::int64_t rows, std::int64_t cols, std::int64_t inner, double most_work,
-                 std::uint64_t seed);
-/// Rows of m, or elements of them, as a matrix of the host.
-Matrix gather(Context& context, ConstAnyMatrix m, const Rows& rows);
-Matrix gather(Context& context, ConstAnyMatrix m, const Sample& sample);
-
 /// Copies of the operands of a product elsewhere in memory, with which timed calls take turns.
 class ProductCopies {
  public:

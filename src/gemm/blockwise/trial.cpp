@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "core/context_state.hpp"
-#include "core/unaligned.hpp"
 #include "gemm/blockwise/engine.hpp"
 #include "measure/expected.hpp"
 
@@ -128,18 +127,15 @@ class BlockwiseTrial final : public measure::Trial {
     return {q.rows(),
             q.cols(),
             {values.begin(), values.end()},
-            {scales.floats().begin(), scales.floats().end()}};
+            measure::oracle::floats_of(context_, absmax.any(),
+                                       {measure::all_rows(absmax.rows()), rows})};
   }
 
   void expect() {
     const BlockwiseProblem& p = problem_;
     sample_ = measure::sample_of(p.n, p.k, p.m, options_.most_reference_work, options_.seed);
     std::vector<float> before;
-    if (p.accumulate) {
-      const Matrix some = measure::gather(context_, before_.any(), sample_);
-      for (std::int64_t i = 0; i < some.rows() * some.cols(); ++i)
-        before.push_back(core::load_float(some.data(), p.output, i));
-    }
+    if (p.accumulate) before = measure::oracle::floats_of(context_, before_.any(), sample_);
     const Codes a = codes_of(a_, absmax_a_, sample_.rows);
     const Codes b = codes_of(b_, absmax_b_, sample_.cols);
     want_ = measure::in_dtype(measure::oracle::blockwise_product(

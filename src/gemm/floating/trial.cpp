@@ -144,35 +144,16 @@ class FloatingTrial final : public measure::Trial {
                        problem_.accumulate ? ", accumulated" : "");
   }
 
-  // Rows of op(m), exact in f32.
-  Matrix rows_of(const Matrix& m, bool transpose, const measure::Rows& rows) {
-    const Matrix host = measure::to_host(context_, m);
-    Matrix some(DType::f32, std::ssize(rows), problem_.k);
-    auto to = some.floats().begin();
-    for (const std::int64_t row : rows)
-      for (const double value : measure::row_of(host.any(), transpose, row))
-        *to++ = static_cast<float>(value);
-    return some;
-  }
-  std::vector<float> floats_of(const Matrix& m, const measure::Sample& sample) {
-    const Matrix some = measure::gather(context_, m.any(), sample);
-    std::vector<float> values;
-    for (std::int64_t i = 0; i < some.rows() * some.cols(); ++i)
-      values.push_back(core::load_float(some.data(), m.dtype(), i));
-    return values;
-  }
-
   void multiply_sample() {
     const Problem& p = problem_;
     sample_ = measure::sample_of(p.m, p.n, p.k, options_.most_reference_work, options_.seed);
-    const Matrix a = rows_of(a_, p.transpose_a, sample_.rows);
-    const Matrix b = rows_of(b_, !p.transpose_b, sample_.cols);
-    product_ =
-        measure::product(context_, a.any(), false, b.any(), true, measure::all_rows(a.rows()));
-    if (p.bias) bias_sample_ = floats_of(bias_, {{0}, sample_.cols});
+    product_ = measure::oracle::floating_product(context_, a_.any(), p.transpose_a, b_.any(),
+                                                 p.transpose_b, sample_);
+    if (p.bias)
+      bias_sample_ = measure::oracle::floats_of(context_, bias_.any(), {{0}, sample_.cols});
     if (p.accumulate) {
       measure::fill_random(context_, d_.any(), options_.seed + 3);
-      before_sample_ = floats_of(d_, sample_);
+      before_sample_ = measure::oracle::floats_of(context_, d_.any(), sample_);
     }
   }
 

@@ -16,7 +16,6 @@
 #include "gemm/int8/trial_groups.hpp"
 #include "measure/data.hpp"
 #include "measure/expected.hpp"
-#include "measure/oracle.hpp"
 
 namespace switchback::gemm_int8 {
 
@@ -38,7 +37,7 @@ struct Setting {
 // What the sampled elements of a group's results must be.
 struct Expected {
   measure::Sample sample;
-  Matrix sums, output;
+  measure::oracle::Int8Product results;
 };
 
 class ProductTrial final : public measure::Trial {
@@ -136,7 +135,7 @@ class ProductTrial final : public measure::Trial {
       if (d.rows == 0) continue;
       const measure::Sample& sample = expected[g].sample;
       const std::string what = epilogue_text() + group_text(g);
-      checker.exact(output_op(), what, d, sample, expected[g].output.any(), output_rule);
+      checker.exact(output_op(), what, d, sample, expected[g].results.output.any(), output_rule);
       if (!sample.is_all(d))
         checker.like_the_first(output_op(), what, d, rows_to_keep(), kept_outputs_[g]);
     }
@@ -314,7 +313,7 @@ class ProductTrial final : public measure::Trial {
       if (d.rows == 0) continue;
       const measure::Sample& sample = expected[g].sample;
       const std::string what = "sums, " + operands_text() + group_text(g);
-      checker.exact(sums_op(), what, d, sample, expected[g].sums.any(), sums_rule);
+      checker.exact(sums_op(), what, d, sample, expected[g].results.sums.any(), sums_rule);
       if (sample.is_all(d) || !checker.passes()) continue;
       if (kept_sums_[g].empty()) prove_all_sums(checker, what, d, g);
       checker.like_the_first(sums_op(), what, d, d.rows, kept_sums_[g]);
@@ -350,44 +349,31 @@ class ProductTrial final : public measure::Trial {
     return made;
   }
 
-  Expected expected_of_group(const Setting& setting, std::size_t group) {
+  Expected expected_of_group(const Setting& setting, std::size_t group) const {
     const GemmProblem& p = setting.problem.each;
     const GroupRows& rows = setting.groups->rows()[group];
+    const auto g = static_cast<std::int64_t>(group);
     Expected e;
     e.sample = measure::sample_of(
         rows.rows, p.n, p.k,
         options_.most_reference_work / static_cast<double>(setting.problem.groups), options_.seed);
-    const Matrix a = measure::gather(context_, rows_of(setting, group), e.sample.rows);
-    const Matrix b = measure::gather(context_, weight_of(group), e.sample.cols);
-    const measure::Rows all = measure::all_rows(a.rows());
-    const std::vector<std::int64_t> sums = measure::integer_product(
-        context_, a.view<const std::int8_t>(), b.view<const std::int8_t>(), all);
-    e.sums = Matrix(DType::s32, a.rows(), b.rows());
-    std::copy(sums.begin(), sums.end(), e.sums.values<std::int32_t>().begin());
-    if (p.output == DType::s32) return e;
-    const auto g = static_cast<std::int64_t>(group);
-    const std::vector<float> absmax_a = values_of(absmax_a_, 0, rows.begin, e.sample.rows);
-    const std::vector<float> absmax_b = p.scale == ScaleMode::row_col
-                                            ? values_of(absmax_b_, 0, g * p.n, e.sample.cols)
-                                            : values_of(absmax_b_, 0, g, {0});
-    const std::vector<float> bias =
-        p.has_bias ? values_of(bias_, g, 0, e.sample.cols) : std::vector<float>();
-    e.output = measure::in_dtype(
-        measure::oracle::epilogue(sums, all, absmax_a, absmax_b, bias, b.rows(), p.output),
-        b.rows(), p.output);
+    const ConstAnyMatrix absmax_b = p.scale == ScaleMode::row_col
+                                        ? part_of_row(absmax_b_, 0, g * p.n, p.n)
+                                        : part_of_row(absmax_b_, 0, g, 1);
+    e.results = measure::oracle::int8_product(
+        context_, rows_of(setting, group), weight_of(group), e.sample,
+        part_of_row(absmax_a_, 0, rows.begin, rows.rows), absmax_b,
+        p.has_bias ? part_of_row(bias_, g, 0, p.n) : ConstAnyMatrix(), p.output);
     return e;
   }
 
-  // Elements first + columns of a row.
-  [[nodiscard]] std::vector<float> values_of(const Matrix& m, std::int64_t row, std::int64_t first,
-                                             measure::Rows columns) const {
-    for (std::int64_t& column : columns)
-      column += first;
-    const Matrix some = measure::gather(context_, m.any(), measure::Sample{{row}, columns});
-    std::vector<float> values;
-    for (std::int64_t i = 0; i < some.cols(); ++i)
-      values.push_back(core::load_float(some.data(), m.dtype(), i));
-    return values;
+  static ConstAnyMatrix part_of_row(const Matrix& m, std::int64_t row, std::int64_t first,
+                                    std::int64_t count) {
+    ConstAnyMatrix part = core::rows_of(ConstAnyMatrix(m.any()), row, 1);
+    part.data = static_cast<const std::byte*>(part.data) +
+                first * static_cast<std::int64_t>(dtype_size_bytes(part.dtype));
+    part.cols = count;
+    return part;
   }
 
   Context& context_;
