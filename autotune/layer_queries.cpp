@@ -2,271 +2,260 @@
 #include "autotune/layer_queries.hpp"
 
 #include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
 #include <utility>
 
+#include "autotune/operations.hpp"
+#include "autotune/task.hpp"
 #include "core/check.hpp"
+#include "core/matrix_rows.hpp"
+#include "core/rehearsal.hpp"
 #include "gemm/blockwise/problem.hpp"
 #include "gemm/floating/problem.hpp"
-#include "gemm/int8/engine.hpp"
-#include "gemm/int8/grouped.hpp"
 #include "linear/mode.hpp"
-#include "quant/blocks.hpp"
-#include "quant/problem.hpp"
+#include "measure/matrix.hpp"
+#include "measure/source_scope.hpp"
+#include "switchback/gemm.hpp"
+#include "switchback/grouped_linear.hpp"
 #include "switchback/linear.hpp"
 
 namespace switchback::autotune {
 
 namespace {
 
-class Lister {
- public:
-  Lister(const ContextState& state, const TuneShape& shape, Problems problems)
-      : state_(state), shape_(shape), problems_(state.on_cpu() ? Problems::all : problems) {
-    if (lists(Problems::fields) && shape.bias) biases_.push_back(false);
-  }
+using measure::Matrix;
 
-  std::vector<ConfigQuery> list() { return shape_.groups > 0 ? list_grouped() : list_single(); }
+using linear::Pass;
+
+// Notes what it is asked, each problem once. It knows no configuration; but where it is asked for a
+// mode it may prefer int8, so that mode auto runs what it has in addition to the other modes.
+class Recorder final : public ConfigSource {
+ public:
+  explicit Recorder(Problems problems) : problems_(problems) {}
+
+  bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
+    if (is_listed(query) && std::find(queries.begin(), queries.end(), query) == queries.end())
+      queries.push_back(query);
+    const std::optional<Pass> pass = pass_of(query);
+    if (!pass) return false;
+    using enum Mode;
+    const bool in_int8 =
+        std::find(passes_in_int8.begin(), passes_in_int8.end(), *pass) != passes_in_int8.end();
+    choice = linear::to_choice(
+        in_int8 ? linear::ModeRanking{{rowwise, rowwise_shared, global, standard}}
+                : linear::ModeRanking{{standard, rowwise, rowwise_shared, global}});
+    return true;
+  }
+  mutable std::vector<ConfigQuery> queries;
+  std::span<const Pass> passes_in_int8;
 
  private:
-  [[nodiscard]] bool lists(Problems some) const { return problems_ >= some; }
-
-  std::vector<ConfigQuery> list_single() {
-    using quant::Op;
-    const std::int64_t m = shape_.rows;
-    const std::int64_t n = shape_.out_features;
-    const std::int64_t k = shape_.in_features;
-    floating_products(m);
-    if (blockwise::is_tuned(state_)) weight_gradient(n, k, m);
-    quantize(Op::rowwise, m, k);
-    quantize(Op::rowwise, m, n);
-    // The weight of an engine that takes codes block by block is quantized without a choice.
-    if (gemm_int8::packing_engine(state_).pack_rows == nullptr || !quant::has_blocks(state_))
-      for (const Op op : {Op::rowwise, Op::columnwise_transpose, Op::global, Op::global_transpose,
-                          Op::rowwise_and_columnwise_transpose, Op::global_and_transpose})
-        quantize(op, n, k);
-    using gemm_int8::ScaleMode;
-    for (const gemm_int8::EngineId packed : layouts())
-      for (const ScaleMode scale : {ScaleMode::row_col, ScaleMode::row_scalar}) {
-        for (const bool bias : biases_of(packed))
-          int8(m, n, k, scale, packed, bias);
-        int8(m, k, n, scale, packed, false);
-      }
-    if (shape_.bias) {
-      quantize(Op::rowwise_column_sums, m, n);
-      quantize(Op::column_sums, m, n);
-    }
-    for (const linear::WeightCodes codes : {linear::WeightCodes::cached, linear::WeightCodes::made})
-      for (const linear::Pass pass : {linear::Pass::forward, linear::Pass::dx})
-        for (const bool bias : biases_)
-          layer(pass, codes, bias);
-    // What decides whether dw is computed from codes, of any layer.
-    if (blockwise::is_tuned(state_))
-      layer(linear::Pass::forward, linear::WeightCodes::cached, false);
-    for (const bool bias : biases_)
-      layer(linear::Pass::step, linear::WeightCodes::made, bias);
-    // What mode global_mem_efficient has besides. (Casts are records' floor under quantize
-    // operations, and no part of a layer.)
-    quantize(Op::dequantize_rowwise, m, k);
-    return std::move(queries_);
+  // A layer that quantizes multiplies in floating point for dW alone.
+  [[nodiscard]] bool is_listed(const ConfigQuery& query) const {
+    floating::Problem product;
+    return problems_ == Problems::all || !from_query(query, product) || product.transpose_a;
+  }
+  static std::optional<Pass> pass_of(const ConfigQuery& query) {
+    linear::PassProblem one;
+    linear::GroupedPassProblem groups;
+    if (from_query(query, one)) return one.pass;
+    if (from_query(query, groups)) return groups.pass;
+    return std::nullopt;
   }
 
-  // Of a grouped layer, with packed and with strided groups. What its floating products ask for
-  // depends on the rows of each group, which are taken to be equally many.
-  std::vector<ConfigQuery> list_grouped() {
-    using quant::Op;
-    const std::int64_t m = shape_.rows;
-    const std::int64_t n = shape_.out_features;
-    const std::int64_t k = shape_.in_features;
-    const std::int64_t each = std::max<std::int64_t>(1, m / shape_.groups);
-    floating_products(each);
-    quantize(Op::rowwise, m, k);
-    quantize(Op::rowwise, m, n);
-    quantize(Op::rowwise, shape_.groups * n, k);
-    for (const Op op : {Op::columnwise_transpose, Op::global, Op::global_transpose,
-                        Op::rowwise_and_columnwise_transpose, Op::global_and_transpose})
-      quantize(op, n, k);
-    if (shape_.bias) quantize(Op::column_sums, each, n);
-    using gemm_int8::GroupedLayout;
-    using gemm_int8::ScaleMode;
-    for (const GroupedLayout layout : {GroupedLayout::packed, GroupedLayout::strided})
-      for (const gemm_int8::EngineId packed : layouts())
-        for (const ScaleMode scale : {ScaleMode::row_col, ScaleMode::row_scalar}) {
-          for (const bool bias : biases_of(packed))
-            grouped_int8(layout, n, k, scale, packed, bias);
-          grouped_int8(layout, k, n, scale, packed, false);
+  Problems problems_;
+};
+
+// Runs layers without computing: their operands are never read or written.
+class DryRun {
+ public:
+  DryRun(Context& context, const TuneShape& shape, Problems problems, Recorder& recorder)
+      : context_(context),
+        recorder_(recorder),
+        shape_(shape),
+        problems_(problems),
+        groups_(std::max<std::int64_t>(1, shape.groups)),
+        x_(context, shape.dtype, shape.rows, shape.in_features),
+        w_(context, shape.dtype, groups_ * shape.out_features, shape.in_features),
+        bias_(context, shape.dtype, groups_, shape.out_features),
+        y_(context, shape.dtype, shape.rows, shape.out_features),
+        g_(context, shape.dtype, shape.rows, shape.out_features),
+        dx_(context, shape.dtype, shape.rows, shape.in_features),
+        dw_(context, shape.dtype, groups_ * shape.out_features, shape.in_features),
+        db_(context, shape.dtype, groups_, shape.out_features) {
+    if (problems_ == Problems::all)
+      dw_f32_ = Matrix(context, DType::f32, shape.out_features, shape.in_features);
+    if (shape.groups == 0) return;
+    ends_ = numbers(groups_, rows_of_group());
+    index_ = numbers(shape.rows, 0);
+  }
+
+  void run() {
+    std::vector<bool> biases = {shape_.bias};
+    if (shape_.bias && problems_ >= Problems::fields) biases.push_back(false);
+    for (const bool bias : biases)
+      for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::rowwise_shared, Mode::global,
+                              Mode::global_mem_efficient, Mode::automatic}) {
+        if (mode == Mode::standard ? problems_ < Problems::all : !is_exact()) continue;
+        // What is asked for depends on what was faster before. Only mode auto asks for passes.
+        constexpr std::array passes = {Pass::step, Pass::forward, Pass::dx};
+        for (std::size_t first = 0; first < passes.size(); ++first) {
+          recorder_.passes_in_int8 = std::span(passes).subspan(first);
+          if (shape_.groups == 0)
+            run_layer(mode, bias);
+          else if (mode != Mode::rowwise_shared)
+            run_groups(mode, bias);
+          if (mode != Mode::automatic) break;
         }
-    using linear::RowsLayout;
-    for (const linear::WeightCodes codes : {linear::WeightCodes::cached, linear::WeightCodes::made})
-      for (const bool bias : biases_) {
-        for (const RowsLayout layout :
-             {RowsLayout::packed, RowsLayout::strided, RowsLayout::gathered})
-          grouped_layer(linear::Pass::forward, layout, codes, bias);
-        // Gradients are rows of slots, also where forward gathered them.
-        for (const RowsLayout layout : {RowsLayout::packed, RowsLayout::strided})
-          grouped_layer(linear::Pass::dx, layout, codes, bias);
       }
-    quantize(Op::dequantize_rowwise, m, k);
-    return std::move(queries_);
+    if (problems_ >= Problems::fields && shape_.groups == 0 && is_exact()) multiply_codes();
   }
 
-  // Of m rows. A layer that quantizes computes dW this way.
-  void floating_products(std::int64_t m) {
+ private:
+  // Whether sums of codes fit into int32.
+  [[nodiscard]] bool is_exact() const {
+    return std::max(shape_.in_features, shape_.out_features) <= max_exact_k;
+  }
+  [[nodiscard]] ConstAnyMatrix bias(bool has_bias) const {
+    return has_bias ? ConstAnyMatrix(bias_.any()) : ConstAnyMatrix();
+  }
+
+  void run_layer(Mode mode, bool has_bias) {
+    LinearOptions options;
+    options.in_features = shape_.in_features;
+    options.out_features = shape_.out_features;
+    options.mode = mode;
+    options.dtype = shape_.dtype;
+    std::vector<WeightGradient> gradients = {options.dw};
+    if (mode != Mode::standard && mode != Mode::global_mem_efficient &&
+        blockwise::is_tuned(context_.state()))
+      gradients.push_back(WeightGradient::int8_block);
+    for (const WeightGradient gradient : gradients) {
+      options.dw = gradient;
+      SwitchbackLinear layer(context_, options);
+      layer.set_weight(w_.any(), bias(has_bias));
+      layer.forward(x_.any(), y_.any());
+      LinearGrads grads;
+      grads.g = g_.any();
+      const auto step = [&](AnyMatrix dx, AnyMatrix dw, AnyMatrix db) {
+        layer.forward(x_.any(), y_.any(), Save::borrow);
+        grads.dx = dx;
+        grads.dw = dw;
+        grads.db = db;
+        layer.backward(grads);
+      };
+      const AnyMatrix db = has_bias ? db_.any() : AnyMatrix();
+      // The same weight as before, and a new one; the first layer of a model, and a frozen one.
+      step(dx_.any(), dw_.any(), db);
+      layer.weight_updated();
+      step(dx_.any(), dw_.any(), db);
+      step(dx_.any(), dw_.any(), db);
+      step({}, dw_.any(), db);
+      if (mode != Mode::automatic) step(dx_.any(), {}, {});
+      if (gradient == WeightGradient::int8_block && problems_ == Problems::all)
+        step({}, dw_f32_.any(), db);
+      layer.prepare_for_eval();
+      layer.forward(x_.any(), y_.any());
+    }
+  }
+
+  // Of groups that have the same number of rows: what floating products ask for depends on it.
+  void run_groups(Mode mode, bool has_bias) {
+    const std::int64_t each = rows_of_group();
+    for (const linear::RowsLayout layout :
+         {linear::RowsLayout::packed, linear::RowsLayout::strided, linear::RowsLayout::gathered}) {
+      const bool strided = layout == linear::RowsLayout::strided;
+      if (strided && each * groups_ > shape_.rows) continue;
+      const std::int64_t rows = strided ? each * groups_ : shape_.rows;
+      const auto slots = [&](const Matrix& m) { return core::rows_of(m.any(), 0, rows); };
+      const Groups groups = strided ? Groups::strided(groups_, each)
+                                    : Groups::packed(ends_.values<const std::int32_t>());
+      GroupedRows x;
+      x.data = slots(x_);
+      if (layout == linear::RowsLayout::gathered) x.index = index_.values<const std::int32_t>();
+      GroupedSwitchbackLinear layer(context_, {.groups = groups_,
+                                               .in_features = shape_.in_features,
+                                               .out_features = shape_.out_features,
+                                               .mode = mode,
+                                               .dtype = shape_.dtype});
+      layer.set_weight(w_.any(), bias(has_bias));
+      for (int step = 0; step < 2; ++step) {  // with a new weight, and with the same one again
+        layer.forward(groups, x, slots(y_), Save::borrow);
+        layer.backward({.g = slots(g_),
+                        .dx = slots(dx_),
+                        .dw = dw_.any(),
+                        .db = has_bias ? db_.any() : AnyMatrix()});
+      }
+      layer.prepare_for_eval();
+      layer.forward(groups, x, slots(y_), Save::nothing);
+    }
+  }
+
+  // As the fields of a record do, whose weights are not packed.
+  void multiply_codes() {
+    const auto codes = [&](std::int64_t rows, std::int64_t cols) {
+      return Matrix(context_, DType::s8, rows, cols);
+    };
+    const std::int64_t m = shape_.rows;
     const std::int64_t n = shape_.out_features;
     const std::int64_t k = shape_.in_features;
-    if (lists(Problems::all)) {
-      for (const bool bias : biases_)
-        standard(m, n, k, false, true, bias);  // X · Wᵀ
-      standard(m, k, n, false, false);         // G · W
-    }
-    standard(n, k, m, true, false);  // Gᵀ · X
+    const Matrix scales(context_, DType::f32, 1, std::max({m, n, k}));
+    const auto multiply = [&](const Matrix& a, const Matrix& b, const Matrix& d) {
+      for (const std::int64_t scales_of_b : {d.cols(), std::int64_t{1}})
+        gemm(context_, {.a = a.view<const std::int8_t>(),
+                        .b = b.view<const std::int8_t>(),
+                        .d = d.any(),
+                        .absmax_a = scales.floats().first(static_cast<std::size_t>(m)),
+                        .absmax_b = scales.floats().first(static_cast<std::size_t>(scales_of_b))});
+    };
+    multiply(codes(m, k), codes(n, k), y_);
+    multiply(codes(m, n), codes(k, n), dx_);
   }
 
-  // How the codes of W lie: packed in a layer, and in a record's fields as they are made.
-  [[nodiscard]] std::vector<gemm_int8::EngineId> layouts() const {
-    std::vector<gemm_int8::EngineId> all = {gemm_int8::packing_engine(state_).id};
-    if (lists(Problems::fields)) all.push_back(gemm_int8::EngineId::none);
-    return all;
+  [[nodiscard]] std::int64_t rows_of_group() const {
+    return std::max<std::int64_t>(1, shape_.rows / groups_);
   }
-  // Only a layer has a bias, and a layer packs.
-  [[nodiscard]] std::vector<bool> biases_of(gemm_int8::EngineId packed) const {
-    return packed == gemm_int8::EngineId::none ? std::vector<bool>{false} : biases_;
-  }
-
-  void add(const ConfigQuery& query) {
-    if (std::find(queries_.begin(), queries_.end(), query) == queries_.end())
-      queries_.push_back(query);
+  // For the groups: where each ends, and rows that are gathered. Multiples of a step.
+  Matrix numbers(std::int64_t count, std::int64_t step) {
+    const Matrix host(DType::s32, 1, count);
+    for (std::int64_t i = 0; i < count; ++i)
+      host.values<std::int32_t>()[static_cast<std::size_t>(i)] =
+          static_cast<std::int32_t>(std::min((i + 1) * step, shape_.rows));
+    Matrix made(context_, DType::s32, 1, count);
+    measure::copy(context_, host.any(), made.any());
+    return made;
   }
 
-  void quantize(quant::Op op, std::int64_t rows, std::int64_t cols) {
-    quant::Problem p;
-    p.op = op;
-    p.dtype = shape_.dtype;
-    p.rows = rows;
-    p.cols = cols;
-    p.device = state_.device.kind;
-    const auto element = static_cast<std::int64_t>(dtype_size_bytes(p.dtype));
-    if (!state_.on_cpu()) p.alignment = cols * element % 16 == 0 ? 16 : 1;
-    if (state_.on_cpu()) {
-      p.threads = state_.threads.count();
-      p.isa = state_.features.level();
-    }
-    add(quant::to_query(p));
-  }
-
-  void int8(std::int64_t m, std::int64_t n, std::int64_t k, gemm_int8::ScaleMode scale,
-            gemm_int8::EngineId packed, bool bias) {
-    if (k <= max_exact_k)
-      add(gemm_int8::to_query(int8_problem(m, n, k, scale, packed, bias), state_));
-  }
-
-  void grouped_int8(gemm_int8::GroupedLayout layout, std::int64_t n, std::int64_t k,
-                    gemm_int8::ScaleMode scale, gemm_int8::EngineId packed, bool bias) {
-    gemm_int8::GroupedProblem p;
-    p.groups = shape_.groups;
-    p.strided = layout == gemm_int8::GroupedLayout::strided;
-    if (p.strided) p.rows = shape_.rows / shape_.groups;
-    if (k > max_exact_k || (p.strided && p.rows == 0)) return;
-    p.each = int8_problem(p.strided ? p.rows * p.groups : shape_.rows, n, k, scale, packed, bias);
-    add(gemm_int8::to_query(p, state_));
-  }
-
-  gemm_int8::GemmProblem int8_problem(std::int64_t m, std::int64_t n, std::int64_t k,
-                                      gemm_int8::ScaleMode scale, gemm_int8::EngineId packed,
-                                      bool bias) {
-    gemm_int8::GemmProblem p;
-    p.m = m;
-    p.n = n;
-    p.k = p.stride_a = k;
-    p.stride_b = packed == gemm_int8::EngineId::none ? k : 0;
-    p.stride_d = n;
-    p.output = shape_.dtype;
-    p.scale = scale;
-    p.packed_for = packed;
-    p.alignment = state_.on_cpu() ? 0 : 16;
-    p.has_bias = bias;
-    p.bias = bias ? shape_.dtype : DType::f32;
-    return p;
-  }
-
-  void standard(std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_a, bool transpose_b,
-                bool bias = false) {
-    floating::Problem p;
-    p.m = m;
-    p.n = n;
-    p.k = k;
-    p.lda = transpose_a ? m : k;
-    p.ldb = transpose_b ? k : n;
-    p.ldd = n;
-    p.input = p.output = shape_.dtype;
-    p.transpose_a = transpose_a;
-    p.transpose_b = transpose_b;
-    p.bias = bias;
-    p.device = state_.device.kind;
-    p.alignment = state_.on_cpu() ? 0 : 16;
-    p.threads = state_.on_cpu() ? state_.threads.count() : 1;
-    if (state_.runtime != nullptr)
-      p.compute_capability = state_.runtime->info().compute_capability();
-    add(floating::to_query(p));
-  }
-
-  // dW of dw = int8_block, in the blocks that a layer has unless it is told otherwise: of the
-  // layer's type, and in longer lists of weights in f32.
-  void weight_gradient(std::int64_t n, std::int64_t k, std::int64_t m) {
-    blockwise::BlockwiseProblem p;
-    p.n = n;
-    p.k = p.stride_d = k;
-    p.m = m;
-    p.block_rows = LinearOptions().dw_block_rows;
-    p.padded_m = p.stride_a = p.stride_b = whole_block_rows(m, p.block_rows);
-    p.alignment = state_.on_cpu() ? 0 : 16;
-    p.output = shape_.dtype;
-    add(blockwise::to_query(p, state_));
-    p.output = DType::f32;
-    if (lists(Problems::all)) add(blockwise::to_query(p, state_));
-  }
-
-  void layer(linear::Pass pass, linear::WeightCodes codes, bool bias) {
-    linear::PassProblem p;
-    describe_pass(p, pass, codes, bias);
-    add(linear::to_query(p));
-  }
-
-  void grouped_layer(linear::Pass pass, linear::RowsLayout layout, linear::WeightCodes codes,
-                     bool bias) {
-    linear::GroupedPassProblem p;
-    describe_pass(p, pass, codes, bias);
-    p.groups = shape_.groups;
-    p.layout = layout;
-    if (layout == linear::RowsLayout::strided) p.m = p.m / p.groups * p.groups;
-    if (p.m > 0) add(linear::to_query(p));
-  }
-
-  void describe_pass(linear::PassProblem& p, linear::Pass pass, linear::WeightCodes codes,
-                     bool bias) {
-    p.pass = pass;
-    p.weight = codes;
-    p.m = shape_.rows;
-    p.n = shape_.out_features;
-    p.k = shape_.in_features;
-    p.dtype = p.output = shape_.dtype;
-    p.bias = bias;
-    p.device = state_.device.kind;
-    if (state_.on_cpu()) {
-      p.threads = state_.threads.count();
-      p.isa = state_.features.level();
-    }
-  }
-
-  const ContextState& state_;
+  Context& context_;
+  Recorder& recorder_;
   const TuneShape& shape_;
   Problems problems_;
-  std::vector<bool> biases_ = {shape_.bias};
-  std::vector<ConfigQuery> queries_;
+  std::int64_t groups_;
+  Matrix x_, w_, bias_, y_, g_, dx_, dw_, db_, dw_f32_;
+  Matrix ends_, index_;  ///< of groups
 };
+
+// The whole step of such a layer: of groups, its forward.
+ConfigQuery step_of(const Context& context, const TuneShape& shape) {
+  linear::GroupedPassProblem p;
+  p.pass = shape.groups > 0 ? Pass::forward : Pass::step;
+  p.weight = linear::WeightCodes::made;
+  p.m = shape.rows;
+  p.n = shape.out_features;
+  p.k = shape.in_features;
+  p.dtype = p.output = shape.dtype;
+  p.bias = shape.bias;
+  static_cast<ConfigOrigin&>(p) = core::origin_of(context.state());
+  p.groups = shape.groups;
+  return shape.groups > 0 ? to_query(p) : to_query(static_cast<const linear::PassProblem&>(p));
+}
 
 }  // namespace
 
-std::vector<ConfigQuery> layer_queries(const ContextState& state, const TuneShape& shape,
+std::vector<ConfigQuery> layer_queries(Context& context, const TuneShape& shape,
                                        Problems problems) {
   constexpr std::int64_t most = std::int64_t{1} << 31;
   for (const auto& [name, value] : {std::pair<const char*, std::int64_t>{"rows", shape.rows},
@@ -277,7 +266,20 @@ std::vector<ConfigQuery> layer_queries(const ContextState& state, const TuneShap
   core::require(shape.groups >= 0 && shape.groups <= most,
                 "tune: groups = {}; it must be 0 (one layer) to {}", shape.groups, most);
   core::check_float("tune", "dtype", shape.dtype);
-  return Lister(state, shape, problems).list();
+  if (const ConfigQuery step = step_of(context, shape); !too_large(step, context.state()).empty())
+    return {step};
+  if (context.state().on_cpu()) problems = Problems::all;
+  const auto recorder = std::make_shared<Recorder>(problems);
+  const measure::SourceScope source(context, recorder);
+  DryRun layers(context, shape, problems, *recorder);
+  {
+    const core::StageScope stage(context.state(), core::Stage::rehearsal);
+    layers.run();
+  }
+  std::stable_partition(
+      recorder->queries.begin(), recorder->queries.end(),
+      [](const ConfigQuery& query) { return !tunable_of(query.op).is_composed(); });
+  return std::move(recorder->queries);
 }
 
 }  // namespace switchback::autotune

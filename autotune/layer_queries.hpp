@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/config_source.hpp"
-#include "core/context_state.hpp"
+#include "switchback/context.hpp"
 #include "switchback/tuner.hpp"
 
 namespace switchback::autotune {
@@ -23,9 +23,11 @@ enum class Problems {
   all,
 };
 
-/// In the order in which they should be measured: the parts, then the passes made of them. Throws
-/// Error(invalid_argument) for an invalid shape.
-std::vector<ConfigQuery> layer_queries(const ContextState& state, const TuneShape& shape,
+/// By a dry run of such layers, which takes the memory of their operands and computes nothing. In
+/// the order in which they should be measured: the parts, then the passes made of them. Of a shape
+/// that does not fit into memory only the step is listed, which cannot be measured either. Throws
+/// Error(invalid_argument) for an invalid shape, and Error(out_of_memory).
+std::vector<ConfigQuery> layer_queries(Context& context, const TuneShape& shape,
                                        Problems problems = Problems::layers);
 
 }  // namespace switchback::autotune

@@ -30,7 +30,7 @@ using measure::seconds_between;
 
 }  // namespace
 
-std::vector<ConfigQuery> queries_of(const ContextState& state, const std::vector<TuneShape>& shapes,
+std::vector<ConfigQuery> queries_of(Context& context, const std::vector<TuneShape>& shapes,
                                     Problems problems) {
   std::vector<TuneShape> sorted = shapes;
   std::stable_sort(sorted.begin(), sorted.end(), [](const TuneShape& a, const TuneShape& b) {
@@ -43,7 +43,7 @@ std::vector<ConfigQuery> queries_of(const ContextState& state, const std::vector
   std::vector<ConfigQuery> queries;
   std::unordered_set<ConfigQuery, QueryHash> seen;
   for (const TuneShape& shape : sorted)
-    for (const ConfigQuery& query : layer_queries(state, shape, problems))
+    for (const ConfigQuery& query : layer_queries(context, shape, problems))
       if (seen.insert(query).second) queries.push_back(query);
   return queries;
 }

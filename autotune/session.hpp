@@ -32,7 +32,7 @@ struct SessionOptions {
 
 /// The problems of these shapes, each once: small shapes first, and the parts of a pass before the
 /// pass.
-std::vector<ConfigQuery> queries_of(const ContextState& state, const std::vector<TuneShape>& shapes,
+std::vector<ConfigQuery> queries_of(Context& context, const std::vector<TuneShape>& shapes,
                                     Problems problems = Problems::layers);
 
 struct SessionResult {

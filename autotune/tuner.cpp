@@ -91,8 +91,7 @@ TuneSummary Tuner::tune(Context& context, const std::vector<TuneShape>& shapes,
     session.end = [&](std::size_t, const ConfigQuery&, const autotune::TuneOutcome*,
                       const std::string&,
                       const TuneSummary& so_far) { stopped = !progress(so_far); };
-  return autotune::run_session(*state_, context, autotune::queries_of(context.state(), shapes),
-                               session)
+  return autotune::run_session(*state_, context, autotune::queries_of(context, shapes), session)
       .summary;
 }
 

@@ -312,7 +312,7 @@ void warn_of_mode(StatusLine& out) {
 }  // namespace
 
 int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) {
-  const CacheView view(options, what.near_shapes, what.strict);
+  CacheView view(options, what.near_shapes, what.strict);
   StatusLine out(false);
   warn_of_mode(out);
   // A key may belong to any machine; look-ups use only this machine's file.
@@ -337,7 +337,7 @@ int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) 
   std::int64_t problems = 0;
   std::int64_t tuned = 0;
   std::int64_t refused = 0;
-  for (const ConfigQuery& query : autotune::queries_of(view.context.state(), what.shapes)) {
+  for (const ConfigQuery& query : autotune::queries_of(view.context, what.shapes)) {
     KeyGroup group;
     group.key = autotune::key_of(query, view.tuner().machine, view.tuner().policy);
     group.parts = {query, view.tuner().machine, view.tuner().policy};

@@ -53,11 +53,11 @@ class TemporaryFolder {
 };
 
 // Distinct problems of one kind (of plain weights, which every engine takes): as many shapes.
-std::vector<ConfigQuery> many_queries(const Context& context, std::int64_t count) {
+std::vector<ConfigQuery> many_queries(Context& context, std::int64_t count) {
   std::vector<ConfigQuery> queries;
   gemm_int8::GemmProblem problem;
   const std::vector<ConfigQuery> some =
-      autotune::layer_queries(context.state(), {16, 64, 64, DType::f32, false});
+      autotune::layer_queries(context, {16, 64, 64, DType::f32, false});
   const auto product = std::find_if(some.begin(), some.end(), [&](const ConfigQuery& q) {
     return gemm_int8::from_query(q, problem) && problem.packed_for == gemm_int8::EngineId::none;
   });
@@ -189,7 +189,7 @@ void measure_agreement(Context& context, const MicroOptions& options, const Micr
   constexpr int tunes = 10;
   const autotune::Machine machine = autotune::machine_of(context.state());
   const std::vector<ConfigQuery> queries = autotune::layer_queries(
-      context.state(), {shape.batch, shape.dim_in, shape.dim_out, DType::f32, false});
+      context, {shape.batch, shape.dim_in, shape.dim_out, DType::f32, false});
   std::int64_t same = 0, tied = 0, all = 0;
   std::string worst;
   measure::Disturbance disturbance;

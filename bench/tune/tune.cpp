@@ -283,7 +283,7 @@ int tune_command(const TuneOptions& options) {
   const autotune::Problems problems = options.effort == Effort::thorough ? autotune::Problems::all
                                       : !options.records.empty() ? autotune::Problems::fields
                                                                  : autotune::Problems::layers;
-  std::vector<ConfigQuery> queries = autotune::queries_of(context.state(), shapes, problems);
+  std::vector<ConfigQuery> queries = autotune::queries_of(context, shapes, problems);
   for (const std::string& file : options.recorded)
     for (const ConfigQuery& query : read_recorded(file, context, tuner->state(), out))
       if (std::find(queries.begin(), queries.end(), query) == queries.end())

@@ -291,7 +291,7 @@ constexpr Mode all_modes[] = {Mode::standard, Mode::rowwise, Mode::global,
 
 TEST(TunerOfGroups, WhatGroupedLayersAskIsListed) {
   Context context(test::device_options());
-  const std::vector<ConfigQuery> listed = layer_queries(context.state(), shape, Problems::all);
+  const std::vector<ConfigQuery> listed = layer_queries(context, shape, Problems::all);
   EXPECT_EQ(std::set<std::string>([&] {
               std::set<std::string> keys;
               for (const ConfigQuery& query : listed)
@@ -354,7 +354,7 @@ TEST(TunerOfGroups, AShapeHasNoNegativeNumberOfGroups) {
   TuneShape wrong = shape;
   wrong.groups = -1;
   try {
-    (void)layer_queries(context.state(), wrong);
+    (void)layer_queries(context, wrong);
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(std::string(error.what()),

@@ -31,10 +31,8 @@ Machine machine() {
 
 std::vector<ConfigQuery> some_queries() {
   Context context(test::cpu_options());
-  std::vector<ConfigQuery> queries =
-      layer_queries(context.state(), {16, 48, 80, DType::bf16, true});
-  for (const ConfigQuery& query :
-       layer_queries(context.state(), {96, 48, 80, DType::bf16, true, 4}))
+  std::vector<ConfigQuery> queries = layer_queries(context, {16, 48, 80, DType::bf16, true});
+  for (const ConfigQuery& query : layer_queries(context, {96, 48, 80, DType::bf16, true, 4}))
     if (std::find(queries.begin(), queries.end(), query) == queries.end()) queries.push_back(query);
   return queries;
 }
@@ -237,8 +235,7 @@ TEST(Problem, FamiliesDifferInTheTokensAlone) {
   Context context(test::cpu_options());
   const auto families = [&](std::int64_t rows) {
     std::vector<Family> all;
-    for (const ConfigQuery& query :
-         layer_queries(context.state(), {rows, 48, 80, DType::f32, false}))
+    for (const ConfigQuery& query : layer_queries(context, {rows, 48, 80, DType::f32, false}))
       all.push_back(family_of(query, machine(), {}));
     return all;
   };

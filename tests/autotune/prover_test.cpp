@@ -93,7 +93,7 @@ TEST(ProofSetting, SurvivesItsLine) {
 class ProverTest : public ::testing::Test {
  protected:
   ProverTest() : context_({.device = "cpu", .threads = 1}) {
-    for (const ConfigQuery& query : layer_queries(context_.state(), {5, 24, 40, DType::f32, false}))
+    for (const ConfigQuery& query : layer_queries(context_, {5, 24, 40, DType::f32, false}))
       if (query.op == ConfigOp::gemm_int8 && query.words[9] == 0) product_ = query;
     config_.engine = gemm_int8::EngineId::reference;
   }

@@ -34,7 +34,7 @@ TEST(Tuner, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
   Context context(test::device_options());
   edit_winners(tuned_file(context, directory), [](Record& r) { r = test::doubtful(r); });
   const auto tuner = Tuner::open(context, options_in(directory));
-  for (const ConfigQuery& query : autotune::layer_queries(context.state(), shape)) {
+  for (const ConfigQuery& query : autotune::layer_queries(context, shape)) {
     const autotune::Answer answer = tuner->state().look_up(query, context.state());
     EXPECT_FALSE(answer.is_entry());
     EXPECT_TRUE(answer.refused);
@@ -90,7 +90,7 @@ TEST(Tuner, WhatOthersDisturbIsKeptInDoubt) {
                                        .in_the_way = [](double) { return false; },
                                        .spin_s = [] { return 1e-6; },
                                        .now = measure::host_now});
-  const auto queries = autotune::queries_of(context.state(), {shape});
+  const auto queries = autotune::queries_of(context, {shape});
   const auto tune = [&](measure::DisturbanceWatch* watch) {
     const auto tuner = Tuner::open(context, options_in(directory));
     autotune::SessionOptions options;

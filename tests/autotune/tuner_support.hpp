@@ -73,9 +73,9 @@ inline std::string tuned_file(Context& context, const TemporaryDirectory& direct
 }
 
 /// Where the answers to what a layer of the shape asks come from.
-inline std::set<TuneOrigin> origins_of(const Tuner& tuner, const Context& context) {
+inline std::set<TuneOrigin> origins_of(const Tuner& tuner, Context& context) {
   std::set<TuneOrigin> origins;
-  for (const ConfigQuery& query : autotune::layer_queries(context.state(), shape))
+  for (const ConfigQuery& query : autotune::layer_queries(context, shape))
     origins.insert(tuner.state().look_up(query, context.state()).origin);
   return origins;
 }

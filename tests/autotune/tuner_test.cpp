@@ -53,8 +53,7 @@ class Asked : public ConfigSource {
 TEST(Tuner, TheQueriesOfAShapeAreThoseThatLayersAsk) {
   Context context(test::device_options());
   const auto expect_listed = [&](const std::vector<Mode>& modes, autotune::Problems problems) {
-    const std::vector<ConfigQuery> listed =
-        autotune::layer_queries(context.state(), shape, problems);
+    const std::vector<ConfigQuery> listed = autotune::layer_queries(context, shape, problems);
     const auto asked = std::make_shared<Asked>();
     context.set_config_source(asked);
     for (const Mode mode : modes)
@@ -76,7 +75,7 @@ TEST(Tuner, TheQueriesOfAShapeAreThoseThatLayersAsk) {
 TEST(Tuner, EachListContainsTheOneBefore) {
   Context context(test::device_options());
   const auto list = [&](autotune::Problems problems) {
-    return autotune::layer_queries(context.state(), shape, problems);
+    return autotune::layer_queries(context, shape, problems);
   };
   const std::vector<ConfigQuery> lists[] = {list(autotune::Problems::layers),
                                             list(autotune::Problems::fields),
@@ -189,7 +188,7 @@ TEST(Tuner, ProgressEndsItAndWhatWasMeasuredStays) {
   EXPECT_EQ(done, 5);
   const auto tuner = Tuner::open(context, options_in(directory));
   int known = 0;
-  for (const ConfigQuery& query : autotune::layer_queries(context.state(), shape))
+  for (const ConfigQuery& query : autotune::layer_queries(context, shape))
     known += tuner->state().look_up(query, context.state()).origin == TuneOrigin::exact ? 1 : 0;
   EXPECT_EQ(known, 5);
 }
@@ -209,7 +208,7 @@ TEST(Tuner, RecordsWhatIsMissingOnce) {
     EXPECT_EQ(record.type, RecordType::miss);
     EXPECT_TRUE(keys.insert(record.key.json).second);
   });
-  const auto listed = autotune::layer_queries(context.state(), shape);
+  const auto listed = autotune::layer_queries(context, shape);
   for (const std::string& key : keys) {
     std::string why;
     const auto parts = autotune::parse_key(key, why);
@@ -317,7 +316,7 @@ TEST(Tuner, NearShapesStandInOnlyWhenAskedTo) {
     const auto tuner = Tuner::open(context, options);
     std::set<TuneOrigin> found;
     for (const ConfigQuery& query :
-         autotune::layer_queries(context.state(), {m, inputs, outputs, DType::f32, false}))
+         autotune::layer_queries(context, {m, inputs, outputs, DType::f32, false}))
       if (query.op == ConfigOp::gemm_int8)
         found.insert(tuner->state().look_up(query, context.state()).origin);
     return found;
@@ -338,7 +337,7 @@ TEST(Tuner, TheSystemListStandsBehindTheCache) {
   std::filesystem::create_directory(directory / "system");
   std::filesystem::rename(tuner->cache_file(), directory / "system" / "these.jsonl");
   const auto other = Tuner::open(context, options_in(directory));
-  for (const ConfigQuery& query : autotune::layer_queries(context.state(), shape))
+  for (const ConfigQuery& query : autotune::layer_queries(context, shape))
     EXPECT_EQ(other->state().look_up(query, context.state()).origin, TuneOrigin::system_list);
   other->tune(context, {shape}, [] {
     TuneLimits limits = quick();
@@ -346,7 +345,7 @@ TEST(Tuner, TheSystemListStandsBehindTheCache) {
     return limits;
   }());
   const auto third = Tuner::open(context, options_in(directory));
-  for (const ConfigQuery& query : autotune::layer_queries(context.state(), shape))
+  for (const ConfigQuery& query : autotune::layer_queries(context, shape))
     EXPECT_EQ(third->state().look_up(query, context.state()).origin, TuneOrigin::exact);
 }
 
@@ -397,7 +396,7 @@ TEST(Tuner, ManyThreadsLookUpWhileOneTunes) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
   const auto tuner = Tuner::open(context, options_in(directory));
-  const auto queries = autotune::layer_queries(context.state(), shape);
+  const auto queries = autotune::layer_queries(context, shape);
   std::atomic<bool> done = false;
   std::vector<std::thread> readers;
   for (int t = 0; t < 3; ++t)

@@ -123,12 +123,12 @@ class Cache : public testing::Test {
   }
 
   /// An int8 product with `rows` rows whose operands are not packed: many can compute it.
-  [[nodiscard]] ConfigQuery product(std::int64_t rows = 4) const {
+  [[nodiscard]] ConfigQuery product(std::int64_t rows = 4) {
     TuneShape shape;
     shape.rows = rows;
     shape.in_features = 16;
     shape.out_features = 8;
-    for (const ConfigQuery& query : autotune::queries_of(context_.state(), {shape})) {
+    for (const ConfigQuery& query : autotune::queries_of(context_, {shape})) {
       std::string why;
       const std::string key = autotune::key_of(query, machine_).json;
       if (query.op == ConfigOp::gemm_int8 && key.find(R"("packed_for":"none")") != key.npos)

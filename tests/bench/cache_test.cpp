@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "bench/cache_fixture.hpp"
+#include "linear/mode.hpp"
 
 namespace switchback::bench {
 namespace {
@@ -263,8 +264,7 @@ TEST_F(Cache, ExplainSaysWhichEntryWinsAndWhy) {
 
 TEST_F(Cache, ExplainTakesShapes) {
   store({record(RecordType::winner, product(), 1)});
-  const std::size_t all =
-      autotune::queries_of(context_.state(), {{4, 16, 8, DType::f32, false}}).size();
+  const std::size_t all = autotune::queries_of(context_, {{4, 16, 8, DType::f32, false}}).size();
   const std::vector<json> program = lines(here({"explain", "--shape", "4,16,8", "--json"}).out);
   ASSERT_EQ(program.size(), all);
   EXPECT_EQ(std::count_if(program.begin(), program.end(),
@@ -280,8 +280,7 @@ TEST_F(Cache, ExplainTakesShapes) {
 // Twenty problems are one table, not twenty.
 TEST_F(Cache, ExplainOfShapesHasALineForEachProblem) {
   std::vector<Record> winners;
-  for (const ConfigQuery& query :
-       autotune::queries_of(context_.state(), {{4, 16, 8, DType::f32, false}}))
+  for (const ConfigQuery& query : autotune::queries_of(context_, {{4, 16, 8, DType::f32, false}}))
     winners.push_back(record(RecordType::winner, query));
   Record refused = winners.back();
   winners.pop_back();
@@ -424,16 +423,17 @@ TEST_F(Cache, VerifyNamesWinnersThatAreWrongOrDoNotFit) {
   large.key = autotune::key_of(of_large, machine_);
   // A mode that cannot compute sums of this many codes exactly, which nothing but running it tells.
   Record wrong = record(RecordType::winner, query);
-  for (const ConfigQuery& pass :
-       autotune::queries_of(context_.state(), {{1, max_exact_k + 1, 2, DType::f32, false}}))
-    if (pass.op == ConfigOp::layer_mode && pass.words[0] == 0) {
-      ConfigChoice choice;
-      choice.words = {static_cast<std::int64_t>(Mode::rowwise),
-                      static_cast<std::int64_t>(Mode::standard),
-                      static_cast<std::int64_t>(Mode::global)};
-      wrong.key = autotune::key_of(pass, machine_);
-      wrong.candidate = autotune::to_text(pass.op, choice);
-    }
+  linear::PassProblem pass;
+  static_cast<ConfigOrigin&>(pass) = core::origin_of(context_.state());
+  pass.m = 1;
+  pass.n = 2;
+  pass.k = max_exact_k + 1;
+  ConfigChoice choice;
+  choice.words = {static_cast<std::int64_t>(Mode::rowwise),
+                  static_cast<std::int64_t>(Mode::standard),
+                  static_cast<std::int64_t>(Mode::global)};
+  wrong.key = autotune::key_of(linear::to_query(pass), machine_);
+  wrong.candidate = autotune::to_text(ConfigOp::layer_mode, choice);
   store({record(RecordType::winner, query), large, wrong});
   const Result people = here({"verify", "--run"});
   EXPECT_EQ(people.code, 1) << people.out;

@@ -344,7 +344,7 @@ TEST_F(CudaBlockwiseProof, OtherGenerationsAskNobody) {
     EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_mma"}) << capability;
     EXPECT_EQ(tuner->counters().misses, 0);
     for (const ConfigQuery& query :
-         autotune::layer_queries(context.state(), {16, 48, 80, DType::bf16, false}))
+         autotune::layer_queries(context, {16, 48, 80, DType::bf16, false}))
       EXPECT_NE(query.op, ConfigOp::gemm_blockwise) << capability;
   }
 }
@@ -377,8 +377,7 @@ TEST_F(CudaBlockwiseProof, ALayerAsksForWhatIsListed) {
   Context context(emulated());
   const TuneShape shape = {12, 48, 64, DType::bf16, false};
   std::vector<ConfigQuery> listed;
-  for (const ConfigQuery& query :
-       autotune::layer_queries(context.state(), shape, autotune::Problems::all))
+  for (const ConfigQuery& query : autotune::layer_queries(context, shape, autotune::Problems::all))
     if (query.op == ConfigOp::gemm_blockwise) listed.push_back(query);
   const auto asked = std::make_shared<Asked>();
   context.set_config_source(asked);
