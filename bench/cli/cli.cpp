@@ -96,7 +96,6 @@ int parse_and_run(int argc, const char* const* argv) {
   add_report_command(app);
   add_compare_command(app);
   add_ab_command(app);
-  add_recommend_command(app);
   add_merge_command(app);
   add_list_command(app);
   add_verify_command(app);

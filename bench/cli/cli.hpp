@@ -46,7 +46,6 @@ void add_list_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_compare_command(CLI::App& app);
 void add_ab_command(CLI::App& app);
-void add_recommend_command(CLI::App& app);
 void add_merge_command(CLI::App& app);
 void add_verify_command(CLI::App& app);
 void add_info_command(CLI::App& app);

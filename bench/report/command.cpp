@@ -40,8 +40,6 @@ std::string in_format(const ReportArguments& arguments, const AnySources& source
       return report_json(sources);
     case ReportFormat::html:
       return report_html(sources);
-    case ReportFormat::junit:
-      return report_junit(sources);
     default:
       return report_text(sources, arguments.out.empty() ? terminal_columns(stdout) : 0);
   }
@@ -140,8 +138,7 @@ void add_report_command(CLI::App& app) {
       ->add_option_function<std::string>(
           "--format",
           [arguments](const std::string& text) { arguments->format = parse_report_format(text); },
-          "table (default), markdown, csv, json, html (one file with pictures, without scripts) or "
-          "junit")
+          "table (default), markdown, csv, json or html (one file with pictures, without scripts)")
       ->type_name("NAME");
   command
       ->add_option_function<std::string>(
