@@ -119,10 +119,6 @@ void run_micro(MicroArguments& arguments) {
              context.threads());
   fmt::print(tables,
              "Medians ± median absolute deviations; ratios above 1 are for the int8 side.\n");
-  if (arguments.options.targets)
-    fmt::print(tables,
-               "Reference targets, as target (floor, stretch), were set on a two-core Cascade Lake "
-               "machine.\n");
   measure::LoadMonitor load(session.on_cpu() ? context.threads() : 1);
 
   Doubt doubt;
@@ -228,9 +224,6 @@ void add_micro_command(CLI::App& app) {
                     "twice as many bytes as the last cache has; on a device its L2 cache is "
                     "emptied before each call. Of gemm, dw, layer, activation, experts; models "
                     "always are, and quantize has a place of its own for it");
-  command->add_flag(
-      "--targets", options.targets,
-      "for those who work on the kernels: the ratios they are held to, and whether these are met");
   command->add_flag("--json", arguments->json,
                     "one JSON object a line on stdout, tables on stderr");
   command->add_option("--out", arguments->out, "the JSON objects into a new file")
