@@ -287,12 +287,7 @@ class PipelineWorkload : public Workload {
       plans.push_back({.id = case_id(s) + ", not timed"});
     return plans;
   }
-  [[nodiscard]] Json setting() const override {
-    Json stages = Json::array();
-    for (const std::int64_t k : stages_)
-      stages.push_back(k);
-    return {{"stages", stages}};
-  }
+  [[nodiscard]] Json setting() const override { return {{"stages", stages_}}; }
 
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override;
   void skip(std::size_t i, double available_bytes, const Sink& sink) override {

@@ -250,10 +250,7 @@ class Transformer : public Workload {
   }
 
   [[nodiscard]] Json setting() const override {
-    Json modes = Json::array();
-    for (const Mode mode : modes_)
-      modes.push_back(mode_name(mode));
-    return {{"modes", modes}, {"trains", !train_file_.empty()}};
+    return {{"modes", names_of(modes_)}, {"trains", !train_file_.empty()}};
   }
 
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
