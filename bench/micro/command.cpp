@@ -187,17 +187,15 @@ void add_micro_command(CLI::App& app) {
           std::string(shape_help) + ", of gemm, layer and activation; may be given again")
       ->type_name("M,K,N")
       ->allow_extra_args(false);
-  command
-      ->add_option_function<std::string>(
-          "--dtype",
-          [&options](const std::string& text) {
-            options.dtype = parse_dtype(text);
-            core::require(*options.dtype == DType::f32 || dtype_size_bytes(*options.dtype) == 2,
-                          "--dtype '{}' is not one of f32, f16, bf16", text);
-          },
-          "f32, f16 or bf16 of layers and their rivals (default f32) and of quantize (default: "
-          "all)")
-      ->type_name("NAME");
+  add_text_option(
+      *command, "--dtype", "NAME",
+      "f32, f16 or bf16 of layers and their rivals (default f32) and of quantize (default: "
+      "all)",
+      [&options](const std::string& text) {
+        options.dtype = parse_dtype(text);
+        core::require(*options.dtype == DType::f32 || dtype_size_bytes(*options.dtype) == 2,
+                      "--dtype '{}' is not one of f32, f16, bf16", text);
+      });
   command
       ->add_option("--only", options.only,
                    "only operations that have this in their names, of models and quantize; may be "
@@ -207,15 +205,10 @@ void add_micro_command(CLI::App& app) {
   SessionOptions ignored;
   for (const auto& bench : arguments->benches)
     bench->add_options(*command, ignored);
-  command
-      ->add_option_function<std::string>(
-          "--min-time",
-          [&options](const std::string& text) {
-            options.min_time_s = parse_duration_s("--min-time", text);
-          },
-          "time of each group of rivals (default 4s products, 2s forwards, 4s steps, 300ms "
-          "quantize)")
-      ->type_name("TIME");
+  add_duration_option(
+      *command, "--min-time", [&options](double s) { options.min_time_s = s; },
+      "time of each group of rivals (default 4s products, 2s forwards, 4s steps, 300ms "
+      "quantize)");
   command->add_flag_callback(
       "--quick", [&options] { options.time_factor = 0.2; }, "a fifth of the time");
   add_seed_option(*command, options.seed);

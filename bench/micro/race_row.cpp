@@ -5,15 +5,16 @@
 
 #include "bench/cli/table.hpp"
 #include "bench/workload/disturbance.hpp"
+#include "bench/workload/statistic.hpp"
 
 namespace switchback::bench {
 
 namespace {
 
 Json timed_json(const std::string& name, const measure::Stats& s) {
-  return {{"name", name},       {"count", s.count},         {"min_ms", s.min_ms},
-          {"p20_ms", s.p20_ms}, {"median_ms", s.median_ms}, {"p80_ms", s.p80_ms},
-          {"max_ms", s.max_ms}, {"mad_ms", s.mad_ms}};
+  Json json = {{"name", name}, {"count", s.count}};
+  put_stats(s, json);
+  return json;
 }
 
 std::vector<Column> race_columns() {

@@ -170,8 +170,7 @@ class WeightGradientBench final : public RaceBench {
     return "dW = Gᵀ·X from codes of blocks of 256 rows: the product alone, and with the quantizes "
            "of G and X,\nagainst the fastest floating point product of the same dtype. (A layer "
            "writes these codes in passes\nthat it makes anyway.) Share of the rate of the best "
-           "int8 "
-           "instruction in registers.";
+           "int8 instruction in registers.";
   }
   [[nodiscard]] Table table() const override {
     return Table({"MxKxN", "what", "dtype", "ms", "GOP/s", "of ceiling", "best rival", "ratio"},

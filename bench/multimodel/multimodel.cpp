@@ -303,8 +303,7 @@ class MultiModel : public Workload {
            "codes of the weights in the cache, and a step (new data\nwith --data fresh, forward, "
            "backward with the loss's gradient, SGD with momentum) quantizes them\nanew. Ratios are "
            "against the loop in mode standard, round by round. The published ratios are those of a "
-           "grouped\nconvolution against a "
-           "loop, on a GPU (Kahsolt/benchmark-pytorch-mmodel;\n"
+           "grouped\nconvolution against a loop, on a GPU (Kahsolt/benchmark-pytorch-mmodel;\n"
            "data/reference/multi_model.csv).";
   }
   void add_options(CLI::App& command, SessionOptions& shared) override {
@@ -393,11 +392,8 @@ class MultiModel : public Workload {
         {.name = "backward", .meaning = "loss gradient, dX, dW, db", .unit = "ms"},
         {.name = "optimizer", .meaning = "SGD with momentum", .unit = "ms", .in_table = false},
         {.name = "load", .meaning = "new data, copied", .unit = "ms", .in_table = false},
-        {.name = "host_ms",
-         .meaning = "a step until its calls returned",
-         .unit = "ms",
-         .in_table = false},
-        {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"},
+        host_ms_column(),
+        synced_ms_column(),
         {.name = "inference_ratio",
          .meaning = "the loop in mode standard : this",
          .better = Better::more},

@@ -103,6 +103,16 @@ Json VariantTimes::synced_ms(std::size_t variant) const {
   return statistic(by_host_.empty() ? step(variant) : by_host_[variant].until_done_ms);
 }
 
+Column host_ms_column() {
+  return {.name = "host_ms",
+          .meaning = "a step until its calls returned",
+          .unit = "ms",
+          .in_table = false};
+}
+Column synced_ms_column() {
+  return {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"};
+}
+
 std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocabulary,
                                         std::uint64_t seed) {
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));

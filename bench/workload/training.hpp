@@ -56,6 +56,10 @@ class VariantTimes {
   std::vector<HostTimes> by_host_;  ///< of a device
 };
 
+/// The columns of host_ms() and synced_ms().
+Column host_ms_column();
+Column synced_ms_column();
+
 /// Tokens from 0 to vocabulary - 1.
 std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocabulary,
                                         std::uint64_t seed);
