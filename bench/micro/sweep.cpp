@@ -71,11 +71,6 @@ class SixteenBitProduct {
   measure::Matrix x_, w_, bias_, y_;
 };
 
-// Algorithms that the library did not rank are many, and a tuner's business.
-bool takes_part(const ConfigChoice& choice, gemm_int8::GemmConfig& config) {
-  return gemm_int8::from_choice(choice, config) && !config.cublaslt.unranked;
-}
-
 void sweep_shape(Context& context, const SweepOptions& options, const MicroShape& shape,
                  autotune::Prover& prover, LeftOut& left_out, const RaceSink& sink) {
   const ConfigQuery query = gemm_int8::to_query(forward_of(shape, options.output), context.state());
@@ -87,7 +82,7 @@ void sweep_shape(Context& context, const SweepOptions& options, const MicroShape
   for (const ConfigChoice& choice : task->all_candidates()) {
     if (options.interrupted()) throw measure::Interrupted{};
     gemm_int8::GemmConfig config;
-    if (!takes_part(choice, config)) continue;
+    if (!gemm_int8::from_choice(choice, config)) continue;
     const std::string name = gemm_int8::describe(config);
     if (is_right(prover, query, choice, fmt::format("{} {}", shape_text(shape), name), left_out))
       int8.push_back({name, [&task = *task, choice] { task.run(choice); }});
