@@ -53,6 +53,18 @@ function(switchback_together target group)
   endif()
 endfunction()
 
+# switchback_together_by_folder(TARGET): the same for the target's sources so far, a group for each folder.
+# Generated sources are compiled alone.
+function(switchback_together_by_folder target)
+  get_target_property(_sources ${target} SOURCES)
+  foreach(_source IN LISTS _sources)
+    get_filename_component(_folder "${_source}" DIRECTORY)
+    if(NOT IS_ABSOLUTE "${_source}")
+      switchback_together(${target} "${_folder}" "${_source}")
+    endif()
+  endforeach()
+endfunction()
+
 # See SWITCHBACK_QUICK_BUILD.
 function(switchback_less_optimised_if_quick target)
   if(SWITCHBACK_QUICK_BUILD)

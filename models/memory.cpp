@@ -115,11 +115,6 @@ std::size_t Memory::taken_from_system() const {
   return taken_from_system_;
 }
 
-void Memory::trim() {
-  const std::lock_guard lock(mutex_);
-  free_.clear();
-}
-
 Tensor& Tensor::operator=(Tensor&& other) noexcept {
   if (this == &other) return *this;
   reset();

@@ -65,8 +65,6 @@ class Memory {
   void reset_peak();
   /// Bytes that were taken from the system so far.
   [[nodiscard]] std::size_t taken_from_system() const;
-  /// Returns freed memory to the system.
-  void trim();
 
  private:
   friend class Tensor;

@@ -19,7 +19,6 @@ using core::Written;
 
 constexpr std::string_view cublaslt_prefix = "cublaslt_";
 constexpr const char* workspace_name = "workspace_mib";
-constexpr const char* unranked_name = "unranked";
 
 // The library's own 64 bytes mean something to one of its versions; what they say in words means
 // the same to all.
@@ -30,7 +29,6 @@ void add_cublaslt(CandidateText& text, const CublasLtChoice& choice) {
       text.attributes.emplace_back(fmt::format("{}{}", cublaslt_prefix, attribute.name),
                                    (*choice.algorithm).*attribute.value);
   text.attributes.emplace_back(workspace_name, choice.workspace_mib);
-  text.attributes.emplace_back(unranked_name, choice.unranked ? 1 : 0);
 }
 
 // Takes what a text says of cuBLASLt; returns how many of its attributes that were.
@@ -39,9 +37,6 @@ std::size_t take_cublaslt(const CandidateText& text, CublasLtChoice& choice) {
   for (const auto& [name, value] : text.attributes) {
     if (name == workspace_name) {
       choice.workspace_mib = value;
-      ++used;
-    } else if (name == unranked_name) {
-      choice.unranked = value != 0;
       ++used;
     } else if (name.starts_with(cublaslt_prefix)) {
       for (const CublasLtAttribute& attribute : cublaslt_attributes())

@@ -65,14 +65,9 @@ void add_ab_command(CLI::App& app) {
   add_integer_option(
       *command, "--pairs", [&options](std::uint64_t n) { options.pairs = static_cast<int>(n); }, 1,
       100000, "pairs of runs (default 20)");
-  command
-      ->add_option_function<std::string>(
-          "--deadline",
-          [&options](const std::string& text) {
-            options.deadline_s = parse_duration_s("--deadline", text);
-          },
-          "begin no pair that would end later than this (90, 90s, 1.5m, 2h)")
-      ->type_name("TIME");
+  add_duration_option(
+      *command, "--deadline", [&options](double s) { options.deadline_s = s; },
+      "begin no pair that would end later than this (90, 90s, 1.5m, 2h)");
   command
       ->add_option("--keep", options.keep, "keep the records of both sides in this new directory")
       ->type_name("DIR");
@@ -85,15 +80,13 @@ void add_ab_command(CLI::App& app) {
       "compared pair by pair (Wilcoxon's signed rank test, Holm's correction for the number of "
       "fields), so that a slow minute of the machine is no difference. Verdicts are those of "
       "'compare', with REF = A and NEW = B. A pair should be short, because the machine must be "
-      "the "
-      "same for both of its runs: a few shapes, 'run --no-ceilings'.\n\n"
+      "the same for both of its runs: a few shapes, 'run --no-ceilings'.\n\n"
       "Exit codes: those of 'compare'; 130 interrupted (the verdicts of the complete pairs are "
       "printed).\n\n"
       "Examples:\n  switchback-bench ab old/switchback-bench new/switchback-bench -- run --shape "
       "64,512,512 --no-ceilings\n"
       "  switchback-bench ab --pairs 30 -- '--engine onednn_sgemm' '--engine openblas' run "
-      "--fields "
-      "standard_fwd   (arguments alone, which begin with -, come behind the --)\n"
+      "--fields standard_fwd   (arguments alone, which begin with -, come behind the --)\n"
       "  switchback-bench ab OMP_WAIT_POLICY=active OMP_WAIT_POLICY=passive -- run");
   command->callback([arguments] { run_ab_command(*arguments); });
 }

@@ -96,7 +96,6 @@ int parse_and_run(int argc, const char* const* argv) {
   add_report_command(app);
   add_compare_command(app);
   add_ab_command(app);
-  add_recommend_command(app);
   add_merge_command(app);
   add_list_command(app);
   add_verify_command(app);
@@ -164,14 +163,33 @@ void add_context_options(CLI::App& command, ContextOptions& options) {
 CLI::Option* add_integer_option(CLI::App& command, const std::string& name,
                                 std::function<void(std::uint64_t)> take, std::uint64_t low,
                                 std::uint64_t high, const std::string& description) {
-  return command
-      .add_option_function<std::string>(
-          name,
-          [name, take = std::move(take), low, high](const std::string& text) {
-            take(parse_integer(name, text, low, high));
-          },
-          description)
-      ->type_name("N");
+  return add_text_option(command, name, "N", description,
+                         [name, take = std::move(take), low, high](const std::string& text) {
+                           take(parse_integer(name, text, low, high));
+                         });
+}
+
+CLI::Option* add_text_option(CLI::App& command, const std::string& name, const std::string& type,
+                             const std::string& description,
+                             std::function<void(const std::string&)> take) {
+  return command.add_option_function<std::string>(name, std::move(take), description)
+      ->type_name(type);
+}
+
+CLI::Option* add_percentage_option(CLI::App& command, const std::string& name, double& share,
+                                   double low, double high, const std::string& description) {
+  return add_text_option(command, name, "PERCENT", description,
+                         [name, &share, low, high](const std::string& text) {
+                           share = parse_percentage(name, text, low, high) / 100;
+                         });
+}
+
+CLI::Option* add_duration_option(CLI::App& command, const std::string& name,
+                                 std::function<void(double)> take, const std::string& description) {
+  return add_text_option(command, name, "TIME", description,
+                         [name, take = std::move(take)](const std::string& text) {
+                           take(parse_duration_s(name, text));
+                         });
 }
 
 void add_seed_option(CLI::App& command, std::uint64_t& seed) {

@@ -46,7 +46,6 @@ void add_list_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_compare_command(CLI::App& app);
 void add_ab_command(CLI::App& app);
-void add_recommend_command(CLI::App& app);
 void add_merge_command(CLI::App& app);
 void add_verify_command(CLI::App& app);
 void add_info_command(CLI::App& app);
@@ -67,6 +66,15 @@ void add_seed_option(CLI::App& command, std::uint64_t& seed);
 CLI::Option* add_integer_option(CLI::App& command, const std::string& name,
                                 std::function<void(std::uint64_t)> take, std::uint64_t low,
                                 std::uint64_t high, const std::string& description);
+/// An option whose text `take` parses; help calls its value `type`.
+CLI::Option* add_text_option(CLI::App& command, const std::string& name, const std::string& type,
+                             const std::string& description,
+                             std::function<void(const std::string&)> take);
+/// Options by parse_percentage(), as a share of 1, and by parse_duration_s().
+CLI::Option* add_percentage_option(CLI::App& command, const std::string& name, double& share,
+                                   double low, double high, const std::string& description);
+CLI::Option* add_duration_option(CLI::App& command, const std::string& name,
+                                 std::function<void(double)> take, const std::string& description);
 
 /// A whole number from low to high. Throws Error(invalid_argument) that names the option, the text
 /// and the rule; nothing wraps around.

@@ -13,7 +13,7 @@
 #include "bench/cli/terminal.hpp"
 #include "bench/machine/ceilings.hpp"
 #include "bench/machine/machine.hpp"
-#include "bench/micro/gemm.hpp"
+#include "bench/micro/races.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
 #include "measure/cpu_load.hpp"
@@ -168,9 +168,10 @@ void run_info(const InfoArguments& arguments) {
     options.min_time_s = products_budget_s;
     Table table({"product", "engine", "GOP/s", "of ceiling", ": best f32"}, {"engine"});
     json["products"] = nlohmann::ordered_json::array();
-    micro_gemm(context, options, [&](const GemmRow& row) {
+    micro_gemm(context, options, [&](const RaceRow& row) {
       json["products"].push_back(to_json(row));
-      table.add({row.variant, row.subject, number(row.gop_s), percent_text(row.share.median),
+      table.add({row.variant, row.subject, number(row.gop_s),
+                 row.share ? percent_text(row.share->median) : "",
                  number_with_spread(row.ratio.median, row.ratio.mad)});
     });
     if (!arguments.json) fmt::print("{}", table.text_for(stdout));

@@ -117,8 +117,7 @@ class Reader {
           *format != "int8_tensorwise")
         fail(begin, "comfy_quant",
              "it says " + about.dump() +
-                 "; what is read are I8 tensors in the "
-                 "format int8_tensorwise");
+                 "; what is read are I8 tensors in the format int8_tensorwise");
       check_words(begin, about);
     }
     const bool is_of_comfy = !said_.empty() || header != file_.metadata().end();
@@ -147,10 +146,9 @@ class Reader {
                        [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
         for (const char* part : {"rot", "hadamard", "group", "block"})
           if (word != "convrot_groupsize" && small.find(part) != std::string::npos)
-            fail(begin, "comfy_quant",
-                 "it says " + word +
-                     "; what is read of rotations is convrot and "
-                     "convrot_groupsize");
+            fail(
+                begin, "comfy_quant",
+                "it says " + word + "; what is read of rotations is convrot and convrot_groupsize");
       }
     }
   }

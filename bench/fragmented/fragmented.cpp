@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -364,11 +363,8 @@ class FragmentedWorkload : public Workload {
         {.name = "forward", .meaning = "weights new; soft", .unit = "ms"},
         {.name = "backward", .meaning = "loss gradient, all gradients", .unit = "ms"},
         {.name = "optimizer", .meaning = "Adam", .unit = "ms", .in_table = false},
-        {.name = "host_ms",
-         .meaning = "a step until its calls returned",
-         .unit = "ms",
-         .in_table = false},
-        {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"},
+        host_ms_column(),
+        synced_ms_column(),
         {.name = "inference_ratio",
          .meaning = "the plain layer in mode standard : this",
          .better = Better::more},
@@ -411,10 +407,7 @@ class FragmentedWorkload : public Workload {
     return plans;
   }
   [[nodiscard]] Json setting() const override {
-    Json modes = Json::array();
-    for (const Mode mode : modes_)
-      modes.push_back(mode_name(mode));
-    return {{"modes", modes}, {"fragments", fragments_}, {"rank", rank_}};
+    return {{"modes", names_of(modes_)}, {"fragments", fragments_}, {"rank", rank_}};
   }
 
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override;
@@ -534,16 +527,8 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
     calls.emplace_back([v] { v->backward(); });
     calls.emplace_back([v] { v->update(); });
   }
-  const measure::Times times = step_times(session, steps_, calls);
-  std::vector<std::function<void()>> steps;
-  for (const auto& variant : all)
-    steps.emplace_back([v = variant.get()] {
-      v->forward();
-      v->backward();
-      v->update();
-    });
-  std::vector<HostTimes> by_host;
-  if (!session.on_cpu()) by_host = host_times(context, steps, static_cast<int>(times[0].size()));
+  const VariantTimes times(session, steps_, calls, calls_each,
+                           {forward_call, backward_call, update_call});
 
   // Scratch that copied parts of the weight would hold dim² / F floats for each row. All there may
   // be is a few vectors a row.
@@ -552,10 +537,6 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
   const bool no_copy = workspace_bytes <= prepared_bytes + vectors;
   const bool params_hold = weights_->fragmented_count() == shape.fragmented_params();
 
-  const auto step_of = [&](std::size_t v) {
-    const std::vector<double>* const of = &times[v * calls_each];
-    return sum_of(std::array{of + forward_call, of + backward_call, of + update_call});
-  };
   const auto plain_of = [&](Mode mode) {
     std::size_t v = 0;
     while (all[v]->mode != mode)
@@ -565,20 +546,16 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
   double best = 0;
   for (std::size_t v = 0; v < all.size(); ++v) {
     const Variant& layer = *all[v];
-    const auto of = [&](Call call) -> const std::vector<double>& {
-      return times[v * calls_each + call];
+    const auto step_ratio = [&](std::size_t rival) {
+      return measure::speed_ratio(times.step(rival), times.step(v)).median;
     };
-    const auto ratio = [](const std::vector<double>& rival, const std::vector<double>& subject) {
-      return measure::speed_ratio(rival, subject).median;
+    const auto inference_ratio = [&](std::size_t rival) {
+      return measure::speed_ratio(times.of(rival, inference_call), times.of(v, inference_call))
+          .median;
     };
     const std::size_t in_mode = plain_of(layer.mode);
-    const std::vector<double> step = step_of(v);
-    const double inference_ratio = ratio(times[inference_call], of(inference_call));
     const bool is_plain = layer.fragments == 0;
-    if (!is_plain) best = std::max(best, inference_ratio);
-    // On the CPU a call that has returned is done.
-    const Json host_ms = statistic(by_host.empty() ? step : by_host[v].until_returned_ms);
-    const Json synced_ms = statistic(by_host.empty() ? step : by_host[v].until_done_ms);
+    if (!is_plain) best = std::max(best, inference_ratio(0));
     const Published published = published_.of(shape, layer.fragments);
     const std::int64_t params = is_plain ? shape.linear_params() : shape.fragmented_params();
     const auto parameter_bytes = static_cast<std::size_t>(4 * params);
@@ -592,17 +569,16 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
          {"mode", mode_name(layer.mode)},
          {"dtype", dtype_name(DType::f32)},
          {"rank", is_plain ? Json() : Json(shape.rank)},
-         {"inference", statistic(of(inference_call))},
-         {"forward", statistic(of(forward_call))},
-         {"backward", statistic(of(backward_call))},
-         {"optimizer", statistic(of(update_call))},
-         {"host_ms", host_ms},
-         {"synced_ms", synced_ms},
-         {"inference_ratio", inference_ratio},
-         {"inference_ratio_in_mode",
-          ratio(times[in_mode * calls_each + inference_call], of(inference_call))},
-         {"step_ratio", ratio(step_of(0), step)},
-         {"step_ratio_in_mode", ratio(step_of(in_mode), step)},
+         {"inference", statistic(times.of(v, inference_call))},
+         {"forward", statistic(times.of(v, forward_call))},
+         {"backward", statistic(times.of(v, backward_call))},
+         {"optimizer", statistic(times.of(v, update_call))},
+         {"host_ms", times.host_ms(v)},
+         {"synced_ms", times.synced_ms(v)},
+         {"inference_ratio", inference_ratio(0)},
+         {"inference_ratio_in_mode", inference_ratio(in_mode)},
+         {"step_ratio", step_ratio(0)},
+         {"step_ratio_in_mode", step_ratio(in_mode)},
          {"published_inference", optional(published.inference)},
          {"published_step", optional(published.step)},
          {"published_peak_mb", optional(published.peak_mb)},

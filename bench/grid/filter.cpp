@@ -42,14 +42,6 @@ bool glob(std::string_view pattern, std::string_view text) {
   return p == pattern.size();
 }
 
-double value_of(const Case& c, std::string_view key) {
-  if (key == "batch_size") return static_cast<double>(c.batch_size);
-  if (key == "dim_in") return static_cast<double>(c.dim_in);
-  if (key == "dim_out") return static_cast<double>(c.dim_out);
-  if (key == "wm") return c.wm;
-  return c.narrows ? 1 : 0;
-}
-
 double parse_value(std::string_view term, std::string_view key, std::string_view text) {
   if (key == "switch") {
     core::require(text == "true" || text == "false", "--filter '{}': switch is true or false",

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <fstream>
 #include <map>
-#include <optional>
 #include <set>
 #include <tuple>
 
@@ -136,18 +135,24 @@ std::int64_t wide_side(std::int64_t dim, double wm) {
                                                                : 0;
 }
 
+/// The value that a rule of `exclude` may ask for; see value_of().
+double rule_value(const Reader& read, const Node& node, std::string_view key) {
+  if (key == "wm") return read.decimal(node, key, grid_limits::wm);
+  if (key == "switch") return read.boolean(node, key) ? 1 : 0;
+  return static_cast<double>(
+      read.integer(node, key, 1, key == "batch_size" ? grid_limits::batch_size : max_exact_k));
+}
+
 /// A rule of `exclude`: a case is left out if each given list contains the case's value.
 struct Rule {
   const Node* node = nullptr;
-  std::optional<std::set<std::int64_t>> dim, batch_size, dim_in, dim_out;
-  std::optional<std::set<double>> wm;
-  std::optional<std::set<bool>> narrows;
+  std::vector<std::pair<std::string, std::set<double>>> lists;
   bool used = false;
 
-  [[nodiscard]] bool matches(std::int64_t case_dim, const Case& c) const {
-    const auto holds = [](const auto& set, auto value) { return !set || set->contains(value); };
-    return holds(dim, case_dim) && holds(batch_size, c.batch_size) && holds(dim_in, c.dim_in) &&
-           holds(dim_out, c.dim_out) && holds(wm, c.wm) && holds(narrows, c.narrows);
+  [[nodiscard]] bool matches(const Case& c) const {
+    return std::all_of(lists.begin(), lists.end(), [&](const auto& list) {
+      return list.second.contains(value_of(c, list.first));
+    });
   }
 };
 
@@ -158,30 +163,14 @@ std::vector<Rule> read_rules(const Reader& read, const Node& node) {
                    {"dim", "wm", "batch_size", "switch", "dim_in", "dim_out"});
     if (item.keys.empty()) read.fail(item, "a rule of exclude without a key leaves nothing over");
     if (rules.size() >= 256) read.fail(item, "more than 256 rules in exclude");
-    Rule rule;
+    Rule& rule = rules.emplace_back();
     rule.node = &item;
-    const auto integers = [&](std::string_view key, std::int64_t high, auto& into) {
-      if (const Node* list = Reader::find(item, key)) {
-        into.emplace();
-        for (const Node& value : read.list_or_one(*list, key))
-          into->insert(read.integer(value, key, 1, high));
-      }
-    };
-    integers("dim", max_exact_k, rule.dim);
-    integers("batch_size", grid_limits::batch_size, rule.batch_size);
-    integers("dim_in", max_exact_k, rule.dim_in);
-    integers("dim_out", max_exact_k, rule.dim_out);
-    if (const Node* list = Reader::find(item, "wm")) {
-      rule.wm.emplace();
-      for (const Node& value : read.list_or_one(*list, "wm"))
-        rule.wm->insert(read.decimal(value, "wm", grid_limits::wm));
+    for (std::size_t i = 0; i < item.keys.size(); ++i) {
+      std::set<double> values;
+      for (const Node& value : read.list_or_one(item.items[i], item.keys[i]))
+        values.insert(rule_value(read, value, item.keys[i]));
+      rule.lists.emplace_back(item.keys[i], std::move(values));
     }
-    if (const Node* list = Reader::find(item, "switch")) {
-      rule.narrows.emplace();
-      for (const Node& value : read.list_or_one(*list, "switch"))
-        rule.narrows->insert(read.boolean(value, "switch"));
-    }
-    rules.push_back(std::move(rule));
   }
   return rules;
 }
@@ -210,7 +199,7 @@ class CaseList {
 };
 
 void read_dims(const Reader& read, const Node& dims, std::span<const std::int64_t> batch_sizes,
-               std::span<const bool> switches, std::vector<Rule>& rules, CaseList& cases) {
+               const std::vector<bool>& switches, std::vector<Rule>& rules, CaseList& cases) {
   std::size_t considered = 0;
   for (const Node& item : read.list(dims, "dims")) {
     read.check_map(item, "an item of dims", {"dim", "wm"});
@@ -237,7 +226,7 @@ void read_dims(const Reader& read, const Node& dims, std::span<const std::int64_
             const Case c{batch_size, narrows ? dim : wide, narrows ? wide : dim, wm,
                          narrows && wide > dim};
             const auto rule = std::find_if(rules.begin(), rules.end(),
-                                           [&](const Rule& r) { return r.matches(dim, c); });
+                                           [&](const Rule& r) { return r.matches(c); });
             square_taken = true;
             if (rule != rules.end()) {
               rule->used = true;
@@ -305,26 +294,23 @@ Grid read_grid(std::string_view text, std::string_view file_name) {
     read.fail(root, "a grid with 'dims' has no 'batch_sizes'");
   }
 
-  bool switches[2] = {false, true};
-  std::size_t switch_count = 2;
+  std::vector<bool> switches;
   if (const Node* node = Reader::find(root, "switch")) {
-    switch_count = 0;
     for (const Node& value : read.list(*node, "switch")) {
-      const bool narrows = read.boolean(value, "switch");
-      if (switch_count == 2 || (switch_count == 1 && switches[0] == narrows))
-        read.fail(value, fmt::format("switch has {} twice", narrows));
-      switches[switch_count++] = narrows;
+      switches.push_back(read.boolean(value, "switch"));
+      if (std::count(switches.begin(), switches.end(), switches.back()) > 1)
+        read.fail(value, fmt::format("switch has {} twice", bool{switches.back()}));
     }
-    if (switch_count == 0) read.fail(*node, "switch is an empty list");
+    if (switches.empty()) read.fail(*node, "switch is an empty list");
+  } else {
+    switches = {false, true};
   }
 
   std::vector<Rule> rules;
   if (const Node* node = Reader::find(root, "exclude")) rules = read_rules(read, *node);
 
   CaseList cases(read, grid.cases);
-  if (dims != nullptr)
-    read_dims(read, *dims, batch_sizes, std::span<const bool>(switches, switch_count), rules,
-              cases);
+  if (dims != nullptr) read_dims(read, *dims, batch_sizes, switches, rules, cases);
   for (const Rule& rule : rules)
     if (!rule.used) read.fail(*rule.node, "this rule of exclude leaves out no case of dims");
   if (shapes != nullptr) read_shapes(read, *shapes, batch_sizes, cases);
@@ -334,6 +320,15 @@ Grid read_grid(std::string_view text, std::string_view file_name) {
 }
 
 }  // namespace
+
+double value_of(const Case& c, std::string_view key) {
+  if (key == "batch_size") return static_cast<double>(c.batch_size);
+  if (key == "dim_in") return static_cast<double>(c.dim_in);
+  if (key == "dim_out") return static_cast<double>(c.dim_out);
+  if (key == "dim") return static_cast<double>(std::min(c.dim_in, c.dim_out));
+  if (key == "wm") return c.wm;
+  return c.narrows ? 1 : 0;
+}
 
 std::string case_id(const Case& c) {
   return fmt::format("{}x{}x{}", c.batch_size, c.dim_in, c.dim_out);

@@ -28,6 +28,9 @@ struct Case {
   }
 };
 
+/// Its batch_size, dim_in, dim_out, dim (the narrow side), wm, or switch (0 or 1).
+double value_of(const Case& c, std::string_view key);
+
 /// "1024x4096x1024": batch_size x dim_in x dim_out. Two cases of one id are the same work.
 std::string case_id(const Case& c);
 

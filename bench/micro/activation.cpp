@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operations alone, and the training step of an MLP.
-#include "bench/micro/activation.hpp"
+#include "bench/micro/races.hpp"
 
 #include <memory>
 
@@ -19,8 +19,6 @@ namespace {
 constexpr double operation_min_time_s = 0.5;
 constexpr double mlp_min_time_s = 4;
 
-using ActivationSink = std::function<void(const RaceRow&)>;
-
 DType activation_dtype(const MicroOptions& options) {
   return options.dtype.value_or(DType::f32);
 }
@@ -36,7 +34,7 @@ RaceRow row_of(const MicroOptions& options, const MicroShape& shape, std::string
 
 // [batch, dim_out] of a layer: what lies between the two layers of an MLP.
 void operations(Context& context, const MicroOptions& options, const MicroShape& shape,
-                const ActivationSink& sink) {
+                const RaceSink& sink) {
   const std::int64_t rows = shape.batch;
   const std::int64_t cols = shape.dim_out;
   const DType dtype = activation_dtype(options);
@@ -162,7 +160,7 @@ class Mlp {
 };
 
 void steps(Context& context, const MicroOptions& options, const MicroShape& shape,
-           const ActivationSink& sink) {
+           const RaceSink& sink) {
   measure::Turns turns(options.cold_bytes);
   // Weights and their gradients, and what lies between.
   const double bytes = static_cast<double>(4 * shape.dim_in * shape.dim_out +
@@ -189,9 +187,9 @@ void steps(Context& context, const MicroOptions& options, const MicroShape& shap
 
 const std::vector<MicroShape> mlp_shapes = {{256, 1024, 4096}, {2048, 1024, 4096}};
 
-class ActivationBench final : public MicroBench {
+class ActivationBench final : public RaceBench {
  public:
-  using MicroBench::MicroBench;
+  using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "activation"; }
   [[nodiscard]] std::string_view about() const override {
     return "GELU fused with quantization against the two by themselves";
@@ -201,7 +199,6 @@ class ActivationBench final : public MicroBench {
            "an MLP\n(Linear K -> N, GELU, Linear N -> K, weights new, mode rowwise) with the one, "
            "the other, and standard layers.";
   }
-  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {
     return Table({"size", "what", "activation", "ms", "rival", "rival ms", "ratio"},
                  {"what", "activation", "rival"});
@@ -209,19 +206,20 @@ class ActivationBench final : public MicroBench {
   [[nodiscard]] std::size_t key_columns() const override { return 3; }
   std::vector<CasePlan> plan(Session& /*session*/) override { return plan_shapes(mlp_shapes); }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
-    micro_activation(session.context(), of_case(i), [&](const RaceRow& r) {
-      sink({to_json(r).dump(),
-            {shape_text(r.shape), r.subject, r.variant, time_text(r.subject_ms), r.rival,
-             time_text(r.rival_ms), ratio_text(r)},
-            summary_of(r)});
-    });
+    micro_activation(session.context(), of_case(i), rows_to(sink));
     return {};
+  }
+
+ private:
+  [[nodiscard]] std::vector<std::string> cells(const RaceRow& r) const override {
+    return {shape_text(r.shape),   r.subject,    r.variant, time_text(r.subject_ms), r.rival,
+            time_text(r.rival_ms), ratio_text(r)};
   }
 };
 
 }  // namespace
 
-void micro_activation(Context& context, const MicroOptions& options, const ActivationSink& sink) {
+void micro_activation(Context& context, const MicroOptions& options, const RaceSink& sink) {
   for (const MicroShape& shape : options.shapes.empty() ? mlp_shapes : options.shapes) {
     operations(context, options, shape, sink);
     steps(context, options, shape, sink);

@@ -34,20 +34,20 @@ constexpr int forwards_together = 200;
 constexpr int steps_together = 50;
 
 constexpr std::int64_t batch = 8;
-constexpr std::int64_t in = 64;
-constexpr std::int64_t out = 64;
+constexpr std::int64_t in_features = 64;
+constexpr std::int64_t out_features = 64;
 
 // The operands that everybody computes on.
 struct Operands {
   Operands(Context& context, std::uint64_t seed)
-      : x(context, DType::f32, batch, in),
-        w(context, DType::f32, out, in),
-        bias(context, DType::f32, 1, out),
-        g(context, DType::f32, batch, out),
-        y(context, DType::f32, batch, out),
-        dx(context, DType::f32, batch, in),
-        dw(context, DType::f32, out, in),
-        db(context, DType::f32, 1, out) {
+      : x(context, DType::f32, batch, in_features),
+        w(context, DType::f32, out_features, in_features),
+        bias(context, DType::f32, 1, out_features),
+        g(context, DType::f32, batch, out_features),
+        y(context, DType::f32, batch, out_features),
+        dx(context, DType::f32, batch, in_features),
+        dw(context, DType::f32, out_features, in_features),
+        db(context, DType::f32, 1, out_features) {
     for (const measure::Matrix* m : {&x, &w, &bias, &g, &y, &dx, &dw, &db})
       measure::fill_normal(context, m->any(), seed++);
   }
@@ -64,9 +64,9 @@ class PlainLoops {
   explicit PlainLoops(const Operands& operands) : o_(operands) { quantize_weight(); }
 
   void forward() {
-    quantize(data(o_.x), batch, in, 1, in, codes_.data(), absmax_.data());
-    product(codes_.data(), absmax_.data(), w_codes_.data(), w_absmax_.data(), out, in,
-            data(o_.bias), data(o_.y));
+    quantize(data(o_.x), batch, in_features, 1, in_features, codes_.data(), absmax_.data());
+    product(codes_.data(), absmax_.data(), w_codes_.data(), w_absmax_.data(), out_features,
+            in_features, data(o_.bias), data(o_.y));
   }
 
   void step() {
@@ -76,20 +76,20 @@ class PlainLoops {
     const float* w = data(o_.w);
     const float* x = data(o_.x);
     const float* g = data(o_.g);
-    quantize(w, in, out, in, 1, w_t_codes_.data(), w_t_absmax_.data());
-    quantize(g, batch, out, 1, out, codes_.data(), absmax_.data());
-    product(codes_.data(), absmax_.data(), w_t_codes_.data(), w_t_absmax_.data(), in, out, nullptr,
-            data(o_.dx));
+    quantize(w, in_features, out_features, in_features, 1, w_t_codes_.data(), w_t_absmax_.data());
+    quantize(g, batch, out_features, 1, out_features, codes_.data(), absmax_.data());
+    product(codes_.data(), absmax_.data(), w_t_codes_.data(), w_t_absmax_.data(), in_features,
+            out_features, nullptr, data(o_.dx));
     float* dw = data(o_.dw);
     float* db = data(o_.db);
-    for (std::int64_t i = 0; i < out; ++i) {
+    for (std::int64_t i = 0; i < out_features; ++i) {
       float sum = 0;
-      std::fill_n(dw + i * in, in, 0.0f);
+      std::fill_n(dw + i * in_features, in_features, 0.0f);
       for (std::int64_t row = 0; row < batch; ++row) {
-        const float value = g[row * out + i];
+        const float value = g[row * out_features + i];
         sum += value;
-        for (std::int64_t j = 0; j < in; ++j)
-          dw[i * in + j] += value * x[row * in + j];
+        for (std::int64_t j = 0; j < in_features; ++j)
+          dw[i * in_features + j] += value * x[row * in_features + j];
       }
       db[i] = sum;
     }
@@ -97,7 +97,8 @@ class PlainLoops {
 
  private:
   void quantize_weight() {
-    quantize(data(o_.w), out, in, 1, in, w_codes_.data(), w_absmax_.data());
+    quantize(data(o_.w), out_features, in_features, 1, in_features, w_codes_.data(),
+             w_absmax_.data());
   }
 
   // Rows of codes of elements that lie `step` apart, rows `stride` apart.
@@ -129,7 +130,8 @@ class PlainLoops {
       }
   }
 
-  static constexpr std::size_t most = static_cast<std::size_t>(in > out ? in : out);
+  static constexpr std::size_t most =
+      static_cast<std::size_t>(in_features > out_features ? in_features : out_features);
   const Operands& o_;
   std::array<std::int8_t, most * most> w_codes_{}, w_t_codes_{}, codes_{};
   std::array<float, most> w_absmax_{}, w_t_absmax_{}, absmax_{};
@@ -155,8 +157,8 @@ class CppLayer {
  private:
   static LinearOptions options() {
     LinearOptions made;
-    made.in_features = in;
-    made.out_features = out;
+    made.in_features = in_features;
+    made.out_features = out_features;
     return made;
   }
   const Operands& o_;
@@ -183,8 +185,8 @@ class CLayer {
     context_.reset(made);
     switchback_linear_options layer_options = {};
     layer_options.struct_size = sizeof(layer_options);
-    layer_options.in_features = in;
-    layer_options.out_features = out;
+    layer_options.in_features = in_features;
+    layer_options.out_features = out_features;
     layer_options.mode = SWITCHBACK_ROWWISE;
     switchback_linear* layer = nullptr;
     check(switchback_linear_create(made, &layer_options, &layer));

@@ -119,10 +119,6 @@ void run_micro(MicroArguments& arguments) {
              context.threads());
   fmt::print(tables,
              "Medians ± median absolute deviations; ratios above 1 are for the int8 side.\n");
-  if (arguments.options.targets)
-    fmt::print(tables,
-               "Reference targets, as target (floor, stretch), were set on a two-core Cascade Lake "
-               "machine.\n");
   measure::LoadMonitor load(session.on_cpu() ? context.threads() : 1);
 
   Doubt doubt;
@@ -191,17 +187,15 @@ void add_micro_command(CLI::App& app) {
           std::string(shape_help) + ", of gemm, layer and activation; may be given again")
       ->type_name("M,K,N")
       ->allow_extra_args(false);
-  command
-      ->add_option_function<std::string>(
-          "--dtype",
-          [&options](const std::string& text) {
-            options.dtype = parse_dtype(text);
-            core::require(*options.dtype == DType::f32 || dtype_size_bytes(*options.dtype) == 2,
-                          "--dtype '{}' is not one of f32, f16, bf16", text);
-          },
-          "f32, f16 or bf16 of layers and their rivals (default f32) and of quantize (default: "
-          "all)")
-      ->type_name("NAME");
+  add_text_option(
+      *command, "--dtype", "NAME",
+      "f32, f16 or bf16 of layers and their rivals (default f32) and of quantize (default: "
+      "all)",
+      [&options](const std::string& text) {
+        options.dtype = parse_dtype(text);
+        core::require(*options.dtype == DType::f32 || dtype_size_bytes(*options.dtype) == 2,
+                      "--dtype '{}' is not one of f32, f16, bf16", text);
+      });
   command
       ->add_option("--only", options.only,
                    "only operations that have this in their names, of models and quantize; may be "
@@ -211,15 +205,10 @@ void add_micro_command(CLI::App& app) {
   SessionOptions ignored;
   for (const auto& bench : arguments->benches)
     bench->add_options(*command, ignored);
-  command
-      ->add_option_function<std::string>(
-          "--min-time",
-          [&options](const std::string& text) {
-            options.min_time_s = parse_duration_s("--min-time", text);
-          },
-          "time of each group of rivals (default 4s products, 2s forwards, 4s steps, 300ms "
-          "quantize)")
-      ->type_name("TIME");
+  add_duration_option(
+      *command, "--min-time", [&options](double s) { options.min_time_s = s; },
+      "time of each group of rivals (default 4s products, 2s forwards, 4s steps, 300ms "
+      "quantize)");
   command->add_flag_callback(
       "--quick", [&options] { options.time_factor = 0.2; }, "a fifth of the time");
   add_seed_option(*command, options.seed);
@@ -228,9 +217,6 @@ void add_micro_command(CLI::App& app) {
                     "twice as many bytes as the last cache has; on a device its L2 cache is "
                     "emptied before each call. Of gemm, dw, layer, activation, experts; models "
                     "always are, and quantize has a place of its own for it");
-  command->add_flag(
-      "--targets", options.targets,
-      "for those who work on the kernels: the ratios they are held to, and whether these are met");
   command->add_flag("--json", arguments->json,
                     "one JSON object a line on stdout, tables on stderr");
   command->add_option("--out", arguments->out, "the JSON objects into a new file")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/micro/experts.hpp"
+#include "bench/micro/races.hpp"
 
 #include <fmt/format.h>
 
@@ -25,8 +25,6 @@ namespace switchback::bench {
 namespace {
 
 constexpr double experts_min_time_s = 2;
-
-using ExpertsSink = std::function<void(const RaceRow&)>;
 
 struct Mixture {
   std::int64_t experts = 0;
@@ -177,7 +175,7 @@ class Experts {
 };
 
 void race_of_mixture(Context& context, const MicroOptions& options, const Mixture& mixture,
-                     const ExpertsSink& sink) {
+                     const RaceSink& sink) {
   measure::Turns turns(options.cold_bytes);
   // A call reads about the codes of all weights.
   const double codes = static_cast<double>(mixture.experts * mixture.shape.dim_in) *
@@ -206,15 +204,13 @@ void race_of_mixture(Context& context, const MicroOptions& options, const Mixtur
     row.variant = fmt::format("{} of {} experts", experts.first()->used(), mixture.experts);
     row.dtype = DType::s8;
     row.shape = mixture.shape;
-    if (rival == 2) row.target = few ? Target{0.8, 1.0, 1.0} : Target{0.9, 0.95, 1.0};
-    if (rival == 3) row.target = {0.9, 0.95, 1.0};
     sink(row);
   }
 }
 
-class ExpertsBench final : public MicroBench {
+class ExpertsBench final : public RaceBench {
  public:
-  using MicroBench::MicroBench;
+  using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "experts"; }
   [[nodiscard]] std::string_view about() const override {
     return "the int8 product of a mixture of experts against a loop and against its bounds";
@@ -229,10 +225,8 @@ class ExpertsBench final : public MicroBench {
   [[nodiscard]] std::string refuses(const Context& context) const override {
     return context.state().on_cpu() ? "" : "it reads weights by the CPU";
   }
-  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {
-    return race_table({"MxKxN", "experts", "ms", "rival", "rival ms", "ratio"},
-                      {"experts", "rival"}, shared().targets);
+    return Table({"MxKxN", "experts", "ms", "rival", "rival ms", "ratio"}, {"experts", "rival"});
   }
   [[nodiscard]] std::size_t key_columns() const override { return 2; }
   std::vector<CasePlan> plan(Session& /*session*/) override {
@@ -249,26 +243,22 @@ class ExpertsBench final : public MicroBench {
     return plans;
   }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
-    race_of_mixture(session.context(), shared(), mixtures_[i], [&](const RaceRow& row) {
-      std::vector<std::string> text = {shape_text(row.shape),     row.variant,
-                                       time_text(row.subject_ms), row.rival,
-                                       time_text(row.rival_ms),   ratio_text(row)};
-      if (shared().targets) {
-        text.push_back(target_text(row.target));
-        text.push_back(verdict(row.target, row.ratio.median));
-      }
-      sink({to_json(row).dump(), std::move(text), summary_of(row)});
-    });
+    race_of_mixture(session.context(), shared(), mixtures_[i], rows_to(sink));
     return {};
   }
 
  private:
+  [[nodiscard]] std::vector<std::string> cells(const RaceRow& r) const override {
+    return {shape_text(r.shape),   r.variant,    time_text(r.subject_ms), r.rival,
+            time_text(r.rival_ms), ratio_text(r)};
+  }
+
   std::vector<Mixture> mixtures_;
 };
 
 }  // namespace
 
-void micro_experts(Context& context, const MicroOptions& options, const ExpertsSink& sink) {
+void micro_experts(Context& context, const MicroOptions& options, const RaceSink& sink) {
   for (const Mixture& mixture : mixtures_of(options))
     race_of_mixture(context, options, mixture, sink);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // On the CPU the engines stand beside the rates that their instructions reach in registers and the
 // reading of W's bytes, in the same rounds.
-#include "bench/micro/gemm.hpp"
+#include "bench/micro/races.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -114,7 +114,7 @@ struct Floors {
 };
 
 void gemm_of_shape(Context& context, const GemmOptions& options, const MicroShape& shape,
-                   const std::function<void(const GemmRow&)>& sink) {
+                   const RaceSink& sink) {
   const std::vector<std::string> int8_engines = fast_engines(gemm_engines(context));
   measure::Turns turns(options.cold_bytes);
   Product product(context, shape, options.seed, turns);
@@ -144,11 +144,10 @@ void gemm_of_shape(Context& context, const GemmOptions& options, const MicroShap
       micro_race(context, options, turns, rivals, gemm_min_time_s);
 
   const measure::Timed& best_f32 = measure::fastest(timed, first_f32, timed.size());
-  const double operations = 2.0 * static_cast<double>(shape.batch) *
-                            static_cast<double>(shape.dim_in) * static_cast<double>(shape.dim_out);
+  const double operations = operations_of(shape);
   for (std::size_t i = first_int8; i < timed.size(); ++i) {
     const bool is_int8 = i < first_f32;
-    GemmRow row("gemm", timed[i].name, timed[i], best_f32);
+    RaceRow row("gemm", timed[i].name, timed[i], best_f32);
     row.variant = is_int8 ? "int8" : "f32";
     row.shape = shape;
     row.dtype = is_int8 ? DType::s8 : DType::f32;
@@ -159,31 +158,14 @@ void gemm_of_shape(Context& context, const GemmOptions& options, const MicroShap
       row.ceiling = ceiling.loop.instruction;
       row.share = share_of(timed[i], operations, timed[is_int8 ? 0 : 1], ceiling.operations);
       if (is_int8) row.read_share = measure::speed_ratio(timed[2].times_ms, timed[i].times_ms);
-      // The claim is of the engine the library would choose.
-      if (is_int8 && timed[i].name == int8_engines.front() && shape.batch >= 1024)
-        row.target = Target{0.72, 0.82, 0.9};
     }
     sink(row);
   }
 }
 
-std::vector<std::string> cells(const GemmRow& r) {
-  const std::int64_t samples = r.subject_ms.count;
-  return {shape_text(r.shape),
-          r.variant + " " + r.subject,
-          std::string(dtype_name(r.output)),
-          time_text(r.subject_ms),
-          number(r.gop_s),
-          r.ceiling.empty() ? "" : share_text(r.share, samples),
-          r.read_share ? share_text(*r.read_share, samples) : "",
-          ratio_text(r),
-          target_text(r.target),
-          verdict(r.target, r.share.median)};
-}
-
-class GemmBench final : public MicroBench {
+class GemmBench final : public RaceBench {
  public:
-  using MicroBench::MicroBench;
+  using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "gemm"; }
   [[nodiscard]] std::string_view about() const override {
     return "int8 products against floating point ones";
@@ -209,48 +191,39 @@ class GemmBench final : public MicroBench {
             "f32, f16 or bf16 out of the int8 products of gemm (default f32); may be repeated")
         ->type_name("NAME");
   }
-  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {
-    return race_table(
+    return Table(
         {"MxKxN", "engine", "output", "ms", "GOP/s", "of ceiling", "of reading W", ": best f32"},
-        {"engine", "output"}, shared().targets);
+        {"engine", "output"});
   }
   [[nodiscard]] std::size_t key_columns() const override { return 2; }
   std::vector<CasePlan> plan(Session& /*session*/) override {
     return plan_shapes(default_micro_shapes());
   }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
-    micro_gemm(session.context(), {of_case(i), outputs_}, [&](const GemmRow& row) {
-      sink({to_json(row).dump(), cells(row), summary_of(row)});
-    });
+    micro_gemm(session.context(), {of_case(i), outputs_}, rows_to(sink));
     return {};
   }
 
  private:
+  [[nodiscard]] std::vector<std::string> cells(const RaceRow& r) const override {
+    const std::int64_t samples = r.subject_ms.count;
+    return {shape_text(r.shape),
+            r.variant + " " + r.subject,
+            std::string(dtype_name(r.output.value_or(DType::f32))),
+            time_text(r.subject_ms),
+            number(r.gop_s),
+            r.share ? share_text(*r.share, samples) : "",
+            r.read_share ? share_text(*r.read_share, samples) : "",
+            ratio_text(r)};
+  }
+
   std::vector<DType> outputs_ = {DType::f32};
 };
 
 }  // namespace
 
-Json to_json(const GemmRow& row) {
-  Json json = to_json(static_cast<const RaceRow&>(row));
-  if (row.gop_s > 0) json["gop_s"] = row.gop_s;
-  if (!row.ceiling.empty()) {
-    json["ceiling"] = row.ceiling;
-    json["share_of_ceiling"] = row.share.median;
-    json["share_mad"] = row.share.mad;
-  }
-  json["output"] = dtype_name(row.output);
-  if (row.read_share) {
-    json["share_of_reading_w"] = row.read_share->median;
-    json["share_of_reading_w_mad"] = row.read_share->mad;
-  }
-  if (row.target) json["reference_target"] = target_json(*row.target, "share_of_ceiling");
-  return json;
-}
-
-void micro_gemm(Context& context, const GemmOptions& options,
-                const std::function<void(const GemmRow&)>& sink) {
+void micro_gemm(Context& context, const GemmOptions& options, const RaceSink& sink) {
   for (const MicroShape& shape : options.shapes.empty() ? default_micro_shapes() : options.shapes)
     gemm_of_shape(context, options, shape, sink);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/micro/layer.hpp"
+#include "bench/micro/races.hpp"
 
 #include <fmt/format.h>
 
@@ -22,23 +22,6 @@ constexpr double forward_min_time_s = 2;
 constexpr double step_min_time_s = 4;
 constexpr double auto_min_time_s = 1;
 constexpr double rotation_min_time_s = 1;
-
-std::optional<Target> forward_target(const MicroShape& s, bool cached) {
-  if (!cached) return s.batch >= 1024 ? std::optional(Target{2.6, 3.1, 3.5}) : std::nullopt;
-  if (s.batch >= 256) return Target{3.0, 3.5, 3.9};
-  const bool square = s.dim_in == 4096 && s.dim_out == 4096;
-  if (square && s.batch == 16) return Target{3.3, 4.0, 5.0};
-  if (square && s.batch == 1) return Target{4.5, 5.3, 6.0};
-  return std::nullopt;
-}
-std::optional<Target> step_target(const MicroShape& s) {
-  return s.batch >= 1024 ? std::optional(Target{1.6, 1.8, 1.92}) : std::nullopt;
-}
-
-std::optional<Target> all_int8_step_target(const MicroShape& s) {
-  if (s.batch >= 1024) return Target{2.6, 3.2, 3.6};
-  return s.batch >= 256 ? std::optional(Target{2.0, 2.5, 3.0}) : std::nullopt;
-}
 
 // One shape's matrices, the floating point passes over them, and the int8 layer.
 class Bench {
@@ -149,13 +132,11 @@ class Bench {
   std::deque<Layer> layers_;
 };
 
-using LayerSink = std::function<void(const LayerRow&)>;
-
 struct Setting {
   Context& context;
   const MicroOptions& options;
   const MicroShape& shape;
-  const LayerSink& sink;
+  const RaceSink& sink;
   bool tuned = false;  // mode auto has something to choose by
 
   [[nodiscard]] DType dtype() const { return options.dtype.value_or(DType::f32); }
@@ -167,16 +148,12 @@ struct Setting {
   }
 
   void row(const std::string& subject, Mode mode, const measure::Timed& timed,
-           const measure::Timed& rival, double products, const std::optional<Target>& target = {},
-           const std::string& choice = {}) const {
-    LayerRow row("layer", subject, timed, rival);
+           const measure::Timed& rival, double products, const std::string& choice = {}) const {
+    RaceRow row("layer", subject, timed, rival);
     row.variant = std::string(mode_name(mode)) + choice;
     row.dtype = dtype();
     row.shape = shape;
-    row.gop_s = 2e-9 * products * static_cast<double>(shape.batch) *
-                static_cast<double>(shape.dim_in) * static_cast<double>(shape.dim_out) /
-                (timed.stats.median_ms * 1e-3);
-    row.target = target;
+    row.gop_s = 1e-9 * products * operations_of(shape) / (timed.stats.median_ms * 1e-3);
     sink(row);
   }
 };
@@ -203,10 +180,9 @@ void forward_rows(Bench& bench, const Setting& setting) {
   const std::vector<measure::Timed> timed = setting.race_of(bench, rivals, forward_min_time_s);
   const measure::Timed& best = measure::fastest(timed, 0, floating);
   for (std::size_t i = 0; i < std::size(forward_modes); ++i) {
-    setting.row("forward, W codes cached", forward_modes[i], timed[floating + 2 * i], best, 1,
-                forward_target(setting.shape, true));
+    setting.row("forward, W codes cached", forward_modes[i], timed[floating + 2 * i], best, 1);
     setting.row("forward, W quantized every call", forward_modes[i], timed[floating + 2 * i + 1],
-                best, 1, forward_target(setting.shape, false));
+                best, 1);
   }
 }
 
@@ -220,8 +196,7 @@ void rotation_row(Bench& bench, const Setting& setting) {
                       {{"rotated", [&bench, &rotated] { bench.forward(rotated); }},
                        {"the layer without", [&bench, &plain] { bench.forward(plain); }}},
                       rotation_min_time_s);
-  setting.row("forward, W codes cached, rotation 256", Mode::rowwise, timed[0], timed[1], 1,
-              Target{0.9, 0.95, 0.98});
+  setting.row("forward, W codes cached, rotation 256", Mode::rowwise, timed[0], timed[1], 1);
 }
 
 // ": standard, rowwise": what a layer in mode auto chose for forward and dX of a step with a new W.
@@ -261,12 +236,10 @@ void step_rows(Bench& bench, const Setting& setting) {
   }
   best.stats = measure::summarize(best.times_ms);
   for (std::size_t i = 0; i < std::size(step_modes); ++i)
-    setting.row("full step, W new", step_modes[i], timed[ends.back() + i], best, 3,
-                step_target(setting.shape));
+    setting.row("full step, W new", step_modes[i], timed[ends.back() + i], best, 3);
   for (std::size_t i = 0; i < std::size(step_modes); ++i)
     setting.row("full step, W new, dW in int8", step_modes[i],
-                timed[ends.back() + std::size(step_modes) + i], best, 3,
-                all_int8_step_target(setting.shape));
+                timed[ends.back() + std::size(step_modes) + i], best, 3);
 }
 
 // A layer that chooses is never to be slower than one in mode standard. Each is timed beside such a
@@ -283,12 +256,12 @@ void auto_rows(Bench& bench, const Setting& setting) {
         auto_min_time_s);
     setting.row(
         dw == WeightGradient::floating ? "full step, W new" : "full step, W new, dW in int8",
-        Mode::automatic, timed[0], timed[1], 3, {}, modes_of_step(layer, setting.shape.batch));
+        Mode::automatic, timed[0], timed[1], 3, modes_of_step(layer, setting.shape.batch));
   }
 }
 
 void layer_of_shape(Context& context, const MicroOptions& options, const MicroShape& shape,
-                    const LayerSink& sink, const AutoTuning& tuning = AutoTuning(0)) {
+                    const RaceSink& sink, const AutoTuning& tuning = AutoTuning(0)) {
   const Setting setting{context, options, shape, sink, tuning.attached()};
   if (setting.tuned)
     tuning.tune(context,
@@ -302,21 +275,9 @@ void layer_of_shape(Context& context, const MicroOptions& options, const MicroSh
   if (setting.tuned) auto_rows(bench, setting);
 }
 
-std::vector<std::string> cells(const LayerRow& r) {
-  return {shape_text(r.shape),
-          r.subject,
-          r.variant,
-          time_text(r.subject_ms),
-          r.rival,
-          time_text(r.rival_ms),
-          ratio_text(r),
-          target_text(r.target),
-          verdict(r.target, r.ratio.median)};
-}
-
-class LayerBench final : public MicroBench {
+class LayerBench final : public RaceBench {
  public:
-  using MicroBench::MicroBench;
+  using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "layer"; }
   [[nodiscard]] std::string_view about() const override {
     return "int8 layers against floating point products";
@@ -328,10 +289,9 @@ class LayerBench final : public MicroBench {
            "also in mode auto (what it chose\nfor forward and dX), beside a layer in mode "
            "standard.";
   }
-  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {
-    return race_table({"MxKxN", "what", "mode", "ms", "best rival", "rival ms", "ratio"},
-                      {"what", "mode", "best rival"}, shared().targets);
+    return Table({"MxKxN", "what", "mode", "ms", "best rival", "rival ms", "ratio"},
+                 {"what", "mode", "best rival"});
   }
   [[nodiscard]] std::size_t key_columns() const override { return 3; }
   void add_options(CLI::App& command, SessionOptions& /*shared*/) override {
@@ -343,28 +303,22 @@ class LayerBench final : public MicroBench {
     return plan_shapes(default_micro_shapes());
   }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
-    layer_of_shape(
-        session.context(), shared(), of_case(i).shapes.front(),
-        [&](const LayerRow& row) {
-          sink({to_json(row).dump(), cells(row), summary_of(row)});
-        },
-        tuning_);
+    layer_of_shape(session.context(), shared(), of_case(i).shapes.front(), rows_to(sink), tuning_);
     return {};
   }
 
  private:
+  [[nodiscard]] std::vector<std::string> cells(const RaceRow& r) const override {
+    return {shape_text(r.shape),   r.subject,    r.variant, time_text(r.subject_ms), r.rival,
+            time_text(r.rival_ms), ratio_text(r)};
+  }
+
   AutoTuning tuning_{0};
 };
 
 }  // namespace
 
-Json to_json(const LayerRow& row) {
-  Json json = to_json(static_cast<const RaceRow&>(row));
-  if (row.gop_s > 0) json["gop_s"] = row.gop_s;
-  return json;
-}
-
-void micro_layer(Context& context, const MicroOptions& options, const LayerSink& sink) {
+void micro_layer(Context& context, const MicroOptions& options, const RaceSink& sink) {
   for (const MicroShape& shape : options.shapes.empty() ? default_micro_shapes() : options.shapes)
     layer_of_shape(context, options, shape, sink);
 }

@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/micro/micro.hpp"
 
-#include "bench/micro/activation.hpp"
 #include "bench/micro/call.hpp"
-#include "bench/micro/experts.hpp"
-#include "bench/micro/gemm.hpp"
-#include "bench/micro/layer.hpp"
-#include "bench/micro/models.hpp"
-#include "bench/micro/quantize.hpp"
-#include "bench/micro/race_row.hpp"
-#include "bench/micro/sweep.hpp"
+#include "bench/micro/races.hpp"
 #include "bench/micro/tuner.hpp"
-#include "bench/micro/weight_gradient.hpp"
 #include "core/context_state.hpp"
 
 namespace switchback::bench {

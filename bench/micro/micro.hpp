@@ -38,7 +38,6 @@ struct MicroOptions {
   bool cold = false;
   double cold_bytes = 0;
   measure::DisturbanceWatch* watch = nullptr;  ///< see RoundOptions
-  bool targets = false;  ///< tables also say what those who work on the kernels are held to
 
   /// Whether an operation of models or quantize is to be measured.
   [[nodiscard]] bool takes(std::string_view operation) const {

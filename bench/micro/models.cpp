@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/micro/models.hpp"
+#include "bench/micro/races.hpp"
 
 #include <fmt/format.h>
 
@@ -36,9 +36,6 @@ constexpr std::int64_t widest_head = 64;
 constexpr std::int64_t vocabulary = 10000;
 // Of operands: with these, those of the claims lie past the caches.
 constexpr std::size_t most_sets = 64;
-constexpr Target share_of_floor = {0.6, 0.8, 0.95};
-
-using ModelsSink = std::function<void(const RaceRow&)>;
 
 struct Dimensions {
   std::int64_t rows, width, hidden;
@@ -423,7 +420,7 @@ std::vector<ModelOperation> model_operations(Context& context, const Dimensions&
 void race_with_floor(Context& context, const MicroOptions& options, const Dimensions& d,
                      const MicroShape& shape, const ModelOperation& operation,
                      const RandomValues& random, MemoryFloor& memory_floor, std::int64_t cold_bytes,
-                     const ModelsSink& sink) {
+                     const RaceSink& sink) {
   // Other operands in each call, so that they come from memory as activations of a model do. Those
   // of products come from the call before, as in a model: its floor is arithmetic.
   std::deque<LayerMemory> sets;
@@ -461,13 +458,12 @@ void race_with_floor(Context& context, const MicroOptions& options, const Dimens
   row.variant = by_memory ? "memory" : "arithmetic";
   row.dtype = d.dtype;
   row.shape = shape;
-  if (on_cpu) row.target = share_of_floor;
   sink(row);
 }
 
-class ModelsBench final : public MicroBench {
+class ModelsBench final : public RaceBench {
  public:
-  using MicroBench::MicroBench;
+  using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "models"; }
   [[nodiscard]] std::string_view about() const override {
     return "the operations of a model beside its linear layers against their floors";
@@ -483,11 +479,10 @@ class ModelsBench final : public MicroBench {
            "products.";
   }
   [[nodiscard]] bool has_operations() const override { return true; }
-  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {
-    return race_table(
+    return Table(
         {"tokens x width x hidden", "operation", "ms", "floor", "floor ms", "share of floor"},
-        {"operation", "floor"}, shared().targets);
+        {"operation", "floor"});
   }
   [[nodiscard]] std::size_t key_columns() const override { return 2; }
   std::vector<CasePlan> plan(Session& session) override {
@@ -497,23 +492,20 @@ class ModelsBench final : public MicroBench {
     return plans;
   }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
-    micro_models(session.context(), of_case(i), [&](const RaceRow& row) {
-      std::vector<std::string> text = {shape_text(row.shape),     row.subject,
-                                       time_text(row.subject_ms), row.rival,
-                                       time_text(row.rival_ms),   ratio_text(row)};
-      if (shared().targets) {
-        text.push_back(target_text(row.target));
-        text.push_back(verdict(row.target, row.ratio.median));
-      }
-      sink({to_json(row).dump(), std::move(text), summary_of(row)});
-    });
+    micro_models(session.context(), of_case(i), rows_to(sink));
     return {};
+  }
+
+ private:
+  [[nodiscard]] std::vector<std::string> cells(const RaceRow& r) const override {
+    return {shape_text(r.shape),   r.subject,    time_text(r.subject_ms), r.rival,
+            time_text(r.rival_ms), ratio_text(r)};
   }
 };
 
 }  // namespace
 
-void micro_models(Context& context, const MicroOptions& options, const ModelsSink& sink) {
+void micro_models(Context& context, const MicroOptions& options, const RaceSink& sink) {
   const std::vector<MicroShape> shapes =
       options.shapes.empty() ? std::vector<MicroShape>{small_decoder} : options.shapes;
   for (const MicroShape& shape : shapes) {

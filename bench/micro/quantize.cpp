@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // On the CPU fingerprint, which writes nothing, stands beside a read. On a device the copy is the
 // device's own, of as many bytes in all.
-#include "bench/micro/quantize.hpp"
+#include "bench/micro/races.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -29,16 +29,14 @@ namespace switchback::bench {
 namespace {
 
 constexpr double quantize_min_time_s = 0.3;
-constexpr std::int64_t columns = 4096;
+constexpr std::int64_t row_elements = 4096;
 constexpr std::int64_t block_rows = 256;
-
-using QuantizeSink = std::function<void(const QuantizeRow&)>;
 
 struct Buffers {
   std::int64_t rows;
   DType dtype;
   measure::Matrix x;      // the floating point side
-  measure::Matrix codes;  // q[rows,columns], and behind it q_t[columns,rows]
+  measure::Matrix codes;  // q[rows,row_elements], then q_t[row_elements,rows]
   measure::Matrix row_scales, column_scales, column_sums, scale, block_scales;
   measure::Matrix copied;  // of a device: what its copies write
   Fingerprint seen{};
@@ -47,30 +45,30 @@ struct Buffers {
   Buffers(Context& context, DType dtype_, std::int64_t rows_, std::uint64_t seed)
       : rows(rows_),
         dtype(dtype_),
-        x(context, dtype, rows, columns),
-        codes(context, DType::s8, rows + whole_block_rows(rows, block_rows), columns),
+        x(context, dtype, rows, row_elements),
+        codes(context, DType::s8, rows + whole_block_rows(rows, block_rows), row_elements),
         row_scales(context, DType::f32, 1, rows),
-        column_scales(context, DType::f32, 1, columns),
-        column_sums(context, DType::f32, 1, columns),
+        column_scales(context, DType::f32, 1, row_elements),
+        column_sums(context, DType::f32, 1, row_elements),
         scale(context, DType::f32, 1, 1),
         block_scales(context, DType::f32, 1,
-                     whole_block_rows(rows, block_rows) / block_rows * columns) {
+                     whole_block_rows(rows, block_rows) / block_rows * row_elements) {
     measure::fill_normal(context, x.any(), seed);
     if (context.state().runtime == nullptr)
       measure::fill_codes(context, codes.view<std::int8_t>(), seed + 1);
     else
-      copied = measure::Matrix(context, dtype, rows, columns);
+      copied = measure::Matrix(context, dtype, rows, row_elements);
     quantize_rowwise(context, x.any(), q(), absmax_rows());
     measure::fill_normal(context, column_scales.any(), seed + 2);
   }
   [[nodiscard]] MatrixView<std::int8_t> q() const {
-    return {codes.view<std::int8_t>().data, rows, columns};
+    return {codes.view<std::int8_t>().data, rows, row_elements};
   }
   [[nodiscard]] MatrixView<std::int8_t> q_t() const {
-    return {codes.view<std::int8_t>().data + rows * columns, columns, rows};
+    return {codes.view<std::int8_t>().data + rows * row_elements, row_elements, rows};
   }
   [[nodiscard]] MatrixView<std::int8_t> q_of_blocks() const {
-    return {q_t().data, columns, whole_block_rows(rows, block_rows)};
+    return {q_t().data, row_elements, whole_block_rows(rows, block_rows)};
   }
   [[nodiscard]] std::span<float> absmax_blocks() const { return block_scales.floats(); }
   [[nodiscard]] std::span<float> absmax_rows() const { return row_scales.floats(); }
@@ -84,40 +82,33 @@ struct Operation {
   int code_matrices;  // written (or, by dequantize, read); 0: it only reads
   bool dequantizes;
   std::function<void(Context&, Buffers&)> call;
-  std::optional<Target> target;  // of f32 past the caches
 };
 
 std::vector<Operation> operations() {
   return {
       {"rowwise", 1, false,
-       [](Context& c, Buffers& b) { quantize_rowwise(c, b.x.any(), b.q(), b.absmax_rows()); },
-       Target{0.8, 0.92, 0.98}},
+       [](Context& c, Buffers& b) { quantize_rowwise(c, b.x.any(), b.q(), b.absmax_rows()); }},
       {"rowwise + column sums", 1, false,
        [](Context& c, Buffers& b) {
          quantize_rowwise_column_sums(c, b.x.any(), b.q(), b.absmax_rows(), b.sums());
-       },
-       std::nullopt},
+       }},
       {"rotation (g = 256), rowwise", 1, false,
        [](Context& c, Buffers& b) {
          rotate_quantize(c, b.x.any(), Rotation::hadamard_256, b.q(), b.absmax_rows());
-       },
-       Target{0.6, 0.75, 0.9}},
+       }},
       {"rotation (g = 1024), rowwise", 1, false,
        [](Context& c, Buffers& b) {
          rotate_quantize(c, b.x.any(), Rotation::hadamard_1024, b.q(), b.absmax_rows());
-       },
-       std::nullopt},
+       }},
       {"rowwise, stochastic", 1, false,
        [](Context& c, Buffers& b) {
          quantize_rowwise_stochastic(c, b.x.any(), {}, b.q(), b.absmax_rows());
-       },
-       std::nullopt},
+       }},
       // What dX and an int8 dW read of G where one int8 W is used for both products.
       {"rowwise, columns scaled", 1, false,
        [](Context& c, Buffers& b) {
          quantize_rowwise_scaled(c, b.x.any(), b.absmax_cols(), b.q(), b.absmax_rows());
-       },
-       std::nullopt},
+       }},
       {"rowwise, columns scaled, and blocks transposed", 2, false,
        [](Context& c, Buffers& b) {
          quant::run(c.state(), {.x = b.x.any(),
@@ -125,51 +116,40 @@ std::vector<Operation> operations() {
                                 .q_t = {quant::Scales::per_block, b.q_of_blocks(),
                                         b.absmax_blocks(), block_rows},
                                 .column_scales = b.absmax_cols()});
-       },
-       std::nullopt},
+       }},
       {"columnwise, transposed", 1, false,
        [](Context& c, Buffers& b) {
          quantize_columnwise_transpose(c, b.x.any(), b.q_t(), b.absmax_cols());
-       },
-       Target{0.3, 0.4, 0.5}},
+       }},
       {"global", 1, false,
-       [](Context& c, Buffers& b) { quantize_global(c, b.x.any(), b.q(), b.absmax_all()); },
-       std::nullopt},
+       [](Context& c, Buffers& b) { quantize_global(c, b.x.any(), b.q(), b.absmax_all()); }},
       {"global, transposed", 1, false,
        [](Context& c, Buffers& b) {
          quantize_global_transpose(c, b.x.any(), b.q_t(), b.absmax_all());
-       },
-       Target{0.45, 0.55, 0.65}},
+       }},
       {"rowwise and columnwise transposed", 2, false,
        [](Context& c, Buffers& b) {
          quantize_rowwise_and_columnwise_transpose(c, b.x.any(), b.q(), b.absmax_rows(), b.q_t(),
                                                    b.absmax_cols());
-       },
-       std::nullopt},
+       }},
       {"global and transposed", 2, false,
        [](Context& c, Buffers& b) {
          quantize_global_and_transpose(c, b.x.any(), b.q(), b.q_t(), b.absmax_all());
-       },
-       std::nullopt},
+       }},
       {"blocks of 256 rows, transposed", 1, false,
        [](Context& c, Buffers& b) {
          quantize_blockwise_transpose(c, b.x.any(), block_rows, b.q_of_blocks(), b.absmax_blocks());
-       },
-       Target{0.4, 0.6, 0.75}},
+       }},
       {"rowwise and blocks transposed", 2, false,
        [](Context& c, Buffers& b) {
          quantize_rowwise_and_blockwise_transpose(c, b.x.any(), b.q(), b.absmax_rows(), block_rows,
                                                   b.q_of_blocks(), b.absmax_blocks());
-       },
-       Target{0.4, 0.6, 0.75}},
-      {"cast to int8", 1, false, [](Context& c, Buffers& b) { cast_to_int8(c, b.x.any(), b.q()); },
-       std::nullopt},
-      {"fingerprint", 0, false, [](Context& c, Buffers& b) { b.seen = fingerprint(c, b.x.any()); },
-       Target{0.8, 0.9, 0.97}},
+       }},
+      {"cast to int8", 1, false, [](Context& c, Buffers& b) { cast_to_int8(c, b.x.any(), b.q()); }},
+      {"fingerprint", 0, false, [](Context& c, Buffers& b) { b.seen = fingerprint(c, b.x.any()); }},
       // Last: a copy of its traffic leaves no floats in x.
       {"dequantize rowwise", 1, true,
-       [](Context& c, Buffers& b) { dequantize_rowwise(c, b.q(), b.absmax_rows(), b.x.any()); },
-       std::nullopt},
+       [](Context& c, Buffers& b) { dequantize_rowwise(c, b.q(), b.absmax_rows(), b.x.any()); }},
   };
 }
 
@@ -204,10 +184,10 @@ std::vector<measure::Rival> memory_rivals(Context& context, const Operation& ope
        }}};
 }
 
-void race_with_memory(Context& context, const QuantizeOptions& options, const QuantizeSink& sink,
+void race_with_memory(Context& context, const QuantizeOptions& options, const RaceSink& sink,
                       const Operation& operation, const Place& place, Buffers& buffers) {
   const auto floats = static_cast<std::int64_t>(buffers.x.size_bytes());
-  const std::int64_t codes = operation.code_matrices * buffers.rows * columns;
+  const std::int64_t codes = operation.code_matrices * buffers.rows * row_elements;
   const Traffic traffic = codes == 0 ? Traffic{floats, 0}
                                      : in_lines(operation.dequantizes ? Traffic{codes, floats}
                                                                       : Traffic{floats, codes});
@@ -216,15 +196,12 @@ void race_with_memory(Context& context, const QuantizeOptions& options, const Qu
   rivals.push_back({operation.name, [&] { operation.call(context, buffers); }});
   const std::vector<measure::Timed> timed =
       measure::race(rivals, micro_rounds(context, options, quantize_min_time_s, 2));
-  QuantizeRow row("quantize", operation.name, timed[subject], measure::fastest(timed, 0, subject));
+  RaceRow row("quantize", operation.name, timed[subject], measure::fastest(timed, 0, subject));
   row.variant = place.name;
   row.dtype = buffers.dtype;
-  row.shape = {buffers.rows, columns, 0};
+  row.shape = {buffers.rows, row_elements, 0};
   row.gb_s = static_cast<double>(traffic.read_bytes + traffic.write_bytes) /
              (timed[subject].stats.median_ms * 1e-3) * 1e-9;
-  const bool on_cpu = context.state().runtime == nullptr;
-  if (on_cpu && row.dtype == DType::f32 && place.name == std::string_view("past the caches"))
-    row.target = operation.target;
   sink(row);
 }
 
@@ -256,9 +233,10 @@ std::vector<Setup> setups(const Context& context, const QuantizeOptions& options
 }
 
 void measure_setup(Context& context, const QuantizeOptions& options, const Setup& setup,
-                   const QuantizeSink& sink) {
+                   const RaceSink& sink) {
   // Floats and two matrices of codes.
-  const auto row_bytes = columns * static_cast<std::int64_t>(dtype_size_bytes(setup.dtype) + 2);
+  const auto row_bytes =
+      row_elements * static_cast<std::int64_t>(dtype_size_bytes(setup.dtype) + 2);
   const std::int64_t rows = std::max<std::int64_t>(1, setup.place.bytes / row_bytes);
   Buffers buffers(context, setup.dtype, rows, options.seed);
   const bool on_cpu = context.state().runtime == nullptr;
@@ -268,21 +246,9 @@ void measure_setup(Context& context, const QuantizeOptions& options, const Setup
       race_with_memory(context, options, sink, operation, setup.place, buffers);
 }
 
-std::vector<std::string> cells(const QuantizeRow& r) {
-  return {r.variant + " " + shape_text(r.shape),
-          std::string(dtype_name(r.dtype)),
-          r.subject,
-          time_text(r.subject_ms),
-          number(r.gb_s),
-          r.rival,
-          ratio_text(r),
-          target_text(r.target),
-          verdict(r.target, r.ratio.median)};
-}
-
-class QuantizeBench final : public MicroBench {
+class QuantizeBench final : public RaceBench {
  public:
-  using MicroBench::MicroBench;
+  using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "quantize"; }
   [[nodiscard]] std::string_view about() const override {
     return "quantize operations against a copy";
@@ -301,10 +267,9 @@ class QuantizeBench final : public MicroBench {
         ->type_name("BYTES");
   }
   [[nodiscard]] bool has_operations() const override { return true; }
-  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {
-    return race_table({"data", "dtype", "operation", "ms", "GB/s", "best copy", "ratio"},
-                      {"dtype", "operation", "best copy"}, shared().targets);
+    return Table({"data", "dtype", "operation", "ms", "GB/s", "best copy", "ratio"},
+                 {"dtype", "operation", "best copy"});
   }
   std::vector<CasePlan> plan(Session& session) override {
     setups_ = setups(session.context(), options());
@@ -315,13 +280,20 @@ class QuantizeBench final : public MicroBench {
     return plans;
   }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
-    measure_setup(session.context(), options(), setups_[i], [&](const QuantizeRow& row) {
-      sink({to_json(row).dump(), cells(row), summary_of(row)});
-    });
+    measure_setup(session.context(), options(), setups_[i], rows_to(sink));
     return {};
   }
 
  private:
+  [[nodiscard]] std::vector<std::string> cells(const RaceRow& r) const override {
+    return {r.variant + " " + shape_text(r.shape),
+            std::string(dtype_name(r.dtype)),
+            r.subject,
+            time_text(r.subject_ms),
+            number(r.gb_s),
+            r.rival,
+            ratio_text(r)};
+  }
   [[nodiscard]] QuantizeOptions options() const { return {shared(), bytes_}; }
 
   std::int64_t bytes_ = 0;
@@ -330,13 +302,7 @@ class QuantizeBench final : public MicroBench {
 
 }  // namespace
 
-Json to_json(const QuantizeRow& row) {
-  Json json = to_json(static_cast<const RaceRow&>(row));
-  if (row.gb_s > 0) json["gb_s"] = row.gb_s;
-  return json;
-}
-
-void micro_quantize(Context& context, const QuantizeOptions& options, const QuantizeSink& sink) {
+void micro_quantize(Context& context, const QuantizeOptions& options, const RaceSink& sink) {
   for (const Setup& setup : setups(context, options))
     measure_setup(context, options, setup, sink);
 }

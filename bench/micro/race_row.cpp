@@ -5,36 +5,17 @@
 
 #include "bench/cli/table.hpp"
 #include "bench/workload/disturbance.hpp"
+#include "bench/workload/statistic.hpp"
 
 namespace switchback::bench {
 
 namespace {
 
 Json timed_json(const std::string& name, const measure::Stats& s) {
-  return {{"name", name},       {"count", s.count},         {"min_ms", s.min_ms},
-          {"p20_ms", s.p20_ms}, {"median_ms", s.median_ms}, {"p80_ms", s.p80_ms},
-          {"max_ms", s.max_ms}, {"mad_ms", s.mad_ms}};
+  Json json = {{"name", name}, {"count", s.count}};
+  put_stats(s, json);
+  return json;
 }
-
-}  // namespace
-
-std::string verdict(const std::optional<Target>& target, double value) {
-  if (!target) return {};
-  if (value >= target->stretch) return "above stretch";
-  if (value >= target->target) return "above target";
-  if (value >= target->floor) return "above floor";
-  return "BELOW FLOOR";
-}
-
-RaceRow::RaceRow(std::string bench_name, std::string subject_name,
-                 const measure::Timed& subject_timed, const measure::Timed& rival_timed)
-    : bench(std::move(bench_name)),
-      subject(std::move(subject_name)),
-      rival(rival_timed.name),
-      subject_ms(subject_timed.stats),
-      rival_ms(rival_timed.stats),
-      ratio(measure::speed_ratio(rival_timed.times_ms, subject_timed.times_ms)),
-      disturbance(subject_timed.disturbance) {}
 
 std::vector<Column> race_columns() {
   std::vector<Column> columns = {
@@ -55,19 +36,43 @@ std::vector<Column> race_columns() {
       {.name = "output", .meaning = "type that an int8 product writes"},
       {.name = "share_of_reading_w",
        .meaning = "time to read as many bytes as W has codes over the product's"},
-      {.name = "share_of_reading_w_mad", .meaning = "its median absolute deviation"},
-      {.name = "reference_target", .meaning = "what those who work on the kernels are held to"}};
+      {.name = "share_of_reading_w_mad", .meaning = "its median absolute deviation"}};
   for (Column& column : disturbance_columns())
     columns.push_back(std::move(column));
   return columns;
 }
 
-Json target_json(const Target& target, std::string_view of) {
-  return {{"of", of},
-          {"floor", target.floor},
-          {"target", target.target},
-          {"stretch", target.stretch},
-          {"set_on", "Cascade Lake, 2 cores"}};
+// "MxKxN variant subject: 3.61 ± 0.04"
+std::string summary_of(const RaceRow& row) {
+  return fmt::format("{} {} {}: {}", shape_text(row.shape), row.variant, row.subject,
+                     number_with_spread(row.ratio.median, row.ratio.mad, row.subject_ms.count));
+}
+
+}  // namespace
+
+RaceRow::RaceRow(std::string bench_name, std::string subject_name,
+                 const measure::Timed& subject_timed, const measure::Timed& rival_timed)
+    : bench(std::move(bench_name)),
+      subject(std::move(subject_name)),
+      rival(rival_timed.name),
+      subject_ms(subject_timed.stats),
+      rival_ms(rival_timed.stats),
+      ratio(measure::speed_ratio(rival_timed.times_ms, subject_timed.times_ms)),
+      disturbance(subject_timed.disturbance) {}
+
+double operations_of(const MicroShape& shape) noexcept {
+  return 2.0 * static_cast<double>(shape.batch) * static_cast<double>(shape.dim_in) *
+         static_cast<double>(shape.dim_out);
+}
+
+std::vector<Column> RaceBench::columns() const {
+  return race_columns();
+}
+
+RaceSink RaceBench::rows_to(const Sink& sink) const {
+  return [this, &sink](const RaceRow& row) {
+    sink({to_json(row).dump(), cells(row), summary_of(row)});
+  };
 }
 
 Json to_json(const RaceRow& row) {
@@ -88,7 +93,18 @@ Json to_json(const RaceRow& row) {
     json["ratio"] = row.ratio.median;
     json["ratio_mad"] = row.ratio.mad;
   }
-  if (row.target) json["reference_target"] = target_json(*row.target, "ratio");
+  if (row.gop_s > 0) json["gop_s"] = row.gop_s;
+  if (row.gb_s > 0) json["gb_s"] = row.gb_s;
+  if (row.output) json["output"] = dtype_name(*row.output);
+  if (row.share) {
+    json["ceiling"] = row.ceiling;
+    json["share_of_ceiling"] = row.share->median;
+    json["share_mad"] = row.share->mad;
+  }
+  if (row.read_share) {
+    json["share_of_reading_w"] = row.read_share->median;
+    json["share_of_reading_w_mad"] = row.read_share->mad;
+  }
   put_disturbance(row.disturbance, json);
   json["disturbed"] = row.disturbance.in_doubt();
   return json;
@@ -107,24 +123,6 @@ std::string ratio_text(const RaceRow& row) {
   return (row.subject_ms.count < 3 ? number(row.ratio.median)
                                    : number_with_spread(row.ratio.median, row.ratio.mad)) +
          doubt_mark(row.disturbance);
-}
-
-std::string target_text(const std::optional<Target>& t) {
-  return t ? fmt::format("{} ({}, {})", t->target, t->floor, t->stretch) : "";
-}
-
-std::string summary_of(const RaceRow& row) {
-  return fmt::format("{} {} {}: {}", shape_text(row.shape), row.variant, row.subject,
-                     number_with_spread(row.ratio.median, row.ratio.mad, row.subject_ms.count));
-}
-
-Table race_table(std::vector<std::string> header, std::vector<std::string> left, bool targets) {
-  if (targets)
-    for (const char* column : {"reference target", "verdict"}) {
-      header.emplace_back(column);
-      left.emplace_back(column);
-    }
-  return Table(std::move(header), std::move(left));
 }
 
 }  // namespace switchback::bench

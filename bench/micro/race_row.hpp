@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,15 +16,6 @@
 
 namespace switchback::bench {
 
-/// A ratio asked for: below the floor is a defect, the stretch is what an expert might reach.
-struct Target {
-  double floor = 0;
-  double target = 0;
-  double stretch = 0;
-};
-/// "above target", "above floor", …; empty without a target.
-std::string verdict(const std::optional<Target>& target, double value);
-
 /// One subject against its rival. Ratios are of the rounds' own times: rival / subject.
 struct RaceRow {
   std::string bench;
@@ -35,30 +27,47 @@ struct RaceRow {
   MicroShape shape;
   measure::Stats subject_ms;
   measure::Stats rival_ms;
-  measure::Middle ratio;         ///< zeros if there is no rival
-  std::optional<Target> target;  ///< of `ratio`, unless the bench says otherwise
+  measure::Middle ratio;  ///< zeros if there is no rival
   measure::Disturbance disturbance;
+
+  // What some benches add.
+  double gop_s = 0;                      ///< of products, 2·M·N·K each, a second, in 1e9
+  double gb_s = 0;                       ///< bytes read and written a second, in 1e9
+  std::optional<DType> output;           ///< what an int8 product writes
+  std::string ceiling;                   ///< the instruction whose rate in registers is the ceiling
+  std::optional<measure::Middle> share;  ///< of that ceiling, in the same rounds
+  /// Of int8 products: the time it takes to read the bytes of W's codes once, from a buffer that
+  /// was touched as long ago, over the time of the call.
+  std::optional<measure::Middle> read_share;
 
   RaceRow() = default;
   RaceRow(std::string bench_name, std::string subject_name, const measure::Timed& subject_timed,
           const measure::Timed& rival_timed);
 };
+using RaceSink = std::function<void(const RaceRow&)>;
+
+/// Of one product of this shape, two a multiply-add.
+double operations_of(const MicroShape& shape) noexcept;
 
 /// All records of such rows have the columns of every such bench; what one has not is null.
-std::vector<Column> race_columns();
 Json to_json(const RaceRow& row);
-/// What a record says of a target; `of` names the column that it is for.
-Json target_json(const Target& target, std::string_view of);
 
 // Cells of its table.
 std::string shape_text(const MicroShape& shape);
 std::string time_text(const measure::Stats& stats);
 std::string ratio_text(const RaceRow& row);
-std::string target_text(const std::optional<Target>& target);
-/// "MxKxN variant subject: 3.61 ± 0.04"
-std::string summary_of(const RaceRow& row);
 
-/// With the columns of targets behind, if they are asked for.
-Table race_table(std::vector<std::string> header, std::vector<std::string> left, bool targets);
+/// A bench whose rows are races.
+class RaceBench : public MicroBench {
+ public:
+  using MicroBench::MicroBench;
+  [[nodiscard]] std::vector<Column> columns() const override;
+
+ protected:
+  /// Of the table.
+  [[nodiscard]] virtual std::vector<std::string> cells(const RaceRow& row) const = 0;
+  /// Takes the rows of a case to the sink, which must outlive it.
+  [[nodiscard]] RaceSink rows_to(const Sink& sink) const;
+};
 
 }  // namespace switchback::bench

@@ -2,7 +2,7 @@
 // A tuner keeps the winner; here all are seen, so that one run on a machine says which kernels of a
 // generation are worth having there. A configuration that has never run there may fault, so that
 // each is proven by another process first.
-#include "bench/micro/sweep.hpp"
+#include "bench/micro/races.hpp"
 
 #include <fmt/format.h>
 
@@ -71,14 +71,8 @@ class SixteenBitProduct {
   measure::Matrix x_, w_, bias_, y_;
 };
 
-// Algorithms that the library did not rank are many, and a tuner's business.
-bool takes_part(const ConfigChoice& choice, gemm_int8::GemmConfig& config) {
-  return gemm_int8::from_choice(choice, config) && !config.cublaslt.unranked;
-}
-
 void sweep_shape(Context& context, const SweepOptions& options, const MicroShape& shape,
-                 autotune::Prover& prover, LeftOut& left_out,
-                 const std::function<void(const GemmRow&)>& sink) {
+                 autotune::Prover& prover, LeftOut& left_out, const RaceSink& sink) {
   const ConfigQuery query = gemm_int8::to_query(forward_of(shape, options.output), context.state());
   const std::string why = autotune::too_large(query, context.state());
   if (!why.empty())
@@ -88,7 +82,7 @@ void sweep_shape(Context& context, const SweepOptions& options, const MicroShape
   for (const ConfigChoice& choice : task->all_candidates()) {
     if (options.interrupted()) throw measure::Interrupted{};
     gemm_int8::GemmConfig config;
-    if (!takes_part(choice, config)) continue;
+    if (!gemm_int8::from_choice(choice, config)) continue;
     const std::string name = gemm_int8::describe(config);
     if (is_right(prover, query, choice, fmt::format("{} {}", shape_text(shape), name), left_out))
       int8.push_back({name, [&task = *task, choice] { task.run(choice); }});
@@ -115,28 +109,21 @@ void sweep_shape(Context& context, const SweepOptions& options, const MicroShape
             [](const measure::Timed& a, const measure::Timed& b) {
               return a.stats.median_ms < b.stats.median_ms;
             });
-  const double operations = 2.0 * static_cast<double>(shape.batch) *
-                            static_cast<double>(shape.dim_in) * static_cast<double>(shape.dim_out);
   for (std::size_t i = 0; i < timed.size(); ++i) {
     const bool is_int8 = i >= first_int8;
-    GemmRow row("sweep", timed[i].name, timed[i], best_floating);
+    RaceRow row("sweep", timed[i].name, timed[i], best_floating);
     row.variant = is_int8 ? "int8" : std::string(dtype_name(options.output));
     row.shape = shape;
     row.dtype = is_int8 ? DType::s8 : options.output;
     row.output = options.output;
-    row.gop_s = operations / (timed[i].stats.median_ms * 1e-3) * 1e-9;
+    row.gop_s = operations_of(shape) / (timed[i].stats.median_ms * 1e-3) * 1e-9;
     sink(row);
   }
 }
 
-std::vector<std::string> cells_of(const GemmRow& r) {
-  return {shape_text(r.shape), r.variant + " " + r.subject, time_text(r.subject_ms),
-          number(r.gop_s * 1e-3), ratio_text(r)};
-}
-
-class SweepBench final : public MicroBench {
+class SweepBench final : public RaceBench {
  public:
-  using MicroBench::MicroBench;
+  using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "sweep"; }
   [[nodiscard]] std::string_view about() const override {
     return "every kernel of a device's int8 product against the floating point one";
@@ -150,10 +137,8 @@ class SweepBench final : public MicroBench {
     return context.state().on_cpu() ? "it is of a device's kernels; 'micro gemm' has the CPU's"
                                     : std::string();
   }
-  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {
-    return race_table({"MxKxN", "configuration", "ms", "TOP/s", ": best floating"},
-                      {"configuration"}, false);
+    return Table({"MxKxN", "configuration", "ms", "TOP/s", ": best floating"}, {"configuration"});
   }
   [[nodiscard]] std::size_t key_columns() const override { return 2; }
   std::vector<CasePlan> plan(Session& /*session*/) override {
@@ -173,22 +158,24 @@ class SweepBench final : public MicroBench {
     options.output = options.dtype.value_or(DType::bf16);
     options.prover = this_program_as_prover();
     options.interrupted = Session::interrupted;
-    const LeftOut left_out = micro_sweep(session.context(), options, [&](const GemmRow& row) {
-      sink({to_json(row).dump(), cells_of(row), summary_of(row)});
-    });
+    const LeftOut left_out = micro_sweep(session.context(), options, rows_to(sink));
     warnings_.add(session, left_out, name(), i + 1 == last_);
     return {};
   }
 
  private:
+  [[nodiscard]] std::vector<std::string> cells(const RaceRow& r) const override {
+    return {shape_text(r.shape), r.variant + " " + r.subject, time_text(r.subject_ms),
+            number(r.gop_s * 1e-3), ratio_text(r)};
+  }
+
   std::size_t last_ = 0;
   LeftOutWarnings warnings_;
 };
 
 }  // namespace
 
-LeftOut micro_sweep(Context& context, const SweepOptions& options,
-                    const std::function<void(const GemmRow&)>& sink) {
+LeftOut micro_sweep(Context& context, const SweepOptions& options, const RaceSink& sink) {
   LeftOut left_out;
   autotune::Prover prover(context.state(), options.prover);
   for (const MicroShape& shape : options.shapes)

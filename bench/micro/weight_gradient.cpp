@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/micro/weight_gradient.hpp"
+#include "bench/micro/races.hpp"
 
 #include <fmt/format.h>
 
@@ -23,8 +23,6 @@ namespace {
 
 constexpr double weight_gradient_min_time_s = 3;
 constexpr std::int64_t usual_block_rows = 256;
-
-using WeightGradientSink = std::function<void(const WeightGradientRow&)>;
 
 // G, X and dW of one shape, and what the int8 product reads.
 class DwOperands {
@@ -112,7 +110,7 @@ bool may_run(Context& context, const std::string& engine, const MicroShape& shap
 
 void weight_gradient_of_shape(Context& context, const MicroOptions& options,
                               const MicroShape& shape, autotune::Prover& prover, LeftOut& left_out,
-                              const WeightGradientSink& sink) {
+                              const RaceSink& sink) {
   const DType dtype = options.dtype.value_or(DType::f32);
   measure::Turns turns(options.cold_bytes);
   DwOperands dw(context, shape, dtype, options.seed, turns);
@@ -146,10 +144,9 @@ void weight_gradient_of_shape(Context& context, const MicroOptions& options,
   const std::vector<measure::Timed> timed =
       micro_race(context, options, turns, rivals, weight_gradient_min_time_s);
   const measure::Timed& best = measure::fastest(timed, 0, first_int8);
-  const double operations = 2.0 * static_cast<double>(shape.batch) *
-                            static_cast<double>(shape.dim_in) * static_cast<double>(shape.dim_out);
+  const double operations = operations_of(shape);
   for (std::size_t i = first_int8; i <= whole; ++i) {
-    WeightGradientRow row("dw", timed[i].name, timed[i], best);
+    RaceRow row("dw", timed[i].name, timed[i], best);
     row.variant = i < whole ? "product" : "whole";
     row.shape = shape;
     row.dtype = dtype;
@@ -157,29 +154,14 @@ void weight_gradient_of_shape(Context& context, const MicroOptions& options,
     if (ceiling && i < whole) {
       row.ceiling = ceiling->loop.instruction;
       row.share = share_of(timed[i], operations, timed.back(), ceiling->operations);
-      // The claim is of the engine the library would choose.
-      if (i == first_int8 && shape.batch >= 1024) row.target = Target{0.72, 0.8, 0.9};
     }
     sink(row);
   }
 }
 
-std::vector<std::string> cells(const WeightGradientRow& r) {
-  return {shape_text(r.shape),
-          r.variant + " " + r.subject,
-          std::string(dtype_name(r.dtype)),
-          time_text(r.subject_ms),
-          number(r.gop_s),
-          r.share ? share_text(*r.share, r.subject_ms.count) : "",
-          r.rival,
-          ratio_text(r),
-          target_text(r.target),
-          verdict(r.target, r.share ? r.share->median : 0.0)};
-}
-
-class WeightGradientBench final : public MicroBench {
+class WeightGradientBench final : public RaceBench {
  public:
-  using MicroBench::MicroBench;
+  using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "dw"; }
   [[nodiscard]] std::string_view about() const override {
     return "int8 weight gradients against floating point ones";
@@ -188,14 +170,11 @@ class WeightGradientBench final : public MicroBench {
     return "dW = Gᵀ·X from codes of blocks of 256 rows: the product alone, and with the quantizes "
            "of G and X,\nagainst the fastest floating point product of the same dtype. (A layer "
            "writes these codes in passes\nthat it makes anyway.) Share of the rate of the best "
-           "int8 "
-           "instruction in registers.";
+           "int8 instruction in registers.";
   }
-  [[nodiscard]] std::vector<Column> columns() const override { return race_columns(); }
   [[nodiscard]] Table table() const override {
-    return race_table(
-        {"MxKxN", "what", "dtype", "ms", "GOP/s", "of ceiling", "best rival", "ratio"},
-        {"what", "dtype", "best rival"}, shared().targets);
+    return Table({"MxKxN", "what", "dtype", "ms", "GOP/s", "of ceiling", "best rival", "ratio"},
+                 {"what", "dtype", "best rival"});
   }
   [[nodiscard]] std::size_t key_columns() const override { return 3; }
   std::vector<CasePlan> plan(Session& /*session*/) override {
@@ -208,37 +187,32 @@ class WeightGradientBench final : public MicroBench {
     return plans;
   }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
-    const LeftOut left_out = micro_weight_gradient(
-        session.context(), of_case(i),
-        [&](const WeightGradientRow& row) {
-          sink({to_json(row).dump(), cells(row), summary_of(row)});
-        },
-        this_program_as_prover());
+    const LeftOut left_out = micro_weight_gradient(session.context(), of_case(i), rows_to(sink),
+                                                   this_program_as_prover());
     warnings_.add(session, left_out, name(), i + 1 == last_);
     return {};
   }
 
  private:
+  [[nodiscard]] std::vector<std::string> cells(const RaceRow& r) const override {
+    return {shape_text(r.shape),
+            r.variant + " " + r.subject,
+            std::string(dtype_name(r.dtype)),
+            time_text(r.subject_ms),
+            number(r.gop_s),
+            r.share ? share_text(*r.share, r.subject_ms.count) : "",
+            r.rival,
+            ratio_text(r)};
+  }
+
   std::size_t last_ = 0;
   LeftOutWarnings warnings_;
 };
 
 }  // namespace
 
-Json to_json(const WeightGradientRow& row) {
-  Json json = to_json(static_cast<const RaceRow&>(row));
-  json["gop_s"] = row.gop_s;
-  if (row.share) {
-    json["ceiling"] = row.ceiling;
-    json["share_of_ceiling"] = row.share->median;
-    json["share_mad"] = row.share->mad;
-  }
-  if (row.target) json["reference_target"] = target_json(*row.target, "share_of_ceiling");
-  return json;
-}
-
-LeftOut micro_weight_gradient(Context& context, const MicroOptions& options,
-                              const WeightGradientSink& sink, const autotune::ProverOptions& with) {
+LeftOut micro_weight_gradient(Context& context, const MicroOptions& options, const RaceSink& sink,
+                              const autotune::ProverOptions& with) {
   LeftOut left_out;
   autotune::Prover prover(context.state(), with);
   for (const MicroShape& shape : options.shapes.empty() ? default_micro_shapes() : options.shapes)

@@ -144,11 +144,12 @@ struct Inputs {
 // n models that train. Each variant has its own parameters.
 class Models {
  public:
-  Models(Context& context, const Shape& shape, Way way, Mode mode, const Inputs& inputs,
+  Models(Context& context, const Shape& shape, Way way_, Mode mode_, const Inputs& inputs,
          std::uint64_t seed)
-      : context_(context),
+      : way(way_),
+        mode(mode_),
+        context_(context),
         shape_(shape),
-        way_(way),
         inputs_(inputs),
         weight_(context, shape.models * shape.dim_out, shape.dim_in, seed,
                 1.0f / std::sqrt(static_cast<float>(shape.dim_in)), shape.batch * shape.dim_out),
@@ -191,7 +192,7 @@ class Models {
   }
   void backward() {
     loss_gradient(context_, y_, inputs_.target.matrix(), shape_.batch * shape_.dim_out, g_);
-    if (way_ == Way::grouped)
+    if (way == Way::grouped)
       return grouped_.back().backward(
           {.g = g_.any(), .dx = dx_.any(), .dw = weight_.gradient(), .db = bias_.gradient()});
     for (std::int64_t i = 0; i < shape_.models; ++i) {
@@ -208,8 +209,8 @@ class Models {
     bias_.update();
   }
 
-  [[nodiscard]] const Matrix& outputs() const { return y_; }
-  [[nodiscard]] AnyMatrix weight() const { return weight_.value(); }
+  static AnyMatrix outputs_of(const Models& models) { return models.y_.any(); }
+  static AnyMatrix weights_of(const Models& models) { return models.weight_.value(); }
   [[nodiscard]] Json bytes() const {
     std::size_t int8_weights = 0;
     std::size_t saved = 0;
@@ -228,6 +229,9 @@ class Models {
             {"int8_weights", int8_weights},
             {"saved", saved}};
   }
+
+  const Way way;
+  const Mode mode;
 
  private:
   [[nodiscard]] AnyMatrix rows_of(const Matrix& m, std::int64_t model) const {
@@ -261,21 +265,20 @@ class Models {
   }
 
   void run_forward(Save save) {
-    if (way_ == Way::grouped) {
+    if (way == Way::grouped) {
       GroupedRows rows = {.data = inputs_.x.matrix().any()};
       if (inputs_.layout == InputLayout::beside) rows.column_stride = shape_.dim_in;
       return grouped_.back().forward(inputs_.groups(shape_), rows, y_.any(), save);
     }
     for (std::int64_t i = 0; i < shape_.models; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      layers_[at].forward(way_ == Way::loop ? own_x_[at].any() : inputs_.x_of(shape_, i),
+      layers_[at].forward(way == Way::loop ? own_x_[at].any() : inputs_.x_of(shape_, i),
                           rows_of(y_, i), save);
     }
   }
 
   Context& context_;
   Shape shape_;
-  Way way_;
   const Inputs& inputs_;
   Parameter weight_, bias_;
   Matrix y_, g_, dx_;
@@ -300,8 +303,7 @@ class MultiModel : public Workload {
            "codes of the weights in the cache, and a step (new data\nwith --data fresh, forward, "
            "backward with the loss's gradient, SGD with momentum) quantizes them\nanew. Ratios are "
            "against the loop in mode standard, round by round. The published ratios are those of a "
-           "grouped\nconvolution against a "
-           "loop, on a GPU (Kahsolt/benchmark-pytorch-mmodel;\n"
+           "grouped\nconvolution against a loop, on a GPU (Kahsolt/benchmark-pytorch-mmodel;\n"
            "data/reference/multi_model.csv).";
   }
   void add_options(CLI::App& command, SessionOptions& shared) override {
@@ -390,11 +392,8 @@ class MultiModel : public Workload {
         {.name = "backward", .meaning = "loss gradient, dX, dW, db", .unit = "ms"},
         {.name = "optimizer", .meaning = "SGD with momentum", .unit = "ms", .in_table = false},
         {.name = "load", .meaning = "new data, copied", .unit = "ms", .in_table = false},
-        {.name = "host_ms",
-         .meaning = "a step until its calls returned",
-         .unit = "ms",
-         .in_table = false},
-        {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"},
+        host_ms_column(),
+        synced_ms_column(),
         {.name = "inference_ratio",
          .meaning = "the loop in mode standard : this",
          .better = Better::more},
@@ -425,10 +424,7 @@ class MultiModel : public Workload {
     return plans;
   }
   [[nodiscard]] Json setting() const override {
-    Json modes = Json::array();
-    for (const Mode mode : modes_)
-      modes.push_back(mode_name(mode));
-    return {{"modes", modes},
+    return {{"modes", names_of(modes_)},
             {"ways", way_names_},
             {"ragged", ragged_},
             {"layout", layout_name_},
@@ -438,6 +434,11 @@ class MultiModel : public Workload {
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override;
 
  private:
+  // What the matrices of two ways differ in, of all in the same mode; empty: in nothing.
+  [[nodiscard]] std::string difference(Session& session,
+                                       const std::vector<std::unique_ptr<Models>>& all,
+                                       AnyMatrix (*matrix_of)(const Models&),
+                                       bool may_be_near) const;
   [[nodiscard]] std::string case_id(const Shape& shape) const {
     return fmt::format("{} models of {}x{}x{}{}{}{}", shape.models, shape.batch, shape.dim_in,
                        shape.dim_out, ragged_ ? ", ragged" : "",
@@ -494,6 +495,34 @@ std::vector<TuneShape> shapes_of(const Shape& shape) {
   return {one, all};
 }
 
+// All ways compute the same bits, but for products in floating point, which may add in another
+// order: a device's kernels for groups are their own, and a library on the CPU may choose its order
+// by how the operands lie. Such outputs, and weights that were trained with such a dW, are near
+// each other. In mode auto with a tuner each way takes the mode that was fastest for it.
+std::string MultiModel::difference(Session& session,
+                                   const std::vector<std::unique_ptr<Models>>& all,
+                                   AnyMatrix (*matrix_of)(const Models&), bool may_be_near) const {
+  Context& context = session.context();
+  for (std::size_t v = 0; v < all.size(); ++v)
+    for (std::size_t w = 0; w < v; ++w) {
+      const Models &one = *all[v], &other = *all[w];
+      if (one.mode != other.mode || (one.mode == Mode::automatic && tuning_.attached())) continue;
+      const Matrix others = measure::host_copy(context, matrix_of(other));
+      const bool of_groups = (one.way == Way::grouped) != (other.way == Way::grouped);
+      const bool floating = one.mode == Mode::standard || one.mode == Mode::automatic ||
+                            matrix_of == Models::weights_of;
+      const bool other_order = session.on_cpu() ? floating : of_groups;
+      if (may_be_near && other_order &&
+          are_near(measure::host_copy(context, matrix_of(one)), others))
+        continue;
+      const std::string difference = measure::difference(context, matrix_of(one), others.any());
+      if (!difference.empty())
+        return fmt::format("mode {}: {} differs from {}: {}", mode_name(one.mode),
+                           way_name(one.way), way_name(other.way), difference);
+    }
+  return {};
+}
+
 CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sink) {
   Context& context = session.context();
   const std::uint64_t seed = session.options().seed;
@@ -505,54 +534,24 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
   }
   const Inputs inputs(context, shape, ragged_, layout_, data_ == "fresh", seed);
 
-  // Loops first, so that the first variant is what all are compared with.
-  std::vector<std::pair<Way, Mode>> variants;
+  // The loop in mode standard first: it is what all are compared with.
+  std::vector<std::unique_ptr<Models>> all;
   for (const Way way : ways_)
     for (const Mode mode : modes_)
-      variants.emplace_back(way, mode);
-  std::stable_partition(variants.begin(), variants.end(), [](const auto& variant) {
-    return variant == std::pair(Way::loop, Mode::standard);
+      all.push_back(std::make_unique<Models>(context, shape, way, mode, inputs, seed + 4));
+  std::stable_partition(all.begin(), all.end(), [](const auto& models) {
+    return models->way == Way::loop && models->mode == Mode::standard;
   });
-  std::vector<std::unique_ptr<Models>> all;
-  for (const auto& [way, mode] : variants)
-    all.push_back(std::make_unique<Models>(context, shape, way, mode, inputs, seed + 4));
 
   CaseOutcome outcome;
-  // All ways compute the same bits, but for products in floating point, which may add in another
-  // order: a device's kernels for groups are their own, and a library on the CPU may choose its
-  // order by how the operands lie. Such outputs, and weights that were trained with such a dW, are
-  // near each other. In mode auto with a tuner each way takes the mode that was fastest for it.
-  const auto differs = [&](const auto& matrix_of, bool of_weights, bool may_be_near) {
-    for (std::size_t v = 0; v < all.size(); ++v)
-      for (std::size_t w = 0; w < v; ++w) {
-        if (variants[v].second != variants[w].second) continue;
-        const Matrix one = measure::host_copy(context, matrix_of(*all[v]));
-        const Matrix other = measure::host_copy(context, matrix_of(*all[w]));
-        const bool of_groups =
-            (variants[v].first == Way::grouped) != (variants[w].first == Way::grouped);
-        const Mode mode = variants[v].second;
-        if (mode == Mode::automatic && tuning_.attached()) continue;
-        const bool floating = mode == Mode::standard || mode == Mode::automatic;
-        const bool other_order = session.on_cpu() ? floating || of_weights : of_groups;
-        if (may_be_near && other_order && are_near(one, other)) continue;
-        std::string difference = measure::difference(context, matrix_of(*all[v]), other.any());
-        if (!difference.empty())
-          return fmt::format("mode {}: {} differs from {}: {}", mode_name(variants[v].second),
-                             way_name(variants[v].first), way_name(variants[w].first), difference);
-      }
-    return std::string();
-  };
-  const auto outputs_of = [](const Models& models) { return models.outputs().any(); };
-  const auto weights_of = [](const Models& models) { return models.weight(); };
   for (const auto& models : all)
     models->infer();
-  outcome.why = differs(outputs_of, false, true);
+  outcome.why = difference(session, all, Models::outputs_of, true);
   if (!outcome.why.empty()) {
     outcome.status = CaseStatus::wrong;
     return outcome;
   }
-
-  const bool same_outputs = differs(outputs_of, false, false).empty();
+  const bool same_outputs = difference(session, all, Models::outputs_of, false).empty();
 
   std::vector<std::function<void()>> calls;
   std::int64_t step_now = 0;  // counted when the first variant loads its data
@@ -568,41 +567,21 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
     calls.emplace_back([m] { m->backward(); });
     calls.emplace_back([m] { m->update(); });
   }
-  const measure::Times times = step_times(session, steps_, calls);
-  std::vector<std::function<void()>> steps;
-  for (std::size_t v = 0; v < all.size(); ++v)
-    steps.emplace_back([&calls, v] {
-      for (const Call call : {load_call, forward_call, backward_call, update_call})
-        calls[v * calls_each + call]();
-    });
-  std::vector<HostTimes> by_host;
-  if (!session.on_cpu()) by_host = host_times(context, steps, static_cast<int>(times[0].size()));
-
-  const bool same_weights = differs(weights_of, true, false).empty();
-  const bool near_weights = same_weights || differs(weights_of, true, true).empty();
-  const auto step_of = [&](std::size_t v) {
-    const std::vector<double>* const of = &times[v * calls_each];
-    return sum_of(
-        std::array{of + load_call, of + forward_call, of + backward_call, of + update_call});
-  };
-  const std::vector<double> standard_step = step_of(0);
+  const VariantTimes times(session, steps_, calls, calls_each,
+                           {load_call, forward_call, backward_call, update_call});
+  const bool same_weights = difference(session, all, Models::weights_of, false).empty();
+  const bool near_weights =
+      same_weights || difference(session, all, Models::weights_of, true).empty();
   const std::optional<Published> published = published_for(shape);
   double best = 0;
   for (std::size_t v = 0; v < all.size(); ++v) {
-    const auto& [way, mode] = variants[v];
-    const auto of = [&](Call call) -> const std::vector<double>& {
-      return times[v * calls_each + call];
-    };
-    const std::vector<double> step = step_of(v);
-    const double step_ratio = measure::speed_ratio(standard_step, step).median;
-    if (way == Way::grouped) best = std::max(best, step_ratio);
-    // On the CPU a call that has returned is done.
-    const Json host_ms = statistic(by_host.empty() ? step : by_host[v].until_returned_ms);
-    const Json synced_ms = statistic(by_host.empty() ? step : by_host[v].until_done_ms);
+    const Models& models = *all[v];
+    const double step_ratio = measure::speed_ratio(times.step(0), times.step(v)).median;
+    if (models.way == Way::grouped) best = std::max(best, step_ratio);
     Json values = {
         {"models", shape.models},
-        {"way", way_name(way)},
-        {"mode", mode_name(mode)},
+        {"way", way_name(models.way)},
+        {"mode", mode_name(models.mode)},
         {"dtype", dtype_name(DType::f32)},
         {"batch", shape.batch},
         {"dim_in", shape.dim_in},
@@ -610,22 +589,23 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
         {"ragged", ragged_},
         {"layout", layout_name_},
         {"data", data_},
-        {"inference", statistic(of(inference_call))},
-        {"forward", statistic(of(forward_call))},
-        {"backward", statistic(of(backward_call))},
-        {"optimizer", statistic(of(update_call))},
-        {"load", statistic(of(load_call))},
-        {"host_ms", host_ms},
-        {"synced_ms", synced_ms},
-        {"inference_ratio", measure::speed_ratio(times[inference_call], of(inference_call)).median},
+        {"inference", statistic(times.of(v, inference_call))},
+        {"forward", statistic(times.of(v, forward_call))},
+        {"backward", statistic(times.of(v, backward_call))},
+        {"optimizer", statistic(times.of(v, update_call))},
+        {"load", statistic(times.of(v, load_call))},
+        {"host_ms", times.host_ms(v)},
+        {"synced_ms", times.synced_ms(v)},
+        {"inference_ratio",
+         measure::speed_ratio(times.of(0, inference_call), times.of(v, inference_call)).median},
         {"step_ratio", step_ratio},
         {"params", shape.params()},
-        {"bytes", all[v]->bytes()},
+        {"bytes", models.bytes()},
         {"checks",
          {{"same_outputs", same_outputs},
           {"same_weights", same_weights},
           {"near_weights", near_weights}}}};
-    if (published && way == Way::grouped) {
+    if (published && models.way == Way::grouped) {
       values["published_forward"] = published->forward;
       values["published_step"] = published->step;
     }

@@ -79,12 +79,11 @@ class PipelineWorkload : public Workload {
   }
   [[nodiscard]] std::string footer() const override {
     return "Stages are threads, each with a memory of its own and, on a device, a stream; bytes "
-           "are "
-           "the sums of\nthe stages' peaks. Activations are all but parameters, gradients, "
+           "are the sums of\nthe stages' peaks. Activations are all but parameters, gradients, "
            "velocities and quantized weights.\nRatios of memory and time are against the same "
            "stages, microbatches and mode without checkpointing,\nthose of codes against the same "
-           "with inputs of linears kept as values. Of all variants of one number\nof "
-           "microbatches, losses and gradients are the same to the bit (the column same_bits). The "
+           "with inputs of linears kept as values. Of all variants of one number\nof microbatches, "
+           "losses and gradients are the same to the bit (the column same_bits). The "
            "published\nratios are those of a study of GPipe on GPUs "
            "(data/reference/gpipe_gpt2_memory.csv). With --published,\nall of its runs are printed "
            "beside ours, and those of its size that were not asked for are rows that\nsay what "
@@ -239,11 +238,8 @@ class PipelineWorkload : public Workload {
              .meaning = "SGD with Nesterov's momentum",
              .unit = "ms",
              .in_table = false},
-            {.name = "host_ms",
-             .meaning = "a step until its calls returned",
-             .unit = "ms",
-             .in_table = false},
-            {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"},
+            host_ms_column(),
+            synced_ms_column(),
             {.name = "samples_per_s", .meaning = "sequences per second"},
             {.name = "slowdown",
              .meaning = "a step's time, this : without checkpointing",
@@ -287,12 +283,7 @@ class PipelineWorkload : public Workload {
       plans.push_back({.id = case_id(s) + ", not timed"});
     return plans;
   }
-  [[nodiscard]] Json setting() const override {
-    Json stages = Json::array();
-    for (const std::int64_t k : stages_)
-      stages.push_back(k);
-    return {{"stages", stages}};
-  }
+  [[nodiscard]] Json setting() const override { return {{"stages", stages_}}; }
 
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override;
   void skip(std::size_t i, double available_bytes, const Sink& sink) override {

@@ -40,8 +40,6 @@ std::string in_format(const ReportArguments& arguments, const AnySources& source
       return report_json(sources);
     case ReportFormat::html:
       return report_html(sources);
-    case ReportFormat::junit:
-      return report_junit(sources);
     default:
       return report_text(sources, arguments.out.empty() ? terminal_columns(stdout) : 0);
   }
@@ -136,20 +134,15 @@ void add_report_command(CLI::App& app) {
                    "may be given again")
       ->type_name("FILE")
       ->allow_extra_args(false);
-  command
-      ->add_option_function<std::string>(
-          "--format",
-          [arguments](const std::string& text) { arguments->format = parse_report_format(text); },
-          "table (default), markdown, csv, json, html (one file with pictures, without scripts) or "
-          "junit")
-      ->type_name("NAME");
-  command
-      ->add_option_function<std::string>(
-          "--figure",
-          [arguments](const std::string& text) { arguments->figure = parse_figure(text); },
-          "one picture (SVG) as the script beside the published records draws it: speedup or parts "
-          "over dim, or quantize, the share of quantizing")
-      ->type_name("NAME");
+  add_text_option(
+      *command, "--format", "NAME",
+      "table (default), markdown, csv, json or html (one file with pictures, without scripts)",
+      [arguments](const std::string& text) { arguments->format = parse_report_format(text); });
+  add_text_option(
+      *command, "--figure", "NAME",
+      "one picture (SVG) as the script beside the published records draws it: speedup or parts "
+      "over dim, or quantize, the share of quantizing",
+      [arguments](const std::string& text) { arguments->figure = parse_figure(text); });
   add_integer_option(
       *command, "--batch",
       [arguments](std::uint64_t n) { arguments->batch_size = static_cast<std::int64_t>(n); }, 1,
@@ -166,10 +159,9 @@ void add_report_command(CLI::App& app) {
   command->add_flag("--force", arguments->force, "replace the file of --out");
   command->footer(
       "Rows come by work, the smallest first. Of several records of a shape the last one counts. "
-      "If "
-      "the run file NAME.run.jsonl lies beside NAME.jsonl, the table says what machine it is of, "
-      "and which rows are in doubt: the times behind them differ too much, or other programs were "
-      "running.\n\n"
+      "If the run file NAME.run.jsonl lies beside NAME.jsonl, the table says what machine it is "
+      "of, and which rows are in doubt: the times behind them differ too much, or other programs "
+      "were running.\n\n"
       "Examples:\n  switchback-bench report data/reference/switchback_a100_2023.jsonl\n"
       "  switchback-bench run --out - | switchback-bench report -\n"
       "  switchback-bench report mine.jsonl --with theirs.jsonl --format html --out page.html\n"

@@ -5,11 +5,9 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "bench/cli/table.hpp"
 #include "bench/report/columns.hpp"
-#include "bench/report/junit.hpp"
 #include "bench/report/page.hpp"
 #include "bench/workload/output.hpp"
 #include "core/check.hpp"
@@ -18,10 +16,11 @@ namespace switchback::bench {
 
 namespace {
 
-constexpr std::pair<const char*, ReportFormat> formats[] = {
-    {"table", ReportFormat::table}, {"markdown", ReportFormat::markdown},
-    {"csv", ReportFormat::csv},     {"json", ReportFormat::json},
-    {"html", ReportFormat::html},   {"junit", ReportFormat::junit}};
+constexpr std::pair<const char*, ReportFormat> formats[] = {{"table", ReportFormat::table},
+                                                            {"markdown", ReportFormat::markdown},
+                                                            {"csv", ReportFormat::csv},
+                                                            {"json", ReportFormat::json},
+                                                            {"html", ReportFormat::html}};
 
 /// Speed-ups of several files by shape.
 ReportCells side_by_side(const Sources& sources) {
@@ -59,7 +58,7 @@ ReportFormat parse_report_format(std::string_view name) {
   for (const auto& [known, format] : formats)
     if (name == known) return format;
   core::fail(Status::invalid_argument,
-             "--format '{}' is not one of table, markdown, csv, json, html, junit", name);
+             "--format '{}' is not one of table, markdown, csv, json, html", name);
 }
 
 void sort_rows(Sources& sources, std::string_view key) {
@@ -166,37 +165,6 @@ std::string report_json(const Sources& sources) {
   }
   json["files"] = std::move(files);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::string report_junit(const Sources& sources) {
-  std::vector<JunitSuite> suites;
-  for (const ReportSource& source : sources) {
-    JunitSuite& suite = suites.emplace_back();
-    suite.name = source.label;
-    suite.machine = source.report.machine;
-    const std::string of_class =
-        source.dtype.empty() ? "switchback.run" : "switchback.run." + source.dtype;
-    std::map<std::string, const ReportRow*> rows;
-    for (const ReportRow& row : source.report.rows)
-      rows[case_id(row.record.shape)] = &row;
-    const auto output = [&](const std::string& id) -> std::string {
-      const auto found = rows.find(id);
-      if (found == rows.end() || !found->second->step_speedup()) return {};
-      const std::string doubt = source.report.doubt(*found->second);
-      return fmt::format("step {:.3f}x standard{}", *found->second->step_speedup(),
-                         doubt.empty() ? "" : "; " + doubt);
-    };
-    std::set<std::string> logged;
-    for (const LoggedOutcome& outcome : last_outcomes(source.outcomes)) {
-      logged.insert(outcome.id);
-      suite.cases.push_back(
-          {of_class, outcome.id, outcome.status, outcome.why, outcome.wall_s, output(outcome.id)});
-    }
-    for (const ReportRow* row : sorted_rows(source.report))
-      if (const std::string id = case_id(row->record.shape); !logged.contains(id))
-        suite.cases.push_back({of_class, id, "ok", {}, 0, output(id)});
-  }
-  return junit_text(suites);
 }
 
 }  // namespace switchback::bench

@@ -9,7 +9,7 @@
 
 namespace switchback::bench {
 
-enum class ReportFormat { table, markdown, csv, json, html, junit };
+enum class ReportFormat { table, markdown, csv, json, html };
 /// Throws Error(invalid_argument) that lists the names.
 ReportFormat parse_report_format(std::string_view name);
 
@@ -27,8 +27,5 @@ std::string report_csv(const Sources& sources);
 std::string report_json(const Sources& sources);
 /// A page without scripts and without anything to be loaded from elsewhere.
 std::string report_html(const Sources& sources);
-/// JUnit's XML: a suite for each file, a test case for each case; one that was wrong or unsupported
-/// has failed, one that did not fit was skipped.
-std::string report_junit(const Sources& sources);
 
 }  // namespace switchback::bench

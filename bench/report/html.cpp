@@ -57,9 +57,8 @@ std::string source_section(const ReportSource& source) {
                       "standard's. Hatched, and !: in doubt.");
   text += html_figure(
       roofline(source),
-      "Slope: bytes per second of a copy past the caches. Flat: multiply-adds in "
-      "registers alone. Both were measured in the same run. A point above the slope had "
-      "its operands in a cache.");
+      "Slope: bytes per second of a copy past the caches. Flat: multiply-adds in registers alone. "
+      "Both were measured in the same run. A point above the slope had its operands in a cache.");
   text += html_table(cells.header, cells.rows) +
           html_paragraph(report_legend(cells), " class=\"legend\"");
   return text + "<h3>Machine and engines</h3>\n" + html_machine_table(source.start, source.dtype) +

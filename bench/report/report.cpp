@@ -231,8 +231,7 @@ std::string report_legend(const ReportCells& cells) {
   std::string text = fmt::format(
       "ms: a training step's products and quantizing; rowwise, global: how much faster than "
       "standard.\nint8 TOPS, forward: the int8 product of the forward pass{}, and quantizing X "
-      "with "
-      "it against standard.\nOperations of a product: 2·batch_size·dim_in·dim_out.\n",
+      "with it against standard.\nOperations of a product: 2·batch_size·dim_in·dim_out.\n",
       cells.with_packed ? ", W packed before" : "");
   if (cells.with_errors)
     text +=

@@ -2,7 +2,6 @@
 #include "bench/report/source.hpp"
 
 #include <algorithm>
-#include <map>
 
 #include "bench/cli/cli.hpp"
 #include "bench/published/tables.hpp"
@@ -56,10 +55,9 @@ void take_run_file(ReportSource& source) {
         c.f32_instruction = text_at(*at, "f32_instruction");
       }
       source.start = std::move(line);
-    } else if (type == "case") {
-      source.outcomes.push_back(outcome_of(line));
-      if (const auto fields = line.find("fields"); fields != line.end() && fields->is_object())
-        add_engines(source, *fields);
+    } else if (const auto fields = line.find("fields");
+               type == "case" && fields != line.end() && fields->is_object()) {
+      add_engines(source, *fields);
     }
   }
 }
@@ -83,24 +81,6 @@ std::vector<Json> run_file_lines(const std::string& path) {
   for (const std::string& text : run_file_texts(path))
     lines.push_back(Json::parse(text, nullptr, false));
   return lines;
-}
-
-LoggedOutcome outcome_of(const Json& line) {
-  return {.id = text_at(line, "id"),
-          .status = text_at(line, "status"),
-          .why = line.value("why", Json()).is_string() ? text_at(line, "why") : "",
-          .wall_s = number_in(line, "wall_s"),
-          .disturbed = line.value("disturbed", Json()) == true};
-}
-
-std::vector<LoggedOutcome> last_outcomes(const std::vector<LoggedOutcome>& outcomes) {
-  std::map<std::string, std::size_t> last;
-  for (std::size_t i = 0; i < outcomes.size(); ++i)
-    last[outcomes[i].id] = i;
-  std::vector<LoggedOutcome> kept;
-  for (std::size_t i = 0; i < outcomes.size(); ++i)
-    if (last[outcomes[i].id] == i) kept.push_back(outcomes[i]);
-  return kept;
 }
 
 ReportSource load_source(const std::string& path, const std::string& text) {

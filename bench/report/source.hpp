@@ -13,16 +13,6 @@
 
 namespace switchback::bench {
 
-/// A case that the run file knows of, whether it left a record or not.
-struct LoggedOutcome {
-  std::string id, status, why;
-  double wall_s = 0;
-  bool disturbed = false;  ///< other programs were in the way
-};
-/// Of several outcomes of a case the last one, as of its records.
-std::vector<LoggedOutcome> last_outcomes(const std::vector<LoggedOutcome>& outcomes);
-/// Of a "case" line of a run file.
-LoggedOutcome outcome_of(const nlohmann::ordered_json& line);
 /// The lines of the run file beside the records; none if there is none.
 std::vector<nlohmann::ordered_json> run_file_lines(const std::string& path);
 /// "NAME" of "folder/NAME.jsonl".
@@ -35,7 +25,6 @@ struct ReportSource {
   nlohmann::ordered_json start;  ///< the last run_start line; null: there is no run file
   std::string dtype;             ///< of the inputs; empty: not known
   std::optional<Ceilings> ceilings;
-  std::vector<LoggedOutcome> outcomes;
   std::vector<std::pair<std::string, std::set<std::string>>> engines;  ///< by field, in order
 
   /// Bytes of an element of the inputs; 4 where the type is not known.

@@ -81,8 +81,7 @@ std::string TunedReport::table() const {
   return table.text() +
          "field gain: the median speed-up of the fields that ran another configuration than the "
          "default, over the default\nin the same rounds. auto: a layer that chooses its mode over "
-         "a "
-         "standard one, in a training step and in inference.\n";
+         "a standard one, in a training step and in inference.\n";
 }
 
 std::string TunedReport::sentence(const TunerCounters& counters) const {

@@ -7,7 +7,6 @@
 
 #include "bench/cli/table.hpp"
 #include "bench/picture/svg.hpp"
-#include "bench/report/junit.hpp"
 #include "bench/report/page.hpp"
 #include "bench/report/workload_report.hpp"
 #include "bench/workload/disturbance.hpp"
@@ -180,24 +179,6 @@ Json flat_value(const std::vector<std::pair<std::string, Json>>& row, const std:
   return {};
 }
 
-// The identities that a record says do not hold.
-std::string failed_checks(const Json& record) {
-  const auto checks = record.find("checks");
-  std::string names;
-  if (checks != record.end() && checks->is_object())
-    for (const auto& [name, held] : checks->items())
-      if (held == false) names += (names.empty() ? "" : ", ") + name;
-  return names;
-}
-
-std::string summary_of_row(const Json& record) {
-  std::string text;
-  for (const auto& [name, value] : record.items())
-    if (value.is_number_float() && (name.find("ratio") != std::string::npos || name == "slowdown"))
-      text += fmt::format("{}{} {:.3f}", text.empty() ? "" : ", ", name, value.get<double>());
-  return text;
-}
-
 }  // namespace
 
 void sort_rows(WorkloadSources& sources, std::string_view key) {
@@ -295,47 +276,6 @@ std::string report_json(const WorkloadSources& sources) {
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string report_junit(const WorkloadSources& sources) {
-  std::vector<JunitSuite> suites;
-  for (const WorkloadSource& source : sources) {
-    JunitSuite& suite = suites.emplace_back();
-    suite.name = source.label;
-    suite.machine = source.machine;
-    const auto class_of = [](const WorkloadRecords& group) {
-      std::string name = "switchback." + group.name;
-      std::replace(name.begin(), name.end(), ' ', '.');
-      return name;
-    };
-    std::set<std::string> logged;
-    for (const LoggedOutcome& outcome : last_outcomes(source.outcomes)) {
-      logged.insert(outcome.id);
-      suite.cases.push_back({class_of(source.groups.front()), outcome.id, outcome.status,
-                             outcome.why, outcome.wall_s, outcome.disturbed ? "disturbed" : ""});
-    }
-    // Where no run file tells how a case ended, its records do.
-    for (const WorkloadRecords& group : source.groups)
-      for (const WorkloadRow& row : group.rows) {
-        if (logged.contains(row.id)) continue;
-        std::string name = row.id;
-        for (const Column& column : group.columns)
-          if (column.is_text && column.in_table && column.name != "note" &&
-              row.record.value(column.name, Json()).is_string())
-            name += " " + text_at(row.record, column.name.c_str());
-        const std::string failed = failed_checks(row.record);
-        const bool fits = row.record.value("fits", Json()) != false;
-        suite.cases.push_back({class_of(group), name,
-                               !failed.empty() ? "wrong"
-                               : fits          ? "ok"
-                                               : "oom",
-                               !failed.empty() ? "does not hold: " + failed
-                               : fits          ? ""
-                                               : text_at(row.record, "note"),
-                               0, summary_of_row(row.record)});
-      }
-  }
-  return junit_text(suites);
-}
-
 std::string report_html(const WorkloadSources& sources) {
   std::string title = "switchback:", answers, sections;
   bool drawn = false;
@@ -368,7 +308,7 @@ std::string report_html(const WorkloadSources& sources) {
   if (!drawn)
     core::fail(Status::unsupported,
                "--format html: records of {} have neither times of parts nor ratios nor losses to "
-               "draw; table, markdown, csv, json and junit show them",
+               "draw; table, markdown, csv and json show them",
                sources.front().groups.front().name);
   return html_page(title, answers + sections);
 }

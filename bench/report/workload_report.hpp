@@ -30,7 +30,6 @@ struct WorkloadSource {
   std::string path, label, machine;
   Json start;  ///< the last run_start line; null: not known
   std::vector<WorkloadRecords> groups;
-  std::vector<LoggedOutcome> outcomes;
   std::size_t replaced = 0;  ///< records that later ones of the same case and key took the place of
 };
 using WorkloadSources = std::vector<WorkloadSource>;
@@ -53,7 +52,6 @@ std::string report_markdown(const WorkloadSources& sources);
 /// Members of objects are columns of their own, "forward.median".
 std::string report_csv(const WorkloadSources& sources);
 std::string report_json(const WorkloadSources& sources);
-std::string report_junit(const WorkloadSources& sources);
 /// Throws Error(unsupported) for records of which there is nothing to draw.
 std::string report_html(const WorkloadSources& sources);
 

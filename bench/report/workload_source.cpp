@@ -158,14 +158,12 @@ WorkloadSource load_workload_source(const std::string& path, const std::string& 
   WorkloadSource source;
   source.path = path;
   source.label = source_label(path);
+  std::map<std::string, bool> disturbed;  // of the last run of a case
   for (Json& line : run_file_lines(path)) {
-    if (text_at(line, "type") == "case") source.outcomes.push_back(outcome_of(line));
+    if (text_at(line, "type") == "case")
+      disturbed[text_at(line, "id")] = line.value("disturbed", Json()) == true;
     if (text_at(line, "type") == "run_start") describe_source(source, std::move(line));
   }
-  std::map<std::string, bool> disturbed;
-  for (const LoggedOutcome& outcome : source.outcomes)
-    disturbed[outcome.id] = outcome.disturbed;
-
   const std::string name = path == "-" ? "standard input" : path;
   std::vector<std::string> lines = split_list(text, '\n');
   // A line that is being written, or was torn, is not a record yet.

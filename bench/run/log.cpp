@@ -133,12 +133,7 @@ void put_result(const CaseResult& result, DType dtype, const Ceilings& ceilings,
     const measure::Stats& s = field.stats;
     out["count"] = s.count;
     if (s.count > 0) {
-      out["min_ms"] = s.min_ms;
-      out["p20_ms"] = s.p20_ms;
-      out["median_ms"] = s.median_ms;
-      out["p80_ms"] = s.p80_ms;
-      out["max_ms"] = s.max_ms;
-      out["mad_ms"] = s.mad_ms;
+      put_stats(s, out);
       out["times_ms"] = samples_json(field.times_ms);
       if (s.median_ms > 0)
         std::visit(AddRates{out, result.shape, dtype, s.median_ms * 1e-3, ceilings},

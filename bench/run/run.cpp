@@ -146,43 +146,28 @@ class Run final : public Workload {
   void add_options(CLI::App& command, SessionOptions& shared) override {
     add_selection_options(command, options_.cases);
     add_context_options(command, shared.context);
-    command
-        .add_option_function<std::string>(
-            "--dtype", [this](const std::string& text) { options_.dtype = parse_input_type(text); },
-            "input type: f32, f16 or bf16 (default f32)")
-        ->type_name("NAME");
+    add_text_option(command, "--dtype", "NAME", "input type: f32, f16 or bf16 (default f32)",
+                    [this](const std::string& text) { options_.dtype = parse_input_type(text); });
     add_integer_option(
         command, "--repeat",
         [this](std::uint64_t n) { options_.cases.repeat = static_cast<int>(n); }, 1,
         grid_limits::repeat, "timed calls a field (default: the grid's)");
-    command
-        .add_option_function<std::string>(
-            "--min-time",
-            [this](const std::string& text) {
-              options_.min_time_s = parse_duration_s("--min-time", text);
-            },
-            "time each shape at least so long, with more rounds than --repeat if need be")
-        ->type_name("TIME");
-    command
-        .add_option_function<std::string>(
-            "--max-noise",
-            [this](const std::string& text) {
-              options_.max_noise = parse_percentage("--max-noise", text, 0.01, 100) / 100;
-            },
-            fmt::format("percent: time each shape with more rounds, up to {} times --repeat, until "
-                        "the standard error of each field's median is below it",
-                        most_rounds_of_repeat))
-        ->type_name("PERCENT");
+    add_duration_option(
+        command, "--min-time", [this](double s) { options_.min_time_s = s; },
+        "time each shape at least so long, with more rounds than --repeat if need be");
+    add_percentage_option(
+        command, "--max-noise", options_.max_noise, 0.01, 100,
+        fmt::format("percent: time each shape with more rounds, up to {} times --repeat, until "
+                    "the standard error of each field's median is below it",
+                    most_rounds_of_repeat));
     add_deadline_option(command, shared)
         ->description(
             "end the whole run within so long (90, 90s, 1.5m, 2h): a shape that by estimate "
             "would end later is not begun, and the last one gets fewer rounds, at least 3");
-    command
-        .add_option_function<std::string>(
-            "--fields", [this](const std::string& text) { options_.fields = parse_fields(text); },
-            "which fields to time: names, sums or groups (all, standard, rowwise, global, "
-            "gemm, quantize, cast, packed) with commas between; default all")
-        ->type_name("LIST");
+    add_text_option(command, "--fields", "LIST",
+                    "which fields to time: names, sums or groups (all, standard, rowwise, global, "
+                    "gemm, quantize, cast, packed) with commas between; default all",
+                    [this](const std::string& text) { options_.fields = parse_fields(text); });
     command
         .add_option("--engine", options_.engines,
                     "force an engine by name ('list engines') for the products it offers; may be "
@@ -203,12 +188,11 @@ class Run final : public Workload {
         "--no-ceilings", [this] { options_.ceilings = false; },
         "do not measure first what the machine can reach (0.4 s): the run file has no shares of "
         "it");
-    command
-        .add_option_function<std::string>(
-            "--mode", [this](const std::string& text) { options_.tuned = is_tuned(text); },
-            "default, or tuned: configurations from the tuning cache ('tune' fills it), each "
-            "field timed beside its default one, and layers in mode auto beside standard")
-        ->type_name("NAME");
+    add_text_option(
+        command, "--mode", "NAME",
+        "default, or tuned: configurations from the tuning cache ('tune' fills it), each "
+        "field timed beside its default one, and layers in mode auto beside standard",
+        [this](const std::string& text) { options_.tuned = is_tuned(text); });
     command.add_option("--cache", options_.cache, "directory of the tuning cache")
         ->type_name("DIR");
     add_dry_run_and_quiet(command, shared)

@@ -39,18 +39,15 @@ using transformer::StepTimes;
 
 constexpr std::string_view timing_footer =
     "Each row is a mode of the linear layers; attention stays in floating point. Modes take turns, "
-    "a "
-    "step\neach, on the same weights. Rows 'first' are the steps before the timed ones (--warmup), "
-    "'timed' those\nafter them, 'all' both, as a measurement without warm-up sees them. In pass "
-    "step "
-    "the weights are\nnew in every step, and quantized in it; in the other passes their codes are "
-    "cached. Ratios are\nagainst mode standard, round by round. The published times are of a GPU "
-    "(data/reference/"
-    "\ntransformer_warmup.csv); compare the ratio of backward to forward. A size that does not fit "
-    "into memory\nis a row that says how much it needs. With --published, so is each published "
-    "size "
-    "that was not asked\nfor, and the published tables are printed beside ours. With --train, a "
-    "byte-level model is fitted to a\ntext instead, once in each mode with each seed.";
+    "a step\neach, on the same weights. Rows 'first' are the steps before the timed ones "
+    "(--warmup), 'timed' those\nafter them, 'all' both, as a measurement without warm-up sees "
+    "them. In pass step the weights are\nnew in every step, and quantized in it; in the other "
+    "passes their codes are cached. Ratios are\nagainst mode standard, round by round. The "
+    "published times are of a GPU (data/reference/\ntransformer_warmup.csv); compare the ratio of "
+    "backward to forward. A size that does not fit into memory\nis a row that says how much it "
+    "needs. With --published, so is each published size that was not asked\nfor, and the published "
+    "tables are printed beside ours. With --train, a byte-level model is fitted to a\ntext "
+    "instead, once in each mode with each seed.";
 
 class Transformer : public Workload {
  public:
@@ -250,10 +247,7 @@ class Transformer : public Workload {
   }
 
   [[nodiscard]] Json setting() const override {
-    Json modes = Json::array();
-    for (const Mode mode : modes_)
-      modes.push_back(mode_name(mode));
-    return {{"modes", modes}, {"trains", !train_file_.empty()}};
+    return {{"modes", names_of(modes_)}, {"trains", !train_file_.empty()}};
   }
 
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
@@ -352,11 +346,8 @@ class Transformer : public Workload {
             {.name = "forward", .meaning = "logits", .unit = "ms"},
             {.name = "backward", .meaning = "loss and gradients", .unit = "ms"},
             {.name = "optimizer", .meaning = "AdamW", .unit = "ms"},
-            {.name = "host_ms",
-             .meaning = "a step until its calls returned",
-             .unit = "ms",
-             .in_table = false},
-            {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"},
+            host_ms_column(),
+            synced_ms_column(),
             {.name = "forward_ratio", .meaning = "mode standard : this", .better = Better::more},
             {.name = "step_ratio", .meaning = "mode standard : this", .better = Better::more},
             {.name = "back:fwd", .meaning = "backward : forward"},
@@ -389,11 +380,8 @@ class Transformer : public Workload {
              .meaning = "validation loss : that of mode standard",
              .better = Better::less},
             {.name = "curve", .meaning = "losses by step", .in_table = false},
-            {.name = "host_ms",
-             .meaning = "a step until its calls returned",
-             .unit = "ms",
-             .in_table = false},
-            {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"},
+            host_ms_column(),
+            synced_ms_column(),
             {.name = "params", .meaning = "of the model", .in_table = false},
             {.name = "bytes", .meaning = "by class, at the peak", .in_table = false}};
   }

@@ -28,7 +28,7 @@ using autotune::KernelProof;
 using autotune::Proof;
 
 // A kernel in all types of its results.
-struct Row {
+struct KernelRow {
   std::string operation, kernel, problems;
   std::vector<std::string> right, not_right;
 };
@@ -43,13 +43,13 @@ std::string problems_of(const KernelProof& one) {
              : "one scale of each column";
 }
 
-std::vector<Row> rows_of(const std::vector<KernelProof>& all) {
-  std::vector<Row> rows;
+std::vector<KernelRow> rows_of(const std::vector<KernelProof>& all) {
+  std::vector<KernelRow> rows;
   for (const KernelProof& one : all) {
     const std::string operation(autotune::tunable_of(one.query.op).name);
     const std::string kernel = autotune::describe(autotune::to_text(one.query.op, one.choice));
     const std::string problems = problems_of(one);
-    auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& r) {
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const KernelRow& r) {
       return r.operation == operation && r.kernel == kernel && r.problems == problems;
     });
     if (row == rows.end()) row = rows.insert(rows.end(), {operation, kernel, problems, {}, {}});
@@ -62,7 +62,7 @@ std::vector<Row> rows_of(const std::vector<KernelProof>& all) {
   return rows;
 }
 
-void print(const std::vector<Row>& rows, const Context& context) {
+void print(const std::vector<KernelRow>& rows, const Context& context) {
   if (rows.empty()) {
     fmt::print(
         "Every kernel for this device is in a committed record, was tried in place or is in "
@@ -71,13 +71,13 @@ void print(const std::vector<Row>& rows, const Context& context) {
   }
   Table table({"operation", "kernel", "problems", "right in", "not right"},
               {"kernel", "problems", "right in", "not right"});
-  for (const Row& row : rows)
+  for (const KernelRow& row : rows)
     table.add({row.operation, row.kernel, row.problems,
                fmt::format("{}", fmt::join(row.right, " ")),
                fmt::format("{}", fmt::join(row.not_right, "; "))});
   fmt::print("{}", table.text_for(stdout, 2));
   const core::DeviceInfo& info = context.state().runtime->info();
-  for (const Row& row : rows)
+  for (const KernelRow& row : rows)
     if (row.not_right.empty())
       fmt::print("seen on {}.{} ({}): {} {}{}{}\n", info.compute_major, info.compute_minor,
                  printable(info.name), row.operation, row.kernel, row.problems.empty() ? "" : ", ",

@@ -16,9 +16,11 @@ namespace switchback::bench {
 namespace {
 
 std::string quoted(const std::string& argument) {
-  const bool plain = !argument.empty() && argument.find_first_not_of(
-                                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                              "0123456789_-+./,:=@%") == std::string::npos;
+  const bool plain =
+      !argument.empty() &&
+      argument.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./,:=@%") ==
+          std::string::npos;
   return plain ? argument : "'" + argument + "'";
 }
 
@@ -36,31 +38,24 @@ std::string arguments_of(const CLI::App& command) {
 }  // namespace
 
 CLI::Option* add_deadline_option(CLI::App& command, SessionOptions& options) {
-  return command
-      .add_option_function<std::string>(
-          "--deadline",
-          [&options](const std::string& text) {
-            options.deadline_s = parse_duration_s("--deadline", text);
-          },
-          "end the whole run within so long (90, 90s, 1.5m, 2h): a case that by estimate would end "
-          "later is not begun")
-      ->type_name("TIME");
+  return add_duration_option(
+      command, "--deadline", [&options](double s) { options.deadline_s = s; },
+      "end the whole run within so long (90, 90s, 1.5m, 2h): a case that by estimate would end "
+      "later is not begun");
 }
 
 CLI::Option* add_output_options(CLI::App& command, SessionOptions& options) {
-  command
-      .add_option_function<std::string>(
-          "--shard",
-          [&options](const std::string& text) {
-            const std::size_t slash = text.find('/');
-            core::require(slash != std::string::npos, "--shard '{}': it must be I/N, such as 2/4",
-                          text);
-            options.shard_count = parse_integer("--shard", text.substr(slash + 1), 1, 100000);
-            options.shard = parse_integer("--shard", text.substr(0, slash), 1, options.shard_count);
-          },
-          "I/N: measure every Nth case from the Ith on, so that N machines or processes share the "
-          "work; 'merge' puts their records together")
-      ->type_name("I/N");
+  add_text_option(
+      command, "--shard", "I/N",
+      "I/N: measure every Nth case from the Ith on, so that N machines or processes share the "
+      "work; 'merge' puts their records together",
+      [&options](const std::string& text) {
+        const std::size_t slash = text.find('/');
+        core::require(slash != std::string::npos, "--shard '{}': it must be I/N, such as 2/4",
+                      text);
+        options.shard_count = parse_integer("--shard", text.substr(slash + 1), 1, 100000);
+        options.shard = parse_integer("--shard", text.substr(0, slash), 1, options.shard_count);
+      });
   command
       .add_option("--out", options.out,
                   "record file, or - for standard output (default, unless that is a terminal); "

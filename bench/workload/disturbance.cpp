@@ -55,11 +55,10 @@ std::string Doubt::sentence() const {
   if (others_cores_ > 0) why += fmt::format("; they used up to {:.1f} cores", others_cores_);
   const std::string rows = fmt::format("{} of {} rows {} in doubt (!): {}.", doubtful_, rows_,
                                        doubtful_ == 1 ? "is" : "are", why);
-  return is_about_all() ? fmt::format(
-                              "Do not trust these numbers: {} Measure again on a quiet "
-                              "machine.\n",
-                              rows)
-                        : rows + "\n";
+  return is_about_all()
+             ? fmt::format("Do not trust these numbers: {} Measure again on a quiet machine.\n",
+                           rows)
+             : rows + "\n";
 }
 
 }  // namespace switchback::bench

@@ -5,8 +5,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "measure/statistics.hpp"
-
 namespace switchback::bench {
 
 namespace {
@@ -26,6 +24,15 @@ Json statistic(std::span<const double> times_ms) {
   return {{"min", stats.min_ms},  {"median", stats.median_ms},          {"mean", mean},
           {"max", stats.max_ms},  {"std", std::sqrt(variance / count)}, {"mad", stats.mad_ms},
           {"count", stats.count}, {samples_key, samples_json(times_ms)}};
+}
+
+void put_stats(const measure::Stats& stats, Json& line) {
+  line["min_ms"] = stats.min_ms;
+  line["p20_ms"] = stats.p20_ms;
+  line["median_ms"] = stats.median_ms;
+  line["p80_ms"] = stats.p80_ms;
+  line["max_ms"] = stats.max_ms;
+  line["mad_ms"] = stats.mad_ms;
 }
 
 Json samples_json(std::span<const double> times_ms) {

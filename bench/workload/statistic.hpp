@@ -5,6 +5,7 @@
 #include <span>
 
 #include "bench/workload/workload.hpp"
+#include "measure/statistics.hpp"
 
 namespace switchback::bench {
 
@@ -12,6 +13,9 @@ namespace switchback::bench {
 /// of the population (divided by the count), "mad" the median absolute deviation. "times_ms" are
 /// the samples themselves, which go to the run file.
 Json statistic(std::span<const double> times_ms);
+
+/// Members "min_ms", "p20_ms", "median_ms", "p80_ms", "max_ms" and "mad_ms".
+void put_stats(const measure::Stats& stats, Json& line);
 
 /// Times with six significant digits, which is more than a clock has.
 Json samples_json(std::span<const double> times_ms);

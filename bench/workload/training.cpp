@@ -2,7 +2,9 @@
 #include "bench/workload/training.hpp"
 
 #include <algorithm>
+#include <utility>
 
+#include "bench/workload/statistic.hpp"
 #include "measure/data.hpp"
 #include "switchback/grouped.hpp"
 
@@ -44,8 +46,18 @@ std::vector<Mode> modes_of(const std::vector<std::string>& names, std::vector<Mo
   return modes;
 }
 
-measure::Times step_times(Session& session, int steps,
-                          std::span<const std::function<void()>> calls) {
+Json names_of(std::span<const Mode> modes) {
+  Json names = Json::array();
+  for (const Mode mode : modes)
+    names.push_back(mode_name(mode));
+  return names;
+}
+
+VariantTimes::VariantTimes(Session& session, int steps,
+                           std::span<const std::function<void()>> calls, std::size_t calls_each,
+                           std::vector<std::size_t> in_step)
+    : calls_each_(calls_each), in_step_(std::move(in_step)) {
+  Context& context = session.context();
   measure::RoundRules rules;
   rules.another = [&](const measure::RoundsSoFar& so_far) {
     if (so_far.rounds >= steps + 1) return false;
@@ -54,29 +66,51 @@ measure::Times step_times(Session& session, int steps,
   };
   rules.interrupted = [] { return Session::interrupted(); };
   rules.watch = &session.disturbance();
-  measure::Times times = measure::run_rounds(rules, calls, session.context());
+  times_ = measure::run_rounds(rules, calls, context);
   // A step is counted even if it was disturbed: the next one begins where it ended.
   static_cast<void>(rules.watch->keep(static_cast<std::size_t>(steps) + 1));
-  for (auto& series : times)
+  for (auto& series : times_)
     series.erase(series.begin());
-  return times;
-}
-
-std::vector<HostTimes> host_times(Context& context, std::span<const std::function<void()>> steps,
-                                  int rounds) {
-  std::vector<HostTimes> times(steps.size());
-  for (int round = 0; round < rounds; ++round) {
+  if (session.on_cpu()) return;
+  by_host_.resize(calls.size() / calls_each);
+  for (std::size_t round = 0; round < times_.front().size(); ++round) {
     if (Session::interrupted()) throw measure::Interrupted();
-    for (std::size_t i = 0; i < steps.size(); ++i) {
+    for (std::size_t variant = 0; variant < by_host_.size(); ++variant) {
       context.synchronize();
       const measure::Clock::time_point start = measure::Clock::now();
-      steps[i]();
-      times[i].until_returned_ms.push_back(1e3 * measure::seconds_since(start));
+      for (const std::size_t call : in_step_)
+        calls[variant * calls_each + call]();
+      by_host_[variant].until_returned_ms.push_back(1e3 * measure::seconds_since(start));
       context.synchronize();
-      times[i].until_done_ms.push_back(1e3 * measure::seconds_since(start));
+      by_host_[variant].until_done_ms.push_back(1e3 * measure::seconds_since(start));
     }
   }
-  return times;
+}
+
+std::vector<double> VariantTimes::step(std::size_t variant) const {
+  std::vector<double> sum(times_.front().size());
+  for (const std::size_t call : in_step_)
+    for (std::size_t round = 0; round < sum.size(); ++round)
+      sum[round] += of(variant, call)[round];
+  return sum;
+}
+
+Json VariantTimes::host_ms(std::size_t variant) const {
+  return statistic(by_host_.empty() ? step(variant) : by_host_[variant].until_returned_ms);
+}
+
+Json VariantTimes::synced_ms(std::size_t variant) const {
+  return statistic(by_host_.empty() ? step(variant) : by_host_[variant].until_done_ms);
+}
+
+Column host_ms_column() {
+  return {.name = "host_ms",
+          .meaning = "a step until its calls returned",
+          .unit = "ms",
+          .in_table = false};
+}
+Column synced_ms_column() {
+  return {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"};
 }
 
 std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocabulary,
@@ -95,14 +129,6 @@ Json to_json(const models::MemoryUse& use) {
         use.bytes[c];
   json["peak_allocated"] = use.total();
   return json;
-}
-
-std::vector<double> sum_of(std::span<const std::vector<double>* const> times_ms) {
-  std::vector<double> sum(times_ms.front()->size());
-  for (const std::vector<double>* const times : times_ms)
-    for (std::size_t round = 0; round < sum.size(); ++round)
-      sum[round] += (*times)[round];
-  return sum;
 }
 
 void mse_gradient(ContextState& state, std::span<const float> y, std::span<const float> target,

@@ -23,19 +23,42 @@ namespace switchback::bench {
 /// compared, comes first, whether it was named or not. Throws Error(invalid_argument).
 std::vector<Mode> modes_of(const std::vector<std::string>& names, std::vector<Mode> otherwise);
 
-/// The times of each call in `steps` rounds, fewer if the session's deadline comes first, after one
-/// that is not counted: it takes memory. Throws Interrupted.
-measure::Times step_times(Session& session, int steps,
-                          std::span<const std::function<void()>> calls);
+/// Their names, as records have them.
+Json names_of(std::span<const Mode> modes);
 
-/// Steps by the host's clock.
-struct HostTimes {
-  std::vector<double> until_returned_ms;
-  std::vector<double> until_done_ms;  ///< by the device
+/// The times of variants that take turns: each has the same calls in a round, and some of these
+/// make its training step.
+class VariantTimes {
+ public:
+  /// `calls`: those of the first variant, then those of the next. In `steps` rounds, fewer if the
+  /// session's deadline comes first, after one that is not counted: it takes memory. On a device
+  /// as many steps follow by the host's clock. Throws Interrupted.
+  VariantTimes(Session& session, int steps, std::span<const std::function<void()>> calls,
+               std::size_t calls_each, std::vector<std::size_t> in_step);
+
+  /// By round.
+  [[nodiscard]] const std::vector<double>& of(std::size_t variant, std::size_t call) const {
+    return times_[variant * calls_each_ + call];
+  }
+  [[nodiscard]] std::vector<double> step(std::size_t variant) const;
+  /// The statistics of a step until its calls returned, and until it was done. On the CPU a call
+  /// that has returned is done.
+  [[nodiscard]] Json host_ms(std::size_t variant) const;
+  [[nodiscard]] Json synced_ms(std::size_t variant) const;
+
+ private:
+  struct HostTimes {
+    std::vector<double> until_returned_ms, until_done_ms;
+  };
+  std::size_t calls_each_;
+  std::vector<std::size_t> in_step_;
+  measure::Times times_;
+  std::vector<HostTimes> by_host_;  ///< of a device
 };
-/// The times of each step in so many rounds. Throws Interrupted.
-std::vector<HostTimes> host_times(Context& context, std::span<const std::function<void()>> steps,
-                                  int rounds);
+
+/// The columns of host_ms() and synced_ms().
+Column host_ms_column();
+Column synced_ms_column();
 
 /// Tokens from 0 to vocabulary - 1.
 std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocabulary,
@@ -43,9 +66,6 @@ std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocabul
 
 /// {"param": …, …, "peak_allocated": …}
 Json to_json(const models::MemoryUse& use);
-
-/// The times of several calls of a round, added round by round.
-std::vector<double> sum_of(std::span<const std::vector<double>* const> times_ms);
 
 /// The gradient of the mean of (y - target)² over `outputs` elements is this times (y - target).
 constexpr float loss_scale(std::int64_t outputs) noexcept {

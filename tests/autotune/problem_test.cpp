@@ -184,7 +184,6 @@ TEST(Problem, ConfigurationsComeBack) {
   g.engine = gemm_int8::EngineId::cublaslt;
   g.cublaslt.algorithm = CublasLtAlgorithm{21, 20, 15, 2, 1, 1, 3, 4, 5};
   g.cublaslt.workspace_mib = 64;
-  g.cublaslt.unranked = true;
   round_trip(ConfigOp::gemm_int8, gemm_int8::to_choice(g));
   EXPECT_NE(
       describe(to_text(ConfigOp::gemm_int8, gemm_int8::to_choice(g))).find("cublaslt_tile=20"),

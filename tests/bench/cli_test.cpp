@@ -242,7 +242,7 @@ TEST_F(Cli, UnknownWordsAreNamedWithWhatIsMeant) {
   expect(
       {},
       "name a subcommand: run, multimodel, fragmented, transformer, accum, pipeline, tune, cache, "
-      "report, compare, ab, recommend, merge, list, verify, micro, info");
+      "report, compare, ab, merge, list, verify, micro, info");
   expect({"rum"}, "'rum' is no subcommand; did you mean 'run'?");
   expect({"nosuch"},
          "'nosuch' is no subcommand; there are run, multimodel, fragmented, transformer, accum, "

@@ -14,14 +14,8 @@
 #include <thread>
 
 #include "bench/cli/cli.hpp"
-#include "bench/micro/activation.hpp"
 #include "bench/micro/call.hpp"
-#include "bench/micro/experts.hpp"
-#include "bench/micro/gemm.hpp"
-#include "bench/micro/layer.hpp"
-#include "bench/micro/models.hpp"
-#include "bench/micro/quantize.hpp"
-#include "bench/micro/weight_gradient.hpp"
+#include "bench/micro/races.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/tuning.hpp"
 
@@ -56,14 +50,13 @@ void expect_measured(const RaceRow& row) {
 TEST(Micro, GemmMeasuresBothSidesAndTheirShareOfTheCeiling) {
   Context context({.device = "cpu", .threads = 2, .isa = {}});
   std::set<std::string> variants;
-  micro_gemm(context, {tiny()}, [&](const GemmRow& row) {
+  micro_gemm(context, {tiny()}, [&](const RaceRow& row) {
     expect_measured(row);
     variants.insert(row.variant);
     EXPECT_GT(row.gop_s, 0);
-    EXPECT_GT(row.share.median, 0);
-    EXPECT_TRUE(std::isfinite(row.share.median));
+    EXPECT_GT(row.share.value().median, 0);
+    EXPECT_TRUE(std::isfinite(row.share->median));
     EXPECT_FALSE(row.ceiling.empty());
-    EXPECT_FALSE(row.target.has_value());  // the claims are of larger shapes
     EXPECT_EQ(row.output, DType::f32);
     EXPECT_EQ(row.read_share.has_value(), row.variant == "int8");
     if (row.read_share) {
@@ -80,10 +73,10 @@ TEST(Micro, GemmMeasuresEveryOutputCold) {
   options.cold = true;
   options.cold_bytes = 1 << 20;
   std::map<std::string, std::vector<DType>> outputs;
-  micro_gemm(context, options, [&](const GemmRow& row) {
+  micro_gemm(context, options, [&](const RaceRow& row) {
     expect_measured(row);
-    if (row.variant == "int8") outputs[row.subject].push_back(row.output);
-    EXPECT_EQ(to_json(row)["output"], std::string(dtype_name(row.output)));
+    if (row.variant == "int8") outputs[row.subject].push_back(row.output.value());
+    EXPECT_EQ(to_json(row)["output"], std::string(dtype_name(row.output.value())));
   });
   EXPECT_FALSE(outputs.empty());
   for (const auto& [engine, written] : outputs)
@@ -118,7 +111,7 @@ TEST(Micro, LayerMeasuresForwardAndStep) {
     MicroOptions options = tiny();
     options.dtype = dtype;
     std::multiset<std::string> subjects;
-    micro_layer(context, options, [&](const LayerRow& row) {
+    micro_layer(context, options, [&](const RaceRow& row) {
       expect_measured(row);
       EXPECT_EQ(row.dtype, dtype);
       subjects.insert(row.subject);
@@ -135,7 +128,7 @@ TEST(Micro, LayerMeasuresARotationWhereKIsAMultipleOfItsGroup) {
   MicroOptions options = tiny();
   options.shapes.front() = {3, 512, 16};
   int rows = 0;
-  micro_layer(context, options, [&](const LayerRow& row) {
+  micro_layer(context, options, [&](const RaceRow& row) {
     if (row.subject != "forward, W codes cached, rotation 256") return;
     expect_measured(row);
     EXPECT_EQ(row.rival, "the layer without");
@@ -217,7 +210,7 @@ TEST(Micro, QuantizeMeasuresEveryOperationAgainstACopy) {
   QuantizeOptions options{tiny()};
   options.quantize_bytes = 1 << 18;
   std::set<std::string> subjects;
-  micro_quantize(context, options, [&](const QuantizeRow& row) {
+  micro_quantize(context, options, [&](const RaceRow& row) {
     expect_measured(row);
     subjects.insert(row.subject);
     // A fingerprint writes nothing.
@@ -230,7 +223,7 @@ TEST(Micro, QuantizeMeasuresEveryOperationAgainstACopy) {
 TEST(Micro, WeightGradientHasItsProductAndTheWhole) {
   Context context({.device = "cpu", .threads = 1, .isa = {}});
   std::set<std::string> variants;
-  micro_weight_gradient(context, tiny(), [&](const WeightGradientRow& row) {
+  micro_weight_gradient(context, tiny(), [&](const RaceRow& row) {
     expect_measured(row);
     variants.insert(row.variant);
     EXPECT_GT(row.gop_s, 0);
@@ -256,16 +249,6 @@ TEST(Micro, CallMeasuresBothLanguagesAgainstPlainLoops) {
     for (const char* how : {"C++", "C", "plain loops"})
       want.insert(std::string(what) + ", " + how);
   EXPECT_EQ(rows, want);
-}
-
-TEST(Micro, VerdictsFollowTheTarget) {
-  const Target t{0.7, 0.8, 0.9};
-  EXPECT_EQ(verdict(t, 0.69), "BELOW FLOOR");
-  EXPECT_EQ(verdict(t, 0.7), "above floor");
-  EXPECT_EQ(verdict(t, 0.85), "above target");
-  EXPECT_EQ(verdict(t, 0.9), "above stretch");
-  EXPECT_EQ(verdict(std::nullopt, 5), "");
-  EXPECT_EQ(verdict(t, std::nan("")), "BELOW FLOOR");
 }
 
 TEST(Micro, FastestIsOfTheMedian) {
@@ -384,19 +367,6 @@ TEST(Commands, InfoIsOneJsonDocument) {
   const Captured text = captured({"info", "--no-measure"});
   EXPECT_EQ(text.code, exit_codes::ok);
   EXPECT_NE(text.out.find("reference"), std::string::npos);
-}
-
-TEST(Commands, MicroJudgesOnRequestAlone) {
-  const std::vector<const char*> arguments = {"micro",      "layer", "--shape",   "4,32,16",
-                                              "--min-time", "1ms",   "--threads", "1"};
-  const Captured usual = captured(arguments);
-  EXPECT_EQ(usual.code, exit_codes::ok);
-  EXPECT_EQ(usual.out.find("target"), std::string::npos) << usual.out;
-  EXPECT_EQ(usual.out.find("verdict"), std::string::npos) << usual.out;
-  EXPECT_NE(usual.out.find("4x32x16"), std::string::npos) << usual.out;
-  std::vector<const char*> more = arguments;
-  more.push_back("--targets");
-  EXPECT_NE(captured(more).out.find("reference target"), std::string::npos);
 }
 
 TEST(Commands, MicroLayerTunesModeAutoIfAsked) {

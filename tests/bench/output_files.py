@@ -12,7 +12,6 @@ import pty
 import shutil
 import subprocess
 import tempfile
-import xml.etree.ElementTree as ElementTree
 
 from reading import OWN, PROGRAM, PUBLISHED, Case, bench, main, pictures_of, records_of, write_lines
 
@@ -39,7 +38,6 @@ class Outputs(Case):
             "verify": (["verify", "--shape", "1,8,8", "--op", "quantize", *tiny], "--out"),
             "report": (["report", OWN, "--format", "html"], "--out"),
             "figure": (["report", PUBLISHED, "--figure", "speedup"], "--out"),
-            "recommend": (["recommend", OWN, "--format", "cpp"], "--out"),
             "merge": (["merge", OWN], "--out"),
         }
 
@@ -76,7 +74,7 @@ class Outputs(Case):
                     with open(out, encoding="utf-8") as kept:
                         self.assertEqual(kept.read(), "kept\n")
                     self.assertFalse(os.path.exists(os.path.join(place, name + ".run.jsonl")))
-                    if name not in ("micro", "verify", "report", "figure", "recommend", "merge"):
+                    if name not in ("micro", "verify", "report", "figure", "merge"):
                         continue
                     bench(*command, option, out, "--force")
                     with open(out, encoding="utf-8") as new:
@@ -106,8 +104,7 @@ class Outputs(Case):
             shutil.copy(PUBLISHED, path)
             os.symlink(path, link)
             for out in (path, link):
-                for command in (["report", path, "--format", "csv"], ["recommend", path],
-                                ["report", PUBLISHED, "--with", path]):
+                for command in (["report", path, "--format", "csv"], ["report", PUBLISHED, "--with", path]):
                     bench(*command, "--out", out, "--force", code=2)
             self.assertEqual(records_of(path), records_of(PUBLISHED))
             text = self.outputs(place)["plot"][0]
@@ -123,7 +120,7 @@ class Outputs(Case):
             shutil.copy(PUBLISHED, bare)
             for read in (path, bare):
                 # bench() decodes strictly.
-                for kind in ("table", "markdown", "csv", "json", "junit", "html"):
+                for kind in ("table", "markdown", "csv", "json", "html"):
                     with self.subTest(kind):
                         text = bench("report", read, "--with", OWN, "--format", kind)
                         if kind == "json":
@@ -131,17 +128,10 @@ class Outputs(Case):
                         elif kind == "csv":
                             for row in csv.DictReader(io.StringIO(text, newline="")):
                                 self.assertNotIn(None, row)
-                        elif kind == "junit":
-                            ElementTree.fromstring(text.encode())
                         elif kind == "html":
                             self.assertNotIn("<b>", text)
                             for picture in pictures_of(text):
                                 self.check_svg(picture)
-                module = {}
-                exec(compile(bench("recommend", read, "--format", "python"), "modes.py", "exec"), module)
-                self.assertIn("training_mode", module)
-                self.assertTrue(json.loads(bench("recommend", read, "--format", "json")))
-                bench("recommend", read, "--format", "cpp")
                 done = subprocess.run([PROGRAM, "compare", read, read], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                 self.assertEqual(done.returncode, 0, done.stderr)
             for kind, (command, option) in self.outputs(place).items():
@@ -177,8 +167,8 @@ class Outputs(Case):
             path = os.path.join(place, "a.jsonl")
             beside = os.path.join(place, "a.run.jsonl")
             shutil.copy(OWN, path)
-            commands = [["report", path, "--format", kind] for kind in ("table", "json", "html", "csv", "junit", "markdown")]
-            commands += [["recommend", path], ["compare", path, path]]
+            commands = [["report", path, "--format", kind] for kind in ("table", "json", "html", "csv", "markdown")]
+            commands += [["compare", path, path]]
             for content in broken():
                 with open(beside, "wb") as out:
                     out.write(content)

@@ -104,34 +104,8 @@ class Formats(Case):
             done = subprocess.run([PROGRAM, "report", "-", "--format", "json"], stdin=records, stdout=subprocess.PIPE)
         self.assertEqual(done.returncode, 0)
         self.assertIsNone(json.loads(done.stdout)["files"][0]["machine"])
-        for other in ("table", "markdown", "csv", "html", "junit"):
+        for other in ("table", "markdown", "csv", "html"):
             self.assertTrue(bench("report", PUBLISHED, "--format", other))
-
-    def test_junit(self):
-        root = ElementTree.fromstring(bench("report", OWN, "--with", PUBLISHED, "--format", "junit").encode())
-        self.assertEqual(root.tag, "testsuites")
-        suites = root.findall("testsuite")
-        self.assertEqual([s.get("name") for s in suites], ["quick", "switchback_a100_2023"])
-        for suite, path in zip(suites, (OWN, PUBLISHED)):
-            cases = suite.findall("testcase")
-            self.assertEqual(len(cases), int(suite.get("tests")))
-            self.assertEqual(len(cases), len(records_of(path)))
-            self.assertEqual(len(suite.findall("testcase/failure")), int(suite.get("failures")))
-        self.assertEqual(int(root.get("tests")), sum(int(s.get("tests")) for s in suites))
-
-    def test_junit_of_cases_that_failed(self):
-        with tempfile.TemporaryDirectory() as place:
-            path = os.path.join(place, "a.jsonl")
-            with open(path, "w", encoding="utf-8") as out:
-                out.write(json.dumps(records_of(PUBLISHED)[0]) + "\n")
-            with open(os.path.join(place, "a.run.jsonl"), "w", encoding="utf-8") as out:
-                for line in ({"type": "run_start", "dtype": "f32"},
-                             {"type": "case", "id": "1x8x8", "status": "wrong", "why": "a <b> & \"c\""},
-                             {"type": "case", "id": "2x8x8", "status": "oom", "why": "needs 9 TiB"}):
-                    out.write(json.dumps(line) + "\n")
-            root = ElementTree.fromstring(bench("report", path, "--format", "junit").encode())
-        self.assertEqual((root.get("tests"), root.get("failures"), root.get("skipped")), ("3", "1", "1"))
-        self.assertEqual(root.find(".//failure").get("message"), "a <b> & \"c\"")
 
     def test_markdown(self):
         text = bench("report", OWN, "--with", PUBLISHED, "--format", "markdown")
@@ -412,11 +386,6 @@ class Formats(Case):
         (file,) = json.loads(bench("report", path, "--format", "json"))["files"]
         self.assertEqual(len(file["records"]), len(records))
         self.assertEqual(file["machine"]["threads"], 1)
-        suite = ElementTree.fromstring(bench("report", path, "--format", "junit").encode()).find("testsuite")
-        self.assertEqual(suite.get("failures"), "0")
-        cases = suite.findall("testcase")
-        names = [c.get("name") for c in cases]
-        self.assertEqual(len(set(names)), len(records) if name == "micro" else len({r["case"] for r in records}), names)
         table = bench("report", path)
         self.assertIn(f"{len(records)} records of {name}", table)
         markdown = [line for line in bench("report", path, "--format", "markdown").splitlines() if line.startswith("|")]
@@ -475,18 +444,6 @@ class Formats(Case):
             self.assertFalse(os.path.exists(out) or os.path.exists(out.replace(".jsonl", ".run.jsonl")))
             bench("merge", *other, "--out", out, "--mixed")
             self.assertEqual(len(records_of(out)), len(records))
-
-    def test_recommendation(self):
-        text = bench("recommend", OWN, "--format", "python")
-        module = {}
-        exec(compile(text, "modes.py", "exec"), module)
-        shapes = json.loads(bench("recommend", OWN, "--format", "json"))["shapes"]
-        self.assertEqual(len(shapes), len(records_of(OWN)))
-        for shape in shapes:
-            sides = shape["batch_size"], shape["dim_in"], shape["dim_out"]
-            self.assertEqual(module["training_mode"](*sides), shape["training"]["mode"])
-            self.assertEqual(module["inference_mode"](*sides), shape["inference"]["mode"])
-        self.assertEqual(module["training_mode"](1, 3, 5), "standard")
 
 
 if __name__ == "__main__":

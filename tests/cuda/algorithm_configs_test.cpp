@@ -157,13 +157,12 @@ TEST_F(CudaAlgorithmConfigs, EveryCandidateHasTheReferencesBits) {
                                   {17, 4, 1}}) {
       Product product(context, m, n, k, output);
       const std::vector<GemmConfig> all = product.candidates();
-      EXPECT_GT(all.size(), 40u);
+      EXPECT_GT(all.size(), 8u);
       EXPECT_EQ(all.front(), gemm_int8::default_config(product.problem, context.state()));
       const auto is_risky = [&](const GemmConfig& config) {
         return gemm_int8::is_risky(product.problem, config, context.state());
       };
-      EXPECT_TRUE(std::any_of(all.begin(), all.end(), is_risky));
-      EXPECT_FALSE(is_risky(all[1]));
+      EXPECT_TRUE(std::none_of(all.begin(), all.end(), is_risky));
       for (auto i = all.begin(); i != all.end(); ++i) {
         SCOPED_TRACE(describe(product.problem) + " by " + describe(*i));
         EXPECT_EQ(product.refusal(*i), "");
@@ -437,7 +436,6 @@ TEST_F(CudaAlgorithmConfigs, TheSecondCallPlansAndAllocatesNothing) {
   EXPECT_TRUE(product.right());
   const char* const functions[] = {"cublasLtMatmulAlgoInit",
                                    "cublasLtMatmulAlgoCheck",
-                                   "cublasLtMatmulAlgoGetIds",
                                    "cublasLtMatmulAlgoGetHeuristic",
                                    "cublasLtMatmulDescCreate",
                                    "cublasLtMatrixLayoutCreate",
@@ -526,10 +524,8 @@ TEST_F(CudaAlgorithmConfigs, EveryStandardCandidateIsRight) {
     for (const bool accumulate : {false, true}) {
       StandardProduct product(context, input, accumulate);
       const auto all = floating::all_candidates(product.problem, context.state());
-      EXPECT_GT(all.size(), 40u);
+      EXPECT_GT(all.size(), 8u);
       EXPECT_EQ(all.front(), floating::default_config(product.problem, context.state()));
-      EXPECT_TRUE(floating::is_risky(all.back()));
-      EXPECT_FALSE(floating::is_risky(all[1]));
       std::set<std::string> seen;
       for (auto i = all.begin(); i != all.end(); ++i) {
         SCOPED_TRACE(describe(*i));

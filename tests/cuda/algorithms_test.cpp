@@ -36,8 +36,13 @@ class CudaAlgorithms : public Cuda {
     if (!context.has_value()) context.emplace(emulated());
     return lt::Plans::of(core::SWITCHBACK_CUDA_NS::runtime(context->state())).handle();
   }
-  std::vector<lt::FoundAlgorithm> found(std::size_t limit, std::int64_t workspace_bytes) {
-    return lt::enumerate(handle(), product, limit, workspace_bytes);
+  // The attributes of what the library ranks in a workspace of 64 MiB.
+  std::vector<CublasLtAlgorithm> ranked() {
+    product.most_workspace_bytes = 64 * mib;
+    std::vector<CublasLtAlgorithm> all;
+    for (const auto& result : lt::ranking(handle(), product, lt::Descriptors(product), 64))
+      all.push_back(lt::attributes_of(result.algo).value());
+    return all;
   }
   // The refusal, and the algorithm in the library's form.
   lt::Built build(const CublasLtAlgorithm& algorithm) {
@@ -57,88 +62,12 @@ CublasLtAlgorithm large_workspace() {
   return algorithm;
 }
 
-TEST_F(CudaAlgorithms, AreTheSameEveryTimeAndEachOnce) {
-  const auto all = found(1000, 64 * mib);
-  const auto again = found(1000, 64 * mib);
-  EXPECT_GT(all.size(), 64u);
-  EXPECT_LT(all.size(), 1000u);
-  ASSERT_EQ(all.size(), again.size());
-  std::set<CublasLtWords> seen;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    EXPECT_EQ(all[i].algorithm, again[i].algorithm);
-    EXPECT_EQ(all[i].workspace_bytes, again[i].workspace_bytes);
-    EXPECT_TRUE(seen.insert(pack(all[i].algorithm)).second) << describe(all[i].algorithm);
-  }
-}
-
-TEST_F(CudaAlgorithms, AFewAreTheFirstOfMany) {
-  const auto all = found(1000, 64 * mib);
-  for (const std::size_t limit : {0, 1, 7, 40}) {
-    const auto few = found(limit, 64 * mib);
-    ASSERT_EQ(few.size(), limit);
-    for (std::size_t i = 0; i < limit; ++i)
-      EXPECT_EQ(few[i].algorithm, all[i].algorithm);
-  }
-}
-
-TEST_F(CudaAlgorithms, DifferFromTheStart) {
-  const auto first = [&](std::size_t count, auto&& of) {
-    std::set<std::int64_t> values;
-    for (const auto& one : found(count, 64 * mib))
-      values.insert(of(one.algorithm));
-    return values;
-  };
-  EXPECT_EQ(first(4, [](const auto& a) { return a.id; }).size(), 4u) << "each has its turn";
-  // Two, three and two tiles, and one algorithm that has none.
-  EXPECT_EQ(first(16, [](const auto& a) { return a.id * 1000 + a.tile; }).size(), 8u);
-  EXPECT_EQ(first(16, [](const auto& a) { return a.id == 31 ? a.stages : 0; }).size(), 3u);
-  EXPECT_EQ(first(24, [](const auto& a) { return a.swizzle; }).size(), 2u);
-  EXPECT_EQ(first(24, [](const auto& a) { return a.split_k; }).size(), 2u);
-  EXPECT_GT(first(24, [](const auto& a) { return a.cluster_shape; }).size(), 1u);
-  // The first is what the library thinks best.
-  product.most_workspace_bytes = 64 * mib;
-  const auto ranked = lt::ranking(handle(), product, lt::Descriptors(product), 64);
-  EXPECT_EQ(found(1, 64 * mib).front().algorithm, lt::attributes_of(ranked.front().algo));
-}
-
-TEST_F(CudaAlgorithms, AllPassTheLibrarysCheckInTheirWorkspace) {
-  std::set<std::int64_t> splits, reductions, swizzles, customs, inner, clusters;
-  for (const std::int64_t workspace : {std::int64_t{0}, mib, 32 * mib, 64 * mib}) {
-    product.most_workspace_bytes = workspace;
-    std::size_t largest = 0;
-    for (const auto& one : found(1000, workspace)) {
-      const lt::Built built = build(one.algorithm);
-      EXPECT_EQ(built.refusal, "");
-      EXPECT_EQ(built.result.workspaceSize, one.workspace_bytes);
-      EXPECT_LE(one.workspace_bytes, static_cast<std::size_t>(workspace));
-      largest = std::max(largest, one.workspace_bytes);
-      splits.insert(one.algorithm.split_k);
-      reductions.insert(one.algorithm.reduction);
-      swizzles.insert(one.algorithm.swizzle);
-      customs.insert(one.algorithm.custom);
-      inner.insert(one.algorithm.inner_shape);
-      clusters.insert(one.algorithm.cluster_shape);
-    }
-    EXPECT_EQ(largest > static_cast<std::size_t>(32 * mib), workspace == 64 * mib);
-  }
-  // Pieces of 512 with at least 64 each.
-  EXPECT_EQ(splits, (std::set<std::int64_t>{1, 2, 3, 4, 6, 8}));
-  EXPECT_EQ(reductions, (std::set<std::int64_t>{0, 1, 2}));
-  EXPECT_EQ(swizzles, (std::set<std::int64_t>{0, 1}));
-  EXPECT_EQ(customs, (std::set<std::int64_t>{0, 1, 2}));
-  EXPECT_EQ(inner, (std::set<std::int64_t>{0, CUBLASLT_MATMUL_INNER_SHAPE_MMA16816}));
-  EXPECT_EQ(clusters, (std::set<std::int64_t>{0, CUBLASLT_CLUSTER_SHAPE_2x1x1,
-                                              CUBLASLT_CLUSTER_SHAPE_1x2x1}));
-}
-
 // How often a result is rounded is what ResultsOf16BitsAreRoundedOnce compares.
 TEST_F(CudaAlgorithms, OfResultsOf16BitsNoneAddsRoundedParts) {
   using Schemes = std::set<std::int64_t>;
   const auto schemes = [&] {
     Schemes of_all;
-    for (const auto& one : found(1000, 64 * mib))
-      of_all.insert(one.algorithm.reduction);
-    for (const auto& one : lt::all_candidates(handle(), product, 1000))
+    for (const auto& one : lt::all_candidates(handle(), product))
       if (one.choice.algorithm.has_value()) of_all.insert(one.choice.algorithm->reduction);
     return of_all;
   };
@@ -167,10 +96,11 @@ TEST_F(CudaAlgorithms, OfResultsOf16BitsNoneAddsRoundedParts) {
 
 TEST_F(CudaAlgorithms, WantTheAlignmentThereIs) {
   product.align_b = 4;
-  const auto all = found(1000, 64 * mib);
+  const auto all = ranked();
   EXPECT_FALSE(all.empty());
   for (const auto& one : all)
-    EXPECT_TRUE(one.algorithm.id == 21 || one.algorithm.id == 0) << describe(one.algorithm);
+    EXPECT_TRUE(one.id == 21 || one.id == 0) << describe(one);
+  product.most_workspace_bytes = 32 * mib;
   CublasLtAlgorithm aligned = large_workspace();
   aligned.cluster_shape = 0;
   EXPECT_NE(build(aligned).refusal.find("it wants B aligned to 16 bytes, which is aligned to 4"),
@@ -182,8 +112,8 @@ TEST_F(CudaAlgorithms, WantTheAlignmentThereIs) {
 
 TEST_F(CudaAlgorithms, AreThoseOfTheDevice) {
   options().compute_capability = 80;
-  for (const auto& one : found(1000, 64 * mib))
-    EXPECT_NE(one.algorithm.id, 66) << "Hopper's";
+  for (const auto& one : ranked())
+    EXPECT_NE(one.id, 66) << "Hopper's";
   EXPECT_NE(build(large_workspace()).refusal.find("CUBLAS_STATUS_ARCH_MISMATCH"),
             std::string::npos);
 }
@@ -201,8 +131,6 @@ TEST_F(CudaAlgorithms, BuiltFromItsAttributesOneIsWhatItWas) {
     EXPECT_EQ(lt::to_hex(built.result.algo), lt::to_hex(result.algo));
     EXPECT_EQ(built.result.workspaceSize, result.workspaceSize);
   }
-  for (const auto& one : found(1000, 64 * mib))
-    EXPECT_EQ(lt::attributes_of(build(one.algorithm).result.algo), one.algorithm);
 }
 
 TEST_F(CudaAlgorithms, WhyOneCannotBeBuiltIsSaid) {
@@ -246,18 +174,14 @@ TEST_F(CudaAlgorithms, AttributesOutliveAVersion) {
   EXPECT_EQ(lt::attributes_of(after.result.algo), algorithm);
 }
 
-TEST_F(CudaAlgorithms, CandidatesAreTheDefaultThenTheRankedThenTheOthers) {
-  const auto all = lt::all_candidates(handle(), product, 32);
+TEST_F(CudaAlgorithms, CandidatesAreTheDefaultThenTheRanked) {
+  const auto all = lt::all_candidates(handle(), product);
   EXPECT_EQ(all.front().place, 0);
   EXPECT_EQ(all.front().choice, CublasLtChoice{});
-  const auto is_unranked = [](const auto& candidate) { return candidate.choice.unranked; };
-  const auto first = std::find_if(all.begin(), all.end(), is_unranked);
-  EXPECT_EQ(std::count_if(all.begin(), all.end(), is_unranked), 32);
-  EXPECT_EQ(all.end() - first, 32);
   // What it ranks for 64 MiB, each once, and the first of them is the default.
   product.most_workspace_bytes = 64 * mib;
   const auto ranked = lt::ranking(handle(), product, lt::Descriptors(product), 64);
-  EXPECT_EQ(first - all.begin(), static_cast<std::ptrdiff_t>(ranked.size()));
+  EXPECT_EQ(all.size(), ranked.size());
   std::set<CublasLtWords> seen = {pack(lt::attributes_of(ranked.front().algo))};
   std::set<std::int64_t> workspaces;
   for (auto i = all.begin() + 1; i != all.end(); ++i) {
@@ -274,14 +198,13 @@ TEST_F(CudaAlgorithms, CandidatesAreTheDefaultThenTheRankedThenTheOthers) {
 }
 
 TEST_F(CudaAlgorithms, UsuallyTheFirstOfTheRankingAreEnough) {
-  const auto all = lt::all_candidates(handle(), product, 32);
+  const auto all = lt::all_candidates(handle(), product);
   const auto few = lt::candidates(handle(), product);
   ASSERT_EQ(few.size(), lt::few_ranked);
   ASSERT_GT(all.size(), few.size());
   for (std::size_t i = 0; i < few.size(); ++i) {
     EXPECT_EQ(few[i].place, all[i].place);
     EXPECT_EQ(few[i].choice, all[i].choice);
-    EXPECT_FALSE(few[i].choice.unranked);
   }
 }
 
@@ -289,7 +212,7 @@ TEST_F(CudaAlgorithms, UsuallyTheFirstOfTheRankingAreEnough) {
 TEST_F(CudaAlgorithms, WhatAttributesDoNotTellIsTakenByPlace) {
   options().hidden_attributes = true;
   const auto ranked = lt::ranking(handle(), product, lt::Descriptors(product), 64);
-  const auto all = lt::all_candidates(handle(), product, 32);
+  const auto all = lt::all_candidates(handle(), product);
   for (std::size_t i = 0; i < ranked.size(); ++i) {
     EXPECT_EQ(all[i].place, static_cast<std::int64_t>(i));
     EXPECT_EQ(all[i].choice, CublasLtChoice{});
@@ -299,13 +222,11 @@ TEST_F(CudaAlgorithms, WhatAttributesDoNotTellIsTakenByPlace) {
   const auto& large = all[ranked.size()];
   EXPECT_EQ(large.place, static_cast<std::int64_t>(ranked.size()) - 1);
   EXPECT_EQ(large.choice.workspace_mib, 64) << "the one that needs more";
-  EXPECT_TRUE(all.back().choice.unranked);
 }
 
 TEST_F(CudaAlgorithms, ALibraryWithNothingHasTheDefaultToTry) {
   product.align_a = product.align_b = product.align_d = 2;
-  EXPECT_TRUE(found(1000, 64 * mib).empty());
-  EXPECT_EQ(lt::all_candidates(handle(), product, 32).size(), 1u);
+  EXPECT_EQ(lt::all_candidates(handle(), product).size(), 1u);
   EXPECT_EQ(lt::candidates(handle(), product).size(), 1u);
 }
 
@@ -313,17 +234,16 @@ TEST_F(CudaAlgorithms, ALibraryWithNothingHasTheDefaultToTry) {
 TEST_F(CudaAlgorithms, WithoutTheirFunctionsTheRankingIsLeft) {
   if (::testing::UnitTest::GetInstance()->test_to_run_count() != 1)
     GTEST_SKIP() << "another test needs the library whole";
-  options().cublaslt_missing_function = "cublasLtMatmulAlgoGetIds";
-  const std::string reason = "cuBLASLt was found, but has no cublasLtMatmulAlgoGetIds";
+  options().cublaslt_missing_function = "cublasLtMatmulAlgoInit";
+  const std::string reason = "cuBLASLt was found, but has no cublasLtMatmulAlgoInit";
   const lt::Descriptors descriptors(product);
   EXPECT_EQ(lt::CublasLt::missing(), "");
   EXPECT_EQ(lt::CublasLt::cannot_build(), reason);
-  EXPECT_TRUE(found(1000, 64 * mib).empty());
   EXPECT_EQ(build(large_workspace()).refusal,
             "algorithm " + describe(large_workspace()) + ": " + reason);
   const auto ranked = lt::ranking(handle(), product, descriptors, 64);
   EXPECT_GT(ranked.size(), 8u);
-  const auto all = lt::all_candidates(handle(), product, 32);
+  const auto all = lt::all_candidates(handle(), product);
   EXPECT_EQ(all.size(), ranked.size() + 1) << "and the one with 64 MiB";
   for (const auto& candidate : all)
     EXPECT_FALSE(candidate.choice.algorithm.has_value());

@@ -62,7 +62,7 @@ TEST_F(CudaTunerCounts, AProblemHasFewAlgorithmsUnlessAllAreAskedFor) {
     if (of_library(query, some) == 0) continue;
     ++products;
     EXPECT_LE(of_library(query, some), few_ranked) << autotune::describe(query);
-    EXPECT_GT(of_library(query, all), 5 * few_ranked) << autotune::describe(query);
+    EXPECT_GT(of_library(query, all), few_ranked) << autotune::describe(query);
   }
   EXPECT_EQ(products, 5u);  // forward and dX with scales of rows or one for all, and dW
   EXPECT_LE(in_all, 125u);

@@ -119,10 +119,7 @@ TEST(CublasLtChoice, ConfigurationsOfBothProductsRoundTrip) {
   Random random(3);
   for (int i = 0; i < 500; ++i) {
     CublasLtChoice choice;
-    if (random.below(3) != 0) {
-      choice.algorithm = random_algorithm(random);
-      choice.unranked = random.below(2) == 1;
-    }
+    if (random.below(3) != 0) choice.algorithm = random_algorithm(random);
     choice.workspace_mib = random.below(66) - 1;
     SCOPED_TRACE(describe(choice));
     EXPECT_EQ(out_of_range(choice), "");
@@ -131,8 +128,7 @@ TEST(CublasLtChoice, ConfigurationsOfBothProductsRoundTrip) {
     gemm_int8::GemmConfig int8{gemm_int8::EngineId::cublaslt, {}, 1, 2, 3, 4, random.below(64)};
     int8.cublaslt = choice;
     EXPECT_EQ(test::config_of(gemm_int8::to_choice(int8)), int8);
-    EXPECT_EQ(gemm_int8::is_risky(gemm_int8::GemmProblem(), int8, context.state()),
-              choice.unranked);
+    EXPECT_FALSE(gemm_int8::is_risky(gemm_int8::GemmProblem(), int8, context.state()));
     EXPECT_NE(gemm_int8::describe(int8).find(describe(choice)), std::string::npos);
 
     floating::Config config{floating::EngineId::cublaslt, false, random.below(64)};
@@ -140,14 +136,12 @@ TEST(CublasLtChoice, ConfigurationsOfBothProductsRoundTrip) {
     floating::Config back;
     EXPECT_TRUE(floating::from_choice(floating::to_choice(config), back));
     EXPECT_EQ(back, config);
-    EXPECT_EQ(floating::is_risky(config), choice.unranked);
   }
 }
 
-// What was stored before there were algorithms: zeros behind the words that there were.
 TEST(CublasLtChoice, ZerosLeaveAllToTheLibrary) {
-  EXPECT_EQ(from_words({0, 0, 0, 0}), CublasLtChoice{});
-  EXPECT_EQ(to_words({}), (CublasLtChoiceWords{0, 0, 0, 0}));
+  EXPECT_EQ(from_words({0, 0, 0}), CublasLtChoice{});
+  EXPECT_EQ(to_words({}), (CublasLtChoiceWords{0, 0, 0}));
   EXPECT_EQ(describe(CublasLtChoice{}), "");
   EXPECT_EQ(workspace_bytes({}), usual_workspace_mib << 20);
 }
@@ -157,10 +151,8 @@ TEST(CublasLtChoice, WhatNoVersionStoresIsRefused) {
   constexpr std::int64_t highest = std::numeric_limits<std::int64_t>::max();
   const Context context(cpu_options());
   for (const CublasLtChoiceWords& words :
-       {CublasLtChoiceWords{-1, -1, 0, 0}, CublasLtChoiceWords{0, 0, -1, 0},
-        CublasLtChoiceWords{0, 0, lowest, 0}, CublasLtChoiceWords{0, 0, highest, 0},
-        CublasLtChoiceWords{0, 0, 0, 1}, CublasLtChoiceWords{0, 0, 0, 2},
-        CublasLtChoiceWords{0, 0, 0, lowest}}) {
+       {CublasLtChoiceWords{-1, -1, 0}, CublasLtChoiceWords{0, 0, -1},
+        CublasLtChoiceWords{0, 0, lowest}, CublasLtChoiceWords{0, 0, highest}}) {
     EXPECT_NE(out_of_range(from_words(words)), "");
     ConfigChoice choice;
     choice.words = {static_cast<std::int64_t>(gemm_int8::EngineId::reference)};

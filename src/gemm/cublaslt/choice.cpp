@@ -16,7 +16,6 @@ std::string describe(const CublasLtChoice& choice) {
   if (choice.algorithm.has_value()) text += " " + describe(*choice.algorithm);
   if (choice.workspace_mib != CublasLtChoice::usual_workspace)
     text += fmt::format(" workspace={}MiB", choice.workspace_mib);
-  if (choice.unranked) text += " unranked";
   return text;
 }
 
@@ -24,7 +23,7 @@ bool is_valid(const CublasLtChoice& choice) noexcept {
   if (choice.workspace_mib < CublasLtChoice::usual_workspace ||
       choice.workspace_mib > most_workspace_mib)
     return false;
-  return choice.algorithm.has_value() ? is_valid(*choice.algorithm) : !choice.unranked;
+  return !choice.algorithm.has_value() || is_valid(*choice.algorithm);
 }
 
 std::string out_of_range(const CublasLtChoice& choice) {
@@ -32,8 +31,7 @@ std::string out_of_range(const CublasLtChoice& choice) {
       choice.workspace_mib > most_workspace_mib)
     return fmt::format("workspace_mib = {}; it must be 0 to {}, or -1 for the usual",
                        choice.workspace_mib, most_workspace_mib);
-  if (choice.algorithm.has_value()) return out_of_range(*choice.algorithm);
-  return choice.unranked ? "unranked, but no algorithm is given" : "";
+  return choice.algorithm.has_value() ? out_of_range(*choice.algorithm) : std::string();
 }
 
 std::int64_t workspace_bytes(const CublasLtChoice& choice) noexcept {
@@ -45,19 +43,17 @@ std::int64_t workspace_bytes(const CublasLtChoice& choice) noexcept {
 
 CublasLtChoiceWords to_words(const CublasLtChoice& choice) noexcept {
   const CublasLtWords algorithm = pack(choice.algorithm);
-  return {algorithm[0], algorithm[1], choice.workspace_mib + 1, choice.unranked ? 1 : 0};
+  return {algorithm[0], algorithm[1], choice.workspace_mib + 1};
 }
 
 CublasLtChoice from_words(const CublasLtChoiceWords& words) noexcept {
   CublasLtChoice choice;
   CublasLtAlgorithm invalid;
   invalid.id = -1;
-  const bool known = unpack({words[0], words[1]}, choice.algorithm);
-  if (!known || words[3] < 0 || words[3] > 1) choice.algorithm = invalid;
+  if (!unpack({words[0], words[1]}, choice.algorithm)) choice.algorithm = invalid;
   // Far out of range is out of range, and can be subtracted from.
   choice.workspace_mib =
       words[2] < 0 || words[2] > most_workspace_mib + 1 ? most_workspace_mib + 1 : words[2] - 1;
-  choice.unranked = words[3] == 1;
   return choice;
 }
 

@@ -25,14 +25,11 @@ struct CublasLtChoice {
   std::optional<CublasLtAlgorithm> algorithm;
   /// The most scratch memory that the library may use.
   std::int64_t workspace_mib = usual_workspace;
-  /// The algorithm was built from the capabilities that the library reports; no ranking named it.
-  /// It may pass every check and still hang, or write out of bounds.
-  bool unranked = false;
 
   friend bool operator==(const CublasLtChoice&, const CublasLtChoice&) = default;
 };
 
-/// " id=21 tile=20 … workspace=0MiB unranked"; empty if everything is left to the library.
+/// " id=21 tile=20 … workspace=0MiB"; empty if everything is left to the library.
 std::string describe(const CublasLtChoice& choice);
 
 /// Why it is not a valid choice of this version; empty if it is.
@@ -42,8 +39,8 @@ bool is_valid(const CublasLtChoice& choice) noexcept;
 
 std::int64_t workspace_bytes(const CublasLtChoice& choice) noexcept;
 
-/// Four words of a ConfigChoice; zeros leave all to the library.
-using CublasLtChoiceWords = std::array<std::int64_t, 4>;
+/// Three words of a ConfigChoice; zeros leave all to the library.
+using CublasLtChoiceWords = std::array<std::int64_t, 3>;
 CublasLtChoiceWords to_words(const CublasLtChoice& choice) noexcept;
 /// The inverse. Of words that to_words() makes of no choice: one that is out of range.
 CublasLtChoice from_words(const CublasLtChoiceWords& words) noexcept;

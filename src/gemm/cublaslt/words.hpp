@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dispatch zone: the row of a configuration's table (core/word_table.hpp) that is a CublasLtChoice:
-// four words of a ConfigChoice. In caches it is written attribute by attribute, see `written`.
+// three words of a ConfigChoice. In caches it is written attribute by attribute, see `written`.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ struct CublasLtRow {
             .least = std::numeric_limits<std::int64_t>::min(),
             .written = core::Written::elsewhere};
   }
-  std::array<core::Word, 4> words = {word_of(cublaslt_word), word_of("cublaslt_2"),
-                                     word_of("cublaslt_3"), word_of("cublaslt_4")};
+  std::array<core::Word, 3> words = {word_of(cublaslt_word), word_of("cublaslt_2"),
+                                     word_of("cublaslt_3")};
 
   template <class T>
   void write(const T& from, std::int64_t* to) const noexcept {
@@ -32,7 +32,7 @@ struct CublasLtRow {
   }
   template <class T>
   void read(const std::int64_t* from, T& to) const noexcept {
-    to.*Member = from_words({from[0], from[1], from[2], from[3]});
+    to.*Member = from_words({from[0], from[1], from[2]});
   }
 };
 

@@ -73,11 +73,6 @@ bool from_choice(const ConfigChoice& choice, Config& config) noexcept;
 /// m, n and k are at least 1.
 std::string check_config(const Problem& problem, const Config& config, const ContextState& state);
 
-/// Whether it might hang or fault; see gemm_int8::is_risky().
-inline bool is_risky(const Config& config) noexcept {
-  return config.cublaslt.unranked;
-}
-
 /// Those worth measuring, the default first. May take milliseconds, but runs no product. tf32 is
 /// never among them: it is a different product.
 std::vector<Config> candidates(const Problem& problem, const ContextState& state);

@@ -113,10 +113,6 @@ class FloatingTrial final : public measure::Trial {
     const Engine* engine = engine_of(config);
     return engine == nullptr ? 0 : engine->scratch_bytes(problem_, config);
   }
-  bool is_risky(const ConfigChoice& choice) override {
-    Config config;
-    return from_choice(choice, config) && floating::is_risky(config);
-  }
   std::string provenance(const ConfigChoice& choice) override {
     Config config;
     if (!from_choice(choice, config)) return {};

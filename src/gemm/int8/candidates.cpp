@@ -62,13 +62,11 @@ core::ProblemSize size_of(const GemmProblem& p) noexcept {
 }
 
 bool is_risky(const GemmProblem& problem, const GemmConfig& config, const ContextState& state) {
-  if (config.cublaslt.unranked) return true;
   const Engine* engine = find_engine(state.device.kind, config.engine);
   return engine != nullptr && engine->needs_trust() && !engine->is_trusted(problem, config, state);
 }
 
 bool is_risky(const GroupedProblem& problem, const GemmConfig& config, const ContextState& state) {
-  if (config.cublaslt.unranked) return true;
   const Engine* engine = find_engine(state.device.kind, config.engine);
   return engine != nullptr && engine->needs_trust() &&
          !engine->is_trusted_for_groups(problem, config, state);

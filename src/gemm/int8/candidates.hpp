@@ -20,9 +20,8 @@ std::vector<GemmConfig> candidates(const GemmProblem& problem, const ContextStat
 /// The same with all algorithms of a library that has many.
 std::vector<GemmConfig> all_candidates(const GemmProblem& problem, const ContextState& state);
 
-/// Whether running it may hang or fault: a library's checks passed it, but its ranking did not name
-/// it; or its kernel is not trusted here. The tuner tries such a configuration in another process
-/// first.
+/// Whether running it may hang or fault, because its kernel is not trusted here. The tuner tries
+/// such a configuration in another process first.
 bool is_risky(const GemmProblem& problem, const GemmConfig& config, const ContextState& state);
 bool is_risky(const GroupedProblem& problem, const GemmConfig& config, const ContextState& state);
 

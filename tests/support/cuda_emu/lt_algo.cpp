@@ -315,21 +315,6 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   });
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetIds(cublasLtHandle_t handle, cublasComputeType_t compute,
-                                        cudaDataType_t scale, cudaDataType_t a, cudaDataType_t b,
-                                        cudaDataType_t c, cudaDataType_t d, int requested,
-                                        int ids[], int* returned) {
-  return library_call("cublasLtMatmulAlgoGetIds", [&] {
-    if (!valid(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
-    if (requested <= 0 || ids == nullptr || returned == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-    *returned = 0;
-    if (!supported_types(compute, scale, a, b, c, d)) return CUBLAS_STATUS_NOT_SUPPORTED;
-    for (const LtAlgoFamily& family : families())
-      if (runs_here(family) && *returned < requested) ids[(*returned)++] = family.id;
-    return CUBLAS_STATUS_SUCCESS;
-  });
-}
-
 cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t handle, cublasComputeType_t compute,
                                       cudaDataType_t scale, cudaDataType_t a, cudaDataType_t b,
                                       cudaDataType_t c, cudaDataType_t d, int id,
@@ -387,39 +372,14 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* alg
     const LtAlgo unpacked = unpack(*algo);
     const LtAlgoFamily* family = unpacked.magic == magic() ? find_family(unpacked.id) : nullptr;
     if (family == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-    const auto list = [&](const std::vector<std::uint32_t>& values) {
-      // As much of a list as there is room for.
-      const std::size_t all = values.size() * sizeof(std::uint32_t);
-      if (bytes == 0 || value == nullptr) return get_bytes(values.data(), all, nullptr, 0, written);
-      const std::size_t some = std::min(all, bytes / sizeof(std::uint32_t) * sizeof(std::uint32_t));
-      return get_bytes(values.data(), some, value, bytes, written);
-    };
-    const auto number = [&](auto n) { return get_bytes(&n, sizeof n, value, bytes, written); };
-    const bool int8 = unpacked.types[2] == CUDA_R_8I;
     switch (attribute) {
-      case CUBLASLT_ALGO_CAP_SPLITK_SUPPORT:
-        return number(std::int32_t{family->reductions != 0 ? 1 : 0});
-      case CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK:
-        return number(reductions_of(*family, unpacked.types[5]));
-      case CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT:
-        return number(std::uint32_t{family->swizzling ? 1u : 0u});
-      case CUBLASLT_ALGO_CAP_STRIDED_BATCH_SUPPORT:
-        return number(std::int32_t{1});
-      case CUBLASLT_ALGO_CAP_TILE_IDS:
-        return list(family->tiles);
-      case CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX:
-        return number(family->custom_options);
-      case CUBLASLT_ALGO_CAP_EPILOGUE_MASK:
-        return number(std::uint32_t{int8
-                                        ? 0u + CUBLASLT_EPILOGUE_DEFAULT
-                                        : 0u + CUBLASLT_EPILOGUE_DEFAULT + CUBLASLT_EPILOGUE_BIAS});
-      case CUBLASLT_ALGO_CAP_STAGES_IDS:
-        return list(family->stages);
       case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_A_BYTES:
       case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_B_BYTES:
       case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_C_BYTES:
-      case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_D_BYTES:
-        return number(needed_alignment(*family, int8));
+      case CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_D_BYTES: {
+        const auto alignment = needed_alignment(*family, unpacked.types[2] == CUDA_R_8I);
+        return get_bytes(&alignment, sizeof alignment, value, bytes, written);
+      }
     }
     return CUBLAS_STATUS_INVALID_VALUE;
   });

@@ -154,7 +154,6 @@ void* library_symbol(const char* library_prefix, const char* symbol) {
   SWITCHBACK_CUDA_EMU_SYMBOL(cublasLtMatmulPreferenceSetAttribute)
   SWITCHBACK_CUDA_EMU_SYMBOL(cublasLtMatmulPreferenceGetAttribute)
   SWITCHBACK_CUDA_EMU_SYMBOL(cublasLtMatmulAlgoGetHeuristic)
-  SWITCHBACK_CUDA_EMU_SYMBOL(cublasLtMatmulAlgoGetIds)
   SWITCHBACK_CUDA_EMU_SYMBOL(cublasLtMatmulAlgoInit)
   SWITCHBACK_CUDA_EMU_SYMBOL(cublasLtMatmulAlgoCheck)
   SWITCHBACK_CUDA_EMU_SYMBOL(cublasLtMatmulAlgoCapGetAttribute)

@@ -58,7 +58,6 @@ Loaded load() {
   find(library, "cublasLtMatmulPreferenceDestroy", f.preference_destroy, missing);
   find(library, "cublasLtMatmulPreferenceSetAttribute", f.preference_set, missing);
   std::string& cannot_build = loaded.cannot_build;
-  find(library, "cublasLtMatmulAlgoGetIds", f.algo_ids, cannot_build);
   find(library, "cublasLtMatmulAlgoInit", f.algo_init, cannot_build);
   find(library, "cublasLtMatmulAlgoCheck", f.algo_check, cannot_build);
   find(library, "cublasLtMatmulAlgoCapGetAttribute", f.algo_capability, cannot_build);

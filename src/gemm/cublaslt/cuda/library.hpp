@@ -33,7 +33,6 @@ struct CublasLt {
 
   // Functions that build algorithms from attributes. Without them the library's ranking still
   // works.
-  decltype(&::cublasLtMatmulAlgoGetIds) algo_ids = nullptr;
   decltype(&::cublasLtMatmulAlgoInit) algo_init = nullptr;
   decltype(&::cublasLtMatmulAlgoCheck) algo_check = nullptr;
   decltype(&::cublasLtMatmulAlgoCapGetAttribute) algo_capability = nullptr;

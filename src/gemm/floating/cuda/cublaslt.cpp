@@ -117,8 +117,6 @@ std::int64_t scratch_bytes(const Problem&, const Config& config) {
 
 template <bool all>
 void candidates(const Problem& p, const ContextState& state, std::vector<Config>& out) {
-  // In addition to the library's ranking.
-  constexpr std::size_t most_enumerated = 128;
   Runtime& device = runtime(state);
   const CurrentDevice current(device.index());
   Config config;
@@ -126,8 +124,7 @@ void candidates(const Problem& p, const ContextState& state, std::vector<Config>
   cublasLtHandle_t handle = products::Plans::of(device).handle();
   const products::Product product = expected_product(p, config);
   for (const products::Candidate& candidate :
-       all ? products::all_candidates(handle, product, most_enumerated)
-           : products::candidates(handle, product)) {
+       all ? products::all_candidates(handle, product) : products::candidates(handle, product)) {
     config.algorithm = candidate.place;
     config.cublaslt = candidate.choice;
     out.push_back(config);

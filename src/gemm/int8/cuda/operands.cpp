@@ -129,13 +129,11 @@ bool sums_in_place(const GemmProblem& p, const void* d) {
 
 std::vector<GemmConfig> algorithm_candidates(Runtime& device, const Product& product,
                                              const GemmConfig& usual, bool all) {
-  // In addition to the library's ranking. A tuner's first round measures each of them once.
-  constexpr std::size_t most_enumerated = 128;
   const CurrentDevice current(device.index());
   cublasLtHandle_t handle = Plans::of(device).handle();
   std::vector<GemmConfig> configs;
   for (const Candidate& candidate :
-       all ? all_candidates(handle, product, most_enumerated) : candidates(handle, product)) {
+       all ? all_candidates(handle, product) : candidates(handle, product)) {
     GemmConfig config = usual;
     config.algorithm = candidate.place;
     config.cublaslt = candidate.choice;

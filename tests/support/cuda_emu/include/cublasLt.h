@@ -127,14 +127,6 @@ enum cublasLtMatmulPreferenceAttributes_t : int {
 };
 
 enum cublasLtMatmulAlgoCapAttributes_t : int {
-  CUBLASLT_ALGO_CAP_SPLITK_SUPPORT = 0,
-  CUBLASLT_ALGO_CAP_REDUCTION_SCHEME_MASK = 1,
-  CUBLASLT_ALGO_CAP_CTA_SWIZZLING_SUPPORT = 2,
-  CUBLASLT_ALGO_CAP_STRIDED_BATCH_SUPPORT = 3,
-  CUBLASLT_ALGO_CAP_TILE_IDS = 6,
-  CUBLASLT_ALGO_CAP_CUSTOM_OPTION_MAX = 7,
-  CUBLASLT_ALGO_CAP_EPILOGUE_MASK = 12,
-  CUBLASLT_ALGO_CAP_STAGES_IDS = 13,
   CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_A_BYTES = 16,
   CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_B_BYTES = 17,
   CUBLASLT_ALGO_CAP_MIN_ALIGNMENT_C_BYTES = 18,
@@ -249,10 +241,6 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulPreference_t preference, int requested,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int* returned);
-cublasStatus_t cublasLtMatmulAlgoGetIds(cublasLtHandle_t handle, cublasComputeType_t compute,
-                                        cudaDataType_t scale, cudaDataType_t a, cudaDataType_t b,
-                                        cudaDataType_t c, cudaDataType_t d, int requested,
-                                        int ids[], int* returned);
 cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t handle, cublasComputeType_t compute,
                                       cudaDataType_t scale, cudaDataType_t a, cudaDataType_t b,
                                       cudaDataType_t c, cudaDataType_t d, int id,
