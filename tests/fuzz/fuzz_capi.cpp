@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 
 #include "fuzz/draws.hpp"
 #include "fuzz/guarded.hpp"
@@ -532,8 +533,15 @@ void Session::one_call() {
 }  // namespace
 }  // namespace switchback::test
 
+// One session after the other: they are divided by three bytes that fuzzing seldom makes.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  switchback::test::Input input(data, size);
-  switchback::test::Session(input).run();
-  return 0;
+  static constexpr std::uint8_t mark[] = {0x00, 0xFF, 0x5A};
+  const std::uint8_t* const end = data + size;
+  while (true) {
+    const std::uint8_t* const stop = std::search(data, end, std::begin(mark), std::end(mark));
+    switchback::test::Input input(data, static_cast<std::size_t>(stop - data));
+    switchback::test::Session(input).run();
+    if (stop == end) return 0;
+    data = stop + std::size(mark);
+  }
 }
