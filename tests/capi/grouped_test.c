@@ -243,19 +243,6 @@ static void combining(void) {
   CHECK(out[0] == 502 && out[1] == 1004 && out[2] == 0 && out[3] == 0);
   CHECK_OK(switchback_combine(context, &my, &ms, NULL, &mo));
   CHECK(out[0] == 1001 && out[1] == 2002 && out[2] == 0 && out[3] == 0);
-  mark(out, sizeof(out));
-  switchback_matrix bad = matrix_of(slots, SWITCHBACK_F32, ROWS, SLOTS);
-  CHECK_INVALID("context is a null", switchback_combine(NULL, &my, &ms, &mw, &mo));
-  CHECK_INVALID("y is a null", switchback_combine(context, NULL, &ms, &mw, &mo));
-  CHECK_INVALID("slots is a null", switchback_combine(context, &my, NULL, &mw, &mo));
-  CHECK_INVALID("out is a null", switchback_combine(context, &my, &ms, &mw, NULL));
-  CHECK_INVALID("slots has dtype f32", switchback_combine(context, &my, &bad, &mw, &mo));
-  bad = matrix_of(weights, SWITCHBACK_F32, ROWS, SLOTS - 1);
-  CHECK_INVALID("weights", switchback_combine(context, &my, &ms, &bad, &mo));
-  slots[2] = 4;
-  CHECK_INVALID("slots[0,2] = 4", switchback_combine(context, &my, &ms, &mw, &mo));
-  slots[2] = 0;
-  CHECK(untouched(out, sizeof(out)));
 }
 
 static switchback_grouped_linear* new_layer(int32_t mode) {
@@ -336,8 +323,6 @@ static void layer_in_mode(int32_t mode) {
   const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, M, N);
   const switchback_grouped_linear_grads grads = all_grads();
   for (int32_t save = SWITCHBACK_SAVE_NOTHING; save <= SWITCHBACK_SAVE_CALLER; ++save) {
-    /* Codes of x are what mode global_mem_efficient saves; given x, it computes dw from x. */
-    const int from_codes = mode == SWITCHBACK_GLOBAL_MEM_EFFICIENT;
     mark(y, sizeof(y));
     CHECK_OK(switchback_grouped_linear_forward(layer, &groups, &mx, &my, save));
     CHECK(memcmp(y, one_y, USED * N * sizeof(float)) == 0);
@@ -346,7 +331,6 @@ static void layer_in_mode(int32_t mode) {
     mark_gradients();
     if (save == SWITCHBACK_SAVE_CALLER) {
       CHECK_OK(switchback_grouped_linear_backward_from(layer, &grads, &groups, &mx));
-      if (from_codes) continue;
     } else {
       CHECK_OK(switchback_grouped_linear_backward(layer, &grads));
     }
@@ -368,23 +352,6 @@ static void layer_in_mode(int32_t mode) {
   switchback_grouped_linear_destroy(layer);
 }
 
-/* The layer goes on working when its context has been destroyed. */
-static void outlives_its_context(void) {
-  switchback_context* const own = cpu_context(1);
-  switchback_context* const kept = context;
-  context = own;
-  switchback_grouped_linear* layer = new_layer(SWITCHBACK_ROWWISE);
-  context = kept;
-  switchback_context_destroy(own);
-  const switchback_matrix mw = matrix_of(w, SWITCHBACK_F32, G * N, K);
-  const switchback_groups groups = packed_groups(index_of);
-  const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, T, K);
-  const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, M, N);
-  CHECK_OK(switchback_grouped_linear_set_weight(layer, &mw, NULL));
-  CHECK_OK(switchback_grouped_linear_forward(layer, &groups, &mx, &my, 0));
-  switchback_grouped_linear_destroy(layer);
-}
-
 void grouped_tests(void) {
   context = cpu_context(2);
   make_data();
@@ -394,8 +361,7 @@ void grouped_tests(void) {
   products_write_columns();
   floating_products();
   combining();
-  for (int32_t mode = SWITCHBACK_STANDARD; mode < SWITCHBACK_AUTO; ++mode)
-    layer_in_mode(mode);
-  outlives_its_context();
+  layer_in_mode(SWITCHBACK_STANDARD);
+  layer_in_mode(SWITCHBACK_ROWWISE);
   switchback_context_destroy(context);
 }

@@ -105,18 +105,11 @@ static inline int untouched(const void* data, size_t bytes) {
 /* The suites. */
 void layout_tests(void);
 void context_tests(void);
-void struct_size_tests(void);
 void quant_tests(void);
 void gemm_tests(void);
 void linear_tests(void);
-void linear_error_tests(void);
-void linear_kept_tests(void);
-void blockwise_tests(void);
-void activation_tests(void);
-void rotation_tests(void);
 void tune_tests(void);
 void grouped_tests(void);
-void grouped_error_tests(void);
 void fragmented_tests(void);
 
 #endif

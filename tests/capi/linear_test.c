@@ -1,224 +1,358 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layer through the C ABI: a training step in every mode, evaluation, lifetimes. */
-#include <math.h>
+/* The layer through the C ABI: every option, matrix and gradient arrives where it belongs, and
+ * objects live as long as they are needed. The values are proven by the suites of tests/linear. */
 #include <stddef.h>
-#include <stdlib.h>
 
 #include "capi/harness.h"
 #include "capi/reference.h"
 
-enum { M = 6, N = 5, K = 11 };
+enum { M = 6, N = 5, K = 16, BLOCK = 128 };
 
 /* Small integers, so that floating point products are exact in any order; see ref_fill. */
-static float x[M * K], w[N * K], bias[N], g[M * N];
-static float y[M * N], dx[M * K], dw[N * K], db[N];
-static float want_y[M * N], want_dx[M * K], want_dw[N * K], want_db[N];
+static float x[M * K], other_x[M * K], w[N * K], bias[N], g[M * N];
+static float y[M * N], y2[M * N], dx[M * K], dx2[M * K], dw[N * K], dw2[N * K], db[N], db2[N];
+static int8_t codes[M * K], wq[N * K], blocks[K * BLOCK];
+static float absmax[M], w_absmax[N], block_absmax[K];
+static switchback_context* context;
+static switchback_matrix mx, mother, mw, mbias, mg, my, my2, mcodes, mwq, mblocks;
 
 static void fill(void) {
   ref_fill(x, M * K, 1);
   ref_fill(w, N * K, 2);
   ref_fill(bias, N, 3);
   ref_fill(g, M * N, 4);
+  ref_fill(other_x, M * K, 5);
+  mx = matrix_of(x, SWITCHBACK_F32, M, K);
+  mother = matrix_of(other_x, SWITCHBACK_F32, M, K);
+  mw = matrix_of(w, SWITCHBACK_F32, N, K);
+  mbias = matrix_of(bias, SWITCHBACK_F32, 1, N);
+  mg = matrix_of(g, SWITCHBACK_F32, M, N);
+  my = matrix_of(y, SWITCHBACK_F32, M, N);
+  my2 = matrix_of(y2, SWITCHBACK_F32, M, N);
+  mcodes = matrix_of(codes, SWITCHBACK_S8, M, K);
+  mwq = matrix_of(wq, SWITCHBACK_S8, N, K);
+  mblocks = matrix_of(blocks, SWITCHBACK_S8, K, BLOCK);
 }
 
-static void want_gradients_of_weight(const float* saved_x) {
-  for (int n = 0; n < N; ++n) {
-    want_db[n] = 0.0f;
-    for (int m = 0; m < M; ++m)
-      want_db[n] += g[m * N + n];
-    for (int k = 0; k < K; ++k) {
-      want_dw[n * K + k] = 0.0f;
-      for (int m = 0; m < M; ++m)
-        want_dw[n * K + k] += g[m * N + n] * saved_x[m * K + k];
-    }
-  }
+static switchback_linear_options options_of(int32_t mode) {
+  switchback_linear_options options;
+  memset(&options, 0, sizeof(options));
+  options.struct_size = sizeof(options);
+  options.in_features = K;
+  options.out_features = N;
+  options.mode = mode;
+  return options;
 }
 
-/* What the mode's definition says, step by step. */
-static void want_step(int32_t mode) {
-  static int8_t xq[M * K], wq[N * K], wq_t[K * N], gq[M * N];
-  static float xs[M], gs[M], ws[N], ws_t[K], x_back[M * K];
-  if (mode == SWITCHBACK_STANDARD) {
-    for (int m = 0; m < M; ++m) {
-      for (int n = 0; n < N; ++n) {
-        want_y[m * N + n] = bias[n];
-        for (int k = 0; k < K; ++k)
-          want_y[m * N + n] += x[m * K + k] * w[n * K + k];
-      }
-      for (int k = 0; k < K; ++k) {
-        want_dx[m * K + k] = 0.0f;
-        for (int n = 0; n < N; ++n)
-          want_dx[m * K + k] += g[m * N + n] * w[n * K + k];
-      }
-    }
-    want_gradients_of_weight(x);
-    return;
-  }
-  const int rowwise = mode == SWITCHBACK_ROWWISE;
-  ref_quantize_rowwise(x, M, K, xq, xs);
-  ref_quantize_rowwise(g, M, N, gq, gs);
-  if (rowwise) {
-    ref_quantize_rowwise(w, N, K, wq, ws);
-    ref_quantize_columnwise_transpose(w, N, K, wq_t, ws_t);
-  } else {
-    ref_quantize_global(w, N, K, wq, wq_t, ws);
-    ws_t[0] = ws[0];
-  }
-  ref_gemm_dequantize(xq, wq, M, N, K, xs, ws, rowwise ? N : 1, bias, want_y);
-  ref_gemm_dequantize(gq, wq_t, M, K, N, gs, ws_t, rowwise ? K : 1, NULL, want_dx);
-  for (int i = 0; i < M * K; ++i)
-    x_back[i] = xs[i / K] * ((float)xq[i] / 127.0f);
-  want_gradients_of_weight(mode == SWITCHBACK_GLOBAL_MEM_EFFICIENT ? x_back : x);
-}
-
-static switchback_linear* new_layer(switchback_context* context, int32_t mode) {
-  switchback_linear* layer = new_linear(context, K, N, mode);
-  const switchback_matrix mw = matrix_of(w, SWITCHBACK_F32, N, K);
-  const switchback_matrix mbias = matrix_of(bias, SWITCHBACK_F32, 1, N);
-  CHECK_OK(switchback_linear_set_weight(layer, &mw, &mbias));
+static switchback_linear* layer_of(const switchback_linear_options* options,
+                                   const switchback_matrix* weight) {
+  switchback_linear* layer = NULL;
+  CHECK_OK(switchback_linear_create(context, options, &layer));
+  CHECK_OK(switchback_linear_set_weight(layer, weight, &mbias));
   return layer;
 }
 
-static switchback_linear_grads all_grads(void) {
+static switchback_linear* layer_in(int32_t mode) {
+  const switchback_linear_options options = options_of(mode);
+  return layer_of(&options, &mw);
+}
+
+static switchback_linear_grads first(void) {
   return linear_grads(M, K, N, g, dx, dw, db);
 }
-
-/* dw of the memory-efficient mode sums M products that are not integers: each of |g| <= 16 and
- * |x| <= 16, so that M roundings in either order differ by less than 2 * M * M * 256 * 2^-24. */
-static int close_dw(int32_t mode, float factor) {
-  const float bound =
-      mode == SWITCHBACK_GLOBAL_MEM_EFFICIENT ? 2.0f * M * M * 256.0f * 0x1p-24f * factor : 0.0f;
-  for (int i = 0; i < N * K; ++i)
-    if (!(fabsf(dw[i] - factor * want_dw[i]) <= bound)) return 0;
-  return 1;
+static switchback_linear_grads second(void) {
+  return linear_grads(M, K, N, g, dx2, dw2, db2);
+}
+static int same_dx(void) {
+  return memcmp(dx, dx2, sizeof(dx)) == 0;
+}
+static int same_dw_and_db(void) {
+  return memcmp(dw, dw2, sizeof(dw)) == 0 && memcmp(db, db2, sizeof(db)) == 0;
 }
 
-static void train_step(switchback_context* context, int32_t mode, int32_t save) {
-  fill();
-  want_step(mode);
-  switchback_linear* layer = new_layer(context, mode);
-  const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, M, K);
-  const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, M, N);
+/* In mode standard every result is an exact sum of small integers. */
+static void standard_step(void) {
+  switchback_linear* layer = layer_in(SWITCHBACK_STANDARD);
   size_t bytes = 1;
   CHECK_OK(switchback_linear_saved_for_backward_bytes(layer, &bytes));
   CHECK(bytes == 0);
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my, save));
-  CHECK(memcmp(y, want_y, sizeof(y)) == 0);
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY));
   CHECK_OK(switchback_linear_saved_for_backward_bytes(layer, &bytes));
-  CHECK(bytes >= (mode == SWITCHBACK_GLOBAL_MEM_EFFICIENT ? M * K + M * sizeof(float)
-                                                          : M * K * sizeof(float)));
-  if (save == SWITCHBACK_SAVE_COPY) memset(x, 0xFF, sizeof(x)); /* the copy is what counts */
-
-  switchback_linear_grads grads = all_grads();
-  mark(dx, sizeof(dx));
-  mark(dw, sizeof(dw));
-  mark(db, sizeof(db));
+  CHECK(bytes >= sizeof(x));
+  const switchback_matrix* const operands[3][3] = {
+      {&mx, &mw, &my2}, {&mg, &mw, NULL}, {&mg, &mx, NULL}};
+  const switchback_matrix mdx2 = matrix_of(dx2, SWITCHBACK_F32, M, K);
+  const switchback_matrix mdw2 = matrix_of(dw2, SWITCHBACK_F32, N, K);
+  const switchback_matrix* const results[3] = {&my2, &mdx2, &mdw2};
+  for (int product = 0; product < 3; ++product) {
+    switchback_gemm_standard_args args;
+    memset(&args, 0, sizeof(args));
+    args.struct_size = sizeof(args);
+    args.a = *operands[product][0];
+    args.b = *operands[product][1];
+    args.d = *results[product];
+    args.transpose_a = product == 2;
+    args.transpose_b = product == 0;
+    args.bias = product == 0 ? bias : NULL;
+    CHECK_OK(switchback_gemm_standard(context, &args));
+  }
+  CHECK_OK(switchback_column_sums(context, &mg, db2, 0));
+  CHECK(memcmp(y, y2, sizeof(y)) == 0);
+  memset(x, 0xFF, sizeof(x)); /* the copy is what counts */
+  switchback_linear_grads grads = first();
   CHECK_OK(switchback_linear_backward(layer, &grads));
-  CHECK(memcmp(dx, want_dx, sizeof(dx)) == 0);
-  CHECK(memcmp(db, want_db, sizeof(db)) == 0);
-  CHECK(close_dw(mode, 1.0f));
-
+  CHECK(same_dx() && same_dw_and_db());
   grads.accumulate = 1;
   CHECK_OK(switchback_linear_backward(layer, &grads));
-  CHECK(memcmp(dx, want_dx, sizeof(dx)) == 0);
-  CHECK(close_dw(mode, 2.0f));
-  for (int n = 0; n < N; ++n)
-    CHECK(db[n] == 2.0f * want_db[n]);
+  CHECK(same_dx() && dw[3] == 2.0f * dw2[3] && db[1] == 2.0f * db2[1]);
 
   /* Each gradient can be skipped. */
-  grads = all_grads();
-  memset(&grads.dx, 0, sizeof(grads.dx));
-  memset(&grads.db, 0, sizeof(grads.db));
-  grads.db.dtype = 1234; /* not looked at */
   mark(dx, sizeof(dx));
-  mark(db, sizeof(db));
-  CHECK_OK(switchback_linear_backward(layer, &grads));
-  CHECK(untouched(dx, sizeof(dx)) && untouched(db, sizeof(db)));
-  CHECK(close_dw(mode, 1.0f));
-  memset(&grads.dw, 0, sizeof(grads.dw));
-  grads.dx = matrix_of(dx, SWITCHBACK_F32, M, K);
   mark(dw, sizeof(dw));
+  mark(db, sizeof(db));
+  grads = first();
+  grads.dx.data = grads.dw.data = grads.db.data = NULL;
+  grads.db.dtype = 1234; /* not looked at */
   CHECK_OK(switchback_linear_backward(layer, &grads));
-  CHECK(memcmp(dx, want_dx, sizeof(dx)) == 0 && untouched(dw, sizeof(dw)));
+  CHECK(untouched(dx, sizeof(dx)) && untouched(dw, sizeof(dw)) && untouched(db, sizeof(db)));
+  fill();
   switchback_linear_destroy(layer);
 }
 
-static void weight_changes(switchback_context* context, int32_t mode) {
-  fill();
-  switchback_linear* layer = new_layer(context, mode);
-  const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, M, K);
-  const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, M, N);
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING));
+static void int8_step(int32_t mode) {
+  switchback_linear* layer = layer_in(mode);
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_BORROW));
+  const switchback_linear_grads grads = first(), grads2 = second();
+  CHECK_OK(switchback_linear_backward(layer, &grads));
+
+  /* The codes that a forward gives are those of x, and what it computes with. */
+  CHECK_OK(switchback_linear_forward_codes(layer, &mx, &my2, &mcodes, absmax));
+  CHECK(memcmp(y, y2, sizeof(y)) == 0);
+  int8_t want_codes[M * K];
+  float want_absmax[M];
+  ref_quantize_rowwise(x, M, K, want_codes, want_absmax);
+  CHECK(memcmp(codes, want_codes, sizeof(codes)) == 0);
+  CHECK(memcmp(absmax, want_absmax, sizeof(absmax)) == 0);
+  const int scales = mode == SWITCHBACK_ROWWISE ? N : 1;
+  if (mode == SWITCHBACK_ROWWISE)
+    CHECK_OK(switchback_quantize_rowwise(context, &mw, &mwq, w_absmax));
+  else
+    CHECK_OK(switchback_quantize_global(context, &mw, &mwq, w_absmax));
+  ref_gemm_dequantize(codes, wq, M, N, K, absmax, w_absmax, scales, bias, y2);
+  CHECK(memcmp(y, y2, sizeof(y)) == 0);
+
+  /* The caller keeps x, or its codes, whatever runs since. */
+  CHECK_OK(switchback_linear_forward(layer, &mother, &my2, SWITCHBACK_SAVE_CALLER));
+  if (mode != SWITCHBACK_GLOBAL_MEM_EFFICIENT) {
+    CHECK_OK(switchback_linear_backward_from(layer, &grads2, &mx, NULL));
+    CHECK(same_dx() && same_dw_and_db());
+  } else {
+    CHECK_OK(switchback_linear_backward_from(layer, &grads2, &mcodes, absmax));
+    CHECK(same_dx() && same_dw_and_db());
+  }
+  CHECK_INVALID("absmax", switchback_linear_backward_from(layer, &grads2, &mcodes, NULL));
+
+  /* A changed weight. No bias: NULL, or a matrix without data. */
   ref_fill(w, N * K, 9);
-  ref_fill(bias, N, 10);
-  want_step(mode);
   CHECK_OK(switchback_linear_weight_updated(layer));
   CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING));
-  CHECK(memcmp(y, want_y, sizeof(y)) == 0);
-
-  /* No bias: NULL, or a matrix without data. */
-  memset(bias, 0, sizeof(bias));
-  want_step(mode);
-  const switchback_matrix mw = matrix_of(w, SWITCHBACK_F32, N, K);
-  switchback_matrix none;
-  memset(&none, 0, sizeof(none));
+  CHECK(memcmp(y, y2, sizeof(y)) != 0);
+  fill();
+  CHECK_OK(switchback_linear_weight_may_have_changed(layer));
   CHECK_OK(switchback_linear_set_weight(layer, &mw, NULL));
   CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING));
-  CHECK(memcmp(y, want_y, sizeof(y)) == 0);
+  switchback_matrix none;
+  memset(&none, 0, sizeof(none));
   CHECK_OK(switchback_linear_set_weight(layer, &mw, &none));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
+  CHECK(memcmp(y, y2, sizeof(y)) == 0);
+  CHECK_OK(switchback_linear_set_weight(layer, &mw, &mbias));
   CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING));
-  CHECK(memcmp(y, want_y, sizeof(y)) == 0);
+  CHECK(memcmp(y, y2, sizeof(y)) != 0);
+
+  /* Prepared for eval, on another context too, after the first is gone; then from the codes alone.
+   */
+  switchback_context* other = cpu_context(1);
+  switchback_linear* shared = NULL;
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "prepare_for_eval",
+              switchback_linear_share(layer, other, &shared));
+  CHECK_OK(switchback_linear_prepare_for_eval(layer));
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "eval", switchback_linear_backward(layer, &grads));
+  CHECK_OK(switchback_linear_share(layer, other, &shared));
+  size_t bytes = 0, shared_bytes = 1;
+  CHECK_OK(switchback_linear_cached_weight_bytes(layer, &bytes));
+  CHECK_OK(switchback_linear_cached_weight_bytes(shared, &shared_bytes));
+  CHECK(bytes == shared_bytes && bytes >= sizeof(wq));
+  int8_t read_codes[N * K];
+  float read_absmax[N];
+  const switchback_matrix mread = matrix_of(read_codes, SWITCHBACK_S8, N, K);
+  CHECK_OK(switchback_linear_quantized_weight(layer, &mread, read_absmax, scales));
+  CHECK(memcmp(read_codes, wq, sizeof(wq)) == 0);
+  CHECK(memcmp(read_absmax, w_absmax, (size_t)scales * sizeof(float)) == 0);
+  switchback_linear_destroy(layer);
+  switchback_context_destroy(other);
+  memset(w, 0xFF, sizeof(w)); /* may be freed */
+  CHECK_OK(switchback_linear_forward(shared, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
+  CHECK(memcmp(y, y2, sizeof(y)) == 0);
+  CHECK_OK(switchback_linear_set_quantized_weight(shared, &mread, read_absmax, scales, &mbias));
+  mark(y2, sizeof(y2));
+  CHECK_OK(switchback_linear_forward(shared, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
+  CHECK(memcmp(y, y2, sizeof(y)) == 0);
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "set_weight", switchback_linear_weight_updated(shared));
+  switchback_linear_destroy(shared);
+  fill();
+}
+
+/* A layer with an activation is a plain one of the activated input. */
+static void activations(void) {
+  static float a[M * K], from_g[M * N];
+  const switchback_matrix ma = matrix_of(a, SWITCHBACK_F32, M, K);
+  const switchback_matrix mfrom_g = matrix_of(from_g, SWITCHBACK_F32, M, N);
+  switchback_linear_options options = options_of(SWITCHBACK_ROWWISE);
+  switchback_linear* plain = layer_of(&options, &mw);
+  options.activation = SWITCHBACK_GELU_ERF;
+  options.overlap_dw = 1; /* of no effect on a CPU */
+  switchback_linear* layer = layer_of(&options, &mw);
+  CHECK_OK(switchback_activation_forward(context, &mx, SWITCHBACK_GELU_ERF, &ma));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY));
+  CHECK_OK(switchback_linear_forward(plain, &ma, &my2, SWITCHBACK_SAVE_COPY));
+  CHECK(memcmp(y, y2, sizeof(y)) == 0);
+  switchback_linear_grads grads = first(), grads2 = second();
+  CHECK_OK(switchback_linear_backward(plain, &grads2));
+  grads.dx_of_activation = 1;
+  CHECK_OK(switchback_linear_backward(layer, &grads));
+  CHECK(same_dx() && same_dw_and_db());
+  grads.dx_of_activation = 0;
+  CHECK_OK(switchback_linear_backward(layer, &grads));
+  CHECK(!same_dx());
+  /* g as the gradient of GELU(y). */
+  CHECK_OK(switchback_activation_backward(context, &mg, &my2, SWITCHBACK_GELU_TANH, &mfrom_g));
+  grads.y = my2;
+  grads.y_activation = SWITCHBACK_GELU_TANH;
+  CHECK_OK(switchback_linear_backward(plain, &grads));
+  grads2.g = mfrom_g;
+  CHECK_OK(switchback_linear_backward(plain, &grads2));
+  CHECK(same_dx() && same_dw_and_db());
+  switchback_linear_destroy(layer);
+  switchback_linear_destroy(plain);
+}
+
+/* A rotated layer is a plain one of rotated matrices; a transposed weight is the same weight. */
+static void rotation_and_transposed_weight(void) {
+  static float rx[M * K], rw[N * K], w_t[K * N];
+  const switchback_matrix mrx = matrix_of(rx, SWITCHBACK_F32, M, K);
+  const switchback_matrix mrw = matrix_of(rw, SWITCHBACK_F32, N, K);
+  const switchback_matrix mw_t = matrix_of(w_t, SWITCHBACK_F32, K, N);
+  CHECK_OK(switchback_rotate(context, &mx, 16, &mrx));
+  CHECK_OK(switchback_rotate(context, &mw, 16, &mrw));
+  for (int i = 0; i < N * K; ++i)
+    w_t[i % K * N + i / K] = w[i];
+  switchback_linear_options options = options_of(SWITCHBACK_ROWWISE);
+  options.transposed_weight = 1;
+  switchback_linear* plain = layer_of(&options, &mw_t);
+  CHECK_OK(switchback_linear_forward(plain, &mx, &my, SWITCHBACK_SAVE_NOTHING));
+  switchback_linear* layer = layer_in(SWITCHBACK_ROWWISE);
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
+  CHECK(memcmp(y, y2, sizeof(y)) == 0);
+  CHECK_OK(switchback_linear_set_weight(layer, &mrw, &mbias));
+  CHECK_OK(switchback_linear_forward(layer, &mrx, &my, SWITCHBACK_SAVE_NOTHING));
+  switchback_linear_destroy(layer);
+  switchback_linear_destroy(plain);
+  options.transposed_weight = 0;
+  options.rotation = 16;
+  layer = layer_of(&options, &mw);
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
+  CHECK(memcmp(y, y2, sizeof(y)) == 0);
   switchback_linear_destroy(layer);
 }
 
-static void evaluation(switchback_context* context, int32_t mode) {
-  fill();
-  want_step(mode);
-  switchback_linear* layer = new_layer(context, mode);
-  const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, M, K);
-  const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, M, N);
+/* dw in int8 is the product of codes of blocks; what rounds at random is told apart by each member.
+ */
+static void int8_dw(void) {
+  int8_t g_blocks[N * BLOCK];
+  float g_absmax[N];
+  const switchback_matrix mg_blocks = matrix_of(g_blocks, SWITCHBACK_S8, N, BLOCK);
+  switchback_linear_options options = options_of(SWITCHBACK_ROWWISE);
+  options.dw = SWITCHBACK_DW_INT8_BLOCK;
+  options.dw_block_rows = BLOCK;
+  switchback_linear* layer = layer_of(&options, &mw);
   CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY));
-  CHECK_OK(switchback_linear_prepare_for_eval(layer));
-  size_t bytes = 0;
-  CHECK_OK(switchback_linear_cached_weight_bytes(layer, &bytes));
-  if (mode != SWITCHBACK_STANDARD) {
-    CHECK(bytes >= (size_t)N * K);
-    memset(w, 0xFF, sizeof(w)); /* may be freed */
+  switchback_linear_grads grads = first(), grads2 = second();
+  CHECK_OK(switchback_linear_backward(layer, &grads));
+  CHECK_OK(switchback_linear_forward_block_codes(layer, &mx, &my2, &mblocks, block_absmax));
+  CHECK(memcmp(y, y2, sizeof(y)) == 0);
+  CHECK_OK(switchback_linear_backward_from_blocks(layer, &grads2, &mblocks, block_absmax));
+  CHECK(same_dx() && same_dw_and_db());
+  CHECK_OK(switchback_quantize_blockwise_transpose(context, &mg, BLOCK, &mg_blocks, g_absmax));
+  switchback_gemm_blockwise_args args;
+  memset(&args, 0, sizeof(args));
+  args.struct_size = sizeof(args);
+  args.a = mg_blocks;
+  args.b = mblocks;
+  args.d = matrix_of(dw2, SWITCHBACK_F32, N, K);
+  args.absmax_a = g_absmax;
+  args.absmax_b = block_absmax;
+  args.block_rows = BLOCK;
+  for (args.accumulate = 0; args.accumulate < 2; ++args.accumulate) {
+    args.m = args.accumulate == 0 ? 0 : M; /* where the padding begins, or not said */
+    if (args.accumulate == 1) memset(dw2, 0, sizeof(dw2));
+    CHECK_OK(switchback_gemm_blockwise(context, &args));
+    CHECK(memcmp(dw, dw2, sizeof(dw)) == 0);
   }
-  mark(y, sizeof(y));
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING));
-  CHECK(memcmp(y, want_y, sizeof(y)) == 0);
-  const switchback_linear_grads grads = all_grads();
-  mark(dx, sizeof(dx));
-  CHECK(switchback_linear_backward(layer, &grads) == SWITCHBACK_INVALID_STATE);
-  CHECK(untouched(dx, sizeof(dx)));
+  CHECK_OK(switchback_gemm_blockwise(context,
+                                     &(switchback_gemm_blockwise_args){.struct_size = sizeof(args),
+                                                                       .a = args.a,
+                                                                       .b = args.b,
+                                                                       .d = args.d,
+                                                                       .absmax_a = g_absmax,
+                                                                       .absmax_b = block_absmax,
+                                                                       .block_rows = BLOCK,
+                                                                       .accumulate = 1}));
+  CHECK(dw2[3] == 2.0f * dw[3]);
+
+  grads.rounding_seed = 7;
+  CHECK_OK(switchback_linear_backward_from_blocks(layer, &grads, &mblocks, block_absmax));
+  CHECK(same_dx()); /* stochastic is 0 */
+  grads.stochastic = 1;
+  CHECK_OK(switchback_linear_backward_from_blocks(layer, &grads, &mblocks, block_absmax));
+  CHECK(!same_dx());
+  for (int member = 0; member < 5; ++member) {
+    switchback_linear_grads other = grads;
+    other.dx = grads2.dx;
+    if (member == 1) other.rounding_seed += UINT64_C(1) << 32;
+    if (member == 2) ++other.rounding_stream;
+    if (member == 3) ++other.rounding_step;
+    if (member == 4) ++other.rounding_row0;
+    CHECK_OK(switchback_linear_backward_from_blocks(layer, &other, &mblocks, block_absmax));
+    CHECK(same_dx() == (member == 0));
+  }
   switchback_linear_destroy(layer);
 }
 
 static void layer_outlives_the_callers_context(void) {
-  fill();
-  want_step(SWITCHBACK_ROWWISE);
-  switchback_context* context = cpu_context(2);
-  switchback_linear* layer = new_layer(context, SWITCHBACK_ROWWISE);
-  switchback_context_destroy(context);
-  const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, M, K);
-  const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, M, N);
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING));
-  CHECK(memcmp(y, want_y, sizeof(y)) == 0);
+  switchback_context* const kept = context;
+  switchback_linear* layer = layer_in(SWITCHBACK_ROWWISE);
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
   switchback_linear_destroy(layer);
-  switchback_linear_destroy(NULL);
+  context = cpu_context(2);
+  layer = layer_in(SWITCHBACK_ROWWISE);
+  switchback_context_destroy(context);
+  context = kept;
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING));
+  CHECK(memcmp(y, y2, sizeof(y)) == 0);
+  switchback_linear_destroy(layer);
 }
 
 void linear_tests(void) {
-  for (int32_t threads = 1; threads <= 3; threads += 2) {
-    switchback_context* context = cpu_context(threads);
-    for (int32_t mode = SWITCHBACK_STANDARD; mode <= SWITCHBACK_GLOBAL_MEM_EFFICIENT; ++mode) {
-      train_step(context, mode, SWITCHBACK_SAVE_COPY);
-      train_step(context, mode, SWITCHBACK_SAVE_BORROW);
-      weight_changes(context, mode);
-      evaluation(context, mode);
-    }
-    switchback_context_destroy(context);
-  }
+  context = cpu_context(2);
+  fill();
+  standard_step();
+  int8_step(SWITCHBACK_ROWWISE);
+  int8_step(SWITCHBACK_GLOBAL);
+  int8_step(SWITCHBACK_GLOBAL_MEM_EFFICIENT);
+  activations();
+  rotation_and_transposed_weight();
+  int8_dw();
   layer_outlives_the_callers_context();
+  switchback_context_destroy(context);
 }

@@ -417,46 +417,5 @@ TEST_P(SteadyState, TheCAbi) {
   switchback_context_destroy(c);
 }
 
-TEST_P(SteadyState, TheCAbiOfGroups) {
-  switchback_context_options options = {};
-  options.struct_size = sizeof(options);
-  options.device = "cpu";
-  options.threads = GetParam();
-  switchback_context* c = nullptr;
-  ASSERT_EQ(switchback_context_create(&options, &c), SWITCHBACK_OK);
-  const GroupedOperands o;
-  switchback_grouped_linear_options layer_options = {};
-  layer_options.struct_size = sizeof(layer_options);
-  layer_options.groups = o.g;
-  layer_options.in_features = k;
-  layer_options.out_features = n;
-  layer_options.mode = SWITCHBACK_ROWWISE;
-  switchback_grouped_linear* layer = nullptr;
-  ASSERT_EQ(switchback_grouped_linear_create(c, &layer_options, &layer), SWITCHBACK_OK);
-  const switchback_matrix mx = c_matrix(o.x), mw = c_matrix(o.w), mbias = c_matrix(o.bias),
-                          my = c_matrix(o.y);
-  switchback_groups groups = {};
-  groups.struct_size = sizeof(groups);
-  groups.count = o.g;
-  groups.ends = o.ends.data();
-  groups.row_index = o.index.data();
-  switchback_grouped_linear_grads grads = {};
-  grads.struct_size = sizeof(grads);
-  grads.g = c_matrix(o.grad);
-  grads.dx = c_matrix(o.dx);
-  grads.db = c_matrix(o.db);
-  ASSERT_EQ(switchback_grouped_linear_set_weight(layer, &mw, &mbias), SWITCHBACK_OK);
-  int failed = 0;
-  expect_nothing_new("C, groups", Count::everybody, [&] {
-    failed += switchback_grouped_linear_weight_updated(layer) != SWITCHBACK_OK;
-    failed += switchback_grouped_linear_forward(layer, &groups, &mx, &my, SWITCHBACK_SAVE_CALLER) !=
-              SWITCHBACK_OK;
-    failed += switchback_grouped_linear_backward_from(layer, &grads, &groups, &mx) != SWITCHBACK_OK;
-  });
-  EXPECT_EQ(failed, 0) << switchback_last_error();
-  switchback_grouped_linear_destroy(layer);
-  switchback_context_destroy(c);
-}
-
 }  // namespace
 }  // namespace switchback
