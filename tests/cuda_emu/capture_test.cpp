@@ -57,72 +57,6 @@ class CudaEmuCapture : public CudaEmu {
   cudaEvent_t join_ = nullptr;
 };
 
-TEST_F(CudaEmuCapture, ReplaysAsOftenAsItIsLaunched) {
-  const DeviceArray<int> value(std::vector<int>(1, 0));
-  int* pinned = nullptr;
-  ASSERT_EQ(cudaMallocHost(&pinned, sizeof(int)), cudaSuccess);
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  begin();
-  EXPECT_EQ(status(), cudaStreamCaptureStatusActive);
-  ASSERT_EQ(launch(
-                1, 1, [v = value.data()] { *v = *v * 2 + 1; }, s_),
-            cudaSuccess);
-  ASSERT_EQ(cudaMemcpyAsync(pinned, value.data(), sizeof(int), cudaMemcpyDeviceToHost, s_),
-            cudaSuccess);
-  const cudaGraphExec_t exec = end(2);
-  EXPECT_EQ(value.read()[0], 0) << "captured is not run";
-  for (int i = 0; i < 4; ++i)
-    ASSERT_EQ(cudaGraphLaunch(exec, s_), cudaSuccess);
-  ASSERT_EQ(cudaStreamSynchronize(s_), cudaSuccess);
-  EXPECT_EQ(*pinned, 15);
-  EXPECT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
-  EXPECT_EQ(cudaGraphLaunch(exec, s_), cudaErrorInvalidValue);
-  EXPECT_EQ(emu::usage().graphs, 0u);
-}
-
-TEST_F(CudaEmuCapture, ArgumentsAreThoseOfTheCapture) {
-  const DeviceArray<int> value(std::vector<int>(1, 0));
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  int argument = 5;
-  begin();
-  ASSERT_EQ(launch(
-                1, 1, [v = value.data(), argument] { *v += argument; }, s_),
-            cudaSuccess);
-  argument = 1000;
-  const cudaGraphExec_t exec = end(1);
-  ASSERT_EQ(cudaGraphLaunch(exec, s_), cudaSuccess);
-  ASSERT_EQ(cudaStreamSynchronize(s_), cudaSuccess);
-  EXPECT_EQ(value.read()[0], 5);
-}
-
-TEST_F(CudaEmuCapture, OtherStreamsJoinThroughEvents) {
-  std::set<int> seen;
-  const DeviceArray<int> value(std::vector<int>(1, 0));
-  const auto append = [v = value.data()](int digit) {
-    return [v, digit] { *v = *v * 10 + digit; };
-  };
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  begin();
-  ASSERT_EQ(cudaMemsetAsync(value.data(), 0, sizeof(int), s_), cudaSuccess);
-  ASSERT_EQ(launch(1, 1, append(1), s_), cudaSuccess);
-  ASSERT_EQ(cudaEventRecord(fork_, s_), cudaSuccess);
-  ASSERT_EQ(cudaStreamWaitEvent(other_, fork_), cudaSuccess);
-  ASSERT_EQ(launch(1, 1, append(2), other_), cudaSuccess);
-  ASSERT_EQ(launch(1, 1, append(3), s_), cudaSuccess);
-  ASSERT_EQ(cudaEventRecord(join_, other_), cudaSuccess);
-  ASSERT_EQ(cudaStreamWaitEvent(s_, join_), cudaSuccess);
-  ASSERT_EQ(launch(1, 1, append(4), s_), cudaSuccess);
-  const cudaGraphExec_t exec = end(5);
-  for (int i = 0; i < 40; ++i) {
-    ASSERT_EQ(cudaGraphLaunch(exec, s_), cudaSuccess);
-    ASSERT_EQ(cudaStreamSynchronize(s_), cudaSuccess);
-    seen.insert(value.read()[0]);
-  }
-  EXPECT_EQ(seen, (std::set<int>{1234, 1324}));
-  ASSERT_EQ(launch(1, 1, append(9), other_), cudaSuccess) << "the other stream is free again";
-  ASSERT_EQ(cudaStreamSynchronize(other_), cudaSuccess);
-}
-
 TEST_F(CudaEmuCapture, AForkThatIsNotJoinedIsRefused) {
   begin();
   ASSERT_EQ(cudaEventRecord(fork_, s_), cudaSuccess);
@@ -251,30 +185,6 @@ TEST_F(CudaEmuCapture, ModesDecideWhoIsForbiddenWhat) {
   EXPECT_EQ(cudaMalloc(&memory, 16), cudaSuccess) << "this thread has said that it knows";
   ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
   (void)end(0);
-}
-
-TEST_F(CudaEmuCapture, MemoryOfAGraph) {
-  begin();
-  int* memory = nullptr;
-  ASSERT_EQ(cudaMallocAsync(&memory, sizeof(int), s_), cudaSuccess);
-  ASSERT_EQ(launch(
-                1, 1, [memory] { *memory = 1; }, s_),
-            cudaSuccess);
-  ASSERT_EQ(cudaFreeAsync(memory, s_), cudaSuccess);
-  const cudaGraphExec_t exec = end(3);
-  for (int i = 0; i < 2; ++i) {
-    ASSERT_EQ(cudaGraphLaunch(exec, s_), cudaSuccess);
-    ASSERT_EQ(cudaStreamSynchronize(s_), cudaSuccess);
-  }
-  EXPECT_EQ(emu::usage().allocations, 1u);
-  ASSERT_EQ(cudaGraphExecDestroy(exec), cudaSuccess);
-  EXPECT_EQ(emu::usage().allocations, 0u);
-}
-
-TEST_F(CudaEmuCapture, AnInvalidCaptureGivesItsStreamsBack) {
-  begin();
-  ASSERT_EQ(cudaStreamDestroy(s_), cudaSuccess) << "in the middle of a capture";
-  EXPECT_EQ(run(1, 1, [] {}), cudaSuccess);
 }
 
 }  // namespace

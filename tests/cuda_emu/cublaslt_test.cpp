@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stand-in for cuBLASLt: what it takes, what it refuses, what it computes.
+// The stand-in for cuBLASLt: what it takes and what it refuses.
 #include <cublasLt.h>
 #include <gtest/gtest.h>
 
@@ -80,14 +80,6 @@ struct Product {
                           d, d_layout, algo, workspace, workspace_bytes, nullptr);
   }
 };
-
-std::int32_t get_id(const cublasLtMatmulAlgo_t& algo) {
-  std::int32_t id = -1;
-  EXPECT_EQ(
-      cublasLtMatmulAlgoConfigGetAttribute(&algo, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof id, nullptr),
-      CUBLAS_STATUS_SUCCESS);
-  return id;
-}
 
 using CudaEmuLt = CudaEmu;
 
@@ -189,19 +181,6 @@ TEST_F(CudaEmuLt, TheTableOfWhatIsTaken) {
   }
 }
 
-TEST_F(CudaEmuLt, FewRowsCanBeRefused) {
-  Product p;
-  p.n = 16;
-  p.build();
-  EXPECT_EQ(p.accepted(), CUBLAS_STATUS_SUCCESS);
-  emu::options().refuse_rows_up_to_16 = true;
-  EXPECT_EQ(p.accepted(), CUBLAS_STATUS_NOT_SUPPORTED);
-  Product larger;
-  larger.n = 17;
-  larger.build();
-  EXPECT_EQ(larger.accepted(), CUBLAS_STATUS_SUCCESS);
-}
-
 TEST_F(CudaEmuLt, ArgumentsAreChecked) {
   Product p;
   p.build();
@@ -265,209 +244,6 @@ TEST_F(CudaEmuLt, OperandsMustBeDeviceMemoryOfTheirSize) {
   }
 }
 
-TEST_F(CudaEmuLt, IntegersAreExact) {
-  Product p;
-  p.lda = 52;
-  p.ldd = 36;
-  p.build();
-  std::vector<std::int8_t> a(52 * 32);
-  std::vector<std::int8_t> b(48 * 20);
-  for (std::size_t i = 0; i < a.size(); ++i)
-    a[i] = static_cast<std::int8_t>(static_cast<int>(i * 37 % 256) - 128);
-  for (std::size_t i = 0; i < b.size(); ++i)
-    b[i] = static_cast<std::int8_t>(static_cast<int>(i * 91 % 256) - 128);
-  std::vector<std::int32_t> c(36 * 20);
-  for (std::size_t i = 0; i < c.size(); ++i)
-    c[i] = static_cast<std::int32_t>(i * 1000);
-  const DeviceArray<std::int8_t> da(a);
-  const DeviceArray<std::int8_t> db(b);
-  const DeviceArray<std::int32_t> dd(c);
-  ASSERT_EQ(p.run(3, da.data(), db.data(), -2, dd.data(), dd.data()), CUBLAS_STATUS_SUCCESS);
-  const std::vector<std::int32_t> d = dd.read();
-  for (std::size_t j = 0; j < 20; ++j)
-    for (std::size_t i = 0; i < 36; ++i) {
-      std::int32_t expected = c[i + j * 36];
-      if (i < 32) {
-        std::int32_t sum = 0;
-        for (std::size_t k = 0; k < 48; ++k)
-          sum += a[i * 52 + k] * b[j * 48 + k];
-        expected = 3 * sum - 2 * expected;
-      }
-      ASSERT_EQ(d[i + j * 36], expected) << i << ' ' << j;
-    }
-}
-
-TEST_F(CudaEmuLt, FloatsInEveryOrientation) {
-  for (const std::int32_t transa : {CUBLAS_OP_N, CUBLAS_OP_T})
-    for (const std::int32_t transb : {CUBLAS_OP_N, CUBLAS_OP_T}) {
-      emu::reset();
-      constexpr std::size_t m = 5;
-      constexpr std::size_t n = 4;
-      constexpr std::size_t k = 3;
-      const bool ta = transa == CUBLAS_OP_T;
-      const bool tb = transb == CUBLAS_OP_T;
-      Product p;
-      p.compute = CUBLAS_COMPUTE_32F;
-      p.scale = CUDA_R_32F;
-      p.ab = p.b = p.cd = CUDA_R_32F;
-      p.transa = transa;
-      p.transb = transb;
-      p.m = m;
-      p.n = n;
-      p.k = k;
-      p.lda = ta ? 3 : 5;
-      p.ldb = tb ? 4 : 3;
-      p.ldd = 5;
-      p.epilogue = CUBLASLT_EPILOGUE_BIAS;
-      const std::vector<float> bias = {1, 2, 3, 4, 5};
-      const DeviceArray<float> device_bias(bias);
-      p.bias = device_bias.data();
-      p.build();
-      std::vector<float> a(m * k);
-      std::vector<float> b(k * n);
-      for (std::size_t i = 0; i < a.size(); ++i)
-        a[i] = static_cast<float>(i) - 6;
-      for (std::size_t i = 0; i < b.size(); ++i)
-        b[i] = static_cast<float>(i * i % 7);
-      const DeviceArray<float> da(a);
-      const DeviceArray<float> db(b);
-      const DeviceArray<float> dd(m * n);  // NaN: with beta 0 it is not read
-      ASSERT_EQ(p.run(0.5f, da.data(), db.data(), 0.0f, dd.data(), dd.data()),
-                CUBLAS_STATUS_SUCCESS);
-      const std::vector<float> d = dd.read();
-      for (std::size_t j = 0; j < n; ++j)
-        for (std::size_t i = 0; i < m; ++i) {
-          float sum = 0;
-          for (std::size_t l = 0; l < k; ++l)
-            sum += a[ta ? i * k + l : l * m + i] * b[tb ? l * n + j : j * k + l];
-          EXPECT_EQ(d[i + j * m], 0.5f * sum + bias[i]);
-        }
-    }
-}
-
-TEST_F(CudaEmuLt, SixteenBitResultsAreRounded) {
-  Product p;
-  p.compute = CUBLAS_COMPUTE_32F;
-  p.scale = CUDA_R_32F;
-  p.ab = p.b = p.cd = CUDA_R_16BF;
-  p.m = p.n = 1;
-  p.k = 2;
-  p.lda = p.ldb = 2;
-  p.ldd = 1;
-  p.build();
-  const DeviceArray<std::uint16_t> a(std::vector<std::uint16_t>{0x3f80, 0x3f80});  // 1, 1
-  const DeviceArray<std::uint16_t> b(std::vector<std::uint16_t>{0x4380, 0x3f80});  // 256, 1
-  const DeviceArray<std::uint16_t> d(std::vector<std::uint16_t>{0x4000});          // 2
-  ASSERT_EQ(p.run(1.0f, a.data(), b.data(), 1.0f, d.data(), d.data()), CUBLAS_STATUS_SUCCESS);
-  EXPECT_EQ(d.read()[0], 0x4382) << "259 lies between 258 and 260: to even";
-}
-
-TEST_F(CudaEmuLt, PreferencesFilter) {
-  Product p;
-  p.max_workspace = 0;
-  p.build();
-  std::vector<cublasLtMatmulHeuristicResult_t> results;
-  ASSERT_EQ(p.heuristic(&results), CUBLAS_STATUS_SUCCESS);
-  for (const auto& result : results)
-    EXPECT_EQ(result.workspaceSize, 0u);
-  Product q;
-  q.alignment = 4;
-  q.build();
-  ASSERT_EQ(q.heuristic(&results), CUBLAS_STATUS_SUCCESS);
-  for (const auto& result : results)
-    EXPECT_TRUE(get_id(result.algo) == 21 || get_id(result.algo) == 0)
-        << "the others want 16 bytes";
-  Product r;
-  r.alignment = 2;
-  r.build();
-  EXPECT_EQ(r.accepted(), CUBLAS_STATUS_NOT_SUPPORTED);
-}
-
-TEST_F(CudaEmuLt, AnAlgorithmCanRefuseOrBeWrong) {
-  Product p;
-  p.max_workspace = 0;
-  p.build();
-  const DeviceArray<std::int8_t> a(std::vector<std::int8_t>(48 * 32, 1));
-  const DeviceArray<std::int8_t> b(std::vector<std::int8_t>(48 * 20, 1));
-  const DeviceArray<std::int32_t> d(32 * 20);
-  std::vector<cublasLtMatmulHeuristicResult_t> results;
-  ASSERT_EQ(p.heuristic(&results), CUBLAS_STATUS_SUCCESS);
-  emu::options().refuse_algo = get_id(results[0].algo);
-  EXPECT_EQ(p.run(1, a.data(), b.data(), 0, d.data(), d.data(), &results[0].algo),
-            CUBLAS_STATUS_NOT_SUPPORTED);
-  emu::options().refuse_algo = -1;
-  emu::options().corrupt_algo = get_id(results[0].algo);
-  ASSERT_EQ(p.run(1, a.data(), b.data(), 0, d.data(), d.data(), &results[0].algo),
-            CUBLAS_STATUS_SUCCESS);
-  std::vector<std::int32_t> expected(32 * 20, 48);
-  EXPECT_NE(d.read(), expected);
-  expected.back() ^= 1;
-  EXPECT_EQ(d.read(), expected);
-}
-
-// One configuration of an algorithm, its others left alone.
-TEST_F(CudaEmuLt, OneConfigurationCanBeRefusedOrWrong) {
-  Product p;
-  p.max_workspace = 0;
-  p.build();
-  const DeviceArray<std::int8_t> a(std::vector<std::int8_t>(48 * 32, 1));
-  const DeviceArray<std::int8_t> b(std::vector<std::int8_t>(48 * 20, 1));
-  const DeviceArray<std::int32_t> d(32 * 20);
-  const std::vector<std::int32_t> expected(32 * 20, 48);
-  const auto configured = [&](std::uint32_t custom) {
-    cublasLtMatmulAlgo_t algo{};
-    EXPECT_EQ(
-        cublasLtMatmulAlgoInit(p.handle, p.compute, p.scale, p.ab, p.b, p.cd, p.cd, 31, &algo),
-        CUBLAS_STATUS_SUCCESS);
-    const auto set = [&](cublasLtMatmulAlgoConfigAttributes_t attribute, std::uint32_t value) {
-      EXPECT_EQ(cublasLtMatmulAlgoConfigSetAttribute(&algo, attribute, &value, sizeof value),
-                CUBLAS_STATUS_SUCCESS);
-    };
-    set(CUBLASLT_ALGO_CONFIG_TILE_ID, CUBLASLT_MATMUL_TILE_128x128);
-    set(CUBLASLT_ALGO_CONFIG_STAGES_ID, CUBLASLT_MATMUL_STAGES_128x3);
-    set(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, custom);
-    return algo;
-  };
-  const auto check = [&](const cublasLtMatmulAlgo_t& algo) {
-    cublasLtMatmulHeuristicResult_t result{};
-    return cublasLtMatmulAlgoCheck(p.handle, p.desc, p.a_layout, p.b_layout, p.d_layout, p.d_layout,
-                                   &algo, &result);
-  };
-  const auto run = [&](const cublasLtMatmulAlgo_t& algo) {
-    return p.run(1, a.data(), b.data(), 0, d.data(), d.data(), &algo);
-  };
-  const cublasLtMatmulAlgo_t one = configured(1);
-  const cublasLtMatmulAlgo_t other = configured(2);
-  emu::AlgoPattern pattern;
-  pattern.custom = 1;
-  emu::options().refuse_at_check = pattern;
-  EXPECT_EQ(check(one), CUBLAS_STATUS_SUCCESS) << "without an id it is nobody";
-  pattern.id = 31;
-  emu::options().refuse_at_check = pattern;
-  EXPECT_EQ(check(one), CUBLAS_STATUS_NOT_SUPPORTED);
-  EXPECT_EQ(run(one), CUBLAS_STATUS_NOT_SUPPORTED);
-  EXPECT_EQ(check(other), CUBLAS_STATUS_SUCCESS);
-  emu::options().refuse_at_check = {};
-  emu::options().refuse_at_run = pattern;
-  EXPECT_EQ(check(one), CUBLAS_STATUS_SUCCESS);
-  EXPECT_EQ(run(one), CUBLAS_STATUS_NOT_SUPPORTED);
-  EXPECT_EQ(run(other), CUBLAS_STATUS_SUCCESS);
-  EXPECT_EQ(d.read(), expected);
-  emu::options().refuse_at_run = {};
-  emu::options().corrupt = pattern;
-  EXPECT_EQ(run(one), CUBLAS_STATUS_SUCCESS);
-  EXPECT_NE(d.read(), expected);
-  EXPECT_EQ(run(other), CUBLAS_STATUS_SUCCESS);
-  EXPECT_EQ(d.read(), expected);
-
-  // The bytes are one version's.
-  emu::options().cublaslt_version += 1;
-  EXPECT_EQ(cublasLtGetVersion(), 130101u);
-  EXPECT_EQ(check(other), CUBLAS_STATUS_INVALID_VALUE);
-  EXPECT_EQ(run(other), CUBLAS_STATUS_INVALID_VALUE);
-  EXPECT_EQ(check(configured(2)), CUBLAS_STATUS_SUCCESS);
-}
-
 TEST_F(CudaEmuLt, TheCheckKnowsDevicesTypesAndLeadingDimensions) {
   Product p;
   p.lda = 52;
@@ -508,61 +284,6 @@ TEST_F(CudaEmuLt, TheCheckKnowsDevicesTypesAndLeadingDimensions) {
   cublasLtMatmulAlgo_t algo{};
   EXPECT_EQ(cublasLtMatmulAlgoInit(p.handle, p.compute, p.scale, p.ab, p.b, p.cd, p.cd, 999, &algo),
             CUBLAS_STATUS_INVALID_VALUE);
-}
-
-TEST_F(CudaEmuLt, ProductsAreQueuedAndCaptured) {
-  Product p;
-  p.build();
-  const DeviceArray<std::int8_t> a(std::vector<std::int8_t>(48 * 32, 1));
-  const DeviceArray<std::int8_t> b(std::vector<std::int8_t>(48 * 20, 1));
-  const DeviceArray<std::int32_t> d(std::vector<std::int32_t>(32 * 20, 0));
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
-  const std::int32_t one = 1;
-  ASSERT_EQ(cublasLtMatmul(p.handle, p.desc, &one, a.data(), p.a_layout, b.data(), p.b_layout, &one,
-                           d.data(), p.d_layout, d.data(), p.d_layout, nullptr, nullptr, 0, stream),
-            CUBLAS_STATUS_SUCCESS);
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t exec = nullptr;
-  ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-  ASSERT_EQ(cudaGraphInstantiate(&exec, graph), cudaSuccess);
-  for (int i = 0; i < 3; ++i)
-    ASSERT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
-  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-  EXPECT_EQ(d.read(), std::vector<std::int32_t>(32 * 20, 3 * 48));
-}
-
-TEST_F(CudaEmuLt, FunctionsByName) {
-  EXPECT_EQ(emu::library_symbol("cublasLt", "cublasLtMatmul"),
-            reinterpret_cast<void*>(&cublasLtMatmul));
-  EXPECT_NE(emu::library_symbol("libcublasLt.so.13", "cublasLtCreate"), nullptr);
-  EXPECT_EQ(emu::library_symbol("cublasLt", "cublasLtNoSuchThing"), nullptr);
-  EXPECT_EQ(emu::library_symbol("cudnn", "cublasLtMatmul"), nullptr);
-  emu::options().cublaslt_missing_function = "cublasLtMatmul";
-  EXPECT_EQ(emu::library_symbol("cublasLt", "cublasLtMatmul"), nullptr);
-  EXPECT_NE(emu::library_symbol("cublasLt", "cublasLtMatmulAlgoInit"), nullptr);
-  emu::options().cublaslt_missing_function.clear();
-  emu::options().cublaslt_missing = true;
-  EXPECT_EQ(emu::library_symbol("cublasLt", "cublasLtMatmul"), nullptr);
-}
-
-TEST_F(CudaEmuLt, HandlesAreCountedAndCallsCanFail) {
-  emu::options().fail_call_after = 0;
-  emu::options().fail_call_error = cudaErrorMemoryAllocation;
-  emu::options().fail_call_name = "cublasLtCreate";
-  cublasLtHandle_t handle = nullptr;
-  EXPECT_EQ(cublasLtCreate(&handle), CUBLAS_STATUS_ALLOC_FAILED);
-  EXPECT_EQ(cublasLtCreate(&handle), CUBLAS_STATUS_SUCCESS);
-  EXPECT_EQ(emu::usage().library_handles, 1u);
-  emu::options().device_count = 2;
-  Product p;
-  p.build();
-  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-  const DeviceArray<std::int32_t> d(4096);
-  EXPECT_EQ(p.run(1, d.data(), d.data(), 0, d.data(), d.data()), CUBLAS_STATUS_INVALID_VALUE)
-      << "the handle is the other device's";
 }
 
 }  // namespace

@@ -89,50 +89,6 @@ TEST_F(CudaEmuMemory, FreshMemoryIsGarbage) {
     EXPECT_NE(value, value);
 }
 
-TEST_F(CudaEmuMemory, AllocationsFailOnDemand) {
-  emu::options().fail_allocation_after = 2;
-  void* memory[4] = {};
-  EXPECT_EQ(cudaMalloc(&memory[0], 16), cudaSuccess);
-  EXPECT_EQ(cudaMallocHost(&memory[1], 16), cudaSuccess);
-  EXPECT_EQ(cudaMalloc(&memory[2], 16), cudaErrorMemoryAllocation);
-  EXPECT_EQ(cudaMallocAsync(&memory[3], 16, nullptr), cudaErrorMemoryAllocation);
-  emu::options().fail_allocation_after = -1;
-  EXPECT_EQ(cudaMalloc(&memory[2], 16), cudaSuccess);
-}
-
-TEST_F(CudaEmuMemory, CallsFailOnDemand) {
-  emu::options().fail_call_after = 1;
-  emu::options().fail_call_error = cudaErrorUnknown;
-  int device = 0;
-  EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
-  EXPECT_EQ(cudaGetDevice(&device), cudaErrorUnknown);
-  EXPECT_EQ(cudaGetDevice(&device), cudaSuccess) << "once";
-  EXPECT_EQ(emu::calls("cudaGetDevice"), 3u);
-
-  emu::options().fail_call_after = 0;
-  emu::options().fail_call_name = "cudaStreamCreate";
-  EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
-  cudaStream_t stream = nullptr;
-  EXPECT_EQ(cudaStreamCreate(&stream), cudaErrorUnknown);
-  EXPECT_EQ(cudaStreamCreate(&stream), cudaSuccess);
-}
-
-TEST_F(CudaEmuMemory, AsynchronousMemoryIsFreedInItsStream) {
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  int* memory = nullptr;
-  ASSERT_EQ(cudaMallocAsync(&memory, sizeof(int), stream), cudaSuccess);
-  EXPECT_EQ(attributes_of(memory).type, cudaMemoryTypeDevice);
-  ASSERT_EQ(launch(
-                1, 1, [memory] { *memory = 1; }, stream),
-            cudaSuccess);
-  ASSERT_EQ(cudaFreeAsync(memory, stream), cudaSuccess);
-  EXPECT_EQ(cudaFreeAsync(memory, stream), cudaErrorInvalidValue) << "twice";
-  EXPECT_EQ(emu::usage().allocations, 1u) << "not before the stream comes there";
-  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
-  EXPECT_EQ(emu::usage().allocations, 0u);
-}
-
 TEST_F(CudaEmuMemory, ACopyIntoMemoryThatIsNotThereYetIsAFault) {
   cudaStream_t allocating = nullptr;
   cudaStream_t copying = nullptr;
@@ -146,32 +102,19 @@ TEST_F(CudaEmuMemory, ACopyIntoMemoryThatIsNotThereYetIsAFault) {
   EXPECT_NE(emu::last_fault().find("not allocated"), std::string::npos) << emu::last_fault();
 }
 
-TEST_F(CudaEmuMemory, Pools) {
-  cudaMemPool_t pool = nullptr;
-  ASSERT_EQ(cudaDeviceGetDefaultMemPool(&pool, 0), cudaSuccess);
-  std::uint64_t threshold = UINT64_MAX;
-  ASSERT_EQ(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
-            cudaSuccess);
-  threshold = 0;
-  ASSERT_EQ(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &threshold),
-            cudaSuccess);
-  EXPECT_EQ(threshold, UINT64_MAX);
-  void* memory = nullptr;
-  ASSERT_EQ(cudaMallocFromPoolAsync(&memory, 64, pool, nullptr), cudaSuccess);
-  EXPECT_EQ(cudaFree(memory), cudaSuccess) << "cudaFree takes it too";
-  emu::options().memory_pools = false;
-  EXPECT_EQ(cudaDeviceGetDefaultMemPool(&pool, 0), cudaErrorNotSupported);
-  EXPECT_EQ(cudaMallocAsync(&memory, 64, nullptr), cudaErrorNotSupported);
-}
-
-TEST_F(CudaEmuMemory, CopiesBetweenDevices) {
+// As on a GPU, where that takes memory of it.
+TEST_F(CudaEmuMemory, WhatNeedsADeviceSetsTheCurrentOneUp) {
   emu::options().device_count = 2;
-  const DeviceArray<int> first(std::vector<int>{1, 2, 3});
+  int device = -1;
+  ASSERT_EQ(cudaGetDevice(&device), cudaSuccess);
+  cudaDeviceProp properties{};
+  ASSERT_EQ(cudaGetDeviceProperties(&properties, 1), cudaSuccess);
+  EXPECT_FALSE(emu::has_context(0));
+  ASSERT_EQ(cudaFree(nullptr), cudaSuccess);
+  EXPECT_TRUE(emu::has_context(0));
+  EXPECT_FALSE(emu::has_context(1));
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
-  const DeviceArray<int> second(3);
-  ASSERT_EQ(cudaMemcpy(second.data(), first.data(), 12, cudaMemcpyDeviceToDevice), cudaSuccess);
-  // The legacy streams of two devices are two streams.
-  EXPECT_EQ(second.read(), (std::vector<int>{1, 2, 3}));
+  EXPECT_TRUE(emu::has_context(1));
 }
 
 }  // namespace

@@ -250,5 +250,41 @@ TEST_F(CudaEmuNet, ASharedArrayOfATemplateIsGuardedInAnUnnamedNamespace) {
 
 #endif
 
+// Shared memory: codes of a box, then a barrier.
+struct Stage {
+  unsigned char* codes;
+  std::uint64_t* filled;
+  explicit Stage(int rows) {
+    codes = static_cast<unsigned char*>(emu::dynamic_shared());
+    filled = reinterpret_cast<std::uint64_t*>(codes + 128 * rows);
+  }
+  static std::size_t bytes(int rows) { return static_cast<std::size_t>(128 * rows) + 8; }
+};
+
+TEST_F(CudaEmuNet, WrongUsesOfBarriersAreNamed) {
+  const auto expect_fault = [](const char* what, auto kernel) {
+    emu::reset();
+    EXPECT_EQ(run(1, 32, kernel, Stage::bytes(8)), cudaErrorLaunchFailure);
+    EXPECT_NE(emu::last_fault().find(what), std::string::npos) << emu::last_fault();
+  };
+  expect_fault("not initialised", [] { emu::mbarrier_wait(Stage(8).filled, 0); });
+  expect_fault("more arrivals", [] {
+    if (threadIdx.x != 0) return;
+    emu::mbarrier_init(Stage(8).filled, 2);
+    emu::mbarrier_arrive(Stage(8).filled, 16);
+    emu::mbarrier_arrive(Stage(8).filled, 0);
+    emu::mbarrier_arrive(Stage(8).filled, 0);
+  });
+  expect_fault("mbarrier_wait", [] {  // bytes that never come
+    if (threadIdx.x == 0) {
+      emu::mbarrier_init(Stage(8).filled, 1);
+      emu::mbarrier_arrive(Stage(8).filled, 16);
+      emu::mbarrier_wait(Stage(8).filled, 0);
+    }
+  });
+  expect_fault("different numbers of threads",
+               [] { emu::named_barrier(3, threadIdx.x == 0 ? 16 : 32, true); });
+}
+
 }  // namespace
 }  // namespace switchback::test
