@@ -5,8 +5,7 @@ import copy
 import pickle
 import unittest
 
-import numpy as np
-from support import hadamard, relative_error, require_torch
+from support import relative_error, require_torch
 
 torch = require_torch()
 
@@ -37,15 +36,6 @@ class Rotation(unittest.TestCase):
                 module(x).backward(g)
                 # The codes of W and G: about 1 % each, as in the forward.
                 self.assertLess(relative_error(x.grad, exact), 0.03)
-
-    def test_operation_is_the_dense_matrix(self):
-        for group in (4, 16, 64, 256, 1024):
-            x = torch.randn(3, 2 * group)
-            want = (x.double().numpy().reshape(3, 2, group) @ hadamard(group)).reshape(3, -1)
-            # Up to 5 stages with roundings of 8 * 2^-24 of the group's norm, below 2 * sqrt(group).
-            bound = 5 * 8 * 2.0**-24 * 2 * group**0.5
-            np.testing.assert_allclose(ops.rotate(x, group).numpy(), want, atol=bound, rtol=0)
-            self.assertEqual(ops.rotate(x.bfloat16(), group).dtype, torch.float32)
 
     def test_layer_is_a_plain_layer_of_rotated_operands(self):
         for mode in ("rowwise", "global"):
@@ -81,17 +71,6 @@ class Rotation(unittest.TestCase):
                     self.assertTrue(other.is_prepared)
                     for same in (other, copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
                         self.assertTrue(torch.equal(same(x), want))
-
-    def test_a_convrot_checkpoint(self):
-        # int8 `weight` of the rotated weight and `weight_scale`, absmax / 127 for each row.
-        weight = torch.randn(N, K)
-        codes, absmax = ops.quantize_rowwise(ops.rotate(weight, GROUP))
-        weight_scale = (absmax / 127).reshape(-1, 1)
-        layer = make(bias=False).eval()
-        layer.load_state_dict({"W_int8": codes, "state_W": 127 * weight_scale})
-        self.assertTrue(torch.equal(layer.W_int8, codes))
-        with torch.no_grad():
-            self.assertLess(relative_error(layer(self.x), self.x @ weight.T), 0.02)
 
     def test_rejections(self):
         for options, message in (
