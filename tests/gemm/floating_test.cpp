@@ -342,31 +342,6 @@ TEST(GemmStandard, ForcedEngineIsTheOneThatRuns) {
   EXPECT_GE(available, 1);
 }
 
-TEST(GemmStandard, RepeatedCallsTakeNoMoreWorkspace) {
-  Random random(7);
-  for (const auto& config : test::all_configs()) {
-    SCOPED_TRACE(describe(config));
-    Context context = make_context(config, 2);
-    std::size_t bytes = 0;
-    for (int round = 0; round < 4; ++round) {
-      for (const auto& types : all_types) {
-        Case c;
-        c.shape = {33, 65, 70};
-        c.input = types.input;
-        c.output = types.output;
-        c.bias = true;
-        Trial trial(c, random);
-        FloatMatrix d = trial.run(context);
-        ASSERT_TRUE(trial.close(d));
-      }
-      if (round == 1) bytes = context.workspace_bytes();
-      if (round > 1) {
-        EXPECT_EQ(context.workspace_bytes(), bytes);
-      }
-    }
-  }
-}
-
 // More shapes than an engine may keep prepared, twice, from both ends.
 TEST(GemmStandard, ManyShapesInTurn) {
   if (!test::on_cpu()) GTEST_SKIP() << "tests oneDNN's primitives";

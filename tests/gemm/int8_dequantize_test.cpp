@@ -285,26 +285,6 @@ TEST(Int8Dequantize, RoundsSumsAboveTwoToTheTwentyFour) {
   expect_all_outputs(a, b, {Vector<float>(7, 3.14159f), {1.2345f}, {}});
 }
 
-TEST(Int8Dequantize, SteadyStateAllocatesNothing) {
-  Random random(27);
-  Matrix<std::int8_t> a(40, 600);
-  Matrix<std::int8_t> b(200, 600);
-  fill_codes(a, random);
-  fill_codes(b, random);
-  const Scales scales{random_scales(40, random), random_scales(200, random), {}};
-  for (const ContextOptions& options : all_contexts()) {
-    Context context(options);
-    for (const std::string& engine : available_engines(context)) {
-      Matrix<float> d(40, 200);
-      dequantize(context, a, b, scales, d, engine, Give::plain);
-      const std::size_t bytes = context.workspace_bytes();
-      dequantize(context, a, b, scales, d, engine, Give::plain);
-      dequantize(context, a, b, scales, d, engine, Give::plain);
-      EXPECT_EQ(context.workspace_bytes(), bytes);
-    }
-  }
-}
-
 // Outputs that the caches of one thread do not hold are stored past them, where a kernel can and
 // rows are aligned: those of other rows are the same.
 template <class T>

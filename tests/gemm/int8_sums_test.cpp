@@ -308,21 +308,5 @@ TEST(Int8Sums, AConfigurationThatCannotRunHereIsIgnored) {
   }
 }
 
-TEST(Int8Sums, SteadyStateAllocatesNothing) {
-  Random random(8);
-  Matrix<std::int8_t> a(40, 600);
-  Matrix<std::int8_t> b(200, 600);
-  fill_codes(a, random);
-  fill_codes(b, random);
-  for_engines([&](Context& context, const std::string& engine) {
-    Matrix<std::int32_t> d(40, 200);
-    multiply(context, a, b, d, engine);
-    const std::size_t bytes = context.workspace_bytes();
-    multiply(context, a, b, d, engine);
-    multiply(context, a, b, d, engine);
-    EXPECT_EQ(context.workspace_bytes(), bytes);
-  });
-}
-
 }  // namespace
 }  // namespace switchback::test

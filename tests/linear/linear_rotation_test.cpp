@@ -216,58 +216,6 @@ TEST(LinearRounding, OfTheGradientIsTheOperations) {
             "backward: row0 = -3; it must not be negative, and row0 + 13 rows at most 2^32");
 }
 
-// In f64: dX = G·W and dW = Gᵀ·X are the derivatives of sum(G ⊙ Y), whatever the rotation. dX's
-// codes have 127 steps, so its error, relative to the norm, stays far below that of a wrong or
-// missing rotation, which is of order 1: about 1/127/sqrt(12)·(peak/rms of a group, up to 4) each
-// for G and W, together below 2 %.
-TEST(LinearRotation, GradientsAreThoseOfTheProduct) {
-  Context context(test::device_options());
-  for (const Mode mode : test::int8_modes)
-    for (const Rotation rotation :
-         {Rotation::hadamard_4, Rotation::hadamard_16, Rotation::hadamard_64}) {
-      LayerCase c = cut_case(mode, DType::f32, DType::f32, 192);
-      LayerTrial t(c);
-      SwitchbackLinear layer = rotated_layer(t, context, rotation);
-      t.forward(layer, Save::copy);
-      t.backward(layer);
-      const auto error = [](FloatMatrix& got, const auto& want) {
-        double off = 0.0;
-        double size = 0.0;
-        for (std::int64_t i = 0; i < got.rows(); ++i)
-          for (std::int64_t j = 0; j < got.cols(); ++j) {
-            const double exact = want(i, j);
-            off += (got.get(i, j) - exact) * (got.get(i, j) - exact);
-            size += exact * exact;
-          }
-        return std::sqrt(off / size);
-      };
-      EXPECT_LT(error(t.y,
-                      [&](std::int64_t i, std::int64_t j) {
-                        double sum = t.bias.get(0, j);
-                        for (std::int64_t l = 0; l < c.k; ++l)
-                          sum += static_cast<double>(t.x.get(i, l)) * t.w.get(j, l);
-                        return sum;
-                      }),
-                0.02);
-      EXPECT_LT(error(t.dx,
-                      [&](std::int64_t i, std::int64_t j) {
-                        double sum = 0;
-                        for (std::int64_t l = 0; l < c.n; ++l)
-                          sum += static_cast<double>(t.g.get(i, l)) * t.w.get(l, j);
-                        return sum;
-                      }),
-                0.02);
-      EXPECT_LT(error(t.dw,
-                      [&](std::int64_t i, std::int64_t j) {
-                        double sum = 0;
-                        for (std::int64_t l = 0; l < c.m; ++l)
-                          sum += static_cast<double>(t.g.get(l, i)) * t.x.get(l, j);
-                        return sum;
-                      }),
-                mode == Mode::global_mem_efficient ? 0.02 : 1e-6);
-    }
-}
-
 // What a rotation is for: one column of X is 100 times as large as the others.
 TEST(LinearRotation, SignalToNoiseSurvivesOutliers) {
   Context context(test::device_options());

@@ -357,36 +357,6 @@ TEST(LinearState, MemoryReports) {
   }
 }
 
-// A training step whose weight changes every time takes no memory after the first steps.
-TEST(LinearState, SteadyStateTakesNoMemory) {
-  for (const Mode mode : test::all_modes)
-    for (const DType dtype : test::float_types) {
-      SCOPED_TRACE(mode_name(mode));
-      Context context(test::device_options());
-      LayerCase c;
-      c.m = 20, c.k = 64, c.n = 48;
-      c.mode = mode;
-      c.dtype = dtype;
-      LayerTrial t(c);
-      SwitchbackLinear layer = t.make(context);
-      std::size_t workspace = 0;
-      std::size_t cached = 0;
-      for (int step = 0; step < 6; ++step) {
-        t.forward(layer, Save::copy);
-        t.backward(layer);
-        layer.weight_updated();
-        if (step == 2) {
-          workspace = context.workspace_bytes();
-          cached = layer.cached_weight_bytes();
-        }
-        if (step > 2) {
-          EXPECT_EQ(context.workspace_bytes(), workspace);
-          EXPECT_EQ(layer.cached_weight_bytes(), cached);
-        }
-      }
-    }
-}
-
 TEST(LinearState, LayersAndContextsMayBeMoved) {
   for (const Mode mode : test::all_modes) {
     LayerTrial t(small_case(mode));

@@ -315,15 +315,6 @@ TYPED_TEST(Engines, EveryConfigurationGivesTheSame) {
   }
 }
 
-TEST(Engines_, WorkspaceSettles) {
-  Context context(device_options());
-  const Matrix<float> x = normal_of_size<float>(700, 300);
-  run_every_op(context, x);
-  const std::size_t bytes = context.workspace_bytes();
-  run_every_op(context, x);
-  EXPECT_EQ(context.workspace_bytes(), bytes);
-}
-
 TEST(Engines_, AreListedWithReasons) {
   if (!on_cpu()) GTEST_SKIP() << "the engines of the CPU";
   for (auto& [name, context] : contexts()) {
