@@ -39,16 +39,11 @@ class CudaEmuCapture : public CudaEmu {
     EXPECT_EQ(graph, nullptr);
     EXPECT_EQ(status(), cudaStreamCaptureStatusNone);
   }
-  cudaGraphExec_t end(std::size_t operations) {
+  /// Ends a capture that nothing has spoiled.
+  void end() {
     cudaGraph_t graph = nullptr;
     EXPECT_EQ(cudaStreamEndCapture(s_, &graph), cudaSuccess);
-    std::size_t count = 0;
-    EXPECT_EQ(cudaGraphGetNodes(graph, nullptr, &count), cudaSuccess);
-    EXPECT_EQ(count, operations);
-    cudaGraphExec_t exec = nullptr;
-    EXPECT_EQ(cudaGraphInstantiate(&exec, graph), cudaSuccess);
     EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-    return exec;
   }
 
   cudaStream_t s_ = nullptr;
@@ -140,7 +135,7 @@ TEST_F(CudaEmuCapture, TheLegacyStreamAndBlockingStreams) {
   // A capture in a stream that does not block leaves the legacy stream alone.
   begin();
   EXPECT_EQ(launch(1, 1, [] {}), cudaSuccess);
-  (void)end(0);
+  end();
   cudaStream_t blocking = nullptr;
   ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
   ASSERT_EQ(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed), cudaSuccess);
@@ -167,7 +162,7 @@ TEST_F(CudaEmuCapture, ModesDecideWhoIsForbiddenWhat) {
   begin(cudaStreamCaptureModeThreadLocal);
   EXPECT_EQ(in_another_thread(), cudaSuccess);
   EXPECT_EQ(status(), cudaStreamCaptureStatusActive);
-  (void)end(0);
+  end();
 
   begin(cudaStreamCaptureModeGlobal);
   EXPECT_EQ(in_another_thread(), cudaErrorStreamCaptureUnsupported);
@@ -176,7 +171,7 @@ TEST_F(CudaEmuCapture, ModesDecideWhoIsForbiddenWhat) {
   begin(cudaStreamCaptureModeRelaxed);
   void* memory = nullptr;
   EXPECT_EQ(cudaMalloc(&memory, 16), cudaSuccess);
-  (void)end(0);
+  end();
 
   begin(cudaStreamCaptureModeGlobal);
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -184,7 +179,7 @@ TEST_F(CudaEmuCapture, ModesDecideWhoIsForbiddenWhat) {
   EXPECT_EQ(mode, cudaStreamCaptureModeGlobal);
   EXPECT_EQ(cudaMalloc(&memory, 16), cudaSuccess) << "this thread has said that it knows";
   ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
-  (void)end(0);
+  end();
 }
 
 }  // namespace

@@ -22,11 +22,9 @@ TEST_F(CudaEmuMemory, PointersSayWhatTheyAre) {
   emu::options().device_count = 2;
   char* first = nullptr;
   char* second = nullptr;
-  char* managed = nullptr;
   char* pinned = nullptr;
   char stack[16];
   ASSERT_EQ(cudaMalloc(&first, 100), cudaSuccess);
-  ASSERT_EQ(cudaMallocManaged(&managed, 100), cudaSuccess);
   ASSERT_EQ(cudaMallocHost(&pinned, 100), cudaSuccess);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   ASSERT_EQ(cudaMalloc(&second, 100), cudaSuccess);
@@ -37,18 +35,9 @@ TEST_F(CudaEmuMemory, PointersSayWhatTheyAre) {
   EXPECT_EQ(attributes_of(first).devicePointer, first);
   EXPECT_EQ(attributes_of(first).hostPointer, nullptr);
   EXPECT_EQ(attributes_of(second).device, 1);
-  EXPECT_EQ(attributes_of(managed).type, cudaMemoryTypeManaged);
-  EXPECT_EQ(attributes_of(managed).hostPointer, managed);
   EXPECT_EQ(attributes_of(pinned).type, cudaMemoryTypeHost);
   EXPECT_EQ(attributes_of(stack).type, cudaMemoryTypeUnregistered);
   EXPECT_EQ(attributes_of(nullptr).type, cudaMemoryTypeUnregistered);
-
-  ASSERT_EQ(cudaHostRegister(stack, sizeof stack, cudaHostRegisterDefault), cudaSuccess);
-  EXPECT_EQ(attributes_of(stack).type, cudaMemoryTypeHost);
-  EXPECT_EQ(cudaHostRegister(stack + 1, 1, cudaHostRegisterDefault),
-            cudaErrorHostMemoryAlreadyRegistered);
-  ASSERT_EQ(cudaHostUnregister(stack), cudaSuccess);
-  EXPECT_EQ(attributes_of(stack).type, cudaMemoryTypeUnregistered);
 }
 
 TEST_F(CudaEmuMemory, FreeTakesWhatMallocGave) {

@@ -121,30 +121,5 @@ TEST_F(CudaEmuStream, CopiesCheckTheirPointers) {
   EXPECT_EQ(cudaMemcpy(nullptr, device.data(), 0, cudaMemcpyDeviceToDevice), cudaSuccess);
 }
 
-TEST_F(CudaEmuStream, HostFunctionsRunInOrderAndMayNotCallBack) {
-  struct Seen {
-    int* pinned = nullptr;
-    int value = 0;
-    cudaError_t error = cudaSuccess;
-  } seen;
-  ASSERT_EQ(cudaMallocHost(&seen.pinned, sizeof(int)), cudaSuccess);
-  const cudaStream_t s = stream();
-  ASSERT_EQ(launch(
-                1, 1, [p = seen.pinned] { *p = 11; }, s),
-            cudaSuccess);
-  ASSERT_EQ(cudaLaunchHostFunc(
-                s,
-                [](void* data) {
-                  auto* to = static_cast<Seen*>(data);
-                  to->value = *to->pinned;
-                  to->error = cudaDeviceSynchronize();
-                },
-                &seen),
-            cudaSuccess);
-  ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
-  EXPECT_EQ(seen.value, 11);
-  EXPECT_EQ(seen.error, cudaErrorNotPermitted);
-}
-
 }  // namespace
 }  // namespace switchback::test

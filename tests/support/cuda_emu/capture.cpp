@@ -179,16 +179,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   });
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatus* status,
-                                     unsigned long long* id, cudaGraph_t* graph,
-                                     const cudaGraphNode_t** dependencies,
-                                     const cudaGraphEdgeData** edges,
-                                     std::size_t* dependency_count) {
-  return call("cudaStreamGetCaptureInfo", Safety::always, [&] {
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  return call("cudaStreamIsCapturing", Safety::always, [&] {
     if (status == nullptr) return cudaErrorInvalidValue;
-    if (graph != nullptr || dependencies != nullptr || edges != nullptr ||
-        dependency_count != nullptr)
-      return cudaErrorNotSupported;
     const cudaStream_t stream = resolve(handle);
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     *status = cudaStreamCaptureStatusNone;
@@ -203,13 +196,8 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, cudaStreamCaptureStatu
     if (stream->capture == nullptr) return cudaSuccess;
     *status = stream->capture->invalid ? cudaStreamCaptureStatusInvalidated
                                        : cudaStreamCaptureStatusActive;
-    if (id != nullptr) *id = stream->capture->id;
     return cudaSuccess;
   });
-}
-
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  return cudaStreamGetCaptureInfo(stream, status);
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
@@ -244,22 +232,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
     // Captured, it becomes a graph in a graph.
     if (stream->capture != nullptr) return enqueue(stream, run);
     return enqueue(stream, run, exec->last, &exec->last);
-  });
-}
-
-cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t handle) {
-  return call("cudaGraphUpload", Safety::always, [&] {
-    if (resolve(handle) == nullptr) return cudaErrorInvalidResourceHandle;
-    return state().execs.count(exec) == 0 ? cudaErrorInvalidValue : cudaSuccess;
-  });
-}
-
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
-  return call("cudaGraphGetNodes", Safety::always, [&] {
-    if (count == nullptr || state().graphs.count(graph) == 0) return cudaErrorInvalidValue;
-    if (nodes != nullptr) return cudaErrorNotSupported;
-    *count = graph->body->operations.size();
-    return cudaSuccess;
   });
 }
 

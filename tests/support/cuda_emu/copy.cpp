@@ -157,14 +157,6 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   });
 }
 
-cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
-                         std::size_t width, std::size_t height, cudaMemcpyKind kind) {
-  return call("cudaMemcpy2D", Safety::always, [&] {
-    return copy(rows_at(to, to_pitch, width, height), rows_at(from, from_pitch, width, height),
-                kind, nullptr, true);
-  });
-}
-
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
                               std::size_t from_pitch, std::size_t width, std::size_t height,
                               cudaMemcpyKind kind, cudaStream_t stream) {
@@ -182,18 +174,6 @@ cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {
 cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t stream) {
   return call("cudaMemsetAsync", Safety::always,
               [&] { return fill(rows_at(pointer, bytes, bytes, 1), value, stream, false); });
-}
-
-cudaError_t cudaMemset2D(void* pointer, std::size_t pitch, int value, std::size_t width,
-                         std::size_t height) {
-  return call("cudaMemset2D", Safety::always,
-              [&] { return fill(rows_at(pointer, pitch, width, height), value, nullptr, true); });
-}
-
-cudaError_t cudaMemset2DAsync(void* pointer, std::size_t pitch, int value, std::size_t width,
-                              std::size_t height, cudaStream_t stream) {
-  return call("cudaMemset2DAsync", Safety::always,
-              [&] { return fill(rows_at(pointer, pitch, width, height), value, stream, false); });
 }
 
 }  // namespace names

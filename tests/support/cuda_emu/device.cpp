@@ -12,9 +12,6 @@ namespace switchback_cuda_emu {
 
 namespace {
 
-constexpr int max_grid_x = 2147483647;
-constexpr int max_grid_yz = 65535;
-constexpr int shared_default = 48 << 10;
 constexpr int l2_bytes = 4 << 20;
 
 // What a block can have if the kernel asks for it, by architecture.
@@ -37,53 +34,15 @@ int attribute_value(cudaDeviceAttr attribute, bool& known) {
   const Options& o = state().options;
   known = true;
   switch (attribute) {
-    case cudaDevAttrMaxThreadsPerBlock:
-    case cudaDevAttrMaxBlockDimX:
-    case cudaDevAttrMaxBlockDimY:
-      return 1024;
-    case cudaDevAttrMaxBlockDimZ:
-      return 64;
-    case cudaDevAttrMaxGridDimX:
-      return max_grid_x;
-    case cudaDevAttrMaxGridDimY:
-    case cudaDevAttrMaxGridDimZ:
-      return max_grid_yz;
-    case cudaDevAttrMaxSharedMemoryPerBlock:
-      return shared_default;
-    case cudaDevAttrWarpSize:
-      return 32;
-    case cudaDevAttrMaxRegistersPerBlock:
-    case cudaDevAttrMaxRegistersPerMultiprocessor:
-      return 65536;
     case cudaDevAttrClockRate:
+    case cudaDevAttrMemoryClockRate:
       return 1000000;
     case cudaDevAttrMultiProcessorCount:
       return o.multiprocessor_count;
-    case cudaDevAttrKernelExecTimeout:
-    case cudaDevAttrIntegrated:
-    case cudaDevAttrComputeMode:
-    case cudaDevAttrEccEnabled:
-    case cudaDevAttrPageableMemoryAccess:
-      return 0;
-    case cudaDevAttrMemoryClockRate:
-      return 1000000;
-    case cudaDevAttrGlobalMemoryBusWidth:
-      return 256;
-    case cudaDevAttrL2CacheSize:
-      return l2_bytes;
     case cudaDevAttrMaxThreadsPerMultiProcessor:
       return threads_per_multiprocessor();
-    case cudaDevAttrConcurrentKernels:
-    case cudaDevAttrUnifiedAddressing:
-    case cudaDevAttrManagedMemory:
-    case cudaDevAttrConcurrentManagedAccess:
-      return 1;
     case cudaDevAttrCooperativeLaunch:
       return o.cooperative_launches ? 1 : 0;
-    case cudaDevAttrComputeCapabilityMajor:
-      return o.compute_capability / 10;
-    case cudaDevAttrComputeCapabilityMinor:
-      return o.compute_capability % 10;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
       return shared_optin() + 1024;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
@@ -94,8 +53,6 @@ int attribute_value(cudaDeviceAttr attribute, bool& known) {
       return 1024;
     case cudaDevAttrMemoryPoolsSupported:
       return o.memory_pools ? 1 : 0;
-    case cudaDevAttrClusterLaunch:
-      return 0;
   }
   known = false;
   return 0;
@@ -242,74 +199,20 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return call_without_context("cudaGetDeviceProperties", [&] {
     if (properties == nullptr) return cudaErrorInvalidValue;
     if (!valid_device(device)) return cudaErrorInvalidDevice;
-    const auto value = [](cudaDeviceAttr attribute) {
-      int result = 0;
-      device_attribute(attribute, &result);
-      return result;
-    };
-    const auto bytes = [&](cudaDeviceAttr attribute) {
-      return static_cast<std::size_t>(value(attribute));
-    };
     cudaDeviceProp p{};
     std::snprintf(p.name, sizeof p.name, "Emulated sm_%d", options().compute_capability);
     for (int i = 0; i < 16; ++i)
       p.uuid.bytes[i] = static_cast<char>(device * 16 + i);
     p.totalGlobalMem = options().total_memory_bytes;
-    p.sharedMemPerBlock = bytes(cudaDevAttrMaxSharedMemoryPerBlock);
-    p.regsPerBlock = value(cudaDevAttrMaxRegistersPerBlock);
-    p.warpSize = value(cudaDevAttrWarpSize);
-    p.maxThreadsPerBlock = value(cudaDevAttrMaxThreadsPerBlock);
-    p.maxThreadsDim[0] = value(cudaDevAttrMaxBlockDimX);
-    p.maxThreadsDim[1] = value(cudaDevAttrMaxBlockDimY);
-    p.maxThreadsDim[2] = value(cudaDevAttrMaxBlockDimZ);
-    p.maxGridSize[0] = value(cudaDevAttrMaxGridDimX);
-    p.maxGridSize[1] = value(cudaDevAttrMaxGridDimY);
-    p.maxGridSize[2] = value(cudaDevAttrMaxGridDimZ);
-    p.major = value(cudaDevAttrComputeCapabilityMajor);
-    p.minor = value(cudaDevAttrComputeCapabilityMinor);
-    p.multiProcessorCount = value(cudaDevAttrMultiProcessorCount);
-    p.concurrentKernels = value(cudaDevAttrConcurrentKernels);
+    p.major = options().compute_capability / 10;
+    p.minor = options().compute_capability % 10;
+    p.multiProcessorCount = options().multiprocessor_count;
     p.pciBusID = device + 1;
-    p.unifiedAddressing = value(cudaDevAttrUnifiedAddressing);
-    p.memoryBusWidth = value(cudaDevAttrGlobalMemoryBusWidth);
-    p.l2CacheSize = value(cudaDevAttrL2CacheSize);
-    p.maxThreadsPerMultiProcessor = value(cudaDevAttrMaxThreadsPerMultiProcessor);
-    p.sharedMemPerMultiprocessor = bytes(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
-    p.regsPerMultiprocessor = value(cudaDevAttrMaxRegistersPerMultiprocessor);
-    p.managedMemory = value(cudaDevAttrManagedMemory);
-    p.concurrentManagedAccess = value(cudaDevAttrConcurrentManagedAccess);
-    p.sharedMemPerBlockOptin = bytes(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-    p.maxBlocksPerMultiProcessor = value(cudaDevAttrMaxBlocksPerMultiprocessor);
-    p.reservedSharedMemPerBlock = bytes(cudaDevAttrReservedSharedMemoryPerBlock);
-    p.memoryPoolsSupported = value(cudaDevAttrMemoryPoolsSupported);
+    p.pciDeviceID = 0;
+    p.pciDomainID = 0;
+    p.l2CacheSize = l2_bytes;
+    p.sharedMemPerBlockOptin = static_cast<std::size_t>(shared_optin());
     *properties = p;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int length, int device) {
-  return call_without_context("cudaDeviceGetPCIBusId", [&] {
-    if (bus_id == nullptr || length < 13) return cudaErrorInvalidValue;
-    if (!valid_device(device)) return cudaErrorInvalidDevice;
-    std::snprintf(bus_id, static_cast<std::size_t>(length), "0000:%02x:00.0",
-                  static_cast<unsigned>(device + 1) & 0xffu);
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  return call("cudaDeviceGetStreamPriorityRange", Safety::always, [&] {
-    if (least != nullptr) *least = 0;
-    if (greatest != nullptr) *greatest = -5;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  return call("cudaDeviceCanAccessPeer", Safety::always, [&] {
-    if (can == nullptr) return cudaErrorInvalidValue;
-    if (!valid_device(device) || !valid_device(peer)) return cudaErrorInvalidDevice;
-    *can = 0;
     return cudaSuccess;
   });
 }

@@ -78,8 +78,6 @@ cudaError_t call_without_context(const char* name, const std::function<cudaError
     if (s.options.driver_version / 1000 < s.options.runtime_version / 1000)
       return cudaErrorInsufficientDriver;
     if (s.options.device_count < 1) return cudaErrorNoDevice;
-    // A host function in a stream must not call the API: on a real device it may deadlock.
-    if (s.in_host_function) return cudaErrorNotPermitted;
     if (!valid_device(current_device())) current_device() = 0;
     if (const cudaError_t error = s.devices[current_device()].sticky) return error;
     return body();
@@ -141,38 +139,25 @@ ErrorWords words_of(cudaError_t error) {
     SWITCHBACK_ERROR(cudaSuccess, "no error")
     SWITCHBACK_ERROR(cudaErrorInvalidValue, "invalid argument")
     SWITCHBACK_ERROR(cudaErrorMemoryAllocation, "out of memory")
-    SWITCHBACK_ERROR(cudaErrorInitializationError, "initialization error")
     SWITCHBACK_ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument")
     SWITCHBACK_ERROR(cudaErrorInvalidPitchValue, "invalid pitch argument")
-    SWITCHBACK_ERROR(cudaErrorInvalidSymbol, "invalid device symbol")
-    SWITCHBACK_ERROR(cudaErrorInvalidHostPointer, "invalid host pointer")
-    SWITCHBACK_ERROR(cudaErrorInvalidDevicePointer, "invalid device pointer")
     SWITCHBACK_ERROR(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy")
     SWITCHBACK_ERROR(cudaErrorInsufficientDriver,
                      "CUDA driver version is insufficient for CUDA runtime version")
-    SWITCHBACK_ERROR(cudaErrorCallRequiresNewerDriver,
-                     "API call is not supported in the installed CUDA driver")
     SWITCHBACK_ERROR(cudaErrorInvalidDeviceFunction, "invalid device function")
     SWITCHBACK_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected")
     SWITCHBACK_ERROR(cudaErrorInvalidDevice, "invalid device ordinal")
     SWITCHBACK_ERROR(cudaErrorNoKernelImageForDevice,
                      "no kernel image is available for execution on the device")
-    SWITCHBACK_ERROR(cudaErrorUnsupportedPtxVersion,
-                     "the provided PTX was compiled with an unsupported toolchain.")
     SWITCHBACK_ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle")
     SWITCHBACK_ERROR(cudaErrorIllegalState,
                      "the operation cannot be performed in the present state")
-    SWITCHBACK_ERROR(cudaErrorSymbolNotFound, "named symbol not found")
     SWITCHBACK_ERROR(cudaErrorNotReady, "device not ready")
     SWITCHBACK_ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered")
     SWITCHBACK_ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch")
-    SWITCHBACK_ERROR(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")
-    SWITCHBACK_ERROR(cudaErrorContextIsDestroyed, "context is destroyed")
     SWITCHBACK_ERROR(cudaErrorAssert, "device-side assert triggered")
     SWITCHBACK_ERROR(cudaErrorHostMemoryAlreadyRegistered,
                      "part or all of the requested memory range is already mapped")
-    SWITCHBACK_ERROR(cudaErrorHostMemoryNotRegistered,
-                     "pointer does not correspond to a registered memory region")
     SWITCHBACK_ERROR(cudaErrorMisalignedAddress, "misaligned address")
     SWITCHBACK_ERROR(cudaErrorLaunchFailure, "unspecified launch failure")
     SWITCHBACK_ERROR(cudaErrorCooperativeLaunchTooLarge, "too many blocks in cooperative launch")
@@ -195,9 +180,6 @@ ErrorWords words_of(cudaError_t error) {
                      "operation not permitted on an event last recorded in a capturing stream")
     SWITCHBACK_ERROR(cudaErrorStreamCaptureWrongThread,
                      "attempt to terminate a thread-local capture sequence from another thread")
-    SWITCHBACK_ERROR(
-        cudaErrorGraphExecUpdateFailure,
-        "the graph update was not performed because it included changes which violated constraints")
     SWITCHBACK_ERROR(cudaErrorUnknown, "unknown error")
 #undef SWITCHBACK_ERROR
   }

@@ -95,10 +95,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   });
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  return cudaEventCreateWithFlags(event, cudaEventDefault);
-}
-
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return call("cudaEventDestroy", Safety::always, [&] {
     if (state().events.erase(event) == 0) return cudaErrorInvalidResourceHandle;
@@ -109,13 +105,6 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return call("cudaEventRecord", Safety::always, [&] { return record(event, stream); });
-}
-
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
-  return call("cudaEventRecordWithFlags", Safety::always, [&] {
-    if (flags != cudaEventRecordDefault) return cudaErrorNotSupported;
-    return record(event, stream);
-  });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {

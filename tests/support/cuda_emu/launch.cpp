@@ -143,7 +143,6 @@ void reset(const Options& to) {
     s.devices[i].id = i;
     s.devices[i].sticky = cudaSuccess;
     s.devices[i].used_bytes = 0;
-    s.devices[i].pool_threshold = 0;
     s.devices[i].has_context = false;
   }
   s.dynamic_shared_limits.clear();
@@ -151,7 +150,6 @@ void reset(const Options& to) {
   s.launches.clear();
   s.fault.clear();
   s.peak_device_bytes = 0;
-  s.in_host_function = false;
   s.options = to;
   s.random = to.schedule_seed;
   current_device() = 0;
@@ -163,9 +161,7 @@ Usage usage() {
   const std::lock_guard guard(lock());
   const State& s = state();
   Usage u;
-  u.allocations = static_cast<std::size_t>(
-      std::count_if(s.memory.begin(), s.memory.end(),
-                    [](const auto& entry) { return !entry.second.registered; }));
+  u.allocations = s.memory.size();
   for (const Device& device : s.devices) {
     u.device_bytes += device.used_bytes;
     for (const cudaStream_t stream : device.streams)
@@ -190,8 +186,6 @@ cudaError_t cudaDeviceReset() {
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute which, int value) {
   return call("cudaFuncSetAttribute", Safety::always, [&] {
     if (function == nullptr) return cudaErrorInvalidDeviceFunction;
-    if (which == cudaFuncAttributePreferredSharedMemoryCarveout)
-      return value < -1 || value > 100 ? cudaErrorInvalidValue : cudaSuccess;
     if (which != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorInvalidValue;
     if (value < 0 || value > attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
       return cudaErrorInvalidValue;

@@ -47,28 +47,14 @@ Member member(T& t) {
 
 Member find(cublasLtMatmulDescOpaque_t& d, cublasLtMatmulDescAttributes_t attribute) {
   switch (attribute) {
-    case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE:
-      return member(d.compute);
-    case CUBLASLT_MATMUL_DESC_SCALE_TYPE:
-      return member(d.scale);
-    case CUBLASLT_MATMUL_DESC_POINTER_MODE:
-      return member(d.pointer_mode);
     case CUBLASLT_MATMUL_DESC_TRANSA:
       return member(d.transa);
     case CUBLASLT_MATMUL_DESC_TRANSB:
       return member(d.transb);
-    case CUBLASLT_MATMUL_DESC_TRANSC:
-      return member(d.transc);
-    case CUBLASLT_MATMUL_DESC_FILL_MODE:
-      return member(d.fill_mode);
     case CUBLASLT_MATMUL_DESC_EPILOGUE:
       return member(d.epilogue);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       return member(d.bias);
-    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
-      return member(d.sm_count);
-    case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
-      return member(d.fast_accumulation);
     case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
       return member(d.bias_type);
   }
@@ -77,28 +63,14 @@ Member find(cublasLtMatmulDescOpaque_t& d, cublasLtMatmulDescAttributes_t attrib
 
 Member find(cublasLtMatrixLayoutOpaque_t& l, cublasLtMatrixLayoutAttribute_t attribute) {
   switch (attribute) {
-    case CUBLASLT_MATRIX_LAYOUT_TYPE:
-      return member(l.type);
     case CUBLASLT_MATRIX_LAYOUT_ORDER:
       return member(l.order);
-    case CUBLASLT_MATRIX_LAYOUT_ROWS:
-      return member(l.rows);
-    case CUBLASLT_MATRIX_LAYOUT_COLS:
-      return member(l.cols);
-    case CUBLASLT_MATRIX_LAYOUT_LD:
-      return member(l.ld);
-    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
-      return member(l.batch_count);
-    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
-      return member(l.batch_stride);
   }
   return {};
 }
 
 Member find(cublasLtMatmulPreferenceOpaque_t& p, cublasLtMatmulPreferenceAttributes_t attribute) {
   switch (attribute) {
-    case CUBLASLT_MATMUL_PREF_SEARCH_MODE:
-      return member(p.search_mode);
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
       return member(p.workspace_bytes);
     case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
@@ -111,10 +83,6 @@ Member find(cublasLtMatmulPreferenceOpaque_t& p, cublasLtMatmulPreferenceAttribu
       return member(p.alignment[2]);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
       return member(p.alignment[3]);
-    case CUBLASLT_MATMUL_PREF_MAX_WAVES_COUNT:
-      return member(p.max_waves);
-    case CUBLASLT_MATMUL_PREF_IMPL_MASK:
-      return member(p.impl_mask);
   }
   return {};
 }
@@ -129,17 +97,6 @@ cublasStatus_t set_attribute(const char* name, Handle handle, Attribute attribut
     if (m.at == nullptr || m.bytes != bytes) return CUBLAS_STATUS_INVALID_VALUE;
     std::memcpy(m.at, value, bytes);
     return CUBLAS_STATUS_SUCCESS;
-  });
-}
-
-template <class Handle, class Attribute>
-cublasStatus_t get_attribute(const char* name, Handle handle, Attribute attribute, void* value,
-                             std::size_t bytes, std::size_t* written) {
-  return library_call(name, [&] {
-    if (!valid(handle)) return CUBLAS_STATUS_INVALID_VALUE;
-    const Member m = find(*handle, attribute);
-    if (m.at == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-    return get_bytes(m.at, m.bytes, value, bytes, written);
   });
 }
 
@@ -240,27 +197,8 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
   return "CUBLAS_STATUS_UNKNOWN";
 }
 
-const char* cublasLtGetStatusString(cublasStatus_t status) {
-  return cublasLtGetStatusName(status);
-}
-
 std::size_t cublasLtGetVersion() {
   return options().cublaslt_version;
-}
-
-std::size_t cublasLtGetCudartVersion() {
-  return static_cast<std::size_t>(options().runtime_version);
-}
-
-cublasStatus_t cublasLtGetProperty(libraryPropertyType type, int* value) {
-  return library_call("cublasLtGetProperty", [&] {
-    if (value == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
-    const auto version = static_cast<int>(options().cublaslt_version);
-    *value = type == MAJOR_VERSION   ? version / 10000
-             : type == MINOR_VERSION ? version / 100 % 100
-                                     : version % 100;
-    return CUBLAS_STATUS_SUCCESS;
-  });
 }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
@@ -283,12 +221,6 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes) {
   return set_attribute("cublasLtMatmulDescSetAttribute", desc, attribute, value, bytes);
-}
-
-cublasStatus_t cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t desc,
-                                              cublasLtMatmulDescAttributes_t attribute, void* value,
-                                              std::size_t bytes, std::size_t* written) {
-  return get_attribute("cublasLtMatmulDescGetAttribute", desc, attribute, value, bytes, written);
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
@@ -316,14 +248,6 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
   return set_attribute("cublasLtMatrixLayoutSetAttribute", layout, attribute, value, bytes);
 }
 
-cublasStatus_t cublasLtMatrixLayoutGetAttribute(cublasLtMatrixLayout_t layout,
-                                                cublasLtMatrixLayoutAttribute_t attribute,
-                                                void* value, std::size_t bytes,
-                                                std::size_t* written) {
-  return get_attribute("cublasLtMatrixLayoutGetAttribute", layout, attribute, value, bytes,
-                       written);
-}
-
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
   return library_call("cublasLtMatmulPreferenceCreate", [&] {
     if (preference == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
@@ -342,14 +266,6 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void* value, std::size_t bytes) {
   return set_attribute("cublasLtMatmulPreferenceSetAttribute", preference, attribute, value, bytes);
-}
-
-cublasStatus_t cublasLtMatmulPreferenceGetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t attribute,
-                                                    void* value, std::size_t bytes,
-                                                    std::size_t* written) {
-  return get_attribute("cublasLtMatmulPreferenceGetAttribute", preference, attribute, value, bytes,
-                       written);
 }
 
 }  // namespace names

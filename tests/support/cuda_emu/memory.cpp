@@ -118,7 +118,6 @@ void release_allocation(void* base) {
   if (found == s.memory.end()) return;
   const Allocation a = found->second;
   s.memory.erase(found);
-  if (a.registered) return;
   if (a.type != cudaMemoryTypeHost) s.devices[a.device].used_bytes -= a.bytes;
   allow(a, true);
   // Without AddressSanitizer too, what uses it afterwards should not find what it had.
@@ -141,7 +140,7 @@ namespace {
 cudaError_t free_now(void* pointer, bool host) {
   if (pointer == nullptr) return cudaSuccess;
   Allocation* a = find_allocation(pointer);
-  if (a == nullptr || a->base != pointer || a->registered || a->free_called || a->of_graph ||
+  if (a == nullptr || a->base != pointer || a->free_called || a->of_graph ||
       (a->type == cudaMemoryTypeHost) != host)
     return cudaErrorInvalidValue;
   // Waits for the device, which is what cudaFree does.
@@ -184,23 +183,9 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
               [&] { return allocate(pointer, bytes, cudaMemoryTypeDevice, MemoryState::live); });
 }
 
-cudaError_t cudaMallocManaged(void** pointer, std::size_t bytes, unsigned flags) {
-  return call("cudaMallocManaged", Safety::unsafe_in_capture, [&] {
-    if (flags != cudaMemAttachGlobal && flags != cudaMemAttachHost) return cudaErrorInvalidValue;
-    return allocate(pointer, bytes, cudaMemoryTypeManaged, MemoryState::live);
-  });
-}
-
 cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
   return call("cudaMallocHost", Safety::unsafe_in_capture,
               [&] { return allocate(pointer, bytes, cudaMemoryTypeHost, MemoryState::live); });
-}
-
-cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
-  return call("cudaHostAlloc", Safety::unsafe_in_capture, [&] {
-    if (flags > 7) return cudaErrorInvalidValue;
-    return allocate(pointer, bytes, cudaMemoryTypeHost, MemoryState::live);
-  });
 }
 
 cudaError_t cudaFree(void* pointer) {
@@ -214,14 +199,6 @@ cudaError_t cudaFreeHost(void* pointer) {
 cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t stream) {
   return call("cudaMallocAsync", Safety::always,
               [&] { return malloc_async(pointer, bytes, stream); });
-}
-
-cudaError_t cudaMallocFromPoolAsync(void** pointer, std::size_t bytes, cudaMemPool_t pool,
-                                    cudaStream_t stream) {
-  return call("cudaMallocFromPoolAsync", Safety::always, [&] {
-    if (pool == nullptr) return cudaErrorInvalidValue;
-    return malloc_async(pointer, bytes, stream);
-  });
 }
 
 cudaError_t cudaFreeAsync(void* pointer, cudaStream_t handle) {
@@ -248,34 +225,6 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t handle) {
   });
 }
 
-cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags) {
-  return call("cudaHostRegister", Safety::unsafe_in_capture, [&] {
-    if (pointer == nullptr || bytes == 0 || flags > 15) return cudaErrorInvalidValue;
-    if (find_allocation(pointer) != nullptr ||
-        find_allocation(static_cast<char*>(pointer) + bytes - 1) != nullptr)
-      return cudaErrorHostMemoryAlreadyRegistered;
-    Allocation a;
-    a.base = static_cast<char*>(pointer);
-    a.bytes = bytes;
-    a.type = cudaMemoryTypeHost;
-    a.device = current_device();
-    a.registered = true;
-    state().memory.emplace(reinterpret_cast<std::uintptr_t>(pointer), a);
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaHostUnregister(void* pointer) {
-  return call("cudaHostUnregister", Safety::unsafe_in_capture, [&] {
-    const Allocation* a = find_allocation(pointer);
-    if (a == nullptr || a->base != pointer || !a->registered)
-      return cudaErrorHostMemoryNotRegistered;
-    drain_all();
-    release_allocation(pointer);
-    return cudaSuccess;
-  });
-}
-
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
   return call("cudaPointerGetAttributes", Safety::always, [&] {
     if (attributes == nullptr) return cudaErrorInvalidValue;
@@ -293,63 +242,6 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     *attributes = result;
     return cudaSuccess;
   });
-}
-
-}  // namespace names
-
-namespace {
-names::CUmemPoolHandle_st pools[2] = {{0}, {1}};
-}  // namespace
-
-namespace names {
-
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
-  return call("cudaDeviceGetDefaultMemPool", Safety::always, [&] {
-    if (pool == nullptr) return cudaErrorInvalidValue;
-    if (!valid_device(device)) return cudaErrorInvalidDevice;
-    if (!options().memory_pools) return cudaErrorNotSupported;
-    *pool = &pools[device];
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) {
-  return cudaDeviceGetDefaultMemPool(pool, device);
-}
-
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
-  return call("cudaMemPoolSetAttribute", Safety::always, [&] {
-    if (pool == nullptr || value == nullptr) return cudaErrorInvalidValue;
-    if (attribute == cudaMemPoolAttrReleaseThreshold)
-      std::memcpy(&state().devices[pool->device].pool_threshold, value, sizeof(std::uint64_t));
-    else if (attribute != cudaMemPoolReuseFollowEventDependencies &&
-             attribute != cudaMemPoolReuseAllowOpportunistic &&
-             attribute != cudaMemPoolReuseAllowInternalDependencies)
-      return cudaErrorInvalidValue;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr attribute, void* value) {
-  return call("cudaMemPoolGetAttribute", Safety::always, [&] {
-    if (pool == nullptr || value == nullptr) return cudaErrorInvalidValue;
-    std::uint64_t result = 0;
-    const Device& device = state().devices[pool->device];
-    if (attribute == cudaMemPoolAttrReleaseThreshold)
-      result = device.pool_threshold;
-    else if (attribute == cudaMemPoolAttrUsedMemCurrent ||
-             attribute == cudaMemPoolAttrReservedMemCurrent)
-      result = device.used_bytes;
-    else
-      return cudaErrorInvalidValue;
-    std::memcpy(value, &result, sizeof result);
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, std::size_t) {
-  return call("cudaMemPoolTrimTo", Safety::always,
-              [&] { return pool == nullptr ? cudaErrorInvalidValue : cudaSuccess; });
 }
 
 }  // namespace names

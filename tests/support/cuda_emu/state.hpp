@@ -57,8 +57,7 @@ struct Allocation {
   int device = 0;
   MemoryState state = MemoryState::live;
   bool free_called = false;
-  bool of_graph = false;    ///< freed with the graph rather than by the operation
-  bool registered = false;  ///< cudaHostRegister: not ours to free
+  bool of_graph = false;  ///< freed with the graph rather than by the operation
 };
 
 struct GraphOperation {
@@ -94,7 +93,6 @@ struct Device {
   std::vector<cudaStream_t> streams;  ///< all of them, destroyed ones too while they have work
   cudaError_t sticky = cudaSuccess;
   std::size_t used_bytes = 0;
-  std::uint64_t pool_threshold = 0;
   bool has_context = false;  ///< its primary context is active
 };
 
@@ -117,7 +115,6 @@ struct State {
   unsigned long long last_id = 0;
   bool on_device = false;  ///< device memory can be touched now
   int touchable_device = -1;
-  bool in_host_function = false;
 };
 State& state();
 std::recursive_mutex& lock();
@@ -181,7 +178,6 @@ namespace names {
 struct CUstream_st {
   Device* device = nullptr;
   unsigned flags = 0;
-  int priority = 0;
   unsigned long long id = 0;
   bool destroyed = false;
   std::deque<OperationPtr> queue;
@@ -208,10 +204,6 @@ struct CUgraph_st {
 struct CUgraphExec_st {
   std::shared_ptr<GraphBody> body;
   OperationPtr last;  ///< launches of one executable graph run one after another
-};
-
-struct CUmemPoolHandle_st {
-  int device = 0;
 };
 
 }  // namespace names

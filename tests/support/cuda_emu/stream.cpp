@@ -14,11 +14,10 @@ std::uint64_t random_below(std::uint64_t n) {
   return next_random(state().random) % n;
 }
 
-cudaStream_t add_stream(Device& device, unsigned flags, int priority) {
+cudaStream_t add_stream(Device& device, unsigned flags) {
   auto* stream = new names::CUstream_st;
   stream->device = &device;
   stream->flags = flags;
-  stream->priority = priority;
   stream->id = ++state().last_id;
   device.streams.push_back(stream);
   return stream;
@@ -120,12 +119,12 @@ cudaStream_t resolve(cudaStream_t stream) {
   State& s = state();
   Device& device = s.devices[current_device()];
   if (stream == nullptr || stream == cudaStreamLegacy) {
-    if (device.legacy == nullptr) device.legacy = add_stream(device, cudaStreamDefault, 0);
+    if (device.legacy == nullptr) device.legacy = add_stream(device, cudaStreamDefault);
     return device.legacy;
   }
   if (stream == cudaStreamPerThread) {
     cudaStream_t& mine = device.per_thread[std::this_thread::get_id()];
-    if (mine == nullptr) mine = add_stream(device, cudaStreamDefault, 0);
+    if (mine == nullptr) mine = add_stream(device, cudaStreamDefault);
     return mine;
   }
   if (s.streams.count(stream) == 0) return nullptr;
@@ -253,24 +252,15 @@ void delete_streams() {
   state().streams.clear();
 }
 
-void run_pending() {
-  const std::lock_guard guard(lock());
-  drain_all();
-}
-
 namespace names {
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return call("cudaStreamCreate", Safety::always, [&] {
     if (stream == nullptr || flags > cudaStreamNonBlocking) return cudaErrorInvalidValue;
-    *stream = add_stream(state().devices[current_device()], flags, std::clamp(priority, -5, 0));
+    *stream = add_stream(state().devices[current_device()], flags);
     state().streams.insert(*stream);
     return cudaSuccess;
   });
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-  return cudaStreamCreateWithPriority(stream, flags, 0);
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) {
@@ -324,63 +314,6 @@ cudaError_t cudaDeviceSynchronize() {
     if (const cudaError_t error = refuse_in_capture(device)) return error;
     drain_device(device.id);
     return device.sticky;
-  });
-}
-
-cudaError_t cudaStreamGetDevice(cudaStream_t handle, int* device) {
-  return call("cudaStreamGetDevice", Safety::always, [&] {
-    const cudaStream_t stream = resolve(handle);
-    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-    if (device == nullptr) return cudaErrorInvalidValue;
-    *device = stream->device->id;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned* flags) {
-  return call("cudaStreamGetFlags", Safety::always, [&] {
-    const cudaStream_t stream = resolve(handle);
-    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-    if (flags == nullptr) return cudaErrorInvalidValue;
-    *flags = stream->flags;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaStreamGetPriority(cudaStream_t handle, int* priority) {
-  return call("cudaStreamGetPriority", Safety::always, [&] {
-    const cudaStream_t stream = resolve(handle);
-    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-    if (priority == nullptr) return cudaErrorInvalidValue;
-    *priority = stream->priority;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long* id) {
-  return call("cudaStreamGetId", Safety::always, [&] {
-    const cudaStream_t stream = resolve(handle);
-    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-    if (id == nullptr) return cudaErrorInvalidValue;
-    *id = stream->id;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void* user_data) {
-  return call("cudaLaunchHostFunc", Safety::always, [&] {
-    const cudaStream_t stream = resolve(handle);
-    if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-    if (function == nullptr) return cudaErrorInvalidValue;
-    if (const cudaError_t error = check_legacy(stream)) return error;
-    return enqueue(stream, [function, user_data, device = stream->device->id] {
-      enter_device(-1);
-      state().in_host_function = true;
-      function(user_data);
-      state().in_host_function = false;
-      enter_device(device);
-      return cudaSuccess;
-    });
   });
 }
 

@@ -30,18 +30,11 @@ enum cublasStatus_t : int {
 };
 
 enum cublasOperation_t : int { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1, CUBLAS_OP_C = 2 };
-enum cublasFillMode_t : int {
-  CUBLAS_FILL_MODE_LOWER = 0,
-  CUBLAS_FILL_MODE_UPPER = 1,
-  CUBLAS_FILL_MODE_FULL = 2
-};
+enum cublasFillMode_t : int { CUBLAS_FILL_MODE_FULL = 2 };
 
 enum cublasComputeType_t : int {
-  CUBLAS_COMPUTE_16F = 64,
-  CUBLAS_COMPUTE_16F_PEDANTIC = 65,
   CUBLAS_COMPUTE_32F = 68,
   CUBLAS_COMPUTE_32F_PEDANTIC = 69,
-  CUBLAS_COMPUTE_64F = 70,
   CUBLAS_COMPUTE_32I = 72,
   CUBLAS_COMPUTE_32I_PEDANTIC = 73,
   CUBLAS_COMPUTE_32F_FAST_16F = 74,
@@ -51,59 +44,32 @@ enum cublasComputeType_t : int {
 
 enum cublasLtPointerMode_t : int {
   CUBLASLT_POINTER_MODE_HOST = 0,
-  CUBLASLT_POINTER_MODE_DEVICE = 1,
-  CUBLASLT_POINTER_MODE_DEVICE_VECTOR = 2,
-  CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_ZERO = 3,
-  CUBLASLT_POINTER_MODE_ALPHA_DEVICE_VECTOR_BETA_HOST = 4,
 };
 
 enum cublasLtOrder_t : int {
   CUBLASLT_ORDER_COL = 0,
   CUBLASLT_ORDER_ROW = 1,
-  CUBLASLT_ORDER_COL32 = 2,
-  CUBLASLT_ORDER_COL4_4R2_8C = 3,
-  CUBLASLT_ORDER_COL32_2R_4R4 = 4,
 };
 
 enum cublasLtMatrixLayoutAttribute_t : int {
-  CUBLASLT_MATRIX_LAYOUT_TYPE = 0,
   CUBLASLT_MATRIX_LAYOUT_ORDER = 1,
-  CUBLASLT_MATRIX_LAYOUT_ROWS = 2,
-  CUBLASLT_MATRIX_LAYOUT_COLS = 3,
-  CUBLASLT_MATRIX_LAYOUT_LD = 4,
-  CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT = 5,
-  CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET = 6,
 };
 
 enum cublasLtMatmulDescAttributes_t : int {
-  CUBLASLT_MATMUL_DESC_COMPUTE_TYPE = 0,
-  CUBLASLT_MATMUL_DESC_SCALE_TYPE = 1,
-  CUBLASLT_MATMUL_DESC_POINTER_MODE = 2,
   CUBLASLT_MATMUL_DESC_TRANSA = 3,
   CUBLASLT_MATMUL_DESC_TRANSB = 4,
-  CUBLASLT_MATMUL_DESC_TRANSC = 5,
-  CUBLASLT_MATMUL_DESC_FILL_MODE = 6,
   CUBLASLT_MATMUL_DESC_EPILOGUE = 7,
   CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,
-  CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET = 15,
-  CUBLASLT_MATMUL_DESC_FAST_ACCUM = 25,
   CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE = 26,
 };
 
 enum cublasLtEpilogue_t : int {
   CUBLASLT_EPILOGUE_DEFAULT = 1,
-  CUBLASLT_EPILOGUE_RELU = 2,
   CUBLASLT_EPILOGUE_BIAS = 4,
-  CUBLASLT_EPILOGUE_RELU_BIAS = 6,
-  CUBLASLT_EPILOGUE_GELU = 32,
-  CUBLASLT_EPILOGUE_GELU_BIAS = 36,
-  CUBLASLT_EPILOGUE_BGRADA = 256,
-  CUBLASLT_EPILOGUE_BGRADB = 512,
 };
 
 enum cublasLtMatmulSearch_t : int {
   CUBLASLT_SEARCH_BEST_FIT = 0,
-  CUBLASLT_SEARCH_LIMITED_BY_ALGO_ID = 1
 };
 
 enum cublasLtReductionScheme_t : int {
@@ -115,15 +81,12 @@ enum cublasLtReductionScheme_t : int {
 };
 
 enum cublasLtMatmulPreferenceAttributes_t : int {
-  CUBLASLT_MATMUL_PREF_SEARCH_MODE = 0,
   CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES = 1,
   CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK = 3,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES = 5,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES = 6,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES = 7,
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8,
-  CUBLASLT_MATMUL_PREF_MAX_WAVES_COUNT = 9,
-  CUBLASLT_MATMUL_PREF_IMPL_MASK = 12,
 };
 
 enum cublasLtMatmulAlgoCapAttributes_t : int {
@@ -154,22 +117,15 @@ enum cublasLtMatmulTile_t : int {
 };
 
 enum cublasLtMatmulInnerShape_t : int {
-  CUBLASLT_MATMUL_INNER_SHAPE_UNDEFINED = 0,
-  CUBLASLT_MATMUL_INNER_SHAPE_MMA884 = 1,
-  CUBLASLT_MATMUL_INNER_SHAPE_MMA1684 = 2,
-  CUBLASLT_MATMUL_INNER_SHAPE_MMA1688 = 3,
   CUBLASLT_MATMUL_INNER_SHAPE_MMA16816 = 4,
 };
 
 enum cublasLtClusterShape_t : int {
-  CUBLASLT_CLUSTER_SHAPE_AUTO = 0,
-  CUBLASLT_CLUSTER_SHAPE_1x1x1 = 2,
   CUBLASLT_CLUSTER_SHAPE_2x1x1 = 3,
   CUBLASLT_CLUSTER_SHAPE_1x2x1 = 5,
 };
 
 enum cublasLtMatmulStages_t : int {
-  CUBLASLT_MATMUL_STAGES_UNDEFINED = 0,
   CUBLASLT_MATMUL_STAGES_64x3 = 15,
   CUBLASLT_MATMUL_STAGES_64x4 = 16,
   CUBLASLT_MATMUL_STAGES_128x3 = 21,
@@ -199,10 +155,7 @@ struct cublasLtMatmulHeuristicResult_t {
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
 const char* cublasLtGetStatusName(cublasStatus_t status);
-const char* cublasLtGetStatusString(cublasStatus_t status);
 std::size_t cublasLtGetVersion();
-std::size_t cublasLtGetCudartVersion();
-cublasStatus_t cublasLtGetProperty(libraryPropertyType type, int* value);
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
                                         cudaDataType_t scale);
@@ -210,9 +163,6 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc);
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes);
-cublasStatus_t cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t desc,
-                                              cublasLtMatmulDescAttributes_t attribute, void* value,
-                                              std::size_t bytes, std::size_t* written);
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType type,
                                           std::uint64_t rows, std::uint64_t cols, std::int64_t ld);
@@ -220,20 +170,12 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout);
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t attribute,
                                                 const void* value, std::size_t bytes);
-cublasStatus_t cublasLtMatrixLayoutGetAttribute(cublasLtMatrixLayout_t layout,
-                                                cublasLtMatrixLayoutAttribute_t attribute,
-                                                void* value, std::size_t bytes,
-                                                std::size_t* written);
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference);
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference);
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void* value, std::size_t bytes);
-cublasStatus_t cublasLtMatmulPreferenceGetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t attribute,
-                                                    void* value, std::size_t bytes,
-                                                    std::size_t* written);
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,

@@ -61,9 +61,6 @@ Options& options();
 /// sets the options.
 void reset(const Options& to = {});
 
-/// Runs everything that is queued, as if time passed: no error is reported to the caller.
-void run_pending();
-
 /// What the last fault of a device was, in words; empty: none since the last reset.
 std::string last_fault();
 
