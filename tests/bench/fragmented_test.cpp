@@ -4,15 +4,13 @@
 #include "bench/fragmented/fragmented.hpp"
 
 #include <gtest/gtest.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <fstream>
 #include <sstream>
 
-#include "bench/cli/cli.hpp"
+#include "bench/command_rows.hpp"
 #include "bench/published/published.hpp"
-#include "bench/workload/command.hpp"
 #include "support/contexts.hpp"
 #include "support/models_emulated.hpp"
 #include "support/temporary_directory.hpp"
@@ -21,22 +19,12 @@
 namespace switchback::bench {
 namespace {
 
-std::vector<Json> run_fragmented(std::vector<std::string> arguments,
-                                 const std::string& device = "cpu") {
-  CLI::App app;
-  add_workload_command(app, make_fragmented());
-  if (device == "cpu") arguments.insert(arguments.begin(), {"--threads", "2"});
-  arguments.insert(arguments.begin(),
-                   {"fragmented", "--device", device, "--quiet", "--steps", "2"});
-  std::reverse(arguments.begin(), arguments.end());
-  testing::internal::CaptureStdout();
-  app.parse(std::move(arguments));
-  EXPECT_EQ(exit_code(), exit_codes::ok);
-  std::istringstream out(testing::internal::GetCapturedStdout());
-  std::vector<Json> rows;
-  for (std::string line; std::getline(out, line);)
-    rows.push_back(Json::parse(line));
-  return rows;
+const Arguments of_fragmented = {"--quiet", "--steps", "2"};
+
+std::vector<Json> run_fragmented(Arguments arguments, const std::string& device = "cpu") {
+  if (device == "cpu") arguments.insert(arguments.end(), {"--threads", "2"});
+  arguments.insert(arguments.end(), {"--device", device});
+  return rows_of(make_fragmented(), of_fragmented, arguments);
 }
 
 TEST(FragmentedCommand, RowsOfEveryLayerAndMode) {
@@ -126,14 +114,8 @@ TEST(FragmentedCommand, ReportsShowWhatIsPublishedBesideThem) {
 }
 
 TEST(FragmentedCommand, Rejections) {
-  const auto message_of = [](const std::vector<std::string>& arguments) -> std::string {
-    try {
-      run_fragmented(arguments);
-    } catch (const Error& error) {
-      testing::internal::GetCapturedStdout();
-      return error.what();
-    }
-    return "accepted";
+  const auto message_of = [](const Arguments& more) {
+    return bench::message_of(make_fragmented(), of_fragmented, more);
   };
   EXPECT_EQ(message_of({"--dim", "10", "--fragments", "3"}),
             "--dim 10: it must be a positive multiple of --fragments 3");

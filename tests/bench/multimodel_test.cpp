@@ -3,42 +3,32 @@
 #include "bench/multimodel/multimodel.hpp"
 
 #include <gtest/gtest.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <filesystem>
 #include <set>
 #include <sstream>
 
-#include "bench/cli/cli.hpp"
+#include "bench/command_rows.hpp"
 #include "bench/multimodel/training.hpp"
-#include "bench/workload/command.hpp"
 #include "support/tuning.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {
 namespace {
 
-std::string run_multimodel(std::vector<std::string> arguments, const std::string& device = "cpu") {
-  CLI::App app;
-  add_workload_command(app, make_multimodel());
-  if (device == "cpu") arguments.insert(arguments.begin(), {"--threads", "2"});
-  arguments.insert(arguments.begin(),
-                   {"multimodel", "--device", device, "--quiet", "--steps", "2"});
-  std::reverse(arguments.begin(), arguments.end());
-  testing::internal::CaptureStdout();
-  app.parse(std::move(arguments));
-  EXPECT_EQ(exit_code(), exit_codes::ok);
-  return testing::internal::GetCapturedStdout();
-}
+const Arguments of_multimodel = {"--quiet", "--steps", "2"};
 
-std::vector<Json> rows_of_run(const std::vector<std::string>& arguments,
-                              const std::string& device = "cpu") {
-  std::istringstream out(run_multimodel(arguments, device));
-  std::vector<Json> rows;
-  for (std::string line; std::getline(out, line);)
-    rows.push_back(Json::parse(line));
-  return rows;
+Arguments on(const std::string& device, Arguments arguments) {
+  if (device == "cpu") arguments.insert(arguments.begin(), {"--threads", "2"});
+  arguments.insert(arguments.begin(), {"--device", device});
+  return arguments;
+}
+std::string run_multimodel(const Arguments& arguments, const std::string& device = "cpu") {
+  return output_of(make_multimodel(), of_multimodel, on(device, arguments));
+}
+std::vector<Json> rows_of_run(const Arguments& arguments, const std::string& device = "cpu") {
+  return rows_of(make_multimodel(), of_multimodel, on(device, arguments));
 }
 
 const std::vector<std::string> small_models = {
@@ -173,14 +163,8 @@ TEST(MultiModelCommand, AParameterIsUpdatedAsTorchDoes) {
 }
 
 TEST(MultiModelCommand, Rejections) {
-  const auto message_of = [](const std::vector<std::string>& arguments) -> std::string {
-    try {
-      run_multimodel(arguments);
-    } catch (const Error& error) {
-      testing::internal::GetCapturedStdout();
-      return error.what();
-    }
-    return "accepted";
+  const auto message_of = [](const Arguments& more) {
+    return bench::message_of(make_multimodel(), of_multimodel, more);
   };
   EXPECT_EQ(message_of({"--models", "0"}), "--models 0: it must be from 1 to 65536");
   EXPECT_EQ(message_of({"--batch", "0"}), "--batch 0: it must be at least 1");

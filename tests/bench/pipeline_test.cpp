@@ -4,35 +4,24 @@
 #include "bench/pipeline/pipeline.hpp"
 
 #include <gtest/gtest.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <sstream>
 
-#include "bench/cli/cli.hpp"
+#include "bench/command_rows.hpp"
 #include "bench/pipeline/published.hpp"
-#include "bench/workload/command.hpp"
 #include "support/models_emulated.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {
 namespace {
 
-std::vector<Json> run_pipeline(std::vector<std::string> arguments,
-                               const std::string& device = "cpu") {
-  CLI::App app;
-  add_workload_command(app, make_pipeline());
-  arguments.insert(arguments.begin(), {"pipeline", "--device", device, "--threads", "1", "--quiet",
-                                       "--steps", "1", "--layers", "2", "--sequence", "8"});
-  std::reverse(arguments.begin(), arguments.end());
-  testing::internal::CaptureStdout();
-  app.parse(std::move(arguments));
-  EXPECT_EQ(exit_code(), exit_codes::ok);
-  std::istringstream out(testing::internal::GetCapturedStdout());
-  std::vector<Json> rows;
-  for (std::string line; std::getline(out, line);)
-    rows.push_back(Json::parse(line));
-  return rows;
+const Arguments of_pipeline = {"--threads", "1", "--quiet",    "--steps", "1",
+                               "--layers",  "2", "--sequence", "8"};
+
+std::vector<Json> run_pipeline(Arguments arguments, const std::string& device = "cpu") {
+  arguments.insert(arguments.begin(), {"--device", device});
+  return rows_of(make_pipeline(), of_pipeline, arguments);
 }
 
 TEST(PipelineCommand, RowsOfEveryVariant) {
@@ -148,14 +137,8 @@ TEST(PipelineCommand, TableOfPublishedRunsHasOursBesideThem) {
 }
 
 TEST(PipelineCommand, Rejections) {
-  const auto message_of = [](const std::vector<std::string>& arguments) -> std::string {
-    try {
-      run_pipeline(arguments);
-    } catch (const Error& error) {
-      testing::internal::GetCapturedStdout();
-      return error.what();
-    }
-    return "accepted";
+  const auto message_of = [](const Arguments& more) {
+    return bench::message_of(make_pipeline(), of_pipeline, more);
   };
   EXPECT_EQ(message_of({"--microbatches", "3"}),
             "--microbatches 3: the batch of 64 must be a multiple of it");

@@ -4,18 +4,16 @@
 #include "bench/transformer/transformer.hpp"
 
 #include <gtest/gtest.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <fstream>
 #include <sstream>
 
 #include "bench/accum/accum.hpp"
-#include "bench/cli/cli.hpp"
+#include "bench/command_rows.hpp"
 #include "bench/transformer/published.hpp"
 #include "bench/transformer/setting.hpp"
 #include "bench/transformer/training.hpp"
-#include "bench/workload/command.hpp"
 #include "support/models_emulated.hpp"
 #include "support/temporary_directory.hpp"
 #include "switchback/error.hpp"
@@ -23,24 +21,12 @@
 namespace switchback::bench {
 namespace {
 
-std::vector<Json> rows_of(const std::shared_ptr<Workload>& workload,
-                          std::vector<std::string> arguments, int code = exit_codes::ok,
-                          const std::string& device = "cpu") {
-  CLI::App app;
-  const std::string name(workload->name());
-  add_workload_command(app, workload);
-  arguments.insert(arguments.begin(), {name, "--device", device, "--threads", "1", "--quiet"});
-  std::reverse(arguments.begin(), arguments.end());
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
-  app.parse(std::move(arguments));
-  EXPECT_EQ(exit_code(), code);
-  testing::internal::GetCapturedStderr();
-  std::istringstream out(testing::internal::GetCapturedStdout());
-  std::vector<Json> rows;
-  for (std::string line; std::getline(out, line);)
-    rows.push_back(Json::parse(line));
-  return rows;
+const Arguments of_transformer = {"--threads", "1", "--quiet"};
+
+std::vector<Json> rows_of(const std::shared_ptr<Workload>& workload, Arguments arguments,
+                          int code = exit_codes::ok, const std::string& device = "cpu") {
+  arguments.insert(arguments.begin(), {"--device", device});
+  return bench::rows_of(workload, of_transformer, arguments, code);
 }
 
 const std::vector<std::string> tiny_decoder = {"--d-model",    "16", "--layers",  "2",
@@ -302,15 +288,8 @@ TEST(TransformerCommand, SummaryOfTrainingsHasMeansAndSpreadOverSeeds) {
 }
 
 TEST(TransformerCommand, Rejections) {
-  const auto message_of = [](const std::vector<std::string>& arguments) -> std::string {
-    try {
-      rows_of(make_transformer(), arguments);
-    } catch (const Error& error) {
-      testing::internal::GetCapturedStdout();
-      testing::internal::GetCapturedStderr();
-      return error.what();
-    }
-    return "accepted";
+  const auto message_of = [](const Arguments& more) {
+    return bench::message_of(make_transformer(), of_transformer, more);
   };
   EXPECT_EQ(message_of({"--size", "huge"}),
             "--size huge: it must be small, medium, large, xl or 2.7B; or give --d-model, --d-ff, "

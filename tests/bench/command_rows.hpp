@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Test support: the command of a workload, run as a user runs it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "bench/cli/cli.hpp"
+#include "bench/workload/command.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::bench {
+
+using Arguments = std::vector<std::string>;
+
+/// Standard output of the command.
+inline std::string output_of(const std::shared_ptr<Workload>& workload, const Arguments& shared,
+                             const Arguments& more, int code = exit_codes::ok) {
+  CLI::App app;
+  add_workload_command(app, workload);
+  Arguments reversed = {std::string(workload->name())};
+  for (const Arguments* some : {&shared, &more})
+    reversed.insert(reversed.end(), some->begin(), some->end());
+  std::reverse(reversed.begin(), reversed.end());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  try {
+    app.parse(std::move(reversed));
+  } catch (...) {
+    testing::internal::GetCapturedStderr();
+    testing::internal::GetCapturedStdout();
+    throw;
+  }
+  EXPECT_EQ(exit_code(), code);
+  testing::internal::GetCapturedStderr();
+  return testing::internal::GetCapturedStdout();
+}
+
+/// The same as records, one a line.
+inline std::vector<Json> rows_of(const std::shared_ptr<Workload>& workload, const Arguments& shared,
+                                 const Arguments& more, int code = exit_codes::ok) {
+  std::istringstream out(output_of(workload, shared, more, code));
+  std::vector<Json> rows;
+  for (std::string line; std::getline(out, line);)
+    rows.push_back(Json::parse(line));
+  return rows;
+}
+
+/// The error that the command ends with.
+inline std::string message_of(const std::shared_ptr<Workload>& workload, const Arguments& shared,
+                              const Arguments& more) {
+  try {
+    output_of(workload, shared, more);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+}  // namespace switchback::bench
