@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Structs of the C ABI: of older and newer sizes, and with members that nothing has.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "capi/arguments.hpp"
+
+namespace switchback::test {
+namespace {
+
+TEST_F(Arguments, StructsMayBeOlderOrNewer) {
+  auto options = sized<switchback_context_options>();
+  options.device = "cpu";
+  options.threads = 1;
+  accepts_sizes(
+      "options", options,
+      {offsetof(switchback_context_options, isa), offsetof(switchback_context_options, allocate),
+       offsetof(switchback_context_options, tune)},
+      [](const switchback_context_options* given) {
+        switchback_context* made = nullptr;
+        const switchback_status status = switchback_context_create(given, &made);
+        switchback_context_destroy(made);
+        return status;
+      });
+  accepts_sizes(
+      "options", layer_options(),
+      {offsetof(switchback_linear_options, allow), offsetof(switchback_linear_options, activation),
+       offsetof(switchback_linear_options, dw), offsetof(switchback_linear_options, rotation),
+       offsetof(switchback_linear_options, transposed_weight)},
+      creating(switchback_linear_create, switchback_linear_destroy));
+  accepts_sizes("options", grouped_options(), {},
+                creating(switchback_grouped_linear_create, switchback_grouped_linear_destroy));
+  accepts_sizes(
+      "options", fragmented_options(), {},
+      creating(switchback_fragmented_linear_create, switchback_fragmented_linear_destroy));
+  const auto on = [](auto* object, auto function) {
+    return [=](const auto* given) { return function(object, given); };
+  };
+  accepts_sizes("args", gemm(), {offsetof(switchback_gemm_args, packed_b)},
+                on(context, switchback_gemm_dequantize));
+  accepts_sizes("args", gemm_standard(), {}, on(context, switchback_gemm_standard));
+  accepts_sizes("args", gemm_blockwise(), {offsetof(switchback_gemm_blockwise_args, m)},
+                on(context, switchback_gemm_blockwise));
+  accepts_sizes("args", grouped_gemm(false), {}, on(context, switchback_grouped_gemm_dequantize));
+  accepts_sizes("args", grouped_gemm(true), {}, on(context, switchback_grouped_gemm_s8s8s32));
+  accepts_sizes("args", grouped_standard(), {}, on(context, switchback_grouped_gemm_standard));
+  accepts_sizes("weights", fragmented_weights(), {},
+                on(fragmented, switchback_fragmented_linear_set_weights));
+  accepts_sizes("groups", groups(), {}, [this](const switchback_groups* given) {
+    return switchback_grouped_quantize_rowwise(context, x, given, q, absmax.floats());
+  });
+  accepts_sizes(
+      "grads", grads(),
+      {offsetof(switchback_linear_grads, y), offsetof(switchback_linear_grads, stochastic)},
+      [this](const switchback_linear_grads* given) {
+        return switchback_linear_backward_from(layer, given, x, nullptr);
+      });
+  const auto rows = groups();
+  accepts_sizes("grads", grouped_grads(), {}, [&](const switchback_grouped_linear_grads* given) {
+    return switchback_grouped_linear_backward_from(grouped, given, &rows, x);
+  });
+  accepts_sizes("grads", fragmented_grads(), {},
+                [this](const switchback_fragmented_linear_grads* given) {
+                  return switchback_fragmented_linear_backward_from(fragmented, given, x);
+                });
+}
+
+TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
+  auto options = sized<switchback_context_options>();
+  options.device = "cpu";
+  options.threads = 1;
+  using Context = switchback_context_options;
+  refuses<Context>(options,
+                   [](const Context* given) {
+                     switchback_context* made = nullptr;
+                     return switchback_context_create(given, &made);
+                   },
+                   {{"'tpu' is not one of cpu, cuda", [](Context& o) { o.device = "tpu"; }},
+                    {"threads = -1", [](Context& o) { o.threads = -1; }},
+                    {"'avx9' is not one of", [](Context& o) { o.isa = "avx9"; }},
+                    {"stream is not null", [](Context& o) { o.stream = &o; }},
+                    {"an allocator is given; a cpu context",
+                     [](Context& o) {
+                       o.allocate = [](void*, std::size_t, void*) -> void* { return nullptr; };
+                     }},
+                    {"tuner: mode 'sometimes' is not one of off, read, record, tune, require",
+                     [](Context& o) { o.tune = "sometimes"; }}});
+  using Linear = switchback_linear_options;
+  refuses<Linear>(layer_options(), creating(switchback_linear_create, switchback_linear_destroy),
+                  {{"mode = 6", [](Linear& o) { o.mode = 6; }},
+                   {"mode = -1", [](Linear& o) { o.mode = -1; }},
+                   {"dtype = 3", [](Linear& o) { o.dtype = SWITCHBACK_S8; }},
+                   {"in_features = -1", [](Linear& o) { o.in_features = -1; }},
+                   {"out_features = -5", [](Linear& o) { o.out_features = -5; }},
+                   {"no_such", [](Linear& o) { o.engine = "no_such"; }},
+                   {"linear: activation = 3; it must be none (0), gelu_tanh (1) or gelu_erf (2)",
+                    [](Linear& o) { o.activation = 3; }},
+                   {"overlap_dw = 3; it must be 0 or 1", [](Linear& o) { o.overlap_dw = 3; }},
+                   {"dw = 7", [](Linear& o) { o.dw = 7; }},
+                   {"linear: rotation = 8; it must be one of hadamard_4 (4)",
+                    [](Linear& o) { o.rotation = 8; }},
+                   {"transposed_weight = 2", [](Linear& o) { o.transposed_weight = 2; }},
+                   {"allow = 8",
+                    [](Linear& o) {
+                      o.mode = SWITCHBACK_AUTO;
+                      o.allow = 1u << SWITCHBACK_GLOBAL_MEM_EFFICIENT;
+                    }},
+                   {"dw_block_rows = 100", [](Linear& o) {
+                      o.dw = SWITCHBACK_DW_INT8_BLOCK;
+                      o.dw_block_rows = 100;
+                    }}});
+  using Grouped = switchback_grouped_linear_options;
+  refuses<Grouped>(grouped_options(),
+                   creating(switchback_grouped_linear_create, switchback_grouped_linear_destroy),
+                   {{"groups = 0", [](Grouped& o) { o.groups = 0; }},
+                    {"in_features = -1", [](Grouped& o) { o.in_features = -1; }},
+                    {"out_features = -1", [](Grouped& o) { o.out_features = -1; }},
+                    {"mode = 6", [](Grouped& o) { o.mode = 6; }},
+                    {"dtype = 3", [](Grouped& o) { o.dtype = SWITCHBACK_S8; }},
+                    {"no_such", [](Grouped& o) { o.engine = "no_such"; }}});
+  using Fragmented = switchback_fragmented_linear_options;
+  refuses<Fragmented>(
+      fragmented_options(),
+      creating(switchback_fragmented_linear_create, switchback_fragmented_linear_destroy),
+      {{"in_features = -1", [](Fragmented& o) { o.in_features = -1; }},
+       {"out_features = -1", [](Fragmented& o) { o.out_features = -1; }},
+       {"fragments = 3", [](Fragmented& o) { o.fragments = 3; }},
+       {"rank = -1", [](Fragmented& o) { o.rank = -1; }},
+       {"mode = 9", [](Fragmented& o) { o.mode = 9; }},
+       {"dtype = 3", [](Fragmented& o) { o.dtype = SWITCHBACK_S8; }},
+       {"no_such", [](Fragmented& o) { o.engine = "no_such"; }}});
+  using Grads = switchback_linear_grads;
+  refuses<Grads>(
+      grads(),
+      [this](const Grads* given) {
+        return switchback_linear_backward_from(layer, given, x, nullptr);
+      },
+      {{"accumulate = 9", [](Grads& o) { o.accumulate = 9; }},
+       {"dx_of_activation = 2; it must be 0 or 1", [](Grads& o) { o.dx_of_activation = 2; }},
+       {"y_activation = 5", [](Grads& o) { o.y_activation = 5; }},
+       {"stochastic = 2", [](Grads& o) { o.stochastic = 2; }},
+       {"g has dtype 50", [](Grads& o) { o.g.dtype = 50; }},
+       {"g is [6,3]", [](Grads& o) { o.g.cols = 3; }},
+       {"dx is [6,15]", [](Grads& o) { o.dx.cols = 15; }},
+       {"dw is [3,16]", [](Grads& o) { o.dw.rows = 3; }},
+       {"db", [](Grads& o) { o.db.cols = 3; }}});
+  using GroupedGrads = switchback_grouped_linear_grads;
+  const auto rows = groups();
+  refuses<GroupedGrads>(grouped_grads(),
+                        [&](const GroupedGrads* given) {
+                          return switchback_grouped_linear_backward_from(grouped, given, &rows, x);
+                        },
+                        {{"accumulate = 2", [](GroupedGrads& o) { o.accumulate = 2; }},
+                         {"db", [](GroupedGrads& o) { o.db.rows = 1; }}});
+  using FragmentedGrads = switchback_fragmented_linear_grads;
+  refuses<FragmentedGrads>(fragmented_grads(),
+                           [this](const FragmentedGrads* given) {
+                             return switchback_fragmented_linear_backward_from(fragmented, given,
+                                                                               x);
+                           },
+                           {{"accumulate = 2", [](FragmentedGrads& o) { o.accumulate = 2; }},
+                            {"dweight", [](FragmentedGrads& o) { o.dweight.rows = 3; }}});
+  using Gemm = switchback_gemm_args;
+  refuses<Gemm>(gemm(),
+                [this](const Gemm* given) { return switchback_gemm_dequantize(context, given); },
+                {{"absmax_b_count = 5", [](Gemm& o) { o.absmax_b_count = 5; }},
+                 {"absmax_b_count", [](Gemm& o) { o.absmax_b_count = INT64_MIN; }},
+                 {"absmax_a is a null", [](Gemm& o) { o.absmax_a = nullptr; }},
+                 {"absmax_b is a null", [](Gemm& o) { o.absmax_b = nullptr; }},
+                 {"d has dtype s32", [](Gemm& o) { o.d.dtype = SWITCHBACK_S32; }},
+                 {"bias has dtype 17",
+                  [](Gemm& o) {
+                    o.bias = o.absmax_a;
+                    o.bias_dtype = 17;
+                  }},
+                 {"no_such", [](Gemm& o) { o.engine = "no_such"; }},
+                 {"b and packed_b are both given", [this](Gemm& o) { o.packed_b = packed; }}});
+  using Standard = switchback_gemm_standard_args;
+  refuses<Standard>(
+      gemm_standard(),
+      [this](const Standard* given) { return switchback_gemm_standard(context, given); },
+      {{"transpose_a = 2", [](Standard& o) { o.transpose_a = 2; }},
+       {"transpose_b = -1", [](Standard& o) { o.transpose_b = -1; }},
+       {"accumulate = 3", [](Standard& o) { o.accumulate = 3; }},
+       {"bias has dtype 5",
+        [](Standard& o) {
+          o.bias = o.a.data;
+          o.bias_dtype = 5;
+        }},
+       {"no_such", [](Standard& o) { o.engine = "no_such"; }}});
+  using Blockwise = switchback_gemm_blockwise_args;
+  refuses<Blockwise>(
+      gemm_blockwise(),
+      [this](const Blockwise* given) { return switchback_gemm_blockwise(context, given); },
+      {{"block_rows = 0", [](Blockwise& o) { o.block_rows = 0; }},
+       {"accumulate = 2", [](Blockwise& o) { o.accumulate = 2; }},
+       {"absmax_b is a null", [](Blockwise& o) { o.absmax_b = nullptr; }},
+       {"m = -1", [](Blockwise& o) { o.m = -1; }},
+       {"m = 129", [](Blockwise& o) { o.m = padded + 1; }},
+       {"no_such", [](Blockwise& o) { o.engine = "no_such"; }}});
+  using GroupedGemm = switchback_grouped_gemm_args;
+  refuses<GroupedGemm>(
+      grouped_gemm(false),
+      [this](const GroupedGemm* given) {
+        return switchback_grouped_gemm_dequantize(context, given);
+      },
+      {{"groups has struct_size", [](GroupedGemm& o) { o.groups.struct_size += 8; }},
+       {"absmax_b_count = 3", [](GroupedGemm& o) { o.absmax_b_count = 3; }},
+       {"bias has dtype 9",
+        [](GroupedGemm& o) {
+          o.bias = o.absmax_a;
+          o.bias_dtype = 9;
+        }},
+       {"d_column_stride", [](GroupedGemm& o) { o.d_column_stride = N; }},
+       {"no_such", [](GroupedGemm& o) { o.engine = "no_such"; }},
+       {"d has dtype s32", [](GroupedGemm& o) { o.d.dtype = SWITCHBACK_S32; }},
+       {"b and packed_b are both given", [this](GroupedGemm& o) { o.packed_b = packed; }}});
+  refuses<GroupedGemm>(
+      grouped_gemm(true),
+      [this](const GroupedGemm* given) { return switchback_grouped_gemm_s8s8s32(context, given); },
+      {{"d has dtype f32", [](GroupedGemm& o) { o.d.dtype = SWITCHBACK_F32; }},
+       {"the int32 sums take none", [this](GroupedGemm& o) { o.absmax_a = scales.floats(); }}});
+  using GroupedStandard = switchback_grouped_gemm_standard_args;
+  refuses<GroupedStandard>(
+      grouped_standard(),
+      [this](const GroupedStandard* given) {
+        return switchback_grouped_gemm_standard(context, given);
+      },
+      {{"groups has struct_size", [](GroupedStandard& o) { o.groups.struct_size = 0; }},
+       {"transpose_a = 2", [](GroupedStandard& o) { o.transpose_a = 2; }},
+       {"transpose_b = 3", [](GroupedStandard& o) { o.transpose_b = 3; }},
+       {"accumulate = 5", [](GroupedStandard& o) { o.accumulate = 5; }},
+       {"bias", [](GroupedStandard& o) {
+          o.bias = o.a.data;
+          o.bias_dtype = 9;
+        }}});
+  using Groups = switchback_groups;
+  refuses<Groups>(
+      groups(),
+      [this](const Groups* given) {
+        return switchback_grouped_quantize_rowwise(context, x, given, q, absmax.floats());
+      },
+      {{"groups.count = -1", [](Groups& o) { o.count = -1; }},
+       {"groups.on_device = 2", [](Groups& o) { o.on_device = 2; }},
+       {"packed groups have ends alone", [](Groups& o) { o.row_stride = 3; }},
+       {"groups.used[1] = 5",
+        [](Groups& o) {
+          o.rows_of = std::exchange(o.ends, nullptr);
+          o.row_stride = M / G;
+        }},
+       {"x.index[0] = 1515870810",  // the mark
+        [this](Groups& o) { o.row_index = reinterpret_cast<std::int32_t*>(scales.floats()); }},
+       {"column_stride = -1", [](Groups& o) { o.column_stride = -1; }}});
+  for (const Owned* output : {&y, &dx, &dw, &db, &dws, &dbs, &q, &s32, &absmax})
+    EXPECT_TRUE(output->untouched());
+}
+
+}  // namespace
+}  // namespace switchback::test
