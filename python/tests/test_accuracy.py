@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the layers compute: the operations' bits, of any dtype and size, whatever the batch."""
+"""What the layers compute: the operations' bits, of any dtype and size."""
 
-import copy
 import math
 import unittest
 
@@ -9,7 +8,6 @@ from support import require_torch
 
 torch = require_torch()
 
-import switchback  # noqa: E402
 from switchback import nn as sb  # noqa: E402
 from switchback import ops  # noqa: E402
 
@@ -119,41 +117,6 @@ class Values(unittest.TestCase):
             scaler.step(optimizer)
             scaler.update()
             self.assertEqual(torch.equal(layer.weight, before), bad)
-
-
-class Rows(unittest.TestCase):
-    """A row's result does not depend on the batch."""
-
-    def setUp(self):
-        torch.manual_seed(0)
-        self.addCleanup(switchback.set_num_threads, 0)
-
-    def test_a_row_alone_and_in_any_batch(self):
-        for kind in (sb.SwitchBackLinearVectorwise, sb.SwitchBackLinearGlobal):
-            for dtype in (torch.float32, torch.bfloat16, torch.float16):
-                for k, n in ((64, 96), (255, 33), (1024, 256)):
-                    layer = kind(k, n, dtype=dtype)
-                    prepared = copy.deepcopy(layer).prepare_for_eval()
-                    x = torch.randn(130, k).to(dtype)
-                    x[7] *= 100  # a large neighbour changes nothing
-                    want = layer(x).detach()
-                    for threads in (1, 2):
-                        switchback.set_num_threads(threads)
-                        for module in (layer, prepared):
-                            for rows in ((0, 1), (3, 5), (100, 130), (1, 130), (0, 64)):
-                                with torch.no_grad():
-                                    got = module(x[slice(*rows)])
-                                self.assertTrue(torch.equal(got, want[slice(*rows)]), (k, n, rows))
-
-    def test_gradients_of_a_row(self):
-        for kind in (sb.SwitchBackLinearVectorwise, sb.SwitchBackLinearGlobal):
-            layer = kind(64, 96)
-            x, g = torch.randn(33, 64, requires_grad=True), torch.randn(33, 96)
-            (want,) = torch.autograd.grad(layer(x), x, g)
-            for rows in (slice(0, 1), slice(5, 20), slice(32, 33)):
-                part = x[rows].detach().requires_grad_()
-                (got,) = torch.autograd.grad(layer(part), part, g[rows])
-                self.assertTrue(torch.equal(got, want[rows]))
 
 
 if __name__ == "__main__":
