@@ -116,13 +116,13 @@ const Json& field(const Json& object, const char* name) {
 
 const Json& object_field(const Json& object, const char* name) {
   const Json& value = field(object, name);
-  require(value.is_object(), "field '{}' is no object", name);
+  require(value.is_object(), "field '{}' is not an object", name);
   return value;
 }
 
 std::string text_field(const Json& object, const char* name) {
   const Json& value = field(object, name);
-  require(value.is_string(), "field '{}' is no text", name);
+  require(value.is_string(), "field '{}' is not a text", name);
   return value.get<std::string>();
 }
 
@@ -134,7 +134,7 @@ std::int64_t integer(const Json& value, const std::string& name) {
   constexpr auto high = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   require(value.is_number_integer() &&
               (!value.is_number_unsigned() || value.get<std::uint64_t>() <= high),
-          "field '{}' is no integer of 64 bits", name);
+          "field '{}' is not a 64-bit integer", name);
   return value.get<std::int64_t>();
 }
 
@@ -144,7 +144,7 @@ std::int64_t integer_field(const Json& object, const char* name) {
 
 double number_field(const Json& object, const char* name) {
   const Json& value = field(object, name);
-  require(value.is_number(), "field '{}' is no number", name);
+  require(value.is_number(), "field '{}' is not a number", name);
   return value.get<double>();
 }
 
@@ -179,7 +179,7 @@ Winner read_winner(const Json& object) {
   winner.default_median_ms = number_field(object, "default_median_ms");
   const std::string effort = text_field(object, "effort");
   const auto found = std::find(effort_names.begin(), effort_names.end(), effort);
-  require(found != effort_names.end(), "effort '{}' is none of {}", effort,
+  require(found != effort_names.end(), "effort '{}' is not one of {}", effort,
           fmt::join(effort_names, ", "));
   winner.effort = static_cast<Effort>(found - effort_names.begin());
   winner.discarded_rounds = integer_field(object, "discarded_rounds");
@@ -196,7 +196,7 @@ Entry read_entry(const Json& object) {
   if (object.contains("winner")) entry.winner = read_winner(object_field(object, "winner"));
   if (!object.contains("proven")) return entry;
   const Json& proven = field(object, "proven");
-  require(proven.is_array(), "field 'proven' is no list");
+  require(proven.is_array(), "field 'proven' is not a list");
   for (const Json& one : proven)
     entry.proven.push_back(
         {read_candidate(one), text_or_empty(one, "why"), text_field(one, "time")});
@@ -316,7 +316,7 @@ std::optional<Entry> from_line(std::string_view line, std::string& why, bool* ne
                          extent_of_object(line.substr(first)).depth <= max_depth;
   const Json object = is_object ? Json::parse(line, nullptr, false) : Json();
   if (!object.is_object()) {
-    why = "it is no entry in JSON";
+    why = "it is not an entry in JSON";
     return std::nullopt;
   }
   try {

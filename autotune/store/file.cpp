@@ -125,7 +125,7 @@ ReadResult read_open_file(const File& file, std::string& text, std::string& why)
     return ReadResult::failed;
   }
   if (!S_ISREG(status.st_mode)) {
-    why = S_ISDIR(status.st_mode) ? "it is a directory" : "it is no regular file";
+    why = S_ISDIR(status.st_mode) ? "it is a directory" : "it is not a regular file";
     return ReadResult::failed;
   }
   if (status.st_size > max_file_bytes) {

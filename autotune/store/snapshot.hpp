@@ -16,7 +16,7 @@
 
 namespace switchback::autotune {
 
-/// A line that was not read, and why. "machine.jsonl:17: it is no entry in JSON"
+/// A line that was not read, and why. "machine.jsonl:17: it is not an entry in JSON"
 struct Warning {
   std::filesystem::path file;
   std::int64_t line = 0;  ///< from 1; 0: the file as a whole

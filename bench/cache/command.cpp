@@ -26,7 +26,7 @@ that SWITCHBACK_TUNE_SYSTEM names. To forget a problem, delete its line; to forg
 file.
 
 'import' waits at most 60 s for another process that holds the cache's lock, and says so.
-Root reads only files of its own, or those that only their owner may have written.
+Root reads only its own files, and files that only their owner can have written.
 
 Exit codes: 0 fine; 1 something is wrong in a file, or a file cannot be read or written; 2 usage;
 5 no such device; 130 interrupted.

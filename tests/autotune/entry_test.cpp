@@ -98,20 +98,19 @@ TEST(EntryLine, OtherLinesAreRefusedWithAReason) {
   const std::string line = to_line(test::doubtful(winner_of(1)));
   for (std::size_t size = 0; size < line.size(); ++size)
     EXPECT_NE(why_not(line.substr(0, size)), "") << size;
-  EXPECT_EQ(why_not("noise"), "it is no entry in JSON");
-  EXPECT_EQ(why_not(std::string(100'000, '[')), "it is no entry in JSON");
-  EXPECT_EQ(why_not("{\"key\":" + std::string(100'000, '{')), "it is no entry in JSON");
-  EXPECT_EQ(why_not(replaced(line, R"("v":1)", R"("v":"1")")),
-            "field 'v' is no integer of 64 bits");
+  EXPECT_EQ(why_not("noise"), "it is not an entry in JSON");
+  EXPECT_EQ(why_not(std::string(100'000, '[')), "it is not an entry in JSON");
+  EXPECT_EQ(why_not("{\"key\":" + std::string(100'000, '{')), "it is not an entry in JSON");
+  EXPECT_EQ(why_not(replaced(line, R"("v":1)", R"("v":"1")")), "field 'v' is not a 64-bit integer");
   EXPECT_EQ(why_not(replaced(line, R"("env":{)", R"("vne":{)")), "there is no field 'env'");
   EXPECT_EQ(why_not(replaced(line, R"("mc":96)", R"("mc":9.5)")),
-            "field 'mc' is no integer of 64 bits");
+            "field 'mc' is not a 64-bit integer");
   EXPECT_EQ(why_not(replaced(line, R"("mc":96)", R"("mc":9223372036854775808)")),
-            "field 'mc' is no integer of 64 bits");
+            "field 'mc' is not a 64-bit integer");
   EXPECT_EQ(why_not(replaced(line, R"("effort":"normal")", R"("effort":"great")")),
-            "effort 'great' is none of cut, quick, normal, thorough");
+            "effort 'great' is not one of cut, quick, normal, thorough");
   EXPECT_EQ(why_not(replaced(line, R"("min_ms":0.1)", R"("min_ms":"0.1")")),
-            "field 'min_ms' is no number");
+            "field 'min_ms' is not a number");
   bool newer = false;
   EXPECT_EQ(why_not(newer_line(winner_of(1)), &newer),
             "schema version 2; this library reads version 1");
@@ -211,8 +210,8 @@ TEST(Snapshot, FindsTheEntriesOfAKeyAndNamesTheRest) {
   EXPECT_EQ(snapshot.find(key_of(9)), std::vector<Entry>());
   EXPECT_EQ(snapshot.skipped(), 2);
   ASSERT_EQ(snapshot.warnings().size(), 3u);
-  EXPECT_EQ(describe(snapshot.warnings()[0]), file.string() + ":4: it is no entry in JSON");
-  EXPECT_EQ(describe(snapshot.warnings()[1]), file.string() + ":10: it is no entry in JSON");
+  EXPECT_EQ(describe(snapshot.warnings()[0]), file.string() + ":4: it is not an entry in JSON");
+  EXPECT_EQ(describe(snapshot.warnings()[1]), file.string() + ":10: it is not an entry in JSON");
   EXPECT_EQ(describe(snapshot.warnings()[2]), directory.path().string() + ": it is a directory");
   // What has a key is read when that is asked for.
   std::vector<Warning> warnings;

@@ -129,7 +129,7 @@ TEST_F(StoreTest, SaysWhatIsInTheWay) {
   EXPECT_EQ(io_error(), file.string() + ": it is a directory");
   fs::remove(file);
   ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
-  EXPECT_EQ(io_error(), file.string() + ": it is no regular file");
+  EXPECT_EQ(io_error(), file.string() + ": it is not a regular file");
   fs::remove(file);
   put(file, lines_of({winner_of(1)}));
   fs::create_directories(file.string() + ".tmp/full");

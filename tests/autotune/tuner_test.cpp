@@ -384,7 +384,7 @@ TEST(Tuner, DamagedLinesAreNamedAndTheRestIsUsed) {
   const auto tuner = Tuner::open(context, options_in(directory));
   const auto warnings = tuner->warnings();
   ASSERT_EQ(warnings.size(), 2u);
-  EXPECT_NE(warnings[0].find(".jsonl:1: it is no entry"), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find(".jsonl:1: it is not an entry"), std::string::npos) << warnings[0];
   tuner->attach(context);
   use_layer(context, Mode::rowwise);
   EXPECT_EQ(tuner->counters().misses, 0);

@@ -106,7 +106,7 @@ TEST_F(Cache, LinesThatCannotBeReadAreNamed) {
   const Result result = here({"list"});
   EXPECT_EQ(result.code, 0);
   expect_part(result.out, "2 lines were skipped");
-  expect_part(result.err, file().string() + ":2: it is no entry in JSON");
+  expect_part(result.err, file().string() + ":2: it is not an entry in JSON");
   expect_part(result.err, file().string() + ":3: schema version 2");
   EXPECT_EQ(only(lines(here({"list", "--json"}).out), "skipped")["line"], 2);
 }
@@ -307,7 +307,7 @@ TEST_F(Cache, VerifyCountsAndNamesWhatIsWrong) {
   const Result bad = run({"verify"});
   EXPECT_EQ(bad.code, 1);
   expect_part(bad.err, file().string() + ":5: there is no field 'env'");
-  expect_part(bad.err, file().string() + ":6: it is no entry in JSON");
+  expect_part(bad.err, file().string() + ":6: it is not an entry in JSON");
   expect_part(bad.out, "why lines were skipped");
   const std::vector<json> program = lines(run({"verify", "--json"}).out);
   const json counts = only(program, "file");

@@ -180,7 +180,7 @@ TEST_F(TuneCli, WhatCannotBeStoredIsSaid) {
   expect_lost(tune({"--json"}), "too many symbolic links");
   fs::remove(file());
   ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
-  expect_lost(tune({"--json"}), "it is no regular file");
+  expect_lost(tune({"--json"}), "it is not a regular file");
   fs::remove(file());
   const json good = json::parse(tune({"--json"}).out);
   EXPECT_EQ(good["stored"], good["tuned"]);
