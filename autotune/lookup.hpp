@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tuner: the tables that look-ups on the hot path read: queries that were answered before, and the
-// set of queries for which there is an entry. The size of both is fixed when they are created.
+// set of those of which nothing is known. The size of both is fixed when they are created.
 // Readers take no lock and write nothing that others read; one thread at a time writes.
 #pragma once
 
@@ -100,15 +100,9 @@ class LookupTable {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return slots_.size() * sizeof(slots_[0]) + blocks_.size() * sizeof(*blocks_[0]);
   }
-  /// The upper limit of bytes().
-  [[nodiscard]] static std::size_t most_bytes(std::size_t most) noexcept {
-    const std::size_t blocks = (most + block_entries - 1) / block_entries;
-    return std::bit_ceil(2 * std::max<std::size_t>(most, 1)) * sizeof(std::atomic<const Entry*>) +
-           blocks * sizeof(std::array<Entry, block_entries>);
-  }
 
  private:
-  // Each behind one more: of a query its header, of an answer what it is.
+  // Each after one more: of a query its header, of an answer what it is.
   static constexpr std::size_t query_words = std::tuple_size_v<decltype(ConfigQuery::words)> + 1;
   static constexpr std::size_t answer_words = std::tuple_size_v<decltype(ConfigChoice::words)> + 1;
   static constexpr std::size_t block_entries = 64;
@@ -155,8 +149,7 @@ class LookupTable {
   std::size_t count_ = 0;
 };
 
-/// Hashes of queries. Queries with equal hashes are the same to it: "not in the set" is certain,
-/// "in the set" may be wrong.
+/// Hashes of queries. Queries with equal hashes, which hardly ever meet, are the same to it.
 class QuerySet {
  public:
   explicit QuerySet(std::size_t most)
@@ -182,12 +175,12 @@ class QuerySet {
     ++count_;
     return true;
   }
-  template <class Visit>
-  void for_each(const Visit& visit) const {
-    for (const std::atomic<std::uint64_t>& slot : slots_)
-      if (const std::uint64_t hash = slot.load(std::memory_order_relaxed); hash != 0) visit(hash);
+  void clear() noexcept {
+    if (count_ == 0) return;
+    for (std::atomic<std::uint64_t>& slot : slots_)
+      slot.store(0, std::memory_order_relaxed);
+    count_ = 0;
   }
-  [[nodiscard]] std::size_t most() const noexcept { return most_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return slots_.size() * sizeof(slots_[0]); }
 
  private:

@@ -14,19 +14,15 @@ namespace switchback::autotune {
 
 namespace {
 
-// A sample without times: the kernel was right, and nothing was measured.
-Record record_of(const KernelProof& proven, const TunerState& tuner) {
-  Record record;
-  const bool right = proven.proof.result == Proof::Result::right;
-  record.type = right ? RecordType::sample : RecordType::fail;
-  record.ok = right;
-  record.why = proven.proof.why;
-  record.key = key_of(proven.query, tuner.machine, tuner.policy);
-  record.env = tuner.environment;
-  record.candidate = to_text(proven.query.op, proven.choice);
-  record.effort = Effort::cut;
-  record.time = time_now();
-  return record;
+// Without a winner: the kernel was proven, and nothing was measured.
+Entry entry_of(const KernelProof& one, const TunerState& tuner) {
+  Entry entry;
+  entry.key = key_of(one.query, tuner.machine, tuner.policy);
+  entry.env = tuner.environment;
+  const bool right = one.proof.result == Proof::Result::right;
+  entry.proven.push_back(
+      {to_text(one.query.op, one.choice), right ? std::string() : one.proof.why, time_now()});
+  return entry;
 }
 
 }  // namespace
@@ -52,7 +48,7 @@ std::vector<KernelProof> prove_kernels(TunerState& tuner, Context& context,
             is_known(query, one))
           continue;
         one.proof = prove(query, choice);
-        if (one.proof.result != Proof::Result::unproven) tuner.add({record_of(one, tuner)});
+        if (one.proof.result != Proof::Result::unproven) tuner.add({entry_of(one, tuner)});
         all.push_back(std::move(one));
       }
     }

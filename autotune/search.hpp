@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "autotune/proof/proof.hpp"
-#include "autotune/store/record.hpp"
+#include "autotune/store/entry.hpp"
 #include "autotune/task.hpp"
 #include "measure/rounds.hpp"
 #include "measure/statistics.hpp"

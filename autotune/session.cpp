@@ -135,11 +135,11 @@ SessionResult run_session(TunerState& tuner, Context& context,
         const Measured& usual = outcome.search.measured.front();
         needed_s[todo[t]] = seconds_between(now, Clock::now()) + 60 * usual.stats.median_ms / 1e3;
         const bool decided = outcome.search.effort != Effort::cut;
-        const bool in_doubt = autotune::in_doubt(outcome.records.back());
+        const bool in_doubt = autotune::in_doubt(*outcome.entry.winner);
         tuner.tell_unproven(outcome.search);
-        // That there was no time for a second pass is not worth a record.
+        // That there was no time for a second pass is not worth an entry.
         if (pass == 0 || decided) {
-          tuner.add(outcome.records);
+          tuner.add({outcome.entry});
           added.insert(todo[t]);
         }
         count_lost();

@@ -78,37 +78,26 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
   const core::Tunable& tunable = tunable_of(query.op);
   outcome.choice = choice_of(tunable, found);
 
-  Record common;
-  common.key = key_of(query, machine, policy);
-  common.env = environment_of(context.state());
-  common.default_median_ms = found.measured.front().stats.median_ms;
-  common.effort = found.effort;
-  common.budget_hit = found.budget_hit;
-  common.discarded_rounds = found.disturbance.discarded;
-  common.disturbed_rounds = found.disturbance.disturbed;
-  if (common.disturbed_rounds > 0) common.timed_rounds = found.disturbance.rounds;
-  common.time = time_now();
+  Entry& entry = outcome.entry;
+  entry.key = key_of(query, machine, policy);
+  entry.env = environment_of(context.state());
+  const std::string now = time_now();
   for (const Measured& m : found.measured) {
-    Record record = common;
-    record.candidate = text_of(tunable, m.choice);
-    if (!m.failure.empty()) {
-      record.type = RecordType::fail;
-      record.ok = false;
-      record.why = m.failure;
-    } else {
-      record.type = RecordType::sample;
-      record.candidate.algo_hex = task->provenance(m.choice);
-      record.stats = m.stats.count > 0 ? m.stats : measure::summarize(m.times_ms);
-      if (record.stats.count == 0) continue;
-    }
-    outcome.records.push_back(std::move(record));
+    core::RiskyKernel kernel;
+    const bool may_fail =
+        tunable.kernel_of != nullptr && tunable.kernel_of(query, m.choice, kernel);
+    if (!m.failure.empty() || (may_fail && !m.times_ms.empty()))
+      entry.proven.push_back({text_of(tunable, m.choice), m.failure, now});
   }
-  Record record = common;
-  record.type = RecordType::winner;
-  record.candidate = to_text(query.op, outcome.choice);
-  if (!tunable.is_composed()) record.candidate.algo_hex = task->provenance(outcome.choice);
-  record.stats = winner.stats;
-  outcome.records.push_back(std::move(record));
+  entry.winner = Winner{.candidate = to_text(query.op, outcome.choice),
+                        .stats = winner.stats,
+                        .default_median_ms = found.measured.front().stats.median_ms,
+                        .effort = found.effort,
+                        .discarded_rounds = found.disturbance.discarded,
+                        .disturbed_rounds = found.disturbance.disturbed,
+                        .timed_rounds = found.disturbance.rounds,
+                        .time = now};
+  if (!tunable.is_composed()) entry.winner->candidate.algo_hex = task->provenance(outcome.choice);
   return outcome;
 }
 

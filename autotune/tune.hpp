@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: measures one problem and writes the result as records.
+// Tuner: measures one problem and writes the result as an entry.
 #pragma once
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "autotune/entry/key.hpp"
 #include "autotune/search.hpp"
-#include "autotune/store/record.hpp"
+#include "autotune/store/entry.hpp"
 #include "core/config_source.hpp"
 #include "switchback/context.hpp"
 
@@ -17,8 +16,8 @@ namespace switchback::autotune {
 struct TuneOutcome {
   SearchResult search;
   ConfigChoice choice;  ///< the winner; for a pass of a layer the whole ranking
-  /// One winner, a sample for every candidate that was timed, a fail for every one that is wrong.
-  std::vector<Record> records;
+  /// With the winner, every candidate that is wrong, and those that may fail and were right.
+  Entry entry;
 };
 
 /// Measures one problem on this Context, on a device by the device's clock. Throws what search()

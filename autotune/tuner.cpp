@@ -63,7 +63,7 @@ TuneMode Tuner::mode() const noexcept {
   return state_->mode;
 }
 std::string Tuner::cache_file() const {
-  return state_->store ? state_->store->file().string() : "";
+  return state_->cache_file.string();
 }
 TunerCounters Tuner::counters() const noexcept {
   return {state_->hits.load(), state_->misses.load(), state_->refusals.load(),

@@ -12,7 +12,6 @@
 
 #include "autotune/entry/candidate.hpp"
 #include "autotune/entry/environment.hpp"
-#include "autotune/entry/validity.hpp"
 #include "autotune/installed.hpp"
 #include "autotune/operations.hpp"
 #include "core/check.hpp"
@@ -26,15 +25,13 @@ using namespace autotune;
 
 namespace {
 
-// How much is remembered of look-ups besides problems in files: answers for unknown problems, and
-// problems that are measured while the tuner lives.
-constexpr std::size_t most_misses = 2048;
-constexpr std::size_t most_new = 1024;
-// Knowing all known problems takes some 30 microseconds of each. Where there are more, or where
-// near shapes count, what was remembered is forgotten when it is too much.
-constexpr std::size_t most_indexed = 8192;
+// How much is remembered of look-ups: answers to problems that no file has (measured meanwhile,
+// near shapes, proven defaults), and problems of which nothing is known. What is too much is
+// forgotten and looked up again.
+constexpr std::size_t most_others = 2048;
+constexpr std::size_t most_unknown = 32768;
 constexpr std::size_t most_refused = 4096;
-constexpr std::size_t most_recorded = 65536;
+constexpr std::int64_t most_recorded = 8192;
 constexpr std::int64_t most_measured = 16384;
 constexpr std::size_t most_warning_bytes = 4096;
 
@@ -62,23 +59,34 @@ TunerState::TunerState(const Context& context, const TunerOptions& given) : opti
   cache_directory = options.cache_directory.empty()
                         ? default_cache_directory()
                         : std::filesystem::path(options.cache_directory);
+  const auto tell = [this](std::string text) { warn(std::move(text)); };
   if (!cache_directory.empty()) {
-    store.emplace(autotune::cache_file(cache_directory, environment_name(machine)));
-    record_file = (cache_directory / "recorded.jsonl").string();
+    cache_file = autotune::cache_file(cache_directory, machine_name(machine));
+    writer_.emplace(cache_file, "what is measured is known to this process alone", tell);
+    record_file = cache_directory / "recorded.jsonl";
   }
   const std::string recorded = options.record_file.empty()
                                    ? from_environment("SWITCHBACK_TUNE_RECORD")
                                    : options.record_file;
   if (!recorded.empty()) record_file = recorded;
-  answers_.emplace(mode == TuneMode::off ? 1 : most_misses + most_new);
-  if (mode == TuneMode::off) return;
+  if (mode == TuneMode::record && !record_file.empty())
+    recorder_.emplace(record_file, "what is not in the cache is not recorded", tell);
+  if (mode != TuneMode::off) read_files(state);
+  answers_.emplace(cache.keys() + system_list.keys() + most_others);
+  unknown_.emplace(most_unknown);
+  refused_.emplace(most_refused);
+}
 
-  if (store) cache.add_file(store->file());
-  if (!state.on_cpu())
+void TunerState::read_files(const ContextState& state) {
+  cache.add_file(cache_file);
+  if (!state.on_cpu()) {
+    std::vector<Entry> entries;
     for (const Operation& operation : operations())
-      if (!operation.tunable->proven_engine.empty())
-        cache.for_each_of_engine(operation.tunable->proven_engine,
-                                 [&](const Record& record) { learn_kernel(record); });
+      if (const std::string_view engine = operation.tunable->proven_engine; !engine.empty())
+        cache.for_each_with(fmt::format("\"{}\"", engine),
+                            [&](const Entry& entry) { entries.push_back(entry); });
+    learn_kernels(entries);
+  }
   system_directory = options.system_directory;
   if (system_directory.empty()) {
     system_directory = from_environment("SWITCHBACK_TUNE_SYSTEM");
@@ -98,10 +106,6 @@ TunerState::TunerState(const Context& context, const TunerOptions& given) : opti
       warn(autotune::describe(warning));
   if (const std::string_view why = core::why_no_int8(state); !why.empty())
     warn(fmt::format("mode auto of a layer is standard on this device: {}", why));
-  const std::size_t keys = cache.keys() + system_list.keys();
-  if (keys > 0) answers_.emplace(keys + most_misses + most_new);
-  if (keys == 0) index_known();
-  if (mode == TuneMode::record) recorded_.emplace(most_recorded);
 }
 
 void TunerState::find_system_files() {
@@ -123,13 +127,8 @@ TunerState::~TunerState() {
 
 void TunerState::flush() const {
   const std::lock_guard lock(mutex_);
-  next_try_ = {};
-  write_unsaved();
-  std::string error;
-  if (!unrecorded_.empty()) {
-    autotune::Store file(record_file);
-    write(file, unrecorded_, record_failed_, "what is not in the cache is not recorded", error);
-  }
+  for (std::optional<PatientWriter>* file : {&writer_, &recorder_})
+    if (*file) (*file)->flush(lock_wait);
 }
 
 void TunerState::warn(std::string text) const {
@@ -178,95 +177,25 @@ bool TunerState::find(const ConfigQuery& query, const ContextState& state,
     const std::uint64_t hash = hash_of(query);
     Answer answer;
     if (answers_->find(query, hash, answer)) return give(answer, query, choice);
-    if (is_settled_miss(hash)) return give({}, query, choice);
+    if (unknown_->contains(hash)) return give({}, query, choice);
   }
   return first_answer(query, state, choice);
 }
 
-bool TunerState::is_settled_miss(std::uint64_t hash) const noexcept {
-  const QuerySet* known = known_.load(std::memory_order_acquire);
-  if (known == nullptr || knows_kernels_.load(std::memory_order_relaxed) ||
-      mode == TuneMode::tune || known->contains(hash))
-    return false;
-  return mode != TuneMode::record || recording_over_.load(std::memory_order_relaxed) ||
-         recorded_->contains(hash);
-}
-
-void TunerState::index_known() const {
-  if (options.near_shapes || cache.keys() + system_list.keys() > most_indexed) return;
-  auto known =
-      std::make_unique<QuerySet>(cache.keys() + system_list.keys() + fresh_.size() + most_new);
-  const auto add = [&](const Key& key) {
-    std::string why;
-    const std::optional<KeyParts> parts = parse_key(key.json, why);
-    if (parts && parts->machine == machine && parts->policy == policy)
-      known->insert(hash_of(parts->query));
-  };
-  for (const Snapshot* snapshot : {&cache, &system_list})
-    snapshot->for_each_key(add);
-  for (const auto& [key, records] : fresh_)
-    if (!records.empty()) add(records.front().key);
-  known_sets_.push_back(std::move(known));
-  known_.store(known_sets_.back().get(), std::memory_order_release);
-}
-
-void TunerState::add_known(const ConfigQuery& query) const {
-  if (known_sets_.empty() || known_sets_.back()->insert(hash_of(query))) return;
-  // Readers may still use the smaller sets; all of them together are no larger than the last one.
-  auto larger = std::make_unique<QuerySet>(2 * known_sets_.back()->most());
-  known_sets_.back()->for_each([&](std::uint64_t hash) { larger->insert(hash); });
-  larger->insert(hash_of(query));
-  known_sets_.push_back(std::move(larger));
-  known_.store(known_sets_.back().get(), std::memory_order_release);
-}
-
 void TunerState::remember(const ConfigQuery& query, std::uint64_t hash,
                           const Answer& answer) const {
-  const auto forget = [&] {
-    answers_->clear();
-    misses_remembered_ = 0;
+  const bool is_unknown = answer.origin == TuneOrigin::fallback && !answer.refused;
+  const auto insert = [&] {
+    return is_unknown ? unknown_->insert(hash) : answers_->insert(query, hash, answer);
   };
-  // Entries of files are bounded by the files; what is near one of them is not.
-  const bool bounded = answer.origin == TuneOrigin::exact ||
-                       answer.origin == TuneOrigin::system_list ||
-                       (answer.refused && !options.near_shapes);
-  if (!bounded) {
-    if (is_settled_miss(hash)) return;
-    if (misses_remembered_ >= most_misses) {
-      if (known_sets_.empty()) index_known();
-      if (known_sets_.empty()) forget();
-    }
-    if (!known_sets_.empty() && misses_remembered_ >= most_misses) {
-      if (is_settled_miss(hash)) return;
-      forget();
-    }
-    ++misses_remembered_;
-  }
-  if (answers_->insert(query, hash, answer)) return;
-  forget();
-  answers_->insert(query, hash, answer);
+  if (insert()) return;
+  is_unknown ? unknown_->clear() : answers_->clear();
+  insert();
 }
 
 std::int64_t TunerState::memory_bytes() const {
-  if (mode == TuneMode::off) return 0;
   const std::lock_guard lock(mutex_);
-  std::size_t bytes = answers_->bytes();
-  for (const auto& set : known_sets_)
-    bytes += set->bytes();
-  for (const std::optional<QuerySet>* set : {&recorded_, &refused_})
-    if (*set) bytes += (*set)->bytes();
-  return static_cast<std::int64_t>(bytes);
-}
-
-std::int64_t TunerState::most_memory_bytes() const {
-  const std::lock_guard lock(mutex_);
-  const std::size_t keys = cache.keys() + system_list.keys();
-  const std::size_t known = keys + most_new + static_cast<std::size_t>(fresh_.size());
-  // A set has two slots for each of its queries, rounded up to a power of two, and its predecessors
-  // as many again.
-  return static_cast<std::int64_t>(LookupTable::most_bytes(keys + most_misses + most_new) +
-                                   (8 * known + 4 * most_refused + 4 * most_recorded) *
-                                       sizeof(std::uint64_t));
+  return static_cast<std::int64_t>(answers_->bytes() + unknown_->bytes() + refused_->bytes());
 }
 
 bool TunerState::first_answer(const ConfigQuery& query, const ContextState& state,
@@ -278,14 +207,16 @@ bool TunerState::first_answer(const ConfigQuery& query, const ContextState& stat
     const std::lock_guard lock(mutex_);
     if (stale_.exchange(false, std::memory_order_acq_rel)) {
       answers_->clear();
-      misses_remembered_ = 0;
+      unknown_->clear();
     }
-    const bool is_known = answers_->find(query, hash, answer);
-    if (!is_known) answer = resolve(query, state);
-    may_measure = may_measure && !is_known && !answer.is_entry() && measured_ < most_measured;
+    // Another thread may have asked meanwhile.
+    if (answers_->find(query, hash, answer) || unknown_->contains(hash))
+      return give(answer, query, choice);
+    answer = resolve(query, state);
+    may_measure = may_measure && !answer.is_entry() && measured_ < most_measured;
     if (!may_measure) {
-      if (!is_known && mode == TuneMode::record && !answer.is_entry()) record_miss(query, hash);
-      if (!is_known) remember(query, hash, answer);
+      if (recorder_ && !answer.is_entry()) record_miss(query);
+      remember(query, hash, answer);
       return give(answer, query, choice);
     }
   }
@@ -338,10 +269,9 @@ std::optional<ConfigChoice> TunerState::measure_now(const ConfigQuery& query,
     if (watch) search.disturbance = &*watch;
     TuneOutcome outcome = tune_problem(context, query, machine, policy, std::move(search));
     tell_unproven(outcome.search);
-    const bool doubtful = in_doubt(outcome.records.back());
-    const ConfigChoice choice = outcome.choice;
-    store_records(std::move(outcome.records));
-    if (!doubtful) return choice;
+    const bool doubtful = in_doubt(*outcome.entry.winner);
+    store_entries({std::move(outcome.entry)});
+    if (!doubtful) return outcome.choice;
     warn(fmt::format("{}: the default runs: {}", autotune::describe(query), doubt_text));
     return std::nullopt;
   } catch (const std::exception& error) {
@@ -374,124 +304,54 @@ void TunerState::tell_unproven(const SearchResult& found) const {
                     found.why_unproven));
 }
 
-void TunerState::add(std::vector<Record> records) {
-  store_records(std::move(records));
+void TunerState::add(std::vector<Entry> entries) {
+  store_entries(std::move(entries));
   stale_.store(true, std::memory_order_release);
-}
-
-// Appends the waiting records to a file. True: they are written, and nothing waits. Records that
-// cannot be written are dropped; if another process holds the lock they stay, as far as there is
-// room.
-bool TunerState::write(autotune::Store& file, std::vector<Record>& waiting, bool& failed,
-                       const char* consequence, std::string& error) const {
-  // After a time-out it does not wait again until it has got the lock once.
-  autotune::LockWait wait = lock_wait;
-  if (locked_out_) wait.most = {};
-  // Each try prepares all waiting lines.
-  constexpr std::size_t few = 64;
-  const Clock::time_point now = Clock::now();
-  if (locked_out_ && waiting.size() > few && now < next_try_) return false;
-  next_try_ = now + std::chrono::seconds(1);
-  file.set_wait(std::move(wait));
-  try {
-    file.append(waiting);
-    waiting.clear();
-    locked_out_ = false;
-    return true;
-  } catch (const autotune::Locked& locked) {
-    locked_out_ = true;
-    error = locked.what();
-    warn(fmt::format("{}; what is to be written is kept, and tried again with the next",
-                     locked.what()));
-    if (waiting.size() <= most_recorded) return false;
-  } catch (const Error& cause) {
-    error = cause.what();
-  }
-  failed = true;
-  waiting.clear();
-  warn(fmt::format("{}; {}", error, consequence));
-  return false;
-}
-
-void TunerState::write_unsaved() const {
-  if (unsaved_.empty()) return;
-  autotune::Store file(*store);
-  if (write(file, unsaved_, store_failed_, "what is measured is known to this process alone",
-            stored_.error)) {
-    stored_.stored += unsaved_calls_;
-    stored_.error.clear();
-    unsaved_calls_ = 0;
-  } else if (store_failed_) {
-    stored_.lost += unsaved_calls_;
-    unsaved_calls_ = 0;
-  }
 }
 
 TunerState::Stored TunerState::stored() const {
   const std::lock_guard lock(mutex_);
-  Stored all = stored_;
-  all.lost += unsaved_calls_;
-  return all;
+  return writer_ ? Stored{writer_->written(), writer_->lost(), writer_->error()} : unstored_;
 }
 
-void TunerState::store_records(std::vector<Record> records) const {
+void TunerState::store_entries(std::vector<Entry> entries) const {
   const std::lock_guard lock(mutex_);
-  if (records.empty()) return;
-  if (store && !store_failed_) {
-    unsaved_.insert(unsaved_.end(), records.begin(), records.end());
-    ++unsaved_calls_;
-    write_unsaved();
-  } else {
-    ++stored_.lost;
-    if (!store) {
-      stored_.error =
-          "there is no cache directory: none of SWITCHBACK_TUNE_CACHE, XDG_CACHE_HOME "
-          "and HOME is set";
-      warn(stored_.error + "; what is measured is known to this process alone");
-    }
-  }
-  families_indexed_ = false;
-  for (Record& record : records) {
-    learn_kernel(record);
-    if (record.type == RecordType::sample) continue;
-    std::string why;
-    if (const std::optional<KeyParts> parts = parse_key(record.key.json, why))
-      add_known(parts->query);
-    std::vector<Record>& known = fresh_[record.key.json];
-    known.push_back(std::move(record));
-  }
+  families_.reset();
+  for (const Entry& entry : entries)
+    cache.add(entry);
+  learn_kernels(entries);
+  if (writer_) return writer_->add(std::move(entries), lock_wait);
+  unstored_.lost += std::ssize(entries);
+  unstored_.error =
+      "there is no cache directory: none of SWITCHBACK_TUNE_CACHE, XDG_CACHE_HOME and HOME is set";
+  warn(unstored_.error + "; what is measured is known to this process alone");
 }
 
-std::vector<Verdict> TunerState::judge(const Record& record, const ConfigQuery& query,
+std::vector<Verdict> TunerState::judge(const Entry& entry, const ConfigQuery& query,
                                        const ContextState& state,
                                        std::optional<ConfigChoice>& choice) const {
-  return autotune::judge(record, query, state, environment, options.strict, choice);
+  return autotune::judge(entry, query, state, environment, options.strict, choice);
 }
 
-std::vector<Record> TunerState::records_of(const Key& key, const Snapshot& snapshot) const {
+std::vector<Entry> TunerState::entries_of(const Key& key, const Snapshot& snapshot) const {
   std::vector<Warning> problems;
-  std::vector<Record> records = snapshot.find(key, &problems);
+  std::vector<Entry> entries = snapshot.find(key, &problems);
   for (const Warning& problem : problems)
     warn(autotune::describe(problem));
-  if (&snapshot == &cache) {
-    const auto found = fresh_.find(key.json);
-    if (found != fresh_.end())
-      records.insert(records.end(), found->second.begin(), found->second.end());
-  }
-  return records;
+  return entries;
 }
 
 std::optional<ConfigChoice> TunerState::best_of(const Snapshot& snapshot, const Key& key,
                                                 const ConfigQuery& query, const ContextState& state,
                                                 bool& was_refused) const {
-  const std::vector<Record> records = records_of(key, snapshot);
+  const std::vector<Entry> entries = entries_of(key, snapshot);
   std::optional<ConfigChoice> choice;
   std::string why;
-  const Record* best = Snapshot::best(records, [&](const Record& record) {
+  const Entry* best = autotune::best_of(entries, [&](const Entry& entry) {
     std::optional<ConfigChoice> usable;
-    const std::vector<Verdict> verdicts = judge(record, query, state, usable);
+    const std::vector<Verdict> verdicts = judge(entry, query, state, usable);
     if (!usable)
-      why = fmt::format("{}: {}", autotune::describe(record.candidate), verdicts.back().why);
+      why = fmt::format("{}: {}", autotune::describe(entry.winner->candidate), verdicts.back().why);
     return usable.has_value();
   });
   if (best != nullptr) {
@@ -506,28 +366,23 @@ std::optional<ConfigChoice> TunerState::best_of(const Snapshot& snapshot, const 
 }
 
 void TunerState::index_families() const {
-  const auto add = [&](const Record& record) {
-    if (record.type != RecordType::winner || in_doubt(record)) return;
+  families_.emplace();
+  cache.for_each([&](const Entry& entry) {
+    if (!entry.winner || in_doubt(*entry.winner)) return;
     std::string why;
-    const std::optional<KeyParts> parts = parse_key(record.key.json, why);
+    const std::optional<KeyParts> parts = parse_key(entry.key.json, why);
     if (!parts || parts->machine != machine || parts->policy != policy) return;
     const Family family = family_of(parts->query, machine, policy);
-    families_[family.key.json].push_back({family.m, parts->query});
-  };
-  families_.clear();
-  cache.for_each(add);
-  for (const auto& [key, records] : fresh_)
-    for (const Record& record : records)
-      add(record);
+    (*families_)[family.key.json].push_back({family.m, parts->query});
+  });
 }
 
 std::optional<ConfigChoice> TunerState::near(const ConfigQuery& query,
                                              const ContextState& state) const {
-  if (!families_indexed_) index_families();
-  families_indexed_ = true;
+  if (!families_) index_families();
   const Family family = family_of(query, machine, policy);
-  const auto found = families_.find(family.key.json);
-  if (found == families_.end()) return std::nullopt;
+  const auto found = families_->find(family.key.json);
+  if (found == families_->end()) return std::nullopt;
   const auto distance = [&](const Member& member) {
     return std::abs(std::log(static_cast<double>(member.m) / static_cast<double>(family.m)));
   };
@@ -544,7 +399,7 @@ std::optional<ConfigChoice> TunerState::near(const ConfigQuery& query,
 Answer TunerState::resolve(const ConfigQuery& query, const ContextState& state) const {
   Answer answer;
   if (machine.backend != machine_of(state).backend || is_empty(query)) return answer;
-  if (refused_ && refused_->contains(hash_of(query))) {
+  if (refused_->contains(hash_of(query))) {
     answer.refused = true;
     return answer;
   }
@@ -563,33 +418,45 @@ Answer TunerState::resolve(const ConfigQuery& query, const ContextState& state) 
   return answer;
 }
 
-void TunerState::learn_kernel(const Record& record) const {
-  const bool right = record.type == RecordType::winner || record.type == RecordType::sample;
-  if (!right && record.type != RecordType::fail) return;
-  std::string why;
-  const std::optional<KeyParts> parts = parse_key(record.key.json, why);
-  if (!parts || parts->machine != machine) return;
-  const core::Tunable& tunable = tunable_of(parts->query.op);
-  if (tunable.kernel_of == nullptr || record.candidate.engine != tunable.proven_engine) return;
-  const Environment& then = record.env;
-  if (!same_hard(then, environment) || then.driver != environment.driver ||
-      then.product != environment.product || then.tool != environment.tool)
-    return;
-  const std::optional<ConfigChoice> choice = to_choice(parts->query.op, record.candidate, why);
-  core::RiskyKernel kernel;
-  if (!choice || !tunable.kernel_of(parts->query, *choice, kernel)) return;
-  auto of_op = std::find_if(known_kernels_.begin(), known_kernels_.end(),
-                            [&](const KernelsOfOp& each) { return each.op == parts->query.op; });
-  if (of_op == known_kernels_.end())
-    of_op = known_kernels_.insert(known_kernels_.end(), {parts->query.op, {}});
-  core::KnownKernels& known = of_op->kernels;
-  std::vector<core::RiskyKernel>& same = right ? known.right : known.wrong;
-  if (std::find(same.begin(), same.end(), kernel) != same.end()) return;
-  same.push_back(kernel);
-  std::erase(right ? known.wrong : known.right, kernel);
-  if (tunable.proven_default == nullptr) return;  // no answer changes
-  knows_kernels_.store(true, std::memory_order_relaxed);
-  stale_.store(true, std::memory_order_release);
+void TunerState::learn_kernels(const std::vector<Entry>& entries) const {
+  struct Said {
+    ConfigQuery query;
+    const Proven* proven;
+  };
+  std::vector<Said> all;
+  for (const Entry& entry : entries) {
+    std::string why;
+    const std::optional<KeyParts> parts = parse_key(entry.key.json, why);
+    if (!parts || parts->machine != machine || !(entry.env == environment)) continue;
+    for (const Proven& proven : entry.proven)
+      all.push_back({parts->query, &proven});
+  }
+  // The last word on a kernel counts; of one second, that it is wrong.
+  std::stable_sort(all.begin(), all.end(), [](const Said& a, const Said& b) {
+    return a.proven->time != b.proven->time ? a.proven->time < b.proven->time
+                                            : a.proven->is_right() && !b.proven->is_right();
+  });
+  for (const Said& said : all) {
+    const core::Tunable& tunable = tunable_of(said.query.op);
+    if (tunable.kernel_of == nullptr || said.proven->candidate.engine != tunable.proven_engine)
+      continue;
+    std::string why;
+    const std::optional<ConfigChoice> choice =
+        to_choice(said.query.op, said.proven->candidate, why);
+    core::RiskyKernel kernel;
+    if (!choice || !tunable.kernel_of(said.query, *choice, kernel)) continue;
+    auto of_op = std::find_if(known_kernels_.begin(), known_kernels_.end(),
+                              [&](const KernelsOfOp& each) { return each.op == said.query.op; });
+    if (of_op == known_kernels_.end())
+      of_op = known_kernels_.insert(known_kernels_.end(), {said.query.op, {}});
+    core::KnownKernels& known = of_op->kernels;
+    std::vector<core::RiskyKernel>& same = said.proven->is_right() ? known.right : known.wrong;
+    std::vector<core::RiskyKernel>& other = said.proven->is_right() ? known.wrong : known.right;
+    if (std::find(same.begin(), same.end(), kernel) != same.end()) continue;
+    same.push_back(kernel);
+    std::erase(other, kernel);
+    if (tunable.proven_default != nullptr) stale_.store(true, std::memory_order_release);
+  }
 }
 
 const core::KnownKernels* TunerState::known_kernels(ConfigOp op) const {
@@ -627,9 +494,8 @@ void TunerState::refused(const ConfigQuery& query, const ConfigChoice& choice,
   try {
     {
       const std::lock_guard lock(mutex_);
-      if (!refused_) refused_.emplace(most_refused);
       if (!refused_->insert(hash_of(query))) {
-        refused_.emplace(most_refused);  // near shapes: the others are told again
+        refused_->clear();  // near shapes: the others are told again
         refused_->insert(hash_of(query));
       }
     }
@@ -647,37 +513,22 @@ Answer TunerState::look_up(const ConfigQuery& query, const ContextState& state) 
 
 bool TunerState::knows(const ConfigQuery& query, const ContextState& state, Effort effort) const {
   const std::lock_guard lock(mutex_);
-  const std::vector<Record> records = records_of(key_of(query, machine, policy), cache);
-  const Record* best = Snapshot::best(records, [&](const Record& record) {
+  const std::vector<Entry> entries = entries_of(key_of(query, machine, policy), cache);
+  const Entry* best = autotune::best_of(entries, [&](const Entry& entry) {
     std::optional<ConfigChoice> usable;
-    judge(record, query, state, usable);
+    judge(entry, query, state, usable);
     return usable.has_value();
   });
-  return best != nullptr && best->effort >= effort;
+  return best != nullptr && best->winner->effort >= effort;
 }
 
-void TunerState::record_miss(const ConfigQuery& query, std::uint64_t hash) const {
-  if (recording_over_.load(std::memory_order_relaxed) || recorded_->contains(hash)) return;
-  if (record_file.empty() || record_failed_) {
-    recording_over_.store(true, std::memory_order_relaxed);
-    return;
-  }
-  if (!recorded_->insert(hash)) {
-    recording_over_.store(true, std::memory_order_relaxed);
-    warn(
-        fmt::format("{} problems were recorded in {}; others are not", most_recorded, record_file));
-    return;
-  }
-  if (is_empty(query)) return;
-  Record record;
-  record.type = RecordType::miss;
-  record.key = key_of(query, machine, policy);
-  record.env = environment;
-  record.time = time_now();
-  unrecorded_.push_back(std::move(record));
-  autotune::Store file(record_file);
-  std::string error;
-  write(file, unrecorded_, record_failed_, "what is not in the cache is not recorded", error);
+void TunerState::record_miss(const ConfigQuery& query) const {
+  if (is_empty(query) || recorded_ > most_recorded) return;
+  if (recorded_++ < most_recorded)
+    recorder_->add({{key_of(query, machine, policy), environment, {}, {}}}, lock_wait);
+  else
+    warn(fmt::format("{} problems were recorded in {}; others are not", most_recorded,
+                     record_file.string()));
 }
 
 }  // namespace switchback

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the state of a Tuner: the answers to look-ups, the records they come from, and adding new
+// Tuner: the state of a Tuner: the answers to look-ups, the entries they come from, and adding new
 // ones.
 #pragma once
 
@@ -13,10 +13,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autotune/entry/candidate.hpp"
 #include "autotune/entry/key.hpp"
-#include "autotune/entry/validity.hpp"
 #include "autotune/lookup.hpp"
 #include "autotune/proof/prover.hpp"
+#include "autotune/store/snapshot.hpp"
 #include "autotune/store/store.hpp"
 #include "autotune/tune.hpp"
 #include "core/config_source.hpp"
@@ -28,7 +29,7 @@ namespace switchback {
 
 struct TunerState final : ConfigSource {
   TunerState(const Context& context, const TunerOptions& options);
-  /// Tries once more to write the records that wait for another process's lock.
+  /// Tries once more to write the entries that wait for another process's lock.
   ~TunerState() override;
 
   bool find(const ConfigQuery& query, const ContextState& state,
@@ -40,8 +41,8 @@ struct TunerState final : ConfigSource {
   /// The answer to a query as find() would give it, without counting, recording or measuring it.
   autotune::Answer look_up(const ConfigQuery& query, const ContextState& state) const;
 
-  /// The checks of an entry that look-ups and knows() make; see validity.hpp.
-  std::vector<autotune::Verdict> judge(const autotune::Record& record, const ConfigQuery& query,
+  /// The checks of an entry that look-ups and knows() make; see candidate.hpp.
+  std::vector<autotune::Verdict> judge(const autotune::Entry& entry, const ConfigQuery& query,
                                        const ContextState& state,
                                        std::optional<ConfigChoice>& choice) const;
   /// Whether the cache has a measurement of this problem with at least this effort that is valid
@@ -59,11 +60,11 @@ struct TunerState final : ConfigSource {
   void tell_unproven(const autotune::SearchResult& found) const;
   /// Notices other programs while this Context measures; nothing if the options do not want it.
   std::optional<measure::DisturbanceWatch> watch_for(const Context& context) const;
-  /// Adds the results of a search for one problem: to the file, or, with a warning, only to memory.
-  void add(std::vector<autotune::Record> records);
-  /// Writes the records that have waited for the lock of the cache.
+  /// Adds the results of searches: to the file, or, with a warning, only to memory.
+  void add(std::vector<autotune::Entry> entries);
+  /// Writes the entries that have waited for the lock of the cache.
   void flush() const;
-  /// How many calls of add() are in the file, how many are in memory alone, and why.
+  /// How many entries that were added are in the file, how many are in memory alone, and why.
   struct Stored {
     std::int64_t stored = 0;
     std::int64_t lost = 0;
@@ -73,7 +74,6 @@ struct TunerState final : ConfigSource {
   /// Bytes used to remember look-ups. The limit depends on the number of problems in the cache and
   /// the system list, not on what is looked up.
   std::int64_t memory_bytes() const;
-  std::int64_t most_memory_bytes() const;
   /// Adds a warning; a repeated text is dropped.
   void warn(std::string text) const override;
   std::vector<std::string> warnings() const;
@@ -83,17 +83,16 @@ struct TunerState final : ConfigSource {
   autotune::Machine machine;
   autotune::Policy policy;
   autotune::Environment environment;
-  std::optional<autotune::Store> store;  ///< none if there is no cache directory
-  autotune::Snapshot cache;
+  std::filesystem::path cache_file;  ///< of this machine; empty: there is no cache directory
+  std::filesystem::path record_file;
+  mutable autotune::Snapshot cache;  ///< with what was measured since it was read
   autotune::Snapshot system_list;
-  std::string record_file;
   std::filesystem::path cache_directory;            ///< empty: there is none
   std::filesystem::path system_directory;           ///< or a file; it need not exist
   std::vector<std::filesystem::path> system_files;  ///< of that directory, by name
 
-  /// How long writers wait for another process that holds the cache's lock. A program that trains
-  /// or serves waits at most one second in total until it gets the lock again; commands wait
-  /// longer.
+  /// How long writers wait for another process that holds a file's lock. A program that trains or
+  /// serves waits at most one second in total until it gets the lock again; commands wait longer.
   autotune::LockWait lock_wait{std::chrono::seconds(1), {}, {}};
 
   mutable std::atomic<std::int64_t> hits = 0;
@@ -101,6 +100,7 @@ struct TunerState final : ConfigSource {
   mutable std::atomic<std::int64_t> refusals = 0;
 
  private:
+  void read_files(const ContextState& state);
   void find_system_files();
   /// Counts an answer and returns it, or throws in mode require.
   bool give(const autotune::Answer& answer, const ConfigQuery& query, ConfigChoice& choice) const;
@@ -112,40 +112,26 @@ struct TunerState final : ConfigSource {
                                       bool& refused) const;
   std::optional<ConfigChoice> near(const ConfigQuery& query, const ContextState& state) const;
   void index_families() const;
-  /// Learns from a measurement which kernels are right here, or wrong.
-  void learn_kernel(const autotune::Record& record) const;
+  /// Learns from measurements which kernels are right here, or wrong.
+  void learn_kernels(const std::vector<autotune::Entry>& entries) const;
   bool proven_default(const ConfigQuery& query, const ContextState& state,
                       ConfigChoice& choice) const;
   bool first_answer(const ConfigQuery& query, const ContextState& state,
                     ConfigChoice& choice) const;
   std::optional<ConfigChoice> measure_now(const ConfigQuery& query,
                                           const ContextState& state) const;
-  /// Whether there is no entry for a query, and nothing to do about it.
-  bool is_settled_miss(std::uint64_t hash) const noexcept;
   void remember(const ConfigQuery& query, std::uint64_t hash, const autotune::Answer& answer) const;
-  /// From now on a set of all known queries identifies the unknown ones.
-  void index_known() const;
-  void add_known(const ConfigQuery& query) const;
-  void record_miss(const ConfigQuery& query, std::uint64_t hash) const;
-  bool write(autotune::Store& file, std::vector<autotune::Record>& waiting, bool& failed,
-             const char* consequence, std::string& error) const;
-  void write_unsaved() const;
-  void store_records(std::vector<autotune::Record> records) const;
-  std::vector<autotune::Record> records_of(const autotune::Key& key,
-                                           const autotune::Snapshot& snapshot) const;
+  void record_miss(const ConfigQuery& query) const;
+  void store_entries(std::vector<autotune::Entry> entries) const;
+  std::vector<autotune::Entry> entries_of(const autotune::Key& key,
+                                          const autotune::Snapshot& snapshot) const;
 
-  /// The measurements made since the cache was read, by key text.
-  mutable std::unordered_map<std::string, std::vector<autotune::Record>> fresh_;
-  /// Queries whose entry could not run when it was used: they get the default from then on.
-  mutable std::optional<autotune::QuerySet> refused_;
   struct Member {
     std::int64_t m;
     ConfigQuery query;
   };
-  mutable std::unordered_map<std::string, std::vector<Member>> families_;
-  mutable bool families_indexed_ = false;
-  mutable bool store_failed_ = false;
-  mutable bool record_failed_ = false;
+  using Families = std::unordered_map<std::string, std::vector<Member>>;
+  mutable std::optional<Families> families_;  ///< of the cache's winners, for near shapes
   struct KernelsOfOp {
     ConfigOp op;
     core::KnownKernels kernels;
@@ -155,27 +141,22 @@ struct TunerState final : ConfigSource {
   /// What the last measurement of each kernel that may fail said of it on this kind of machine,
   /// with this driver and this version of the library.
   mutable std::vector<KernelsOfOp> known_kernels_;
-  mutable std::atomic<bool> knows_kernels_ = false;
-  mutable std::vector<autotune::Record> unsaved_;  ///< records that wait for the cache's lock
-  mutable std::int64_t unsaved_calls_ = 0;         ///< of add(), that they are of
-  mutable Stored stored_;
-  mutable std::vector<autotune::Record> unrecorded_;  ///< misses that wait for their file's lock
-  mutable bool locked_out_ = false;                   ///< the last try ended at somebody's lock
-  mutable autotune::Clock::time_point next_try_;      ///< then, if there is much to write
-  mutable std::int64_t measured_ = 0;                 ///< problems, in mode tune
-  /// Guards everything above but the counters; held for as long as a first look-up takes.
+  mutable std::optional<autotune::PatientWriter> writer_;    ///< of the cache's file
+  mutable std::optional<autotune::PatientWriter> recorder_;  ///< mode record: of missing problems
+  mutable Stored unstored_;                                  ///< where there is no file
+  mutable std::int64_t measured_ = 0;                        ///< problems, in mode tune
+  mutable std::int64_t recorded_ = 0;                        ///< problems, in mode record
+  /// Guards all of this but the counters; held for as long as a first look-up takes.
   mutable std::mutex mutex_;
   mutable std::mutex prover_mutex_;
   mutable std::optional<autotune::Prover> prover_;  ///< of the device of the first candidate
   mutable std::mutex warnings_mutex_;
   mutable std::vector<std::string> warnings_;
-  mutable std::optional<autotune::LookupTable> answers_;
-  mutable std::size_t misses_remembered_ = 0;  ///< of answers_: those that no file's size bounds
-  /// All queries of which something is known, once it pays to have it; the last one is in use.
-  mutable std::vector<std::unique_ptr<autotune::QuerySet>> known_sets_;
-  mutable std::atomic<const autotune::QuerySet*> known_ = nullptr;
-  mutable std::optional<autotune::QuerySet> recorded_;  ///< mode record: misses that are written
-  mutable std::atomic<bool> recording_over_ = false;
+  mutable std::optional<autotune::LookupTable> answers_;  ///< to all other queries
+  /// Queries of which nothing is known; in mode record, those that were recorded.
+  mutable std::optional<autotune::QuerySet> unknown_;
+  /// Queries whose entry could not run when it was used: they get the default from then on.
+  mutable std::optional<autotune::QuerySet> refused_;
   mutable std::atomic<bool> stale_ = false;  ///< the answers are older than what is known
 };
 

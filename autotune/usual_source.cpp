@@ -68,7 +68,7 @@ namespace autotune {
 std::shared_ptr<const TunerState> usual_tuner(const ContextState& state) {
   static std::mutex mutex;
   static std::map<std::string, std::weak_ptr<const TunerState>> tuners;
-  std::string setting = environment_name(machine_of(state));
+  std::string setting = machine_name(machine_of(state));
   constexpr std::array names = {"SWITCHBACK_TUNE",        "SWITCHBACK_TUNE_CACHE",
                                 "SWITCHBACK_TUNE_SYSTEM", "SWITCHBACK_TUNE_RECORD",
                                 "XDG_CACHE_HOME",         "HOME"};

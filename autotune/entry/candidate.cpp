@@ -70,8 +70,7 @@ CandidateText to_text(ConfigOp op, const ConfigChoice& choice) {
     const std::int64_t value = choice.words[i];
     if (i == 0)
       text.engine = core::value_text(table[i], value);
-    else if (table[i].written == Written::always ||
-             (table[i].written == Written::unless_zero && value != 0))
+    else if (table[i].written == Written::always)
       text.attributes.emplace_back(table[i].name, value);
   }
   if (const auto from = cublaslt_words(table, choice.words); !from.empty()) {
@@ -96,7 +95,7 @@ std::optional<ConfigChoice> to_choice(ConfigOp op, const CandidateText& text, st
     if (word.written == Written::elsewhere) continue;
     const auto found = std::find_if(text.attributes.begin(), text.attributes.end(),
                                     [&](const auto& pair) { return pair.first == word.name; });
-    if (found == text.attributes.end()) continue;  // zero, as before there was such a word
+    if (found == text.attributes.end()) continue;  // zero
     choice.words[i] = found->second;
     ++used;
   }
@@ -113,6 +112,67 @@ std::optional<ConfigChoice> to_choice(ConfigOp op, const CandidateText& text, st
     return std::nullopt;
   }
   return choice;
+}
+
+std::string mismatch(ConfigOp op, std::string_view engine, const Environment& then,
+                     const Environment& now) {
+  const auto differs = [](std::string_view what, std::string_view a, std::string_view b) {
+    return fmt::format("measured with {} '{}', this is '{}'", what, a, b);
+  };
+  const core::Tunable& tunable = tunable_of(op);
+  const bool everything = tunable.is_composed();
+  const auto uses = [&](std::string_view library) {
+    return everything || engine.starts_with(library);
+  };
+  const bool library_only =
+      uses("onednn") || uses("openblas") || (tunable.cublaslt_alone && uses("cublaslt"));
+  if ((everything || !library_only) && then.kernels != now.kernels)
+    return differs("kernels", then.kernels, now.kernels);
+  if (uses("onednn") && then.onednn != now.onednn)
+    return differs("oneDNN", then.onednn, now.onednn);
+  if (uses("openblas") && then.openblas != now.openblas)
+    return differs("OpenBLAS", then.openblas, now.openblas);
+  if (uses("cublaslt") && then.cublaslt != now.cublaslt)
+    return differs("cuBLASLt", then.cublaslt, now.cublaslt);
+  return {};
+}
+
+std::string refusal(const ConfigQuery& query, const ConfigChoice& choice,
+                    const ContextState& state) {
+  return tunable_of(query.op).refusal(query, choice, state);
+}
+
+std::vector<Verdict> judge(const Entry& entry, const ConfigQuery& query, const ContextState& state,
+                           const Environment& now, bool strict,
+                           std::optional<ConfigChoice>& choice) {
+  const Winner& winner = *entry.winner;
+  std::vector<Verdict> verdicts;
+  // Adds a verdict; true if it is a refusal.
+  const auto refused = [&](std::string validator, std::string why) {
+    verdicts.push_back({std::move(validator), std::move(why)});
+    return !verdicts.back().why.empty();
+  };
+  choice.reset();
+  if (refused("libraries and kernels", mismatch(query.op, winner.candidate.engine, entry.env, now)))
+    return verdicts;
+  if (strict) {
+    const auto same = [](std::string_view then, std::string_view here) {
+      return then == here ? std::string()
+                          : fmt::format("measured with '{}', this is '{}'", then, here);
+    };
+    if (refused("driver", same(entry.env.driver, now.driver)) ||
+        refused("product", same(entry.env.product, now.product)) ||
+        refused("version", same(entry.env.tool, now.tool)))
+      return verdicts;
+  }
+  std::string why;
+  const std::optional<ConfigChoice> known = to_choice(query.op, winner.candidate, why);
+  if (refused("words", known ? std::string() : why)) return verdicts;
+  if (refused("engine", refusal(query, *known, state))) return verdicts;
+  if (refused("measurement", in_doubt(winner) ? std::string(doubt_text) : std::string()))
+    return verdicts;
+  choice = known;
+  return verdicts;
 }
 
 }  // namespace switchback::autotune

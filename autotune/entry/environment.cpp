@@ -3,10 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "autotune/operations.hpp"
 #include "core/cpu/isa.hpp"
 #include "core/device.hpp"
-#include "core/tunable.hpp"
 #include "gemm/library_versions.hpp"
 
 #if !defined(SWITCHBACK_VERSION)
@@ -42,29 +40,6 @@ Environment environment_of(const ContextState& state) {
   }
   env.tool = SWITCHBACK_VERSION;
   return env;
-}
-
-std::string mismatch(ConfigOp op, std::string_view engine, const Environment& then,
-                     const Environment& now) {
-  const auto differs = [](std::string_view what, std::string_view a, std::string_view b) {
-    return fmt::format("measured with {} '{}', this is '{}'", what, a, b);
-  };
-  const core::Tunable& tunable = tunable_of(op);
-  const bool everything = tunable.is_composed();
-  const auto uses = [&](std::string_view library) {
-    return everything || engine.starts_with(library);
-  };
-  const bool library_only =
-      uses("onednn") || uses("openblas") || (tunable.cublaslt_alone && uses("cublaslt"));
-  if ((everything || !library_only) && then.kernels != now.kernels)
-    return differs("kernels", then.kernels, now.kernels);
-  if (uses("onednn") && then.onednn != now.onednn)
-    return differs("oneDNN", then.onednn, now.onednn);
-  if (uses("openblas") && then.openblas != now.openblas)
-    return differs("OpenBLAS", then.openblas, now.openblas);
-  if (uses("cublaslt") && then.cublaslt != now.cublaslt)
-    return differs("cuBLASLt", then.cublaslt, now.cublaslt);
-  return {};
 }
 
 }  // namespace switchback::autotune

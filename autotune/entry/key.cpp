@@ -3,11 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 
-#include "autotune/entry/members.hpp"
 #include "autotune/operations.hpp"
 #include "core/cpu/isa.hpp"
 #include "core/tunable.hpp"
@@ -27,6 +31,52 @@ constexpr Word threads_word = {
 constexpr Word isa_word = {.name = "isa",
                            .most = core::isa_count - 1,
                            .value_name = core::value_name<core::isa_name, core::Isa>};
+
+// The members of a flat JSON object. Not the JSON library's: that one does not survive running out
+// of memory while it builds a value, and a Context may be made meanwhile.
+class Members {
+ public:
+  void set(std::string_view name, std::int64_t value) {
+    values_[std::string(name)] = fmt::format("{}", value);
+  }
+  void set(std::string_view name, std::string_view value) {
+    std::string text = "\"";
+    for (const char c : value) {
+      if (c == '"' || c == '\\') text += '\\';
+      text += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+    values_[std::string(name)] = std::move(text) + '"';
+  }
+  void erase(std::string_view name) { values_.erase(std::string(name)); }
+  /// Names in order, no spaces: equal objects have equal text.
+  [[nodiscard]] std::string text() const {
+    std::string text = "{";
+    for (const auto& [name, value] : values_) {
+      if (text.size() > 1) text += ',';
+      text += fmt::format("\"{}\":{}", name, value);
+    }
+    return std::move(text) + '}';
+  }
+
+ private:
+  std::map<std::string, std::string, std::less<>> values_;
+};
+
+Members members_of(const Machine& m) {
+  Members members;
+  members.set("backend", m.backend);
+  if (m.backend == "cpu") {
+    members.set("cpu", m.design);
+    members.set("machine_isa", m.isa);
+    members.set("cores", m.cores);
+    return members;
+  }
+  members.set("compute_capability", m.compute_capability);
+  members.set("multiprocessors", m.multiprocessors);
+  members.set("memory_gib", m.memory_gib);
+  members.set("mig", m.mig);
+  return members;
+}
 
 void set(Members& members, const Word& word, std::int64_t value) {
   if (word.value_name == nullptr)
@@ -73,8 +123,8 @@ bool read(const Json& json, std::string_view name, T& out, std::string& why) {
 bool read_machine(const Json& json, Machine& m, std::string& why) {
   if (!read(json, "backend", m.backend, why)) return false;
   if (m.backend == "cpu")
-    return (!json.contains("cpu") || read(json, "cpu", m.design, why)) &&
-           read(json, "machine_isa", m.isa, why) && read(json, "cores", m.cores, why);
+    return read(json, "cpu", m.design, why) && read(json, "machine_isa", m.isa, why) &&
+           read(json, "cores", m.cores, why);
   return read(json, "compute_capability", m.compute_capability, why) &&
          read(json, "multiprocessors", m.multiprocessors, why) &&
          read(json, "memory_gib", m.memory_gib, why) && read(json, "mig", m.mig, why);
@@ -107,7 +157,7 @@ bool read_origin(const Json& json, const Tunable& tunable, const Machine& machin
 }  // namespace
 
 Key key_of(const ConfigQuery& query, const Machine& machine, const Policy& policy) {
-  return make_key(members_of(query, machine, policy).text());
+  return {members_of(query, machine, policy).text()};
 }
 
 std::optional<KeyParts> parse_key(std::string_view text, std::string& why) {
@@ -156,7 +206,7 @@ Family family_of(const ConfigQuery& query, const Machine& machine, const Policy&
       family.m = query.words[i];
       members.erase(tokens);
     }
-  family.key = make_key(members.text());
+  family.key = {members.text()};
   return family;
 }
 

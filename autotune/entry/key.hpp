@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "autotune/entry/machine.hpp"
-#include "autotune/store/record.hpp"
+#include "autotune/store/entry.hpp"
 #include "core/check.hpp"
 #include "core/config_source.hpp"
 

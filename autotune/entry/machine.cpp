@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 
-#include "autotune/store/record.hpp"
 #include "core/cpu/isa.hpp"
 #include "core/cpu/memory.hpp"
 #include "core/cpu/vendor.hpp"
@@ -49,22 +48,6 @@ DeviceKind device_kind_of(const Machine& machine) noexcept {
   return DeviceKind::cpu;
 }
 
-Members members_of(const Machine& m) {
-  Members members;
-  members.set("backend", m.backend);
-  if (m.backend == "cpu") {
-    if (!m.design.empty()) members.set("cpu", m.design);
-    members.set("machine_isa", m.isa);
-    members.set("cores", m.cores);
-    return members;
-  }
-  members.set("compute_capability", m.compute_capability);
-  members.set("multiprocessors", m.multiprocessors);
-  members.set("memory_gib", m.memory_gib);
-  members.set("mig", m.mig);
-  return members;
-}
-
 Machine machine_of(const ContextState& state) {
   Machine m;
   m.backend = backend_name(state.device.kind);
@@ -85,15 +68,21 @@ Machine machine_of(const ContextState& state) {
   return m;
 }
 
-std::string environment_name(const Machine& machine) {
-  return make_key(members_of(machine).text()).sha.substr(0, 16);
+std::string machine_name(const Machine& machine) {
+  std::string name;
+  for (const char c : describe(machine)) {
+    const bool stays = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '.' || c == '_';
+    if (stays)
+      name += c;
+    else if (!name.ends_with('-'))
+      name += '-';
+  }
+  return name;
 }
 
 std::string describe(const Machine& m) {
-  if (m.backend == "cpu")
-    return fmt::format("cpu {}, {}, {} cores",
-                       m.design.empty() ? "of a design that older versions did not say" : m.design,
-                       m.isa, m.cores);
+  if (m.backend == "cpu") return fmt::format("cpu {}, {}, {} cores", m.design, m.isa, m.cores);
   return fmt::format("{} sm_{}, {} multiprocessors, {} GiB{}", m.backend, m.compute_capability,
                      m.multiprocessors, m.memory_gib, m.mig.empty() ? "" : ", MIG " + m.mig);
 }

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 
-#include "autotune/entry/members.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 
@@ -14,8 +13,8 @@ namespace switchback::autotune {
 /// What of a machine a measurement depends on; never which of several equal devices it was.
 struct Machine {
   std::string backend;  ///< "cpu", "cuda" or "emulated"
-  // CPU: its design ("AMD family 26 model 2"; empty in keys of older versions, which did not say
-  // it), the highest instruction set and the cores this process may use.
+  // CPU: its design ("AMD family 26 model 2"), the highest instruction set and the cores this
+  // process may use.
   std::string design;
   std::string isa;
   std::int64_t cores = 0;
@@ -28,12 +27,11 @@ struct Machine {
   friend bool operator==(const Machine&, const Machine&) = default;
 };
 Machine machine_of(const ContextState& state);
-/// The name of a machine's folder in a cache: the first 16 digits of the SHA-256 of its words.
-std::string environment_name(const Machine& machine);
+/// The name of a machine's file in a cache, without its ending: describe() in letters, digits,
+/// dots, hyphens and underscores.
+std::string machine_name(const Machine& machine);
 /// "cpu AMD family 26 model 2, avx512_vnni, 2 cores"; "cuda sm_90, 132 multiprocessors, 128 GiB"
 std::string describe(const Machine& machine);
-/// What a key says of its machine.
-Members members_of(const Machine& machine);
 /// The kind of device that the backend is of.
 DeviceKind device_kind_of(const Machine& machine) noexcept;
 

@@ -9,7 +9,7 @@
 
 #include "autotune/entry/candidate.hpp"
 #include "autotune/proof/words.hpp"
-#include "autotune/store/record.hpp"
+#include "autotune/store/entry.hpp"
 #include "autotune/tune.hpp"
 #include "core/context_state.hpp"
 #include "core/cpu/isa.hpp"
@@ -75,11 +75,10 @@ Proof Prover::prove(const ConfigQuery& query, const ConfigChoice& choice, double
   const std::lock_guard lock(mutex_);
   const measure::Clock::time_point end = measure::deadline_in(limit_s);
   const auto left_s = [&] { return measure::seconds_between(measure::Clock::now(), end); };
-  Record record;
-  record.key = key_of(query, machine_);
-  record.candidate = to_text(query.op, choice);
-  record.time = time_now();
-  const std::string line = to_line(record);
+  Entry question;
+  question.key = key_of(query, machine_);
+  question.proven.push_back({to_text(query.op, choice), {}, time_now()});
+  const std::string line = to_line(question);
   // One that found nothing to do for a while has ended by itself: then it is asked once more.
   for (int attempt = 0; attempt < 2; ++attempt) {
     const bool is_new = !child_.runs();

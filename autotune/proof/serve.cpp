@@ -16,7 +16,7 @@
 #include "autotune/entry/key.hpp"
 #include "autotune/proof/line_reader.hpp"
 #include "autotune/proof/words.hpp"
-#include "autotune/store/record.hpp"
+#include "autotune/store/entry.hpp"
 #include "autotune/task.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
@@ -31,6 +31,8 @@
 namespace switchback {
 
 namespace {
+
+constexpr std::size_t most_line_bytes = std::size_t{1} << 20;
 
 using namespace autotune;
 
@@ -62,7 +64,7 @@ class Lines {
   int in_;
   int out_;
   double idle_s_;
-  LineReader reader_{max_line_bytes};
+  LineReader reader_{most_line_bytes};
 };
 
 // The Context, and the problem of the last candidate, whose default has been proven.
@@ -84,11 +86,12 @@ class Server {
 
   // The answer's word; `why` says what stands behind it.
   std::string_view prove(const std::string& line, std::string& why) {
-    const std::optional<Record> record = from_line(line, why);
-    if (!record) return cannot_word;
-    const std::optional<KeyParts> parts = parse_key(record->key.json, why);
+    const std::optional<Entry> question = from_line(line, why);
+    if (!question || question->proven.size() != 1) return cannot_word;
+    const std::optional<KeyParts> parts = parse_key(question->key.json, why);
     if (!parts) return cannot_word;
-    const std::optional<ConfigChoice> choice = to_choice(parts->query.op, record->candidate, why);
+    const std::optional<ConfigChoice> choice =
+        to_choice(parts->query.op, question->proven.front().candidate, why);
     if (!choice) return cannot_word;
     try {
       take(*parts);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tuner: what a Prover and its child say to each other. The Prover begins with a setting, which the
-// child answers with ready_answer() or `cannot`; then each line is a record of a cache, whose key
-// and candidate are what to prove, and each answer is one of the words, with a text behind all but
-// `right`.
+// child answers with ready_answer() or `cannot`; then each line is an entry of a cache, whose key
+// and one candidate are what to prove, and each answer is one of the words, with a text after all
+// but `right`.
 #pragma once
 
 #include <string>

@@ -85,7 +85,7 @@ std::string untrusted(const File& file, const std::filesystem::path& path) {
     return {};
   return fmt::format(
       "it belongs to user {} in a directory that others may write to; root uses it only where the "
-      "directory is that user's and nobody else may write there",
+      "directory is that user's and no other may write there",
       status.st_uid);
 }
 
@@ -110,7 +110,7 @@ namespace {
 // Not open: the file is missing, or opening failed with a reason.
 ReadResult open_to_read(const std::filesystem::path& path, int flags, File& file,
                         std::string& why) {
-  // Opening a pipe would wait for somebody to write into it.
+  // Opening a pipe would wait for a writer.
   file = open_file(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | flags);
   if (file.is_open()) return ReadResult::ok;
   if (errno == ENOENT) return ReadResult::missing;
@@ -125,7 +125,7 @@ ReadResult read_open_file(const File& file, std::string& text, std::string& why)
     return ReadResult::failed;
   }
   if (!S_ISREG(status.st_mode)) {
-    why = S_ISDIR(status.st_mode) ? "it is a directory" : "it is no regular file";
+    why = S_ISDIR(status.st_mode) ? "it is a directory" : "it is not a regular file";
     return ReadResult::failed;
   }
   if (status.st_size > max_file_bytes) {
@@ -147,7 +147,7 @@ ReadResult read_open_file(const File& file, std::string& text, std::string& why)
       text.clear();
       return ReadResult::failed;
     }
-    if (count == 0) break;  // a writer truncated a line that it could not write completely
+    if (count == 0) break;  // another program cut it short
     done += static_cast<std::size_t>(count);
   }
   text.resize(done);
@@ -176,14 +176,12 @@ ReadResult read_trusted_file(const std::filesystem::path& path, std::string& tex
 
 std::string write_and_sync(const File& file, std::string_view bytes) {
   const FileSizeSignal held_back;
-  ssize_t count = 0;
-  do {
-    count = ::write(file.fd(), bytes.data(), bytes.size());
-  } while (count < 0 && errno == EINTR);
-  if (count < 0) return error_text(errno);
-  if (static_cast<std::size_t>(count) != bytes.size())
-    return fmt::format("only {} of {} bytes fit (the disk is full, or a limit is reached)", count,
-                       bytes.size());
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file.fd(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return error_text(errno);
+    bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
   while (::fsync(file.fd()) != 0) {
     // Some file systems have nothing to sync.
     if (errno == EINVAL || errno == EROFS || errno == ENOTSUP) break;

@@ -57,10 +57,10 @@ ReadResult read_file(const std::filesystem::path& path, std::string& text, std::
 ReadResult read_trusted_file(const std::filesystem::path& path, std::string& text,
                              std::string& why);
 
-/// Writes everything with one call, at the current position or, with O_APPEND, at the end, and
-/// syncs. Returns an empty text on success; otherwise what failed, and an unknown part has been
-/// written. Reaching a limit on file sizes is an error like any other: the signal SIGXFSZ, which
-/// would end the process, is blocked in this thread and consumed.
+/// Writes everything at the current position and syncs. Returns an empty text on success; otherwise
+/// what failed, and an unknown part has been written. Reaching a limit on file sizes is an error
+/// like any other: the signal SIGXFSZ, which would end the process, is blocked in this thread and
+/// consumed.
 std::string write_and_sync(const File& file, std::string_view bytes);
 
 /// Syncs a directory, so that files created and renamed in it survive a crash.

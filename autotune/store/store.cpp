@@ -12,12 +12,12 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 
 #include "autotune/installed.hpp"
-#include "autotune/store/compaction.hpp"
 #include "autotune/store/file.hpp"
-#include "autotune/store/line.hpp"
+#include "autotune/store/snapshot.hpp"
 #include "core/check.hpp"
 
 namespace switchback::autotune {
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-fs::path beside(const fs::path& file, std::string_view ending) {
+fs::path with_ending(const fs::path& file, std::string_view ending) {
   fs::path path = file;
   path += ending;
   return path;
@@ -37,7 +37,7 @@ bool same_file(const struct stat& a, const struct stat& b) noexcept {
 }
 
 // The lock of a cache file, held until destruction. Open the file only after taking the lock: a
-// file opened before may have been replaced by a compaction.
+// file opened before may have been replaced.
 class Lock {
  public:
   Lock(const fs::path& file, const LockWait& wait) : file_(take(file, wait)) {}
@@ -78,7 +78,7 @@ void wait_for_lock(int fd, const fs::path& path, const LockWait& wait) {
 
 File Lock::take(const fs::path& file, const LockWait& wait) {
   const fs::path directory = directory_of(file);
-  const fs::path path = beside(file, ".lock");
+  const fs::path path = with_ending(file, ".lock");
   // The cache may be removed while we wait; a lock on a file without a name excludes nobody.
   constexpr int attempts = 100;
   for (int attempt = 0; attempt < attempts; ++attempt) {
@@ -111,25 +111,11 @@ fs::path target_of(const fs::path& file) {
   return target;
 }
 
-// The text of the file; false if there is none. Under the lock.
-bool read_locked(const fs::path& file, std::string& text) {
-  std::string why;
-  switch (read_trusted_file(file, text, why)) {
-    case ReadResult::ok:
-      return true;
-    case ReadResult::missing:
-      return false;
-    case ReadResult::failed:
-      break;
-  }
-  core::fail(Status::io_error, "{}: {}", file.string(), why);
-}
-
 // Replaces `file` by one with this text, atomically: at any moment either the old or the new file
 // is there. Under the lock.
 void replace_locked(const fs::path& file, std::string_view text) {
-  const fs::path temporary = beside(file, ".tmp");
-  // A killed process may have left the temporary file; under the lock nobody is writing it.
+  const fs::path temporary = with_ending(file, ".tmp");
+  // A killed process may have left the temporary file; under the lock no other is writing it.
   if (::unlink(temporary.c_str()) != 0 && errno != ENOENT)
     fail_io(temporary, "it cannot be removed", errno);
   const File out = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
@@ -158,25 +144,78 @@ void replace_locked(const fs::path& file, std::string_view text) {
   sync_directory(directory_of(file));
 }
 
-std::string lines_of(std::span<const Record> records) {
-  std::string lines;
-  for (const Record& record : records) {
-    lines += to_line(record);
-    lines += '\n';
+// The text of a file with new entries put in.
+class Rewriting {
+ public:
+  explicit Rewriting(std::span<const Entry> entries) : entries_(entries) {
+    for (const Entry& entry : entries) {
+      static_cast<void>(to_line(entry));  // refuses what a line cannot represent
+      slots_of_[entry.key.json];
+    }
   }
-  return lines;
-}
 
-// The lines of a text that are of a newer schema, as they are.
-std::string newer_lines(std::string_view text) {
-  std::string lines;
-  for_each_line(text, [&](std::int64_t, std::string_view line, bool ended) {
-    if (inspect(line, ended).kind != LineKind::newer) return;
-    lines += line;
-    lines += '\n';
-  });
-  return lines;
-}
+  // Takes the lines of the file that is there, whose text must live as long as this. Lines of the
+  // same key and environment, which copying files together makes, become one.
+  void take(std::string_view text) {
+    for_each_line(text, [&](std::int64_t, std::string_view line) {
+      const auto slots = slots_of_.find(key_text(line));
+      std::string why;
+      std::optional<Entry> entry;
+      if (slots != slots_of_.end()) entry = from_line(line, why);
+      if (!entry)
+        lines_.push_back({line, {}});
+      else
+        put(slots->second, std::move(*entry));
+    });
+  }
+
+  // Puts the entries in and says what became of each.
+  std::vector<Added> put_all() {
+    std::vector<Added> added;
+    for (const Entry& entry : entries_) {
+      Slots& slots = slots_of_.at(entry.key.json);
+      const Entry* const known = find(slots, entry.env);
+      const Entry before = known == nullptr ? Entry() : *known;
+      const Entry& after = put(slots, entry);
+      added.push_back(known == nullptr || !(after == before)           ? Added::added
+                      : !entry.winner || entry.winner == before.winner ? Added::known
+                                                                       : Added::worse);
+    }
+    return added;
+  }
+
+  [[nodiscard]] std::string text() const {
+    std::string text;
+    for (const Line& line : lines_)
+      (text += line.entry ? to_line(*line.entry) : std::string(line.text)) += '\n';
+    return text;
+  }
+
+ private:
+  struct Line {
+    std::string_view text;       ///< of a line that stays as it is
+    std::optional<Entry> entry;  ///< of a key that entries are put in for
+  };
+  using Slots = std::vector<std::size_t>;  ///< the lines of a key, one for each environment
+
+  Entry* find(const Slots& slots, const Environment& env) {
+    for (const std::size_t slot : slots)
+      if (lines_[slot].entry->env == env) return &*lines_[slot].entry;
+    return nullptr;
+  }
+  const Entry& put(Slots& slots, Entry entry) {
+    if (Entry* known = find(slots, entry.env)) {
+      merge_into(*known, entry);
+      return *known;
+    }
+    slots.push_back(lines_.size());
+    return *lines_.emplace_back(Line{{}, std::move(entry)}).entry;
+  }
+
+  std::span<const Entry> entries_;
+  std::vector<Line> lines_;
+  std::unordered_map<std::string_view, Slots> slots_of_;
+};
 
 }  // namespace
 
@@ -189,73 +228,63 @@ fs::path default_cache_directory() {
   return {};
 }
 
-fs::path cache_file(const fs::path& cache, std::string_view environment) {
-  return cache / fmt::format("v{}", schema_version) / environment / "tune.jsonl";
+fs::path cache_file(const fs::path& cache, std::string_view machine) {
+  return cache / fmt::format("v{}", schema_version) / fmt::format("{}.jsonl", machine);
 }
 
-Store::Store(fs::path file, LockWait wait) : file_(std::move(file)), wait_(std::move(wait)) {}
-
-void Store::append(std::span<const Record> records) {
-  if (records.empty()) return;
-  const std::string text = '\n' + lines_of(records);
-  const fs::path file = target_of(file_);
-  const Lock lock(file, wait_);
-  const File data = open_file(file, O_RDWR | O_CREAT | O_APPEND | O_NONBLOCK | O_NOFOLLOW);
-  if (!data.is_open()) fail_io(file, "it cannot be opened", errno);
-  struct stat status {};
-  if (::fstat(data.fd(), &status) != 0) fail_io(file, "it cannot be examined", errno);
-  if (!S_ISREG(status.st_mode))
-    core::fail(Status::io_error, "{}: it is no regular file", file.string());
-  if (const std::string why = untrusted(data, file); !why.empty())
+std::vector<Added> put_into(const fs::path& name, std::span<const Entry> entries,
+                            const LockWait& wait) {
+  std::string text;
+  std::string why;
+  Rewriting rewriting(entries);
+  const fs::path file = target_of(name);
+  const Lock lock(file, wait);
+  if (read_trusted_file(file, text, why) == ReadResult::failed)
     core::fail(Status::io_error, "{}: {}", file.string(), why);
-  char last = '\n';
-  if (status.st_size > 0 && ::pread(data.fd(), &last, 1, status.st_size - 1) != 1)
-    fail_io(file, "its end cannot be read", errno);
+  rewriting.take(text);
+  std::vector<Added> added = rewriting.put_all();
+  if (std::find(added.begin(), added.end(), Added::added) != added.end())
+    replace_locked(file, rewriting.text());
+  return added;
+}
 
-  // The newline that ends a torn tail is part of the one write.
-  const std::string_view bytes = std::string_view(text).substr(last == '\n' ? 1 : 0);
-  const std::string error = write_and_sync(data, bytes);
-  if (!error.empty()) {
-    const bool restored = ::ftruncate(data.fd(), status.st_size) == 0;
-    core::fail(Status::io_error, "{}: {} records cannot be appended: {}{}", file.string(),
-               records.size(), error, restored ? "" : "; and what was written cannot be cut off");
+PatientWriter::PatientWriter(fs::path file, std::string consequence,
+                             std::function<void(std::string)> tell)
+    : file_(std::move(file)), consequence_(std::move(consequence)), tell_(std::move(tell)) {}
+
+void PatientWriter::add(std::vector<Entry> entries, const LockWait& wait) {
+  if (failed_) {
+    lost_ += std::ssize(entries);
+    return;
   }
-  if (status.st_size == 0) sync_directory(directory_of(file));
+  waiting_.insert(waiting_.end(), std::make_move_iterator(entries.begin()),
+                  std::make_move_iterator(entries.end()));
+  flush(wait);
 }
 
-std::int64_t Store::compact(bool keep_samples) {
-  std::error_code ignored;
-  if (!fs::exists(file_, ignored)) return 0;
-  const fs::path file = target_of(file_);
-  const Lock lock(file, wait_);
-  std::string text;
-  if (!read_locked(file, text)) return 0;
-  const Compaction kept = worth_keeping(text, keep_samples);
-  if (kept.dropped > 0) replace_locked(file, kept.text);
-  return kept.dropped;
-}
-
-void Store::replace(std::span<const Record> records) {
-  std::string lines = lines_of(records);
-  const fs::path file = target_of(file_);
-  const Lock lock(file, wait_);
-  std::string text;
-  if (read_locked(file, text)) lines += newer_lines(text);
-  replace_locked(file, lines);
-}
-
-void Store::update(const std::function<std::vector<Record>(std::vector<Record> records)>& change) {
-  const fs::path file = target_of(file_);
-  const Lock lock(file, wait_);
-  std::string text;
-  read_locked(file, text);
-  std::vector<Record> records;
-  for_each_line(text, [&](std::int64_t, std::string_view line, bool) {
-    std::string why;
-    Record record;
-    if (parse(line, record, why) == LineKind::record) records.push_back(std::move(record));
-  });
-  replace_locked(file, lines_of(change(std::move(records))) + newer_lines(text));
+void PatientWriter::flush(LockWait wait) {
+  if (waiting_.empty()) return;
+  if (locked_out_) wait.most = {};
+  constexpr std::ptrdiff_t most_waiting = 65536;
+  try {
+    put_into(file_, waiting_, wait);
+    written_ += std::ssize(waiting_);
+    waiting_.clear();
+    locked_out_ = false;
+    error_.clear();
+    return;
+  } catch (const Locked& locked) {
+    locked_out_ = true;
+    error_ = locked.what();
+    tell_(fmt::format("{}; what is to be written is kept, and tried again with the next", error_));
+    if (std::ssize(waiting_) <= most_waiting) return;
+  } catch (const Error& error) {
+    error_ = error.what();
+  }
+  failed_ = true;
+  lost_ += std::ssize(waiting_);
+  waiting_.clear();
+  tell_(fmt::format("{}; {}", error_, consequence_));
 }
 
 }  // namespace switchback::autotune

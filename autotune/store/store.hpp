@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tuner: the files of a tuning cache, which many processes and machines share.
 //
-// <cache>/v1/<environment>/tune.jsonl holds records, one per line, and is only appended to. Writers
-// hold an advisory lock on tune.jsonl.lock beside it; readers never lock. Compaction writes a new
-// file and renames it over the old one, with the old one's owner and permissions.
+// <cache>/v1/<machine>.jsonl holds the entries of one kind of machine, one a line, and for each key
+// and environment one. A writer takes an advisory lock on <machine>.jsonl.lock, reads the file,
+// puts its entries in, writes <machine>.jsonl.tmp, syncs it and renames it over the file. So at any
+// moment the file is whole, and readers need no lock. A line that cannot be read stays as it is.
 //
-// If tune.jsonl is a symbolic link, all of this happens to the file that it points to. A process of
+// If the file is a symbolic link, all of this happens to the file that it points to. A process of
 // root uses no file that another user could have put there: a link must belong to root, and a file
 // to root or to the owner of its directory, who must be the only one that may write to that
 // directory (see untrusted() in file.hpp).
@@ -16,12 +17,12 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "autotune/store/merge.hpp"
-#include "autotune/store/record.hpp"
-#include "autotune/store/snapshot.hpp"
+#include "autotune/store/entry.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::autotune {
@@ -30,8 +31,8 @@ namespace switchback::autotune {
 /// $HOME/.cache/switchback; empty if none of them is set. As XDG requires, a relative path in
 /// $XDG_CACHE_HOME is ignored.
 std::filesystem::path default_cache_directory();
-/// The file of an environment (the hash of a machine's part of keys) below a cache directory.
-std::filesystem::path cache_file(const std::filesystem::path& cache, std::string_view environment);
+/// The file of a kind of machine, by machine_name(), in a cache directory.
+std::filesystem::path cache_file(const std::filesystem::path& cache, std::string_view machine);
 
 /// How long a writer waits for the lock that another process holds.
 struct LockWait {
@@ -46,42 +47,52 @@ class Locked : public Error {
   using Error::Error;
 };
 
-/// Writes one file of a cache. Throws Error(io_error), which names the file and what failed;
-/// Locked; and, before anything is written, Error(invalid_argument) for a record that to_line()
-/// refuses.
-class Store {
+/// What became of an entry that was put into a file.
+enum class Added {
+  added,  ///< the file says something new
+  known,  ///< all of it was there already
+  worse,  ///< another winner is preferred, and there is nothing else new
+};
+
+/// Puts entries into the file: merge_into() of those of the same key and environment. Creates the
+/// directory and the file. The new file keeps the old one's owner and permissions; nothing is
+/// written if nothing is new. Whatever happens, the file is the old one or the new one. Throws
+/// Error(io_error), which names the file and what failed; Locked; and, before anything is written,
+/// Error(invalid_argument) for an entry that to_line() refuses. Returns what became of each.
+std::vector<Added> put_into(const std::filesystem::path& file, std::span<const Entry> entries,
+                            const LockWait& wait = {});
+
+/// The writer of a program that has other things to do. If another process holds the lock it waits
+/// once for as long as `wait` says, keeps the entries and tries again with the next, without
+/// waiting until it got the lock once. Entries that cannot be written for another reason are
+/// dropped, and from then on all others.
+class PatientWriter {
  public:
-  explicit Store(std::filesystem::path file, LockWait wait = {});
-  void set_wait(LockWait wait) { wait_ = std::move(wait); }
+  /// `tell` is called with what failed; `consequence` ends the message: "…, and is not recorded".
+  PatientWriter(std::filesystem::path file, std::string consequence,
+                std::function<void(std::string)> tell);
+
+  void add(std::vector<Entry> entries, const LockWait& wait);
+  /// Tries once more to write what waits.
+  void flush(LockWait wait);
 
   [[nodiscard]] const std::filesystem::path& file() const noexcept { return file_; }
-
-  /// Appends the lines of these records with one write, under the lock, and syncs. Creates the
-  /// directory and the file. If a killed writer left a torn line, it is ended by a newline first. A
-  /// write that was incomplete (a full disk) is undone. Whatever happens, nothing that was in the
-  /// file is lost. Without records it does nothing.
-  void append(std::span<const Record> records);
-
-  /// Rewrites the file with the lines worth keeping: for every key and hard environment
-  /// (same_hard()) the winner, the last fail of every candidate, and, if `keep_samples`, each
-  /// sample once. Lines before a tombstone are dropped; the last tombstone of a key stays, because
-  /// it applies to other files too. Lines that cannot be read are dropped unless they have a newer
-  /// schema. Lines that stay keep their bytes and their order. Under the lock: read, write a
-  /// temporary file, sync, rename, sync the directory. Returns the number of dropped lines; if
-  /// there are none, or there is no file, nothing is written.
-  std::int64_t compact(bool keep_samples);
-
-  /// Replaces the file by these records, in the same way. Lines of a newer schema stay.
-  void replace(std::span<const Record> records);
-
-  /// Replaces the file by what `change` makes of its records, in the same way. It keeps what others
-  /// append meanwhile, which reading, changing and calling replace() would not. `change` must not
-  /// write to the same file; if it throws, the file is unchanged.
-  void update(const std::function<std::vector<Record>(std::vector<Record> records)>& change);
+  [[nodiscard]] bool failed() const noexcept { return failed_; }
+  [[nodiscard]] std::int64_t written() const noexcept { return written_; }  ///< entries
+  /// Entries that are known to this process alone, those that wait included.
+  [[nodiscard]] std::int64_t lost() const noexcept { return lost_ + std::ssize(waiting_); }
+  [[nodiscard]] const std::string& error() const noexcept { return error_; }
 
  private:
   std::filesystem::path file_;
-  LockWait wait_;
+  std::string consequence_;
+  std::function<void(std::string)> tell_;
+  std::vector<Entry> waiting_;
+  bool locked_out_ = false;
+  bool failed_ = false;
+  std::int64_t written_ = 0;
+  std::int64_t lost_ = 0;
+  std::string error_;
 };
 
 }  // namespace switchback::autotune

@@ -17,7 +17,6 @@
 namespace switchback::bench {
 
 namespace fs = std::filesystem;
-using autotune::Record;
 using nlohmann::ordered_json;
 
 namespace {
@@ -56,29 +55,6 @@ std::string here_text(const Picked& picked) {
   return picked.usable ? "used" : "no: " + picked.why;
 }
 
-// Older versions took all CPUs of an instruction set for one kind of machine.
-void tell_of_older_file(const TunerState& tuner) {
-  autotune::Machine older = tuner.machine;
-  older.design.clear();
-  const fs::path file =
-      autotune::cache_file(tuner.cache_directory, autotune::environment_name(older));
-  std::error_code ignored;
-  if (older != tuner.machine && fs::exists(file, ignored))
-    fmt::print(
-        "{} is of an older version, which did not say which CPU design it was measured on: "
-        "it is not\nused ('switchback-bench cache list --all' shows it).\n",
-        file.string());
-}
-
-std::string no_winner(const KeyGroup& group) {
-  const std::vector<const CacheLine*>& lines =
-      group.cache.empty() ? group.system_list : group.cache;
-  for (std::size_t i = lines.size(); i-- > 0;)
-    if (lines[i]->record.type == autotune::RecordType::tombstone)
-      return i + 1 == lines.size() ? "(forgotten)" : "(no winner since it was forgotten)";
-  return "(no winner)";
-}
-
 }  // namespace
 
 std::string wrong_mode() {
@@ -103,10 +79,10 @@ int cache_path(const CacheOptions& options) {
   std::string system_state = state_of(tuner.system_directory);
   if (system_state == "directory" && tuner.system_files.empty())
     system_state = "directory without a list";
-  const std::string system_by = set_by("SWITCHBACK_TUNE_SYSTEM", "beside the library");
+  const std::string system_by = set_by("SWITCHBACK_TUNE_SYSTEM", "the library's place");
   std::vector<Place> places = {
       {"cache", tuner.cache_directory, cache_set_by(options)},
-      {"file of this machine", tuner.store->file(), "the machine"},
+      {"file of this machine", tuner.cache_file, "the machine"},
       {"recorded misses", tuner.record_file, set_by("SWITCHBACK_TUNE_RECORD", "the cache")},
       {"system list", tuner.system_directory, system_by}};
   for (const fs::path& file : tuner.system_files)
@@ -120,7 +96,6 @@ int cache_path(const CacheOptions& options) {
     ordered_json json;
     json["type"] = "path";
     json["machine"] = machine;
-    json["environment"] = autotune::environment_name(tuner.machine);
     for (const Place& place : places) {
       std::error_code error;
       const bool is_file = fs::is_regular_file(place.path, error);
@@ -178,18 +153,18 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
     const std::optional<ConfigOp> op =
         group.parts ? std::optional(group.parts->query.op) : std::nullopt;
     const std::string winner =
-        picked.line == nullptr ? no_winner(group) : words_of(picked.line->record.candidate, op);
+        picked.line == nullptr ? "(no winner)" : words_of(picked.line->entry.winner->candidate, op);
     if (!what.filter.empty() && problem.find(what.filter) == std::string::npos &&
         winner.find(what.filter) == std::string::npos)
       continue;
     ++shown;
-    if (picked.line != nullptr) ++products[picked.line->record.env.product];
-    doubtful += picked.line != nullptr && autotune::in_doubt(picked.line->record) ? 1 : 0;
+    if (picked.line != nullptr) ++products[picked.line->entry.env.product];
+    doubtful += picked.line != nullptr && autotune::in_doubt(*picked.line->entry.winner) ? 1 : 0;
     const std::string machine = group.parts ? autotune::describe(group.parts->machine) : "?";
     if (options.json) {
       ordered_json json;
       json["type"] = "entry";
-      json["key_sha"] = group.key.sha;
+      json["key"] = name_of(group.key);
       if (group.parts) json["problem"] = problem;
       if (!group.parts) json["unreadable"] = group.why;
       json["machine"] = machine;
@@ -202,19 +177,19 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
       print_json(json);
       continue;
     }
-    std::vector<std::string> row = {short_hash(group.key), problem};
+    std::vector<std::string> row = {name_of(group.key), problem};
     if (what.all) {
       row.push_back(machine);
-      row.push_back(picked.line == nullptr ? "-" : picked.line->record.env.product);
+      row.push_back(picked.line == nullptr ? "-" : picked.line->entry.env.product);
     }
     row.push_back(winner);
     if (picked.line == nullptr) {
       row.insert(row.end(), {"-", "-", "-", "-", "-"});
     } else {
-      const Record& record = picked.line->record;
-      row.insert(row.end(), {number(record.stats.median_ms), speedup_text(record),
-                             std::string(autotune::effort_name(record.effort)), date_of(record),
-                             std::string(tune_origin_name(picked.origin))});
+      const autotune::Winner& winning = *picked.line->entry.winner;
+      row.insert(row.end(), {number(winning.stats.median_ms), speedup_text(winning),
+                             std::string(autotune::effort_name(winning.effort)),
+                             date_of(winning.time), std::string(tune_origin_name(picked.origin))});
     }
     row.push_back(here_text(picked));
     table.add(std::move(row));
@@ -231,7 +206,7 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
       print_json(to_json(warning, "newer"));
   }
   const std::string where =
-      what.all ? view.tuner().cache_directory.string() : view.tuner().store->file().string();
+      what.all ? view.tuner().cache_directory.string() : view.tuner().cache_file.string();
   if (options.json) {
     print_json({{"type", "summary"},
                 {"machine", autotune::describe(view.tuner().machine)},
@@ -254,7 +229,6 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
           "measurement. 'switchback-bench tune' measures them again.\n",
           doubtful);
   }
-  if (!options.json && !what.all) tell_of_older_file(view.tuner());
   if (!options.json && skipped > 0)
     fmt::print("{} {} skipped\n", skipped, skipped == 1 ? "line was" : "lines were");
   return unreadable ? exit_codes::failed : exit_codes::ok;

@@ -30,11 +30,8 @@ struct CacheListOptions {
 };
 int cache_list(const CacheOptions& options, const CacheListOptions& what);
 
-/// All that is known of one key; `key` is the beginning of its hash.
-int cache_show(const CacheOptions& options, const std::string& key);
-
 struct CacheExplainOptions {
-  std::string key;                ///< the beginning of a hash, or
+  std::string key;                ///< the beginning of a name, or
   std::vector<TuneShape> shapes;  ///< every problem of these layers
   bool near_shapes = false;       ///< see TunerOptions
   bool strict = false;
@@ -45,35 +42,7 @@ int cache_explain(const CacheOptions& options, const CacheExplainOptions& what);
 /// doubt.
 int cache_verify(const CacheOptions& options, bool run);
 
-struct CacheMergeOptions {
-  std::string out;
-  std::vector<std::string> in;  ///< files and cache directories
-  bool force = false;           ///< `out` may exist
-};
-int cache_merge(const CacheOptions& options, const CacheMergeOptions& what);
-
-struct CacheExportOptions {
-  std::string out;
-  bool winners = false;   ///< without samples
-  bool doubtful = false;  ///< also winners in doubt, and the samples of their measurements
-  bool all = false;       ///< every machine's
-  bool force = false;     ///< `out` may exist
-};
-int cache_export(const CacheOptions& options, const CacheExportOptions& what);
-
-struct CacheImportOptions {
-  std::vector<std::string> in;  ///< files and cache directories
-  bool forgotten = false;       ///< also records of keys that were forgotten here since
-};
-int cache_import(const CacheOptions& options, const CacheImportOptions& what);
-
-struct CachePruneOptions {
-  std::int64_t older_than_days = 0;  ///< 0: any age
-  bool samples = false;
-  bool stale = false;
-  std::string key;  ///< the beginning of a hash
-  bool dry_run = false;
-};
-int cache_prune(const CacheOptions& options, const CachePruneOptions& what);
+/// Adds the entries of files and cache directories to the cache.
+int cache_import(const CacheOptions& options, const std::vector<std::string>& in);
 
 }  // namespace switchback::bench

@@ -17,11 +17,16 @@ namespace {
 
 constexpr const char* cache_footer =
     R"(A cache holds which configuration is the fastest for each problem, as 'switchback-bench tune'
-found it, in one file for each kind of machine. A key is a problem on a machine; it is named by the
-first digits of its hash, at least four.
+found it, in one file for each kind of machine: 'cache path' names this machine's. A line is what is
+known of one problem. A key is a problem on a machine; 'cache list' shows its name, of which the first
+digits are enough, at least four.
 
-Commands that write wait at most 60 s for another process that holds the cache's lock, and say so.
-A cache of root's own, or one that nobody but its owner may write to, is all that root reads.
+To carry winners to another machine, copy that file and 'import' it there, or put it into a directory
+that SWITCHBACK_TUNE_SYSTEM names. To forget a problem, delete its line; to forget all, delete the
+file.
+
+'import' waits at most 60 s for another process that holds the cache's lock, and says so.
+Root reads only its own files, and files that only their owner can have written.
 
 Exit codes: 0 fine; 1 something is wrong in a file, or a file cannot be read or written; 2 usage;
 5 no such device; 130 interrupted.
@@ -29,7 +34,7 @@ Exit codes: 0 fine; 1 something is wrong in a file, or a file cannot be read or 
 Examples:
   switchback-bench cache list
   switchback-bench cache explain --shape 512,4096,11008
-  switchback-bench cache export tuned.jsonl --winners; switchback-bench cache import tuned.jsonl)";
+  switchback-bench cache import node7.jsonl)";
 
 constexpr const char* path_footer =
     R"(Example:
@@ -43,12 +48,8 @@ Examples:
   switchback-bench cache list --op gemm_int8 --filter onednn
   switchback-bench cache list --all --json)";
 
-constexpr const char* show_footer =
-    R"(Example:
-  switchback-bench cache show 3f2a90)";
-
 constexpr const char* explain_footer =
-    R"(Of a key every record that a look-up comes across, what each check says of it, and what runs: from
+    R"(Of a key every entry that a look-up comes across, what each check says of it, and what runs: from
 the cache, a near shape, the system list, or the default. Of shapes a line for each problem.
 A winner of more effort goes first, then the later one; a date more than a day ahead of the clock
 is of a clock that was wrong, and goes after all others. A winner in doubt is not used.
@@ -58,48 +59,23 @@ Examples:
   switchback-bench cache explain --shape 512,4096,11008 --dtype bf16 --threads 4)";
 
 constexpr const char* verify_footer =
-    R"(Exit code 1 if a line cannot be read (unless a newer version wrote it), lies in another machine's
-folder or, with --run, a winner is wrong.
+    R"(Exit code 1 if a line cannot be read (unless a newer version wrote it), is in another machine's
+file or, with --run, a winner is wrong.
 
 Examples:
   switchback-bench cache verify
   switchback-bench cache verify --run)";
 
-constexpr const char* merge_footer =
-    R"(Of each key and set of libraries one winner stays: one in doubt only if there is no other, then
-that of most effort, then the latest. The order of the arguments makes no difference. Lines that
-cannot be read are left out, and the exit code is 1; without any record no file is written.
-
-Examples:
-  switchback-bench cache merge all.jsonl a.jsonl b.jsonl
-  switchback-bench cache merge all.jsonl ~/.cache/switchback node7-cache)";
-
-constexpr const char* export_footer =
-    R"(What 'import' takes on another machine, and a directory of the system list
-(SWITCHBACK_TUNE_SYSTEM). What was superseded or forgotten is left out, and so is what is in doubt:
-no program uses it.
-
-Examples:
-  switchback-bench cache export tuned.jsonl
-  switchback-bench cache export tuned.jsonl --winners --all)";
-
 constexpr const char* import_footer =
-    R"(Each record goes to the folder of its machine. Nothing is written if a file cannot be read; lines
-that cannot be read are left out, and the exit code is 1. The last lines say how many of the winners
-this Context (--device, --threads, --isa) uses, and why not the others.
+    R"(Each entry goes to the file of its machine. Of two winners of a problem in the same environment one
+stays: one in doubt only if there is no other, then that of most effort, then the latest. Nothing is
+written if a file cannot be read; lines that cannot be read are left out, and the exit code is 1. The
+last lines say how many of the winners this Context (--device, --threads, --isa) uses, and why not the
+others.
 
 Examples:
   switchback-bench cache import tuned.jsonl
   switchback-bench cache import node7-cache node8-cache)";
-
-constexpr const char* prune_footer =
-    R"(Rewrites this machine's file with what is worth keeping. With --key it is the file of that key.
-
-Examples:
-  switchback-bench cache prune --dry-run
-  switchback-bench cache prune --samples --stale
-  switchback-bench cache prune --older-than 180
-  switchback-bench cache prune --key 3f2a90)";
 
 CLI::App* add(CLI::App& parent, const char* name, const char* description, const char* examples,
               CacheOptions& options, bool needs_context) {
@@ -128,7 +104,7 @@ ConfigOp parse_op(const std::string& name) {
   core::fail(Status::invalid_argument, "--op '{}' is not one of {}", name, names);
 }
 
-// The digits of a hash are given as they are shown, or as somebody shouted them.
+// Digits are taken in any case.
 std::string lower(std::string text) {
   for (char& c : text)
     if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
@@ -158,15 +134,6 @@ void add_list(CLI::App& cache) {
   });
 }
 
-void add_show(CLI::App& cache) {
-  auto a = std::make_shared<CacheArguments<std::string>>();
-  CLI::App* command =
-      add(cache, "show", "All that is known of one key: winner, candidates, environment",
-          show_footer, a->options, true);
-  command->add_option("KEY", a->extra, "the first digits of a key's hash")->required();
-  command->callback([a] { set_exit_code(cache_show(a->options, lower(a->extra))); });
-}
-
 void add_explain(CLI::App& cache) {
   struct Extra {
     CacheExplainOptions what;
@@ -178,7 +145,8 @@ void add_explain(CLI::App& cache) {
   auto a = std::make_shared<CacheArguments<Extra>>();
   CLI::App* command = add(cache, "explain", "Why a configuration is used or refused",
                           explain_footer, a->options, true);
-  CLI::Option* key = command->add_option("KEY", a->extra.what.key, "the first digits of a hash");
+  CLI::Option* key =
+      command->add_option("KEY", a->extra.what.key, "the first digits of a key's name");
   CLI::Option* shape =
       command
           ->add_option(
@@ -231,67 +199,12 @@ void add_verify(CLI::App& cache) {
   command->callback([a] { set_exit_code(cache_verify(a->options, a->extra)); });
 }
 
-void add_merge(CLI::App& cache) {
-  auto a = std::make_shared<CacheArguments<CacheMergeOptions>>();
-  CLI::App* command =
-      add(cache, "merge", "Make one file of many caches", merge_footer, a->options, false);
-  command->add_option("OUT", a->extra.out, "file to write")->required();
-  command->add_option("IN", a->extra.in, "cache files and cache directories")->required();
-  command->add_flag("--force", a->extra.force, "OUT may exist, and be among the inputs");
-  command->callback([a] { set_exit_code(cache_merge(a->options, a->extra)); });
-}
-
-void add_export(CLI::App& cache) {
-  auto a = std::make_shared<CacheArguments<CacheExportOptions>>();
-  CLI::App* command = add(cache, "export", "Write what is worth carrying elsewhere to one file",
-                          export_footer, a->options, true);
-  command->add_option("FILE", a->extra.out, "file to write")->required();
-  command->add_flag("--winners", a->extra.winners,
-                    "without samples (what failed stays in: it keeps wrong winners out)");
-  command->add_flag("--in-doubt", a->extra.doubtful,
-                    "also what other programs disturbed too much while it was measured");
-  command->add_flag("--all", a->extra.all, "what is known of every machine");
-  command->add_flag("--force", a->extra.force, "FILE may exist");
-  command->callback([a] { set_exit_code(cache_export(a->options, a->extra)); });
-}
-
 void add_import(CLI::App& cache) {
-  auto a = std::make_shared<CacheArguments<CacheImportOptions>>();
+  auto a = std::make_shared<CacheArguments<std::vector<std::string>>>();
   CLI::App* command =
       add(cache, "import", "Add files to the cache", import_footer, a->options, true);
-  command->add_option("FILE", a->extra.in, "cache files and cache directories")->required();
-  command->add_flag("--forgotten", a->extra.forgotten,
-                    "also records of keys that were forgotten here since");
+  command->add_option("FILE", a->extra, "cache files and cache directories")->required();
   command->callback([a] { set_exit_code(cache_import(a->options, a->extra)); });
-}
-
-void add_prune(CLI::App& cache) {
-  auto a = std::make_shared<CacheArguments<CachePruneOptions>>();
-  CachePruneOptions& what = a->extra;
-  CLI::App* command = add(cache, "prune", "Drop what is superseded, and what else you name",
-                          prune_footer, a->options, true);
-  CLI::Option* older =
-      command->add_option("--older-than", what.older_than_days, "records older than so many days")
-          ->type_name("DAYS");
-  command->add_flag("--samples", what.samples, "times of candidates that did not win");
-  CLI::Option* stale = command->add_flag(
-      "--stale", what.stale,
-      "winners that other kernels or libraries than this machine's were measured with");
-  CLI::Option* key =
-      command->add_option("--key", what.key, "forget a key, by the first digits of its hash")
-          ->type_name("KEY")
-          // Its file may be another machine's, to which nothing here is a measure.
-          ->excludes(stale);
-  command->add_flag("--dry-run", what.dry_run, "say what would be dropped, write nothing");
-  command->callback([a, older, key] {
-    constexpr std::int64_t most_days = 36500;
-    core::require(older->count() == 0 ||
-                      (a->extra.older_than_days >= 1 && a->extra.older_than_days <= most_days),
-                  "--older-than {}: it must be 1 to {} days", a->extra.older_than_days, most_days);
-    a->extra.key = lower(a->extra.key);
-    core::require(key->count() == 0 || !a->extra.key.empty(), "--key '': it must not be empty");
-    set_exit_code(cache_prune(a->options, a->extra));
-  });
 }
 
 }  // namespace
@@ -302,16 +215,12 @@ void add_cache_command(CLI::App& app) {
   cache->require_subcommand(1);
   cache->footer(cache_footer);
   auto path = std::make_shared<CacheOptions>();
-  add(*cache, "path", "Where caches lie, and what says so", path_footer, *path, true)
+  add(*cache, "path", "Where the files are, and which setting says so", path_footer, *path, true)
       ->callback([path] { set_exit_code(cache_path(*path)); });
   add_list(*cache);
-  add_show(*cache);
   add_explain(*cache);
   add_verify(*cache);
-  add_merge(*cache);
-  add_export(*cache);
   add_import(*cache);
-  add_prune(*cache);
 }
 
 }  // namespace switchback::bench

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "autotune/entry/validity.hpp"
+#include "autotune/entry/candidate.hpp"
 #include "autotune/session.hpp"
 #include "autotune/task.hpp"
 #include "bench/cache/cache.hpp"
@@ -20,13 +20,13 @@
 
 namespace switchback::bench {
 
-using autotune::Record;
-using autotune::RecordType;
+using autotune::Entry;
+using autotune::Winner;
 using nlohmann::ordered_json;
 
 namespace {
 
-// One record that a look-up meets, and what becomes of it.
+// One entry that a look-up meets, and what becomes of its winner.
 struct Considered {
   const CacheLine* line = nullptr;
   TuneOrigin origin = TuneOrigin::exact;
@@ -34,6 +34,8 @@ struct Considered {
   std::vector<autotune::Verdict> verdicts;
   bool usable = false;
   std::string outcome;  ///< "wins: …", "refused: …"
+
+  [[nodiscard]] const Winner& winner() const { return *line->entry.winner; }
 };
 
 struct Explanation {
@@ -77,7 +79,7 @@ class Explainer {
     const autotune::Family own = family(*group.parts);
     std::vector<std::pair<double, const KeyGroup*>> near;
     for (const KeyGroup& other : groups_) {
-      if (!other.parts || other.misplaced || other.cache.empty() || other.key == group.key ||
+      if (!other.parts || other.cache.empty() || other.key == group.key ||
           other.parts->machine != tuner.machine || other.parts->policy != tuner.policy)
         continue;
       const autotune::Family its = family(*other.parts);
@@ -92,54 +94,39 @@ class Explainer {
       consider(result, other->cache, TuneOrigin::near_shape, group, "", describe(*other));
   }
 
-  // Adds the winners, fails and tombstones of one source in its order.
+  // Adds the entries of one source in its order.
   void consider(Explanation& result, const std::vector<const CacheLine*>& lines, TuneOrigin origin,
                 const KeyGroup& group, const std::string& foreign, const std::string& of) const {
-    std::size_t begin = lines.size();
-    while (begin > 0 && lines[begin - 1]->record.type != RecordType::tombstone)
-      --begin;
-    for (std::size_t i = 0; i < lines.size(); ++i) {
-      const Record& record = lines[i]->record;
-      if (record.type == RecordType::sample) continue;
-      Considered entry{lines[i], origin, of, {}, false, {}};
-      if (record.type == RecordType::tombstone) {
-        entry.outcome = "from here on the key is forgotten";
-      } else if (i < begin) {
-        entry.outcome = "forgotten at " + lines[begin - 1]->record.time;
-      } else if (record.type == RecordType::fail) {
-        entry.outcome = "was wrong or could not run: " + record.why;
-      } else if (!foreign.empty()) {
-        entry.outcome = "refused: " + foreign;
-      } else {
-        judge(entry, *group.parts, lines, i);
-      }
-      result.considered.push_back(std::move(entry));
+    std::vector<Entry> entries;
+    for (const CacheLine* line : lines)
+      entries.push_back(line->entry);
+    for (const CacheLine* line : lines) {
+      Considered one{line, origin, of, {}, false, {}};
+      if (!line->entry.winner)
+        one.outcome = "it has no winner";
+      else if (!foreign.empty())
+        one.outcome = "refused: " + foreign;
+      else
+        judge(one, *group.parts, entries);
+      result.considered.push_back(std::move(one));
     }
   }
 
-  void judge(Considered& entry, const autotune::KeyParts& parts,
-             const std::vector<const CacheLine*>& lines, std::size_t at) const {
-    const Record& record = entry.line->record;
+  void judge(Considered& one, const autotune::KeyParts& parts,
+             const std::vector<Entry>& entries) const {
     std::optional<ConfigChoice> choice;
-    entry.verdicts = view_.tuner().judge(record, parts.query, view_.context.state(), choice);
-    if (!choice) {
-      entry.outcome = fmt::format("refused: {}: {}", entry.verdicts.back().validator,
-                                  entry.verdicts.back().why);
-      return;
-    }
-    for (std::size_t i = at + 1; i < lines.size(); ++i) {
-      const Record& later = lines[i]->record;
-      if (later.type != RecordType::fail || !(later.candidate == record.candidate) ||
-          !autotune::same_hard(later.env, record.env))
-        continue;
-      entry.outcome =
-          fmt::format("refused: it failed later ({}): {}", place_of(*lines[i]), later.why);
-      return;
-    }
-    entry.usable = true;
+    one.verdicts = view_.tuner().judge(one.line->entry, parts.query, view_.context.state(), choice);
+    std::string why;
+    if (!choice)
+      one.outcome =
+          fmt::format("refused: {}: {}", one.verdicts.back().validator, one.verdicts.back().why);
+    else if (autotune::failed_since(one.line->entry, entries, &why))
+      one.outcome = "refused: it failed later: " + why;
+    else
+      one.usable = true;
   }
 
-  // Asks the tuner, and says which of the usable records it took, and why.
+  // Asks the tuner, and says which of the usable entries it took, and why.
   void decide(Explanation& result, const ConfigQuery& query) const {
     const autotune::Answer answer = view_.tuner().look_up(query, view_.context.state());
     result.origin = answer.origin;
@@ -154,24 +141,23 @@ class Explainer {
     for (const Considered& entry : result.considered)
       if (entry.usable && entry.origin == answer.origin && gives(entry, query, answer.choice) &&
           (winner == nullptr ||
-           (entry.of == winner->of &&
-            autotune::better_winner(entry.line->record, winner->line->record))))
+           (entry.of == winner->of && autotune::better_winner(entry.winner(), winner->winner()))))
         winner = &entry;
     if (winner == nullptr) return;
     for (const Considered& entry : result.considered)
       if (&entry != winner && entry.usable && entry.origin == answer.origin &&
           entry.of == winner->of &&
-          (second == nullptr || autotune::better_winner(entry.line->record, second->line->record)))
+          (second == nullptr || autotune::better_winner(entry.winner(), second->winner())))
         second = &entry;
     result.from = winner->line;
     result.why = second == nullptr ? "the only entry there that holds here"
-                                   : reason(winner->line->record, second->line->record);
+                                   : reason(winner->winner(), second->winner());
     for (Considered& entry : result.considered) {
       if (!entry.usable) continue;
       if (&entry == winner)
         entry.outcome = "wins: " + result.why;
       else if (entry.origin == winner->origin && entry.of == winner->of)
-        entry.outcome = "holds; loses: " + reason(winner->line->record, entry.line->record);
+        entry.outcome = "holds; loses: " + reason(winner->winner(), entry.winner());
       else if (entry.origin == winner->origin)
         entry.outcome = "holds; another number of rows is nearer";
       else
@@ -181,10 +167,10 @@ class Explainer {
 
   static bool gives(const Considered& entry, const ConfigQuery& query, const ConfigChoice& choice) {
     std::string why;
-    return autotune::to_choice(query.op, entry.line->record.candidate, why) == choice;
+    return autotune::to_choice(query.op, entry.winner().candidate, why) == choice;
   }
 
-  static std::string reason(const Record& winner, const Record& loser) {
+  static std::string reason(const Winner& winner, const Winner& loser) {
     if (winner.effort != loser.effort)
       return fmt::format("effort {} goes before {}", autotune::effort_name(winner.effort),
                          autotune::effort_name(loser.effort));
@@ -226,25 +212,25 @@ std::string checks_text(const Considered& entry) {
 void explain_json(const KeyGroup& group, const Explanation& e) {
   ordered_json json;
   json["type"] = "explain";
-  json["key_sha"] = group.key.sha;
+  json["key"] = name_of(group.key);
   if (group.parts) {
     json["problem"] = describe(group);
     json["machine"] = autotune::describe(group.parts->machine);
   } else {
     json["unreadable"] = group.why;
   }
-  json["records"] = ordered_json::array();
-  for (const Considered& entry : e.considered) {
-    ordered_json record = to_json(*entry.line);
-    record["origin"] = tune_origin_name(entry.origin);
-    if (!entry.of.empty()) record["of"] = entry.of;
-    record["verdicts"] = ordered_json::array();
-    for (const autotune::Verdict& verdict : entry.verdicts)
-      record["verdicts"].push_back({{"validator", verdict.validator},
-                                    {"passed", verdict.why.empty()},
-                                    {"why", verdict.why}});
-    record["outcome"] = entry.outcome;
-    json["records"].push_back(std::move(record));
+  json["entries"] = ordered_json::array();
+  for (const Considered& one : e.considered) {
+    ordered_json entry = to_json(*one.line);
+    entry["origin"] = tune_origin_name(one.origin);
+    if (!one.of.empty()) entry["of"] = one.of;
+    entry["verdicts"] = ordered_json::array();
+    for (const autotune::Verdict& verdict : one.verdicts)
+      entry["verdicts"].push_back({{"validator", verdict.validator},
+                                   {"passed", verdict.why.empty()},
+                                   {"why", verdict.why}});
+    entry["outcome"] = one.outcome;
+    json["entries"].push_back(std::move(entry));
   }
   if (e.looked_up) {
     json["runs"] = {{"origin", tune_origin_name(e.origin)}, {"candidate", to_json(e.candidate)}};
@@ -258,21 +244,28 @@ void explain_json(const KeyGroup& group, const Explanation& e) {
 }
 
 void explain_text(const KeyGroup& group, const Explanation& e) {
-  fmt::print("{} (key {})\n", printable(describe(group)), short_hash(group.key));
+  fmt::print("{} (key {})\n", printable(describe(group)), name_of(group.key));
   const std::optional<ConfigOp> op =
       group.parts ? std::optional(group.parts->query.op) : std::nullopt;
-  Table table(
-      {"record", "configuration", "origin", "effort", "date", "speed-up", "measured on", "from",
-       "checks", "outcome"},
-      {"configuration", "origin", "effort", "date", "measured on", "from", "checks", "outcome"});
-  for (const Considered& entry : e.considered) {
-    const Record& record = entry.line->record;
-    table.add({std::string(autotune::record_type_name(record.type)), words_of(record.candidate, op),
-               origin_text(entry), std::string(autotune::effort_name(record.effort)),
-               date_of(record), speedup_text(record), record.env.product, place_of(*entry.line),
-               checks_text(entry), entry.outcome});
+  Table table({"winner", "ms", "speed-up", "origin", "effort", "date", "measured on", "from",
+               "checks", "outcome"},
+              {"winner", "origin", "effort", "date", "measured on", "from", "checks", "outcome"});
+  Table wrong({"wrong, or could not run", "why", "date", "from"}, {"why", "date", "from"});
+  for (const Considered& one : e.considered) {
+    const Entry& entry = one.line->entry;
+    for (const autotune::Proven& proven : entry.proven)
+      if (!proven.is_right())
+        wrong.add({words_of(proven.candidate, op), proven.why, date_of(proven.time),
+                   place_of(*one.line)});
+    if (!entry.winner) continue;
+    const Winner& winner = *entry.winner;
+    table.add({words_of(winner.candidate, op), number(winner.stats.median_ms), speedup_text(winner),
+               origin_text(one), std::string(autotune::effort_name(winner.effort)),
+               date_of(winner.time), entry.env.product, place_of(*one.line), checks_text(one),
+               one.outcome});
   }
   if (!table.empty()) fmt::print("{}", table.text_for(stdout));
+  if (!wrong.empty()) fmt::print("{}", wrong.text_for(stdout));
   if (!e.looked_up)
     fmt::print("runs: nothing here looks it up; it is {}\n\n", printable(e.why));
   else if (e.from != nullptr)
@@ -285,11 +278,11 @@ void explain_text(const KeyGroup& group, const Explanation& e) {
 // One of many problems, in the table it belongs to.
 void add_line(const KeyGroup& group, const Explanation& e, Table& found, Table& refusals,
               Table& unknown) {
-  const std::string key = short_hash(group.key);
+  const std::string key = name_of(group.key);
   const std::string problem = fmt::format("{}: {}", describe(group), e.runs);
   if (e.from != nullptr) {
-    found.add(
-        {key, std::string(tune_origin_name(e.origin)), speedup_text(e.from->record), problem});
+    found.add({key, std::string(tune_origin_name(e.origin)), speedup_text(*e.from->entry.winner),
+               problem});
     return;
   }
   if (e.considered.empty()) {
@@ -362,7 +355,7 @@ int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) 
   if (!unknown.empty())
     fmt::print("Nothing is known of these; the default runs:\n{}\n", unknown.text_for(stdout));
   if (!found.empty() || !refusals.empty())
-    fmt::print("'switchback-bench cache explain KEY' shows every record of one and each check.\n");
+    fmt::print("'switchback-bench cache explain KEY' shows every entry of one and each check.\n");
   fmt::print("{} problems: {} run what was found, {} the default", problems, tuned,
              problems - tuned);
   fmt::print("{}\n", refused > 0 ? fmt::format(", {} of those in spite of entries", refused) : "");

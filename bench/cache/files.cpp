@@ -11,10 +11,9 @@
 #include <system_error>
 #include <utility>
 
-#include "autotune/entry/validity.hpp"
+#include "autotune/entry/candidate.hpp"
 #include "autotune/operations.hpp"
 #include "autotune/store/file.hpp"
-#include "autotune/store/line.hpp"
 #include "autotune/task.hpp"
 #include "bench/cli/cli.hpp"
 #include "core/check.hpp"
@@ -23,12 +22,10 @@
 namespace switchback::bench {
 
 namespace fs = std::filesystem;
-using autotune::Record;
-using autotune::RecordType;
+using autotune::Entry;
 
 namespace {
 
-constexpr std::size_t least_digits = 4;
 constexpr std::size_t most_shown = 100;
 
 TunerOptions tuner_options(const CacheOptions& options, bool near_shapes, bool strict) {
@@ -51,8 +48,9 @@ CacheFile read_cache_file(const fs::path& path, TuneOrigin origin, bool trusted)
   CacheFile file;
   file.path = path;
   file.origin = origin;
-  switch (trusted ? autotune::read_trusted_file(path, file.text, file.problem)
-                  : autotune::read_file(path, file.text, file.problem)) {
+  std::string text;
+  switch (trusted ? autotune::read_trusted_file(path, text, file.problem)
+                  : autotune::read_file(path, text, file.problem)) {
     case autotune::ReadResult::missing:
       return file;
     case autotune::ReadResult::failed:
@@ -62,46 +60,26 @@ CacheFile read_cache_file(const fs::path& path, TuneOrigin origin, bool trusted)
       file.exists = true;
       break;
   }
-  autotune::for_each_line(file.text, [&](std::int64_t number, std::string_view text, bool ended) {
-    if (text.find_first_not_of(" \t\r") == std::string_view::npos) return;
+  autotune::for_each_line(text, [&](std::int64_t number, std::string_view line) {
     ++file.lines;
-    CacheLine line;
     std::string why;
-    switch (autotune::parse(text, line.record, why)) {
-      case autotune::LineKind::record:
-        line.file = path;
-        line.number = number;
-        file.records.push_back(std::move(line));
-        break;
-      case autotune::LineKind::newer:
-        file.newer.push_back({path, number, std::move(why)});
-        break;
-      default:
-        file.skipped.push_back({path, number, ended ? why : "it is cut short: " + why});
-    }
+    bool newer = false;
+    if (std::optional<Entry> entry = autotune::from_line(line, why, &newer))
+      file.entries.push_back({std::move(*entry), path, number});
+    else
+      (newer ? file.newer : file.skipped).push_back({path, number, std::move(why)});
   });
   return file;
 }
 
-std::vector<Record> records_of(const CacheFile& file) {
-  std::vector<Record> records;
-  for (const CacheLine& line : file.records)
-    records.push_back(line.record);
-  return records;
-}
-
 std::vector<fs::path> files_of_cache(const fs::path& cache) {
-  // The library names the files; only their folders are to be found.
-  const fs::path folders = autotune::cache_file(cache, "any").parent_path().parent_path();
-  const fs::path name = autotune::cache_file(cache, "any").filename();
+  const fs::path folder = autotune::cache_file(cache, "any").parent_path();
   std::vector<fs::path> files;
   std::error_code error;
-  for (fs::directory_iterator it(folders, error), end; !error && it != end; it.increment(error)) {
-    std::error_code ignored;
-    if (fs::exists(it->path() / name, ignored)) files.push_back(it->path() / name);
-  }
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    if (it->path().extension() == ".jsonl") files.push_back(it->path());
   if (error && error != std::errc::no_such_file_or_directory)
-    autotune::fail_io(folders, "the directory cannot be read", error.value());
+    autotune::fail_io(folder, "the directory cannot be read", error.value());
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -153,7 +131,7 @@ std::vector<CacheFile> CacheView::read(bool all) const {
     for (const fs::path& path : files_of_cache(tuner().cache_directory))
       files.push_back(read_cache_file(path));
   } else {
-    files.push_back(read_cache_file(tuner().store->file()));
+    files.push_back(read_cache_file(tuner().cache_file));
   }
   for (const fs::path& path : tuner().system_files)
     files.push_back(read_cache_file(path, TuneOrigin::system_list));
@@ -178,62 +156,60 @@ std::string why_foreign(const autotune::KeyParts& parts, const TunerState& tuner
 }
 
 std::string CacheView::foreign(const KeyGroup& group) const {
-  if (!group.parts) return group.why;
-  const autotune::KeyParts& parts = *group.parts;
-  if (group.misplaced)
-    return fmt::format("in another machine's folder, where nothing finds it (it is of {})",
-                       autotune::describe(parts.machine));
-  return why_foreign(parts, tuner(), context);
+  return group.parts ? why_foreign(*group.parts, tuner(), context) : group.why;
+}
+
+bool is_misplaced(const CacheLine& line, const autotune::KeyParts& parts) {
+  return line.file.stem() != autotune::machine_name(parts.machine);
 }
 
 std::vector<KeyGroup> group_keys(const std::vector<CacheFile>& files) {
   std::vector<KeyGroup> groups;
-  // A key that lies in a folder that is not its own is seen by nobody: a group of its own.
-  std::map<std::pair<std::string, std::string>, std::size_t> index;
+  std::map<std::string_view, std::size_t> index;
   for (const CacheFile& file : files)
-    for (const CacheLine& line : file.records) {
-      if (line.record.type == RecordType::miss) continue;
+    for (const CacheLine& line : file.entries) {
+      if (line.entry.is_miss()) continue;
       std::string why;
-      const std::optional<autotune::KeyParts> parts =
-          autotune::parse_key(line.record.key.json, why);
+      const std::optional<autotune::KeyParts> parts = autotune::parse_key(line.entry.key.json, why);
       const bool cached = file.origin == TuneOrigin::exact;
-      const std::string own = parts ? autotune::environment_name(parts->machine) : std::string();
-      const std::string folder = cached ? file.path.parent_path().filename().string() : own;
-      const auto [entry, is_new] = index.try_emplace({folder, line.record.key.json}, groups.size());
-      if (is_new) groups.push_back({line.record.key, parts, why, parts && folder != own, {}, {}});
-      KeyGroup& group = groups[entry->second];
+      if (cached && parts && is_misplaced(line, *parts)) continue;
+      const auto [known, is_new] = index.try_emplace(line.entry.key.json, groups.size());
+      if (is_new) groups.push_back({line.entry.key, parts, why, {}, {}});
+      KeyGroup& group = groups[known->second];
       (cached ? group.cache : group.system_list).push_back(&line);
     }
   return groups;
 }
 
+std::string name_of(const autotune::Key& key) {
+  std::uint64_t hash = 0xCBF29CE484222325ull;  // FNV-1a
+  for (const char c : key.json)
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
+  return fmt::format("{:016x}", hash);
+}
+
 const KeyGroup& find_key(const std::vector<KeyGroup>& groups, std::string_view beginning) {
-  const bool digits = beginning.size() >= least_digits && beginning.size() <= 64 &&
+  constexpr std::size_t least_digits = 4, most_digits = 16;
+  const bool digits = beginning.size() >= least_digits && beginning.size() <= most_digits &&
                       beginning.find_first_not_of("0123456789abcdef") == std::string_view::npos;
   core::require(
       digits,
-      "KEY '{}': it must be {} to 64 hexadecimal digits, the beginning of a key's hash as "
+      "KEY '{}': it must be {} to {} hexadecimal digits, the beginning of a key's name as "
       "'switchback-bench cache list' shows it",
-      beginning, least_digits);
+      beginning, least_digits, most_digits);
   std::vector<const KeyGroup*> found;
   for (const KeyGroup& group : groups)
-    if (group.key.sha.starts_with(beginning)) found.push_back(&group);
+    if (name_of(group.key).starts_with(beginning)) found.push_back(&group);
   core::require(!found.empty(),
                 "KEY '{}': no key begins so; 'switchback-bench cache list --all' shows the {} that "
                 "there are",
                 beginning, groups.size());
-  const bool one = std::all_of(found.begin(), found.end(), [&](const KeyGroup* group) {
-    return group->key.sha == found.front()->key.sha;
-  });
-  if (one)
-    return **std::min_element(found.begin(), found.end(), [](const KeyGroup* a, const KeyGroup* b) {
-      return !a->misplaced && b->misplaced;
-    });
+  if (found.size() == 1) return *found.front();
   std::string matches;
   constexpr std::size_t most_matches = 20;
   for (std::size_t i = 0; i < found.size() && i < most_matches; ++i)
-    matches += fmt::format("{}{} ({})", i == 0 ? "" : ", ", short_hash(found[i]->key),
-                           describe(*found[i]));
+    matches +=
+        fmt::format("{}{} ({})", i == 0 ? "" : ", ", name_of(found[i]->key), describe(*found[i]));
   if (found.size() > most_matches)
     matches += fmt::format(" and {} more", found.size() - most_matches);
   core::fail(Status::invalid_argument, "KEY '{}': {} keys begin so: {}; give more digits",
@@ -246,13 +222,13 @@ std::string describe(const KeyGroup& group) {
 }
 
 const CacheLine* best_line(const std::vector<const CacheLine*>& lines,
-                           const std::function<bool(const Record&)>& usable) {
-  std::vector<Record> records;
-  records.reserve(lines.size());
+                           const std::function<bool(const Entry&)>& usable) {
+  std::vector<Entry> entries;
+  entries.reserve(lines.size());
   for (const CacheLine* line : lines)
-    records.push_back(line->record);
-  const Record* best = autotune::Snapshot::best(records, usable);
-  return best == nullptr ? nullptr : lines[static_cast<std::size_t>(best - records.data())];
+    entries.push_back(line->entry);
+  const Entry* best = autotune::best_of(entries, usable);
+  return best == nullptr ? nullptr : lines[static_cast<std::size_t>(best - entries.data())];
 }
 
 Picked pick(const KeyGroup& group, const CacheView& view) {
@@ -260,11 +236,10 @@ Picked pick(const KeyGroup& group, const CacheView& view) {
   picked.why = view.foreign(group);
   std::string refused;
   if (picked.why.empty()) {
-    const TunerState& tuner = view.tuner();
-    const auto usable = [&](const Record& record) {
+    const auto usable = [&](const Entry& entry) {
       std::optional<ConfigChoice> choice;
       const std::vector<autotune::Verdict> verdicts =
-          tuner.judge(record, group.parts->query, view.context.state(), choice);
+          view.tuner().judge(entry, group.parts->query, view.context.state(), choice);
       if (!choice) refused = verdicts.back().why;
       return choice.has_value();
     };
@@ -273,7 +248,7 @@ Picked pick(const KeyGroup& group, const CacheView& view) {
       if (const CacheLine* line = best_line(*lines, usable)) return {line, origin, true, {}};
     picked.why = refused;
   }
-  const auto any = [](const Record&) { return true; };
+  const auto any = [](const Entry&) { return true; };
   for (const auto& [lines, origin] : {std::pair(&group.cache, TuneOrigin::exact),
                                       std::pair(&group.system_list, TuneOrigin::system_list)}) {
     picked.origin = origin;
@@ -283,19 +258,12 @@ Picked pick(const KeyGroup& group, const CacheView& view) {
   return picked;
 }
 
-std::string why_not(const CacheLine& line, const KeyGroup& group, const CacheView& view) {
+std::string why_not(const Entry& entry, const KeyGroup& group, const CacheView& view) {
   if (std::string foreign = view.foreign(group); !foreign.empty()) return foreign;
   std::optional<ConfigChoice> choice;
   const std::vector<autotune::Verdict> verdicts =
-      view.tuner().judge(line.record, group.parts->query, view.context.state(), choice);
+      view.tuner().judge(entry, group.parts->query, view.context.state(), choice);
   return choice ? "another winner goes first" : verdicts.back().why;
-}
-
-std::string lines_of(const std::vector<Record>& records) {
-  std::string text;
-  for (const Record& record : records)
-    text += autotune::to_line(record) + '\n';
-  return text;
 }
 
 }  // namespace switchback::bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the files of tuning caches line by line, so that each record can say where it is from, and
+// Bench: the files of tuning caches line by line, so that each entry can say where it is from, and
 // the words and JSON that all subcommands of `cache` use for them.
 #pragma once
 
@@ -17,41 +17,38 @@
 #include "autotune/entry/candidate.hpp"
 #include "autotune/entry/environment.hpp"
 #include "autotune/entry/key.hpp"
-#include "autotune/store/merge.hpp"
 #include "autotune/store/snapshot.hpp"
+#include "autotune/store/store.hpp"
 #include "autotune/tuner_state.hpp"
 #include "bench/cache/cache.hpp"
 #include "bench/cli/status_line.hpp"
-#include "bench/workload/whole_file.hpp"
 
 namespace switchback::bench {
 
 struct CacheLine {
-  autotune::Record record;
+  autotune::Entry entry;
   std::filesystem::path file;
   std::int64_t number = 0;
 };
-/// "tune.jsonl:17"
+/// "machine.jsonl:17"
 std::string place_of(const CacheLine& line);
 
 struct CacheFile {
   std::filesystem::path path;
   TuneOrigin origin = TuneOrigin::exact;  ///< or system_list
   bool exists = false;
-  std::string problem;  ///< why none of it can be read
-  std::string text;
+  std::string problem;     ///< why none of it can be read
   std::int64_t lines = 0;  ///< blank ones do not count
-  std::vector<CacheLine> records;
-  std::vector<autotune::Warning> skipped;  ///< lines that are no records
+  std::vector<CacheLine> entries;
+  std::vector<autotune::Warning> skipped;  ///< lines that are no entries
   std::vector<autotune::Warning> newer;    ///< lines of a schema to come
 };
 /// Never throws for what is in a file.
 /// `trusted`: a file of a cache, as the library reads it; else one that a person named.
 CacheFile read_cache_file(const std::filesystem::path& path, TuneOrigin origin = TuneOrigin::exact,
                           bool trusted = true);
-std::vector<autotune::Record> records_of(const CacheFile& file);
-/// The tune.jsonl of every machine below a cache directory, by name. Throws Error(io_error) if the
-/// directory is there and cannot be read.
+/// The file of every machine in a cache directory, by name. Throws Error(io_error) if the directory
+/// is there and cannot be read.
 std::vector<std::filesystem::path> files_of_cache(const std::filesystem::path& cache);
 /// What is wrong with the mode in the environment; empty if it is one, or none.
 std::string wrong_mode();
@@ -89,22 +86,25 @@ struct CacheView {
 struct KeyGroup {
   autotune::Key key;
   std::optional<autotune::KeyParts> parts;
-  std::string why;         ///< without parts: what of the key is unknown here
-  bool misplaced = false;  ///< in the folder of another machine, where no look-up finds it
+  std::string why;  ///< without parts: what of the key is unknown here
   std::vector<const CacheLine*> cache;
   std::vector<const CacheLine*> system_list;
 };
-/// In order of appearance.
+/// In order of appearance. Leaves out what is_misplaced().
 std::vector<KeyGroup> group_keys(const std::vector<CacheFile>& files);
-/// The group whose hash begins so, rather not a misplaced one. Throws Error(invalid_argument) that
-/// lists the matches if there are none or several.
+/// Whether a line of a cache is in another machine's file, where no look-up finds it.
+bool is_misplaced(const CacheLine& line, const autotune::KeyParts& parts);
+/// What commands call a key: 16 hexadecimal digits, a hash of its text.
+std::string name_of(const autotune::Key& key);
+/// The group whose name begins so. Throws Error(invalid_argument) that lists the matches if there
+/// are none or several.
 const KeyGroup& find_key(const std::vector<KeyGroup>& groups, std::string_view beginning);
 /// The problem in words; of an unreadable key, why it is.
 std::string describe(const KeyGroup& group);
 
 /// The best of some lines by the rules of a look-up.
 const CacheLine* best_line(const std::vector<const CacheLine*>& lines,
-                           const std::function<bool(const autotune::Record&)>& usable);
+                           const std::function<bool(const autotune::Entry&)>& usable);
 
 /// The winner of a key as a look-up of this Context finds it; where that finds none, the best there
 /// is.
@@ -115,18 +115,16 @@ struct Picked {
   std::string why;  ///< why it is not
 };
 Picked pick(const KeyGroup& group, const CacheView& view);
-/// Why this winner of a group is not what a look-up of this Context takes.
-std::string why_not(const CacheLine& line, const KeyGroup& group, const CacheView& view);
+/// Why the winner of an entry of a group is not what a look-up of this Context takes.
+std::string why_not(const autotune::Entry& entry, const KeyGroup& group, const CacheView& view);
 
-/// The first 12 digits of a hash.
-std::string short_hash(const autotune::Key& key);
 /// "2026-11-21"
-std::string date_of(const autotune::Record& record);
+std::string date_of(std::string_view time);
 /// How many times as fast as the default; 0 if that is not known.
-double speedup_of(const autotune::Record& record);
+double speedup_of(const autotune::Winner& winner);
 /// "1.32x", "-"
-std::string speedup_text(const autotune::Record& record);
-/// How many records were measured on a product: "AMD EPYC 9R45".
+std::string speedup_text(const autotune::Winner& winner);
+/// How many winners were measured on a product: "AMD EPYC 9R45".
 using Products = std::map<std::string, std::int64_t>;
 /// "AMD EPYC 9R45"; of several "AMD EPYC 9R45 (12), AMD EPYC 7763 (4)".
 std::string text_of(const Products& products);
@@ -139,23 +137,10 @@ autotune::CandidateText default_of(const ConfigQuery& query, const Context& cont
 
 nlohmann::ordered_json to_json(const autotune::CandidateText& candidate);
 nlohmann::ordered_json to_json(const autotune::Environment& env);
-/// Configuration, times, effort, date and place; without the key.
+/// Winner, wrong candidates, environment and place; without the key.
 nlohmann::ordered_json to_json(const CacheLine& line);
 nlohmann::ordered_json to_json(const autotune::Warning& warning, std::string_view type);
 /// One line on stdout.
 void print_json(const nlohmann::ordered_json& object);
-
-/// Reads files and, of cache directories, each of their files, with warnings of lines that were
-/// skipped. Throws Error that names the argument for what cannot be read.
-std::vector<CacheFile> read_inputs(std::string_view argument, const std::vector<std::string>& names,
-                                   StatusLine& out);
-/// How many lines of inputs cannot be read, which makes a command fail; names files that are no
-/// caches at all.
-std::int64_t report_bad_inputs(const std::vector<CacheFile>& files, StatusLine& out);
-/// A table, or a line each.
-void report_conflicts(const CacheOptions& options,
-                      const std::vector<autotune::Conflict>& conflicts);
-
-std::string lines_of(const std::vector<autotune::Record>& records);
 
 }  // namespace switchback::bench

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <array>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -22,56 +21,49 @@
 namespace switchback::bench {
 
 namespace fs = std::filesystem;
-using autotune::RecordType;
 using nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::array<RecordType, 5> types = {RecordType::winner, RecordType::sample,
-                                             RecordType::fail, RecordType::tombstone,
-                                             RecordType::miss};
-
 // The result for one file.
 struct Audit {
-  std::array<std::int64_t, types.size()> records{};
-  std::vector<autotune::Warning> unreadable;  ///< records of problems that are unknown here
-  std::vector<autotune::Warning> misplaced;   ///< records that no look-up finds in this folder
+  std::int64_t winners = 0, wrong = 0, misses = 0;
+  std::vector<autotune::Warning> unreadable;  ///< entries of problems that are unknown here
+  std::vector<autotune::Warning> misplaced;   ///< entries that no look-up finds in this file
 };
 
-Audit audit(const CacheFile& file, bool in_folder) {
+Audit audit(const CacheFile& file, bool of_machine) {
   Audit result;
-  const std::string folder = file.path.parent_path().filename().string();
-  for (const CacheLine& line : file.records) {
-    for (std::size_t i = 0; i < types.size(); ++i)
-      if (types[i] == line.record.type) ++result.records[i];
+  for (const CacheLine& line : file.entries) {
+    result.winners += line.entry.winner ? 1 : 0;
+    result.misses += line.entry.is_miss() ? 1 : 0;
+    for (const autotune::Proven& proven : line.entry.proven)
+      result.wrong += proven.is_right() ? 0 : 1;
     std::string why;
-    const std::optional<autotune::KeyParts> parts = autotune::parse_key(line.record.key.json, why);
-    if (!parts) {
+    const std::optional<autotune::KeyParts> parts = autotune::parse_key(line.entry.key.json, why);
+    if (!parts)
       result.unreadable.push_back({file.path, line.number, why});
-      continue;
-    }
-    const std::string own = autotune::environment_name(parts->machine);
-    if (in_folder && own != folder)
+    else if (of_machine && is_misplaced(line, *parts))
       result.misplaced.push_back(
           {file.path, line.number,
-           fmt::format("it is of {}, whose folder is {}; nothing finds it here",
-                       autotune::describe(parts->machine), own)});
+           fmt::format("it is of {}, whose file is {}.jsonl; nothing finds it here",
+                       autotune::describe(parts->machine),
+                       autotune::machine_name(parts->machine))});
   }
   return result;
 }
 
 ordered_json to_json(const CacheFile& file, const Audit& audit) {
-  ordered_json json;
-  json["type"] = "file";
-  json["file"] = file.path.string();
-  json["bytes"] = file.text.size();
-  json["lines"] = file.lines;
-  for (std::size_t i = 0; i < types.size(); ++i)
-    json["records"][std::string(autotune::record_type_name(types[i]))] = audit.records[i];
-  json["skipped"] = file.skipped.size();
-  json["newer"] = file.newer.size();
-  json["unreadable_problems"] = audit.unreadable.size();
-  json["misplaced"] = audit.misplaced.size();
+  ordered_json json = {{"type", "file"},
+                       {"file", file.path.string()},
+                       {"lines", file.lines},
+                       {"winners", audit.winners},
+                       {"wrong_candidates", audit.wrong},
+                       {"misses", audit.misses},
+                       {"skipped", file.skipped.size()},
+                       {"newer", file.newer.size()},
+                       {"unreadable_problems", audit.unreadable.size()},
+                       {"misplaced", audit.misplaced.size()}};
   if (!file.problem.empty()) json["problem"] = file.problem;
   return json;
 }
@@ -120,7 +112,7 @@ bool prove_winners(const CacheOptions& options, StatusLine& out, ProofCounts& co
   CacheView view(options);
   autotune::Prover prover(view.context.state(), this_program_as_prover());
   std::vector<CacheFile> files;
-  files.push_back(read_cache_file(view.tuner().store->file()));
+  files.push_back(read_cache_file(view.tuner().cache_file));
   const std::vector<KeyGroup> groups = group_keys(files);
   const StopSignals signals;
   Table table({"problem", "winner", "from", "what is wrong"}, {"winner", "from", "what is wrong"});
@@ -136,14 +128,14 @@ bool prove_winners(const CacheOptions& options, StatusLine& out, ProofCounts& co
     if (picked.line == nullptr) continue;
     if (!picked.usable) {
       ++counts.refused;
-      counts.in_doubt += autotune::in_doubt(picked.line->record) ? 1 : 0;
+      counts.in_doubt += autotune::in_doubt(*picked.line->entry.winner) ? 1 : 0;
       continue;
     }
     const ConfigQuery& query = group.parts->query;
     out.status(fmt::format("[{}/{}] {}, {} wrong so far", done, groups.size(), describe(group),
                            counts.wrong));
     std::string why;
-    const autotune::CandidateText& candidate = picked.line->record.candidate;
+    const autotune::CandidateText& candidate = picked.line->entry.winner->candidate;
     // What is usable has words that are known.
     const ConfigChoice choice = *autotune::to_choice(query.op, candidate, why);
     bool not_run = false;
@@ -160,7 +152,7 @@ bool prove_winners(const CacheOptions& options, StatusLine& out, ProofCounts& co
       table.add({describe(group), words, place_of(*picked.line), why});
     if (options.json)
       print_json({{"type", not_run ? "not_run" : "wrong"},
-                  {"key_sha", group.key.sha},
+                  {"key", name_of(group.key)},
                   {"problem", describe(group)},
                   {"winner", bench::to_json(*picked.line)},
                   {"why", why}});
@@ -184,21 +176,21 @@ int cache_verify(const CacheOptions& options, bool run) {
   StatusLine out(false);
   const fs::path directory = cache_directory_of(options);
   std::vector<fs::path> paths = files_of_cache(directory);
-  const std::size_t in_folders = paths.size();
+  const std::size_t of_machines = paths.size();
   std::error_code ignored;
   if (fs::exists(directory / "recorded.jsonl", ignored))
     paths.push_back(directory / "recorded.jsonl");
 
-  Table table({"file", "lines", "winners", "samples", "fails", "tombstones", "misses", "skipped",
-               "newer", "unknown here", "misplaced"});
+  Table table({"file", "lines", "winners", "wrong candidates", "misses", "skipped", "newer",
+               "unknown here", "misplaced"});
   std::map<std::string, std::int64_t> why_skipped;
   bool wrong = false;
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const CacheFile file = read_cache_file(paths[i]);
-    const Audit found = audit(file, i < in_folders);
+    const Audit found = audit(file, i < of_machines);
     warn_of_skipped(file, out);
     warn_of_lines(found.unreadable, "are of problems that are unknown here", out);
-    warn_of_lines(found.misplaced, "are of other machines than their folder's", out);
+    warn_of_lines(found.misplaced, "are of other machines than their file's", out);
     for (const autotune::Warning& warning : file.skipped)
       ++why_skipped[warning.what];
     wrong = wrong || !file.problem.empty() || !file.skipped.empty() || !found.misplaced.empty();
@@ -216,7 +208,7 @@ int cache_verify(const CacheOptions& options, bool run) {
     }
     std::vector<std::string> row = {file.path.lexically_relative(directory).string(),
                                     std::to_string(file.lines)};
-    for (const std::int64_t count : found.records)
+    for (const std::int64_t count : {found.winners, found.wrong, found.misses})
       row.push_back(std::to_string(count));
     for (const std::size_t count :
          {file.skipped.size(), file.newer.size(), found.unreadable.size(), found.misplaced.size()})

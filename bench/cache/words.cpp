@@ -10,8 +10,6 @@
 
 namespace switchback::bench {
 
-using autotune::Record;
-using autotune::RecordType;
 using nlohmann::ordered_json;
 
 ConfigChoice default_choice(const ConfigQuery& query, const Context& context) {
@@ -21,21 +19,17 @@ ConfigChoice default_choice(const ConfigQuery& query, const Context& context) {
              static_cast<std::int64_t>(query.op));
 }
 
-std::string short_hash(const autotune::Key& key) {
-  return key.sha.substr(0, 12);
+std::string date_of(std::string_view time) {
+  return std::string(time.substr(0, 10));
 }
 
-std::string date_of(const Record& record) {
-  return record.time.substr(0, 10);
+double speedup_of(const autotune::Winner& winner) {
+  const double median_ms = winner.stats.median_ms;
+  return median_ms > 0 && winner.default_median_ms > 0 ? winner.default_median_ms / median_ms : 0;
 }
 
-double speedup_of(const Record& record) {
-  const double median_ms = record.stats.median_ms;
-  return median_ms > 0 && record.default_median_ms > 0 ? record.default_median_ms / median_ms : 0;
-}
-
-std::string speedup_text(const Record& record) {
-  const double speedup = speedup_of(record);
+std::string speedup_text(const autotune::Winner& winner) {
+  const double speedup = speedup_of(winner);
   return speedup > 0 ? fmt::format("{:.2f}x", speedup) : "-";
 }
 
@@ -50,7 +44,7 @@ std::string text_of(const Products& products) {
 std::string words_of(const autotune::CandidateText& candidate, std::optional<ConfigOp> op) {
   std::string text = candidate.engine;
   for (const auto& [name, value] : candidate.attributes) {
-    // A ranking: the attributes are the candidates behind the fastest.
+    // A ranking: the attributes are the candidates after the fastest.
     if (op && autotune::tunable_of(*op).is_composed()) {
       const std::string_view mode = mode_name(static_cast<Mode>(value));
       if (mode != "unknown") {
@@ -84,27 +78,30 @@ ordered_json to_json(const autotune::Environment& env) {
 }
 
 ordered_json to_json(const CacheLine& line) {
-  const Record& r = line.record;
   ordered_json json;
-  json["record"] = autotune::record_type_name(r.type);
-  if (r.type != RecordType::tombstone) json["candidate"] = to_json(r.candidate);
-  if (r.type == RecordType::fail) json["why"] = r.why;
-  if (r.stats.count > 0)
-    json["stats"] = {{"n", r.stats.count},       {"min_ms", r.stats.min_ms},
-                     {"p20_ms", r.stats.p20_ms}, {"median_ms", r.stats.median_ms},
-                     {"p80_ms", r.stats.p80_ms}, {"mad_ms", r.stats.mad_ms},
-                     {"max_ms", r.stats.max_ms}};
-  if (speedup_of(r) > 0) {
-    json["default_median_ms"] = r.default_median_ms;
-    json["speedup"] = speedup_of(r);
+  if (line.entry.winner) {
+    const autotune::Winner& w = *line.entry.winner;
+    json["candidate"] = to_json(w.candidate);
+    json["stats"] = {{"n", w.stats.count},       {"min_ms", w.stats.min_ms},
+                     {"p20_ms", w.stats.p20_ms}, {"median_ms", w.stats.median_ms},
+                     {"p80_ms", w.stats.p80_ms}, {"mad_ms", w.stats.mad_ms},
+                     {"max_ms", w.stats.max_ms}};
+    if (speedup_of(w) > 0) {
+      json["default_median_ms"] = w.default_median_ms;
+      json["speedup"] = speedup_of(w);
+    }
+    json["effort"] = autotune::effort_name(w.effort);
+    json["discarded_rounds"] = w.discarded_rounds;
+    json["disturbed_rounds"] = w.disturbed_rounds;
+    json["in_doubt"] = autotune::in_doubt(w);
+    json["time"] = w.time;
   }
-  json["effort"] = autotune::effort_name(r.effort);
-  json["budget_hit"] = r.budget_hit;
-  json["discarded_rounds"] = r.discarded_rounds;
-  json["disturbed_rounds"] = r.disturbed_rounds;
-  json["in_doubt"] = autotune::in_doubt(r);
-  json["time"] = r.time;
-  json["env"] = to_json(r.env);
+  json["wrong"] = ordered_json::array();
+  for (const autotune::Proven& proven : line.entry.proven)
+    if (!proven.is_right())
+      json["wrong"].push_back(
+          {{"candidate", to_json(proven.candidate)}, {"why", proven.why}, {"time", proven.time}});
+  json["env"] = to_json(line.entry.env);
   json["file"] = line.file.string();
   json["line"] = line.number;
   return json;

@@ -73,19 +73,19 @@ std::vector<ConfigQuery> many_queries(Context& context, std::int64_t count) {
 void write_cache(const std::filesystem::path& file, const Context& context,
                  const std::vector<ConfigQuery>& queries) {
   const autotune::Machine machine = autotune::machine_of(context.state());
-  autotune::Record record;
-  record.type = autotune::RecordType::winner;
-  record.env = autotune::environment_of(context.state());
-  record.time = autotune::time_now();
-  record.stats = {15, 1.01, 1.02, 1.03, 1.04, 1.2, 0.004};
-  record.default_median_ms = 1.1;
+  autotune::Entry entry;
+  entry.env = autotune::environment_of(context.state());
+  autotune::Winner& winner = entry.winner.emplace();
+  winner.time = autotune::time_now();
+  winner.stats = {15, 1.01, 1.02, 1.03, 1.04, 1.2, 0.004};
+  winner.default_median_ms = 1.1;
   std::filesystem::create_directories(file.parent_path());
   std::ofstream out(file, std::ios::binary);
   for (const ConfigQuery& query : queries) {
     const ConfigChoice choice = gemm_int8::to_choice({});  // the reference runs anywhere
-    record.key = autotune::key_of(query, machine);
-    record.candidate = autotune::to_text(query.op, choice);
-    out << autotune::to_line(record) << '\n';
+    entry.key = autotune::key_of(query, machine);
+    winner.candidate = autotune::to_text(query.op, choice);
+    out << autotune::to_line(entry) << '\n';
   }
   if (!out.flush())
     core::fail(Status::io_error, "micro tuner: {} could not be written", file.string());
@@ -150,15 +150,15 @@ void measure_look_ups(Context& context, const MicroOptions& options, const Tuner
                 "micro tuner: {} of {} look-ups hit", tuner->counters().hits, hit.rounds * 1000);
 }
 
-void measure_loading(Context& context, const MicroOptions& micro, const TunerSink& sink) {
-  constexpr std::int64_t records = 100000;
+void measure_loading(Context& context, const MicroOptions& micro, std::int64_t entries,
+                     double bar_ms, const TunerSink& sink) {
   const TemporaryFolder folder;
   TunerOptions options;
   options.mode = "read";
   options.cache_directory = folder.path().string();
   options.system_directory = (folder.path() / "none").string();
   const std::string file = Tuner::open(context, options)->cache_file();
-  write_cache(file, context, many_queries(context, records));
+  write_cache(file, context, many_queries(context, entries));
   const Watched watched(micro, 7, 0,
                         {[&] {
                            // The floor: its bytes into memory.
@@ -168,16 +168,16 @@ void measure_loading(Context& context, const MicroOptions& micro, const TunerSin
                          },
                          [&] {
                            const auto tuner = Tuner::open(context, options);
-                           core::require(tuner->state().cache.lines() == records,
+                           core::require(tuner->state().cache.lines() == entries,
                                          "micro tuner: {} lines of {}",
-                                         tuner->state().cache.lines(), records);
+                                         tuner->state().cache.lines(), entries);
                          }});
   const measure::Middle read_ms = measure::middle(watched.times_ms[0]),
                         load_ms = measure::middle(watched.times_ms[1]);
   const double megabytes = static_cast<double>(std::filesystem::file_size(file)) * 1e-6;
   sink({"reading a file of that size", read_ms, "ms", 0, fmt::format("{:.0f} MB", megabytes),
         watched.disturbance});
-  sink({"loading 100,000 records", load_ms, "ms", 1000,
+  sink({fmt::format("loading {},000 entries", entries / 1000), load_ms, "ms", bar_ms,
         fmt::format("{:.0f} MB, {:.1f}x the reading", megabytes, load_ms.median / read_ms.median),
         watched.disturbance});
 }
@@ -310,7 +310,8 @@ class TunerBench final : public MicroBench {
 
 void micro_tuner(Context& context, const MicroOptions& options, const TunerSink& sink) {
   measure_look_ups(context, options, sink);
-  measure_loading(context, options, sink);
+  measure_loading(context, options, 10'000, 20, sink);
+  measure_loading(context, options, 100'000, 1000, sink);
   std::vector<MicroShape> shapes = options.shapes;
   if (shapes.empty()) {
     MicroShape usual;

@@ -59,12 +59,9 @@ std::vector<ConfigQuery> read_recorded(const std::string& file, const Context& c
   std::map<std::string, std::int64_t> foreign;  // by reason
   std::vector<autotune::Warning> problems;
   snapshot.for_each(
-      [&](const autotune::Record& record) {
-        if (record.type != autotune::RecordType::miss &&
-            record.type != autotune::RecordType::winner)
-          return;
+      [&](const autotune::Entry& entry) {
         std::string why;
-        const auto parts = autotune::parse_key(record.key.json, why);
+        const auto parts = autotune::parse_key(entry.key.json, why);
         if (!parts) return out.warning(fmt::format("{}: {}", file, why));
         if (std::string other = why_foreign(*parts, tuner, context); !other.empty()) {
           ++foreign[other];

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "autotune/store/record.hpp"
+#include "autotune/store/entry.hpp"
 #include "bench/run/select.hpp"
 #include "switchback/context.hpp"
 #include "switchback/tuner.hpp"

@@ -129,7 +129,7 @@ typedef struct switchback_context_options {
    * "tune": measure a missing problem when it is first met; "require": a missing problem is an
    * error. NULL or "" = $SWITCHBACK_TUNE, else "read". "record" and "tune" write under a lock and
    * wait at most one second in total for another process that holds it. The memory for look-ups
-   * stays below 2 MB plus 350 bytes for each problem in the cache, however many distinct problems
+   * stays below 2 MB plus 380 bytes for each problem in the cache, however many distinct problems
    * there are. */
   const char* tune;
   /* The directory of the cache; NULL or "" = $SWITCHBACK_TUNE_CACHE, else the user's cache. */

@@ -100,8 +100,8 @@ struct TunerCounters {
   std::int64_t misses = 0;
   std::int64_t refused = 0;  ///< of the misses: there is an entry, but it cannot be used here
   /// Bytes used to remember look-ups. However many distinct problems there were, this stays below
-  /// 2 MB plus 350 bytes for each problem in the cache and the system list. Mode record adds 1 MB;
-  /// mode tune adds 350 bytes for each problem it measures.
+  /// 2 MB plus 380 bytes for each problem in the cache and the system list. (Mode tune also keeps
+  /// the entry, some 1 KB, of each problem that it measures.)
   std::int64_t memory_bytes = 0;
 };
 

@@ -21,10 +21,7 @@ namespace switchback::core {
 /// How a word is written to a key or a candidate of a cache.
 enum class Written {
   always,
-  /// Not where it is zero: configurations that were stored before there was such a word are still
-  /// written, compared and read by others as they were.
-  unless_zero,
-  /// By somebody else: with the machine, or attribute by attribute.
+  /// By others: with the machine, or attribute by attribute.
   elsewhere,
 };
 

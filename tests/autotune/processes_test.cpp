@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store among processes: several write, some are killed, the disk is full. Children do their
-// work between fork() and _exit() and report by a pipe or their exit status; this program has no
-// threads.
+// The store among processes: several write, some are killed, the disk is full or read-only.
+// Children do their work between fork() and _exit() and report by their exit status; this program
+// has no threads.
 #include <gtest/gtest.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,11 +12,12 @@
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
-#include <random>
 #include <string>
+#include <system_error>
 #include <vector>
 
-#include "autotune/records.hpp"
+#include "autotune/entries.hpp"
+#include "autotune/store/snapshot.hpp"
 #include "autotune/store/store.hpp"
 #include "support/temporary_directory.hpp"
 #include "switchback/error.hpp"
@@ -26,8 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 using test::content;
 using test::key_of;
+using test::lines_of;
 using test::put;
-using test::record_of;
 using test::winner_of;
 
 /// Runs `work` in a child, whose exit status is what it returns; 99 if it throws.
@@ -54,193 +56,165 @@ void expect_success(pid_t child) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
 }
 
-Snapshot load(const fs::path& file) {
-  Snapshot snapshot;
+/// Runs `work` in a child and kills it where it begins or ends a system call, at the nth such
+/// place. False if it ended before.
+template <class Work>
+bool killed_at(int n, Work work) {
+  const pid_t child = start([&] {
+    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) return 98;
+    ::raise(SIGSTOP);
+    return work();
+  });
+  int status = wait_for(child);
+  for (int i = 0; i < n && WIFSTOPPED(status); ++i) {
+    EXPECT_EQ(::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr), 0);
+    status = wait_for(child);
+  }
+  if (!WIFSTOPPED(status)) {
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+    return false;
+  }
+  ::kill(child, SIGKILL);
+  wait_for(child);
+  return true;
+}
+
+Snapshot& load(const fs::path& file, Snapshot& snapshot) {
   snapshot.add_file(file);
   return snapshot;
 }
 
-TEST(StoreProcesses, TwoWritersAndACompactorLoseNothing) {
+TEST(StoreProcesses, WritersAtOnceLoseNothingAndReadersSeeWholeFiles) {
   const test::TemporaryDirectory directory;
   const fs::path file = cache_file(directory.path(), "abc");
-  constexpr std::int64_t records = 200;
-  const auto writer = [&](std::int64_t first) {
-    return start([&, first] {
-      Store store(file);
-      for (std::int64_t m = first; m < first + records; ++m) {
-        const std::vector<Record> both = {record_of(RecordType::sample, m), winner_of(m)};
-        store.append(both);
-        if (m % 7 == 0) store.append(std::vector{winner_of(m, Effort::quick)});  // to be dropped
-        if (m % 23 == 0) store.compact(true);
+  constexpr std::int64_t writers = 8, entries = 40;
+  std::vector<pid_t> children;
+  for (std::int64_t w = 0; w < writers; ++w)
+    children.push_back(start([&, w] {
+      for (std::int64_t m = 0; m < entries; ++m) {
+        put_into(file, std::vector{winner_of(w * entries + m)});
+        put_into(file, std::vector{test::proven_of(-1, w * entries + m, "wrong")});  // of one key
       }
       return 0;
-    });
-  };
-  const pid_t one = writer(0);
-  const pid_t two = writer(1000);
-  const pid_t compactor = start([&] {
-    for (int i = 0; i < 40; ++i) {
-      Store(file).compact(true);
-      ::usleep(2000);
-    }
-    return 0;
-  });
-  // A reader, who does not lock, sees whole lines but for the one that is being written.
+    }));
+  // Readers do not lock.
+  std::int64_t before = 0;
   for (int i = 0; i < 40; ++i) {
-    EXPECT_LE(load(file).skipped(), 1);
+    Snapshot snapshot;
+    EXPECT_EQ(load(file, snapshot).skipped(), 0);
+    EXPECT_GE(snapshot.lines(), before);
+    before = snapshot.lines();
     ::usleep(1000);
   }
-  expect_success(one);
-  expect_success(two);
-  expect_success(compactor);
-
-  Store(file).compact(true);
-  const Snapshot snapshot = load(file);
-  EXPECT_EQ(snapshot.skipped(), 0);
-  EXPECT_EQ(snapshot.lines(), 4 * records);
-  std::int64_t samples = 0;
-  snapshot.for_each(
-      [&](const Record& record) { samples += record.type == RecordType::sample ? 1 : 0; });
-  EXPECT_EQ(samples, 2 * records);
-  for (const std::int64_t first : {0, 1000})
-    for (std::int64_t m = first; m < first + records; ++m)
-      ASSERT_EQ(snapshot.find(key_of(m)), (std::vector{winner_of(m)})) << m;
+  for (const pid_t child : children)
+    expect_success(child);
+  Snapshot snapshot;
+  EXPECT_EQ(load(file, snapshot).lines(), writers * entries + 1);
+  for (std::int64_t m = 0; m < writers * entries; ++m)
+    ASSERT_EQ(snapshot.find(key_of(m)), std::vector{winner_of(m)}) << m;
+  ASSERT_EQ(snapshot.find(key_of(-1)).size(), 1u);
+  EXPECT_EQ(snapshot.find(key_of(-1))[0].proven.size(),
+            static_cast<std::size_t>(writers * entries));
 }
 
-TEST(StoreProcesses, AKilledWriterLosesNothingThatWasAppended) {
+TEST(StoreProcesses, AWriterKilledAtAnyStepLeavesTheOldFileOrTheNew) {
   const test::TemporaryDirectory directory;
   const fs::path file = cache_file(directory.path(), "abc");
-  std::mt19937 random(5);
-  std::int64_t appended = 0;  // keys 0 … appended are there
-  for (int round = 0; round < 30; ++round) {
-    int pipe_ends[2];
-    ASSERT_EQ(::pipe(pipe_ends), 0);
-    const pid_t child = start([&] {
-      ::close(pipe_ends[0]);
-      Store store(file);
-      for (std::int64_t m = appended;; ++m) {
-        // Long enough that the system writes it page by page.
-        Record winner = winner_of(m);
-        winner.candidate.algo_hex = std::string(20'000, '0');
-        store.append(std::vector{winner, record_of(RecordType::sample, m)});
-        if (::write(pipe_ends[1], &m, sizeof(m)) != sizeof(m)) return 1;
-        if (m % 3 == 0) store.append(std::vector{winner_of(m, Effort::cut)});
-        if (m % 5 == 0) store.compact(true);
-      }
+  const std::string old_text = lines_of({winner_of(1), winner_of(2, Effort::quick)}) + "noise\n";
+  const std::string new_text =
+      lines_of({winner_of(1), winner_of(2)}) + "noise\n" + lines_of({winner_of(3)});
+  bool saw_old = false, saw_new = false, saw_leftover = false;
+  int steps = 0;
+  for (bool killed = true; killed; ++steps) {
+    put(file, old_text);
+    killed = killed_at(steps, [&] {
+      put_into(file, std::vector{winner_of(2), winner_of(3)});
       return 0;
     });
-    ASSERT_GT(child, 0);
-    ::close(pipe_ends[1]);
-    // Not before the first is there, so that every round has something to lose.
-    std::int64_t last = -1;
-    ASSERT_EQ(::read(pipe_ends[0], &last, sizeof(last)), static_cast<ssize_t>(sizeof(last)));
-    ::usleep(static_cast<useconds_t>(random() % 20'000));
-    ASSERT_EQ(::kill(child, SIGKILL), 0);
-    const int status = wait_for(child);
-    EXPECT_TRUE(WIFSIGNALED(status)) << status;
-    for (std::int64_t m = 0; ::read(pipe_ends[0], &m, sizeof(m)) == sizeof(m);)
-      last = m;
-    ::close(pipe_ends[0]);
-    appended = last + 1;
-
-    const Snapshot snapshot = load(file);
-    ASSERT_LE(snapshot.skipped(), round + 1);  // torn tails that were not compacted away
-    for (std::int64_t m = 0; m < appended; ++m) {
-      const std::vector<Record> found = snapshot.find(key_of(m));
-      ASSERT_GE(found.size(), 1u) << "record " << m << " of " << appended << ", round " << round;
-      ASSERT_EQ(found[0].effort, Effort::normal);
-      ASSERT_EQ(found[0].candidate.algo_hex.size(), 20'000u);
-    }
-    // The child may have appended one more than it could report.
-    if (!snapshot.find(key_of(appended)).empty()) ++appended;
+    const std::string text = content(file);
+    EXPECT_TRUE(text == old_text || text == new_text) << "step " << steps << ": " << text;
+    saw_old = saw_old || text == old_text;
+    saw_new = saw_new || (killed && text == new_text);
+    saw_leftover = saw_leftover || fs::exists(file.string() + ".tmp");
+    // The lock of the dead is free, and what it left is in no one's way.
+    put_into(file, std::vector{winner_of(2), winner_of(3)}, {std::chrono::seconds(0), {}, {}});
+    EXPECT_EQ(content(file), new_text);
+    ASSERT_LT(steps, 10'000);
   }
-  EXPECT_GE(appended, 30);
-  Store(file).compact(true);
-  EXPECT_EQ(load(file).skipped(), 0);
-  EXPECT_EQ(load(file).key_hashes().size(), static_cast<std::size_t>(appended));
+  EXPECT_GT(steps, 20);
+  EXPECT_TRUE(saw_old);
+  EXPECT_TRUE(saw_new);
+  EXPECT_TRUE(saw_leftover);
 }
 
+// The signal that the system sends at the limit would end a program that does not expect it, and a
+// library must not ignore it for the whole process.
 TEST(StoreProcesses, AFullDiskIsAnErrorAndChangesNothing) {
   const test::TemporaryDirectory directory;
   const fs::path file = cache_file(directory.path(), "abc");
-  Store(file).append(std::vector{winner_of(1), winner_of(2)});
+  put_into(file, std::vector{winner_of(1), winner_of(2)});
   const std::string before = content(file);
-  for (const std::size_t room : {std::size_t{0}, std::size_t{1}, std::size_t{100}, before.size()}) {
-    for (const bool torn : {false, true}) {
-      const std::string text = before + (torn ? "{\"v\":1,\"ty" : "");
-      put(file, text);
-      const pid_t child = start([&] {
-        // Limits of this process alone, so that the parent's are as they were.
-        ::signal(SIGXFSZ, SIG_IGN);
-        const rlimit limit{text.size() + room, text.size() + room};
-        if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
-        std::vector<Record> records;
-        for (std::int64_t m = 10; m < 20; ++m)
-          records.push_back(winner_of(m));
-        const auto refused = [&](const auto& call, const std::string& named) {
-          try {
-            call();
-          } catch (const Error& error) {
-            return error.status() == Status::io_error && std::string(error.what()).find(named) == 0;
-          }
-          return false;
-        };
-        Store store(file);
-        if (!refused([&] { store.append(records); }, file.string() + ": ")) return 2;
-        if (content(file) != text) return 3;
-        if (!refused([&] { store.replace(records); }, file.string() + ".tmp: ")) return 4;
-        if (content(file) != text) return 5;
-        if (fs::exists(file.string() + ".tmp")) return 6;
-        return 0;
-      });
-      expect_success(child);
-      EXPECT_EQ(content(file), text);
-      // And with room again, it goes on.
-      Store(file).append(std::vector{winner_of(3)});
-      const Snapshot snapshot = load(file);
-      EXPECT_EQ(snapshot.lines(), 3);
-      EXPECT_EQ(snapshot.skipped(), torn ? 1 : 0);
-    }
-  }
-}
-
-// The signal that the system sends at the limit would end a program that does not expect it, and is
-// none of the library's to ignore for the whole process.
-TEST(StoreProcesses, ALimitOnFileSizesEndsNoProcess) {
-  const test::TemporaryDirectory directory;
-  const fs::path file = cache_file(directory.path(), "abc");
-  Store(file).append(std::vector{winner_of(1), winner_of(2)});
-  const std::string before = content(file);
-  for (const std::size_t limit : {before.size() / 2, before.size(), before.size() + 10}) {
-    const pid_t child = start([&] {
+  for (const std::size_t limit :
+       {std::size_t{0}, std::size_t{1}, before.size() / 2, before.size(), before.size() + 10}) {
+    expect_success(start([&] {
       ::signal(SIGXFSZ, SIG_DFL);
       const rlimit size{limit, limit};
       if (::setrlimit(RLIMIT_FSIZE, &size) != 0) return 1;
-      Store store(file);
       try {
-        store.append(std::vector{winner_of(3)});
+        put_into(file, std::vector{winner_of(3)});
         return 2;
       } catch (const Error& error) {
         if (error.status() != Status::io_error) return 3;
+        if (std::string(error.what()).find(file.string() + ".tmp: it cannot be written: ") != 0)
+          return 4;
       }
-      if (content(file) != before) return 4;
-      // Nothing is left behind: the signal is not pending, not blocked, and does what it did.
+      if (content(file) != before || fs::exists(file.string() + ".tmp")) return 5;
+      // The signal is not pending, not blocked, and does what it did.
       sigset_t pending;
       sigset_t blocked;
-      if (::sigpending(&pending) != 0 || ::sigismember(&pending, SIGXFSZ) != 0) return 5;
-      if (::pthread_sigmask(SIG_SETMASK, nullptr, &blocked) != 0) return 6;
-      if (::sigismember(&blocked, SIGXFSZ) != 0) return 7;
+      if (::sigpending(&pending) != 0 || ::sigismember(&pending, SIGXFSZ) != 0) return 6;
+      if (::pthread_sigmask(SIG_SETMASK, nullptr, &blocked) != 0) return 7;
+      if (::sigismember(&blocked, SIGXFSZ) != 0) return 8;
       struct sigaction action {};
-      if (::sigaction(SIGXFSZ, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return 8;
+      if (::sigaction(SIGXFSZ, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return 9;
       return 0;
-    });
-    expect_success(child);
+    }));
     EXPECT_EQ(content(file), before);
   }
+  put_into(file, std::vector{winner_of(3)});  // and with room again, it goes on
+  EXPECT_EQ(content(file), before + lines_of({winner_of(3)}));
 }
 
-// Somebody clears the cache while others write: they make it anew and do not write into the void.
-TEST(StoreProcesses, ARemovedCacheIsMadeAnew) {
+TEST(StoreProcesses, AReadOnlyDirectoryIsReadAndNotWritten) {
+  const test::TemporaryDirectory directory;
+  const fs::path file = cache_file(directory.path(), "abc");
+  put_into(file, std::vector{winner_of(1)});
+  const std::string before = content(file);
+  constexpr auto read_only = fs::perms(0555);
+  fs::permissions(directory.path(), read_only);
+  fs::permissions(file.parent_path(), read_only);
+  expect_success(start([&] {
+    // Root may write anywhere.
+    if (::geteuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) return 1;
+    Snapshot snapshot;
+    if (load(file, snapshot).lines() != 1 || !snapshot.warnings().empty()) return 2;
+    try {
+      put_into(file, std::vector{winner_of(2)});
+      return 3;
+    } catch (const Error& error) {
+      return error.status() == Status::io_error &&
+                     std::string(error.what()).find("Permission denied") != std::string::npos
+                 ? 0
+                 : 4;
+    }
+  }));
+  fs::permissions(directory.path(), fs::perms::owner_all);
+  fs::permissions(file.parent_path(), fs::perms::owner_all);
+  EXPECT_EQ(content(file), before);
+}
+
+// A cache that is cleared while others write is made again; none writes where no one can read.
+TEST(StoreProcesses, ARemovedCacheIsMadeAgain) {
   const test::TemporaryDirectory directory;
   const fs::path file = cache_file(directory / "cache", "abc");
   const pid_t remover = start([&] {
@@ -251,11 +225,10 @@ TEST(StoreProcesses, ARemovedCacheIsMadeAnew) {
     }
     return 0;
   });
-  Store store(file);
   int errors = 0;
   for (std::int64_t m = 0; m < 100; ++m) {
     try {
-      store.append(std::vector{winner_of(m)});
+      put_into(file, std::vector{winner_of(m)});
     } catch (const Error& error) {
       // The directory may go between the lock and the file.
       EXPECT_EQ(error.status(), Status::io_error);
@@ -264,8 +237,9 @@ TEST(StoreProcesses, ARemovedCacheIsMadeAnew) {
   }
   expect_success(remover);
   EXPECT_LT(errors, 100);
-  store.append(std::vector{winner_of(1000)});
-  EXPECT_EQ(load(file).find(key_of(1000)), (std::vector{winner_of(1000)}));
+  put_into(file, std::vector{winner_of(1000)});
+  Snapshot snapshot;
+  EXPECT_EQ(load(file, snapshot).find(key_of(1000)), (std::vector{winner_of(1000)}));
 }
 
 }  // namespace

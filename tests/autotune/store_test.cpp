@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Writing files of a cache: what stays, who waits, and what is in the way.
 #include "autotune/store/store.hpp"
 
 #include <fcntl.h>
@@ -12,12 +13,12 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "autotune/records.hpp"
+#include "autotune/entries.hpp"
+#include "autotune/store/snapshot.hpp"
 #include "support/temporary_directory.hpp"
 #include "switchback/error.hpp"
 
@@ -26,42 +27,32 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::content;
-using test::fields_of;
-using test::key_of;
+using test::entry_of;
+using test::lines_of;
+using test::newer_line;
+using test::proven_of;
 using test::put;
-using test::record_of;
-using test::replaced;
 using test::winner_of;
-using test::with_crc;
-
-std::string lines_of(const std::vector<Record>& records) {
-  std::string lines;
-  for (const Record& record : records)
-    lines += to_line(record) + "\n";
-  return lines;
-}
-
-std::string newer_line(std::int64_t m) {
-  return with_crc(replaced(fields_of(winner_of(m)), R"("v":1)", R"("v":2)")) + "\n";
-}
-
-/// What the call says, which must throw an Error(io_error).
-template <class Call>
-std::string io_error(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::io_error) << error.what();
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return {};
-}
+using Names = std::vector<std::string>;
 
 class StoreTest : public testing::Test {
  protected:
-  [[nodiscard]] std::vector<std::string> names() const {
-    std::vector<std::string> all;
+  std::vector<Added> add(const std::vector<Entry>& entries, const LockWait& wait = {}) const {
+    return put_into(file, entries, wait);
+  }
+  // What is said, which must be an Error(io_error).
+  [[nodiscard]] std::string io_error() const {
+    try {
+      add({winner_of(99)}, {std::chrono::milliseconds(30), {}, {}});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), Status::io_error) << error.what();
+      return error.what();
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return {};
+  }
+  [[nodiscard]] Names names() const {
+    Names all;
     for (const auto& entry : fs::directory_iterator(file.parent_path()))
       all.push_back(entry.path().filename().string());
     std::sort(all.begin(), all.end());
@@ -70,331 +61,199 @@ class StoreTest : public testing::Test {
 
   test::TemporaryDirectory directory;
   fs::path file = cache_file(directory / "cache", "abc");
-  Store store{file};
 };
 
-using Names = std::vector<std::string>;
+TEST_F(StoreTest, HasOneLineForEachKeyAndEnvironment) {
+  EXPECT_EQ(file, directory / "cache" / "v1" / "abc.jsonl");
+  EXPECT_TRUE(add({}).empty());
+  Entry driver = winner_of(1);
+  driver.env.driver = "9";
+  EXPECT_EQ(add({winner_of(1), entry_of(2), driver}), std::vector(3, Added::added));
+  EXPECT_EQ(content(file), lines_of({winner_of(1), entry_of(2), driver}));
+  EXPECT_EQ(names(), (Names{"abc.jsonl", "abc.jsonl.lock"}));
+  const fs::file_time_type written = fs::last_write_time(file);
+  EXPECT_EQ(add({winner_of(1), entry_of(2)}), std::vector(2, Added::known));
+  EXPECT_EQ(add({winner_of(1, Effort::quick)}), std::vector{Added::worse});
+  EXPECT_EQ(add({test::doubtful(winner_of(1, Effort::thorough))}), std::vector{Added::worse});
+  EXPECT_EQ(fs::last_write_time(file), written);
+  // In place; the two entries of one call are one line.
+  EXPECT_EQ(add({winner_of(1, Effort::thorough), proven_of(1, 8, "wrong"), winner_of(3)}),
+            std::vector(3, Added::added));
+  Entry both = winner_of(1, Effort::thorough);
+  both.proven = proven_of(1, 8, "wrong").proven;
+  EXPECT_EQ(content(file), lines_of({both, entry_of(2), driver, winner_of(3)}));
+}
 
-TEST_F(StoreTest, AppendsLinesAndCreatesWhatIsMissing) {
-  EXPECT_EQ(file, directory / "cache" / "v1" / "abc" / "tune.jsonl");
-  EXPECT_EQ(store.file(), file);
-  store.append({});
-  EXPECT_FALSE(fs::exists(file.parent_path()));
-  const std::vector<Record> records = {winner_of(1), record_of(RecordType::sample, 2)};
-  store.append(records);
-  EXPECT_EQ(content(file), lines_of(records));
-  store.append(records);
-  EXPECT_EQ(content(file), lines_of(records) + lines_of(records));
-  EXPECT_EQ(names(), (Names{"tune.jsonl", "tune.jsonl.lock"}));
+TEST_F(StoreTest, LinesThatItCannotReadStayAsTheyAre) {
+  const std::string spaced = test::replaced(to_line(winner_of(7)), R"({"key":)", R"({ "key" : )");
+  const std::string own = test::replaced(to_line(winner_of(8)), R"("v":1)", R"("v": 1)");
+  const std::string broken = test::replaced(to_line(winner_of(1)), R"("env")", R"("nev")");
+  const std::string lines = newer_line(winner_of(1)) + "\nnoise\n" + spaced + "\n" +
+                            std::string("\0\xff\xfe", 3) + "\n" + own + "\n" + broken + "\n" +
+                            "{\"key\":{\"m\":1";
+  put(file, "\xEF\xBB\xBF\r\n" + lines);
+  EXPECT_EQ(add({winner_of(1)}), std::vector{Added::added});
+  EXPECT_EQ(content(file), lines + "\n" + lines_of({winner_of(1)}));
+}
+
+// As `cat` makes it of two files.
+TEST_F(StoreTest, RepeatedLinesBecomeOne) {
+  put(file, lines_of({winner_of(1, Effort::quick), winner_of(2), winner_of(1), winner_of(2)}));
+  add({proven_of(1, 8, "")});
+  Entry one = winner_of(1);
+  one.proven = proven_of(1, 8, "").proven;
+  EXPECT_EQ(content(file), lines_of({one, winner_of(2), winner_of(2)}));
+}
+
+TEST_F(StoreTest, AnEntryThatCannotBeWrittenTouchesNothing) {
+  Entry bad = winner_of(2);
+  bad.winner->stats.min_ms = std::nan("");
+  EXPECT_THROW(add({winner_of(1), bad}), Error);
+  EXPECT_FALSE(fs::exists(directory / "cache"));
 }
 
 TEST_F(StoreTest, TakesAFileNameWithoutADirectory) {
   const fs::path before = fs::current_path();
   fs::current_path(directory.path());
-  const Record record = winner_of(1);
-  Store("mere.jsonl").append(std::span(&record, 1));
-  EXPECT_EQ(Store("mere.jsonl").compact(true), 0);
-  Store("mere.jsonl").replace(std::span(&record, 1));
+  put_into("mere.jsonl", std::vector{winner_of(1)});
   fs::current_path(before);
-  EXPECT_EQ(content(directory / "mere.jsonl"), lines_of({record}));
-}
-
-TEST_F(StoreTest, ARecordThatCannotBeWrittenTouchesNothing) {
-  std::vector<Record> records = {winner_of(1), winner_of(2)};
-  records[1].stats.min_ms = std::nan("");
-  EXPECT_THROW(store.append(records), Error);
-  EXPECT_FALSE(fs::exists(directory / "cache"));
-  put(file, "x");
-  EXPECT_THROW(store.append(records), Error);
-  EXPECT_THROW(store.replace(records), Error);
-  EXPECT_EQ(content(file), "x");
-}
-
-TEST_F(StoreTest, AppendsToWhateverFileIsThere) {
-  for (const std::string& foreign :
-       {std::string(), std::string("\0\xff\xfe binary", 10), std::string(3'000'000, 'x'),
-        std::string("\xEF\xBB\xBF"), std::string("a\r\nb\r\n")}) {
-    put(file, foreign);
-    const std::vector<Record> records = {winner_of(1)};
-    store.append(records);
-    const bool ended = foreign.empty() || foreign.back() == '\n';
-    EXPECT_EQ(content(file), foreign + (ended ? "" : "\n") + lines_of(records));
-    Snapshot snapshot;
-    snapshot.add_file(file);
-    EXPECT_EQ(snapshot.find(key_of(1)), records);
-  }
+  EXPECT_EQ(content(directory / "mere.jsonl"), lines_of({winner_of(1)}));
 }
 
 TEST_F(StoreTest, SaysWhatIsInTheWay) {
-  const std::vector<Record> records = {winner_of(1)};
-  const auto append = [&] { store.append(records); };
-  const auto expect_all = [&](const std::string& message) {
-    EXPECT_EQ(io_error(append), message);
-    EXPECT_EQ(io_error([&] { store.replace(records); }), message);
-  };
   put(directory / "cache", "a file");
-  expect_all(file.parent_path().string() + ": the directory cannot be created: Not a directory");
-  EXPECT_EQ(content(directory / "cache"), "a file");
+  EXPECT_EQ(io_error(),
+            file.parent_path().string() + ": the directory cannot be created: Not a directory");
   fs::remove(directory / "cache");
-
-  fs::create_directories(file / "full");
-  EXPECT_EQ(io_error(append), file.string() + ": it cannot be opened: Is a directory");
-  EXPECT_EQ(io_error([&] { store.compact(true); }), file.string() + ": it is a directory");
-  EXPECT_EQ(io_error([&] { store.replace(records); }), file.string() + ": it is a directory");
-  EXPECT_TRUE(fs::is_directory(file / "full"));
-  fs::remove_all(file.parent_path());
-
-  fs::create_directories(file.parent_path());
-  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
-  EXPECT_EQ(io_error(append), file.string() + ": it is no regular file");
-  EXPECT_EQ(io_error([&] { store.compact(true); }), file.string() + ": it is no regular file");
+  fs::create_directories(file);
+  EXPECT_EQ(io_error(), file.string() + ": it is a directory");
   fs::remove(file);
-
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  EXPECT_EQ(io_error(), file.string() + ": it is not a regular file");
+  fs::remove(file);
+  put(file, lines_of({winner_of(1)}));
+  fs::create_directories(file.string() + ".tmp/full");
+  EXPECT_EQ(io_error(), file.string() + ".tmp: it cannot be removed: Is a directory");
+  EXPECT_EQ(content(file), lines_of({winner_of(1)}));
+  fs::remove_all(file.string() + ".tmp");
   fs::remove(file.string() + ".lock");
   fs::create_directory(file.string() + ".lock");
-  expect_all(file.string() + ".lock: it cannot be opened: Is a directory");
+  EXPECT_EQ(io_error(), file.string() + ".lock: it cannot be opened: Is a directory");
 }
 
-TEST_F(StoreTest, AReadOnlyDirectoryIsAnErrorToo) {
-  if (::geteuid() == 0) GTEST_SKIP() << "nothing is read only for root";
-  fs::create_directories(file.parent_path());
-  fs::permissions(file.parent_path(), fs::perms::owner_read | fs::perms::owner_exec);
-  const std::vector<Record> records = {winner_of(1)};
-  EXPECT_EQ(io_error([&] { store.append(records); }),
-            file.string() + ".lock: it cannot be opened: Permission denied");
-  fs::permissions(file.parent_path(), fs::perms::owner_all);
-}
-
-TEST_F(StoreTest, CompactionKeepsWhatIsWorthKeeping) {
-  const std::string early = "2026-01-01T00:00:00Z";
-  const std::string late = "2026-02-01T00:00:00Z";
-  Record other_kernels = winner_of(1, Effort::cut, early, 24);
-  other_kernels.env.kernels = "8";
-  Record other_driver = winner_of(1, Effort::cut, early, 24);
-  other_driver.env.driver = "9";
-  const Record sample = record_of(RecordType::sample, 1);
-  const Record fail = record_of(RecordType::fail, 1, Effort::normal, early, 8);
-  Record fail_again = fail;
-  fail_again.time = late;
-  const auto line = [](const Record& record) { return lines_of({record}); };
-  struct Step {
-    std::string line;
-    bool kept;
-  };
-  const std::vector<Step> steps = {
-      {line(winner_of(2, Effort::thorough)), false},  // buried below
-      {line(winner_of(1, Effort::thorough, early)), true},
-      {line(winner_of(1, Effort::normal, late)), false},
-      {"garbage\n", false},
-      {newer_line(1), true},
-      {line(sample), false},  // repeated below
-      {line(record_of(RecordType::tombstone, 2)), false},
-      {line(record_of(RecordType::sample, 2)), false},
-      {line(fail), false},
-      {line(other_kernels), true},
-      {line(other_driver), false},
-      {line(winner_of(3, Effort::thorough, late, 8)), false},  // fails below
-      {line(record_of(RecordType::tombstone, 2)), true},
-      {line(winner_of(2, Effort::cut)), true},
-      {line(sample), true},
-      {line(winner_of(3, Effort::quick, early, 16)), true},
-      {line(fail_again), true},
-      {line(record_of(RecordType::fail, 3, Effort::normal, early, 8)), true},
-      {line(record_of(RecordType::sample, 4)), true},
-      {line(winner_of(5, Effort::quick, early)), true},
-      {line(test::doubtful(winner_of(5, Effort::thorough, late, 8))), false},
-      {line(test::doubtful(winner_of(6, Effort::quick, early))), false},
-      {line(test::doubtful(winner_of(6, Effort::quick, late, 8))), true},
-      {"\n", false}};
-  std::string text;
-  std::string expected;
-  std::string expected_without_samples;
-  std::int64_t dropped = -1;  // the blank line is none
-  std::int64_t dropped_samples = 0;
-  for (const Step& step : steps) {
-    text += step.line;
-    if (step.kept) expected += step.line;
-    dropped += step.kept ? 0 : 1;
-    const bool is_sample = step.line.find("\"sample\"") != std::string::npos;
-    if (step.kept && !is_sample) expected_without_samples += step.line;
-    if (step.kept && is_sample) ++dropped_samples;
-  }
-  put(file, text);
-  fs::permissions(file, fs::perms(0640));
-  EXPECT_EQ(store.compact(true), dropped);
-  EXPECT_EQ(content(file), expected);
-  EXPECT_EQ(fs::status(file).permissions(), fs::perms(0640));
-  EXPECT_EQ(names(), (Names{"tune.jsonl", "tune.jsonl.lock"}));
-  EXPECT_EQ(store.compact(true), 0);
-  EXPECT_EQ(content(file), expected);
-  EXPECT_EQ(store.compact(false), dropped_samples);
-  EXPECT_EQ(content(file), expected_without_samples);
-}
-
-TEST_F(StoreTest, CompactionKeepsTheBytesOfALine) {
-  const std::string spaced =
-      replaced(fields_of(winner_of(1)), R"({"v":1,)", R"({ "v": 1, "new":[1],)");
-  put(file, "\xEF\xBB\xBF" + with_crc(spaced) + "\r\n" + "x\n" + to_line(winner_of(2)));
-  EXPECT_EQ(store.compact(true), 1);
-  EXPECT_EQ(content(file), with_crc(spaced) + "\n" + lines_of({winner_of(2)}));
-}
-
-TEST_F(StoreTest, CompactionLeavesAloneWhatIsNotThere) {
-  EXPECT_EQ(store.compact(true), 0);
-  EXPECT_FALSE(fs::exists(directory / "cache"));
-}
-
-TEST_F(StoreTest, ALeftoverOfAKilledCompactionIsNoObstacle) {
-  put(file, lines_of({winner_of(1)}) + "x\n");
-  put(file.string() + ".tmp", "half a li");
-  EXPECT_EQ(store.compact(true), 1);
-  EXPECT_EQ(content(file), lines_of({winner_of(1)}));
-  EXPECT_EQ(names(), (Names{"tune.jsonl", "tune.jsonl.lock"}));
-}
-
-TEST_F(StoreTest, ReplaceKeepsNewerLinesAlone) {
-  put(file, lines_of({winner_of(1)}) + newer_line(5) + "garbage\n");
-  store.replace(std::vector{winner_of(2), winner_of(3)});
-  EXPECT_EQ(content(file), lines_of({winner_of(2), winner_of(3)}) + newer_line(5));
-  store.replace({});
-  EXPECT_EQ(content(file), newer_line(5));
-  fs::remove_all(directory / "cache");
-  store.replace(std::vector{winner_of(2)});
-  EXPECT_EQ(content(file), lines_of({winner_of(2)}));
-}
-
-TEST_F(StoreTest, UpdateSeesTheRecordsAndReplacesThem) {
-  put(file, lines_of({winner_of(1)}) + "garbage\n" + newer_line(5) +
-                lines_of({record_of(RecordType::sample, 1)}));
-  store.update([](std::vector<Record> records) {
-    EXPECT_EQ(records, (std::vector{winner_of(1), record_of(RecordType::sample, 1)}));
-    records[0] = winner_of(7);
-    return records;
-  });
-  const std::string expected =
-      lines_of({winner_of(7), record_of(RecordType::sample, 1)}) + newer_line(5);
-  EXPECT_EQ(content(file), expected);
-  EXPECT_THROW(store.update([](const std::vector<Record>&) -> std::vector<Record> {
-    throw Error(Status::invalid_argument, "no");
-  }),
-               Error);
-  EXPECT_EQ(content(file), expected);
-  store.append(std::vector{winner_of(8)});  // and the lock is free again
-  EXPECT_EQ(content(file), expected + lines_of({winner_of(8)}));
-}
-
-// Somebody else's lock: it is given up after a while, and nothing has changed.
-TEST_F(StoreTest, ALockOfAnotherIsNotWaitedForForever) {
-  const std::vector<Record> records = {winner_of(1)};
-  store.append(records);
+// Another process holds the lock: the writer gives up after a while, and nothing has changed.
+TEST_F(StoreTest, NoLockIsWaitedForWithoutEnd) {
+  add({winner_of(1)});
+  const std::string before = content(file);
   const int held = ::open((file.string() + ".lock").c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_GE(held, 0);
   ASSERT_EQ(::flock(held, LOCK_EX), 0);
-  store.set_wait({std::chrono::milliseconds(30), {}, {}});
-  const std::string before = content(file);
-  for (const auto& call : std::vector<std::function<void()>>{
-           [&] { store.append(records); }, [&] { store.compact(false); },
-           [&] { store.replace(records); }, [&] { store.update([](auto all) { return all; }); }}) {
-    try {
-      call();
-      FAIL() << "nothing was thrown";
-    } catch (const Locked& locked) {
-      EXPECT_EQ(locked.status(), Status::io_error);
-      EXPECT_NE(std::string(locked.what()).find(file.string() + ".lock: another process holds"),
-                std::string::npos)
-          << locked.what();
-    }
-  }
-  EXPECT_EQ(content(file), before);
+  EXPECT_NE(io_error().find(file.string() + ".lock: another process holds"), std::string::npos);
   // A wait can be ended, and says what it is for after a second.
-  int asked = 0;
-  store.set_wait({std::chrono::hours(1), {}, [&] { return ++asked > 3; }});
-  EXPECT_THROW(store.append(records), Locked);
   std::string told;
-  store.set_wait({std::chrono::hours(1), [&](const std::string& text) { told = text; },
-                  [&] { return !told.empty(); }});
-  EXPECT_THROW(store.append(records), Locked);
+  EXPECT_THROW(
+      add({winner_of(2)}, {std::chrono::hours(1), [&](const std::string& text) { told = text; },
+                           [&] { return !told.empty(); }}),
+      Locked);
   EXPECT_NE(told.find("waiting for another process"), std::string::npos) << told;
+
+  // A program keeps what it has, and waits once in all.
+  std::vector<std::string> warnings;
+  PatientWriter writer(file, "it is lost",
+                       [&](const std::string& text) { warnings.push_back(text); });
+  for (std::int64_t m = 10; m < 1000; ++m)
+    writer.add({winner_of(m)}, {std::chrono::milliseconds(20), {}, {}});
+  writer.add({winner_of(1000)},
+             {std::chrono::hours(24), {}, {}});  // does not come to an end if it waits
+  EXPECT_EQ(writer.lost(), 991);
+  EXPECT_EQ(writer.written(), 0);
+  EXPECT_FALSE(writer.failed());
+  ASSERT_FALSE(warnings.empty());
+  EXPECT_NE(warnings.front().find("is kept, and tried again with the next"), std::string::npos);
+  EXPECT_EQ(content(file), before);
   ::close(held);
-  store.append(records);
-  EXPECT_EQ(content(file), before + before);
+  writer.flush({});
+  EXPECT_EQ(writer.lost(), 0);
+  EXPECT_EQ(writer.written(), 991);
+  EXPECT_EQ(writer.error(), "");
+  Snapshot snapshot;
+  snapshot.add_file(file);
+  EXPECT_EQ(snapshot.keys(), 992u);
+
+  fs::remove_all(file);
+  fs::create_directories(file);
+  warnings.clear();
+  for (std::int64_t m = 0; m < 3; ++m)
+    writer.add({winner_of(m)}, {});
+  EXPECT_TRUE(writer.failed());
+  EXPECT_EQ(writer.lost(), 3);
+  EXPECT_EQ(warnings, Names{file.string() + ": it is a directory; it is lost"});
 }
 
-// A link is a second name: whoever writes by it writes the same file under the same lock.
+// A link is a second name: all who write by it write the same file under the same lock.
 TEST_F(StoreTest, LinksAreFollowedByAll) {
   const fs::path target = directory / "elsewhere" / "real.jsonl";
   fs::create_directories(target.parent_path());
   fs::create_directories(file.parent_path());
-  fs::create_symlink("../../../elsewhere/real.jsonl", file);
-  store.append(std::vector{winner_of(1, Effort::quick)});
-  store.append(std::vector{winner_of(1)});
-  EXPECT_EQ(store.compact(true), 1);
-  store.update([](std::vector<Record> records) {
-    records.push_back(winner_of(2));
-    return records;
-  });
+  fs::create_symlink("../../elsewhere/real.jsonl", file);
+  add({winner_of(1)});
+  add({winner_of(2)});
   EXPECT_TRUE(fs::is_symlink(file));
   EXPECT_EQ(content(target), lines_of({winner_of(1), winner_of(2)}));
-  EXPECT_EQ(names(), Names{"tune.jsonl"});  // the lock is beside the file
+  EXPECT_EQ(names(), Names{"abc.jsonl"});  // the lock is next to the file
   EXPECT_TRUE(fs::exists(target.string() + ".lock"));
-
   fs::remove(file);
-  fs::create_symlink("tune.jsonl", file);
-  EXPECT_NE(
-      io_error([&] { store.append(std::vector{winner_of(1)}); }).find("too many symbolic links"),
-      std::string::npos);
+  fs::create_symlink("abc.jsonl", file);
+  EXPECT_NE(io_error().find("too many symbolic links"), std::string::npos);
 }
 
 TEST_F(StoreTest, RewritingKeepsPermissionsAndOwner) {
-  store.append(std::vector{winner_of(1, Effort::quick), winner_of(1)});
+  add({winner_of(1)});
   ASSERT_EQ(::chmod(file.c_str(), 0664), 0);
-  constexpr uid_t somebody = 65534;
+  constexpr uid_t other_user = 65534;
   const bool is_root = ::geteuid() == 0;
   if (is_root) {
-    ASSERT_EQ(::chown(file.c_str(), somebody, somebody), 0);
-    ASSERT_EQ(::chown(file.parent_path().c_str(), somebody, somebody), 0);
+    ASSERT_EQ(::chown(file.c_str(), other_user, other_user), 0);
+    ASSERT_EQ(::chown(file.parent_path().c_str(), other_user, other_user), 0);
   }
-  EXPECT_EQ(store.compact(true), 1);
+  add({winner_of(2)});
   struct stat status {};
   ASSERT_EQ(::stat(file.c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0664u);
-  EXPECT_EQ(status.st_uid, is_root ? somebody : ::geteuid());
+  EXPECT_EQ(status.st_uid, is_root ? other_user : ::geteuid());
 }
 
 // What another user can have put there is neither read nor written by root.
 TEST_F(StoreTest, RootTrustsNoFileThatOthersCanHavePutThere) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can make such files";
-  constexpr uid_t somebody = 65534;
-  store.append(std::vector{winner_of(1)});
+  constexpr uid_t other_user = 65534;
+  add({winner_of(1)});
   const std::string before = content(file);
   const auto refused = [&](const std::string& why) {
-    EXPECT_NE(io_error([&] { store.append(std::vector{winner_of(2)}); }).find(why),
-              std::string::npos);
-    EXPECT_NE(io_error([&] { store.update([](auto all) { return all; }); }).find(why),
-              std::string::npos);
+    EXPECT_NE(io_error().find(why), std::string::npos);
     Snapshot snapshot;
     snapshot.add_file(file);
     EXPECT_EQ(snapshot.lines(), 0);
     ASSERT_EQ(snapshot.warnings().size(), 1u);
     EXPECT_NE(snapshot.warnings()[0].what.find(why), std::string::npos);
   };
-  ASSERT_EQ(::chown(file.c_str(), somebody, somebody), 0);
+  ASSERT_EQ(::chown(file.c_str(), other_user, other_user), 0);
   refused("it belongs to user 65534");
-  ASSERT_EQ(::chown(file.parent_path().c_str(), somebody, somebody), 0);
+  ASSERT_EQ(::chown(file.parent_path().c_str(), other_user, other_user), 0);
   fs::permissions(file.parent_path(), fs::perms::all);
   refused("it belongs to user 65534");
   EXPECT_EQ(content(file), before);
   fs::permissions(file.parent_path(), fs::perms::others_write, fs::perm_options::remove);
-  store.append(std::vector{winner_of(2)});  // of the directory's owner, and of nobody else
+  add({winner_of(2)});  // of the directory's owner, and of no other
 
   put(directory / "victim", before);
   fs::remove(file);
   fs::create_symlink(directory / "victim", file);
-  ASSERT_EQ(::lchown(file.c_str(), somebody, somebody), 0);
+  ASSERT_EQ(::lchown(file.c_str(), other_user, other_user), 0);
   refused("is a symbolic link of user 65534");
   EXPECT_EQ(content(directory / "victim"), before);
   ASSERT_EQ(::lchown(file.c_str(), 0, 0), 0);
-  store.append(std::vector{winner_of(2)});
+  add({winner_of(2)});
 }
 
 class DefaultDirectory : public testing::Test {

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "autotune/records.hpp"
+#include "autotune/entries.hpp"
 #include "autotune/session.hpp"
 #include "autotune/tuner_support.hpp"
 #include "autotune/usual_source.hpp"
@@ -14,8 +14,7 @@
 namespace switchback {
 namespace {
 
-using autotune::Record;
-using autotune::RecordType;
+using autotune::Entry;
 using test::case_of;
 using test::edit_winners;
 using test::LayerCase;
@@ -32,7 +31,7 @@ TEST(Tuner, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
   using Origins = std::set<TuneOrigin>;
   const TemporaryDirectory directory;
   Context context(test::device_options());
-  edit_winners(tuned_file(context, directory), [](Record& r) { r = test::doubtful(r); });
+  edit_winners(tuned_file(context, directory), [](Entry& e) { e = test::doubtful(e); });
   const auto tuner = Tuner::open(context, options_in(directory));
   for (const ConfigQuery& query : autotune::layer_queries(context, shape)) {
     const autotune::Answer answer = tuner->state().look_up(query, context.state());
@@ -68,14 +67,13 @@ TEST(Tuner, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
   // Nor does another one in doubt replace what was measured well.
   autotune::Snapshot snapshot;
   snapshot.add_file(tuner->cache_file());
-  std::vector<Record> later;
-  snapshot.for_each([&](const Record& record) {
-    if (record.type != RecordType::winner || autotune::in_doubt(record)) return;
-    later.push_back(test::doubtful(record));
-    later.back().effort = autotune::Effort::thorough;
-    later.back().candidate.engine = "another";
+  std::vector<Entry> later;
+  snapshot.for_each([&](const Entry& entry) {
+    later.push_back(test::doubtful(entry));
+    later.back().winner->effort = autotune::Effort::thorough;
+    later.back().winner->candidate.engine = "another";
   });
-  autotune::Store(tuner->cache_file()).append(later);
+  autotune::put_into(tuner->cache_file(), later);
   EXPECT_EQ(origins_of(*Tuner::open(context, options_in(directory)), context),
             Origins{TuneOrigin::exact});
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: tuners in directories of their own, and a layer that looks them up.
+// Test support: tuners, each in a directory, and a layer that looks them up.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "autotune/entries.hpp"
 #include "autotune/layer_queries.hpp"
 #include "autotune/store/store.hpp"
 #include "autotune/tuner_state.hpp"
@@ -82,15 +83,15 @@ inline std::set<TuneOrigin> origins_of(const Tuner& tuner, Context& context) {
 
 /// Rewrites the winners of a cache.
 inline void edit_winners(const std::string& file,
-                         const std::function<void(autotune::Record&)>& edit) {
+                         const std::function<void(autotune::Entry&)>& edit) {
   autotune::Snapshot snapshot;
   snapshot.add_file(file);
-  std::vector<autotune::Record> records;
-  snapshot.for_each([&](const autotune::Record& record) {
-    records.push_back(record);
-    if (record.type == autotune::RecordType::winner) edit(records.back());
+  std::vector<autotune::Entry> entries;
+  snapshot.for_each([&](const autotune::Entry& entry) {
+    entries.push_back(entry);
+    if (entry.winner) edit(entries.back());
   });
-  autotune::Store(file).replace(records);
+  put(file, lines_of(entries));
 }
 
 }  // namespace switchback::test

@@ -24,8 +24,7 @@
 namespace switchback {
 namespace {
 
-using autotune::Record;
-using autotune::RecordType;
+using autotune::Entry;
 using test::case_of;
 using test::edit_winners;
 using test::inputs;
@@ -204,9 +203,9 @@ TEST(Tuner, RecordsWhatIsMissingOnce) {
   recorded.add_file(directory / "recorded.jsonl");
   EXPECT_TRUE(recorded.warnings().empty());
   std::set<std::string> keys;
-  recorded.for_each([&](const Record& record) {
-    EXPECT_EQ(record.type, RecordType::miss);
-    EXPECT_TRUE(keys.insert(record.key.json).second);
+  recorded.for_each([&](const Entry& entry) {
+    EXPECT_TRUE(entry.is_miss());
+    EXPECT_TRUE(keys.insert(entry.key.json).second);
   });
   const auto listed = autotune::layer_queries(context, shape);
   for (const std::string& key : keys) {
@@ -268,7 +267,7 @@ TEST(Tuner, EntriesThatDoNotHoldHereAreRefusedAloudOnce) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
   const std::string file = tuned_file(context, directory);
-  const auto refused_with = [&](const std::function<void(Record&)>& edit, bool strict = false) {
+  const auto refused_with = [&](const std::function<void(Entry&)>& edit, bool strict = false) {
     const std::string kept = directory / "kept";
     std::filesystem::copy_file(file, kept);
     edit_winners(file, edit);
@@ -289,19 +288,19 @@ TEST(Tuner, EntriesThatDoNotHoldHereAreRefusedAloudOnce) {
     EXPECT_EQ(distinct.size(), warnings.size());
     return warnings.front();
   };
-  EXPECT_EQ(refused_with([](Record&) {}), "");
-  const std::string kernels = refused_with([](Record& r) { r.env.kernels = "of old"; });
+  EXPECT_EQ(refused_with([](Entry&) {}), "");
+  const std::string kernels = refused_with([](Entry& e) { e.env.kernels = "of old"; });
   EXPECT_NE(kernels.find("its entry is not used"), std::string::npos) << kernels;
   EXPECT_NE(kernels.find("measured with kernels 'of old'"), std::string::npos) << kernels;
-  const std::string engine = refused_with([](Record& r) { r.candidate.engine = "abacus"; });
+  const std::string engine = refused_with([](Entry& e) { e.winner->candidate.engine = "abacus"; });
   EXPECT_NE(engine.find("engine 'abacus' is unknown"), std::string::npos) << engine;
-  const std::string attribute = refused_with([](Record& r) {
-    for (auto& [name, value] : r.candidate.attributes)
+  const std::string attribute = refused_with([](Entry& e) {
+    for (auto& [name, value] : e.winner->candidate.attributes)
       value = -5;
   });
   EXPECT_NE(attribute.find("its entry is not used"), std::string::npos) << attribute;
-  EXPECT_EQ(refused_with([](Record& r) { r.env.product = "another"; }), "");
-  const std::string strict = refused_with([](Record& r) { r.env.product = "another"; }, true);
+  EXPECT_EQ(refused_with([](Entry& e) { e.env.product = "another"; }), "");
+  const std::string strict = refused_with([](Entry& e) { e.env.product = "another"; }, true);
   EXPECT_NE(strict.find("measured with 'another'"), std::string::npos) << strict;
 }
 
@@ -380,12 +379,12 @@ TEST(Tuner, DamagedLinesAreNamedAndTheRestIsUsed) {
   }
   {
     std::ofstream out(file, std::ios::binary);
-    out << "not a record\n" << text << text.substr(0, 100);
+    out << "not an entry\n" << text << text.substr(0, 100);
   }
   const auto tuner = Tuner::open(context, options_in(directory));
   const auto warnings = tuner->warnings();
   ASSERT_EQ(warnings.size(), 2u);
-  EXPECT_NE(warnings[0].find("tune.jsonl:1:"), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find(".jsonl:1: it is not an entry"), std::string::npos) << warnings[0];
   tuner->attach(context);
   use_layer(context, Mode::rowwise);
   EXPECT_EQ(tuner->counters().misses, 0);
@@ -441,7 +440,7 @@ TEST(Tuner, ALockOfAnotherProcessKeepsWhatIsRecorded) {
   autotune::Snapshot recorded;
   recorded.add_file(directory / "recorded.jsonl");
   std::set<std::string> keys;
-  recorded.for_each([&](const Record& record) { keys.insert(record.key.json); });
+  recorded.for_each([&](const Entry& entry) { keys.insert(entry.key.json); });
   EXPECT_EQ(static_cast<std::int64_t>(keys.size()), recorded.lines());
   EXPECT_GE(keys.size(), 7u);
 }

@@ -14,11 +14,12 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "autotune/entries.hpp"
 #include "autotune/entry/candidate.hpp"
 #include "autotune/entry/environment.hpp"
 #include "autotune/entry/key.hpp"
-#include "autotune/records.hpp"
 #include "autotune/session.hpp"
+#include "autotune/store/snapshot.hpp"
 #include "autotune/store/store.hpp"
 #include "autotune/task.hpp"
 #include "autotune/tune.hpp"
@@ -32,8 +33,7 @@ namespace switchback::bench {
 
 namespace fs = std::filesystem;
 using autotune::Effort;
-using autotune::Record;
-using autotune::RecordType;
+using autotune::Entry;
 using nlohmann::json;
 using test::content;
 using test::put;
@@ -55,7 +55,7 @@ class Cache : public testing::Test {
   [[nodiscard]] fs::path in(const std::string& name) const { return directory_ / name; }
   [[nodiscard]] fs::path cache() const { return in("cache"); }
   [[nodiscard]] fs::path file(const autotune::Machine& machine) const {
-    return autotune::cache_file(cache(), autotune::environment_name(machine));
+    return autotune::cache_file(cache(), autotune::machine_name(machine));
   }
   [[nodiscard]] fs::path file() const { return file(machine_); }
 
@@ -140,57 +140,53 @@ class Cache : public testing::Test {
   std::vector<ConfigChoice> choices(const ConfigQuery& query) {
     return autotune::make_task(context_, query)->candidates();
   }
-  /// A record as `tune` writes it. The candidates are numbered, the default is 0.
-  Record record(RecordType type, const ConfigQuery& query, std::size_t candidate = 0,
-                Effort effort = Effort::normal, const char* time = day) {
-    Record r;
-    r.type = type;
-    r.key = autotune::key_of(query, machine_);
-    r.env = autotune::environment_of(context_.state());
-    r.effort = effort;
-    r.time = time;
-    if (type == RecordType::tombstone || type == RecordType::miss) return r;
-    r.candidate = autotune::to_text(query.op, choices(query).at(candidate));
-    if (type == RecordType::fail) {
-      r.ok = false;
-      r.why = "C[0,0] is 1, not 2";
-      return r;
-    }
+  /// A miss.
+  [[nodiscard]] Entry entry(const ConfigQuery& query) const {
+    return {autotune::key_of(query, machine_), autotune::environment_of(context_.state()), {}, {}};
+  }
+  /// An entry as `tune` writes it. The candidates are numbered, the default is 0.
+  Entry winner(const ConfigQuery& query, std::size_t candidate = 0, Effort effort = Effort::normal,
+               const char* time = day) {
+    Entry e = entry(query);
+    autotune::Winner& w = e.winner.emplace();
+    w.candidate = autotune::to_text(query.op, choices(query).at(candidate));
     const double median_ms = candidate == 0 ? 0.5 : 0.25 / static_cast<double>(candidate);
-    r.stats = {15, 0.1, 0.11, median_ms, 0.6, 0.7, 0.005};
-    r.default_median_ms = 0.5;
-    return r;
+    w.stats = {15, 0.1, 0.11, median_ms, 0.6, 0.7, 0.005};
+    w.default_median_ms = 0.5;
+    w.effort = effort;
+    w.time = time;
+    return e;
+  }
+  Entry wrong(const ConfigQuery& query, std::size_t candidate, const char* time = day) {
+    Entry e = entry(query);
+    e.proven.push_back(
+        {autotune::to_text(query.op, choices(query).at(candidate)), "C[0,0] is 1, not 2", time});
+    return e;
   }
   /// Of another machine, as its cache has it.
-  Record foreign(Record r, std::int64_t cores = 999) const {
+  [[nodiscard]] static Entry foreign(Entry e, std::int64_t cores = 999) {
     std::string why;
-    autotune::KeyParts parts = *autotune::parse_key(r.key.json, why);
+    autotune::KeyParts parts = *autotune::parse_key(e.key.json, why);
     parts.machine.cores = cores;
-    r.key = autotune::key_of(parts.query, parts.machine);
-    return r;
+    e.key = autotune::key_of(parts.query, parts.machine);
+    return e;
   }
   [[nodiscard]] autotune::Machine other_machine(std::int64_t cores = 999) const {
     autotune::Machine machine = machine_;
     machine.cores = cores;
     return machine;
   }
-  void store(const std::vector<Record>& records) const { autotune::Store(file()).append(records); }
-  static void write(const fs::path& path, const std::vector<Record>& records) {
-    std::string text;
-    for (const Record& r : records)
-      text += autotune::to_line(r) + '\n';
-    put(path, text);
+  void store(const std::vector<Entry>& entries) const { autotune::put_into(file(), entries); }
+  static void write(const fs::path& path, const std::vector<Entry>& entries) {
+    put(path, test::lines_of(entries));
   }
-  static std::vector<Record> read(const fs::path& path) {
+  static std::vector<Entry> read(const fs::path& path) {
     autotune::Snapshot snapshot;
     snapshot.add_file(path);
     EXPECT_EQ(snapshot.skipped(), 0);
-    std::vector<Record> records;
-    snapshot.for_each([&](const Record& r) { records.push_back(r); });
-    return records;
-  }
-  static std::string newer_line(const Record& r) {
-    return test::with_crc(test::replaced(test::fields_of(r), "\"v\":1", "\"v\":2"));
+    std::vector<Entry> entries;
+    snapshot.for_each([&](const Entry& e) { entries.push_back(e); });
+    return entries;
   }
 
   Context context_;

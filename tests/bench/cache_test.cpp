@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// `switchback-bench cache` path, list, show, explain and verify: what they print and how they end.
+// `switchback-bench cache`: what its commands print, what they leave in files and how they end.
 #include <cstdlib>
 
+#include "bench/cache/files.hpp"
 #include "bench/cache_fixture.hpp"
 #include "linear/mode.hpp"
 
@@ -10,23 +11,18 @@ namespace {
 
 TEST_F(Cache, AnEmptyCacheIsNoError) {
   for (const std::vector<std::string>& arguments :
-       std::vector<std::vector<std::string>>{{"list"},
-                                             {"verify"},
-                                             {"verify", "--run"},
-                                             {"prune"},
-                                             {"export", in("x.jsonl").string()}}) {
+       std::vector<std::vector<std::string>>{{"list"}, {"verify"}, {"verify", "--run"}}) {
     const Result result = here(arguments);
     EXPECT_EQ(result.code, 0) << arguments[0] << result.err;
     expect_part(result.out, "There is nothing in the cache");
     EXPECT_EQ(result.err, "");
   }
-  EXPECT_FALSE(fs::exists(in("x.jsonl")));
   EXPECT_FALSE(fs::exists(cache()));
   EXPECT_EQ(only(lines(here({"list", "--json"}).out), "summary")["keys"], 0);
 }
 
 TEST_F(Cache, PathSaysWhereEverythingIsAndWhatSaysSo) {
-  store({record(RecordType::winner, product())});
+  store({winner(product())});
   put(in("system/list.jsonl"), "");
   const Result people = here({"path"});
   EXPECT_EQ(people.code, 0) << people.err;
@@ -74,29 +70,26 @@ TEST_F(Cache, AModeThatIsNoneIsNamed) {
 
 TEST_F(Cache, ListHasALineForEachKey) {
   const ConfigQuery first = product();
-  store({record(RecordType::winner, first, 1), record(RecordType::sample, first, 0),
-         record(RecordType::winner, product(5)), record(RecordType::tombstone, product(5))});
-  Record unknown = record(RecordType::winner, product());
-  unknown.key = autotune::make_key(R"({"backend":"cpu","op":"sort"})");
-  store({unknown});
-  write(in("system/list.jsonl"),
-        {record(RecordType::winner, product(6)), foreign(record(RecordType::winner, product(6)))});
+  Entry unknown = winner(product());
+  unknown.key = {R"({"backend":"cpu","op":"sort"})"};
+  store({winner(first, 1), wrong(product(5), 1), unknown, entry(product(7))});
+  write(in("system/list.jsonl"), {winner(product(6)), foreign(winner(product(6)))});
   const Result people = here({"list"});
   EXPECT_EQ(people.code, 0) << people.err;
-  expect_part(people.out, record(RecordType::winner, first).key.sha.substr(0, 12));
+  expect_part(people.out, name_of(winner(first).key));
   expect_part(people.out, autotune::describe(first));
   expect_part(people.out, "2.00x");
-  expect_part(people.out, "(forgotten)");
+  expect_part(people.out, "(no winner)");
   expect_part(people.out, "cannot be read here: ");
   expect_part(people.out, "system list");
   expect_part(people.out, "4 keys in " + file().string());
 
   const std::vector<json> program = lines(here({"list", "--json"}).out);
   ASSERT_EQ(program.size(), 5u);
-  EXPECT_EQ(program[0]["winner"]["candidate"]["engine"],
-            record(RecordType::winner, first, 1).candidate.engine);
+  EXPECT_EQ(program[0]["winner"]["candidate"]["engine"], winner(first, 1).winner->candidate.engine);
   EXPECT_EQ(program[0]["winner"]["line"], 1);
   EXPECT_EQ(program[0]["winner"]["speedup"], 2.0);
+  EXPECT_EQ(program[0]["winner"]["env"]["product"], winner(first).env.product);
   EXPECT_EQ(program[0]["usable"], true);
   EXPECT_FALSE(program[1].contains("winner"));
   EXPECT_TRUE(program[2].contains("unreadable"));
@@ -108,98 +101,65 @@ TEST_F(Cache, ListHasALineForEachKey) {
 }
 
 TEST_F(Cache, LinesThatCannotBeReadAreNamed) {
-  store({record(RecordType::winner, product())});
-  put(file(),
-      content(file()) + "noise\n" + newer_line(record(RecordType::winner, product())) + "\n");
+  store({winner(product())});
+  put(file(), content(file()) + "noise\n" + test::newer_line(winner(product())) + "\n");
   const Result result = here({"list"});
   EXPECT_EQ(result.code, 0);
   expect_part(result.out, "2 lines were skipped");
-  expect_part(result.err, file().string() + ":2: it is no record in JSON");
+  expect_part(result.err, file().string() + ":2: it is not an entry in JSON");
   expect_part(result.err, file().string() + ":3: schema version 2");
   EXPECT_EQ(only(lines(here({"list", "--json"}).out), "skipped")["line"], 2);
 }
 
-TEST_F(Cache, ShowHasEverythingOfAKey) {
-  const ConfigQuery query = product();
-  // Where there are only two candidates, the one that wins.
-  const std::size_t third = std::min<std::size_t>(2, choices(query).size() - 1);
-  Record slow = record(RecordType::sample, query, 0);
-  Record fast = record(RecordType::sample, query, 1);
-  fast.env.kernels = slow.env.kernels = "";
-  store({record(RecordType::sample, query, third, Effort::quick, "2025-01-01T00:00:00Z"),
-         record(RecordType::tombstone, query), slow, fast, record(RecordType::fail, query, third),
-         record(RecordType::winner, query, 1)});
-  const std::string sha = slow.key.sha;
-  const Result people = here({"show", sha.substr(0, 6)});
-  EXPECT_EQ(people.code, 0) << people.err;
-  for (const std::string& part :
-       {sha, slow.key.json, autotune::describe(query), std::string("C[0,0] is 1, not 2"),
-        std::string("forgotten at "), std::string("it is used"), file().string() + ":6"})
-    expect_part(people.out, part);
-  EXPECT_LT(people.out.find(file().string() + ":4"), people.out.find(file().string() + ":3"));
-
-  const json program = lines(here({"show", sha, "--json"}).out).at(0);
-  ASSERT_EQ(program["records"].size(), 6u);
-  EXPECT_EQ(program["winner"]["line"], 6);
-  EXPECT_EQ(program["winner"]["env"]["product"], slow.env.product);
-  double before = 0;
-  for (const json& r : program["records"]) {
-    if (!r.contains("stats")) continue;
-    EXPECT_GE(r["stats"]["median_ms"].get<double>(), before);
-    before = r["stats"]["median_ms"];
-    EXPECT_EQ(r["forgotten"].get<bool>(), r["line"] == 1);
-  }
-}
-
 TEST_F(Cache, KeysThatAreNoneOrSeveralAreErrorsThatHelp) {
   std::map<std::string, autotune::Key> seen;  // by their first digits
-  std::vector<Record> two;
+  std::vector<Entry> two;
   for (int i = 0; two.empty(); ++i) {
-    Record r = record(RecordType::winner, product());
-    r.key = autotune::make_key(fmt::format("{{\"number\":{}}}", i));
-    const auto [other, is_new] = seen.try_emplace(r.key.sha.substr(0, 4), r.key);
+    Entry e = winner(product());
+    e.key = {fmt::format("{{\"number\":{}}}", i)};
+    const auto [other, is_new] = seen.try_emplace(name_of(e.key).substr(0, 4), e.key);
     if (is_new) continue;
-    two = {r, r};
+    two = {e, e};
     two[1].key = other->second;
   }
   store(two);
-  const Result several = here({"show", two[0].key.sha.substr(0, 4)});
+  const std::string name = name_of(two[0].key);
+  const Result several = here({"explain", name.substr(0, 4)});
   EXPECT_EQ(several.code, 2);
   expect_part(several.err, "2 keys begin so");
-  expect_part(several.err, two[0].key.sha.substr(0, 12));
-  expect_part(several.err, two[1].key.sha.substr(0, 12));
-  EXPECT_EQ(here({"show", two[0].key.sha}).code, 0);
+  expect_part(several.err, name);
+  expect_part(several.err, name_of(two[1].key));
+  EXPECT_EQ(here({"explain", name}).code, 0);
 
-  const std::string none = two[0].key.sha.starts_with("ffff") ? "0000" : "ffff";
-  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {"show", none}, {"explain", none}, {"prune", "--key", none}}) {
-    const Result result = here(arguments);
-    EXPECT_EQ(result.code, 2) << result.out;
-    expect_part(result.err, "'" + none + "': no key begins so");
-  }
-  for (const char* key : {"abc", "xyz1", ""}) {
-    const Result result = here({"show", key});
+  const Result none = here({"explain", name.starts_with("ffff") ? "0000" : "ffff"});
+  EXPECT_EQ(none.code, 2) << none.out;
+  expect_part(none.err, "no key begins so");
+  for (const char* key : {"abc", "xyz1"}) {
+    const Result result = here({"explain", key});
     EXPECT_EQ(result.code, 2);
-    expect_part(result.err, "4 to 64 hexadecimal digits");
+    expect_part(result.err, "4 to 16 hexadecimal digits");
   }
+  expect_part(here({"explain", ""}).err, "KEY '': it must not be empty");
 }
 
 TEST_F(Cache, ExplainShowsARefusalAndNamesTheDefault) {
-  const ConfigQuery query = product();
-  Record winner = record(RecordType::winner, query, 1);
-  winner.candidate = record(RecordType::winner, query, 0).candidate;  // of our own kernels
-  winner.env.kernels = "int8 0";
-  store({winner});
-  const Result people = here({"explain", winner.key.sha.substr(0, 8)});
+  Entry refused = winner(product(), 0);  // of our own kernels
+  refused.env.kernels = "int8 0";
+  refused.proven = wrong(product(), 1).proven;
+  store({refused});
+  const std::string name = name_of(refused.key);
+  const Result people = here({"explain", name.substr(0, 8)});
   EXPECT_EQ(people.code, 0) << people.err;
   expect_part(people.out, "refused: libraries and kernels: measured with kernels 'int8 0'");
   expect_part(people.out, "the default: no entry holds here");
   expect_part(people.out, file().string() + ":1");
+  expect_part(people.out, "C[0,0] is 1, not 2");
 
-  const json program = lines(here({"explain", winner.key.sha, "--json"}).out).at(0);
-  EXPECT_EQ(program["records"][0]["verdicts"][0]["passed"], false);
+  const json program = lines(here({"explain", name, "--json"}).out).at(0);
+  EXPECT_EQ(program["entries"][0]["verdicts"][0]["passed"], false);
+  EXPECT_EQ(program["entries"][0]["wrong"][0]["why"], "C[0,0] is 1, not 2");
   EXPECT_EQ(program["runs"]["origin"], "default");
-  EXPECT_EQ(program["runs"]["candidate"]["engine"], winner.candidate.engine);
+  EXPECT_EQ(program["runs"]["candidate"]["engine"], refused.winner->candidate.engine);
 
   const json listed = lines(here({"list", "--json"}).out).at(0);
   EXPECT_EQ(listed["usable"], false);
@@ -207,8 +167,8 @@ TEST_F(Cache, ExplainShowsARefusalAndNamesTheDefault) {
 }
 
 TEST_F(Cache, AWinnerInDoubtIsMarkedAndTheDefaultRuns) {
-  const Record winner = test::doubtful(record(RecordType::winner, product(), 1));
-  store({winner, record(RecordType::winner, product(5))});
+  const Entry doubtful = test::doubtful(winner(product(), 1));
+  store({doubtful, winner(product(5))});
   const json listed = lines(here({"list", "--json", "--filter", "m=4 "}).out).at(0);
   EXPECT_EQ(listed["usable"], false);
   EXPECT_EQ(listed["winner"]["in_doubt"], true);
@@ -216,54 +176,52 @@ TEST_F(Cache, AWinnerInDoubtIsMarkedAndTheDefaultRuns) {
   const Result list = here({"list"});
   expect_part(list.out, "no: in doubt");
   expect_part(list.out, "1 of them in doubt, so the default runs");
-  expect_part(here({"show", winner.key.sha}).out, "20 rounds disturbed (in doubt)");
-  const std::string explained = here({"explain", winner.key.sha}).out;
+  const std::string explained = here({"explain", name_of(doubtful.key)}).out;
   expect_part(explained, "measurement no");
   expect_part(explained, "refused: measurement: in doubt");
   expect_part(explained, "the default: no entry holds here");
   expect_part(here({"verify", "--run"}).out,
               "1 right, 0 wrong, 1 not used here anyway (1 of them in doubt)");
 
-  // One that is not in doubt is used, whatever the effort and the dates say.
-  store({record(RecordType::winner, product(), 0, Effort::quick, "2026-01-01T00:00:00Z")});
-  const json mended = lines(here({"explain", winner.key.sha, "--json"}).out).at(0);
-  EXPECT_EQ(mended["runs"]["line"], 3);
+  // One that is not in doubt takes its place, whatever the effort and the dates say.
+  store({winner(product(), 0, Effort::quick, "2026-01-01T00:00:00Z")});
+  const json mended = lines(here({"explain", name_of(doubtful.key), "--json"}).out).at(0);
+  EXPECT_EQ(mended["runs"]["line"], 1);
 }
 
 TEST_F(Cache, ExplainSaysWhichEntryWinsAndWhy) {
   const ConfigQuery query = product();
-  store({record(RecordType::winner, query, 0, Effort::thorough, day),
-         record(RecordType::winner, query, 1, Effort::quick, next_day),
-         record(RecordType::fail, product(5), 1)});
-  write(in("system/list.jsonl"), {record(RecordType::winner, query, 1)});
-  const std::string key = record(RecordType::winner, query).key.sha;
-  const json effort = lines(here({"explain", key, "--json"}).out).at(0);
-  ASSERT_EQ(effort["records"].size(), 3u);
-  expect_part(effort["records"][0]["outcome"], "wins: effort thorough goes before quick");
-  expect_part(effort["records"][1]["outcome"], "loses: effort thorough goes before quick");
-  expect_part(effort["records"][2]["outcome"], "the cache goes first");
+  Entry thorough = winner(query, 0, Effort::thorough, day);
+  thorough.env.driver = "1";
+  store({thorough, winner(query, 1, Effort::quick, next_day), wrong(product(5), 1)});
+  write(in("system/list.jsonl"), {winner(query, 1)});
+  const std::string name = name_of(thorough.key);
+  const json effort = lines(here({"explain", name, "--json"}).out).at(0);
+  ASSERT_EQ(effort["entries"].size(), 3u);
+  expect_part(effort["entries"][0]["outcome"], "wins: effort thorough goes before quick");
+  expect_part(effort["entries"][1]["outcome"], "loses: effort thorough goes before quick");
+  expect_part(effort["entries"][2]["outcome"], "the cache goes first");
   EXPECT_EQ(effort["runs"]["origin"], "cache");
   EXPECT_EQ(effort["runs"]["line"], 1);
-  EXPECT_EQ(effort["records"][0]["verdicts"].size(), 4u);
+  EXPECT_EQ(effort["entries"][0]["verdicts"].size(), 4u);
 
-  // A fail of the best one leaves the other, a tombstone the system list.
-  store({record(RecordType::fail, query, 0)});
-  const json failed = lines(here({"explain", key, "--json"}).out).at(0);
-  expect_part(failed["records"][0]["outcome"], "it failed later");
+  // A later failure of the best one leaves the other, and of that one the system list.
+  store({wrong(query, 0, next_day)});
+  const json failed = lines(here({"explain", name, "--json"}).out).at(0);
+  expect_part(failed["entries"][0]["outcome"], "it failed later");
   EXPECT_EQ(failed["runs"]["line"], 2);
-  store({record(RecordType::tombstone, query)});
-  const json system = lines(here({"explain", key, "--json"}).out).at(0);
+  store({wrong(query, 1, next_day)});
+  const json system = lines(here({"explain", name, "--json"}).out).at(0);
   EXPECT_EQ(system["runs"]["origin"], "system list");
   EXPECT_EQ(system["runs"]["file"], in("system/list.jsonl").string());
-  expect_part(system["records"][1]["outcome"], "forgotten at ");
 
-  const Result other = run({"explain", key, "--device", "cpu", "--threads", "2"});
+  const Result other = run({"explain", name, "--device", "cpu", "--threads", "2"});
   expect_part(other.out, "nothing here looks it up; it is of another Context");
   expect_part(other.out, "--threads 1");
 }
 
 TEST_F(Cache, ExplainTakesShapes) {
-  store({record(RecordType::winner, product(), 1)});
+  store({winner(product(), 1)});
   const std::size_t all = autotune::queries_of(context_, {{4, 16, 8, DType::f32, false}}).size();
   const std::vector<json> program = lines(here({"explain", "--shape", "4,16,8", "--json"}).out);
   ASSERT_EQ(program.size(), all);
@@ -279,10 +237,10 @@ TEST_F(Cache, ExplainTakesShapes) {
 
 // Twenty problems are one table, not twenty.
 TEST_F(Cache, ExplainOfShapesHasALineForEachProblem) {
-  std::vector<Record> winners;
+  std::vector<Entry> winners;
   for (const ConfigQuery& query : autotune::queries_of(context_, {{4, 16, 8, DType::f32, false}}))
-    winners.push_back(record(RecordType::winner, query));
-  Record refused = winners.back();
+    winners.push_back(winner(query));
+  Entry refused = winners.back();
   winners.pop_back();
   refused.env.kernels = "of old";
   winners.push_back(refused);
@@ -300,111 +258,97 @@ TEST_F(Cache, ExplainOfShapesHasALineForEachProblem) {
   expect_part(result.out, "These run what was found:");
   expect_part(result.out, "Of these something is known, and the default runs:");
   expect_part(result.out, "refused: ");
-  for (const Record& winner : winners)
-    EXPECT_EQ(count(winner.key.sha.substr(0, 12)), 1u);
+  for (const Entry& one : winners)
+    EXPECT_EQ(count(name_of(one.key)), 1u);
   EXPECT_LE(std::count(result.out.begin(), result.out.end(), '\n'),
             static_cast<std::ptrdiff_t>(winners.size()) + 14);
 }
 
 TEST_F(Cache, ADateAheadOfTheClockLosesAndSaysSo) {
-  const ConfigQuery query = product();
-  store({record(RecordType::winner, query, 0, Effort::normal, "9876-01-01T00:00:00Z")});
-  Record now = record(RecordType::winner, query, 1);
-  now.time = autotune::time_now();
-  store({now});
-  const json explained = lines(here({"explain", now.key.sha, "--json"}).out).at(0);
+  Entry ahead = winner(product(), 0, Effort::normal, "9876-01-01T00:00:00Z");
+  ahead.env.driver = "1";
+  Entry now = winner(product(), 1);
+  now.winner->time = autotune::time_now();
+  store({ahead, now});
+  const json explained = lines(here({"explain", name_of(now.key), "--json"}).out).at(0);
   EXPECT_EQ(explained["runs"]["line"], 2);
   expect_part(explained["why"], "goes before 9876-01-01T00:00:00Z, which is more than a day ahead");
-  ASSERT_EQ(here({"prune"}).code, 0);
-  const std::vector<Record> kept = read(file());
-  ASSERT_EQ(kept.size(), 1u);
-  EXPECT_EQ(kept[0], now);
 }
 
 TEST_F(Cache, ExplainFollowsNearShapes) {
   // 33 and 40 rows are of the bucket that ends at 48.
-  store({record(RecordType::winner, product(40), 1)});
+  store({winner(product(40), 1)});
   const auto near = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"explain", "--shape", "33,16,8", "--json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     for (const json& line : lines(here(arguments).out))
-      if (line["key_sha"] == record(RecordType::winner, product(33)).key.sha) return line;
+      if (line["key"] == name_of(entry(product(33)).key)) return line;
     return json();
   };
   EXPECT_EQ(near({})["runs"]["origin"], "default");
   const json found = near({"--near-shapes"});
-  ASSERT_EQ(found["records"].size(), 1u) << found;
-  EXPECT_EQ(found["records"][0]["origin"], "near shape");
-  expect_part(found["records"][0]["of"], "m=40");
+  ASSERT_EQ(found["entries"].size(), 1u) << found;
+  EXPECT_EQ(found["entries"][0]["origin"], "near shape");
+  expect_part(found["entries"][0]["of"], "m=40");
   EXPECT_EQ(found["runs"]["origin"], "near shape");
-  expect_part(found["records"][0]["outcome"], "wins: ");
+  expect_part(found["entries"][0]["outcome"], "wins: ");
 }
 
 TEST_F(Cache, VerifyCountsAndNamesWhatIsWrong) {
-  store({record(RecordType::winner, product()), record(RecordType::sample, product()),
-         record(RecordType::miss, product())});
-  put(file(), content(file()) + newer_line(record(RecordType::winner, product())) + "\n");
+  store({winner(product()), wrong(product(5), 1), entry(product(6))});
+  put(file(), content(file()) + test::newer_line(winner(product())) + "\n");
   const Result fine = run({"verify"});
   EXPECT_EQ(fine.code, 0) << fine.err;
   expect_part(fine.err, ":4: schema version 2");
 
-  const std::string line = autotune::to_line(record(RecordType::winner, product()));
-  const std::string other_key = test::with_crc(
-      test::replaced(test::fields_of(record(RecordType::winner, product())), "\"m\":4", "\"m\":9"));
-  put(file(), content(file()) + test::replaced(line, "\"m\":4", "\"m\":9") + "\n" + other_key +
-                  "\n" + line.substr(0, 50));
-  const Result wrong = run({"verify"});
-  EXPECT_EQ(wrong.code, 1);
-  expect_part(wrong.err, file().string() + ":5: the CRC does not match");
-  expect_part(wrong.err, file().string() + ":6: key_sha is not the SHA-256 of the key");
-  expect_part(wrong.err, file().string() + ":7: it is cut short");
-  expect_part(wrong.out, "why lines were skipped");
+  const std::string line = autotune::to_line(winner(product()));
+  put(file(),
+      content(file()) + test::replaced(line, "\"env\"", "\"nev\"") + "\n" + line.substr(0, 50));
+  const Result bad = run({"verify"});
+  EXPECT_EQ(bad.code, 1);
+  expect_part(bad.err, file().string() + ":5: there is no field 'env'");
+  expect_part(bad.err, file().string() + ":6: it is not an entry in JSON");
+  expect_part(bad.out, "why lines were skipped");
   const std::vector<json> program = lines(run({"verify", "--json"}).out);
   const json counts = only(program, "file");
-  EXPECT_EQ(counts["lines"], 7);
-  EXPECT_EQ(counts["records"]["winner"], 1);
-  EXPECT_EQ(counts["records"]["sample"], 1);
-  EXPECT_EQ(counts["records"]["miss"], 1);
-  EXPECT_EQ(counts["skipped"], 3);
+  EXPECT_EQ(counts["lines"], 6);
+  EXPECT_EQ(counts["winners"], 1);
+  EXPECT_EQ(counts["wrong_candidates"], 1);
+  EXPECT_EQ(counts["misses"], 1);
+  EXPECT_EQ(counts["skipped"], 2);
   EXPECT_EQ(counts["newer"], 1);
   EXPECT_EQ(only(program, "summary")["ok"], false);
 }
 
-TEST_F(Cache, VerifyFindsRecordsInAnotherMachinesFolder) {
-  store({record(RecordType::winner, product())});
-  fs::create_directories(file(other_machine()).parent_path());
+TEST_F(Cache, VerifyFindsEntriesInAnotherMachinesFile) {
+  store({winner(product())});
   fs::copy(file(), file(other_machine()));
-  put(cache() / "recorded.jsonl", autotune::to_line(record(RecordType::miss, product())) + "\n");
+  put(cache() / "recorded.jsonl", test::lines_of({entry(product())}));
   const Result result = run({"verify"});
   EXPECT_EQ(result.code, 1);
   expect_part(result.err,
               file(other_machine()).string() + ":1: it is of " + autotune::describe(machine_));
   expect_part(result.out, "recorded.jsonl");
-
-  const std::vector<json> listed = lines(here({"list", "--all", "--json"}).out);
-  ASSERT_EQ(listed.size(), 3u);
-  for (int i = 0; i < 2; ++i)
-    EXPECT_EQ(listed[i]["usable"].get<bool>(), listed[i]["winner"]["file"] == file().string());
-  const std::string key = record(RecordType::winner, product()).key.sha;
-  EXPECT_EQ(lines(here({"show", key, "--json"}).out).at(0)["winner"]["file"], file().string());
+  const json listed = lines(here({"list", "--all", "--json"}).out).at(0);
+  EXPECT_EQ(listed["winner"]["file"], file().string());
+  EXPECT_EQ(listed["usable"], true);
 }
 
 TEST_F(Cache, VerifyNamesTheFirstOfManyAndCountsTheRest) {
-  std::vector<Record> many(250, record(RecordType::sample, product()));
+  std::vector<Entry> many(250, winner(product()));
   for (std::size_t i = 0; i < many.size(); ++i)
-    many[i].stats.count = static_cast<std::int64_t>(i);
+    many[i].winner->stats.count = static_cast<std::int64_t>(i);
   write(file(other_machine()), many);
   const Result result = run({"verify"});
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 101);
-  expect_part(result.err, "150 more lines are of other machines than their folder's");
+  expect_part(result.err, "150 more lines are of other machines than their file's");
 }
 
 TEST_F(Cache, VerifyProvesWinnersAgain) {
-  Record refused = record(RecordType::winner, product(6));
+  Entry refused = winner(product(6));
   refused.env.kernels = "int8 0";
-  store(
-      {record(RecordType::winner, product(), 1), record(RecordType::winner, product(5)), refused});
+  store({winner(product(), 1), winner(product(5)), refused});
   const Result result = here({"verify", "--run"});
   EXPECT_EQ(result.code, 0) << result.err << result.out;
   expect_part(result.out, "2 right, 0 wrong, 1 not used here anyway");
@@ -417,12 +361,12 @@ TEST_F(Cache, VerifyProvesWinnersAgain) {
 
 TEST_F(Cache, VerifyNamesWinnersThatAreWrongOrDoNotFit) {
   const ConfigQuery query = product();
-  Record large = record(RecordType::winner, query);
+  Entry large = winner(query);
   ConfigQuery of_large = query;
   of_large.words[0] = std::int64_t{1} << 44;  // rows
   large.key = autotune::key_of(of_large, machine_);
   // A mode that cannot compute sums of this many codes exactly, which nothing but running it tells.
-  Record wrong = record(RecordType::winner, query);
+  Entry not_exact = winner(query);
   linear::PassProblem pass;
   static_cast<ConfigOrigin&>(pass) = core::origin_of(context_.state());
   pass.m = 1;
@@ -432,9 +376,9 @@ TEST_F(Cache, VerifyNamesWinnersThatAreWrongOrDoNotFit) {
   choice.words = {static_cast<std::int64_t>(Mode::rowwise),
                   static_cast<std::int64_t>(Mode::standard),
                   static_cast<std::int64_t>(Mode::global)};
-  wrong.key = autotune::key_of(linear::to_query(pass), machine_);
-  wrong.candidate = autotune::to_text(ConfigOp::layer_mode, choice);
-  store({record(RecordType::winner, query), large, wrong});
+  not_exact.key = autotune::key_of(linear::to_query(pass), machine_);
+  not_exact.winner->candidate = autotune::to_text(ConfigOp::layer_mode, choice);
+  store({winner(query), large, not_exact});
   const Result people = here({"verify", "--run"});
   EXPECT_EQ(people.code, 1) << people.out;
   expect_part(people.out, "rowwise, then standard, then global");
@@ -442,20 +386,118 @@ TEST_F(Cache, VerifyNamesWinnersThatAreWrongOrDoNotFit) {
   expect_part(people.out, "1 right, 1 wrong, 1 could not be run");
   expect_part(people.err, "could not be run: it takes ");
   const std::vector<json> program = lines(here({"verify", "--run", "--json"}).out);
-  EXPECT_EQ(only(program, "wrong")["key_sha"], wrong.key.sha);
-  EXPECT_EQ(only(program, "not_run")["key_sha"], large.key.sha);
+  EXPECT_EQ(only(program, "wrong")["key"], name_of(not_exact.key));
+  EXPECT_EQ(only(program, "not_run")["key"], name_of(large.key));
   EXPECT_EQ(only(program, "summary")["ok"], false);
 }
 
-TEST_F(Cache, AFileThatCannotBeReadIsAnErrorOfItsOwn) {
+TEST_F(Cache, AFileThatCannotBeReadIsAnError) {
   fs::create_directories(file());  // a directory in its place
-  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {"list"}, {"verify"}, {"prune"}, {"export", in("x.jsonl").string()}}) {
-    const Result result = here(arguments);
-    EXPECT_EQ(result.code, 1) << arguments[0] << result.out;
+  for (const char* command : {"list", "verify"}) {
+    const Result result = here({command});
+    EXPECT_EQ(result.code, 1) << command << result.out;
     expect_part(result.err, file().string() + ": it is a directory");
   }
-  EXPECT_FALSE(fs::exists(in("x.jsonl")));
+}
+
+// The file of one cache is all that another needs.
+TEST_F(Cache, WhatIsImportedIsUsedAsItWas) {
+  const ConfigQuery query = product();
+  store({winner(query, 1), wrong(query, 0), entry(product(7))});
+  const std::string other = in("other").string();
+  const Result imported = run({"import", file().string(), "--cache", other});
+  EXPECT_EQ(imported.code, 0) << imported.err;
+  expect_part(imported.out, "1 entries added, 0 already there, 0 unreadable");
+  expect_part(imported.out, "1 misses were left out");
+  const json there = lines(here({"list", "--json", "--cache", other}).out).at(0);
+  EXPECT_EQ(there["winner"]["candidate"],
+            lines(here({"list", "--json"}).out).at(0)["winner"]["candidate"]);
+  EXPECT_EQ(there["usable"], true);
+  const json again = lines(run({"import", cache().string(), "--cache", other, "--json"}).out).at(0);
+  EXPECT_EQ(again["added"], 0);
+  EXPECT_EQ(again["known"], 1);
+
+  // The system list takes the same file.
+  fs::copy(file(), in("system/x.jsonl"));
+  const json listed = lines(here({"list", "--json", "--cache", in("empty").string()}).out).at(0);
+  EXPECT_EQ(listed["origin"], "system list");
+  EXPECT_EQ(listed["usable"], true);
+}
+
+TEST_F(Cache, ImportSaysHowManyAreUsedHereAndWhyNotTheOthers) {
+  Entry kernels = winner(product(6));
+  kernels.env.kernels = "int8 0";
+  store({winner(product(7), 0, Effort::thorough)});
+  write(in("in.jsonl"), {winner(product()), winner(product(5)), kernels, foreign(winner(product())),
+                         winner(product(7), 1), test::doubtful(winner(product(8)))});
+  const Result people = here({"import", in("in.jsonl").string()});
+  EXPECT_EQ(people.code, 0) << people.err;
+  expect_part(people.out, "2 of the 6 winners are used here.");
+  expect_part(people.out, "measured with kernels 'int8 0'");
+  expect_part(people.out, "of another machine: " + autotune::describe(other_machine()));
+  expect_part(people.out, "in doubt");
+  expect_part(people.out, "another winner goes first");
+  const json again =
+      lines(run({"import", in("in.jsonl").string(), "--json", "--device", "cpu", "--threads", "2"})
+                .out)
+          .back();
+  EXPECT_EQ(again["used_here"], 0);
+  EXPECT_EQ(again["other_wins"], 1);
+  EXPECT_EQ(again["not_used"]["of another machine: " + autotune::describe(other_machine())], 1);
+}
+
+TEST_F(Cache, ImportPutsEntriesIntoTheFilesOfTheirMachines) {
+  store({winner(product(), 1, Effort::thorough)});
+  Entry unknown = winner(product());
+  unknown.key = {R"({"backend":"cpu","op":"sort"})"};
+  write(in("in.jsonl"), {winner(product(), 0), foreign(winner(product())), winner(product(5)),
+                         entry(product(6)), unknown});
+  const json counts = lines(run({"import", in("in.jsonl").string(), "--json"}).out).back();
+  EXPECT_EQ(counts["added"], 2);
+  EXPECT_EQ(counts["known"], 0);
+  EXPECT_EQ(counts["other_wins"], 1);
+  EXPECT_EQ(counts["unreadable"], 1);
+  EXPECT_EQ(counts["misses"], 1);
+  EXPECT_EQ(read(file(other_machine())), std::vector{foreign(winner(product()))});
+  EXPECT_EQ(read(file()),
+            (std::vector{winner(product(), 1, Effort::thorough), winner(product(5))}));
+  EXPECT_EQ(run({"verify"}).code, 0);
+  expect_part(here({"list", "--all"}).out, "999 cores");
+}
+
+TEST_F(Cache, ImportWritesNothingIfAFileCannotBeRead) {
+  write(in("good.jsonl"), {winner(product())});
+  fs::create_directories(in("folder.jsonl"));
+  for (const std::string bad : {"folder.jsonl", "none.jsonl"}) {
+    const Result result = run({"import", in("good.jsonl").string(), in(bad).string()});
+    EXPECT_NE(result.code, 0);
+    expect_part(result.err, bad);
+    EXPECT_FALSE(fs::exists(cache()));
+  }
+  // A cache that cannot be written: its directory is a file.
+  put(in("file"), "mine\n");
+  const Result result = run({"import", in("good.jsonl").string(), "--cache", in("file").string()});
+  EXPECT_EQ(result.code, 1);
+  expect_part(result.err, in("file").string());
+  EXPECT_EQ(content(in("file")), "mine\n");
+}
+
+// A script that carries the wrong file sees it.
+TEST_F(Cache, GarbageIsAnErrorAndMakesNoFile) {
+  put(in("garbage"), "not an entry\nnor this\n");
+  const Result result = run({"import", in("garbage").string()});
+  EXPECT_EQ(result.code, 1);
+  expect_part(result.err, in("garbage").string() + ": there is no entry in it");
+  EXPECT_FALSE(fs::exists(cache()));
+  // What can be read is taken all the same.
+  put(in("half.jsonl"), test::lines_of({winner(product())}) + "noise\n");
+  const Result half = run({"import", in("half.jsonl").string(), "--json"});
+  EXPECT_EQ(half.code, 1);
+  EXPECT_EQ(lines(half.out).back()["added"], 1);
+  EXPECT_EQ(lines(half.out).back()["unreadable"], 1);
+  // An empty file is nothing wrong.
+  put(in("empty.jsonl"), "");
+  EXPECT_EQ(run({"import", in("empty.jsonl").string()}).code, 0);
 }
 
 TEST_F(Cache, UsageErrorsNameTheOption) {
@@ -473,14 +515,9 @@ TEST_F(Cache, UsageErrorsNameTheOption) {
   expect({"explain", "--shape", "1,2,3", "--dtype", "s8"}, 2, "--dtype s8");
   expect({"explain", "abcd", "--bias"}, 2, "--bias and --groups are for --shape");
   expect({"explain", "abcd", "--shape", "1,2,3"}, 2, "excludes");
-  expect({"prune", "--older-than", "0"}, 2, "--older-than 0: it must be 1 to");
-  expect({"prune", "--key", ""}, 2, "--key ''");
-  expect({"prune", "--key", "abcd", "--stale"}, 2, "excludes");
   expect({"import"}, 2, "FILE");
-  expect({"merge", "x"}, 2, "IN");
   expect({"list", "--device", "cuda:77"}, 5, "cuda");
-  for (const char* command :
-       {"path", "list", "show", "explain", "verify", "merge", "export", "import", "prune"}) {
+  for (const char* command : {"path", "list", "explain", "verify", "import"}) {
     const Result help = run({command, "--help"});
     EXPECT_EQ(help.code, 0);
     expect_part(help.out, "Example");

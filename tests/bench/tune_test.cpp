@@ -75,18 +75,16 @@ TEST_F(TuneCli, TunesGroupedLayers) {
 
 TEST_F(TuneCli, TunesWhatProgramsMissed) {
   // Another folder's misses, as SWITCHBACK_TUNE=record leaves them.
-  Record miss = {};
-  miss.type = RecordType::miss;
+  Entry miss;
   quant::Problem problem;
   problem.rows = 7, problem.cols = 33;
   problem.isa = context_.state().features.level();
   miss.key = autotune::key_of(quant::to_query(problem), machine_);
-  miss.time = day;
-  Record foreign = miss;
+  Entry foreign = miss;
   autotune::Machine elsewhere = machine_;
   elsewhere.cores += 5;
   foreign.key = autotune::key_of(quant::to_query(problem), elsewhere);
-  autotune::Store(in("recorded.jsonl")).append(std::vector<Record>{miss, foreign});
+  autotune::put_into(in("recorded.jsonl"), std::vector{miss, foreign});
   const Result result = run_program(
       {"tune", "--recorded", in("recorded.jsonl").string(), "--threads", "1", "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
@@ -178,11 +176,11 @@ TEST_F(TuneCli, WhatCannotBeStoredIsSaid) {
   put(in("file"), "mine");
   expect_lost(tune({"--json", "--cache", in("file").string()}), "Not a directory");
   fs::create_directories(file().parent_path());
-  fs::create_symlink("tune.jsonl", file());
+  fs::create_symlink(file().filename(), file());
   expect_lost(tune({"--json"}), "too many symbolic links");
   fs::remove(file());
   ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
-  expect_lost(tune({"--json"}), "it is no regular file");
+  expect_lost(tune({"--json"}), "it is not a regular file");
   fs::remove(file());
   const json good = json::parse(tune({"--json"}).out);
   EXPECT_EQ(good["stored"], good["tuned"]);

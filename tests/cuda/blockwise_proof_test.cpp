@@ -24,8 +24,7 @@
 namespace switchback::test {
 namespace {
 
-using autotune::Record;
-using autotune::RecordType;
+using autotune::Entry;
 using blockwise::BlockwiseProblem;
 using blockwise::EngineId;
 
@@ -89,11 +88,13 @@ class CudaBlockwiseProof : public Cuda {
     session.end = [&](std::size_t, const ConfigQuery& query, const autotune::TuneOutcome* outcome,
                       const std::string& why, const TuneSummary&) {
       ASSERT_NE(outcome, nullptr) << why;
-      for (const Record& record : outcome->records)
-        if (record.type == RecordType::sample)
-          known.measured.insert(record.candidate.engine);
-        else if (record.type == RecordType::fail)
-          known.failure = record.candidate.engine + ": " + record.why;
+      for (const autotune::Measured& one : outcome->search.measured) {
+        const std::string engine = autotune::to_text(query.op, one.choice).engine;
+        if (!one.failure.empty())
+          known.failure = engine + ": " + one.failure;
+        else if (!one.times_ms.empty())
+          known.measured.insert(engine);
+      }
       EXPECT_EQ(query, blockwise::to_query(p, context.state()));
     };
     autotune::run_session(tuner->state(), context, {blockwise::to_query(p, context.state())},
@@ -103,21 +104,23 @@ class CudaBlockwiseProof : public Cuda {
   }
 
   // Adds what somebody measured of an engine.
-  void add(RecordType type, EngineId engine, const BlockwiseProblem& p) const {
+  void add(EngineId engine, const BlockwiseProblem& p, const std::string& why) const {
     Context context(emulated());
     const auto tuner = Tuner::open(context, with_helper());
     const ConfigQuery query = blockwise::to_query(p, context.state());
-    Record record;
-    record.type = type;
-    record.key = autotune::key_of(query, tuner->state().machine);
-    record.env = tuner->state().environment;
-    record.candidate = autotune::to_text(query.op, choice_of(engine));
-    record.ok = type != RecordType::fail;
-    record.why = record.ok ? "" : "element (0,0) is 1, not 2";
-    record.stats.count = 1;
-    record.effort = autotune::Effort::quick;
-    record.time = autotune::time_now();
-    tuner->state().add({record});
+    Entry entry;
+    entry.key = autotune::key_of(query, tuner->state().machine);
+    entry.env = tuner->state().environment;
+    const autotune::CandidateText text = autotune::to_text(query.op, choice_of(engine));
+    entry.proven.push_back({text, why, autotune::time_now()});
+    if (why.empty()) {
+      autotune::Winner& winner = entry.winner.emplace();
+      winner.candidate = text;
+      winner.stats.count = 1;
+      winner.effort = autotune::Effort::quick;
+      winner.time = autotune::time_now();
+    }
+    tuner->state().add({entry});
   }
 
   // The kernels of a product with a tuner, in operands `offset` codes behind an aligned address.
@@ -309,12 +312,12 @@ TEST_F(CudaBlockwiseProof, AProofIsRemembered) {
   EXPECT_EQ(tune(without_helper(), dw_problem(900)).measured, Engines{"mma"});
   switchback_cuda_emu::options().driver_version -= 10;
   EXPECT_EQ(tune(without_helper(), dw_problem(700)).measured, (Engines{"mma", "wgmma"}));
-  add(RecordType::fail, EngineId::wgmma, dw_problem(500));
+  add(EngineId::wgmma, dw_problem(500), "element (0,0) is 1, not 2");
   EXPECT_EQ(tune(without_helper(), dw_problem(800)).measured, Engines{"mma"});
 }
 
 TEST_F(CudaBlockwiseProof, WhereItWonItRuns) {
-  add(RecordType::winner, EngineId::wgmma, dw_problem());
+  add(EngineId::wgmma, dw_problem(), "");
   Context context(emulated());
   EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_mma"}) << "without a tuner";
   const auto tuner = Tuner::open(context, with_helper());
@@ -356,13 +359,15 @@ TEST_F(CudaBlockwiseProof, ModeTuneProvesItToo) {
   tuner->attach(context);
   kernels(context, dw_problem());
   EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
-  Engines measured;
+  Engines proven;
   autotune::Snapshot written;
   written.add_file(tuner->cache_file());
-  written.for_each([&](const Record& record) {
-    if (record.type == RecordType::sample) measured.insert(record.candidate.engine);
+  written.for_each([&](const Entry& entry) {
+    EXPECT_TRUE(entry.winner.has_value());
+    for (const autotune::Proven& one : entry.proven)
+      if (one.is_right()) proven.insert(one.candidate.engine);
   });
-  EXPECT_EQ(measured, (Engines{"mma", "wgmma"}));
+  EXPECT_EQ(proven, Engines{"wgmma"});
 }
 
 // What is tuned before a layer runs is what its backward asks for.

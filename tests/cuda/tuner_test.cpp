@@ -28,8 +28,7 @@
 namespace switchback::test {
 namespace {
 
-using autotune::Record;
-using autotune::RecordType;
+using autotune::Entry;
 using gemm_int8::GemmConfig;
 using switchback_cuda_emu::options;
 
@@ -71,22 +70,21 @@ TEST_F(Cuda, TheTunerProvesEveryAlgorithm) {
   const autotune::TuneOutcome outcome = autotune::tune_problem(
       context, query, autotune::machine_of(context.state()), {}, std::move(search));
   int failures = 0;
-  for (const Record& record : outcome.records) {
+  const auto is_wrong = [&](const autotune::CandidateText& candidate) {
     std::string why;
-    const auto choice = autotune::to_choice(query.op, record.candidate, why);
-    ASSERT_TRUE(choice.has_value()) << why;
-    const GemmConfig config = test::config_of(*choice);
-    const bool is_wrong = config.cublaslt.algorithm == wrong.cublaslt.algorithm;
-    if (record.type == RecordType::fail) {
-      ++failures;
-      EXPECT_TRUE(is_wrong) << autotune::describe(record.candidate);
-      EXPECT_NE(record.why.find("int32 sums"), std::string::npos) << record.why;
-    } else {
-      EXPECT_FALSE(is_wrong) << autotune::describe(record.candidate);
-    }
+    const auto choice = autotune::to_choice(query.op, candidate, why);
+    EXPECT_TRUE(choice.has_value()) << why;
+    return choice && test::config_of(*choice).cublaslt.algorithm == wrong.cublaslt.algorithm;
+  };
+  for (const autotune::Proven& proven : outcome.entry.proven) {
+    EXPECT_EQ(is_wrong(proven.candidate), !proven.is_right())
+        << autotune::describe(proven.candidate);
+    if (proven.is_right()) continue;
+    ++failures;
+    EXPECT_NE(proven.why.find("int32 sums"), std::string::npos) << proven.why;
   }
   EXPECT_GE(failures, 1);
-  EXPECT_EQ(outcome.records.back().type, RecordType::winner);
+  EXPECT_FALSE(is_wrong(outcome.entry.winner->candidate));
 }
 
 // Engines that leave no int32 are proven by their outputs, and b packed for one is tried with all
@@ -107,9 +105,10 @@ TEST_F(Cuda, TheTunerProvesEnginesWithoutInt32) {
                              autotune::machine_of(context.state()), {}, std::move(search));
   show_fused_products(false);
   std::set<std::string> measured;
-  for (const Record& record : outcome.records) {
-    EXPECT_NE(record.type, RecordType::fail) << record.why;
-    if (record.type == RecordType::sample) measured.insert(record.candidate.engine);
+  for (const autotune::Measured& one : outcome.search.measured) {
+    EXPECT_EQ(one.failure, "");
+    if (!one.times_ms.empty())
+      measured.insert(autotune::to_text(ConfigOp::gemm_int8, one.choice).engine);
   }
   for (const char* engine : {"cublaslt", "cublaslt_panels", "dp4a", "fused"})
     EXPECT_TRUE(measured.contains(engine)) << engine;
@@ -153,16 +152,15 @@ class CudaProver : public Cuda {
     known.warnings = tuner->warnings();
     autotune::Snapshot written;
     written.add_file(tuner->cache_file());
-    written.for_each([&](const Record& record) {
-      if (record.candidate.engine != "fused") return;
-      std::string why;
-      const auto choice = autotune::to_choice(ConfigOp::gemm_int8, record.candidate, why);
-      ASSERT_TRUE(choice.has_value()) << why;
-      const GemmConfig config = test::config_of(*choice);
-      if (record.type == RecordType::sample) known.measured.insert(config.mc);
-      if (record.type == RecordType::fail) {
-        known.failed.insert(config.mc);
-        known.why.push_back(record.why);
+    written.for_each([&](const Entry& entry) {
+      for (const autotune::Proven& proven : entry.proven) {
+        if (proven.candidate.engine != "fused") continue;
+        std::string why;
+        const auto choice = autotune::to_choice(ConfigOp::gemm_int8, proven.candidate, why);
+        ASSERT_TRUE(choice.has_value()) << why;
+        const GemmConfig config = test::config_of(*choice);
+        (proven.is_right() ? known.measured : known.failed).insert(config.mc);
+        if (!proven.is_right()) known.why.push_back(proven.why);
       }
     });
     return known;
@@ -277,17 +275,13 @@ TEST_F(CudaProver, AKernelThatFailedLaterIsNoDefault) {
     p.m = rows;
     return gemm_int8::to_query(p, context.state());
   };
-  const auto add = [&](const GemmConfig& config, RecordType type) {
-    Record record;
-    record.type = type;
-    record.ok = type != RecordType::fail;
-    record.why = record.ok ? "" : "int32 sums: wrong";
-    record.key = autotune::key_of(query_of(1000), tuner->state().machine);
-    record.env = tuner->state().environment;
-    record.candidate = autotune::to_text(ConfigOp::gemm_int8, gemm_int8::to_choice(config));
-    record.stats.count = 1;
-    record.time = autotune::time_now();
-    tuner->state().add({record});
+  const auto add = [&](const GemmConfig& config, const char* why) {
+    Entry entry;
+    entry.key = autotune::key_of(query_of(1000), tuner->state().machine);
+    entry.env = tuner->state().environment;
+    entry.proven.push_back({autotune::to_text(ConfigOp::gemm_int8, gemm_int8::to_choice(config)),
+                            why, autotune::time_now()});
+    tuner->state().add({entry});
   };
   const auto answer = [&] { return tuner->state().look_up(query_of(1200), context.state()); };
   const auto tile = [](const GemmConfig& config) { return std::pair(config.mc, config.nc); };
@@ -297,13 +291,13 @@ TEST_F(CudaProver, AKernelThatFailedLaterIsNoDefault) {
   for (const GemmConfig& config : gemm_int8::candidates(large, context.state()))
     if (config.engine == gemm_int8::EngineId::fused && config.mc == 128) unseen = config;
   EXPECT_EQ(answer().origin, TuneOrigin::fallback);
-  add(unseen, RecordType::sample);
+  add(unseen, "");
   EXPECT_EQ(answer().origin, TuneOrigin::proven);
   EXPECT_EQ(tile(test::config_of(answer().choice)), tile(unseen));
-  add(unseen, RecordType::fail);
+  add(unseen, "int32 sums: wrong");
   EXPECT_EQ(answer().origin, TuneOrigin::fallback);
   // Also one that a record has seen right elsewhere: here it was wrong.
-  add(seen, RecordType::fail);
+  add(seen, "int32 sums: wrong");
   EXPECT_EQ(answer().origin, TuneOrigin::proven);
   EXPECT_NE(tile(test::config_of(answer().choice)), tile(seen));
 }
@@ -406,30 +400,31 @@ TEST_F(CudaProver, ModeTuneProvesThem) {
   std::set<std::string> engines;
   autotune::Snapshot written;
   written.add_file(tuner->cache_file());
-  written.for_each([&](const Record& record) { engines.insert(record.candidate.engine); });
+  written.for_each([&](const Entry& entry) {
+    for (const autotune::Proven& proven : entry.proven)
+      engines.insert(proven.candidate.engine);
+  });
   EXPECT_TRUE(engines.contains("fused"));
   EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
 }
 
-// The library's own bytes stand beside the words of an algorithm.
-TEST_F(Cuda, RecordsOfAlgorithmsHoldWordsAndBytes) {
+// The library's own bytes are next to the words of an algorithm.
+TEST_F(Cuda, EntriesOfAlgorithmsHoldWordsAndBytes) {
   Context context(emulated());
   const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
-  autotune::SearchOptions search;
-  search.effort = autotune::Effort::quick;
-  search.max_candidates = 12;
-  const autotune::TuneOutcome outcome = autotune::tune_problem(
-      context, query, autotune::machine_of(context.state()), {}, std::move(search));
+  const auto task = autotune::make_task(context, query);
+  const std::vector<ConfigChoice> candidates = task->candidates();
+  ASSERT_EQ(task->check(candidates.front()), "");
   int with_bytes = 0;
-  for (const Record& record : outcome.records) {
-    const bool has_words =
-        autotune::describe(record.candidate).find("cublaslt_tile") != std::string::npos;
-    if (has_words) {
-      EXPECT_EQ(record.candidate.algo_hex.size(), 128u);
-    }
-    with_bytes += has_words ? 1 : 0;
+  for (const ConfigChoice& choice : candidates) {
+    if (with_bytes == 2) break;
+    const std::string words = autotune::describe(autotune::to_text(query.op, choice));
+    if (words.find("cublaslt_tile") == std::string::npos || task->is_risky(choice)) continue;
+    EXPECT_EQ(task->check(choice), "");
+    EXPECT_EQ(task->provenance(choice).size(), 128u) << words;
+    ++with_bytes;
   }
-  EXPECT_GE(with_bytes, 2);
+  EXPECT_EQ(with_bytes, 2);
 }
 
 // Nothing is measured while a stream is captured; afterwards it is.
@@ -494,14 +489,14 @@ TEST_F(Cuda, AnAlgorithmThatIsRefusedAtRunTimeIsTheDefaultAloud) {
   for (const GemmConfig& config : gemm_int8::all_candidates(p, context.state()))
     if (config.cublaslt.algorithm && config.engine == gemm_int8::EngineId::cublaslt)
       explicit_one = config;
-  Record record;
-  record.type = RecordType::winner;
-  record.key = autotune::key_of(query, tuner->state().machine);
-  record.env = tuner->state().environment;
-  record.candidate = autotune::to_text(query.op, gemm_int8::to_choice(explicit_one));
-  record.stats.count = 1;
-  record.time = autotune::time_now();
-  tuner->state().add({record});
+  Entry entry;
+  entry.key = autotune::key_of(query, tuner->state().machine);
+  entry.env = tuner->state().environment;
+  autotune::Winner& winner = entry.winner.emplace();
+  winner.candidate = autotune::to_text(query.op, gemm_int8::to_choice(explicit_one));
+  winner.stats.count = 1;
+  winner.time = autotune::time_now();
+  tuner->state().add({entry});
   tuner->attach(context);
   const CublasLtAlgorithm& a = *explicit_one.cublaslt.algorithm;
   options().refuse_at_run = {a.id,      a.tile,   a.stages,      a.split_k,      a.reduction,

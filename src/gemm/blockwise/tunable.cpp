@@ -48,8 +48,7 @@ constexpr core::WordTable config_table(
     row<&BlockwiseConfig::engine>({.name = "engine",
                                    .most = number(gemm_int8::last_engine_id),
                                    .value_name = value_name<gemm_int8::engine_name, EngineId>}),
-    row<&BlockwiseConfig::tile_n>(
-        {.name = "tile_n", .most = 1024, .written = core::Written::unless_zero}));
+    row<&BlockwiseConfig::tile_n>({.name = "tile_n", .most = 1024}));
 
 bool kernel_of_query(const ConfigQuery& query, const ConfigChoice& choice,
                      core::RiskyKernel& kernel) {

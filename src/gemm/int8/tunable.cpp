@@ -74,8 +74,8 @@ constexpr core::WordTable problem_table(
     row(bias_word, bias_of, set_bias), row<&GemmProblem::packed_for>(engine_word("packed_for")),
     row<&GemmProblem::alignment>(alignment_word));
 
-constexpr Word size_word(std::string_view name, Written written = Written::always) {
-  return {.name = name, .rule = "none may be negative", .written = written};
+constexpr Word size_word(std::string_view name) {
+  return {.name = name, .rule = "none may be negative"};
 }
 
 constexpr core::WordTable config_table(
@@ -88,8 +88,7 @@ constexpr core::WordTable config_table(
                                  .most = most_ranked_algorithms - 1,
                                  .rule = "a ranking has at most 64 places"}),
     CublasLtRow<&GemmConfig::cublaslt>(), row<&GemmConfig::cluster>(size_word("cluster")),
-    row<&GemmConfig::raster>(size_word("raster", Written::unless_zero)),
-    row<&GemmConfig::swizzle>(size_word("swizzle", Written::unless_zero)));
+    row<&GemmConfig::raster>(size_word("raster")), row<&GemmConfig::swizzle>(size_word("swizzle")));
 static_assert(most_ranked_algorithms == 64, "as the rule above says");
 
 constexpr std::string_view layout_name(GroupedLayout layout) noexcept {

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests of the tuner's store: entries to put into it, and files to compare.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "autotune/store/entry.hpp"
+
+namespace switchback::test {
+
+inline autotune::Key key_of(std::int64_t m) {
+  return {fmt::format(R"({{"device":"cpu","k":512,"m":{},"n":1024,"op":"gemm_int8"}})", m)};
+}
+inline autotune::CandidateText candidate_of(std::int64_t mc) {
+  return {"avx512_vnni", {{"mc", mc}, {"nc", 512}}, ""};
+}
+inline constexpr const char* usual_time = "2026-11-21T17:36:23Z";
+
+/// A miss.
+inline autotune::Entry entry_of(std::int64_t m) {
+  autotune::Entry entry;
+  entry.key = key_of(m);
+  entry.env.kernels = "7";
+  entry.env.onednn = "2.6.3";
+  entry.env.product = "AMD EPYC 9R45";
+  entry.env.tool = "0.1.0";
+  return entry;
+}
+inline autotune::Entry winner_of(std::int64_t m, autotune::Effort effort = autotune::Effort::normal,
+                                 std::string_view time = usual_time, std::int64_t mc = 96) {
+  autotune::Entry entry = entry_of(m);
+  autotune::Winner& winner = entry.winner.emplace();
+  winner.candidate = candidate_of(mc);
+  winner.stats = {20, 0.1, 0.11, 0.125, 0.13, 0.5, 0.005};
+  winner.default_median_ms = 0.25;
+  winner.effort = effort;
+  winner.time = time;
+  return entry;
+}
+/// What a check found of a candidate; `why` empty: it was right.
+inline autotune::Entry proven_of(std::int64_t m, std::int64_t mc, std::string_view why,
+                                 std::string_view time = usual_time) {
+  autotune::Entry entry = entry_of(m);
+  entry.proven.push_back({candidate_of(mc), std::string(why), std::string(time)});
+  return entry;
+}
+
+/// The same, measured while other programs disturbed most of it.
+inline autotune::Entry doubtful(autotune::Entry entry) {
+  entry.winner->timed_rounds = 24;
+  entry.winner->discarded_rounds = 4;
+  entry.winner->disturbed_rounds = 20;
+  return entry;
+}
+
+inline std::string lines_of(const std::vector<autotune::Entry>& entries) {
+  std::string lines;
+  for (const autotune::Entry& entry : entries)
+    lines += autotune::to_line(entry) + '\n';
+  return lines;
+}
+
+/// `text` with the first `what` replaced; unchanged where it is not in it.
+inline std::string replaced(std::string text, std::string_view what, std::string_view with) {
+  const std::size_t at = text.find(what);
+  if (at != std::string::npos) text.replace(at, what.size(), with);
+  return text;
+}
+/// The line as a version to come would write it.
+inline std::string newer_line(const autotune::Entry& entry) {
+  return replaced(autotune::to_line(entry), R"("v":1)", R"("v":2)");
+}
+
+inline void put(const std::filesystem::path& file, std::string_view text) {
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream(file, std::ios::binary) << text;
+}
+inline std::string content(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+}  // namespace switchback::test
