@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "autotune/operations.hpp"
-#include "autotune/task.hpp"
+#include "autotune/trials.hpp"
 #include "core/check.hpp"
 #include "core/matrix_rows.hpp"
 #include "core/rehearsal.hpp"

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "autotune/task.hpp"
+#include "autotune/trials.hpp"
 #include "core/check.hpp"
 #include "gemm/blockwise/trial.hpp"
 #include "gemm/floating/trial.hpp"

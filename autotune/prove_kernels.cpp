@@ -7,7 +7,7 @@
 
 #include "autotune/entry/candidate.hpp"
 #include "autotune/operations.hpp"
-#include "autotune/task.hpp"
+#include "autotune/trials.hpp"
 #include "core/context_state.hpp"
 
 namespace switchback::autotune {
@@ -41,10 +41,10 @@ std::vector<KernelProof> prove_kernels(TunerState& tuner, Context& context,
     const core::Tunable& tunable = *operation.tunable;
     if (tunable.kernel_problems == nullptr) continue;
     for (const ConfigQuery& query : tunable.kernel_problems(context.state())) {
-      const std::unique_ptr<Task> task = make_trial(context, query, Purpose::checks);
-      for (const ConfigChoice& choice : task->candidates()) {
+      const std::unique_ptr<Trial> trial = make_trial(context, query, Purpose::checks);
+      for (const ConfigChoice& choice : trial->candidates()) {
         KernelProof one = {{}, query, choice, {}};
-        if (!tunable.kernel_of(query, choice, one.kernel) || !task->is_risky(choice) ||
+        if (!tunable.kernel_of(query, choice, one.kernel) || !trial->is_risky(choice) ||
             is_known(query, one))
           continue;
         one.proof = prove(query, choice);

@@ -44,13 +44,13 @@ constexpr int most_calls_per_sample = 1000;
 // Times calls, and keeps track of the time left for them.
 class Search {
  public:
-  Search(Task& task, const SearchOptions& options)
-      : task_(task), options_(options), deadline_(options.deadline) {}
+  Search(Trial& trial, const SearchOptions& options)
+      : trial_(trial), options_(options), deadline_(options.deadline) {}
 
   SearchResult run() {
     const Clock::time_point start = options_.now();
     std::vector<ConfigChoice> candidates =
-        options_.effort == Effort::thorough ? task_.all_candidates() : task_.candidates();
+        options_.effort == Effort::thorough ? trial_.all_candidates() : trial_.candidates();
     core::require(!candidates.empty(), "tune: the problem has no configuration");
     if (options_.usual) {
       std::erase(candidates, *options_.usual);
@@ -83,16 +83,16 @@ class Search {
   }
 
   // What one sample of a candidate times.
-  static std::function<void()> calls_of(Task& task, const ConfigChoice& choice, int calls) {
-    return [&task, choice, calls] {
+  static std::function<void()> calls_of(Trial& trial, const ConfigChoice& choice, int calls) {
+    return [&trial, choice, calls] {
       for (int i = 0; i < calls; ++i)
-        task.run(choice);
+        trial.run(choice);
     };
   }
   // One sample of a candidate, in milliseconds per call.
   double sample(const ConfigChoice& choice, int calls) {
     stop_if_interrupted();
-    return measure::seconds_of(*options_.watch, calls_of(task_, choice, calls)) * 1e3 / calls;
+    return measure::seconds_of(*options_.watch, calls_of(trial_, choice, calls)) * 1e3 / calls;
   }
 
   // Samples of several in rounds, `wanted` of them if there is time, in milliseconds a call. Every
@@ -139,7 +139,7 @@ class Search {
     Measured& m = result_.measured.emplace_back();
     m.choice = choice;
     stop_if_interrupted();
-    m.failure = task_.check(choice);
+    m.failure = trial_.check(choice);
     if (!m.failure.empty())
       core::fail(Status::internal, "tune: the default configuration is wrong: {}", m.failure);
     calls_ = 1;
@@ -164,7 +164,7 @@ class Search {
     }
     Measured m;
     m.choice = choice;
-    if (task_.is_risky(choice)) {
+    if (trial_.is_risky(choice)) {
       if (!options_.probe) {
         ++result_.left_out;
         return;
@@ -195,7 +195,7 @@ class Search {
   void prove_and_sample(Measured& m) {
     stop_if_interrupted();
     try {
-      m.failure = task_.check(m.choice);
+      m.failure = trial_.check(m.choice);
       if (m.failure.empty() && left_s() > 0) add_sample(m);
     } catch (const Error& error) {
       m.failure = error.what();
@@ -304,7 +304,7 @@ class Search {
                                       : final_rounds(options_.effort, usual_s);
     std::vector<std::function<void()>> calls;
     for (const std::size_t i : in)
-      calls.push_back(calls_of(task_, result_.measured[i].choice, calls_));
+      calls.push_back(calls_of(trial_, result_.measured[i].choice, calls_));
     measure::RoundRules rules;
     rules.another = [&](const measure::RoundsSoFar& so_far) {
       if (so_far.rounds == 0) return wanted > 0;
@@ -362,15 +362,15 @@ class Search {
     Pairs all;
     bool ahead = true;
     for (int place = 0; place < places && ahead; ++place) {
-      Task* task = &task_;
-      if (place > 0) task = renewed(winner);
-      if (task == nullptr) break;
-      const Pairs here = time_pairs(*task, winner, rounds);
+      Trial* trial = &trial_;
+      if (place > 0) trial = renewed(winner);
+      if (trial == nullptr) break;
+      const Pairs here = time_pairs(*trial, winner, rounds);
       ahead = measure::speed_ratio(here.usual_ms, here.winner_ms).median > 1;
       all.usual_ms.insert(all.usual_ms.end(), here.usual_ms.begin(), here.usual_ms.end());
       all.winner_ms.insert(all.winner_ms.end(), here.winner_ms.begin(), here.winner_ms.end());
     }
-    if (ahead && decide({{&all.usual_ms, 0}, {&all.winner_ms, 0}}, task_.least_gain()) == 1) {
+    if (ahead && decide({{&all.usual_ms, 0}, {&all.winner_ms, 0}}, trial_.least_gain()) == 1) {
       result_.measured[winner].speedup = measure::speed_ratio(all.usual_ms, all.winner_ms).median;
       return;
     }
@@ -383,7 +383,7 @@ class Search {
   };
 
   // Null if there is no other place, or no time for one.
-  Task* renewed(std::size_t winner) {
+  Trial* renewed(std::size_t winner) {
     const double calls_s = sample_s(result_.measured.front()) + sample_s(result_.measured[winner]);
     if (!options_.renew || left_s() < options_.renew_s + (least_rounds + 1) * pair_s(calls_s))
       return nullptr;
@@ -398,15 +398,15 @@ class Search {
   }
 
   // Times default and winner in turns.
-  Pairs time_pairs(Task& task, std::size_t winner, int rounds) {
+  Pairs time_pairs(Trial& trial, std::size_t winner, int rounds) {
     // If caches are disturbed before each sample, a sample is one call: a second one would find its
     // operands in the caches.
     const int calls = options_.disturb ? 1 : calls_;
     const ConfigChoice& usual = result_.measured.front().choice;
     const ConfigChoice& fastest = result_.measured[winner].choice;
-    if (&task != &task_) {  // what a first call allocates and prepares
-      task.run(usual);
-      task.run(fastest);
+    if (&trial != &trial_) {  // what a first call allocates and prepares
+      trial.run(usual);
+      trial.run(fastest);
     }
     measure::RoundRules rules;
     rules.before_each = options_.disturb;
@@ -415,7 +415,7 @@ class Search {
              (so_far.rounds < least_rounds || left_s() >= so_far.last_elapsed_s);
     };
     measure::Times times_ms =
-        samples({calls_of(task, usual, calls), calls_of(task, fastest, calls)}, calls, rounds,
+        samples({calls_of(trial, usual, calls), calls_of(trial, fastest, calls)}, calls, rounds,
                 std::move(rules));
     return {std::move(times_ms[0]), std::move(times_ms[1])};
   }
@@ -430,14 +430,14 @@ class Search {
       std::vector<Finalist> still_in;
       for (const std::size_t i : in)
         still_in.push_back(
-            {&result_.measured[i].times_ms, task_.scratch_bytes(result_.measured[i].choice)});
-      const std::size_t best = decide(still_in, task_.least_gain());
+            {&result_.measured[i].times_ms, trial_.scratch_bytes(result_.measured[i].choice)});
+      const std::size_t best = decide(still_in, trial_.least_gain());
       result_.ranking.push_back(in[best]);
       in.erase(in.begin() + static_cast<std::ptrdiff_t>(best));
     }
   }
 
-  Task& task_;
+  Trial& trial_;
   const SearchOptions& options_;
   Clock::time_point deadline_;
   SearchResult result_;
@@ -484,10 +484,10 @@ std::size_t decide(const std::vector<Finalist>& in, double least_gain) {
   return chosen;
 }
 
-SearchResult search(Task& task, const SearchOptions& options) {
+SearchResult search(Trial& trial, const SearchOptions& options) {
   SearchOptions whole = options;
   if (whole.watch == nullptr) whole.watch = measure::make_stopwatch(whole.now);
-  return Search(task, whole).run();
+  return Search(trial, whole).run();
 }
 
 }  // namespace switchback::autotune

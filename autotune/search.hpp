@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: finds the fastest configuration of a task. Every configuration is proven, those that may
+// Tuner: finds the fastest configuration of a trial. Every configuration is proven, those that may
 // win are timed in turns, and one replaces the default only if it is faster beyond doubt.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 #include "autotune/proof/proof.hpp"
 #include "autotune/store/entry.hpp"
-#include "autotune/task.hpp"
+#include "autotune/trials.hpp"
 #include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
 
@@ -33,7 +33,7 @@ struct SearchOptions {
   measure::Now now = measure::host_now;
   /// Notices disturbed rounds of finals, which are made again and discarded. Null: nobody does.
   measure::DisturbanceWatch* disturbance = nullptr;
-  /// What runs where nothing is known, if that is not the task's first candidate.
+  /// What runs where nothing is known, if that is not the trial's first candidate.
   std::optional<ConfigChoice> usual;
   /// Called before every call; returning true ends the search by throwing Interrupted.
   std::function<bool()> interrupted = [] { return false; };
@@ -44,11 +44,11 @@ struct SearchOptions {
   bool proofs_are_extra = false;
   /// The conditions under which a likely winner is confirmed against the default. Before each call
   /// `disturb` leaves the caches as other operations would, which takes about `disturb_s` seconds.
-  /// `renew` makes the task again, with operands elsewhere in memory, in about `renew_s` seconds,
+  /// `renew` makes the trial again, with operands elsewhere in memory, in about `renew_s` seconds,
   /// or returns null if it cannot. Without them calls follow each other on the same operands.
   std::function<void()> disturb;
   double disturb_s = 0;
-  std::function<Task*()> renew;
+  std::function<Trial*()> renew;
   double renew_s = 0;
   /// Called as candidates are timed, for progress: how many are done, of how many, and the best
   /// speed-up over the default so far.
@@ -81,9 +81,9 @@ struct SearchResult {
 };
 
 /// Throws Interrupted, and Error if the default cannot run or gives wrong results.
-SearchResult search(Task& task, const SearchOptions& options);
+SearchResult search(Trial& trial, const SearchOptions& options);
 
-/// How much faster a candidate must be, unless its task says otherwise.
+/// How much faster a candidate must be, unless its trial says otherwise.
 inline constexpr double usual_least_gain = 0.02;
 
 /// Of finalists timed in the same rounds, the fastest in the sense of the tuner. Finalist 0 is the

@@ -96,10 +96,10 @@ SessionResult run_session(TunerState& tuner, Context& context,
                        [&](std::size_t a, std::size_t b) { return needed_s[a] < needed_s[b]; });
     double cost_left = 0;
     for (const std::size_t i : todo)
-      cost_left += task_cost(queries[i]);
+      cost_left += trial_cost(queries[i]);
     for (std::size_t t = 0; t < todo.size(); ++t) {
       const ConfigQuery& query = queries[todo[t]];
-      const double cost = task_cost(query);
+      const double cost = trial_cost(query);
       const Clock::time_point now = Clock::now();
       SearchOptions search;
       search.effort = options.effort;

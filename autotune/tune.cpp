@@ -55,24 +55,24 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
   if (const std::string why = too_large(query, context.state()); !why.empty())
     core::fail(Status::out_of_memory, "{}", why);  // callers name the problem
   const Clock::time_point start = Clock::now();
-  const std::unique_ptr<Task> task = make_task(context, query);
+  const std::unique_ptr<Trial> trial = make_trial(context, query);
   options.renew_s = 1.5 * std::chrono::duration<double>(Clock::now() - start).count();
-  std::unique_ptr<Task> elsewhere;
-  options.renew = [&]() -> Task* {
+  std::unique_ptr<Trial> elsewhere;
+  options.renew = [&]() -> Trial* {
     elsewhere.reset();
     if (!too_large(query, context.state()).empty()) return nullptr;
-    elsewhere = make_task(context, query);
+    elsewhere = make_trial(context, query);
     return elsewhere.get();
   };
   if (const auto& source = context.state().config_source) {
     ConfigChoice usual;
     if (source->usual(query, context.state(), usual)) options.usual = usual;
   }
-  measure::CacheSweep sweep(context, task_bytes(query));
+  measure::CacheSweep sweep(context, trial_bytes(query));
   options.disturb = [&] { sweep.run(); };
   options.disturb_s = sweep.seconds();
   TuneOutcome outcome;
-  outcome.search = search(*task, options);
+  outcome.search = search(*trial, options);
   const SearchResult& found = outcome.search;
   const Measured& winner = found.measured[found.winner()];
   const core::Tunable& tunable = tunable_of(query.op);
@@ -97,7 +97,7 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
                         .disturbed_rounds = found.disturbance.disturbed,
                         .timed_rounds = found.disturbance.rounds,
                         .time = now};
-  if (!tunable.is_composed()) entry.winner->candidate.algo_hex = task->provenance(outcome.choice);
+  if (!tunable.is_composed()) entry.winner->candidate.algo_hex = trial->provenance(outcome.choice);
   return outcome;
 }
 

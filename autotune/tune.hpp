@@ -21,7 +21,7 @@ struct TuneOutcome {
 };
 
 /// Measures one problem on this Context, on a device by the device's clock. Throws what search()
-/// and make_task() throw.
+/// and make_trial() throw.
 TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machine& machine,
                          const Policy& policy, SearchOptions options);
 

@@ -17,7 +17,7 @@
 #include "autotune/proof/line_reader.hpp"
 #include "autotune/proof/words.hpp"
 #include "autotune/store/entry.hpp"
-#include "autotune/task.hpp"
+#include "autotune/trials.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
@@ -105,7 +105,7 @@ class Server {
     try {
       // Twice: what is left behind by the first run may be what the second one stumbles over.
       for (int i = 0; i < 2 && why.empty(); ++i) {
-        why = task_->check(*choice);
+        why = trial_->check(*choice);
         context_->synchronize();
       }
     } catch (const std::bad_alloc&) {
@@ -123,21 +123,21 @@ class Server {
   void take(const KeyParts& parts) {
     core::require(parts.machine == machine_, "the candidate is of {}, this is {}", parts.machine,
                   machine_);
-    if (task_ && query_ == parts.query) return;
-    task_.reset();
+    if (trial_ && query_ == parts.query) return;
+    trial_.reset();
     if (const std::string why = too_large(parts.query, context_->state()); !why.empty())
       core::fail(Status::out_of_memory, "{}", why);
-    std::unique_ptr<Task> task = make_trial(*context_, parts.query, Purpose::checks);
-    const std::string why = task->check(task->candidates().front());
+    std::unique_ptr<Trial> trial = make_trial(*context_, parts.query, Purpose::checks);
+    const std::string why = trial->check(trial->candidates().front());
     if (!why.empty()) core::fail(Status::internal, "the default is wrong: {}", why);
     query_ = parts.query;
-    task_ = std::move(task);
+    trial_ = std::move(trial);
   }
 
   std::optional<Context> context_;
   Machine machine_;
   ConfigQuery query_;
-  std::unique_ptr<Task> task_;
+  std::unique_ptr<Trial> trial_;
 };
 
 int serve(Lines& lines) {

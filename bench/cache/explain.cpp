@@ -10,7 +10,7 @@
 
 #include "autotune/entry/candidate.hpp"
 #include "autotune/session.hpp"
-#include "autotune/task.hpp"
+#include "autotune/trials.hpp"
 #include "bench/cache/cache.hpp"
 #include "bench/cache/files.hpp"
 #include "bench/cli/cli.hpp"

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "autotune/proof/prover.hpp"
-#include "autotune/task.hpp"
+#include "autotune/trials.hpp"
 #include "bench/cache/cache.hpp"
 #include "bench/cache/files.hpp"
 #include "bench/cli/cli.hpp"
@@ -87,15 +87,15 @@ std::string prove(Context& context, autotune::Prover& prover, const ConfigQuery&
       not_run = true;
       return too_large;
     }
-    const std::unique_ptr<autotune::Task> task = autotune::make_task(context, query);
-    std::string why = task->check(task->candidates().front());
+    const std::unique_ptr<autotune::Trial> trial = autotune::make_trial(context, query);
+    std::string why = trial->check(trial->candidates().front());
     if (!why.empty()) return "the default is wrong: " + why;
-    if (task->is_risky(choice)) {
+    if (trial->is_risky(choice)) {
       autotune::Proof proof = prover.prove(query, choice);
       not_run = proof.result == autotune::Proof::Result::unproven;
       why = std::move(proof.why);
     }
-    if (why.empty()) why = task->check(choice);
+    if (why.empty()) why = trial->check(choice);
     context.synchronize();
     return why;
   } catch (const Error& error) {

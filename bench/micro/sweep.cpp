@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "autotune/task.hpp"
+#include "autotune/trials.hpp"
 #include "bench/cli/prover.hpp"
 #include "bench/cli/table.hpp"
 #include "bench/micro/race.hpp"
@@ -77,15 +77,15 @@ void sweep_shape(Context& context, const SweepOptions& options, const MicroShape
   const std::string why = autotune::too_large(query, context.state());
   if (!why.empty())
     core::fail(Status::out_of_memory, "micro sweep: {}: {}", shape_text(shape), why);
-  const std::unique_ptr<autotune::Task> task = autotune::make_task(context, query);
+  const std::unique_ptr<autotune::Trial> trial = autotune::make_trial(context, query);
   std::vector<measure::Rival> int8;
-  for (const ConfigChoice& choice : task->all_candidates()) {
+  for (const ConfigChoice& choice : trial->all_candidates()) {
     if (options.interrupted()) throw measure::Interrupted{};
     gemm_int8::GemmConfig config;
     if (!gemm_int8::from_choice(choice, config)) continue;
     const std::string name = gemm_int8::describe(config);
     if (is_right(prover, query, choice, fmt::format("{} {}", shape_text(shape), name), left_out))
-      int8.push_back({name, [&task = *task, choice] { task.run(choice); }});
+      int8.push_back({name, [&trial = *trial, choice] { trial.run(choice); }});
   }
   if (int8.empty()) return;
   int8 = measure::without_hopeless(std::move(int8), 20, &context);

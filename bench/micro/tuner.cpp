@@ -208,8 +208,8 @@ void measure_agreement(Context& context, const MicroOptions& options, const Micr
           return std::count(winners.begin(), winners.end(), a) <
                  std::count(winners.begin(), winners.end(), b);
         });
-    const auto task = autotune::make_task(context, query);
-    static_cast<void>(task->check(task->candidates().front()));
+    const auto trial = autotune::make_trial(context, query);
+    static_cast<void>(trial->check(trial->candidates().front()));
     for (const ConfigChoice& winner : winners) {
       ++all;
       if (winner == usual) {
@@ -217,19 +217,19 @@ void measure_agreement(Context& context, const MicroOptions& options, const Micr
         continue;
       }
       // Warm, in turns.
-      task->run(usual);
-      task->run(winner);
+      trial->run(usual);
+      trial->run(winner);
       const auto eight = [&](const ConfigChoice& choice) {
-        return [&task, &choice] {
+        return [&trial, &choice] {
           for (int i = 0; i < 8; ++i)
-            task->run(choice);
+            trial->run(choice);
         };
       };
       const Watched watched(options, 41, 0, {eight(usual), eight(winner)});
       const std::vector<double>&a = watched.times_ms[0], &b = watched.times_ms[1];
       disturbance += watched.disturbance;
-      if (autotune::decide({{&a, 0}, {&b, 0}}, task->least_gain()) == 0 &&
-          autotune::decide({{&b, 0}, {&a, 0}}, task->least_gain()) == 0)
+      if (autotune::decide({{&a, 0}, {&b, 0}}, trial->least_gain()) == 0 &&
+          autotune::decide({{&b, 0}, {&a, 0}}, trial->least_gain()) == 0)
         ++tied;
       else
         worst += fmt::format("; {} apart by {:.1f} %", autotune::describe(query),

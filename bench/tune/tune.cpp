@@ -93,7 +93,7 @@ class Tune {
   autotune::SessionResult run() {
     start_ = measure::Clock::now();
     for (const ConfigQuery& query : queries_)
-      cost_left_ += autotune::task_cost(query);
+      cost_left_ += autotune::trial_cost(query);
     autotune::SessionOptions session;
     session.limits = options_.limits;
     session.effort = options_.effort;
@@ -208,7 +208,7 @@ class Tune {
   }
 
   void end(const ConfigQuery& query, const TuneOutcome* outcome, const std::string& why) {
-    const double cost = autotune::task_cost(query);
+    const double cost = autotune::trial_cost(query);
     cost_left_ -= cost;
     done_cost_ += cost;
     if (outcome == nullptr) return out_.note(fmt::format("{} not measured: {}", head_, why));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped products and layers under the tuner: keys have the bucket of the rows, tasks prove every
+// Grouped products and layers under the tuner: keys have the bucket of the rows, trials prove every
 // group, and one call asks once.
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "autotune/entry/key.hpp"
 #include "autotune/layer_queries.hpp"
-#include "autotune/task.hpp"
+#include "autotune/trials.hpp"
 #include "core/context_state.hpp"
 #include "core/rows_bucket.hpp"
 #include "gemm/int8/candidates.hpp"
@@ -161,13 +161,13 @@ TEST(TunerOfGroups, EveryCandidateIsProven) {
         p.each.stride_b = packed == gemm_int8::EngineId::none ? 40 : 0;
         p.each.alignment = test::on_cpu() ? 0 : 16;
         SCOPED_TRACE(describe(to_query(p, state)));
-        const auto task = make_task(context, to_query(p, state));
-        const std::vector<ConfigChoice> candidates = task->candidates();
+        const auto trial = make_trial(context, to_query(p, state));
+        const std::vector<ConfigChoice> candidates = trial->candidates();
         ASSERT_FALSE(candidates.empty());
         for (const ConfigChoice& choice : candidates) {
-          EXPECT_EQ(task->check(choice), "");
+          EXPECT_EQ(trial->check(choice), "");
           for (int i = 0; i < 3; ++i)
-            task->run(choice);
+            trial->run(choice);
         }
         context.synchronize();
       }
@@ -182,11 +182,11 @@ TEST(TunerOfGroups, AStepIsProvenInEveryModeOfALayerAlone) {
   p.device = context.state().device.kind;
   p.threads = context.state().threads.count();
   p.isa = context.state().features.level();
-  const auto task = make_task(context, linear::to_query(p));
+  const auto trial = make_trial(context, linear::to_query(p));
   std::vector<Mode> modes;
-  for (const ConfigChoice& choice : task->candidates()) {
-    EXPECT_EQ(task->check(choice), "");
-    task->run(choice);
+  for (const ConfigChoice& choice : trial->candidates()) {
+    EXPECT_EQ(trial->check(choice), "");
+    trial->run(choice);
     ASSERT_TRUE(linear::from_choice(choice, modes.emplace_back()));
   }
   EXPECT_EQ(modes,
@@ -222,11 +222,11 @@ TEST(TunerOfGroups, EveryModeOfAGroupedLayerIsProven) {
         p.threads = context.state().threads.count();
         p.isa = context.state().features.level();
         SCOPED_TRACE(linear::describe(p));
-        const auto task = make_task(context, linear::to_query(p));
-        ASSERT_EQ(task->candidates().size(), 3u);
-        for (const ConfigChoice& choice : task->candidates()) {
-          EXPECT_EQ(task->check(choice), "");
-          task->run(choice);
+        const auto trial = make_trial(context, linear::to_query(p));
+        ASSERT_EQ(trial->candidates().size(), 3u);
+        for (const ConfigChoice& choice : trial->candidates()) {
+          EXPECT_EQ(trial->check(choice), "");
+          trial->run(choice);
         }
         context.synchronize();
       }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search, on tasks whose times are made up: a clock that stands still but for them.
+// The search, on trials whose times are made up: a clock that stands still but for them.
 #include "autotune/search.hpp"
 
 #include <gtest/gtest.h>
@@ -55,9 +55,9 @@ class FakeMachine {
   int spell_ = 0;
 };
 
-class FakeTask : public Task {
+class FakeTrial : public Trial {
  public:
-  FakeTask(FakeMachine& machine, std::vector<double> times_ms)
+  FakeTrial(FakeMachine& machine, std::vector<double> times_ms)
       : machine_(machine), times_ms_(std::move(times_ms)) {}
 
   std::vector<ConfigChoice> candidates() override {
@@ -118,16 +118,16 @@ SearchOptions options_on(FakeMachine& machine, double budget_s = 0) {
   return options;
 }
 
-std::size_t winner_of(Task& task, const SearchOptions& options) {
-  const SearchResult result = search(task, options);
-  return FakeTask::index(result.measured[result.winner()].choice);
+std::size_t winner_of(Trial& trial, const SearchOptions& options) {
+  const SearchResult result = search(trial, options);
+  return FakeTrial::index(result.measured[result.winner()].choice);
 }
 
 TEST(Search, TheFastestWins) {
   FakeMachine machine;
-  FakeTask task(machine, {1.0, 1.2, 0.7, 0.9, 0.65, 3.0, 0.8, 0.75, 0.95});
-  const SearchResult result = search(task, options_on(machine));
-  EXPECT_EQ(FakeTask::index(result.measured[result.winner()].choice), 4u);
+  FakeTrial trial(machine, {1.0, 1.2, 0.7, 0.9, 0.65, 3.0, 0.8, 0.75, 0.95});
+  const SearchResult result = search(trial, options_on(machine));
+  EXPECT_EQ(FakeTrial::index(result.measured[result.winner()].choice), 4u);
   EXPECT_EQ(result.effort, Effort::normal);
   EXPECT_FALSE(result.budget_hit);
   EXPECT_EQ(result.left_out, 0u);
@@ -141,71 +141,71 @@ TEST(Search, TheFastestWins) {
 TEST(Search, OnlyAThoroughOneTriesAllCandidates) {
   for (const Effort effort : {Effort::quick, Effort::normal, Effort::thorough}) {
     FakeMachine machine;
-    FakeTask task(machine, {1.0, 0.9, 1.1, 0.5});
-    task.few = 3;
+    FakeTrial trial(machine, {1.0, 0.9, 1.1, 0.5});
+    trial.few = 3;
     SearchOptions options = options_on(machine);
     options.effort = effort;
     const bool all = effort == Effort::thorough;
-    EXPECT_EQ(winner_of(task, options), all ? 3u : 1u);
-    EXPECT_EQ(task.runs.count(3), all ? 1u : 0u);
+    EXPECT_EQ(winner_of(trial, options), all ? 3u : 1u);
+    EXPECT_EQ(trial.runs.count(3), all ? 1u : 0u);
   }
 }
 
 // One call proves it, one is timed, or two if it is less than twice as slow, and that is all.
 TEST(Search, ACandidateThatIsMuchSlowerIsDroppedAfterItsFirstTime) {
   FakeMachine machine;
-  FakeTask task(machine, {1.0, 0.8, 1.1, 1.25, 1.7});
-  EXPECT_EQ(winner_of(task, options_on(machine)), 1u);
-  EXPECT_EQ(task.runs[3], 3);
-  EXPECT_EQ(task.runs[4], 2);
-  EXPECT_GT(task.runs[2], 2);
+  FakeTrial trial(machine, {1.0, 0.8, 1.1, 1.25, 1.7});
+  EXPECT_EQ(winner_of(trial, options_on(machine)), 1u);
+  EXPECT_EQ(trial.runs[3], 3);
+  EXPECT_EQ(trial.runs[4], 2);
+  EXPECT_GT(trial.runs[2], 2);
 }
 
 TEST(Search, TheDefaultStaysUnlessBeatenByTwoPercent) {
   FakeMachine machine;
-  FakeTask close(machine, {1.0, 0.985, 0.99});
+  FakeTrial close(machine, {1.0, 0.985, 0.99});
   EXPECT_EQ(winner_of(close, options_on(machine)), 0u);
-  FakeTask clear(machine, {1.0, 0.985, 0.97});
+  FakeTrial clear(machine, {1.0, 0.985, 0.97});
   EXPECT_EQ(winner_of(clear, options_on(machine)), 2u);
 }
 
 TEST(Search, AmongEquallyFastOnesTheSmallestThenTheFirstWins) {
   FakeMachine machine;
-  FakeTask task(machine, {1.0, 0.508, 0.505, 0.5, 0.509});
-  EXPECT_EQ(winner_of(task, options_on(machine)), 1u);
-  task.scratch = {{1, 64}, {2, 32}, {3, 64}, {4, 32}};
-  EXPECT_EQ(winner_of(task, options_on(machine)), 2u);
+  FakeTrial trial(machine, {1.0, 0.508, 0.505, 0.5, 0.509});
+  EXPECT_EQ(winner_of(trial, options_on(machine)), 1u);
+  trial.scratch = {{1, 64}, {2, 32}, {3, 64}, {4, 32}};
+  EXPECT_EQ(winner_of(trial, options_on(machine)), 2u);
 }
 
 TEST(Search, WrongAndFailingCandidatesAreRecordedAndNeverTimed) {
   FakeMachine machine;
-  FakeTask task(machine, {1.0, 0.1, 0.2, 0.9});
-  task.wrong = {1};
-  task.throws = {2};
-  const SearchResult result = search(task, options_on(machine));
-  EXPECT_EQ(FakeTask::index(result.measured[result.winner()].choice), 3u);
+  FakeTrial trial(machine, {1.0, 0.1, 0.2, 0.9});
+  trial.wrong = {1};
+  trial.throws = {2};
+  const SearchResult result = search(trial, options_on(machine));
+  EXPECT_EQ(FakeTrial::index(result.measured[result.winner()].choice), 3u);
   EXPECT_EQ(result.measured[1].failure, "sums: off by one");
   EXPECT_EQ(result.measured[2].failure, "cannot");
-  EXPECT_EQ(task.runs[1], 1);  // the check's own
+  EXPECT_EQ(trial.runs[1], 1);  // the check's own
   EXPECT_TRUE(result.measured[1].times_ms.empty());
-  task.wrong = {0};
-  EXPECT_THROW(search(task, options_on(machine)), Error);
+  trial.wrong = {0};
+  EXPECT_THROW(search(trial, options_on(machine)), Error);
 }
 
 TEST(Search, RiskyCandidatesAreProvenElsewhereFirst) {
   FakeMachine machine;
-  FakeTask task(machine, {1.0, 0.1, 0.2});
-  task.risky = {1, 2};
+  FakeTrial trial(machine, {1.0, 0.1, 0.2});
+  trial.risky = {1, 2};
   SearchOptions options = options_on(machine);
-  EXPECT_EQ(winner_of(task, options), 0u);  // nowhere to prove them
-  EXPECT_EQ(task.runs.count(1), 0u);
+  EXPECT_EQ(winner_of(trial, options), 0u);  // nowhere to prove them
+  EXPECT_EQ(trial.runs.count(1), 0u);
   options.probe = [](const ConfigChoice& choice, double) {
-    return FakeTask::index(choice) == 1 ? Proof::wrong("crashed with signal 11") : Proof();
+    return FakeTrial::index(choice) == 1 ? Proof::wrong("crashed with signal 11") : Proof();
   };
-  const SearchResult result = search(task, options);
-  EXPECT_EQ(FakeTask::index(result.measured[result.winner()].choice), 2u);
+  const SearchResult result = search(trial, options);
+  EXPECT_EQ(FakeTrial::index(result.measured[result.winner()].choice), 2u);
   EXPECT_EQ(result.measured[1].failure, "crashed with signal 11");
-  EXPECT_EQ(task.runs.count(1), 0u);
+  EXPECT_EQ(trial.runs.count(1), 0u);
 }
 
 // A budget of 2 s ends within 2.5 s even with a candidate of 300 ms in the list.
@@ -216,20 +216,20 @@ TEST(Search, ABudgetHoldsWithASlowCandidate) {
     times[7] = 300;
     times[33] = 1.0;
     times[50] = 300;
-    FakeTask task(machine, times);
-    const SearchResult result = search(task, options_on(machine, budget_s));
+    FakeTrial trial(machine, times);
+    const SearchResult result = search(trial, options_on(machine, budget_s));
     EXPECT_LE(machine.seconds(), budget_s + 0.5 + 0.15) << budget_s;
-    EXPECT_LE(task.runs[7], 2);
+    EXPECT_LE(trial.runs[7], 2);
     if (budget_s < 2) continue;
     EXPECT_LE(machine.seconds(), 2.5);
-    EXPECT_EQ(FakeTask::index(result.measured[result.winner()].choice), 33u);
+    EXPECT_EQ(FakeTrial::index(result.measured[result.winner()].choice), 33u);
   }
 }
 
 TEST(Search, ADefaultThatEatsTheBudgetIsNoWinner) {
   FakeMachine machine;
-  FakeTask task(machine, {900.0, 1.0});
-  const SearchResult result = search(task, options_on(machine, 2.0));
+  FakeTrial trial(machine, {900.0, 1.0});
+  const SearchResult result = search(trial, options_on(machine, 2.0));
   EXPECT_EQ(result.winner(), 0u);
   EXPECT_EQ(result.effort, Effort::cut);
   EXPECT_TRUE(result.budget_hit);
@@ -238,24 +238,24 @@ TEST(Search, ADefaultThatEatsTheBudgetIsNoWinner) {
 
 TEST(Search, LimitsAndInterruptions) {
   FakeMachine machine;
-  FakeTask task(machine, std::vector<double>(20, 1.0));
+  FakeTrial trial(machine, std::vector<double>(20, 1.0));
   SearchOptions options = options_on(machine);
   options.max_candidates = 3;
-  const SearchResult result = search(task, options);
+  const SearchResult result = search(trial, options);
   EXPECT_EQ(result.measured.size(), 4u);
   EXPECT_EQ(result.left_out, 16u);
   EXPECT_FALSE(result.budget_hit);
   int calls = 0;
   options.interrupted = [&] { return ++calls > 10; };
-  EXPECT_THROW(search(task, options), Interrupted);
+  EXPECT_THROW(search(trial, options), Interrupted);
 }
 
 TEST(Search, ShortCallsAreTimedSeveralAtATime) {
   FakeMachine machine;
-  FakeTask task(machine, {0.001, 0.0005});
-  const SearchResult result = search(task, options_on(machine));
+  FakeTrial trial(machine, {0.001, 0.0005});
+  const SearchResult result = search(trial, options_on(machine));
   EXPECT_EQ(result.winner(), 1u);
-  EXPECT_GE(task.runs[0], 15 * 30);
+  EXPECT_GE(trial.runs[0], 15 * 30);
   EXPECT_NEAR(result.measured[0].stats.median_ms, 0.001, 1e-9);
 }
 
@@ -283,10 +283,10 @@ class ColdWatch final : public measure::Stopwatch {
 // fast only where its operands lie: neither is in a program.
 TEST(Search, AWinnerMustWinAmongOtherOperationsAndElsewhere) {
   FakeMachine machine;
-  FakeTask task(machine, {1.0, 0.7});
+  FakeTrial trial(machine, {1.0, 0.7});
   bool cold = false;
   const auto search_with = [&](bool disturbs, std::vector<double> elsewhere_ms) {
-    FakeTask elsewhere(machine, std::move(elsewhere_ms));
+    FakeTrial elsewhere(machine, std::move(elsewhere_ms));
     SearchOptions options = options_on(machine);
     options.watch = std::make_shared<ColdWatch>(machine, cold);
     int disturbed = 0;
@@ -296,11 +296,11 @@ TEST(Search, AWinnerMustWinAmongOtherOperationsAndElsewhere) {
         ++disturbed;
       };
     int renewed = 0;
-    options.renew = [&]() -> Task* {
+    options.renew = [&]() -> Trial* {
       ++renewed;
       return &elsewhere;
     };
-    const SearchResult result = search(task, options);
+    const SearchResult result = search(trial, options);
     EXPECT_EQ(disturbed > 0, disturbs);
     EXPECT_LE(renewed, 1);
     return result.winner();
@@ -313,7 +313,7 @@ TEST(Search, AWinnerMustWinAmongOtherOperationsAndElsewhere) {
 // Rounds in which the system took a core away are made again, and do not count.
 TEST(Search, DisturbedRoundsAreDiscarded) {
   FakeMachine machine;
-  FakeTask task(machine, {1.0, 0.7});
+  FakeTrial trial(machine, {1.0, 0.7});
   std::int64_t taken = 0;
   std::size_t looked = 0;
   measure::DisturbanceWatch watch(
@@ -324,13 +324,13 @@ TEST(Search, DisturbedRoundsAreDiscarded) {
        .now = [&] { return machine.now(); }});
   SearchOptions options = options_on(machine);
   options.disturbance = &watch;
-  const SearchResult result = search(task, options);
+  const SearchResult result = search(trial, options);
   EXPECT_EQ(result.winner(), 1u);
   EXPECT_FALSE(result.budget_hit);
   EXPECT_GT(result.disturbance.discarded, 0);
   EXPECT_EQ(result.disturbance.disturbed, 0);
   EXPECT_EQ(result.disturbance, watch.total());
-  const SearchResult quiet = search(task, options_on(machine));
+  const SearchResult quiet = search(trial, options_on(machine));
   EXPECT_EQ(result.measured[1].stats.count, quiet.measured[1].stats.count);
   EXPECT_EQ(quiet.disturbance, measure::Disturbance{});
 }
@@ -338,16 +338,16 @@ TEST(Search, DisturbedRoundsAreDiscarded) {
 // What the confirmation takes is part of the budget.
 TEST(Search, ABudgetHoldsWithASlowDisturbance) {
   FakeMachine machine;
-  FakeTask task(machine, {2.0, 1.0, 3.0});
+  FakeTrial trial(machine, {2.0, 1.0, 3.0});
   SearchOptions options = options_on(machine, 2.0);
   options.disturb = [&] { machine.pass(0.05); };
   options.disturb_s = 0.05;
-  options.renew = [&]() -> Task* {
+  options.renew = [&]() -> Trial* {
     machine.pass(0.3);
-    return &task;
+    return &trial;
   };
   options.renew_s = 0.3;
-  const SearchResult result = search(task, options);
+  const SearchResult result = search(trial, options);
   EXPECT_LE(machine.seconds(), 2.5);
   EXPECT_EQ(result.winner(), 1u);
 }
@@ -366,8 +366,8 @@ TEST(Search, WinnersAreStableOnANoisyMachine) {
     for (std::uint64_t run = 0; run < 10; ++run) {
       FakeMachine machine(problem * 100 + run);
       machine.make_noisy(0.05);
-      FakeTask task(machine, times);
-      const std::size_t winner = winner_of(task, options_on(machine));
+      FakeTrial trial(machine, times);
+      const std::size_t winner = winner_of(trial, options_on(machine));
       ++all;
       // Within the tie band and the noise's own width, in the time it takes undisturbed.
       if (times[winner] <= best * (1 + usual_least_gain + 0.01)) ++agreed;

@@ -21,7 +21,7 @@
 #include "autotune/session.hpp"
 #include "autotune/store/snapshot.hpp"
 #include "autotune/store/store.hpp"
-#include "autotune/task.hpp"
+#include "autotune/trials.hpp"
 #include "autotune/tune.hpp"
 #include "core/context_state.hpp"
 #include "support/temporary_directory.hpp"
@@ -138,7 +138,7 @@ class Cache : public testing::Test {
     return {};
   }
   std::vector<ConfigChoice> choices(const ConfigQuery& query) {
-    return autotune::make_task(context_, query)->candidates();
+    return autotune::make_trial(context_, query)->candidates();
   }
   /// A miss.
   [[nodiscard]] Entry entry(const ConfigQuery& query) const {

@@ -11,7 +11,7 @@
 #include "autotune/layer_queries.hpp"
 #include "autotune/session.hpp"
 #include "autotune/store/snapshot.hpp"
-#include "autotune/task.hpp"
+#include "autotune/trials.hpp"
 #include "autotune/tune.hpp"
 #include "autotune/tuner_state.hpp"
 #include "cuda/cuda_support.hpp"
@@ -227,9 +227,9 @@ TEST_F(CudaBlockwiseProof, WhatATunerMustProveIsACandidateAfterTheDefault) {
   BlockwiseProblem on_cpu = dw_problem();
   on_cpu.alignment = 0;
   on_cpu.accumulate = true;
-  const auto task = autotune::make_task(cpu, blockwise::to_query(on_cpu, cpu.state()));
-  ASSERT_EQ(task->candidates().size(), 1u);
-  EXPECT_EQ(task->check(task->candidates().front()), "");
+  const auto trial = autotune::make_trial(cpu, blockwise::to_query(on_cpu, cpu.state()));
+  ASSERT_EQ(trial->candidates().size(), 1u);
+  EXPECT_EQ(trial->check(trial->candidates().front()), "");
 }
 
 TEST_F(CudaBlockwiseProof, TuneProvesItByItself) {

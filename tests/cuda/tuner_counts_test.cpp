@@ -9,7 +9,7 @@
 #include "autotune/entry/candidate.hpp"
 #include "autotune/entry/key.hpp"
 #include "autotune/layer_queries.hpp"
-#include "autotune/task.hpp"
+#include "autotune/trials.hpp"
 #include "cuda/cuda_support.hpp"
 #include "gemm/cublaslt/cuda/search.hpp"
 
@@ -17,7 +17,7 @@ namespace switchback::test {
 namespace {
 
 using autotune::Problems;
-using autotune::Task;
+using autotune::Trial;
 using products::SWITCHBACK_CUDA_NS::few_ranked;
 
 class CudaTunerCounts : public Cuda {
@@ -47,14 +47,14 @@ TEST_F(CudaTunerCounts, AProblemHasFewAlgorithmsUnlessAllAreAskedFor) {
   std::size_t products = 0;
   std::size_t in_all = 0;
   for (const ConfigQuery& query : list(context, true, Problems::layers)) {
-    const std::unique_ptr<Task> task = autotune::make_task(context, query);
-    const std::vector<ConfigChoice> some = task->candidates();
-    const std::vector<ConfigChoice> all = task->all_candidates();
+    const std::unique_ptr<Trial> trial = autotune::make_trial(context, query);
+    const std::vector<ConfigChoice> some = trial->candidates();
+    const std::vector<ConfigChoice> all = trial->all_candidates();
     EXPECT_EQ(some.front(), all.front()) << autotune::describe(query);
     for (const ConfigChoice& choice : some) {
       EXPECT_NE(std::find(all.begin(), all.end(), choice), all.end()) << autotune::describe(query);
       // Of 9.0, only wgmma is in no record.
-      EXPECT_EQ(task->is_risky(choice),
+      EXPECT_EQ(trial->is_risky(choice),
                 query.op == ConfigOp::gemm_blockwise && choice != some.front())
           << autotune::describe(query);
     }

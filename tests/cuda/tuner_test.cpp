@@ -412,16 +412,16 @@ TEST_F(CudaProver, ModeTuneProvesThem) {
 TEST_F(Cuda, EntriesOfAlgorithmsHoldWordsAndBytes) {
   Context context(emulated());
   const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
-  const auto task = autotune::make_task(context, query);
-  const std::vector<ConfigChoice> candidates = task->candidates();
-  ASSERT_EQ(task->check(candidates.front()), "");
+  const auto trial = autotune::make_trial(context, query);
+  const std::vector<ConfigChoice> candidates = trial->candidates();
+  ASSERT_EQ(trial->check(candidates.front()), "");
   int with_bytes = 0;
   for (const ConfigChoice& choice : candidates) {
     if (with_bytes == 2) break;
     const std::string words = autotune::describe(autotune::to_text(query.op, choice));
-    if (words.find("cublaslt_tile") == std::string::npos || task->is_risky(choice)) continue;
-    EXPECT_EQ(task->check(choice), "");
-    EXPECT_EQ(task->provenance(choice).size(), 128u) << words;
+    if (words.find("cublaslt_tile") == std::string::npos || trial->is_risky(choice)) continue;
+    EXPECT_EQ(trial->check(choice), "");
+    EXPECT_EQ(trial->provenance(choice).size(), 128u) << words;
     ++with_bytes;
   }
   EXPECT_EQ(with_bytes, 2);

@@ -33,17 +33,11 @@ std::unique_ptr<Trial> make_trial(Context& context, const ConfigQuery& query,
 bool matches(const ConfigQuery& query, const ContextState& state) noexcept;
 
 /// Bytes of a problem's operands and results, without allocating them.
-double task_bytes(const ConfigQuery& query) noexcept;
+double trial_bytes(const ConfigQuery& query) noexcept;
 /// "it takes 3.2 GB, and there are 1.1 GB", if the operands do not fit into the free memory of the
 /// Context's device; else empty.
 std::string too_large(const ConfigQuery& query, const ContextState& state);
 /// A rough estimate of how long a problem takes relative to others, to divide a budget.
-double task_cost(const ConfigQuery& query) noexcept;
-
-// Names of before.
-using Task = Trial;
-inline std::unique_ptr<Task> make_task(Context& context, const ConfigQuery& query) {
-  return make_trial(context, query);
-}
+double trial_cost(const ConfigQuery& query) noexcept;
 
 }  // namespace switchback::autotune

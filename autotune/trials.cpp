@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "autotune/task.hpp"
+#include "autotune/trials.hpp"
 
 #include <fmt/format.h>
 
@@ -39,7 +39,7 @@ std::unique_ptr<Trial> make_trial(Context& context, const ConfigQuery& query, Pu
   fail_no_problem(query);
 }
 
-double task_bytes(const ConfigQuery& query) noexcept {
+double trial_bytes(const ConfigQuery& query) noexcept {
   // Floats of 4 bytes, the images of results and what engines take besides.
   const core::ProblemSize size = tunable_of(query.op).size(query);
   return size.elements * 12 * size.copies;
@@ -49,12 +49,12 @@ std::string too_large(const ConfigQuery& query, const ContextState& state) {
   const std::size_t free =
       state.runtime != nullptr ? state.runtime->free_bytes() : core::available_memory_bytes();
   // Where the system does not tell, the allocations will.
-  if (free == 0 || task_bytes(query) <= static_cast<double>(free)) return {};
-  return fmt::format("it takes {:.1f} GB, and there are {:.1f} GB", task_bytes(query) * 1e-9,
+  if (free == 0 || trial_bytes(query) <= static_cast<double>(free)) return {};
+  return fmt::format("it takes {:.1f} GB, and there are {:.1f} GB", trial_bytes(query) * 1e-9,
                      static_cast<double>(free) * 1e-9);
 }
 
-double task_cost(const ConfigQuery& query) noexcept {
+double trial_cost(const ConfigQuery& query) noexcept {
   const core::ProblemSize size = tunable_of(query.op).size(query);
   // In operations: an element costs memory what some tens of them cost a core; making operands and
   // proving candidates costs something whatever the size.
