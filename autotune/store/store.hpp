@@ -76,8 +76,6 @@ class PatientWriter {
   /// Tries once more to write what waits.
   void flush(LockWait wait);
 
-  [[nodiscard]] const std::filesystem::path& file() const noexcept { return file_; }
-  [[nodiscard]] bool failed() const noexcept { return failed_; }
   [[nodiscard]] std::int64_t written() const noexcept { return written_; }  ///< entries
   /// Entries that are known to this process alone, those that wait included.
   [[nodiscard]] std::int64_t lost() const noexcept { return lost_ + std::ssize(waiting_); }

@@ -167,7 +167,6 @@ TEST_F(StoreTest, NoLockIsWaitedForWithoutEnd) {
              {std::chrono::hours(24), {}, {}});  // does not come to an end if it waits
   EXPECT_EQ(writer.lost(), 991);
   EXPECT_EQ(writer.written(), 0);
-  EXPECT_FALSE(writer.failed());
   ASSERT_FALSE(warnings.empty());
   EXPECT_NE(warnings.front().find("is kept, and tried again with the next"), std::string::npos);
   EXPECT_EQ(content(file), before);
@@ -185,7 +184,6 @@ TEST_F(StoreTest, NoLockIsWaitedForWithoutEnd) {
   warnings.clear();
   for (std::int64_t m = 0; m < 3; ++m)
     writer.add({winner_of(m)}, {});
-  EXPECT_TRUE(writer.failed());
   EXPECT_EQ(writer.lost(), 3);
   EXPECT_EQ(warnings, Names{file.string() + ": it is a directory; it is lost"});
 }
