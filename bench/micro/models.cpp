@@ -512,7 +512,10 @@ void micro_models(Context& context, const MicroOptions& options, const RaceSink&
     const Dimensions d = dimensions_of(options, shape);
     // LayerMemory of tiny shapes need not fill memory.
     double largest = 0;
-    const std::vector<ModelOperation> operations = model_operations(context, d);
+    std::vector<ModelOperation> operations = model_operations(context, d);
+    std::erase_if(operations,
+                  [&](const ModelOperation& operation) { return !options.takes(operation.name); });
+    if (operations.empty()) continue;
     for (const ModelOperation& operation : operations)
       largest = std::max(largest, operation.floor.bytes());
     const std::int64_t cold_bytes =
@@ -520,8 +523,7 @@ void micro_models(Context& context, const MicroOptions& options, const RaceSink&
     MemoryFloor memory(context, cold_bytes);
     const RandomValues random(context, d.dtype, options.seed);
     for (const ModelOperation& operation : operations)
-      if (options.takes(operation.name))
-        race_with_floor(context, options, d, shape, operation, random, memory, cold_bytes, sink);
+      race_with_floor(context, options, d, shape, operation, random, memory, cold_bytes, sink);
   }
 }
 

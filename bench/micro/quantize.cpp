@@ -238,12 +238,16 @@ void measure_setup(Context& context, const QuantizeOptions& options, const Setup
   const auto row_bytes =
       row_elements * static_cast<std::int64_t>(dtype_size_bytes(setup.dtype) + 2);
   const std::int64_t rows = std::max<std::int64_t>(1, setup.place.bytes / row_bytes);
-  Buffers buffers(context, setup.dtype, rows, options.seed);
   const bool on_cpu = context.state().runtime == nullptr;
-  for (const Operation& operation : operations())
-    if (options.takes(operation.name) &&
-        (on_cpu || operation.code_matrices > 0))  // a device has no fingerprint
-      race_with_memory(context, options, sink, operation, setup.place, buffers);
+  std::vector<Operation> wanted = operations();
+  std::erase_if(wanted, [&](const Operation& operation) {
+    // A device has no fingerprint.
+    return !options.takes(operation.name) || (!on_cpu && operation.code_matrices == 0);
+  });
+  if (wanted.empty()) return;
+  Buffers buffers(context, setup.dtype, rows, options.seed);
+  for (const Operation& operation : wanted)
+    race_with_memory(context, options, sink, operation, setup.place, buffers);
 }
 
 class QuantizeBench final : public RaceBench {
