@@ -52,7 +52,7 @@ constexpr Config openblas{EngineId::openblas, false, 0};
 constexpr Config reference{EngineId::reference, false, 0};
 
 Config preferred(const Problem& p) {
-  if (p.input == DType::bf16 && onednn_has_native_bf16())
+  if (p.input == DType::bf16 && onednn_multiplies_bf16(p.k))
     return !p.transpose_b && p.m >= 1024 ? matmul_packed : matmul;
   // f32, or widened to it: dnnl_sgemm, except where it transposes b for too few rows. With a bias
   // its second pass over d costs as much as matmul (which fuses the bias) loses, up to m = 2048.

@@ -31,7 +31,7 @@ void PackedStandardWeight::pack(ContextState& state, ConstAnyMatrix w, std::stri
   rows_ = 0;
   const Engine* forced = find_engine(state.device.kind, engine);
   if (!state.on_cpu() || (forced != nullptr && !forced->packs_b)) return release();
-  const bool bf16 = w.dtype == DType::bf16 && onednn_has_native_bf16();
+  const bool bf16 = w.dtype == DType::bf16 && onednn_multiplies_bf16(w.cols);
   packed_as_ = bf16 ? DType::bf16 : DType::f32;
   const std::size_t needed = packed_bytes(w.cols, w.rows, packed_as_);
   if (needed == 0) return release();

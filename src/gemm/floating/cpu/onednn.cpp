@@ -15,14 +15,14 @@ std::string onednn_unavailable() {
   return {};
 }
 
-bool onednn_has_native_bf16() {
+bool onednn_multiplies_bf16(std::int64_t k) {
   // The effective set, which ONEDNN_MAX_CPU_ISA may have lowered; each level's bits include those
   // of the levels below it.
-  static const bool native = [] {
-    constexpr unsigned bf16 = dnnl_cpu_isa_avx512_core_bf16;
-    return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & bf16) == bf16;
-  }();
-  return native;
+  static const auto isa = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
+  constexpr unsigned bf16 = dnnl_cpu_isa_avx512_core_bf16;
+  constexpr unsigned amx = dnnl_cpu_isa_avx512_core_amx;
+  constexpr std::int64_t crashes_with_amx = 63;
+  return (isa & bf16) == bf16 && ((isa & amx) != amx || k != crashes_with_amx);
 }
 
 void check_onednn(int status, std::string_view call) {
@@ -43,7 +43,7 @@ void check_onednn(int status, std::string_view call) {
 std::string onednn_unavailable() {
   return "this build has no oneDNN";
 }
-bool onednn_has_native_bf16() {
+bool onednn_multiplies_bf16(std::int64_t) {
   return false;
 }
 void check_onednn(int, std::string_view) {}

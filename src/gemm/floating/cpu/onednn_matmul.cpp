@@ -32,8 +32,8 @@ void core_matmul(ContextState& context, const F32Gemm& g, const Config& config) 
 
 void run(ContextState& context, const Problem& problem, const Config& config,
          const Operands& operands) {
-  const bool native =
-      problem.input == DType::f32 || (problem.input == DType::bf16 && onednn_has_native_bf16());
+  const bool native = problem.input == DType::f32 ||
+                      (problem.input == DType::bf16 && onednn_multiplies_bf16(problem.k));
   if (!native) return run_on_f32(context, problem, config, operands, core_matmul);
   core::Workspace::Frame frame(context.workspace);
   const float* bias = bias_as_f32(context, frame, problem, operands);
