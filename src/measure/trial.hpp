@@ -68,7 +68,8 @@ class Trial {
   /// The same, and what is wrong in words; empty: nothing is.
   [[nodiscard]] std::string check(const ConfigChoice& choice) { return fault_of(findings(choice)); }
 
-  /// The default configuration of each engine that can run the problem; the first is the default.
+  /// The default configuration of each engine that can run the problem, also of one that may crash
+  /// the process; the first is the default.
   [[nodiscard]] virtual std::vector<ConfigChoice> engines() { return {candidates().front()}; }
 
   /// Runs a configuration that passed, as an ordinary call would. This is what is timed.

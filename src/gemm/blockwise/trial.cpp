@@ -54,8 +54,7 @@ class BlockwiseTrial final : public measure::Trial {
       const BlockwiseConfig config = {engine->id,
                                       engine->tiles(problem_, context_.state()).tile_n.front()};
       const ConfigChoice choice = to_choice(config);
-      if (!engine->needs_proof() && choice != choices.front() &&
-          check_config(problem_, config, context_.state()).empty())
+      if (choice != choices.front() && check_config(problem_, config, context_.state()).empty())
         choices.push_back(choice);
     }
     return choices;

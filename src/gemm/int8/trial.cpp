@@ -97,7 +97,7 @@ class ProductTrial final : public measure::Trial {
         const EngineId packed_for = timed_.problem.each.packed_for;
         if ((packed_for != EngineId::none &&
              !reads_layout(state.device.kind, *engine, packed_for)) ||
-            !refusal(*engine, p, state).empty() || engine->needs_trust())
+            !refusal(*engine, p, state).empty())
           continue;
         const ConfigChoice choice = to_choice(default_of(*engine, p));
         if (choice != choices.front()) choices.push_back(choice);
