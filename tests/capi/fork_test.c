@@ -42,19 +42,8 @@ typedef struct {
 
 static owned make(int32_t mode, numbers* m) {
   owned made = {NULL, NULL};
-  switchback_context_options options;
-  memset(&options, 0, sizeof(options));
-  options.struct_size = sizeof(options);
-  options.device = "cpu";
-  options.threads = 2;
-  CHECK_OK(switchback_context_create(&options, &made.context));
-  switchback_linear_options layer_options;
-  memset(&layer_options, 0, sizeof(layer_options));
-  layer_options.struct_size = sizeof(layer_options);
-  layer_options.in_features = k;
-  layer_options.out_features = n;
-  layer_options.mode = mode;
-  CHECK_OK(switchback_linear_create(made.context, &layer_options, &made.layer));
+  made.context = cpu_context(2);
+  made.layer = new_linear(made.context, k, n, mode);
   const switchback_matrix w = matrix_of(m->w, SWITCHBACK_F32, n, k);
   const switchback_matrix bias = matrix_of(m->bias, SWITCHBACK_F32, 1, n);
   CHECK_OK(switchback_linear_set_weight(made.layer, &w, &bias));

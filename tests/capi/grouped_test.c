@@ -266,12 +266,7 @@ static float one_y[M * N], one_dx[M * K], one_dw[G * N * K], one_db[G * N];
 static void one_after_the_other(int32_t mode) {
   for (int group = 0; group < G; ++group) {
     const int begin = begin_of(group), rows = ends[group] - begin;
-    switchback_linear_options options;
-    memset(&options, 0, sizeof(options));
-    options.struct_size = sizeof(options);
-    options.in_features = K;
-    options.out_features = N;
-    options.mode = mode;
+    switchback_linear_options options = linear_options(K, N, mode);
     options.engine = mode == SWITCHBACK_STANDARD ? "reference" : NULL;
     switchback_linear* layer = NULL;
     CHECK_OK(switchback_linear_create(context, &options, &layer));

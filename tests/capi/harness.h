@@ -60,9 +60,8 @@ static inline switchback_context* cpu_context(int32_t threads) {
   return context;
 }
 
-/* An f32 layer without a weight. */
-static inline switchback_linear* new_linear(switchback_context* context, int64_t k, int64_t n,
-                                            int32_t mode) {
+/* Of an f32 layer. */
+static inline switchback_linear_options linear_options(int64_t k, int64_t n, int32_t mode) {
   switchback_linear_options options;
   memset(&options, 0, sizeof(options));
   options.struct_size = sizeof(options);
@@ -70,6 +69,13 @@ static inline switchback_linear* new_linear(switchback_context* context, int64_t
   options.out_features = n;
   options.mode = mode;
   options.dtype = SWITCHBACK_F32;
+  return options;
+}
+
+/* An f32 layer without a weight. */
+static inline switchback_linear* new_linear(switchback_context* context, int64_t k, int64_t n,
+                                            int32_t mode) {
+  const switchback_linear_options options = linear_options(k, n, mode);
   switchback_linear* layer = NULL;
   CHECK_OK(switchback_linear_create(context, &options, &layer));
   return layer;

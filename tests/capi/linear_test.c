@@ -34,16 +34,6 @@ static void fill(void) {
   mblocks = matrix_of(blocks, SWITCHBACK_S8, K, BLOCK);
 }
 
-static switchback_linear_options options_of(int32_t mode) {
-  switchback_linear_options options;
-  memset(&options, 0, sizeof(options));
-  options.struct_size = sizeof(options);
-  options.in_features = K;
-  options.out_features = N;
-  options.mode = mode;
-  return options;
-}
-
 static switchback_linear* layer_of(const switchback_linear_options* options,
                                    const switchback_matrix* weight) {
   switchback_linear* layer = NULL;
@@ -53,7 +43,7 @@ static switchback_linear* layer_of(const switchback_linear_options* options,
 }
 
 static switchback_linear* layer_in(int32_t mode) {
-  const switchback_linear_options options = options_of(mode);
+  const switchback_linear_options options = linear_options(K, N, mode);
   return layer_of(&options, &mw);
 }
 
@@ -208,7 +198,7 @@ static void activations(void) {
   static float a[M * K], from_g[M * N];
   const switchback_matrix ma = matrix_of(a, SWITCHBACK_F32, M, K);
   const switchback_matrix mfrom_g = matrix_of(from_g, SWITCHBACK_F32, M, N);
-  switchback_linear_options options = options_of(SWITCHBACK_ROWWISE);
+  switchback_linear_options options = linear_options(K, N, SWITCHBACK_ROWWISE);
   switchback_linear* plain = layer_of(&options, &mw);
   options.activation = SWITCHBACK_GELU_ERF;
   options.overlap_dw = 1; /* of no effect on a CPU */
@@ -247,7 +237,7 @@ static void rotation_and_transposed_weight(void) {
   CHECK_OK(switchback_rotate(context, &mw, 16, &mrw));
   for (int i = 0; i < N * K; ++i)
     w_t[i % K * N + i / K] = w[i];
-  switchback_linear_options options = options_of(SWITCHBACK_ROWWISE);
+  switchback_linear_options options = linear_options(K, N, SWITCHBACK_ROWWISE);
   options.transposed_weight = 1;
   switchback_linear* plain = layer_of(&options, &mw_t);
   CHECK_OK(switchback_linear_forward(plain, &mx, &my, SWITCHBACK_SAVE_NOTHING));
@@ -272,7 +262,7 @@ static void int8_dw(void) {
   int8_t g_blocks[N * BLOCK];
   float g_absmax[N];
   const switchback_matrix mg_blocks = matrix_of(g_blocks, SWITCHBACK_S8, N, BLOCK);
-  switchback_linear_options options = options_of(SWITCHBACK_ROWWISE);
+  switchback_linear_options options = linear_options(K, N, SWITCHBACK_ROWWISE);
   options.dw = SWITCHBACK_DW_INT8_BLOCK;
   options.dw_block_rows = BLOCK;
   switchback_linear* layer = layer_of(&options, &mw);

@@ -53,11 +53,7 @@ static void modes_and_counters(void) {
 
 static void layers_in_mode_auto(void) {
   switchback_context* context = context_with("read", "no such folder");
-  switchback_linear_options options;
-  memset(&options, 0, sizeof(options));
-  options.struct_size = sizeof(options);
-  options.in_features = options.out_features = 4;
-  options.mode = SWITCHBACK_AUTO;
+  switchback_linear_options options = linear_options(4, 4, SWITCHBACK_AUTO);
   switchback_linear* layer = NULL;
   CHECK_OK(switchback_linear_create(context, &options, &layer));
   float w[16], x[8], y[8];
