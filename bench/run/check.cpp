@@ -24,21 +24,9 @@ namespace {
 
 using measure::element;
 
-/// Rows or columns of a matrix.
-using Lines = std::vector<std::int64_t>;
-
-/// The first, the last and up to two others of [0, size), ascending.
-Lines sample(std::int64_t size, std::uint64_t seed) {
-  Lines chosen;
-  if (size <= 0) return chosen;
-  const auto pick = [&](std::uint64_t i) {
-    return static_cast<std::int64_t>(measure::random_bits(seed, i) %
-                                     static_cast<std::uint64_t>(size));
-  };
-  chosen = {0, size - 1, pick(0), pick(1)};
-  std::sort(chosen.begin(), chosen.end());
-  chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
-  return chosen;
+/// The first, the last and up to two other rows or columns of so many.
+measure::Rows lines_of(std::int64_t size, std::uint64_t seed) {
+  return measure::sample_rows(size, 4, seed);
 }
 
 bool same_bits(float a, float b) noexcept {
@@ -103,7 +91,7 @@ SampleCheck check_quantized(Context& context, ConstAnyMatrix x, Group group,
   // Lines of x along which scales are shared; of a matrix with one scale, its rows.
   const bool by_column = group == Group::column;
   const std::int64_t length = by_column ? x.rows : x.cols;
-  for (const std::int64_t line : sample(by_column ? x.cols : x.rows, seed)) {
+  for (const std::int64_t line : lines_of(by_column ? x.cols : x.rows, seed)) {
     const auto value = [&](std::int64_t i) {
       return by_column ? element(x, i, line) : element(x, line, i);
     };
@@ -138,7 +126,7 @@ SampleCheck check_cast(ConstAnyMatrix x, MatrixView<const std::int8_t> q, std::u
   SampleCheck check;
   check.wrong = unwritten(q);
   if (!check.ok()) return check;
-  for (const std::int64_t row : sample(x.rows, seed))
+  for (const std::int64_t row : lines_of(x.rows, seed))
     for (std::int64_t col = 0; col < x.cols; ++col) {
       const double value = element(x, row, col);
       const int code = q.data[row * q.stride + col];
@@ -155,8 +143,8 @@ namespace {
 
 // Whole rows and whole columns of a product: every edge of a tile is in one of them.
 std::array<measure::Sample, 2> lines_of(ConstAnyMatrix d, std::uint64_t seed) {
-  return {measure::Sample{sample(d.rows, seed), measure::all_rows(d.cols)},
-          measure::Sample{measure::all_rows(d.rows), sample(d.cols, seed + 1)}};
+  return {measure::Sample{lines_of(d.rows, seed), measure::all_rows(d.cols)},
+          measure::Sample{measure::all_rows(d.rows), lines_of(d.cols, seed + 1)}};
 }
 
 ConstAnyMatrix as_row(std::span<const float> values) {

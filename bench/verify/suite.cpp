@@ -245,7 +245,7 @@ void Suite::trials(const autotune::Operation& operation, const VerifyShape& shap
       trial_options.data = data;
       for (const autotune::TrialProblem& problem : operation.problems(
                context_.state(), {shape.batch, shape.dim_out, shape.dim_in}, dtype)) {
-        check = this->check(name, "call", dtype, data, shape);
+        check = this->check(name, problem.text, dtype, data, shape);
         attempt(check, [&] {
           const std::unique_ptr<measure::Trial> trial = problem.make_trial(context_, trial_options);
           for (const ConfigChoice& choice : trial->engines()) {

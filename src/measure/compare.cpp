@@ -94,7 +94,7 @@ Sample sample_of(std::int64_t rows, std::int64_t cols, std::int64_t inner, doubl
 
 Matrix gather(Context& context, ConstAnyMatrix m, const Rows& rows) {
   const auto count = static_cast<std::int64_t>(rows.size());
-  if (count == m.rows) return host_copy(context, m);
+  if (count == m.rows) return to_host(context, m);
   Matrix some(m.dtype, count, m.cols);
   for (std::int64_t i = 0; i < count; ++i)
     copy(context, core::rows_of(m, rows[static_cast<std::size_t>(i)], 1),
@@ -108,13 +108,14 @@ Matrix gather(Context& context, ConstAnyMatrix m, const Sample& sample) {
   if (cols == m.cols) return rows;
   Matrix some(m.dtype, rows.rows(), cols);
   const std::size_t bytes = dtype_size_bytes(m.dtype);
-  const auto* from = static_cast<const std::byte*>(rows.data());
   auto* to = static_cast<std::byte*>(some.data());
-  for (std::int64_t r = 0; r < rows.rows(); ++r)
+  for (std::int64_t r = 0; r < rows.rows(); ++r) {
+    const auto* row = static_cast<const std::byte*>(core::rows_of(rows.any(), r, 1).data);
     for (const std::int64_t col : sample.cols) {
-      std::memcpy(to, from + static_cast<std::size_t>(r * m.cols + col) * bytes, bytes);
+      std::memcpy(to, row + static_cast<std::size_t>(col) * bytes, bytes);
       to += bytes;
     }
+  }
   return some;
 }
 

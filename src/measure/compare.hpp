@@ -31,7 +31,8 @@ struct Sample {
 /// parts of 16 rows. The first and the last row and column are among them.
 Sample sample_of(std::int64_t rows, std::int64_t cols, std::int64_t inner, double most_work,
                  std::uint64_t seed);
-/// Rows of m, or elements of them, as a matrix of the host.
+/// Rows of m, or elements of them, in memory that the host can read. If all are asked for of a
+/// matrix that it can read, these are its own, and m must outlive the result.
 Matrix gather(Context& context, ConstAnyMatrix m, const Rows& rows);
 Matrix gather(Context& context, ConstAnyMatrix m, const Sample& sample);
 

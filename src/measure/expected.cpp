@@ -206,8 +206,9 @@ std::vector<float> epilogue(std::span<const std::int64_t> sums, const Rows& rows
 std::vector<float> floats_of(Context& context, ConstAnyMatrix m, const Sample& sample) {
   const Matrix some = gather(context, m, sample);
   std::vector<float> values;
-  for (std::int64_t i = 0; i < some.rows() * some.cols(); ++i)
-    values.push_back(core::load_float(some.data(), m.dtype, i));
+  for (std::int64_t r = 0; r < some.rows(); ++r)
+    for (std::int64_t c = 0; c < some.cols(); ++c)
+      values.push_back(f32(element(some.any(), r, c)));
   return values;
 }
 
@@ -233,21 +234,42 @@ Int8Product int8_product(Context& context, ConstAnyMatrix a, ConstAnyMatrix b, c
   return product;
 }
 
+namespace {
+
+// [rows,cols] of [cols,rows] values.
+std::vector<double> transposed(const std::vector<double>& values, std::size_t rows) {
+  const std::size_t cols = values.size() / std::max<std::size_t>(rows, 1);
+  std::vector<double> t;
+  t.reserve(values.size());
+  for (std::size_t r = 0; r < rows; ++r)
+    for (std::size_t c = 0; c < cols; ++c)
+      t.push_back(values[c * rows + r]);
+  return t;
+}
+
+}  // namespace
+
 Product floating_product(Context& context, ConstAnyMatrix a, bool transpose_a, ConstAnyMatrix b,
                          bool transpose_b, const Sample& sample) {
-  // Rows of op(m), exact in f32.
-  const auto rows_of = [&](ConstAnyMatrix m, bool transpose, const Rows& rows) {
-    const Matrix host = to_host(context, m);
-    Matrix some(DType::f32, std::ssize(rows), transpose ? m.rows : m.cols);
-    auto to = some.floats().begin();
-    for (const std::int64_t row : rows)
-      for (const double value : row_of(host.any(), transpose, row))
-        *to++ = f32(value);
-    return some;
-  };
-  const Matrix some_a = rows_of(a, transpose_a, sample.rows);
-  const Matrix some_b = rows_of(b, !transpose_b, sample.cols);
-  return product(context, some_a.any(), false, some_b.any(), true, all_rows(some_a.rows()));
+  // product() holds the sampled rows in f64: of the two sides the one that has fewer.
+  if (sample.cols.size() < sample.rows.size()) {
+    Product p =
+        floating_product(context, b, !transpose_b, a, !transpose_a, {sample.cols, sample.rows});
+    const std::size_t rows = sample.rows.size();
+    return {std::ssize(sample.cols), p.inner, transposed(p.values, rows),
+            transposed(p.magnitudes, rows), transposed(p.squares, rows)};
+  }
+  const Matrix host_a = to_host(context, a);
+  const Matrix host_b = to_host(context, b);
+  if (std::ssize(sample.cols) == (transpose_b ? b.rows : b.cols))
+    return product(context, host_a.any(), transpose_a, host_b.any(), transpose_b, sample.rows);
+  // The sampled columns of op(b), exact in f32.
+  Matrix some_b(DType::f32, std::ssize(sample.cols), transpose_b ? b.cols : b.rows);
+  auto to = some_b.floats().begin();
+  for (const std::int64_t col : sample.cols)
+    for (const double value : row_of(host_b.any(), !transpose_b, col))
+      *to++ = f32(value);
+  return product(context, host_a.any(), transpose_a, some_b.any(), true, sample.rows);
 }
 
 std::string sum_rule(SumBound kind, double factor_error) {

@@ -4,6 +4,7 @@
 // in another process, `verify` and `micro` know nothing else about an operation.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -84,8 +85,8 @@ class Trial {
   /// %.)
   [[nodiscard]] virtual double least_gain() const { return 0.04; }
 
-  /// Whether a configuration may crash the process (such as an algorithm that the library did not
-  /// rank).
+  /// Whether a configuration may crash the process, such as one whose kernel never ran on this kind
+  /// of machine.
   [[nodiscard]] virtual bool is_risky(const ConfigChoice&) { return false; }
 
   /// A library's own form of a configuration, to be stored with it; usually empty.
@@ -138,8 +139,6 @@ class Checker {
   /// What compared so many elements in another way has found `fault`; empty: nothing.
   void add(std::string_view op, std::string part, DType output, std::int64_t compared,
            std::string_view rule, const std::string& fault);
-  /// The configuration cannot run.
-  void refuse(std::string_view op, DType output, std::string_view why);
 
   [[nodiscard]] bool passes() const noexcept;
   [[nodiscard]] Findings take() { return std::move(found_); }
@@ -152,6 +151,81 @@ class Checker {
   Context& context_;
   const TrialOptions& options_;
   Findings found_;
+};
+
+/// A trial of an operation with its own Config, which has to_choice(), from_choice() and == of it.
+template <class Config>
+class TrialOf : public Trial {
+ public:
+  std::vector<ConfigChoice> candidates() final { return choices_of(configs()); }
+  std::vector<ConfigChoice> all_candidates() final { return choices_of(all_configs()); }
+  std::vector<ConfigChoice> engines() final { return choices_of(engine_configs()); }
+
+  Findings findings(const ConfigChoice& choice) final {
+    Checker checker(context_, options_);
+    Config config;
+    const std::string refused =
+        from_choice(choice, config) ? refusal(config) : "the numbers are no configuration";
+    if (refused.empty())
+      compare(checker, config);
+    else
+      checker.add(op_, "configuration", output_, 0, {}, refused);
+    return checker.take();
+  }
+  void run(const ConfigChoice& choice) final {
+    if (Config config; from_choice(choice, config)) run_config(config);
+  }
+  std::int64_t scratch_bytes(const ConfigChoice& choice) final {
+    Config config;
+    return from_choice(choice, config) ? scratch_of(config) : 0;
+  }
+  bool is_risky(const ConfigChoice& choice) final {
+    Config config;
+    return from_choice(choice, config) && may_crash(config);
+  }
+  std::string provenance(const ConfigChoice& choice) final {
+    Config config;
+    return from_choice(choice, config) ? provenance_of(config) : std::string();
+  }
+
+ protected:
+  /// The public function, and the type of its result.
+  TrialOf(Context& context, const TrialOptions& options, std::string_view op, DType output)
+      : context_(context), options_(options), op_(op), output_(output) {}
+
+  // What the functions above ask, of a Config.
+  [[nodiscard]] virtual std::vector<Config> configs() = 0;
+  [[nodiscard]] virtual std::vector<Config> all_configs() { return configs(); }
+  /// The default, then that of each engine, which may be the same.
+  [[nodiscard]] virtual std::vector<Config> engine_configs() = 0;
+  /// Why it cannot run, for an operation whose run_config() does not throw that.
+  [[nodiscard]] virtual std::string refusal(const Config&) { return {}; }
+  virtual void compare(Checker& checker, const Config& config) = 0;
+  virtual void run_config(const Config& config) = 0;
+  [[nodiscard]] virtual std::int64_t scratch_of(const Config&) { return 0; }
+  [[nodiscard]] virtual bool may_crash(const Config&) { return false; }
+  [[nodiscard]] virtual std::string provenance_of(const Config&) { return {}; }
+
+  /// Without those for tests, which take part only where nothing else does.
+  template <class IsOracle>
+  static std::vector<Config> without_oracles(std::vector<Config> all, const IsOracle& is_oracle) {
+    all.erase(std::remove_if(all.begin() + 1, all.end(), is_oracle), all.end());
+    return all;
+  }
+
+  Context& context_;
+  const TrialOptions options_;
+  const std::string_view op_;
+  const DType output_;
+
+ private:
+  static std::vector<ConfigChoice> choices_of(const std::vector<Config>& configs) {
+    std::vector<ConfigChoice> choices;
+    for (const Config& config : configs)
+      if (std::find(choices.begin(), choices.end(), to_choice(config)) == choices.end())
+        choices.push_back(to_choice(config));
+    return choices;
+  }
 };
 
 }  // namespace switchback::measure

@@ -260,15 +260,14 @@ class Expected {
  public:
   explicit Expected(const Operands& o)
       : operands_(o), parts_(o.parts_), variant_(o.variant_), problem_(o.problem_) {
-    const Matrix x = measure::to_host(o.context_, o.x_);
-    const Matrix g = measure::to_host(o.context_, o.g_);
-    v_ = values(x, g);
-    const Matrix codes_of_rows = source_of_codes();
+    v_ = values(measure::to_host(o.context_, o.x_), measure::to_host(o.context_, o.g_));
     const StochasticRounding* const random = parts_.stochastic ? &rounding : nullptr;
     if (parts_.q == Scales::unscaled) {
       q_ = {v_.rows(), v_.cols(), measure::oracle::cast(v_.any()), {}};
     } else if (parts_.q != Scales::none) {
-      q_ = measure::oracle::quantize(codes_of_rows.any(), group_of_scales(parts_.q), random);
+      const Matrix other = instead_of_v();
+      q_ = measure::oracle::quantize(other.empty() ? v_.any() : other.any(),
+                                     group_of_scales(parts_.q), random);
     }
     if (parts_.q_t == Scales::per_block)
       q_t_ = measure::oracle::quantize_blocks(v_.any(), problem_.block_rows, random);
@@ -331,8 +330,8 @@ class Expected {
   }
 
   // v of the Request.
-  Matrix values(const Matrix& x, const Matrix& g) {
-    if (parts_.source == Source::floats) return measure::host_copy(operands_.context_, x.any());
+  Matrix values(Matrix x, const Matrix& g) {
+    if (parts_.source == Source::floats) return x;
     if (parts_.source == Source::codes) {
       const Matrix absmax = measure::to_host(operands_.context_, operands_.absmax_x_);
       const auto* codes = x.view<const std::int8_t>().data;
@@ -367,12 +366,12 @@ class Expected {
     return measure::in_dtype(v, x.cols(), problem_.dtype);
   }
 
-  // The matrix that codes of rows are those of.
-  [[nodiscard]] Matrix source_of_codes() const {
+  // The matrix that codes of rows are those of, where that is not v; else nothing.
+  [[nodiscard]] Matrix instead_of_v() const {
     if (parts_.rotates)
       return measure::in_dtype(measure::oracle::rotate(v_.any(), group_of(variant_.rotation)),
                                problem_.cols, DType::f32);
-    if (!variant_.scaled) return measure::host_copy(operands_.context_, v_.any());
+    if (!variant_.scaled) return {};
     const Matrix scales = measure::to_host(operands_.context_, operands_.column_scales_);
     std::vector<float> scaled;
     for (std::int64_t r = 0; r < v_.rows(); ++r)
@@ -391,10 +390,12 @@ class Expected {
   measure::Reference exact_;  ///< of an activation
 };
 
-class QuantizeTrial final : public measure::Trial {
+class QuantizeTrial final : public measure::TrialOf<Config> {
  public:
   QuantizeTrial(Context& context, const Problem& problem, const measure::TrialOptions& options)
-      : context_(context), problem_(problem), options_(options), compared_(compared(problem)) {
+      : TrialOf(context, options, op_name(problem.op), problem.dtype),
+        problem_(problem),
+        compared_(compared(problem)) {
     for (const Variant& variant : variants_of(problem))
       cases_.emplace_back(std::make_unique<Case>(context, compared_, variant, options));
     if (compared_ == problem && !options.takes_turns) return;
@@ -406,58 +407,42 @@ class QuantizeTrial final : public measure::Trial {
           std::make_unique<Operands>(context, problem, Variant(), options, options.seed + 10 + i));
   }
 
-  std::vector<ConfigChoice> candidates() override {
+ private:
+  std::vector<Config> configs() override {
     const ContextState& state = context_.state();
-    if (!is_tuned(problem_.op)) return {to_choice(default_config(problem_, state))};
-    std::vector<ConfigChoice> choices;
-    for (const Config& config : quant::candidates(problem_, state))
-      choices.push_back(to_choice(config));
-    return choices;
+    return is_tuned(problem_.op) ? quant::candidates(problem_, state)
+                                 : std::vector<Config>{default_config(problem_, state)};
+  }
+  std::vector<Config> engine_configs() override {
+    std::vector<Config> all = {default_config(problem_, context_.state())};
+    if (context_.state().on_cpu()) all.push_back({.engine = Engine::reference});
+    return all;
+  }
+  std::string refusal(const Config& config) override {
+    return check_config(problem_, config, context_.state());
   }
 
-  std::vector<ConfigChoice> engines() override {
-    std::vector<ConfigChoice> choices = {to_choice(default_config(problem_, context_.state()))};
-    if (const ConfigChoice reference = to_choice({.engine = Engine::reference});
-        context_.state().on_cpu() && choices.front() != reference)
-      choices.push_back(reference);
-    return choices;
-  }
-
-  measure::Findings findings(const ConfigChoice& choice) override {
-    measure::Checker checker(context_, options_);
-    const std::string_view op = op_name(problem_.op);
-    Config config;
-    std::string refused = from_choice(choice, config)
-                              ? check_config(problem_, config, context_.state())
-                              : "the numbers are no configuration";
-    if (!refused.empty()) {
-      checker.refuse(op, problem_.dtype, refused);
-      return checker.take();
-    }
+  void compare(measure::Checker& checker, const Config& config) override {
     for (const std::unique_ptr<Case>& one : cases_) {
       one->operands.run_on_poison(config);
       if (!one->expected) one->expected.emplace(one->operands);
       one->expected->compare(checker);
     }
-    if (compared_ == problem_ || !checker.passes()) return checker.take();
+    if (compared_ == problem_ || !checker.passes()) return;
     const Operands& whole = *sets_.front();
     whole.run_on_poison(config);
     if (images_.empty())
       images_ = whole.images();
     else
-      checker.add(op, "the whole matrix", problem_.dtype, problem_.rows * problem_.cols,
+      checker.add(op_, "the whole matrix", output_, problem_.rows * problem_.cols,
                   "equal to that of the first configuration", whole.difference_to(images_));
-    return checker.take();
   }
 
-  void run(const ConfigChoice& choice) override {
-    Config config;
-    if (!from_choice(choice, config)) return;
+  void run_config(const Config& config) override {
     if (sets_.empty()) return cases_.front()->operands.run(config);
     sets_[next_++ % sets_.size()]->run(config);
   }
 
- private:
   // A variant of the operation, on a problem that the reference computes too.
   struct Case {
     Operands operands;
@@ -475,9 +460,7 @@ class QuantizeTrial final : public measure::Trial {
     return p;
   }
 
-  Context& context_;
   Problem problem_;
-  measure::TrialOptions options_;
   Problem compared_;
   std::vector<std::unique_ptr<Case>> cases_;
   std::vector<std::unique_ptr<Operands>> sets_;  ///< of the whole problem

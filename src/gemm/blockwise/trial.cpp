@@ -14,16 +14,14 @@ namespace {
 using measure::Matrix;
 using measure::oracle::Codes;
 
-constexpr std::string_view op = "gemm_blockwise";
 constexpr std::string_view rule =
     "equal: p = fma(f32(sum) · absmax_b, absmax_a, p) of each block in order, d = fma(p, c, d)";
 
-class BlockwiseTrial final : public measure::Trial {
+class BlockwiseTrial final : public measure::TrialOf<BlockwiseConfig> {
  public:
   BlockwiseTrial(Context& context, const BlockwiseProblem& p, const measure::TrialOptions& options)
-      : context_(context),
+      : TrialOf(context, options, "gemm_blockwise", p.output),
         problem_(p),
-        options_(options),
         a_(context, DType::s8, p.n, p.padded_m, p.stride_a, p.alignment),
         b_(context, DType::s8, p.k, p.padded_m, p.stride_b, p.alignment),
         absmax_a_(context, DType::f32, p.blocks(), p.n),
@@ -41,33 +39,22 @@ class BlockwiseTrial final : public measure::Trial {
     copies_ = measure::ProductCopies(context, options, a_, b_, d_);
   }
 
-  std::vector<ConfigChoice> candidates() override {
-    std::vector<ConfigChoice> choices;
-    for (const BlockwiseConfig& config : blockwise::candidates(problem_, context_.state()))
-      choices.push_back(to_choice(config));
-    return choices;
+ private:
+  std::vector<BlockwiseConfig> configs() override {
+    return blockwise::candidates(problem_, context_.state());
   }
-
-  std::vector<ConfigChoice> engines() override {
-    std::vector<ConfigChoice> choices = {to_choice(default_config(problem_, context_.state()))};
-    for (const Engine* engine : engine_table().of(context_.state().device.kind)) {
-      const BlockwiseConfig config = {engine->id,
-                                      engine->tiles(problem_, context_.state()).tile_n.front()};
-      const ConfigChoice choice = to_choice(config);
-      if (choice != choices.front() && check_config(problem_, config, context_.state()).empty())
-        choices.push_back(choice);
+  std::vector<BlockwiseConfig> engine_configs() override {
+    const ContextState& state = context_.state();
+    std::vector<BlockwiseConfig> all = {default_config(problem_, state)};
+    for (const Engine* engine : engine_table().of(state.device.kind)) {
+      const BlockwiseConfig config = {engine->id, engine->tiles(problem_, state).tile_n.front()};
+      if (check_config(problem_, config, state).empty()) all.push_back(config);
     }
-    return choices;
+    return all;
   }
 
   // At the full size: a kernel's last tiles are as far from its first as they get.
-  measure::Findings findings(const ConfigChoice& choice) override {
-    measure::Checker checker(context_, options_);
-    BlockwiseConfig config;
-    if (!from_choice(choice, config)) {
-      checker.refuse(op, problem_.output, "the numbers are no configuration");
-      return checker.take();
-    }
+  void compare(measure::Checker& checker, const BlockwiseConfig& config) override {
     if (want_.empty()) expect();
     if (problem_.accumulate)
       measure::copy(context_, before_.any(), d_.any());
@@ -75,28 +62,20 @@ class BlockwiseTrial final : public measure::Trial {
       measure::poison(context_, d_.any());
     blockwise::run(context_.state(), problem_, config, operands(a_, b_, d_));
     const std::string part = problem_.accumulate ? "dw, accumulated" : "dw";
-    checker.exact(op, part, d_.any(), sample_, want_.any(), rule);
+    checker.exact(op_, part, d_.any(), sample_, want_.any(), rule);
     if (!sample_.is_all(d_.any()))
       checker.like_the_first(
-          op, part, d_.any(),
+          op_, part, d_.any(),
           measure::rows_to_keep(context_.state().device.kind, problem_.n, problem_.k), kept_);
-    return checker.take();
   }
 
-  void run(const ConfigChoice& choice) override {
-    BlockwiseConfig config;
-    if (!from_choice(choice, config)) return;
+  void run_config(const BlockwiseConfig& config) override {
     const auto* copy = copies_.next();
     blockwise::run(context_.state(), problem_, config,
                    copy == nullptr ? operands(a_, b_, d_) : operands(copy->a, copy->b, copy->d));
   }
+  bool may_crash(const BlockwiseConfig& config) override { return blockwise::is_risky(config); }
 
-  bool is_risky(const ConfigChoice& choice) override {
-    BlockwiseConfig config;
-    return from_choice(choice, config) && blockwise::is_risky(config);
-  }
-
- private:
   // Codes of blocks, 0 from m on.
   void fill_codes(const Matrix& codes, std::uint64_t seed) {
     AnyMatrix m = codes.any();
@@ -119,15 +98,16 @@ class BlockwiseTrial final : public measure::Trial {
   // Some rows of an operand, on the host.
   [[nodiscard]] Codes codes_of(const Matrix& codes, const Matrix& absmax,
                                const measure::Rows& rows) const {
-    const Matrix q = measure::gather(context_, codes.any(), rows);
-    const Matrix scales = measure::gather(context_, absmax.any(),
-                                          measure::Sample{measure::all_rows(absmax.rows()), rows});
-    const auto values = q.values<const std::int8_t>();
-    return {q.rows(),
-            q.cols(),
-            {values.begin(), values.end()},
-            measure::oracle::floats_of(context_, absmax.any(),
-                                       {measure::all_rows(absmax.rows()), rows})};
+    const Matrix some = measure::gather(context_, codes.any(), rows);
+    Codes found{some.rows(),
+                some.cols(),
+                {},
+                measure::oracle::floats_of(context_, absmax.any(),
+                                           {measure::all_rows(absmax.rows()), rows})};
+    const auto q = some.view<const std::int8_t>();
+    for (std::int64_t r = 0; r < q.rows; ++r)
+      found.q.insert(found.q.end(), q.data + r * q.stride, q.data + r * q.stride + q.cols);
+    return found;
   }
 
   void expect() {
@@ -142,9 +122,7 @@ class BlockwiseTrial final : public measure::Trial {
                               b.rows, p.output);
   }
 
-  Context& context_;
   BlockwiseProblem problem_;
-  measure::TrialOptions options_;
   Matrix a_, b_, absmax_a_, absmax_b_, d_;
   Matrix before_;  ///< d before something is added to it
   measure::ProductCopies copies_;

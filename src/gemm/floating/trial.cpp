@@ -19,14 +19,11 @@ namespace {
 
 using measure::Matrix;
 
-constexpr std::string_view op = "gemm_standard";
-
-class FloatingTrial final : public measure::Trial {
+class FloatingTrial final : public measure::TrialOf<Config> {
  public:
   FloatingTrial(Context& context, const Problem& p, const measure::TrialOptions& options)
-      : context_(context),
+      : TrialOf(context, options, "gemm_standard", p.output),
         problem_(p),
-        options_(options),
         a_(context, p.input, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda,
            p.alignment),
         b_(context, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb,
@@ -49,34 +46,26 @@ class FloatingTrial final : public measure::Trial {
     copies_ = measure::ProductCopies(context, options, a_, b_, d_);
   }
 
-  std::vector<ConfigChoice> candidates() override {
-    return choices_of(floating::candidates(problem_, context_.state()));
+ private:
+  std::vector<Config> configs() override {
+    return without_tests(floating::candidates(problem_, context_.state()));
   }
-  std::vector<ConfigChoice> all_candidates() override {
-    return choices_of(floating::all_candidates(problem_, context_.state()));
+  std::vector<Config> all_configs() override {
+    return without_tests(floating::all_candidates(problem_, context_.state()));
   }
   // And engines that compute another product, such as one in tf32.
-  std::vector<ConfigChoice> engines() override {
-    std::vector<ConfigChoice> choices = {to_choice(default_config(problem_, context_.state()))};
-    for (const Engine* engine : floating::engines(problem_.device)) {
-      const Config config = {.engine = engine->id};
-      const ConfigChoice choice = to_choice(config);
-      if (choice != choices.front() && check_config(problem_, config, context_.state()).empty())
-        choices.push_back(choice);
-    }
-    return choices;
+  std::vector<Config> engine_configs() override {
+    std::vector<Config> all = {default_config(problem_, context_.state())};
+    for (const Engine* engine : floating::engines(problem_.device))
+      if (const Config config = {.engine = engine->id}; refusal(config).empty())
+        all.push_back(config);
+    return all;
+  }
+  std::string refusal(const Config& config) override {
+    return check_config(problem_, config, context_.state());
   }
 
-  measure::Findings findings(const ConfigChoice& choice) override {
-    measure::Checker checker(context_, options_);
-    Config config;
-    std::string refused = from_choice(choice, config)
-                              ? check_config(problem_, config, context_.state())
-                              : "the numbers are no configuration";
-    if (!refused.empty()) {
-      checker.refuse(op, problem_.output, refused);
-      return checker.take();
-    }
+  void compare(measure::Checker& checker, const Config& config) override {
     if (sample_.rows.empty()) multiply_sample();
     if (problem_.accumulate)
       measure::fill_random(context_, d_.any(), options_.seed + 3);
@@ -86,18 +75,14 @@ class FloatingTrial final : public measure::Trial {
     using measure::oracle::SumBound;
     const SumBound kind =
         options_.data == measure::Data::normal ? SumBound::random_data : SumBound::any_data;
-    const Engine* engine = engine_of(config);
-    const double factor_error = engine == nullptr ? 0 : engine->factor_error;
-    checker.bounded(op, text(), d_.any(), sample_,
+    const double factor_error = engine_of(config)->factor_error;
+    checker.bounded(op_, text(), d_.any(), sample_,
                     measure::oracle::reference_of(product_, kind, problem_.output, bias_sample_,
                                                   before_sample_, factor_error),
                     measure::oracle::sum_rule(kind, factor_error));
-    return checker.take();
   }
 
-  void run(const ConfigChoice& choice) override {
-    Config config;
-    if (!from_choice(choice, config)) return;
+  void run_config(const Config& config) override {
     Operands o = operands_;
     if (const auto* copy = copies_.next()) {
       o.a = copy->a.data();
@@ -106,28 +91,17 @@ class FloatingTrial final : public measure::Trial {
     }
     floating::run(context_, problem_, config, o);
   }
-
-  std::int64_t scratch_bytes(const ConfigChoice& choice) override {
-    Config config;
-    if (!from_choice(choice, config)) return 0;
+  std::int64_t scratch_of(const Config& config) override {
     const Engine* engine = engine_of(config);
     return engine == nullptr ? 0 : engine->scratch_bytes(problem_, config);
   }
-  std::string provenance(const ConfigChoice& choice) override {
-    Config config;
-    if (!from_choice(choice, config)) return {};
+  std::string provenance_of(const Config& config) override {
     return floating::provenance(problem_, config, context_.state());
   }
 
- private:
-  std::vector<ConfigChoice> choices_of(const std::vector<Config>& configs) const {
-    std::vector<ConfigChoice> choices;
-    for (const Config& config : configs) {
-      // The reference is for tests: it competes only if nothing else does.
-      if (engine_of(config)->is_oracle && config != configs.front()) continue;
-      choices.push_back(to_choice(config));
-    }
-    return choices;
+  [[nodiscard]] std::vector<Config> without_tests(std::vector<Config> all) const {
+    return without_oracles(std::move(all),
+                           [&](const Config& config) { return engine_of(config)->is_oracle; });
   }
   // Null for a number that is no engine's.
   [[nodiscard]] const Engine* engine_of(const Config& config) const {
@@ -153,9 +127,7 @@ class FloatingTrial final : public measure::Trial {
     }
   }
 
-  Context& context_;
   Problem problem_;
-  measure::TrialOptions options_;
   Matrix a_, b_, d_, bias_;
   Operands operands_;
   measure::ProductCopies copies_;

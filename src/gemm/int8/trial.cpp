@@ -40,7 +40,7 @@ struct Expected {
   measure::oracle::Int8Product results;
 };
 
-class ProductTrial final : public measure::Trial {
+class ProductTrial final : public measure::TrialOf<GemmConfig> {
   // Calls f with the problem, as one product or as groups.
   template <class F>
   auto of(const Setting& setting, const F& f) const {
@@ -51,10 +51,14 @@ class ProductTrial final : public measure::Trial {
   // `single`: run the product of the only group as one product.
   ProductTrial(Context& context, const GroupedProblem& problem, bool single,
                const measure::TrialOptions& options)
-      : context_(context), options_(options), single_(single) {
+      : TrialOf(context, options, single ? "gemm" : "grouped_gemm", problem.each.output),
+        single_(single) {
     const GemmProblem& p = problem.each;
     timed_ = setting(problem, p.m);
-    checked_ = setting(problem, std::min(p.m, std::max(least_slots(problem), slots_to_keep(p))));
+    // What is compared has as many slots as fit: the images of its results are kept.
+    const DeviceKind device = context.state().device.kind;
+    checked_ = setting(problem, std::min(p.m, std::max(16 * problem.groups,
+                                                       measure::rows_to_keep(device, p.m, p.n))));
     a_ = Matrix(context, DType::s8, p.m, p.k, p.stride_a, p.alignment);
     b_ = Matrix(context, DType::s8, problem.groups * p.n, p.k, p.stride_b, p.alignment);
     d_ = output(p.output);
@@ -81,45 +85,38 @@ class ProductTrial final : public measure::Trial {
     copies_ = measure::ProductCopies(context, options, a_, packed_.empty() ? b_ : packed_, d_);
   }
 
-  std::vector<ConfigChoice> candidates() override {
-    return choices_of(
+ private:
+  std::vector<GemmConfig> configs() override {
+    return without_tests(
         of(timed_, [&](const auto& p) { return gemm_int8::candidates(p, context_.state()); }));
   }
-  std::vector<ConfigChoice> all_candidates() override {
-    return choices_of(
+  std::vector<GemmConfig> all_configs() override {
+    return without_tests(
         of(timed_, [&](const auto& p) { return gemm_int8::all_candidates(p, context_.state()); }));
   }
-  std::vector<ConfigChoice> engines() override {
+  std::vector<GemmConfig> engine_configs() override {
     const ContextState& state = context_.state();
+    const EngineId packed_for = timed_.problem.each.packed_for;
     return of(timed_, [&](const auto& p) {
-      std::vector<ConfigChoice> choices = {to_choice(default_config(p, state))};
-      for (const Engine* engine : gemm_int8::engines(state.device.kind)) {
-        const EngineId packed_for = timed_.problem.each.packed_for;
-        if ((packed_for != EngineId::none &&
-             !reads_layout(state.device.kind, *engine, packed_for)) ||
-            !refusal(*engine, p, state).empty())
-          continue;
-        const ConfigChoice choice = to_choice(default_of(*engine, p));
-        if (choice != choices.front()) choices.push_back(choice);
-      }
-      return choices;
+      std::vector<GemmConfig> all = {default_config(p, state)};
+      for (const Engine* engine : gemm_int8::engines(state.device.kind))
+        if ((packed_for == EngineId::none ||
+             reads_layout(state.device.kind, *engine, packed_for)) &&
+            gemm_int8::refusal(*engine, p, state).empty())
+          all.push_back(default_of(*engine, p));
+      return all;
     });
   }
 
-  measure::Findings findings(const ConfigChoice& choice) override {
-    measure::Checker checker(context_, options_);
-    GemmConfig config;
-    if (!from_choice(choice, config)) {
-      checker.refuse(output_op(), timed_.problem.each.output, "the numbers are no configuration");
-      return checker.take();
-    }
+  void compare(measure::Checker& checker, const GemmConfig& config) override {
     // An engine whose int32 leave no trace is held to the outputs alone.
     const Setting sums = sums_setting();
-    const Engine* engine = find_engine(context_.state().device.kind, config.engine);
-    if (engine == nullptr ||
-        of(sums, [&](const auto& p) { return refusal(*engine, p, context_.state()); }).empty())
-      check_sums(checker, sums, config);
-    if (timed_.problem.each.output == DType::s32 || !checker.passes()) return checker.take();
+    const Engine* engine = engine_of(config);
+    const auto refused = [&](const auto& p) {
+      return gemm_int8::refusal(*engine, p, context_.state());
+    };
+    if (engine == nullptr || of(sums, refused).empty()) check_sums(checker, sums, config);
+    if (output_ == DType::s32 || !checker.passes()) return;
 
     // On a device one product at its full size: a kernel's last tiles are as far from its first as
     // they get.
@@ -128,21 +125,19 @@ class ProductTrial final : public measure::Trial {
     const std::vector<Expected>& expected =
         is_whole ? expected_of(timed_, expected_of_whole_) : expected_of(checked_, expected_);
     measure::poison(context_, outputs(d_, setting));
-    run(setting, config, operands_);
+    run_setting(setting, config, operands_);
     kept_outputs_.resize(expected.size());
     for (std::size_t g = 0; g < expected.size(); ++g) {
       const AnyMatrix d = part(d_.any(), setting, g);
       if (d.rows == 0) continue;
       const measure::Sample& sample = expected[g].sample;
       const std::string what = epilogue_text() + group_text(g);
-      checker.exact(output_op(), what, d, sample, expected[g].results.output.any(), output_rule);
-      if (!sample.is_all(d))
-        checker.like_the_first(output_op(), what, d, rows_to_keep(), kept_outputs_[g]);
+      checker.exact(op_, what, d, sample, expected[g].results.output.any(), output_rule);
+      if (!sample.is_all(d)) checker.like_the_first(op_, what, d, rows_to_keep(), kept_outputs_[g]);
     }
-    return checker.take();
   }
 
-  void run(const ConfigChoice& choice) override {
+  void run_config(const GemmConfig& config) override {
     GemmOperands o = operands_;
     if (const auto* copy = copies_.next()) {
       o.a = static_cast<const std::int8_t*>(copy->a.data());
@@ -152,44 +147,40 @@ class ProductTrial final : public measure::Trial {
         o.b = static_cast<const std::int8_t*>(copy->b.data());
       o.d = copy->d.data();
     }
-    GemmConfig config;
-    if (from_choice(choice, config)) run(timed_, config, o);
+    run_setting(timed_, config, o);
+  }
+  std::int64_t scratch_of(const GemmConfig& config) override {
+    const Engine* engine = engine_of(config);
+    return !single_ || engine == nullptr ? 0 : engine->scratch_bytes(timed_.problem.each, config);
+  }
+  bool may_crash(const GemmConfig& config) override {
+    return of(timed_,
+              [&](const auto& p) { return gemm_int8::is_risky(p, config, context_.state()); });
+  }
+  std::string provenance_of(const GemmConfig& config) override {
+    return single_ ? gemm_int8::provenance(timed_.problem.each, config, context_.state()) : "";
   }
 
-  std::int64_t scratch_bytes(const ConfigChoice& choice) override {
-    GemmConfig config;
-    if (!single_ || !from_choice(choice, config)) return 0;
-    const Engine* engine = find_engine(context_.state().device.kind, config.engine);
-    return engine == nullptr ? 0 : engine->scratch_bytes(timed_.problem.each, config);
+  // Null for a number that is not an engine's.
+  [[nodiscard]] const Engine* engine_of(const GemmConfig& config) const {
+    return find_engine(context_.state().device.kind, config.engine);
   }
-  bool is_risky(const ConfigChoice& choice) override {
-    GemmConfig config;
-    return from_choice(choice, config) && of(timed_, [&](const auto& p) {
-             return gemm_int8::is_risky(p, config, context_.state());
-           });
+  [[nodiscard]] std::vector<GemmConfig> without_tests(std::vector<GemmConfig> all) const {
+    return without_oracles(std::move(all),
+                           [&](const GemmConfig& config) { return engine_of(config)->is_oracle; });
   }
-  std::string provenance(const ConfigChoice& choice) override {
-    GemmConfig config;
-    if (!single_ || !from_choice(choice, config)) return {};
-    return gemm_int8::provenance(timed_.problem.each, config, context_.state());
-  }
-
- private:
   [[nodiscard]] GemmConfig default_of(const Engine& engine, const GemmProblem& p) const {
     return engine.default_config(p, context_.state());
   }
   [[nodiscard]] GemmConfig default_of(const Engine& engine, const GroupedProblem& p) const {
     return default_config(engine, p, context_.state());
   }
-  void run(const Setting& setting, const GemmConfig& config, const GemmOperands& o) {
+  void run_setting(const Setting& setting, const GemmConfig& config, const GemmOperands& o) {
     if (single_) return gemm_int8::run(context_, setting.problem.each, config, o);
     gemm_int8::run(context_.state(), setting.problem, config,
                    {.first = o, .rows = setting.groups->rows(), .groups = setting.groups->view()});
   }
-  [[nodiscard]] std::string_view output_op() const { return single_ ? "gemm" : "grouped_gemm"; }
-  [[nodiscard]] std::string_view sums_op() const {
-    return single_ ? "gemm_s8s8s32" : "grouped_gemm";
-  }
+  [[nodiscard]] std::string_view sums_op() const { return single_ ? "gemm_s8s8s32" : op_; }
   [[nodiscard]] std::string operands_text() const {
     const GroupedProblem& p = timed_.problem;
     std::string text = p.each.packed_for == EngineId::none ? "plain" : "packed";
@@ -208,13 +199,6 @@ class ProductTrial final : public measure::Trial {
                        p.has_bias ? ", bias" : "", operands_text());
   }
 
-  // What is compared has as many slots as fit: the images of its results are kept.
-  [[nodiscard]] std::int64_t least_slots(const GroupedProblem& p) const {
-    return single_ ? 64 : 16 * p.groups;
-  }
-  [[nodiscard]] std::int64_t slots_to_keep(const GemmProblem& p) const {
-    return measure::rows_to_keep(context_.state().device.kind, p.m, p.n);
-  }
   [[nodiscard]] std::int64_t rows_to_keep() const {
     return std::max<std::int64_t>(1, checked_.problem.each.m / checked_.problem.groups);
   }
@@ -266,17 +250,6 @@ class ProductTrial final : public measure::Trial {
     return d;
   }
 
-  std::vector<ConfigChoice> choices_of(const std::vector<GemmConfig>& configs) const {
-    std::vector<ConfigChoice> choices;
-    for (const GemmConfig& config : configs) {
-      // The reference is for tests: it takes part only where nothing else does.
-      const Engine* engine = find_engine(context_.state().device.kind, config.engine);
-      if (engine->is_oracle && config != configs.front()) continue;
-      choices.push_back(to_choice(config));
-    }
-    return choices;
-  }
-
   void pack() {
     const GemmProblem& p = timed_.problem.each;
     if (p.packed_for == EngineId::none) return;
@@ -305,7 +278,7 @@ class ProductTrial final : public measure::Trial {
     o.bias = nullptr;
     o.d = out.data();
     measure::poison(context_, outputs(out, sums));
-    run(sums, config, o);
+    run_setting(sums, config, o);
     const std::vector<Expected>& expected = expected_of(checked_, expected_);
     kept_sums_.resize(expected.size());
     for (std::size_t g = 0; g < expected.size(); ++g) {
@@ -376,8 +349,6 @@ class ProductTrial final : public measure::Trial {
     return part;
   }
 
-  Context& context_;
-  measure::TrialOptions options_;
   bool single_;
   Setting timed_;
   Setting checked_;  ///< of fewer slots
