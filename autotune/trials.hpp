@@ -26,7 +26,7 @@ enum class Purpose {
 std::unique_ptr<Trial> make_trial(Context& context, const ConfigQuery& query,
                                   Purpose purpose = Purpose::timing);
 
-/// Throws Error(invalid_argument): a query is no problem of its operation.
+/// Throws Error(invalid_argument) for a query that is not a problem of its operation.
 [[noreturn]] void fail_no_problem(const ConfigQuery& query);
 
 /// Whether a problem belongs to this Context: to its device, instruction set and thread count.

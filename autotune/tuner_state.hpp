@@ -83,7 +83,7 @@ struct TunerState final : ConfigSource {
   autotune::Machine machine;
   autotune::Policy policy;
   autotune::Environment environment;
-  std::filesystem::path cache_file;  ///< of this machine; empty: there is no cache directory
+  std::filesystem::path cache_file;  ///< of this machine; empty without a cache directory
   std::filesystem::path record_file;
   mutable autotune::Snapshot cache;  ///< with what was measured since it was read
   autotune::Snapshot system_list;
@@ -143,7 +143,7 @@ struct TunerState final : ConfigSource {
   mutable std::vector<KernelsOfOp> known_kernels_;
   mutable std::optional<autotune::PatientWriter> writer_;    ///< of the cache's file
   mutable std::optional<autotune::PatientWriter> recorder_;  ///< mode record: of missing problems
-  mutable Stored unstored_;                                  ///< where there is no file
+  mutable Stored unstored_;                                  ///< without a cache file
   mutable std::int64_t measured_ = 0;                        ///< problems, in mode tune
   mutable std::int64_t recorded_ = 0;                        ///< problems, in mode record
   /// Guards all of this but the counters; held for as long as a first look-up takes.

@@ -114,7 +114,7 @@ void merge_into(Entry& entry, const Entry& other);
 /// kernels and libraries.
 bool failed_since(const Entry& entry, std::span<const Entry> entries, std::string* why = nullptr);
 /// Of entries of one key that `usable` accepts, the one with the best winner that did not fail
-/// since. Null if there is none.
+/// since; null if every one was refused or failed.
 const Entry* best_of(std::span<const Entry> entries,
                      const std::function<bool(const Entry&)>& usable);
 

@@ -68,7 +68,7 @@ Examples:
 
 constexpr const char* import_footer =
     R"(Each entry goes to the file of its machine. Of two winners of a problem in the same environment one
-stays: one in doubt only if there is no other, then that of most effort, then the latest. Nothing is
+stays: first one that is not in doubt, then that of most effort, then the latest. Nothing is
 written if a file cannot be read; lines that cannot be read are left out, and the exit code is 1. The
 last lines say how many of the winners this Context (--device, --threads, --isa) uses, and why not the
 others.

@@ -71,18 +71,19 @@ void add_compare_command(CLI::App& app) {
       ->required();
   add_verdict_options(*command, arguments->options);
   command->footer(
-      "Ratios are NEW's time over REF's: above 1 is slower. The evidence is in the run file beside "
-      "each file of records. Several records of a case (run --append) are several runs of it: from "
+      "Ratios are NEW's time over REF's: above 1 is slower. The evidence is in the run file next "
+      "to each file of records. Several records of a case (run --append) are several runs of it: "
+      "from "
       "five on each side the runs are compared, pair by pair if they were made in turns. With "
       "fewer their calls are, and then a verdict also needs a difference above --run-noise, and "
-      "the fastest calls and the difference from the case's other fields to agree, because nobody "
-      "knows how much two runs of one program differ on this machine.\n\n"
+      "the fastest calls and the difference from the case's other fields to agree, because so few "
+      "runs do not show how much two runs of one program differ on this machine.\n\n"
       "SAME: the interval lies within the threshold. SLOW, FAST: the interval excludes 1, the "
       "ratio is beyond the threshold, and the Mann-Whitney test says so among all fields compared "
       "(Holm). AMBG: anything else, and what other programs disturbed on either side; the table "
       "says why.\n\n"
       "Exit codes: 0 nothing is slower; 3 something is; 4 with --strict, something is undecided; 1 "
-      "a file cannot be read; 2 usage, or a file that is no record file.\n\n"
+      "a file cannot be read; 2 usage, or a file that is not a record file.\n\n"
       "Examples:\n  switchback-bench compare before.jsonl after.jsonl --threshold 3 --fields gemm\n"
       "  switchback-bench compare data/reference/switchback_a100_2023.jsonl mine.jsonl --fields "
       "time_rowwise");

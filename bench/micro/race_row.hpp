@@ -27,7 +27,7 @@ struct RaceRow {
   MicroShape shape;
   measure::Stats subject_ms;
   measure::Stats rival_ms;
-  measure::Middle ratio;  ///< zeros if there is no rival
+  measure::Middle ratio;  ///< zeros without a rival
   measure::Disturbance disturbance;
 
   // What some benches add.

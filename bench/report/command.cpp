@@ -140,7 +140,7 @@ void add_report_command(CLI::App& app) {
       [arguments](const std::string& text) { arguments->format = parse_report_format(text); });
   add_text_option(
       *command, "--figure", "NAME",
-      "one picture (SVG) as the script beside the published records draws it: speedup or parts "
+      "one picture (SVG) as the script of the published records draws it: speedup or parts "
       "over dim, or quantize, the share of quantizing",
       [arguments](const std::string& text) { arguments->figure = parse_figure(text); });
   add_integer_option(
@@ -159,8 +159,8 @@ void add_report_command(CLI::App& app) {
   command->add_flag("--force", arguments->force, "replace the file of --out");
   command->footer(
       "Rows come by work, the smallest first. Of several records of a shape the last one counts. "
-      "If the run file NAME.run.jsonl lies beside NAME.jsonl, the table says what machine it is "
-      "of, and which rows are in doubt: the times behind them differ too much, or other programs "
+      "If the run file NAME.run.jsonl is in the folder of NAME.jsonl, the table says what machine "
+      "it is of, and which rows are in doubt: their times differ too much, or other programs "
       "were running.\n\n"
       "Examples:\n  switchback-bench report data/reference/switchback_a100_2023.jsonl\n"
       "  switchback-bench run --out - | switchback-bench report -\n"

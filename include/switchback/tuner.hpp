@@ -152,7 +152,7 @@ class SWITCHBACK_API Tuner {
   void attach(Context& context) const;
 
   [[nodiscard]] TuneMode mode() const noexcept;
-  /// The file that holds this machine's entries; empty if there is no cache directory.
+  /// The file that holds this machine's entries; empty without a cache directory.
   [[nodiscard]] std::string cache_file() const;
   [[nodiscard]] TunerCounters counters() const noexcept;
   /// All warnings so far, whether `warn` was set or not.
