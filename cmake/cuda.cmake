@@ -44,28 +44,27 @@ else()
   message(STATUS "CUDA: not built")
 endif()
 
-# switchback_cuda_sources(TARGET [LIST name] JOINED_IN file... [REAL_ONLY file...] SOURCES file...): adds
-# SOURCES to a layer if there is a toolkit, and always to the list that is compiled for the emulated
-# device, a global property (default: SWITCHBACK_CUDA_SOURCES, of the library). REAL_ONLY files are not,
-# because the emulated device has its own. JOINED_IN names the files of the layer that refer to the
-# backend: only these are compiled with SWITCHBACK_HAVE_CUDA.
-function(switchback_cuda_sources target)
-  cmake_parse_arguments(_cuda "" "LIST" "JOINED_IN;REAL_ONLY;SOURCES" ${ARGN})
-  if(NOT _cuda_LIST)
-    set(_cuda_LIST SWITCHBACK_CUDA_SOURCES)
-  endif()
+# switchback_cuda_sources(LAYER [WITHOUT file] [REAL_ONLY file...] SOURCES file...): the files of a layer that
+# are compiled against CUDA. Where there is a toolkit they become the object library LAYER_cuda, otherwise
+# the file WITHOUT does, which defines the same entries for a build without CUDA. For tests, SOURCES are also
+# compiled against the emulated device; it has its own in place of REAL_ONLY. A program links a layer's
+# objects of one of the two, never both.
+function(switchback_cuda_sources layer)
+  cmake_parse_arguments(_cuda "" "WITHOUT" "REAL_ONLY;SOURCES" ${ARGN})
   foreach(source IN LISTS _cuda_SOURCES)
-    set_property(GLOBAL APPEND PROPERTY ${_cuda_LIST} "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
+    set_property(GLOBAL APPEND PROPERTY SWITCHBACK_CUDA_SOURCES_${layer} "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
   endforeach()
+  set(_sources ${_cuda_WITHOUT})
   if(SWITCHBACK_HAVE_CUDA)
-    target_sources(${target} PRIVATE ${_cuda_SOURCES} ${_cuda_REAL_ONLY})
-    # For these files alone: the others are compiled as in a build without the backend.
-    set_source_files_properties(${_cuda_JOINED_IN} PROPERTIES
-      COMPILE_DEFINITIONS SWITCHBACK_HAVE_CUDA=1)
-    set(_host ${_cuda_SOURCES} ${_cuda_REAL_ONLY})
+    set(_sources ${_cuda_SOURCES} ${_cuda_REAL_ONLY})
+    set(_host ${_sources})
     list(FILTER _host INCLUDE REGEX "\\.cpp$")
     foreach(directory IN LISTS CUDAToolkit_INCLUDE_DIRS)
       set_property(SOURCE ${_host} APPEND PROPERTY COMPILE_OPTIONS "-isystem${directory}")
     endforeach()
   endif()
+  add_library(${layer}_cuda OBJECT ${_sources})
+  switchback_target_defaults(${layer}_cuda)
+  target_link_libraries(${layer}_cuda PRIVATE ${layer})
+  set_property(GLOBAL APPEND PROPERTY SWITCHBACK_BACKEND ${layer}_cuda)
 endfunction()

@@ -19,6 +19,10 @@ option(SWITCHBACK_WERROR "Treat warnings as errors" OFF)
 set(SWITCHBACK_SANITIZER "none" CACHE STRING "none, address (with undefined) or thread")
 set_property(CACHE SWITCHBACK_SANITIZER PROPERTY STRINGS none address thread)
 
+# A GPU's tests are built with `cuda`, and run by tools/gpu-check.
+set(SWITCHBACK_TEST_DEVICE "emulated" CACHE STRING "The device that tests link: emulated or cuda")
+set_property(CACHE SWITCHBACK_TEST_DEVICE PROPERTY STRINGS emulated cuda)
+
 if(SWITCHBACK_TOP_LEVEL)
   if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)

@@ -7,7 +7,7 @@
 #include "models/cuda/kernels.hpp"
 #include "models/cuda/values.cuh"
 
-namespace switchback::models::SWITCHBACK_CUDA_NS {
+namespace switchback::models::cuda {
 
 namespace {
 
@@ -424,4 +424,4 @@ cudaError_t launch_attention_backward(cudaStream_t stream, const AttentionShape&
   });
 }
 
-}  // namespace switchback::models::SWITCHBACK_CUDA_NS
+}  // namespace switchback::models::cuda

@@ -6,7 +6,7 @@
 #include "models/cuda/values.cuh"
 #include "models/philox.hpp"
 
-namespace switchback::models::SWITCHBACK_CUDA_NS {
+namespace switchback::models::cuda {
 
 namespace {
 
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(block_threads) swiglu_backward_kernel(SwigluAr
 struct DropoutArguments {
   void* x;
   std::int64_t size;
-  core::SWITCHBACK_CUDA_NS::PhiloxKeys keys;
+  core::cuda::PhiloxKeys keys;
   std::uint64_t stream, first_counter;
   unsigned threshold;
   float scale;
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(block_threads) dropout_kernel(DropoutArguments
       (a.size + philox::block_elements - 1) / philox::block_elements * philox::block_counters;
   for (std::int64_t at = first_index(); at < counters; at += index_step()) {
     const std::uint64_t counter = a.first_counter + static_cast<std::uint64_t>(at);
-    const uint4 words = core::SWITCHBACK_CUDA_NS::philox_words(
+    const uint4 words = core::cuda::philox_words(
         a.keys, make_uint4(static_cast<unsigned>(counter), static_cast<unsigned>(counter >> 32),
                            static_cast<unsigned>(a.stream), static_cast<unsigned>(a.stream >> 32)));
     const std::int64_t first =
@@ -259,7 +259,7 @@ cudaError_t launch_dropout(cudaStream_t stream, const Dropout& args, AnyMatrix x
   const DropoutArguments a = {
       x.data,
       size,
-      core::SWITCHBACK_CUDA_NS::PhiloxKeys(args.key),
+      core::cuda::PhiloxKeys(args.key),
       args.stream,
       static_cast<std::uint64_t>(args.first / philox::block_elements * philox::block_counters),
       static_cast<unsigned>(static_cast<double>(args.p) * 4294967296.0),
@@ -277,4 +277,4 @@ cudaError_t launch_add(cudaStream_t stream, ConstAnyMatrix x, AnyMatrix y) {
   });
 }
 
-}  // namespace switchback::models::SWITCHBACK_CUDA_NS
+}  // namespace switchback::models::cuda

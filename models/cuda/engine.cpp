@@ -5,14 +5,14 @@
 #include "core/cuda/status.hpp"
 #include "models/cuda/kernels.hpp"
 
-namespace switchback::models::SWITCHBACK_CUDA_NS {
+namespace switchback::models::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::check;
-using core::SWITCHBACK_CUDA_NS::CurrentDevice;
-using core::SWITCHBACK_CUDA_NS::Runtime;
-using core::SWITCHBACK_CUDA_NS::runtime;
+using core::cuda::check;
+using core::cuda::CurrentDevice;
+using core::cuda::Runtime;
+using core::cuda::runtime;
 
 // Queues what `start` launches, unless this is a rehearsal.
 template <class Start>
@@ -151,24 +151,27 @@ void adamw(ContextState& state, const AdamRates& rates, std::span<const Update> 
 
 }  // namespace
 
-const Engine engine = {
-    .embed = embed,
-    .embed_backward = embed_backward,
-    .rms_norm = rms_norm,
-    .rms_norm_backward = rms_norm_backward,
-    .layer_norm = layer_norm,
-    .layer_norm_backward = layer_norm_backward,
-    .rope = rope,
-    .attention = attention,
-    .attention_backward = attention_backward,
-    .swiglu = swiglu,
-    .swiglu_backward = swiglu_backward,
-    .dropout = dropout,
-    .zero = zero,
-    .add = add,
-    .queue_cross_entropy = queue_cross_entropy,
-    .sgd = sgd,
-    .adamw = adamw,
-};
+const Engine* engine() noexcept {
+  static constexpr Engine backend = {
+      .embed = embed,
+      .embed_backward = embed_backward,
+      .rms_norm = rms_norm,
+      .rms_norm_backward = rms_norm_backward,
+      .layer_norm = layer_norm,
+      .layer_norm_backward = layer_norm_backward,
+      .rope = rope,
+      .attention = attention,
+      .attention_backward = attention_backward,
+      .swiglu = swiglu,
+      .swiglu_backward = swiglu_backward,
+      .dropout = dropout,
+      .zero = zero,
+      .add = add,
+      .queue_cross_entropy = queue_cross_entropy,
+      .sgd = sgd,
+      .adamw = adamw,
+  };
+  return &backend;
+}
 
-}  // namespace switchback::models::SWITCHBACK_CUDA_NS
+}  // namespace switchback::models::cuda

@@ -4,13 +4,9 @@
 
 #include "models/engine.hpp"
 
-namespace switchback::models {
+namespace switchback::models::cuda {
 
-namespace cuda {
-extern const Engine engine;
-}
-namespace cuda_emulated {
-extern const Engine engine;
-}
+/// Null in a build without CUDA.
+const Engine* engine() noexcept;
 
-}  // namespace switchback::models
+}  // namespace switchback::models::cuda

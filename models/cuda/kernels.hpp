@@ -9,7 +9,7 @@
 #include "core/cuda/api.hpp"
 #include "models/arguments.hpp"
 
-namespace switchback::models::SWITCHBACK_CUDA_NS {
+namespace switchback::models::cuda {
 
 cudaError_t launch_embed(cudaStream_t stream, const std::int32_t* tokens, ConstAnyMatrix table,
                          ConstAnyMatrix positions, AnyMatrix y);
@@ -52,4 +52,4 @@ cudaError_t launch_sgd(cudaStream_t stream, const SgdRates& rates, std::span<con
 cudaError_t launch_adamw(cudaStream_t stream, const AdamRates& rates,
                          std::span<const Update> updates);
 
-}  // namespace switchback::models::SWITCHBACK_CUDA_NS
+}  // namespace switchback::models::cuda

@@ -3,7 +3,7 @@
 #include "models/cuda/kernels.hpp"
 #include "models/cuda/values.cuh"
 
-namespace switchback::models::SWITCHBACK_CUDA_NS {
+namespace switchback::models::cuda {
 
 namespace {
 
@@ -71,4 +71,4 @@ cudaError_t launch_cross_entropy(cudaStream_t stream, AnyMatrix logits, const st
                 static_cast<double>(count), loss);
 }
 
-}  // namespace switchback::models::SWITCHBACK_CUDA_NS
+}  // namespace switchback::models::cuda

@@ -5,7 +5,7 @@
 #include "models/cuda/kernels.hpp"
 #include "models/cuda/values.cuh"
 
-namespace switchback::models::SWITCHBACK_CUDA_NS {
+namespace switchback::models::cuda {
 
 namespace {
 
@@ -247,4 +247,4 @@ cudaError_t launch_layer_norm_backward(cudaStream_t stream, const LayerNormBackw
   });
 }
 
-}  // namespace switchback::models::SWITCHBACK_CUDA_NS
+}  // namespace switchback::models::cuda

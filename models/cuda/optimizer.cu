@@ -4,7 +4,7 @@
 #include "models/cuda/kernels.hpp"
 #include "models/cuda/values.cuh"
 
-namespace switchback::models::SWITCHBACK_CUDA_NS {
+namespace switchback::models::cuda {
 
 namespace {
 
@@ -98,4 +98,4 @@ cudaError_t launch_adamw(cudaStream_t stream, const AdamRates& rates,
   return start("adamw", adamw_kernel, stream, rates, updates);
 }
 
-}  // namespace switchback::models::SWITCHBACK_CUDA_NS
+}  // namespace switchback::models::cuda

@@ -13,12 +13,12 @@
 #include "quant/gelu.hpp"
 #include "switchback/matrix.hpp"
 
-namespace switchback::models::SWITCHBACK_CUDA_NS {
+namespace switchback::models::cuda {
 
-using core::SWITCHBACK_CUDA_NS::divide_up;
-using core::SWITCHBACK_CUDA_NS::launch;
-using core::SWITCHBACK_CUDA_NS::narrow;
-using core::SWITCHBACK_CUDA_NS::widen;
+using core::cuda::divide_up;
+using core::cuda::launch;
+using core::cuda::narrow;
+using core::cuda::widen;
 
 inline constexpr int block_threads = 256;
 inline constexpr unsigned all_lanes = 0xFFFFFFFFu;
@@ -109,4 +109,4 @@ __device__ __forceinline__ float exponential_of_negated(float x) {
   return __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23));
 }
 
-}  // namespace switchback::models::SWITCHBACK_CUDA_NS
+}  // namespace switchback::models::cuda

@@ -35,12 +35,8 @@ int index_of(std::string_view name, std::string_view kind) {
 }  // namespace
 
 DeviceTable<const DevicePlatform*>& device_platforms() noexcept {
-  static DeviceTable<const DevicePlatform*> table = {{
-      nullptr,
-#if defined(SWITCHBACK_HAVE_CUDA)
-      &cuda::platform,
-#endif
-  }};
+  static DeviceTable<const DevicePlatform*> table =
+      cuda::device_table<DevicePlatform>(nullptr, cuda::platform());
   return table;
 }
 

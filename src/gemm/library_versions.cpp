@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include "core/cuda/platform.hpp"
 #include "gemm/cuda/engines.hpp"
 
 #if defined(SWITCHBACK_HAVE_ONEDNN)
@@ -69,21 +70,11 @@ std::string_view runtime_of_onednn(unsigned runtime) {
 
 }  // namespace
 
-core::DeviceTable<std::string (*)()>& cublaslt_versions() noexcept {
-  static core::DeviceTable<std::string (*)()> table = {{
-      nullptr,
-#if defined(SWITCHBACK_HAVE_CUDA)
-      &products::cuda::cublaslt_version,
-#endif
-  }};
-  return table;
-}
-
 std::vector<std::pair<std::string, std::string>> library_versions(DeviceKind device) {
   std::vector<std::pair<std::string, std::string>> versions;
   // Asked for on its device alone: it is a large library to load.
-  if (const auto version = cublaslt_versions().of(device))
-    versions.emplace_back("cuBLASLt", version());
+  if (device == core::cuda::kind)
+    versions.emplace_back("cuBLASLt", products::cuda::cublaslt_version());
 #if defined(SWITCHBACK_HAVE_ONEDNN)
   const dnnl_version_t* v = dnnl_version();
   versions.emplace_back("oneDNN",

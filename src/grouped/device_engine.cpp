@@ -2,17 +2,14 @@
 #include "grouped/device_engine.hpp"
 
 #include "core/check.hpp"
+#include "core/cuda/platform.hpp"
 #include "grouped/cuda/engine.hpp"
 
 namespace switchback::grouped {
 
 core::DeviceTable<const DeviceEngine*>& device_engines() noexcept {
-  static core::DeviceTable<const DeviceEngine*> table = {{
-      nullptr,
-#if defined(SWITCHBACK_HAVE_CUDA)
-      &cuda::engine,
-#endif
-  }};
+  static core::DeviceTable<const DeviceEngine*> table =
+      core::cuda::device_table<DeviceEngine>(nullptr, cuda::engine());
   return table;
 }
 

@@ -12,7 +12,6 @@
 #include "bench/run/case.hpp"
 #include "bench/verify/verify.hpp"
 #include "support/device.hpp"
-#include "support/models_emulated.hpp"
 
 namespace switchback::bench {
 namespace {
@@ -144,7 +143,6 @@ TEST(BenchOnADevice, MicroQuantizeMeasuresEveryOperationAgainstTheDevicesCopy) {
 }
 
 TEST(BenchOnADevice, MicroModelsMeasuresEveryOperationAgainstTheDevice) {
-  test::install_emulated_models();
   Context context(emulated());
   MicroOptions options = tiny();
   options.shapes = {{1, 4, 4}};

@@ -12,7 +12,6 @@
 #include "bench/command_rows.hpp"
 #include "bench/published/published.hpp"
 #include "support/contexts.hpp"
-#include "support/models_emulated.hpp"
 #include "support/temporary_directory.hpp"
 #include "switchback/error.hpp"
 
@@ -55,7 +54,6 @@ TEST(FragmentedCommand, RowsOfEveryLayerAndMode) {
 }
 
 TEST(FragmentedCommand, RunsOnADevice) {
-  test::install_emulated_models();
   const auto rows = run_fragmented(
       {"--dim", "48", "--batch", "1", "3", "--fragments", "6", "--rank", "3", "--mode", "rowwise"},
       "emulated:0");

@@ -10,7 +10,6 @@
 
 #include "bench/command_rows.hpp"
 #include "bench/pipeline/published.hpp"
-#include "support/models_emulated.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {
@@ -60,7 +59,6 @@ TEST(PipelineCommand, StagesMayBeBalanced) {
 }
 
 TEST(PipelineCommand, StagesOnADeviceAreStreams) {
-  test::install_emulated_models();
   const std::vector<Json> rows =
       run_pipeline({"--batch", "1", "--microbatches", "1", "--stages", "2", "--mode", "rowwise",
                     "--keep", "codes", "--checkpoint", "never"},

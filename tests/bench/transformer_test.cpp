@@ -14,7 +14,6 @@
 #include "bench/transformer/published.hpp"
 #include "bench/transformer/setting.hpp"
 #include "bench/transformer/training.hpp"
-#include "support/models_emulated.hpp"
 #include "support/temporary_directory.hpp"
 #include "switchback/error.hpp"
 
@@ -65,7 +64,6 @@ TEST(TransformerCommand, RowsOfEveryModeAndPhase) {
 }
 
 TEST(TransformerCommand, RunsOnADevice) {
-  test::install_emulated_models();
   const auto on_device = [](std::vector<std::string> more) {
     std::vector<std::string> arguments = {
         "--d-model",    "16", "--layers", "1", "--heads", "2",       "--context", "8",

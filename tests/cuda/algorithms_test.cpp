@@ -12,7 +12,7 @@
 namespace switchback::test {
 namespace {
 
-namespace lt = products::SWITCHBACK_CUDA_NS;
+namespace lt = products::cuda;
 using switchback_cuda_emu::options;
 
 constexpr std::int64_t mib = std::int64_t{1} << 20;
@@ -34,7 +34,7 @@ class CudaAlgorithms : public Cuda {
   }
   cublasLtHandle_t handle() {
     if (!context.has_value()) context.emplace(emulated());
-    return lt::Plans::of(core::SWITCHBACK_CUDA_NS::runtime(context->state())).handle();
+    return lt::Plans::of(core::cuda::runtime(context->state())).handle();
   }
   // The attributes of what the library ranks in a workspace of 64 MiB.
   std::vector<CublasLtAlgorithm> ranked() {

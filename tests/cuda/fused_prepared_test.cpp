@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace switchback::products::cuda_emulated {
+namespace switchback::products::cuda {
 namespace {
 
 class FusedPrepared : public ::testing::Test {
@@ -85,4 +85,4 @@ TEST_F(FusedPrepared, WhatFailedIsNotKept) {
 }
 
 }  // namespace
-}  // namespace switchback::products::cuda_emulated
+}  // namespace switchback::products::cuda

@@ -18,7 +18,7 @@ namespace {
 
 using autotune::Problems;
 using autotune::Trial;
-using products::SWITCHBACK_CUDA_NS::few_ranked;
+using products::cuda::few_ranked;
 
 class CudaTunerCounts : public Cuda {
  protected:

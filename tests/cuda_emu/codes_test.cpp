@@ -14,8 +14,8 @@
 namespace switchback::test {
 namespace {
 
-using quant::cuda_emulated::product_code;
-using quant::cuda_emulated::scale_of;
+using quant::cuda::product_code;
+using quant::cuda::scale_of;
 
 template <class T>
 class OneProduct : public ::testing::Test {

@@ -14,14 +14,10 @@
 #include "models/philox.hpp"
 #include "models/reference.hpp"
 #include "support/contexts.hpp"
-#include "support/models_emulated.hpp"
 
 namespace switchback::test {
 
 using reference::Values;
-
-/// Before main() opens the device.
-inline const bool has_emulated_models = (install_emulated_models(), true);
 
 /// Memory of the Context's device that the test can read and write too.
 inline std::shared_ptr<core::MemorySource> visible_memory(Context& context) {

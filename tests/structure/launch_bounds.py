@@ -131,7 +131,7 @@ def launches_of(sass, programs):
     launches = {}
     for row in rows:
         # Kernels of tests are in other namespaces.
-        if "::cuda_emulated::" in names[row[4]]:
+        if "::cuda::" in names[row[4]]:
             launches.setdefault(short(sass, names[row[4]]), set()).add(tuple(map(int, row[:4])))
     return launches
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "gemm/blockwise/engine.hpp"
+#include "gemm/cuda/engines.hpp"
 #include "support/device_memory.hpp"
 
 namespace switchback::test {
@@ -42,7 +42,7 @@ void change_blockwise_products(Fault how, std::string_view engine,
   static std::vector<const Engine*> table;
   engines.clear();
   table.clear();
-  for (const Engine* each : blockwise::cuda_emulated::engines()) {
+  for (const Engine* each : blockwise::cuda::engines()) {
     Engine& copy = engines.emplace_back(*each);
     const bool is_broken = how != Fault::none && each->name == engine;
     if (is_broken) copy.seen = {};

@@ -35,7 +35,7 @@ void test::break_fused_products(Fault how, int tile_rows) noexcept {
   faulty_rows = tile_rows;
 }
 
-namespace products::SWITCHBACK_CUDA_NS {
+namespace products::cuda {
 
 namespace {
 
@@ -120,7 +120,7 @@ constexpr Variant cannot_hang(Variant variant) {
 
 bool keeps_the_rules(DType output, const GroupedFusedArguments& p) {
   const auto element = static_cast<std::int64_t>(dtype_size_bytes(output));
-  const core::SWITCHBACK_CUDA_NS::GroupArrays& groups = p.groups;
+  const core::cuda::GroupArrays& groups = p.groups;
   return output != DType::s32 && output != DType::s8 && is_multiple(p.a) && is_multiple(p.b) &&
          is_multiple(p.d) && groups.count > 0 && groups.slots > 0 && p.n > 0 && p.k > 0 &&
          p.k % 16 == 0 && p.a_stride % 16 == 0 && p.a_stride >= p.k && p.b_stride % 16 == 0 &&
@@ -242,6 +242,6 @@ std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view& wh
   return if_shown(std::span<const GroupedFusedVariant>(all), why_none);
 }
 
-}  // namespace products::SWITCHBACK_CUDA_NS
+}  // namespace products::cuda
 
 }  // namespace switchback

@@ -26,8 +26,8 @@ int main(int argc, char** argv) {
     } else if (argument.starts_with("--device=")) {
       device = argument.substr(9);
     } else {
-      std::fprintf(stderr, "unknown argument '%s'; known: --device cpu|emulated:0|cuda:0\n",
-                   argv[i]);
+      std::fprintf(stderr, "unknown argument '%s'; known: --device cpu|%s\n", argv[i],
+                   std::string(switchback::test::default_device()).c_str());
       return 2;
     }
   }
@@ -37,13 +37,8 @@ int main(int argc, char** argv) {
     // The best device of a GPU machine is its GPU, but a test that names no device means the CPU.
     if (device == "cpu")
       switchback::core::device_platforms().install(switchback::DeviceKind::cuda, nullptr);
-    const DeviceMemory emulated = install_emulated_device();
-    DeviceMemory memory;
-    if (device.starts_with("emulated")) memory = emulated;
-#if defined(SWITCHBACK_HAVE_CUDA)
-    if (device.starts_with("cuda")) memory = cuda_memory();
-#endif
-    set_device(device, memory);
+    const DeviceMemory memory = set_up_device();
+    set_device(device, device == "cpu" ? DeviceMemory{} : memory);
     if (device != "cpu") {
       const switchback::Context probe(device_options());
       std::printf("device %s\n", probe.device().c_str());

@@ -13,7 +13,7 @@
 
 int main() {
   using namespace switchback::test;
-  install_emulated_device();
+  set_up_device();
   show_fused_products(true);
   if (const char* words = std::getenv("SWITCHBACK_TEST_BREAK")) {
     const std::string text = words;

@@ -30,7 +30,7 @@ can_disassemble() {
 check_sass() {
   tools/sass --quiet --check tools/lib/sass_kernels.txt "build/$1/src/quant" &&
     tools/sass --quiet --check tools/lib/sass_blockwise.txt \
-      "build/$1/src/gemm/CMakeFiles/switchback_gemm.dir/blockwise" &&
+      "build/$1/src/gemm/CMakeFiles/switchback_gemm_cuda.dir/blockwise" &&
     tools/sass --quiet --check tools/lib/sass_wgmma.txt \
       "build/$1/src/gemm/CMakeFiles/switchback_gemm_blockwise_wgmma.dir"
 }

@@ -7,7 +7,7 @@
 #include "core/cuda/driver_entry.hpp"
 #include "core/cuda/status.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 namespace {
 
@@ -115,4 +115,4 @@ CurrentDevice::~CurrentDevice() {
     (void)cudaGetLastError();
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

@@ -6,7 +6,7 @@
 
 #include "core/cuda/api.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// Makes a device the calling thread's current one for a scope. Every call to CUDA needs that, also
 /// calls that name a stream, because the legacy default stream belongs to the current device. Costs
@@ -37,4 +37,4 @@ class CurrentDevice {
   bool pushed_ = false;  ///< whether a context was pushed and must be popped
 };
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

@@ -4,7 +4,7 @@
 
 #include "core/cuda/api.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// A function of the driver's interface of CUDA 12.0; null if the driver does not have it.
 template <class Function>
@@ -25,4 +25,4 @@ Function driver_entry(const char* name) noexcept {
   return nullptr;
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

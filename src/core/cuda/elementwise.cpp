@@ -4,7 +4,7 @@
 #include "core/cuda/runtime.hpp"
 #include "core/cuda/status.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 void convert_matrix(Runtime& runtime, ConstAnyMatrix from, AnyMatrix to, bool accumulate) {
   const ConvertArguments arguments = {from.data,   to.data,   to.rows,   to.cols,
@@ -14,4 +14,4 @@ void convert_matrix(Runtime& runtime, ConstAnyMatrix from, AnyMatrix to, bool ac
         "{}", ConstAnyMatrix(to));
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

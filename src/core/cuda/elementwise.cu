@@ -5,7 +5,7 @@
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 namespace {
 
@@ -53,4 +53,4 @@ cudaError_t launch_convert(DType from_type, DType to_type, const ConvertArgument
   });
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

@@ -7,7 +7,7 @@
 #include "core/cuda/api.hpp"
 #include "switchback/matrix.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 class Runtime;
 
@@ -27,4 +27,4 @@ cudaError_t kernel_version(int& version);
 cudaError_t launch_convert(DType from_type, DType to_type, const ConvertArguments& arguments,
                            cudaStream_t stream);
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

@@ -8,7 +8,7 @@
 #include <cooperative_groups.h>
 #endif
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// Returns when every thread of the grid has come here; what these wrote before can be seen, but
 /// not through __ldg.
@@ -20,4 +20,4 @@ __device__ __forceinline__ void wait_for_grid() {
 #endif
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

@@ -7,7 +7,7 @@
 #include "core/cuda/groups.hpp"
 #include "core/cuda/ptx.cuh"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 __device__ __forceinline__ std::int64_t clamped(std::int64_t value, std::int64_t low,
                                                 std::int64_t high) {
@@ -126,4 +126,4 @@ __device__ __forceinline__ RowBlock row_block(const GroupArrays& groups, std::in
   return {group, row, first + row, is_inside ? static_cast<int>(left < height ? left : height) : 0};
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

@@ -8,7 +8,7 @@
 #include "core/cuda/reports.hpp"
 #include "switchback/groups.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// Groups and the number of slots M that exist. The arrays lie in device memory, at any address.
 struct GroupArrays {
@@ -38,4 +38,4 @@ inline std::int64_t row_blocks(const GroupArrays& groups, std::int64_t height) n
   return groups.slots / height + groups.count;
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

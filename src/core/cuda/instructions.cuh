@@ -5,7 +5,7 @@
 
 #include "core/cuda/ptx.cuh"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// An assignment that the compiler does not split.
 __device__ __forceinline__ void store_whole(uint4* to, const uint4& words) {
@@ -84,4 +84,4 @@ __device__ __forceinline__ void turn_words(unsigned a, unsigned b, unsigned c, u
   turned[3] = __byte_perm(ab_high, cd_high, 0x7632u);
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

@@ -23,7 +23,7 @@ unsigned char switchback_dynamic_shared[];
   type* name = reinterpret_cast<type*>(switchback_dynamic_shared)
 #endif
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// Queues a kernel. `name` is for the emulated device's messages. Returns what the launch returned;
 /// callers in .cpp files turn it into an Error.
@@ -121,4 +121,4 @@ __host__ __device__ constexpr Integer divide_up(Integer a, Integer b) {
   return (a + b - 1) / b;
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

@@ -3,7 +3,7 @@
 
 #include <dlfcn.h>
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 Library::Library(std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -22,4 +22,4 @@ void* Library::symbol(const char* name) const noexcept {
   return handle_ == nullptr ? nullptr : dlsym(handle_, name);
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

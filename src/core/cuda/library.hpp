@@ -7,7 +7,7 @@
 
 #include "core/cuda/api.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// A library that stays loaded until the process ends.
 class Library {
@@ -24,4 +24,4 @@ class Library {
   std::string error_;
 };
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

@@ -7,7 +7,7 @@
 #include "core/cuda/api.hpp"
 #include "core/philox.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 namespace philox = core::philox;
 
@@ -39,4 +39,4 @@ __device__ __forceinline__ uint4 philox_words(const PhiloxKeys& keys, uint4 c) {
   return c;
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

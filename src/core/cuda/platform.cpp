@@ -4,7 +4,7 @@
 #include "core/cuda/runtime.hpp"
 #include "core/cuda/status.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 namespace {
 
@@ -40,6 +40,15 @@ std::shared_ptr<DeviceRuntime> open(int index, const ContextOptions& options) {
 
 }  // namespace
 
-const DevicePlatform platform = {count, open};
+#if defined(SWITCHBACK_CUDA_EMULATED)
+const DeviceKind kind = DeviceKind::emulated;
+#else
+const DeviceKind kind = DeviceKind::cuda;
+#endif
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+const DevicePlatform* platform() noexcept {
+  static constexpr DevicePlatform backend = {count, open};
+  return &backend;
+}
+
+}  // namespace switchback::core::cuda

@@ -10,7 +10,7 @@
 #include "core/cuda/api.hpp"
 #include "switchback/types.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// Host: calls f with a value of the element type, one of floats.
 template <class F>
@@ -393,4 +393,4 @@ __device__ __forceinline__ void store_element(T* address, T value) {
     reinterpret_cast<unsigned char*>(address)[i] = bytes[i];
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 std::string describe(ReportedArray array, Report report) {
   std::string_view name;
@@ -33,4 +33,4 @@ std::string describe(ReportedArray array, Report report) {
                      static_cast<std::int32_t>(static_cast<std::uint32_t>(report)), rule);
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

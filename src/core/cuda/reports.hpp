@@ -7,7 +7,7 @@
 
 #include "core/cuda/api.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// The arrays that kernels check.
 enum class ReportedArray : int { ends, used, index, slots };
@@ -21,4 +21,4 @@ inline constexpr Report no_report = ~Report{0};
 /// "groups.ends[2] = 1; …", of a report that there is.
 std::string describe(ReportedArray array, Report report);
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

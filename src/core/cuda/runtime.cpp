@@ -8,7 +8,7 @@
 #include "core/cuda/shared_limits.hpp"
 #include "core/cuda/status.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 namespace {
 
@@ -455,4 +455,4 @@ void Runtime::join_beside() {
   check(cudaStreamWaitEvent(first_stream(), beside_stream_.event(), 0), "cudaStreamWaitEvent");
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

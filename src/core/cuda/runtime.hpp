@@ -14,7 +14,7 @@
 #include "core/cuda/reports.hpp"
 #include "core/device.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 class Event {
  public:
@@ -165,4 +165,4 @@ inline Runtime& runtime(const ContextState& state) noexcept {
   return static_cast<Runtime&>(*state.runtime);
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

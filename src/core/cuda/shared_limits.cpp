@@ -7,7 +7,7 @@
 
 #include "core/cuda/current_device.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 namespace {
 
@@ -45,4 +45,4 @@ void forget_shared_bytes(int device) noexcept {
     if (kernel.first == device) allowed = 0;
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

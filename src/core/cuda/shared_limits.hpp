@@ -6,7 +6,7 @@
 
 #include "core/cuda/api.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// Lets a kernel have so many bytes on the current device of the calling thread's innermost
 /// CurrentDevice. The driver is asked once for each kernel and device, or again for more bytes.
@@ -15,4 +15,4 @@ namespace switchback::core::SWITCHBACK_CUDA_NS {
 /// A device that is opened may have been reset since, and the driver asks for all again.
 void forget_shared_bytes(int device) noexcept;
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/cuda/status.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 void fail_status(cudaError_t status, std::string_view call, std::string_view problem) {
   // Clears an error that is reported here, so that other code's cudaGetLastError does not return
@@ -13,4 +13,4 @@ void fail_status(cudaError_t status, std::string_view call, std::string_view pro
        cudaGetErrorString(status));
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

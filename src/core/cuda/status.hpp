@@ -8,7 +8,7 @@
 #include "core/check.hpp"
 #include "core/cuda/api.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// Throws Error(out_of_memory or device_error): "CALL of PROBLEM: …".
 [[noreturn]] void fail_status(cudaError_t status, std::string_view call,
@@ -29,4 +29,4 @@ requires(!(made_for_message<Args> || ...)) void check(cudaError_t status, std::s
     fail_status(status, call, fmt::vformat(problem, fmt::make_format_args(args...)));
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

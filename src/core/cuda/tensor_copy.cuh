@@ -10,7 +10,7 @@
 #include "core/cuda/ptx.cuh"
 #include "core/cuda/tensor_map.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// An asynchronous barrier in shared memory, in phases: a phase ends when all its arrivals have
 /// come, and all bytes that these announced. Who waits names the parity of a phase, 0 for the
@@ -134,4 +134,4 @@ __device__ __forceinline__ void take_registers() {
 #endif
 }
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

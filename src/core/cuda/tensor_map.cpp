@@ -9,7 +9,7 @@
 #include "core/cuda/driver_entry.hpp"
 #endif
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 #if defined(SWITCHBACK_CUDA_EMULATED)
 
@@ -52,4 +52,4 @@ TensorMap tensor_map(const std::int8_t* data, std::int64_t rows, std::int64_t co
 
 #endif
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

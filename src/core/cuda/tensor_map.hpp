@@ -6,7 +6,7 @@
 
 #include "core/cuda/api.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// A matrix of bytes that is copied to shared memory in boxes of 128 bytes of some rows, in the
 /// swizzle of 128 bytes (tensor_copy.cuh). A kernel takes it as a __grid_constant__ parameter.
@@ -26,4 +26,4 @@ inline constexpr int tensor_box_columns = 128;
 TensorMap tensor_map(const std::int8_t* data, std::int64_t rows, std::int64_t columns,
                      std::int64_t stride, int box_rows);
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

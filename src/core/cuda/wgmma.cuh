@@ -7,7 +7,7 @@
 
 #include "core/cuda/api.hpp"
 
-namespace switchback::core::SWITCHBACK_CUDA_NS {
+namespace switchback::core::cuda {
 
 /// What a warpgroup's product knows of an operand: rows of 128 bytes, of which a product takes 32,
 /// in groups of eight that lie one after the other. Pieces of 16 bytes change places by the number
@@ -163,4 +163,4 @@ class WarpgroupProducts {
 #endif
 };
 
-}  // namespace switchback::core::SWITCHBACK_CUDA_NS
+}  // namespace switchback::core::cuda

@@ -68,11 +68,4 @@ extern const Engine avx512_vnni_engine;
 extern const Engine avx_vnni_engine;
 extern const Engine avx2_engine;
 
-namespace cuda {
-std::span<const Engine* const> engines() noexcept;
-}
-namespace cuda_emulated {
-std::span<const Engine* const> engines() noexcept;
-}
-
 }  // namespace switchback::blockwise

@@ -8,24 +8,24 @@
 
 namespace switchback {
 
-namespace gemm_int8::SWITCHBACK_CUDA_NS {
+namespace gemm_int8::cuda {
 
-std::span<const Engine* const> int8_engines() noexcept {
+std::span<const Engine* const> engines() noexcept {
   // The last takes every problem.
   static constexpr std::array<const Engine*, 4> all = {&fused_engine, &cublaslt_engine,
                                                        &cublaslt_panels_engine, &dp4a_engine};
   return all;
 }
 
-}  // namespace gemm_int8::SWITCHBACK_CUDA_NS
+}  // namespace gemm_int8::cuda
 
-namespace floating::SWITCHBACK_CUDA_NS {
+namespace floating::cuda {
 
-std::span<const Engine* const> floating_engines() noexcept {
+std::span<const Engine* const> engines() noexcept {
   static constexpr std::array<const Engine*, 2> all = {&cublaslt_engine, &cublaslt_tf32_engine};
   return all;
 }
 
-}  // namespace floating::SWITCHBACK_CUDA_NS
+}  // namespace floating::cuda
 
 }  // namespace switchback

@@ -1,43 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the CUDA engines of both products.
+// Engine zone: the CUDA engines of the products. Empty in a build without CUDA.
 #pragma once
 
 #include <span>
 #include <string>
 
+#include "gemm/blockwise/engine.hpp"
 #include "gemm/floating/engine.hpp"
 #include "gemm/int8/engine.hpp"
 
-namespace switchback::gemm_int8 {
+namespace switchback {
 
-namespace cuda {
-std::span<const Engine* const> int8_engines() noexcept;
+namespace gemm_int8::cuda {
+std::span<const Engine* const> engines() noexcept;
 }
-namespace cuda_emulated {
-std::span<const Engine* const> int8_engines() noexcept;
+namespace floating::cuda {
+std::span<const Engine* const> engines() noexcept;
+}
+namespace blockwise::cuda {
+std::span<const Engine* const> engines() noexcept;
 }
 
-}  // namespace switchback::gemm_int8
-
-namespace switchback::products {
-
-/// "13.0.2", or why it is missing.
-namespace cuda {
+namespace products::cuda {
+/// "13.0.2", or why it is missing; "" in a build without CUDA.
 std::string cublaslt_version();
-}
-namespace cuda_emulated {
-std::string cublaslt_version();
-}
+}  // namespace products::cuda
 
-}  // namespace switchback::products
-
-namespace switchback::floating {
-
-namespace cuda {
-std::span<const Engine* const> floating_engines() noexcept;
-}
-namespace cuda_emulated {
-std::span<const Engine* const> floating_engines() noexcept;
-}
-
-}  // namespace switchback::floating
+}  // namespace switchback

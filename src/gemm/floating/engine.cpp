@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "core/cuda/platform.hpp"
 #include "gemm/cuda/engines.hpp"
 
 namespace switchback::floating {
@@ -10,12 +11,8 @@ namespace switchback::floating {
 core::EngineTable<Engine>& engine_table() noexcept {
   static constexpr std::array on_cpu = {&onednn_sgemm_engine, &onednn_matmul_engine,
                                         &openblas_engine, &reference_engine};
-  static core::EngineTable<Engine> table = {{{
-      on_cpu,
-#if defined(SWITCHBACK_HAVE_CUDA)
-      cuda::floating_engines(),
-#endif
-  }}};
+  static core::EngineTable<Engine> table =
+      core::cuda::engine_table<Engine>(on_cpu, cuda::engines());
   return table;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "core/check.hpp"
+#include "core/cuda/platform.hpp"
 #include "gemm/cuda/engines.hpp"
 #include "gemm/int8/cpu/blocked_engines.hpp"
 
@@ -22,12 +23,8 @@ core::EngineTable<Engine>& engine_table() noexcept {
     &blocked_engine<EngineId::avx2, avx2_kernel>,
     &reference_engine,
   };
-  static core::EngineTable<Engine> table = {{{
-      on_cpu,
-#if defined(SWITCHBACK_HAVE_CUDA)
-      cuda::int8_engines(),
-#endif
-  }}};
+  static core::EngineTable<Engine> table =
+      core::cuda::engine_table<Engine>(on_cpu, cuda::engines());
   return table;
 }
 

@@ -5,24 +5,24 @@
 #include "grouped/cuda/kernels.hpp"
 #include "quant/cuda/column_sums.cuh"
 
-namespace switchback::grouped::SWITCHBACK_CUDA_NS {
+namespace switchback::grouped::cuda {
 
 namespace {
 
-namespace quant = quant::SWITCHBACK_CUDA_NS;
-using core::SWITCHBACK_CUDA_NS::divide_up;
-using core::SWITCHBACK_CUDA_NS::divided;
-using core::SWITCHBACK_CUDA_NS::first_block;
-using core::SWITCHBACK_CUDA_NS::first_slot;
-using core::SWITCHBACK_CUDA_NS::load_element;
-using core::SWITCHBACK_CUDA_NS::narrow;
-using core::SWITCHBACK_CUDA_NS::report_groups;
-using core::SWITCHBACK_CUDA_NS::row_block;
-using core::SWITCHBACK_CUDA_NS::row_blocks;
-using core::SWITCHBACK_CUDA_NS::RowBlock;
-using core::SWITCHBACK_CUDA_NS::rows_of;
-using core::SWITCHBACK_CUDA_NS::store_element;
-using core::SWITCHBACK_CUDA_NS::widen;
+namespace quant = quant::cuda;
+using core::cuda::divide_up;
+using core::cuda::divided;
+using core::cuda::first_block;
+using core::cuda::first_slot;
+using core::cuda::load_element;
+using core::cuda::narrow;
+using core::cuda::report_groups;
+using core::cuda::row_block;
+using core::cuda::row_blocks;
+using core::cuda::RowBlock;
+using core::cuda::rows_of;
+using core::cuda::store_element;
+using core::cuda::widen;
 
 struct BlocksOfGroups {
   GroupArrays groups;
@@ -95,10 +95,9 @@ cudaError_t launch_finish_sums(const Launch& launch, const GroupArrays& groups,
   const FinishArguments a = {groups, block_sums, db.data, db.cols, db.stride, accumulate};
   const dim3 grid(quant::grid_of(divide_up<std::int64_t>(groups.count * db.cols, finish_threads)));
   return quant::for_type(db.dtype, [&](auto element) {
-    return core::SWITCHBACK_CUDA_NS::launch("grouped_finish_column_sums",
-                                            finish_kernel<decltype(element)>, grid,
-                                            dim3(finish_threads), 0, launch.stream, a);
+    return core::cuda::launch("grouped_finish_column_sums", finish_kernel<decltype(element)>, grid,
+                              dim3(finish_threads), 0, launch.stream, a);
   });
 }
 
-}  // namespace switchback::grouped::SWITCHBACK_CUDA_NS
+}  // namespace switchback::grouped::cuda

@@ -4,16 +4,16 @@
 #include "grouped/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::grouped::SWITCHBACK_CUDA_NS {
+namespace switchback::grouped::cuda {
 
 namespace {
 
-namespace quant = quant::SWITCHBACK_CUDA_NS;
-using core::SWITCHBACK_CUDA_NS::load_element;
-using core::SWITCHBACK_CUDA_NS::narrow;
-using core::SWITCHBACK_CUDA_NS::report;
-using core::SWITCHBACK_CUDA_NS::ReportedArray;
-using core::SWITCHBACK_CUDA_NS::store_element;
+namespace quant = quant::cuda;
+using core::cuda::load_element;
+using core::cuda::narrow;
+using core::cuda::report;
+using core::cuda::ReportedArray;
+using core::cuda::store_element;
 
 struct CombineArguments {
   const void* y;
@@ -118,11 +118,11 @@ cudaError_t launch_combine(const Launch& launch, ConstAnyMatrix y, ConstAnyMatri
                                   packs,
                                   tiles,
                                   reports};
-      return core::SWITCHBACK_CUDA_NS::launch(
-          "combine", packed ? combine_kernel<From, To, V> : combine_kernel<From, To, 1>,
-          dim3(quant::grid_of(tiles.count)), block, 0, launch.stream, a);
+      return core::cuda::launch("combine",
+                                packed ? combine_kernel<From, To, V> : combine_kernel<From, To, 1>,
+                                dim3(quant::grid_of(tiles.count)), block, 0, launch.stream, a);
     });
   });
 }
 
-}  // namespace switchback::grouped::SWITCHBACK_CUDA_NS
+}  // namespace switchback::grouped::cuda

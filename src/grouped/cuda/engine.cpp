@@ -6,15 +6,15 @@
 #include "core/cuda/status.hpp"
 #include "grouped/cuda/kernels.hpp"
 
-namespace switchback::grouped::SWITCHBACK_CUDA_NS {
+namespace switchback::grouped::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::check;
-using core::SWITCHBACK_CUDA_NS::CurrentDevice;
-using core::SWITCHBACK_CUDA_NS::group_arrays;
-using core::SWITCHBACK_CUDA_NS::Runtime;
-using core::SWITCHBACK_CUDA_NS::runtime;
+using core::cuda::check;
+using core::cuda::CurrentDevice;
+using core::cuda::group_arrays;
+using core::cuda::Runtime;
+using core::cuda::runtime;
 
 GroupArrays arrays_of(const ContextState& state, const Groups& groups, std::int64_t slots) {
   return group_arrays(groups, slots, runtime(state).reports());
@@ -140,18 +140,21 @@ void fragment_gradients(ContextState& state, const FragmentGradients& args) {
 
 }  // namespace
 
-const DeviceEngine engine = {
-    .quantize_rowwise = quantize_rowwise,
-    .gather = gather,
-    .combine = combine,
-    .column_sums = column_sums,
-    .multiply_standard = multiply_standard,
-    .weigh_fragments = weigh_fragments,
-    .choose_fragments = choose_fragments,
-    .pair_slots = pair_slots,
-    .split_softly = split_softly,
-    .without_chosen = without_chosen,
-    .fragment_gradients = fragment_gradients,
-};
+const DeviceEngine* engine() noexcept {
+  static constexpr DeviceEngine backend = {
+      .quantize_rowwise = quantize_rowwise,
+      .gather = gather,
+      .combine = combine,
+      .column_sums = column_sums,
+      .multiply_standard = multiply_standard,
+      .weigh_fragments = weigh_fragments,
+      .choose_fragments = choose_fragments,
+      .pair_slots = pair_slots,
+      .split_softly = split_softly,
+      .without_chosen = without_chosen,
+      .fragment_gradients = fragment_gradients,
+  };
+  return &backend;
+}
 
-}  // namespace switchback::grouped::SWITCHBACK_CUDA_NS
+}  // namespace switchback::grouped::cuda

@@ -4,13 +4,9 @@
 
 #include "grouped/device_engine.hpp"
 
-namespace switchback::grouped {
+namespace switchback::grouped::cuda {
 
-namespace cuda {
-extern const DeviceEngine engine;
-}
-namespace cuda_emulated {
-extern const DeviceEngine engine;
-}
+/// Null in a build without CUDA.
+const DeviceEngine* engine() noexcept;
 
-}  // namespace switchback::grouped
+}  // namespace switchback::grouped::cuda

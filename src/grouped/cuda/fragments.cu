@@ -8,16 +8,16 @@
 #include "quant/cuda/gelu.cuh"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::grouped::SWITCHBACK_CUDA_NS {
+namespace switchback::grouped::cuda {
 
 namespace {
 
-namespace quant = quant::SWITCHBACK_CUDA_NS;
-using core::SWITCHBACK_CUDA_NS::divide_up;
-using core::SWITCHBACK_CUDA_NS::load_element;
-using core::SWITCHBACK_CUDA_NS::narrow;
-using core::SWITCHBACK_CUDA_NS::store_element;
-using core::SWITCHBACK_CUDA_NS::widen;
+namespace quant = quant::cuda;
+using core::cuda::divide_up;
+using core::cuda::load_element;
+using core::cuda::narrow;
+using core::cuda::store_element;
+using core::cuda::widen;
 
 constexpr int threads = 256;
 constexpr int warps = threads / 32;
@@ -280,9 +280,9 @@ template <class... Parameters>
 cudaError_t start(const char* name, void (*kernel)(Parameters...), std::int64_t tasks,
                   std::int64_t tasks_of_block, const Launch& launch,
                   std::type_identity_t<Parameters>... arguments) {
-  return core::SWITCHBACK_CUDA_NS::launch(
-      name, kernel, dim3(quant::grid_of(divide_up<std::int64_t>(tasks, tasks_of_block))),
-      dim3(threads), 0, launch.stream, arguments...);
+  return core::cuda::launch(name, kernel,
+                            dim3(quant::grid_of(divide_up<std::int64_t>(tasks, tasks_of_block))),
+                            dim3(threads), 0, launch.stream, arguments...);
 }
 
 cudaError_t launch_logits(const Launch& launch, const Fragments& fragments, float* to) {
@@ -380,4 +380,4 @@ cudaError_t launch_gradients(const Launch& launch, const FragmentGradients& args
   });
 }
 
-}  // namespace switchback::grouped::SWITCHBACK_CUDA_NS
+}  // namespace switchback::grouped::cuda

@@ -2,11 +2,11 @@
 // Device code: the rows that slots read, copied.
 #include "grouped/cuda/slot_rows.cuh"
 
-namespace switchback::grouped::SWITCHBACK_CUDA_NS {
+namespace switchback::grouped::cuda {
 
 namespace {
 
-namespace quant = quant::SWITCHBACK_CUDA_NS;
+namespace quant = quant::cuda;
 
 constexpr int each = 4;  // packs of a thread
 
@@ -53,10 +53,9 @@ cudaError_t launch_gather(const Launch& launch, const SlotRows& slots, ConstAnyM
     const dim3 block = quant::block_of_rows(quant::threads_of_row(packs, each, threads), threads);
     const quant::Tiles tiles = quant::tiles_of(to.rows, packs, each, block);
     const GatherArguments a = {slots, x.data, to.data, to.rows, packs, to.stride, tiles};
-    return core::SWITCHBACK_CUDA_NS::launch(
-        "grouped_gather", packed ? gather_kernel<T, V> : gather_kernel<T, 1>,
-        dim3(quant::grid_of(tiles.count)), block, 0, launch.stream, a);
+    return core::cuda::launch("grouped_gather", packed ? gather_kernel<T, V> : gather_kernel<T, 1>,
+                              dim3(quant::grid_of(tiles.count)), block, 0, launch.stream, a);
   });
 }
 
-}  // namespace switchback::grouped::SWITCHBACK_CUDA_NS
+}  // namespace switchback::grouped::cuda

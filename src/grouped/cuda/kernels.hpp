@@ -10,13 +10,13 @@
 #include "quant/cuda/kernels.hpp"
 #include "switchback/matrix.hpp"
 
-namespace switchback::grouped::SWITCHBACK_CUDA_NS {
+namespace switchback::grouped::cuda {
 
-using core::SWITCHBACK_CUDA_NS::GroupArrays;
-using core::SWITCHBACK_CUDA_NS::Report;
-using quant::SWITCHBACK_CUDA_NS::Codes;
-using quant::SWITCHBACK_CUDA_NS::Launch;
-using quant::SWITCHBACK_CUDA_NS::sum_block_rows;
+using core::cuda::GroupArrays;
+using core::cuda::Report;
+using quant::cuda::Codes;
+using quant::cuda::Launch;
+using quant::cuda::sum_block_rows;
 
 /// The row of x that each slot of a group reads, and its first column.
 struct SlotRows {
@@ -67,4 +67,4 @@ cudaError_t launch_split(const Launch& launch, ConstAnyMatrix x, std::int64_t fr
 cudaError_t launch_gradients(const Launch& launch, const FragmentGradients& args, float* d_logits,
                              float* sums);
 
-}  // namespace switchback::grouped::SWITCHBACK_CUDA_NS
+}  // namespace switchback::grouped::cuda

@@ -4,11 +4,11 @@
 #include "grouped/cuda/slot_rows.cuh"
 #include "quant/cuda/rowwise.cuh"
 
-namespace switchback::grouped::SWITCHBACK_CUDA_NS {
+namespace switchback::grouped::cuda {
 
 namespace {
 
-namespace quant = quant::SWITCHBACK_CUDA_NS;
+namespace quant = quant::cuda;
 
 struct RowsOfSlots {
   SlotRows slots;
@@ -37,4 +37,4 @@ cudaError_t launch_quantize(const Launch& launch, const SlotRows& slots, ConstAn
   });
 }
 
-}  // namespace switchback::grouped::SWITCHBACK_CUDA_NS
+}  // namespace switchback::grouped::cuda

@@ -6,14 +6,14 @@
 #include "grouped/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::grouped::SWITCHBACK_CUDA_NS {
+namespace switchback::grouped::cuda {
 
-using core::SWITCHBACK_CUDA_NS::clamped;
-using core::SWITCHBACK_CUDA_NS::group_of;
-using core::SWITCHBACK_CUDA_NS::load_element;
-using core::SWITCHBACK_CUDA_NS::report;
-using core::SWITCHBACK_CUDA_NS::report_group;
-using core::SWITCHBACK_CUDA_NS::ReportedArray;
+using core::cuda::clamped;
+using core::cuda::group_of;
+using core::cuda::load_element;
+using core::cuda::report;
+using core::cuda::report_group;
+using core::cuda::ReportedArray;
 
 /// Finds the first element that a slot below M reads, counted in elements of x; false if no group
 /// has the slot. An index outside of x is reported and read as the nearest row that
@@ -45,10 +45,9 @@ __device__ __forceinline__ bool find_row(const SlotRows& slots, std::int64_t slo
 /// Whether every row that a slot reads is packs of 16 bytes at multiples of 16.
 template <class T>
 bool are_packed(const SlotRows& slots, const void* x, std::int64_t cols) {
-  constexpr std::int64_t elements = quant::SWITCHBACK_CUDA_NS::vector_elements<T>;
-  return quant::SWITCHBACK_CUDA_NS::is_packed(x, slots.x_rows, cols, slots.x_stride, elements,
-                                              16) &&
+  constexpr std::int64_t elements = quant::cuda::vector_elements<T>;
+  return quant::cuda::is_packed(x, slots.x_rows, cols, slots.x_stride, elements, 16) &&
          (slots.groups.count == 1 || slots.column_stride % elements == 0);
 }
 
-}  // namespace switchback::grouped::SWITCHBACK_CUDA_NS
+}  // namespace switchback::grouped::cuda

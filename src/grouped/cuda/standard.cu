@@ -9,23 +9,23 @@
 #include "grouped/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::grouped::SWITCHBACK_CUDA_NS {
+namespace switchback::grouped::cuda {
 
 namespace {
 
-namespace quant = quant::SWITCHBACK_CUDA_NS;
-using core::SWITCHBACK_CUDA_NS::divide_up;
-using core::SWITCHBACK_CUDA_NS::divided;
-using core::SWITCHBACK_CUDA_NS::first_slot;
-using core::SWITCHBACK_CUDA_NS::load_element;
-using core::SWITCHBACK_CUDA_NS::narrow;
-using core::SWITCHBACK_CUDA_NS::report_groups;
-using core::SWITCHBACK_CUDA_NS::row_block;
-using core::SWITCHBACK_CUDA_NS::row_blocks;
-using core::SWITCHBACK_CUDA_NS::RowBlock;
-using core::SWITCHBACK_CUDA_NS::rows_of;
-using core::SWITCHBACK_CUDA_NS::store_element;
-using core::SWITCHBACK_CUDA_NS::widen;
+namespace quant = quant::cuda;
+using core::cuda::divide_up;
+using core::cuda::divided;
+using core::cuda::first_slot;
+using core::cuda::load_element;
+using core::cuda::narrow;
+using core::cuda::report_groups;
+using core::cuda::row_block;
+using core::cuda::row_blocks;
+using core::cuda::RowBlock;
+using core::cuda::rows_of;
+using core::cuda::store_element;
+using core::cuda::widen;
 
 constexpr int side = 16;  // threads each way
 constexpr int threads = side * side;
@@ -113,8 +113,7 @@ __device__ __forceinline__ void store_sums(const StandardArguments& p, Out* d, s
     const int col = x + j * side;
     if (col >= cols) continue;
     float of_column = 0.0f;
-    if (p.bias != nullptr)
-      of_column = products::SWITCHBACK_CUDA_NS::load_float(p.bias, p.bias_type, bias + col);
+    if (p.bias != nullptr) of_column = products::cuda::load_float(p.bias, p.bias_type, bias + col);
 #pragma unroll
     for (int i = 0; i < I; ++i) {
       const int row = y + i * side;
@@ -184,12 +183,11 @@ cudaError_t start(const Launch& launch, StandardArguments p, bool is_dw, bool is
   p.across = divide_up<std::int64_t>(p.n, columns);
   const auto with = [&](auto kernel, std::int64_t down) {
     p.tiles = down * p.across;
-    return core::SWITCHBACK_CUDA_NS::launch("grouped_standard", kernel,
-                                            dim3(quant::grid_of(p.tiles)), dim3(threads), 0,
-                                            launch.stream, p);
+    return core::cuda::launch("grouped_standard", kernel, dim3(quant::grid_of(p.tiles)),
+                              dim3(threads), 0, launch.stream, p);
   };
-  if (const cudaError_t status = core::SWITCHBACK_CUDA_NS::launch(
-          "report_groups", report_kernel, dim3(1), dim3(threads), 0, launch.stream, p.groups);
+  if (const cudaError_t status = core::cuda::launch("report_groups", report_kernel, dim3(1),
+                                                    dim3(threads), 0, launch.stream, p.groups);
       status != cudaSuccess)
     return status;
   if (is_dw)
@@ -233,4 +231,4 @@ cudaError_t launch_standard(const Launch& launch, const GroupArrays& groups,
   });
 }
 
-}  // namespace switchback::grouped::SWITCHBACK_CUDA_NS
+}  // namespace switchback::grouped::cuda

@@ -7,7 +7,7 @@
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
@@ -64,7 +64,7 @@ __device__ __forceinline__ void store_whole_pack(T* row, int index, const Pack<T
   if constexpr (V == 1)
     store_element(row + index, pack.element);
   else
-    core::SWITCHBACK_CUDA_NS::store_whole(reinterpret_cast<uint4*>(row) + index, pack.words);
+    core::cuda::store_whole(reinterpret_cast<uint4*>(row) + index, pack.words);
 }
 
 // The results by a table, by a list or by the formulas.
@@ -97,10 +97,9 @@ __global__ void __launch_bounds__(256) activation_list_kernel(bool tanh_form, vo
 template <bool backward>
 cudaError_t start_list(const Launch& launch, Activation activation, void* list) {
   constexpr unsigned threads = 256;
-  return core::SWITCHBACK_CUDA_NS::launch("activation_list", activation_list_kernel<backward>,
-                                          dim3(divide_up(List<backward>::count, threads)),
-                                          dim3(threads), 0, launch.stream,
-                                          activation == Activation::gelu_tanh, list);
+  return core::cuda::launch("activation_list", activation_list_kernel<backward>,
+                            dim3(divide_up(List<backward>::count, threads)), dim3(threads), 0,
+                            launch.stream, activation == Activation::gelu_tanh, list);
 }
 
 // Floor: each element is read once (forward) or two are (backward), and one is written. An H200
@@ -280,16 +279,14 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x, Acti
                                    list};
     const unsigned grid_across = grid_of(std::min(across, most_blocks_here));
     const unsigned grid_down = grid_of(std::min({down, most_blocks_here / grid_across, most_down}));
-    return core::SWITCHBACK_CUDA_NS::launch(backward ? "activation_backward" : "activation_forward",
-                                            kernel, dim3(grid_across, grid_down), block,
-                                            shared_bytes, launch.stream, a);
+    return core::cuda::launch(backward ? "activation_backward" : "activation_forward", kernel,
+                              dim3(grid_across, grid_down), block, shared_bytes, launch.stream, a);
   };
   if constexpr (std::is_same_v<T, half> && one_type)
     if (list != nullptr) {
       const auto kernel = activation_kernel<G, T, V, backward, true>;
       cudaError_t status = start_list<backward>(launch, activation, list);
-      if (status == cudaSuccess)
-        status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, List<backward>::bytes);
+      if (status == cudaSuccess) status = core::cuda::allow_shared(kernel, List<backward>::bytes);
       if (status != cudaSuccess) return status;
       return with(kernel, each_of<T, V, backward, true>, most_threads<backward, true>,
                   std::int64_t{launch.multiprocessors} * blocks_with_list<backward>,
@@ -315,7 +312,7 @@ cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix
                         std::size_t shared_bytes) {
     const dim3 block = block_of_rows(threads_of_row(a.packs, packs_each, threads), threads);
     const auto blocks = divide_up<std::int64_t>(a.rows, block.y);
-    return core::SWITCHBACK_CUDA_NS::launch(
+    return core::cuda::launch(
         backward ? "activation_backward_quantize" : "activation_forward_quantize", kernel,
         dim3(grid_of(std::min(blocks, most_blocks_here))), block, shared_bytes, launch.stream, a);
   };
@@ -325,8 +322,7 @@ cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix
       constexpr int each = backward ? 4 : 8;
       const auto kernel = activation_rowwise_kernel<T, each, backward, true>;
       cudaError_t status = start_list<backward>(launch, activation, list);
-      if (status == cudaSuccess)
-        status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, List<backward>::bytes);
+      if (status == cudaSuccess) status = core::cuda::allow_shared(kernel, List<backward>::bytes);
       if (status != cudaSuccess) return status;
       return with(kernel, each, most_threads<backward, true>,
                   std::int64_t{launch.multiprocessors} * blocks_with_list<backward>,
@@ -393,4 +389,4 @@ cudaError_t launch_activation_rowwise(const Launch& launch, ConstAnyMatrix g, Co
   });
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

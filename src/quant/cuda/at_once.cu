@@ -6,12 +6,12 @@
 #include "core/cuda/grid.cuh"
 #include "quant/cuda/turn.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::AsyncCopies;
-using core::SWITCHBACK_CUDA_NS::wait_for_grid;
+using core::cuda::AsyncCopies;
+using core::cuda::wait_for_grid;
 
 constexpr int most_turns = 3;  // of 128 threads, in a block
 constexpr int packs_each = 8;  // of a thread, in a tile
@@ -269,10 +269,10 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t, At
     const auto kernel = at_once_kernel<T, V, kind>;
     constexpr std::size_t unasked_bytes = std::size_t{48} << 10;
     if (shared_bytes > unasked_bytes) {
-      const cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, shared_bytes);
+      const cudaError_t status = core::cuda::allow_shared(kernel, shared_bytes);
       if (status != cudaSuccess) return status;
     }
-    return core::SWITCHBACK_CUDA_NS::launch_together(
+    return core::cuda::launch_together(
         "quantize_at_once", kernel, dim3(static_cast<unsigned>(plan.blocks)),
         dim3(turn_threads, static_cast<unsigned>(plan.turns)), shared_bytes, launch.stream, a);
   });
@@ -315,4 +315,4 @@ cudaError_t launch_columnwise_transpose_at_once(const Launch& launch, ConstAnyMa
   return start<TurnKind::columnwise_and_rowwise>(launch, x, q, q_t, a);
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

@@ -7,7 +7,7 @@
 #include "quant/cuda/eights.cuh"
 #include "quant/cuda/rowwise.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
@@ -112,7 +112,7 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, const float* column_sc
   const auto kernel = blocks_kernel<T, turns, scaled>;
   constexpr std::size_t shared_bytes = sizeof(Turn<T, V>) * turns;
   if (shared_bytes > std::size_t{32} << 10) {
-    const cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, shared_bytes);
+    const cudaError_t status = core::cuda::allow_shared(kernel, shared_bytes);
     if (status != cudaSuccess) return status;
   }
   return start_groups("quantize_blocks", launch, kernel, a,
@@ -182,4 +182,4 @@ cudaError_t launch_blocks(const Launch& launch, ConstAnyMatrix x, const float* c
   });
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

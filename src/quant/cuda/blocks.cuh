@@ -7,7 +7,7 @@
 
 #include "quant/cuda/turn.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
@@ -60,4 +60,4 @@ struct FoundBits {
 
 }  // namespace
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

@@ -4,11 +4,11 @@
 #include "quant/cuda/blocks.cuh"
 #include "quant/cuda/eights.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::computed_here;
+using core::cuda::computed_here;
 
 constexpr int stochastic_rows = 128;  // of a warp: a quad for each lane
 constexpr int stochastic_warps = 8;   // each has eight columns of its own
@@ -25,7 +25,7 @@ struct BlocksStochasticArguments {
   bool packed;  // eights of x are aligned
   bool words;   // rows of q_t lie at multiples of 4
   StochasticRounding rounding;
-  core::SWITCHBACK_CUDA_NS::PhiloxKeys keys;
+  core::cuda::PhiloxKeys keys;
 };
 
 // Matrices of any alignment, whose absmax another launch has found. Floor: with its read f32 9, f16
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(32 * stochastic_warps)
     float v[each];
     load_eight(static_cast<const T*>(a.x) + (row + r) * a.x_stride, nullptr, eight, a.cols,
                a.packed, v);
-    const uint4 words = core::SWITCHBACK_CUDA_NS::philox_words(
+    const uint4 words = core::cuda::philox_words(
         a.keys,
         make_uint4(static_cast<unsigned>(eight), static_cast<unsigned>(a.rounding.row0 + row + r),
                    a.rounding.stream, a.rounding.step));
@@ -102,11 +102,11 @@ struct RandomArguments {
   int warps;                // whose rows share the scales of columns
   std::int64_t first_tile;  // of this grid
   StochasticRounding rounding;
-  core::SWITCHBACK_CUDA_NS::PhiloxKeys keys;
+  core::cuda::PhiloxKeys keys;
 
   // The random bits of a pack.
   __device__ __forceinline__ uint4 words(TurnPlace at, int pack, int row) const {
-    return core::SWITCHBACK_CUDA_NS::philox_words(
+    return core::cuda::philox_words(
         keys, make_uint4(at.across * Turn<half, each>::packs + pack,
                          static_cast<unsigned>(rounding.row0) + at.down * tile_rows + row,
                          rounding.stream, rounding.step));
@@ -223,15 +223,14 @@ cudaError_t start_random(const Launch& launch, ConstAnyMatrix x, const Stochasti
   a.matrix.block_shift = block_shift_of(block_rows);
   a.warps = static_cast<int>(block_rows / 32);
   a.rounding = rounding;
-  a.keys = core::SWITCHBACK_CUDA_NS::PhiloxKeys(rounding.seed);
+  a.keys = core::cuda::PhiloxKeys(rounding.seed);
   a.across = static_cast<unsigned>(divide_up<std::int64_t>(a.matrix.packs, Turn<T, each>::packs));
   const std::int64_t tiles = a.across * divide_up<std::int64_t>(q_t.cols, turns * tile_rows);
   cudaError_t status = cudaSuccess;
   for (; a.first_tile < tiles && status == cudaSuccess; a.first_tile += most_blocks)
-    status = core::SWITCHBACK_CUDA_NS::launch(
-        "quantize_blocks_random", blocks_random_kernel<T, turns>,
-        dim3(grid_of(tiles - a.first_tile)), dim3(turns * turn_threads),
-        sizeof(RandomTurn<T>) * turns, launch.stream, a);
+    status = core::cuda::launch("quantize_blocks_random", blocks_random_kernel<T, turns>,
+                                dim3(grid_of(tiles - a.first_tile)), dim3(turns * turn_threads),
+                                sizeof(RandomTurn<T>) * turns, launch.stream, a);
   return status;
 }
 
@@ -277,18 +276,17 @@ cudaError_t launch_blocks_stochastic_twice(const Launch& launch, ConstAnyMatrix 
     a.packed = is_packed(x.data, x.rows, x.cols, x.stride, each, 16);
     a.words = is_multiple(q_t.data, 4) && (q_t.rows == 1 || q_t.stride % 4 == 0);
     a.rounding = rounding;
-    a.keys = core::SWITCHBACK_CUDA_NS::PhiloxKeys(rounding.seed);
+    a.keys = core::cuda::PhiloxKeys(rounding.seed);
     a.tiles.across = divide_up<std::int64_t>(x.cols, each * stochastic_warps);
     a.tiles.count = a.tiles.across * divide_up<std::int64_t>(a.code_rows, stochastic_rows);
     cudaError_t status = cudaSuccess;
     for (a.first_tile = 0; a.first_tile < a.tiles.count && status == cudaSuccess;
          a.first_tile += most_blocks)
-      status = core::SWITCHBACK_CUDA_NS::launch("quantize_blocks_stochastic",
-                                                blocks_stochastic_kernel<T>,
-                                                dim3(grid_of(a.tiles.count - a.first_tile)),
-                                                dim3(32, stochastic_warps), 0, launch.stream, a);
+      status = core::cuda::launch("quantize_blocks_stochastic", blocks_stochastic_kernel<T>,
+                                  dim3(grid_of(a.tiles.count - a.first_tile)),
+                                  dim3(32, stochastic_warps), 0, launch.stream, a);
     return status;
   });
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

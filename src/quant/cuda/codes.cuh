@@ -10,15 +10,15 @@
 
 #include "core/cuda/ptx.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
-using core::SWITCHBACK_CUDA_NS::canonical_pairs;
-using core::SWITCHBACK_CUDA_NS::load_element;
-using core::SWITCHBACK_CUDA_NS::max_magnitudes;
-using core::SWITCHBACK_CUDA_NS::narrow;
-using core::SWITCHBACK_CUDA_NS::narrow_pair;
-using core::SWITCHBACK_CUDA_NS::store_element;
-using core::SWITCHBACK_CUDA_NS::widen;
+using core::cuda::canonical_pairs;
+using core::cuda::load_element;
+using core::cuda::max_magnitudes;
+using core::cuda::narrow;
+using core::cuda::narrow_pair;
+using core::cuda::store_element;
+using core::cuda::widen;
 
 /// Elements of 16 bytes.
 template <class T>
@@ -481,4 +481,4 @@ __device__ __forceinline__ void pack_codes(const Pack<T, V> (&x)[4], const Scale
   }
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

@@ -4,7 +4,7 @@
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
@@ -67,9 +67,9 @@ cudaError_t launch_block_sums(const Launch& launch, ConstAnyMatrix x, float* blo
 cudaError_t launch_finish_sums(const Launch& launch, const float* block_sums, std::int64_t blocks,
                                std::int64_t cols, float* sums, bool accumulate) {
   const FinishArguments a = {block_sums, sums, blocks, cols, accumulate};
-  return core::SWITCHBACK_CUDA_NS::launch_behind(
-      "finish_column_sums", launch.overlaps, finish_sums_kernel,
-      dim3(grid_of(divide_up<std::int64_t>(cols, 32))), dim3(32, 32), 0, launch.stream, a);
+  return core::cuda::launch_behind("finish_column_sums", launch.overlaps, finish_sums_kernel,
+                                   dim3(grid_of(divide_up<std::int64_t>(cols, 32))), dim3(32, 32),
+                                   0, launch.stream, a);
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

@@ -5,7 +5,7 @@
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 struct SumsArguments {
   const void* x;
@@ -67,10 +67,10 @@ cudaError_t start_block_sums(const char* name, const Launch& launch, ConstAnyMat
     const dim3 block = block_of_rows(threads_of_row(packs, 1, threads), threads);
     const Tiles tiles = tiles_of(count, packs, 1, block);
     const SumsArguments a = {x.data, block_sums, x.rows, packs, x.stride, tiles};
-    return core::SWITCHBACK_CUDA_NS::launch(
+    return core::cuda::launch(
         name, packed ? block_sums_kernel<T, V, Blocks> : block_sums_kernel<T, 1, Blocks>,
         dim3(grid_of(tiles.count)), block, 0, launch.stream, a, blocks);
   });
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

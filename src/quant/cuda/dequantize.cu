@@ -3,7 +3,7 @@
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
@@ -94,10 +94,10 @@ cudaError_t launch_dequantize(const Launch& launch, ConstAnyMatrix codes, const 
                                    codes.stride,
                                    y.stride,
                                    tiles};
-    return core::SWITCHBACK_CUDA_NS::launch(
-        "dequantize_rowwise", packed ? dequantize_kernel<T, V> : dequantize_kernel<T, 1>,
-        dim3(grid_of(tiles.count)), block, 0, launch.stream, a);
+    return core::cuda::launch("dequantize_rowwise",
+                              packed ? dequantize_kernel<T, V> : dequantize_kernel<T, 1>,
+                              dim3(grid_of(tiles.count)), block, 0, launch.stream, a);
   });
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

@@ -5,7 +5,7 @@
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
@@ -75,7 +75,7 @@ cudaError_t start_grids(const char* name, const Launch& launch, void (*kernel)(E
   cudaError_t status = cudaSuccess;
   for (a.first_row = 0; a.first_row < a.rows && status == cudaSuccess;
        a.first_row += most_blocks * of_block)
-    status = core::SWITCHBACK_CUDA_NS::launch(
+    status = core::cuda::launch(
         name, kernel, dim3(grid_of(divide_up<std::int64_t>(a.rows - a.first_row, of_block))), block,
         0, launch.stream, a);
   return status;
@@ -131,4 +131,4 @@ cudaError_t launch_rowwise_scaled(const Launch& launch, ConstAnyMatrix x,
   return start_eights<false>("quantize_rowwise_scaled", launch, x, column_scales, {}, q, absmax);
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

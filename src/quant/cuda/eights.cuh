@@ -9,9 +9,9 @@
 #include "quant/cuda/shapes.cuh"
 #include "switchback/rounding.hpp"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
-using core::SWITCHBACK_CUDA_NS::computed_here;
+using core::cuda::computed_here;
 
 namespace {
 
@@ -153,22 +153,21 @@ struct EightsArguments {
   std::int64_t first_row;  // of this grid
   bool packed;             // eights of x and q are aligned
   StochasticRounding rounding;
-  core::SWITCHBACK_CUDA_NS::PhiloxKeys keys;
+  core::cuda::PhiloxKeys keys;
 };
 
 inline EightsArguments eights_of(ConstAnyMatrix x, const float* column_scales,
                                  const StochasticRounding& rounding, Codes q, float* absmax) {
   const bool packed = is_packed(x.data, x.rows, x.cols, x.stride, each, 16) &&
                       is_packed(q.data, q.rows, q.cols, q.stride, each, each);
-  return {x.data, column_scales, q.data,   absmax,
-          x.rows, x.cols,        x.stride, q.stride,
-          0,      packed,        rounding, core::SWITCHBACK_CUDA_NS::PhiloxKeys(rounding.seed)};
+  return {x.data,   column_scales, q.data, absmax, x.rows,   x.cols,
+          x.stride, q.stride,      0,      packed, rounding, core::cuda::PhiloxKeys(rounding.seed)};
 }
 
 /// The random bits of eight elements.
 __device__ __forceinline__ uint4 random_words(const EightsArguments& a, std::int64_t eight,
                                               std::int64_t row) {
-  return core::SWITCHBACK_CUDA_NS::philox_words(
+  return core::cuda::philox_words(
       a.keys, make_uint4(static_cast<unsigned>(eight), static_cast<unsigned>(a.rounding.row0 + row),
                          a.rounding.stream, a.rounding.step));
 }
@@ -329,4 +328,4 @@ __device__ __forceinline__ void code_eights(const EightsArguments& a, std::int64
 
 }  // namespace
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

@@ -9,13 +9,13 @@
 #include "quant/cuda/kernels.hpp"
 #include "switchback/quant.hpp"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
 static_assert(sum_block_rows == column_sum_block_rows);
 
-using core::SWITCHBACK_CUDA_NS::check;
+using core::cuda::check;
 using Frame = core::Workspace::Frame;
 
 class Run {
@@ -311,8 +311,8 @@ class Run {
 
 void run(ContextState& state, const Problem& problem, const Config& config,
          const Request& request) {
-  core::SWITCHBACK_CUDA_NS::Runtime& runtime = core::SWITCHBACK_CUDA_NS::runtime(state);
-  const core::SWITCHBACK_CUDA_NS::CurrentDevice current(runtime.index());
+  core::cuda::Runtime& runtime = core::cuda::runtime(state);
+  const core::cuda::CurrentDevice current(runtime.index());
   const Launch launch = {
       runtime.cuda_stream(),
       static_cast<int>(config.block_threads),
@@ -330,13 +330,16 @@ void run(ContextState& state, const Problem& problem, const Config& config,
 
 void ask_whether_changed(ContextState& state, ConstAnyMatrix w, const std::uint64_t (&seed)[2],
                          WeightProof* proof, unsigned codes) {
-  core::SWITCHBACK_CUDA_NS::Runtime& runtime = core::SWITCHBACK_CUDA_NS::runtime(state);
+  core::cuda::Runtime& runtime = core::cuda::runtime(state);
   if (runtime.rehearsing()) return;
-  const core::SWITCHBACK_CUDA_NS::CurrentDevice current(runtime.index());
+  const core::cuda::CurrentDevice current(runtime.index());
   const Launch launch = {runtime.cuda_stream(), 0, runtime.info().multiprocessors, false, false, 0};
   check(launch_fingerprint(launch, w, seed, proof, codes), "kernel fingerprint");
 }
 
-const DeviceEngine engine = {run, ask_whether_changed};
+const DeviceEngine* engine() noexcept {
+  static constexpr DeviceEngine backend = {run, ask_whether_changed};
+  return &backend;
+}
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

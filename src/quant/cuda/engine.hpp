@@ -4,13 +4,9 @@
 
 #include "quant/device_engine.hpp"
 
-namespace switchback::quant {
+namespace switchback::quant::cuda {
 
-namespace cuda {
-extern const DeviceEngine engine;
-}
-namespace cuda_emulated {
-extern const DeviceEngine engine;
-}
+/// Null in a build without CUDA.
+const DeviceEngine* engine() noexcept;
 
-}  // namespace switchback::quant
+}  // namespace switchback::quant::cuda

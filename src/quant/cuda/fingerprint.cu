@@ -16,11 +16,11 @@
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::philox_words;
+using core::cuda::philox_words;
 
 constexpr int threads = 256;
 constexpr int turns = 32;  // packs of 16 bytes that a lane takes of a chunk
@@ -31,7 +31,7 @@ struct FingerprintArguments {
   const unsigned char* x;
   std::int64_t rows, row_bytes, stride;  // in bytes
   std::int64_t across, chunks;           // chunks of a row, and of all rows
-  core::SWITCHBACK_CUDA_NS::PhiloxKeys keys;
+  core::cuda::PhiloxKeys keys;
   std::uint64_t stream;
   WeightProof* proof;
   unsigned codes;  // bit i: proof->of[i]
@@ -179,15 +179,15 @@ cudaError_t launch_fingerprint(const Launch& launch, ConstAnyMatrix x,
   }
   a.across = divide_up<std::int64_t>(a.row_bytes, chunk_packs * 16);
   a.chunks = a.across * a.rows;
-  a.keys = core::SWITCHBACK_CUDA_NS::PhiloxKeys(seed[0]);
+  a.keys = core::cuda::PhiloxKeys(seed[0]);
   a.stream = seed[1];
   a.proof = proof;
   a.codes = codes;
   a.packed = is_multiple(x.data, 16) && (a.rows == 1 || a.stride % 16 == 0);
   const std::int64_t blocks = std::min<std::int64_t>(
       divide_up<std::int64_t>(a.chunks, threads / 32), launch.multiprocessors * std::int64_t{4});
-  return core::SWITCHBACK_CUDA_NS::launch("fingerprint", fingerprint_kernel, dim3(grid_of(blocks)),
-                                          dim3(threads), 0, launch.stream, a);
+  return core::cuda::launch("fingerprint", fingerprint_kernel, dim3(grid_of(blocks)), dim3(threads),
+                            0, launch.stream, a);
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

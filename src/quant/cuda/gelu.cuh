@@ -10,7 +10,7 @@
 #include "quant/cuda/codes.cuh"
 #include "quant/gelu.hpp"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace device_gelu {
 
@@ -60,13 +60,13 @@ __device__ __forceinline__ Logistic logistic(float b) {
   const float n = __fsub_rn(shifted, gelu::scaled_shift);
   const float r = fused(n, gelu::two_ln2_low, fused(n, gelu::two_ln2_high, y));
   const float e = scaled(exp_of_half(r), shifted);
-  const float rest = core::SWITCHBACK_CUDA_NS::inverse(add(e, gelu::scale));
+  const float rest = core::cuda::inverse(add(e, gelu::scale));
   return {mul(e, rest), rest, square};
 }
 
 __device__ __forceinline__ float tanh_value(float x) {
   const float b = below_zero(x, gelu::tanh_end);
-  return fused(core::SWITCHBACK_CUDA_NS::min_or_nan(b, x), logistic(b).tail, without_negative(x));
+  return fused(core::cuda::min_or_nan(b, x), logistic(b).tail, without_negative(x));
 }
 __device__ __forceinline__ float tanh_derivative(float x) {
   const Logistic l = logistic(below_zero(x, gelu::tanh_end));
@@ -85,7 +85,7 @@ __device__ __forceinline__ float tail_ratio(float b, float factor) {
   over = fused(over, b, gelu::over2 * factor);
   over = fused(over, b, gelu::over1 * factor);
   over = fused(over, b, gelu::over0 * factor);
-  return mul(over, core::SWITCHBACK_CUDA_NS::inverse(under));
+  return mul(over, core::cuda::inverse(under));
 }
 
 struct Bell {
@@ -102,7 +102,7 @@ __device__ __forceinline__ float erf_value(float x) {
   const float b = below_zero(x, gelu::tail_end);
   const Bell e = bell(b, gelu::scaled_shift);
   const float tail = mul(tail_ratio(b, gelu::inverse_scale), scaled(e.p, e.shifted));
-  return fused(core::SWITCHBACK_CUDA_NS::min_or_nan(b, x), tail, without_negative(x));
+  return fused(core::cuda::min_or_nan(b, x), tail, without_negative(x));
 }
 __device__ __forceinline__ float erf_derivative(float x) {
   const float b = below_zero(x, gelu::bell_end);
@@ -190,17 +190,15 @@ __device__ __forceinline__ Pack<bfloat16, 8> looked_up(const Pack<bfloat16, 8>& 
                                                        unsigned& outside) {
   using Values = gelu::Bf16Values;
   // Four bytes a magnitude: the value of x, then that of -x. Places of both halves fit 16 bits.
-  const unsigned first_place = core::SWITCHBACK_CUDA_NS::shared_place(table) - Values::first * 4;
-  const auto load = [&table](unsigned place) {
-    return core::SWITCHBACK_CUDA_NS::load_shared_16(table, place);
-  };
+  const unsigned first_place = core::cuda::shared_place(table) - Values::first * 4;
+  const auto load = [&table](unsigned place) { return core::cuda::load_shared_16(table, place); };
   unsigned words[4];
 #pragma unroll
   for (int w = 0; w < 4; ++w) {
     const unsigned pair = word(x.words, w);
     const unsigned magnitudes = pair & 0x7FFF7FFFu;
-    const unsigned within = core::SWITCHBACK_CUDA_NS::clamp_bf16_pair(
-        magnitudes, Values::first * 0x10001u, (Values::end - 1) * 0x10001u);
+    const unsigned within = core::cuda::clamp_bf16_pair(magnitudes, Values::first * 0x10001u,
+                                                        (Values::end - 1) * 0x10001u);
     outside |= within ^ magnitudes;
     const unsigned places = (within * 4 + first_place * 0x10001u) | (pair >> 14 & 0x20002u);
     const unsigned low = load(places & 0xFFFFu);
@@ -217,7 +215,7 @@ __device__ __forceinline__ void compute_others(bool, const Pack<bfloat16, 8>& x,
                                                const Table<bfloat16, 8, false>& table,
                                                Pack<bfloat16, 8>& y) {
   using Values = gelu::Bf16Values;
-  const unsigned first_place = core::SWITCHBACK_CUDA_NS::shared_place(table) - Values::first * 4;
+  const unsigned first_place = core::cuda::shared_place(table) - Values::first * 4;
   // One element after another is taken from the low end, and its value put in at the high end.
   uint4 rest = x.words;
 #pragma unroll 1
@@ -232,8 +230,7 @@ __device__ __forceinline__ void compute_others(bool, const Pack<bfloat16, 8>& x,
       value = magnitude >= 0x7F80u ? __uint_as_float(0x7FC00000u) : -0.0f;
     unsigned result = narrow<bfloat16>(value).bits;
     if (magnitude >= Values::first && magnitude < Values::end)
-      result = core::SWITCHBACK_CUDA_NS::load_shared_16(
-          table, (magnitude * 4 + first_place) | bits >> 15 << 1);
+      result = core::cuda::load_shared_16(table, (magnitude * 4 + first_place) | bits >> 15 << 1);
     shift_in(rest.x, rest.y, rest.z, rest.w, 0);
     shift_in(y.words.x, y.words.y, y.words.z, y.words.w, result);
   }
@@ -307,8 +304,8 @@ __device__ __forceinline__ Pack<bfloat16, 8> product_with_looked_up(
   for (int w = 0; w < 4; ++w) {
     const unsigned pair = word(x.words, w);
     const unsigned magnitudes = pair & 0x7FFF7FFFu;
-    const unsigned within = core::SWITCHBACK_CUDA_NS::clamp_bf16_pair(
-        magnitudes, Slopes::first * 0x10001u, (Slopes::end - 1) * 0x10001u);
+    const unsigned within = core::cuda::clamp_bf16_pair(magnitudes, Slopes::first * 0x10001u,
+                                                        (Slopes::end - 1) * 0x10001u);
     outside |= within ^ magnitudes;
     const unsigned signs = pair >> 15 & 0x10001u;
     const unsigned places = within * 4 + first_place * 0x10001u + signs * (Slopes::count * 4);
@@ -343,8 +340,8 @@ __device__ __forceinline__ void activate_packs(bool tanh_form, Pack<T, V> (&x)[N
 #pragma unroll
         for (int v = 0; v < V; ++v)
           words[v] = __float_as_uint(function(value(x[i], v)));
-        most = core::SWITCHBACK_CUDA_NS::largest_of_results(most, words[0], words[1]);
-        most = core::SWITCHBACK_CUDA_NS::largest_of_results(most, words[2], words[3]);
+        most = core::cuda::largest_of_results(most, words[0], words[1]);
+        most = core::cuda::largest_of_results(most, words[2], words[3]);
         x[i].words = make_uint4(words[0], words[1], words[2], words[3]);
       } else {
         x[i] = rounded_pack<T, V>([&](int v) { return function(value(x[i], v)); });
@@ -356,7 +353,7 @@ __device__ __forceinline__ void activate_packs(bool tanh_form, Pack<T, V> (&x)[N
   else
     replace([](float v) { return device_gelu::erf_value(v); });
   if constexpr (floats)
-    if (core::SWITCHBACK_CUDA_NS::is_nan_of_results(most)) {
+    if (core::cuda::is_nan_of_results(most)) {
 #pragma unroll
       for (int i = 0; i < N; ++i)
         x[i] = rounded_pack<T, V>([&](int v) { return value(x[i], v); });
@@ -375,4 +372,4 @@ __device__ __forceinline__ Pack<G, V> backward_pack(bool tanh_form, const Pack<G
         [&](int v) { return __fmul_rn(value(g, v), activation_slope(tanh_form, value(x, v))); });
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

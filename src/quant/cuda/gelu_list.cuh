@@ -12,7 +12,7 @@
 #include "quant/cuda/gelu.cuh"
 #include "quant/cuda/kernels.hpp"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 /// Of values: the f16 of a magnitude, then that of the same with a minus. Of derivatives: f32, of
 /// all that have no minus, then of those that have one.
@@ -55,7 +55,7 @@ template <bool backward>
 __device__ __forceinline__ unsigned magnitudes_within(unsigned pair, unsigned& outside) {
   const unsigned magnitudes = pair & 0x7FFF7FFFu;
   const unsigned within =
-      core::SWITCHBACK_CUDA_NS::min_f16_pair(magnitudes, (List<backward>::end - 1) * 0x10001u);
+      core::cuda::min_f16_pair(magnitudes, (List<backward>::end - 1) * 0x10001u);
   outside |= within ^ magnitudes;
   return within;
 }
@@ -64,15 +64,15 @@ __device__ __forceinline__ unsigned magnitudes_within(unsigned pair, unsigned& o
 /// 0 any more.
 __device__ __forceinline__ Pack<half, 8> looked_up(const Pack<half, 8>& x, const uint4* list,
                                                    unsigned& outside) {
-  const unsigned first_place = core::SWITCHBACK_CUDA_NS::shared_place(list);
+  const unsigned first_place = core::cuda::shared_place(list);
   unsigned words[4];
 #pragma unroll
   for (int w = 0; w < 4; ++w) {
     const unsigned pair = word(x.words, w);
     const unsigned places = magnitudes_within<false>(pair, outside) * 2 | (pair >> 15 & 0x10001u);
     const auto load = [&](bool upper) {
-      return core::SWITCHBACK_CUDA_NS::load_shared_16(
-          list, core::SWITCHBACK_CUDA_NS::place_of_half(first_place, places, upper));
+      return core::cuda::load_shared_16(list,
+                                        core::cuda::place_of_half(first_place, places, upper));
     };
     words[w] = __byte_perm(load(false), load(true), 0x5410u);
   }
@@ -124,4 +124,4 @@ __device__ __forceinline__ Pack<half, 8> product_with_looked_up(bool tanh_form,
   return y;
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

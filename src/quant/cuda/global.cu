@@ -4,7 +4,7 @@
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
@@ -179,9 +179,9 @@ cudaError_t start(const Launch& launch, const MatrixSteps& matrices, void (*kern
     if (some.q != nullptr) some.q += first * a.q_step;
     some.bits += first;
     if (some.absmax != nullptr) some.absmax += first;
-    return core::SWITCHBACK_CUDA_NS::launch_behind(name, reads_bits && launch.overlaps, kernel,
-                                                   dim3(grid_of(blocks), count), shape.block, 0,
-                                                   launch.stream, some);
+    return core::cuda::launch_behind(name, reads_bits && launch.overlaps, kernel,
+                                     dim3(grid_of(blocks), count), shape.block, 0, launch.stream,
+                                     some);
   });
 }
 
@@ -233,10 +233,10 @@ cudaError_t launch_cast(const Launch& launch, ConstAnyMatrix x, Codes q) {
     constexpr int V = vector_elements<T>;
     const bool packed = is_packed<T>(x) && are_packed<T>(q);
     const Shape shape = shape_of(launch, x, q, packed ? V : 1, false);
-    return core::SWITCHBACK_CUDA_NS::launch(
-        "cast_to_int8", packed ? cast_kernel<T, V> : cast_kernel<T, 1>,
-        dim3(grid_of(shape.arguments.tiles.count)), shape.block, 0, launch.stream, shape.arguments);
+    return core::cuda::launch("cast_to_int8", packed ? cast_kernel<T, V> : cast_kernel<T, 1>,
+                              dim3(grid_of(shape.arguments.tiles.count)), shape.block, 0,
+                              launch.stream, shape.arguments);
   });
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

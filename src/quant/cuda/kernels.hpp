@@ -11,7 +11,7 @@
 #include "switchback/rotation.hpp"
 #include "switchback/rounding.hpp"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 /// How many matrices a launcher takes that says so, and how far one is from the next: in elements,
 /// and in codes. The bits and scales of all follow each other.
@@ -160,4 +160,4 @@ cudaError_t launch_blocks_stochastic_twice(const Launch& launch, ConstAnyMatrix 
                                            float* absmax, std::int64_t block_rows,
                                            const unsigned* column_bits);
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

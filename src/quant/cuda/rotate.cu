@@ -4,11 +4,11 @@
 #include "quant/cuda/rotate.cuh"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::store_whole;
+using core::cuda::store_whole;
 
 // A thread has 16 elements in registers at a time, which is two stages. Between two pairs of stages
 // threads exchange elements through shared memory.
@@ -271,9 +271,8 @@ cudaError_t start_rotate(const Launch& launch, ConstAnyMatrix x, AnyMatrix y) {
                              is_packed<T>(x) && is_packed<Y>(ConstAnyMatrix(y)),
                              tiles,
                              launch.changed};
-  return core::SWITCHBACK_CUDA_NS::launch("rotate", rotate_kernel<T, Y, G>,
-                                          dim3(grid_of(tiles.count)), dim3(rotate_threads), 0,
-                                          launch.stream, a);
+  return core::cuda::launch("rotate", rotate_kernel<T, Y, G>, dim3(grid_of(tiles.count)),
+                            dim3(rotate_threads), 0, launch.stream, a);
 }
 
 template <class T, int G>
@@ -288,10 +287,10 @@ cudaError_t start_rows(const Launch& launch, ConstAnyMatrix x, Codes q, float* a
     cudaError_t status = cudaSuccess;
     for (a.first_row = 0; a.first_row < a.rows && status == cudaSuccess;
          a.first_row += most_blocks * block.y)
-      status = core::SWITCHBACK_CUDA_NS::launch(
-          "rotate_quantize", kernel,
-          dim3(grid_of(divide_up<std::int64_t>(a.rows - a.first_row, block.y))), block,
-          shared_bytes, launch.stream, a);
+      status =
+          core::cuda::launch("rotate_quantize", kernel,
+                             dim3(grid_of(divide_up<std::int64_t>(a.rows - a.first_row, block.y))),
+                             block, shared_bytes, launch.stream, a);
     return status;
   };
   if (a.sixteens <= most_row_threads) {
@@ -337,4 +336,4 @@ cudaError_t launch_rotate_rowwise(const Launch& launch, ConstAnyMatrix x, Rotati
   });
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

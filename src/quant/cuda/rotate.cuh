@@ -7,7 +7,7 @@
 #include "core/cuda/instructions.cuh"
 #include "switchback/rotation.hpp"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
@@ -56,4 +56,4 @@ cudaError_t for_group(Rotation rotation, F f) {
 
 }  // namespace
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

@@ -4,12 +4,12 @@
 #include "quant/cuda/rotate.cuh"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::AsyncCopies;
-using core::SWITCHBACK_CUDA_NS::largest_magnitude;
+using core::cuda::AsyncCopies;
+using core::cuda::largest_magnitude;
 
 constexpr int of_lane = 64;  // elements
 constexpr int of_warp = 32 * of_lane;
@@ -194,10 +194,10 @@ cudaError_t start(const Launch& launch, RotateLanesArguments a, std::int64_t row
                                          : rotate_lanes_kernel<T, G, most_warps>;
   cudaError_t status = cudaSuccess;
   for (a.first_row = 0; a.first_row < rows && status == cudaSuccess; a.first_row += most_blocks)
-    status = core::SWITCHBACK_CUDA_NS::launch(
-        "rotate_quantize_lanes", kernel, dim3(grid_of(rows - a.first_row)),
-        dim3(static_cast<unsigned>(warps) * 32),
-        sizeof(uint4) * buffer_units * static_cast<std::size_t>(warps), launch.stream, a);
+    status = core::cuda::launch("rotate_quantize_lanes", kernel, dim3(grid_of(rows - a.first_row)),
+                                dim3(static_cast<unsigned>(warps) * 32),
+                                sizeof(uint4) * buffer_units * static_cast<std::size_t>(warps),
+                                launch.stream, a);
   return status;
 }
 
@@ -228,4 +228,4 @@ cudaError_t launch_rotate_rowwise_by_lanes(const Launch& launch, ConstAnyMatrix 
   });
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

@@ -6,7 +6,7 @@
 #include "quant/cuda/rowwise.cuh"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
@@ -307,10 +307,9 @@ cudaError_t start_rowwise_sums(const Launch& launch, ConstAnyMatrix x, Codes q, 
   const std::int64_t threads =
       divide_up<std::int64_t>(divide_up<std::int64_t>(a.packs, each), 32) * 32;
   const auto with = [&](auto kernel) {
-    return core::SWITCHBACK_CUDA_NS::launch(
-        "quantize_rowwise_column_sums", kernel,
-        dim3(grid_of(divide_up<std::int64_t>(a.rows, sum_block_rows))),
-        dim3(static_cast<unsigned>(threads)), 0, launch.stream, a);
+    return core::cuda::launch("quantize_rowwise_column_sums", kernel,
+                              dim3(grid_of(divide_up<std::int64_t>(a.rows, sum_block_rows))),
+                              dim3(static_cast<unsigned>(threads)), 0, launch.stream, a);
   };
   if (each == 2) return with(rowwise_sums_kernel<T, 2, 4>);
   return with(rowwise_sums_kernel<T, 4, 1>);
@@ -354,4 +353,4 @@ cudaError_t launch_rowwise_column_sums(const Launch& launch, ConstAnyMatrix x, C
   });
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

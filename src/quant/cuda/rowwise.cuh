@@ -5,7 +5,7 @@
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 struct RowwiseArguments {
   const void* x;
@@ -212,7 +212,7 @@ cudaError_t start_rows(const char* name, const Launch& launch, RowwiseArguments 
     cudaError_t status = cudaSuccess;
     for (a.first_row = 0; a.first_row < a.rows && status == cudaSuccess;
          a.first_row += most_blocks * block.y)
-      status = core::SWITCHBACK_CUDA_NS::launch(
+      status = core::cuda::launch(
           name, kernel,
           dim3(grid_of(divide_up<std::int64_t>(a.rows - a.first_row, block.y)), matrices), block, 0,
           launch.stream, a, rows);
@@ -235,4 +235,4 @@ cudaError_t start_rows(const char* name, const Launch& launch, RowwiseArguments 
   return with(rowwise_kernel<T, 1, Rows>, 1);
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

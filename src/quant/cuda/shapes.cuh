@@ -9,13 +9,13 @@
 #include "quant/cuda/kernels.hpp"
 #include "switchback/matrix.hpp"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
-using core::SWITCHBACK_CUDA_NS::divide_up;
-using core::SWITCHBACK_CUDA_NS::for_type;
-using core::SWITCHBACK_CUDA_NS::is_unchanged;
-using core::SWITCHBACK_CUDA_NS::let_next_kernel_begin;
-using core::SWITCHBACK_CUDA_NS::wait_for_kernel_before;
+using core::cuda::divide_up;
+using core::cuda::for_type;
+using core::cuda::is_unchanged;
+using core::cuda::let_next_kernel_begin;
+using core::cuda::wait_for_kernel_before;
 
 inline bool is_multiple(const void* address, std::int64_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(bytes) == 0;
@@ -96,9 +96,8 @@ cudaError_t start_groups(const char* name, const Launch& launch, void (*kernel)(
   cudaError_t status = cudaSuccess;
   for (a.first_group = 0; a.first_group < groups && status == cudaSuccess; a.first_group += most) {
     const std::int64_t count = groups - a.first_group < most ? groups - a.first_group : most;
-    status =
-        core::SWITCHBACK_CUDA_NS::launch(name, kernel, dim3(static_cast<unsigned>(count * blocks)),
-                                         block, shared_bytes, launch.stream, a);
+    status = core::cuda::launch(name, kernel, dim3(static_cast<unsigned>(count * blocks)), block,
+                                shared_bytes, launch.stream, a);
   }
   return status;
 }
@@ -130,4 +129,4 @@ __device__ __forceinline__ Place place_of(std::int64_t index, std::int64_t acros
   return {down, index - down * across};
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

@@ -9,7 +9,7 @@
 // TB/s, where 64 times three launches took 700.
 #include "quant/cuda/turn.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
 namespace {
 
@@ -125,7 +125,7 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
     for (std::int64_t down = divide_up<std::int64_t>(a.code_rows, tile_rows);
          down > 0 && status == cudaSuccess; down -= most_down) {
       a.last_down = down - 1;
-      status = core::SWITCHBACK_CUDA_NS::launch_behind(
+      status = core::cuda::launch_behind(
           "quantize_transpose", launch.overlaps, transpose_kernel<T, V, kind>,
           dim3(grid_of(across), static_cast<unsigned>(down < most_down ? down : most_down),
                matrices),
@@ -182,9 +182,9 @@ cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, std::i
                                         x_step,
                                         column_words,
                                         launch.changed};
-      return core::SWITCHBACK_CUDA_NS::launch(
-          "absmax_columns", packed ? absmax_columns_kernel<T, V> : absmax_columns_kernel<T, 1>,
-          dim3(grid_of(tiles.count), matrices), block, 0, launch.stream, a);
+      return core::cuda::launch("absmax_columns",
+                                packed ? absmax_columns_kernel<T, V> : absmax_columns_kernel<T, 1>,
+                                dim3(grid_of(tiles.count), matrices), block, 0, launch.stream, a);
     });
   });
 }
@@ -213,4 +213,4 @@ cudaError_t launch_columnwise_transpose(const Launch& launch, ConstAnyMatrix x, 
   return start<TurnKind::columnwise_and_rowwise>(launch, x, q, q_t, a);
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

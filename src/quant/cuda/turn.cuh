@@ -6,9 +6,9 @@
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
-namespace switchback::quant::SWITCHBACK_CUDA_NS {
+namespace switchback::quant::cuda {
 
-using core::SWITCHBACK_CUDA_NS::turn_words;
+using core::cuda::turn_words;
 
 inline constexpr int tile_rows = 128;
 
@@ -421,4 +421,4 @@ __device__ __forceinline__ void code_turn(const TransposeArguments& a, Turn<T, V
   store_turn<T, V>(a, tile, at, thread);
 }
 
-}  // namespace switchback::quant::SWITCHBACK_CUDA_NS
+}  // namespace switchback::quant::cuda

@@ -6,7 +6,7 @@
 #include "gemm/int8/cuda/fused/kernels.cpp"
 #include "support/device_memory.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 #define FUSED_SM80(m, n, k, cluster, time, ...)               \
   const FusedVariant fused_sm80_##m##x##n##x##k##_##cluster = \
@@ -16,7 +16,7 @@ namespace switchback::products::SWITCHBACK_CUDA_NS {
       fused_grouped_sm80<m, n, k, __VA_ARGS__>();
 #include "gemm/int8/cuda/fused/shapes.def"
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda
 
 namespace switchback::test {
 

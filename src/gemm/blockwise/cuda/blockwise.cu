@@ -7,17 +7,17 @@
 #include "gemm/int8/cuda/dequantize.cuh"
 #include "gemm/int8/cuda/dp4a.cuh"
 
-namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+namespace switchback::blockwise::cuda {
 
 namespace {
 
-namespace dp4a = products::SWITCHBACK_CUDA_NS::dp4a;
-using core::SWITCHBACK_CUDA_NS::divide_up;
-using core::SWITCHBACK_CUDA_NS::launch;
-using core::SWITCHBACK_CUDA_NS::load_element;
-using core::SWITCHBACK_CUDA_NS::narrow;
-using core::SWITCHBACK_CUDA_NS::store_element;
-using core::SWITCHBACK_CUDA_NS::widen;
+namespace dp4a = products::cuda::dp4a;
+using core::cuda::divide_up;
+using core::cuda::launch;
+using core::cuda::load_element;
+using core::cuda::narrow;
+using core::cuda::store_element;
+using core::cuda::widen;
 using dp4a::pitch;
 using dp4a::side;
 
@@ -98,8 +98,7 @@ cudaError_t start(const BlockwiseArguments& p, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch_blockwise(DType output, const BlockwiseArguments& p, cudaStream_t stream) {
-  return core::SWITCHBACK_CUDA_NS::for_type(output,
-                                            [&]<class Out>(Out) { return start<Out>(p, stream); });
+  return core::cuda::for_type(output, [&]<class Out>(Out) { return start<Out>(p, stream); });
 }
 
-}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
+}  // namespace switchback::blockwise::cuda

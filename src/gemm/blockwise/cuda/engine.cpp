@@ -6,7 +6,7 @@
 #include "gemm/blockwise/cuda/engines.hpp"
 #include "switchback/gemm.hpp"
 
-namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+namespace switchback::blockwise::cuda {
 
 namespace {
 
@@ -28,7 +28,7 @@ constexpr Engine mma_engine = {.id = EngineId::mma,
 
 std::string_view wgmma_unavailable([[maybe_unused]] const ContextState& state) {
 #if defined(SWITCHBACK_CUDA_EMULATED) || defined(SWITCHBACK_HAVE_BLOCKWISE_WGMMA)
-  if (core::SWITCHBACK_CUDA_NS::runtime(state).compute_capability() != 90)
+  if (core::cuda::runtime(state).compute_capability() != 90)
     return "its instructions are those of compute capability 9.0";
   return {};
 #else
@@ -73,11 +73,11 @@ BlockwiseArguments arguments_of(const BlockwiseProblem& p, const BlockwiseOperan
 
 void run_dp4a(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig&,
               const BlockwiseOperands& o) {
-  core::SWITCHBACK_CUDA_NS::Runtime& device = core::SWITCHBACK_CUDA_NS::runtime(state);
+  core::cuda::Runtime& device = core::cuda::runtime(state);
   if (device.rehearsing()) return;
-  const core::SWITCHBACK_CUDA_NS::CurrentDevice current(device.index());
-  core::SWITCHBACK_CUDA_NS::check(
-      launch_blockwise(p.output, arguments_of(p, o), device.cuda_stream()), "kernel blockwise");
+  const core::cuda::CurrentDevice current(device.index());
+  core::cuda::check(launch_blockwise(p.output, arguments_of(p, o), device.cuda_stream()),
+                    "kernel blockwise");
 }
 
 std::span<const Engine* const> engines() noexcept {
@@ -86,4 +86,4 @@ std::span<const Engine* const> engines() noexcept {
   return all;
 }
 
-}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
+}  // namespace switchback::blockwise::cuda

@@ -7,7 +7,7 @@
 #include "gemm/blockwise/cuda/kernels.hpp"
 #include "gemm/blockwise/engine.hpp"
 
-namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+namespace switchback::blockwise::cuda {
 
 /// Of the problem what kernels read: m in whole steps of 64 codes, whose words are loaded whole.
 BlockwiseArguments arguments_of(const BlockwiseProblem& problem, const BlockwiseOperands& operands);
@@ -25,4 +25,4 @@ Tiles wgmma_tiles(const BlockwiseProblem& problem, const ContextState& state) no
 void run_wgmma(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
                const BlockwiseOperands& operands);
 
-}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
+}  // namespace switchback::blockwise::cuda

@@ -4,7 +4,7 @@
 
 #include "gemm/blockwise/cuda/kernels.hpp"
 
-namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+namespace switchback::blockwise::cuda {
 
 namespace {
 
@@ -27,4 +27,4 @@ struct TileOfJob {
 
 }  // namespace
 
-}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
+}  // namespace switchback::blockwise::cuda

@@ -9,7 +9,7 @@
 #include "core/cuda/tensor_map.hpp"
 #include "switchback/types.hpp"
 
-namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+namespace switchback::blockwise::cuda {
 
 /// d[n,k] (+)= a[n,m] · b[k,m]ᵀ in blocks of block_rows codes along m, at any stride and alignment.
 struct BlockwiseArguments {
@@ -74,7 +74,7 @@ inline constexpr WgmmaTile wgmma_square = {128, 201888};
 /// The codes of a and b, as the kernel for 9.0a copies them: boxes of tile.columns rows and of
 /// wgmma_tile_rows rows.
 struct WgmmaOperands {
-  core::SWITCHBACK_CUDA_NS::TensorMap a, b;
+  core::cuda::TensorMap a, b;
 };
 struct WgmmaLaunch {
   unsigned blocks;
@@ -86,4 +86,4 @@ struct WgmmaLaunch {
 cudaError_t launch_blockwise_wgmma(DType output, const WgmmaTile& tile, const WgmmaOperands& codes,
                                    const TileArguments& arguments, const WgmmaLaunch& how);
 
-}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
+}  // namespace switchback::blockwise::cuda

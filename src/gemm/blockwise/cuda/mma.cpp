@@ -10,7 +10,7 @@
 #include "gemm/blockwise/cuda/kernels.hpp"
 #include "gemm/blockwise/cuda/plan.hpp"
 
-namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+namespace switchback::blockwise::cuda {
 
 namespace {
 
@@ -50,19 +50,18 @@ std::string_view mma_rejects(const BlockwiseProblem& p) {
 void run_mma(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig& config,
              const BlockwiseOperands& o) {
   if (!takes(p, o)) return run_dp4a(state, p, config, o);
-  core::SWITCHBACK_CUDA_NS::Runtime& device = core::SWITCHBACK_CUDA_NS::runtime(state);
+  core::cuda::Runtime& device = core::cuda::runtime(state);
   const Plan plan = plan_of(p, p.n, p.k, device.info(), choices);
   const MmaTile& tile = *tiles[plan.tile];
   core::Workspace::Frame frame(state.workspace);
   float* const slots = plan.slots > 0 ? frame.take<float>(plan.slots * tile.floats()) : nullptr;
   // All memory has been taken: from here on work is queued.
   if (device.rehearsing()) return;
-  const core::SWITCHBACK_CUDA_NS::CurrentDevice current(device.index());
+  const core::cuda::CurrentDevice current(device.index());
   const TileArguments arguments = arguments_of(plan, p, o, slots, piece_bytes);
-  core::SWITCHBACK_CUDA_NS::check(
-      launch_blockwise_mma(p.output, tile, arguments, static_cast<unsigned>(plan.blocks),
-                           device.cuda_stream()),
-      "kernel blockwise_mma");
+  core::cuda::check(launch_blockwise_mma(p.output, tile, arguments,
+                                         static_cast<unsigned>(plan.blocks), device.cuda_stream()),
+                    "kernel blockwise_mma");
 }
 
-}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
+}  // namespace switchback::blockwise::cuda

@@ -7,13 +7,13 @@
 #include "gemm/blockwise/cuda/kernels.hpp"
 #include "gemm/blockwise/cuda/tile.cuh"
 
-namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+namespace switchback::blockwise::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::load_matrices;
-using core::SWITCHBACK_CUDA_NS::multiply_add_16x8x32;
-using core::SWITCHBACK_CUDA_NS::shared_place;
+using core::cuda::load_matrices;
+using core::cuda::multiply_add_16x8x32;
+using core::cuda::shared_place;
 
 using LargeTile = Tile<2, 4, 4, 4, 4, mma_large.blocks>;
 using SmallTile = Tile<2, 2, 2, 4, 3, mma_small.blocks>;
@@ -226,7 +226,7 @@ cudaError_t start(const TileArguments& a, unsigned blocks, cudaStream_t stream) 
   const auto kernel = blockwise_mma_kernel<Out, T, by_bits>;
   constexpr std::size_t unasked_bytes = std::size_t{48} << 10;
   if constexpr (sizeof(Shared<T>) > unasked_bytes) {
-    const cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, sizeof(Shared<T>));
+    const cudaError_t status = core::cuda::allow_shared(kernel, sizeof(Shared<T>));
     if (status != cudaSuccess) return status;
   }
   const cudaError_t status =
@@ -252,8 +252,8 @@ cudaError_t start(const MmaTile& tile, const TileArguments& a, unsigned blocks,
 
 cudaError_t launch_blockwise_mma(DType output, const MmaTile& tile, const TileArguments& a,
                                  unsigned blocks, cudaStream_t stream) {
-  return core::SWITCHBACK_CUDA_NS::for_type(
-      output, [&]<class Out>(Out) { return start<Out>(tile, a, blocks, stream); });
+  return core::cuda::for_type(output,
+                              [&]<class Out>(Out) { return start<Out>(tile, a, blocks, stream); });
 }
 
-}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
+}  // namespace switchback::blockwise::cuda

@@ -7,7 +7,7 @@
 #include "gemm/blockwise/cuda/engines.hpp"
 #include "switchback/gemm.hpp"
 
-namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+namespace switchback::blockwise::cuda {
 
 Plan plan_of(const BlockwiseProblem& p, std::int64_t rows, std::int64_t columns,
              const core::DeviceInfo& device, std::span<const TileChoice> choices) noexcept {
@@ -59,4 +59,4 @@ TileArguments arguments_of(const Plan& plan, const BlockwiseProblem& p, const Bl
           is_multiple(o.d, store_bytes) && stride_bytes % store_bytes == 0};
 }
 
-}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
+}  // namespace switchback::blockwise::cuda

@@ -12,7 +12,7 @@
 #include "gemm/blockwise/cuda/kernels.hpp"
 #include "gemm/blockwise/problem.hpp"
 
-namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+namespace switchback::blockwise::cuda {
 
 constexpr std::int64_t divide_up(std::int64_t a, std::int64_t b) noexcept {
   return (a + b - 1) / b;
@@ -49,4 +49,4 @@ TileArguments arguments_of(const Plan& plan, const BlockwiseProblem& problem,
                            const BlockwiseOperands& operands, float* slots,
                            std::size_t store_bytes);
 
-}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
+}  // namespace switchback::blockwise::cuda

@@ -9,18 +9,18 @@
 #include "gemm/blockwise/cuda/job.cuh"
 #include "gemm/blockwise/cuda/kernels.hpp"
 
-namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+namespace switchback::blockwise::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::AsyncCopies;
-using core::SWITCHBACK_CUDA_NS::canonical_pairs;
-using core::SWITCHBACK_CUDA_NS::computed_here;
-using core::SWITCHBACK_CUDA_NS::launch;
-using core::SWITCHBACK_CUDA_NS::load_element;
-using core::SWITCHBACK_CUDA_NS::narrow;
-using core::SWITCHBACK_CUDA_NS::narrow_pair;
-using core::SWITCHBACK_CUDA_NS::widen;
+using core::cuda::AsyncCopies;
+using core::cuda::canonical_pairs;
+using core::cuda::computed_here;
+using core::cuda::launch;
+using core::cuda::load_element;
+using core::cuda::narrow;
+using core::cuda::narrow_pair;
+using core::cuda::widen;
 
 constexpr unsigned all_lanes = 0xFFFFFFFFu;
 constexpr int step_codes = 64;   // of a row, in a stage: two products of 32
@@ -390,4 +390,4 @@ cudaError_t launch_parts(const TileArguments& a, cudaStream_t stream) {
 
 }  // namespace
 
-}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
+}  // namespace switchback::blockwise::cuda

@@ -13,7 +13,7 @@
 #include "gemm/blockwise/cuda/plan.hpp"
 #include "switchback/gemm.hpp"
 
-namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+namespace switchback::blockwise::cuda {
 
 // Rows and codes of a row are numbers of the copy engine, which has 31 bits for them.
 std::string_view wgmma_rejects(const BlockwiseProblem& p) {
@@ -50,7 +50,7 @@ std::span<const TileChoice> choices_for(const BlockwiseProblem& p) {
 }  // namespace
 
 Tiles wgmma_tiles(const BlockwiseProblem& p, const ContextState& state) noexcept {
-  const core::DeviceInfo& device = core::SWITCHBACK_CUDA_NS::runtime(state).info();
+  const core::DeviceInfo& device = core::cuda::runtime(state).info();
   const std::span<const TileChoice> possible = choices_for(p);
   const std::size_t best = plan_of(p, p.k, p.n, device, possible).tile;
   if (best == possible.size()) return {};
@@ -63,7 +63,7 @@ Tiles wgmma_tiles(const BlockwiseProblem& p, const ContextState& state) noexcept
 void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig& config,
                const BlockwiseOperands& o) {
   if (!takes(p, o)) return run_dp4a(state, p, config, o);
-  core::SWITCHBACK_CUDA_NS::Runtime& device = core::SWITCHBACK_CUDA_NS::runtime(state);
+  core::cuda::Runtime& device = core::cuda::runtime(state);
   std::span<const TileChoice> possible = choices_for(p);
   if (config.tile_n != 0)
     possible = possible.subspan(possible.front().columns == config.tile_n ? 0 : 1, 1);
@@ -75,20 +75,20 @@ void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseCo
   float* const slots = plan.slots > 0 ? frame.take<float>(plan.slots * tile.floats()) : nullptr;
   // All memory has been taken: from here on work is queued.
   if (device.rehearsing()) return;
-  const core::SWITCHBACK_CUDA_NS::CurrentDevice current(device.index());
+  const core::cuda::CurrentDevice current(device.index());
   const TileArguments arguments = arguments_of(plan, p, o, slots, 2 * dtype_size_bytes(p.output));
   // Codes from the product's m on are not read: beyond the matrix they are 0.
   const std::int64_t codes = arguments.product.m;
   const auto map_of = [&](const std::int8_t* data, std::int64_t rows, std::int64_t stride,
                           int box_rows) {
-    return core::SWITCHBACK_CUDA_NS::tensor_map(data, rows, codes, stride, box_rows);
+    return core::cuda::tensor_map(data, rows, codes, stride, box_rows);
   };
   const WgmmaOperands operands = {map_of(o.a, p.n, p.stride_a, tile.columns),
                                   map_of(o.b, p.k, p.stride_b, wgmma_tile_rows)};
-  core::SWITCHBACK_CUDA_NS::check(launch_blockwise_wgmma(p.output, tile, operands, arguments,
-                                                         {static_cast<unsigned>(plan.blocks),
-                                                          device.overlaps(), device.cuda_stream()}),
-                                  "kernel blockwise_wgmma");
+  core::cuda::check(launch_blockwise_wgmma(p.output, tile, operands, arguments,
+                                           {static_cast<unsigned>(plan.blocks), device.overlaps(),
+                                            device.cuda_stream()}),
+                    "kernel blockwise_wgmma");
 }
 
 #else
@@ -102,4 +102,4 @@ void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseCo
 }
 #endif
 
-}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
+}  // namespace switchback::blockwise::cuda

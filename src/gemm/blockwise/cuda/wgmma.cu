@@ -15,23 +15,23 @@
 #include "gemm/blockwise/cuda/job.cuh"
 #include "gemm/blockwise/cuda/kernels.hpp"
 
-namespace switchback::blockwise::SWITCHBACK_CUDA_NS {
+namespace switchback::blockwise::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::canonical_pairs;
-using core::SWITCHBACK_CUDA_NS::computed_here;
-using core::SWITCHBACK_CUDA_NS::copy_box;
-using core::SWITCHBACK_CUDA_NS::further;
-using core::SWITCHBACK_CUDA_NS::launch;
-using core::SWITCHBACK_CUDA_NS::matrix_descriptor_128;
-using core::SWITCHBACK_CUDA_NS::Mbarrier;
-using core::SWITCHBACK_CUDA_NS::narrow;
-using core::SWITCHBACK_CUDA_NS::narrow_pair;
-using core::SWITCHBACK_CUDA_NS::shared_place;
-using core::SWITCHBACK_CUDA_NS::TensorMap;
-using core::SWITCHBACK_CUDA_NS::WarpgroupProducts;
-using core::SWITCHBACK_CUDA_NS::widen;
+using core::cuda::canonical_pairs;
+using core::cuda::computed_here;
+using core::cuda::copy_box;
+using core::cuda::further;
+using core::cuda::launch;
+using core::cuda::matrix_descriptor_128;
+using core::cuda::Mbarrier;
+using core::cuda::narrow;
+using core::cuda::narrow_pair;
+using core::cuda::shared_place;
+using core::cuda::TensorMap;
+using core::cuda::WarpgroupProducts;
+using core::cuda::widen;
 using Sums = WarpgroupProducts::Sums;
 
 constexpr unsigned all_lanes = 0xFFFFFFFFu;
@@ -57,7 +57,7 @@ static_assert(warpgroup_threads * loader_registers + multiplying_threads * multi
               threads * launched_registers);
 
 // Codes of a row in a stage: four products of 32. The bytes of a row of the swizzle.
-constexpr int step_codes = core::SWITCHBACK_CUDA_NS::tensor_box_columns;
+constexpr int step_codes = core::cuda::tensor_box_columns;
 
 // A thread's sums by fours: two rows of b, 8 apart, and two of a, next to each other. Four number q
 // has rows 8q and 8q + 1 of a from the thread's first on.
@@ -432,7 +432,7 @@ __device__ __forceinline__ void multiply_wide(Multiplier<Wide>& m, const TileArg
   static_assert(steps_of_block < Wide::stages);
   const int mine = 1 + m.warpgroup;  // numbers of barriers
   const int other = 2 - m.warpgroup;
-  if (m.warpgroup == 1) core::SWITCHBACK_CUDA_NS::arrive_at_barrier<multiplying_threads>(other);
+  if (m.warpgroup == 1) core::cuda::arrive_at_barrier<multiplying_threads>(other);
   const auto superblock = static_cast<int>(a.product.superblock);
   Fours<Wide::fours> p;
 #pragma unroll 1
@@ -449,7 +449,7 @@ __device__ __forceinline__ void multiply_wide(Multiplier<Wide>& m, const TileArg
           m.stage = first;
           Sums sums;
           int before = 0;
-          core::SWITCHBACK_CUDA_NS::wait_at_barrier<multiplying_threads>(mine);
+          core::cuda::wait_at_barrier<multiplying_threads>(mine);
 #pragma unroll
           for (int step = 0; step < steps_of_block; ++step) {
             if (half == 0) m.wait_for_codes();
@@ -464,7 +464,7 @@ __device__ __forceinline__ void multiply_wide(Multiplier<Wide>& m, const TileArg
             before = m.stage.at;
             m.stage.advance();
           }
-          core::SWITCHBACK_CUDA_NS::arrive_at_barrier<multiplying_threads>(other);
+          core::cuda::arrive_at_barrier<multiplying_threads>(other);
           if (half == 0) m.wait_for_scales();
           m.products.template wait<0>(sums);
           if (half == 1) m.free_stage(before);
@@ -557,7 +557,7 @@ __global__ void __launch_bounds__(threads, 1)
       shared->scaled[i].init(1);
       shared->scales_freed[i].init(multiplying_threads / 32);
     }
-    core::SWITCHBACK_CUDA_NS::publish_mbarriers();
+    core::cuda::publish_mbarriers();
   }
   for (unsigned i = threadIdx.x; i < tile_rows + T::columns; i += threads)
     (i < tile_rows ? shared->scales[scale_slots].b[i]
@@ -567,13 +567,13 @@ __global__ void __launch_bounds__(threads, 1)
   // The compiler learns that a warp's lanes agree on it.
   const int warp = __shfl_sync(all_lanes, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp < warpgroup_threads / 32) {
-    core::SWITCHBACK_CUDA_NS::give_back_registers<loader_registers>();
+    core::cuda::give_back_registers<loader_registers>();
     if (threadIdx.x == 0)
       load_codes(*shared, codes_of_b, codes_of_a, a);
     else if (warp == 1)
       load_scales(*shared, a);
   } else {
-    core::SWITCHBACK_CUDA_NS::take_registers<multiplier_registers>();
+    core::cuda::take_registers<multiplier_registers>();
     Multiplier<T> multiplier(*shared, warp * 32 / warpgroup_threads - 1);
     if constexpr (T::halves == 2)
       multiply_wide<Out, steps_of_block>(multiplier, a);
@@ -593,7 +593,7 @@ __global__ void __launch_bounds__(multiplying_threads)
   const auto slot = [&](unsigned part) {
     return slot_of<T>(a, part * a.tiles + tile, threadIdx.x) + first * multiplying_threads;
   };
-  core::SWITCHBACK_CUDA_NS::wait_for_kernel_before();
+  core::cuda::wait_for_kernel_before();
   Fours<fours_of_joiner> d;
 #pragma unroll
   for (int q = 0; q < fours_of_joiner; ++q) {
@@ -621,12 +621,12 @@ __global__ void __launch_bounds__(multiplying_threads)
 template <class Out, class T, int steps_of_block>
 cudaError_t start(const WgmmaOperands& codes, const TileArguments& a, const WgmmaLaunch& how) {
   const auto kernel = blockwise_wgmma_kernel<Out, T, steps_of_block>;
-  cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, sizeof(Shared<T>));
+  cudaError_t status = core::cuda::allow_shared(kernel, sizeof(Shared<T>));
   if (status == cudaSuccess)
     status = launch("blockwise_wgmma", kernel, dim3(how.blocks), dim3(threads), sizeof(Shared<T>),
                     how.stream, codes.b, codes.a, a);
   if (status != cudaSuccess || a.parts == 1) return status;
-  return core::SWITCHBACK_CUDA_NS::launch_behind(
+  return core::cuda::launch_behind(
       "blockwise_wgmma_parts", how.overlaps, blockwise_wgmma_parts_kernel<Out, T>,
       dim3(a.tiles, T::fours / fours_of_joiner), dim3(multiplying_threads), 0, how.stream, a);
 }
@@ -635,7 +635,7 @@ cudaError_t start(const WgmmaOperands& codes, const TileArguments& a, const Wgmm
 
 cudaError_t launch_blockwise_wgmma(DType output, const WgmmaTile& tile, const WgmmaOperands& codes,
                                    const TileArguments& a, const WgmmaLaunch& how) {
-  return core::SWITCHBACK_CUDA_NS::for_type(output, [&]<class Out>(Out) {
+  return core::cuda::for_type(output, [&]<class Out>(Out) {
     const bool wide = tile.columns == wgmma_wide.columns;
     switch (a.product.block_rows / step_codes) {
       case 1:
@@ -650,4 +650,4 @@ cudaError_t launch_blockwise_wgmma(DType output, const WgmmaTile& tile, const Wg
   });
 }
 
-}  // namespace switchback::blockwise::SWITCHBACK_CUDA_NS
+}  // namespace switchback::blockwise::cuda

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstring>
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 namespace {
 
@@ -176,4 +176,4 @@ bool same_bytes(const cublasLtMatmulAlgo_t& x, const cublasLtMatmulAlgo_t& y) no
   return std::memcmp(x.data, y.data, sizeof x.data) == 0;
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

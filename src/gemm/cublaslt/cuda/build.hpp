@@ -10,7 +10,7 @@
 
 #include "gemm/cublaslt/cuda/library.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// The algorithms that the library ranks for the product's workspace, best first; may be empty.
 std::vector<cublasLtMatmulHeuristicResult_t> ranking(cublasLtHandle_t handle,
@@ -36,4 +36,4 @@ std::optional<CublasLtAlgorithm> attributes_of(const cublasLtMatmulAlgo_t& algo)
 std::string to_hex(const cublasLtMatmulAlgo_t& algo);
 bool same_bytes(const cublasLtMatmulAlgo_t& x, const cublasLtMatmulAlgo_t& y) noexcept;
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -6,12 +6,12 @@
 #include "core/check.hpp"
 #include "gemm/cublaslt/cuda/build.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::CurrentDevice;
-using core::SWITCHBACK_CUDA_NS::Runtime;
+using core::cuda::CurrentDevice;
+using core::cuda::Runtime;
 
 // The default takes several, in case the first is refused. A product that names a place in the
 // ranking gets the whole ranking.
@@ -167,4 +167,4 @@ std::size_t Plans::Hash::operator()(const Product& p) const noexcept {
   return static_cast<std::size_t>(hash);
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

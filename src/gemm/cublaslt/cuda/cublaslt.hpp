@@ -13,7 +13,7 @@
 #include "core/cuda/runtime.hpp"
 #include "gemm/cublaslt/cuda/library.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// The descriptors of a product and the algorithms that may run it, best first.
 class Plan {
@@ -41,11 +41,11 @@ class Plan {
 };
 
 /// The library's state in a Context: its handle and all plans made so far.
-class Plans final : public core::SWITCHBACK_CUDA_NS::Extension {
+class Plans final : public core::cuda::Extension {
  public:
   /// The state of this runtime, created on first use. It may invalidate plans that were returned
   /// before. Throws Error(unsupported) if the library is missing.
-  static Plans& of(core::SWITCHBACK_CUDA_NS::Runtime& runtime);
+  static Plans& of(core::cuda::Runtime& runtime);
   ~Plans() override;
 
   [[nodiscard]] cublasLtHandle_t handle() const noexcept { return handle_; }
@@ -65,8 +65,8 @@ class Plans final : public core::SWITCHBACK_CUDA_NS::Extension {
 };
 
 /// Why the product's own algorithm cannot be built; empty if it can, or if it names none.
-std::string refusal(core::SWITCHBACK_CUDA_NS::Runtime& runtime, const Product& product);
+std::string refusal(core::cuda::Runtime& runtime, const Product& product);
 /// The bytes of the algorithm that runs it, in hexadecimal digits; empty if there is none.
-std::string algorithm_hex(core::SWITCHBACK_CUDA_NS::Runtime& runtime, const Product& product);
+std::string algorithm_hex(core::cuda::Runtime& runtime, const Product& product);
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -6,11 +6,11 @@
 #include "core/check.hpp"
 #include "core/cuda/library.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::Library;
+using core::cuda::Library;
 
 struct Loaded {
   CublasLt functions;
@@ -193,4 +193,4 @@ Descriptors::~Descriptors() {
   if (matmul != nullptr) (void)lt.desc_destroy(matmul);
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -12,7 +12,7 @@
 #include "core/cuda/api.hpp"
 #include "gemm/cublaslt/choice.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// The functions of the library that are used here.
 struct CublasLt {
@@ -111,4 +111,4 @@ struct Descriptors {
   void make(const Product& product);
 };
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -14,7 +14,7 @@
 
 #include "gemm/cublaslt/cuda/build.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 namespace {
 
@@ -90,4 +90,4 @@ std::vector<Candidate> all_candidates(cublasLtHandle_t handle, const Product& pr
   return std::move(ranking.candidates);
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

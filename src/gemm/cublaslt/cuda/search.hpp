@@ -9,7 +9,7 @@
 
 #include "gemm/cublaslt/cuda/library.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// The part of a configuration that selects an algorithm.
 struct Candidate {
@@ -25,4 +25,4 @@ std::vector<Candidate> candidates(cublasLtHandle_t handle, const Product& produc
 /// Each has the smallest of these workspaces that is large enough. Runs no product.
 std::vector<Candidate> all_candidates(cublasLtHandle_t handle, const Product& product);
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -4,14 +4,14 @@
 #include "gemm/cublaslt/cuda/cublaslt.hpp"
 #include "gemm/cublaslt/cuda/search.hpp"
 
-namespace switchback::floating::SWITCHBACK_CUDA_NS {
+namespace switchback::floating::cuda {
 
 namespace {
 
-namespace products = products::SWITCHBACK_CUDA_NS;
-using core::SWITCHBACK_CUDA_NS::CurrentDevice;
-using core::SWITCHBACK_CUDA_NS::Runtime;
-using core::SWITCHBACK_CUDA_NS::runtime;
+namespace products = products::cuda;
+using core::cuda::CurrentDevice;
+using core::cuda::Runtime;
+using core::cuda::runtime;
 
 // The first compute capability with tensor cores for bf16 and tf32.
 constexpr int ampere = 80;
@@ -203,4 +203,4 @@ const Engine cublaslt_tf32_engine = {
     .run = run,
 };
 
-}  // namespace switchback::floating::SWITCHBACK_CUDA_NS
+}  // namespace switchback::floating::cuda

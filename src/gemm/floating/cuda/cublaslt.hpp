@@ -5,9 +5,9 @@
 #include "core/cuda/api.hpp"
 #include "gemm/floating/engine.hpp"
 
-namespace switchback::floating::SWITCHBACK_CUDA_NS {
+namespace switchback::floating::cuda {
 
 extern const Engine cublaslt_engine;
 extern const Engine cublaslt_tf32_engine;
 
-}  // namespace switchback::floating::SWITCHBACK_CUDA_NS
+}  // namespace switchback::floating::cuda

@@ -7,14 +7,14 @@
 #include "gemm/int8/cuda/operands.hpp"
 #include "gemm/int8/cuda/panels.hpp"
 
-namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
+namespace switchback::gemm_int8::cuda {
 
 namespace {
 
-namespace products = products::SWITCHBACK_CUDA_NS;
-using core::SWITCHBACK_CUDA_NS::CurrentDevice;
-using core::SWITCHBACK_CUDA_NS::Runtime;
-using core::SWITCHBACK_CUDA_NS::runtime;
+namespace products = products::cuda;
+using core::cuda::CurrentDevice;
+using core::cuda::Runtime;
+using core::cuda::runtime;
 
 std::string_view rejects(const GemmProblem& p) {
   return p.k == 0 ? "k is 0" : std::string_view();
@@ -101,4 +101,4 @@ const Engine cublaslt_engine = {
     .run = run,
 };
 
-}  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS
+}  // namespace switchback::gemm_int8::cuda

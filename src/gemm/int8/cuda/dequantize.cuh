@@ -6,7 +6,7 @@
 #include "core/numerics.hpp"
 #include "gemm/int8/cuda/load_float.cuh"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// x + -0 is x, whatever x is.
 inline constexpr float no_bias = -0.0f;
@@ -17,4 +17,4 @@ __device__ __forceinline__ float dequantize(std::int32_t acc, float scale_a, flo
   return __fadd_rn(__fmul_rn(scale_b, __fmul_rn(scale_a, scaled)), bias);
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -8,15 +8,15 @@
 #include "gemm/int8/cuda/operands.hpp"
 #include "gemm/int8/cuda/panels.hpp"
 
-namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
+namespace switchback::gemm_int8::cuda {
 
 namespace {
 
-namespace products = products::SWITCHBACK_CUDA_NS;
-using core::SWITCHBACK_CUDA_NS::check;
-using core::SWITCHBACK_CUDA_NS::CurrentDevice;
-using core::SWITCHBACK_CUDA_NS::Runtime;
-using core::SWITCHBACK_CUDA_NS::runtime;
+namespace products = products::cuda;
+using core::cuda::check;
+using core::cuda::CurrentDevice;
+using core::cuda::Runtime;
+using core::cuda::runtime;
 
 GemmConfig default_config(const GemmProblem&, const ContextState&) {
   GemmConfig config;
@@ -74,7 +74,7 @@ void run_grouped(ContextState& state, const GroupedProblem& p, const GemmConfig&
   const GemmProblem& each = p.each;
   const GemmOperands& first = o.first;
   products::GroupedDp4aArguments arguments{};
-  arguments.groups = core::SWITCHBACK_CUDA_NS::group_arrays(o.groups, each.m, reports);
+  arguments.groups = core::cuda::group_arrays(o.groups, each.m, reports);
   arguments.a = first.a;
   arguments.a_stride = each.stride_a;
   if (first.packed_b != nullptr) {
@@ -120,4 +120,4 @@ const Engine dp4a_engine = {
     .run_grouped = run_grouped,
 };
 
-}  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS
+}  // namespace switchback::gemm_int8::cuda

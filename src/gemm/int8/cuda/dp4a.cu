@@ -5,12 +5,12 @@
 #include "gemm/int8/cuda/dp4a.cuh"
 #include "gemm/int8/cuda/kernels.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::divide_up;
-using core::SWITCHBACK_CUDA_NS::launch_behind;
+using core::cuda::divide_up;
+using core::cuda::launch_behind;
 using dp4a::pitch;
 using dp4a::side;
 
@@ -20,7 +20,7 @@ static_assert(tile == dp4a::columns);
 __global__ void __launch_bounds__(dp4a::threads) dp4a_kernel(Dp4aArguments p) {
   __shared__ int a[tile][pitch];
   __shared__ int b[tile][pitch];
-  core::SWITCHBACK_CUDA_NS::wait_for_kernel_before();
+  core::cuda::wait_for_kernel_before();
   const int x = static_cast<int>(threadIdx.x) % side;
   const int y = static_cast<int>(threadIdx.x) / side;
   const std::int64_t col0 = static_cast<std::int64_t>(blockIdx.x) * tile;
@@ -49,4 +49,4 @@ cudaError_t launch_dp4a(const Dp4aArguments& p, bool overlaps, cudaStream_t stre
   return launch_behind("dp4a", overlaps, dp4a_kernel, grid, dim3(dp4a::threads), 0, stream, p);
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

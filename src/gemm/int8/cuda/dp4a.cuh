@@ -5,7 +5,7 @@
 
 #include "core/cuda/ptx.cuh"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS::dp4a {
+namespace switchback::products::cuda::dp4a {
 
 inline constexpr int side = 16;  // threads each way
 inline constexpr int threads = side * side;
@@ -64,10 +64,10 @@ __device__ __forceinline__ void add_products(int (&a)[I * side][pitch], int (&b)
       for (int i = 0; i < I; ++i)
 #pragma unroll
         for (int j = 0; j < 4; ++j)
-          sums[i][j] = core::SWITCHBACK_CUDA_NS::dot4(left[i], right[j], sums[i][j]);
+          sums[i][j] = core::cuda::dot4(left[i], right[j], sums[i][j]);
     }
     __syncthreads();
   }
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS::dp4a
+}  // namespace switchback::products::cuda::dp4a

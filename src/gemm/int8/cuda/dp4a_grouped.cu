@@ -10,20 +10,20 @@
 #include "gemm/int8/cuda/dp4a.cuh"
 #include "gemm/int8/cuda/kernels.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::divide_up;
-using core::SWITCHBACK_CUDA_NS::divided;
-using core::SWITCHBACK_CUDA_NS::launch;
-using core::SWITCHBACK_CUDA_NS::load_element;
-using core::SWITCHBACK_CUDA_NS::narrow;
-using core::SWITCHBACK_CUDA_NS::report_groups;
-using core::SWITCHBACK_CUDA_NS::row_block;
-using core::SWITCHBACK_CUDA_NS::row_blocks;
-using core::SWITCHBACK_CUDA_NS::RowBlock;
-using core::SWITCHBACK_CUDA_NS::store_element;
+using core::cuda::divide_up;
+using core::cuda::divided;
+using core::cuda::launch;
+using core::cuda::load_element;
+using core::cuda::narrow;
+using core::cuda::report_groups;
+using core::cuda::row_block;
+using core::cuda::row_blocks;
+using core::cuda::RowBlock;
+using core::cuda::store_element;
 using dp4a::columns;
 using dp4a::pitch;
 using dp4a::side;
@@ -109,8 +109,7 @@ cudaError_t start(const GroupedDp4aArguments& p, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch_grouped_dp4a(DType output, const GroupedDp4aArguments& p, cudaStream_t stream) {
-  return core::SWITCHBACK_CUDA_NS::for_output_type(
-      output, [&]<class Out>(Out) { return start<Out>(p, stream); });
+  return core::cuda::for_output_type(output, [&]<class Out>(Out) { return start<Out>(p, stream); });
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -8,15 +8,15 @@
 #include "gemm/int8/cuda/dequantize.cuh"
 #include "gemm/int8/cuda/kernels.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::divide_up;
-using core::SWITCHBACK_CUDA_NS::launch;
-using core::SWITCHBACK_CUDA_NS::load_element;
-using core::SWITCHBACK_CUDA_NS::narrow;
-using core::SWITCHBACK_CUDA_NS::store_element;
+using core::cuda::divide_up;
+using core::cuda::launch;
+using core::cuda::load_element;
+using core::cuda::narrow;
+using core::cuda::store_element;
 
 constexpr int block_cols = 32;  // threads across
 constexpr int block_rows = 8;
@@ -140,8 +140,8 @@ cudaError_t start(const EpilogueArguments& e, int multiprocessors, cudaStream_t 
 
 cudaError_t launch_epilogue(DType output, const EpilogueArguments& arguments, int multiprocessors,
                             cudaStream_t stream) {
-  return core::SWITCHBACK_CUDA_NS::for_output_type(
+  return core::cuda::for_output_type(
       output, [&]<class Out>(Out) { return start<Out>(arguments, multiprocessors, stream); });
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -8,7 +8,7 @@
 #include "core/cuda/groups.hpp"
 #include "switchback/types.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// d[rows,cols] = absmax_b · (absmax_a · (acc · c)) + bias, rounded once; or the sums as they are.
 struct EpilogueArguments {
@@ -56,7 +56,7 @@ cudaError_t launch_dp4a(const Dp4aArguments& arguments, bool overlaps, cudaStrea
 /// The same for the rows of each group with a matrix b of its own, and what launch_epilogue does to
 /// the sums, in one launch. k may be zero.
 struct GroupedDp4aArguments {
-  core::SWITCHBACK_CUDA_NS::GroupArrays groups;
+  core::cuda::GroupArrays groups;
   const std::int8_t* a;  ///< of slot 0
   std::int64_t a_stride;
   const std::int8_t* b;  ///< of group 0
@@ -75,4 +75,4 @@ struct GroupedDp4aArguments {
 cudaError_t launch_grouped_dp4a(DType output, const GroupedDp4aArguments& arguments,
                                 cudaStream_t stream);
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

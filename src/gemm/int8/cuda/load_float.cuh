@@ -4,12 +4,12 @@
 
 #include "core/cuda/ptx.cuh"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// Element `at` of values of a float type, widened to f32 exactly.
 __device__ __forceinline__ float load_float(const void* values, DType type, std::int64_t at) {
-  using core::SWITCHBACK_CUDA_NS::load_element;
-  using core::SWITCHBACK_CUDA_NS::widen;
+  using core::cuda::load_element;
+  using core::cuda::widen;
   switch (type) {
     case DType::f16:
       return widen(load_element(static_cast<const half*>(values) + at));
@@ -33,4 +33,4 @@ struct FloatColumns {
   }
 };
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

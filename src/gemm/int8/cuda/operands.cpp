@@ -4,12 +4,12 @@
 #include "core/cuda/status.hpp"
 #include "gemm/cublaslt/cuda/search.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
-using core::SWITCHBACK_CUDA_NS::check;
-using core::SWITCHBACK_CUDA_NS::CurrentDevice;
-using core::SWITCHBACK_CUDA_NS::Runtime;
-using core::SWITCHBACK_CUDA_NS::runtime;
+using core::cuda::check;
+using core::cuda::CurrentDevice;
+using core::cuda::Runtime;
+using core::cuda::runtime;
 using gemm_int8::GemmConfig;
 using gemm_int8::GemmOperands;
 using gemm_int8::GemmProblem;
@@ -171,4 +171,4 @@ std::string_view cublaslt_unavailable(const ContextState&) {
   return CublasLt::missing();
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -12,7 +12,7 @@
 #include "gemm/int8/cuda/kernels.hpp"
 #include "gemm/int8/engine.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// Rows of b in the product: its D needs a multiple of 4.
 constexpr std::int64_t padded_n(std::int64_t n) {
@@ -53,7 +53,7 @@ StagedCodes stage_a(core::Workspace::Frame& frame, const gemm_int8::GemmProblem&
                     const gemm_int8::GemmOperands& operands);
 StagedCodes stage_b(core::Workspace::Frame& frame, const gemm_int8::GemmProblem& problem,
                     const gemm_int8::GemmOperands& operands);
-void queue_copy(core::SWITCHBACK_CUDA_NS::Runtime& runtime, const StagedCodes& codes);
+void queue_copy(core::cuda::Runtime& runtime, const StagedCodes& codes);
 
 /// `rows` rows of sums, a panel of the product, into int32 rows of `ld`, with the configuration's
 /// algorithm.
@@ -69,16 +69,16 @@ bool sums_in_place(const gemm_int8::GemmProblem& problem, const void* d);
 
 /// Configurations of a product, with a named algorithm or with the library's choice, the default
 /// first: those that the library ranks first, or all that there are.
-std::vector<gemm_int8::GemmConfig> algorithm_candidates(core::SWITCHBACK_CUDA_NS::Runtime& runtime,
+std::vector<gemm_int8::GemmConfig> algorithm_candidates(core::cuda::Runtime& runtime,
                                                         const Product& product,
                                                         const gemm_int8::GemmConfig& usual,
                                                         bool all);
 
 /// The epilogue for rows [first, first + rows) of d from the sums of these rows.
-void queue_epilogue(core::SWITCHBACK_CUDA_NS::Runtime& runtime,
-                    const gemm_int8::GemmProblem& problem, const gemm_int8::GemmOperands& operands,
-                    const std::int32_t* sums, std::int64_t stride_sums, std::int64_t first,
-                    std::int64_t rows, cudaStream_t stream);
+void queue_epilogue(core::cuda::Runtime& runtime, const gemm_int8::GemmProblem& problem,
+                    const gemm_int8::GemmOperands& operands, const std::int32_t* sums,
+                    std::int64_t stride_sums, std::int64_t first, std::int64_t rows,
+                    cudaStream_t stream);
 
 /// For Engine::scratch_bytes: the workspace that a configuration lets the library have.
 std::int64_t library_workspace(const gemm_int8::GemmProblem& problem,
@@ -86,4 +86,4 @@ std::int64_t library_workspace(const gemm_int8::GemmProblem& problem,
 /// "cuBLASLt …" if it is missing, for Engine::unavailable.
 std::string_view cublaslt_unavailable(const ContextState& state);
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

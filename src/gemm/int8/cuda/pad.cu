@@ -6,13 +6,13 @@
 #include "core/cuda/ptx.cuh"
 #include "gemm/int8/cuda/kernels.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::divide_up;
-using core::SWITCHBACK_CUDA_NS::launch;
-using core::SWITCHBACK_CUDA_NS::turn_words;
+using core::cuda::divide_up;
+using core::cuda::launch;
+using core::cuda::turn_words;
 
 constexpr int threads = 256;
 
@@ -130,4 +130,4 @@ cudaError_t launch_pad(const PadArguments& p, cudaStream_t stream) {
                 dim3(threads), 0, stream, p);
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

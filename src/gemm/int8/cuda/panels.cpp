@@ -11,15 +11,15 @@
 #include "gemm/int8/cuda/engines.hpp"
 #include "gemm/int8/cuda/operands.hpp"
 
-namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
+namespace switchback::gemm_int8::cuda {
 
 namespace {
 
-namespace products = products::SWITCHBACK_CUDA_NS;
-using core::SWITCHBACK_CUDA_NS::check;
-using core::SWITCHBACK_CUDA_NS::CurrentDevice;
-using core::SWITCHBACK_CUDA_NS::Runtime;
-using core::SWITCHBACK_CUDA_NS::runtime;
+namespace products = products::cuda;
+using core::cuda::check;
+using core::cuda::CurrentDevice;
+using core::cuda::Runtime;
+using core::cuda::runtime;
 
 constexpr std::int64_t row_multiple = 128;
 
@@ -227,4 +227,4 @@ const Engine cublaslt_panels_engine = {
     .run = run,
 };
 
-}  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS
+}  // namespace switchback::gemm_int8::cuda

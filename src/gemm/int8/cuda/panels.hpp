@@ -9,7 +9,7 @@
 #include "core/cuda/api.hpp"
 #include "gemm/int8/engine.hpp"
 
-namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
+namespace switchback::gemm_int8::cuda {
 
 /// How rows are divided. A last panel of few rows is moved up to overlap the one before it: some
 /// rows are computed twice, with the same results, which avoids a size that the library may refuse.
@@ -41,4 +41,4 @@ std::string refuses_panels(const GemmProblem& problem, const GemmConfig& config,
 void run_panels(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
                 const GemmOperands& operands, const Cut& cut, int streams);
 
-}  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS
+}  // namespace switchback::gemm_int8::cuda

@@ -20,15 +20,15 @@
 #include "gemm/int8/cuda/fused/trial.hpp"
 #include "gemm/int8/cuda/operands.hpp"
 
-namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS {
+namespace switchback::gemm_int8::cuda {
 
 namespace {
 
-namespace products = products::SWITCHBACK_CUDA_NS;
-using core::SWITCHBACK_CUDA_NS::check;
-using core::SWITCHBACK_CUDA_NS::CurrentDevice;
-using core::SWITCHBACK_CUDA_NS::Runtime;
-using core::SWITCHBACK_CUDA_NS::runtime;
+namespace products = products::cuda;
+using core::cuda::check;
+using core::cuda::CurrentDevice;
+using core::cuda::Runtime;
+using core::cuda::runtime;
 
 // The bytes of one memory access.
 constexpr std::int64_t access_bytes = 16;
@@ -318,4 +318,4 @@ const Engine fused_engine = {
     .grouped_default_among = grouped::default_among,
 };
 
-}  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS
+}  // namespace switchback::gemm_int8::cuda

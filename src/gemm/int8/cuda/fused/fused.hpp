@@ -10,7 +10,7 @@
 #include "core/cuda/api.hpp"
 #include "switchback/types.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// The side of d along which consecutive tiles are neighbours, so that they share their operands in
 /// the L2 cache.
@@ -81,4 +81,4 @@ std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcep
 std::span<const FusedVariant> built_for_sm100(std::string_view& why_none) noexcept;
 std::span<const FusedVariant> built_for_sm120(std::string_view& why_none) noexcept;
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -6,7 +6,7 @@
 #include "gemm/int8/cuda/fused/fused.hpp"
 #include "gemm/int8/cuda/fused/groups/launch.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 #define FUSED_SM80(m, n, k, cluster, ...) \
   extern const FusedVariant fused_sm80_##m##x##n##x##k##_##cluster;
@@ -152,4 +152,4 @@ std::span<const FusedVariant> built_for_sm100(std::string_view& why_none) noexce
 }
 #endif
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

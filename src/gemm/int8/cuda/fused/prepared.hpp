@@ -9,7 +9,7 @@
 
 #include "gemm/int8/cuda/fused/fused.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// The last few launches of a kernel in this thread. What a launch is prepared from are its
 /// arguments alone: addresses, shapes and strides, not what the operands hold.
@@ -46,4 +46,4 @@ class Prepared {
   std::size_t next_ = 0;  // the oldest
 };
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -13,14 +13,14 @@
 #include "gemm/int8/cuda/dequantize.cuh"
 #include "gemm/int8/cuda/fused/fused.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::AsyncCopies;
-using core::SWITCHBACK_CUDA_NS::divide_up;
-using core::SWITCHBACK_CUDA_NS::multiply_add_16x8x32;
-using core::SWITCHBACK_CUDA_NS::narrow;
+using core::cuda::AsyncCopies;
+using core::cuda::divide_up;
+using core::cuda::multiply_add_16x8x32;
+using core::cuda::narrow;
 
 // Columns is a multiple of 16, Rows of 8. Columns of d are rows of b: the product is of b and aᵀ,
 // whose instruction has 16 rows of its first factor and 8 of its second.
@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(S::threads) skinny_kernel(FusedArguments p) {
   constexpr int stage_pieces = S::lines * S::pieces;
   uint4* const stages = shared + warp * S::stages * stage_pieces;
   constexpr int step = S::warps * S::depth;  // warps take turns
-  core::SWITCHBACK_CUDA_NS::wait_for_kernel_before();
-  core::SWITCHBACK_CUDA_NS::let_next_kernel_begin();
+  core::cuda::wait_for_kernel_before();
+  core::cuda::let_next_kernel_begin();
 
   AsyncCopies<S::stages * S::lines / 4> copies;
   int next = warp * S::depth;  // what is copied next
@@ -188,14 +188,14 @@ std::size_t no_workspace(DType, const FusedArguments&) {
 
 template <class S>
 cudaError_t launch_skinny(DType output, const FusedArguments& p, void*, cudaStream_t stream) {
-  return core::SWITCHBACK_CUDA_NS::for_type(output, [&]<class Out>(Out) {
+  return core::cuda::for_type(output, [&]<class Out>(Out) {
     auto* const kernel = &skinny_kernel<Out, S>;
-    if (const cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, S::shared_bytes);
+    if (const cudaError_t status = core::cuda::allow_shared(kernel, S::shared_bytes);
         status != cudaSuccess)
       return status;
-    return core::SWITCHBACK_CUDA_NS::launch_behind(
-        "skinny", p.overlaps, kernel, dim3(static_cast<unsigned>(divide_up(p.n, S::columns))),
-        dim3(S::threads), S::shared_bytes, stream, p);
+    return core::cuda::launch_behind("skinny", p.overlaps, kernel,
+                                     dim3(static_cast<unsigned>(divide_up(p.n, S::columns))),
+                                     dim3(S::threads), S::shared_bytes, stream, p);
   });
 }
 
@@ -221,4 +221,4 @@ constexpr FusedVariant skinny() {
 // no faster than tiles of 64x64 and 64x128 on an H200.
 const FusedVariant fused_skinny = skinny<16, 32, 8, 2>();
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

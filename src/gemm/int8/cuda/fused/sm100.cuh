@@ -10,7 +10,7 @@
 
 #include "gemm/int8/cuda/fused/sm90.cuh"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// TileM, TileN: rows and columns of a block.
 template <class Output, int TileM, int TileN, bool Pairs>
@@ -75,4 +75,4 @@ constexpr FusedVariant fused_sm100() {
                                                                                     Cluster);
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -20,20 +20,20 @@
 #include "gemm/int8/cuda/fused/variant.hpp"
 #include "gemm/int8/cuda/load_float.cuh"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// The operation that CUTLASS gets: products and sums modulo 2^32. CUTLASS's own one for 8.0
 /// saturates: sums that exceed 2^31 on the way and come back (possible only with a caller's codes
 /// of -128) would be wrong, while those of other engines are right.
 struct WrappingMultiplyAdd {};
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda
 
 template <>
 struct cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 32>, 32, std::int8_t,
                           cutlass::layout::RowMajor, std::int8_t, cutlass::layout::ColumnMajor,
                           std::int32_t, cutlass::layout::RowMajor,
-                          switchback::products::SWITCHBACK_CUDA_NS::WrappingMultiplyAdd> {
+                          switchback::products::cuda::WrappingMultiplyAdd> {
   using Shape = cutlass::gemm::GemmShape<16, 8, 32>;
   using ElementA = std::int8_t;
   using LayoutA = cutlass::layout::RowMajor;
@@ -44,20 +44,20 @@ struct cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 32>, 32, std::int8_t,
   using ElementC = std::int32_t;
   using LayoutC = cutlass::layout::RowMajor;
   using FragmentC = cutlass::Array<std::int32_t, 4>;
-  using Operator = switchback::products::SWITCHBACK_CUDA_NS::WrappingMultiplyAdd;
+  using Operator = switchback::products::cuda::WrappingMultiplyAdd;
   using ArchTag = cutlass::arch::Sm80;
 
   CUTLASS_DEVICE void operator()(FragmentC& d, const FragmentA& a, const FragmentB& b,
                                  const FragmentC& c) const {
     using Four = int[4];
     using Two = int[2];
-    switchback::core::SWITCHBACK_CUDA_NS::multiply_add_16x8x32(
+    switchback::core::cuda::multiply_add_16x8x32(
         reinterpret_cast<Four&>(d), reinterpret_cast<const Four&>(a),
         reinterpret_cast<const Two&>(b), reinterpret_cast<const Four&>(c));
   }
 };
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// Which tile of d a block computes. Blocks start in the order of their x. They go along one side
 /// of d in strips of 2^width tiles, so that neighbours share their operands in the L2 cache.
@@ -72,8 +72,8 @@ struct FusedOrder {
   // What CUTLASS asks for. The order is set behind its back, at run time.
   static cutlass::gemm::GemmCoord get_tiled_shape(cutlass::gemm::GemmCoord problem,
                                                   cutlass::gemm::GemmCoord tile, int) {
-    return {core::SWITCHBACK_CUDA_NS::divide_up(problem.m(), tile.m()),
-            core::SWITCHBACK_CUDA_NS::divide_up(problem.n(), tile.n()), 1};
+    return {core::cuda::divide_up(problem.m(), tile.m()),
+            core::cuda::divide_up(problem.n(), tile.n()), 1};
   }
   CUTLASS_HOST_DEVICE static int get_log_tile(cutlass::gemm::GemmCoord) { return 0; }
   CUTLASS_DEVICE static cutlass::gemm::GemmCoord get_tile_offset(int order) {
@@ -226,11 +226,11 @@ struct FusedSm80 {
     const dim3 grid = along_n ? FusedOrder::grid_of(tiles.n(), tiles.m(), width)
                               : FusedOrder::grid_of(tiles.m(), tiles.n(), width);
     void (*kernel)(typename Kernel::Params) = &fused_sm80_kernel<Kernel>;
-    if (const cudaError_t status = core::SWITCHBACK_CUDA_NS::allow_shared(kernel, shared_bytes);
+    if (const cudaError_t status = core::cuda::allow_shared(kernel, shared_bytes);
         status != cudaSuccess)
       return status;
-    return core::SWITCHBACK_CUDA_NS::launch("fused", kernel, grid, dim3(Kernel::kThreadCount, 1, 1),
-                                            shared_bytes, stream, params);
+    return core::cuda::launch("fused", kernel, grid, dim3(Kernel::kThreadCount, 1, 1), shared_bytes,
+                              stream, params);
   }
 
  private:
@@ -254,4 +254,4 @@ constexpr FusedVariant fused_sm80() {
       TileM, TileN, TileK, Cluster);
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

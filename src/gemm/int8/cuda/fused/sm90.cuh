@@ -27,7 +27,7 @@
 #include "gemm/int8/cuda/fused/variant.hpp"
 #include "gemm/int8/cuda/load_float.cuh"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// A leaf over another one: what it tells CUTLASS is that it keeps arguments of its own as they
 /// are, and needs no memory.
@@ -279,4 +279,4 @@ constexpr FusedVariant fused_sm90() {
       TileM, TileN, TileK == 128 ? 0 : TileK, Cluster);
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

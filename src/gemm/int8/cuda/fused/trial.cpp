@@ -13,13 +13,13 @@
 #include "core/cuda/status.hpp"
 #include "gemm/int8/cuda/kernels.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 namespace {
 
-using core::SWITCHBACK_CUDA_NS::check;
-using core::SWITCHBACK_CUDA_NS::CurrentDevice;
-using core::SWITCHBACK_CUDA_NS::Runtime;
+using core::cuda::check;
+using core::cuda::CurrentDevice;
+using core::cuda::Runtime;
 
 // Columns more than a tile has, and an inner dimension of more than one stage of every pipeline,
 // the last of them not full; of kernels for few rows more than the stages of all warps.
@@ -263,7 +263,7 @@ bool trusts_variant(const ContextState& state, const Variant& variant, std::stri
                     DType output) {
   if (!seen.empty()) return true;
   if (!variant.cannot_hang) return false;
-  const Trial trial = tried(core::SWITCHBACK_CUDA_NS::runtime(state), variant, output);
+  const Trial trial = tried(core::cuda::runtime(state), variant, output);
   if (trial == Trial::wrong && state.config_source != nullptr)
     state.config_source->warn(fmt::format(
         "engine 'fused': the results of its kernel of tiles {}x{}x{} in {} are wrong on {} ({}): "
@@ -285,4 +285,4 @@ bool trusts(const ContextState& state, const GroupedFusedVariant& variant, std::
   return trusts_variant(state, variant, seen, output);
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -10,7 +10,7 @@
 #include "gemm/int8/cuda/fused/fused.hpp"
 #include "gemm/int8/cuda/fused/groups/launch.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// Whether a kernel may run by default in this Context: a record has `seen` it (empty: none has),
 /// or it cannot hang and its trial was right. The variant is of a table that lives as long as the
@@ -23,4 +23,4 @@ bool trusts(const ContextState& state, const FusedVariant& variant, std::string_
 bool trusts(const ContextState& state, const GroupedFusedVariant& variant, std::string_view seen,
             DType output);
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

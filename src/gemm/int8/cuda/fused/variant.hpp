@@ -7,7 +7,7 @@
 #include "gemm/int8/cuda/fused/fused.hpp"
 #include "gemm/int8/cuda/fused/groups/launch.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 template <class Arguments, class F32, class F16, class Bf16>
 struct FusedKernels {
@@ -63,4 +63,4 @@ constexpr GroupedFusedVariant grouped_fused_variant(int tile_m, int tile_n, int 
                                                                                   tile_k);
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

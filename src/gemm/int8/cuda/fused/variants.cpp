@@ -2,7 +2,7 @@
 #include "gemm/int8/cuda/fused/fused.hpp"
 #include "gemm/int8/cuda/fused/groups/launch.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 namespace {
 
@@ -74,4 +74,4 @@ std::span<const GroupedFusedVariant> grouped_fused_variants(int compute_capabili
       "its kernels for groups are for compute capability 8.x, 9.0 and 12.x");
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -12,15 +12,15 @@
 #include "gemm/int8/cuda/fused/trial.hpp"
 #include "gemm/int8/cuda/operands.hpp"
 
-namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS::grouped {
+namespace switchback::gemm_int8::cuda::grouped {
 
 namespace {
 
-namespace products = products::SWITCHBACK_CUDA_NS;
-using core::SWITCHBACK_CUDA_NS::check;
-using core::SWITCHBACK_CUDA_NS::CurrentDevice;
-using core::SWITCHBACK_CUDA_NS::Runtime;
-using core::SWITCHBACK_CUDA_NS::runtime;
+namespace products = products::cuda;
+using core::cuda::check;
+using core::cuda::CurrentDevice;
+using core::cuda::Runtime;
+using core::cuda::runtime;
 using products::GroupedFusedVariant;
 
 std::span<const GroupedFusedVariant> variants(const ContextState& state, std::string_view& why) {
@@ -158,7 +158,7 @@ void run(ContextState& state, const GroupedProblem& p, const GemmConfig& config,
   const bool moves_absmax = reinterpret_cast<std::uintptr_t>(first.absmax_a) % sizeof(float) != 0;
   auto* absmax_a = moves_absmax ? frame.take<float>(each.m) : nullptr;
   products::GroupedFusedArguments arguments{};
-  arguments.groups = core::SWITCHBACK_CUDA_NS::group_arrays(o.groups, each.m, device.reports());
+  arguments.groups = core::cuda::group_arrays(o.groups, each.m, device.reports());
   arguments.a = a.data;
   arguments.a_stride = a.stride;
   arguments.b = b.codes.data;
@@ -191,4 +191,4 @@ void run(ContextState& state, const GroupedProblem& p, const GemmConfig& config,
         "kernel grouped_fused");
 }
 
-}  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS::grouped
+}  // namespace switchback::gemm_int8::cuda::grouped

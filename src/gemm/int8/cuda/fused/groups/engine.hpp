@@ -10,7 +10,7 @@
 #include "core/cuda/api.hpp"
 #include "gemm/int8/engine.hpp"
 
-namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS::grouped {
+namespace switchback::gemm_int8::cuda::grouped {
 
 std::string_view refuses(const GroupedProblem& problem, const ContextState& state);
 GemmConfig default_config(const GroupedProblem& problem, const ContextState& state);
@@ -24,4 +24,4 @@ bool default_among(const GroupedProblem& problem, const ContextState& state,
 void run(ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
          const GroupedOperands& operands);
 
-}  // namespace switchback::gemm_int8::SWITCHBACK_CUDA_NS::grouped
+}  // namespace switchback::gemm_int8::cuda::grouped

@@ -11,12 +11,12 @@
 #include "core/cuda/groups.hpp"
 #include "switchback/types.hpp"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// For the rows of each group what fused.hpp says of one product, with that file's rules of
 /// alignment for a, b and d; b_step, and the bytes of d_column_stride, are multiples of 16 too.
 struct GroupedFusedArguments {
-  core::SWITCHBACK_CUDA_NS::GroupArrays groups;
+  core::cuda::GroupArrays groups;
   const std::int8_t* a;   ///< of slot 0
   const std::int8_t* b;   ///< of group 0
   void* d;                ///< of slot 0 and group 0
@@ -57,4 +57,4 @@ std::span<const GroupedFusedVariant> grouped_built_for_sm80(std::string_view& wh
 std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view& why_none) noexcept;
 std::span<const GroupedFusedVariant> grouped_built_for_sm120(std::string_view& why_none) noexcept;
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -8,11 +8,11 @@
 #include "core/cuda/groups.cuh"
 #include "gemm/int8/cuda/fused/sm80.cuh"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// What the kernel gets beside CUTLASS's parameters, which are those of slot 0 and group 0.
 struct GroupedSm80Problem {
-  core::SWITCHBACK_CUDA_NS::GroupArrays groups;
+  core::cuda::GroupArrays groups;
   std::int64_t a_stride, b_step, d_stride, d_column_stride;
   std::int64_t bias_step_bytes;  ///< from one group's bias to the next
   std::int64_t tiles, across;
@@ -33,15 +33,14 @@ __global__ void __launch_bounds__(Fused::Kernel::kThreadCount, least_blocks<Fuse
   using Mma = typename Kernel::Mma;
   using Tile = typename Fused::Tile;
   SWITCHBACK_DYNAMIC_SHARED(typename Kernel::SharedStorage, shared);
-  core::SWITCHBACK_CUDA_NS::report_groups(p.groups);
+  core::cuda::report_groups(p.groups);
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = __shfl_sync(0xFFFFFFFFu, thread / 32, 0);  // known to be the warp's
   const int lane = thread % 32;
   for (std::int64_t tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
-    const std::int64_t down = core::SWITCHBACK_CUDA_NS::divided(tile, p.across);
+    const std::int64_t down = core::cuda::divided(tile, p.across);
     const int column_tile = static_cast<int>(tile - down * p.across);
-    const core::SWITCHBACK_CUDA_NS::RowBlock block =
-        core::SWITCHBACK_CUDA_NS::row_block<Tile::kM>(p.groups, down);
+    const core::cuda::RowBlock block = core::cuda::row_block<Tile::kM>(p.groups, down);
     if (block.rows == 0) continue;
     typename Mma::IteratorA a(params.params_A,
                               static_cast<std::int8_t*>(params.ptr_A) + block.slot * p.a_stride,
@@ -86,7 +85,7 @@ struct FusedGroupedSm80 : FusedSm80<Output, TileM, TileN, TileK, WarpM, WarpN, S
   static std::size_t workspace_bytes(const GroupedFusedArguments&) { return 0; }
 
   static cudaError_t launch(const GroupedFusedArguments& p, void*, cudaStream_t stream) {
-    using core::SWITCHBACK_CUDA_NS::divide_up;
+    using core::cuda::divide_up;
     const std::int64_t across = divide_up<std::int64_t>(p.n, TileN);
     const GroupedSm80Problem problem = {
         p.groups,
@@ -95,13 +94,12 @@ struct FusedGroupedSm80 : FusedSm80<Output, TileM, TileN, TileK, WarpM, WarpN, S
         p.d_stride,
         p.d_column_stride,
         static_cast<std::int64_t>(dtype_size_bytes(p.bias_type)) * p.n,
-        core::SWITCHBACK_CUDA_NS::row_blocks(p.groups, TileM) * across,
+        core::cuda::row_blocks(p.groups, TileM) * across,
         across,
         p.n,
         p.k};
     void (*kernel)(typename Kernel::Params, GroupedSm80Problem) = &fused_grouped_sm80_kernel<One>;
-    if (const cudaError_t status =
-            core::SWITCHBACK_CUDA_NS::allow_shared(kernel, One::shared_bytes);
+    if (const cudaError_t status = core::cuda::allow_shared(kernel, One::shared_bytes);
         status != cudaSuccess)
       return status;
     int blocks = 0;
@@ -111,7 +109,7 @@ struct FusedGroupedSm80 : FusedSm80<Output, TileM, TileN, TileK, WarpM, WarpN, S
         status != cudaSuccess)
       return status;
     const std::int64_t at_once = std::int64_t{std::max(1, blocks)} * std::max(1, p.multiprocessors);
-    return core::SWITCHBACK_CUDA_NS::launch(
+    return core::cuda::launch(
         "grouped_fused", kernel, dim3(static_cast<unsigned>(std::min(problem.tiles, at_once))),
         dim3(Kernel::kThreadCount), One::shared_bytes, stream, One::params_of(p, TileM), problem);
   }
@@ -127,4 +125,4 @@ constexpr GroupedFusedVariant fused_grouped_sm80() {
       TileM, TileN, TileK);
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -10,7 +10,7 @@
 #include "core/cuda/launch.cuh"
 #include "gemm/int8/cuda/fused/sm90.cuh"
 
-namespace switchback::products::SWITCHBACK_CUDA_NS {
+namespace switchback::products::cuda {
 
 /// A value for each column of every group's d, or one for each group.
 struct GroupedFloatColumns {
@@ -93,9 +93,9 @@ __global__ void __launch_bounds__(group_threads)
   using Arrays = GroupsSm90<Gemm>;
   const std::int64_t group = static_cast<std::int64_t>(blockIdx.x) * group_threads + threadIdx.x;
   if (group >= p.groups.count) return;
-  core::SWITCHBACK_CUDA_NS::report_group(p.groups, group);
-  const std::int64_t slot = core::SWITCHBACK_CUDA_NS::first_slot(p.groups, group);
-  const std::int64_t rows = core::SWITCHBACK_CUDA_NS::rows_of(p.groups, group, slot);
+  core::cuda::report_group(p.groups, group);
+  const std::int64_t slot = core::cuda::first_slot(p.groups, group);
+  const std::int64_t rows = core::cuda::rows_of(p.groups, group, slot);
   to.shapes[group] = {static_cast<int>(rows), p.n, p.k};
   to.a[group] = p.a + slot * p.a_stride;
   to.b[group] = p.b + group * p.b_step;
@@ -170,11 +170,11 @@ struct FusedGroupedSm90 {
     const Groups groups = Groups::at(workspace, p.groups.count, used);
     const typename Gemm::Arguments arguments = arguments_of(p, groups);
     if (Gemm::can_implement(arguments) != cutlass::Status::kSuccess) return cudaErrorNotSupported;
-    const dim3 grid(static_cast<unsigned>(
-        core::SWITCHBACK_CUDA_NS::divide_up<std::int64_t>(p.groups.count, group_threads)));
+    const dim3 grid(
+        static_cast<unsigned>(core::cuda::divide_up<std::int64_t>(p.groups.count, group_threads)));
     if (const cudaError_t status =
-            core::SWITCHBACK_CUDA_NS::launch("describe_groups", describe_groups_kernel<Gemm>, grid,
-                                             dim3(group_threads), 0, stream, p, groups);
+            core::cuda::launch("describe_groups", describe_groups_kernel<Gemm>, grid,
+                               dim3(group_threads), 0, stream, p, groups);
         status != cudaSuccess)
       return status;
     Gemm gemm;
@@ -195,4 +195,4 @@ constexpr GroupedFusedVariant fused_grouped_sm90() {
       TileM, TileN, TileK == 128 ? 0 : TileK);
 }
 
-}  // namespace switchback::products::SWITCHBACK_CUDA_NS
+}  // namespace switchback::products::cuda

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+// A GPU as the device under test.
 #include <cuda_runtime.h>
 
 #include "support/device_memory.hpp"
 
-#if defined(SWITCHBACK_CUDA_EMULATED)
-#error "this is memory of the real device: cuda_runtime.h must be the toolkit's"
-#endif
-
 namespace switchback::test {
 
-DeviceMemory cuda_memory() {
+void emulate_compute_capability(int) noexcept {}
+
+void show_fused_products(bool) noexcept {}
+
+std::string_view default_device() noexcept {
+  return "cuda:0";
+}
+
+DeviceMemory set_up_device() {
   return {[](std::size_t bytes) -> void* {
             void* data = nullptr;
             const std::size_t some = bytes == 0 ? 1 : bytes;

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// In place of the backend in a build without CUDA.
+#include "core/cuda/platform.hpp"
+
+namespace switchback::core::cuda {
+
+const DeviceKind kind = DeviceKind::cuda;
+
+const DevicePlatform* platform() noexcept {
+  return nullptr;
+}
+
+}  // namespace switchback::core::cuda

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// In place of the backend in a build without CUDA.
+#include "gemm/cuda/engines.hpp"
+
+namespace switchback {
+
+std::span<const gemm_int8::Engine* const> gemm_int8::cuda::engines() noexcept {
+  return {};
+}
+
+std::span<const floating::Engine* const> floating::cuda::engines() noexcept {
+  return {};
+}
+
+std::span<const blockwise::Engine* const> blockwise::cuda::engines() noexcept {
+  return {};
+}
+
+std::string products::cuda::cublaslt_version() {
+  return {};
+}
+
+}  // namespace switchback

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// In place of the backend in a build without CUDA.
+#include "quant/cuda/engine.hpp"
+
+namespace switchback::quant::cuda {
+
+const DeviceEngine* engine() noexcept {
+  return nullptr;
+}
+
+}  // namespace switchback::quant::cuda
