@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/models_emulated.hpp"
 
-#include "models/cuda/engine.hpp"
+#include "studies/models/cuda/engine.hpp"
 
 namespace switchback::test {
 
