@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "bench/compare/ranks.hpp"
 #include "bench/compare/side.hpp"
-#include "bench/statistics/ranks.hpp"
 
 namespace switchback::bench {
 

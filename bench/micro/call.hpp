@@ -29,6 +29,5 @@ struct CallRow {
 /// queued one behind the other, the last of which is waited for.
 void micro_call(Context& context, const MicroOptions& options,
                 const std::function<void(const CallRow&)>& sink);
-std::unique_ptr<MicroBench> make_micro_call(const MicroOptions& shared);
 
 }  // namespace switchback::bench

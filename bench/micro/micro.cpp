@@ -1,21 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/micro/micro.hpp"
 
-#include "bench/micro/call.hpp"
 #include "bench/micro/races.hpp"
-#include "bench/micro/tuner.hpp"
 #include "core/context_state.hpp"
 
 namespace switchback::bench {
-
-std::vector<std::unique_ptr<MicroBench>> make_micro_benches(const MicroOptions& shared) {
-  std::vector<std::unique_ptr<MicroBench>> benches;
-  for (const auto make : {make_micro_gemm, make_micro_weight_gradient, make_micro_layer,
-                          make_micro_activation, make_micro_experts, make_micro_models,
-                          make_micro_quantize, make_micro_call, make_micro_tuner, make_micro_sweep})
-    benches.push_back(make(shared));
-  return benches;
-}
 
 const std::vector<MicroShape>& default_micro_shapes() {
   static const std::vector<MicroShape> shapes = {

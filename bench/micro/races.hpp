@@ -16,42 +16,31 @@ namespace switchback::bench {
 
 /// What fusing GELU with quantization saves.
 void micro_activation(Context& context, const MicroOptions& options, const RaceSink& sink);
-std::unique_ptr<MicroBench> make_micro_activation(const MicroOptions& shared);
 
 /// The int8 product of a mixture of experts in one call, against a loop of products and against
 /// what bounds it. Each shape as the experts' own, with `batch` tokens in all.
 void micro_experts(Context& context, const MicroOptions& options, const RaceSink& sink);
-std::unique_ptr<MicroBench> make_micro_experts(const MicroOptions& shared);
 
 struct GemmOptions : MicroOptions {
   std::vector<DType> outputs = {DType::f32};  ///< of int8 products
 };
 /// Every int8 engine and every f32 engine on the same product.
 void micro_gemm(Context& context, const GemmOptions& options, const RaceSink& sink);
-std::unique_ptr<MicroBench> make_micro_gemm(const MicroOptions& shared);
 
 /// The int8 layer against the fastest floating point product of each pass.
 void micro_layer(Context& context, const MicroOptions& options, const RaceSink& sink);
-std::unique_ptr<MicroBench> make_micro_layer(const MicroOptions& shared);
-
-/// Each operation of models/ against its floor. Shapes are those of a decoder's MLP, tokens x width
-/// x hidden; none: the smallest published one.
-void micro_models(Context& context, const MicroOptions& options, const RaceSink& sink);
-std::unique_ptr<MicroBench> make_micro_models(const MicroOptions& shared);
 
 struct QuantizeOptions : MicroOptions {
   std::int64_t quantize_bytes = 0;  ///< read and written past the caches; 0: enough
 };
 /// Each operation against a copy that reads and writes as many bytes.
 void micro_quantize(Context& context, const QuantizeOptions& options, const RaceSink& sink);
-std::unique_ptr<MicroBench> make_micro_quantize(const MicroOptions& shared);
 
 /// The int8 weight gradient, its product alone and with its quantizes. An engine that a tuner must
 /// prove takes part if another process found it right; the result says which were left out, and
 /// why.
 LeftOut micro_weight_gradient(Context& context, const MicroOptions& options, const RaceSink& sink,
                               const autotune::ProverOptions& prover = {});
-std::unique_ptr<MicroBench> make_micro_weight_gradient(const MicroOptions& shared);
 
 struct SweepOptions : MicroOptions {
   DType output = DType::bf16;      ///< of the int8 product; the rival's only type
@@ -61,6 +50,5 @@ struct SweepOptions : MicroOptions {
 /// Every configuration of a device's int8 product against the floating point product of the type
 /// that it writes. The rows of a shape from the fastest on.
 LeftOut micro_sweep(Context& context, const SweepOptions& options, const RaceSink& sink);
-std::unique_ptr<MicroBench> make_micro_sweep(const MicroOptions& shared);
 
 }  // namespace switchback::bench

@@ -26,6 +26,5 @@ struct TunerRow {
 /// Takes a minute: ten tunes of every problem of each shape.
 void micro_tuner(Context& context, const MicroOptions& options,
                  const std::function<void(const TunerRow&)>& sink);
-std::unique_ptr<MicroBench> make_micro_tuner(const MicroOptions& shared);
 
 }  // namespace switchback::bench

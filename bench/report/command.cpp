@@ -56,9 +56,8 @@ std::string published_beside(const ReportArguments& arguments, const std::string
     for (std::string line; std::getline(lines, line);)
       if (!line.empty()) records.push_back(Json::parse(line));
   }
-  for (const auto& workload : make_workloads())
-    if (workload->name() == kind)
-      if (std::string text = workload->published_beside(records); !text.empty()) return text;
+  if (const auto workload = make_workload(kind); workload != nullptr)
+    if (std::string text = workload->published_beside(records); !text.empty()) return text;
   core::fail(Status::invalid_argument,
              "--with published: nothing is published that could stand beside records of {}, but "
              "for what is in their table",

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "bench/cli/table.hpp"
-#include "bench/picture/svg.hpp"
+#include "bench/report/svg.hpp"
 #include "bench/run/fields.hpp"
 #include "core/check.hpp"
 

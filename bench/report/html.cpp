@@ -2,9 +2,9 @@
 // Bench: the report as a page of its own.
 #include <fmt/format.h>
 
-#include "bench/picture/svg.hpp"
 #include "bench/report/formats.hpp"
 #include "bench/report/page.hpp"
+#include "bench/report/svg.hpp"
 #include "bench/workload/output.hpp"
 
 namespace switchback::bench {

@@ -7,7 +7,7 @@
 
 #include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
-#include "bench/picture/svg.hpp"
+#include "bench/report/svg.hpp"
 #include "bench/workload/output.hpp"
 
 namespace switchback::bench {

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "bench/cli/cli.hpp"
-#include "bench/published/tables.hpp"
 #include "bench/run/fields.hpp"
 #include "bench/workload/output.hpp"
 #include "bench/workload/record_file.hpp"
@@ -13,8 +12,6 @@
 namespace switchback::bench {
 
 namespace {
-
-constexpr std::string_view published_name = "switchback_a100_2023";
 
 double number_in(const Json& object, const char* key) {
   const auto at = object.find(key);
@@ -95,13 +92,11 @@ ReportSource load_source(const std::string& path, const std::string& text) {
 const ReportSource& published_source() {
   static const ReportSource published = [] {
     ReportSource source;
-    source.path = std::string(published_name) + ".jsonl";
+    source.path = "switchback_a100_2023.jsonl";
     source.label = "A100, published";
     source.dtype = "f16";
-    for (const EmbeddedTable& table : embedded_tables())
-      if (table.name == published_name)
-        for (const Record& record : parse_records(table.text, source.path))
-          source.report.add({record});
+    for (const Record& record : parse_records(published_records(), source.path))
+      source.report.add({record});
     SWITCHBACK_ASSERT(!source.report.rows.empty());
     return source;
   }();

@@ -33,7 +33,8 @@ struct ReportSource {
 
 /// `text`: the content of the file. Throws Error, as load_report().
 ReportSource load_source(const std::string& path, const std::string& text);
-/// The published records that are part of the program.
+/// The published records that are part of the program: their text, and the report's source of it.
+std::string_view published_records();
 const ReportSource& published_source();
 
 }  // namespace switchback::bench

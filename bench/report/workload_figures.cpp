@@ -7,9 +7,9 @@
 #include <set>
 
 #include "bench/cli/table.hpp"
-#include "bench/picture/svg.hpp"
+#include "bench/report/svg.hpp"
 #include "bench/report/workload_report.hpp"
-#include "bench/transformer/chart.hpp"
+#include "bench/workload/list.hpp"
 #include "bench/workload/output.hpp"
 
 namespace switchback::bench {
@@ -123,12 +123,11 @@ std::string workload_ratios(const WorkloadRecords& group) {
 }
 
 std::string workload_losses(const WorkloadRecords& group) {
-  std::vector<transformer::LossCurve> curves;
+  std::vector<Json> records;
   for (const WorkloadRow& row : group.rows)
-    if (const Json curve = row.record.value("curve", Json()); curve.is_object())
-      curves.push_back(transformer::curve_of(row.record));
-  return curves.empty() ? std::string()
-                        : transformer::loss_chart(curves, "validation loss, nats per byte");
+    records.push_back(row.record);
+  const auto workload = make_workload(group.name);  // null: a bench of micro
+  return workload != nullptr ? workload->losses_of(records) : std::string();
 }
 
 }  // namespace switchback::bench

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "bench/cli/table.hpp"
-#include "bench/picture/svg.hpp"
 #include "bench/report/page.hpp"
+#include "bench/report/svg.hpp"
 #include "bench/report/workload_report.hpp"
 #include "bench/workload/disturbance.hpp"
 #include "bench/workload/output.hpp"

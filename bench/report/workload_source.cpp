@@ -22,9 +22,8 @@ bool is_micro(const Json& line) {
 
 // The columns that the workload of that name declares; none for one that is not known.
 std::vector<Column> declared_columns(const std::string& workload) {
-  for (const auto& known : make_workloads())
-    if (known->name() == workload) return known->columns();
-  return {};
+  const auto known = make_workload(workload);
+  return known != nullptr ? known->columns() : std::vector<Column>();
 }
 
 bool is_scalar(const Json& value) {

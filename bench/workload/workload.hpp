@@ -155,6 +155,11 @@ class Workload {
     return {};
   }
 
+  /// A picture of losses over steps, as SVG, of records that have them; empty: none does.
+  [[nodiscard]] virtual std::string losses_of(std::span<const Json> /*records*/) const {
+    return {};
+  }
+
   /// The word for its cases in messages: "cases".
   [[nodiscard]] virtual std::string_view cases_noun() const { return "cases"; }
 

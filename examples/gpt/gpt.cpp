@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "models/decoder.hpp"
-#include "models/optimizer.hpp"
+#include "studies/models/decoder.hpp"
+#include "studies/models/optimizer.hpp"
 #include "switchback/error.hpp"
 
 namespace {

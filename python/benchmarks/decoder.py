@@ -96,7 +96,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """models/decoder.hpp."""
+    """studies/models/decoder.hpp."""
 
     def __init__(self, vocabulary, width, hidden, layers, heads, context):
         super().__init__()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/ab/ab.hpp"
+#include "bench/compare/ab.hpp"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>  // NOLINT: mkdtemp is not of C++

@@ -11,6 +11,7 @@
 #include "bench/micro/races.hpp"
 #include "bench/run/case.hpp"
 #include "bench/verify/verify.hpp"
+#include "studies/micro/models.hpp"
 #include "support/device.hpp"
 
 namespace switchback::bench {

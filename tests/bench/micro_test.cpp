@@ -16,6 +16,7 @@
 #include "bench/cli/cli.hpp"
 #include "bench/micro/call.hpp"
 #include "bench/micro/races.hpp"
+#include "studies/micro/models.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/tuning.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rank tests against textbook examples, published tables, and enumeration of every arrangement.
-#include "bench/statistics/ranks.hpp"
+#include "bench/compare/ranks.hpp"
 
 #include <gtest/gtest.h>
 

@@ -16,7 +16,7 @@ struct Layer {
 };
 // A file may include its own layer and every one of lower rank. quant and gemm are siblings:
 // neither includes the other.
-constexpr std::array<Layer, 11> layers = {{{"core", 0},
+constexpr std::array<Layer, 12> layers = {{{"core", 0},
                                            {"quant", 1},
                                            {"gemm", 1},
                                            {"grouped", 2},
@@ -26,7 +26,11 @@ constexpr std::array<Layer, 11> layers = {{{"core", 0},
                                            {"autotune", 5},
                                            {"capi", 6},
                                            {"bench", 7},
-                                           {"examples", 7}}};
+                                           {"examples", 7},
+                                           {"studies", 8}}};
+// Only these include files of studies/, also of studies/models, whose rank is that of what it
+// includes.
+constexpr std::array<std::string_view, 2> users_of_studies = {"studies/", "examples/"};
 // Public headers that are not named after their layer.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 22> public_headers = {
     {{"context.hpp", "core"},
@@ -71,6 +75,7 @@ const Layer* layer_of_include(std::string_view name) {
       if (name.substr(api.size()) == header) return layer_named(layer);
     return nullptr;
   }
+  if (name.starts_with("studies/models/")) return layer_named("models");
   const std::size_t slash = name.find('/');
   return slash == std::string_view::npos ? nullptr : layer_named(name.substr(0, slash));
 }
@@ -213,6 +218,12 @@ std::vector<Violation> check_layers(const std::string& path, const std::string& 
       found.push_back({path, include.line,
                        "include \"" + include.name + "\" points up: " + std::string(own->name) +
                            " is below " + std::string(other->name)});
+    if (include.name.starts_with("studies/") &&
+        std::none_of(users_of_studies.begin(), users_of_studies.end(),
+                     [&](std::string_view user) { return path.starts_with(user); }))
+      found.push_back({path, include.line,
+                       "include \"" + include.name + "\": " + std::string(own->name) +
+                           " does not know the studies"});
     if (include.name.starts_with("tests/"))
       found.push_back({path, include.line, "include \"" + include.name + "\" is of the tests"});
   }

@@ -26,7 +26,7 @@ TEST(Structure, TheTreeFollowsTheRules) {
     for (const Violation& violation : check_file(fs::relative(file, root).generic_string(), text))
       ADD_FAILURE() << violation.path << ":" << violation.line << ": " << violation.what;
   };
-  for (const char* directory : {"include", "src", "autotune", "models", "bench", "examples",
+  for (const char* directory : {"include", "src", "autotune", "bench", "studies", "examples",
                                 "tests", "cmake", "tools", "data", "docs", ".ci"}) {
     const fs::path top = root / directory;
     if (!fs::exists(top)) continue;
@@ -61,8 +61,8 @@ TEST(Structure, AnIncludeThatPointsUpIsCaught) {
   EXPECT_EQ(layers("src/linear/x.cpp", "autotune/tuner.hpp").size(), 1u);
   EXPECT_EQ(layers("src/measure/x.cpp", "autotune/tuner.hpp").size(), 1u);
   EXPECT_EQ(layers("src/linear/x.cpp", "measure/data.hpp").size(), 1u);
-  EXPECT_EQ(layers("src/linear/x.cpp", "models/layers.hpp").size(), 1u);
-  EXPECT_EQ(layers("models/x.cpp", "autotune/tuner.hpp").size(), 1u);
+  EXPECT_EQ(layers("studies/models/x.cpp", "autotune/tuner.hpp").size(), 1u);
+  EXPECT_EQ(layers("studies/models/x.cpp", "bench/grid/grid.hpp").size(), 1u);
   EXPECT_EQ(layers("autotune/x.cpp", "bench/grid/grid.hpp").size(), 1u);
   EXPECT_EQ(layers("src/core/x.cpp", "switchback/linear.hpp").size(), 1u);
   EXPECT_EQ(layers("include/switchback/types.hpp", "switchback/quant.hpp").size(), 1u);
@@ -80,14 +80,26 @@ TEST(Structure, SiblingsDoNotIncludeEachOther) {
   EXPECT_TRUE(layers("include/switchback/gemm.hpp", "switchback/engine_info.hpp").empty());
 }
 
+TEST(Structure, OnlyStudiesAndExamplesIncludeStudies) {
+  for (const char* path : {"src/linear/x.cpp", "autotune/x.cpp", "bench/report/x.cpp"})
+    for (const char* study : {"studies/models/layers.hpp", "studies/transformer/chart.hpp"}) {
+      const auto found = layers(path, study);
+      ASSERT_FALSE(found.empty()) << path << " " << study;
+      EXPECT_NE(found.back().what.find(" does not know the studies"), std::string::npos);
+    }
+  for (const char* path : {"studies/pipeline/x.cpp", "examples/gpt/x.cpp", "tests/studies/x.cpp"})
+    EXPECT_TRUE(layers(path, "studies/models/layers.hpp").empty()) << path;
+}
+
 TEST(Structure, IncludesThatPointDownOrAcrossTheLayerPass) {
   EXPECT_TRUE(layers("src/gemm/x.cpp", "core/check.hpp").empty());
   EXPECT_TRUE(layers("src/gemm/cpu/x.cpp", "gemm/int8/engine.hpp").empty());
   EXPECT_TRUE(layers("src/linear/x.cpp", "quant/problem.hpp").empty());
   EXPECT_TRUE(layers("src/capi/x.cpp", "switchback/linear.hpp").empty());
   EXPECT_TRUE(layers("bench/x.cpp", "autotune/tuner.hpp").empty());
-  EXPECT_TRUE(layers("bench/x.cpp", "models/decoder.hpp").empty());
-  EXPECT_TRUE(layers("models/x.cpp", "switchback/linear.hpp").empty());
+  EXPECT_TRUE(layers("studies/transformer/x.cpp", "bench/workload/workload.hpp").empty());
+  EXPECT_TRUE(layers("studies/transformer/x.cpp", "studies/models/decoder.hpp").empty());
+  EXPECT_TRUE(layers("studies/models/x.cpp", "switchback/linear.hpp").empty());
   EXPECT_TRUE(layers("autotune/x.cpp", "measure/data.hpp").empty());
   EXPECT_TRUE(layers("tests/core/x.cpp", "linear/state.hpp").empty());
   EXPECT_TRUE(check_layers("src/core/x.cpp", "// " + include_of + "\"gemm/gemm.hpp\"\n").empty());

@@ -17,7 +17,7 @@ clang_format() {
 }
 
 sources() {
-  find include src autotune models bench examples tests python/csrc -type f \
+  find include src autotune bench studies examples tests python/csrc -type f \
     \( -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) \
     2>/dev/null | LC_ALL=C sort
 }

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models, engine zone: causal attention of bf16 with vdpbf16ps of AVX-512 BF16.
+//
+// For each of 16 columns, vdpbf16ps multiplies two pairs of bf16 and adds both products to f32: a
+// pair of a row of A, the same for all columns, by 16 pairs of a line of B. Operands and sums that
+// are subnormal are taken as zero, whatever the process has set, and it rounds to nearest. How
+// often it rounds within a pair is the processor's: results may differ in bits between processors,
+// not between runs or numbers of threads on one.
+#include "studies/models/cpu/attention_bf16_task.hpp"
+
+#if defined(__AVX512BF16__) && defined(__AVX512BW__)
+#include <immintrin.h>
+
+#include "studies/models/cpu/attention_bf16_kernels.hpp"
+
+namespace switchback::models::bf16 {
+
+namespace {
+
+constexpr int pair_bytes = 4;
+
+// A product of so many rows and vectors of columns, whose sums stay in registers. Its first step
+// begins with the pair `begin`, its last one ends before `end`.
+struct Part {
+  const char *left, *right;
+  int64_t left_step, right_step, right_half, steps, begin, end;
+  float* c;
+  bool add;
+};
+template <int rows, int vectors>
+SWITCHBACK_INLINE void multiply_part(const Part& p) {
+  __m512 sums[rows][vectors];
+  SWITCHBACK_EACH(i, rows)
+  SWITCHBACK_EACH(j, vectors) {
+    sums[i][j] =
+        p.add ? _mm512_load_ps(p.c + j * register_floats + i * lanes) : _mm512_setzero_ps();
+  }
+  const char* left = p.left;
+  const char* right = p.right;
+  int64_t pair = p.begin;
+  for (int64_t s = 1; s <= p.steps; ++s, left += p.left_step, right += p.right_step) {
+    const int64_t end = s < p.steps ? lanes : p.end;
+    for (; pair < end; ++pair) {
+      __m512i columns[vectors];
+      SWITCHBACK_EACH(j, vectors) {
+        columns[j] = _mm512_load_si512(right + j * p.right_half + pair * line_bytes);
+      }
+      SWITCHBACK_EACH(i, rows) {
+        const __m512i values = _mm512_set1_epi32(
+            *reinterpret_cast<const int32_t*>(left + i * line_bytes + pair * pair_bytes));
+        SWITCHBACK_EACH(j, vectors) {
+          sums[i][j] = _mm512_dpbf16_ps(sums[i][j], (__m512bh)values, (__m512bh)columns[j]);
+        }
+      }
+    }
+    pair = 0;
+  }
+  SWITCHBACK_EACH(i, rows)
+  SWITCHBACK_EACH(j, vectors) {
+    _mm512_store_ps(p.c + j * register_floats + i * lanes, sums[i][j]);
+  }
+}
+
+struct Vectors {
+  static void begin() {}
+  static void end() {}
+
+  // 16 sums at a time: more products are under way than one takes cycles, and 8 rows and both
+  // vectors of columns take 10 loads for 16 products. Of a diagonal block, where 16 rows need one
+  // of the vectors, the other one is left out, and of depths what 8 rows do not need.
+  static __attribute__((noinline)) void multiply(const Factor& left, const Factor& right,
+                                                 int64_t steps, float* c, bool add, Seen seen) {
+    constexpr int together = lanes / 2;
+    for (int row = 0; row < block;) {
+      const int half = row / lanes;
+      Part part = {
+          .left = static_cast<const char*>(left.data) + half * left.half + row % lanes * line_bytes,
+          .right = static_cast<const char*>(right.data),
+          .left_step = left.step,
+          .right_step = right.step,
+          .right_half = right.half,
+          .steps = steps,
+          .begin = seen == Seen::depth_from && row > lanes ? row - lanes : 0,
+          .end = seen == Seen::depth_to && row < lanes ? row + together : lanes,
+          .c = c + half * (2 * register_floats) + row % lanes * lanes,
+          .add = add};
+      if (seen == (half == 0 ? Seen::columns_to : Seen::columns_from)) {
+        part.right += half * right.half;
+        part.c += half * register_floats;
+        multiply_part<lanes, 1>(part);
+        row += lanes;
+      } else {
+        multiply_part<together, 2>(part);
+        row += together;
+      }
+    }
+  }
+};
+
+}  // namespace
+
+const Kernels* kernels_of_avx512() {
+  return &kernels_with<Vectors>;
+}
+
+}  // namespace switchback::models::bf16
+
+#else
+
+namespace switchback::models::bf16 {
+
+const Kernels* kernels_of_avx512() {
+  return nullptr;
+}
+
+}  // namespace switchback::models::bf16
+
+#endif

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models, engine zone: blocks of bf16 attention, as operands and as results. Included by the
+// kernels of each instruction set alone.
+#pragma once
+
+#include <immintrin.h>
+
+#include "core/cpu/transpose16.hpp"
+#include "core/cpu/unroll.hpp"
+#include "studies/models/cpu/attention_bf16_task.hpp"
+
+#define SWITCHBACK_INLINE inline __attribute__((always_inline))
+#define SWITCHBACK_EACH(i, count) SWITCHBACK_UNROLL for (int i = 0; i < (count); ++i)
+
+namespace switchback::models::bf16 {
+
+namespace {
+
+constexpr int lanes = 16;       // f32 of a vector; rows and columns of a register
+constexpr int block = 32;       // rows and columns of a product; elements of a step
+constexpr int line_bytes = 64;  // a row of a register
+constexpr int register_bytes = 1024;
+constexpr int register_floats = lanes * lanes;
+constexpr int block_floats = block * block;
+
+constexpr int64_t padded(int64_t n) {
+  return (n + block - 1) / block * block;
+}
+constexpr int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+// Hands out parts of the scratch memory, or, from 0 on, counts its bytes.
+struct Scratch {
+  uintptr_t at;
+  template <class T>
+  T* take(int64_t count) {
+    const uintptr_t taken = at;
+    at += (static_cast<uintptr_t>(count) * sizeof(T) + line_bytes - 1) / line_bytes * line_bytes;
+    return reinterpret_cast<T*>(taken);
+  }
+  int64_t taken() const { return static_cast<int64_t>(at); }
+};
+
+// A few of the lines ahead at each call: more at once than a core can wait for would hold up what
+// follows.
+class Asking {
+ public:
+  Asking(const Ahead& ahead, int64_t dim, int64_t calls)
+      : part_(ahead.parts),
+        end_(ahead.parts + ahead.count),
+        row_bytes_((dim * 2 + line_bytes - 1) / line_bytes * line_bytes) {
+    int64_t rows = 0;
+    for (const AheadPart* part = part_; part < end_; ++part)
+      rows += part->rows;
+    share_ = (rows * row_bytes_ / line_bytes + calls - 1) / calls;
+    begin_part();
+  }
+  SWITCHBACK_INLINE void some() {
+    for (int64_t i = 0; i < share_ && rows_ > 0; ++i) {
+      _mm_prefetch(at_ + offset_, _MM_HINT_T1);
+      offset_ += line_bytes;
+      if (offset_ < row_bytes_) continue;
+      offset_ = 0;
+      at_ += stride_;
+      if (--rows_ > 0) continue;
+      ++part_;
+      begin_part();
+    }
+  }
+
+ private:
+  void begin_part() {
+    if (part_ >= end_) return;
+    at_ = reinterpret_cast<const char*>(part_->data);
+    stride_ = part_->stride * 2;
+    rows_ = part_->rows;
+  }
+  const AheadPart* part_;
+  const AheadPart* end_;
+  const char* at_ = nullptr;
+  int64_t row_bytes_, share_ = 0, offset_ = 0, stride_ = 0, rows_ = 0;
+};
+
+// ---- Products. Factors and sums are made of what a tile register of AMX holds, in the following a
+// register: 16 lines, one after the other in memory, for rows that lie apart by a power of two
+// would share a few sets of a cache. One of A is 16 rows of 32 elements as they lie; one of B is 16
+// pairs of rows and 16 columns, both elements of a column side by side.
+//
+// A block [32, 32] of f32 is four registers: of its rows 0 to 15, columns 0 to 15 and 16 to 31,
+// then of the other rows. Distances are in bytes: of the next 16 rows or columns, and of the next
+// 32 elements of depth.
+struct Factor {
+  const void* data;
+  int64_t half, step;
+};
+
+// What is needed of a product of a diagonal block, where queries do not see the keys behind them.
+// Products may take more than that. Of the other elements of c nothing is known; those of the left
+// factor are zero.
+enum class Seen {
+  all,
+  columns_to,    // c[query, key]: columns up to the row
+  columns_from,  // c[key, query]: columns from the row on
+  depth_to,      // left[query, key]: in the last step, elements up to the row
+  depth_from     // left[key, query]: in the first step, elements from the row on
+};
+
+// ---- Operands. A block of an operand is 32 rows and 32 columns: two registers. Operands
+// whose depth are rows have row i beside row i + 16, as weights of two vectors come side by side;
+// the columns of their registers are those of the lower and of the upper halves of 16 bytes, which
+// `joined` puts together again.
+
+SWITCHBACK_INLINE __mmask32 first_of_32(int64_t count) {
+  return count >= block ? 0xFFFFFFFFu : count <= 0 ? 0u : (1u << count) - 1;
+}
+SWITCHBACK_INLINE __mmask16 first_of_16(int64_t count) {
+  return static_cast<__mmask16>(first_of_32(count));
+}
+
+// Rows of a head, with zeros around them.
+struct Operand {
+  Rows rows;
+  int64_t count, dim;
+
+  // Elements [32 · chunk, 32 · chunk + 32) of a row.
+  template <bool whole>
+  SWITCHBACK_INLINE __m512i chunk_of(int64_t row, int64_t chunk) const {
+    const uint16_t* const at = rows.data + row * rows.stride + chunk * block;
+    if (whole) return _mm512_loadu_si512(at);
+    if (row >= count) return _mm512_setzero_si512();
+    return _mm512_maskz_loadu_epi16(first_of_32(dim - chunk * block), at);
+  }
+  // Whether its first `padded_rows` rows have no zeros around them.
+  [[nodiscard]] bool is_whole(int64_t padded_rows) const {
+    return padded_rows <= count && dim % block == 0;
+  }
+};
+
+constexpr int64_t block_elements = block * block;
+
+// Registers of A, row by row: to[rows / 32][chunks].
+template <bool whole>
+void pack_rows(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < chunks; ++c)
+      _mm512_store_si512(to + (r / block * chunks + c) * block_elements + r % block * block,
+                         from.chunk_of<whole>(r, c));
+}
+
+// Registers of B whose columns are rows of `from`: to[rows / 32][chunks].
+template <bool whole>
+void pack_transposed(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
+  for (int64_t r = 0; r < rows; r += lanes)
+    for (int64_t c = 0; c < chunks; ++c) {
+      __m512i v[lanes];
+      SWITCHBACK_EACH(i, lanes) {
+        v[i] = from.chunk_of<whole>(r + i, c);
+      }
+      core::transpose16(v);
+      uint16_t* const tile = to + (r / block * chunks + c) * block_elements + r % block * block;
+      SWITCHBACK_EACH(i, lanes) {
+        _mm512_store_si512(tile + i * block, v[i]);
+      }
+    }
+}
+
+// Registers of B whose depth are rows of `from`: to[rows / 32][chunks].
+template <bool whole>
+void pack_pairs(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
+  for (int64_t r = 0; r < rows; r += block)
+    for (int64_t c = 0; c < chunks; ++c, to += block_elements)
+      SWITCHBACK_EACH(i, lanes) {
+        const __m512i first = from.chunk_of<whole>(r + i, c);
+        const __m512i second = from.chunk_of<whole>(r + lanes + i, c);
+        _mm512_store_si512(to + i * block, _mm512_unpacklo_epi16(first, second));
+        _mm512_store_si512(to + (lanes + i) * block, _mm512_unpackhi_epi16(first, second));
+      }
+}
+
+// Registers of A whose rows are columns of `from`: to[chunks][rows / 32]. They are the pairs of
+// rows, transposed.
+template <bool whole>
+void pack_columns(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
+  for (int64_t r = 0; r < rows; r += block)
+    for (int64_t c = 0; c < chunks; ++c) {
+      uint16_t* const tile = to + (c * (rows / block) + r / block) * block_elements;
+      for (int upper = 0; upper < 2; ++upper) {
+        __m512i v[lanes];
+        SWITCHBACK_EACH(i, lanes) {
+          const __m512i first = from.chunk_of<whole>(r + i, c);
+          const __m512i second = from.chunk_of<whole>(r + lanes + i, c);
+          v[i] = upper != 0 ? _mm512_unpackhi_epi16(first, second)
+                            : _mm512_unpacklo_epi16(first, second);
+        }
+        core::transpose16(v);
+        SWITCHBACK_EACH(i, lanes) {
+          _mm512_store_si512(tile + (upper * lanes + i) * block, v[i]);
+        }
+      }
+    }
+}
+
+// A packing of operands that may have zeros around them.
+#define SWITCHBACK_PACK(pack, from, rows, chunks, to) \
+  ((from).is_whole(rows) ? pack<true>(from, rows, chunks, to) : pack<false>(from, rows, chunks, to))
+
+// ---- f32 and bf16.
+
+// A factor of a product in the upper half, rounded to nearest, halves away from zero. No carry
+// leaves a NaN that was a bf16, or that an operation made.
+SWITCHBACK_INLINE __m512i rounded_factor(__m512 v) {
+  return _mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(0x8000));
+}
+// The upper halves of two vectors, side by side.
+SWITCHBACK_INLINE __m512i beside(__m512i first, __m512i second) {
+  return _mm512_mask_blend_epi16(0xAAAAAAAAu, _mm512_srli_epi32(first, 16), second);
+}
+// The upper halves of two vectors, of which each is the half of 16 bytes in its place.
+SWITCHBACK_INLINE __m512i joined(__m512i lower, __m512i upper) {
+  return _mm512_packus_epi32(_mm512_srli_epi32(lower, 16), _mm512_srli_epi32(upper, 16));
+}
+
+// A result: halves to even, and one NaN, as all operations round (quant/cpu/narrow-inl.h).
+SWITCHBACK_INLINE __m512i rounded_result(__m512 v) {
+  const __m512i kinds = _mm512_set1_epi32(0x11111100);
+  const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7FC00000));
+  const __m512i bits = _mm512_castps_si512(_mm512_fixupimm_ps(nan, v, kinds, 0));
+  const __m512i below = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF));
+  const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+  return _mm512_mask_add_epi32(below, odd, bits, _mm512_set1_epi32(0x8000));
+}
+SWITCHBACK_INLINE void put(__m512i v, int64_t count, bool streams, uint16_t* to) {
+  if (count < block)
+    _mm512_mask_storeu_epi16(to, first_of_32(count), v);
+  else if (streams && reinterpret_cast<uintptr_t>(to) % line_bytes == 0)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), v);
+  else
+    _mm512_storeu_si512(to, v);
+}
+
+// to = from[rows, 32 · chunks], each row times its scale; `from` is blocks[rows / 32][chunks].
+template <class Scale>
+SWITCHBACK_INLINE void put_rows(const float* from, int64_t rows, int64_t dim, int64_t chunks,
+                                const Scale& scale, uint16_t* to, const Results& results) {
+  for (int64_t r = 0; r < rows; ++r, to += results.stride) {
+    const __m512 factor = _mm512_set1_ps(scale(r));
+    for (int64_t c = 0; c < chunks; ++c) {
+      const float* const at = from + (r / block * chunks + c) * block_floats +
+                              r % block / lanes * (2 * register_floats) + r % lanes * lanes;
+      put(joined(rounded_result(_mm512_mul_ps(_mm512_load_ps(at), factor)),
+                 rounded_result(_mm512_mul_ps(_mm512_load_ps(at + register_floats), factor))),
+          dim - c * block, results.streams, to + c * block);
+    }
+  }
+}
+// to = scale · the transpose of a block of 32 columns; `count` of each and `rows` of them count.
+// Neighbours in a result are put side by side first, so that pairs are transposed.
+void put_transposed(const float* from, int64_t rows, int64_t count, float scale, uint16_t* to,
+                    const Results& results) {
+  const __m512 factor = _mm512_set1_ps(scale);
+  for (int64_t r = 0; r < rows; r += lanes, from += register_floats) {
+    __m512i v[lanes];
+    SWITCHBACK_EACH(i, lanes) {
+      // Of four pairs in 16 bytes, two are from the lower register.
+      const float* const at =
+          from + i % 4 / 2 * (2 * register_floats) + (i / 4 * 4 + i % 2 * 2) * lanes;
+      v[i] = beside(rounded_result(_mm512_mul_ps(_mm512_load_ps(at), factor)),
+                    rounded_result(_mm512_mul_ps(_mm512_load_ps(at + lanes), factor)));
+    }
+    core::transpose16(v);
+    const int64_t some = least(lanes, rows - r);
+    for (int64_t i = 0; i < some; ++i, to += results.stride)
+      put(v[i], count, results.streams, to);
+  }
+}
+
+}  // namespace
+
+}  // namespace switchback::models::bf16

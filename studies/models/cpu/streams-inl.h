@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models, engine zone: vectors that are asked for ahead, or that go past the caches. Included once
+// for each Highway target.
+#if defined(SWITCHBACK_MODELS_CPU_STREAMS_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef SWITCHBACK_MODELS_CPU_STREAMS_INL
+#undef SWITCHBACK_MODELS_CPU_STREAMS_INL
+#else
+#define SWITCHBACK_MODELS_CPU_STREAMS_INL
+#endif
+
+#include "hwy/cache_control.h"
+#include "studies/models/cpu/streams.hpp"
+#include "studies/models/cpu/vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace switchback::models::HWY_NAMESPACE {
+
+// f(T(), past), where `past` is a constant: whether results go past the caches.
+template <class F>
+HWY_INLINE void with_type(DType dtype, Stores stores, F&& f) {
+  q::with_float_or_bf16(dtype, stores.avx512_bf16, [&]<class T>(T t) HWY_ATTR {
+    // A vector of bfloat16 is half a line.
+    constexpr bool by_lines = !std::is_same_v<T, bfloat16>;
+    if (by_lines && stores.past_caches)
+      f(t, std::bool_constant<by_lines>());
+    else
+      f(t, std::false_type());
+  });
+}
+
+// As store_parts and store_unordered; with `past` whole lines go past the caches.
+template <bool past, int count, class T>
+HWY_INLINE void put_parts(const VF* v, T* p, std::int64_t n) {
+  if constexpr (!past || count == 1) {
+    store_parts<count>(v, p, n);
+  } else if constexpr (std::is_same_v<T, float>) {
+    for (int j = 0; j < count; ++j)
+      hn::Stream(q::canonical_nan(v[j]), F32(), p + j * lanes);
+#if HWY_TARGET == HWY_AVX3
+  } else {
+    static_assert(count % 2 == 0);
+    for (int j = 0; j < count; j += 2)
+      q::narrow_any_pair<past>(v[j], v[j + 1], p + j * lanes);
+#endif
+  }
+}
+template <bool past, int count, class T>
+HWY_INLINE void put_unordered(const VF* v, T* p, std::int64_t n) {
+  if constexpr (past)  // f32, or bf16 of AVX-512 BF16, whose order is that of the elements
+    put_parts<past, count>(v, p, n);
+  else
+    store_unordered<count>(v, p, n);
+}
+
+// Whether to ask for lines ahead: bf16 without AVX-512 BF16 compute longer than memory takes, so
+// that there is room. With it norms took 1.1 to 1.2 times as long on Zen 4.
+template <class T>
+HWY_INLINE bool asks_ahead() {
+  return std::is_same_v<T, bfloat16> || !follows_pages();
+}
+
+// Asks memory for what lies so far behind `count` vectors: rows follow each other, but a core's own
+// prefetchers may start anew at each page, of which every operand has one.
+template <int count, class T>
+HWY_INLINE void ask_ahead(const T* p, bool asks) {
+  constexpr std::int64_t far_bytes = 2048;
+  if (asks) q::ask_for<count>(p + far_bytes / std::int64_t{sizeof(T)});
+}
+
+}  // namespace switchback::models::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models, dispatch zone: the operations of kernels.hpp as one kind of device runs them.
+#pragma once
+
+#include "core/device_table.hpp"
+#include "studies/models/kernels.hpp"
+
+namespace switchback::models {
+
+/// Arguments are those of the functions of the same names.
+struct Engine {
+  decltype(models::embed)* embed;
+  decltype(models::embed_backward)* embed_backward;
+  decltype(models::rms_norm)* rms_norm;
+  decltype(models::rms_norm_backward)* rms_norm_backward;
+  decltype(models::layer_norm)* layer_norm;
+  decltype(models::layer_norm_backward)* layer_norm_backward;
+  decltype(models::rope)* rope;
+  decltype(models::attention)* attention;
+  decltype(models::attention_backward)* attention_backward;
+  decltype(models::swiglu)* swiglu;
+  decltype(models::swiglu_backward)* swiglu_backward;
+  decltype(models::dropout)* dropout;  ///< p > 0
+  decltype(models::zero)* zero;
+  decltype(models::add)* add;
+  decltype(models::queue_cross_entropy)* queue_cross_entropy;
+  decltype(models::sgd)* sgd;
+  decltype(models::adamw)* adamw;
+};
+
+/// The engine of each kind of device; null where this build has none.
+core::DeviceTable<const Engine*>& engines() noexcept;
+
+}  // namespace switchback::models

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models: the operations of a model besides its linear layers: forward and backward, on f32 or bf16
+// activations, with parameters and their gradients in f32. Arguments are checked by the blocks that
+// call these; matrices are contiguous (stride = cols). All of them, tokens too, lie in the memory
+// of the Context's device. What an operation with a struct of arguments computes is said there.
+//
+// On a CPU they run on the Context's threads, and on another device they are queued on its stream.
+// Results do not depend on the number of threads or on the order in which blocks of a device run:
+// what is summed over rows is summed over fixed blocks of rows, and then over the blocks in order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "core/context_state.hpp"
+#include "studies/models/arguments.hpp"
+#include "studies/models/profile.hpp"
+
+namespace switchback::models {
+
+/// y[r] = table[tokens[r]] (+ positions[r mod length]).
+void embed(ContextState& state, Tokens tokens, MatrixView<const float> table,
+           MatrixView<const float> positions, AnyMatrix y);
+/// dtable[tokens[r]] += dy[r], dpositions[r mod length] += dy[r]; unless `accumulate`, both are
+/// zeroed first. Rows of a token are summed over blocks of 64 rows, those of a position in order.
+void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, MatrixView<float> dtable,
+                    MatrixView<float> dpositions, bool accumulate);
+
+void rms_norm(ContextState& state, const RmsNorm& args);
+void rms_norm_backward(ContextState& state, const RmsNormBackward& args);
+
+void layer_norm(ContextState& state, const LayerNorm& args);
+void layer_norm_backward(ContextState& state, const LayerNormBackward& args);
+
+/// `inverse` rotates back: the gradient.
+void rope(ContextState& state, const Rope& args, AnyMatrix qkv, bool inverse);
+
+/// Causal attention with scale 1/sqrt(D): out[B·T, H·D] from qkv[B·T, 3·H·D]. Keys are taken in
+/// tiles with an online softmax, so that memory is linear in T. logsumexp[B·H·T] is for backward.
+/// A NaN of a key reaches its query and the later ones alone. On CPUs a NaN or Inf of a value may
+/// make NaN of up to 31 queries before it too, whose weights of zero are factors of the same
+/// products. `times` is filled on CPUs alone.
+void attention(ContextState& state, const AttentionShape& shape, ConstAnyMatrix qkv, AnyMatrix out,
+               std::span<float> logsumexp, AttentionTimes* times = nullptr);
+void attention_backward(ContextState& state, const AttentionShape& shape, ConstAnyMatrix qkv,
+                        ConstAnyMatrix out, std::span<const float> logsumexp, ConstAnyMatrix dout,
+                        AnyMatrix dqkv, AttentionTimes* times = nullptr);
+
+/// h[M,F] = silu(a) · b of gate_up[M, 2F] = [a, b] (Shazeer 2020).
+void swiglu(ContextState& state, ConstAnyMatrix gate_up, AnyMatrix h);
+void swiglu_backward(ContextState& state, ConstAnyMatrix gate_up, ConstAnyMatrix dh,
+                     AnyMatrix dgate_up);
+
+void dropout(ContextState& state, const Dropout& args, AnyMatrix x);
+
+/// All elements 0.
+void zero(ContextState& state, AnyMatrix x);
+/// y += x.
+void add(ContextState& state, ConstAnyMatrix x, AnyMatrix y);
+
+/// Cross entropy of logits[M,V]: the sum over rows of -log softmax(logits)[target], divided by
+/// `count`, becomes *loss, which lies in the device's memory. With `gradient`, logits become their
+/// gradient.
+void queue_cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, std::int64_t count,
+                         bool gradient, double* loss);
+/// The same, and waits for the loss.
+double cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, std::int64_t count,
+                     bool gradient);
+
+/// v = momentum·v + (g + decay·w), w -= rate·v; Nesterov: w -= rate·(g + decay·w + momentum·v).
+void sgd(ContextState& state, const SgdRates& rates, std::span<const Update> updates);
+/// AdamW (Loshchilov and Hutter 2019), as torch.optim.AdamW computes it.
+void adamw(ContextState& state, const AdamRates& rates, std::span<const Update> updates);
+
+}  // namespace switchback::models

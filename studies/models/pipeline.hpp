@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models: a stack whose stages are threads, each with a Context, memory and parameters of its own,
+// as devices would have (GPipe, Huang et al. 2019, arXiv 1811.06965). On a device each stage has a
+// stream; what a stage hands on is copied into the memory of the next.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "studies/models/encoder.hpp"
+
+namespace switchback::models {
+
+/// For which microbatches a stage keeps only its input, and computes the forward again in backward.
+/// Unless it is never, the last stage takes each microbatch forward and back at once.
+enum class Checkpoint { never, except_last, always };
+/// "never", "except_last", "always".
+std::string_view checkpoint_name(Checkpoint checkpoint) noexcept;
+
+/// How many parts each of `stages` has if the costliest one is to cost as little as can be, by
+/// StackOptions::cost. Throws Error(invalid_argument) if there are fewer parts than stages.
+std::vector<std::int64_t> balanced_parts(const StackOptions& stack, std::int64_t stages,
+                                         Checkpoint checkpoint);
+
+struct PipelineOptions {
+  StackOptions stack;
+  std::string device = "cpu";       ///< of all stages; each has a stream of its own
+  std::vector<std::int64_t> parts;  ///< of each stage; their sum is stack.parts()
+  std::int64_t microbatches = 1;
+  Checkpoint checkpoint = Checkpoint::never;
+  int stage_threads = 1;  ///< of each stage's Context, on CPUs
+  std::uint64_t seed = 1;
+  float learning_rate = 0.01f, momentum = 0.9f, weight_decay = 1e-4f;
+};
+
+/// Losses and gradients depend on `microbatches`, but neither on the stages nor on `checkpoint`, to
+/// the bit.
+class Pipeline {
+ public:
+  /// Throws Error(invalid_argument).
+  explicit Pipeline(const PipelineOptions& options);
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  struct Step {
+    double loss = 0;
+    /// Until all stages have done their last forward, but for a last stage that goes back at once.
+    double forward_ms = 0;
+    double backward_ms = 0;  ///< from there until all gradients are there
+    double optimizer_ms = 0;
+  };
+  /// One step of SGD with Nesterov's momentum on [sequences · length] tokens. `sequences` is a
+  /// multiple of the microbatches. Throws what a stage threw.
+  Step step(Tokens tokens, Tokens targets, std::int64_t sequences);
+
+  /// Peaks of the stages since the last call of reset_peaks(), in order.
+  [[nodiscard]] std::vector<MemoryUse> peaks() const;
+  void reset_peaks();
+  [[nodiscard]] std::int64_t parameters() const;
+  /// Of the bits of all gradients by name.
+  [[nodiscard]] std::uint64_t gradient_hash() const;
+
+ private:
+  struct Member;
+  struct Link;
+  PipelineOptions options_;
+  std::vector<std::unique_ptr<Member>> members_;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace switchback::models

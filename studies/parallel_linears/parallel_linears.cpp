@@ -1,0 +1,624 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "studies/parallel_linears/parallel_linears.hpp"
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "bench/workload/auto_tuning.hpp"
+#include "bench/workload/session.hpp"
+#include "bench/workload/statistic.hpp"
+#include "core/check.hpp"
+#include "core/context_state.hpp"
+#include "core/device.hpp"
+#include "core/matrix_rows.hpp"
+#include "measure/data.hpp"
+#include "measure/matrix.hpp"
+#include "measure/rounds.hpp"
+#include "studies/common/training.hpp"
+#include "studies/parallel_linears/training.hpp"
+#include "studies/published/published.hpp"
+#include "switchback/grouped_linear.hpp"
+#include "switchback/linear.hpp"
+
+namespace switchback::bench {
+
+namespace {
+
+using measure::Matrix;
+
+struct Shape {
+  std::int64_t models = 0;
+  std::int64_t batch = 32;
+  std::int64_t dim_in = 256;
+  std::int64_t dim_out = 512;
+
+  [[nodiscard]] std::int64_t rows() const { return models * batch; }
+  [[nodiscard]] std::int64_t params() const { return models * (dim_in * dim_out + dim_out); }
+};
+
+// What one of the published systems measured for this shape (data/reference/multi_model.csv): its
+// grouped convolution against its loop of layers.
+struct Published {
+  double forward, step;
+};
+std::optional<Published> published_for(const Shape& s) {
+  if (s.batch != 32 || s.dim_in != 256 || s.dim_out != 512) return std::nullopt;
+  const PublishedTable table("multi_model");
+  const auto row_of = [&](std::string_view variant) -> std::optional<std::size_t> {
+    for (std::size_t row = 0; row < table.rows(); ++row)
+      if (table.number(row, "models") == static_cast<double>(s.models) &&
+          table.text(row, "variant") == variant)
+        return row;
+    return std::nullopt;
+  };
+  const auto loop = row_of("mlinear"), grouped = row_of("gconv1d");
+  if (!loop || !grouped) return std::nullopt;
+  const auto ratio = [&](std::string_view column) {
+    return table.number(*loop, column).value() / table.number(*grouped, column).value();
+  };
+  return Published{ratio("forward_s"), ratio("total_s")};
+}
+
+// A loop of layers, each with inputs of its own; a loop over inputs that lie in one matrix; one
+// grouped layer.
+enum class Way { loop, packed, grouped };
+constexpr std::array<std::string_view, 3> way_names = {"loop", "packed", "grouped"};
+
+std::string_view way_name(Way way) {
+  return way_names[static_cast<std::size_t>(way)];
+}
+
+// Where the inputs of the models lie: below each other, [n,B,d], or side by side, [B,n·d].
+enum class InputLayout { below, beside };
+
+// The rows of each model: all the same, or between 1 and 2·batch - 1 with the same sum.
+std::vector<std::int32_t> ends_of(const Shape& shape, bool ragged, std::uint64_t seed) {
+  std::vector<std::int32_t> ends;
+  std::int64_t end = 0;
+  std::uint64_t state = seed;
+  std::int64_t before = 0;  // pairs of models have 2·batch rows
+  for (std::int64_t i = 0; i < shape.models; ++i) {
+    std::int64_t rows = shape.batch;
+    if (ragged && i % 2 == 0 && i + 1 < shape.models) {
+      state = state * 6364136223846793005ull + 1442695040888963407ull;
+      before = 1 + static_cast<std::int64_t>((state >> 33) %
+                                             static_cast<std::uint64_t>(2 * shape.batch - 1));
+      rows = before;
+    } else if (ragged && i % 2 == 1) {
+      rows = 2 * shape.batch - before;
+    }
+    end += rows;
+    ends.push_back(static_cast<std::int32_t>(end));
+  }
+  return ends;
+}
+
+// What all variants read: the ends of the models' rows, and the data of a step.
+struct Inputs {
+  Inputs(Context& context, const Shape& shape, bool ragged, InputLayout layout_, bool fresh,
+         std::uint64_t seed)
+      : layout(layout_),
+        ends(ends_of(shape, ragged, seed)),
+        kept_ends(context, DType::s32, 1, shape.models),
+        x(context, layout == InputLayout::beside ? shape.batch : shape.rows(),
+          layout == InputLayout::beside ? shape.models * shape.dim_in : shape.dim_in, seed + 2,
+          fresh ? batches : 1),
+        target(context, shape.rows(), shape.dim_out, seed + 3, fresh ? batches : 1) {
+    const std::span<const std::int32_t> numbers(ends);
+    const auto count = static_cast<std::int64_t>(numbers.size());
+    measure::copy(context, {numbers.data(), DType::s32, 1, count, count}, kept_ends.any());
+  }
+
+  [[nodiscard]] std::int64_t begin(std::int64_t model) const {
+    return model == 0 ? 0 : ends[static_cast<std::size_t>(model - 1)];
+  }
+  [[nodiscard]] std::int64_t rows(std::int64_t model) const {
+    return ends[static_cast<std::size_t>(model)] - begin(model);
+  }
+  // One model's rows of x.
+  [[nodiscard]] AnyMatrix x_of(const Shape& shape, std::int64_t model) const {
+    const Matrix& all = x.matrix();
+    if (layout == InputLayout::below) return rows_of(all, begin(model), rows(model));
+    return {all.floats().data() + model * shape.dim_in, DType::f32, shape.batch, shape.dim_in,
+            all.cols()};
+  }
+  [[nodiscard]] Groups groups(const Shape& shape) const {
+    if (layout == InputLayout::beside) return Groups::strided(shape.models, shape.batch);
+    return Groups::packed(kept_ends.values<const std::int32_t>());
+  }
+
+  static constexpr int batches = 4;
+  InputLayout layout;
+  std::vector<std::int32_t> ends;
+  Matrix kept_ends;  ///< in the device's memory
+  StepData x, target;
+};
+
+// n models that train. Each variant has its own parameters.
+class Models {
+ public:
+  Models(Context& context, const Shape& shape, Way way_, Mode mode_, const Inputs& inputs,
+         std::uint64_t seed)
+      : way(way_),
+        mode(mode_),
+        context_(context),
+        shape_(shape),
+        inputs_(inputs),
+        weight_(context, shape.models * shape.dim_out, shape.dim_in, seed,
+                1.0f / std::sqrt(static_cast<float>(shape.dim_in)), shape.batch * shape.dim_out),
+        bias_(context, shape.models, shape.dim_out, seed + 1, 1.0f, shape.batch * shape.dim_out),
+        y_(context, DType::f32, shape.rows(), shape.dim_out),
+        g_(context, DType::f32, shape.rows(), shape.dim_out),
+        dx_(context, DType::f32, shape.rows(), shape.dim_in) {
+    for (const Matrix* m : {&y_, &g_, &dx_})
+      fill_zero(context, *m);
+    if (way == Way::grouped) {
+      grouped_.emplace_back(context, GroupedLinearOptions{.groups = shape.models,
+                                                          .in_features = shape.dim_in,
+                                                          .out_features = shape.dim_out,
+                                                          .mode = mode});
+    } else {
+      for (std::int64_t i = 0; i < shape.models; ++i) {
+        LinearOptions options;
+        options.in_features = shape.dim_in;
+        options.out_features = shape.dim_out;
+        options.mode = mode;
+        layers_.emplace_back(context, options);
+        if (way == Way::loop)
+          own_x_.emplace_back(context, DType::f32, inputs.rows(i), shape.dim_in);
+      }
+    }
+    use_weights();
+    separate_inputs();
+  }
+
+  /// The data of a step. A loop of layers with inputs of their own copies them apart.
+  void load(std::int64_t step) {
+    inputs_.x.load(context_, step);
+    inputs_.target.load(context_, step);
+    separate_inputs();
+  }
+  void infer() { run_forward(Save::nothing); }
+  void forward() {
+    use_weights();
+    run_forward(Save::borrow);
+  }
+  void backward() {
+    loss_gradient(context_, y_, inputs_.target.matrix(), shape_.batch * shape_.dim_out, g_);
+    if (way == Way::grouped)
+      return grouped_.back().backward(
+          {.g = g_.any(), .dx = dx_.any(), .dw = weight_.gradient(), .db = bias_.gradient()});
+    for (std::int64_t i = 0; i < shape_.models; ++i) {
+      LinearGrads grads;
+      grads.g = rows_of(g_, i);
+      grads.dx = rows_of(dx_, i);
+      grads.dw = core::rows_of(weight_.gradient(), i * shape_.dim_out, shape_.dim_out);
+      grads.db = core::rows_of(bias_.gradient(), i, 1);
+      layers_[static_cast<std::size_t>(i)].backward(grads);
+    }
+  }
+  void update() {
+    weight_.update();
+    bias_.update();
+  }
+
+  static AnyMatrix outputs_of(const Models& models) { return models.y_.any(); }
+  static AnyMatrix weights_of(const Models& models) { return models.weight_.value(); }
+  [[nodiscard]] Json bytes() const {
+    std::size_t int8_weights = 0;
+    std::size_t saved = 0;
+    for (const SwitchbackLinear& layer : layers_) {
+      int8_weights += layer.cached_weight_bytes();
+      saved += layer.saved_for_backward_bytes();
+    }
+    for (const GroupedSwitchbackLinear& layer : grouped_) {
+      int8_weights += layer.cached_weight_bytes();
+      saved += layer.saved_for_backward_bytes();
+    }
+    const std::size_t params = weight_.size_bytes() + bias_.size_bytes();
+    return {{"param", params},
+            {"grad", params},
+            {"optimizer", params},
+            {"int8_weights", int8_weights},
+            {"saved", saved}};
+  }
+
+  const Way way;
+  const Mode mode;
+
+ private:
+  [[nodiscard]] AnyMatrix rows_of(const Matrix& m, std::int64_t model) const {
+    return bench::rows_of(m, inputs_.begin(model), inputs_.rows(model));
+  }
+
+  // Their elements, and on a device their addresses, have changed.
+  void use_weights() {
+    for (GroupedSwitchbackLinear& layer : grouped_)
+      layer.set_weight(weight_.value(), bias_.value());
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      const auto model = static_cast<std::int64_t>(i);
+      layers_[i].set_weight(core::rows_of(weight_.value(), model * shape_.dim_out, shape_.dim_out),
+                            core::rows_of(bias_.value(), model, 1));
+    }
+  }
+  void separate_inputs() {
+    for (std::size_t i = 0; i < own_x_.size(); ++i) {
+      const AnyMatrix from = inputs_.x_of(shape_, static_cast<std::int64_t>(i));
+      copy_rows(from, own_x_[i]);
+    }
+  }
+  void copy_rows(ConstAnyMatrix from, const Matrix& to) {
+    const auto row_bytes = static_cast<std::size_t>(from.cols) * sizeof(float);
+    const auto stride_bytes = static_cast<std::size_t>(from.stride) * sizeof(float);
+    if (core::DeviceRuntime* runtime = context_.state().runtime.get(); runtime != nullptr)
+      return runtime->copy(to.data(), row_bytes, from.data, stride_bytes, row_bytes, from.rows);
+    for (std::int64_t r = 0; r < from.rows; ++r)
+      std::memcpy(to.floats().data() + r * from.cols,
+                  static_cast<const float*>(from.data) + r * from.stride, row_bytes);
+  }
+
+  void run_forward(Save save) {
+    if (way == Way::grouped) {
+      GroupedRows rows = {.data = inputs_.x.matrix().any()};
+      if (inputs_.layout == InputLayout::beside) rows.column_stride = shape_.dim_in;
+      return grouped_.back().forward(inputs_.groups(shape_), rows, y_.any(), save);
+    }
+    for (std::int64_t i = 0; i < shape_.models; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      layers_[at].forward(way == Way::loop ? own_x_[at].any() : inputs_.x_of(shape_, i),
+                          rows_of(y_, i), save);
+    }
+  }
+
+  Context& context_;
+  Shape shape_;
+  const Inputs& inputs_;
+  Parameter weight_, bias_;
+  Matrix y_, g_, dx_;
+  std::vector<Matrix> own_x_;
+  std::vector<SwitchbackLinear> layers_;
+  std::vector<GroupedSwitchbackLinear> grouped_;
+};
+
+class MultiModel : public Workload {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "multimodel"; }
+  [[nodiscard]] std::string_view about() const override {
+    return "Train n independent linear layers: loops of layers beside one grouped layer";
+  }
+  [[nodiscard]] std::shared_ptr<Workload> another() const override {
+    return std::make_shared<MultiModel>();
+  }
+  [[nodiscard]] std::string footer() const override {
+    return "Each row is one way to run the models: a loop of layers with inputs of their own, a "
+           "loop over inputs\nthat lie in one matrix, or one grouped layer, in one mode. Times are "
+           "those of one call for all models,\non a device by its events; inference finds the "
+           "codes of the weights in the cache, and a step (new data\nwith --data fresh, forward, "
+           "backward with the loss's gradient, SGD with momentum) quantizes them\nanew. Ratios are "
+           "against the loop in mode standard, round by round. The published ratios are those of a "
+           "grouped\nconvolution against a loop, on a GPU (Kahsolt/benchmark-pytorch-mmodel;\n"
+           "data/reference/multi_model.csv).";
+  }
+  void add_options(CLI::App& command, SessionOptions& shared) override {
+    command.add_option("--models", models_, "n: how many models; may be given again")
+        ->type_name("N ...")
+        ->default_str("8 32 64");
+    command.add_option("--batch", shape_.batch, "rows of each model")->capture_default_str();
+    command.add_option("--dim-in", shape_.dim_in, "inputs of each model")->capture_default_str();
+    command.add_option("--dim-out", shape_.dim_out, "outputs of each model")->capture_default_str();
+    command
+        .add_option("--mode", mode_names_,
+                    "standard, rowwise, global, global_mem_efficient or auto; may be given again")
+        ->type_name("NAME ...")
+        ->default_str("standard rowwise auto");
+    command
+        .add_option("--way", way_names_,
+                    "loop (of layers with inputs of their own), packed (a loop over inputs in one "
+                    "matrix) or grouped; may be given again")
+        ->type_name("NAME ...")
+        ->default_str("loop packed grouped");
+    command
+        .add_option("--data", data_,
+                    "resident: the same in every step; fresh: new ones, copied from the host's "
+                    "memory as part of the step")
+        ->type_name("NAME")
+        ->capture_default_str();
+    command
+        .add_option("--layout", layout_name_,
+                    "of the inputs: below ([n,B,d], one model's rows below another's) or beside "
+                    "([B,n·d], their columns side by side)")
+        ->type_name("NAME")
+        ->capture_default_str();
+    command.add_flag("--ragged", ragged_, "models have different numbers of rows, of the same sum");
+    command.add_option("--steps", steps_, "rounds, each of a step of every variant")
+        ->capture_default_str();
+    tuning_.add_options(command);
+    Workload::add_options(command, shared);
+  }
+  void check_options() override {
+    for (const std::int64_t n : models_)
+      core::require(n >= 1 && n <= 65536, "--models {}: it must be from 1 to 65536", n);
+    core::require(shape_.batch >= 1, "--batch {}: it must be at least 1", shape_.batch);
+    core::require(shape_.dim_in >= 1, "--dim-in {}: it must be at least 1", shape_.dim_in);
+    core::require(shape_.dim_out >= 1, "--dim-out {}: it must be at least 1", shape_.dim_out);
+    core::require(steps_ >= 1, "--steps {}: it must be at least 1", steps_);
+    tuning_.check_options();
+    core::require(data_ == "resident" || data_ == "fresh",
+                  "--data '{}' is not one of resident, fresh", data_);
+    core::require(layout_name_ == "below" || layout_name_ == "beside",
+                  "--layout '{}' is not one of below, beside", layout_name_);
+    layout_ = layout_name_ == "below" ? InputLayout::below : InputLayout::beside;
+    core::require(!ragged_ || layout_ == InputLayout::below,
+                  "--layout beside: models side by side have the same rows; leave out --ragged");
+    ways_.clear();
+    for (const std::string& name : way_names_) {
+      const auto found = std::find(way_names.begin(), way_names.end(), name);
+      core::require(found != way_names.end(), "--way '{}' is not one of loop, packed, grouped",
+                    name);
+      ways_.push_back(static_cast<Way>(found - way_names.begin()));
+    }
+    if (ways_.empty()) ways_ = {Way::loop, Way::packed, Way::grouped};
+    // Ratios are against it.
+    if (std::find(ways_.begin(), ways_.end(), Way::loop) == ways_.end())
+      ways_.insert(ways_.begin(), Way::loop);
+    modes_ = modes_of(mode_names_, {Mode::standard, Mode::rowwise, Mode::automatic});
+    if (models_.empty()) models_ = {8, 32, 64};
+  }
+  void open(Session& session) override { tuning_.open(session); }
+
+  [[nodiscard]] std::vector<Column> columns() const override {
+    return {
+        {.name = "models", .meaning = "n"},
+        {.name = "way",
+         .meaning = "a loop of layers, a loop over packed inputs, or one grouped layer",
+         .is_text = true},
+        {.name = "mode", .meaning = "of the layers", .is_text = true},
+        {.name = "dtype", .meaning = "of weights and inputs", .is_text = true, .in_table = false},
+        {.name = "batch", .meaning = "rows of a model", .in_table = false},
+        {.name = "dim_in", .meaning = "inputs of a model", .in_table = false},
+        {.name = "dim_out", .meaning = "outputs of a model", .in_table = false},
+        {.name = "ragged", .meaning = "models differ in rows", .in_table = false},
+        {.name = "layout", .meaning = "of the inputs", .is_text = true, .in_table = false},
+        {.name = "data", .meaning = "from step to step", .is_text = true, .in_table = false},
+        {.name = "inference", .meaning = "forward, codes cached", .unit = "ms"},
+        {.name = "forward", .meaning = "forward, weights new", .unit = "ms"},
+        {.name = "backward", .meaning = "loss gradient, dX, dW, db", .unit = "ms"},
+        {.name = "optimizer", .meaning = "SGD with momentum", .unit = "ms", .in_table = false},
+        {.name = "load", .meaning = "new data, copied", .unit = "ms", .in_table = false},
+        host_ms_column(),
+        synced_ms_column(),
+        {.name = "inference_ratio",
+         .meaning = "the loop in mode standard : this",
+         .better = Better::more},
+        {.name = "step_ratio",
+         .meaning = "the loop in mode standard : this",
+         .better = Better::more},
+        {.name = "published_forward", .meaning = "published loop : published grouped call"},
+        {.name = "published_step", .meaning = "published loop : published grouped call"},
+        {.name = "params", .meaning = "of all models", .in_table = false},
+        {.name = "bytes", .meaning = "by class", .in_table = false},
+        {.name = "checks", .meaning = "identities that held", .in_table = false}};
+  }
+
+  std::vector<CasePlan> plan(Session&) override {
+    std::vector<CasePlan> plans;
+    for (const std::int64_t n : models_) {
+      Shape shape = shape_;
+      shape.models = n;
+      const auto params = static_cast<double>(shape.params());
+      const auto values =
+          static_cast<double>(shape.rows()) * static_cast<double>(shape.dim_in + shape.dim_out);
+      CasePlan plan;
+      plan.id = case_id(shape);
+      plan.bytes = static_cast<double>(ways_.size() * modes_.size()) * (params * 14 + values * 10);
+      plan.repeat = steps_;
+      plans.push_back(plan);
+    }
+    return plans;
+  }
+  [[nodiscard]] Json setting() const override {
+    return {{"modes", names_of(modes_)},
+            {"ways", way_names_},
+            {"ragged", ragged_},
+            {"layout", layout_name_},
+            {"data", data_}};
+  }
+
+  CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override;
+
+ private:
+  // What the matrices of two ways differ in, of all in the same mode; empty: in nothing.
+  [[nodiscard]] std::string difference(Session& session,
+                                       const std::vector<std::unique_ptr<Models>>& all,
+                                       AnyMatrix (*matrix_of)(const Models&),
+                                       bool may_be_near) const;
+  [[nodiscard]] std::string case_id(const Shape& shape) const {
+    return fmt::format("{} models of {}x{}x{}{}{}{}", shape.models, shape.batch, shape.dim_in,
+                       shape.dim_out, ragged_ ? ", ragged" : "",
+                       layout_ == InputLayout::beside ? ", beside" : "",
+                       data_ == "fresh" ? ", fresh" : "");
+  }
+
+  std::vector<std::int64_t> models_;
+  std::vector<std::string> mode_names_;
+  std::vector<Mode> modes_;
+  std::vector<std::string> way_names_;
+  std::vector<Way> ways_;
+  std::string data_ = "resident";
+  std::string layout_name_ = "below";
+  InputLayout layout_ = InputLayout::below;
+  Shape shape_;
+  bool ragged_ = false;
+  int steps_ = 30;
+  AutoTuning tuning_{10};
+};
+
+// The calls of one variant in a round, and where their times are.
+enum Call : std::size_t {
+  inference_call,
+  load_call,
+  forward_call,
+  backward_call,
+  update_call,
+  calls_each
+};
+
+// Whether values differ by no more than sums in another order do, many times over.
+bool are_near(const Matrix& a, const Matrix& b) {
+  constexpr double bound = 1e-4;
+  double largest = 0;
+  double difference = 0;
+  for (std::size_t i = 0; i < a.floats().size(); ++i) {
+    largest = std::max(largest, std::abs(static_cast<double>(b.floats()[i])));
+    difference = std::max(difference, std::abs(static_cast<double>(a.floats()[i]) -
+                                               static_cast<double>(b.floats()[i])));
+  }
+  return difference <= bound * largest;  // false for NaN
+}
+
+// The layers of loops, and the grouped one.
+std::vector<TuneShape> shapes_of(const Shape& shape) {
+  TuneShape one{.rows = shape.batch,
+                .in_features = shape.dim_in,
+                .out_features = shape.dim_out,
+                .bias = true};
+  TuneShape all = one;
+  all.rows = shape.rows();
+  all.groups = shape.models;
+  return {one, all};
+}
+
+// All ways compute the same bits, but for products in floating point, which may add in another
+// order: a device's kernels for groups are their own, and a library on the CPU may choose its order
+// by how the operands lie. Such outputs, and weights that were trained with such a dW, are near
+// each other. In mode auto with a tuner each way takes the mode that was fastest for it.
+std::string MultiModel::difference(Session& session,
+                                   const std::vector<std::unique_ptr<Models>>& all,
+                                   AnyMatrix (*matrix_of)(const Models&), bool may_be_near) const {
+  Context& context = session.context();
+  for (std::size_t v = 0; v < all.size(); ++v)
+    for (std::size_t w = 0; w < v; ++w) {
+      const Models &one = *all[v], &other = *all[w];
+      if (one.mode != other.mode || (one.mode == Mode::automatic && tuning_.attached())) continue;
+      const Matrix others = measure::host_copy(context, matrix_of(other));
+      const bool of_groups = (one.way == Way::grouped) != (other.way == Way::grouped);
+      const bool floating = one.mode == Mode::standard || one.mode == Mode::automatic ||
+                            matrix_of == Models::weights_of;
+      const bool other_order = session.on_cpu() ? floating : of_groups;
+      if (may_be_near && other_order &&
+          are_near(measure::host_copy(context, matrix_of(one)), others))
+        continue;
+      const std::string difference = measure::difference(context, matrix_of(one), others.any());
+      if (!difference.empty())
+        return fmt::format("mode {}: {} differs from {}: {}", mode_name(one.mode),
+                           way_name(one.way), way_name(other.way), difference);
+    }
+  return {};
+}
+
+CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sink) {
+  Context& context = session.context();
+  const std::uint64_t seed = session.options().seed;
+  Shape shape = shape_;
+  shape.models = models_[i];
+  if (std::find(modes_.begin(), modes_.end(), Mode::automatic) != modes_.end()) {
+    tuning_.tune(context, shapes_of(shape));
+    if (Session::interrupted()) throw measure::Interrupted();
+  }
+  const Inputs inputs(context, shape, ragged_, layout_, data_ == "fresh", seed);
+
+  // The loop in mode standard first: it is what all are compared with.
+  std::vector<std::unique_ptr<Models>> all;
+  for (const Way way : ways_)
+    for (const Mode mode : modes_)
+      all.push_back(std::make_unique<Models>(context, shape, way, mode, inputs, seed + 4));
+  std::stable_partition(all.begin(), all.end(), [](const auto& models) {
+    return models->way == Way::loop && models->mode == Mode::standard;
+  });
+
+  CaseOutcome outcome;
+  for (const auto& models : all)
+    models->infer();
+  outcome.why = difference(session, all, Models::outputs_of, true);
+  if (!outcome.why.empty()) {
+    outcome.status = CaseStatus::wrong;
+    return outcome;
+  }
+  const bool same_outputs = difference(session, all, Models::outputs_of, false).empty();
+
+  std::vector<std::function<void()>> calls;
+  std::int64_t step_now = 0;  // counted when the first variant loads its data
+  for (const auto& models : all) {
+    Models* const m = models.get();
+    const bool is_first = calls.empty();
+    calls.emplace_back([m] { m->infer(); });
+    calls.emplace_back([m, is_first, &step_now] {
+      if (is_first) ++step_now;
+      m->load(step_now);
+    });
+    calls.emplace_back([m] { m->forward(); });
+    calls.emplace_back([m] { m->backward(); });
+    calls.emplace_back([m] { m->update(); });
+  }
+  const VariantTimes times(session, steps_, calls, calls_each,
+                           {load_call, forward_call, backward_call, update_call});
+  const bool same_weights = difference(session, all, Models::weights_of, false).empty();
+  const bool near_weights =
+      same_weights || difference(session, all, Models::weights_of, true).empty();
+  const std::optional<Published> published = published_for(shape);
+  double best = 0;
+  for (std::size_t v = 0; v < all.size(); ++v) {
+    const Models& models = *all[v];
+    const double step_ratio = measure::speed_ratio(times.step(0), times.step(v)).median;
+    if (models.way == Way::grouped) best = std::max(best, step_ratio);
+    Json values = {
+        {"models", shape.models},
+        {"way", way_name(models.way)},
+        {"mode", mode_name(models.mode)},
+        {"dtype", dtype_name(DType::f32)},
+        {"batch", shape.batch},
+        {"dim_in", shape.dim_in},
+        {"dim_out", shape.dim_out},
+        {"ragged", ragged_},
+        {"layout", layout_name_},
+        {"data", data_},
+        {"inference", statistic(times.of(v, inference_call))},
+        {"forward", statistic(times.of(v, forward_call))},
+        {"backward", statistic(times.of(v, backward_call))},
+        {"optimizer", statistic(times.of(v, update_call))},
+        {"load", statistic(times.of(v, load_call))},
+        {"host_ms", times.host_ms(v)},
+        {"synced_ms", times.synced_ms(v)},
+        {"inference_ratio",
+         measure::speed_ratio(times.of(0, inference_call), times.of(v, inference_call)).median},
+        {"step_ratio", step_ratio},
+        {"params", shape.params()},
+        {"bytes", models.bytes()},
+        {"checks",
+         {{"same_outputs", same_outputs},
+          {"same_weights", same_weights},
+          {"near_weights", near_weights}}}};
+    if (published && models.way == Way::grouped) {
+      values["published_forward"] = published->forward;
+      values["published_step"] = published->step;
+    }
+    sink(row(case_id(shape), values));
+  }
+  outcome.summary = fmt::format("grouped step at best {:.2f}x of the loop in mode standard", best);
+  return outcome;
+}
+
+}  // namespace
+
+std::shared_ptr<Workload> make_parallel_linears() {
+  return std::make_shared<MultiModel>();
+}
+
+}  // namespace switchback::bench

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole decoder against its formula in f64: the loss, and gradients of every parameter against
+// central differences.
+#include "studies/models/decoder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "studies/models/support.hpp"
+
+namespace switchback::test {
+namespace {
+
+using namespace models;
+
+using Named = std::map<std::string, Values>;
+
+double loss_of(const DecoderOptions& o, const Named& p, const std::vector<std::int32_t>& tokens,
+               const std::vector<std::int32_t>& targets, std::int64_t batch) {
+  const auto rows = static_cast<std::int64_t>(tokens.size());
+  const std::int64_t length = rows / batch;
+  const std::int64_t dim = o.width / o.heads;
+  Values x;
+  for (const std::int32_t token : tokens)
+    for (std::int64_t c = 0; c < o.width; ++c)
+      x.push_back(p.at("embedding")[reference::at(token * o.width + c)]);
+  for (std::int64_t layer = 0; layer < o.layers; ++layer) {
+    const auto of = [&](const std::string& name) -> const Values& {
+      return p.at("layers." + std::to_string(layer) + "." + name);
+    };
+    const Values normed1 = reference::rms_norm(x, o.width, of("norm1"));
+    const Values qkv = reference::rope(reference::linear(normed1, rows, of("qkv.weight"), o.width),
+                                       length, o.heads, dim, static_cast<double>(o.rope_theta));
+    const Values attended = reference::attention(qkv, batch, length, o.heads, dim);
+    x = reference::sum(x, reference::linear(attended, rows, of("out.weight"), o.width));
+    const Values normed2 = reference::rms_norm(x, o.width, of("norm2"));
+    const Values hidden = reference::swiglu(
+        reference::linear(normed2, rows, of("gate_up.weight"), o.width), o.hidden);
+    x = reference::sum(x, reference::linear(hidden, rows, of("down.weight"), o.hidden));
+  }
+  const Values normed = reference::rms_norm(x, o.width, p.at("final_norm"));
+  return reference::cross_entropy(reference::linear(normed, rows, p.at("head.weight"), o.width),
+                                  targets);
+}
+
+TEST(ModelsGradient, DecoderOfEveryParameter) {
+  const DecoderOptions o{
+      .vocabulary = 11, .width = 12, .hidden = 10, .layers = 2, .heads = 2, .context = 9};
+  Context context(device_options());
+  Memory memory(visible_memory(context));
+  const Surroundings around{context, memory};
+  Parameters parameters(context.state(), memory, 3);
+  Decoder model(around, parameters, o);
+  Named named;
+  for (Parameter& p : parameters.all()) {
+    fill(p.value, std::hash<std::string>()(p.name), 0.5);
+    named[p.name] = values_of(p.value);
+  }
+  model.weights_updated();
+  const std::vector<std::int32_t> tokens = {1, 2, 3, 10, 0, 3, 3, 7, 8, 9};
+  const std::vector<std::int32_t> targets = {2, 3, 10, 0, 4, 3, 7, 8, 9, 1};
+  for (const bool accumulate : {false, true}) {
+    model.forward({tokens, 2, 5});
+    EXPECT_NEAR(model.loss(targets), loss_of(o, named, tokens, targets, 2), 1e-5);
+    model.backward(accumulate);
+  }
+  for (const Parameter& p : parameters.all()) {
+    Values& values = named[p.name];
+    // Enough elements of each, spread over it; f64 of the whole model takes a while.
+    const std::size_t step = std::max<std::size_t>(1, values.size() / 12);
+    for (std::size_t i = 0; i < values.size(); i += step) {
+      const double kept = values[i];
+      constexpr double h = 1e-5;
+      values[i] = kept + h;
+      const double above = loss_of(o, named, tokens, targets, 2);
+      values[i] = kept - h;
+      const double below = loss_of(o, named, tokens, targets, 2);
+      values[i] = kept;
+      const double want = 2 * (above - below) / (2 * h);  // accumulated twice
+      EXPECT_NEAR(p.gradient.floats()[i], want, 2e-5) << p.name << " element " << i;
+    }
+  }
+}
+
+// The published sizes (CS336): the number of parameters follows from the options.
+TEST(ModelsDecoder, ParametersOfThePublishedSizes) {
+  const auto count = [](std::int64_t width, std::int64_t hidden, std::int64_t layers) {
+    return DecoderOptions{.vocabulary = 10000, .width = width, .hidden = hidden, .layers = layers}
+        .parameters();
+  };
+  EXPECT_EQ(count(768, 3072, 12), 128625408);
+  EXPECT_NEAR(static_cast<double>(count(1024, 4096, 24)), 423.2e6, 0.05e6);
+  EXPECT_NEAR(static_cast<double>(count(1280, 5120, 36)), 969.4e6, 0.05e6);
+  EXPECT_NEAR(static_cast<double>(count(1600, 6400, 48)), 1998e6, 0.5e6);
+  EXPECT_NEAR(static_cast<double>(count(2560, 10240, 32)), 3407e6, 0.5e6);
+}
+
+}  // namespace
+}  // namespace switchback::test

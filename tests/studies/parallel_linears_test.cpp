@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command `multimodel`: every way and mode has a row, and both ways train the same weights.
+#include "studies/parallel_linears/parallel_linears.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include "studies/command_rows.hpp"
+#include "studies/parallel_linears/training.hpp"
+#include "support/tuning.hpp"
+#include "switchback/error.hpp"
+
+namespace switchback::bench {
+namespace {
+
+const Arguments of_multimodel = {"--quiet", "--steps", "2"};
+
+Arguments on(const std::string& device, Arguments arguments) {
+  if (device == "cpu") arguments.insert(arguments.begin(), {"--threads", "2"});
+  arguments.insert(arguments.begin(), {"--device", device});
+  return arguments;
+}
+std::string run_multimodel(const Arguments& arguments, const std::string& device = "cpu") {
+  return output_of(make_parallel_linears(), of_multimodel, on(device, arguments));
+}
+std::vector<Json> rows_of_run(const Arguments& arguments, const std::string& device = "cpu") {
+  return rows_of(make_parallel_linears(), of_multimodel, on(device, arguments));
+}
+
+const std::vector<std::string> small_models = {
+    "--models", "3", "--batch", "4", "--dim-in", "24", "--dim-out", "16", "--mode", "rowwise"};
+
+std::vector<std::string> small_with(const std::vector<std::string>& more) {
+  std::vector<std::string> arguments = small_models;
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+TEST(MultiModelCommand, ModeAutoIsTunedForEveryWay) {
+  const test::Tuning tuning;
+  const std::filesystem::path cache =
+      std::filesystem::path(testing::TempDir()) / "multimodel_auto_cache";
+  std::filesystem::remove_all(cache);
+  const std::vector<Json> rows =
+      rows_of_run({"--models", "3", "--batch", "4", "--dim-in", "24", "--dim-out", "16", "--mode",
+                   "rowwise", "auto", "--tune", "1", "--cache", cache.string()});
+  EXPECT_EQ(rows.size(), 9u);
+  EXPECT_TRUE(std::filesystem::exists(cache) && !std::filesystem::is_empty(cache));
+  std::filesystem::remove_all(cache);
+}
+
+TEST(MultiModelCommand, RowsOfEveryWayAndMode) {
+  for (const bool ragged : {false, true}) {
+    std::vector<std::string> arguments = {"--models", "3",        "4",       "--batch",
+                                          "5",        "--dim-in", "24",      "--dim-out",
+                                          "17",       "--mode",   "rowwise", "global"};
+    if (ragged) arguments.emplace_back("--ragged");
+    const std::vector<Json> rows = rows_of_run(arguments);
+    // Two numbers of models, three ways, and mode standard, which the ratios need.
+    ASSERT_EQ(rows.size(), 18u);
+    EXPECT_EQ(rows[0]["way"], "loop");
+    EXPECT_EQ(rows[0]["mode"], "standard");
+    EXPECT_EQ(rows[0]["step_ratio"], 1.0);
+    for (const Json& row : rows) {
+      const std::int64_t models = row["models"];
+      EXPECT_EQ(row["params"], models * (24 * 17 + 17));
+      EXPECT_EQ(row["bytes"]["param"], 4 * models * (24 * 17 + 17));
+      EXPECT_EQ(row["ragged"], ragged);
+      EXPECT_EQ(row["checks"]["same_outputs"], true);
+      EXPECT_EQ(row["checks"]["same_weights"], true) << row.dump();
+      for (const char* time : {"inference", "forward", "backward", "optimizer", "synced_ms"})
+        EXPECT_EQ(row[time]["count"], 2) << time;
+      EXPECT_EQ(row["bytes"]["int8_weights"] == 0, row["mode"] == "standard") << row.dump();
+    }
+  }
+}
+
+TEST(MultiModelCommand, PublishedRatiosStandBesideOurs) {
+  std::istringstream out(run_multimodel({"--models", "8", "--mode", "standard"}));
+  std::string line;
+  while (std::getline(out, line)) {
+    const Json row = Json::parse(line);
+    EXPECT_EQ(row["published_step"].is_null(), row["way"] != "grouped");
+    if (row["way"] == "grouped") {
+      EXPECT_NEAR(row["published_step"].get<double>(), 26.690 / 16.819, 1e-9);
+      EXPECT_NEAR(row["published_forward"].get<double>(), 6.813 / 1.556, 1e-9);
+    }
+  }
+}
+
+// On a device the floating products of groups add in another order than those of one layer, and on
+// a CPU those of matrices side by side may.
+void expect_the_same(const Json& row, bool exact) {
+  if (exact) {
+    EXPECT_EQ(row["checks"]["same_outputs"], true);
+    EXPECT_EQ(row["checks"]["same_weights"], true) << row.dump();
+  }
+  EXPECT_EQ(row["checks"]["near_weights"], true) << row.dump();
+}
+
+// Each layout, and data that stay or are new, on the CPU and on a device whose memory this program
+// cannot read: all ways compute the same outputs, and train the same weights.
+TEST(MultiModelCommand, LayoutsAndDataOnEveryDevice) {
+  for (const char* device : {"cpu", "emulated:0"})
+    for (const char* layout : {"below", "beside"})
+      for (const char* data : {"resident", "fresh"}) {
+        SCOPED_TRACE(std::string(device) + " " + layout + " " + data);
+        const std::vector<Json> rows =
+            rows_of_run(small_with({"--layout", layout, "--data", data}), device);
+        ASSERT_EQ(rows.size(), 6u);
+        for (const Json& row : rows) {
+          EXPECT_EQ(row["layout"], layout);
+          EXPECT_EQ(row["data"], data);
+          expect_the_same(row,
+                          std::string_view(device) == "cpu" && std::string_view(layout) == "below");
+          for (const char* time : {"load", "forward", "optimizer", "host_ms", "synced_ms"})
+            EXPECT_EQ(row[time]["count"], 2) << time;
+          EXPECT_GE(row["synced_ms"]["min"], row["host_ms"]["min"]);
+        }
+      }
+}
+
+TEST(MultiModelCommand, RaggedModelsOnADevice) {
+  for (const Json& row : rows_of_run(small_with({"--ragged"}), "emulated:0"))
+    expect_the_same(row, false);
+}
+
+TEST(MultiModelCommand, WaysAreThoseThatWereNamed) {
+  const std::vector<Json> rows = rows_of_run(small_with({"--way", "grouped"}));
+  std::set<std::string> ways;
+  for (const Json& row : rows)
+    ways.insert(row["way"].get<std::string>());
+  EXPECT_EQ(ways, (std::set<std::string>{"loop", "grouped"}));  // ratios need the loop
+}
+
+// SGD is the same sequence of roundings on the CPU and on a device.
+TEST(MultiModelCommand, AParameterIsUpdatedAsTorchDoes) {
+  for (const char* device : {"cpu", "emulated:0"}) {
+    SCOPED_TRACE(device);
+    ContextOptions options;
+    options.device = device;
+    Context context(options);
+    // loss_scale(2) = 1, so that gradients are taken as they are.
+    Parameter parameter(context, 3, 5, 1, 1.0f, 2);
+    const measure::Matrix gradient(DType::f32, 3, 5);
+    measure::Matrix want = measure::host_copy(context, parameter.value());
+    std::vector<float> velocity(15, 0.0f);
+    for (int step = 0; step < 5; ++step) {
+      for (std::size_t i = 0; i < 15; ++i) {
+        gradient.floats()[i] = static_cast<float>(i) * 0.37f - static_cast<float>(step);
+        velocity[i] = momentum * velocity[i] + gradient.floats()[i];
+        want.floats()[i] -= learning_rate * velocity[i];
+      }
+      measure::copy(context, gradient.any(), parameter.gradient());
+      parameter.update();
+      EXPECT_EQ(measure::difference(context, parameter.value(), want.any()), "");
+    }
+  }
+}
+
+TEST(MultiModelCommand, Rejections) {
+  const auto message_of = [](const Arguments& more) {
+    return bench::message_of(make_parallel_linears(), of_multimodel, more);
+  };
+  EXPECT_EQ(message_of({"--models", "0"}), "--models 0: it must be from 1 to 65536");
+  EXPECT_EQ(message_of({"--batch", "0"}), "--batch 0: it must be at least 1");
+  EXPECT_EQ(message_of({"--way", "both"}), "--way 'both' is not one of loop, packed, grouped");
+  EXPECT_EQ(message_of({"--data", "old"}), "--data 'old' is not one of resident, fresh");
+  EXPECT_EQ(message_of({"--layout", "odd"}), "--layout 'odd' is not one of below, beside");
+  EXPECT_EQ(message_of({"--layout", "beside", "--ragged"}),
+            "--layout beside: models side by side have the same rows; leave out --ragged");
+}
+
+}  // namespace
+}  // namespace switchback::bench
