@@ -62,10 +62,7 @@ core::EngineTable<Engine>& engine_table() noexcept;
 
 extern const Engine reference_engine;
 
-// Engines that run in the blocks of a tile kernel.
-extern const Engine amx_engine;
-extern const Engine avx512_vnni_engine;
-extern const Engine avx_vnni_engine;
-extern const Engine avx2_engine;
+/// One for each tile kernel of the int8 product, the preferred one first, and the reference.
+std::span<const Engine* const> cpu_engines() noexcept;
 
 }  // namespace switchback::blockwise

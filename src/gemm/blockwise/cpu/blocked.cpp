@@ -8,6 +8,7 @@
 // second-level cache while the piece's panels of b pass by. If there is one piece, the f32 sums of
 // one panel are all there are.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstring>
 
@@ -384,10 +385,18 @@ constexpr Engine blocked(EngineId id) {
 
 }  // namespace
 
-constinit const Engine amx_engine = blocked<gemm_int8::amx_kernel>(EngineId::amx);
-constinit const Engine avx512_vnni_engine =
-    blocked<gemm_int8::avx512_vnni_kernel>(EngineId::avx512_vnni);
-constinit const Engine avx_vnni_engine = blocked<gemm_int8::avx_vnni_kernel>(EngineId::avx_vnni);
-constinit const Engine avx2_engine = blocked<gemm_int8::avx2_kernel>(EngineId::avx2);
+std::span<const Engine* const> cpu_engines() noexcept {
+#define SWITCHBACK_ENGINE(name) blocked<gemm_int8::name##_kernel>(EngineId::name),
+  static constexpr std::array blocked_engines = {SWITCHBACK_TILE_KERNELS(SWITCHBACK_ENGINE)};
+#undef SWITCHBACK_ENGINE
+  static constexpr auto all = [] {
+    std::array<const Engine*, blocked_engines.size() + 1> engines = {};
+    for (std::size_t i = 0; i < blocked_engines.size(); ++i)
+      engines[i] = &blocked_engines[i];
+    engines.back() = &reference_engine;
+    return engines;
+  }();
+  return all;
+}
 
 }  // namespace switchback::blockwise

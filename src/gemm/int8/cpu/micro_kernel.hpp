@@ -224,9 +224,11 @@ struct MicroKernel {
   [[nodiscard]] bool is_built() const noexcept { return rows > 0; }
 };
 
-extern const MicroKernel amx_kernel;
-extern const MicroKernel avx512_vnni_kernel;
-extern const MicroKernel avx_vnni_kernel;
-extern const MicroKernel avx2_kernel;
+// The kernels by the names of their engines, the preferred one first.
+#define SWITCHBACK_TILE_KERNELS(OF) OF(amx) OF(avx512_vnni) OF(avx_vnni) OF(avx2)
+
+#define SWITCHBACK_DECLARE_KERNEL(name) extern const MicroKernel name##_kernel;
+SWITCHBACK_TILE_KERNELS(SWITCHBACK_DECLARE_KERNEL)
+#undef SWITCHBACK_DECLARE_KERNEL
 
 }  // namespace switchback::gemm_int8
