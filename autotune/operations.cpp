@@ -49,7 +49,7 @@ constexpr std::array all = {
     Operation{&floating::tunable, make<floating::Problem>, problems<floating::trial_problems>,
               of_floats},
     Operation{&linear::tunable, make<linear::PassProblem>, nullptr, {}},
-    Operation{&gemm_int8::grouped_tunable, make<gemm_int8::GroupedProblem>,
+    Operation{&gemm_int8::grouped_tunable, make<gemm_int8::GemmProblem>,
               problems<gemm_int8::grouped_trial_problems>, of_codes},
     Operation{&linear::grouped_tunable, make<linear::GroupedPassProblem>, nullptr, {}},
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dispatch zone: the grouped operations around the products, of a kind of device other than the
-// CPU. The products themselves are Engine::run_grouped of gemm/int8/engine.hpp.
+// CPU. The products themselves are engines that take groups, in gemm/int8/engine.hpp.
 #pragma once
 
 #include <cstdint>

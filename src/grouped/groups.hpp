@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "core/context_state.hpp"
-#include "gemm/int8/grouped.hpp"
+#include "gemm/int8/problem.hpp"
 #include "switchback/groups.hpp"
 
 namespace switchback::grouped {

@@ -30,7 +30,7 @@ namespace switchback::autotune {
 namespace {
 
 using gemm_int8::GemmConfig;
-using gemm_int8::GroupedProblem;
+using gemm_int8::GemmProblem;
 using measure::Matrix;
 
 TEST(TunerOfGroups, BucketsOfRows) {
@@ -53,20 +53,22 @@ TEST(TunerOfGroups, BucketsOfRows) {
   }
 }
 
-GroupedProblem problem(std::int64_t groups, std::int64_t slots, bool strided,
-                       std::int64_t columns = 0) {
-  GroupedProblem p;
+GemmProblem problem(std::int64_t groups, std::int64_t slots, bool strided,
+                    std::int64_t columns = 0) {
+  GemmProblem p;
   p.groups = groups;
-  p.strided = strided;
-  p.rows = strided && groups > 0 ? slots / groups : 0;
+  p.layout = columns > 0 ? gemm_int8::GroupLayout::columns
+             : strided   ? gemm_int8::GroupLayout::strided
+                         : gemm_int8::GroupLayout::packed;
+  p.group_rows = strided && groups > 0 ? slots / groups : 0;
   p.d_column_stride = columns;
-  p.each.m = slots;
-  p.each.n = 24;
-  p.each.k = p.each.stride_a = p.each.stride_b = 40;
-  p.each.stride_d = columns > 0 ? groups * columns : 24;
-  p.each.output = DType::f32;
-  p.each.scale = gemm_int8::ScaleMode::row_col;
-  p.each.has_bias = true;
+  p.m = slots;
+  p.n = 24;
+  p.k = p.stride_a = p.stride_b = 40;
+  p.stride_d = columns > 0 ? groups * columns : 24;
+  p.output = DType::f32;
+  p.scale = gemm_int8::ScaleMode::row_col;
+  p.has_bias = true;
   return p;
 }
 
@@ -79,12 +81,12 @@ TEST(TunerOfGroups, AQueryIsThatOfItsProblem) {
       for (const std::int64_t columns : {0, 24, 29})
         for (const bool strided : {true, false}) {
           if (columns > 0 && !strided) continue;
-          const GroupedProblem p = problem(groups, groups * rows, strided, columns);
+          const GemmProblem p = problem(groups, groups * rows, strided, columns);
           const ConfigQuery query = to_query(p, state);
-          GroupedProblem back;
+          GemmProblem back;
           ASSERT_TRUE(from_query(query, back));
           EXPECT_EQ(to_query(back, state), query) << gemm_int8::describe(p);
-          EXPECT_EQ(layout_of(back), layout_of(p));
+          EXPECT_EQ(back.layout, p.layout);
         }
   // Near numbers of rows are one problem, others are not.
   EXPECT_EQ(to_query(problem(8, 1000, false), state), to_query(problem(8, 1024, false), state));
@@ -95,12 +97,12 @@ TEST(TunerOfGroups, AQueryIsThatOfItsProblem) {
 
 TEST(TunerOfGroups, QueriesThatAreNoProblems) {
   Context context(test::cpu_options());
-  GroupedProblem p = problem(4, 32, true, 24);
-  p.each.stride_d = 4 * 24 - 1;
-  GroupedProblem back;
+  GemmProblem p = problem(4, 32, true, 24);
+  p.stride_d = 4 * 24 - 1;
+  GemmProblem back;
   EXPECT_FALSE(from_query(to_query(p, context.state()), back));
   p = problem(4, 32, false);
-  p.each.output = DType::s32;  // with scales
+  p.output = DType::s32;  // with scales
   EXPECT_FALSE(from_query(to_query(p, context.state()), back));
   p = problem(0, 0, true);
   EXPECT_TRUE(from_query(to_query(p, context.state()), back));
@@ -150,16 +152,16 @@ TEST(TunerOfGroups, EveryCandidateIsProven) {
   Context context(test::device_options());
   const ContextState& state = context.state();
   const gemm_int8::EngineId packer = gemm_int8::packing_engine(state).id;
-  for (GroupedProblem p : {problem(5, 61, false), problem(4, 36, true), problem(3, 12, true, 32)})
+  for (GemmProblem p : {problem(5, 61, false), problem(4, 36, true), problem(3, 12, true, 32)})
     for (const gemm_int8::EngineId packed : {gemm_int8::EngineId::none, packer})
       for (const DType output : {DType::f32, DType::bf16, DType::s32}) {
-        p.each.output = output;
+        p.output = output;
         const bool scaled = output != DType::s32;
-        p.each.scale = scaled ? gemm_int8::ScaleMode::row_col : gemm_int8::ScaleMode::none;
-        p.each.has_bias = scaled;
-        p.each.packed_for = packed;
-        p.each.stride_b = packed == gemm_int8::EngineId::none ? 40 : 0;
-        p.each.alignment = test::on_cpu() ? 0 : 16;
+        p.scale = scaled ? gemm_int8::ScaleMode::row_col : gemm_int8::ScaleMode::none;
+        p.has_bias = scaled;
+        p.packed_for = packed;
+        p.stride_b = packed == gemm_int8::EngineId::none ? 40 : 0;
+        p.alignment = test::on_cpu() ? 0 : 16;
         SCOPED_TRACE(describe(to_query(p, state)));
         const auto trial = make_trial(context, to_query(p, state));
         const std::vector<ConfigChoice> candidates = trial->candidates();
@@ -387,7 +389,7 @@ TEST(TunerOfGroups, ACallAsksOnceAndRunsWhatItIsTold) {
   context.set_config_source(source);
   EXPECT_TRUE(same(multiply()));
   ASSERT_EQ(source->queries.size(), 1u);
-  GroupedProblem p;
+  GemmProblem p;
   ASSERT_TRUE(from_query(source->queries.front(), p));
   for (const GemmConfig& config : gemm_int8::candidates(p, context.state())) {
     source->answer = config;

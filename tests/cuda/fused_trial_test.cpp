@@ -18,7 +18,6 @@ namespace {
 using gemm_int8::EngineId;
 using gemm_int8::GemmConfig;
 using gemm_int8::GemmProblem;
-using gemm_int8::GroupedProblem;
 using gemm_int8::ScaleMode;
 
 // Knows no configuration, and keeps the warnings.
@@ -51,11 +50,11 @@ GemmProblem problem(DType output = DType::f32) {
   return p;
 }
 
-GroupedProblem groups(ScaleMode scale) {
-  GroupedProblem p;
+GemmProblem groups(ScaleMode scale) {
+  GemmProblem p = problem();
+  p.layout = gemm_int8::GroupLayout::packed;
   p.groups = 2;
-  p.each = problem();
-  p.each.scale = scale;
+  p.scale = scale;
   return p;
 }
 

@@ -317,10 +317,10 @@ TEST_F(CudaProver, KernelsAreProvenAheadOfProblems) {
         });
   };
   const auto usual_of_groups = [&](gemm_int8::ScaleMode scale) {
-    gemm_int8::GroupedProblem p;
+    gemm_int8::GemmProblem p = problem();
+    p.layout = gemm_int8::GroupLayout::packed;
     p.groups = 2;
-    p.each = problem();
-    p.each.scale = scale;
+    p.scale = scale;
     const auto tuner = Tuner::open(context, options_in(directory));
     ConfigChoice choice;
     return tuner->state().usual(gemm_int8::to_query(p, context.state()), context.state(), choice)

@@ -461,7 +461,7 @@ TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
     change(p);
     const auto* engine =
         gemm_int8::find_engine(context().state().device.kind, std::string_view("fused"));
-    return std::string(engine->rejects(p));
+    return std::string(engine->rejects(p, context().state()));
   };
   EXPECT_EQ(reason([](GemmProblem&) {}), "");
   EXPECT_EQ(reason([](GemmProblem& p) { p.alignment = 1; }),

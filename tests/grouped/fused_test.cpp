@@ -21,7 +21,7 @@ namespace {
 
 using gemm_int8::EngineId;
 using gemm_int8::GemmConfig;
-using gemm_int8::GroupedProblem;
+using gemm_int8::GemmProblem;
 
 class GroupedFused : public ::testing::TestWithParam<int> {
  protected:
@@ -158,18 +158,18 @@ TEST_P(GroupedFused, EveryShapeOfTilesIsRight) {
   const SomeGroups groups = packed_groups({70, 0, 3, 140, 1});
   GroupedProduct p(groups, 144, 128, DType::f32);
   const Vector<std::byte> want = p.run(context(), "dp4a", true, true, false);
-  GroupedProblem problem;
-  problem.groups = groups.count();
-  problem.each = {.m = groups.slots,
-                  .n = p.n,
-                  .k = p.k,
-                  .stride_a = p.k,
-                  .stride_b = p.k,
-                  .stride_d = p.stride,
-                  .output = p.output,
-                  .scale = gemm_int8::ScaleMode::row_col,
-                  .has_bias = true,
-                  .alignment = 16};
+  const GemmProblem problem = {.m = groups.slots,
+                               .n = p.n,
+                               .k = p.k,
+                               .stride_a = p.k,
+                               .stride_b = p.k,
+                               .stride_d = p.stride,
+                               .output = p.output,
+                               .scale = gemm_int8::ScaleMode::row_col,
+                               .has_bias = true,
+                               .alignment = 16,
+                               .layout = gemm_int8::GroupLayout::packed,
+                               .groups = groups.count()};
   int shapes = 0;
   for (const GemmConfig& config : gemm_int8::candidates(problem, context().state())) {
     if (config.engine != EngineId::fused) continue;
@@ -177,13 +177,12 @@ TEST_P(GroupedFused, EveryShapeOfTilesIsRight) {
     ++shapes;
     Vector<std::byte> d(want.size(), std::byte{0x5a});
     gemm_int8::run(context().state(), problem, config,
-                   {.first = {.a = p.a.data(),
-                              .b = p.b.data(),
-                              .d = d.data(),
-                              .absmax_a = p.absmax_a.data(),
-                              .absmax_b = p.absmax_b.data(),
-                              .bias = p.bias.data()},
-                    .rows = {},
+                   {.a = p.a.data(),
+                    .b = p.b.data(),
+                    .d = d.data(),
+                    .absmax_a = p.absmax_a.data(),
+                    .absmax_b = p.absmax_b.data(),
+                    .bias = p.bias.data(),
                     .groups = groups.view()});
     context().synchronize();
     EXPECT_TRUE(d == want);
@@ -211,22 +210,22 @@ TEST_P(GroupedFused, RefusesWithAReason) {
   EXPECT_EQ(reason(16, DType::f32, 16), "");
   EXPECT_NE(reason(15, DType::f32, 16).find("bytes of a row of d"), std::string::npos);
   EXPECT_NE(reason(8, DType::bf16, 12).find("bytes"), std::string::npos);
-  GroupedProblem problem;
-  problem.groups = 2;
-  problem.each = {.m = 64,
-                  .n = 64,
-                  .k = 64,
-                  .stride_a = 64,
-                  .stride_b = 64,
-                  .stride_d = 64,
-                  .output = DType::f32,
-                  .scale = gemm_int8::ScaleMode::row_col,
-                  .alignment = 16};
+  GemmProblem problem = {.m = 64,
+                         .n = 64,
+                         .k = 64,
+                         .stride_a = 64,
+                         .stride_b = 64,
+                         .stride_d = 64,
+                         .output = DType::f32,
+                         .scale = gemm_int8::ScaleMode::row_col,
+                         .alignment = 16,
+                         .layout = gemm_int8::GroupLayout::packed,
+                         .groups = 2};
   // By default it computes what its kernels are trusted with: on 9.0 no record has seen them with
   // one scale for each group.
   for (const gemm_int8::ScaleMode scale :
        {gemm_int8::ScaleMode::row_col, gemm_int8::ScaleMode::row_scalar}) {
-    problem.each.scale = scale;
+    problem.scale = scale;
     const ContextState& state = context().state();
     bool trusted = false;
     for (const GemmConfig& config : gemm_int8::candidates(problem, state))
@@ -237,7 +236,7 @@ TEST_P(GroupedFused, RefusesWithAReason) {
       EXPECT_EQ(trusted, GetParam() != 90 || scale == gemm_int8::ScaleMode::row_col);
     }
   }
-  problem.each.stride_d = problem.each.n = 63;
+  problem.stride_d = problem.n = 63;
   EXPECT_EQ(gemm_int8::default_config(problem, context().state()).engine, EngineId::dp4a);
 }
 

@@ -106,7 +106,7 @@ class Operands {
 std::vector<std::string> grouped_engines(const Context& context) {
   std::vector<std::string> names;
   for (const std::string& name : available_engines(context))
-    if (on_cpu() || engine_named(context, name).run_grouped != nullptr) names.push_back(name);
+    if (on_cpu() || engine_named(context, name).takes_groups) names.push_back(name);
   return names;
 }
 

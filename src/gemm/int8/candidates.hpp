@@ -23,13 +23,10 @@ std::vector<GemmConfig> all_candidates(const GemmProblem& problem, const Context
 /// Whether running it may hang or fault, because its kernel is not trusted here. The tuner tries
 /// such a configuration in another process first.
 bool is_risky(const GemmProblem& problem, const GemmConfig& config, const ContextState& state);
-bool is_risky(const GroupedProblem& problem, const GemmConfig& config, const ContextState& state);
 
 /// The kernel of a configuration, as proofs tell kernels apart; false if its engine is one whose
 /// kernels need none.
 bool kernel_of(DeviceKind device, const GemmProblem& problem, const GemmConfig& config,
-               core::RiskyKernel& kernel);
-bool kernel_of(DeviceKind device, const GroupedProblem& problem, const GemmConfig& config,
                core::RiskyKernel& kernel);
 
 /// The configuration that runs if no ConfigSource has one. Throws Error(unsupported) if the problem
@@ -38,10 +35,8 @@ GemmConfig default_config(const GemmProblem& problem, const ContextState& state)
 /// The same where this is known of kernels.
 GemmConfig default_config(const GemmProblem& problem, const ContextState& state,
                           const core::KnownKernels& known);
-GemmConfig default_config(const GroupedProblem& problem, const ContextState& state,
-                          const core::KnownKernels& known);
 /// Of one engine that accepts the problem.
-GemmConfig default_config(const Engine& engine, const GroupedProblem& problem,
+GemmConfig default_config(const Engine& engine, const GemmProblem& problem,
                           const ContextState& state);
 
 /// Why this configuration cannot run the problem here; empty if it can.
@@ -67,19 +62,5 @@ inline void run(Context& context, const GemmProblem& problem, const GemmConfig& 
 /// The same for a configuration that check_config() has accepted.
 void run_checked(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
                  const GemmOperands& operands);
-
-// The same of grouped products. Where an engine has none, which only the CPU allows, its
-// configuration is the default of each group's product, and these run one after another.
-std::vector<GemmConfig> candidates(const GroupedProblem& problem, const ContextState& state);
-std::vector<GemmConfig> all_candidates(const GroupedProblem& problem, const ContextState& state);
-GemmConfig default_config(const GroupedProblem& problem, const ContextState& state);
-std::string check_config(const GroupedProblem& problem, const GemmConfig& config,
-                         const ContextState& state);
-std::string check_read_config(const GroupedProblem& problem, const GemmConfig& config,
-                              const ContextState& state);
-void run(ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
-         const GroupedOperands& operands);
-void run_checked(ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
-                 const GroupedOperands& operands);
 
 }  // namespace switchback::gemm_int8

@@ -8,7 +8,6 @@
 #include "core/check.hpp"
 #include "gemm/int8/block_packer.hpp"
 #include "gemm/int8/candidates.hpp"
-#include "gemm/int8/grouped.hpp"
 #include "gemm/int8/packed_weight.hpp"
 #include "gemm/int8/product.hpp"
 #include "gemm/int8/tuned.hpp"
@@ -22,7 +21,7 @@ const Engine* forced_engine(const ContextState& state, std::string_view op,
                             const GemmProblem& problem, std::string_view forced) {
   if (!forced.empty()) {
     const Engine* engine = &named_engine(op, forced, state);
-    const std::string_view reason = engine->rejects(problem);
+    const std::string_view reason = engine->rejects(problem, state);
     if (!reason.empty())
       core::fail(Status::unsupported, "{}: engine '{}' cannot run {}: {}", op, forced,
                  describe(problem), reason);
@@ -49,7 +48,7 @@ void choose_and_run(ContextState& state, std::string_view op, Product product,
   problem.alignment =
       core::alignment_class(state, {operands.a, operands.b, operands.packed_b, operands.d});
   const Engine* engine = forced_engine(state, op, problem, forced);
-  if (run_tuned(state, tunable, problem, operands, engine)) return;
+  if (run_tuned(state, problem, operands, engine)) return;
   const GemmConfig config =
       engine != nullptr ? engine->default_config(problem, state) : default_config(problem, state);
   try {

@@ -50,16 +50,10 @@ void unpack_rows(ContextState& state, const void* from, MatrixView<std::int8_t> 
 std::string_view refusal(const Engine& engine, const GemmProblem& problem,
                          const ContextState& state) {
   const std::string_view reason = engine.unavailable(state);
-  return reason.empty() ? engine.rejects(problem) : reason;
-}
-
-std::string_view refusal(const Engine& engine, const GroupedProblem& problem,
-                         const ContextState& state) {
-  const std::string_view reason = refusal(engine, problem.each, state);
   if (!reason.empty()) return reason;
-  if (!state.on_cpu() && engine.run_grouped == nullptr) return "it has no grouped product";
-  return engine.refuses_grouped == nullptr ? std::string_view()
-                                           : engine.refuses_grouped(problem, state);
+  if (engine.takes_groups || !problem.has_groups()) return engine.rejects(problem, state);
+  return state.on_cpu() ? engine.rejects(mean_problem(problem), state)
+                        : "it has no grouped product";
 }
 
 bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) noexcept {

@@ -14,7 +14,6 @@
 #include "core/context_state.hpp"
 #include "core/device_table.hpp"
 #include "gemm/int8/config.hpp"
-#include "gemm/int8/grouped.hpp"
 #include "gemm/int8/problem.hpp"
 #include "switchback/matrix.hpp"
 
@@ -45,7 +44,7 @@ struct KnownConfigs {
 inline std::string_view available_everywhere(const ContextState&) {
   return {};
 }
-inline std::string_view accepts_every_problem(const GemmProblem&) {
+inline std::string_view accepts_every_problem(const GemmProblem&, const ContextState&) {
   return {};
 }
 /// pack_transposed of an engine whose packed form is B's rows without gaps.
@@ -68,8 +67,14 @@ struct Engine {
   /// Why it cannot run on this machine in this Context; empty if it can. Each condition has its own
   /// message.
   std::string_view (*unavailable)(const ContextState& state) = available_everywhere;
+  /// Whether it computes the products of all groups in one call: of groups of any size, also empty
+  /// ones; n and k > 0. Other engines never see a problem with groups: on the CPU they run one
+  /// group after another, as configured for the mean number of rows; on a device, whose host does
+  /// not know the groups, not at all.
+  bool takes_groups = false;
   /// Why it refuses this problem although it is available; empty if it accepts.
-  std::string_view (*rejects)(const GemmProblem& problem) = accepts_every_problem;
+  std::string_view (*rejects)(const GemmProblem& problem,
+                              const ContextState& state) = accepts_every_problem;
 
   /// Whose packed layout it reads: its own, unless engines of a device share one.
   EngineId layout;
@@ -125,25 +130,6 @@ struct Engine {
   void (*run)(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
               const GemmOperands& operands);
 
-  /// Many products in one call: groups of any size, also empty ones; n and k > 0. Null: on the CPU
-  /// they run one after another; on a device, whose host does not know the groups, not at all.
-  GemmConfig (*grouped_default)(const GroupedProblem& problem, const ContextState& state) = nullptr;
-  void (*run_grouped)(ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
-                      const GroupedOperands& operands) = nullptr;
-  /// What grouped products have of their own, each null where it is as for the product of one group
-  /// with the mean number of rows: why a problem is refused here, the configurations worth trying
-  /// beside grouped_default(), and why one cannot run.
-  std::string_view (*refuses_grouped)(const GroupedProblem& problem,
-                                      const ContextState& state) = nullptr;
-  void (*grouped_candidates)(const GroupedProblem& problem, const ContextState& state,
-                             std::vector<GemmConfig>& out) = nullptr;
-  std::string (*refuses_grouped_config)(const GroupedProblem& problem, const GemmConfig& config,
-                                        const ContextState& state) = nullptr;
-  bool (*is_trusted_for_groups)(const GroupedProblem& problem, const GemmConfig& config,
-                                const ContextState& state) = nullptr;
-  bool (*grouped_default_among)(const GroupedProblem& problem, const ContextState& state,
-                                const KnownConfigs& known, GemmConfig& config) = nullptr;
-
   /// Whether some of its kernels may need a proof: it runs by default only with those that do not.
   [[nodiscard]] constexpr bool needs_trust() const noexcept { return is_trusted != nullptr; }
 };
@@ -163,8 +149,6 @@ inline const Engine* find_engine(DeviceKind device, std::string_view name) noexc
 
 /// Why the engine cannot run the problem here; empty when it can.
 std::string_view refusal(const Engine& engine, const GemmProblem& problem,
-                         const ContextState& state);
-std::string_view refusal(const Engine& engine, const GroupedProblem& problem,
                          const ContextState& state);
 
 /// Whether an engine can read a B that was packed for another engine.

@@ -5,11 +5,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "core/context_state.hpp"
 #include "core/tunable.hpp"
+#include "switchback/groups.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::gemm_int8 {
@@ -54,10 +56,19 @@ enum class ScaleMode : std::int64_t {
   row_scalar = 2,  ///< absmax_a[row] and absmax_b[0]
 };
 
+/// Whether there are many products of one n and k, each of a group of rows, and where these lie.
+/// The values of groups are pinned, because they are part of tuning records.
+enum class GroupLayout : std::int64_t {
+  packed = 0,   ///< one group after another
+  strided = 1,  ///< each group has group_rows slots
+  columns = 2,  ///< strided in a; in d they lie next to each other
+  none = 3,     ///< one product
+};
+
 /// d[m,n] = epilogue(a[m,k] · b[n,k]ᵀ): everything that the choice of a configuration may depend
-/// on.
+/// on. With groups of rows b has a matrix [n,k], scales and a bias for each, one after another.
 struct GemmProblem {
-  std::int64_t m = 0;
+  std::int64_t m = 0;  ///< with groups: the slots of all of them
   std::int64_t n = 0;
   std::int64_t k = 0;
   std::int64_t stride_a = 0;
@@ -69,22 +80,40 @@ struct GemmProblem {
   DType bias = DType::f32;               ///< f32 when there is none
   EngineId packed_for = EngineId::none;  ///< none: b is not packed
   std::int64_t alignment = 0;            ///< core::alignment_class of the operands
+  GroupLayout layout = GroupLayout::none;
+  std::int64_t groups = 1;
+  std::int64_t group_rows = 0;         ///< strided: slots of a group
+  std::int64_t d_column_stride = 0;    ///< columns: see GroupedGemmArgs
+  std::int64_t packed_step_bytes = 0;  ///< from one group's packed b to the next
 
+  [[nodiscard]] constexpr bool has_groups() const noexcept { return layout != GroupLayout::none; }
   friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
 };
 
-/// "m=8 n=64 k=256 f32 row_col bias=f16 packed=avx2 strides 256,0,64"
+/// "m=8 n=64 k=256 f32 row_col bias=f16 packed=avx2 strides 256,0,64"; with groups before it
+/// "groups=8 strided rows=32 columns=0, each "
 std::string describe(const GemmProblem& problem);
 
 core::ProblemSize size_of(const GemmProblem& problem) noexcept;
 
 // The contract of core/tunable.hpp; the words are in tunable.cpp. Instruction set and number of
-// threads of the Context are part of a query: one source may serve several Contexts.
+// threads of the Context are part of a query: one source may serve several Contexts. A query of
+// groups has the bucket of the number of slots (core/rows_bucket.hpp), so that a mixture of experts
+// meets few problems. Its problem has as many slots as the bucket's largest number allows, and a
+// packed_step_bytes of 0.
 extern const core::Tunable tunable;
+extern const core::Tunable grouped_tunable;
 ConfigQuery to_query(const GemmProblem& problem, const ContextState& state) noexcept;
 bool from_query(const ConfigQuery& query, GemmProblem& problem) noexcept;
 
-/// The memory that a problem is run on; strides are in the problem.
+/// The slots of one group.
+struct GroupRows {
+  std::int64_t begin = 0;
+  std::int64_t rows = 0;
+};
+
+/// The memory that a problem is run on; strides are in the problem. With groups: of slot 0 and
+/// group 0.
 struct GemmOperands {
   const std::int8_t* a = nullptr;
   const std::int8_t* b = nullptr;  ///< null when packed
@@ -93,6 +122,20 @@ struct GemmOperands {
   const float* absmax_a = nullptr;
   const float* absmax_b = nullptr;
   const void* bias = nullptr;
+  std::span<const GroupRows> rows = {};  ///< [groups], on the CPU
+  Groups groups = {};                    ///< on a device: arrays that only kernels may read
 };
+
+/// A product of one group with the mean number of rows, at least one.
+GemmProblem mean_problem(const GemmProblem& problem) noexcept;
+/// The product of one group alone.
+GemmProblem problem_of(const GemmProblem& problem, const GroupRows& group) noexcept;
+GemmOperands operands_of(const GemmProblem& problem, const GemmOperands& operands,
+                         std::int64_t group) noexcept;
+
+/// Bytes from one group's packed b to the next: packed_bytes() of an engine, aligned.
+constexpr std::int64_t packed_step(std::size_t packed_bytes) noexcept {
+  return (static_cast<std::int64_t>(packed_bytes) + 255) / 256 * 256;
+}
 
 }  // namespace switchback::gemm_int8

@@ -28,9 +28,9 @@ constexpr std::string_view output_rule =
     "equal: absmax_b · (absmax_a · (sum · c)) + bias, each step rounded to f32, then once to the "
     "output";
 
-// A problem with its groups. One product is that of one group.
+// A problem with its groups. One product is that of one group, for the operands and the comparison.
 struct Setting {
-  GroupedProblem problem;
+  GemmProblem problem;
   std::shared_ptr<const TrialGroups> groups;
 };
 
@@ -41,26 +41,17 @@ struct Expected {
 };
 
 class ProductTrial final : public measure::TrialOf<GemmConfig> {
-  // Calls f with the problem, as one product or as groups.
-  template <class F>
-  auto of(const Setting& setting, const F& f) const {
-    return single_ ? f(setting.problem.each) : f(setting.problem);
-  }
-
  public:
-  // `single`: run the product of the only group as one product.
-  ProductTrial(Context& context, const GroupedProblem& problem, bool single,
-               const measure::TrialOptions& options)
-      : TrialOf(context, options, single ? "gemm" : "grouped_gemm", problem.each.output),
-        single_(single) {
-    const GemmProblem& p = problem.each;
-    timed_ = setting(problem, p.m);
+  ProductTrial(Context& context, const GemmProblem& p, const measure::TrialOptions& options)
+      : TrialOf(context, options, p.has_groups() ? "grouped_gemm" : "gemm", p.output),
+        single_(!p.has_groups()) {
+    timed_ = setting(p, p.m);
     // What is compared has as many slots as fit: the images of its results are kept.
     const DeviceKind device = context.state().device.kind;
-    checked_ = setting(problem, std::min(p.m, std::max(16 * problem.groups,
-                                                       measure::rows_to_keep(device, p.m, p.n))));
+    checked_ =
+        setting(p, std::min(p.m, std::max(16 * p.groups, measure::rows_to_keep(device, p.m, p.n))));
     a_ = Matrix(context, DType::s8, p.m, p.k, p.stride_a, p.alignment);
-    b_ = Matrix(context, DType::s8, problem.groups * p.n, p.k, p.stride_b, p.alignment);
+    b_ = Matrix(context, DType::s8, p.groups * p.n, p.k, p.stride_b, p.alignment);
     d_ = output(p.output);
     measure::fill(context, a_.any(), options.data, options.seed);
     measure::fill(context, b_.any(), options.data, options.seed + 1);
@@ -68,7 +59,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     operands_.b = static_cast<const std::int8_t*>(b_.data());
     operands_.d = d_.data();
     if (p.output != DType::s32) {
-      const std::int64_t scales = problem.groups * (p.scale == ScaleMode::row_col ? p.n : 1);
+      const std::int64_t scales = p.groups * (p.scale == ScaleMode::row_col ? p.n : 1);
       absmax_a_ = Matrix(context, DType::f32, 1, p.m);
       absmax_b_ = Matrix(context, DType::f32, 1, scales);
       measure::fill_scales(context, absmax_a_.floats(), options.data, options.seed + 2);
@@ -77,7 +68,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
       operands_.absmax_b = absmax_b_.floats().data();
     }
     if (p.has_bias) {
-      bias_ = Matrix(context, p.bias, problem.groups, p.n);
+      bias_ = Matrix(context, p.bias, p.groups, p.n);
       measure::fill_random(context, bias_.any(), options.seed + 4);
       operands_.bias = bias_.data();
     }
@@ -87,35 +78,29 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
 
  private:
   std::vector<GemmConfig> configs() override {
-    return without_tests(
-        of(timed_, [&](const auto& p) { return gemm_int8::candidates(p, context_.state()); }));
+    return without_tests(gemm_int8::candidates(timed_.problem, context_.state()));
   }
   std::vector<GemmConfig> all_configs() override {
-    return without_tests(
-        of(timed_, [&](const auto& p) { return gemm_int8::all_candidates(p, context_.state()); }));
+    return without_tests(gemm_int8::all_candidates(timed_.problem, context_.state()));
   }
   std::vector<GemmConfig> engine_configs() override {
     const ContextState& state = context_.state();
-    const EngineId packed_for = timed_.problem.each.packed_for;
-    return of(timed_, [&](const auto& p) {
-      std::vector<GemmConfig> all = {default_config(p, state)};
-      for (const Engine* engine : gemm_int8::engines(state.device.kind))
-        if ((packed_for == EngineId::none ||
-             reads_layout(state.device.kind, *engine, packed_for)) &&
-            gemm_int8::refusal(*engine, p, state).empty())
-          all.push_back(default_of(*engine, p));
-      return all;
-    });
+    const GemmProblem& p = timed_.problem;
+    std::vector<GemmConfig> all = {default_config(p, state)};
+    for (const Engine* engine : gemm_int8::engines(state.device.kind))
+      if ((p.packed_for == EngineId::none ||
+           reads_layout(state.device.kind, *engine, p.packed_for)) &&
+          gemm_int8::refusal(*engine, p, state).empty())
+        all.push_back(default_config(*engine, p, state));
+    return all;
   }
 
   void compare(measure::Checker& checker, const GemmConfig& config) override {
     // An engine whose int32 leave no trace is held to the outputs alone.
     const Setting sums = sums_setting();
     const Engine* engine = engine_of(config);
-    const auto refused = [&](const auto& p) {
-      return gemm_int8::refusal(*engine, p, context_.state());
-    };
-    if (engine == nullptr || of(sums, refused).empty()) check_sums(checker, sums, config);
+    if (engine == nullptr || gemm_int8::refusal(*engine, sums.problem, context_.state()).empty())
+      check_sums(checker, sums, config);
     if (output_ == DType::s32 || !checker.passes()) return;
 
     // On a device one product at its full size: a kernel's last tiles are as far from its first as
@@ -151,14 +136,13 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
   }
   std::int64_t scratch_of(const GemmConfig& config) override {
     const Engine* engine = engine_of(config);
-    return !single_ || engine == nullptr ? 0 : engine->scratch_bytes(timed_.problem.each, config);
+    return !single_ || engine == nullptr ? 0 : engine->scratch_bytes(timed_.problem, config);
   }
   bool may_crash(const GemmConfig& config) override {
-    return of(timed_,
-              [&](const auto& p) { return gemm_int8::is_risky(p, config, context_.state()); });
+    return gemm_int8::is_risky(timed_.problem, config, context_.state());
   }
   std::string provenance_of(const GemmConfig& config) override {
-    return single_ ? gemm_int8::provenance(timed_.problem.each, config, context_.state()) : "";
+    return single_ ? gemm_int8::provenance(timed_.problem, config, context_.state()) : "";
   }
 
   // Null for a number that is not an engine's.
@@ -169,50 +153,47 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     return without_oracles(std::move(all),
                            [&](const GemmConfig& config) { return engine_of(config)->is_oracle; });
   }
-  [[nodiscard]] GemmConfig default_of(const Engine& engine, const GemmProblem& p) const {
-    return engine.default_config(p, context_.state());
-  }
-  [[nodiscard]] GemmConfig default_of(const Engine& engine, const GroupedProblem& p) const {
-    return default_config(engine, p, context_.state());
-  }
-  void run_setting(const Setting& setting, const GemmConfig& config, const GemmOperands& o) {
-    if (single_) return gemm_int8::run(context_, setting.problem.each, config, o);
-    gemm_int8::run(context_.state(), setting.problem, config,
-                   {.first = o, .rows = setting.groups->rows(), .groups = setting.groups->view()});
+  void run_setting(const Setting& setting, const GemmConfig& config, GemmOperands o) {
+    if (!single_) {
+      o.rows = setting.groups->rows();
+      o.groups = setting.groups->view();
+    }
+    gemm_int8::run(context_, setting.problem, config, o);
   }
   [[nodiscard]] std::string_view sums_op() const { return single_ ? "gemm_s8s8s32" : op_; }
   [[nodiscard]] std::string operands_text() const {
-    const GroupedProblem& p = timed_.problem;
-    std::string text = p.each.packed_for == EngineId::none ? "plain" : "packed";
+    const GemmProblem& p = timed_.problem;
+    std::string text = p.packed_for == EngineId::none ? "plain" : "packed";
     if (single_) return text;
-    return text + (p.d_column_stride > 0 ? ", groups side by side"
-                   : p.strided           ? ", strided groups"
-                                         : ", packed groups");
+    return text + (p.layout == GroupLayout::columns   ? ", groups side by side"
+                   : p.layout == GroupLayout::strided ? ", strided groups"
+                                                      : ", packed groups");
   }
   [[nodiscard]] std::string group_text(std::size_t group) const {
     return single_ ? std::string() : fmt::format(", group {}", group);
   }
   [[nodiscard]] std::string epilogue_text() const {
-    const GemmProblem& p = timed_.problem.each;
+    const GemmProblem& p = timed_.problem;
     return fmt::format("{} scales{}, {}",
                        p.scale == ScaleMode::row_col ? "row x row" : "row x global",
                        p.has_bias ? ", bias" : "", operands_text());
   }
 
   [[nodiscard]] std::int64_t rows_to_keep() const {
-    return std::max<std::int64_t>(1, checked_.problem.each.m / checked_.problem.groups);
+    return std::max<std::int64_t>(1, checked_.problem.m / checked_.problem.groups);
   }
-  Setting setting(GroupedProblem problem, std::int64_t slots) {
+  Setting setting(GemmProblem problem, std::int64_t slots) {
     Setting made;
-    made.groups = std::make_shared<TrialGroups>(context_, problem.groups, slots, problem.strided);
-    problem.each.m = made.groups->slots();
-    if (problem.strided) problem.rows = problem.each.m / problem.groups;
+    const bool strided = problem.layout != GroupLayout::packed;
+    made.groups = std::make_shared<TrialGroups>(context_, problem.groups, slots, strided);
+    problem.m = made.groups->slots();
+    if (strided && !single_) problem.group_rows = problem.m / problem.groups;
     made.problem = problem;
     return made;
   }
   [[nodiscard]] Setting sums_setting() const {
     Setting sums = checked_;
-    GemmProblem& p = sums.problem.each;
+    GemmProblem& p = sums.problem;
     p.output = DType::s32;
     p.scale = ScaleMode::none;
     p.has_bias = false;
@@ -222,19 +203,19 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
 
   // All rows of an output of the timed problem.
   Matrix output(DType type) {
-    const GroupedProblem& p = timed_.problem;
+    const GemmProblem& p = timed_.problem;
     const std::int64_t step = p.d_column_stride;
     return {context_,
             type,
-            step > 0 ? p.rows : p.each.m,
-            step > 0 ? (p.groups - 1) * step + p.each.n : p.each.n,
-            p.each.stride_d,
-            p.each.alignment};
+            step > 0 ? p.group_rows : p.m,
+            step > 0 ? (p.groups - 1) * step + p.n : p.n,
+            p.stride_d,
+            p.alignment};
   }
   static AnyMatrix outputs(const Matrix& d, const Setting& setting) {
     AnyMatrix rows = d.any();
-    const GroupedProblem& p = setting.problem;
-    rows.rows = p.d_column_stride > 0 ? p.rows : p.each.m;
+    const GemmProblem& p = setting.problem;
+    rows.rows = p.d_column_stride > 0 ? p.group_rows : p.m;
     return rows;
   }
   // The rows of one group.
@@ -246,12 +227,12 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     d.data =
         static_cast<std::byte*>(d.data) + at * static_cast<std::int64_t>(dtype_size_bytes(d.dtype));
     d.rows = rows.rows;
-    d.cols = setting.problem.each.n;
+    d.cols = setting.problem.n;
     return d;
   }
 
   void pack() {
-    const GemmProblem& p = timed_.problem.each;
+    const GemmProblem& p = timed_.problem;
     if (p.packed_for == EngineId::none) return;
     const Engine* engine = find_engine(context_.state().device.kind, p.packed_for);
     core::require(engine != nullptr && engine->unavailable(context_.state()).empty(),
@@ -272,7 +253,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
   void check_sums(measure::Checker& checker, Setting sums, const GemmConfig& config) {
     if (d_sums_.empty() && d_.dtype() != DType::s32) d_sums_ = output(DType::s32);
     const Matrix& out = d_sums_.empty() ? d_ : d_sums_;
-    sums.problem.each.stride_d = out.any().stride;
+    sums.problem.stride_d = out.any().stride;
     GemmOperands o = operands_;
     o.absmax_a = o.absmax_b = nullptr;
     o.bias = nullptr;
@@ -311,7 +292,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     return core::rows_of(ConstAnyMatrix(a_.any()), rows.begin, rows.rows);
   }
   [[nodiscard]] ConstAnyMatrix weight_of(std::size_t group) const {
-    const std::int64_t n = timed_.problem.each.n;
+    const std::int64_t n = timed_.problem.n;
     return core::rows_of(ConstAnyMatrix(b_.any()), static_cast<std::int64_t>(group) * n, n);
   }
 
@@ -323,7 +304,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
   }
 
   Expected expected_of_group(const Setting& setting, std::size_t group) const {
-    const GemmProblem& p = setting.problem.each;
+    const GemmProblem& p = setting.problem;
     const GroupRows& rows = setting.groups->rows()[group];
     const auto g = static_cast<std::int64_t>(group);
     Expected e;
@@ -359,29 +340,18 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
   std::vector<Matrix> kept_sums_, kept_outputs_;        ///< of the first configuration, by group
 };
 
-GroupedProblem as_groups(const GemmProblem& problem) {
-  GroupedProblem one;
-  one.each = problem;
-  one.groups = 1;
-  one.strided = true;
-  one.rows = problem.m;
-  return one;
-}
-
 // Of weights that are not packed, and of those that are packed for an engine that runs here.
-template <class Problem>
-std::vector<Problem> with_layouts(const ContextState& state, const std::vector<Problem>& problems,
-                                  GemmProblem& (*each)(Problem&)) {
-  std::vector<Problem> all = problems;
+std::vector<GemmProblem> with_packed(const ContextState& state,
+                                     const std::vector<GemmProblem>& problems) {
+  std::vector<GemmProblem> all = problems;
   EngineId last = EngineId::none;
   for (const Engine* engine : engines(state.device.kind)) {
     if (!engine->unavailable(state).empty() || engine->layout == last) continue;
     last = engine->layout;
-    for (Problem problem : problems) {
-      GemmProblem& p = each(problem);
+    for (GemmProblem p : problems) {
       p.packed_for = engine->id;
       p.stride_b = 0;
-      all.push_back(problem);
+      all.push_back(p);
     }
   }
   return all;
@@ -411,41 +381,33 @@ std::vector<GemmProblem> epilogues(const ContextState& state, const measure::Tri
 
 std::unique_ptr<measure::Trial> make_trial(Context& context, const GemmProblem& problem,
                                            const measure::TrialOptions& options) {
-  return std::make_unique<ProductTrial>(context, as_groups(problem), true, options);
-}
-std::unique_ptr<measure::Trial> make_trial(Context& context, const GroupedProblem& problem,
-                                           const measure::TrialOptions& options) {
-  return std::make_unique<ProductTrial>(context, problem, false, options);
+  return std::make_unique<ProductTrial>(context, problem, options);
 }
 
 std::vector<GemmProblem> trial_problems(const ContextState& state, const measure::TrialShape& shape,
                                         DType dtype) {
-  return with_layouts<GemmProblem>(state, epilogues(state, shape, dtype),
-                                   [](GemmProblem& p) -> GemmProblem& { return p; });
+  return with_packed(state, epilogues(state, shape, dtype));
 }
 
-std::vector<GroupedProblem> grouped_trial_problems(const ContextState& state,
-                                                   const measure::TrialShape& shape, DType dtype) {
-  std::vector<GroupedProblem> problems;
-  for (const GemmProblem& each : epilogues(state, shape, dtype))
-    for (const GroupedLayout layout :
-         {GroupedLayout::packed, GroupedLayout::strided, GroupedLayout::columns}) {
-      GroupedProblem p;
-      p.each = each;
+std::vector<GemmProblem> grouped_trial_problems(const ContextState& state,
+                                                const measure::TrialShape& shape, DType dtype) {
+  std::vector<GemmProblem> problems;
+  for (GemmProblem p : epilogues(state, shape, dtype))
+    for (const GroupLayout layout :
+         {GroupLayout::packed, GroupLayout::strided, GroupLayout::columns}) {
+      p.layout = layout;
       p.groups = 4;
-      p.strided = layout != GroupedLayout::packed;
-      if (p.strided) {
-        p.rows = (each.m + p.groups - 1) / p.groups;
-        p.each.m = p.rows * p.groups;
+      if (layout != GroupLayout::packed) {
+        p.group_rows = (shape.m + p.groups - 1) / p.groups;
+        p.m = p.group_rows * p.groups;
       }
-      if (layout == GroupedLayout::columns) {
-        p.d_column_stride = each.n;
-        p.each.stride_d = p.groups * each.n;
+      if (layout == GroupLayout::columns) {
+        p.d_column_stride = p.n;
+        p.stride_d = p.groups * p.n;
       }
       problems.push_back(p);
     }
-  return with_layouts<GroupedProblem>(state, problems,
-                                      [](GroupedProblem& p) -> GemmProblem& { return p.each; });
+  return with_packed(state, problems);
 }
 
 // Freivalds 1977: sums · r = a · (bᵀ · r) for a random vector r, in integers modulo 2^64. An error

@@ -6,14 +6,12 @@
 #include <memory>
 #include <vector>
 
-#include "gemm/int8/grouped.hpp"
+#include "gemm/int8/problem.hpp"
 #include "measure/trial.hpp"
 
 namespace switchback::gemm_int8 {
 
 std::unique_ptr<measure::Trial> make_trial(Context& context, const GemmProblem& problem,
-                                           const measure::TrialOptions& options);
-std::unique_ptr<measure::Trial> make_trial(Context& context, const GroupedProblem& problem,
                                            const measure::TrialOptions& options);
 
 /// Forward of a layer, with every kind of scales and bias, of weights that are packed and that are
@@ -21,8 +19,8 @@ std::unique_ptr<measure::Trial> make_trial(Context& context, const GroupedProble
 std::vector<GemmProblem> trial_problems(const ContextState& state, const measure::TrialShape& shape,
                                         DType dtype);
 /// The same of four groups, in every layout.
-std::vector<GroupedProblem> grouped_trial_problems(const ContextState& state,
-                                                   const measure::TrialShape& shape, DType dtype);
+std::vector<GemmProblem> grouped_trial_problems(const ContextState& state,
+                                                const measure::TrialShape& shape, DType dtype);
 
 /// Of sums[m,n] = a[m,k] · b[n,k]ᵀ the first row that is wrong, -1 if none is, for the price of
 /// reading the matrices, which are the host's.

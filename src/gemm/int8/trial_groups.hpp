@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "gemm/int8/grouped.hpp"
+#include "gemm/int8/problem.hpp"
 #include "measure/matrix.hpp"
 #include "switchback/context.hpp"
 #include "switchback/groups.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dispatch zone: int8 products, alone and of groups, as the tuner sees them: what the members of a
-// GemmProblem, a GroupedProblem and a GemmConfig are called in caches, and which values they may
-// have.
+// GemmProblem and a GemmConfig are called in caches, and which values they may have.
 #include "core/tunable.hpp"
 
 #include <algorithm>
@@ -15,7 +14,6 @@
 #include "gemm/int8/candidates.hpp"
 #include "gemm/int8/config.hpp"
 #include "gemm/int8/engine.hpp"
-#include "gemm/int8/grouped.hpp"
 #include "gemm/int8/problem.hpp"
 
 namespace switchback::gemm_int8 {
@@ -91,51 +89,34 @@ constexpr core::WordTable config_table(
     row<&GemmConfig::raster>(size_word("raster")), row<&GemmConfig::swizzle>(size_word("swizzle")));
 static_assert(most_ranked_algorithms == 64, "as the rule above says");
 
-constexpr std::string_view layout_name(GroupedLayout layout) noexcept {
+constexpr std::string_view layout_name(GroupLayout layout) noexcept {
   switch (layout) {
-    case GroupedLayout::packed:
+    case GroupLayout::packed:
       return "packed";
-    case GroupedLayout::strided:
+    case GroupLayout::strided:
       return "strided";
-    case GroupedLayout::columns:
+    case GroupLayout::columns:
       return "columns";
+    case GroupLayout::none:
+      break;
   }
   return "unknown";
 }
 
-// A member of the problem of one group.
-template <auto Member>
-constexpr auto each(const Word& word) {
-  return row(
-      word, [](const GroupedProblem& p) { return static_cast<std::int64_t>(p.each.*Member); },
-      [](GroupedProblem& p, std::int64_t value) {
-        p.each.*Member = static_cast<std::remove_cvref_t<decltype(p.each.*Member)>>(value);
-      });
-}
-
 constexpr core::WordTable grouped_table(
     row(
-        {.name = "m"}, [](const GroupedProblem& p) { return core::rows_bucket(p.each.m); },
-        [](GroupedProblem& p, std::int64_t slots) { p.each.m = slots; }),
-    row<&GroupedProblem::groups>({.name = "groups"}),
-    row(
-        {.name = "layout",
-         .most = number(GroupedLayout::columns),
-         .value_name = value_name<layout_name, GroupedLayout>},
-        [](const GroupedProblem& p) { return number(layout_of(p)); },
-        [](GroupedProblem& p, std::int64_t layout) {
-          p.strided = layout != number(GroupedLayout::packed);
-          p.d_column_stride = layout == number(GroupedLayout::columns) ? 1 : 0;
-        }),
-    each<&GemmProblem::n>({.name = "n"}), each<&GemmProblem::k>({.name = "k"}),
-    each<&GemmProblem::stride_a>({.name = "lda"}), each<&GemmProblem::stride_b>({.name = "ldb"}),
-    each<&GemmProblem::stride_d>({.name = "ldd"}), each<&GemmProblem::output>(output_word),
-    each<&GemmProblem::scale>(scale_word),
-    row(
-        bias_word, [](const GroupedProblem& p) { return bias_of(p.each); },
-        [](GroupedProblem& p, std::int64_t word) { set_bias(p.each, word); }),
-    each<&GemmProblem::packed_for>(engine_word("packed_for")),
-    each<&GemmProblem::alignment>(alignment_word));
+        {.name = "m"}, [](const GemmProblem& p) { return core::rows_bucket(p.m); },
+        [](GemmProblem& p, std::int64_t slots) { p.m = slots; }),
+    row<&GemmProblem::groups>({.name = "groups"}),
+    row<&GemmProblem::layout>({.name = "layout",
+                               .most = number(GroupLayout::columns),
+                               .value_name = value_name<layout_name, GroupLayout>}),
+    row<&GemmProblem::n>({.name = "n"}), row<&GemmProblem::k>({.name = "k"}),
+    row<&GemmProblem::stride_a>({.name = "lda"}), row<&GemmProblem::stride_b>({.name = "ldb"}),
+    row<&GemmProblem::stride_d>({.name = "ldd"}), row<&GemmProblem::output>(output_word),
+    row<&GemmProblem::scale>(scale_word), row(bias_word, bias_of, set_bias),
+    row<&GemmProblem::packed_for>(engine_word("packed_for")),
+    row<&GemmProblem::alignment>(alignment_word));
 
 // What no table says: which outputs have scales.
 bool is_problem(const GemmProblem& p) noexcept {
@@ -143,19 +124,17 @@ bool is_problem(const GemmProblem& p) noexcept {
 }
 
 // The members of a Tunable about kernels that may need a proof.
-template <class Problem>
 bool kernel_of_query(const ConfigQuery& query, const ConfigChoice& choice,
                      core::RiskyKernel& kernel) {
-  Problem problem;
+  GemmProblem problem;
   GemmConfig config;
   return from_query(query, problem) && from_choice(choice, config) &&
          kernel_of(query.origin.device, problem, config, kernel);
 }
 
-template <class Problem>
 bool proven_default(const ConfigQuery& query, const ContextState& state,
                     const core::KnownKernels& known, ConfigChoice& choice) {
-  Problem problem;
+  GemmProblem problem;
   if (!from_query(query, problem)) return false;
   const GemmConfig config = default_config(problem, state, known);
   if (config == default_config(problem, state)) return false;
@@ -195,68 +174,66 @@ std::vector<ConfigQuery> grouped_kernel_problems(const ContextState& state) {
   std::vector<ConfigQuery> queries;
   for (const DType output : float_outputs)
     for (const ScaleMode scale : {ScaleMode::row_col, ScaleMode::row_scalar}) {
-      GroupedProblem p;
+      GemmProblem p = kernel_problem(output, scale, state);
+      p.layout = GroupLayout::packed;
       p.groups = 3;
-      p.each = kernel_problem(output, scale, state);
       queries.push_back(to_query(p, state));
     }
   return queries;
 }
 
-template <class Problem>
 constexpr core::Tunable with_kernels(core::Tunable made,
                                      std::vector<ConfigQuery> (*problems)(const ContextState&)) {
   made.proven_engine = "fused";
-  made.kernel_of = kernel_of_query<Problem>;
-  made.proven_default = proven_default<Problem>;
+  made.kernel_of = kernel_of_query;
+  made.proven_default = proven_default;
   made.kernel_problems = problems;
   return made;
 }
 
 }  // namespace
 
-constinit const core::Tunable tunable = with_kernels<GemmProblem>(
-    core::make_tunable<GemmProblem, GemmConfig, problem_table, config_table>(ConfigOp::gemm_int8,
-                                                                             "gemm_int8", "int8 "),
-    kernel_problems);
+constinit const core::Tunable tunable =
+    with_kernels(core::make_tunable<GemmProblem, GemmConfig, problem_table, config_table>(
+                     ConfigOp::gemm_int8, "gemm_int8", "int8 "),
+                 kernel_problems);
 
-constinit const core::Tunable grouped_tunable = with_kernels<GroupedProblem>(
-    core::make_tunable<GroupedProblem, GemmConfig, grouped_table, config_table>(
-        ConfigOp::grouped_int8, "grouped_int8", "int8 "),
-    grouped_kernel_problems);
+constinit const core::Tunable grouped_tunable =
+    with_kernels(core::make_tunable<GemmProblem, GemmConfig, grouped_table, config_table>(
+                     ConfigOp::grouped_int8, "grouped_int8", "int8 "),
+                 grouped_kernel_problems);
 
 ConfigQuery to_query(const GemmProblem& problem, const ContextState& state) noexcept {
-  return core::make_query(ConfigOp::gemm_int8, core::origin_of(state), problem_table, problem);
+  return problem.has_groups() ? core::make_query(ConfigOp::grouped_int8, core::origin_of(state),
+                                                 grouped_table, problem)
+                              : core::make_query(ConfigOp::gemm_int8, core::origin_of(state),
+                                                 problem_table, problem);
 }
+
+namespace {
+
+bool read_groups(const ConfigQuery& query, GemmProblem& p) noexcept {
+  if (!core::read_query(ConfigOp::grouped_int8, grouped_table, query, p)) return false;
+  // Ends are 32-bit numbers.
+  if (p.layout == GroupLayout::packed)
+    p.m = std::min<std::int64_t>(p.m, std::numeric_limits<std::int32_t>::max());
+  else if (p.groups > 0) {
+    p.group_rows = p.m / p.groups;
+    p.m = p.group_rows * p.groups;
+  }
+  if (p.layout != GroupLayout::columns || p.groups == 0) return true;
+  p.d_column_stride = p.stride_d / p.groups;
+  return p.d_column_stride >= std::max<std::int64_t>(1, p.n);
+}
+
+}  // namespace
 
 bool from_query(const ConfigQuery& query, GemmProblem& problem) noexcept {
   GemmProblem found;
-  if (!core::read_query(ConfigOp::gemm_int8, problem_table, query, found) || !is_problem(found))
-    return false;
-  problem = found;
-  return true;
-}
-
-ConfigQuery to_query(const GroupedProblem& problem, const ContextState& state) noexcept {
-  return core::make_query(ConfigOp::grouped_int8, core::origin_of(state), grouped_table, problem);
-}
-
-bool from_query(const ConfigQuery& query, GroupedProblem& problem) noexcept {
-  GroupedProblem found;
-  if (!core::read_query(ConfigOp::grouped_int8, grouped_table, query, found) ||
-      !is_problem(found.each))
-    return false;
-  // Ends are 32-bit numbers.
-  if (!found.strided)
-    found.each.m = std::min<std::int64_t>(found.each.m, std::numeric_limits<std::int32_t>::max());
-  if (found.strided && found.groups > 0) {
-    found.rows = found.each.m / found.groups;
-    found.each.m = found.rows * found.groups;
-    if (found.d_column_stride > 0) {
-      found.d_column_stride = found.each.stride_d / found.groups;
-      if (found.d_column_stride < std::max<std::int64_t>(1, found.each.n)) return false;
-    }
-  }
+  const bool is_read = query.op == ConfigOp::grouped_int8
+                           ? read_groups(query, found)
+                           : core::read_query(ConfigOp::gemm_int8, problem_table, query, found);
+  if (!is_read || !is_problem(found)) return false;
   problem = found;
   return true;
 }

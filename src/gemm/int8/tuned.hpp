@@ -9,12 +9,11 @@ namespace switchback::gemm_int8 {
 
 /// Runs the tuned configuration if there is one that is valid here, and of the forced engine if one
 /// is; else false.
-template <class Problem, class Operands>
-bool run_tuned(ContextState& state, const core::Tunable& operation, const Problem& problem,
-               const Operands& operands, const Engine* forced) {
+inline bool run_tuned(ContextState& state, const GemmProblem& problem, const GemmOperands& operands,
+                      const Engine* forced) {
   if (state.config_source == nullptr) return false;
   return products::run_tuned<GemmConfig>(
-      state, operation, to_query(problem, state),
+      state, problem.has_groups() ? grouped_tunable : tunable, to_query(problem, state),
       [&](const GemmConfig& config) { return forced == nullptr || config.engine == forced->id; },
       [&](const GemmConfig& config) { return check_read_config(problem, config, state); },
       [&](const GemmConfig& config) { run_checked(state, problem, config, operands); });

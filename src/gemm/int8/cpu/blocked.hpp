@@ -10,7 +10,6 @@
 #include "core/context_state.hpp"
 #include "gemm/int8/config.hpp"
 #include "gemm/int8/cpu/micro_kernel.hpp"
-#include "gemm/int8/grouped.hpp"
 #include "gemm/int8/problem.hpp"
 #include "switchback/matrix.hpp"
 
@@ -38,14 +37,13 @@ void blocked_pack_transposed(const MicroKernel& kernel, core::Threads& threads, 
                              std::int64_t k, const void* from, void* out);
 
 /// d = epilogue(a · bᵀ). Operands and config.weights say how B is read: packed by the caller,
-/// packed here into the workspace, or directly from its rows.
+/// packed here into the workspace, or directly from its rows. Without groups.
 void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProblem& problem,
                  const GemmConfig& config, const GemmOperands& operands);
 
-/// The same for many products at once: blocks of all groups are tasks of one list, the largest
-/// groups first. config.mc and config.nc are the largest blocks of a group.
-void blocked_run_grouped(const MicroKernel& kernel, ContextState& state,
-                         const GroupedProblem& problem, const GemmConfig& config,
-                         const GroupedOperands& operands);
+/// The same with groups: blocks of all groups are tasks of one list, the largest groups first.
+/// config.mc and config.nc are the largest blocks of a group.
+void blocked_run_groups(const MicroKernel& kernel, ContextState& state, const GemmProblem& problem,
+                        const GemmConfig& config, const GemmOperands& operands);
 
 }  // namespace switchback::gemm_int8

@@ -58,17 +58,8 @@ std::int64_t default_kc(const MicroKernel& kernel, std::int64_t m, std::int64_t 
   return even_block(k, std::max<std::int64_t>(256, l2_bytes() / 4 / kernel.cols), 64);
 }
 
-}  // namespace
-
-std::string_view kernel_unavailable(const MicroKernel& kernel, const ContextState& state) {
-  if (!kernel.is_built()) return kernel.reasons.not_built;
-  if (!core::cpu_features().has(kernel.isa)) return kernel.reasons.not_there;
-  if (!state.features.has(kernel.isa)) return kernel.reasons.capped;
-  return {};
-}
-
-GemmConfig blocked_default(const MicroKernel& kernel, EngineId id, const GemmProblem& p,
-                           const ContextState& state) {
+GemmConfig default_of_one(const MicroKernel& kernel, EngineId id, const GemmProblem& p,
+                          const ContextState& state) {
   GemmConfig config;
   config.engine = id;
   const bool packed = p.packed_for != EngineId::none;
@@ -93,11 +84,13 @@ GemmConfig blocked_default(const MicroKernel& kernel, EngineId id, const GemmPro
   return config;
 }
 
-GemmConfig blocked_grouped_default(const MicroKernel& kernel, EngineId id, const GroupedProblem& p,
-                                   const ContextState& state) {
-  GemmProblem one = p.each;
-  one.m = std::max<std::int64_t>(1, p.strided ? p.rows : p.each.m / p.groups);
-  GemmConfig config = blocked_default(kernel, id, one, state);
+}  // namespace
+
+GemmConfig blocked_default(const MicroKernel& kernel, EngineId id, const GemmProblem& p,
+                           const ContextState& state) {
+  if (!p.has_groups()) return default_of_one(kernel, id, p, state);
+  const GemmProblem one = mean_problem(p);
+  GemmConfig config = default_of_one(kernel, id, one, state);
   if (one.n == 0 || one.k == 0) return config;
   // All groups together must give every thread several blocks, not each group by itself.
   const std::int64_t threads = state.threads.count();
@@ -110,9 +103,17 @@ GemmConfig blocked_grouped_default(const MicroKernel& kernel, EngineId id, const
   return config;
 }
 
-void blocked_candidates(const MicroKernel& kernel, EngineId id, const GemmProblem& p,
+std::string_view kernel_unavailable(const MicroKernel& kernel, const ContextState& state) {
+  if (!kernel.is_built()) return kernel.reasons.not_built;
+  if (!core::cpu_features().has(kernel.isa)) return kernel.reasons.not_there;
+  if (!state.features.has(kernel.isa)) return kernel.reasons.capped;
+  return {};
+}
+
+void blocked_candidates(const MicroKernel& kernel, EngineId id, const GemmProblem& problem,
                         const ContextState& state, std::vector<GemmConfig>& out) {
-  const GemmConfig usual = blocked_default(kernel, id, p, state);
+  const GemmProblem p = problem.has_groups() ? mean_problem(problem) : problem;
+  const GemmConfig usual = default_of_one(kernel, id, p, state);
   const auto add = [&](GemmConfig config) {
     config.mc = even_block(p.m, config.mc, kernel.rows);
     config.nc = even_block(p.n, config.nc, kernel.cols);

@@ -12,8 +12,6 @@ std::string_view kernel_unavailable(const MicroKernel& kernel, const ContextStat
 
 GemmConfig blocked_default(const MicroKernel& kernel, EngineId id, const GemmProblem& problem,
                            const ContextState& state);
-GemmConfig blocked_grouped_default(const MicroKernel& kernel, EngineId id,
-                                   const GroupedProblem& problem, const ContextState& state);
 void blocked_candidates(const MicroKernel& kernel, EngineId id, const GemmProblem& problem,
                         const ContextState& state, std::vector<GemmConfig>& out);
 
@@ -22,6 +20,7 @@ inline constexpr Engine blocked_engine = {
     .id = id,
     .name = engine_name(id),
     .unavailable = [](const ContextState& state) { return kernel_unavailable(kernel, state); },
+    .takes_groups = true,
     .layout = id,
     .packed_bytes = [](std::int64_t n,
                        std::int64_t k) { return blocked_packed_bytes(kernel, n, k); },
@@ -47,15 +46,9 @@ inline constexpr Engine blocked_engine = {
         },
     .run =
         [](ContextState& state, const GemmProblem& problem, const GemmConfig& config,
-           const GemmOperands& operands) { blocked_run(kernel, state, problem, config, operands); },
-    .grouped_default =
-        [](const GroupedProblem& problem, const ContextState& state) {
-          return blocked_grouped_default(kernel, id, problem, state);
-        },
-    .run_grouped =
-        [](ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
-           const GroupedOperands& operands) {
-          blocked_run_grouped(kernel, state, problem, config, operands);
+           const GemmOperands& operands) {
+          (problem.has_groups() ? blocked_run_groups : blocked_run)(kernel, state, problem, config,
+                                                                    operands);
         },
 };
 

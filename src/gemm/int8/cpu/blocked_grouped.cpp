@@ -36,17 +36,17 @@ const Group& group_of(std::span<const Group> groups, std::int64_t Group::*first,
 
 class GroupedRun {
  public:
-  GroupedRun(const MicroKernel& kernel, const GroupedProblem& problem, const GemmConfig& config,
-             const GroupedOperands& operands)
+  GroupedRun(const MicroKernel& kernel, const GemmProblem& problem, const GemmConfig& config,
+             const GemmOperands& operands)
       : kernel_(kernel), p_(problem), config_(config), o_(operands) {}
 
   void run(ContextState& state);
 
  private:
   [[nodiscard]] bool packs_here() const {
-    return o_.first.packed_b == nullptr && config_.weights == Weights::packed;
+    return o_.packed_b == nullptr && config_.weights == Weights::packed;
   }
-  [[nodiscard]] bool in_panels() const { return o_.first.packed_b != nullptr || packs_here(); }
+  [[nodiscard]] bool in_panels() const { return o_.packed_b != nullptr || packs_here(); }
   [[nodiscard]] GroupRows rows_of(const Group& group) const {
     return o_.rows[static_cast<std::size_t>(group.index)];
   }
@@ -61,9 +61,9 @@ class GroupedRun {
   void with_product(const Group& group, F&& f) const;
 
   const MicroKernel& kernel_;
-  const GroupedProblem& p_;
+  const GemmProblem& p_;
   const GemmConfig& config_;
-  const GroupedOperands& o_;
+  const GemmOperands& o_;
 
   std::span<const Group> groups_;  // those that have rows, the largest first
   std::int64_t prepared_rows_ = 0;
@@ -118,7 +118,7 @@ void GroupedRun::take_memory(core::Workspace::Frame& frame, const Group& largest
   start_ = frame.take<std::int32_t>(prepared_rows_);
   if (copy_bytes_ > 0) copies_ = frame.take<std::int8_t>(prepared_rows_ * copy_bytes_);
   if (packs_here()) packed_ = frame.take<std::int8_t>(used * p_.packed_step_bytes);
-  if (p_.each.scale != ScaleMode::none) {
+  if (p_.scale != ScaleMode::none) {
     scale_a_ = frame.take<float>(prepared_rows_);
     scale_b_ = frame.take<float>(used * padded_n_);
     bias_ = frame.take<float>(used * padded_n_);
@@ -178,7 +178,7 @@ void GroupedRun::prepare_chunk(std::int64_t chunk) const {
 void GroupedRun::pack_panel(std::int64_t number) const {
   const std::int64_t place = number / panels_;
   const std::int64_t panel = number % panels_;
-  const GemmProblem& p = p_.each;
+  const GemmProblem& p = p_;
   const std::int64_t row = panel * kernel_.cols;
   const std::int8_t* b =
       operands_of(p_, o_, groups_[static_cast<std::size_t>(place)].index).b + row * p.stride_b;
@@ -202,7 +202,7 @@ void GroupedRun::block(std::int64_t task, int worker) const {
 }
 
 void GroupedRun::run(ContextState& state) {
-  const GemmProblem& p = p_.each;
+  const GemmProblem& p = p_;
   core::Workspace::Frame frame(state.workspace);
   grain_ = preparation_grain(kernel_, p.k) * kernel_.rows_together;
   block_cols_ = block_size(config_.nc, p.n, kernel_.cols);
@@ -226,10 +226,10 @@ void GroupedRun::run(ContextState& state) {
 
 }  // namespace
 
-void blocked_run_grouped(const MicroKernel& kernel, ContextState& state, const GroupedProblem& p,
-                         const GemmConfig& config, const GroupedOperands& o) {
-  SWITCHBACK_ASSERT(p.groups > 0 && p.each.n > 0 && p.each.k > 0);
-  SWITCHBACK_ASSERT((p.each.packed_for == EngineId::none) == (o.first.packed_b == nullptr));
+void blocked_run_groups(const MicroKernel& kernel, ContextState& state, const GemmProblem& p,
+                        const GemmConfig& config, const GemmOperands& o) {
+  SWITCHBACK_ASSERT(p.groups > 0 && p.n > 0 && p.k > 0);
+  SWITCHBACK_ASSERT((p.packed_for == EngineId::none) == (o.packed_b == nullptr));
   GroupedRun(kernel, p, config, o).run(state);
 }
 

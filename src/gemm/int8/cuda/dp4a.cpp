@@ -29,7 +29,7 @@ void candidates(const GemmProblem& problem, const ContextState& state,
   out.push_back(default_config(problem, state));
 }
 
-void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const GemmOperands& o) {
+void run_one(ContextState& state, const GemmProblem& p, const GemmOperands& o) {
   Runtime& device = runtime(state);
   const CurrentDevice current(device.index());
   const cudaStream_t stream = device.cuda_stream();
@@ -61,45 +61,42 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const Gem
   }
 }
 
-GemmConfig grouped_default(const GroupedProblem& problem, const ContextState& state) {
-  return default_config(problem.each, state);
-}
-
-void run_grouped(ContextState& state, const GroupedProblem& p, const GemmConfig&,
-                 const GroupedOperands& o) {
+void run_groups(ContextState& state, const GemmProblem& p, const GemmOperands& o) {
   Runtime& device = runtime(state);
   const CurrentDevice current(device.index());
   auto* const reports = device.reports();
   if (device.rehearsing()) return;
-  const GemmProblem& each = p.each;
-  const GemmOperands& first = o.first;
   products::GroupedDp4aArguments arguments{};
-  arguments.groups = core::cuda::group_arrays(o.groups, each.m, reports);
-  arguments.a = first.a;
-  arguments.a_stride = each.stride_a;
-  if (first.packed_b != nullptr) {
-    arguments.b = static_cast<const std::int8_t*>(first.packed_b);
-    arguments.b_stride = products::padded_k(each.k);
+  arguments.groups = core::cuda::group_arrays(o.groups, p.m, reports);
+  arguments.a = o.a;
+  arguments.a_stride = p.stride_a;
+  if (o.packed_b != nullptr) {
+    arguments.b = static_cast<const std::int8_t*>(o.packed_b);
+    arguments.b_stride = products::padded_k(p.k);
     arguments.b_step = p.packed_step_bytes;
   } else {
-    arguments.b = first.b;
-    arguments.b_stride = each.stride_b;
-    arguments.b_step = each.n * each.stride_b;
+    arguments.b = o.b;
+    arguments.b_stride = p.stride_b;
+    arguments.b_step = p.n * p.stride_b;
   }
-  arguments.d = first.d;
-  arguments.d_stride = each.stride_d;
+  arguments.d = o.d;
+  arguments.d_stride = p.stride_d;
   arguments.d_column_stride = p.d_column_stride;
-  arguments.n = each.n;
-  arguments.k = each.k;
-  if (each.scale != ScaleMode::none) {
-    arguments.absmax_a = first.absmax_a;
-    arguments.absmax_b = first.absmax_b;
-    arguments.scalar_b = each.scale == ScaleMode::row_scalar;
-    arguments.bias = each.has_bias ? first.bias : nullptr;
-    arguments.bias_type = each.bias;
+  arguments.n = p.n;
+  arguments.k = p.k;
+  if (p.scale != ScaleMode::none) {
+    arguments.absmax_a = o.absmax_a;
+    arguments.absmax_b = o.absmax_b;
+    arguments.scalar_b = p.scale == ScaleMode::row_scalar;
+    arguments.bias = p.has_bias ? o.bias : nullptr;
+    arguments.bias_type = p.bias;
   }
-  check(products::launch_grouped_dp4a(each.output, arguments, device.cuda_stream()),
+  check(products::launch_grouped_dp4a(p.output, arguments, device.cuda_stream()),
         "kernel grouped_dp4a");
+}
+
+void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const GemmOperands& o) {
+  (p.has_groups() ? run_groups : run_one)(state, p, o);
 }
 
 }  // namespace
@@ -107,6 +104,7 @@ void run_grouped(ContextState& state, const GroupedProblem& p, const GemmConfig&
 const Engine dp4a_engine = {
     .id = EngineId::dp4a,
     .name = "dp4a",
+    .takes_groups = true,
     .layout = EngineId::cublaslt,
     .packed_bytes = products::packed_bytes,
     .pack = products::pack,
@@ -116,8 +114,6 @@ const Engine dp4a_engine = {
     .default_config = default_config,
     .candidates = candidates,
     .run = run,
-    .grouped_default = grouped_default,
-    .run_grouped = run_grouped,
 };
 
 }  // namespace switchback::gemm_int8::cuda

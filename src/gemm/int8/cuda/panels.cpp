@@ -23,7 +23,7 @@ using core::cuda::runtime;
 
 constexpr std::int64_t row_multiple = 128;
 
-std::string_view rejects(const GemmProblem& p) {
+std::string_view rejects(const GemmProblem& p, const ContextState&) {
   if (p.k == 0) return "k is 0";
   if (p.output == DType::s32) return "the output is int32: there is nothing to dequantize";
   return {};

@@ -51,7 +51,7 @@ std::string_view unavailable(const ContextState& state) {
   return why;
 }
 
-std::string_view rejects(const GemmProblem& p) {
+std::string_view rejects(const GemmProblem& p, const ContextState& state) {
   const auto element = static_cast<std::int64_t>(dtype_size_bytes(p.output));
   // Row and column indices are int, including those of the last tile that lie beyond d.
   constexpr std::int64_t most = std::numeric_limits<int>::max() - 256;
@@ -64,7 +64,7 @@ std::string_view rejects(const GemmProblem& p) {
     return "the bytes between rows of d are no multiple of 16";
   if (std::max({p.stride_a, p.stride_b, p.stride_d * element}) >= most_row_bytes)
     return "the bytes between rows of an operand are 2^40 or more";
-  return {};
+  return p.has_groups() ? grouped::rejects(p, state) : std::string_view();
 }
 
 // A kernel for few rows takes no more than a tile has.
@@ -169,6 +169,7 @@ bool default_among_allowed(const GemmProblem& p, const ContextState& state, cons
 }
 
 GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
+  if (p.has_groups()) return grouped::default_config(p, state);
   GemmConfig config;
   default_among_allowed(
       p, state, [](const products::FusedVariant&) { return true; }, config);
@@ -181,12 +182,14 @@ GemmConfig kernel_of(GemmConfig config) {
 }
 
 bool is_trusted(const GemmProblem& p, const GemmConfig& config, const ContextState& state) {
+  if (p.has_groups()) return grouped::is_trusted(p, config, state);
   const products::FusedVariant* variant = find_variant(state, config);
   return variant != nullptr && products::trusts(state, *variant, variant->seen, p.output);
 }
 
 bool default_among(const GemmProblem& p, const ContextState& state, const KnownConfigs& known,
                    GemmConfig& config) {
+  if (p.has_groups()) return grouped::default_among(p, state, known, config);
   return default_among_allowed(
       p, state,
       [&](const products::FusedVariant& variant) {
@@ -200,6 +203,7 @@ bool default_among(const GemmProblem& p, const ContextState& state, const KnownC
 // Every shape. If d has more tiles than can run at once, and they are large: in both directions,
 // and in the widest strips.
 void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
+  if (p.has_groups()) return grouped::candidates(p, state, out);
   for (const products::FusedVariant& variant : variants(state)) {
     if (!is_worth(variant, p)) continue;
     GemmConfig config = config_of(variant);
@@ -224,6 +228,7 @@ void candidates(const GemmProblem& p, const ContextState& state, std::vector<Gem
 
 std::string refuses_config(const GemmProblem& problem, const GemmConfig& config,
                            const ContextState& state) {
+  if (problem.has_groups()) return grouped::refuses_config(problem, config, state);
   if (config.raster > static_cast<std::int64_t>(products::FusedRaster::along_n))
     return fmt::format("raster={}; it must be 0 (the side with fewer tiles), 1 (m) or 2 (n)",
                        config.raster);
@@ -240,6 +245,7 @@ std::string refuses_config(const GemmProblem& problem, const GemmConfig& config,
 
 void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
          const GemmOperands& o) {
+  if (p.has_groups()) return grouped::run(state, p, config, o);
   Runtime& device = runtime(state);
   const products::FusedVariant* variant = find_variant(state, config);
   if (variant == nullptr)
@@ -294,6 +300,7 @@ const Engine fused_engine = {
     .id = EngineId::fused,
     .name = "fused",
     .unavailable = unavailable,
+    .takes_groups = true,
     .rejects = rejects,
     .layout = EngineId::cublaslt,
     .packed_bytes = products::packed_bytes,
@@ -309,13 +316,6 @@ const Engine fused_engine = {
     .default_among = default_among,
     .config_parts = part_clusters | part_order,
     .run = run,
-    .grouped_default = grouped::default_config,
-    .run_grouped = grouped::run,
-    .refuses_grouped = grouped::refuses,
-    .grouped_candidates = grouped::candidates,
-    .refuses_grouped_config = grouped::refuses_config,
-    .is_trusted_for_groups = grouped::is_trusted,
-    .grouped_default_among = grouped::default_among,
 };
 
 }  // namespace switchback::gemm_int8::cuda

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: what the fused engine does for groups: the members of its Engine that are about
-// them.
+// Engine zone: the fused engine for problems with groups: the members of its Engine.
 #pragma once
 
 #include <string>
@@ -12,16 +11,17 @@
 
 namespace switchback::gemm_int8::cuda::grouped {
 
-std::string_view refuses(const GroupedProblem& problem, const ContextState& state);
-GemmConfig default_config(const GroupedProblem& problem, const ContextState& state);
-void candidates(const GroupedProblem& problem, const ContextState& state,
+/// Apart from what the engine rejects of one product.
+std::string_view rejects(const GemmProblem& problem, const ContextState& state);
+GemmConfig default_config(const GemmProblem& problem, const ContextState& state);
+void candidates(const GemmProblem& problem, const ContextState& state,
                 std::vector<GemmConfig>& out);
-std::string refuses_config(const GroupedProblem& problem, const GemmConfig& config,
+std::string refuses_config(const GemmProblem& problem, const GemmConfig& config,
                            const ContextState& state);
-bool is_trusted(const GroupedProblem& problem, const GemmConfig& config, const ContextState& state);
-bool default_among(const GroupedProblem& problem, const ContextState& state,
-                   const KnownConfigs& known, GemmConfig& config);
-void run(ContextState& state, const GroupedProblem& problem, const GemmConfig& config,
-         const GroupedOperands& operands);
+bool is_trusted(const GemmProblem& problem, const GemmConfig& config, const ContextState& state);
+bool default_among(const GemmProblem& problem, const ContextState& state, const KnownConfigs& known,
+                   GemmConfig& config);
+void run(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
+         const GemmOperands& operands);
 
 }  // namespace switchback::gemm_int8::cuda::grouped
