@@ -14,9 +14,9 @@
  *   aligned. Outputs must not overlap inputs or each other.
  * - Shapes are given as [rows, cols]; counts and strides are in elements, *_bytes in bytes.
  * - Structs that begin with struct_size grow only at the end. Zero the struct, then set struct_size
- *   to its sizeof. A smaller struct, of an older header, gets defaults for the members it lacks. A
- *   larger one, of a newer header, is accepted (up to 4096 bytes) if the members unknown to this
- *   library are zero. Any other size is refused.
+ *   to its sizeof; a member that is zero has its default. A smaller struct, of an older header,
+ * gets defaults for the members it lacks. A larger one, of a newer header, is accepted (up to 4096
+ *   bytes) if the members unknown to this library are zero. Any other size is refused.
  * - A context and the objects made with it are used by one thread at a time. Different contexts may
  *   be used at the same time.
  * - After fork() a child may use and destroy its parent's CPU contexts and the objects made with
@@ -34,6 +34,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "switchback/export.h"
 
@@ -47,7 +48,7 @@ extern "C" {
 /* The ABI that this header declares. A program compiled with it runs with every library of the same
  * major version and the same or a higher minor version. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
-#define SWITCHBACK_ABI_VERSION_MINOR 15
+#define SWITCHBACK_ABI_VERSION_MINOR 0
 
 /* The library's ABI version: major << 16 | minor. */
 SWITCHBACK_API uint32_t switchback_abi_version(void);
@@ -142,13 +143,23 @@ SWITCHBACK_API switchback_status switchback_context_create(
 /* Layers made with the context go on working: it is freed when the last of them is destroyed. */
 SWITCHBACK_API void switchback_context_destroy(switchback_context* or_null);
 
-/* The device, as "cpu", and the instruction set in use; both live as long as the context. */
-SWITCHBACK_API switchback_status switchback_context_device(const switchback_context* context,
-                                                           const char** out);
-SWITCHBACK_API switchback_status switchback_context_isa(const switchback_context* context,
-                                                        const char** out);
-SWITCHBACK_API switchback_status switchback_context_threads(const switchback_context* context,
-                                                            int32_t* out);
+/* What a context is and what it holds now. */
+typedef struct switchback_context_info {
+  size_t struct_size;
+  const char* device; /* "cpu", "cuda:0"; lives as long as the context, as does isa */
+  const char* isa;    /* the instruction set in use */
+  int32_t threads;
+  size_t workspace_bytes; /* scratch memory held */
+  /* Look-ups of tuned configurations so far; zero if tune is "off". Refused are the misses for
+   * which there is an entry that cannot be used here. */
+  int64_t tune_hits;
+  int64_t tune_misses;
+  int64_t tune_refused;
+} switchback_context_info;
+
+/* Fills in *out, whose struct_size the caller has set. */
+SWITCHBACK_API switchback_status switchback_context_get_info(const switchback_context* context,
+                                                             switchback_context_info* out);
 /* Since 1.1. CUDA: waits until everything queued on the context's stream is done, and reports an
  * error if any of it failed, or if the arrays of a grouped operation, in the device's memory, had
  * values that cannot be (SWITCHBACK_INVALID_ARGUMENT). Does nothing on the CPU, where calls return
@@ -162,19 +173,6 @@ SWITCHBACK_API switchback_status switchback_context_synchronize(switchback_conte
  * capture, as torch.cuda.graph does. */
 SWITCHBACK_API switchback_status switchback_context_set_stream(switchback_context* context,
                                                                void* stream);
-/* Bytes of scratch memory held now. */
-SWITCHBACK_API switchback_status
-switchback_context_workspace_bytes(const switchback_context* context, size_t* out);
-
-/* Since 1.2. Look-ups of tuned configurations so far. refused counts the misses for which there is
- * an entry that cannot be used here. All are zero if tune is "off". */
-typedef struct switchback_tune_counters {
-  int64_t hits;
-  int64_t misses;
-  int64_t refused;
-} switchback_tune_counters;
-SWITCHBACK_API switchback_status switchback_context_tune_counters(const switchback_context* context,
-                                                                  switchback_tune_counters* out);
 /* Since 1.2. Warnings about the cache: entries that cannot be used, with the reason, lines that
  * cannot be read, a cache that cannot be written. One per line; "" if there are none. The text
  * stays valid until the next call with this context. */
@@ -210,123 +208,138 @@ SWITCHBACK_API switchback_status switchback_engines(switchback_context* context,
  * codes are 0, and everything computed from it is NaN. Inputs are f32, f16 or bf16; codes are s8.
  */
 
-/* q[M,K] and absmax[M] from x[M,K]. */
-SWITCHBACK_API switchback_status switchback_quantize_rowwise(switchback_context* context,
-                                                             const switchback_matrix* x,
-                                                             const switchback_matrix* q,
-                                                             float* absmax);
-/* The same for g[M,N], and column_sums[N] of g in f32, from one read of g. accumulate: 1 adds to
- * the values in column_sums, 0 overwrites them. */
-SWITCHBACK_API switchback_status switchback_quantize_rowwise_column_sums(
-    switchback_context* context, const switchback_matrix* g, const switchback_matrix* q,
-    float* absmax, float* column_sums, int32_t accumulate);
-/* column_sums[N] of g[M,N] alone, bit for bit as above. */
-SWITCHBACK_API switchback_status switchback_column_sums(switchback_context* context,
-                                                        const switchback_matrix* g,
-                                                        float* column_sums, int32_t accumulate);
-/* q_t[K,N] and absmax[K] from w[N,K]: one scale per column of w, codes stored transposed. */
-SWITCHBACK_API switchback_status
-switchback_quantize_columnwise_transpose(switchback_context* context, const switchback_matrix* w,
-                                         const switchback_matrix* q_t, float* absmax);
-/* Since 1.8. Codes for a product that sums over the rows of x[M,K]: q_t[K,Mp] and absmax[B,K], one
- * scale for each column of a block of block_rows rows (128, 256, 512 or 1024). B = ceil(M /
- * block_rows), Mp = B . block_rows; codes behind row M are 0. */
-SWITCHBACK_API switchback_status switchback_quantize_blockwise_transpose(
-    switchback_context* context, const switchback_matrix* x, int32_t block_rows,
-    const switchback_matrix* q_t, float* absmax);
-/* Since 1.8. The same with q[M,K] and absmax_rows[M], one scale per row, and with the column
- * sums[K] of x unless they are NULL. */
-SWITCHBACK_API switchback_status switchback_quantize_rowwise_and_blockwise_transpose(
-    switchback_context* context, const switchback_matrix* x, const switchback_matrix* q,
-    float* absmax_rows, int32_t block_rows, const switchback_matrix* q_t, float* absmax_blocks,
-    float* column_sums_or_null, int32_t accumulate);
-/* Since 1.10. q[M,N] and absmax[M] of g[M,N] with each column multiplied by its scale in f32 first,
- * for a product that sums over columns whose scales belong to the other operand; and the column
- * sums[N] of g itself unless they are NULL. */
-SWITCHBACK_API switchback_status switchback_quantize_rowwise_scaled(
-    switchback_context* context, const switchback_matrix* g, const float* column_scales,
-    const switchback_matrix* q, float* absmax, float* column_sums_or_null, int32_t accumulate);
-/* q[N,K] and absmax[1] from w[N,K]. */
-SWITCHBACK_API switchback_status switchback_quantize_global(switchback_context* context,
-                                                            const switchback_matrix* w,
-                                                            const switchback_matrix* q,
-                                                            float* absmax);
-/* q_t[K,N] and absmax[1] from w[N,K], codes stored transposed. */
-SWITCHBACK_API switchback_status switchback_quantize_global_transpose(switchback_context* context,
-                                                                      const switchback_matrix* w,
-                                                                      const switchback_matrix* q_t,
-                                                                      float* absmax);
-/* Both layouts from one read of w[N,K]: q[N,K] with absmax_rows[N], q_t[K,N] with absmax_cols[K].
- */
-SWITCHBACK_API switchback_status switchback_quantize_rowwise_and_columnwise_transpose(
-    switchback_context* context, const switchback_matrix* w, const switchback_matrix* q,
-    float* absmax_rows, const switchback_matrix* q_t, float* absmax_cols);
-/* Both layouts from one read of w[N,K]: q[N,K] and q_t[K,N] with absmax[1]. */
-SWITCHBACK_API switchback_status switchback_quantize_global_and_transpose(
-    switchback_context* context, const switchback_matrix* w, const switchback_matrix* q,
-    const switchback_matrix* q_t, float* absmax);
+/* An elementwise function between two layers: GELU_TANH is x/2 . (1 + tanh(sqrt(2/pi) .
+ * (x + 0.044715 x^3))), GELU_ERF is x/2 . (1 + erf(x/sqrt(2))). Computed in f32, within 2^-22 .
+ * max(1, |x|), and rounded once. */
+enum { SWITCHBACK_NO_ACTIVATION = 0, SWITCHBACK_GELU_TANH = 1, SWITCHBACK_GELU_ERF = 2 };
+
+/* Which codes share a scale. */
+enum {
+  SWITCHBACK_SCALE_PER_ROW = 0, /* each row of the codes has one */
+  SWITCHBACK_SCALE_GLOBAL = 1,  /* one for the matrix */
+  SWITCHBACK_SCALE_NONE = 2 /* of q: x truncated toward zero, clamped to [-128, 127], NaN to 0 */
+};
+
+/* What to compute from one read of x[M,K]. The results are those of v[M,K], which is x, or
+ * activation(x), or g . activation'(x), rounded once to the type of x (of g). A result whose
+ * pointers are all NULL is not wanted. */
+typedef struct switchback_quantize_args {
+  size_t struct_size;
+  switchback_matrix x; /* f32, f16 or bf16 */
+  switchback_matrix g; /* with an activation, or NULL data: of x's type, or f32 if no codes are
+                          wanted */
+  int32_t activation;  /* SWITCHBACK_GELU_TANH, ... */
+  /* 0, or 4, 16, 64, 256 or 1024, of which K is a multiple: codes are those of rotate(v), in which
+   * each group of that many neighbouring elements of a row is multiplied by the Hadamard matrix of
+   * that size. It is its own inverse, but for roundings. */
+  int32_t rotation;
+  const float* column_scales; /* [K] or NULL: q is that of v with each column times its scale, in
+                                 f32; other results are v's */
+
+  switchback_matrix q; /* [M,K] s8, the codes of v */
+  float* absmax;       /* [M] or [1], as q_scale says; NULL with SWITCHBACK_SCALE_NONE */
+  int32_t q_scale;     /* SWITCHBACK_SCALE_PER_ROW, ... */
+
+  int32_t q_t_scale;     /* PER_ROW: one scale for each column of v; or GLOBAL */
+  switchback_matrix q_t; /* [K,M] s8, the codes of v's transpose */
+  float* absmax_t;       /* [K] or [1]. NULL if q has the global scale too: it is in absmax */
+  /* 128, 256, 512 or 1024: q_t has one scale for each column of a block of that many rows, for
+   * products that sum over rows. B = ceil(M / block_rows); q_t is [K, B . block_rows], with 0 after
+   * the last row, and absmax_t is [B,K]. */
+  int32_t block_rows;
+
+  int32_t accumulate;        /* 1: column_sums are added to the values there; 0: they overwrite */
+  float* column_sums;        /* [K] in f32 */
+  switchback_matrix value;   /* [M,K]: v itself, if there is an activation */
+  switchback_matrix rotated; /* [M,K]: rotate(v), rounded once to its type: that of v, f32, or any
+                                of f32, f16 and bf16 if v is f32. It may be x */
+
+  /* 1: codes are rounded stochastically: those of rows, or those of blocks. The random bits of an
+   * element are Philox4x32-10 of the key rounding_seed and the counter {column / 8, rounding_row0 +
+   * row, rounding_stream, rounding_step}. 0: to nearest, and the members below are not read. */
+  int32_t stochastic;
+  uint32_t rounding_stream;
+  uint32_t rounding_step;
+  uint64_t rounding_seed;
+  int64_t rounding_row0; /* the number of row 0 in the whole batch; row numbers are below 2^32 */
+} switchback_quantize_args;
+
+/* Computes the wanted results in one pass. SWITCHBACK_UNSUPPORTED: there is no pass for all of
+ * them; use several calls. The passes, with what each can add in brackets: of x: q per row
+ * [column_sums] [column_scales] [q_t of blocks]; q per row and q_t per column; q and q_t global;
+ * any one of q, q_t, column_sums, rotated; with a rotation q per row of activation(x): value; q per
+ * row [value], also with a rotation of g . activation'(x): value; q per row [value] [column_sums]
+ *   stochastic, of x: q per row [column_scales]; q_t of blocks */
+SWITCHBACK_API switchback_status switchback_quantize(switchback_context* context,
+                                                     const switchback_quantize_args* args);
 /* x[M,K] = absmax[M] * (q[M,K] / 127), rounded once to the type of x. */
 SWITCHBACK_API switchback_status switchback_dequantize_rowwise(switchback_context* context,
                                                                const switchback_matrix* q,
                                                                const float* absmax,
                                                                const switchback_matrix* x);
-/* q[M,K] = x[M,K] without a scale: truncated toward zero, clamped to [-128, 127], NaN to 0. */
-SWITCHBACK_API switchback_status switchback_cast_to_int8(switchback_context* context,
-                                                         const switchback_matrix* x,
-                                                         const switchback_matrix* q);
 
-/* Since 1.4. An elementwise function between two layers: GELU_TANH is x/2 . (1 + tanh(sqrt(2/pi) .
- * (x + 0.044715 x^3))), GELU_ERF is x/2 . (1 + erf(x/sqrt(2))). */
-enum { SWITCHBACK_NO_ACTIVATION = 0, SWITCHBACK_GELU_TANH = 1, SWITCHBACK_GELU_ERF = 2 };
-
-/* Since 1.4. y[M,K] = activation(x[M,K]), in the type of x: computed in f32, within 2^-22 .
- * max(1, |x|), and rounded once. */
-SWITCHBACK_API switchback_status switchback_activation_forward(switchback_context* context,
-                                                               const switchback_matrix* x,
-                                                               int32_t activation,
-                                                               const switchback_matrix* y);
-/* Since 1.4. dx[M,K] = g[M,K] . activation'(x[M,K]). g and dx have one type: that of x, or f32. */
-SWITCHBACK_API switchback_status switchback_activation_backward(switchback_context* context,
-                                                                const switchback_matrix* g,
-                                                                const switchback_matrix* x,
-                                                                int32_t activation,
-                                                                const switchback_matrix* dx);
-/* Since 1.4. q[M,K], absmax[M] of activation(x[M,K]), and y = activation(x) unless y is NULL: what
- * switchback_activation_forward and then switchback_quantize_rowwise give, in one pass. */
-SWITCHBACK_API switchback_status switchback_activation_forward_quantize(
-    switchback_context* context, const switchback_matrix* x, int32_t activation,
-    const switchback_matrix* q, float* absmax, const switchback_matrix* y_or_null);
-/* Since 1.4. dx[M,N] = g[M,N] . activation'(x[M,N]), all of one type, with dx's codes q[M,N] and
- * absmax[M] and, unless NULL, column_sums[N]; if accumulate is 1, added to the values there. */
-SWITCHBACK_API switchback_status switchback_activation_backward_quantize(
-    switchback_context* context, const switchback_matrix* g, const switchback_matrix* x,
-    int32_t activation, const switchback_matrix* dx, const switchback_matrix* q, float* absmax,
-    float* column_sums_or_null, int32_t accumulate);
-
-/* Since 1.5. The fingerprint of x[rows,cols], of any dtype: a hash of shape, dtype and the bits of
- * the elements. Within a process equal matrices have equal fingerprints. Two given matrices that
- * differ have equal fingerprints with a probability of at most 2^-95 (up to 1 TiB each), over a
- * random key that the process draws at its first call. A fingerprint reads x once, at a fraction of
- * the cost of quantizing it, so it can tell whether codes of x are still valid. CPU only: on a
- * device it would have to wait for the stream, and it returns SWITCHBACK_UNSUPPORTED. */
+/* The fingerprint of x[rows,cols], of any dtype: a hash of shape, dtype and the bits of the
+ * elements. Within a process equal matrices have equal fingerprints. Two given matrices that differ
+ * have equal fingerprints with a probability of at most 2^-95 (up to 1 TiB each), over a random key
+ * that the process draws at its first call. A fingerprint reads x once, at a fraction of the cost
+ * of quantizing it, so it can tell whether codes of x are still valid. CPU only: on a device it
+ * would have to wait for the stream, and it returns SWITCHBACK_UNSUPPORTED. */
 SWITCHBACK_API switchback_status switchback_fingerprint(switchback_context* context,
                                                         const switchback_matrix* x,
                                                         uint64_t out[2]);
 
-/* Since 1.9. y[M,K] = rotate(x[M,K]): each group of `rotation` neighbouring elements of a row times
- * the Hadamard matrix of that size, rounded once to the type of y: that of x, f32, or any of f32,
- * f16 and bf16 if x is f32. rotation is 4, 16, 64, 256 or 1024, and K a multiple of it. Its
- * own inverse, but for roundings. y may be x; otherwise they must not overlap. */
-SWITCHBACK_API switchback_status switchback_rotate(switchback_context* context,
-                                                   const switchback_matrix* x, int32_t rotation,
-                                                   const switchback_matrix* y);
-/* Since 1.9. q[M,K], absmax[M] of rotate(activation(x[M,K])), one scale per row, in one pass: what
- * the operations one after the other give, with rotate() into f32. */
-SWITCHBACK_API switchback_status switchback_rotate_quantize(switchback_context* context,
+/* The common cases of switchback_quantize, as functions of this header. */
+
+/* Args without results. A NULL x becomes one of a dtype that is refused. */
+static inline switchback_quantize_args switchback_quantize_args_of(const switchback_matrix* x) {
+  switchback_quantize_args args;
+  memset(&args, 0, sizeof(args));
+  args.struct_size = sizeof(args);
+  args.x.dtype = -1;
+  if (x != NULL) args.x = *x;
+  return args;
+}
+/* q[M,K] and absmax[M] from x[M,K]: one scale per row. */
+static inline switchback_status switchback_quantize_rowwise(switchback_context* context,
                                                             const switchback_matrix* x,
-                                                            int32_t activation, int32_t rotation,
                                                             const switchback_matrix* q,
-                                                            float* absmax);
+                                                            float* absmax) {
+  switchback_quantize_args args = switchback_quantize_args_of(x);
+  if (q != NULL) args.q = *q;
+  args.absmax = absmax;
+  return switchback_quantize(context, &args);
+}
+/* q[N,K] and absmax[1] from w[N,K]: one scale for the matrix. */
+static inline switchback_status switchback_quantize_global(switchback_context* context,
+                                                           const switchback_matrix* w,
+                                                           const switchback_matrix* q,
+                                                           float* absmax) {
+  switchback_quantize_args args = switchback_quantize_args_of(w);
+  if (q != NULL) args.q = *q;
+  args.absmax = absmax;
+  args.q_scale = SWITCHBACK_SCALE_GLOBAL;
+  return switchback_quantize(context, &args);
+}
+/* q_t[K,N] and absmax[K] from w[N,K]: one scale per column of w, codes stored transposed. */
+static inline switchback_status switchback_quantize_columnwise_transpose(
+    switchback_context* context, const switchback_matrix* w, const switchback_matrix* q_t,
+    float* absmax) {
+  switchback_quantize_args args = switchback_quantize_args_of(w);
+  if (q_t != NULL) args.q_t = *q_t;
+  args.absmax_t = absmax;
+  return switchback_quantize(context, &args);
+}
+/* q_t[K,N] and absmax[1] from w[N,K], codes stored transposed. */
+static inline switchback_status switchback_quantize_global_transpose(switchback_context* context,
+                                                                     const switchback_matrix* w,
+                                                                     const switchback_matrix* q_t,
+                                                                     float* absmax) {
+  switchback_quantize_args args = switchback_quantize_args_of(w);
+  if (q_t != NULL) args.q_t = *q_t;
+  args.absmax_t = absmax;
+  args.q_t_scale = SWITCHBACK_SCALE_GLOBAL;
+  return switchback_quantize(context, &args);
+}
 
 /* ---- Products ---------------------------------------------------------------------------------
  */

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 VERSION_MAJOR = 1
-VERSION_MINOR = 15
+VERSION_MINOR = 0
 
 F32, F16, BF16, S8, S32 = range(5)
 FLOATS = (F32, F16, BF16)
@@ -25,6 +25,8 @@ MODES = {
 MODES_OF_ROWS = ("rowwise", "rowwise_shared")
 
 ACTIVATIONS = {"gelu_tanh": 1, "gelu_erf": 2}
+
+SCALE_PER_ROW, SCALE_GLOBAL = range(2)
 
 WEIGHT_GRADIENTS = {"floating": 0, "int8_block": 1}
 
@@ -67,6 +69,50 @@ class ContextOptions(_Sized):
         ("allocator_user", c_void_p),
         ("tune", c_char_p),
         ("tune_cache", c_char_p),
+    ]
+
+
+class ContextInfo(_Sized):
+    """switchback_context_info"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("device", c_char_p),
+        ("isa", c_char_p),
+        ("threads", c_int32),
+        ("workspace_bytes", c_size_t),
+        ("tune_hits", c_int64),
+        ("tune_misses", c_int64),
+        ("tune_refused", c_int64),
+    ]
+
+
+class QuantizeArgs(_Sized):
+    """switchback_quantize_args"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("x", Matrix),
+        ("g", Matrix),
+        ("activation", c_int32),
+        ("rotation", c_int32),
+        ("column_scales", c_void_p),
+        ("q", Matrix),
+        ("absmax", c_void_p),
+        ("q_scale", c_int32),
+        ("q_t_scale", c_int32),
+        ("q_t", Matrix),
+        ("absmax_t", c_void_p),
+        ("block_rows", c_int32),
+        ("accumulate", c_int32),
+        ("column_sums", c_void_p),
+        ("value", Matrix),
+        ("rotated", Matrix),
+        ("stochastic", c_int32),
+        ("rounding_stream", c_uint32),
+        ("rounding_step", c_uint32),
+        ("rounding_seed", c_uint64),
+        ("rounding_row0", c_int64),
     ]
 
 
@@ -246,22 +292,10 @@ class FragmentedLinearGrads(_Sized):
 _P = c_void_p
 _FAILING = {
     "switchback_context_create": (_P, POINTER(c_void_p)),
-    "switchback_context_isa": (_P, POINTER(c_char_p)),
-    "switchback_context_threads": (_P, POINTER(c_int32)),
+    "switchback_context_get_info": (_P, _P),
     "switchback_context_set_stream": (_P, _P),
-    "switchback_quantize_rowwise": (_P, _P, _P, _P),
-    "switchback_quantize_columnwise_transpose": (_P, _P, _P, _P),
-    "switchback_quantize_rowwise_scaled": (_P, _P, _P, _P, _P, _P, c_int32),
-    "switchback_quantize_blockwise_transpose": (_P, _P, c_int32, _P, _P),
-    "switchback_quantize_global": (_P, _P, _P, _P),
-    "switchback_quantize_global_transpose": (_P, _P, _P, _P),
+    "switchback_quantize": (_P, _P),
     "switchback_dequantize_rowwise": (_P, _P, _P, _P),
-    "switchback_activation_forward": (_P, _P, c_int32, _P),
-    "switchback_activation_backward": (_P, _P, _P, c_int32, _P),
-    "switchback_activation_forward_quantize": (_P, _P, c_int32, _P, _P, _P),
-    "switchback_rotate": (_P, _P, c_int32, _P),
-    "switchback_rotate_quantize": (_P, _P, c_int32, c_int32, _P, _P),
-    "switchback_activation_backward_quantize": (_P, _P, _P, c_int32, _P, _P, _P, _P, c_int32),
     "switchback_fingerprint": (_P, _P, _P),
     "switchback_packed_weight_create": (POINTER(c_void_p),),
     "switchback_pack_weight": (_P, _P, _P, c_char_p),

@@ -119,24 +119,21 @@ class Context:
 
     def threads(self) -> int:
         """CPU threads in use."""
-        out = ctypes.c_int32()
-        self._ask("threads", out)
-        return out.value
+        return self._info().threads
 
     def isa(self) -> str:
         """The instruction set in use."""
-        out = ctypes.c_char_p()
-        self._ask("isa", out)
-        return out.value.decode()
+        return self._info().isa.decode()
 
-    def _ask(self, name: str, out) -> None:
-        """What the context and its extra ones answer alike; text lives as long as they do."""
+    def _info(self) -> _abi.ContextInfo:
+        """Of the context or an extra one, which are alike; text lives as long as they do."""
+        info = _abi.ContextInfo()
         context = self.take()
         try:
-            ask = getattr(library(), "switchback_context_" + name)
-            check(ask(context.pointer, ctypes.byref(out)))
+            check(library().switchback_context_get_info(context.pointer, ctypes.byref(info)))
         finally:
             context.lock.release()
+        return info
 
 
 # Of one device. Each has its own workspace, as large as the largest call it has had.

@@ -80,27 +80,24 @@ def _through_operator(name, *arguments, **options):
 @_dispatched
 def quantize_rowwise(x):
     """Codes [M,K] and absmax [M] of x[M,K]: one scale per row."""
-    return _quantize("quantize_rowwise", x, transpose=False, scales=lambda rows, cols: rows)
+    arrays = arrays_like(x, "quantize_rowwise")
+    return _quantize_rows(arrays, _matrix(arrays, x, "x", _abi.FLOATS))
 
 
 def quantize_rowwise_scaled(g, column_scales):
     """Codes [M,N] and absmax [M] of g[M,N] with each column times its scale [N], in float32, first."""
     arrays = arrays_like(g, "quantize_rowwise_scaled")
     given = _matrix(arrays, g, "g", _abi.FLOATS)
-    rows, cols = given.matrix.rows, given.matrix.cols
-    scales = _scales(arrays, column_scales, "column_scales", (cols,), "N")
-    q, absmax = arrays.empty((rows, cols), _abi.S8), arrays.empty((rows,), _abi.F32)
-    out, scale = _output(arrays, q), arrays.vector(absmax)
-    function = library().switchback_quantize_rowwise_scaled
-    _call(arrays, function, given, scales, out, scale, None, 0)
-    return q, absmax
+    scales = _scales(arrays, column_scales, "column_scales", (given.matrix.cols,), "N")
+    return _quantize_rows(arrays, given, column_scales=scales)
 
 
 @_dispatched
 def quantize_columnwise_transpose(w):
     """Codes [K,N] and absmax [K] of w[N,K]: one scale per column of w, codes stored transposed."""
-    name = "quantize_columnwise_transpose"
-    return _quantize(name, w, transpose=True, scales=lambda rows, cols: cols)
+    arrays = arrays_like(w, "quantize_columnwise_transpose")
+    given = _matrix(arrays, w, "w", _abi.FLOATS)
+    return _quantize_transpose(arrays, given, given.matrix.cols, _abi.SCALE_PER_ROW)
 
 
 def quantize_blockwise_transpose(x, block_rows=256):
@@ -112,25 +109,36 @@ def quantize_blockwise_transpose(x, block_rows=256):
     arrays = arrays_like(x, "quantize_blockwise_transpose")
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     rows, cols = given.matrix.rows, given.matrix.cols
-    blocks = -(-rows // block_rows) if block_rows > 0 else 0  # else refused by the library
+    if block_rows <= 0:  # 0 has another meaning in the library
+        raise InvalidArgument(
+            f"{arrays.op}: block_rows = {block_rows}; it must be 128, 256, 512 or 1024"
+        )
+    blocks = -(-rows // block_rows)
     q_t = arrays.empty((cols, blocks * block_rows), _abi.S8)
     absmax = arrays.empty((blocks, cols), _abi.F32)
-    out, scale = _output(arrays, q_t), arrays.vector(absmax.reshape(-1))
-    function = library().switchback_quantize_blockwise_transpose
-    _call(arrays, function, given, block_rows, out, scale)
+    codes, scales = _output(arrays, q_t), arrays.vector(absmax.reshape(-1))
+    _quantize(arrays, given, q_t=codes, absmax_t=scales, block_rows=block_rows)
     return q_t, absmax
 
 
 @_dispatched
 def quantize_global(w):
     """Codes [N,K] and absmax [1] of w[N,K]: one scale."""
-    return _quantize("quantize_global", w, transpose=False, scales=lambda rows, cols: 1)
+    arrays = arrays_like(w, "quantize_global")
+    given = _matrix(arrays, w, "w", _abi.FLOATS)
+    q = arrays.empty((given.matrix.rows, given.matrix.cols), _abi.S8)
+    absmax = arrays.empty((1,), _abi.F32)
+    codes, scale = _output(arrays, q), arrays.vector(absmax)
+    _quantize(arrays, given, q=codes, absmax=scale, q_scale=_abi.SCALE_GLOBAL)
+    return q, absmax
 
 
 @_dispatched
 def quantize_global_transpose(w):
     """Codes [K,N] and absmax [1] of w[N,K]: one scale, codes stored transposed."""
-    return _quantize("quantize_global_transpose", w, transpose=True, scales=lambda rows, cols: 1)
+    arrays = arrays_like(w, "quantize_global_transpose")
+    given = _matrix(arrays, w, "w", _abi.FLOATS)
+    return _quantize_transpose(arrays, given, 1, _abi.SCALE_GLOBAL)
 
 
 @_dispatched
@@ -157,7 +165,7 @@ def activation_forward(x, activation):
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     which = _activation(arrays, activation)
     y = arrays.empty((given.matrix.rows, given.matrix.cols), given.matrix.dtype)
-    _call(arrays, library().switchback_activation_forward, given, which, _output(arrays, y))
+    _quantize(arrays, given, activation=which, value=_output(arrays, y))
     return y
 
 
@@ -169,8 +177,7 @@ def activation_backward(g, x, activation):
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     which = _activation(arrays, activation)
     dx = arrays.empty((given.matrix.rows, given.matrix.cols), gradient.matrix.dtype)
-    out = _output(arrays, dx)
-    _call(arrays, library().switchback_activation_backward, gradient, given, which, out)
+    _quantize(arrays, given, g=gradient, activation=which, value=_output(arrays, dx))
     return dx
 
 
@@ -180,7 +187,7 @@ def rotate(x, rotation):
     arrays = arrays_like(x, "rotate")
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     y = arrays.empty((given.matrix.rows, given.matrix.cols), _abi.F32)
-    _call(arrays, library().switchback_rotate, given, rotation, _output(arrays, y))
+    _quantize(arrays, given, rotation=rotation, rotated=_output(arrays, y))
     return y
 
 
@@ -189,24 +196,14 @@ def rotate_quantize(x, rotation, activation=None):
     arrays = arrays_like(x, "rotate_quantize")
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     which = _activation(arrays, activation) if activation else 0
-    rows, cols = given.matrix.rows, given.matrix.cols
-    q, absmax = arrays.empty((rows, cols), _abi.S8), arrays.empty((rows,), _abi.F32)
-    out, scale = _output(arrays, q), arrays.vector(absmax)
-    _call(arrays, library().switchback_rotate_quantize, given, which, rotation, out, scale)
-    return q, absmax
+    return _quantize_rows(arrays, given, activation=which, rotation=rotation)
 
 
 def activation_forward_quantize(x, activation):
     """Codes [M,K] and absmax [M] of activation(x[M,K]): those of its rounded values, in one pass."""
     arrays = arrays_like(x, "activation_forward_quantize")
     given = _matrix(arrays, x, "x", _abi.FLOATS)
-    which = _activation(arrays, activation)
-    rows, cols = given.matrix.rows, given.matrix.cols
-    q, absmax = arrays.empty((rows, cols), _abi.S8), arrays.empty((rows,), _abi.F32)
-    out, scale = _output(arrays, q), arrays.vector(absmax)
-    function = library().switchback_activation_forward_quantize
-    _call(arrays, function, given, which, out, scale, None)
-    return q, absmax
+    return _quantize_rows(arrays, given, activation=_activation(arrays, activation))
 
 
 def activation_backward_quantize(g, x, activation):
@@ -216,11 +213,9 @@ def activation_backward_quantize(g, x, activation):
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     which = _activation(arrays, activation)
     rows, cols = given.matrix.rows, given.matrix.cols
-    dx, q = arrays.empty((rows, cols), given.matrix.dtype), arrays.empty((rows, cols), _abi.S8)
-    absmax, sums = arrays.empty((rows,), _abi.F32), arrays.empty((cols,), _abi.F32)
-    outputs = (_output(arrays, dx), _output(arrays, q), arrays.vector(absmax), arrays.vector(sums))
-    function = library().switchback_activation_backward_quantize
-    _call(arrays, function, gradient, given, which, *outputs, 0)
+    dx, sums = arrays.empty((rows, cols), given.matrix.dtype), arrays.empty((cols,), _abi.F32)
+    also = {"value": _output(arrays, dx), "column_sums": arrays.vector(sums)}
+    q, absmax = _quantize_rows(arrays, given, g=gradient, activation=which, **also)
     return dx, q, absmax, sums
 
 
@@ -366,16 +361,31 @@ def _matmul_dequantize(op: str, a, b, state_x, state_w, bias, dtype):
     return gemm_dequantize(a, b.T, *scales, bias, dtype)
 
 
-def _quantize(op: str, x, transpose: bool, scales):
-    arrays = arrays_like(x, op)
-    given = _matrix(arrays, x, "x" if op == "quantize_rowwise" else "w", _abi.FLOATS)
-    rows, cols = given.matrix.rows, given.matrix.cols
-    q = arrays.empty((cols, rows) if transpose else (rows, cols), _abi.S8)
-    absmax = arrays.empty((scales(rows, cols),), _abi.F32)
-    out = _output(arrays, q)
-    scale = arrays.vector(absmax)
-    _call(arrays, getattr(library(), "switchback_" + op), given, out, scale)
+def _quantize_rows(arrays, x: Operand, **members):
+    """Codes of x with one scale per row."""
+    rows, cols = x.matrix.rows, x.matrix.cols
+    q, absmax = arrays.empty((rows, cols), _abi.S8), arrays.empty((rows,), _abi.F32)
+    codes, scales = _output(arrays, q), arrays.vector(absmax)
+    _quantize(arrays, x, q=codes, absmax=scales, **members)
     return q, absmax
+
+
+def _quantize_transpose(arrays, x: Operand, scale_count: int, scale: int):
+    """Codes of x, stored transposed."""
+    q_t = arrays.empty((x.matrix.cols, x.matrix.rows), _abi.S8)
+    absmax = arrays.empty((scale_count,), _abi.F32)
+    codes, scales = _output(arrays, q_t), arrays.vector(absmax)
+    _quantize(arrays, x, q_t=codes, absmax_t=scales, q_t_scale=scale)
+    return q_t, absmax
+
+
+def _quantize(arrays, x: Operand, **members: Operand | Vector | int) -> None:
+    """switchback_quantize with these members of its struct."""
+    args = _abi.QuantizeArgs(x=x.matrix)
+    for name, member in members.items():
+        matrix = getattr(member, "matrix", None)
+        setattr(args, name, matrix or getattr(member, "address", member))
+    _call(arrays, library().switchback_quantize, Vector(args, ctypes.addressof(args), 1))
 
 
 def _activation(arrays, name) -> int:

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <initializer_list>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -16,6 +16,7 @@
 #include "core/check_enum.hpp"
 #include "switchback/linear.hpp"
 #include "switchback/matrix.hpp"
+#include "switchback/rounding.hpp"
 #include "switchback/switchback.h"
 
 namespace switchback::capi {
@@ -107,19 +108,31 @@ inline Save read_save(std::string_view op, std::int32_t value) {
   return static_cast<Save>(value);
 }
 
+/// Where random bits come from, of the structs that can ask for stochastic rounding.
+template <class Given>
+std::optional<StochasticRounding> read_rounding(std::string_view op, const Given& given) {
+  if (!read_flag(op, "stochastic", given.stochastic)) return std::nullopt;
+  return StochasticRounding{.seed = given.rounding_seed,
+                            .stream = given.rounding_stream,
+                            .step = given.rounding_step,
+                            .row0 = given.rounding_row0};
+}
+
 /// The largest struct of a newer header that is accepted; its unknown tail must be zero.
 inline constexpr std::size_t max_struct_bytes = 4096;
 
-/// Reads a struct that begins with struct_size. A size that it had in an older version is accepted,
-/// with zeros (the defaults) for the missing fields; so is a larger one whose unknown tail is zero.
+/// The least size of a struct: that of its first version. To be specialized for one that has grown.
 template <class T>
-T read_struct(std::string_view op, std::string_view argument, const T* given,
-              std::initializer_list<std::size_t> older_sizes) {
+inline constexpr std::size_t first_size = sizeof(T);
+
+/// Reads a struct that begins with struct_size: also one of an older version, with zeros (the
+/// defaults) for the members it lacks, and a larger one whose unknown tail is zero.
+template <class T>
+T read_struct(std::string_view op, std::string_view argument, const T* given) {
   static_assert(std::is_trivially_copyable_v<T> && offsetof(T, struct_size) == 0);
   check_pointer(op, argument, given);
   const std::size_t size = given->struct_size;
-  const bool older = std::find(older_sizes.begin(), older_sizes.end(), size) != older_sizes.end();
-  core::require(older || (size >= sizeof(T) && size <= max_struct_bytes),
+  core::require(size >= first_size<T> && size <= max_struct_bytes,
                 "{}: {} has struct_size = {}; it must be sizeof the struct, {} here", op, argument,
                 size, sizeof(T));
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
@@ -131,6 +144,12 @@ T read_struct(std::string_view op, std::string_view argument, const T* given,
   T result = {};
   std::memcpy(&result, given, std::min(size, sizeof(T)));
   return result;
+}
+
+/// Writes the members that read_struct() read, those that the caller's header has.
+template <class T>
+void write_struct(const T& value, T* out) {
+  std::memcpy(out, &value, std::min(value.struct_size, sizeof(T)));
 }
 
 }  // namespace switchback::capi

@@ -47,10 +47,7 @@ switchback_status switchback_context_create(const switchback_context_options* op
     ContextOptions options;
     TunerOptions tuner;
     if (options_or_null != nullptr) {
-      const auto given = read_struct(op, "options", options_or_null,
-                                     {offsetof(switchback_context_options, isa),
-                                      offsetof(switchback_context_options, allocate),
-                                      offsetof(switchback_context_options, tune)});
+      const auto given = read_struct(op, "options", options_or_null);
       tuner.mode = read_name(given.tune);
       tuner.cache_directory = read_name(given.tune_cache);
       options.device = read_name(given.device);
@@ -70,30 +67,21 @@ void switchback_context_destroy(switchback_context* or_null) {
   delete or_null;
 }
 
-switchback_status switchback_context_device(const switchback_context* context, const char** out) {
+switchback_status switchback_context_get_info(const switchback_context* context,
+                                              switchback_context_info* out) {
   return guard([&] {
-    constexpr std::string_view op = "context_device";
+    constexpr std::string_view op = "context_get_info";
     check_pointer(op, "context", context);
-    check_pointer(op, "out", out);
-    *out = context->device.c_str();
-  });
-}
-
-switchback_status switchback_context_isa(const switchback_context* context, const char** out) {
-  return guard([&] {
-    constexpr std::string_view op = "context_isa";
-    check_pointer(op, "context", context);
-    check_pointer(op, "out", out);
-    *out = context->isa.c_str();
-  });
-}
-
-switchback_status switchback_context_threads(const switchback_context* context, int32_t* out) {
-  return guard([&] {
-    constexpr std::string_view op = "context_threads";
-    check_pointer(op, "context", context);
-    check_pointer(op, "out", out);
-    *out = context->context->threads();
+    auto info = read_struct(op, "out", out);
+    const TunerCounters counters = context->tuner->counters();
+    info.device = context->device.c_str();
+    info.isa = context->isa.c_str();
+    info.threads = context->context->threads();
+    info.workspace_bytes = context->context->workspace_bytes();
+    info.tune_hits = counters.hits;
+    info.tune_misses = counters.misses;
+    info.tune_refused = counters.refused;
+    write_struct(info, out);
   });
 }
 
@@ -103,27 +91,6 @@ switchback_status switchback_context_synchronize(switchback_context* context) {
 
 switchback_status switchback_context_set_stream(switchback_context* context, void* stream) {
   return guard([&] { read_context("context_set_stream", context).set_stream(stream); });
-}
-
-switchback_status switchback_context_workspace_bytes(const switchback_context* context,
-                                                     size_t* out) {
-  return guard([&] {
-    constexpr std::string_view op = "context_workspace_bytes";
-    check_pointer(op, "context", context);
-    check_pointer(op, "out", out);
-    *out = context->context->workspace_bytes();
-  });
-}
-
-switchback_status switchback_context_tune_counters(const switchback_context* context,
-                                                   switchback_tune_counters* out) {
-  return guard([&] {
-    constexpr std::string_view op = "context_tune_counters";
-    check_pointer(op, "context", context);
-    check_pointer(op, "out", out);
-    const TunerCounters counters = context->tuner->counters();
-    *out = {counters.hits, counters.misses, counters.refused};
-  });
 }
 
 switchback_status switchback_context_tune_warnings(switchback_context* context, const char** out) {

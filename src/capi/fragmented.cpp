@@ -12,7 +12,7 @@ namespace {
 
 FragmentedLinearGrads read_fragmented_grads(std::string_view op,
                                             const switchback_fragmented_linear_grads* grads) {
-  const auto given = read_struct(op, "grads", grads, {});
+  const auto given = read_struct(op, "grads", grads);
   FragmentedLinearGrads cpp;
   cpp.g = read_matrix(op, "g", given.g);
   cpp.dx = read_optional_matrix(op, "dx", given.dx);
@@ -32,7 +32,7 @@ switchback_status switchback_fragmented_linear_create(
   return guard([&] {
     constexpr std::string_view op = "fragmented_linear_create";
     check_pointer(op, "context", context);
-    const auto given = read_struct(op, "options", options, {});
+    const auto given = read_struct(op, "options", options);
     check_pointer(op, "out", out);
     FragmentedLinearOptions cpp;
     cpp.in_features = given.in_features;
@@ -56,7 +56,7 @@ switchback_status switchback_fragmented_linear_set_weights(
   return guard([&] {
     constexpr std::string_view op = "set_weights";
     FragmentedLinear& layer = read_layer(op, linear);
-    const auto given = read_struct(op, "weights", weights, {});
+    const auto given = read_struct(op, "weights", weights);
     layer.set_weights({read_matrix(op, "weight", given.weight),
                        read_matrix(op, "selector", given.selector),
                        read_matrix(op, "down", given.down), read_matrix(op, "up", given.up)});

@@ -75,7 +75,7 @@ switchback_status switchback_gemm_dequantize(switchback_context* context,
   return guard([&] {
     constexpr std::string_view op = "gemm";
     Context& ctx = read_context(op, context);
-    const auto given = read_struct(op, "args", args, {offsetof(switchback_gemm_args, packed_b)});
+    const auto given = read_struct(op, "args", args);
     GemmArgs cpp;
     cpp.a = read_view<const std::int8_t>(op, "a", given.a);
     read_b(op, given.b, given.packed_b, cpp.b, cpp.packed_b);
@@ -96,7 +96,7 @@ switchback_status switchback_gemm_standard(switchback_context* context,
   return guard([&] {
     constexpr std::string_view op = "gemm_standard";
     Context& ctx = read_context(op, context);
-    const auto given = read_struct(op, "args", args, {});
+    const auto given = read_struct(op, "args", args);
     StandardGemmArgs cpp;
     cpp.a = read_matrix(op, "a", given.a);
     cpp.b = read_matrix(op, "b", given.b);
@@ -115,7 +115,7 @@ switchback_status switchback_gemm_blockwise(switchback_context* context,
   return guard([&] {
     constexpr std::string_view op = "gemm_blockwise";
     Context& ctx = read_context(op, context);
-    const auto given = read_struct(op, "args", args, {offsetof(switchback_gemm_blockwise_args, m)});
+    const auto given = read_struct(op, "args", args);
     BlockwiseGemmArgs cpp;
     cpp.a = read_view<const std::int8_t>(op, "a", given.a);
     cpp.b = read_view<const std::int8_t>(op, "b", given.b);

@@ -41,7 +41,7 @@ Grouping read_groups(std::string_view op, const Context& context, const switchba
 
 Grouping read_groups(std::string_view op, const Context& context, const switchback_groups* given,
                      std::int64_t slots) {
-  return read_groups(op, context, read_struct(op, "groups", given, {}), slots);
+  return read_groups(op, context, read_struct(op, "groups", given), slots);
 }
 
 // Groups inside another struct, where they have one size.
@@ -68,7 +68,7 @@ GroupedGemmArgs read_product(std::string_view op, const Context& context,
 
 GroupedLinearGrads read_grouped_grads(std::string_view op,
                                       const switchback_grouped_linear_grads* grads) {
-  const auto given = read_struct(op, "grads", grads, {});
+  const auto given = read_struct(op, "grads", grads);
   GroupedLinearGrads cpp;
   read_gradients(op, given, cpp);
   return cpp;
@@ -109,7 +109,7 @@ switchback_status switchback_grouped_gemm_dequantize(switchback_context* context
   return guard([&] {
     constexpr std::string_view op = "grouped_gemm";
     const Context& ctx = read_context(op, context);
-    const auto given = read_struct(op, "args", args, {});
+    const auto given = read_struct(op, "args", args);
     GroupedGemmArgs cpp = read_product(op, ctx, given);
     core::require(cpp.d.dtype != DType::s32,
                   "{}: d has dtype s32; it must be f32, f16 or bf16, or the call "
@@ -137,7 +137,7 @@ switchback_status switchback_grouped_gemm_s8s8s32(switchback_context* context,
   return guard([&] {
     constexpr std::string_view op = "grouped_gemm_s8s8s32";
     Context& ctx = read_context(op, context);
-    const auto given = read_struct(op, "args", args, {});
+    const auto given = read_struct(op, "args", args);
     const GroupedGemmArgs cpp = read_product(op, ctx, given);
     core::require(cpp.d.dtype == DType::s32, "{}: d has dtype {}; it must be s32", op,
                   dtype_name(cpp.d.dtype));
@@ -152,7 +152,7 @@ switchback_status switchback_grouped_gemm_standard(
   return guard([&] {
     constexpr std::string_view op = "grouped_gemm_standard";
     Context& ctx = read_context(op, context);
-    const auto given = read_struct(op, "args", args, {});
+    const auto given = read_struct(op, "args", args);
     GroupedStandardGemmArgs cpp;
     cpp.a = read_matrix(op, "a", given.a);
     cpp.groups = read_groups_inside(op, ctx, given.groups, cpp.a.rows);
@@ -190,7 +190,7 @@ switchback_status switchback_grouped_linear_create(switchback_context* context,
   return guard([&] {
     constexpr std::string_view op = "grouped_linear_create";
     check_pointer(op, "context", context);
-    const auto given = read_struct(op, "options", options, {});
+    const auto given = read_struct(op, "options", options);
     check_pointer(op, "out", out);
     GroupedLinearOptions cpp;
     cpp.groups = given.groups;

@@ -24,19 +24,13 @@ static_assert(SWITCHBACK_SAVE_CALLER == static_cast<int>(Save::caller));
 namespace {
 
 LinearGrads read_grads(std::string_view op, const switchback_linear_grads* grads) {
-  const auto given = read_struct(
-      op, "grads", grads,
-      {offsetof(switchback_linear_grads, y), offsetof(switchback_linear_grads, stochastic)});
+  const auto given = read_struct(op, "grads", grads);
   LinearGrads cpp;
   read_gradients(op, given, cpp);
   cpp.y = read_optional_matrix(op, "y", given.y);
   cpp.y_activation = static_cast<Activation>(given.y_activation);
   cpp.dx_of_activation = read_flag(op, "dx_of_activation", given.dx_of_activation);
-  if (read_flag(op, "stochastic", given.stochastic))
-    cpp.rounding = {.seed = given.rounding_seed,
-                    .stream = given.rounding_stream,
-                    .step = given.rounding_step,
-                    .row0 = given.rounding_row0};
+  cpp.rounding = read_rounding(op, given);
   return cpp;
 }
 
@@ -60,12 +54,7 @@ switchback_status switchback_linear_create(switchback_context* context,
   return guard([&] {
     constexpr std::string_view op = "linear_create";
     check_pointer(op, "context", context);
-    const auto given = read_struct(
-        op, "options", options,
-        {offsetof(switchback_linear_options, allow),
-         offsetof(switchback_linear_options, activation), offsetof(switchback_linear_options, dw),
-         offsetof(switchback_linear_options, rotation),
-         offsetof(switchback_linear_options, transposed_weight)});
+    const auto given = read_struct(op, "options", options);
     check_pointer(op, "out", out);
     LinearOptions cpp;
     cpp.in_features = given.in_features;

@@ -7,6 +7,7 @@
 #include "core/check_enum.hpp"
 #include "core/context_state.hpp"
 #include "quant/dispatch.hpp"
+#include "quant/passes.hpp"
 #include "quant/rotate.hpp"
 #include "quant/stochastic.hpp"
 
@@ -56,8 +57,9 @@ constexpr std::array<ArgumentNames, all_ops.size()> all_names = [] {
 
 class Checks {
  public:
-  Checks(const OpParts& parts, const Request& request)
-      : op_(parts.name), parts_(parts), names_(names_of(parts.op)), r_(request) {}
+  Checks(std::string_view name, const OpParts& parts, const ArgumentNames& names,
+         const Request& request)
+      : op_(name), parts_(parts), names_(names), r_(request) {}
 
   // In the order of the public functions' arguments, so that the first wrong one is reported.
   void arguments() const {
@@ -89,7 +91,7 @@ class Checks {
          operand("q_t", r_.q_t.codes), operand(names_.absmax_t, r_.q_t.absmax),
          operand(names_.sums, r_.column_sums),
          operand(names_.value, derives ? none : ConstAnyMatrix(r_.value)),
-         operand("y", r_.rotated)},
+         operand(names_.rotated, r_.rotated)},
         {operand("g", r_.g), operand(names_.x, in_place() ? none : r_.x),
          operand(names_.absmax, r_.absmax_x), operand("column_scales", r_.column_scales)});
   }
@@ -118,10 +120,11 @@ class Checks {
     if (parts_.rotated == Makes::no && !parts_.rotates) return;
     check_rotation(op_, r_.rotation, r_.x.cols, names_.cols);
     if (parts_.rotated == Makes::no) return;
-    core::check_matrix(op_, "y", r_.rotated);
-    core::check_float(op_, "y", r_.rotated.dtype);
-    core::check_shape(op_, "y", r_.rotated, r_.x.rows, names_.rows, r_.x.cols, names_.cols);
-    if (r_.x.dtype != DType::f32) type_of_x("y", r_.rotated.dtype, true);
+    core::check_matrix(op_, names_.rotated, r_.rotated);
+    core::check_float(op_, names_.rotated, r_.rotated.dtype);
+    core::check_shape(op_, names_.rotated, r_.rotated, r_.x.rows, names_.rows, r_.x.cols,
+                      names_.cols);
+    if (r_.x.dtype != DType::f32) type_of_x(names_.rotated, r_.rotated.dtype, true);
   }
 
   [[nodiscard]] bool in_place() const {
@@ -130,9 +133,8 @@ class Checks {
   }
 
   void value() const {
-    if (parts_.value == Makes::no || (parts_.source == Source::activation &&
-                                      parts_.value == Makes::if_wanted && !is_given(r_.value)))
-      return;
+    if (parts_.value == Makes::no) return;
+    if (parts_.value == Makes::if_wanted && !is_given(r_.value)) return;
     if (parts_.source == Source::codes) {
       core::check_matrix(op_, names_.value, r_.value);
       core::check_float(op_, names_.value, r_.value.dtype);
@@ -192,12 +194,64 @@ const ArgumentNames& names_of(Op op) noexcept {
   return all_names[static_cast<std::size_t>(op)];
 }
 
-void run_checked(Context& context, Op op, const Request& request) {
-  const Checks checks(parts_of(op), request);
+namespace {
+
+constexpr std::string_view any_results = "quantize";
+constexpr ArgumentNames names_of_any = {.x = "x",
+                                        .rows = "M",
+                                        .cols = "K",
+                                        .absmax = "absmax",
+                                        .absmax_t = "absmax_t",
+                                        .sums = "column_sums",
+                                        .value = "value",
+                                        .rotated = "rotated"};
+
+void run_checked(Context& context, std::string_view name, const OpParts& op,
+                 const ArgumentNames& names, const Request& request) {
+  const Checks checks(name, op, names, request);
   checks.arguments();
-  const core::DeviceScope scope(context.state(), parts_of(op).name);
+  const core::DeviceScope scope(context.state(), name);
   checks.memory(context.state());
-  run(context.state(), op, request);
+  run(context.state(), op.op, request);
+}
+
+// Arguments that the results which are wanted do not read.
+void check_use(const Request& r) {
+  const bool codes = r.q.scales != Scales::none || r.q_t.scales != Scales::none;
+  const auto require_use = [](bool used, std::string_view argument, std::string_view needs) {
+    core::require(used, "{}: {} is given without {}", any_results, argument, needs);
+  };
+  require_use(!is_given(r.g) || r.activation != Activation::none, "g", "an activation");
+  require_use(!is_given(r.value) || r.activation != Activation::none, "value", "an activation");
+  require_use(r.rotation == Rotation::none || codes || is_given(r.rotated), "rotation",
+              "codes or rotated");
+  require_use(r.column_scales.empty() || r.q.scales != Scales::none, "column_scales", "q");
+  require_use(!r.stochastic.has_value() || codes, "stochastic", "codes");
+}
+
+}  // namespace
+
+void run_checked(Context& context, Op op, const Request& request) {
+  run_checked(context, op_name(op), parts_of(op), names_of(op), request);
+}
+
+void run_checked(Context& context, const Request& request) {
+  core::check_matrix(any_results, "x", request.x);
+  core::check_float(any_results, "x", request.x.dtype);
+  check_use(request);
+  if (results_wanted(request) == 0) {
+    core::require(request.x.rows == 0 || request.x.cols == 0,
+                  "{}: no result is wanted: q, q_t, column_sums, value and rotated are null",
+                  any_results);
+    return;
+  }
+  Request of_x_type = request;  // a g of another type is refused by name
+  of_x_type.g.dtype = request.x.dtype;
+  const OpParts* const op = single_pass(of_x_type);
+  if (op == nullptr)
+    core::fail(Status::unsupported,
+               "{}: no pass computes all the wanted results; use several calls", any_results);
+  run_checked(context, any_results, *op, names_of_any, request);
 }
 
 }  // namespace switchback::quant

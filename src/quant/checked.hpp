@@ -17,11 +17,17 @@ struct ArgumentNames {
   std::string_view absmax_t{};
   std::string_view sums{};
   std::string_view value{};
+  std::string_view rotated = "y";
 };
 const ArgumentNames& names_of(Op op) noexcept;
 
 /// Checks the request, which must be one that the operation's public function can make, and runs
 /// it.
 void run_checked(Context& context, Op op, const Request& request);
+
+/// Checks a request of any results of a floating point matrix, and computes them in one pass.
+/// Messages name the members of switchback_quantize_args. Throws Error(unsupported) if there is no
+/// such pass.
+void run_checked(Context& context, const Request& request);
 
 }  // namespace switchback::quant

@@ -9,64 +9,46 @@
 #include <utility>
 #include <vector>
 
-#include "capi/arguments.hpp"
+#include "capi/good_arguments.hpp"
 
 namespace switchback::test {
 namespace {
 
 TEST_F(Arguments, NullPointersOfContextsAndOperationsAreNamed) {
   const char* text = nullptr;
-  std::int32_t threads = 0;
   std::size_t bytes = 7;
   std::uint64_t fingerprint[2] = {7, 7};
-  switchback_tune_counters counters = {};
+  auto info = sized<switchback_context_info>();
   switchback_context* none = nullptr;
   switchback_packed_weight* no_pack = nullptr;
   const switchback_engine_info* infos = nullptr;
   refuses_null("- out", switchback_context_create, nullptr, &none);
-  refuses_null("context out", switchback_context_device, context, &text);
-  refuses_null("context out", switchback_context_isa, context, &text);
-  refuses_null("context out", switchback_context_threads, context, &threads);
-  refuses_null("context out", switchback_context_workspace_bytes, context, &bytes);
-  refuses_null("context out", switchback_context_tune_counters, context, &counters);
+  refuses_null("context out", switchback_context_get_info, context, &info);
   refuses_null("context out", switchback_context_tune_warnings, context, &text);
   refuses_null("context", switchback_context_synchronize, context);
   refuses_null("context -", switchback_context_set_stream, context, nullptr);
   refuses_null("context - out count", switchback_engines, context, 0, &infos, &bytes);
 
   float* const s = absmax.floats();
-  float* const t = absmax_2.floats();
-  refuses_null("context x q absmax", switchback_quantize_rowwise, context, x, q, s);
-  refuses_null("context g q absmax column_sums -", switchback_quantize_rowwise_column_sums, context,
-               x, q, s, sums.floats(), 0);
-  refuses_null("context g column_scales q absmax - -", switchback_quantize_rowwise_scaled, context,
-               x, scales.floats(), q, s, nullptr, 0);
-  refuses_null("context g sums -", switchback_column_sums, context, x, sums.floats(), 0);
-  refuses_null("context w q_t absmax", switchback_quantize_columnwise_transpose, context, x, q_t,
-               s);
-  refuses_null("context x - q_t absmax", switchback_quantize_blockwise_transpose, context, x,
-               block_rows, b_t, s);
-  refuses_null("context x q absmax_rows - q_t absmax_blocks - -",
-               switchback_quantize_rowwise_and_blockwise_transpose, context, x, q, s, block_rows,
-               b_t, t, nullptr, 0);
-  refuses_null("context w q absmax", switchback_quantize_global, context, x, q, s);
-  refuses_null("context w q_t absmax", switchback_quantize_global_transpose, context, x, q_t, s);
-  refuses_null("context w q absmax_rows q_t absmax_cols",
-               switchback_quantize_rowwise_and_columnwise_transpose, context, x, q, s, q_t, t);
-  refuses_null("context w q q_t absmax", switchback_quantize_global_and_transpose, context, x, q,
-               q_t, s);
+  const auto quantize = quantize_args();
+  refuses_null("context args", switchback_quantize, context, &quantize);
   refuses_null("context q absmax x", switchback_dequantize_rowwise, context, a, scales.floats(),
                dx);
-  refuses_null("context x q", switchback_cast_to_int8, context, x, q);
-  refuses_null("context x - y", switchback_activation_forward, context, x, SWITCHBACK_GELU_ERF, dx);
-  refuses_null("context g x - dx", switchback_activation_backward, context, g, g,
-               SWITCHBACK_GELU_ERF, y);
-  refuses_null("context x - q absmax -", switchback_activation_forward_quantize, context, x,
-               SWITCHBACK_GELU_ERF, q, s, nullptr);
-  refuses_null("context g x - dx q absmax - -", switchback_activation_backward_quantize, context, x,
-               x, SWITCHBACK_GELU_ERF, dx, q, s, nullptr, 0);
-  refuses_null("context x - y", switchback_rotate, context, x, 4, dx);
-  refuses_null("context x - - q absmax", switchback_rotate_quantize, context, x, 0, 4, q, s);
+  // The functions of the header: a null pointer is one in the struct.
+  expect_refused(switchback_quantize_rowwise(nullptr, x, q, s), "context is a null pointer", "");
+  expect_refused(switchback_quantize_rowwise(context, nullptr, q, s), "x has dtype -1", "");
+  expect_refused(switchback_quantize_rowwise(context, x, nullptr, s), "q is a null pointer", "");
+  expect_refused(switchback_quantize_rowwise(context, x, q, nullptr), "absmax is a null", "");
+  expect_refused(switchback_quantize_global(context, x, nullptr, s), "q is a null pointer", "");
+  expect_refused(switchback_quantize_global(context, x, q, nullptr), "absmax is a null", "");
+  expect_refused(switchback_quantize_columnwise_transpose(context, x, nullptr, s),
+                 "q_t is a null pointer", "");
+  expect_refused(switchback_quantize_columnwise_transpose(context, x, q_t, nullptr),
+                 "absmax_t is a null", "");
+  expect_refused(switchback_quantize_global_transpose(context, x, nullptr, s),
+                 "q_t is a null pointer", "");
+  expect_refused(switchback_quantize_global_transpose(context, x, q_t, nullptr),
+                 "absmax_t is a null", "");
   refuses_null("context x out", switchback_fingerprint, context, x, fingerprint);
 
   refuses_null("out", switchback_packed_weight_create, &no_pack);
@@ -92,7 +74,7 @@ TEST_F(Arguments, NullPointersOfContextsAndOperationsAreNamed) {
                q, s);
   refuses_null("context y slots - out", switchback_combine, context, y, slots, nullptr, g);
 
-  EXPECT_TRUE(bytes == 7 && fingerprint[0] == 7 && fingerprint[1] == 7 && threads == 0);
+  EXPECT_TRUE(bytes == 7 && fingerprint[0] == 7 && fingerprint[1] == 7 && info.threads == 0);
   EXPECT_TRUE(none == nullptr && no_pack == nullptr && infos == nullptr && text == nullptr);
   for (const Owned* output : {&q, &q_t, &b_t, &y, &dx, &s32, &g, &absmax, &absmax_2, &sums})
     EXPECT_TRUE(output->untouched());
@@ -190,16 +172,6 @@ TEST_F(Arguments, NumbersOutsideOfStructsAreNamed) {
        [&] { return switchback_quantize_rowwise(context, x, dx, s); }},
       {"q has dtype f32; it must be s8",
        [&] { return switchback_dequantize_rowwise(context, x, scales.floats(), dx); }},
-      {"accumulate = -1", [&] { return switchback_column_sums(context, x, sums.floats(), -1); }},
-      {"accumulate = 2",
-       [&] { return switchback_quantize_rowwise_column_sums(context, x, q, s, sums.floats(), 2); }},
-      {"block_rows = 1",
-       [&] { return switchback_quantize_blockwise_transpose(context, x, 1, b_t, s); }},
-      {"activation_forward: activation = 7; it must be gelu_tanh (1) or gelu_erf (2)",
-       [&] { return switchback_activation_forward(context, x, 7, dx); }},
-      {"rotate: rotation = 0; it must be one of hadamard_4 (4), hadamard_16 (16)",
-       [&] { return switchback_rotate(context, x, 0, dx); }},
-      {"activation = 7", [&] { return switchback_rotate_quantize(context, x, 7, 4, q, s); }},
       {"d has dtype f32; it must be s32",
        [&] { return switchback_gemm_s8s8s32(context, a, b, y); }},
       {"no_such", [&] { return switchback_pack_weight(context, b, packed, "no_such"); }},

@@ -14,18 +14,11 @@ static switchback_context_options zero_options(void) {
 static void defaults(void) {
   switchback_context* context = NULL;
   CHECK_OK(switchback_context_create(NULL, &context));
-  const char* device = NULL;
-  const char* isa = NULL;
-  int32_t threads = 0;
-  size_t bytes = 1;
-  CHECK_OK(switchback_context_device(context, &device));
-  CHECK_OK(switchback_context_isa(context, &isa));
-  CHECK_OK(switchback_context_threads(context, &threads));
-  CHECK_OK(switchback_context_workspace_bytes(context, &bytes));
-  CHECK(device != NULL && strcmp(device, "cpu") == 0);
-  CHECK(isa != NULL && isa[0] != '\0');
-  CHECK(threads >= 1);
-  CHECK(bytes == 0); /* nothing was computed yet */
+  const switchback_context_info info = info_of(context);
+  CHECK(info.device != NULL && strcmp(info.device, "cpu") == 0);
+  CHECK(info.isa != NULL && info.isa[0] != '\0');
+  CHECK(info.threads >= 1);
+  CHECK(info.workspace_bytes == 0); /* nothing was computed yet */
   switchback_context_destroy(context);
 }
 
@@ -36,12 +29,9 @@ static void options_are_used(void) {
   options.isa = "scalar";
   switchback_context* context = NULL;
   CHECK_OK(switchback_context_create(&options, &context));
-  const char* isa = NULL;
-  int32_t threads = 0;
-  CHECK_OK(switchback_context_isa(context, &isa));
-  CHECK_OK(switchback_context_threads(context, &threads));
-  CHECK(isa != NULL && strcmp(isa, "scalar") == 0);
-  CHECK(threads == 3);
+  const switchback_context_info info = info_of(context);
+  CHECK(info.isa != NULL && strcmp(info.isa, "scalar") == 0);
+  CHECK(info.threads == 3);
   CHECK_OK(switchback_context_synchronize(context));
   switchback_context_destroy(context);
 }
@@ -78,13 +68,13 @@ struct thread_result {
 static void* other_thread(void* argument) {
   struct thread_result* result = argument;
   result->empty_at_start = switchback_last_error()[0] == '\0';
-  switchback_context_threads(NULL, NULL);
-  result->own_message = strstr(switchback_last_error(), "context_threads") != NULL;
+  switchback_context_get_info(NULL, NULL);
+  result->own_message = strstr(switchback_last_error(), "context_get_info") != NULL;
   return NULL;
 }
 
 static void last_error(void) {
-  CHECK_INVALID("context_device", switchback_context_device(NULL, NULL));
+  CHECK_INVALID("context_synchronize", switchback_context_synchronize(NULL));
   struct thread_result result = {0, 0};
   pthread_t thread;
   CHECK(pthread_create(&thread, NULL, other_thread, &result) == 0);
@@ -92,9 +82,9 @@ static void last_error(void) {
   CHECK(result.empty_at_start);
   CHECK(result.own_message);
   /* Neither another thread's failure nor this thread's success changes it. */
-  CHECK(strstr(switchback_last_error(), "context_device") != NULL);
+  CHECK(strstr(switchback_last_error(), "context_synchronize") != NULL);
   switchback_context* context = cpu_context(1);
-  CHECK(strstr(switchback_last_error(), "context_device") != NULL);
+  CHECK(strstr(switchback_last_error(), "context_synchronize") != NULL);
   switchback_context_destroy(context);
 
   /* A message that quotes a very long name is cut, not overrun. */

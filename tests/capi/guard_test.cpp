@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <new>
 #include <stdexcept>
 #include <string>
+
+#include "capi/arguments.hpp"
 
 namespace switchback::capi {
 namespace {
@@ -57,6 +61,35 @@ TEST(Guard, TheLastMessageCanBeReportedAgain) {
   failed(Status::internal, "first");
   failed(Status::internal, switchback_last_error());
   EXPECT_STREQ(switchback_last_error(), "first");
+}
+
+// A struct that has grown: its last member is new.
+struct Grown {
+  std::size_t struct_size;
+  std::int64_t old_member;
+  std::int64_t new_member;
+};
+
+}  // namespace
+
+template <>
+inline constexpr std::size_t first_size<Grown> = offsetof(Grown, new_member);
+
+namespace {
+
+TEST(Structs, OlderOnesLackMembers) {
+  Grown given = {offsetof(Grown, new_member), 5, 7};
+  Grown read = read_struct("op", "given", &given);
+  EXPECT_EQ(read.old_member, 5);
+  EXPECT_EQ(read.new_member, 0);
+  read.old_member = read.new_member = 9;
+  write_struct(read, &given);
+  EXPECT_EQ(given.old_member, 9);
+  EXPECT_EQ(given.new_member, 7);
+  given.struct_size = sizeof(Grown);
+  EXPECT_EQ(read_struct("op", "given", &given).new_member, 7);
+  given.struct_size = offsetof(Grown, new_member) - 1;
+  EXPECT_THROW(read_struct("op", "given", &given), Error);
 }
 
 }  // namespace

@@ -60,6 +60,14 @@ static inline switchback_context* cpu_context(int32_t threads) {
   return context;
 }
 
+static inline switchback_context_info info_of(const switchback_context* context) {
+  switchback_context_info info;
+  memset(&info, 0, sizeof(info));
+  info.struct_size = sizeof(info);
+  CHECK_OK(switchback_context_get_info(context, &info));
+  return info;
+}
+
 /* Of an f32 layer. */
 static inline switchback_linear_options linear_options(int64_t k, int64_t n, int32_t mode) {
   switchback_linear_options options;

@@ -86,7 +86,9 @@ static void standard_step(void) {
     args.bias = product == 0 ? bias : NULL;
     CHECK_OK(switchback_gemm_standard(context, &args));
   }
-  CHECK_OK(switchback_column_sums(context, &mg, db2, 0));
+  switchback_quantize_args sums = switchback_quantize_args_of(&mg);
+  sums.column_sums = db2;
+  CHECK_OK(switchback_quantize(context, &sums));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
   memset(x, 0xFF, sizeof(x)); /* the copy is what counts */
   switchback_linear_grads grads = first();
@@ -203,7 +205,10 @@ static void activations(void) {
   options.activation = SWITCHBACK_GELU_ERF;
   options.overlap_dw = 1; /* of no effect on a CPU */
   switchback_linear* layer = layer_of(&options, &mw);
-  CHECK_OK(switchback_activation_forward(context, &mx, SWITCHBACK_GELU_ERF, &ma));
+  switchback_quantize_args args = switchback_quantize_args_of(&mx);
+  args.activation = SWITCHBACK_GELU_ERF;
+  args.value = ma;
+  CHECK_OK(switchback_quantize(context, &args));
   CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY));
   CHECK_OK(switchback_linear_forward(plain, &ma, &my2, SWITCHBACK_SAVE_COPY));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
@@ -216,7 +221,11 @@ static void activations(void) {
   CHECK_OK(switchback_linear_backward(layer, &grads));
   CHECK(!same_dx());
   /* g as the gradient of GELU(y). */
-  CHECK_OK(switchback_activation_backward(context, &mg, &my2, SWITCHBACK_GELU_TANH, &mfrom_g));
+  args = switchback_quantize_args_of(&my2);
+  args.g = mg;
+  args.activation = SWITCHBACK_GELU_TANH;
+  args.value = mfrom_g;
+  CHECK_OK(switchback_quantize(context, &args));
   grads.y = my2;
   grads.y_activation = SWITCHBACK_GELU_TANH;
   CHECK_OK(switchback_linear_backward(plain, &grads));
@@ -233,8 +242,13 @@ static void rotation_and_transposed_weight(void) {
   const switchback_matrix mrx = matrix_of(rx, SWITCHBACK_F32, M, K);
   const switchback_matrix mrw = matrix_of(rw, SWITCHBACK_F32, N, K);
   const switchback_matrix mw_t = matrix_of(w_t, SWITCHBACK_F32, K, N);
-  CHECK_OK(switchback_rotate(context, &mx, 16, &mrx));
-  CHECK_OK(switchback_rotate(context, &mw, 16, &mrw));
+  switchback_quantize_args args = switchback_quantize_args_of(&mx);
+  args.rotation = 16;
+  args.rotated = mrx;
+  CHECK_OK(switchback_quantize(context, &args));
+  args.x = mw;
+  args.rotated = mrw;
+  CHECK_OK(switchback_quantize(context, &args));
   for (int i = 0; i < N * K; ++i)
     w_t[i % K * N + i / K] = w[i];
   switchback_linear_options options = linear_options(K, N, SWITCHBACK_ROWWISE);
@@ -273,7 +287,11 @@ static void int8_dw(void) {
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
   CHECK_OK(switchback_linear_backward_from_blocks(layer, &grads2, &mblocks, block_absmax));
   CHECK(same_dx() && same_dw_and_db());
-  CHECK_OK(switchback_quantize_blockwise_transpose(context, &mg, BLOCK, &mg_blocks, g_absmax));
+  switchback_quantize_args quantize = switchback_quantize_args_of(&mg);
+  quantize.q_t = mg_blocks;
+  quantize.absmax_t = g_absmax;
+  quantize.block_rows = BLOCK;
+  CHECK_OK(switchback_quantize(context, &quantize));
   switchback_gemm_blockwise_args args;
   memset(&args, 0, sizeof(args));
   args.struct_size = sizeof(args);

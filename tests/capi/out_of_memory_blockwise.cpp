@@ -9,29 +9,28 @@ constexpr std::int64_t M = 150, N = 40, K = 70;
 constexpr std::int64_t block_rows = 128, padded = 256, blocks = 2;
 
 void operation_cases(std::vector<Case>& cases, std::int32_t threads) {
-  cases.push_back({"switchback_quantize_blockwise_transpose", "",
+  cases.push_back({"switchback_quantize", "of blocks",
                    [](World& w) {
                      const auto x = w.input(SWITCHBACK_BF16, M, K);
-                     const auto q_t = w.output(SWITCHBACK_S8, K, padded);
-                     float* const absmax = w.floats(blocks * K);
-                     w.call = [=, &w] {
-                       return switchback_quantize_blockwise_transpose(w.context, &x, block_rows,
-                                                                      &q_t, absmax);
-                     };
+                     auto args = switchback_quantize_args_of(&x);
+                     args.q_t = w.output(SWITCHBACK_S8, K, padded);
+                     args.absmax_t = w.floats(blocks * K);
+                     args.block_rows = block_rows;
+                     w.call = [=, &w] { return switchback_quantize(w.context, &args); };
                    },
                    threads});
-  cases.push_back({"switchback_quantize_rowwise_and_blockwise_transpose", "",
+  cases.push_back({"switchback_quantize", "of rows and blocks",
                    [](World& w) {
                      const auto x = w.input(SWITCHBACK_F32, M, K);
-                     const auto q = w.output(SWITCHBACK_S8, M, K);
-                     const auto q_t = w.output(SWITCHBACK_S8, K, padded);
-                     float* const rows = w.floats(M);
-                     float* const of_blocks = w.floats(blocks * K);
-                     float* const sums = w.floats(K);
-                     w.call = [=, &w] {
-                       return switchback_quantize_rowwise_and_blockwise_transpose(
-                           w.context, &x, &q, rows, block_rows, &q_t, of_blocks, sums, 1);
-                     };
+                     auto args = switchback_quantize_args_of(&x);
+                     args.q = w.output(SWITCHBACK_S8, M, K);
+                     args.q_t = w.output(SWITCHBACK_S8, K, padded);
+                     args.absmax = w.floats(M);
+                     args.absmax_t = w.floats(blocks * K);
+                     args.block_rows = block_rows;
+                     args.column_sums = w.floats(K);
+                     args.accumulate = 1;
+                     w.call = [=, &w] { return switchback_quantize(w.context, &args); };
                    },
                    threads});
   for (const std::int32_t dtype : {SWITCHBACK_F32, SWITCHBACK_BF16})

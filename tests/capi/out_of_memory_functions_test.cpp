@@ -85,64 +85,65 @@ void quantize_cases(std::vector<Case>& cases) {
   // One long row, which threads share, and several.
   for (const std::int64_t rows : {std::int64_t{1}, M}) {
     const std::int64_t cols = rows == M ? K : 8320;
-    const auto one_scale = [&](auto function, std::int64_t scales, bool transposed) {
-      return [=](World& w) {
-        const auto x = w.input(SWITCHBACK_F32, rows, cols);
-        const auto q =
-            transposed ? w.output(SWITCHBACK_S8, cols, rows) : w.output(SWITCHBACK_S8, rows, cols);
-        float* const absmax = w.floats(scales);
-        w.call = [=, &w] { return function(w.context, &x, &q, absmax); };
-      };
+    // Quantizes x of a type, with all that fill_in() adds to the arguments.
+    using Args = switchback_quantize_args;
+    const auto quantize = [&](std::int32_t dtype, std::int64_t width, auto fill_in) {
+      add("switchback_quantize", [=](World& w) {
+        const auto x = w.input(dtype, rows, width);
+        Args args = switchback_quantize_args_of(&x);
+        fill_in(w, args);
+        w.call = [=, &w] { return switchback_quantize(w.context, &args); };
+      });
     };
-    add("switchback_quantize_rowwise", one_scale(switchback_quantize_rowwise, rows, false));
-    add("switchback_quantize_columnwise_transpose",
-        one_scale(switchback_quantize_columnwise_transpose, cols, true));
-    add("switchback_quantize_global", one_scale(switchback_quantize_global, 1, false));
-    add("switchback_quantize_global_transpose",
-        one_scale(switchback_quantize_global_transpose, 1, true));
-    add("switchback_quantize_rowwise_column_sums", [=](World& w) {
-      const auto x = w.input(SWITCHBACK_F32, rows, cols);
-      const auto q = w.output(SWITCHBACK_S8, rows, cols);
-      float* const absmax = w.floats(rows);
-      float* const sums = w.floats(cols);
-      w.call = [=, &w] {
-        return switchback_quantize_rowwise_column_sums(w.context, &x, &q, absmax, sums, 1);
-      };
+    const auto add_q = [=](World& w, Args& args, std::int32_t scale) {
+      args.q = w.output(SWITCHBACK_S8, rows, args.x.cols);
+      args.absmax = w.floats(scale == SWITCHBACK_SCALE_GLOBAL ? 1 : rows);
+      args.q_scale = scale;
+    };
+    const auto add_q_t = [=](World& w, Args& args, std::int32_t scale) {
+      args.q_t = w.output(SWITCHBACK_S8, args.x.cols, rows);
+      args.q_t_scale = scale;
+      if (scale == SWITCHBACK_SCALE_PER_ROW) args.absmax_t = w.floats(args.x.cols);
+    };
+    const auto add_sums = [=](World& w, Args& args) {
+      args.column_sums = w.floats(args.x.cols);
+      args.accumulate = 1;
+    };
+    quantize(SWITCHBACK_F32, cols,
+             [=](World& w, Args& args) { add_q(w, args, SWITCHBACK_SCALE_PER_ROW); });
+    quantize(SWITCHBACK_F32, cols,
+             [=](World& w, Args& args) { add_q(w, args, SWITCHBACK_SCALE_GLOBAL); });
+    quantize(SWITCHBACK_F32, cols,
+             [=](World& w, Args& args) { add_q_t(w, args, SWITCHBACK_SCALE_PER_ROW); });
+    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+      add_q_t(w, args, SWITCHBACK_SCALE_GLOBAL);
+      args.absmax_t = w.floats(1);
     });
-    add("switchback_quantize_rowwise_scaled", [=](World& w) {
-      const auto x = w.input(SWITCHBACK_F16, rows, cols);
-      const auto q = w.output(SWITCHBACK_S8, rows, cols);
-      const float* const scales = w.floats(cols);
-      float* const absmax = w.floats(rows);
-      float* const sums = w.floats(cols);
-      w.call = [=, &w] {
-        return switchback_quantize_rowwise_scaled(w.context, &x, scales, &q, absmax, sums, 1);
-      };
+    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+      add_q(w, args, SWITCHBACK_SCALE_PER_ROW);
+      add_sums(w, args);
     });
-    add("switchback_column_sums", [=](World& w) {
-      const auto x = w.input(SWITCHBACK_BF16, rows, cols);
-      float* const sums = w.floats(cols);
-      w.call = [=, &w] { return switchback_column_sums(w.context, &x, sums, 1); };
+    quantize(SWITCHBACK_F16, cols, [=](World& w, Args& args) {
+      add_q(w, args, SWITCHBACK_SCALE_PER_ROW);
+      args.column_scales = w.floats(cols);
+      add_sums(w, args);
     });
-    add("switchback_quantize_rowwise_and_columnwise_transpose", [=](World& w) {
-      const auto x = w.input(SWITCHBACK_F32, rows, cols);
-      const auto q = w.output(SWITCHBACK_S8, rows, cols);
-      const auto q_t = w.output(SWITCHBACK_S8, cols, rows);
-      float* const by_row = w.floats(rows);
-      float* const by_column = w.floats(cols);
-      w.call = [=, &w] {
-        return switchback_quantize_rowwise_and_columnwise_transpose(w.context, &x, &q, by_row, &q_t,
-                                                                    by_column);
-      };
+    quantize(SWITCHBACK_BF16, cols, [=](World& w, Args& args) { add_sums(w, args); });
+    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+      add_q(w, args, SWITCHBACK_SCALE_PER_ROW);
+      add_q_t(w, args, SWITCHBACK_SCALE_PER_ROW);
     });
-    add("switchback_quantize_global_and_transpose", [=](World& w) {
-      const auto x = w.input(SWITCHBACK_F32, rows, cols);
-      const auto q = w.output(SWITCHBACK_S8, rows, cols);
-      const auto q_t = w.output(SWITCHBACK_S8, cols, rows);
-      float* const absmax = w.floats(1);
-      w.call = [=, &w] {
-        return switchback_quantize_global_and_transpose(w.context, &x, &q, &q_t, absmax);
-      };
+    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+      add_q(w, args, SWITCHBACK_SCALE_GLOBAL);
+      add_q_t(w, args, SWITCHBACK_SCALE_GLOBAL);
+    });
+    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+      args.q = w.output(SWITCHBACK_S8, rows, cols);
+      args.q_scale = SWITCHBACK_SCALE_NONE;
+    });
+    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+      add_q(w, args, SWITCHBACK_SCALE_PER_ROW);
+      args.stochastic = 1;
     });
     add("switchback_dequantize_rowwise", [=](World& w) {
       const auto q = w.input(SWITCHBACK_S8, rows, cols);
@@ -150,70 +151,44 @@ void quantize_cases(std::vector<Case>& cases) {
       const auto x = w.output(SWITCHBACK_F16, rows, cols);
       w.call = [=, &w] { return switchback_dequantize_rowwise(w.context, &q, absmax, &x); };
     });
-    add("switchback_cast_to_int8", [=](World& w) {
-      const auto x = w.input(SWITCHBACK_F32, rows, cols);
-      const auto q = w.output(SWITCHBACK_S8, rows, cols);
-      w.call = [=, &w] { return switchback_cast_to_int8(w.context, &x, &q); };
-    });
     add("switchback_fingerprint", [=](World& w) {
       const auto x = w.input(SWITCHBACK_F32, rows, cols);
       auto* const out = w.result<std::array<std::uint64_t, 2>>();
       w.call = [=, &w] { return switchback_fingerprint(w.context, &x, out->data()); };
     });
-    add("switchback_activation_forward", [=](World& w) {
-      const auto x = w.input(SWITCHBACK_F32, rows, cols);
-      const auto y = w.output(SWITCHBACK_F32, rows, cols);
-      w.call = [=, &w] {
-        return switchback_activation_forward(w.context, &x, SWITCHBACK_GELU_ERF, &y);
-      };
+    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+      args.activation = SWITCHBACK_GELU_ERF;
+      args.value = w.output(SWITCHBACK_F32, rows, cols);
     });
-    add("switchback_activation_backward", [=](World& w) {
-      const auto g = w.input(SWITCHBACK_F32, rows, cols);
-      const auto x = w.input(SWITCHBACK_F32, rows, cols);
-      const auto dx = w.output(SWITCHBACK_F32, rows, cols);
-      w.call = [=, &w] {
-        return switchback_activation_backward(w.context, &g, &x, SWITCHBACK_GELU_TANH, &dx);
-      };
+    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+      args.g = w.input(SWITCHBACK_F32, rows, cols);
+      args.activation = SWITCHBACK_GELU_TANH;
+      args.value = w.output(SWITCHBACK_F32, rows, cols);
     });
-    add("switchback_rotate", [=](World& w) {
-      const auto x = w.input(SWITCHBACK_F32, rows, 64);
-      const auto y = w.output(SWITCHBACK_F32, rows, 64);
-      w.call = [=, &w] { return switchback_rotate(w.context, &x, 64, &y); };
+    quantize(SWITCHBACK_F32, 64, [=](World& w, Args& args) {
+      args.rotation = 64;
+      args.rotated = w.output(SWITCHBACK_F32, rows, 64);
     });
     for (const std::int32_t activation : {SWITCHBACK_NO_ACTIVATION, SWITCHBACK_GELU_TANH})
-      add("switchback_rotate_quantize", [=](World& w) {
-        const auto x = w.input(SWITCHBACK_F32, rows, 64);
-        const auto q = w.output(SWITCHBACK_S8, rows, 64);
-        float* const absmax = w.floats(rows);
-        w.call = [=, &w] {
-          return switchback_rotate_quantize(w.context, &x, activation, 16, &q, absmax);
-        };
+      quantize(SWITCHBACK_F32, 64, [=](World& w, Args& args) {
+        args.activation = activation;
+        args.rotation = 16;
+        add_q(w, args, SWITCHBACK_SCALE_PER_ROW);
       });
-    for (const bool wants_y : {false, true})
-      add("switchback_activation_forward_quantize", [=](World& w) {
-        const auto x = w.input(SWITCHBACK_F32, rows, cols);
-        const auto q = w.output(SWITCHBACK_S8, rows, cols);
-        float* const absmax = w.floats(rows);
-        const auto y = w.output(SWITCHBACK_F32, rows, cols);
-        w.call = [=, &w] {
-          return switchback_activation_forward_quantize(w.context, &x, SWITCHBACK_GELU_TANH, &q,
-                                                        absmax, wants_y ? &y : nullptr);
-        };
+    for (const bool all : {false, true}) {
+      quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+        args.activation = SWITCHBACK_GELU_TANH;
+        add_q(w, args, SWITCHBACK_SCALE_PER_ROW);
+        if (all) args.value = w.output(SWITCHBACK_F32, rows, cols);
       });
-    for (const bool wants_sums : {false, true})
-      add("switchback_activation_backward_quantize", [=](World& w) {
-        const auto g = w.input(SWITCHBACK_F32, rows, cols);
-        const auto x = w.input(SWITCHBACK_F32, rows, cols);
-        const auto dx = w.output(SWITCHBACK_F32, rows, cols);
-        const auto q = w.output(SWITCHBACK_S8, rows, cols);
-        float* const absmax = w.floats(rows);
-        float* const sums = w.floats(cols);
-        w.call = [=, &w] {
-          return switchback_activation_backward_quantize(w.context, &g, &x, SWITCHBACK_GELU_TANH,
-                                                         &dx, &q, absmax,
-                                                         wants_sums ? sums : nullptr, wants_sums);
-        };
+      quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+        args.g = w.input(SWITCHBACK_F32, rows, cols);
+        args.activation = SWITCHBACK_GELU_TANH;
+        args.value = w.output(SWITCHBACK_F32, rows, cols);
+        add_q(w, args, SWITCHBACK_SCALE_PER_ROW);
+        if (all) add_sums(w, args);
       });
+    }
   }
 }
 
@@ -329,20 +304,16 @@ void context_cases(std::vector<Case>& cases) {
                    }});
   const auto add = [&](std::string name, auto function, auto initial) {
     cases.push_back({name, "", [=](World& w) {
-                       using T = decltype(initial);
-                       w.makes_addresses = std::is_pointer_v<T>;
-                       T* const out = w.result<T>(initial);
+                       w.makes_addresses = true;
+                       auto* const out = w.result(initial);
                        w.call = [=, &w] { return function(w.context, out); };
                      }});
   };
   const char* const text = nullptr;
-  add("switchback_context_device", switchback_context_device, text);
-  add("switchback_context_isa", switchback_context_isa, text);
+  switchback_context_info info = {};
+  info.struct_size = sizeof(info);
+  add("switchback_context_get_info", switchback_context_get_info, info);
   add("switchback_context_tune_warnings", switchback_context_tune_warnings, text);
-  add("switchback_context_threads", switchback_context_threads, std::int32_t{7});
-  add("switchback_context_workspace_bytes", switchback_context_workspace_bytes, std::size_t{7});
-  add("switchback_context_tune_counters", switchback_context_tune_counters,
-      switchback_tune_counters{7, 7, 7});
   cases.push_back({"switchback_context_synchronize", "", [](World& w) {
                      w.call = [&w] { return switchback_context_synchronize(w.context); };
                    }});
@@ -607,7 +578,7 @@ TEST(OutOfMemoryFunctions, EveryFunctionThatReturnsAStatusHasACase) {
   std::set<std::string> covered = {"switchback_context_set_stream"};
   for (const Case& c : cases_of_every_function())
     covered.insert(c.function);
-  const std::regex declaration("switchback_status\\s+(switchback_\\w+)\\(");
+  const std::regex declaration("SWITCHBACK_API switchback_status\\s+(switchback_\\w+)\\(");
   std::set<std::string> declared;
   for (std::sregex_iterator at(header.begin(), header.end(), declaration), end; at != end; ++at)
     declared.insert((*at)[1]);

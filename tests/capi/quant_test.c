@@ -3,6 +3,7 @@
  * proven by the suites of tests/quant. */
 #include <math.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include "capi/harness.h"
 #include "capi/reference.h"
@@ -32,6 +33,29 @@ static void start(void) {
   mblocks_2 = matrix_of(blocks_2, SWITCHBACK_S8, cols, padded);
 }
 
+static switchback_quantize_args with_rows(const switchback_matrix* from) {
+  switchback_quantize_args args = switchback_quantize_args_of(from);
+  args.q = mq;
+  args.absmax = got_absmax;
+  return args;
+}
+
+/* column_sums of g alone. */
+static void sums_of(const switchback_matrix* g, float* to, int32_t accumulate) {
+  switchback_quantize_args args = switchback_quantize_args_of(g);
+  args.column_sums = to;
+  args.accumulate = accumulate;
+  CHECK_OK(switchback_quantize(context, &args));
+}
+
+/* rotate(from). */
+static void rotated(const switchback_matrix* from, int32_t group, const switchback_matrix* to) {
+  switchback_quantize_args args = switchback_quantize_args_of(from);
+  args.rotation = group;
+  args.rotated = *to;
+  CHECK_OK(switchback_quantize(context, &args));
+}
+
 /* The codes and scales of rows of a. */
 static int are_rows_of(const float* a) {
   ref_quantize_rowwise(a, rows, cols, want, want_absmax);
@@ -49,8 +73,10 @@ static void each_layout(void) {
   CHECK(memcmp(got_t, want_t, sizeof(want_t)) == 0);
   CHECK(memcmp(got_absmax, want_absmax, sizeof(want_absmax)) == 0);
   start(); /* both from one read */
-  CHECK_OK(switchback_quantize_rowwise_and_columnwise_transpose(context, &mx, &mq, got_absmax,
-                                                                &mq_t, got_absmax_2));
+  switchback_quantize_args args = with_rows(&mx);
+  args.q_t = mq_t;
+  args.absmax_t = got_absmax_2;
+  CHECK_OK(switchback_quantize(context, &args));
   CHECK(memcmp(got_t, want_t, sizeof(want_t)) == 0);
   CHECK(memcmp(got_absmax_2, want_absmax, sizeof(want_absmax)) == 0);
   CHECK(are_rows_of(x));
@@ -61,24 +87,35 @@ static void each_layout(void) {
   CHECK_OK(switchback_quantize_global_transpose(context, &mx, &mq_t, got_absmax_2));
   CHECK(memcmp(got_t, want_t, sizeof(want_t)) == 0 && got_absmax_2[0] == want_absmax[0]);
   start();
-  CHECK_OK(switchback_quantize_global_and_transpose(context, &mx, &mq, &mq_t, got_absmax));
+  args = with_rows(&mx);
+  args.q_t = mq_t;
+  args.q_scale = args.q_t_scale = SWITCHBACK_SCALE_GLOBAL;
+  CHECK_OK(switchback_quantize(context, &args));
   CHECK(memcmp(got, want, sizeof(want)) == 0 && memcmp(got_t, want_t, sizeof(want_t)) == 0);
   CHECK(got_absmax[0] == want_absmax[0]);
 
   /* One block of rows has the codes and scales of columns, and zeros after its rows. */
   ref_quantize_columnwise_transpose(x, rows, cols, want_t, want_absmax);
-  CHECK_OK(switchback_quantize_blockwise_transpose(context, &mx, block_rows, &mblocks, got_absmax));
+  args = switchback_quantize_args_of(&mx);
+  args.q_t = mblocks;
+  args.absmax_t = got_absmax;
+  args.block_rows = block_rows;
+  CHECK_OK(switchback_quantize(context, &args));
   CHECK(memcmp(got_absmax, want_absmax, sizeof(want_absmax)) == 0);
   for (int c = 0; c < cols; ++c)
     CHECK(memcmp(blocks + c * padded, want_t + c * rows, rows) == 0 &&
           blocks[c * padded + rows] == 0);
   start();
-  CHECK_OK(switchback_quantize_rowwise_and_blockwise_transpose(
-      context, &mx, &mq, got_absmax, block_rows, &mblocks_2, got_absmax_2, sums, 0));
+  args = with_rows(&mx);
+  args.q_t = mblocks_2;
+  args.absmax_t = got_absmax_2;
+  args.block_rows = block_rows;
+  args.column_sums = sums;
+  CHECK_OK(switchback_quantize(context, &args));
   CHECK(memcmp(blocks, blocks_2, sizeof(blocks)) == 0);
   CHECK(memcmp(got_absmax_2, want_absmax, sizeof(want_absmax)) == 0);
   CHECK(are_rows_of(x));
-  CHECK_OK(switchback_column_sums(context, &mx, want_sums, 0));
+  sums_of(&mx, want_sums, 0);
   CHECK(memcmp(sums, want_sums, sizeof(sums)) == 0);
 }
 
@@ -90,8 +127,11 @@ static void column_sums(void) {
       want_sums[c] += x[r * cols + c]; /* integers: exact in any order */
   }
   for (int32_t accumulate = 0; accumulate < 2; ++accumulate) {
-    CHECK_OK(switchback_column_sums(context, &mx, sums, accumulate));
-    CHECK_OK(switchback_quantize_rowwise_column_sums(context, &mx, &mq, got_absmax, y, accumulate));
+    sums_of(&mx, sums, accumulate);
+    switchback_quantize_args args = with_rows(&mx);
+    args.column_sums = y;
+    args.accumulate = accumulate;
+    CHECK_OK(switchback_quantize(context, &args));
     for (int c = 0; c < cols; ++c) {
       CHECK(sums[c] == (float)(1 + accumulate) * want_sums[c]);
       CHECK(y[c] == sums[c]);
@@ -105,10 +145,14 @@ static void column_sums(void) {
   for (int i = 0; i < rows * cols; ++i)
     y[i] = x[i] * scales[i % cols];
   start();
-  CHECK_OK(switchback_quantize_rowwise_scaled(context, &mx, scales, &mq, got_absmax, sums, 0));
+  switchback_quantize_args args = with_rows(&mx);
+  args.column_scales = scales;
+  args.column_sums = sums;
+  CHECK_OK(switchback_quantize(context, &args));
   CHECK(are_rows_of(y) && memcmp(sums, want_sums, sizeof(sums)) == 0);
   start();
-  CHECK_OK(switchback_quantize_rowwise_scaled(context, &mx, scales, &mq, got_absmax, NULL, 0));
+  args.column_sums = NULL;
+  CHECK_OK(switchback_quantize(context, &args));
   CHECK(are_rows_of(y));
 }
 
@@ -118,7 +162,10 @@ static void back_and_cast(void) {
   CHECK_OK(switchback_dequantize_rowwise(context, &mq, got_absmax, &my));
   for (int i = 0; i < rows * cols; ++i)
     CHECK(y[i] == got_absmax[i / cols] * ((float)got[i] / 127.0f));
-  CHECK_OK(switchback_cast_to_int8(context, &mx, &mq));
+  switchback_quantize_args cast = switchback_quantize_args_of(&mx);
+  cast.q = mq;
+  cast.q_scale = SWITCHBACK_SCALE_NONE;
+  CHECK_OK(switchback_quantize(context, &cast));
   for (int i = 0; i < rows * cols; ++i)
     CHECK(got[i] == (int8_t)x[i]);
 
@@ -148,26 +195,118 @@ static void activations(int32_t activation) {
   const switchback_matrix mg = matrix_of(g, SWITCHBACK_F32, rows, cols);
   start();
   x[0] = 1.0f;
-  CHECK_OK(switchback_activation_forward(context, &mx, activation, &my));
+  switchback_quantize_args args = switchback_quantize_args_of(&mx);
+  args.activation = activation;
+  args.value = my;
+  CHECK_OK(switchback_quantize(context, &args));
   /* GELU(1) in both forms. */
   CHECK(fabs(y[0] - (activation == SWITCHBACK_GELU_ERF ? 0.84134475 : 0.84119199)) < 1e-6);
-  CHECK_OK(switchback_activation_forward_quantize(context, &mx, activation, &mq, got_absmax, &my2));
+  args = with_rows(&mx);
+  args.activation = activation;
+  args.value = my2;
+  CHECK_OK(switchback_quantize(context, &args));
   CHECK(are_rows_of(y) && memcmp(y, y2, sizeof(y)) == 0);
-  CHECK_OK(switchback_activation_forward_quantize(context, &mx, activation, &mq, got_absmax, NULL));
-  CHECK_OK(switchback_rotate(context, &my, 4, &my));
-  CHECK_OK(switchback_rotate_quantize(context, &mx, activation, 4, &mq, got_absmax));
+  args = with_rows(&mx);
+  args.activation = activation;
+  CHECK_OK(switchback_quantize(context, &args));
+  rotated(&my, 4, &my);
+  args.rotation = 4;
+  CHECK_OK(switchback_quantize(context, &args));
   CHECK(are_rows_of(y));
 
-  CHECK_OK(switchback_activation_backward(context, &mg, &mx, activation, &my));
-  CHECK_OK(switchback_column_sums(context, &my, want_sums, 0));
-  for (int32_t accumulate = 0; accumulate < 2; ++accumulate) {
-    CHECK_OK(switchback_activation_backward_quantize(context, &mg, &mx, activation, &my2, &mq,
-                                                     got_absmax, sums, accumulate));
+  args = switchback_quantize_args_of(&mx);
+  args.g = mg;
+  args.activation = activation;
+  args.value = my;
+  CHECK_OK(switchback_quantize(context, &args));
+  sums_of(&my, want_sums, 0);
+  args = with_rows(&mx);
+  args.g = mg;
+  args.activation = activation;
+  args.value = my2;
+  args.column_sums = sums;
+  for (args.accumulate = 0; args.accumulate < 2; ++args.accumulate) {
+    CHECK_OK(switchback_quantize(context, &args));
     CHECK(memcmp(y, y2, sizeof(y)) == 0 && are_rows_of(y));
-    CHECK(sums[3] == (float)(1 + accumulate) * want_sums[3]);
+    CHECK(sums[3] == (float)(1 + args.accumulate) * want_sums[3]);
   }
-  CHECK_OK(switchback_activation_backward_quantize(context, &mg, &mx, activation, &my2, &mq,
-                                                   got_absmax, NULL, 0));
+  start();
+  args = with_rows(&mx); /* the codes alone */
+  args.g = mg;
+  args.activation = activation;
+  x[0] = 1.0f;
+  CHECK_OK(switchback_quantize(context, &args));
+  CHECK(are_rows_of(y2));
+}
+
+/* Codes of rows and of blocks that are rounded stochastically are at most one from the nearest. */
+static void stochastic(void) {
+  start();
+  switchback_quantize_args args = with_rows(&mx);
+  args.stochastic = 1;
+  args.rounding_seed = 1;
+  CHECK_OK(switchback_quantize(context, &args));
+  int8_t first[rows * cols];
+  memcpy(first, got, sizeof(got));
+  ref_quantize_rowwise(x, rows, cols, want, want_absmax);
+  CHECK(memcmp(got_absmax, want_absmax, rows * sizeof(float)) == 0);
+  int differ = 0;
+  for (int i = 0; i < rows * cols; ++i) {
+    CHECK(abs(got[i] - want[i]) <= 1);
+    differ += got[i] != want[i];
+  }
+  CHECK(differ > 0);
+  for (int member = 0; member < 4; ++member) { /* each of them chooses other bits */
+    switchback_quantize_args other = args;
+    if (member == 0) other.rounding_seed = 2;
+    if (member == 1) other.rounding_stream = 1;
+    if (member == 2) other.rounding_step = 1;
+    if (member == 3) other.rounding_row0 = 1;
+    CHECK_OK(switchback_quantize(context, &other));
+    CHECK(memcmp(got, first, sizeof(got)) != 0);
+  }
+  args = switchback_quantize_args_of(&mx);
+  args.q_t = mblocks;
+  args.absmax_t = got_absmax;
+  args.block_rows = block_rows;
+  args.stochastic = 1;
+  CHECK_OK(switchback_quantize(context, &args));
+  ref_quantize_columnwise_transpose(x, rows, cols, want_t, want_absmax);
+  for (int c = 0; c < cols; ++c)
+    for (int r = 0; r < rows; ++r)
+      CHECK(abs(blocks[c * padded + r] - want_t[c * rows + r]) <= 1);
+}
+
+/* What no pass computes, and what no result reads. */
+static void refused(void) {
+  start();
+  switchback_quantize_args args = with_rows(&mx);
+  args.q_scale = SWITCHBACK_SCALE_GLOBAL;
+  args.column_sums = sums;
+  CHECK(switchback_quantize(context, &args) == SWITCHBACK_UNSUPPORTED);
+  CHECK(strstr(switchback_last_error(), "use several calls") != NULL);
+  args = switchback_quantize_args_of(&mx);
+  CHECK_INVALID("no result is wanted", switchback_quantize(context, &args));
+  args.value = my;
+  CHECK_INVALID("value is given without an activation", switchback_quantize(context, &args));
+  args = with_rows(&mx);
+  args.g = mx;
+  CHECK_INVALID("g is given without an activation", switchback_quantize(context, &args));
+  args = switchback_quantize_args_of(&mx);
+  args.column_sums = sums;
+  args.rotation = 4;
+  CHECK_INVALID("rotation is given without codes", switchback_quantize(context, &args));
+  args.rotation = 0;
+  args.stochastic = 1;
+  CHECK_INVALID("stochastic is given without codes", switchback_quantize(context, &args));
+  args.stochastic = 0;
+  args.column_scales = sums;
+  CHECK_INVALID("column_scales is given without q", switchback_quantize(context, &args));
+  CHECK(untouched(got, sizeof(got)) && untouched(got_absmax, sizeof(got_absmax)));
+  /* Nothing is to be done for a matrix without elements. */
+  const switchback_matrix empty = matrix_of(NULL, SWITCHBACK_F32, 0, cols);
+  args = switchback_quantize_args_of(&empty);
+  CHECK_OK(switchback_quantize(context, &args));
 }
 
 static void rotations(int group) {
@@ -175,15 +314,16 @@ static void rotations(int group) {
   memset(x, 0, sizeof(x));
   x[0] = 1.0f; /* the first column of the matrix: 1/2, or -1/2 where r and c add up to 3, in each
                   digit */
-  CHECK_OK(switchback_rotate(context, &mx, group, &my));
+  rotated(&mx, group, &my);
   for (int r = 0; r < group; ++r) {
     const float low = r % 4 == 3 ? -0.5f : 0.5f, high = r / 4 == 3 ? -0.5f : 0.5f;
     CHECK(y[r] == (group == 4 ? low : low * high));
   }
   start();
-  CHECK_OK(switchback_rotate(context, &mx, group, &my));
-  CHECK_OK(
-      switchback_rotate_quantize(context, &mx, SWITCHBACK_NO_ACTIVATION, group, &mq, got_absmax));
+  rotated(&mx, group, &my);
+  switchback_quantize_args args = with_rows(&mx);
+  args.rotation = group;
+  CHECK_OK(switchback_quantize(context, &args));
   CHECK(are_rows_of(y));
 }
 
@@ -207,6 +347,8 @@ void quant_tests(void) {
   activations(SWITCHBACK_GELU_ERF);
   rotations(4);
   rotations(16);
+  stochastic();
+  refused();
   fingerprints();
   switchback_context_destroy(context);
 }

@@ -27,12 +27,11 @@ static void quantize_something(switchback_context* context, switchback_status wa
 }
 
 static void modes_and_counters(void) {
-  switchback_tune_counters counters;
   const char* warnings = NULL;
   switchback_context* context = context_with("off", NULL);
   quantize_something(context, SWITCHBACK_OK);
-  CHECK_OK(switchback_context_tune_counters(context, &counters));
-  CHECK(counters.hits == 0 && counters.misses == 0 && counters.refused == 0);
+  switchback_context_info info = info_of(context);
+  CHECK(info.tune_hits == 0 && info.tune_misses == 0 && info.tune_refused == 0);
   CHECK_OK(switchback_context_tune_warnings(context, &warnings));
   CHECK(warnings != NULL && warnings[0] == '\0');
   switchback_context_destroy(context);
@@ -41,8 +40,8 @@ static void modes_and_counters(void) {
   context = context_with("read", "no such folder");
   quantize_something(context, SWITCHBACK_OK);
   quantize_something(context, SWITCHBACK_OK);
-  CHECK_OK(switchback_context_tune_counters(context, &counters));
-  CHECK(counters.hits == 0 && counters.misses == 2 && counters.refused == 0);
+  info = info_of(context);
+  CHECK(info.tune_hits == 0 && info.tune_misses == 2 && info.tune_refused == 0);
   switchback_context_destroy(context);
 
   context = context_with("require", "no such folder");

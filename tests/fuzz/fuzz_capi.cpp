@@ -73,14 +73,14 @@ void Session::create_context() {
   options.device = input_.rarely(20) ? devices[input_.below(5)] : "cpu";
   options.threads = input_.rarely(20) ? -input_.below(3) : 1 + input_.below(2);
   options.isa = levels[input_.below(5) % (input_.rarely(10) ? 5 : 4)];
-  const SizedStruct<switchback_context_options> sized(input_, options,
-                                                      offsetof(switchback_context_options, isa));
+  const SizedStruct<switchback_context_options> sized(input_, options);
   const switchback_status status =
       switchback_context_create(input_.rarely(50) ? nullptr : sized.get(), &context_);
   FUZZ_REQUIRE(status >= 0 && status < SWITCHBACK_INTERNAL, "context: status %d", status);
   FUZZ_REQUIRE((status == SWITCHBACK_OK) == (context_ != nullptr), "context: status %d", status);
 }
 
+// One pass of those that there are, and at times a request of any results.
 void Session::quantize(int which) {
   Operands operands(input_);
   const std::int64_t m = size(), n = size();
@@ -94,43 +94,32 @@ void Session::quantize(int which) {
   const auto* px = Operands::pointer(input_, x);
   const auto* pq = Operands::pointer(input_, q);
   const auto* pq_t = Operands::pointer(input_, q_t);
-  const std::int32_t accumulate = flag();
-  operands.remember();
-  switchback_context* c = context();
-  switchback_status s = SWITCHBACK_OK;
-  switch (which) {
-    case 0:
-      s = switchback_quantize_rowwise(c, px, pq, rows);
-      break;
-    case 1:
-      s = switchback_quantize_rowwise_column_sums(c, px, pq, rows, cols, accumulate);
-      break;
-    case 2:
-      s = switchback_quantize_columnwise_transpose(c, px, pq_t, cols);
-      break;
-    case 3:
-      s = switchback_quantize_global(c, px, pq, rows);
-      break;
-    case 4:
-      s = switchback_quantize_global_transpose(c, px, pq_t, rows);
-      break;
-    case 5:
-      s = switchback_quantize_rowwise_and_columnwise_transpose(c, px, pq, rows, pq_t, cols);
-      break;
-    case 6:
-      s = switchback_quantize_global_and_transpose(c, px, pq, pq_t, rows);
-      break;
-    case 7:
-      s = switchback_dequantize_rowwise(c, pq, rows, px);
-      break;
-    case 8:
-      s = switchback_column_sums(c, px, cols, accumulate);
-      break;
-    default:
-      s = switchback_cast_to_int8(c, px, pq);
-      break;
+  switchback_quantize_args args = switchback_quantize_args_of(px);
+  args.accumulate = flag();
+  const bool wants_q = which <= 1 || which == 3 || which == 5 || which == 6 || which > 8;
+  const bool wants_q_t = which == 2 || (which >= 4 && which <= 6);
+  if (wants_q && pq != nullptr) args.q = *pq;
+  if (wants_q && which <= 8) args.absmax = rows;
+  if (wants_q_t && pq_t != nullptr) args.q_t = *pq_t;
+  if (which == 2 || which == 5) args.absmax_t = cols;
+  if (which == 4) args.absmax_t = rows;
+  if (which == 3 || which == 6) args.q_scale = SWITCHBACK_SCALE_GLOBAL;
+  if (which == 4 || which == 6) args.q_t_scale = SWITCHBACK_SCALE_GLOBAL;
+  if (which > 8) args.q_scale = SWITCHBACK_SCALE_NONE;
+  if (which == 1 || which == 8) args.column_sums = cols;
+  if (input_.rarely(20)) {
+    const int added = input_.byte();
+    if (added & 1) args.q_scale = added >> 5;
+    if (added & 2) args.q_t_scale = added >> 6;
+    if (added & 4) args.column_sums = cols;
+    if (added & 8) args.stochastic = 1;
+    if (added & 16) args.rotation = 4;
   }
-  operands.check(s, "quantize");
+  const SizedStruct<switchback_quantize_args> sized(input_, args);
+  operands.remember();
+  operands.check(which == 7 ? switchback_dequantize_rowwise(context(), pq, rows, px)
+                            : switchback_quantize(context(), sized.get()),
+                 "quantize");
   fingerprint(px);
 }
 
@@ -165,23 +154,18 @@ void Session::activation(bool backward) {
   const std::int32_t accumulate = flag();
   // Rotations take the place of three activations that do not exist.
   const std::int32_t rotation = which == 4 ? 16 : which == -4 ? 4 : which == 3 ? -1 : 0;
+  switchback_quantize_args args = switchback_quantize_args_of(px);
+  args.rotation = rotation;
+  if (rotation == 0 || (quantized && backward)) args.activation = which;
+  if (rotation == 0 && backward && pg != nullptr) args.g = *pg;
+  if (quantized && pq != nullptr) args.q = *pq;
+  if (quantized) args.absmax = absmax;
+  if (py != nullptr && rotation == 0) args.value = *py;
+  if (py != nullptr && rotation != 0 && !quantized) args.rotated = *py;
+  if (rotation == 0 && backward && quantized && accumulate == 1) args.column_sums = sums;
+  args.accumulate = accumulate;
   operands.remember();
-  switchback_context* c = context();
-  switchback_status s = SWITCHBACK_OK;
-  if (rotation != 0 && quantized)
-    s = switchback_rotate_quantize(c, px, backward ? which : 0, rotation, pq, absmax);
-  else if (rotation != 0)
-    s = switchback_rotate(c, px, rotation, py);
-  else if (backward && quantized)
-    s = switchback_activation_backward_quantize(c, pg, px, which, py, pq, absmax,
-                                                accumulate == 1 ? sums : nullptr, accumulate);
-  else if (backward)
-    s = switchback_activation_backward(c, pg, px, which, py);
-  else if (quantized)
-    s = switchback_activation_forward_quantize(c, px, which, pq, absmax, py);
-  else
-    s = switchback_activation_forward(c, px, which, py);
-  operands.check(s, rotation != 0 ? "rotation" : "activation");
+  operands.check(switchback_quantize(context(), &args), rotation != 0 ? "rotation" : "activation");
 }
 
 void Session::pack() {
@@ -257,8 +241,7 @@ void Session::gemm_dequantize() {
   }
   args.packed_b = packed ? packed_ : nullptr;
   args.engine = engine(SWITCHBACK_ENGINES_GEMM);
-  const SizedStruct<switchback_gemm_args> sized(input_, args,
-                                                offsetof(switchback_gemm_args, packed_b));
+  const SizedStruct<switchback_gemm_args> sized(input_, args);
   operands.remember();
   operands.check(switchback_gemm_dequantize(context(), input_.rarely(60) ? nullptr : sized.get()),
                  "gemm_dequantize");
@@ -281,7 +264,7 @@ void Session::gemm_standard() {
     args.bias_dtype = input_.rarely(30) ? input_.below(9) - 2 : float_type();
   }
   args.engine = engine(SWITCHBACK_ENGINES_GEMM_STANDARD);
-  const SizedStruct<switchback_gemm_standard_args> sized(input_, args, sizeof(std::size_t));
+  const SizedStruct<switchback_gemm_standard_args> sized(input_, args);
   operands.remember();
   operands.check(switchback_gemm_standard(context(), input_.rarely(60) ? nullptr : sized.get()),
                  "gemm_standard");
@@ -310,21 +293,23 @@ void Session::blockwise() {
   args.accumulate = flag();
   args.engine = engine(SWITCHBACK_ENGINES_GEMM_BLOCKWISE);
   args.m = input_.rarely(8) ? input_.byte() - 8 : input_.below(2) * m;
-  const SizedStruct<switchback_gemm_blockwise_args> sized(
-      input_, args, offsetof(switchback_gemm_blockwise_args, m));
+  const SizedStruct<switchback_gemm_blockwise_args> sized(input_, args);
   const auto* px = Operands::pointer(input_, x);
   const auto* pq_t = Operands::pointer(input_, q_t);
   const int which = input_.below(3);
   operands.remember();
-  if (which == 0)
-    operands.check(
-        switchback_quantize_blockwise_transpose(context(), px, block_rows, pq_t, of_blocks),
-        "quantize_blockwise_transpose");
-  else if (which == 1)
-    operands.check(switchback_quantize_rowwise_and_blockwise_transpose(
-                       context(), px, &q, rows, block_rows, pq_t, of_blocks,
-                       input_.below(2) == 0 ? sums : nullptr, flag()),
-                   "quantize_rowwise_and_blockwise_transpose");
+  switchback_quantize_args codes = switchback_quantize_args_of(px);
+  if (pq_t != nullptr) codes.q_t = *pq_t;
+  codes.absmax_t = of_blocks;
+  codes.block_rows = block_rows;
+  if (which == 1) {
+    codes.q = q;
+    codes.absmax = rows;
+    codes.column_sums = input_.below(2) == 0 ? sums : nullptr;
+    codes.accumulate = flag();
+  }
+  if (which < 2)
+    operands.check(switchback_quantize(context(), &codes), "quantize of blocks");
   else
     operands.check(switchback_gemm_blockwise(context(), sized.get()), "gemm_blockwise");
 }
@@ -338,7 +323,7 @@ void Session::create_layer() {
   options.engine = engine(options.mode == SWITCHBACK_STANDARD ? SWITCHBACK_ENGINES_GEMM_STANDARD
                                                               : SWITCHBACK_ENGINES_GEMM);
   options.activation = input_.rarely(3) ? input_.below(4) : SWITCHBACK_NO_ACTIVATION;
-  const SizedStruct<switchback_linear_options> sized(input_, options, sizeof(std::size_t));
+  const SizedStruct<switchback_linear_options> sized(input_, options);
   switchback_linear* made = nullptr;
   const switchback_status status = switchback_linear_create(context(), sized.get(), &made);
   FUZZ_REQUIRE(status >= 0 && status < SWITCHBACK_INTERNAL, "linear_create: status %d", status);
@@ -454,7 +439,7 @@ void Session::backward(bool from_kept) {
     grads.rounding_row0 =
         grads.stochastic == 0 ? 0 : static_cast<std::int64_t>(input_.below(9)) - 1;
   }
-  const SizedStruct<switchback_linear_grads> sized(input_, grads, sizeof(std::size_t));
+  const SizedStruct<switchback_linear_grads> sized(input_, grads);
   if (from_kept) {
     const bool codes = input_.below(2) == 1;
     const auto x =

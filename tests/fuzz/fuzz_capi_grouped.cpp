@@ -145,7 +145,7 @@ void GroupedCalls::grouped_gemm(bool sums) {
   args.packed_b = packed ? packed_ : nullptr;
   args.engine = engine(SWITCHBACK_ENGINES_GEMM);
   if (input_.rarely(20)) args.d_column_stride = input_.below(20) - 2;
-  const SizedStruct<switchback_grouped_gemm_args> sized(input_, args, sizeof(std::size_t));
+  const SizedStruct<switchback_grouped_gemm_args> sized(input_, args);
   operands.remember();
   const auto* const given = input_.rarely(60) ? nullptr : sized.get();
   operands.check(sums ? switchback_grouped_gemm_s8s8s32(context(), given)
@@ -173,7 +173,7 @@ void GroupedCalls::grouped_standard() {
   if (input_.below(2) == 1) args.bias = operands.floats(g * std::max(n, k) + 1, Access::read);
   args.engine = engine(SWITCHBACK_ENGINES_GEMM_STANDARD);
   args.groups = groups(operands, slots, 0);
-  const SizedStruct<switchback_grouped_gemm_standard_args> sized(input_, args, sizeof(std::size_t));
+  const SizedStruct<switchback_grouped_gemm_standard_args> sized(input_, args);
   operands.remember();
   operands.check(switchback_grouped_gemm_standard(context(), sized.get()), "grouped_standard");
 }
@@ -203,7 +203,7 @@ void GroupedCalls::create_layer() {
   options.dtype = input_.rarely(40) ? 3 + input_.below(9) : float_type();
   options.engine = engine(options.mode == SWITCHBACK_STANDARD ? SWITCHBACK_ENGINES_GEMM_STANDARD
                                                               : SWITCHBACK_ENGINES_GEMM);
-  const SizedStruct<switchback_grouped_linear_options> sized(input_, options, sizeof(std::size_t));
+  const SizedStruct<switchback_grouped_linear_options> sized(input_, options);
   switchback_grouped_linear* made = nullptr;
   const switchback_status status = switchback_grouped_linear_create(context(), sized.get(), &made);
   FUZZ_REQUIRE(status >= 0 && status < SWITCHBACK_INTERNAL, "grouped create: status %d", status);
@@ -239,7 +239,7 @@ void GroupedCalls::step() {
   if ((wanted & 2) == 0) grads.dw = operands.matrix(other(), grouped_count_ * n, k, Access::write);
   if ((wanted & 4) == 0) grads.db = operands.matrix(other(), grouped_count_, n, Access::write);
   grads.accumulate = flag();
-  const SizedStruct<switchback_grouped_linear_grads> sized(input_, grads, sizeof(std::size_t));
+  const SizedStruct<switchback_grouped_linear_grads> sized(input_, grads);
   const std::int32_t save = input_.rarely(40) ? 4 : input_.below(4);
   const auto* pbias = input_.below(2) == 0 ? nullptr : &bias;
   const bool eval = input_.rarely(5);

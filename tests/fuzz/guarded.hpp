@@ -188,7 +188,7 @@ class Operands {
 template <class T>
 class SizedStruct {
  public:
-  SizedStruct(Input& input, T value, std::size_t older_size) {
+  SizedStruct(Input& input, T value) {
     std::size_t size = sizeof(T);
     unsigned char tail = 0;
     switch (input.byte()) {
@@ -202,7 +202,7 @@ class SizedStruct {
         size = sizeof(T) - 1;
         break;
       case 252:
-        size = older_size;
+        size = sizeof(T) / 2;
         break;
       case 251:
         size = sizeof(T) + 24;

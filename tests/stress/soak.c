@@ -207,11 +207,15 @@ static void infer(layer* l, int64_t most) {
 static report take_report(switchback_context* context) {
   report r;
   memset(&r, 0, sizeof r);
-  ok(switchback_context_workspace_bytes(context, &r.workspace), "context_workspace_bytes");
+  switchback_context_info info;
+  memset(&info, 0, sizeof info);
+  info.struct_size = sizeof info;
+  ok(switchback_context_get_info(context, &info), "context_get_info");
+  r.workspace = info.workspace_bytes;
 #if !SANITIZED && defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
   malloc_trim(0);
-  const struct mallinfo2 info = mallinfo2();
-  r.in_use = info.uordblks + info.hblkhd;
+  const struct mallinfo2 heap = mallinfo2();
+  r.in_use = heap.uordblks + heap.hblkhd;
 #endif
   FILE* const file = fopen("/proc/self/statm", "r");
   if (file != NULL) {
