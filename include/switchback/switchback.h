@@ -342,76 +342,130 @@ static inline switchback_status switchback_quantize_global_transpose(switchback_
 }
 
 /* ---- Products ---------------------------------------------------------------------------------
+ *
+ * Many products in one call: experts of a mixture, linear layers side by side, fragments of a
+ * layer. Group g multiplies its own rows with its own matrix [N,K]; N and K are those of every
+ * group, the number of rows differs and may be zero. Each row has the bits that a call for its
+ * group alone gives. Nothing is padded.
+ *
+ * The rows of a product's operands are slots, numbered from 0 to M - 1. A slot that no group uses
+ * is neither read nor written.
  */
 
-/* An int8 matrix b[N,K] rearranged once for the engine that will read it many times. It owns its
- * memory. */
+/* Which slots each group has, and which rows of a matrix they read.
+ *
+ * Packed: `ends` is given, and group g has the slots from ends[g-1] (0 for the first group) to
+ * ends[g] - 1. The ends never fall, and the last is at most M. torch's `offs` is such an array.
+ * Strided: `ends` is NULL, and group g has the slots from g * row_stride to g * row_stride +
+ * rows_of[g] - 1. M is count * row_stride.
+ *
+ * The last two members say where a slot finds its row in x, for
+ * switchback_grouped_quantize_rowwise and for the grouped layer. Products do not read them: the
+ * rows of their operands are slots. */
+typedef struct switchback_groups {
+  size_t struct_size;
+  int32_t count; /* G */
+  /* 1: the arrays are memory of the context's CUDA device. They are read there, and no call waits
+   * for them. 0: of the host; a CUDA context refuses that. On the CPU both mean the same. */
+  int32_t on_device;
+  const int32_t* ends;    /* [G] or NULL */
+  const int32_t* rows_of; /* [G], from 0 to row_stride; NULL: row_stride, of each group */
+  int64_t row_stride;     /* of strided groups; 0 with ends */
+  /* Above zero: group g reads the K columns of x from g * column_stride. Strided groups without
+   * row_index then read the same rows, side by side: slot g * row_stride + r reads row r. */
+  int64_t column_stride;
+  /* [M] or NULL: slot s reads row row_index[s] of x; NULL: row s. The values of slots that no group
+   * uses are not read. The CPU refuses an index outside of x; a device reads the nearest row. */
+  const int32_t* row_index;
+} switchback_groups;
+
+/* An int8 matrix b[N,K], or those of groups, rearranged once for the engine that will read it many
+ * times. It owns its memory. */
 typedef struct switchback_packed_weight switchback_packed_weight;
 
 /* A new one is empty until switchback_pack_weight. */
 SWITCHBACK_API switchback_status switchback_packed_weight_create(switchback_packed_weight** out);
 SWITCHBACK_API void switchback_packed_weight_destroy(switchback_packed_weight* or_null);
-/* Packs b[N,K] (s8) into packed, replacing its contents. engine_or_null forces an engine by name. b
- * is not needed afterwards. */
+/* Packs the matrices [N,K] of `groups` groups, given below each other as b[groups*N,K] (s8), into
+ * packed, replacing its contents; groups is 1 for a product without groups. engine_or_null forces
+ * an engine by name. b is not needed afterwards. */
 SWITCHBACK_API switchback_status switchback_pack_weight(switchback_context* context,
-                                                        const switchback_matrix* b,
+                                                        const switchback_matrix* b, int64_t groups,
                                                         switchback_packed_weight* packed,
                                                         const char* engine_or_null);
 SWITCHBACK_API switchback_status
 switchback_packed_weight_bytes(const switchback_packed_weight* packed, size_t* out);
 
-/* d[M,N] (s32) = a[M,K] . b[N,K]^T of int8 matrices. The sums are exact up to K = 131071 for any
- * codes, and up to K = 133144 for codes from -127 to 127, which is what every quantize function
- * produces. A larger K is refused. For a K between the two limits the CPU also refuses codes of
- * -128 (those of a packed weight when it is packed); a CUDA device does not check, and its sums
- * could overflow. The same holds for switchback_gemm_dequantize.
- */
-SWITCHBACK_API switchback_status switchback_gemm_s8s8s32(switchback_context* context,
-                                                         const switchback_matrix* a,
-                                                         const switchback_matrix* b,
-                                                         const switchback_matrix* d);
-/* The same with b packed. */
-SWITCHBACK_API switchback_status switchback_gemm_s8s8s32_packed(
-    switchback_context* context, const switchback_matrix* a,
-    const switchback_packed_weight* packed_b, const switchback_matrix* d);
-
-/* d[M,N] = absmax_b * (absmax_a * ((a[M,K] . b[N,K]^T) / 127^2)) + bias, rounded once to d's type.
- */
+/* The product of int8 matrices. d of s32: d[M,N] = a[M,K] . b[N,K]^T, without scales and bias. Else
+ * d = absmax_b * (absmax_a * ((a . b^T) / 127^2)) + bias, rounded once to d's type. With groups
+ * each slot of a group is multiplied with the group's b, absmax_b and bias.
+ *
+ * The int32 sums are exact up to K = 131071 for any codes, and up to K = 133144 for codes from -127
+ * to 127, which is what switchback_quantize produces. A larger K is refused. For a K between the
+ * two limits the CPU also refuses codes of -128 (those of a packed weight when it is packed); a
+ * CUDA device does not check, and its sums could overflow. */
 typedef struct switchback_gemm_args {
   size_t struct_size;
-  switchback_matrix a, b, d;                /* a, b: s8; d: f32, f16 or bf16 */
-  const float* absmax_a;                    /* [M] */
-  const float* absmax_b;                    /* [N] or [1] */
-  int64_t absmax_b_count;                   /* N or 1 */
-  const void* bias;                         /* [N] or NULL */
-  int32_t bias_dtype;                       /* f32, f16 or bf16 */
+  switchback_matrix a;                      /* [M,K] s8 */
+  switchback_matrix b;                      /* [N,K] s8; with groups [G*N,K], below each other */
+  switchback_matrix d;                      /* [M,N] s32, f32, f16 or bf16 */
   const switchback_packed_weight* packed_b; /* used instead of b, whose data is then NULL */
-  const char* engine;                       /* forces an engine by name; NULL = chosen */
+  const float* absmax_a;                    /* [M] */
+  const float* absmax_b;                    /* [N] or [1]; with groups [G*N] or [G] */
+  int64_t absmax_b_count;                   /* the number of these */
+  const void* bias;                         /* [N], with groups [G*N], or NULL */
+  int32_t bias_dtype;                       /* f32, f16 or bf16 */
+  const switchback_groups* groups;          /* or NULL */
+  /* Above zero, with strided groups: d is [row_stride, G * d_column_stride], and slot g *
+   * row_stride + r writes the N columns of row r from g * d_column_stride. */
+  int64_t d_column_stride;
+  const char* engine; /* forces an engine by name; NULL = chosen */
 } switchback_gemm_args;
 
-SWITCHBACK_API switchback_status switchback_gemm_dequantize(switchback_context* context,
-                                                            const switchback_gemm_args* args);
+SWITCHBACK_API switchback_status switchback_gemm(switchback_context* context,
+                                                 const switchback_gemm_args* args);
 
-/* d[M,N] (+)= op(a) . op(b) (+ bias) in floating point; op transposes if asked to; sums in f32. */
+/* d[M,N] (s32) = a[M,K] . b[N,K]^T: switchback_gemm without scales. */
+static inline switchback_status switchback_gemm_s8s8s32(switchback_context* context,
+                                                        const switchback_matrix* a,
+                                                        const switchback_matrix* b,
+                                                        const switchback_matrix* d) {
+  switchback_gemm_args args;
+  memset(&args, 0, sizeof(args));
+  args.struct_size = sizeof(args);
+  args.a.dtype = args.b.dtype = args.d.dtype = -1; /* refused, if a pointer is NULL */
+  if (a != NULL) args.a = *a;
+  if (b != NULL) args.b = *b;
+  if (d != NULL) args.d = *d;
+  return switchback_gemm(context, &args);
+}
+
+/* d[M,N] (+)= op(a) . op(b) (+ bias) in floating point; op transposes if asked to; sums in f32.
+ * With groups, and without transpose_a, the rows of a and d are slots, and b holds the groups'
+ * matrices below each other: Y = X . W_g^T with transpose_b and b[G*N,K]; dX = G . W_g without,
+ * b[G*K,N]. With transpose_a the rows of a and b are slots, and d holds the groups' matrices: dW_g
+ * = G_g^T . X_g, d[G*M,N] for a with M columns and b with N. A group without rows has a dW of
+ * zeros. */
 typedef struct switchback_gemm_standard_args {
   size_t struct_size;
   switchback_matrix a, b; /* both f32, both f16 or both bf16 */
   switchback_matrix d;    /* that type or f32 */
   int32_t transpose_a;    /* 0 or 1, as the two below */
-  int32_t transpose_b;
-  int32_t accumulate; /* add to the values in d */
-  int32_t bias_dtype; /* f32, f16 or bf16 */
-  const void* bias;   /* [N] or NULL */
-  const char* engine; /* forces an engine by name; NULL = chosen */
+  int32_t transpose_b;    /* with groups not together with transpose_a */
+  int32_t accumulate;     /* add to the values in d */
+  int32_t bias_dtype;     /* f32, f16 or bf16 */
+  const void* bias;       /* [N], with groups [G*N], or NULL; not with transpose_a of groups */
+  const switchback_groups* groups; /* or NULL */
+  const char* engine;              /* forces an engine by name; NULL = chosen */
 } switchback_gemm_standard_args;
 
 SWITCHBACK_API switchback_status
 switchback_gemm_standard(switchback_context* context, const switchback_gemm_standard_args* args);
 
-/* Since 1.8. d[N,K] (+)= G^T . X from codes of blocks of rows of G[M,N] and X[M,K], as
- * switchback_quantize_blockwise_transpose writes them: S_b is the int32 sum over block b, and in
- * f32 p = fma(float(S_b) . absmax_b, absmax_a, p) for the blocks of each 8192 rows in order, then
- * D = fma(p, c, D); D starts at +0 or at d, and is rounded once to d's type at the end. */
+/* d[N,K] (+)= G^T . X from codes of blocks of rows of G[M,N] and X[M,K], as switchback_quantize
+ * writes them: S_b is the int32 sum over block b, and in f32 p = fma(float(S_b) . absmax_b,
+ * absmax_a, p) for the blocks of each 8192 rows in order, then D = fma(p, c, D), c = 1/127^2; D
+ * starts at +0 or at d, and is rounded once to d's type at the end. */
 typedef struct switchback_gemm_blockwise_args {
   size_t struct_size;
   switchback_matrix a;   /* [N,Mp] s8, Mp = M rounded up to whole blocks */
@@ -421,10 +475,10 @@ typedef struct switchback_gemm_blockwise_args {
   const float* absmax_b; /* [Mp / block_rows, K] */
   int32_t block_rows;    /* 128, 256, 512 or 1024 */
   int32_t accumulate;    /* 1: add to the values in d */
-  const char* engine;    /* forces an engine by name; NULL = chosen */
-  /* Since 1.13. M, in the last block: codes from M on are 0 and need not be multiplied.
-   * 0: whole blocks. */
+  /* M: codes from there to the end of the last block are 0 and need not be multiplied. 0: whole
+   * blocks. */
   int64_t m;
+  const char* engine; /* forces an engine by name; NULL = chosen */
 } switchback_gemm_blockwise_args;
 
 SWITCHBACK_API switchback_status

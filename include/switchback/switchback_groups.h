@@ -15,103 +15,14 @@
 extern "C" {
 #endif
 
-/* ---- Products of groups of rows ---------------------------------------------------------------
- *
- * Since 1.6. Many products in one call: experts of a mixture, linear layers side by side, fragments
- * of a layer. Group g multiplies its own rows with its own matrix [N,K]; N and K are those of every
- * group, the number of rows differs and may be zero. Each row has the bits that a call for its
- * group alone gives. Nothing is padded.
- *
- * The rows of a product's operands are slots, numbered from 0 to M - 1. A slot that no group uses
- * is neither read nor written.
+/* ---- Rows of groups ----------------------------------------------------------------------------
  */
-
-/* Which slots each group has, and which rows of a matrix they read.
- *
- * Packed: `ends` is given, and group g has the slots from ends[g-1] (0 for the first group) to
- * ends[g] - 1. The ends never fall, and the last is at most M. torch's `offs` is such an array.
- * Strided: `ends` is NULL, and group g has the slots from g * row_stride to g * row_stride +
- * rows_of[g] - 1. M is count * row_stride.
- *
- * The last two members say where a slot finds its row in x, for
- * switchback_grouped_quantize_rowwise and for the grouped layer. Products do not read them: the
- * rows of their operands are slots. */
-typedef struct switchback_groups {
-  size_t struct_size;
-  int32_t count; /* G */
-  /* 1: the arrays are memory of the context's CUDA device. They are read there, and no call waits
-   * for them. 0: of the host; a CUDA context refuses that. On the CPU both mean the same. */
-  int32_t on_device;
-  const int32_t* ends;    /* [G] or NULL */
-  const int32_t* rows_of; /* [G], from 0 to row_stride; NULL: row_stride, of each group */
-  int64_t row_stride;     /* of strided groups; 0 with ends */
-  /* Above zero: group g reads the K columns of x from g * column_stride. Strided groups without
-   * row_index then read the same rows, side by side: slot g * row_stride + r reads row r. */
-  int64_t column_stride;
-  /* [M] or NULL: slot s reads row row_index[s] of x; NULL: row s. The values of slots that no group
-   * uses are not read. The CPU refuses an index outside of x; a device reads the nearest row. */
-  const int32_t* row_index;
-} switchback_groups;
 
 /* q[M,K] and absmax[M] of the rows of x (f32, f16 or bf16) that the slots read, each as
  * switchback_quantize_rowwise gives them. */
 SWITCHBACK_API switchback_status switchback_grouped_quantize_rowwise(
     switchback_context* context, const switchback_matrix* x, const switchback_groups* groups,
     const switchback_matrix* q, float* absmax);
-
-/* Packs the matrices [N,K] of `groups` groups, given below each other as b[G*N,K] (s8), as
- * switchback_pack_weight does one. For the grouped products alone. */
-SWITCHBACK_API switchback_status switchback_pack_weights(switchback_context* context,
-                                                         const switchback_matrix* b, int64_t groups,
-                                                         switchback_packed_weight* packed,
-                                                         const char* engine_or_null);
-
-typedef struct switchback_grouped_gemm_args {
-  size_t struct_size;
-  switchback_matrix a;      /* [M,K] s8 */
-  switchback_matrix b;      /* [G*N,K] s8: the groups' matrices below each other */
-  switchback_matrix d;      /* [M,N]: f32, f16 or bf16; of the int32 sums: s32 */
-  const float* absmax_a;    /* [M] */
-  const float* absmax_b;    /* [G*N], or [G]: one scale a group */
-  int64_t absmax_b_count;   /* G*N or G */
-  const void* bias;         /* [G*N] or NULL */
-  int32_t bias_dtype;       /* f32, f16 or bf16 */
-  switchback_groups groups; /* its struct_size is set too; inside this struct it does not grow */
-  const switchback_packed_weight* packed_b; /* used instead of b, whose data is then NULL */
-  const char* engine;                       /* forces an engine by name; NULL = chosen */
-  /* Above zero, with strided groups: d is [row_stride, G * d_column_stride], and slot g *
-   * row_stride + r writes the N columns of row r from g * d_column_stride. */
-  int64_t d_column_stride;
-} switchback_grouped_gemm_args;
-
-/* d[r,:] = absmax_b * (absmax_a[r] * ((a[r,:] . b_g^T) / 127^2)) + bias_g for each row r of each
- * group g, rounded once to d's type. */
-SWITCHBACK_API switchback_status switchback_grouped_gemm_dequantize(
-    switchback_context* context, const switchback_grouped_gemm_args* args);
-/* d[r,:] (s32) = a[r,:] . b_g^T. absmax_a, absmax_b and bias are NULL. */
-SWITCHBACK_API switchback_status switchback_grouped_gemm_s8s8s32(
-    switchback_context* context, const switchback_grouped_gemm_args* args);
-
-/* The floating point products of groups, each as switchback_gemm_standard computes it.
- * Without transpose_a the rows of a and d are slots, and b holds the groups' matrices below each
- * other: Y = X . W_g^T with transpose_b and b[G*N,K]; dX = G . W_g without, b[G*K,N].
- * With transpose_a the rows of a and b are slots, and d holds the groups' matrices: dW_g = G_g^T .
- * X_g, d[G*M,N] for a with M columns and b with N. A group without rows has a dW of zeros. */
-typedef struct switchback_grouped_gemm_standard_args {
-  size_t struct_size;
-  switchback_matrix a, b; /* both f32, both f16 or both bf16 */
-  switchback_matrix d;    /* that type or f32 */
-  int32_t transpose_a;    /* 0 or 1, as the two below */
-  int32_t transpose_b;    /* not with transpose_a */
-  int32_t accumulate;     /* add to the values in d */
-  int32_t bias_dtype;     /* f32, f16 or bf16 */
-  const void* bias;       /* [G*N] or NULL; not with transpose_a */
-  const char* engine;     /* forces an engine by name; NULL = chosen */
-  switchback_groups groups;
-} switchback_grouped_gemm_standard_args;
-
-SWITCHBACK_API switchback_status switchback_grouped_gemm_standard(
-    switchback_context* context, const switchback_grouped_gemm_standard_args* args);
 
 /* out[T,N]: row t is the sum of weights[t,i] * y[slots[t,i]] over i = 0, 1, ..., S-1 in this order;
  * each product and each sum is rounded to f32, the last one then to the type of out. y is [M,N],

@@ -124,12 +124,14 @@ class GemmArgs(_Sized):
         ("a", Matrix),
         ("b", Matrix),
         ("d", Matrix),
+        ("packed_b", c_void_p),
         ("absmax_a", c_void_p),
         ("absmax_b", c_void_p),
         ("absmax_b_count", c_int64),
         ("bias", c_void_p),
         ("bias_dtype", c_int32),
-        ("packed_b", c_void_p),
+        ("groups", c_void_p),
+        ("d_column_stride", c_int64),
         ("engine", c_char_p),
     ]
 
@@ -146,8 +148,8 @@ class BlockwiseGemmArgs(_Sized):
         ("absmax_b", c_void_p),
         ("block_rows", c_int32),
         ("accumulate", c_int32),
-        ("engine", c_char_p),
         ("m", c_int64),
+        ("engine", c_char_p),
     ]
 
 
@@ -298,10 +300,9 @@ _FAILING = {
     "switchback_dequantize_rowwise": (_P, _P, _P, _P),
     "switchback_fingerprint": (_P, _P, _P),
     "switchback_packed_weight_create": (POINTER(c_void_p),),
-    "switchback_pack_weight": (_P, _P, _P, c_char_p),
+    "switchback_pack_weight": (_P, _P, c_int64, _P, c_char_p),
     "switchback_packed_weight_bytes": (_P, POINTER(c_size_t)),
-    "switchback_gemm_s8s8s32": (_P, _P, _P, _P),
-    "switchback_gemm_dequantize": (_P, _P),
+    "switchback_gemm": (_P, _P),
     "switchback_gemm_blockwise": (_P, _P),
     "switchback_linear_create": (_P, _P, POINTER(c_void_p)),
     "switchback_linear_set_weight": (_P, _P, _P),

@@ -234,7 +234,7 @@ class PackedWeight:
         self.pointer = out.value
         # Not at exit: the system frees everything.
         weakref.finalize(self, lib.switchback_packed_weight_destroy, self.pointer).atexit = False
-        _call(arrays, lib.switchback_pack_weight, given, self.pointer, None)
+        _call(arrays, lib.switchback_pack_weight, given, 1, self.pointer, None)
         self.shape = (given.matrix.rows, given.matrix.cols)
 
     @property
@@ -257,8 +257,8 @@ def gemm_s8s8s32(a, b):
     left = _matrix(arrays, a, "a", (_abi.S8,))
     right = _matrix(arrays, b, "b", (_abi.S8,))
     d = arrays.empty((left.matrix.rows, right.matrix.rows), _abi.S32)
-    out = _output(arrays, d)
-    _call(arrays, library().switchback_gemm_s8s8s32, left, right, out)
+    args = _abi.GemmArgs(a=left.matrix, b=right.matrix, d=_output(arrays, d).matrix)
+    _call_with(arrays, library().switchback_gemm, args)
     return d
 
 
@@ -290,7 +290,7 @@ def gemm_dequantize(a, b, absmax_a, absmax_b, bias=None, dtype=None):
         _require_shape(arrays, "bias", bias, (cols,), "N")
         bias = arrays.vector(bias)
         args.bias, args.bias_dtype = bias.address, code
-    _call(arrays, library().switchback_gemm_dequantize, Vector(args, ctypes.addressof(args), 1))
+    _call_with(arrays, library().switchback_gemm, args)
     return d
 
 
@@ -317,7 +317,7 @@ def gemm_blockwise(a, b, absmax_a, absmax_b, block_rows=256, rows=None, dtype=No
     if rows is not None and not (rows > 0 or padded == 0):
         raise InvalidArgument(f"gemm_blockwise: rows = {rows}; it must be positive")
     args.m = rows or 0
-    _call(arrays, library().switchback_gemm_blockwise, Vector(args, ctypes.addressof(args), 1))
+    _call_with(arrays, library().switchback_gemm_blockwise, args)
     return d
 
 
@@ -385,7 +385,7 @@ def _quantize(arrays, x: Operand, **members: Operand | Vector | int) -> None:
     for name, member in members.items():
         matrix = getattr(member, "matrix", None)
         setattr(args, name, matrix or getattr(member, "address", member))
-    _call(arrays, library().switchback_quantize, Vector(args, ctypes.addressof(args), 1))
+    _call_with(arrays, library().switchback_quantize, args)
 
 
 def _activation(arrays, name) -> int:
@@ -445,6 +445,11 @@ def _require_shape(arrays, name: str, array, counts: tuple[int, ...], meaning: s
         raise InvalidArgument(
             f"{arrays.op}: {name} has shape {tuple(array.shape)}; it must be {allowed}: {meaning}"
         )
+
+
+def _call_with(arrays, function, args) -> None:
+    """A function that takes a struct."""
+    _call(arrays, function, Vector(args, ctypes.addressof(args), 1))
 
 
 def _call(arrays, function, *arguments: Operand | Vector | int | None) -> None:

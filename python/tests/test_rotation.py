@@ -80,7 +80,7 @@ class Rotation(unittest.TestCase):
         ):
             with self.assertRaisesRegex(ValueError, message):
                 make(**options)
-        with self.assertRaisesRegex(Error, "rotate: K = 24; it must be a multiple"):
+        with self.assertRaisesRegex(Error, "K = 24; it must be a multiple"):
             ops.rotate(torch.randn(2, 24), 64)
         self.assertIn("rotation=64", repr(make()))
 

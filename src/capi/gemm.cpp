@@ -2,8 +2,10 @@
 // C ABI: matrix products.
 #include "switchback/gemm.hpp"
 
+#include "capi/groups.hpp"
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
+#include "switchback/grouped.hpp"
 
 using namespace switchback;
 using namespace switchback::capi;
@@ -30,64 +32,117 @@ switchback_status switchback_packed_weight_bytes(const switchback_packed_weight*
 }
 
 switchback_status switchback_pack_weight(switchback_context* context, const switchback_matrix* b,
-                                         switchback_packed_weight* packed,
+                                         int64_t groups, switchback_packed_weight* packed,
                                          const char* engine_or_null) {
   return guard([&] {
     constexpr std::string_view op = "pack_weight";
     Context& ctx = read_context(op, context);
     const auto view = read_view<const std::int8_t>(op, "b", b);
     check_pointer(op, "packed", packed);
-    pack_weight(ctx, view, packed->packed, read_name(engine_or_null));
+    if (groups == 1) return pack_weight(ctx, view, packed->packed, read_name(engine_or_null));
+    pack_weights(ctx, view, groups, packed->packed, read_name(engine_or_null));
   });
 }
 
-switchback_status switchback_gemm_s8s8s32(switchback_context* context, const switchback_matrix* a,
-                                          const switchback_matrix* b, const switchback_matrix* d) {
-  return guard([&] {
-    constexpr std::string_view op = "gemm_s8s8s32";
-    Context& ctx = read_context(op, context);
-    GemmS8S8S32Args args;
-    args.a = read_view<const std::int8_t>(op, "a", a);
-    args.b = read_view<const std::int8_t>(op, "b", b);
-    args.d = read_view<std::int32_t>(op, "d", d);
-    gemm_s8s8s32(ctx, args);
-  });
+namespace {
+
+void check_sums(std::string_view op, const switchback_gemm_args& given) {
+  core::require(
+      given.absmax_a == nullptr && given.absmax_b == nullptr && given.bias == nullptr,
+      "{}: absmax_a, absmax_b or bias is given; the int32 sums (d has dtype s32) take none", op);
 }
 
-switchback_status switchback_gemm_s8s8s32_packed(switchback_context* context,
-                                                 const switchback_matrix* a,
-                                                 const switchback_packed_weight* packed_b,
-                                                 const switchback_matrix* d) {
-  return guard([&] {
-    constexpr std::string_view op = "gemm_s8s8s32";
-    Context& ctx = read_context(op, context);
-    GemmS8S8S32Args args;
-    args.a = read_view<const std::int8_t>(op, "a", a);
-    check_pointer(op, "packed_b", packed_b);
-    args.packed_b = &packed_b->packed;
-    args.d = read_view<std::int32_t>(op, "d", d);
-    gemm_s8s8s32(ctx, args);
-  });
+// The scales of b, of which there are n, or one for each of `groups` matrices.
+std::span<const float> read_absmax_b(std::string_view op, const switchback_gemm_args& given,
+                                     std::int64_t groups, std::int64_t n) {
+  core::require(
+      given.absmax_a != nullptr || given.absmax_b != nullptr || given.absmax_b_count != 0 || n == 0,
+      "{}: d has dtype {}; without scales it must be s32", op,
+      dtype_name(static_cast<DType>(given.d.dtype)));
+  core::require(
+      given.absmax_b_count == n || given.absmax_b_count == groups,
+      "{}: absmax_b_count = {}; it must be {}, one for each matrix, or {}, one for each row of b",
+      op, given.absmax_b_count, groups, n);
+  return read_span(given.absmax_b, given.absmax_b_count);
 }
 
-switchback_status switchback_gemm_dequantize(switchback_context* context,
-                                             const switchback_gemm_args* args) {
+void multiply(Context& context, const switchback_gemm_args& given) {
+  const bool sums = given.d.dtype == SWITCHBACK_S32;
+  const std::string_view op = sums ? "gemm_s8s8s32" : "gemm";
+  core::require(given.d_column_stride == 0, "{}: d_column_stride = {} without groups; it must be 0",
+                op, given.d_column_stride);
+  const auto a = read_view<const std::int8_t>(op, "a", given.a);
+  MatrixView<const std::int8_t> b;
+  const PackedWeight* packed_b = nullptr;
+  read_b(op, given.b, given.packed_b, b, packed_b);
+  const std::string_view engine = read_name(given.engine);
+  if (sums) {
+    check_sums(op, given);
+    const auto d = read_view<std::int32_t>(op, "d", given.d);
+    return gemm_s8s8s32(context, {.a = a, .b = b, .packed_b = packed_b, .d = d, .engine = engine});
+  }
+  const AnyMatrix d = read_matrix(op, "d", given.d);
+  gemm(context, {.a = a,
+                 .b = b,
+                 .packed_b = packed_b,
+                 .d = d,
+                 .absmax_a = read_span(given.absmax_a, a.rows),
+                 .absmax_b = read_absmax_b(op, given, 1, d.cols),
+                 .bias = read_bias(op, given.bias, given.bias_dtype, 1, d.cols),
+                 .engine = engine});
+}
+
+void multiply_groups(Context& context, const switchback_gemm_args& given) {
+  constexpr std::string_view op = "grouped_gemm";
+  GroupedGemmArgs cpp;
+  cpp.a = read_view<const std::int8_t>(op, "a", given.a);
+  cpp.groups = read_groups(op, context, given.groups, cpp.a.rows).groups;
+  read_b(op, given.b, given.packed_b, cpp.b, cpp.packed_b);
+  cpp.d = read_matrix(op, "d", given.d);
+  cpp.d_column_stride = given.d_column_stride;
+  cpp.engine = read_name(given.engine);
+  if (cpp.d.dtype == DType::s32) {
+    check_sums(op, given);
+    return grouped_gemm(context, cpp);
+  }
+  const std::int64_t groups = cpp.groups.count;
+  // A packed_b of other groups is refused below.
+  const bool fits = cpp.packed_b == nullptr || cpp.packed_b->groups() == groups;
+  const std::int64_t n = !fits                     ? 0
+                         : cpp.packed_b != nullptr ? cpp.packed_b->rows()
+                         : groups > 0              ? cpp.b.rows / groups
+                                                   : 0;
+  cpp.absmax_a = read_span(given.absmax_a, cpp.a.rows);
+  cpp.absmax_b = fits ? read_absmax_b(op, given, groups, groups * n)
+                      : read_span(given.absmax_b, given.absmax_b_count);
+  cpp.bias = read_bias(op, given.bias, given.bias_dtype, groups, n);
+  grouped_gemm(context, cpp);
+}
+
+// What the floating point products with and without groups have in common.
+template <class Args>
+Args read_standard(std::string_view op, const switchback_gemm_standard_args& given,
+                   std::int64_t groups) {
+  Args cpp;
+  cpp.a = read_matrix(op, "a", given.a);
+  cpp.b = read_matrix(op, "b", given.b);
+  cpp.d = read_matrix(op, "d", given.d);
+  cpp.transpose_a = read_flag(op, "transpose_a", given.transpose_a);
+  cpp.transpose_b = read_flag(op, "transpose_b", given.transpose_b);
+  cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
+  cpp.bias = read_bias(op, given.bias, given.bias_dtype, groups, cpp.d.cols);
+  cpp.engine = read_name(given.engine);
+  return cpp;
+}
+
+}  // namespace
+
+switchback_status switchback_gemm(switchback_context* context, const switchback_gemm_args* args) {
   return guard([&] {
     constexpr std::string_view op = "gemm";
     Context& ctx = read_context(op, context);
     const auto given = read_struct(op, "args", args);
-    GemmArgs cpp;
-    cpp.a = read_view<const std::int8_t>(op, "a", given.a);
-    read_b(op, given.b, given.packed_b, cpp.b, cpp.packed_b);
-    cpp.d = read_matrix(op, "d", given.d);
-    cpp.absmax_a = read_span(given.absmax_a, cpp.a.rows);
-    core::require(given.absmax_b_count == cpp.d.cols || given.absmax_b_count == 1,
-                  "{}: absmax_b_count = {}; it must be 1 or N = {}", op, given.absmax_b_count,
-                  cpp.d.cols);
-    cpp.absmax_b = read_span(given.absmax_b, given.absmax_b_count);
-    cpp.bias = read_bias(op, given.bias, given.bias_dtype, 1, cpp.d.cols);
-    cpp.engine = read_name(given.engine);
-    gemm(ctx, cpp);
+    given.groups == nullptr ? multiply(ctx, given) : multiply_groups(ctx, given);
   });
 }
 
@@ -97,16 +152,14 @@ switchback_status switchback_gemm_standard(switchback_context* context,
     constexpr std::string_view op = "gemm_standard";
     Context& ctx = read_context(op, context);
     const auto given = read_struct(op, "args", args);
-    StandardGemmArgs cpp;
-    cpp.a = read_matrix(op, "a", given.a);
-    cpp.b = read_matrix(op, "b", given.b);
-    cpp.d = read_matrix(op, "d", given.d);
-    cpp.transpose_a = read_flag(op, "transpose_a", given.transpose_a);
-    cpp.transpose_b = read_flag(op, "transpose_b", given.transpose_b);
-    cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
-    cpp.bias = read_bias(op, given.bias, given.bias_dtype, 1, cpp.d.cols);
-    cpp.engine = read_name(given.engine);
-    gemm_standard(ctx, cpp);
+    if (given.groups == nullptr)
+      return gemm_standard(ctx, read_standard<StandardGemmArgs>(op, given, 1));
+    constexpr std::string_view of_groups = "grouped_gemm_standard";
+    const std::int64_t slots = read_matrix(of_groups, "a", given.a).rows;
+    const Groups groups = read_groups(of_groups, ctx, given.groups, slots).groups;
+    auto cpp = read_standard<GroupedStandardGemmArgs>(of_groups, given, groups.count);
+    cpp.groups = groups;
+    grouped_gemm_standard(ctx, cpp);
   });
 }
 

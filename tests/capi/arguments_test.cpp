@@ -53,22 +53,17 @@ TEST_F(Arguments, NullPointersOfContextsAndOperationsAreNamed) {
 
   refuses_null("out", switchback_packed_weight_create, &no_pack);
   refuses_null("packed out", switchback_packed_weight_bytes, packed, &bytes);
-  refuses_null("context b packed -", switchback_pack_weight, context, b, packed, nullptr);
-  refuses_null("context b - packed -", switchback_pack_weights, context, bs, G, packed, nullptr);
-  refuses_null("context a b d", switchback_gemm_s8s8s32, context, a, b, s32);
-  refuses_null("context a packed_b d", switchback_gemm_s8s8s32_packed, context, a, packed, s32);
+  refuses_null("context b - packed -", switchback_pack_weight, context, b, 1, packed, nullptr);
   const auto args = gemm();
   const auto standard = gemm_standard();
   const auto blockwise = gemm_blockwise();
-  const auto of_groups = grouped_gemm(false);
-  const auto sums_of_groups = grouped_gemm(true);
-  const auto standard_of_groups = grouped_standard();
-  refuses_null("context args", switchback_gemm_dequantize, context, &args);
+  refuses_null("context args", switchback_gemm, context, &args);
   refuses_null("context args", switchback_gemm_standard, context, &standard);
   refuses_null("context args", switchback_gemm_blockwise, context, &blockwise);
-  refuses_null("context args", switchback_grouped_gemm_dequantize, context, &of_groups);
-  refuses_null("context args", switchback_grouped_gemm_s8s8s32, context, &sums_of_groups);
-  refuses_null("context args", switchback_grouped_gemm_standard, context, &standard_of_groups);
+  expect_refused(switchback_gemm_s8s8s32(nullptr, a, b, s32), "context is a null pointer", "");
+  expect_refused(switchback_gemm_s8s8s32(context, nullptr, b, s32), "a has dtype -1", "");
+  expect_refused(switchback_gemm_s8s8s32(context, a, nullptr, s32), "b has dtype -1", "");
+  expect_refused(switchback_gemm_s8s8s32(context, a, b, nullptr), "d has dtype -1", "");
   const auto rows = groups();
   refuses_null("context x groups q absmax", switchback_grouped_quantize_rowwise, context, x, &rows,
                q, s);
@@ -172,11 +167,11 @@ TEST_F(Arguments, NumbersOutsideOfStructsAreNamed) {
        [&] { return switchback_quantize_rowwise(context, x, dx, s); }},
       {"q has dtype f32; it must be s8",
        [&] { return switchback_dequantize_rowwise(context, x, scales.floats(), dx); }},
-      {"d has dtype f32; it must be s32",
+      {"d has dtype f32; without scales it must be s32",
        [&] { return switchback_gemm_s8s8s32(context, a, b, y); }},
-      {"no_such", [&] { return switchback_pack_weight(context, b, packed, "no_such"); }},
-      {"no_such", [&] { return switchback_pack_weights(context, bs, G, packed, "no_such"); }},
-      {"groups = 0", [&] { return switchback_pack_weights(context, bs, 0, packed, nullptr); }},
+      {"no_such", [&] { return switchback_pack_weight(context, b, 1, packed, "no_such"); }},
+      {"no_such", [&] { return switchback_pack_weight(context, bs, G, packed, "no_such"); }},
+      {"groups = 0", [&] { return switchback_pack_weight(context, bs, 0, packed, nullptr); }},
       {"slots has dtype f32", [&] { return switchback_combine(context, y, g, nullptr, g); }},
       {"save_for_backward = 4", [&] { return switchback_linear_forward(layer, x, y, 4); }},
       {"save_for_backward = -1", [&] { return switchback_linear_forward(layer, x, y, -1); }},

@@ -47,6 +47,17 @@ static switchback_gemm_args gemm_args(void) {
   return args;
 }
 
+/* Sums of a and the packed matrix. */
+static switchback_status packed_sums(const switchback_packed_weight* pack) {
+  switchback_gemm_args args;
+  memset(&args, 0, sizeof(args));
+  args.struct_size = sizeof(args);
+  args.a = ma;
+  args.packed_b = pack;
+  args.d = md_s32;
+  return switchback_gemm(context, &args);
+}
+
 static void int32_sums(void) {
   start();
   ref_gemm_s8s8s32(a, b, M, N, K, want_s32);
@@ -65,7 +76,7 @@ static void dequantized(void) {
       ref_gemm_dequantize(a, b, M, N, K, scale_a, scale_b, args.absmax_b_count,
                           with_bias ? bias : NULL, want);
       mark(got, sizeof(got));
-      CHECK_OK(switchback_gemm_dequantize(context, &args));
+      CHECK_OK(switchback_gemm(context, &args));
       CHECK(memcmp(got, want, sizeof(want)) == 0);
     }
 }
@@ -77,28 +88,28 @@ static void packed(void) {
   CHECK_OK(switchback_packed_weight_create(&pack));
   CHECK_OK(switchback_packed_weight_bytes(pack, &bytes));
   CHECK(bytes == 0);
-  CHECK(switchback_gemm_s8s8s32_packed(context, &ma, pack, &md_s32) != SWITCHBACK_OK);
+  CHECK(packed_sums(pack) != SWITCHBACK_OK);
   CHECK(untouched(got_s32, sizeof(got_s32))); /* nothing was packed yet */
-  CHECK_OK(switchback_pack_weight(context, &mb, pack, NULL));
+  CHECK_OK(switchback_pack_weight(context, &mb, 1, pack, NULL));
   CHECK_OK(switchback_packed_weight_bytes(pack, &bytes));
   CHECK(bytes >= (size_t)N * K);
   ref_gemm_s8s8s32(a, b, M, N, K, want_s32);
   ref_gemm_dequantize(a, b, M, N, K, scale_a, scale_b, N, bias, want);
   memset(b, 0, sizeof(b)); /* packing copied it */
-  CHECK_OK(switchback_gemm_s8s8s32_packed(context, &ma, pack, &md_s32));
+  CHECK_OK(packed_sums(pack));
   CHECK(memcmp(got_s32, want_s32, sizeof(want_s32)) == 0);
 
   switchback_gemm_args args = gemm_args();
   args.bias = bias;
   args.packed_b = pack;
   memset(&args.b, 0, sizeof(args.b));
-  CHECK_OK(switchback_gemm_dequantize(context, &args));
+  CHECK_OK(switchback_gemm(context, &args));
   CHECK(memcmp(got, want, sizeof(want)) == 0);
 
   mark(got_s32, sizeof(got_s32));
-  CHECK_INVALID("no_such", switchback_pack_weight(context, &mb, pack, "no_such"));
+  CHECK_INVALID("no_such", switchback_pack_weight(context, &mb, 1, pack, "no_such"));
   /* A pack that could not be replaced is the old one still. */
-  CHECK_OK(switchback_gemm_s8s8s32_packed(context, &ma, pack, &md_s32));
+  CHECK_OK(packed_sums(pack));
   CHECK(memcmp(got_s32, want_s32, sizeof(want_s32)) == 0);
   switchback_packed_weight_destroy(pack);
 }
@@ -113,7 +124,7 @@ static void engines_by_name(void) {
     switchback_gemm_args args = gemm_args();
     args.engine = infos[i].name;
     mark(got, sizeof(got));
-    const switchback_status status = switchback_gemm_dequantize(context, &args);
+    const switchback_status status = switchback_gemm(context, &args);
     if (infos[i].available) {
       CHECK(status == SWITCHBACK_OK);
       CHECK(memcmp(got, want, sizeof(want)) == 0); /* every engine gives the same bits */

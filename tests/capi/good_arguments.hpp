@@ -194,23 +194,20 @@ class Arguments : public ::testing::Test {
     args.block_rows = block_rows;
     return args;
   }
-  switchback_grouped_gemm_args grouped_gemm(bool of_sums) {
-    auto args = sized<switchback_grouped_gemm_args>();
+  switchback_gemm_args grouped_gemm(bool of_sums) {
+    auto args = sized<switchback_gemm_args>();
     args.a = a;
     args.b = bs;
     args.d = of_sums ? s32 : y;
     if (!of_sums) args.absmax_a = args.absmax_b = scales.floats();
     if (!of_sums) args.absmax_b_count = G;
-    args.groups = groups();
+    args.groups = &good_groups;
     return args;
   }
-  switchback_grouped_gemm_standard_args grouped_standard() {
-    auto args = sized<switchback_grouped_gemm_standard_args>();
-    args.a = x;
+  switchback_gemm_standard_args grouped_standard() {
+    auto args = gemm_standard();
     args.b = weights;
-    args.d = y;
-    args.transpose_b = 1;
-    args.groups = groups();
+    args.groups = &good_groups;
     return args;
   }
 
@@ -297,6 +294,7 @@ class Arguments : public ::testing::Test {
   }
 
   const std::int32_t ends[G] = {2, 5};
+  const switchback_groups good_groups = groups();
   Owned x{SWITCHBACK_F32, M, K}, weight{SWITCHBACK_F32, N, K}, weights{SWITCHBACK_F32, G*N, K},
       g{SWITCHBACK_F32, M, N}, y{SWITCHBACK_F32, M, N}, dx{SWITCHBACK_F32, M, K},
       dw{SWITCHBACK_F32, N, K}, dws{SWITCHBACK_F32, G*N, K}, db{SWITCHBACK_F32, 1, N},

@@ -105,7 +105,8 @@ static void products(void) {
   CHECK_OK(switchback_quantize_rowwise(context, &mw, &mb, absmax_b));
   switchback_packed_weight* packed = NULL;
   CHECK_OK(switchback_packed_weight_create(&packed));
-  CHECK_OK(switchback_pack_weights(context, &mb, G, packed, NULL));
+  CHECK_OK(switchback_pack_weight(context, &mb, G, packed, NULL));
+  const switchback_groups groups = packed_groups(index_of); /* products do not read the index */
   for (int one_scale = 0; one_scale < 2; ++one_scale) {
     for (int group = 0; group < G; ++group) {
       const int begin = begin_of(group), rows = ends[group] - begin;
@@ -119,12 +120,12 @@ static void products(void) {
       one.absmax_b = absmax_b + (one_scale ? group : group * N);
       one.absmax_b_count = one_scale ? 1 : N;
       one.bias = bias + group * N;
-      CHECK_OK(switchback_gemm_dequantize(context, &one));
+      CHECK_OK(switchback_gemm(context, &one));
       const switchback_matrix s32 = matrix_of(want_sums + begin * N, SWITCHBACK_S32, rows, N);
       CHECK_OK(switchback_gemm_s8s8s32(context, &one.a, &one.b, &s32));
     }
     for (int is_packed = 0; is_packed < 2; ++is_packed) {
-      switchback_grouped_gemm_args args;
+      switchback_gemm_args args;
       memset(&args, 0, sizeof(args));
       args.struct_size = sizeof(args);
       args.a = ma;
@@ -135,16 +136,16 @@ static void products(void) {
       args.absmax_b = absmax_b;
       args.absmax_b_count = one_scale ? G : G * N;
       args.bias = bias;
-      args.groups = packed_groups(index_of); /* products do not read the index */
+      args.groups = &groups;
       mark(d, sizeof(d));
-      CHECK_OK(switchback_grouped_gemm_dequantize(context, &args));
+      CHECK_OK(switchback_gemm(context, &args));
       CHECK(memcmp(d, want, USED * N * sizeof(float)) == 0);
       CHECK(untouched(d + USED * N, (M - USED) * N * sizeof(float)));
       args.d = matrix_of(sums, SWITCHBACK_S32, M, N);
       args.absmax_a = args.absmax_b = NULL;
       args.bias = NULL;
       mark(sums, sizeof(sums));
-      CHECK_OK(switchback_grouped_gemm_s8s8s32(context, &args));
+      CHECK_OK(switchback_gemm(context, &args));
       CHECK(memcmp(sums, want_sums, USED * N * sizeof(int32_t)) == 0);
       CHECK(untouched(sums + USED * N, (M - USED) * N * sizeof(int32_t)));
     }
@@ -161,19 +162,22 @@ static void products_write_columns(void) {
     a[i] = (int8_t)(i * 37 % 255 - 127);
   for (int i = 0; i < G * N * K; ++i)
     b[i] = (int8_t)(i * 101 % 255 - 127);
-  switchback_grouped_gemm_args args;
+  switchback_gemm_args args;
   memset(&args, 0, sizeof(args));
   args.struct_size = sizeof(args);
   args.a = matrix_of(a, SWITCHBACK_S8, G * ROWS, K);
   args.b = matrix_of(b, SWITCHBACK_S8, G * N, K);
   args.d = matrix_of(plain, SWITCHBACK_S32, G * ROWS, N);
-  args.groups.struct_size = sizeof(args.groups);
-  args.groups.count = G;
-  args.groups.row_stride = ROWS;
-  CHECK_OK(switchback_grouped_gemm_s8s8s32(context, &args));
+  switchback_groups groups;
+  memset(&groups, 0, sizeof(groups));
+  groups.struct_size = sizeof(groups);
+  groups.count = G;
+  groups.row_stride = ROWS;
+  args.groups = &groups;
+  CHECK_OK(switchback_gemm(context, &args));
   args.d = matrix_of(beside, SWITCHBACK_S32, ROWS, G * N);
   args.d_column_stride = N;
-  CHECK_OK(switchback_grouped_gemm_s8s8s32(context, &args));
+  CHECK_OK(switchback_gemm(context, &args));
   int equal = 1;
   for (int group = 0; group < G; ++group)
     for (int r = 0; r < ROWS; ++r)
@@ -184,7 +188,7 @@ static void products_write_columns(void) {
 
 static void floating_products(void) {
   static float y[M * N], want[M * N], dw[G * N * K], want_dw[G * N * K];
-  switchback_grouped_gemm_standard_args args;
+  switchback_gemm_standard_args args;
   memset(&args, 0, sizeof(args));
   args.struct_size = sizeof(args);
   args.a = matrix_of(in_slots, SWITCHBACK_F32, M, K);
@@ -193,18 +197,19 @@ static void floating_products(void) {
   args.transpose_b = 1;
   args.bias = bias;
   args.engine = "reference";
-  args.groups = packed_groups(NULL);
+  const switchback_groups groups = packed_groups(NULL);
+  args.groups = &groups;
   mark(y, sizeof(y));
-  CHECK_OK(switchback_grouped_gemm_standard(context, &args));
+  CHECK_OK(switchback_gemm_standard(context, &args));
   CHECK(untouched(y + USED * N, (M - USED) * N * sizeof(float)));
-  switchback_grouped_gemm_standard_args weight_args = args;
+  switchback_gemm_standard_args weight_args = args;
   weight_args.a = matrix_of(g, SWITCHBACK_F32, M, N);
   weight_args.b = matrix_of(in_slots, SWITCHBACK_F32, M, K);
   weight_args.d = matrix_of(dw, SWITCHBACK_F32, G * N, K);
   weight_args.transpose_a = 1;
   weight_args.transpose_b = 0;
   weight_args.bias = NULL;
-  CHECK_OK(switchback_grouped_gemm_standard(context, &weight_args));
+  CHECK_OK(switchback_gemm_standard(context, &weight_args));
   for (int group = 0; group < G; ++group) {
     const int begin = begin_of(group), rows = ends[group] - begin;
     switchback_gemm_standard_args one;

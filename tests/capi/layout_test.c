@@ -47,7 +47,7 @@ AT(switchback_context_options, release, 48);
 AT(switchback_context_options, allocator_user, 56);
 AT(switchback_context_options, tune, 64);
 AT(switchback_context_options, tune_cache, 72);
-_Static_assert(sizeof(switchback_context_options) == 80, "grown? add the field and the old size");
+_Static_assert(sizeof(switchback_context_options) == 80, "grown? add the field and the first size");
 
 AT(switchback_context_info, struct_size, 0);
 AT(switchback_context_info, device, 8);
@@ -57,7 +57,7 @@ AT(switchback_context_info, workspace_bytes, 32);
 AT(switchback_context_info, tune_hits, 40);
 AT(switchback_context_info, tune_misses, 48);
 AT(switchback_context_info, tune_refused, 56);
-_Static_assert(sizeof(switchback_context_info) == 64, "grown? add the field and the old size");
+_Static_assert(sizeof(switchback_context_info) == 64, "grown? add the field and the first size");
 
 AT(switchback_quantize_args, struct_size, 0);
 AT(switchback_quantize_args, x, 8);
@@ -81,20 +81,22 @@ AT(switchback_quantize_args, rounding_stream, 308);
 AT(switchback_quantize_args, rounding_step, 312);
 AT(switchback_quantize_args, rounding_seed, 320);
 AT(switchback_quantize_args, rounding_row0, 328);
-_Static_assert(sizeof(switchback_quantize_args) == 336, "grown? add the field and the old size");
+_Static_assert(sizeof(switchback_quantize_args) == 336, "grown? add the field and the first size");
 
 AT(switchback_gemm_args, struct_size, 0);
 AT(switchback_gemm_args, a, 8);
 AT(switchback_gemm_args, b, 48);
 AT(switchback_gemm_args, d, 88);
-AT(switchback_gemm_args, absmax_a, 128);
-AT(switchback_gemm_args, absmax_b, 136);
-AT(switchback_gemm_args, absmax_b_count, 144);
-AT(switchback_gemm_args, bias, 152);
-AT(switchback_gemm_args, bias_dtype, 160);
-AT(switchback_gemm_args, packed_b, 168);
-AT(switchback_gemm_args, engine, 176);
-_Static_assert(sizeof(switchback_gemm_args) == 184, "grown? add the field and the old size");
+AT(switchback_gemm_args, packed_b, 128);
+AT(switchback_gemm_args, absmax_a, 136);
+AT(switchback_gemm_args, absmax_b, 144);
+AT(switchback_gemm_args, absmax_b_count, 152);
+AT(switchback_gemm_args, bias, 160);
+AT(switchback_gemm_args, bias_dtype, 168);
+AT(switchback_gemm_args, groups, 176);
+AT(switchback_gemm_args, d_column_stride, 184);
+AT(switchback_gemm_args, engine, 192);
+_Static_assert(sizeof(switchback_gemm_args) == 200, "grown? add the field and the first size");
 
 AT(switchback_gemm_standard_args, struct_size, 0);
 AT(switchback_gemm_standard_args, a, 8);
@@ -105,9 +107,10 @@ AT(switchback_gemm_standard_args, transpose_b, 132);
 AT(switchback_gemm_standard_args, accumulate, 136);
 AT(switchback_gemm_standard_args, bias_dtype, 140);
 AT(switchback_gemm_standard_args, bias, 144);
-AT(switchback_gemm_standard_args, engine, 152);
-_Static_assert(sizeof(switchback_gemm_standard_args) == 160,
-               "grown? add the field and the old size");
+AT(switchback_gemm_standard_args, groups, 152);
+AT(switchback_gemm_standard_args, engine, 160);
+_Static_assert(sizeof(switchback_gemm_standard_args) == 168,
+               "grown? add the field and the first size");
 
 AT(switchback_gemm_blockwise_args, struct_size, 0);
 AT(switchback_gemm_blockwise_args, a, 8);
@@ -117,10 +120,10 @@ AT(switchback_gemm_blockwise_args, absmax_a, 128);
 AT(switchback_gemm_blockwise_args, absmax_b, 136);
 AT(switchback_gemm_blockwise_args, block_rows, 144);
 AT(switchback_gemm_blockwise_args, accumulate, 148);
-AT(switchback_gemm_blockwise_args, engine, 152);
-AT(switchback_gemm_blockwise_args, m, 160);
+AT(switchback_gemm_blockwise_args, m, 152);
+AT(switchback_gemm_blockwise_args, engine, 160);
 _Static_assert(sizeof(switchback_gemm_blockwise_args) == 168,
-               "grown? add the field and the old size");
+               "grown? add the field and the first size");
 
 AT(switchback_linear_options, struct_size, 0);
 AT(switchback_linear_options, in_features, 8);
@@ -138,7 +141,7 @@ AT(switchback_linear_options, rotation, 64);
 AT(switchback_linear_options, reserved_rotation, 68);
 AT(switchback_linear_options, transposed_weight, 72);
 AT(switchback_linear_options, reserved_transposed_weight, 76);
-_Static_assert(sizeof(switchback_linear_options) == 80, "grown? add the field and the old size");
+_Static_assert(sizeof(switchback_linear_options) == 80, "grown? add the field and the first size");
 
 AT(switchback_linear_grads, struct_size, 0);
 AT(switchback_linear_grads, g, 8);
@@ -156,7 +159,7 @@ AT(switchback_linear_grads, rounding_step, 232);
 AT(switchback_linear_grads, reserved_rounding, 236);
 AT(switchback_linear_grads, rounding_seed, 240);
 AT(switchback_linear_grads, rounding_row0, 248);
-_Static_assert(sizeof(switchback_linear_grads) == 256, "grown? add the field and the old size");
+_Static_assert(sizeof(switchback_linear_grads) == 256, "grown? add the field and the first size");
 
 AT(switchback_groups, struct_size, 0);
 AT(switchback_groups, count, 8);
@@ -166,37 +169,7 @@ AT(switchback_groups, rows_of, 24);
 AT(switchback_groups, row_stride, 32);
 AT(switchback_groups, column_stride, 40);
 AT(switchback_groups, row_index, 48);
-_Static_assert(sizeof(switchback_groups) == 56, "it lies inside other structs: frozen");
-
-AT(switchback_grouped_gemm_args, struct_size, 0);
-AT(switchback_grouped_gemm_args, a, 8);
-AT(switchback_grouped_gemm_args, b, 48);
-AT(switchback_grouped_gemm_args, d, 88);
-AT(switchback_grouped_gemm_args, absmax_a, 128);
-AT(switchback_grouped_gemm_args, absmax_b, 136);
-AT(switchback_grouped_gemm_args, absmax_b_count, 144);
-AT(switchback_grouped_gemm_args, bias, 152);
-AT(switchback_grouped_gemm_args, bias_dtype, 160);
-AT(switchback_grouped_gemm_args, groups, 168);
-AT(switchback_grouped_gemm_args, packed_b, 224);
-AT(switchback_grouped_gemm_args, engine, 232);
-AT(switchback_grouped_gemm_args, d_column_stride, 240);
-_Static_assert(sizeof(switchback_grouped_gemm_args) == 248,
-               "grown? add the field and the old size");
-
-AT(switchback_grouped_gemm_standard_args, struct_size, 0);
-AT(switchback_grouped_gemm_standard_args, a, 8);
-AT(switchback_grouped_gemm_standard_args, b, 48);
-AT(switchback_grouped_gemm_standard_args, d, 88);
-AT(switchback_grouped_gemm_standard_args, transpose_a, 128);
-AT(switchback_grouped_gemm_standard_args, transpose_b, 132);
-AT(switchback_grouped_gemm_standard_args, accumulate, 136);
-AT(switchback_grouped_gemm_standard_args, bias_dtype, 140);
-AT(switchback_grouped_gemm_standard_args, bias, 144);
-AT(switchback_grouped_gemm_standard_args, engine, 152);
-AT(switchback_grouped_gemm_standard_args, groups, 160);
-_Static_assert(sizeof(switchback_grouped_gemm_standard_args) == 216,
-               "grown? add the field and the old size");
+_Static_assert(sizeof(switchback_groups) == 56, "grown? add the field and the first size");
 
 AT(switchback_grouped_linear_options, struct_size, 0);
 AT(switchback_grouped_linear_options, groups, 8);
@@ -208,7 +181,7 @@ AT(switchback_grouped_linear_options, engine, 40);
 AT(switchback_grouped_linear_options, allow, 48);
 AT(switchback_grouped_linear_options, reserved, 52);
 _Static_assert(sizeof(switchback_grouped_linear_options) == 56,
-               "grown? add the field and the old size");
+               "grown? add the field and the first size");
 
 AT(switchback_grouped_linear_grads, struct_size, 0);
 AT(switchback_grouped_linear_grads, g, 8);
@@ -218,7 +191,7 @@ AT(switchback_grouped_linear_grads, db, 128);
 AT(switchback_grouped_linear_grads, accumulate, 168);
 AT(switchback_grouped_linear_grads, reserved, 172);
 _Static_assert(sizeof(switchback_grouped_linear_grads) == 176,
-               "grown? add the field and the old size");
+               "grown? add the field and the first size");
 
 AT(switchback_fragmented_linear_options, struct_size, 0);
 AT(switchback_fragmented_linear_options, in_features, 8);
@@ -231,7 +204,7 @@ AT(switchback_fragmented_linear_options, engine, 48);
 AT(switchback_fragmented_linear_options, allow, 56);
 AT(switchback_fragmented_linear_options, reserved, 60);
 _Static_assert(sizeof(switchback_fragmented_linear_options) == 64,
-               "grown? add the field and the old size");
+               "grown? add the field and the first size");
 
 AT(switchback_fragmented_weights, struct_size, 0);
 AT(switchback_fragmented_weights, weight, 8);
@@ -239,7 +212,7 @@ AT(switchback_fragmented_weights, selector, 48);
 AT(switchback_fragmented_weights, down, 88);
 AT(switchback_fragmented_weights, up, 128);
 _Static_assert(sizeof(switchback_fragmented_weights) == 168,
-               "grown? add the field and the old size");
+               "grown? add the field and the first size");
 
 AT(switchback_fragmented_linear_grads, struct_size, 0);
 AT(switchback_fragmented_linear_grads, g, 8);
@@ -251,7 +224,7 @@ AT(switchback_fragmented_linear_grads, dup, 208);
 AT(switchback_fragmented_linear_grads, accumulate, 248);
 AT(switchback_fragmented_linear_grads, reserved, 252);
 _Static_assert(sizeof(switchback_fragmented_linear_grads) == 256,
-               "grown? add the field and the old size");
+               "grown? add the field and the first size");
 
 AT(switchback_engine_info, name, 0);
 AT(switchback_engine_info, available, 8);

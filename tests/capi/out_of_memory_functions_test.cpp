@@ -205,30 +205,36 @@ void product_cases(std::vector<Case>& cases) {
   const auto pack = [](World& w, std::int64_t rows) {
     const auto b = w.input(SWITCHBACK_S8, rows, K);
     if (w.packed == nullptr) expect_ok(switchback_packed_weight_create(&w.packed));
-    return [b, &w] { return switchback_pack_weight(w.context, &b, w.packed, nullptr); };
+    return [b, &w] { return switchback_pack_weight(w.context, &b, 1, w.packed, nullptr); };
   };
   cases.push_back({"switchback_packed_weight_bytes", "", [=](World& w) {
                      expect_ok(pack(w, N)());
                      auto* const bytes = w.result<std::size_t>();
                      w.call = [=, &w] { return switchback_packed_weight_bytes(w.packed, bytes); };
                    }});
+  const auto sums_of_packed = [](World& w, const switchback_matrix& d) {
+    switchback_gemm_args args = {};
+    args.struct_size = sizeof(args);
+    args.a = w.input(SWITCHBACK_S8, M, K);
+    args.packed_b = w.packed;
+    args.d = d;
+    return args;
+  };
   // In place of a smaller one, which a failure leaves there.
   cases.push_back({"switchback_pack_weight", "", [=](World& w) {
                      constexpr std::int64_t few = 3;
                      expect_ok(pack(w, few)());
-                     const auto a = w.input(SWITCHBACK_S8, M, K);
-                     const auto product = w.output(SWITCHBACK_S32, M, N);
+                     const auto args = sums_of_packed(w, w.output(SWITCHBACK_S32, M, N));
                      w.call = pack(w, N);
-                     w.look = [=, &w] {
-                       expect_ok(switchback_gemm_s8s8s32_packed(w.context, &a, w.packed, &product));
-                     };
+                     w.look = [=, &w] { expect_ok(switchback_gemm(w.context, &args)); };
                      w.look_unchanged = [=, &w] {
-                       const auto old = w.input(SWITCHBACK_S32, M, few);
-                       expect_ok(switchback_gemm_s8s8s32_packed(w.context, &a, w.packed, &old));
+                       auto old = args;
+                       old.d = w.input(SWITCHBACK_S32, M, few);
+                       expect_ok(switchback_gemm(w.context, &old));
                      };
                    }});
   for (const std::int32_t threads : {1, 2}) {
-    cases.push_back({"switchback_gemm_s8s8s32", "",
+    cases.push_back({"switchback_gemm", "of int32 sums",
                      [](World& w) {
                        const auto a = w.input(SWITCHBACK_S8, M, K);
                        const auto b = w.input(SWITCHBACK_S8, N, K);
@@ -236,17 +242,14 @@ void product_cases(std::vector<Case>& cases) {
                        w.call = [=, &w] { return switchback_gemm_s8s8s32(w.context, &a, &b, &d); };
                      },
                      threads});
-    cases.push_back({"switchback_gemm_s8s8s32_packed", "",
+    cases.push_back({"switchback_gemm", "of int32 sums, packed",
                      [=](World& w) {
                        expect_ok(pack(w, N)());
-                       const auto a = w.input(SWITCHBACK_S8, M, K);
-                       const auto d = w.output(SWITCHBACK_S32, M, N);
-                       w.call = [=, &w] {
-                         return switchback_gemm_s8s8s32_packed(w.context, &a, w.packed, &d);
-                       };
+                       const auto args = sums_of_packed(w, w.output(SWITCHBACK_S32, M, N));
+                       w.call = [=, &w] { return switchback_gemm(w.context, &args); };
                      },
                      threads});
-    cases.push_back({"switchback_gemm_dequantize", "",
+    cases.push_back({"switchback_gemm", "",
                      [](World& w) {
                        switchback_gemm_args args = {};
                        args.struct_size = sizeof(args);
@@ -257,7 +260,7 @@ void product_cases(std::vector<Case>& cases) {
                        args.absmax_b = w.scales(N);
                        args.absmax_b_count = N;
                        args.bias = w.scales(N);
-                       w.call = [=, &w] { return switchback_gemm_dequantize(w.context, &args); };
+                       w.call = [=, &w] { return switchback_gemm(w.context, &args); };
                      },
                      threads});
   }

@@ -25,17 +25,17 @@ switchback_groups groups_of(World& w, bool gathers) {
 std::function<switchback_status()> pack(World& w, std::int64_t rows) {
   const auto b = w.input(SWITCHBACK_S8, G * rows, K);
   if (w.packed == nullptr) expect_ok(switchback_packed_weight_create(&w.packed));
-  return [b, &w] { return switchback_pack_weights(w.context, &b, G, w.packed, nullptr); };
+  return [b, &w] { return switchback_pack_weight(w.context, &b, G, w.packed, nullptr); };
 }
 
 // A product of int32 sums with the packed matrices of `rows` rows each.
-switchback_grouped_gemm_args sums_of_packed(World& w, const switchback_matrix& d) {
-  switchback_grouped_gemm_args args = {};
+switchback_gemm_args sums_of_packed(World& w, const switchback_matrix& d) {
+  switchback_gemm_args args = {};
   args.struct_size = sizeof(args);
   args.a = w.input(SWITCHBACK_S8, M, K);
   args.packed_b = w.packed;
   args.d = d;
-  args.groups = groups_of(w, false);
+  args.groups = w.keep(groups_of(w, false));
   return args;
 }
 
@@ -53,17 +53,16 @@ void product_cases(std::vector<Case>& cases, std::int32_t threads) {
                    },
                    threads});
   for (const bool packed : {false, true}) {
-    cases.push_back({"switchback_grouped_gemm_s8s8s32", packed ? "packed" : "",
+    cases.push_back({"switchback_gemm",
+                     packed ? "of groups, int32 sums, packed" : "of groups, int32 sums",
                      [=](World& w) {
                        if (packed) expect_ok(pack(w, N)());
                        auto args = sums_of_packed(w, w.output(SWITCHBACK_S32, M, N));
                        if (!packed) args.b = w.input(SWITCHBACK_S8, G * N, K);
-                       w.call = [=, &w] {
-                         return switchback_grouped_gemm_s8s8s32(w.context, &args);
-                       };
+                       w.call = [=, &w] { return switchback_gemm(w.context, &args); };
                      },
                      threads});
-    cases.push_back({"switchback_grouped_gemm_dequantize", packed ? "packed" : "",
+    cases.push_back({"switchback_gemm", packed ? "of groups, packed" : "of groups",
                      [=](World& w) {
                        if (packed) expect_ok(pack(w, N)());
                        auto args = sums_of_packed(w, w.output(SWITCHBACK_F16, M, N));
@@ -72,16 +71,14 @@ void product_cases(std::vector<Case>& cases, std::int32_t threads) {
                        args.absmax_b = w.scales(G * N);
                        args.absmax_b_count = G * N;
                        args.bias = w.scales(G * N);
-                       w.call = [=, &w] {
-                         return switchback_grouped_gemm_dequantize(w.context, &args);
-                       };
+                       w.call = [=, &w] { return switchback_gemm(w.context, &args); };
                      },
                      threads});
   }
   for (const bool weight_gradient : {false, true})
-    cases.push_back({"switchback_grouped_gemm_standard", weight_gradient ? "dW" : "Y",
+    cases.push_back({"switchback_gemm_standard", weight_gradient ? "dW of groups" : "Y of groups",
                      [=](World& w) {
-                       switchback_grouped_gemm_standard_args args = {};
+                       switchback_gemm_standard_args args = {};
                        args.struct_size = sizeof(args);
                        const std::int32_t type = SWITCHBACK_BF16;
                        args.a = w.input(type, M, weight_gradient ? N : K);
@@ -93,10 +90,8 @@ void product_cases(std::vector<Case>& cases, std::int32_t threads) {
                        args.accumulate = 1;
                        // The libraries that it may choose allocate where no failure is allowed.
                        args.engine = "reference";
-                       args.groups = groups_of(w, false);
-                       w.call = [=, &w] {
-                         return switchback_grouped_gemm_standard(w.context, &args);
-                       };
+                       args.groups = w.keep(groups_of(w, false));
+                       w.call = [=, &w] { return switchback_gemm_standard(w.context, &args); };
                      },
                      threads});
   cases.push_back(
@@ -118,18 +113,16 @@ void product_cases(std::vector<Case>& cases, std::int32_t threads) {
 
 void pack_cases(std::vector<Case>& cases) {
   // In place of smaller ones, which a failure leaves there.
-  cases.push_back({"switchback_pack_weights", "", [](World& w) {
+  cases.push_back({"switchback_pack_weight", "of groups", [](World& w) {
                      constexpr std::int64_t few = 3;
                      expect_ok(pack(w, few)());
                      const auto args = sums_of_packed(w, w.output(SWITCHBACK_S32, M, N));
                      w.call = pack(w, N);
-                     w.look = [=, &w] {
-                       expect_ok(switchback_grouped_gemm_s8s8s32(w.context, &args));
-                     };
+                     w.look = [=, &w] { expect_ok(switchback_gemm(w.context, &args)); };
                      w.look_unchanged = [=, &w] {
                        auto old = args;
                        old.d = w.input(SWITCHBACK_S32, M, few);
-                       expect_ok(switchback_grouped_gemm_s8s8s32(w.context, &old));
+                       expect_ok(switchback_gemm(w.context, &old));
                      };
                    }});
 }

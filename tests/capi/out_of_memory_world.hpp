@@ -89,6 +89,13 @@ class World {
     std::memcpy(bytes.data(), values.data(), bytes.size());
     return reinterpret_cast<const std::int32_t*>(bytes.data());
   }
+  /// A struct that the call reads.
+  template <class T>
+  const T* keep(const T& value) {
+    Bytes& bytes = memory_.emplace_back(sizeof(T));
+    std::memcpy(bytes.data(), &value, sizeof(T));
+    return reinterpret_cast<const T*>(bytes.data());
+  }
   /// A variable that the call writes to.
   template <class T>
   T* result(T initial = {}) {

@@ -38,12 +38,12 @@ TEST_F(Arguments, StructsMayBeNewer) {
       "out", sized<switchback_context_info>(), [this](const switchback_context_info* out) {
         return switchback_context_get_info(context, const_cast<switchback_context_info*>(out));
       });
-  accepts_sizes("args", gemm(), on(context, switchback_gemm_dequantize));
+  accepts_sizes("args", gemm(), on(context, switchback_gemm));
   accepts_sizes("args", gemm_standard(), on(context, switchback_gemm_standard));
   accepts_sizes("args", gemm_blockwise(), on(context, switchback_gemm_blockwise));
-  accepts_sizes("args", grouped_gemm(false), on(context, switchback_grouped_gemm_dequantize));
-  accepts_sizes("args", grouped_gemm(true), on(context, switchback_grouped_gemm_s8s8s32));
-  accepts_sizes("args", grouped_standard(), on(context, switchback_grouped_gemm_standard));
+  accepts_sizes("args", grouped_gemm(false), on(context, switchback_gemm));
+  accepts_sizes("args", grouped_gemm(true), on(context, switchback_gemm));
+  accepts_sizes("args", grouped_standard(), on(context, switchback_gemm_standard));
   accepts_sizes("weights", fragmented_weights(),
                 on(fragmented, switchback_fragmented_linear_set_weights));
   accepts_sizes("groups", groups(), [this](const switchback_groups* given) {
@@ -238,20 +238,26 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
                 [this](Info* out) { return switchback_context_get_info(context, out); },
                 {{"out has struct_size = 8", [](Info& o) { o.struct_size = 8; }}});
   using Gemm = switchback_gemm_args;
-  refuses<Gemm>(gemm(),
-                [this](const Gemm* given) { return switchback_gemm_dequantize(context, given); },
-                {{"absmax_b_count = 5", [](Gemm& o) { o.absmax_b_count = 5; }},
-                 {"absmax_b_count", [](Gemm& o) { o.absmax_b_count = INT64_MIN; }},
-                 {"absmax_a is a null", [](Gemm& o) { o.absmax_a = nullptr; }},
-                 {"absmax_b is a null", [](Gemm& o) { o.absmax_b = nullptr; }},
-                 {"d has dtype s32", [](Gemm& o) { o.d.dtype = SWITCHBACK_S32; }},
-                 {"bias has dtype 17",
-                  [](Gemm& o) {
-                    o.bias = o.absmax_a;
-                    o.bias_dtype = 17;
-                  }},
-                 {"no_such", [](Gemm& o) { o.engine = "no_such"; }},
-                 {"b and packed_b are both given", [this](Gemm& o) { o.packed_b = packed; }}});
+  refuses<Gemm>(
+      gemm(), [this](const Gemm* given) { return switchback_gemm(context, given); },
+      {{"absmax_b_count = 5", [](Gemm& o) { o.absmax_b_count = 5; }},
+       {"absmax_b_count", [](Gemm& o) { o.absmax_b_count = INT64_MIN; }},
+       {"absmax_a is a null", [](Gemm& o) { o.absmax_a = nullptr; }},
+       {"absmax_b is a null", [](Gemm& o) { o.absmax_b = nullptr; }},
+       {"the int32 sums (d has dtype s32) take none", [](Gemm& o) { o.d.dtype = SWITCHBACK_S32; }},
+       {"d has dtype f32; without scales it must be s32",
+        [](Gemm& o) {
+          o.absmax_a = o.absmax_b = nullptr;
+          o.absmax_b_count = 0;
+        }},
+       {"d_column_stride = 4 without groups", [](Gemm& o) { o.d_column_stride = 4; }},
+       {"bias has dtype 17",
+        [](Gemm& o) {
+          o.bias = o.absmax_a;
+          o.bias_dtype = 17;
+        }},
+       {"no_such", [](Gemm& o) { o.engine = "no_such"; }},
+       {"b and packed_b are both given", [this](Gemm& o) { o.packed_b = packed; }}});
   using Standard = switchback_gemm_standard_args;
   refuses<Standard>(
       gemm_standard(),
@@ -275,39 +281,34 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
        {"m = -1", [](Blockwise& o) { o.m = -1; }},
        {"m = 129", [](Blockwise& o) { o.m = padded + 1; }},
        {"no_such", [](Blockwise& o) { o.engine = "no_such"; }}});
-  using GroupedGemm = switchback_grouped_gemm_args;
-  refuses<GroupedGemm>(
-      grouped_gemm(false),
-      [this](const GroupedGemm* given) {
-        return switchback_grouped_gemm_dequantize(context, given);
-      },
-      {{"groups has struct_size", [](GroupedGemm& o) { o.groups.struct_size += 8; }},
-       {"absmax_b_count = 3", [](GroupedGemm& o) { o.absmax_b_count = 3; }},
+  auto small_groups = groups();
+  small_groups.struct_size = 8;
+  const auto multiply = [this](const Gemm* given) { return switchback_gemm(context, given); };
+  refuses<Gemm>(
+      grouped_gemm(false), multiply,
+      {{"groups has struct_size = 8", [&](Gemm& o) { o.groups = &small_groups; }},
+       {"absmax_b_count = 3; it must be 2, one for each matrix, or 8, one for each row of b",
+        [](Gemm& o) { o.absmax_b_count = 3; }},
        {"bias has dtype 9",
-        [](GroupedGemm& o) {
+        [](Gemm& o) {
           o.bias = o.absmax_a;
           o.bias_dtype = 9;
         }},
-       {"d_column_stride", [](GroupedGemm& o) { o.d_column_stride = N; }},
-       {"no_such", [](GroupedGemm& o) { o.engine = "no_such"; }},
-       {"d has dtype s32", [](GroupedGemm& o) { o.d.dtype = SWITCHBACK_S32; }},
-       {"b and packed_b are both given", [this](GroupedGemm& o) { o.packed_b = packed; }}});
-  refuses<GroupedGemm>(
-      grouped_gemm(true),
-      [this](const GroupedGemm* given) { return switchback_grouped_gemm_s8s8s32(context, given); },
-      {{"d has dtype f32", [](GroupedGemm& o) { o.d.dtype = SWITCHBACK_F32; }},
-       {"the int32 sums take none", [this](GroupedGemm& o) { o.absmax_a = scales.floats(); }}});
-  using GroupedStandard = switchback_grouped_gemm_standard_args;
-  refuses<GroupedStandard>(
+       {"d_column_stride", [](Gemm& o) { o.d_column_stride = N; }},
+       {"no_such", [](Gemm& o) { o.engine = "no_such"; }},
+       {"the int32 sums", [](Gemm& o) { o.d.dtype = SWITCHBACK_S32; }},
+       {"b and packed_b are both given", [this](Gemm& o) { o.packed_b = packed; }}});
+  refuses<Gemm>(grouped_gemm(true), multiply,
+                {{"d has dtype f32; without scales", [](Gemm& o) { o.d.dtype = SWITCHBACK_F32; }},
+                 {"the int32 sums", [this](Gemm& o) { o.absmax_a = scales.floats(); }}});
+  refuses<Standard>(
       grouped_standard(),
-      [this](const GroupedStandard* given) {
-        return switchback_grouped_gemm_standard(context, given);
-      },
-      {{"groups has struct_size", [](GroupedStandard& o) { o.groups.struct_size = 0; }},
-       {"transpose_a = 2", [](GroupedStandard& o) { o.transpose_a = 2; }},
-       {"transpose_b = 3", [](GroupedStandard& o) { o.transpose_b = 3; }},
-       {"accumulate = 5", [](GroupedStandard& o) { o.accumulate = 5; }},
-       {"bias", [](GroupedStandard& o) {
+      [this](const Standard* given) { return switchback_gemm_standard(context, given); },
+      {{"groups has struct_size = 8", [&](Standard& o) { o.groups = &small_groups; }},
+       {"transpose_a = 2", [](Standard& o) { o.transpose_a = 2; }},
+       {"transpose_b = 3", [](Standard& o) { o.transpose_b = 3; }},
+       {"accumulate = 5", [](Standard& o) { o.accumulate = 5; }},
+       {"bias", [](Standard& o) {
           o.bias = o.a.data;
           o.bias_dtype = 9;
         }}});

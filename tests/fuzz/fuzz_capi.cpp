@@ -176,7 +176,7 @@ void Session::pack() {
   const auto* pb = Operands::pointer(input_, b);
   operands.remember();
   const switchback_status status =
-      switchback_pack_weight(context(), pb, packed_, engine(SWITCHBACK_ENGINES_GEMM));
+      switchback_pack_weight(context(), pb, 1, packed_, engine(SWITCHBACK_ENGINES_GEMM));
   operands.check(status, "pack_weight");
   if (status == SWITCHBACK_OK) {
     packed_n_ = b.rows;
@@ -207,7 +207,12 @@ void Session::gemm_int32(bool packed) {
   const auto* pd = Operands::pointer(input_, d);
   operands.remember();
   if (packed) {
-    operands.check(switchback_gemm_s8s8s32_packed(context(), pa, packed_, pd), "gemm_packed");
+    switchback_gemm_args args = {};
+    args.struct_size = sizeof(args);
+    if (pa != nullptr) args.a = *pa;
+    if (pd != nullptr) args.d = *pd;
+    args.packed_b = packed_;
+    operands.check(switchback_gemm(context(), &args), "gemm of sums, packed");
     return;
   }
   const switchback_status status = switchback_gemm_s8s8s32(context(), pa, pb, pd);
@@ -243,7 +248,7 @@ void Session::gemm_dequantize() {
   args.engine = engine(SWITCHBACK_ENGINES_GEMM);
   const SizedStruct<switchback_gemm_args> sized(input_, args);
   operands.remember();
-  operands.check(switchback_gemm_dequantize(context(), input_.rarely(60) ? nullptr : sized.get()),
+  operands.check(switchback_gemm(context(), input_.rarely(60) ? nullptr : sized.get()),
                  "gemm_dequantize");
 }
 

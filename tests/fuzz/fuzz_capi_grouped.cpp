@@ -114,7 +114,7 @@ void GroupedCalls::pack_groups() {
   const auto b = operands.matrix(SWITCHBACK_S8, count * input_.below(20), size(), Access::read);
   operands.remember();
   const switchback_status status =
-      switchback_pack_weights(context(), &b, count, packed_, engine(SWITCHBACK_ENGINES_GEMM));
+      switchback_pack_weight(context(), &b, count, packed_, engine(SWITCHBACK_ENGINES_GEMM));
   operands.check(status, "pack_weights");
   if (status == SWITCHBACK_OK) {
     packed_n_ = b.rows / count;
@@ -130,7 +130,7 @@ void GroupedCalls::grouped_gemm(bool sums) {
   const std::int64_t slots = size();
   const std::int64_t n = packed ? packed_n_ : input_.below(20);
   const std::int64_t k = packed ? packed_k_ : size();
-  switchback_grouped_gemm_args args = {};
+  switchback_gemm_args args = {};
   args.a = operands.matrix(SWITCHBACK_S8, slots, k, Access::read);
   if (!packed) args.b = operands.matrix(SWITCHBACK_S8, grouped_count_ * n, k, Access::read);
   const std::int32_t type = sums ? SWITCHBACK_S32 : float_type();
@@ -141,16 +141,15 @@ void GroupedCalls::grouped_gemm(bool sums) {
     args.absmax_b_count = input_.rarely(40) ? 2 : grouped_count_ * (input_.below(2) == 0 ? 1 : n);
     if (input_.below(2) == 1) args.bias = operands.floats(grouped_count_ * n + 1, Access::read);
   }
-  args.groups = groups(operands, slots, 0);
+  const switchback_groups made = groups(operands, slots, 0);
+  args.groups = &made;
   args.packed_b = packed ? packed_ : nullptr;
   args.engine = engine(SWITCHBACK_ENGINES_GEMM);
   if (input_.rarely(20)) args.d_column_stride = input_.below(20) - 2;
-  const SizedStruct<switchback_grouped_gemm_args> sized(input_, args);
+  const SizedStruct<switchback_gemm_args> sized(input_, args);
   operands.remember();
   const auto* const given = input_.rarely(60) ? nullptr : sized.get();
-  operands.check(sums ? switchback_grouped_gemm_s8s8s32(context(), given)
-                      : switchback_grouped_gemm_dequantize(context(), given),
-                 "grouped_gemm");
+  operands.check(switchback_gemm(context(), given), "gemm of groups");
 }
 
 void GroupedCalls::grouped_standard() {
@@ -158,7 +157,7 @@ void GroupedCalls::grouped_standard() {
   grouped_count_ = input_.below(6);
   const std::int64_t slots = size(), n = input_.below(20), k = input_.below(20);
   const std::int64_t g = grouped_count_;
-  switchback_grouped_gemm_standard_args args = {};
+  switchback_gemm_standard_args args = {};
   args.transpose_a = flag();
   args.transpose_b = flag();
   args.accumulate = flag();
@@ -172,10 +171,11 @@ void GroupedCalls::grouped_standard() {
               : operands.matrix(d_type, slots, n, Access::write);
   if (input_.below(2) == 1) args.bias = operands.floats(g * std::max(n, k) + 1, Access::read);
   args.engine = engine(SWITCHBACK_ENGINES_GEMM_STANDARD);
-  args.groups = groups(operands, slots, 0);
-  const SizedStruct<switchback_grouped_gemm_standard_args> sized(input_, args);
+  const switchback_groups made = groups(operands, slots, 0);
+  args.groups = &made;
+  const SizedStruct<switchback_gemm_standard_args> sized(input_, args);
   operands.remember();
-  operands.check(switchback_grouped_gemm_standard(context(), sized.get()), "grouped_standard");
+  operands.check(switchback_gemm_standard(context(), sized.get()), "grouped_standard");
 }
 
 void GroupedCalls::combine() {
