@@ -203,12 +203,12 @@ class CLayer {
     grads_.db = matrix(o_.db);
   }
   void forward() {
-    check(switchback_linear_forward(layer_.get(), &x_, &y_, SWITCHBACK_SAVE_NOTHING));
+    check(switchback_linear_forward(layer_.get(), &x_, &y_, SWITCHBACK_SAVE_NOTHING, nullptr));
   }
   void step() {
     check(switchback_linear_weight_updated(layer_.get()));
-    check(switchback_linear_forward(layer_.get(), &x_, &y_, SWITCHBACK_SAVE_BORROW));
-    check(switchback_linear_backward(layer_.get(), &grads_));
+    check(switchback_linear_forward(layer_.get(), &x_, &y_, SWITCHBACK_SAVE_BORROW, nullptr));
+    check(switchback_linear_backward(layer_.get(), &grads_, nullptr));
   }
 
  private:

@@ -105,7 +105,7 @@ static int recognise(network* net, const float* image) {
     const int32_t in = net->widths[i], out = net->widths[i + 1];
     const switchback_matrix x = {from, SWITCHBACK_F32, 1, in, in};
     const switchback_matrix y = {to, SWITCHBACK_F32, 1, out, out};
-    if (switchback_linear_forward(net->layers[i], &x, &y, SWITCHBACK_SAVE_NOTHING) !=
+    if (switchback_linear_forward(net->layers[i], &x, &y, SWITCHBACK_SAVE_NOTHING, NULL) !=
         SWITCHBACK_OK) {
       complain("forward", switchback_last_error());
       return -1;

@@ -119,13 +119,13 @@ typedef struct switchback_context_options {
   const char* isa; /* upper bound on the CPU's instruction set: "scalar", or of x86 "sse4", "avx2",
                       "avx_vnni", "avx512", "avx512_vnni", "amx"; NULL or "" = none. An unknown
                       name's error lists all */
-  /* Since 1.1. CUDA: where device memory comes from. Set both functions or neither; neither on the
+  /* CUDA: where device memory comes from. Set both functions or neither; neither on the
    * CPU. allocate returns at least `bytes`, 256-byte aligned, for use in the order of the stream,
    * or NULL on failure. release takes it back; its stream is NULL once the context is destroyed. */
   void* (*allocate)(void* user, size_t bytes, void* stream);
   void (*release)(void* user, void* data, size_t bytes, void* stream);
   void* allocator_user;
-  /* Since 1.2. What to do about tuned configurations: "off"; "read": look them up in the cache of
+  /* What to do about tuned configurations: "off"; "read": look them up in the cache of
    * this machine; "record": also write missing problems to a file, for `switchback-bench tune`;
    * "tune": measure a missing problem when it is first met; "require": a missing problem is an
    * error. NULL or "" = $SWITCHBACK_TUNE, else "read". "record" and "tune" write under a lock and
@@ -160,12 +160,12 @@ typedef struct switchback_context_info {
 /* Fills in *out, whose struct_size the caller has set. */
 SWITCHBACK_API switchback_status switchback_context_get_info(const switchback_context* context,
                                                              switchback_context_info* out);
-/* Since 1.1. CUDA: waits until everything queued on the context's stream is done, and reports an
+/* CUDA: waits until everything queued on the context's stream is done, and reports an
  * error if any of it failed, or if the arrays of a grouped operation, in the device's memory, had
  * values that cannot be (SWITCHBACK_INVALID_ARGUMENT). Does nothing on the CPU, where calls return
  * when they are done. */
 SWITCHBACK_API switchback_status switchback_context_synchronize(switchback_context* context);
-/* Since 1.3. CUDA: queues calls on `stream`, the caller's, from now on. They run after what was
+/* CUDA: queues calls on `stream`, the caller's, from now on. They run after what was
  * queued on the previous stream; both streams must exist. Refused: NULL (the legacy default stream
  * is cudaStreamLegacy, (void*)1), a CPU context, and a previous stream that is being captured. The
  * new stream may be one that is being captured. A graph cannot wait for work queued before its
@@ -173,7 +173,7 @@ SWITCHBACK_API switchback_status switchback_context_synchronize(switchback_conte
  * capture, as torch.cuda.graph does. */
 SWITCHBACK_API switchback_status switchback_context_set_stream(switchback_context* context,
                                                                void* stream);
-/* Since 1.2. Warnings about the cache: entries that cannot be used, with the reason, lines that
+/* Warnings about the cache: entries that cannot be used, with the reason, lines that
  * cannot be read, a cache that cannot be written. One per line; "" if there are none. The text
  * stays valid until the next call with this context. */
 SWITCHBACK_API switchback_status switchback_context_tune_warnings(switchback_context* context,
@@ -191,7 +191,7 @@ enum {
   SWITCHBACK_ENGINES_QUANTIZE = 0,
   SWITCHBACK_ENGINES_GEMM = 1,          /* the int8 products */
   SWITCHBACK_ENGINES_GEMM_STANDARD = 2, /* the floating point products */
-  SWITCHBACK_ENGINES_GEMM_BLOCKWISE = 3 /* switchback_gemm_blockwise; since 1.8 */
+  SWITCHBACK_ENGINES_GEMM_BLOCKWISE = 3 /* switchback_gemm_blockwise */
 };
 
 /* The engines of an operation in order of preference. *out points to *count of them; they live as
@@ -494,12 +494,12 @@ enum {
   SWITCHBACK_GLOBAL = 2,               /* SwitchBack: X per row, one scale for W */
   SWITCHBACK_GLOBAL_MEM_EFFICIENT = 3, /* SwitchBack M: as global, saves int8 X for backward */
   SWITCHBACK_AUTO = 4,                 /* chosen by the library */
-  SWITCHBACK_ROWWISE_SHARED = 5        /* since 1.10: as rowwise, W's row codes serve dX too */
+  SWITCHBACK_ROWWISE_SHARED = 5        /* as rowwise, W's row codes serve dX too */
 };
 
 typedef struct switchback_linear switchback_linear;
 
-/* How a layer computes dw. Since 1.8. */
+/* How a layer computes dw. */
 enum {
   SWITCHBACK_DW_FLOATING = 0,  /* a product in floating point */
   SWITCHBACK_DW_INT8_BLOCK = 1 /* switchback_gemm_blockwise */
@@ -510,38 +510,32 @@ typedef struct switchback_linear_options {
   int64_t in_features;  /* K */
   int64_t out_features; /* N */
   int32_t mode;         /* SWITCHBACK_ROWWISE, ... */
-  int32_t dtype;      /* of x, weight and g: f32, f16 or bf16. Since 1.12 weight and x may be f32 */
-  const char* engine; /* forces an engine by name; NULL = chosen; NULL in mode auto */
-  /* Since 1.2. Mode auto: the modes it may use, any of 1 << SWITCHBACK_STANDARD | 1 <<
-   * SWITCHBACK_ROWWISE | 1 << SWITCHBACK_GLOBAL | 1 << SWITCHBACK_ROWWISE_SHARED (of layers without
-   * groups); 0 = all of them. It takes the one that the tuner measured as the fastest. Where
-   * nothing was measured it takes standard, if that is allowed. */
+  int32_t dtype;        /* of x, weight and g: f32, f16 or bf16. Weight and x may also be f32 */
+  const char* engine;   /* forces an engine by name; NULL = chosen; NULL in mode auto */
+  /* Mode auto: the modes it may use, any of 1 << SWITCHBACK_STANDARD | 1 << SWITCHBACK_ROWWISE | 1
+   * << SWITCHBACK_GLOBAL | 1 << SWITCHBACK_ROWWISE_SHARED (of layers without groups); 0 = all of
+   * them. It takes the one that the tuner measured as the fastest. Where nothing was measured it
+   * takes standard, if that is allowed. */
   uint32_t allow;
-  uint32_t reserved; /* not read */
-  /* Since 1.4. Applied to x first, SWITCHBACK_GELU_TANH, ...: y = activation(x) . W^T + b. dx is
-   * still the gradient of x; dw uses activation(x). */
+  /* Applied to x first, SWITCHBACK_GELU_TANH, ...: y = activation(x) . W^T + b. dx is still the
+   * gradient of x; dw uses activation(x). */
   int32_t activation;
-  /* Since 1.4. 1: on a device, backward computes dw on a second stream, concurrently with dx. The
-   * results are the same. */
+  /* 1: on a device, backward computes dw on a second stream, concurrently with dx. The results are
+   * the same. */
   int32_t overlap_dw;
-  /* Since 1.8. How dw is computed: SWITCHBACK_DW_FLOATING, or SWITCHBACK_DW_INT8_BLOCK in modes
-   * rowwise, rowwise_shared, global and auto. A forward that saves then keeps codes instead of x.
-   */
+  /* How dw is computed: SWITCHBACK_DW_FLOATING, or SWITCHBACK_DW_INT8_BLOCK in modes rowwise,
+   * rowwise_shared, global and auto. A forward that saves then keeps codes instead of x. */
   int32_t dw;
-  /* Since 1.8. The rows that share scales: 128, 256, 512 or 1024; 0 = 256. */
-  int32_t dw_block_rows;
-  /* Since 1.9. 0, or 4, 16, 64, 256 or 1024, of which in_features is a multiple, in the int8 modes:
-   * x, after the activation, and the weight are rotated in groups of so many (switchback_rotate)
+  int32_t dw_block_rows; /* the rows that share scales: 128, 256, 512 or 1024; 0 = 256 */
+  /* 0, or in the int8 modes 4, 16, 64, 256 or 1024, of which in_features is a multiple: x, after
+   * the activation, and the weight are rotated in groups of that size (switchback_quantize_args)
    * before their quantization, and dx is rotated back. Codes of the weight and of x, given or
    * returned, are those of the rotated matrices. */
   int32_t rotation;
-  int32_t reserved_rotation; /* not read */
-  /* Since 1.12. 1: the weight that switchback_linear_set_weight takes is the transpose of W, [K,N],
-   * and so is dw = X^T . G. In the int8 modes y, dx and db have the bits of a layer that is given
-   * W. Codes of the weight (switchback_linear_set_quantized_weight) are those of W. Not with a
-   * rotation. */
+  /* 1: the weight that switchback_linear_set_weight takes is the transpose of W, [K,N], and so is
+   * dw = X^T . G. In the int8 modes y, dx and db have the bits of a layer that is given W. Codes of
+   * the weight (switchback_linear_set_quantized_weight) are those of W. Not with a rotation. */
   int32_t transposed_weight;
-  int32_t reserved_transposed_weight; /* not read */
 } switchback_linear_options;
 
 SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* context,
@@ -549,10 +543,10 @@ SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* co
                                                           switchback_linear** out);
 SWITCHBACK_API void switchback_linear_destroy(switchback_linear* or_null);
 
-/* weight[N,K] (with transposed_weight [K,N]) in the layer's dtype or, since 1.12, f32: then its
- * codes are made of that, and products in floating point round it to the layer's dtype in every
- * call. bias[1,N] (f32, f16 or bf16; NULL or NULL data: none). Both are the caller's memory,
- * borrowed until replaced. Leaves eval mode. The layer cannot see that elements change: until
+/* weight[N,K] (with transposed_weight [K,N]) in the layer's dtype or f32; codes are made of an f32
+ * weight as it is, and products in floating point round it to the layer's dtype in every call.
+ * bias[1,N] (f32, f16 or bf16; NULL or NULL data: none). Both are the caller's memory, borrowed
+ * until replaced. Leaves eval mode. The layer cannot see that elements change: until
  * switchback_linear_weight_updated, forward and backward use int8 codes of the old weight, and
  * their results are wrong without an error. Where other code may write to the weight without your
  * knowledge, compare fingerprints (switchback_fingerprint). */
@@ -561,28 +555,28 @@ switchback_linear_set_weight(switchback_linear* linear, const switchback_matrix*
                              const switchback_matrix* bias_or_null);
 /* Tells the layer that elements of the weight or the bias have changed. Leaves eval mode. */
 SWITCHBACK_API switchback_status switchback_linear_weight_updated(switchback_linear* linear);
-/* Since 1.14. The same where they may have changed, or not. On a device, codes of large weights
- * are then made only if the weight's fingerprint is another one than that of which they were made;
- * the device compares it itself, in the stream, also in a graph that is replayed. On the CPU, and
- * of small weights, it is switchback_linear_weight_updated. */
+/* The same where they may have changed, or not. On a device, codes of large weights are then made
+ * only if the weight's fingerprint differs from that of which they were made; the device compares
+ * it itself, in the stream, also in a graph that is replayed. On the CPU, and of small weights, it
+ * is switchback_linear_weight_updated. */
 SWITCHBACK_API switchback_status
 switchback_linear_weight_may_have_changed(switchback_linear* linear);
-/* Since 1.2. The modes in which a forward over `rows` rows (save_for_backward as below) and its dX
- * would run now: the layer's own mode, or the ones that mode auto takes. */
+/* The modes in which a forward over `rows` rows (save_for_backward as below) and its dX would run
+ * now: the layer's mode, or the ones that mode auto takes. */
 SWITCHBACK_API switchback_status switchback_linear_pass_modes(const switchback_linear* linear,
                                                               int64_t rows,
                                                               int32_t save_for_backward,
                                                               int32_t* forward, int32_t* dx);
 /* Quantizes and packs the weight and frees what only training needs. In the int8 modes the caller's
- * weight may be freed afterwards. backward is refused until the weight is set or updated again;
- * backward_from works, also for a quantized weight: dx is then computed from the codes that there
- * are. */
+ * weight may be freed afterwards. A backward of a saved forward is refused until the weight is set
+ * or updated again; one with a kept input works, also for a quantized weight: dx is then computed
+ * from the codes that there are. */
 SWITCHBACK_API switchback_status switchback_linear_prepare_for_eval(switchback_linear* linear);
-/* Since 1.15. *out is a new layer on `context`, with the options and the prepared weight of this
- * one, in the same memory; it is freed with the last layer that has it. In mode standard both go on
- * reading the caller's weight and bias. So N threads with a context each serve one weight. `linear`
- * must be prepared for eval, and not be in mode auto; `context` must have its device and
- * instruction set, and may be of another thread. Other threads may run forward and backward_from of
+/* *out is a new layer on `context`, with the options and the prepared weight of this one, in the
+ * same memory; it is freed with the last layer that has it. In mode standard both go on reading the
+ * caller's weight and bias. So N threads with a context each serve one weight. `linear` must be
+ * prepared for eval, and not be in mode auto; `context` must have its device and instruction set,
+ * and may be of another thread. Other threads may run forward, and backward with a kept input, of
  * `linear` meanwhile, or share it; they must not change its weight. A layer whose weight is set or
  * updated afterwards has its own; the others keep the old one. On a CUDA device the call waits for
  * the device. */
@@ -590,21 +584,20 @@ SWITCHBACK_API switchback_status switchback_linear_share(const switchback_linear
                                                          switchback_context* context,
                                                          switchback_linear** out);
 
-/* Since 1.3. Sets the weight as codes[N,K] (s8) with their scales: absmax[N], one per row, in modes
- * rowwise and rowwise_shared; absmax[1] in modes global and global_mem_efficient; refused in other
- * modes. Codes and scales from switchback_quantize_rowwise or switchback_quantize_global give the
- * same layer as set_weight and prepare_for_eval. Codes of -128, which other programs write, are
- * exact too (refused until 1.13). Everything is copied and may be freed afterwards (on a CUDA
- * device, once the stream has reached the copy). The layer is then prepared for eval; it trains
- * again after set_weight. Where K or N is above 131071 the CPU refuses codes of -128, because
- * the int32 sums could overflow; a CUDA device does not check for them, because the call would
- * have to wait for the result. */
+/* Sets the weight as codes[N,K] (s8) with their scales: absmax[N], one per row, in modes rowwise
+ * and rowwise_shared; absmax[1] in modes global and global_mem_efficient; refused in other modes.
+ * Codes and scales from switchback_quantize_rowwise or switchback_quantize_global give the same
+ * layer as set_weight and prepare_for_eval. Codes of -128, which other programs write, are exact
+ * too. Everything is copied and may be freed afterwards (on a CUDA device, once the stream has
+ * reached the copy). The layer is then prepared for eval; it trains again after set_weight. Where K
+ * or N is above 131071 the CPU refuses codes of -128, because the int32 sums could overflow; a CUDA
+ * device does not check for them, because the call would have to wait for the result. */
 SWITCHBACK_API switchback_status switchback_linear_set_quantized_weight(
     switchback_linear* linear, const switchback_matrix* codes, const float* absmax,
     int64_t absmax_count, const switchback_matrix* bias_or_null);
-/* Since 1.15. The reverse, of a layer that is prepared for eval: writes its codes[N,K] (s8) and
- * their scales, absmax[N] or absmax[1], as switchback_linear_set_quantized_weight takes them. With
- * a rotation they are codes of the rotated weight. */
+/* The reverse, of a layer that is prepared for eval: writes its codes[N,K] (s8) and their scales,
+ * absmax[N] or absmax[1], as switchback_linear_set_quantized_weight takes them. With a rotation
+ * they are codes of the rotated weight. */
 SWITCHBACK_API switchback_status switchback_linear_quantized_weight(const switchback_linear* linear,
                                                                     const switchback_matrix* codes,
                                                                     float* absmax,
@@ -617,18 +610,32 @@ enum {
   /* The layer keeps a pointer to x, which must not change until backward has run. A later forward
    * that writes its output over that memory drops the saved forward. */
   SWITCHBACK_SAVE_BORROW = 2,
-  /* Since 1.3. The caller keeps x, or its codes, for switchback_linear_backward_from; an earlier
-   * saved forward stays saved. */
+  /* The caller keeps x, or its codes, and gives them to backward; an earlier saved forward stays
+   * saved. */
   SWITCHBACK_SAVE_CALLER = 3
 };
 
-/* y[M,N] from x[M,K], each in the layer's dtype or f32 (x: since 1.12). An f32 x is rounded to the
- * layer's dtype first: the bits are those of the rounded x. If a forward that saves runs out of
+/* What the caller keeps of a forward's input, in one of three forms. Forward writes the second and
+ * the third. All need less memory than x but the first. */
+typedef struct switchback_kept_input {
+  size_t struct_size;
+  /* x[M,K] itself, in the layer's dtype or f32, with NULL absmax;
+   * its codes[M,K] (s8) and absmax[M], in the int8 modes: dw is computed from what they stand for;
+   * or with in_blocks its codes[K,Mp] (s8) and absmax[B,K] of blocks of rows, as
+   * switchback_quantize writes them, for layers whose dw is SWITCHBACK_DW_INT8_BLOCK. dx of a layer
+   * with an activation needs dx_of_activation with codes. */
+  switchback_matrix x;
+  float* absmax;
+  int32_t in_blocks; /* 0 or 1 */
+} switchback_kept_input;
+
+/* y[M,N] from x[M,K], each in the layer's dtype or f32. An f32 x is rounded to the layer's dtype
+ * first: the bits are those of the rounded x. With kept_or_null the codes of x are also written
+ * there; save_for_backward is then SWITCHBACK_SAVE_CALLER. If a forward that saves runs out of
  * memory, the forward saved before it is dropped too. */
-SWITCHBACK_API switchback_status switchback_linear_forward(switchback_linear* linear,
-                                                           const switchback_matrix* x,
-                                                           const switchback_matrix* y,
-                                                           int32_t save_for_backward);
+SWITCHBACK_API switchback_status switchback_linear_forward(
+    switchback_linear* linear, const switchback_matrix* x, const switchback_matrix* y,
+    int32_t save_for_backward, const switchback_kept_input* kept_or_null);
 
 typedef struct switchback_linear_grads {
   size_t struct_size;
@@ -637,67 +644,45 @@ typedef struct switchback_linear_grads {
   switchback_matrix dw; /* [N,K] or, with transposed_weight, [K,N]; NULL data = skip */
   switchback_matrix db; /* [1,N] */
   int32_t accumulate;   /* 1: add to dw and db; dx is always overwritten */
-  int32_t reserved;     /* not read */
-  /* Since 1.4. If g is the gradient of y_activation(y): y[M,N] in the layer's dtype, which forward
-   * wrote, and its activation. The layer then uses g . y_activation'(y), rounded to g's type, in
-   * place of g, and computes it in the pass that quantizes. */
-  switchback_matrix y;
+  /* If g is the gradient of y_activation(y): y[M,N] in the layer's dtype, which forward wrote, and
+   * its activation. The layer then uses g . y_activation'(y), rounded to g's type, in place of g,
+   * and computes it in the pass that quantizes. */
   int32_t y_activation; /* SWITCHBACK_NO_ACTIVATION: y has NULL data */
-  /* Since 1.4. 1: dx of a layer with an activation is the gradient of activation(x), not of x: the
-   * g of the layer that produced x, with y_activation. Required where only codes were kept (mode
-   * global_mem_efficient, or backward_from codes), which are codes of activation(x). */
+  switchback_matrix y;
+  /* 1: dx of a layer with an activation is the gradient of activation(x), not of x: the g of the
+   * layer that produced x, with y_activation. Required where only codes were kept (mode
+   * global_mem_efficient, or codes in switchback_kept_input), which are codes of activation(x). */
   int32_t dx_of_activation;
-  /* Since 1.11. 1: the codes of g, of which an int8 dx and an int8 dw are made, are rounded
-   * stochastically. The random bits of an element are Philox4x32-10 of the key rounding_seed and
-   * the counter {column / 8, rounding_row0 + row, rounding_stream, rounding_step}, the same on
-   * every device; give each backward a step of its own. No effect on db and on what is computed in
-   * floating point. 0: to nearest, and the members below are not read. */
+  /* 1: the codes of g, of which an int8 dx and an int8 dw are made, are rounded stochastically,
+   * with the random bits that switchback_quantize_args describes; give each backward its own step.
+   * No effect on db and on what is computed in floating point. 0: to nearest, and the members below
+   * are not read. */
   int32_t stochastic;
-  uint32_t rounding_stream;   /* for example the number of a layer */
-  uint32_t rounding_step;     /* for example the number of the training step */
-  uint32_t reserved_rounding; /* not read */
+  uint32_t rounding_stream; /* for example the number of a layer */
+  uint32_t rounding_step;   /* for example the number of the training step */
   uint64_t rounding_seed;
   int64_t
       rounding_row0; /* the number of g's row 0 in the whole batch; row numbers are below 2^32 */
 } switchback_linear_grads;
 
-/* Gradients of the last forward that saved; may be called more than once for it. */
-SWITCHBACK_API switchback_status switchback_linear_backward(switchback_linear* linear,
-                                                            const switchback_linear_grads* grads);
-
-/* Since 1.3. A forward with SWITCHBACK_SAVE_CALLER that also returns the quantized x: codes[M,K]
- * (s8) and absmax[M]. A caller that keeps these instead of x needs a quarter or half of the memory.
- * For the int8 modes. */
-SWITCHBACK_API switchback_status switchback_linear_forward_codes(switchback_linear* linear,
-                                                                 const switchback_matrix* x,
-                                                                 const switchback_matrix* y,
-                                                                 const switchback_matrix* codes,
-                                                                 float* absmax);
-/* Since 1.3. Gradients of a forward whose input the caller kept; other forwards may have run since.
- * The input is x[M,K] in the layer's dtype with NULL absmax, or its codes (s8) and absmax[M]; with
- * codes, dw is computed from the dequantized codes. x may be NULL if grads skips dw. If grads skips
- * dx, the weight is not read: it may be unset or already freed. Saved forwards are not used. */
+/* Gradients of the last forward that saved; may be called more than once for it. With kept_or_null:
+ * of a forward whose input the caller kept; other forwards may have run since, and saved forwards
+ * are not used. The kept x may be zeroed if grads skips dw. If grads skips dx, the weight is then
+ * not read: it may be unset or already freed. */
 SWITCHBACK_API switchback_status
-switchback_linear_backward_from(switchback_linear* linear, const switchback_linear_grads* grads,
-                                const switchback_matrix* x_or_null, const float* absmax_or_null);
+switchback_linear_backward(switchback_linear* linear, const switchback_linear_grads* grads,
+                           const switchback_kept_input* kept_or_null);
 
-/* Since 1.8. For layers whose dw is SWITCHBACK_DW_INT8_BLOCK: a forward that also returns the codes
- * that dw reads, codes_t[K,Mp] (s8) and absmax[B,K], as switchback_quantize_blockwise_transpose
- * writes them; and the gradients from them. dx of a layer with an activation then needs
- * dx_of_activation. */
-SWITCHBACK_API switchback_status switchback_linear_forward_block_codes(
-    switchback_linear* linear, const switchback_matrix* x, const switchback_matrix* y,
-    const switchback_matrix* codes_t, float* absmax);
-SWITCHBACK_API switchback_status switchback_linear_backward_from_blocks(
-    switchback_linear* linear, const switchback_linear_grads* grads,
-    const switchback_matrix* codes_t, const float* absmax);
-
-/* Bytes kept for backward (including a borrowed x), and bytes held for quantized and packed
- * weights; each of the layers that share a weight counts its memory. */
-SWITCHBACK_API switchback_status
-switchback_linear_saved_for_backward_bytes(const switchback_linear* linear, size_t* out);
-SWITCHBACK_API switchback_status
-switchback_linear_cached_weight_bytes(const switchback_linear* linear, size_t* out);
+/* What a layer holds now. */
+typedef struct switchback_layer_info {
+  size_t struct_size;
+  size_t saved_for_backward_bytes; /* including a borrowed x */
+  size_t cached_weight_bytes;      /* quantized and packed weights; each of the layers that share a
+                                      weight counts its memory */
+} switchback_layer_info;
+/* Fills in *out, whose struct_size the caller has set. */
+SWITCHBACK_API switchback_status switchback_linear_get_info(const switchback_linear* linear,
+                                                            switchback_layer_info* out);
 
 #ifdef __cplusplus
 }

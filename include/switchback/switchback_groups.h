@@ -36,7 +36,7 @@ SWITCHBACK_API switchback_status switchback_combine(switchback_context* context,
 
 /* ---- The grouped linear layer -----------------------------------------------------------------
  *
- * Since 1.6. Linear layers of one shape in one call, each for its own group of rows: for each group
+ * Linear layers of one shape in one call, each for its own group of rows: for each group
  * g, Y = X . W_g^T + b_g, dX = G . W_g, dW_g = G^T . X, db_g = column sums of G, with the modes
  * and, row by row, the bits of a switchback_linear.
  */
@@ -53,7 +53,6 @@ typedef struct switchback_grouped_linear_options {
   /* Mode auto: as in switchback_linear_options. It takes the mode that was measured as the fastest
    * for one layer over the mean number of rows of a group. */
   uint32_t allow;
-  uint32_t reserved; /* not read */
 } switchback_grouped_linear_options;
 
 SWITCHBACK_API switchback_status switchback_grouped_linear_create(
@@ -91,28 +90,22 @@ typedef struct switchback_grouped_linear_grads {
   switchback_matrix dw; /* [G*N,K]                      layer's dtype or f32, NULL data = skip */
   switchback_matrix db; /* [G,N] */
   int32_t accumulate;   /* 1: add to dw and db; dx is always overwritten */
-  int32_t reserved;     /* not read */
 } switchback_grouped_linear_grads;
 
-/* Gradients of the last forward that saved; may be called more than once for it. */
+/* Gradients of the last forward that saved; may be called more than once for it. With
+ * groups_or_null: of a forward whose groups and input the caller kept; saved forwards are not used.
+ * x may be NULL if grads skips dw. If grads skips dx, the weight is then not read. */
 SWITCHBACK_API switchback_status switchback_grouped_linear_backward(
-    switchback_grouped_linear* linear, const switchback_grouped_linear_grads* grads);
-/* Gradients of a forward whose groups and input the caller kept. x may be NULL if grads skips dw.
- * If grads skips dx, the weight is not read. Saved forwards are not used. */
-SWITCHBACK_API switchback_status switchback_grouped_linear_backward_from(
     switchback_grouped_linear* linear, const switchback_grouped_linear_grads* grads,
-    const switchback_groups* groups, const switchback_matrix* x_or_null);
+    const switchback_groups* groups_or_null, const switchback_matrix* x_or_null);
 
-/* Bytes kept for backward (including what was borrowed), and bytes held for quantized and packed
- * weights. */
-SWITCHBACK_API switchback_status switchback_grouped_linear_saved_for_backward_bytes(
-    const switchback_grouped_linear* linear, size_t* out);
-SWITCHBACK_API switchback_status
-switchback_grouped_linear_cached_weight_bytes(const switchback_grouped_linear* linear, size_t* out);
+/* What the layer holds now, in *out, whose struct_size the caller has set. */
+SWITCHBACK_API switchback_status switchback_grouped_linear_get_info(
+    const switchback_grouped_linear* linear, switchback_layer_info* out);
 
 /* ---- The fragmented linear layer ---------------------------------------------------------------
  *
- * Since 1.7. x[B,K] is split into F fragments x_f of K/F columns. The logit of a fragment is the
+ * x[B,K] is split into F fragments x_f of K/F columns. The logit of a fragment is the
  * inner product of x_f and s_f, and p is the softmax of a row's logits. No bias.
  *   soft: y = sum of p_f x_f W_f^T over f + ((1 - p) * x) C^T D^T
  *   hard: y = x_k W_k^T + (x without fragment k) C^T D^T, k: the largest logit
@@ -131,7 +124,6 @@ typedef struct switchback_fragmented_linear_options {
   int32_t dtype;        /* of x, the weights and g: f32, f16 or bf16 */
   const char* engine;   /* as in switchback_linear_options */
   uint32_t allow;       /* as in switchback_linear_options */
-  uint32_t reserved;    /* not read */
 } switchback_fragmented_linear_options;
 
 SWITCHBACK_API switchback_status switchback_fragmented_linear_create(
@@ -177,22 +169,17 @@ typedef struct switchback_fragmented_linear_grads {
   switchback_matrix ddown;     /* [R,K] */
   switchback_matrix dup;       /* [N,R] */
   int32_t accumulate;          /* 1: add to all but dx */
-  int32_t reserved;            /* not read */
 } switchback_fragmented_linear_grads;
 
-/* Gradients of the last _forward that saved; may be called more than once for it. */
+/* Gradients of the last _forward that saved; may be called more than once for it. With x_or_null:
+ * of a _forward whose x the caller kept; saved forwards are not used. */
 SWITCHBACK_API switchback_status switchback_fragmented_linear_backward(
-    switchback_fragmented_linear* linear, const switchback_fragmented_linear_grads* grads);
-/* Gradients of a _forward whose x the caller kept. Saved forwards are not used. */
-SWITCHBACK_API switchback_status switchback_fragmented_linear_backward_from(
     switchback_fragmented_linear* linear, const switchback_fragmented_linear_grads* grads,
-    const switchback_matrix* x);
+    const switchback_matrix* x_or_null);
 
-/* As those of switchback_linear. */
-SWITCHBACK_API switchback_status switchback_fragmented_linear_saved_for_backward_bytes(
-    const switchback_fragmented_linear* linear, size_t* out);
-SWITCHBACK_API switchback_status switchback_fragmented_linear_cached_weight_bytes(
-    const switchback_fragmented_linear* linear, size_t* out);
+/* What the layer holds now, in *out, whose struct_size the caller has set. */
+SWITCHBACK_API switchback_status switchback_fragmented_linear_get_info(
+    const switchback_fragmented_linear* linear, switchback_layer_info* out);
 
 #ifdef __cplusplus
 }

@@ -80,20 +80,22 @@ class Bare:
         self.x, self.out = map(ctypes.addressof, self.structs)
         self.grads_at = ctypes.addressof(self.grads)
         self.run_forward = library.switchback_linear_forward
-        self.run_backward = library.switchback_linear_backward_from
+        self.run_backward = library.switchback_linear_backward
+        self.kept = _abi.KeptInput(x=self.structs[0])
+        self.kept_at = ctypes.addressof(self.kept)
         self.updated = library.switchback_linear_weight_updated
 
     def forward(self):
-        self.run_forward(self.pointer, self.x, self.out, _abi.SAVE_NOTHING)
+        self.run_forward(self.pointer, self.x, self.out, _abi.SAVE_NOTHING, None)
 
     def forward_and_backward(self):
         # As the module after a backward: the weight counts as changed.
         self.updated(self.pointer)
-        self.run_forward(self.pointer, self.x, self.out, _abi.SAVE_CALLER)
-        self.run_backward(self.pointer, self.grads_at, self.x, None)
+        self.run_forward(self.pointer, self.x, self.out, _abi.SAVE_CALLER, None)
+        self.run_backward(self.pointer, self.grads_at, self.kept_at)
 
     def forward_that_saves(self):
-        self.run_forward(self.pointer, self.x, self.out, _abi.SAVE_CALLER)
+        self.run_forward(self.pointer, self.x, self.out, _abi.SAVE_CALLER, None)
 
 
 def measure(rows, features, rounds, calls):

@@ -52,7 +52,7 @@ def ours(module, x):
     call, pointer = layer._lib.switchback_linear_forward, layer.pointer
 
     def forward(keep=(module, layer, structs)):
-        call(pointer, at[0], at[1], _abi.SAVE_NOTHING)
+        call(pointer, at[0], at[1], _abi.SAVE_NOTHING, None)
         return y
 
     return forward

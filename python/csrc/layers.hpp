@@ -14,10 +14,7 @@ namespace dispatch {
 
 struct Functions {
   decltype(&switchback_linear_forward) forward = nullptr;
-  decltype(&switchback_linear_forward_codes) forward_codes = nullptr;
-  decltype(&switchback_linear_forward_block_codes) forward_block_codes = nullptr;
-  decltype(&switchback_linear_backward_from) backward_from = nullptr;
-  decltype(&switchback_linear_backward_from_blocks) backward_from_blocks = nullptr;
+  decltype(&switchback_linear_backward) backward = nullptr;
   decltype(&switchback_linear_weight_updated) weight_updated = nullptr;
   decltype(&switchback_fingerprint) fingerprint = nullptr;
 };

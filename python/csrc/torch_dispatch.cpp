@@ -10,7 +10,7 @@ namespace dispatch {
 namespace {
 
 // Of what this module and nn/_dispatch.py expect of each other.
-constexpr long version = 4;
+constexpr long version = 5;
 
 PyObject* apply = nullptr;           // records a forward
 PyObject* apply_prepared = nullptr;  // records a forward from codes
@@ -20,8 +20,7 @@ PyObject* apply_prepared = nullptr;  // records a forward from codes
 // Codes with their scales that a forward makes.
 struct KeptCodes {
   Tensor codes, absmax;
-  switchback_matrix matrix = {};
-  bool has_blocks = false;
+  switchback_kept_input input = {sizeof(input), {}, nullptr, 0};
 
   // codes[rows,K] and absmax[rows]; false: there is no memory.
   bool make(const Layer& layer, int64_t rows) {
@@ -33,52 +32,51 @@ struct KeptCodes {
     const int64_t blocks = (rows - 1) / layer.block_rows + 1;
     const int64_t of_codes[2] = {layer.in_features, blocks * layer.block_rows};
     const int64_t of_absmax[2] = {blocks, layer.in_features};
-    has_blocks = true;
+    input.in_blocks = 1;
     return make(layer, of_codes, 2, of_absmax);
   }
-  float* scales() const { return static_cast<float*>(absmax.data()); }
 
  private:
   bool make(const Layer& layer, const int64_t* of_codes, int64_t dim, const int64_t* of_absmax) {
     codes = empty(2, of_codes, aoti_torch_dtype_int8(), layer.device);
     absmax = empty(dim, of_absmax, aoti_torch_dtype_float32(), layer.device);
-    matrix = {codes.data(), SWITCHBACK_S8, of_codes[0], of_codes[1], of_codes[1]};
+    input.x = {codes.data(), SWITCHBACK_S8, of_codes[0], of_codes[1], of_codes[1]};
+    input.absmax = static_cast<float*>(absmax.data());
     return codes.get() != nullptr && absmax.get() != nullptr;
   }
 };
 
 // What a backward reads of it: x, or codes with their scales.
 struct KeptInput {
-  switchback_matrix matrix = {};
-  bool has_blocks = false;
+  switchback_kept_input input = {sizeof(input), {}, nullptr, 0};
 
   // These return false if it cannot be read in place.
   bool read(const Layer& layer, int64_t rows, PyObject* x) {
     int64_t found, stride;
-    if (!look_at(x, input_) || !suits(input_, layer) ||
-        !rows_of(input_, layer.in_features, found, stride) || found != rows || is_negated(x))
+    if (!look_at(x, x_) || !suits(x_, layer) || !rows_of(x_, layer.in_features, found, stride) ||
+        found != rows || is_negated(x))
       return false;
-    matrix = {input_.data, layer.dtype, rows, layer.in_features, stride};
+    input.x = {x_.data, layer.dtype, rows, layer.in_features, stride};
     return true;
   }
   bool read(const Layer& layer, int64_t rows, PyObject* codes, PyObject* absmax) {
-    if (!look_at(codes, input_) || !suits(input_, layer, aoti_torch_dtype_int8()) ||
+    if (!look_at(codes, x_) || !suits(x_, layer, aoti_torch_dtype_int8()) ||
         !look_at(absmax, scales_) || !suits(scales_, layer, aoti_torch_dtype_float32()))
       return false;
     const int64_t k = layer.in_features, count = scales_.sizes[0];
-    has_blocks = scales_.dim == 2;
+    input.in_blocks = scales_.dim == 2 ? 1 : 0;
     const bool fits =
-        has_blocks
-            ? is_dense(scales_, count, k) && is_dense(input_, k, count * layer.block_rows)
-            : is_dense(scales_) && scales_.dim == 1 && count == rows && is_dense(input_, rows, k);
-    const int64_t* sizes = input_.sizes;
-    if (fits) matrix = {input_.data, SWITCHBACK_S8, sizes[0], sizes[1], sizes[1]};
+        input.in_blocks != 0
+            ? is_dense(scales_, count, k) && is_dense(x_, k, count * layer.block_rows)
+            : is_dense(scales_) && scales_.dim == 1 && count == rows && is_dense(x_, rows, k);
+    const int64_t* sizes = x_.sizes;
+    if (fits) input.x = {x_.data, SWITCHBACK_S8, sizes[0], sizes[1], sizes[1]};
+    if (fits) input.absmax = static_cast<float*>(scales_.data);
     return fits;
   }
-  const float* scales() const { return static_cast<const float*>(scales_.data); }
 
  private:
-  View input_, scales_;
+  View x_, scales_;
 };
 
 // ---- The passes
@@ -124,12 +122,8 @@ PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
     const switchback_matrix out = {y.data(), layer->dtype, rows, layer->out_features,
                                    layer->out_features};
     const int32_t save = trains ? SWITCHBACK_SAVE_CALLER : SWITCHBACK_SAVE_NOTHING;
-    status = without_gil([&] {
-      if (kept.codes.get() == nullptr) return library.forward(layer->linear, &in, &out, save);
-      const auto forward_codes =
-          kept.has_blocks ? library.forward_block_codes : library.forward_codes;
-      return forward_codes(layer->linear, &in, &out, &kept.matrix, kept.scales());
-    });
+    const auto* const codes = kept.codes.get() == nullptr ? nullptr : &kept.input;
+    status = without_gil([&] { return library.forward(layer->linear, &in, &out, save, codes); });
     if (status != SWITCHBACK_OK) return fail(status, lock);
   }
   Ref result = to_python(std::move(y));
@@ -175,8 +169,9 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
     const switchback_matrix in = {given.data, layer->dtype, rows, layer->in_features, stride};
     const switchback_matrix out = {y.data(), layer->dtype, rows, layer->out_features,
                                    layer->out_features};
-    const switchback_status status = without_gil(
-        [&] { return library.forward(layer->linear, &in, &out, SWITCHBACK_SAVE_NOTHING); });
+    const switchback_status status = without_gil([&] {
+      return library.forward(layer->linear, &in, &out, SWITCHBACK_SAVE_NOTHING, nullptr);
+    });
     if (status != SWITCHBACK_OK) return fail(status, lock);
   }
   Ref result = to_python(std::move(y));
@@ -239,12 +234,8 @@ PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t count) {
     grads.dx = {dx.data(), layer->dtype, rows, k, k};
     grads.dw = {dw.data(), layer->dtype, shape[0], shape[1], shape[1]};
     grads.db = {db.data(), layer->dtype, 1, n, n};
-    const switchback_status status = without_gil([&] {
-      if (kept.has_blocks)
-        return library.backward_from_blocks(layer->linear, &grads, &kept.matrix, kept.scales());
-      return library.backward_from(layer->linear, &grads, wants_dw ? &kept.matrix : nullptr,
-                                   kept.scales());
-    });
+    const switchback_status status =
+        without_gil([&] { return library.backward(layer->linear, &grads, &kept.input); });
     if (status != SWITCHBACK_OK) return fail(status, lock);
   }
   if (wants_dw || wants_db) ++as_layers(args[0])->weight_gradients;
@@ -279,8 +270,9 @@ PyObject* backward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) 
     grads.struct_size = sizeof(grads);
     grads.g = {given.data, layer->dtype, rows, layer->out_features, stride};
     grads.dx = {dx.data(), layer->dtype, rows, layer->in_features, layer->in_features};
+    const switchback_kept_input nothing = {sizeof(nothing), {}, nullptr, 0};
     const switchback_status status =
-        without_gil([&] { return library.backward_from(layer->linear, &grads, nullptr, nullptr); });
+        without_gil([&] { return library.backward(layer->linear, &grads, &nothing); });
     if (status != SWITCHBACK_OK) return fail(status, lock);
   }
   return to_python(std::move(dx)).release();
@@ -313,21 +305,16 @@ PyObject* connect(PyObject*, PyObject* args) {
 
 // use(addresses): the functions of the library, in the order of Functions.
 PyObject* use(PyObject*, PyObject* args) {
-  PyObject* given[7];
-  if (!PyArg_ParseTuple(args, "OOOOOOO", &given[0], &given[1], &given[2], &given[3], &given[4],
-                        &given[5], &given[6]))
-    return nullptr;
-  void* found[7];
-  for (int i = 0; i < 7; ++i)
+  PyObject* given[4];
+  if (!PyArg_ParseTuple(args, "OOOO", &given[0], &given[1], &given[2], &given[3])) return nullptr;
+  void* found[4];
+  for (int i = 0; i < 4; ++i)
     found[i] = PyLong_AsVoidPtr(given[i]);
   if (PyErr_Occurred()) return nullptr;
   library.forward = reinterpret_cast<decltype(library.forward)>(found[0]);
-  library.forward_codes = reinterpret_cast<decltype(library.forward_codes)>(found[1]);
-  library.forward_block_codes = reinterpret_cast<decltype(library.forward_block_codes)>(found[2]);
-  library.backward_from = reinterpret_cast<decltype(library.backward_from)>(found[3]);
-  library.backward_from_blocks = reinterpret_cast<decltype(library.backward_from_blocks)>(found[4]);
-  library.weight_updated = reinterpret_cast<decltype(library.weight_updated)>(found[5]);
-  library.fingerprint = reinterpret_cast<decltype(library.fingerprint)>(found[6]);
+  library.backward = reinterpret_cast<decltype(library.backward)>(found[1]);
+  library.weight_updated = reinterpret_cast<decltype(library.weight_updated)>(found[2]);
+  library.fingerprint = reinterpret_cast<decltype(library.fingerprint)>(found[3]);
   return none();
 }
 

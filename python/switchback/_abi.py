@@ -164,15 +164,23 @@ class LinearOptions(_Sized):
         ("dtype", c_int32),
         ("engine", c_char_p),
         ("allow", c_uint32),
-        ("reserved", c_uint32),
         ("activation", c_int32),
         ("overlap_dw", c_int32),
         ("dw", c_int32),
         ("dw_block_rows", c_int32),
         ("rotation", c_int32),
-        ("reserved_rotation", c_int32),
         ("transposed_weight", c_int32),
-        ("reserved_transposed_weight", c_int32),
+    ]
+
+
+class KeptInput(_Sized):
+    """switchback_kept_input"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("x", Matrix),
+        ("absmax", c_void_p),
+        ("in_blocks", c_int32),
     ]
 
 
@@ -186,16 +194,24 @@ class LinearGrads(_Sized):
         ("dw", Matrix),
         ("db", Matrix),
         ("accumulate", c_int32),
-        ("reserved", c_int32),
-        ("y", Matrix),
         ("y_activation", c_int32),
+        ("y", Matrix),
         ("dx_of_activation", c_int32),
         ("stochastic", c_int32),
         ("rounding_stream", c_uint32),
         ("rounding_step", c_uint32),
-        ("reserved_rounding", c_uint32),
         ("rounding_seed", c_uint64),
         ("rounding_row0", c_int64),
+    ]
+
+
+class LayerInfo(_Sized):
+    """switchback_layer_info"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("saved_for_backward_bytes", c_size_t),
+        ("cached_weight_bytes", c_size_t),
     ]
 
 
@@ -226,7 +242,6 @@ class GroupedLinearOptions(_Sized):
         ("dtype", c_int32),
         ("engine", c_char_p),
         ("allow", c_uint32),
-        ("reserved", c_uint32),
     ]
 
 
@@ -240,7 +255,6 @@ class GroupedLinearGrads(_Sized):
         ("dw", Matrix),
         ("db", Matrix),
         ("accumulate", c_int32),
-        ("reserved", c_int32),
     ]
 
 
@@ -257,7 +271,6 @@ class FragmentedLinearOptions(_Sized):
         ("dtype", c_int32),
         ("engine", c_char_p),
         ("allow", c_uint32),
-        ("reserved", c_uint32),
     ]
 
 
@@ -285,7 +298,6 @@ class FragmentedLinearGrads(_Sized):
         ("ddown", Matrix),
         ("dup", Matrix),
         ("accumulate", c_int32),
-        ("reserved", c_int32),
     ]
 
 
@@ -310,27 +322,24 @@ _FAILING = {
     "switchback_linear_weight_may_have_changed": (_P,),
     "switchback_linear_set_quantized_weight": (_P, _P, _P, c_int64, _P),
     "switchback_linear_share": (_P, _P, POINTER(c_void_p)),
-    "switchback_linear_forward": (_P, _P, _P, c_int32),
-    "switchback_linear_forward_codes": (_P, _P, _P, _P, _P),
-    "switchback_linear_backward_from": (_P, _P, _P, _P),
-    "switchback_linear_forward_block_codes": (_P, _P, _P, _P, _P),
-    "switchback_linear_backward_from_blocks": (_P, _P, _P, _P),
-    "switchback_linear_cached_weight_bytes": (_P, POINTER(c_size_t)),
+    "switchback_linear_forward": (_P, _P, _P, c_int32, _P),
+    "switchback_linear_backward": (_P, _P, _P),
+    "switchback_linear_get_info": (_P, _P),
     "switchback_combine": (_P, _P, _P, _P, _P),
     "switchback_grouped_linear_create": (_P, _P, POINTER(c_void_p)),
     "switchback_grouped_linear_set_weight": (_P, _P, _P),
     "switchback_grouped_linear_weight_updated": (_P,),
     "switchback_grouped_linear_weight_may_have_changed": (_P,),
     "switchback_grouped_linear_forward": (_P, _P, _P, _P, c_int32),
-    "switchback_grouped_linear_backward_from": (_P, _P, _P, _P),
-    "switchback_grouped_linear_cached_weight_bytes": (_P, POINTER(c_size_t)),
+    "switchback_grouped_linear_backward": (_P, _P, _P, _P),
+    "switchback_grouped_linear_get_info": (_P, _P),
     "switchback_fragmented_linear_create": (_P, _P, POINTER(c_void_p)),
     "switchback_fragmented_linear_set_weights": (_P, _P),
     "switchback_fragmented_linear_prepare_for_eval": (_P,),
     "switchback_fragmented_linear_forward": (_P, _P, _P, c_int32),
     "switchback_fragmented_linear_forward_hard": (_P, _P, _P),
-    "switchback_fragmented_linear_backward_from": (_P, _P, _P),
-    "switchback_fragmented_linear_cached_weight_bytes": (_P, POINTER(c_size_t)),
+    "switchback_fragmented_linear_backward": (_P, _P, _P),
+    "switchback_fragmented_linear_get_info": (_P, _P),
 }
 _OTHERS = {
     "switchback_abi_version": (c_uint32, ()),

@@ -98,37 +98,18 @@ switchback_status switchback_fragmented_linear_forward_hard(switchback_fragmente
 }
 
 switchback_status switchback_fragmented_linear_backward(
-    switchback_fragmented_linear* linear, const switchback_fragmented_linear_grads* grads) {
-  return guard([&] {
-    constexpr std::string_view op = "backward";
-    FragmentedLinear& layer = read_layer(op, linear);
-    layer.backward(read_fragmented_grads(op, grads));
-  });
-}
-
-switchback_status switchback_fragmented_linear_backward_from(
     switchback_fragmented_linear* linear, const switchback_fragmented_linear_grads* grads,
-    const switchback_matrix* x) {
+    const switchback_matrix* x_or_null) {
   return guard([&] {
-    constexpr std::string_view op = "backward_from";
+    const std::string_view op = x_or_null == nullptr ? "backward" : "backward_from";
     FragmentedLinear& layer = read_layer(op, linear);
     const FragmentedLinearGrads cpp = read_fragmented_grads(op, grads);
-    layer.backward_from(read_matrix(op, "x", x), cpp);
+    if (x_or_null == nullptr) return layer.backward(cpp);
+    layer.backward_from(read_matrix(op, "x", x_or_null), cpp);
   });
 }
 
-switchback_status switchback_fragmented_linear_saved_for_backward_bytes(
-    const switchback_fragmented_linear* linear, size_t* out) {
-  return guard([&] {
-    read_bytes("saved_for_backward_bytes", linear, out,
-               [](const auto& layer) { return layer.saved_for_backward_bytes(); });
-  });
-}
-
-switchback_status switchback_fragmented_linear_cached_weight_bytes(
-    const switchback_fragmented_linear* linear, size_t* out) {
-  return guard([&] {
-    read_bytes("cached_weight_bytes", linear, out,
-               [](const auto& layer) { return layer.cached_weight_bytes(); });
-  });
+switchback_status switchback_fragmented_linear_get_info(const switchback_fragmented_linear* linear,
+                                                        switchback_layer_info* out) {
+  return guard([&] { get_info(linear, out); });
 }

@@ -114,39 +114,24 @@ switchback_status switchback_grouped_linear_forward(switchback_grouped_linear* l
 }
 
 switchback_status switchback_grouped_linear_backward(switchback_grouped_linear* linear,
-                                                     const switchback_grouped_linear_grads* grads) {
+                                                     const switchback_grouped_linear_grads* grads,
+                                                     const switchback_groups* groups_or_null,
+                                                     const switchback_matrix* x_or_null) {
   return guard([&] {
-    constexpr std::string_view op = "backward";
-    GroupedSwitchbackLinear& layer = read_layer(op, linear);
-    layer.backward(read_grouped_grads(op, grads));
-  });
-}
-
-switchback_status switchback_grouped_linear_backward_from(
-    switchback_grouped_linear* linear, const switchback_grouped_linear_grads* grads,
-    const switchback_groups* groups, const switchback_matrix* x_or_null) {
-  return guard([&] {
-    constexpr std::string_view op = "backward_from";
+    const std::string_view op = groups_or_null == nullptr ? "backward" : "backward_from";
     GroupedSwitchbackLinear& layer = read_layer(op, linear);
     const GroupedLinearGrads cpp = read_grouped_grads(op, grads);
-    Grouping grouping = read_groups(op, *linear->context, groups, cpp.g.rows);
+    if (groups_or_null == nullptr) {
+      core::require(x_or_null == nullptr, "{}: x is given without groups", op);
+      return layer.backward(cpp);
+    }
+    Grouping grouping = read_groups(op, *linear->context, groups_or_null, cpp.g.rows);
     if (x_or_null != nullptr) grouping.rows.data = read_matrix(op, "x", x_or_null);
     layer.backward_from(grouping.groups, grouping.rows, cpp);
   });
 }
 
-switchback_status switchback_grouped_linear_saved_for_backward_bytes(
-    const switchback_grouped_linear* linear, size_t* out) {
-  return guard([&] {
-    read_bytes("saved_for_backward_bytes", linear, out,
-               [](const auto& layer) { return layer.saved_for_backward_bytes(); });
-  });
-}
-
-switchback_status switchback_grouped_linear_cached_weight_bytes(
-    const switchback_grouped_linear* linear, size_t* out) {
-  return guard([&] {
-    read_bytes("cached_weight_bytes", linear, out,
-               [](const auto& layer) { return layer.cached_weight_bytes(); });
-  });
+switchback_status switchback_grouped_linear_get_info(const switchback_grouped_linear* linear,
+                                                     switchback_layer_info* out) {
+  return guard([&] { get_info(linear, out); });
 }

@@ -126,12 +126,15 @@ void read_gradients(std::string_view op, const Given& given, Grads& grads) {
   grads.accumulate = read_flag(op, "accumulate", given.accumulate);
 }
 
-/// A number of bytes that a layer of any kind says, such as bytes(layer).
-template <class Handle, class Bytes>
-void read_bytes(std::string_view op, Handle* linear, size_t* out, const Bytes& bytes) {
+/// What a layer of any kind holds.
+template <class Handle>
+void get_info(Handle* linear, switchback_layer_info* out) {
+  constexpr std::string_view op = "get_info";
   const auto& layer = read_layer(op, linear);
-  check_pointer(op, "out", out);
-  *out = bytes(layer);
+  auto info = read_struct(op, "out", out);
+  info.saved_for_backward_bytes = layer.saved_for_backward_bytes();
+  info.cached_weight_bytes = layer.cached_weight_bytes();
+  write_struct(info, out);
 }
 
 }  // namespace switchback::capi

@@ -46,6 +46,34 @@ std::int64_t block_scales(const SwitchbackLinear& layer, const MatrixView<T>& co
   return codes.cols / layer.options().dw_block_rows * codes.rows;
 }
 
+void forward_and_keep(SwitchbackLinear& layer, AnyMatrix x, AnyMatrix y, Save save,
+                      const switchback_kept_input* kept) {
+  const auto given = read_struct("forward", "kept", kept);
+  const bool in_blocks = read_flag("forward", "kept.in_blocks", given.in_blocks);
+  core::require(save == Save::caller,
+                "forward: save_for_backward = {}; with kept it must be caller (3)",
+                static_cast<std::int32_t>(save));
+  const auto codes = read_view<std::int8_t>("forward", "kept.x", given.x);
+  if (in_blocks)
+    layer.forward_block_codes(x, y, codes, read_span(given.absmax, block_scales(layer, codes)));
+  else
+    layer.forward_codes(x, y, codes, read_span(given.absmax, codes.rows));
+}
+
+KeptInput read_kept(std::string_view op, const SwitchbackLinear& layer,
+                    const switchback_kept_input* kept) {
+  const auto given = read_struct(op, "kept", kept);
+  if (read_flag(op, "kept.in_blocks", given.in_blocks)) {
+    const auto codes = read_view<const std::int8_t>(op, "kept.x", given.x);
+    return {codes, read_span(given.absmax, block_scales(layer, codes)), true};
+  }
+  KeptInput input;
+  // A zeroed matrix: nothing was kept.
+  if (given.x.data != nullptr || given.x.cols != 0) input.x = read_matrix(op, "kept.x", given.x);
+  if (given.absmax != nullptr) input.absmax = read_span(given.absmax, input.x.rows);
+  return input;
+}
+
 }  // namespace
 
 switchback_status switchback_linear_create(switchback_context* context,
@@ -148,94 +176,32 @@ switchback_status switchback_linear_share(const switchback_linear* linear,
 }
 
 switchback_status switchback_linear_forward(switchback_linear* linear, const switchback_matrix* x,
-                                            const switchback_matrix* y, int32_t save_for_backward) {
+                                            const switchback_matrix* y, int32_t save_for_backward,
+                                            const switchback_kept_input* kept_or_null) {
   return guard([&] {
     constexpr std::string_view op = "forward";
     SwitchbackLinear& layer = read_layer(op, linear);
     const AnyMatrix in = read_matrix(op, "x", x);
     const AnyMatrix out = read_matrix(op, "y", y);
-    layer.forward(in, out, read_save(op, save_for_backward));
-  });
-}
-
-switchback_status switchback_linear_forward_codes(switchback_linear* linear,
-                                                  const switchback_matrix* x,
-                                                  const switchback_matrix* y,
-                                                  const switchback_matrix* codes, float* absmax) {
-  return guard([&] {
-    constexpr std::string_view op = "forward_codes";
-    SwitchbackLinear& layer = read_layer(op, linear);
-    const AnyMatrix in = read_matrix(op, "x", x);
-    const AnyMatrix out = read_matrix(op, "y", y);
-    const auto q = read_view<std::int8_t>(op, "codes", codes);
-    layer.forward_codes(in, out, q, read_span(absmax, q.rows));
+    const Save save = read_save(op, save_for_backward);
+    if (kept_or_null == nullptr) return layer.forward(in, out, save);
+    forward_and_keep(layer, in, out, save, kept_or_null);
   });
 }
 
 switchback_status switchback_linear_backward(switchback_linear* linear,
-                                             const switchback_linear_grads* grads) {
+                                             const switchback_linear_grads* grads,
+                                             const switchback_kept_input* kept_or_null) {
   return guard([&] {
-    constexpr std::string_view op = "backward";
-    SwitchbackLinear& layer = read_layer(op, linear);
-    layer.backward(read_grads(op, grads));
-  });
-}
-
-switchback_status switchback_linear_backward_from(switchback_linear* linear,
-                                                  const switchback_linear_grads* grads,
-                                                  const switchback_matrix* x_or_null,
-                                                  const float* absmax_or_null) {
-  return guard([&] {
-    constexpr std::string_view op = "backward_from";
+    const std::string_view op = kept_or_null == nullptr ? "backward" : "backward_from";
     SwitchbackLinear& layer = read_layer(op, linear);
     const LinearGrads cpp = read_grads(op, grads);
-    KeptInput input;
-    if (x_or_null != nullptr) input.x = read_matrix(op, "x", x_or_null);
-    if (absmax_or_null != nullptr) input.absmax = read_span(absmax_or_null, input.x.rows);
-    layer.backward_from(input, cpp);
+    if (kept_or_null == nullptr) return layer.backward(cpp);
+    layer.backward_from(read_kept(op, layer, kept_or_null), cpp);
   });
 }
 
-switchback_status switchback_linear_forward_block_codes(switchback_linear* linear,
-                                                        const switchback_matrix* x,
-                                                        const switchback_matrix* y,
-                                                        const switchback_matrix* codes_t,
-                                                        float* absmax) {
-  return guard([&] {
-    constexpr std::string_view op = "forward_block_codes";
-    SwitchbackLinear& layer = read_layer(op, linear);
-    const AnyMatrix in = read_matrix(op, "x", x);
-    const AnyMatrix out = read_matrix(op, "y", y);
-    const auto codes = read_view<std::int8_t>(op, "codes_t", codes_t);
-    layer.forward_block_codes(in, out, codes, read_span(absmax, block_scales(layer, codes)));
-  });
-}
-
-switchback_status switchback_linear_backward_from_blocks(switchback_linear* linear,
-                                                         const switchback_linear_grads* grads,
-                                                         const switchback_matrix* codes_t,
-                                                         const float* absmax) {
-  return guard([&] {
-    constexpr std::string_view op = "backward_from_blocks";
-    SwitchbackLinear& layer = read_layer(op, linear);
-    const LinearGrads cpp = read_grads(op, grads);
-    const auto codes = read_view<const std::int8_t>(op, "codes_t", codes_t);
-    layer.backward_from({codes, read_span(absmax, block_scales(layer, codes)), true}, cpp);
-  });
-}
-
-switchback_status switchback_linear_saved_for_backward_bytes(const switchback_linear* linear,
-                                                             size_t* out) {
-  return guard([&] {
-    read_bytes("saved_for_backward_bytes", linear, out,
-               [](const auto& layer) { return layer.saved_for_backward_bytes(); });
-  });
-}
-
-switchback_status switchback_linear_cached_weight_bytes(const switchback_linear* linear,
-                                                        size_t* out) {
-  return guard([&] {
-    read_bytes("cached_weight_bytes", linear, out,
-               [](const auto& layer) { return layer.cached_weight_bytes(); });
-  });
+switchback_status switchback_linear_get_info(const switchback_linear* linear,
+                                             switchback_layer_info* out) {
+  return guard([&] { get_info(linear, out); });
 }

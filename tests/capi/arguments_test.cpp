@@ -76,7 +76,7 @@ TEST_F(Arguments, NullPointersOfContextsAndOperationsAreNamed) {
 }
 
 TEST_F(Arguments, NullPointersOfLayersAreNamed) {
-  std::size_t bytes = 7;
+  auto info = sized<switchback_layer_info>();
   std::int32_t forward_mode = 7, dx_mode = 7;
   float* const s = absmax.floats();
   const auto options = layer_options();
@@ -91,15 +91,24 @@ TEST_F(Arguments, NullPointersOfLayersAreNamed) {
   refuses_null("linear", switchback_linear_weight_may_have_changed, layer);
   refuses_null("linear - - forward dx", switchback_linear_pass_modes, layer, M, 0, &forward_mode,
                &dx_mode);
-  refuses_null("linear x y -", switchback_linear_forward, layer, x, y, 0);
-  refuses_null("linear x y codes absmax", switchback_linear_forward_codes, layer, x, y, q, s);
-  refuses_null("linear x y codes_t -", switchback_linear_forward_block_codes, blocks, x, y, b_t, s);
-  refuses_null("linear grads", switchback_linear_backward, layer, &of_layer);
-  refuses_null("linear grads - -", switchback_linear_backward_from, layer, &of_layer, x, nullptr);
-  refuses_null("linear grads codes_t -", switchback_linear_backward_from_blocks, blocks, &of_layer,
-               b_t, s);
-  refuses_null("linear out", switchback_linear_saved_for_backward_bytes, layer, &bytes);
-  refuses_null("linear out", switchback_linear_cached_weight_bytes, layer, &bytes);
+  refuses_null("linear x y - -", switchback_linear_forward, layer, x, y, 0, nullptr);
+  refuses_null("linear grads -", switchback_linear_backward, layer, &of_layer, nullptr);
+  const auto kept = kept_input();
+  const auto kept_blocks = kept_in_blocks();
+  for (auto [of, good] : {std::pair(layer, &kept), std::pair(blocks, &kept_blocks)}) {
+    auto without_x = *good, without_absmax = *good;
+    without_x.x.data = nullptr;
+    without_absmax.absmax = nullptr;
+    const auto forward = [&](const switchback_kept_input& to) {
+      return switchback_linear_forward(of, x, y, SWITCHBACK_SAVE_CALLER, &to);
+    };
+    expect_refused(forward(without_x), "kept.x", "forward");
+    expect_refused(forward(without_absmax), "absmax is a null pointer", "forward");
+    expect_refused(switchback_linear_backward(of, &of_layer, &without_x), "kept.x", "backward");
+    expect_refused(switchback_linear_backward(of, &of_layer, &without_absmax), "absmax",
+                   "backward");
+  }
+  refuses_null("linear out", switchback_linear_get_info, layer, &info);
   refuses_null("linear", switchback_linear_prepare_for_eval, layer);
   EXPECT_EQ(switchback_linear_prepare_for_eval(layer), SWITCHBACK_OK);
   refuses_null("linear codes absmax -", switchback_linear_quantized_weight, layer, b, s, N);
@@ -115,11 +124,9 @@ TEST_F(Arguments, NullPointersOfLayersAreNamed) {
   refuses_null("linear", switchback_grouped_linear_weight_may_have_changed, grouped);
   refuses_null("linear", switchback_grouped_linear_prepare_for_eval, grouped);
   refuses_null("linear groups x y -", switchback_grouped_linear_forward, grouped, &rows, x, y, 0);
-  refuses_null("linear grads", switchback_grouped_linear_backward, grouped, &grads_of_groups);
-  refuses_null("linear grads groups -", switchback_grouped_linear_backward_from, grouped,
-               &grads_of_groups, &rows, x);
-  refuses_null("linear out", switchback_grouped_linear_saved_for_backward_bytes, grouped, &bytes);
-  refuses_null("linear out", switchback_grouped_linear_cached_weight_bytes, grouped, &bytes);
+  refuses_null("linear grads - -", switchback_grouped_linear_backward, grouped, &grads_of_groups,
+               &rows, x);
+  refuses_null("linear out", switchback_grouped_linear_get_info, grouped, &info);
 
   const auto of_fragments = fragmented_options();
   const auto parts = fragmented_weights();
@@ -132,16 +139,12 @@ TEST_F(Arguments, NullPointersOfLayersAreNamed) {
   refuses_null("linear", switchback_fragmented_linear_prepare_for_eval, fragmented);
   refuses_null("linear x y -", switchback_fragmented_linear_forward, fragmented, x, y, 0);
   refuses_null("linear x y", switchback_fragmented_linear_forward_hard, fragmented, x, y);
-  refuses_null("linear grads", switchback_fragmented_linear_backward, fragmented,
-               &grads_of_fragments);
-  refuses_null("linear grads x", switchback_fragmented_linear_backward_from, fragmented,
+  refuses_null("linear grads -", switchback_fragmented_linear_backward, fragmented,
                &grads_of_fragments, x);
-  refuses_null("linear out", switchback_fragmented_linear_saved_for_backward_bytes, fragmented,
-               &bytes);
-  refuses_null("linear out", switchback_fragmented_linear_cached_weight_bytes, fragmented, &bytes);
+  refuses_null("linear out", switchback_fragmented_linear_get_info, fragmented, &info);
 
   EXPECT_TRUE(none == nullptr && no_groups == nullptr && no_fragments == nullptr);
-  EXPECT_TRUE(bytes == 7 && forward_mode == 7 && dx_mode == 7);
+  EXPECT_TRUE(info.cached_weight_bytes == 0 && forward_mode == 7 && dx_mode == 7);
   for (const Owned* output : {&y, &dx, &dw, &db, &dws, &dbs, &q, &b_t, &absmax})
     EXPECT_TRUE(output->untouched());
   // What may be destroyed may be null.
@@ -173,8 +176,9 @@ TEST_F(Arguments, NumbersOutsideOfStructsAreNamed) {
       {"no_such", [&] { return switchback_pack_weight(context, bs, G, packed, "no_such"); }},
       {"groups = 0", [&] { return switchback_pack_weight(context, bs, 0, packed, nullptr); }},
       {"slots has dtype f32", [&] { return switchback_combine(context, y, g, nullptr, g); }},
-      {"save_for_backward = 4", [&] { return switchback_linear_forward(layer, x, y, 4); }},
-      {"save_for_backward = -1", [&] { return switchback_linear_forward(layer, x, y, -1); }},
+      {"save_for_backward = 4", [&] { return switchback_linear_forward(layer, x, y, 4, nullptr); }},
+      {"save_for_backward = -1",
+       [&] { return switchback_linear_forward(layer, x, y, -1, nullptr); }},
       {"save_for_backward = 4",
        [&] { return switchback_fragmented_linear_forward(fragmented, x, y, 4); }},
       {"rows = -1", [&] { return switchback_linear_pass_modes(layer, -1, 1, &mode, &mode); }},

@@ -70,8 +70,8 @@ static void step(owned it, numbers* m) {
   grads.dw = matrix_of(m->dw, SWITCHBACK_F32, n, k);
   grads.db = matrix_of(m->db, SWITCHBACK_F32, 1, n);
   CHECK_OK(switchback_linear_weight_updated(it.layer));
-  CHECK_OK(switchback_linear_forward(it.layer, &x, &y, SWITCHBACK_SAVE_BORROW));
-  CHECK_OK(switchback_linear_backward(it.layer, &grads));
+  CHECK_OK(switchback_linear_forward(it.layer, &x, &y, SWITCHBACK_SAVE_BORROW, NULL));
+  CHECK_OK(switchback_linear_backward(it.layer, &grads, NULL));
 }
 
 static void check_same(const numbers* a, const numbers* b) {

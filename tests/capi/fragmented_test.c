@@ -76,13 +76,13 @@ static void one_fragment_is_a_layer(void) {
   const switchback_matrix mw = matrix_of(w, SWITCHBACK_F32, N, K);
   switchback_linear* plain = new_linear(context, K, N, SWITCHBACK_ROWWISE);
   CHECK_OK(switchback_linear_set_weight(plain, &mw, NULL));
-  CHECK_OK(switchback_linear_forward(plain, &mx, &mwant, SWITCHBACK_SAVE_BORROW));
+  CHECK_OK(switchback_linear_forward(plain, &mx, &mwant, SWITCHBACK_SAVE_BORROW, NULL));
   switchback_linear_grads plain_grads = linear_grads(B, K, N, g, want_dx, want_dw, NULL);
-  CHECK_OK(switchback_linear_backward(plain, &plain_grads));
+  CHECK_OK(switchback_linear_backward(plain, &plain_grads, NULL));
 
   switchback_fragmented_linear* layer = new_layer(1);
   const switchback_fragmented_linear_grads grads = good_grads(1);
-  size_t bytes = 0;
+  switchback_layer_info info = zero_layer_info();
   for (int borrowed = 0; borrowed < 2; ++borrowed) {
     memset(y, 0x55, sizeof(y));
     memset(dw, 0x55, sizeof(dw));
@@ -90,11 +90,11 @@ static void one_fragment_is_a_layer(void) {
     CHECK_OK(switchback_fragmented_linear_forward(
         layer, &mx, &my, borrowed ? SWITCHBACK_SAVE_BORROW : SWITCHBACK_SAVE_CALLER));
     if (borrowed) {
-      CHECK_OK(switchback_fragmented_linear_saved_for_backward_bytes(layer, &bytes));
-      CHECK(bytes == sizeof(x));
-      CHECK_OK(switchback_fragmented_linear_backward(layer, &grads));
+      CHECK_OK(switchback_fragmented_linear_get_info(layer, &info));
+      CHECK(info.saved_for_backward_bytes == sizeof(x));
+      CHECK_OK(switchback_fragmented_linear_backward(layer, &grads, NULL));
     } else {
-      CHECK_OK(switchback_fragmented_linear_backward_from(layer, &grads, &mx));
+      CHECK_OK(switchback_fragmented_linear_backward(layer, &grads, &mx));
     }
     CHECK(same(y, want_y, B * N));
     CHECK(same(dx, want_dx, B * K));
@@ -106,8 +106,8 @@ static void one_fragment_is_a_layer(void) {
   CHECK_OK(switchback_fragmented_linear_forward_hard(layer, &mx, &my));
   CHECK(same(y, want_y, B * N));
   CHECK_OK(switchback_fragmented_linear_prepare_for_eval(layer));
-  CHECK_OK(switchback_fragmented_linear_cached_weight_bytes(layer, &bytes));
-  CHECK(bytes >= N * K);
+  CHECK_OK(switchback_fragmented_linear_get_info(layer, &info));
+  CHECK(info.cached_weight_bytes >= N * K);
   memset(y, 0x55, sizeof(y));
   CHECK_OK(switchback_fragmented_linear_forward_hard(layer, &mx, &my));
   CHECK(same(y, want_y, B * N));

@@ -131,6 +131,24 @@ class Arguments : public ::testing::Test {
     of.db = db;
     return of;
   }
+  // What is kept of x: codes, whose scales a forward writes.
+  switchback_kept_input kept_input() {
+    auto of = sized<switchback_kept_input>();
+    of.x = q;
+    of.absmax = absmax.floats();
+    return of;
+  }
+  switchback_kept_input kept_in_blocks() {
+    auto of = kept_input();
+    of.x = b_t;
+    of.in_blocks = 1;
+    return of;
+  }
+  switchback_kept_input kept_x() {
+    auto of = sized<switchback_kept_input>();
+    of.x = x;
+    return of;
+  }
   switchback_grouped_linear_grads grouped_grads() {
     auto of = sized<switchback_grouped_linear_grads>();
     of.g = g;

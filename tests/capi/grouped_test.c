@@ -280,10 +280,10 @@ static void one_after_the_other(int32_t mode) {
     CHECK_OK(switchback_linear_set_weight(layer, &mw, &mb));
     const switchback_matrix mx = matrix_of(in_slots + begin * K, SWITCHBACK_F32, rows, K);
     const switchback_matrix my = matrix_of(one_y + begin * N, SWITCHBACK_F32, rows, N);
-    CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY));
+    CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY, NULL));
     const switchback_linear_grads grads = linear_grads(
         rows, K, N, g + begin * N, one_dx + begin * K, one_dw + group * N * K, one_db + group * N);
-    CHECK_OK(switchback_linear_backward(layer, &grads));
+    CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
     switchback_linear_destroy(layer);
   }
 }
@@ -330,17 +330,18 @@ static void layer_in_mode(int32_t mode) {
     if (save == SWITCHBACK_SAVE_NOTHING) continue;
     mark_gradients();
     if (save == SWITCHBACK_SAVE_CALLER) {
-      CHECK_OK(switchback_grouped_linear_backward_from(layer, &grads, &groups, &mx));
+      CHECK_OK(switchback_grouped_linear_backward(layer, &grads, &groups, &mx));
     } else {
-      CHECK_OK(switchback_grouped_linear_backward(layer, &grads));
+      CHECK_OK(switchback_grouped_linear_backward(layer, &grads, NULL, NULL));
     }
     check_gradients();
   }
-  size_t saved = 0, cached = 0;
-  CHECK_OK(switchback_grouped_linear_saved_for_backward_bytes(layer, &saved));
-  CHECK_OK(switchback_grouped_linear_cached_weight_bytes(layer, &cached));
-  CHECK(saved > 0);
-  CHECK((cached > 0) == (mode != SWITCHBACK_STANDARD));
+  CHECK_INVALID("x is given without groups",
+                switchback_grouped_linear_backward(layer, &grads, NULL, &mx));
+  switchback_layer_info info = zero_layer_info();
+  CHECK_OK(switchback_grouped_linear_get_info(layer, &info));
+  CHECK(info.saved_for_backward_bytes > 0);
+  CHECK((info.cached_weight_bytes > 0) == (mode != SWITCHBACK_STANDARD));
 
   CHECK_OK(switchback_grouped_linear_weight_updated(layer));
   CHECK_OK(switchback_grouped_linear_weight_may_have_changed(layer));
@@ -348,7 +349,7 @@ static void layer_in_mode(int32_t mode) {
   CHECK_OK(switchback_grouped_linear_forward(layer, &groups, &mx, &my, SWITCHBACK_SAVE_NOTHING));
   CHECK(memcmp(y, one_y, USED * N * sizeof(float)) == 0);
   CHECK_FAILS(SWITCHBACK_INVALID_STATE, "prepared for eval",
-              switchback_grouped_linear_backward(layer, &grads));
+              switchback_grouped_linear_backward(layer, &grads, NULL, NULL));
   switchback_grouped_linear_destroy(layer);
 }
 

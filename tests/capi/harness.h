@@ -102,6 +102,25 @@ static inline switchback_linear_grads linear_grads(int64_t m, int64_t k, int64_t
   return grads;
 }
 
+/* What the caller keeps of a layer's input. */
+static inline switchback_kept_input kept_of(const switchback_matrix* x, float* absmax,
+                                            int32_t in_blocks) {
+  switchback_kept_input kept;
+  memset(&kept, 0, sizeof(kept));
+  kept.struct_size = sizeof(kept);
+  kept.x = *x;
+  kept.absmax = absmax;
+  kept.in_blocks = in_blocks;
+  return kept;
+}
+
+static inline switchback_layer_info zero_layer_info(void) {
+  switchback_layer_info info;
+  memset(&info, 0, sizeof(info));
+  info.struct_size = sizeof(info);
+  return info;
+}
+
 /* Outputs are filled with this before calls that must fail, and checked afterwards. */
 enum { untouched_byte = 0x5A };
 static inline void mark(void* data, size_t bytes) {

@@ -132,16 +132,19 @@ AT(switchback_linear_options, mode, 24);
 AT(switchback_linear_options, dtype, 28);
 AT(switchback_linear_options, engine, 32);
 AT(switchback_linear_options, allow, 40);
-AT(switchback_linear_options, reserved, 44);
-AT(switchback_linear_options, activation, 48);
-AT(switchback_linear_options, overlap_dw, 52);
-AT(switchback_linear_options, dw, 56);
-AT(switchback_linear_options, dw_block_rows, 60);
-AT(switchback_linear_options, rotation, 64);
-AT(switchback_linear_options, reserved_rotation, 68);
-AT(switchback_linear_options, transposed_weight, 72);
-AT(switchback_linear_options, reserved_transposed_weight, 76);
-_Static_assert(sizeof(switchback_linear_options) == 80, "grown? add the field and the first size");
+AT(switchback_linear_options, activation, 44);
+AT(switchback_linear_options, overlap_dw, 48);
+AT(switchback_linear_options, dw, 52);
+AT(switchback_linear_options, dw_block_rows, 56);
+AT(switchback_linear_options, rotation, 60);
+AT(switchback_linear_options, transposed_weight, 64);
+_Static_assert(sizeof(switchback_linear_options) == 72, "grown? add the field and the first size");
+
+AT(switchback_kept_input, struct_size, 0);
+AT(switchback_kept_input, x, 8);
+AT(switchback_kept_input, absmax, 48);
+AT(switchback_kept_input, in_blocks, 56);
+_Static_assert(sizeof(switchback_kept_input) == 64, "grown? add the field and the first size");
 
 AT(switchback_linear_grads, struct_size, 0);
 AT(switchback_linear_grads, g, 8);
@@ -149,17 +152,20 @@ AT(switchback_linear_grads, dx, 48);
 AT(switchback_linear_grads, dw, 88);
 AT(switchback_linear_grads, db, 128);
 AT(switchback_linear_grads, accumulate, 168);
-AT(switchback_linear_grads, reserved, 172);
+AT(switchback_linear_grads, y_activation, 172);
 AT(switchback_linear_grads, y, 176);
-AT(switchback_linear_grads, y_activation, 216);
-AT(switchback_linear_grads, dx_of_activation, 220);
-AT(switchback_linear_grads, stochastic, 224);
-AT(switchback_linear_grads, rounding_stream, 228);
-AT(switchback_linear_grads, rounding_step, 232);
-AT(switchback_linear_grads, reserved_rounding, 236);
-AT(switchback_linear_grads, rounding_seed, 240);
-AT(switchback_linear_grads, rounding_row0, 248);
-_Static_assert(sizeof(switchback_linear_grads) == 256, "grown? add the field and the first size");
+AT(switchback_linear_grads, dx_of_activation, 216);
+AT(switchback_linear_grads, stochastic, 220);
+AT(switchback_linear_grads, rounding_stream, 224);
+AT(switchback_linear_grads, rounding_step, 228);
+AT(switchback_linear_grads, rounding_seed, 232);
+AT(switchback_linear_grads, rounding_row0, 240);
+_Static_assert(sizeof(switchback_linear_grads) == 248, "grown? add the field and the first size");
+
+AT(switchback_layer_info, struct_size, 0);
+AT(switchback_layer_info, saved_for_backward_bytes, 8);
+AT(switchback_layer_info, cached_weight_bytes, 16);
+_Static_assert(sizeof(switchback_layer_info) == 24, "grown? add the field and the first size");
 
 AT(switchback_groups, struct_size, 0);
 AT(switchback_groups, count, 8);
@@ -179,7 +185,6 @@ AT(switchback_grouped_linear_options, mode, 32);
 AT(switchback_grouped_linear_options, dtype, 36);
 AT(switchback_grouped_linear_options, engine, 40);
 AT(switchback_grouped_linear_options, allow, 48);
-AT(switchback_grouped_linear_options, reserved, 52);
 _Static_assert(sizeof(switchback_grouped_linear_options) == 56,
                "grown? add the field and the first size");
 
@@ -189,7 +194,6 @@ AT(switchback_grouped_linear_grads, dx, 48);
 AT(switchback_grouped_linear_grads, dw, 88);
 AT(switchback_grouped_linear_grads, db, 128);
 AT(switchback_grouped_linear_grads, accumulate, 168);
-AT(switchback_grouped_linear_grads, reserved, 172);
 _Static_assert(sizeof(switchback_grouped_linear_grads) == 176,
                "grown? add the field and the first size");
 
@@ -202,7 +206,6 @@ AT(switchback_fragmented_linear_options, mode, 40);
 AT(switchback_fragmented_linear_options, dtype, 44);
 AT(switchback_fragmented_linear_options, engine, 48);
 AT(switchback_fragmented_linear_options, allow, 56);
-AT(switchback_fragmented_linear_options, reserved, 60);
 _Static_assert(sizeof(switchback_fragmented_linear_options) == 64,
                "grown? add the field and the first size");
 
@@ -222,7 +225,6 @@ AT(switchback_fragmented_linear_grads, dselector, 128);
 AT(switchback_fragmented_linear_grads, ddown, 168);
 AT(switchback_fragmented_linear_grads, dup, 208);
 AT(switchback_fragmented_linear_grads, accumulate, 248);
-AT(switchback_fragmented_linear_grads, reserved, 252);
 _Static_assert(sizeof(switchback_fragmented_linear_grads) == 256,
                "grown? add the field and the first size");
 

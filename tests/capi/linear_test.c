@@ -63,12 +63,12 @@ static int same_dw_and_db(void) {
 /* In mode standard every result is an exact sum of small integers. */
 static void standard_step(void) {
   switchback_linear* layer = layer_in(SWITCHBACK_STANDARD);
-  size_t bytes = 1;
-  CHECK_OK(switchback_linear_saved_for_backward_bytes(layer, &bytes));
-  CHECK(bytes == 0);
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY));
-  CHECK_OK(switchback_linear_saved_for_backward_bytes(layer, &bytes));
-  CHECK(bytes >= sizeof(x));
+  switchback_layer_info info = zero_layer_info();
+  CHECK_OK(switchback_linear_get_info(layer, &info));
+  CHECK(info.saved_for_backward_bytes == 0);
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY, NULL));
+  CHECK_OK(switchback_linear_get_info(layer, &info));
+  CHECK(info.saved_for_backward_bytes >= sizeof(x));
   const switchback_matrix* const operands[3][3] = {
       {&mx, &mw, &my2}, {&mg, &mw, NULL}, {&mg, &mx, NULL}};
   const switchback_matrix mdx2 = matrix_of(dx2, SWITCHBACK_F32, M, K);
@@ -92,10 +92,10 @@ static void standard_step(void) {
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
   memset(x, 0xFF, sizeof(x)); /* the copy is what counts */
   switchback_linear_grads grads = first();
-  CHECK_OK(switchback_linear_backward(layer, &grads));
+  CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
   CHECK(same_dx() && same_dw_and_db());
   grads.accumulate = 1;
-  CHECK_OK(switchback_linear_backward(layer, &grads));
+  CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
   CHECK(same_dx() && dw[3] == 2.0f * dw2[3] && db[1] == 2.0f * db2[1]);
 
   /* Each gradient can be skipped. */
@@ -105,7 +105,7 @@ static void standard_step(void) {
   grads = first();
   grads.dx.data = grads.dw.data = grads.db.data = NULL;
   grads.db.dtype = 1234; /* not looked at */
-  CHECK_OK(switchback_linear_backward(layer, &grads));
+  CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
   CHECK(untouched(dx, sizeof(dx)) && untouched(dw, sizeof(dw)) && untouched(db, sizeof(db)));
   fill();
   switchback_linear_destroy(layer);
@@ -113,12 +113,16 @@ static void standard_step(void) {
 
 static void int8_step(int32_t mode) {
   switchback_linear* layer = layer_in(mode);
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_BORROW));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_BORROW, NULL));
   const switchback_linear_grads grads = first(), grads2 = second();
-  CHECK_OK(switchback_linear_backward(layer, &grads));
+  CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
 
   /* The codes that a forward gives are those of x, and what it computes with. */
-  CHECK_OK(switchback_linear_forward_codes(layer, &mx, &my2, &mcodes, absmax));
+  const switchback_kept_input kept_x = kept_of(&mx, NULL, 0);
+  switchback_kept_input kept = kept_of(&mcodes, absmax, 0);
+  CHECK_INVALID("with kept it must be caller (3)",
+                switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_COPY, &kept));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_CALLER, &kept));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
   int8_t want_codes[M * K];
   float want_absmax[M];
@@ -134,32 +138,41 @@ static void int8_step(int32_t mode) {
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
 
   /* The caller keeps x, or its codes, whatever runs since. */
-  CHECK_OK(switchback_linear_forward(layer, &mother, &my2, SWITCHBACK_SAVE_CALLER));
+  CHECK_OK(switchback_linear_forward(layer, &mother, &my2, SWITCHBACK_SAVE_CALLER, NULL));
   if (mode != SWITCHBACK_GLOBAL_MEM_EFFICIENT) {
-    CHECK_OK(switchback_linear_backward_from(layer, &grads2, &mx, NULL));
+    CHECK_OK(switchback_linear_backward(layer, &grads2, &kept_x));
     CHECK(same_dx() && same_dw_and_db());
   } else {
-    CHECK_OK(switchback_linear_backward_from(layer, &grads2, &mcodes, absmax));
+    CHECK_OK(switchback_linear_backward(layer, &grads2, &kept));
     CHECK(same_dx() && same_dw_and_db());
   }
-  CHECK_INVALID("absmax", switchback_linear_backward_from(layer, &grads2, &mcodes, NULL));
+  kept.absmax = NULL;
+  CHECK_INVALID("absmax", switchback_linear_backward(layer, &grads2, &kept));
+  /* Without dw nothing of x is needed. */
+  memset(&kept.x, 0, sizeof(kept.x));
+  CHECK_FAILS(SWITCHBACK_INVALID_ARGUMENT, "x", switchback_linear_backward(layer, &grads2, &kept));
+  switchback_linear_grads without_dw = second();
+  without_dw.dw.data = NULL;
+  memset(dx2, 0, sizeof(dx2));
+  CHECK_OK(switchback_linear_backward(layer, &without_dw, &kept));
+  CHECK(same_dx());
 
   /* A changed weight. No bias: NULL, or a matrix without data. */
   ref_fill(w, N * K, 9);
   CHECK_OK(switchback_linear_weight_updated(layer));
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING, NULL));
   CHECK(memcmp(y, y2, sizeof(y)) != 0);
   fill();
   CHECK_OK(switchback_linear_weight_may_have_changed(layer));
   CHECK_OK(switchback_linear_set_weight(layer, &mw, NULL));
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING, NULL));
   switchback_matrix none;
   memset(&none, 0, sizeof(none));
   CHECK_OK(switchback_linear_set_weight(layer, &mw, &none));
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING, NULL));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
   CHECK_OK(switchback_linear_set_weight(layer, &mw, &mbias));
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING, NULL));
   CHECK(memcmp(y, y2, sizeof(y)) != 0);
 
   /* Prepared for eval, on another context too, after the first is gone; then from the codes alone.
@@ -169,12 +182,13 @@ static void int8_step(int32_t mode) {
   CHECK_FAILS(SWITCHBACK_INVALID_STATE, "prepare_for_eval",
               switchback_linear_share(layer, other, &shared));
   CHECK_OK(switchback_linear_prepare_for_eval(layer));
-  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "eval", switchback_linear_backward(layer, &grads));
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "eval", switchback_linear_backward(layer, &grads, NULL));
   CHECK_OK(switchback_linear_share(layer, other, &shared));
-  size_t bytes = 0, shared_bytes = 1;
-  CHECK_OK(switchback_linear_cached_weight_bytes(layer, &bytes));
-  CHECK_OK(switchback_linear_cached_weight_bytes(shared, &shared_bytes));
-  CHECK(bytes == shared_bytes && bytes >= sizeof(wq));
+  switchback_layer_info info = zero_layer_info(), shared_info = zero_layer_info();
+  CHECK_OK(switchback_linear_get_info(layer, &info));
+  CHECK_OK(switchback_linear_get_info(shared, &shared_info));
+  CHECK(info.cached_weight_bytes == shared_info.cached_weight_bytes);
+  CHECK(info.cached_weight_bytes >= sizeof(wq));
   int8_t read_codes[N * K];
   float read_absmax[N];
   const switchback_matrix mread = matrix_of(read_codes, SWITCHBACK_S8, N, K);
@@ -184,11 +198,11 @@ static void int8_step(int32_t mode) {
   switchback_linear_destroy(layer);
   switchback_context_destroy(other);
   memset(w, 0xFF, sizeof(w)); /* may be freed */
-  CHECK_OK(switchback_linear_forward(shared, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
+  CHECK_OK(switchback_linear_forward(shared, &mx, &my2, SWITCHBACK_SAVE_NOTHING, NULL));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
   CHECK_OK(switchback_linear_set_quantized_weight(shared, &mread, read_absmax, scales, &mbias));
   mark(y2, sizeof(y2));
-  CHECK_OK(switchback_linear_forward(shared, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
+  CHECK_OK(switchback_linear_forward(shared, &mx, &my2, SWITCHBACK_SAVE_NOTHING, NULL));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
   CHECK_FAILS(SWITCHBACK_INVALID_STATE, "set_weight", switchback_linear_weight_updated(shared));
   switchback_linear_destroy(shared);
@@ -209,16 +223,16 @@ static void activations(void) {
   args.activation = SWITCHBACK_GELU_ERF;
   args.value = ma;
   CHECK_OK(switchback_quantize(context, &args));
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY));
-  CHECK_OK(switchback_linear_forward(plain, &ma, &my2, SWITCHBACK_SAVE_COPY));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY, NULL));
+  CHECK_OK(switchback_linear_forward(plain, &ma, &my2, SWITCHBACK_SAVE_COPY, NULL));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
   switchback_linear_grads grads = first(), grads2 = second();
-  CHECK_OK(switchback_linear_backward(plain, &grads2));
+  CHECK_OK(switchback_linear_backward(plain, &grads2, NULL));
   grads.dx_of_activation = 1;
-  CHECK_OK(switchback_linear_backward(layer, &grads));
+  CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
   CHECK(same_dx() && same_dw_and_db());
   grads.dx_of_activation = 0;
-  CHECK_OK(switchback_linear_backward(layer, &grads));
+  CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
   CHECK(!same_dx());
   /* g as the gradient of GELU(y). */
   args = switchback_quantize_args_of(&my2);
@@ -228,9 +242,9 @@ static void activations(void) {
   CHECK_OK(switchback_quantize(context, &args));
   grads.y = my2;
   grads.y_activation = SWITCHBACK_GELU_TANH;
-  CHECK_OK(switchback_linear_backward(plain, &grads));
+  CHECK_OK(switchback_linear_backward(plain, &grads, NULL));
   grads2.g = mfrom_g;
-  CHECK_OK(switchback_linear_backward(plain, &grads2));
+  CHECK_OK(switchback_linear_backward(plain, &grads2, NULL));
   CHECK(same_dx() && same_dw_and_db());
   switchback_linear_destroy(layer);
   switchback_linear_destroy(plain);
@@ -254,18 +268,18 @@ static void rotation_and_transposed_weight(void) {
   switchback_linear_options options = linear_options(K, N, SWITCHBACK_ROWWISE);
   options.transposed_weight = 1;
   switchback_linear* plain = layer_of(&options, &mw_t);
-  CHECK_OK(switchback_linear_forward(plain, &mx, &my, SWITCHBACK_SAVE_NOTHING));
+  CHECK_OK(switchback_linear_forward(plain, &mx, &my, SWITCHBACK_SAVE_NOTHING, NULL));
   switchback_linear* layer = layer_in(SWITCHBACK_ROWWISE);
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING, NULL));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
   CHECK_OK(switchback_linear_set_weight(layer, &mrw, &mbias));
-  CHECK_OK(switchback_linear_forward(layer, &mrx, &my, SWITCHBACK_SAVE_NOTHING));
+  CHECK_OK(switchback_linear_forward(layer, &mrx, &my, SWITCHBACK_SAVE_NOTHING, NULL));
   switchback_linear_destroy(layer);
   switchback_linear_destroy(plain);
   options.transposed_weight = 0;
   options.rotation = 16;
   layer = layer_of(&options, &mw);
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING, NULL));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
   switchback_linear_destroy(layer);
 }
@@ -280,12 +294,13 @@ static void int8_dw(void) {
   options.dw = SWITCHBACK_DW_INT8_BLOCK;
   options.dw_block_rows = BLOCK;
   switchback_linear* layer = layer_of(&options, &mw);
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY, NULL));
   switchback_linear_grads grads = first(), grads2 = second();
-  CHECK_OK(switchback_linear_backward(layer, &grads));
-  CHECK_OK(switchback_linear_forward_block_codes(layer, &mx, &my2, &mblocks, block_absmax));
+  CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
+  const switchback_kept_input kept = kept_of(&mblocks, block_absmax, 1);
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_CALLER, &kept));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
-  CHECK_OK(switchback_linear_backward_from_blocks(layer, &grads2, &mblocks, block_absmax));
+  CHECK_OK(switchback_linear_backward(layer, &grads2, &kept));
   CHECK(same_dx() && same_dw_and_db());
   switchback_quantize_args quantize = switchback_quantize_args_of(&mg);
   quantize.q_t = mg_blocks;
@@ -319,10 +334,10 @@ static void int8_dw(void) {
   CHECK(dw2[3] == 2.0f * dw[3]);
 
   grads.rounding_seed = 7;
-  CHECK_OK(switchback_linear_backward_from_blocks(layer, &grads, &mblocks, block_absmax));
+  CHECK_OK(switchback_linear_backward(layer, &grads, &kept));
   CHECK(same_dx()); /* stochastic is 0 */
   grads.stochastic = 1;
-  CHECK_OK(switchback_linear_backward_from_blocks(layer, &grads, &mblocks, block_absmax));
+  CHECK_OK(switchback_linear_backward(layer, &grads, &kept));
   CHECK(!same_dx());
   for (int member = 0; member < 5; ++member) {
     switchback_linear_grads other = grads;
@@ -331,7 +346,7 @@ static void int8_dw(void) {
     if (member == 2) ++other.rounding_stream;
     if (member == 3) ++other.rounding_step;
     if (member == 4) ++other.rounding_row0;
-    CHECK_OK(switchback_linear_backward_from_blocks(layer, &other, &mblocks, block_absmax));
+    CHECK_OK(switchback_linear_backward(layer, &other, &kept));
     CHECK(same_dx() == (member == 0));
   }
   switchback_linear_destroy(layer);
@@ -340,13 +355,13 @@ static void int8_dw(void) {
 static void layer_outlives_the_callers_context(void) {
   switchback_context* const kept = context;
   switchback_linear* layer = layer_in(SWITCHBACK_ROWWISE);
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_NOTHING, NULL));
   switchback_linear_destroy(layer);
   context = cpu_context(2);
   layer = layer_in(SWITCHBACK_ROWWISE);
   switchback_context_destroy(context);
   context = kept;
-  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING));
+  CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING, NULL));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
   switchback_linear_destroy(layer);
 }

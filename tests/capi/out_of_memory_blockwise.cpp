@@ -66,54 +66,55 @@ void layer_cases(std::vector<Case>& cases, std::int32_t activation) {
     w.make_layer(SWITCHBACK_ROWWISE, SWITCHBACK_F32, K, N, activation, SWITCHBACK_DW_INT8_BLOCK);
   };
   const std::string what = "dw in int8, activation " + std::to_string(activation);
-  cases.push_back({"switchback_linear_forward_block_codes", what, [=](World& w) {
+  cases.push_back({"switchback_linear_forward", what + ", codes of blocks", [=](World& w) {
                      make_layer(w);
                      const auto x = w.input(SWITCHBACK_F32, M, K);
                      const auto y = w.output(SWITCHBACK_F32, M, N);
                      const auto codes = w.output(SWITCHBACK_S8, K, padded);
-                     float* const absmax = w.floats(blocks * K);
+                     const auto kept = World::kept(codes, w.floats(blocks * K), 1);
                      w.call = [=, &w] {
-                       return switchback_linear_forward_block_codes(w.layer, &x, &y, &codes,
-                                                                    absmax);
+                       return switchback_linear_forward(w.layer, &x, &y, SWITCHBACK_SAVE_CALLER,
+                                                        &kept);
                      };
                    }});
-  cases.push_back({"switchback_linear_forward", what, [=](World& w) {
-                     make_layer(w);
-                     const auto x = w.input(SWITCHBACK_F32, M, K);
-                     const auto y = w.output(SWITCHBACK_F32, M, N);
-                     const auto grads = gradients(w);
-                     w.call = [=, &w] {
-                       return switchback_linear_forward(w.layer, &x, &y, SWITCHBACK_SAVE_COPY);
-                     };
-                     w.look = [=, &w] { expect_ok(switchback_linear_backward(w.layer, &grads)); };
-                   }});
+  cases.push_back(
+      {"switchback_linear_forward", what, [=](World& w) {
+         make_layer(w);
+         const auto x = w.input(SWITCHBACK_F32, M, K);
+         const auto y = w.output(SWITCHBACK_F32, M, N);
+         const auto grads = gradients(w);
+         w.call = [=, &w] {
+           return switchback_linear_forward(w.layer, &x, &y, SWITCHBACK_SAVE_COPY, nullptr);
+         };
+         w.look = [=, &w] { expect_ok(switchback_linear_backward(w.layer, &grads, nullptr)); };
+       }});
   for (const bool warm : {false, true})
-    cases.push_back({"switchback_linear_backward", what + (warm ? " again" : ""), [=](World& w) {
-                       make_layer(w);
-                       const auto x = w.input(SWITCHBACK_F32, M, K);
-                       const auto y = w.input(SWITCHBACK_F32, M, N);
-                       const auto grads = gradients(w);
-                       expect_ok(switchback_linear_forward(w.layer, &x, &y, SWITCHBACK_SAVE_COPY));
-                       if (warm) expect_ok(switchback_linear_backward(w.layer, &grads));
-                       w.call = [=, &w] { return switchback_linear_backward(w.layer, &grads); };
-                     }});
-  cases.push_back({"switchback_linear_backward_from_blocks", what, [=](World& w) {
+    cases.push_back(
+        {"switchback_linear_backward", what + (warm ? " again" : ""), [=](World& w) {
+           make_layer(w);
+           const auto x = w.input(SWITCHBACK_F32, M, K);
+           const auto y = w.input(SWITCHBACK_F32, M, N);
+           const auto grads = gradients(w);
+           expect_ok(switchback_linear_forward(w.layer, &x, &y, SWITCHBACK_SAVE_COPY, nullptr));
+           if (warm) expect_ok(switchback_linear_backward(w.layer, &grads, nullptr));
+           w.call = [=, &w] { return switchback_linear_backward(w.layer, &grads, nullptr); };
+         }});
+  cases.push_back({"switchback_linear_backward", what + ", kept codes", [=](World& w) {
                      make_layer(w);
                      auto grads = gradients(w);
                      grads.dx_of_activation = activation == SWITCHBACK_NO_ACTIVATION ? 0 : 1;
                      const auto codes = w.input(SWITCHBACK_S8, K, padded);
-                     const float* const absmax = w.scales(blocks * K);
+                     const auto kept = World::kept(codes, w.scales(blocks * K), 1);
                      w.call = [=, &w] {
-                       return switchback_linear_backward_from_blocks(w.layer, &grads, &codes,
-                                                                     absmax);
+                       return switchback_linear_backward(w.layer, &grads, &kept);
                      };
                    }});
-  cases.push_back({"switchback_linear_backward_from", what, [=](World& w) {
+  cases.push_back({"switchback_linear_backward", what + ", kept x", [=](World& w) {
                      make_layer(w);
                      const auto grads = gradients(w);
-                     const auto x = w.input(SWITCHBACK_F32, M, K);
+                     const auto kept = World::kept(w.input(SWITCHBACK_F32, M, K), nullptr);
                      w.call = [=, &w] {
-                       return switchback_linear_backward_from(w.layer, &grads, &x, nullptr);
+                       return switchback_linear_backward(w.layer, &grads, &kept);
                      };
                    }});
 }

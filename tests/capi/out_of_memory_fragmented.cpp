@@ -92,49 +92,45 @@ void layer_cases(std::vector<Case>& cases, std::int32_t mode) {
   on_layer("switchback_fragmented_linear_forward_hard", [](World& w, Weights, Matrix x, Matrix y) {
     return switchback_fragmented_linear_forward_hard(w.fragmented_layer, &x, &y);
   });
-  const auto bytes = [&](std::string name, auto function) {
-    cases.push_back({name, in_mode, [=](World& w) {
-                       make_layer(w, mode);
-                       auto* const out = w.result<std::size_t>(7);
-                       w.call = [=, &w] { return function(w.fragmented_layer, out); };
-                     }});
-  };
-  bytes("switchback_fragmented_linear_saved_for_backward_bytes",
-        switchback_fragmented_linear_saved_for_backward_bytes);
-  bytes("switchback_fragmented_linear_cached_weight_bytes",
-        switchback_fragmented_linear_cached_weight_bytes);
-  const bool of_weights = mode == SWITCHBACK_STANDARD;
-  cases.push_back({"switchback_fragmented_linear_forward", in_mode, [=](World& w) {
+  cases.push_back({"switchback_fragmented_linear_get_info", in_mode, [=](World& w) {
                      make_layer(w, mode);
-                     const auto x = w.input(SWITCHBACK_F32, B, K);
-                     const auto y = w.output(SWITCHBACK_F32, B, N);
-                     const auto grads = gradients(w, of_weights);
+                     switchback_layer_info info = {};
+                     info.struct_size = sizeof(info);
+                     auto* const out = w.result(info);
                      w.call = [=, &w] {
-                       return switchback_fragmented_linear_forward(w.fragmented_layer, &x, &y,
-                                                                   SWITCHBACK_SAVE_COPY);
-                     };
-                     w.look = [=, &w] {
-                       expect_ok(switchback_fragmented_linear_backward(w.fragmented_layer, &grads));
+                       return switchback_fragmented_linear_get_info(w.fragmented_layer, out);
                      };
                    }});
+  const bool of_weights = mode == SWITCHBACK_STANDARD;
+  cases.push_back(
+      {"switchback_fragmented_linear_forward", in_mode, [=](World& w) {
+         make_layer(w, mode);
+         const auto x = w.input(SWITCHBACK_F32, B, K);
+         const auto y = w.output(SWITCHBACK_F32, B, N);
+         const auto grads = gradients(w, of_weights);
+         w.call = [=, &w] {
+           return switchback_fragmented_linear_forward(w.fragmented_layer, &x, &y,
+                                                       SWITCHBACK_SAVE_COPY);
+         };
+         w.look = [=, &w] {
+           expect_ok(switchback_fragmented_linear_backward(w.fragmented_layer, &grads, nullptr));
+         };
+       }});
   for (const bool from : {false, true})
-    cases.push_back(
-        {from ? "switchback_fragmented_linear_backward_from"
-              : "switchback_fragmented_linear_backward",
-         in_mode, [=](World& w) {
-           make_layer(w, mode);
-           const auto x = w.input(SWITCHBACK_F32, B, K);
-           const auto y = w.input(SWITCHBACK_F32, B, N);
-           const auto grads = gradients(w, of_weights);
-           if (!from)
-             expect_ok(switchback_fragmented_linear_forward(w.fragmented_layer, &x, &y,
-                                                            SWITCHBACK_SAVE_COPY));
-           w.call = [=, &w] {
-             return from
-                        ? switchback_fragmented_linear_backward_from(w.fragmented_layer, &grads, &x)
-                        : switchback_fragmented_linear_backward(w.fragmented_layer, &grads);
-           };
-         }});
+    cases.push_back({"switchback_fragmented_linear_backward", in_mode + (from ? ", kept x" : ""),
+                     [=](World& w) {
+                       make_layer(w, mode);
+                       const auto x = w.input(SWITCHBACK_F32, B, K);
+                       const auto y = w.input(SWITCHBACK_F32, B, N);
+                       const auto grads = gradients(w, of_weights);
+                       if (!from)
+                         expect_ok(switchback_fragmented_linear_forward(w.fragmented_layer, &x, &y,
+                                                                        SWITCHBACK_SAVE_COPY));
+                       w.call = [=, &w] {
+                         return switchback_fragmented_linear_backward(w.fragmented_layer, &grads,
+                                                                      from ? &x : nullptr);
+                       };
+                     }});
 }
 
 }  // namespace

@@ -363,7 +363,7 @@ void layer_cases(std::vector<Case>& cases) {
   const auto show_by_forward = [](World& w) {
     const auto x = w.input(SWITCHBACK_F32, M, K);
     const auto y = w.output(SWITCHBACK_F32, M, N);
-    w.look = [=, &w] { expect_ok(switchback_linear_forward(w.layer, &x, &y, 0)); };
+    w.look = [=, &w] { expect_ok(switchback_linear_forward(w.layer, &x, &y, 0, nullptr)); };
   };
   for (const std::int32_t mode : modes) {
     const auto add = [&](std::string name, std::function<void(World&)> prepare) {
@@ -407,15 +407,12 @@ void layer_cases(std::vector<Case>& cases) {
       auto* const dx = w.result<std::int32_t>(77);
       w.call = [=, &w] { return switchback_linear_pass_modes(w.layer, M, 1, forward, dx); };
     });
-    const auto add_bytes = [&](std::string name, auto function) {
-      add(name, [=](World& w) {
-        auto* const bytes = w.result<std::size_t>(77);
-        w.call = [=, &w] { return function(w.layer, bytes); };
-      });
-    };
-    add_bytes("switchback_linear_saved_for_backward_bytes",
-              switchback_linear_saved_for_backward_bytes);
-    add_bytes("switchback_linear_cached_weight_bytes", switchback_linear_cached_weight_bytes);
+    add("switchback_linear_get_info", [=](World& w) {
+      switchback_layer_info info = {};
+      info.struct_size = sizeof(info);
+      auto* const out = w.result(info);
+      w.call = [=, &w] { return switchback_linear_get_info(w.layer, out); };
+    });
   }
   for (const std::int32_t mode : int8_modes)
     cases.push_back({"switchback_linear_set_quantized_weight", in_mode(mode), [=](World& w) {
@@ -466,29 +463,29 @@ void forward_cases(std::vector<Case>& cases) {
   for (const std::int32_t mode : modes)
     for (const std::int32_t activation : {SWITCHBACK_NO_ACTIVATION, SWITCHBACK_GELU_TANH}) {
       // Its backward shows that the forward saved what it should.
-      cases.push_back({"switchback_linear_forward", in_mode(mode),
-                       [=](World& w) {
-                         w.make_layer(mode, SWITCHBACK_F32, K, N, activation);
-                         const auto x = w.input(SWITCHBACK_F32, M, K);
-                         const auto y = w.output(SWITCHBACK_F32, M, N);
-                         const auto grads = gradients(w, SWITCHBACK_F32, false, true, true);
-                         w.call = [=, &w] {
-                           return switchback_linear_forward(w.layer, &x, &y, SWITCHBACK_SAVE_COPY);
-                         };
-                         w.look = [=, &w] {
-                           expect_ok(switchback_linear_backward(w.layer, &grads));
-                         };
-                       },
-                       activation == SWITCHBACK_NO_ACTIVATION ? 1 : 2});
+      cases.push_back(
+          {"switchback_linear_forward", in_mode(mode),
+           [=](World& w) {
+             w.make_layer(mode, SWITCHBACK_F32, K, N, activation);
+             const auto x = w.input(SWITCHBACK_F32, M, K);
+             const auto y = w.output(SWITCHBACK_F32, M, N);
+             const auto grads = gradients(w, SWITCHBACK_F32, false, true, true);
+             w.call = [=, &w] {
+               return switchback_linear_forward(w.layer, &x, &y, SWITCHBACK_SAVE_COPY, nullptr);
+             };
+             w.look = [=, &w] { expect_ok(switchback_linear_backward(w.layer, &grads, nullptr)); };
+           },
+           activation == SWITCHBACK_NO_ACTIVATION ? 1 : 2});
       if (mode == SWITCHBACK_STANDARD || mode == SWITCHBACK_AUTO) continue;
-      cases.push_back({"switchback_linear_forward_codes", in_mode(mode), [=](World& w) {
+      cases.push_back({"switchback_linear_forward", in_mode(mode) + ", codes", [=](World& w) {
                          w.make_layer(mode, SWITCHBACK_BF16, K, N, activation);
                          const auto x = w.input(SWITCHBACK_BF16, M, K);
                          const auto y = w.output(SWITCHBACK_F32, M, N);
                          const auto codes = w.output(SWITCHBACK_S8, M, K);
-                         float* const absmax = w.floats(M);
+                         const auto kept = World::kept(codes, w.floats(M));
                          w.call = [=, &w] {
-                           return switchback_linear_forward_codes(w.layer, &x, &y, &codes, absmax);
+                           return switchback_linear_forward(w.layer, &x, &y, SWITCHBACK_SAVE_CALLER,
+                                                            &kept);
                          };
                        }});
     }
@@ -520,33 +517,33 @@ void backward_cases(std::vector<Case>& cases) {
       const std::int32_t activation =
           kind.activations ? SWITCHBACK_GELU_TANH : SWITCHBACK_NO_ACTIVATION;
       const std::string what = std::string(kind.what) + " " + in_mode(mode);
-      cases.push_back({"switchback_linear_backward", what,
-                       [=](World& w) {
-                         w.make_layer(mode, kind.dtype, K, N, activation);
-                         const auto x = w.input(kind.dtype, M, K);
-                         const auto y = w.input(kind.dtype, M, N);
-                         auto grads = gradients(w, kind.dtype, kind.dx, kind.dw, kind.db);
-                         if (kind.activations) activate_both_ends(w, mode, kind.dtype, grads);
-                         for (int step = 0; step < (kind.warm ? 2 : 1); ++step) {
-                           expect_ok(
-                               switchback_linear_forward(w.layer, &x, &y, SWITCHBACK_SAVE_COPY));
-                           if (kind.warm && step == 0)
-                             expect_ok(switchback_linear_backward(w.layer, &grads));
-                         }
-                         w.call = [=, &w] { return switchback_linear_backward(w.layer, &grads); };
-                       },
-                       kind.threads});
+      cases.push_back(
+          {"switchback_linear_backward", what,
+           [=](World& w) {
+             w.make_layer(mode, kind.dtype, K, N, activation);
+             const auto x = w.input(kind.dtype, M, K);
+             const auto y = w.input(kind.dtype, M, N);
+             auto grads = gradients(w, kind.dtype, kind.dx, kind.dw, kind.db);
+             if (kind.activations) activate_both_ends(w, mode, kind.dtype, grads);
+             for (int step = 0; step < (kind.warm ? 2 : 1); ++step) {
+               expect_ok(switchback_linear_forward(w.layer, &x, &y, SWITCHBACK_SAVE_COPY, nullptr));
+               if (kind.warm && step == 0)
+                 expect_ok(switchback_linear_backward(w.layer, &grads, nullptr));
+             }
+             w.call = [=, &w] { return switchback_linear_backward(w.layer, &grads, nullptr); };
+           },
+           kind.threads});
       if (!kind.everywhere) continue;
-      cases.push_back({"switchback_linear_backward_from", what,
+      cases.push_back({"switchback_linear_backward", what + ", kept",
                        [=](World& w) {
                          w.make_layer(mode, kind.dtype, K, N, activation);
                          auto grads = gradients(w, kind.dtype, kind.dx, kind.dw, kind.db);
                          const bool codes = mode == SWITCHBACK_GLOBAL_MEM_EFFICIENT;
                          if (kind.activations) activate_both_ends(w, mode, kind.dtype, grads);
                          const auto x = w.input(codes ? SWITCHBACK_S8 : kind.dtype, M, K);
-                         const float* const absmax = codes ? w.scales(M) : nullptr;
+                         const auto kept = World::kept(x, codes ? w.scales(M) : nullptr);
                          w.call = [=, &w] {
-                           return switchback_linear_backward_from(w.layer, &grads, &x, absmax);
+                           return switchback_linear_backward(w.layer, &grads, &kept);
                          };
                        },
                        kind.threads});

@@ -197,34 +197,32 @@ void layer_cases(std::vector<Case>& cases, std::int32_t mode) {
   });
   on_layer("switchback_grouped_linear_prepare_for_eval",
            [](World& w) { return switchback_grouped_linear_prepare_for_eval(w.grouped_layer); });
-  const auto bytes = [&](std::string name, auto function) {
-    cases.push_back({name, in_mode, [=](World& w) {
-                       make_layer(w, mode);
-                       auto* const out = w.result<std::size_t>(7);
-                       w.call = [=, &w] { return function(w.grouped_layer, out); };
-                     }});
-  };
-  bytes("switchback_grouped_linear_saved_for_backward_bytes",
-        switchback_grouped_linear_saved_for_backward_bytes);
-  bytes("switchback_grouped_linear_cached_weight_bytes",
-        switchback_grouped_linear_cached_weight_bytes);
-  // dw is a floating point product of libraries in the int8 modes: see above.
-  const bool with_dw = mode == SWITCHBACK_STANDARD;
-  cases.push_back({"switchback_grouped_linear_forward", in_mode, [=](World& w) {
+  cases.push_back({"switchback_grouped_linear_get_info", in_mode, [=](World& w) {
                      make_layer(w, mode);
-                     const auto groups = groups_of(w, true);
-                     const auto x = w.input(SWITCHBACK_F32, T, K);
-                     const auto y = w.output(SWITCHBACK_F32, M, N);
-                     const auto grads = gradients(w, with_dw);
-                     w.call = [=, &w] { return forward(w, groups, x, y, SWITCHBACK_SAVE_COPY); };
-                     w.look = [=, &w] {
-                       expect_ok(switchback_grouped_linear_backward(w.grouped_layer, &grads));
+                     switchback_layer_info info = {};
+                     info.struct_size = sizeof(info);
+                     auto* const out = w.result(info);
+                     w.call = [=, &w] {
+                       return switchback_grouped_linear_get_info(w.grouped_layer, out);
                      };
                    }});
+  // dw is a floating point product of libraries in the int8 modes: see above.
+  const bool with_dw = mode == SWITCHBACK_STANDARD;
+  cases.push_back(
+      {"switchback_grouped_linear_forward", in_mode, [=](World& w) {
+         make_layer(w, mode);
+         const auto groups = groups_of(w, true);
+         const auto x = w.input(SWITCHBACK_F32, T, K);
+         const auto y = w.output(SWITCHBACK_F32, M, N);
+         const auto grads = gradients(w, with_dw);
+         w.call = [=, &w] { return forward(w, groups, x, y, SWITCHBACK_SAVE_COPY); };
+         w.look = [=, &w] {
+           expect_ok(switchback_grouped_linear_backward(w.grouped_layer, &grads, nullptr, nullptr));
+         };
+       }});
   for (const bool from : {false, true})
     cases.push_back(
-        {from ? "switchback_grouped_linear_backward_from" : "switchback_grouped_linear_backward",
-         in_mode, [=](World& w) {
+        {"switchback_grouped_linear_backward", in_mode + (from ? ", kept x" : ""), [=](World& w) {
            make_layer(w, mode);
            const auto groups = groups_of(w, true);
            const auto x = w.input(SWITCHBACK_F32, T, K);
@@ -232,9 +230,8 @@ void layer_cases(std::vector<Case>& cases, std::int32_t mode) {
            const auto grads = gradients(w, with_dw);
            if (!from) expect_ok(forward(w, groups, x, y, SWITCHBACK_SAVE_COPY));
            w.call = [=, &w] {
-             return from ? switchback_grouped_linear_backward_from(w.grouped_layer, &grads, &groups,
-                                                                   &x)
-                         : switchback_grouped_linear_backward(w.grouped_layer, &grads);
+             return switchback_grouped_linear_backward(
+                 w.grouped_layer, &grads, from ? &groups : nullptr, from ? &x : nullptr);
            };
          }});
 }

@@ -54,7 +54,8 @@ TEST(OutOfMemory, OfOneDnnInABackwardLeavesTheRightGradients) {
       const auto mw = integers(w, outputs, inputs, 2);
       const auto my = matrix(y, SWITCHBACK_F32, batch, outputs);
       ASSERT_EQ(switchback_linear_set_weight(layer, &mw, nullptr), SWITCHBACK_OK);
-      ASSERT_EQ(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY), SWITCHBACK_OK);
+      ASSERT_EQ(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY, nullptr),
+                SWITCHBACK_OK);
       const auto backward = [&, adds = accumulate] {
         switchback_linear_grads grads = {};
         grads.struct_size = sizeof(grads);
@@ -66,14 +67,14 @@ TEST(OutOfMemory, OfOneDnnInABackwardLeavesTheRightGradients) {
         return grads;
       };
       const switchback_linear_grads undisturbed = backward();
-      ASSERT_EQ(switchback_linear_backward(layer, &undisturbed), SWITCHBACK_OK);
+      ASSERT_EQ(switchback_linear_backward(layer, &undisturbed, nullptr), SWITCHBACK_OK);
       const std::vector<float> want_dx = dx, want_dw = dw, want_db = db;
       int refusals = 0;
       for (long allowed = 0;; ++allowed) {
         ASSERT_LT(allowed, 100) << "it never succeeds";
         const switchback_linear_grads grads = backward();
         test::refuse_allocations_of_onednn(allowed);
-        const switchback_status status = switchback_linear_backward(layer, &grads);
+        const switchback_status status = switchback_linear_backward(layer, &grads, nullptr);
         const bool refused = test::stop_refusing_onednn();
         EXPECT_EQ(status, SWITCHBACK_OK) << switchback_last_error();
         EXPECT_TRUE(dx == want_dx && dw == want_dw && db == want_db) << allowed << " allocations";

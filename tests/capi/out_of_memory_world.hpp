@@ -96,6 +96,16 @@ class World {
     std::memcpy(bytes.data(), &value, sizeof(T));
     return reinterpret_cast<const T*>(bytes.data());
   }
+  /// What the caller keeps of a layer's input.
+  static switchback_kept_input kept(const switchback_matrix& x, const float* absmax,
+                                    std::int32_t in_blocks = 0) {
+    switchback_kept_input kept = {};
+    kept.struct_size = sizeof(kept);
+    kept.x = x;
+    kept.absmax = const_cast<float*>(absmax);  // a backward does not write it
+    kept.in_blocks = in_blocks;
+    return kept;
+  }
   /// A variable that the call writes to.
   template <class T>
   T* result(T initial = {}) {

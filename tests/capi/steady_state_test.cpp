@@ -399,8 +399,9 @@ TEST_P(SteadyState, TheCAbi) {
     int failed = 0;
     const auto step = [&] {
       failed += switchback_linear_weight_updated(layer) != SWITCHBACK_OK;
-      failed += switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY) != SWITCHBACK_OK;
-      failed += switchback_linear_backward(layer, &grads) != SWITCHBACK_OK;
+      failed += switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY, nullptr) !=
+                SWITCHBACK_OK;
+      failed += switchback_linear_backward(layer, &grads, nullptr) != SWITCHBACK_OK;
     };
     const std::string what = "C, mode " + std::to_string(mode);
     expect_nothing_new(what + " step", Count::everybody, step);
@@ -408,8 +409,8 @@ TEST_P(SteadyState, TheCAbi) {
     expect_nothing_new(what + " step, dw", Count::library, step);
     ASSERT_EQ(switchback_linear_prepare_for_eval(layer), SWITCHBACK_OK);
     expect_nothing_new(what + " eval", Count::everybody, [&] {
-      failed +=
-          switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING) != SWITCHBACK_OK;
+      failed += switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING, nullptr) !=
+                SWITCHBACK_OK;
     });
     EXPECT_EQ(failed, 0) << switchback_last_error();
     switchback_linear_destroy(layer);

@@ -49,16 +49,27 @@ TEST_F(Arguments, StructsMayBeNewer) {
   accepts_sizes("groups", groups(), [this](const switchback_groups* given) {
     return switchback_grouped_quantize_rowwise(context, x, given, q, absmax.floats());
   });
-  accepts_sizes("grads", grads(), [this](const switchback_linear_grads* given) {
-    return switchback_linear_backward_from(layer, given, x, nullptr);
+  const auto kept = kept_x();
+  accepts_sizes("kept", kept, [this](const switchback_kept_input* given) {
+    const auto of_layer = grads();
+    return switchback_linear_backward(layer, &of_layer, given);
+  });
+  accepts_sizes("kept", kept_input(), [this](const switchback_kept_input* given) {
+    return switchback_linear_forward(layer, x, y, SWITCHBACK_SAVE_CALLER, given);
+  });
+  accepts_sizes("out", sized<switchback_layer_info>(), [this](const switchback_layer_info* out) {
+    return switchback_linear_get_info(layer, const_cast<switchback_layer_info*>(out));
+  });
+  accepts_sizes("grads", grads(), [&](const switchback_linear_grads* given) {
+    return switchback_linear_backward(layer, given, &kept);
   });
   const auto rows = groups();
   accepts_sizes("grads", grouped_grads(), [&](const switchback_grouped_linear_grads* given) {
-    return switchback_grouped_linear_backward_from(grouped, given, &rows, x);
+    return switchback_grouped_linear_backward(grouped, given, &rows, x);
   });
   accepts_sizes("grads", fragmented_grads(),
                 [this](const switchback_fragmented_linear_grads* given) {
-                  return switchback_fragmented_linear_backward_from(fragmented, given, x);
+                  return switchback_fragmented_linear_backward(fragmented, given, x);
                 });
 }
 
@@ -127,11 +138,9 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
        {"dtype = 3", [](Fragmented& o) { o.dtype = SWITCHBACK_S8; }},
        {"no_such", [](Fragmented& o) { o.engine = "no_such"; }}});
   using Grads = switchback_linear_grads;
+  const auto kept = kept_x();
   refuses<Grads>(
-      grads(),
-      [this](const Grads* given) {
-        return switchback_linear_backward_from(layer, given, x, nullptr);
-      },
+      grads(), [&](const Grads* given) { return switchback_linear_backward(layer, given, &kept); },
       {{"accumulate = 9", [](Grads& o) { o.accumulate = 9; }},
        {"dx_of_activation = 2; it must be 0 or 1", [](Grads& o) { o.dx_of_activation = 2; }},
        {"y_activation = 5", [](Grads& o) { o.y_activation = 5; }},
@@ -141,19 +150,34 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
        {"dx is [6,15]", [](Grads& o) { o.dx.cols = 15; }},
        {"dw is [3,16]", [](Grads& o) { o.dw.rows = 3; }},
        {"db", [](Grads& o) { o.db.cols = 3; }}});
+  using Kept = switchback_kept_input;
+  refuses<Kept>(kept,
+                [this](const Kept* given) {
+                  const auto of_layer = grads();
+                  return switchback_linear_backward(layer, &of_layer, given);
+                },
+                {{"kept.in_blocks = 2", [](Kept& o) { o.in_blocks = 2; }},
+                 {"kept.x has dtype f32; it must be s8", [](Kept& o) { o.in_blocks = 1; }},
+                 {"x is [6,15]", [](Kept& o) { o.x.cols = 15; }}});
+  refuses<Kept>(kept_input(),
+                [this](const Kept* given) {
+                  return switchback_linear_forward(layer, x, y, SWITCHBACK_SAVE_CALLER, given);
+                },
+                {{"kept.in_blocks = -1", [](Kept& o) { o.in_blocks = -1; }},
+                 {"kept.x has dtype f32; it must be s8", [this](Kept& o) { o.x = x; }},
+                 {"codes is [6,15]", [](Kept& o) { o.x.cols = 15; }}});
   using GroupedGrads = switchback_grouped_linear_grads;
   const auto rows = groups();
   refuses<GroupedGrads>(grouped_grads(),
                         [&](const GroupedGrads* given) {
-                          return switchback_grouped_linear_backward_from(grouped, given, &rows, x);
+                          return switchback_grouped_linear_backward(grouped, given, &rows, x);
                         },
                         {{"accumulate = 2", [](GroupedGrads& o) { o.accumulate = 2; }},
                          {"db", [](GroupedGrads& o) { o.db.rows = 1; }}});
   using FragmentedGrads = switchback_fragmented_linear_grads;
   refuses<FragmentedGrads>(fragmented_grads(),
                            [this](const FragmentedGrads* given) {
-                             return switchback_fragmented_linear_backward_from(fragmented, given,
-                                                                               x);
+                             return switchback_fragmented_linear_backward(fragmented, given, x);
                            },
                            {{"accumulate = 2", [](FragmentedGrads& o) { o.accumulate = 2; }},
                             {"dweight", [](FragmentedGrads& o) { o.dweight.rows = 3; }}});

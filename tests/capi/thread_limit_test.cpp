@@ -82,7 +82,8 @@ class Layer {
     const switchback_matrix x = {x_.data(), SWITCHBACK_F32, rows, k, k};
     const switchback_matrix my = {y.data(), SWITCHBACK_F32, rows, n, n};
     EXPECT_EQ(switchback_linear_weight_updated(layer_), SWITCHBACK_OK);
-    EXPECT_EQ(switchback_linear_forward(layer_, &x, &my, SWITCHBACK_SAVE_NOTHING), SWITCHBACK_OK)
+    EXPECT_EQ(switchback_linear_forward(layer_, &x, &my, SWITCHBACK_SAVE_NOTHING, nullptr),
+              SWITCHBACK_OK)
         << switchback_last_error();
     return y;
   }

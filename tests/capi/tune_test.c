@@ -64,7 +64,7 @@ static void layers_in_mode_auto(void) {
   const switchback_matrix in = matrix_of(x, SWITCHBACK_F32, 2, 4);
   const switchback_matrix out = matrix_of(y, SWITCHBACK_F32, 2, 4);
   CHECK_OK(switchback_linear_set_weight(layer, &weight, NULL));
-  CHECK_OK(switchback_linear_forward(layer, &in, &out, SWITCHBACK_SAVE_NOTHING));
+  CHECK_OK(switchback_linear_forward(layer, &in, &out, SWITCHBACK_SAVE_NOTHING, NULL));
   int exact = 1; /* nothing is tuned: standard, and these sums are small integers */
   for (int i = 0; i < 2; ++i)
     for (int j = 0; j < 4; ++j) {

@@ -402,7 +402,7 @@ void Session::forward() {
   const auto* py = Operands::pointer(input_, y);
   const std::int32_t save = input_.rarely(40) ? 4 : input_.below(4);
   operands.remember();
-  const switchback_status status = switchback_linear_forward(layer_, px, py, save);
+  const switchback_status status = switchback_linear_forward(layer_, px, py, save, nullptr);
   operands.check(status, "forward");
   if (status == SWITCHBACK_OK && save != SWITCHBACK_SAVE_NOTHING &&
       save != SWITCHBACK_SAVE_CALLER) {
@@ -421,7 +421,9 @@ void Session::forward_codes() {
   const auto* px = Operands::pointer(input_, x);
   const auto* py = Operands::pointer(input_, y);
   operands.remember();
-  operands.check(switchback_linear_forward_codes(layer_, px, py, &codes, absmax), "forward_codes");
+  const switchback_kept_input kept = {sizeof(kept), codes, absmax, 0};
+  operands.check(switchback_linear_forward(layer_, px, py, SWITCHBACK_SAVE_CALLER, &kept),
+                 "forward, codes");
 }
 
 void Session::backward(bool from_kept) {
@@ -449,17 +451,21 @@ void Session::backward(bool from_kept) {
     const bool codes = input_.below(2) == 1;
     const auto x =
         operands.matrix(codes ? SWITCHBACK_S8 : layer_type_, rows, layer_k_, Access::read);
-    const float* absmax = operands.floats(rows + 2, Access::read);
+    float* absmax = operands.floats(rows + 2, Access::read);
     const auto* px = Operands::pointer(input_, x);
     operands.remember();
-    operands.check(
-        switchback_linear_backward_from(layer_, sized.get(), px, codes ? absmax : nullptr),
-        "backward_from");
+    switchback_kept_input kept = {};
+    if (px != nullptr) kept.x = *px;
+    if (codes) kept.absmax = absmax;
+    const SizedStruct<switchback_kept_input> sized_kept(input_, kept);
+    operands.check(switchback_linear_backward(layer_, sized.get(), sized_kept.get()),
+                   "backward, kept input");
     return;
   }
   operands.remember();
-  operands.check(switchback_linear_backward(layer_, input_.rarely(60) ? nullptr : sized.get()),
-                 "backward");
+  operands.check(
+      switchback_linear_backward(layer_, input_.rarely(60) ? nullptr : sized.get(), nullptr),
+      "backward");
 }
 
 void Session::one_call() {

@@ -252,8 +252,8 @@ void GroupedCalls::step() {
     if (status == SWITCHBACK_OK) operands.remember();
     const bool saved = save == SWITCHBACK_SAVE_COPY || save == SWITCHBACK_SAVE_BORROW;
     status = saved && status == SWITCHBACK_OK
-                 ? switchback_grouped_linear_backward(grouped_, sized.get())
-                 : switchback_grouped_linear_backward_from(grouped_, sized.get(), &made, &x);
+                 ? switchback_grouped_linear_backward(grouped_, sized.get(), nullptr, nullptr)
+                 : switchback_grouped_linear_backward(grouped_, sized.get(), &made, &x);
     operands.check(status, "grouped backward");
     if (eval) {
       operands.remember();

@@ -160,7 +160,7 @@ static void train(layer* l, int64_t most) {
   const switchback_matrix mx = matrix(x, l->dtype, m, l->k);
   const switchback_matrix my = matrix(y, l->dtype, m, l->n);
   ok(switchback_linear_forward(l->linear, &mx, &my,
-                               below(2) != 0 ? SWITCHBACK_SAVE_COPY : SWITCHBACK_SAVE_BORROW),
+                               below(2) != 0 ? SWITCHBACK_SAVE_COPY : SWITCHBACK_SAVE_BORROW, NULL),
      "linear_forward");
   switchback_linear_grads grads;
   memset(&grads, 0, sizeof grads);
@@ -171,7 +171,7 @@ static void train(layer* l, int64_t most) {
   grads.db = matrix(db, SWITCHBACK_F32, 1, l->n);
   grads.dx_of_activation =
       l->activation != SWITCHBACK_NO_ACTIVATION && l->mode == SWITCHBACK_GLOBAL_MEM_EFFICIENT;
-  ok(switchback_linear_backward(l->linear, &grads), "linear_backward");
+  ok(switchback_linear_backward(l->linear, &grads, NULL), "linear_backward");
   if (!isfinite(dx[0]) || !isfinite(dw[0]) || !isfinite(db[0])) fail("a gradient is not finite");
   ok(switchback_linear_weight_updated(l->linear), "linear_weight_updated");
   free(x);
@@ -193,10 +193,12 @@ static void infer(layer* l, int64_t most) {
   const switchback_matrix mx = matrix(x, l->dtype, m, l->k);
   const switchback_matrix my = matrix(first, l->dtype, m, l->n);
   const switchback_matrix again = matrix(second, l->dtype, m, l->n);
-  ok(switchback_linear_forward(l->linear, &mx, &my, SWITCHBACK_SAVE_NOTHING), "linear_forward");
+  ok(switchback_linear_forward(l->linear, &mx, &my, SWITCHBACK_SAVE_NOTHING, NULL),
+     "linear_forward");
   const int int8 = l->mode != SWITCHBACK_STANDARD && l->mode != SWITCHBACK_AUTO;
   if (int8) ok(switchback_linear_prepare_for_eval(l->linear), "linear_prepare_for_eval");
-  ok(switchback_linear_forward(l->linear, &mx, &again, SWITCHBACK_SAVE_NOTHING), "linear_forward");
+  ok(switchback_linear_forward(l->linear, &mx, &again, SWITCHBACK_SAVE_NOTHING, NULL),
+     "linear_forward");
   if (int8 && memcmp(first, second, bytes) != 0) fail("the same forward gave other bits");
   ok(switchback_linear_weight_updated(l->linear), "linear_weight_updated");
   free(x);

@@ -17,13 +17,10 @@ from torch.autograd import forward_ad
 from .. import _library, _tensors
 
 VARIABLE = "SWITCHBACK_DISPATCH"
-_VERSION = 4  # of what the extension module and this file expect of each other
+_VERSION = 5  # of what the extension module and this file expect of each other
 _FUNCTIONS = (
     "switchback_linear_forward",
-    "switchback_linear_forward_codes",
-    "switchback_linear_forward_block_codes",
-    "switchback_linear_backward_from",
-    "switchback_linear_backward_from_blocks",
+    "switchback_linear_backward",
     "switchback_linear_weight_updated",
     "switchback_fingerprint",
 )

@@ -152,7 +152,7 @@ class _FragmentedLayer(Layer):
             dx=self._matrix(dx),
             **{f"d{name}": self._matrix(d) for name, d in zip(_NAMES, of_weights)},
         )
-        self._call("backward_from", ctypes.byref(grads), ctypes.byref(x))
+        self._call("backward", ctypes.byref(grads), ctypes.byref(x))
 
 
 def _rows(layer: _FragmentedLayer, tensor, cols: int):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 
+from .. import _abi
 from .._context import Context
 from .._library import check, library
 
@@ -43,6 +44,6 @@ def bytes_of(layers) -> int:
 
 
 def _bytes_of_library(layer: int) -> int:
-    out = ctypes.c_size_t()
-    check(library().switchback_linear_cached_weight_bytes(layer, ctypes.byref(out)))
-    return out.value
+    info = _abi.LayerInfo()
+    check(library().switchback_linear_get_info(layer, ctypes.byref(info)))
+    return info.cached_weight_bytes

@@ -97,7 +97,7 @@ class _GroupedLayer(Layer):
             x, rows, stride = as_rows(x, self._k)
             kept = ctypes.byref(_abi.Matrix(x.data_ptr(), self._code, rows, self._k, stride))
         groups = self._groups(offs, index)
-        self._call("backward_from", ctypes.byref(grads), ctypes.byref(groups), kept)
+        self._call("backward", ctypes.byref(grads), ctypes.byref(groups), kept)
 
 
 def grouped_linear(x, weight, bias, offs, index, slots, layers: _GroupedLayers):

@@ -261,16 +261,22 @@ class Layer(native.Layer if native else object):
             rows, cols = cols, rows
         self._x = _abi.Matrix(None, code, 0, in_features, in_features)
         self._y = _abi.Matrix(None, code, 0, out_features, out_features)
-        self._codes = _abi.Matrix(None, _abi.S8, 0, in_features, in_features)
-        self._blocks = _abi.Matrix(None, _abi.S8, in_features, 0, 0)
+        # What is kept of x for dw: nothing, x itself, its codes, or its codes of blocks.
+        self._kept_nothing = _abi.KeptInput()
+        self._kept_x = _abi.KeptInput(x=self._x)
+        self._codes = _abi.KeptInput(x=_abi.Matrix(None, _abi.S8, 0, in_features, in_features))
+        self._blocks = _abi.KeptInput(x=_abi.Matrix(None, _abi.S8, in_features, 0, 0), in_blocks=1)
         self._grads = _abi.LinearGrads(
             g=_abi.Matrix(None, code, 0, out_features, out_features),
             dx=_abi.Matrix(None, code, 0, in_features, in_features),
             dw=_abi.Matrix(None, code, rows, cols, cols),
             db=_abi.Matrix(None, code, 1, out_features, out_features),
         )
-        self._x_at, self._y_at, self._codes_at, self._blocks_at, self._grads_at = map(
-            ctypes.addressof, (self._x, self._y, self._codes, self._blocks, self._grads)
+        self._x_at, self._y_at, self._grads_at = map(
+            ctypes.addressof, (self._x, self._y, self._grads)
+        )
+        self._kept_nothing_at, self._kept_x_at, self._codes_at, self._blocks_at = map(
+            ctypes.addressof, (self._kept_nothing, self._kept_x, self._codes, self._blocks)
         )
         self._g, self._dx, self._dw, self._db = (
             getattr(self._grads, name) for name in ("g", "dx", "dw", "db")
@@ -581,7 +587,9 @@ class Layer(native.Layer if native else object):
         m, d = self._x, self._y
         m.data, m.dtype, m.rows, m.stride = x, DTYPES[of_x], rows, stride
         d.data, d.rows = y, rows
-        status = self._lib.switchback_linear_forward(self.pointer, self._x_at, self._y_at, save)
+        status = self._lib.switchback_linear_forward(
+            self.pointer, self._x_at, self._y_at, save, None
+        )
         if status:
             check(status)
 
@@ -589,12 +597,12 @@ class Layer(native.Layer if native else object):
         self, x: int, rows: int, stride: int, y: int, codes: int, absmax: int, of_x
     ) -> None:
         """The same, and codes[rows,K] and absmax[rows] of x."""
-        m, d, q = self._x, self._y, self._codes
+        m, d, q, kept = self._x, self._y, self._codes.x, self._codes
         m.data, m.dtype, m.rows, m.stride = x, DTYPES[of_x], rows, stride
         d.data, d.rows = y, rows
-        q.data, q.rows = codes, rows
-        status = self._lib.switchback_linear_forward_codes(
-            self.pointer, self._x_at, self._y_at, self._codes_at, absmax
+        q.data, q.rows, kept.absmax = codes, rows, absmax
+        status = self._lib.switchback_linear_forward(
+            self.pointer, self._x_at, self._y_at, _abi.SAVE_CALLER, self._codes_at
         )
         if status:
             check(status)
@@ -603,13 +611,13 @@ class Layer(native.Layer if native else object):
         self, x: int, rows: int, stride: int, y: int, codes: int, padded: int, absmax: int, of_x
     ) -> None:
         """The same, and codes[K,padded] of blocks with their absmax."""
-        m, d, q = self._x, self._y, self._blocks
+        m, d, q, kept = self._x, self._y, self._blocks.x, self._blocks
         m.data, m.dtype, m.rows, m.stride = x, DTYPES[of_x], rows, stride
         d.data, d.rows = y, rows
-        q.data, q.cols, q.stride = codes, padded, padded
+        q.data, q.cols, q.stride, kept.absmax = codes, padded, padded, absmax
         check(
-            self._lib.switchback_linear_forward_block_codes(
-                self.pointer, self._x_at, self._y_at, self._blocks_at, absmax
+            self._lib.switchback_linear_forward(
+                self.pointer, self._x_at, self._y_at, _abi.SAVE_CALLER, self._blocks_at
             )
         )
 
@@ -640,25 +648,20 @@ class Layer(native.Layer if native else object):
             w.data, w.dtype = dw.data_ptr(), DTYPES[dw.dtype]
         if db is not None:
             b.data, b.dtype = db.data_ptr(), DTYPES[db.dtype]
-        kept = None
+        kept = self._kept_nothing_at
         if padded:
-            p = self._blocks
-            p.data, p.cols, p.stride = x, padded, padded
-            check(
-                self._lib.switchback_linear_backward_from_blocks(
-                    self.pointer, self._grads_at, self._blocks_at, absmax
-                )
-            )
-            return
-        if x and absmax is None:
-            p = self._x
-            p.data, p.dtype, p.rows, p.stride = x, self._code, rows, x_stride
-            kept = self._x_at
+            p = self._blocks.x
+            p.data, p.cols, p.stride, self._blocks.absmax = x, padded, padded, absmax
+            kept = self._blocks_at
+        elif x and absmax is None:
+            p = self._kept_x.x
+            p.data, p.rows, p.stride = x, rows, x_stride
+            kept = self._kept_x_at
         elif x:
-            p = self._codes
-            p.data, p.rows = x, rows
+            p = self._codes.x
+            p.data, p.rows, self._codes.absmax = x, rows, absmax
             kept = self._codes_at
-        check(self._lib.switchback_linear_backward_from(self.pointer, self._grads_at, kept, absmax))
+        check(self._lib.switchback_linear_backward(self.pointer, self._grads_at, kept))
 
     def round_stochastically(self, seed: int, stream: int, step: int) -> None:
         """The next backward takes its random bits from there."""
@@ -668,7 +671,7 @@ class Layer(native.Layer if native else object):
 
     def cached_bytes(self) -> int:
         """Bytes of int8 codes and packed weights."""
-        out = ctypes.c_size_t()
+        info = _abi.LayerInfo()
         with self.context.lock:
-            self._call("cached_weight_bytes", ctypes.byref(out))
-        return out.value
+            self._call("get_info", ctypes.byref(info))
+        return info.cached_weight_bytes
