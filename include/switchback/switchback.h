@@ -15,8 +15,8 @@
  * - Shapes are given as [rows, cols]; counts and strides are in elements, *_bytes in bytes.
  * - Structs that begin with struct_size grow only at the end. Zero the struct, then set struct_size
  *   to its sizeof; a member that is zero has its default. A smaller struct, of an older header,
- * gets defaults for the members it lacks. A larger one, of a newer header, is accepted (up to 4096
- *   bytes) if the members unknown to this library are zero. Any other size is refused.
+ *   gets defaults for the members it lacks. A larger one, of a newer header and of at most 4096
+ *   bytes, is accepted if the members unknown to this library are zero. Any other size is refused.
  * - A context and the objects made with it are used by one thread at a time. Different contexts may
  *   be used at the same time.
  * - After fork() a child may use and destroy its parent's CPU contexts and the objects made with
@@ -264,12 +264,14 @@ typedef struct switchback_quantize_args {
   int64_t rounding_row0; /* the number of row 0 in the whole batch; row numbers are below 2^32 */
 } switchback_quantize_args;
 
-/* Computes the wanted results in one pass. SWITCHBACK_UNSUPPORTED: there is no pass for all of
- * them; use several calls. The passes, with what each can add in brackets: of x: q per row
- * [column_sums] [column_scales] [q_t of blocks]; q per row and q_t per column; q and q_t global;
- * any one of q, q_t, column_sums, rotated; with a rotation q per row of activation(x): value; q per
- * row [value], also with a rotation of g . activation'(x): value; q per row [value] [column_sums]
- *   stochastic, of x: q per row [column_scales]; q_t of blocks */
+/* Computes the wanted results in one pass. SWITCHBACK_UNSUPPORTED: no pass computes all of them;
+ * use several calls. The passes, with what each can add in brackets:
+ * - x: q per row [column_sums] [column_scales] [q_t of blocks]; q per row and q_t per column; q and
+ *   q_t global; one of q, q_t, column_sums and rotated; with a rotation q per row
+ * - activation(x): value; q per row [value], also with a rotation
+ * - g . activation'(x): value; q per row [value] [column_sums]
+ * - x, stochastic: q per row [column_scales]; q_t of blocks
+ */
 SWITCHBACK_API switchback_status switchback_quantize(switchback_context* context,
                                                      const switchback_quantize_args* args);
 /* x[M,K] = absmax[M] * (q[M,K] / 127), rounded once to the type of x. */
@@ -343,13 +345,11 @@ static inline switchback_status switchback_quantize_global_transpose(switchback_
 
 /* ---- Products ---------------------------------------------------------------------------------
  *
- * Many products in one call: experts of a mixture, linear layers side by side, fragments of a
- * layer. Group g multiplies its own rows with its own matrix [N,K]; N and K are those of every
- * group, the number of rows differs and may be zero. Each row has the bits that a call for its
- * group alone gives. Nothing is padded.
- *
- * The rows of a product's operands are slots, numbered from 0 to M - 1. A slot that no group uses
- * is neither read nor written.
+ * With groups a call computes many products: experts of a mixture, linear layers side by side,
+ * fragments of a layer. Group g multiplies its rows with its matrix [N,K]; N and K are those of
+ * every group, the number of rows differs and may be zero. Each row has the bits that a call for
+ * its group alone gives. Nothing is padded. The rows of the operands are slots, numbered from 0 to
+ * M - 1. A slot that no group uses is neither read nor written.
  */
 
 /* Which slots each group has, and which rows of a matrix they read.
@@ -615,15 +615,16 @@ enum {
   SWITCHBACK_SAVE_CALLER = 3
 };
 
-/* What the caller keeps of a forward's input, in one of three forms. Forward writes the second and
- * the third. All need less memory than x but the first. */
+/* What the caller keeps of a forward's input, in one of three forms. Forward writes codes, which
+ * need less memory than x. */
 typedef struct switchback_kept_input {
   size_t struct_size;
-  /* x[M,K] itself, in the layer's dtype or f32, with NULL absmax;
-   * its codes[M,K] (s8) and absmax[M], in the int8 modes: dw is computed from what they stand for;
-   * or with in_blocks its codes[K,Mp] (s8) and absmax[B,K] of blocks of rows, as
-   * switchback_quantize writes them, for layers whose dw is SWITCHBACK_DW_INT8_BLOCK. dx of a layer
-   * with an activation needs dx_of_activation with codes. */
+  /* - x[M,K] itself, in the layer's dtype or f32, with NULL absmax
+   * - its codes[M,K] (s8) and absmax[M], in the int8 modes: dw is computed from what they stand for
+   * - with in_blocks its codes[K,Mp] (s8) and absmax[B,K] of blocks of rows, as switchback_quantize
+   *   writes them, for layers whose dw is SWITCHBACK_DW_INT8_BLOCK
+   *
+   * With codes dx of a layer with an activation needs dx_of_activation. */
   switchback_matrix x;
   float* absmax;
   int32_t in_blocks; /* 0 or 1 */
