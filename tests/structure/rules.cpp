@@ -238,7 +238,7 @@ std::vector<Violation> check_public_includes(const std::string& path, const std:
   for (const Include& include : includes_of(text)) {
     const bool standard =
         include.angled &&
-        (include.name == "stddef.h" || include.name == "stdint.h" ||
+        (include.name == "stddef.h" || include.name == "stdint.h" || include.name == "string.h" ||
          std::all_of(include.name.begin(), include.name.end(), [](char c) { return is_word(c); }));
     const bool own = !include.angled && include.name.starts_with("switchback/");
     if (!standard && !own)
