@@ -89,7 +89,7 @@ def quantize_rowwise_scaled(g, column_scales):
     arrays = arrays_like(g, "quantize_rowwise_scaled")
     given = _matrix(arrays, g, "g", _abi.FLOATS)
     scales = _scales(arrays, column_scales, "column_scales", (given.matrix.cols,), "N")
-    return _quantize_rows(arrays, given, column_scales=scales)
+    return _quantize_rows(arrays, given, column_scales=scales.address)
 
 
 @_dispatched
@@ -117,7 +117,7 @@ def quantize_blockwise_transpose(x, block_rows=256):
     q_t = arrays.empty((cols, blocks * block_rows), _abi.S8)
     absmax = arrays.empty((blocks, cols), _abi.F32)
     codes, scales = _output(arrays, q_t), arrays.vector(absmax.reshape(-1))
-    _quantize(arrays, given, q_t=codes, absmax_t=scales, block_rows=block_rows)
+    _quantize(arrays, given, q_t=codes.matrix, absmax_t=scales.address, block_rows=block_rows)
     return q_t, absmax
 
 
@@ -129,7 +129,8 @@ def quantize_global(w):
     q = arrays.empty((given.matrix.rows, given.matrix.cols), _abi.S8)
     absmax = arrays.empty((1,), _abi.F32)
     codes, scale = _output(arrays, q), arrays.vector(absmax)
-    _quantize(arrays, given, q=codes, absmax=scale, q_scale=_abi.SCALE_GLOBAL)
+    members = {"q": codes.matrix, "absmax": scale.address, "q_scale": _abi.SCALE_GLOBAL}
+    _quantize(arrays, given, **members)
     return q, absmax
 
 
@@ -165,7 +166,7 @@ def activation_forward(x, activation):
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     which = _activation(arrays, activation)
     y = arrays.empty((given.matrix.rows, given.matrix.cols), given.matrix.dtype)
-    _quantize(arrays, given, activation=which, value=_output(arrays, y))
+    _quantize(arrays, given, activation=which, value=_output(arrays, y).matrix)
     return y
 
 
@@ -177,7 +178,8 @@ def activation_backward(g, x, activation):
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     which = _activation(arrays, activation)
     dx = arrays.empty((given.matrix.rows, given.matrix.cols), gradient.matrix.dtype)
-    _quantize(arrays, given, g=gradient, activation=which, value=_output(arrays, dx))
+    members = {"g": gradient.matrix, "activation": which, "value": _output(arrays, dx).matrix}
+    _quantize(arrays, given, **members)
     return dx
 
 
@@ -187,7 +189,7 @@ def rotate(x, rotation):
     arrays = arrays_like(x, "rotate")
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     y = arrays.empty((given.matrix.rows, given.matrix.cols), _abi.F32)
-    _quantize(arrays, given, rotation=rotation, rotated=_output(arrays, y))
+    _quantize(arrays, given, rotation=rotation, rotated=_output(arrays, y).matrix)
     return y
 
 
@@ -214,8 +216,8 @@ def activation_backward_quantize(g, x, activation):
     which = _activation(arrays, activation)
     rows, cols = given.matrix.rows, given.matrix.cols
     dx, sums = arrays.empty((rows, cols), given.matrix.dtype), arrays.empty((cols,), _abi.F32)
-    also = {"value": _output(arrays, dx), "column_sums": arrays.vector(sums)}
-    q, absmax = _quantize_rows(arrays, given, g=gradient, activation=which, **also)
+    also = {"value": _output(arrays, dx).matrix, "column_sums": arrays.vector(sums).address}
+    q, absmax = _quantize_rows(arrays, given, g=gradient.matrix, activation=which, **also)
     return dx, q, absmax, sums
 
 
@@ -366,7 +368,7 @@ def _quantize_rows(arrays, x: Operand, **members):
     rows, cols = x.matrix.rows, x.matrix.cols
     q, absmax = arrays.empty((rows, cols), _abi.S8), arrays.empty((rows,), _abi.F32)
     codes, scales = _output(arrays, q), arrays.vector(absmax)
-    _quantize(arrays, x, q=codes, absmax=scales, **members)
+    _quantize(arrays, x, q=codes.matrix, absmax=scales.address, **members)
     return q, absmax
 
 
@@ -375,16 +377,13 @@ def _quantize_transpose(arrays, x: Operand, scale_count: int, scale: int):
     q_t = arrays.empty((x.matrix.cols, x.matrix.rows), _abi.S8)
     absmax = arrays.empty((scale_count,), _abi.F32)
     codes, scales = _output(arrays, q_t), arrays.vector(absmax)
-    _quantize(arrays, x, q_t=codes, absmax_t=scales, q_t_scale=scale)
+    _quantize(arrays, x, q_t=codes.matrix, absmax_t=scales.address, q_t_scale=scale)
     return q_t, absmax
 
 
-def _quantize(arrays, x: Operand, **members: Operand | Vector | int) -> None:
-    """switchback_quantize with these members of its struct."""
-    args = _abi.QuantizeArgs(x=x.matrix)
-    for name, member in members.items():
-        matrix = getattr(member, "matrix", None)
-        setattr(args, name, matrix or getattr(member, "address", member))
+def _quantize(arrays, x: Operand, **members) -> None:
+    """switchback_quantize with these members of its struct, of arrays that the caller holds."""
+    args = _abi.QuantizeArgs(x=x.matrix, **members)
     _call_with(arrays, library().switchback_quantize, args)
 
 
@@ -449,7 +448,7 @@ def _require_shape(arrays, name: str, array, counts: tuple[int, ...], meaning: s
 
 def _call_with(arrays, function, args) -> None:
     """A function that takes a struct."""
-    _call(arrays, function, Vector(args, ctypes.addressof(args), 1))
+    _call(arrays, function, ctypes.addressof(args))
 
 
 def _call(arrays, function, *arguments: Operand | Vector | int | None) -> None:
