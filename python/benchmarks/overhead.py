@@ -61,7 +61,7 @@ class Bare:
     def __init__(self, module, x, g):
         with torch.no_grad():
             module(x)
-        layer = module._layers.layer(x.dtype, x.device)
+        layer = module._layers.latest
         library, self.pointer, self.keep = layer._lib, layer.pointer, (layer, x, g)
         rows, k, n = x.shape[0], module.in_features, module.out_features
         self.y, self.dx = torch.empty(rows, n), torch.empty(rows, k)

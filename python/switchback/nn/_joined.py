@@ -11,16 +11,16 @@ import torch
 from torch.autograd import Function, forward_ad
 
 from .. import _abi
-from .._tensors import PLAIN_TYPES, in_transform, is_compiling, memory_of, needs_operator
-from ._autocast import autocast_dtype
-from ._changes import version_of
-from ._function import (
-    check_dtypes,
-    checked_wide_input,
-    gradients,
-    product,
-    recorded_product,
+from .._tensors import (
+    PLAIN_TYPES,
+    autocast_dtype,
+    in_transform,
+    is_compiling,
+    key_of,
+    memory_of,
+    needs_operator,
 )
+from ._function import check_dtypes, checked_wide_input, forward_pass, gradients, kept_form
 from ._layer import LayerSet
 from ._once import differentiable_once
 from ._wanted import wanted_gradients
@@ -193,7 +193,7 @@ class Joined:
             or needs_operator(x)
             or torch.jit.is_tracing()
             or getattr(forward_ad, "_current_level", -1) >= 0
-            or version_of(x) < 0
+            or key_of(x)[0] < 0
         ):
             return None
         weights = [each._parameters.get("weight") for each in self.members]
@@ -205,7 +205,7 @@ class Joined:
         place = self.members.index(member)
         parameters = weights if biases[0] is None else weights + biases
         state = (
-            version_of(x),
+            x._version,
             x.requires_grad,
             torch.is_grad_enabled(),
             autocast_dtype(x.device.type),
@@ -255,8 +255,7 @@ class Joined:
             x.requires_grad or any(p is not None and p.requires_grad for p in (*weights, *biases))
         )
         if not recorded:
-            y = product(x, whole, bias, layers, _abi.SAVE_NOTHING, once=False, dtype=dtype)
-            return self._parts(y)
+            return self._parts(forward_pass(x, whole, bias, layers, None, dtype)[0])
         wants_dw = any(weight.requires_grad for weight in weights)
         if x.dtype is not dtype and wants_dw and not (layers.keeps_blocks or mem_efficient):
             x = x.to(dtype)  # once, for both passes, and in less memory
@@ -314,9 +313,8 @@ class _Joined(Function):
         joined, mem_efficient, dtype, whole, bias, waiting = call
         count, layers = len(joined.sizes), joined.layers
         wants_dx, wants_dw = ctx.needs_input_grad[0], any(ctx.needs_input_grad[2 : 2 + count])
-        y, codes, absmax, layer = recorded_product(
-            x, whole, bias, layers, mem_efficient, wants_dw, dtype
-        )
+        keeps = kept_form(layers, mem_efficient, wants_dw)
+        y, codes, absmax, layer = forward_pass(x, whole, bias, layers, keeps, dtype)
         ctx.set_materialize_grads(False)
         ctx.call = joined, dtype, whole.dtype, None if bias is None else bias.dtype, layer
         ctx.graph = joined._new_graph()
