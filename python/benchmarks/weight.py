@@ -63,7 +63,7 @@ def measure(rows, k, n, dtype, rounds, seconds):
         with reuse_weight_codes():
             prepared(x)
 
-    def anew():
+    def again():
         module.weight_updated()
         with reuse_weight_codes():
             module(x)
@@ -72,7 +72,7 @@ def measure(rows, k, n, dtype, rounds, seconds):
         {
             "default": lambda: module(x),
             "reused": reused,
-            "anew": anew,
+            "again": again,
             "prepared": lambda: prepared(x),
             "prepared, reused": prepared_reused,
             "fingerprint": fingerprint_of(module, x),

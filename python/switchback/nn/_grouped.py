@@ -140,7 +140,7 @@ def _empty(like, rows: int, cols: int):
 
 
 def _clear_unused(rows, offs) -> None:
-    """Zeros in the rows behind the last group."""
+    """Zeros in the rows after the last group."""
     if rows.device.type == "cpu":
         rows[int(offs[-1]) :].zero_()
 
@@ -375,7 +375,7 @@ class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
 
         offs[groups] (int32) are the ends of the groups, as torch._grouped_mm takes them: group g has
         the rows of y from offs[g-1] (0 for the first) to offs[g] - 1. Row s of y is computed from
-        row s of x, or, with index[M] (int32 or int64), from row index[s] of x. Rows behind the last
+        row s of x, or, with index[M] (int32 or int64), from row index[s] of x. Rows after the last
         end are zero. The gradient of x adds in the order of the rows of y, in float32.
         """
         if is_traced(x):

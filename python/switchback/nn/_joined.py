@@ -41,7 +41,7 @@ def fuse_qkv(model, *, names=PROJECTIONS, fused=None):
     for all, and the others return what it computed if they get the same tensor, unchanged; otherwise,
     in compiled models, and with torch.func they compute by themselves. Layers whose inputs turn out to
     differ (cross-attention) are left alone after a few calls. The memory of their weights is moved
-    once, so that they lie behind each other; after model.to(...) that ends in other memory, load_state_dict
+    once, so that they lie one after the other; after model.to(...) that ends in other memory, load_state_dict
     with assign=True, or deepcopy call fuse_qkv again: until then the layers compute by themselves.
 
     Args:
@@ -109,7 +109,7 @@ def _join(layers) -> None:
 
 
 def _rows(whole, begin: int, count: int):
-    """whole[begin:begin+count] as a tensor of its own: not a view, which could not be changed in place."""
+    """whole[begin:begin+count] as a separate tensor: not a view, which could not be changed in place."""
     part = torch.empty(0, dtype=whole.dtype, device=whole.device)
     at = whole.storage_offset() + begin * whole.stride(0)
     return part.set_(_storage(whole), at, (count, *whole.shape[1:]), whole.stride())
@@ -127,7 +127,7 @@ def _storage(tensor):
 
 
 def _together(tensors):
-    """The tensors as one, if they lie behind each other in one storage; else None."""
+    """The tensors as one, if they lie one after the other in one storage; else None."""
     first = tensors[0]
     at = first.data_ptr()
     for tensor in tensors:

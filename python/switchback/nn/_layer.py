@@ -65,7 +65,7 @@ class LayerSet(native.LayerSet if native else object):
         self.text_of_codes = dataclasses.replace(options, transposed=0).text
         # Whether a recorded forward keeps codes of blocks of x.
         self.keeps_blocks = options.keeps_blocks and not options.activation
-        # With stochastic rounding, the backwards so far: each has random bits of its own.
+        # With stochastic rounding, the backwards so far: each has other random bits.
         self.rounding_step = 0
         self.updates = 0  # changes that were announced
         # Backwards that computed a weight gradient: an optimizer step may follow.
@@ -111,19 +111,14 @@ class LayerSet(native.LayerSet if native else object):
         weight: None if it is not read.
         """
         layer = self._take(dtype, device, ran, waits)
-        context = layer.context
         try:
             if absmax is not None:
                 layer.use_codes_of_forward(weight, absmax, self)
-                return layer
-            if layer.holds_codes:  # for inference, since the forward
-                self._layers.pop((dtype, context), None)
-                layer = self._layer_on(context, dtype, device)
-            if weight is not None:
-                of_forward = not context.is_extra if ran is None else layer is ran
+            elif weight is not None:
+                of_forward = not layer.context.is_extra if ran is None else layer is ran
                 layer.use_weight_of_forward(weight, of_forward)
         except BaseException:
-            context.lock.release()
+            layer.context.lock.release()
             raise
         return layer
 
@@ -370,11 +365,6 @@ class Layer(native.Layer if native else object):
 
     def _call(self, name: str, *arguments) -> None:
         check(getattr(self._lib, self._PREFIX + name)(self.pointer, *arguments))
-
-    @property
-    def holds_codes(self) -> bool:
-        """Whether the layer was given codes instead of a weight; it then has no backward."""
-        return self._weight_place is not None and self._weight_place[0] == "codes"
 
     def _may_prove(self) -> bool:
         """Whether a fingerprint is possible and useful: without codes there is nothing to save."""

@@ -242,7 +242,7 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
             quantized once), "global", "standard" (no int8) or "auto" (pass by pass, the fastest of
             these as this machine was tuned).
         rotation: 0, or 4, 16, 64, 256 or 1024, of which in_features is a multiple: inputs and weight
-            are multiplied by Hadamard matrices of that size in front of their quantization, which
+            are multiplied by Hadamard matrices of that size before their quantization, which
             takes outliers away. Codes are those of the rotated weight (W_int8 of a "ConvRot"
             checkpoint is its int8 weight, state_W 127 times its weight_scale).
         dw: "floating", or "int8_block": the weight gradient is an int8 product too, of codes that
