@@ -386,7 +386,7 @@ class Layer(native.Layer if native else object):
         status = self._lib.switchback_fingerprint(self.context.pointer, at, self._digest_at)
         if status:
             check(status)
-        return tuple(self._digest)
+        return self._digest[0], self._digest[1]  # tuple() takes half a microsecond longer
 
     def _copy_bias_again(self) -> None:
         """A bias that the library cannot read in place may have changed unseen by autograd too."""
