@@ -285,7 +285,7 @@ class CallBench final : public MicroBench {
   [[nodiscard]] std::string_view explanation() const override {
     return "a layer with next to nothing to compute (mode rowwise, f32, bias), so that "
            "what\nremains is what a call costs; a step is weight_updated, forward and backward. "
-           "Through Python:\npython/benchmarks/overhead.py.";
+           "Through Python:\npython/benchmarks/host_time.py.";
   }
   [[nodiscard]] std::vector<Column> columns() const override {
     std::vector<Column> columns = {

@@ -21,8 +21,8 @@ from switchback.nn import SwitchBackLinearVectorwise, reuse_weight_codes
 
 
 def fingerprint_of(module, x):
-    """A function that takes the fingerprint of a module's weight."""
-    layer = module._layers.layer(x.dtype, x.device)
+    """A function that takes the fingerprint of the weight of a module that has been called."""
+    layer = module._layers.latest
     rows, cols = module.weight.shape
     code = {torch.float32: _abi.F32, torch.float16: _abi.F16, torch.bfloat16: _abi.BF16}[x.dtype]
     matrix = _abi.Matrix(module.weight.data_ptr(), code, rows, cols, cols)
@@ -63,7 +63,7 @@ def measure(rows, k, n, dtype, rounds, seconds):
         with reuse_weight_codes():
             prepared(x)
 
-    def anew():
+    def again():
         module.weight_updated()
         with reuse_weight_codes():
             module(x)
@@ -72,7 +72,7 @@ def measure(rows, k, n, dtype, rounds, seconds):
         {
             "default": lambda: module(x),
             "reused": reused,
-            "anew": anew,
+            "again": again,
             "prepared": lambda: prepared(x),
             "prepared, reused": prepared_reused,
             "fingerprint": fingerprint_of(module, x),

@@ -1,27 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a layer that Python and compiled code share, and the rules by which codes of a
-// weight are used again. These are the rules of nn/_layer.py, whose classes LayerSet and Layer
-// derive from the types here; the functions of libswitchback come as addresses.
+// The state of a layer that Python and compiled code share, and how codes of a weight are used
+// again, by the plans of nn/_rules.py. The classes LayerSet and Layer of nn/_layer.py derive from
+// the types here; the functions of libswitchback come as addresses.
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
-#include "switchback/switchback.h"
 #include "tensors.hpp"
 
 namespace dispatch {
 
+#define DISPATCH_LIBRARY_FUNCTIONS(F) \
+  F(linear_forward)                   \
+  F(linear_backward)                  \
+  F(linear_weight_updated)            \
+  F(fingerprint)
+
+// Functions of libswitchback, whose addresses Python hands over by their names.
 struct Functions {
-  decltype(&switchback_linear_forward) forward = nullptr;
-  decltype(&switchback_linear_backward) backward = nullptr;
-  decltype(&switchback_linear_weight_updated) weight_updated = nullptr;
-  decltype(&switchback_fingerprint) fingerprint = nullptr;
+#define DISPATCH_MEMBER(name) decltype(&switchback_##name) name = nullptr;
+  DISPATCH_LIBRARY_FUNCTIONS(DISPATCH_MEMBER)
+#undef DISPATCH_MEMBER
 };
+#define DISPATCH_NAME(name) "switchback_" #name,
+inline constexpr const char* function_names[] = {DISPATCH_LIBRARY_FUNCTIONS(DISPATCH_NAME)};
+#undef DISPATCH_NAME
+inline constexpr int function_count = sizeof(function_names) / sizeof(function_names[0]);
 
 inline Functions library;
-inline PyObject* reuse = nullptr;  // nn._changes.reuse
+inline PyObject* reuse = nullptr;  // of nn/_rules.py
 inline PyObject* check = nullptr;  // raises the exception of a status
+
+// FEW_ROWS, MANY_CODES and PLANS of nn/_rules.py, and the bits of a plan.
+struct Rules {
+  long long few_rows = 0, many_codes = 0;
+  unsigned char plans[128] = {};
+};
+inline Rules rules;
+enum Plan { keep = 1, prove = 2, to_remember = 4, has_met = 8, will_meet_again = 16 };
 
 // ---- The state of a layer
 
@@ -138,9 +156,7 @@ inline PyObject* describe(PyObject* self, PyObject* args) {
   if (PyErr_Occurred()) return nullptr;
   layer.device = device;
   layer.dtype = dtype;
-  layer.torch_dtype = dtype == SWITCHBACK_F32   ? aoti_torch_dtype_float32()
-                      : dtype == SWITCHBACK_F16 ? aoti_torch_dtype_float16()
-                                                : aoti_torch_dtype_bfloat16();
+  layer.torch_dtype = torch_type_of(dtype);
   layer.in_features = in;
   layer.out_features = out;
   layer.block_rows = block_rows;
@@ -298,12 +314,11 @@ inline bool enter(const Layer& layer) {
       Ref(PyObject_CallMethodObjArgs(layer.context_object, names.enter, nullptr)));
 }
 
-// Raises the exception of a status that is not 0; always null.
-inline PyObject* fail(switchback_status status, Lock& lock) {
+// Raises the exception of a status that is not 0.
+inline void fail(switchback_status status, Lock& lock) {
   lock.unlock();
   Ref done(PyObject_CallFunction(check, "i", static_cast<int>(status)));
   if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "switchback: a call failed");
-  return nullptr;
 }
 
 inline bool is_reusing() {
@@ -314,15 +329,20 @@ struct Numbers {
   uint64_t value[2];
 };
 
-// The fingerprint that is remembered: of the weight, or of codes (0), scales (1) or bias (2);
-// false: there is none.
-inline bool remembered(const Layer& layer, Numbers& numbers, Py_ssize_t of = 0) {
-  if (layer.fingerprint == nullptr || layer.fingerprint == Py_None ||
-      PyTuple_Size(layer.fingerprint) < 2 * of + 2)
-    return false;
+// Whether a fingerprint is remembered: of the weight, or of codes (0), scales (1) or bias (2).
+inline bool has_remembered(const Layer& layer, Py_ssize_t of = 0) {
+  return layer.fingerprint != nullptr && layer.fingerprint != Py_None &&
+         PyTuple_Size(layer.fingerprint) >= 2 * of + 2;
+}
+
+// Whether it is this one.
+inline bool is_remembered(const Layer& layer, const Numbers& found, Py_ssize_t of = 0) {
+  if (!has_remembered(layer, of)) return false;
+  bool same = true;
   for (Py_ssize_t i = 0; i < 2; ++i)
-    numbers.value[i] = PyLong_AsUnsignedLongLong(PyTuple_GetItem(layer.fingerprint, 2 * of + i));
-  return !PyErr_Occurred();
+    same = same && PyLong_AsUnsignedLongLong(PyTuple_GetItem(layer.fingerprint, 2 * of + i)) ==
+                       found.value[i];
+  return same && !PyErr_Occurred();
 }
 
 inline void remember(Layer& layer, const Numbers* numbers) {
@@ -375,21 +395,15 @@ inline bool holds_codes(const Layer& layer, PyObject* codes, PyObject* absmax) {
          held->absmax.is(of_absmax);
 }
 
-// prepared_product of nn/_function.py: whether a call is left to it, which reads the codes
-// themselves.
+// As in nn/_function.py, to which such calls are left.
 inline bool reads_codes_themselves(const Layer& layer, int64_t rows) {
-  constexpr int64_t few_rows = 32, many_codes = 1 << 21;
-  return layer.on_cpu != 0 && rows <= few_rows &&
-         layer.in_features * layer.out_features >= many_codes && !is_reusing();
+  return layer.on_cpu != 0 && rows <= rules.few_rows &&
+         layer.in_features * layer.out_features >= rules.many_codes && !is_reusing();
 }
 
 // A dense tensor as a matrix; its dtype is -1 if the library has none such.
 inline switchback_matrix matrix_of(const Place& place) {
-  const int32_t dtype = place.dtype == aoti_torch_dtype_int8()       ? SWITCHBACK_S8
-                        : place.dtype == aoti_torch_dtype_float32()  ? SWITCHBACK_F32
-                        : place.dtype == aoti_torch_dtype_float16()  ? SWITCHBACK_F16
-                        : place.dtype == aoti_torch_dtype_bfloat16() ? SWITCHBACK_BF16
-                                                                     : -1;
+  const int32_t dtype = library_type_of(place.dtype);
   const int64_t rows = place.dim == 2 ? place.sizes[0] : 1, cols = place.sizes[place.dim - 1];
   return {place.data, dtype, rows, cols, cols};
 }
@@ -402,13 +416,13 @@ inline switchback_status prove_codes(const Layer& layer, bool and_bias, bool& un
   const Place* const places[3] = {&held.weight, &held.absmax, &held.bias};
   const int count = and_bias && held.has_bias ? 3 : 2;
   for (int i = 0; i < count && unchanged; ++i) {
-    Numbers known, found;
-    unchanged = remembered(layer, known, i);
+    Numbers found;
+    unchanged = has_remembered(layer, i);
     if (!unchanged) break;
     if (const auto status = fingerprint_of(layer, matrix_of(*places[i]), found);
         status != SWITCHBACK_OK)
       return status;
-    unchanged = known.value[0] == found.value[0] && known.value[1] == found.value[1];
+    unchanged = is_remembered(layer, found, i);
   }
   return SWITCHBACK_OK;
 }
@@ -418,34 +432,104 @@ inline switchback_status use_weight(Layer& layer, const LayerSet& layers, long l
                                     long long bias_version, bool once) {
   const bool same = version == layer.weight_version && bias_version == layer.bias_version &&
                     layers.updates == layer.updates;
-  if (same && is_reusing()) return SWITCHBACK_OK;
-  const bool met = same && layers.weight_gradients == layer.weight_gradients;
-  if (!met) layer.meets_again = layer.met;
-  layer.met = met;
+  const bool state[] = {same,
+                        same && is_reusing(),
+                        layers.weight_gradients == layer.weight_gradients,
+                        may_prove(layer),
+                        layer.met != 0,
+                        layer.meets_again != 0,
+                        once};
+  int place = 0;
+  for (const bool bit : state)
+    place = 2 * place + bit;
+  const int plan = rules.plans[place];
+  if (plan & Plan::keep) return SWITCHBACK_OK;
+  layer.met = (plan & Plan::has_met) != 0;
+  layer.meets_again = (plan & Plan::will_meet_again) != 0;
   Numbers found;
-  bool has_found = false;
-  if (met && may_prove(layer)) {
+  bool has_found = (plan & Plan::prove) != 0;
+  if (has_found) {
     if (const auto status = fingerprint_of(layer, found); status != SWITCHBACK_OK) return status;
-    has_found = true;
-    Numbers known;
-    if (remembered(layer, known) && known.value[0] == found.value[0] &&
-        known.value[1] == found.value[1])
-      return SWITCHBACK_OK;
+    if (is_remembered(layer, found)) return SWITCHBACK_OK;
   }
   remember(layer, nullptr);
-  if (const auto status = library.weight_updated(layer.linear); status != SWITCHBACK_OK)
+  if (const auto status = library.linear_weight_updated(layer.linear); status != SWITCHBACK_OK)
     return status;
   layer.weight_version = version;
   layer.bias_version = bias_version;
   layer.updates = layers.updates;
   layer.weight_gradients = layers.weight_gradients;
-  if (!has_found && may_prove(layer) && (layer.meets_again != 0 || !once)) {
+  if (!has_found && (plan & Plan::to_remember) && may_prove(layer)) {
     if (const auto status = fingerprint_of(layer, found); status != SWITCHBACK_OK) return status;
     has_found = true;
   }
   if (has_found) remember(layer, &found);
   layer.read_by_backward = 0;
   return SWITCHBACK_OK;
+}
+
+// Layer.use_weight_of_forward of nn/_layer.py; `current`: whether the codes may be used.
+inline switchback_status use_weight_of_forward(Layer& layer, long long version, PyObject* weight,
+                                               bool& current) {
+  current = version == layer.weight_version && holds_weight(layer, weight);
+  if (!current) return SWITCHBACK_OK;
+  if (layer.read_by_backward == 0 && has_remembered(layer)) {
+    Numbers found;
+    if (const auto status = fingerprint_of(layer, found); status != SWITCHBACK_OK) return status;
+    current = is_remembered(layer, found);
+  }
+  if (current) layer.read_by_backward = 1;
+  return SWITCHBACK_OK;
+}
+
+// ---- A call of the library
+
+// x or g of a call, as a matrix.
+struct Rows {
+  View view;
+  int64_t count = 0;
+  switchback_matrix matrix = {};
+
+  // false: it is left to Python.
+  bool read(const Layer& layer, PyObject* tensor, int64_t cols) {
+    int64_t stride = 0;
+    if (!look_at(tensor, view) || !suits(view, layer) || !rows_of(view, cols, count, stride) ||
+        is_negated(tensor))
+      return false;
+    matrix = {view.data, layer.dtype, count, cols, stride};
+    return true;
+  }
+};
+
+// A result as a matrix.
+inline switchback_matrix matrix_of(const Tensor& tensor, const Layer& layer, int64_t rows,
+                                   int64_t cols) {
+  return {tensor.data(), layer.dtype, rows, cols, cols};
+}
+
+enum class Outcome { done, left_to_python, raised };
+
+// LayerSet.use of nn/_layer.py with the call after it: locks and enters the context, asks
+// hold(current), which may say that the weight is not the one that the layer holds, and runs.
+template <class Hold, class Run>
+Outcome call(Layer& layer, Hold hold, Run run) {
+  Lock lock(layer);
+  if (!lock.is_taken()) return Outcome::left_to_python;
+  if (!enter(layer)) return Outcome::raised;
+  bool current = true;
+  switchback_status status = hold(current);
+  if (status == SWITCHBACK_OK) {
+    if (!current) return Outcome::left_to_python;
+    status = without_gil(run);
+  }
+  if (status == SWITCHBACK_OK) return Outcome::done;
+  fail(status, lock);
+  return Outcome::raised;
+}
+
+// What a function here returns where the outcome is another one than `done`.
+inline PyObject* unfinished(Outcome outcome) {
+  return outcome == Outcome::raised ? nullptr : none();
 }
 
 }  // namespace dispatch

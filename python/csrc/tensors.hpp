@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "switchback/switchback.h"
 #include "torch_functions.hpp"
 
 namespace dispatch {
@@ -19,8 +20,7 @@ namespace dispatch {
 // ---- What the Python side hands over, once
 
 struct Torch {
-  PyObject* tensor = nullptr;        // torch.Tensor
-  PyObject* parameter = nullptr;     // torch.nn.Parameter
+  PyObject* plain_types = nullptr;   // those of tensors that stand for nothing else
   PyObject* disturbances = nullptr;  // functions that return something false where all is plain
   PyObject* forward_mode = nullptr;  // torch.autograd.forward_ad
   // What does the work of torch_tensor_from_pyobject and torch_tensor_to_pyobject without them:
@@ -80,7 +80,9 @@ inline bool is_true(PyObject* object, PyObject* name) {
 
 inline bool is_plain(PyObject* object) {
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
-  return type == torch_objects.tensor || type == torch_objects.parameter;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(torch_objects.plain_types); ++i)
+    if (PyTuple_GetItem(torch_objects.plain_types, i) == type) return true;
+  return false;
 }
 
 inline bool undisturbed() {
@@ -155,6 +157,28 @@ inline Ref to_python(Tensor tensor) {
 
 constexpr int max_dims = 8;
 constexpr int32_t host = -1;  // a device; others are CUDA devices, by their index
+
+// The library's types of elements and torch's.
+struct ElementType {
+  int32_t of_library;
+  int32_t (**of_torch)();
+};
+inline constexpr ElementType element_types[] = {{SWITCHBACK_F32, &aoti_torch_dtype_float32},
+                                                {SWITCHBACK_F16, &aoti_torch_dtype_float16},
+                                                {SWITCHBACK_BF16, &aoti_torch_dtype_bfloat16},
+                                                {SWITCHBACK_S8, &aoti_torch_dtype_int8}};
+
+// -1: there is none such.
+inline int32_t torch_type_of(int32_t of_library) {
+  for (const ElementType& type : element_types)
+    if (type.of_library == of_library) return (*type.of_torch)();
+  return -1;
+}
+inline int32_t library_type_of(int32_t of_torch) {
+  for (const ElementType& type : element_types)
+    if ((*type.of_torch)() == of_torch) return type.of_library;
+  return -1;
+}
 
 // A strided tensor of a plain type on the CPU or a CUDA device.
 struct View {
@@ -246,8 +270,12 @@ inline Tensor empty_like(const View& view, int64_t cols) {
   return empty(view.dim, sizes, view.dtype, view.device);
 }
 
-// How often torch has seen a tensor change, as _version of nn/_layer.py; false: it does not count.
+// How often torch has seen a tensor change; false: it does not count that.
 inline bool version_of(PyObject* tensor, long long& version) {
+  if (tensor == Py_None) {
+    version = 0;
+    return true;
+  }
   Ref found(PyObject_GetAttr(tensor, names.version));
   version = found ? PyLong_AsLongLong(found.get()) : -1;
   if (version < 0) PyErr_Clear();

@@ -10,7 +10,7 @@ namespace dispatch {
 namespace {
 
 // Of what this module and nn/_dispatch.py expect of each other.
-constexpr long version = 5;
+constexpr long version = 6;
 
 PyObject* apply = nullptr;           // records a forward
 PyObject* apply_prepared = nullptr;  // records a forward from codes
@@ -52,31 +52,30 @@ struct KeptInput {
 
   // These return false if it cannot be read in place.
   bool read(const Layer& layer, int64_t rows, PyObject* x) {
-    int64_t found, stride;
-    if (!look_at(x, x_) || !suits(x_, layer) || !rows_of(x_, layer.in_features, found, stride) ||
-        found != rows || is_negated(x))
-      return false;
-    input.x = {x_.data, layer.dtype, rows, layer.in_features, stride};
+    if (!x_.read(layer, x, layer.in_features) || x_.count != rows) return false;
+    input.x = x_.matrix;
     return true;
   }
   bool read(const Layer& layer, int64_t rows, PyObject* codes, PyObject* absmax) {
-    if (!look_at(codes, x_) || !suits(x_, layer, aoti_torch_dtype_int8()) ||
+    View& view = x_.view;
+    if (!look_at(codes, view) || !suits(view, layer, aoti_torch_dtype_int8()) ||
         !look_at(absmax, scales_) || !suits(scales_, layer, aoti_torch_dtype_float32()))
       return false;
     const int64_t k = layer.in_features, count = scales_.sizes[0];
     input.in_blocks = scales_.dim == 2 ? 1 : 0;
     const bool fits =
         input.in_blocks != 0
-            ? is_dense(scales_, count, k) && is_dense(x_, k, count * layer.block_rows)
-            : is_dense(scales_) && scales_.dim == 1 && count == rows && is_dense(x_, rows, k);
-    const int64_t* sizes = x_.sizes;
-    if (fits) input.x = {x_.data, SWITCHBACK_S8, sizes[0], sizes[1], sizes[1]};
+            ? is_dense(scales_, count, k) && is_dense(view, k, count * layer.block_rows)
+            : is_dense(scales_) && scales_.dim == 1 && count == rows && is_dense(view, rows, k);
+    const int64_t* sizes = view.sizes;
+    if (fits) input.x = {view.data, SWITCHBACK_S8, sizes[0], sizes[1], sizes[1]};
     if (fits) input.absmax = static_cast<float*>(scales_.data);
     return fits;
   }
 
  private:
-  View x_, scales_;
+  Rows x_;
+  View scales_;
 };
 
 // ---- The passes
@@ -88,12 +87,11 @@ PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
   PyObject *x = args[1], *weight = args[2], *bias = args[3];
   Layer* layer = current_layer(args[0]);
   const Ref keep(Py_XNewRef(reinterpret_cast<PyObject*>(layer)));
-  View given;
-  int64_t rows, stride;
+  Rows given;
   long long version = 0, bias_version = 0;
-  if (layer == nullptr || layer->weight == nullptr || !undisturbed() || !look_at(x, given) ||
-      !suits(given, *layer) || !rows_of(given, layer->in_features, rows, stride) || is_negated(x) ||
-      !version_of(weight, version) || (bias != Py_None && !version_of(bias, bias_version)))
+  if (layer == nullptr || layer->weight == nullptr || !undisturbed() ||
+      !given.read(*layer, x, layer->in_features) || !version_of(weight, version) ||
+      !version_of(bias, bias_version))
     return none();
   bool recorded = false, wants_dw = false;
   if (count == 6 && aoti_torch_grad_mode_is_enabled()) {
@@ -102,7 +100,8 @@ PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
   }
   const bool trains = recorded || (count == 7 && args[6] == Py_True);
 
-  Tensor y = empty_like(given, layer->out_features);
+  const int64_t rows = given.count;
+  Tensor y = empty_like(given.view, layer->out_features);
   KeptCodes kept;
   if (wants_dw && args[5] == Py_True) {
     if (!kept.make_blocks(*layer, rows)) return none();
@@ -110,22 +109,18 @@ PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
     return none();
   }
   if (y.get() == nullptr) return none();
-  {
-    Lock lock(*layer);
-    if (!lock.is_taken() || !holds_weight(*layer, weight) || !holds_bias(*layer->weight, bias))
-      return none();
-    if (!enter(*layer)) return nullptr;
-    switchback_status status =
-        use_weight(*layer, *as_layers(args[0]), version, bias_version, trains);
-    if (status != SWITCHBACK_OK) return fail(status, lock);
-    const switchback_matrix in = {given.data, layer->dtype, rows, layer->in_features, stride};
-    const switchback_matrix out = {y.data(), layer->dtype, rows, layer->out_features,
-                                   layer->out_features};
+  const switchback_matrix out = matrix_of(y, *layer, rows, layer->out_features);
+  const auto hold = [&](bool& current) {
+    current = holds_weight(*layer, weight) && holds_bias(*layer->weight, bias);
+    if (!current) return switchback_status(SWITCHBACK_OK);
+    return use_weight(*layer, *as_layers(args[0]), version, bias_version, trains);
+  };
+  const Outcome outcome = call(*layer, hold, [&] {
     const int32_t save = trains ? SWITCHBACK_SAVE_CALLER : SWITCHBACK_SAVE_NOTHING;
     const auto* const codes = kept.codes.get() == nullptr ? nullptr : &kept.input;
-    status = without_gil([&] { return library.forward(layer->linear, &in, &out, save, codes); });
-    if (status != SWITCHBACK_OK) return fail(status, lock);
-  }
+    return library.linear_forward(layer->linear, &given.matrix, &out, save, codes);
+  });
+  if (outcome != Outcome::done) return unfinished(outcome);
   Ref result = to_python(std::move(y));
   if (!recorded || !result) return result.release();
   Ref of_codes = to_python(std::move(kept.codes)), of_absmax = to_python(std::move(kept.absmax));
@@ -143,37 +138,27 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
   PyObject *x = args[1], *codes = args[2], *absmax = args[3], *bias = args[4];
   Layer* layer = current_layer(args[0]);
   const Ref keep(Py_XNewRef(reinterpret_cast<PyObject*>(layer)));
-  if (layer == nullptr || layer->codes == nullptr) return none();
-  View given;
-  int64_t rows, stride;
+  Rows given;
   long long bias_version = 0;
-  if (!undisturbed() || !look_at(x, given) || !suits(given, *layer) ||
-      !rows_of(given, layer->in_features, rows, stride) || is_negated(x) ||
-      reads_codes_themselves(*layer, rows) || (bias != Py_None && !version_of(bias, bias_version)))
+  if (layer == nullptr || layer->codes == nullptr || !undisturbed() ||
+      !given.read(*layer, x, layer->in_features) || reads_codes_themselves(*layer, given.count) ||
+      !version_of(bias, bias_version))
     return none();
   const bool recorded =
       count == 5 && aoti_torch_grad_mode_is_enabled() && (requires_grad(x) || requires_grad(bias));
-  Tensor y = empty_like(given, layer->out_features);
+  Tensor y = empty_like(given.view, layer->out_features);
   if (y.get() == nullptr) return none();
-  {
-    Lock lock(*layer);
-    if (!lock.is_taken() || !holds_codes(*layer, codes, absmax) ||
-        !holds_bias(*layer->codes, bias) || bias_version != layer->bias_version ||
-        as_layers(args[0])->updates != layer->updates)
-      return none();
-    if (!enter(*layer)) return nullptr;
-    bool unchanged = false;
-    if (const auto status = prove_codes(*layer, true, unchanged); status != SWITCHBACK_OK)
-      return fail(status, lock);
-    if (!unchanged) return none();
-    const switchback_matrix in = {given.data, layer->dtype, rows, layer->in_features, stride};
-    const switchback_matrix out = {y.data(), layer->dtype, rows, layer->out_features,
-                                   layer->out_features};
-    const switchback_status status = without_gil([&] {
-      return library.forward(layer->linear, &in, &out, SWITCHBACK_SAVE_NOTHING, nullptr);
-    });
-    if (status != SWITCHBACK_OK) return fail(status, lock);
-  }
+  const switchback_matrix out = matrix_of(y, *layer, given.count, layer->out_features);
+  const auto hold = [&](bool& current) {
+    current = holds_codes(*layer, codes, absmax) && holds_bias(*layer->codes, bias) &&
+              bias_version == layer->bias_version && as_layers(args[0])->updates == layer->updates;
+    return current ? prove_codes(*layer, true, current) : switchback_status(SWITCHBACK_OK);
+  };
+  const Outcome outcome = call(*layer, hold, [&] {
+    return library.linear_forward(layer->linear, &given.matrix, &out, SWITCHBACK_SAVE_NOTHING,
+                                  nullptr);
+  });
+  if (outcome != Outcome::done) return unfinished(outcome);
   Ref result = to_python(std::move(y));
   if (!recorded || !result) return result.release();
   Ref made(PyTuple_Pack(1, result.get()));
@@ -191,53 +176,39 @@ PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t count) {
   const bool wants_dw = codes != Py_None || x != Py_None;
   Layer* layer = current_layer(args[0]);
   const Ref keep(Py_XNewRef(reinterpret_cast<PyObject*>(layer)));
-  View given;
+  Rows given;
   KeptInput kept;
-  int64_t rows, stride;
   long long version = 0;
-  if (layer == nullptr || layer->weight == nullptr || !undisturbed() || !look_at(g, given) ||
-      !suits(given, *layer) || !rows_of(given, layer->out_features, rows, stride) ||
-      is_negated(g) || (wants_dx && !version_of(weight, version)))
+  if (layer == nullptr || layer->weight == nullptr || !undisturbed() ||
+      !given.read(*layer, g, layer->out_features) || (wants_dx && !version_of(weight, version)))
     return none();
+  const int64_t rows = given.count, k = layer->in_features, n = layer->out_features;
   if (wants_dw &&
       !(codes != Py_None ? kept.read(*layer, rows, codes, absmax) : kept.read(*layer, rows, x)))
     return none();
   const int64_t* const sizes = layer->weight->weight.sizes;
   const int64_t shape[2] = {sizes[0], sizes[1]};
-  const int64_t shape_of_db[1] = {layer->out_features};
   Tensor dx, dw, db;
-  if (wants_dx) dx = empty_like(given, layer->in_features);
+  if (wants_dx) dx = empty_like(given.view, k);
   if (wants_dw) dw = empty(2, shape, layer->torch_dtype, layer->device);
-  if (wants_db) db = empty(1, shape_of_db, layer->torch_dtype, layer->device);
+  if (wants_db) db = empty(1, &n, layer->torch_dtype, layer->device);
   if ((wants_dx && dx.get() == nullptr) || (wants_dw && dw.get() == nullptr) ||
       (wants_db && db.get() == nullptr))
     return none();
-  {
-    Lock lock(*layer);
-    if (!lock.is_taken() || layer->weight == nullptr) return none();
-    if (!enter(*layer)) return nullptr;
-    if (wants_dx) {
-      if (version != layer->weight_version || !holds_weight(*layer, weight)) return none();
-      // Layer.use_weight_of_forward of nn/_layer.py.
-      Numbers known, found;
-      if (layer->read_by_backward == 0 && remembered(*layer, known)) {
-        if (const auto status = fingerprint_of(*layer, found); status != SWITCHBACK_OK)
-          return fail(status, lock);
-        if (known.value[0] != found.value[0] || known.value[1] != found.value[1]) return none();
-      }
-      layer->read_by_backward = 1;
-    }
-    const int64_t k = layer->in_features, n = layer->out_features;
-    switchback_linear_grads grads = {};
-    grads.struct_size = sizeof(grads);
-    grads.g = {given.data, layer->dtype, rows, n, stride};
-    grads.dx = {dx.data(), layer->dtype, rows, k, k};
-    grads.dw = {dw.data(), layer->dtype, shape[0], shape[1], shape[1]};
-    grads.db = {db.data(), layer->dtype, 1, n, n};
-    const switchback_status status =
-        without_gil([&] { return library.backward(layer->linear, &grads, &kept.input); });
-    if (status != SWITCHBACK_OK) return fail(status, lock);
-  }
+  switchback_linear_grads grads = {};
+  grads.struct_size = sizeof(grads);
+  grads.g = given.matrix;
+  grads.dx = matrix_of(dx, *layer, rows, k);
+  grads.dw = matrix_of(dw, *layer, shape[0], shape[1]);
+  grads.db = matrix_of(db, *layer, 1, n);
+  const auto hold = [&](bool& current) {
+    current = layer->weight != nullptr;
+    if (!current || !wants_dx) return switchback_status(SWITCHBACK_OK);
+    return use_weight_of_forward(*layer, version, weight, current);
+  };
+  const Outcome outcome = call(
+      *layer, hold, [&] { return library.linear_backward(layer->linear, &grads, &kept.input); });
+  if (outcome != Outcome::done) return unfinished(outcome);
   if (wants_dw || wants_db) ++as_layers(args[0])->weight_gradients;
   Ref of_x = to_python(std::move(dx)), of_weight = to_python(std::move(dw)),
       of_bias = to_python(std::move(db));
@@ -251,70 +222,77 @@ PyObject* backward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) 
   PyObject *g = args[1], *codes = args[2], *absmax = args[3];
   Layer* layer = current_layer(args[0]);
   const Ref keep(Py_XNewRef(reinterpret_cast<PyObject*>(layer)));
-  View given;
-  int64_t rows, stride;
-  if (layer == nullptr || layer->codes == nullptr || !undisturbed() || !look_at(g, given) ||
-      !suits(given, *layer) || !rows_of(given, layer->out_features, rows, stride) || is_negated(g))
+  Rows given;
+  if (layer == nullptr || layer->codes == nullptr || !undisturbed() ||
+      !given.read(*layer, g, layer->out_features))
     return none();
-  Tensor dx = empty_like(given, layer->in_features);
+  Tensor dx = empty_like(given.view, layer->in_features);
   if (dx.get() == nullptr) return none();
-  {
-    Lock lock(*layer);
-    if (!lock.is_taken() || !holds_codes(*layer, codes, absmax)) return none();
-    if (!enter(*layer)) return nullptr;
-    bool unchanged = false;
-    if (const auto status = prove_codes(*layer, false, unchanged); status != SWITCHBACK_OK)
-      return fail(status, lock);
-    if (!unchanged) return none();
-    switchback_linear_grads grads = {};
-    grads.struct_size = sizeof(grads);
-    grads.g = {given.data, layer->dtype, rows, layer->out_features, stride};
-    grads.dx = {dx.data(), layer->dtype, rows, layer->in_features, layer->in_features};
-    const switchback_kept_input nothing = {sizeof(nothing), {}, nullptr, 0};
-    const switchback_status status =
-        without_gil([&] { return library.backward(layer->linear, &grads, &nothing); });
-    if (status != SWITCHBACK_OK) return fail(status, lock);
-  }
+  switchback_linear_grads grads = {};
+  grads.struct_size = sizeof(grads);
+  grads.g = given.matrix;
+  grads.dx = matrix_of(dx, *layer, given.count, layer->in_features);
+  const switchback_kept_input nothing = {sizeof(nothing), {}, nullptr, 0};
+  const auto hold = [&](bool& current) {
+    current = holds_codes(*layer, codes, absmax);
+    return current ? prove_codes(*layer, false, current) : switchback_status(SWITCHBACK_OK);
+  };
+  const Outcome outcome =
+      call(*layer, hold, [&] { return library.linear_backward(layer->linear, &grads, &nothing); });
+  if (outcome != Outcome::done) return unfinished(outcome);
   return to_python(std::move(dx)).release();
 }
 
-// connect(Tensor, Parameter, disturbances, forward_ad, to_capsule, from_capsule, deletes_handle,
-// reuse, check, apply, apply_prepared)
+// connect(plain_types, disturbances, forward_ad, to_capsule, from_capsule, deletes_handle, reuse,
+// check, apply, apply_prepared, few_rows, many_codes, plans)
 PyObject* connect(PyObject*, PyObject* args) {
-  constexpr int count = 11;
+  PyObject** const places[] = {&torch_objects.plain_types,
+                               &torch_objects.disturbances,
+                               &torch_objects.forward_mode,
+                               &torch_objects.to_capsule,
+                               &torch_objects.from_capsule,
+                               &torch_objects.deletes_handle,
+                               &reuse,
+                               &check,
+                               &apply,
+                               &apply_prepared};
+  constexpr int count = sizeof(places) / sizeof(places[0]);
   PyObject* given[count];
-  if (!PyArg_ParseTuple(args, "OOO!OOOOOOOO", &given[0], &given[1], &PyTuple_Type, &given[2],
-                        &given[3], &given[4], &given[5], &given[6], &given[7], &given[8], &given[9],
-                        &given[10]))
+  const char* plans;
+  Py_ssize_t plan_count;
+  Rules found;
+  if (!PyArg_ParseTuple(args, "O!O!OOOOOOOOLLy#", &PyTuple_Type, &given[0], &PyTuple_Type,
+                        &given[1], &given[2], &given[3], &given[4], &given[5], &given[6], &given[7],
+                        &given[8], &given[9], &found.few_rows, &found.many_codes, &plans,
+                        &plan_count))
     return nullptr;
-  PyObject** places[count] = {&torch_objects.tensor,
-                              &torch_objects.parameter,
-                              &torch_objects.disturbances,
-                              &torch_objects.forward_mode,
-                              &torch_objects.to_capsule,
-                              &torch_objects.from_capsule,
-                              &torch_objects.deletes_handle,
-                              &reuse,
-                              &check,
-                              &apply,
-                              &apply_prepared};
+  if (plan_count != sizeof(found.plans)) {
+    PyErr_Format(PyExc_ValueError, "connect: there are %zd plans; there must be %zu", plan_count,
+                 sizeof(found.plans));
+    return nullptr;
+  }
+  std::memcpy(found.plans, plans, sizeof(found.plans));
+  rules = found;
   for (int i = 0; i < count; ++i)
     Py_XDECREF(std::exchange(*places[i], Py_NewRef(given[i])));
   return none();
 }
 
-// use(addresses): the functions of the library, in the order of Functions.
-PyObject* use(PyObject*, PyObject* args) {
-  PyObject* given[4];
-  if (!PyArg_ParseTuple(args, "OOOO", &given[0], &given[1], &given[2], &given[3])) return nullptr;
-  void* found[4];
-  for (int i = 0; i < 4; ++i)
-    found[i] = PyLong_AsVoidPtr(given[i]);
+// use(addresses): the functions of the library, a tuple in the order of FUNCTIONS.
+PyObject* use(PyObject*, PyObject* addresses) {
+  if (!PyTuple_Check(addresses) || PyTuple_Size(addresses) != function_count) {
+    PyErr_Format(PyExc_ValueError, "use: it takes a tuple of %d addresses", function_count);
+    return nullptr;
+  }
+  Functions found;
+  Py_ssize_t i = 0;
+#define DISPATCH_SET(name) \
+  found.name =             \
+      reinterpret_cast<decltype(found.name)>(PyLong_AsVoidPtr(PyTuple_GetItem(addresses, i++)));
+  DISPATCH_LIBRARY_FUNCTIONS(DISPATCH_SET)
+#undef DISPATCH_SET
   if (PyErr_Occurred()) return nullptr;
-  library.forward = reinterpret_cast<decltype(library.forward)>(found[0]);
-  library.backward = reinterpret_cast<decltype(library.backward)>(found[1]);
-  library.weight_updated = reinterpret_cast<decltype(library.weight_updated)>(found[2]);
-  library.fingerprint = reinterpret_cast<decltype(library.fingerprint)>(found[3]);
+  library = found;
   return none();
 }
 
@@ -326,7 +304,7 @@ PyCFunction fast(F* function) {
 }
 
 PyMethodDef methods[] = {{"connect", connect, METH_VARARGS, nullptr},
-                         {"use", use, METH_VARARGS, nullptr},
+                         {"use", use, METH_O, nullptr},
                          {"forward", fast(forward), METH_FASTCALL, nullptr},
                          {"forward_prepared", fast(forward_prepared), METH_FASTCALL, nullptr},
                          {"backward", fast(backward), METH_FASTCALL, nullptr},
@@ -359,10 +337,14 @@ PyMODINIT_FUNC PyInit__torch_dispatch() {
   layer_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&layer_spec));
   layer_set_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&layer_set_spec));
   Ref module(PyModule_Create(&definition));
-  if (layer_type == nullptr || layer_set_type == nullptr || !module) return nullptr;
+  Ref functions(PyTuple_New(function_count));
+  if (layer_type == nullptr || layer_set_type == nullptr || !module || !functions) return nullptr;
+  for (Py_ssize_t i = 0; i < function_count; ++i)
+    PyTuple_SetItem(functions.get(), i, PyUnicode_FromString(function_names[i]));
   if (PyModule_AddObjectRef(module.get(), "Layer", reinterpret_cast<PyObject*>(layer_type)) < 0 ||
       PyModule_AddObjectRef(module.get(), "LayerSet", reinterpret_cast<PyObject*>(layer_set_type)) <
           0 ||
+      PyModule_AddObjectRef(module.get(), "FUNCTIONS", functions.get()) < 0 ||
       PyModule_AddIntConstant(module.get(), "VERSION", version) < 0)
     return nullptr;
   return module.release();

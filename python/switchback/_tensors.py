@@ -33,7 +33,7 @@ is_wrapped = getattr(
     getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", lambda _tensor: False
 )
 
-PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
+PLAIN_TYPES = torch.Tensor, torch.nn.Parameter
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 
 
@@ -156,6 +156,23 @@ def undisturbed() -> bool:
     return forward_ad._current_level < 0
 
 
+if hasattr(torch, "get_autocast_dtype"):
+
+    def autocast_dtype(device_type: str):
+        """The dtype that autocast computes in on such a device, or None where it is off."""
+        if device_type in ("cpu", "cuda") and torch.is_autocast_enabled(device_type):
+            return torch.get_autocast_dtype(device_type)
+        return None
+
+else:
+
+    def autocast_dtype(device_type: str):
+        """The same, of an older torch."""
+        if device_type == "cpu":
+            return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+        return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+
+
 def _stands_for_others(tensor) -> bool:
     if type(tensor) in PLAIN_TYPES:
         return tensor.is_meta
@@ -205,3 +222,42 @@ def as_rows(tensor, cols: int) -> tuple[torch.Tensor, int, int]:
                 return tensor, tensor.shape[0], step
         tensor = tensor.contiguous()
     return tensor, tensor.numel() // cols, cols
+
+
+# ---- What torch says of whether a tensor has changed
+
+
+def key_of(tensor) -> tuple:
+    """How often torch has seen the tensor change, and its place. Equal keys: the same memory, unchanged as far as torch knows."""
+    if tensor is None:
+        return 0, None
+    try:
+        version = tensor._version
+    except RuntimeError:  # an inference tensor
+        version = -1
+    return version, (tensor.data_ptr(), tensor.shape, tensor.stride())
+
+
+def is_counted(key: tuple) -> bool:
+    """Whether torch counts the changes of the tensor with this key."""
+    return key[0] >= 0
+
+
+def matrix_of(weight) -> tuple:
+    """A tensor of any strides and dtype as a matrix whose fingerprint can be taken; and its memory."""
+    source = memory_of(weight.detach(), "forward", "weight")
+    check_storage(source, "forward", "weight")
+    if source.stride(-2) == 1 and source.stride(-1) > 1:
+        # A transposed matrix of contiguous rows need not be copied.
+        source = source.transpose(-2, -1)
+    cols = source.shape[-1]
+    source, rows, stride = as_rows(source, cols)
+    return _abi.Matrix(source.data_ptr(), DTYPES[source.dtype], rows, cols, stride), source
+
+
+def bias_matrix_of(bias) -> _abi.Matrix:
+    """A contiguous bias as a matrix, of dtype -1 where the library has none such."""
+    count = bias.shape[-1]
+    return _abi.Matrix(
+        bias.data_ptr(), DTYPES.get(bias.dtype, -1), bias.numel() // count, count, count
+    )

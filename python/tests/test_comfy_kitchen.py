@@ -26,7 +26,7 @@ from comfy_kitchen.registry import registry  # noqa: E402
 from comfy_kitchen.tensor import QuantizedTensor  # noqa: E402
 from switchback import ops  # noqa: E402
 from switchback.interop import _packed_weights  # noqa: E402
-from switchback.nn import _function  # noqa: E402
+from switchback.nn import _rules  # noqa: E402
 from switchback.nn._options import ROTATIONS  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
@@ -402,7 +402,7 @@ class Kept(Case):
 
     def test_few_rows_read_the_weight_itself(self):
         weight = weight_codes(16400, 128)
-        self.assertGreaterEqual(weight.numel(), _function.MANY_CODES)
+        self.assertGreaterEqual(weight.numel(), _rules.MANY_CODES)
         self.call(weight)
         self.assertEqual(self.held()[0], 0)
         weight.data.neg_()

@@ -245,6 +245,10 @@ class Compiled(unittest.TestCase):
                 with self.taken() as taken:
                     got = call().detach()
                 self.assertEqual(taken, [])
+                if name in operands and operands[name].numel():
+                    one = _function._is_usual(operands[name], layer.weight, layer.bias, layer._layers)
+                    both = "columns", "uneven rows"  # Python copies these
+                    self.assertEqual(one, name in both)
                 with without_compiled():
                     self.same([call().detach()], [got])
 
@@ -255,6 +259,8 @@ class Compiled(unittest.TestCase):
         with self.taken() as taken:
             for x in (wide[:, K:], wide[::2, :K], wide.view(2, 3, 2 * K)[:, :, :K], wide[0, :K]):
                 got = layer(x)
+                usual = _function._is_usual(x, layer.weight, layer.bias, layer._layers)
+                self.assertTrue(usual)
                 with without_compiled():
                     self.same([layer(x)], [got])
         self.assertEqual(len(taken), 4)
@@ -323,13 +329,15 @@ class Compiled(unittest.TestCase):
     @contextlib.contextmanager
     def stand_ins(self, replaced):
         """Functions in place of the library's, on both ways."""
-        real = {name: getattr(library(), name) for name in _dispatch._FUNCTIONS}
+        real = {name: getattr(library(), name) for name in _dispatch.native.FUNCTIONS}
         used = dict(real)
         for name, function in replaced.items():
             kind = ctypes.CFUNCTYPE(ctypes.c_int32, *real[name].argtypes)
             used[name] = kind(function)
             setattr(library(), name, function)
-        _dispatch.native.use(*(ctypes.cast(f, ctypes.c_void_p).value for f in used.values()))
+        _dispatch.native.use(
+            tuple(ctypes.cast(f, ctypes.c_void_p).value for f in used.values())
+        )
         try:
             yield
         finally:
@@ -385,16 +393,36 @@ class Compiled(unittest.TestCase):
 
             return call
 
-        lists = []
-        for way in (contextlib.nullcontext(), without_compiled()):
-            torch.manual_seed(0)
-            calls = []
-            names = "switchback_linear_weight_updated", "switchback_fingerprint"
-            with self.stand_ins({name: counting(name, calls) for name in names}), way:
-                work(sb.SwitchBackLinearVectorwise(K, N))
-            lists.append(calls)
-        self.assertGreater(len(lists[0]), 10)
-        self.assertEqual(*lists)
+        def at_random(layer):
+            optimizer = torch.optim.SGD(layer.parameters(), 0.01)
+            given = x.clone().requires_grad_()
+            for step in torch.randint(0, 8, (300,), device="cpu").tolist():
+                if step < 2:
+                    with torch.no_grad():
+                        layer(x)
+                elif step < 4:
+                    (layer(given) + layer(x)).backward(g) if step == 2 else layer(given).backward(g)
+                elif step == 4:
+                    optimizer.step()
+                elif step == 5:
+                    layer.weight.data.mul_(1.01)
+                elif step == 6:
+                    layer.weight_updated()
+                else:
+                    with sb.reuse_weight_codes():
+                        layer(given)
+
+        for script in (work, at_random):
+            lists = []
+            for way in (contextlib.nullcontext(), without_compiled()):
+                torch.manual_seed(0)
+                calls = []
+                names = "switchback_linear_weight_updated", "switchback_fingerprint"
+                with self.stand_ins({name: counting(name, calls) for name in names}), way:
+                    script(sb.SwitchBackLinearVectorwise(K, N))
+                lists.append(calls)
+            self.assertGreater(len(lists[0]), 10)
+            self.assertEqual(*lists)
 
     def test_threads_share_a_layer(self):
         layer = sb.SwitchBackLinearVectorwise(256, 256).eval()

@@ -60,13 +60,6 @@ class Examples(unittest.TestCase):
                 done = run_python("-c", program)
                 self.assertEqual(done.returncode, 0, program + done.stderr)
 
-    def test_overhead(self):
-        done = run_python(
-            os.path.join(PACKAGE, "benchmarks", "overhead.py"), "--rounds", "3", "--calls", "5"
-        )
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertIn("forward", done.stdout)
-
     def test_host_time(self):
         done = run_python(
             os.path.join(PACKAGE, "benchmarks", "host_time.py"), "--samples", "3", "--calls", "2"

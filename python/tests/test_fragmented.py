@@ -115,6 +115,10 @@ class Weights(Case):
             self.assertTrue(torch.equal(layer(self.x), y))
             layer.weight_updated()
             self.assertFalse(torch.equal(layer(self.x), y))
+            y = layer.prepare_for_eval()(self.x)
+            layer.train().eval()  # ends it too
+            layer.weight.data.fill_(1.0)
+            self.assertFalse(torch.equal(layer(self.x), y))
 
     def test_training_between_evals(self):
         layer = sb.FragmentedLinear(K, N, F, R)

@@ -17,7 +17,7 @@ torch = require_torch()
 
 import switchback  # noqa: E402
 from switchback import nn as sb  # noqa: E402
-from switchback.nn import _function  # noqa: E402
+from switchback.nn import _rules  # noqa: E402
 
 K, N = 19, 11
 KINDS = (sb.SwitchBackLinear, sb.SwitchBackLinearGlobalMemEfficient, sb.SwitchBackLinearVectorwise)
@@ -262,18 +262,18 @@ class Prepared(unittest.TestCase):
     def test_few_rows_of_large_codes(self):
         """They read the buffers of the module: same bits as from the library's copy, which is not made."""
         k, n = 2048, 1040
-        self.assertGreaterEqual(k * n, _function.MANY_CODES)
+        self.assertGreaterEqual(k * n, _rules.MANY_CODES)
         kinds = [{"mode": mode} for mode in ("rowwise", "rowwise_shared", "global")]
         kinds += [{"mode": "rowwise", "rotation": rotation} for rotation in (4, 256)]
         for options, bias, dtype in itertools.product(kinds, (True, False), (torch.float32, torch.bfloat16)):
             layer = sb.SwitchBackLinear(k, n, bias=bias, dtype=dtype, **options).eval()
             layer.prepare_for_eval()
-            for rows in (1, _function.FEW_ROWS, _function.FEW_ROWS + 1):
+            for rows in (1, _rules.FEW_ROWS, _rules.FEW_ROWS + 1):
                 x = torch.randn(rows, k).to(dtype)
                 with torch.no_grad(), self.subTest(rows=rows, bias=bias, dtype=dtype, **options):
                     y = layer(x)
                     copied = layer._layers.cached_bytes() > 0
-                    self.assertEqual(copied, rows > _function.FEW_ROWS)
+                    self.assertEqual(copied, rows > _rules.FEW_ROWS)
                     with sb.reuse_weight_codes():
                         self.assertTrue(torch.equal(copy.deepcopy(layer)(x), y))
                     self.assertTrue(torch.equal(layer(x.reshape(1, rows, k)), y.reshape(1, rows, n)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When codes of a weight are made anew, and when they are used again."""
+"""When codes of a weight are made again, and when they are used again."""
 
 import contextlib
 import copy
@@ -163,7 +163,7 @@ class Weight(unittest.TestCase):
             layer(self.x)
             self.assertEqual(len(calls), 2)
 
-    def test_the_memory_of_a_copy_is_written_anew(self):
+    def test_the_memory_of_a_copy_is_written_again(self):
         """Under autocast the library reads a copy of the weight in another type."""
 
         def autocast(layer):
@@ -272,6 +272,20 @@ class Weight(unittest.TestCase):
         storage.resize_(bytes_needed)
         layer.weight.data.copy_(kept)
         self.assertTrue(torch.equal(layer(self.x), y))
+
+    def test_a_backward_reads_the_weight_of_its_forward(self):
+        layer = sb.SwitchBackLinearVectorwise(K, N)
+        x = self.x.clone().requires_grad_()
+        (want,) = torch.autograd.grad(sb_twin(layer)(x).sum(), x)
+        y = layer(x)
+        layer.weight = torch.nn.Parameter(torch.randn(N, K))
+        layer(self.x)
+        (got,) = torch.autograd.grad(y.sum(), x, retain_graph=True)
+        self.assertTrue(torch.equal(got, want))
+        codes = unrecorded(layer.prepare_for_eval(), self.x)
+        (got,) = torch.autograd.grad(y.sum(), x)
+        self.assertTrue(torch.equal(got, want))
+        self.assertTrue(torch.equal(unrecorded(layer, self.x), codes))
 
     def test_moving_lets_go_of_the_weight(self):
         layer = sb.SwitchBackLinear(K, N)
@@ -475,6 +489,11 @@ class ChangesUnseen(unittest.TestCase):
             torch.equal(without, unrecorded(layer, self.x))
             and torch.equal(layer.bias, torch.zeros(N))
         )
+        layer.bias = torch.nn.Parameter(torch.randn(2 * N)[::2])  # the library reads a copy
+        for _ in range(3):
+            unrecorded(layer, self.x)
+        layer.bias.data.add_(1.0)
+        self.assertTrue(torch.equal(unrecorded(layer, self.x), unrecorded(sb_twin(layer), self.x)))
 
     def test_codes_of_backward_are_those_of_the_same_weight(self):
         # A backward between a change and its undoing makes codes of the changed weight.

@@ -19,8 +19,8 @@ import weakref
 from .. import ops
 from .._errors import InvalidArgument
 from .._library import check, library
-from .._tensors import context_of
-from ..nn._changes import matrix_of, place_of, reuse, version_of
+from .._tensors import context_of, key_of, matrix_of
+from ..nn._rules import reuse
 
 # A form that so many look-ups have not asked for may be dropped for another one. Below that it stays:
 # a model whose weights do not all fit would otherwise replace each form before its next use.
@@ -61,8 +61,7 @@ class PackedWeights:
         """The packed form of codes weight[N,K] on the CPU, or the weight itself if there is no room."""
         if self.limit == 0 or weight.numel() == 0:
             return weight
-        place = place_of(weight)
-        version = version_of(weight)
+        version, place = key_of(weight)
         context = context_of(weight.device, "int8_linear", "weight")
         with context.lock:
             form, now = self._kept.pop(place, None), next(self._clock)

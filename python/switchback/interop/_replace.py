@@ -11,21 +11,34 @@ from ..nn._quantize import SwitchBackConfig
 from ..nn.linear import Int8Layer
 
 
-def set_arguments(config, modules_to_not_convert, options: dict) -> None:
-    """Sets a configuration's attributes: those of SwitchBackConfig, and which modules stay.
+class QuantConfig:
+    """SwitchBackConfig's arguments, with weights="int8" by default, and which modules stay as they are.
 
+    weights="float": the checkpoint has float weights, and the model trains. weights="int8": codes
+    alone; a float checkpoint is quantized when it is loaded, and save_pretrained writes codes.
     An error names an argument that is wrong or unknown.
     """
-    known = [field.name for field in dataclasses.fields(SwitchBackConfig)]
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ValueError(
-            f"{type(config).__name__}: {unknown}; its arguments are {', '.join(known)} and "
-            "modules_to_not_convert"
-        )
-    checked = SwitchBackConfig(**options)
-    vars(config).update(dataclasses.asdict(checked))
-    config.modules_to_not_convert = modules_to_not_convert
+
+    def __init__(
+        self,
+        mode="rowwise",
+        weights="int8",
+        mem_efficient=False,
+        modules_to_not_convert=None,
+        **options,
+    ):
+        options.pop("quant_method", None)
+        options.update(mode=mode, weights=weights, mem_efficient=mem_efficient)
+        known = [field.name for field in dataclasses.fields(SwitchBackConfig)]
+        unknown = sorted(set(options) - set(known))
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__}: {unknown}; its arguments are {', '.join(known)} and "
+                "modules_to_not_convert"
+            )
+        vars(self).update(dataclasses.asdict(SwitchBackConfig(**options)))
+        self.modules_to_not_convert = modules_to_not_convert
+        self.quant_method = self._METHOD
 
 
 def put_layers(model, config, left, from_codes: bool) -> list[str]:

@@ -14,7 +14,7 @@ from diffusers.quantizers.quantization_config import QuantizationConfigMixin
 
 from ..nn._prepared import CODES, ROTATION, SCALES
 from ..nn.linear import Int8Layer
-from ._replace import finish_layers, put_layers, set_arguments
+from ._replace import QuantConfig, finish_layers, put_layers
 
 
 class _Method(str, enum.Enum):
@@ -23,27 +23,13 @@ class _Method(str, enum.Enum):
     SWITCHBACK = "switchback"
 
 
-class SwitchBackQuantConfig(QuantizationConfigMixin):
-    """SwitchBackConfig's arguments, with weights="int8" by default, and which modules stay as they are.
-
-    weights="float": the checkpoint has float weights, and the model trains. weights="int8": codes
-    alone; a float checkpoint is quantized when it is loaded, and save_pretrained writes codes.
+class SwitchBackQuantConfig(QuantConfig, QuantizationConfigMixin):
+    """SwitchBackConfig's arguments, with weights="int8" by default, and which modules stay (QuantConfig).
 
     modules_to_not_convert: names of modules, or parts of names; None: all linear layers are replaced.
     """
 
-    def __init__(
-        self,
-        mode="rowwise",
-        weights="int8",
-        mem_efficient=False,
-        modules_to_not_convert=None,
-        **options,
-    ):
-        options.pop("quant_method", None)
-        options.update(mode=mode, weights=weights, mem_efficient=mem_efficient)
-        set_arguments(self, modules_to_not_convert, options)
-        self.quant_method = _Method.SWITCHBACK
+    _METHOD = _Method.SWITCHBACK
 
     def to_diff_dict(self):
         """What diffusers prints: everything."""

@@ -11,34 +11,20 @@ from transformers.quantizers.auto import register_quantization_config, register_
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ..nn.linear import Int8Layer
-from ._replace import finish_layers, put_layers, set_arguments
+from ._replace import QuantConfig, finish_layers, put_layers
 
 METHOD = "switchback"
 
 
 @register_quantization_config(METHOD)
-class SwitchBackQuantConfig(QuantizationConfigMixin):
-    """SwitchBackConfig's arguments, with weights="int8" by default, and which modules stay as they are.
-
-    weights="float": the checkpoint has float weights, and the model trains. weights="int8": codes
-    alone; a float checkpoint is quantized when it is loaded, and save_pretrained writes codes.
+class SwitchBackQuantConfig(QuantConfig, QuantizationConfigMixin):
+    """SwitchBackConfig's arguments, with weights="int8" by default, and which modules stay (QuantConfig).
 
     modules_to_not_convert: names of modules, or parts of names; None: the heads that transformers
     leaves alone in every quantized model (lm_head and tied embeddings).
     """
 
-    def __init__(
-        self,
-        mode="rowwise",
-        weights="int8",
-        mem_efficient=False,
-        modules_to_not_convert=None,
-        **options,
-    ):
-        options.pop("quant_method", None)
-        options.update(mode=mode, weights=weights, mem_efficient=mem_efficient)
-        set_arguments(self, modules_to_not_convert, options)
-        self.quant_method = METHOD
+    _METHOD = METHOD
 
 
 @register_quantizer(METHOD)

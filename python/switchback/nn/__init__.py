@@ -17,10 +17,10 @@ from ._fragmented import FragmentedLinear
 from ._gelu import GELU
 from ._grouped import SwitchBackGroupedLinear
 from ._joined import fuse_qkv
-from ._changes import reuse_weight_codes
 from ._mlp import SwitchBackMLP
 from ._quantize import SwitchBackConfig, quantize_
 from ._replace import prepare_for_eval, replace_gelu, replace_linear
+from ._rules import reuse_weight_codes
 from ._sharded import shard_int8
 from .linear import (
     StandardLinear,

@@ -67,7 +67,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
         average_attn_weights=True,
         is_causal=False,
     ):
-        """As nn.MultiheadAttention.forward; is_causal is a hint beside attn_mask, as there."""
+        """As nn.MultiheadAttention.forward; is_causal is a hint next to attn_mask, as there."""
         if is_traced(query):
             rest = (key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
             return as_leaf(self, query, key, value, *rest)

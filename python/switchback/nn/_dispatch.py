@@ -2,8 +2,9 @@
 """Which way calls of the layers go to the library: compiled code, where there is some, or ctypes.
 
 The extension module switchback._torch_dispatch (csrc/torch_dispatch.cpp) is optional. It takes the
-calls that need nothing but the library: plain tensors, and a weight that the layer holds already. It answers None to all others, and these go on through Python. Both ways share the state of a
-layer (_layer.py), so each call may take another one.
+calls that need nothing but the library: plain tensors, and a weight that the layer holds already. It
+answers None to all others, and these go on through Python. Both ways share the state of a layer
+(_layer.py) and the rules of when its codes are made again (_rules.py), so each call may take another one.
 """
 
 from __future__ import annotations
@@ -15,15 +16,10 @@ import torch
 from torch.autograd import forward_ad
 
 from .. import _library, _tensors
+from . import _rules
 
 VARIABLE = "SWITCHBACK_DISPATCH"
-_VERSION = 5  # of what the extension module and this file expect of each other
-_FUNCTIONS = (
-    "switchback_linear_forward",
-    "switchback_linear_backward",
-    "switchback_linear_weight_updated",
-    "switchback_fingerprint",
-)
+_VERSION = 6  # of what the extension module and this file expect of each other
 
 
 def _load():
@@ -68,8 +64,8 @@ def use(library) -> None:
     """Tells the compiled code where the library's functions are."""
     global _used
     if library is not _used:
-        functions = (getattr(library, name) for name in _FUNCTIONS)
-        native.use(*(ctypes.cast(function, ctypes.c_void_p).value for function in functions))
+        functions = (getattr(library, name) for name in native.FUNCTIONS)
+        native.use(tuple(ctypes.cast(function, ctypes.c_void_p).value for function in functions))
         _used = library
 
 
@@ -109,16 +105,18 @@ def _handles() -> tuple:
     return to_capsule, from_capsule, tensor._use_count() == 1
 
 
-def connect(reuse, apply, apply_prepared) -> None:
+def connect(apply, apply_prepared) -> None:
     """Gives the compiled code what it asks and calls."""
     native.connect(
-        torch.Tensor,
-        torch.nn.Parameter,
+        _tensors.PLAIN_TYPES,
         _tensors.DISTURBANCES,
         forward_ad,
         *_handles(),
-        reuse,
+        _rules.reuse,
         _library.check,
         apply,
         apply_prepared,
+        _rules.FEW_ROWS,
+        _rules.MANY_CODES,
+        _rules.PLANS,
     )

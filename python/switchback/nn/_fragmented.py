@@ -10,9 +10,15 @@ import torch
 from torch.autograd import Function
 
 from .. import _abi
-from .._errors import InvalidState, Unsupported
-from .._tensors import DTYPES, HAS_OPERATORS, as_rows, memory_of, needs_operator
-from ._changes import is_counted, key_of, reuse
+from .._errors import InvalidState
+from .._tensors import (
+    DTYPES,
+    as_rows,
+    is_counted,
+    key_of,
+    memory_of,
+    needs_operator,
+)
 from ._function import (
     _refuse_tangents,
     cast_by_autocast,
@@ -21,8 +27,10 @@ from ._function import (
     gradient_dtype,
 )
 from ._layer import Layer, LayerSet
+from ._module import OnLibrary, outside_graphs
 from ._once import differentiable_once
 from ._options import LayerOptions
+from ._rules import reuse
 from ._trace import as_leaf, is_traced
 from ._wanted import wanted_gradients
 
@@ -36,21 +44,8 @@ HARD_HAS_NO_GRADIENT = (
 class _FragmentedLayers(LayerSet):
     """The library layers of one fragmented module."""
 
-    def __init__(
-        self, in_features: int, out_features: int, fragments: int, rank: int, options: LayerOptions
-    ):
-        super().__init__(in_features, out_features, options)
-        self.fragments, self.rank = fragments, rank
-        self.prepared = False  # weights count as unchanged until an update is announced
-
-    def __reduce__(self):
-        return _FragmentedLayers, (
-            self.in_features,
-            self.out_features,
-            self.fragments,
-            self.rank,
-            self.options,
-        )
+    SIZES = ("in_features", "out_features", "fragments", "rank")
+    prepared = False  # weights count as unchanged until an update is announced
 
     def _new_layer(self, dtype, context):
         return _FragmentedLayer(self, dtype, context)
@@ -61,16 +56,7 @@ class _FragmentedLayer(Layer):
 
     _PREFIX = "switchback_fragmented_linear_"
 
-    @staticmethod
-    def _options(owner: _FragmentedLayers, dtype: int):
-        return _abi.FragmentedLinearOptions(
-            in_features=owner.in_features,
-            out_features=owner.out_features,
-            fragments=owner.fragments,
-            rank=owner.rank,
-            dtype=dtype,
-            **owner.options.members(),
-        )
+    _OPTIONS = _abi.FragmentedLinearOptions
 
     def _make_arguments(self, owner: _FragmentedLayers, code: int) -> None:
         self._k, self._n, self._code = owner.in_features, owner.out_features, code
@@ -78,8 +64,9 @@ class _FragmentedLayer(Layer):
         self._fingerprints: tuple | None = None
         self._in_eval = False
 
-    def use_weights(self, weights: tuple, owner: _FragmentedLayers, hard: bool, once: bool) -> None:
-        """Makes sure that the layer's codes are those of the weights as they are now."""
+    def use_weight(self, weight, bias, owner: _FragmentedLayers, once: bool) -> None:
+        """weight: the four weights, and whether a hard forward follows."""
+        weights, hard = weight
         keys = tuple(map(key_of, weights))
         same = self._holds_all(keys) and owner.updates == self._updates
         counted = all(map(is_counted, keys))
@@ -99,11 +86,10 @@ class _FragmentedLayer(Layer):
         self._fingerprints = unproven
         return self._enter(hard)
 
-    def use_weights_of_forward(self, weights: tuple) -> None:
-        """For backward: codes of the same keys are used again."""
-        keys = tuple(map(key_of, weights))
+    def use_weight_of_forward(self, weight, of_forward: bool) -> None:
+        keys = tuple(map(key_of, weight))
         if self._in_eval or not self._holds_all(keys):
-            self._set(weights, keys)
+            self._set(weight, keys)
 
     def _holds_all(self, keys: tuple) -> bool:
         return keys == self._keys and all(
@@ -165,10 +151,7 @@ def product(x, weights, layers: _FragmentedLayers, hard: bool, once: bool):
     y = x.new_empty((*x.shape[:-1], layers.out_features))
     if y.numel() == 0:
         return y
-    layer = layers.layer(x.dtype, x.device)
-    with layer.context.lock:
-        layer.context.enter()
-        layer.use_weights(weights, layers, hard, once)
+    with layers.use((weights, hard), None, x.dtype, x.device, once, waits=True) as layer:
         given, memory = _rows(layer, x, layers.in_features)
         (layer.hard if hard else layer.soft)(given, y)
         del memory
@@ -204,10 +187,7 @@ def gradients(g, x, weights: tuple, wanted: tuple, layers: _FragmentedLayers) ->
     if x.numel() == 0:
         zeros = (d if d is None else d.zero_().to(w.dtype) for d, w in zip(of_weights, weights))
         return (dx, *zeros)
-    layer = layers.layer(dtype, g.device)
-    with layer.context.lock:
-        layer.context.enter()
-        layer.use_weights_of_forward(weights)
+    with layers.use_again(weights, dtype, g.device, waits=True) as layer:
         of_g, g_memory = _rows(layer, g, layers.out_features)
         of_x, x_memory = _rows(layer, x, layers.in_features)
         layer.gradients(of_g, of_x, dx, of_weights)
@@ -232,7 +212,7 @@ class _Hard(Function):
         raise InvalidState(HARD_HAS_NO_GRADIENT)
 
 
-class FragmentedLinear(torch.nn.Module):
+class FragmentedLinear(OnLibrary, torch.nn.Module):
     """A linear layer whose rows select by content which part of the weight they pass through.
 
     x is split into fragments. A row's weights p for them are the softmax of their inner products with
@@ -355,7 +335,7 @@ class FragmentedLinear(torch.nn.Module):
     def weight_updated(self) -> None:
         """As SwitchBackLinear.weight_updated."""
         self._layers.prepared = False
-        self._layers.weight_updated()
+        super().weight_updated()
 
     def extra_repr(self) -> str:
         return (
@@ -363,27 +343,9 @@ class FragmentedLinear(torch.nn.Module):
             f"fragments={self.fragments}, rank={self.rank}, mode={self.mode}"
         )
 
-    def __prepare_scriptable__(self):
-        raise Unsupported(
-            "torch.jit.script: FragmentedLinear cannot be compiled, its products run outside of torch"
-        )
-
-    def _load_from_state_dict(self, *arguments):
-        super()._load_from_state_dict(*arguments)
-        self.weight_updated()
-
     def _apply(self, fn, *args, **kwargs):
-        super()._apply(fn, *args, **kwargs)
         self._layers.prepared = False
-        self._layers.release()
-        return self
-
-    def _replicate_for_data_parallel(self):
-        replica = super()._replicate_for_data_parallel()
-        replica._layers = self._new_layers()
-        return replica
+        return super()._apply(fn, *args, **kwargs)
 
 
-if not HAS_OPERATORS and hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
-    # As in linear.py: a compiled model breaks its graph at each product.
-    FragmentedLinear.forward = torch.compiler.disable(FragmentedLinear.forward)
+outside_graphs(FragmentedLinear, "forward")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch.autograd import Function, forward_ad
 
-from .. import _abi, ops
+from .. import ops
 from .._errors import InvalidArgument, Unsupported
 from .._tensors import (
     BATCHED_GRADIENTS,
@@ -14,6 +14,7 @@ from .._tensors import (
     HAS_OPERATORS,
     PLAIN_TYPES,
     as_rows,
+    autocast_dtype,
     check_device,
     in_transform,
     is_compiling,
@@ -24,26 +25,17 @@ from .._tensors import (
     undisturbed,
 )
 from . import _dispatch
-from ._autocast import autocast_dtype
-from ._changes import reuse
 from ._dispatch import native
 from ._layer import LayerSet
 from ._nested import by_rows
 from ._once import differentiable_once
+from ._rules import FEW_ROWS, MANY_CODES, reuse
 from ._wanted import wanted_gradients
 
 # The kernels themselves: what calls them here runs inside of an operator, or needs none.
 quantize_rowwise = ops.quantize_rowwise.__wrapped__
 quantize_columnwise_transpose = ops.quantize_columnwise_transpose.__wrapped__
 gemm_dequantize = ops.gemm_dequantize.__wrapped__
-
-# A product of at most so many rows on a CPU takes as long as reading a weight of so many codes or more.
-# It reads those of the module, and so sees every change. The library's copy would have to be proven
-# by another read, which made a call of 1 to 32 rows 1.9 to 2.1 times as long; this makes it 0.9 to 1.3
-# times as long (4096x4096 and 12288x3072, one thread with AMX). python/csrc/layers.hpp has the numbers too.
-FEW_ROWS = 32
-MANY_CODES = 1 << 21
-
 
 def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     """y[..., N] = x[..., K] . weight[N,K]^T + bias[N], recorded for autograd where it is on.
@@ -85,7 +77,7 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
         x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
     ):
         return record(x, weight, bias, layers, mem_efficient, None, dtype)
-    return product(x, weight, bias, layers, _abi.SAVE_NOTHING, once=False, dtype=dtype)
+    return forward_pass(x, weight, bias, layers, None, dtype)[0]
 
 
 def _empty_product(x, weight, bias, layers: LayerSet):
@@ -108,20 +100,17 @@ def _is_usual(x, weight, bias, layers: LayerSet) -> bool:
         and x.dim() > 0
         and x.shape[-1] == layers.in_features
         and x.dtype in FLOATS
-        and _is_usual_parameter(weight, x)
+        and type(weight) in PLAIN_TYPES
+        and weight.dtype is x.dtype
         and weight.layout is torch.strided
         and not weight.is_nested
-        and (bias is None or _is_usual_parameter(bias, x))
+        and (bias is None or (type(bias) in PLAIN_TYPES and bias.dtype is x.dtype))
+        and (
+            (weight.is_cpu and (bias is None or bias.is_cpu))
+            if x.is_cpu
+            else x.is_cuda and all(p is None or p.device == x.device for p in (weight, bias))
+        )
     )
-
-
-def _is_usual_parameter(parameter, x) -> bool:
-    """Whether it is a plain tensor of x's dtype on x's device, which the library knows."""
-    if type(parameter) not in PLAIN_TYPES or parameter.dtype is not x.dtype:
-        return False
-    if x.is_cpu:
-        return parameter.is_cpu
-    return x.is_cuda and parameter.device == x.device
 
 
 def linear_operator(x, weight, bias, options: str, mem_efficient: bool):
@@ -256,65 +245,45 @@ def _check_bias(bias, weight) -> None:
         )
 
 
-def product(x, weight, bias, layers: LayerSet, save: int, once: bool, dtype=None, held=None):
-    """y in dtype, or in x's; x may be float32. held: a layer whose lock is held; None: any that is free."""
+def forward_pass(
+    x, weight, bias, layers: LayerSet, keeps, dtype=None, absmax_of_weight=None, waits: bool = False
+):
+    """y in dtype, or in x's, what is kept of x for gradients(), and the layer that computed it.
+
+    keeps: None if no backward follows; else what it reads of x: "x", "codes" of the rows, or codes of
+    "blocks" of rows. Codes come with their absmax; for others both are None. The layer is None if it is
+    the usual one, which waits asks for. absmax_of_weight: the weight is int8 codes, with these scales.
+    """
     memory, rows, stride = as_rows(x, layers.in_features)
-    dtype = dtype or x.dtype
-    y = x.new_empty((*x.shape[:-1], layers.out_features), dtype=dtype)
+    shape = [*x.shape]
+    shape[-1] = layers.out_features
+    if dtype is None or dtype is x.dtype:  # naming it takes torch half a microsecond
+        dtype, y = x.dtype, x.new_empty(shape)
+    else:
+        y = x.new_empty(shape, dtype=dtype)
+    codes = absmax = layer = None
+    if keeps == "codes":
+        codes = x.new_empty((rows, layers.in_features), dtype=torch.int8)
+        absmax = x.new_empty((rows,), dtype=torch.float32)
+    elif keeps == "blocks":
+        block_rows = layers.options.dw_block_rows
+        blocks = -(-rows // block_rows)
+        codes = x.new_empty((layers.in_features, blocks * block_rows), dtype=torch.int8)
+        absmax = x.new_empty((blocks, layers.in_features), dtype=torch.float32)
     if rows:
-        layer = held or layers.take(dtype, x.device)
-        try:
-            layer.use_weight(weight, bias, layers, once)
-            layer.forward(memory.data_ptr(), rows, stride, y.data_ptr(), save, memory.dtype)
-        finally:
-            if held is None:
-                layer.context.lock.release()
-    return y
+        once = keeps is not None
+        with layers.use(weight, bias, dtype, x.device, once, absmax_of_weight, waits) as layer:
+            layer.forward(memory, rows, stride, y, once, codes, absmax)
+            if not layer.context.is_extra:
+                layer = None
+    return y, codes, absmax, layer
 
 
-def product_and_codes(x, weight, bias, layers: LayerSet, held, dtype=None):
-    """y, and x as codes[M,K] with absmax[M]."""
-    memory, rows, stride = as_rows(x, layers.in_features)
-    dtype = dtype or x.dtype
-    y = x.new_empty((*x.shape[:-1], layers.out_features), dtype=dtype)
-    codes = x.new_empty((rows, layers.in_features), dtype=torch.int8)
-    absmax = x.new_empty((rows,), dtype=torch.float32)
-    if rows:
-        held.use_weight(weight, bias, layers, once=True)
-        held.forward_codes(
-            memory.data_ptr(),
-            rows,
-            stride,
-            y.data_ptr(),
-            codes.data_ptr(),
-            absmax.data_ptr(),
-            memory.dtype,
-        )
-    return y, codes, absmax
-
-
-def product_and_block_codes(x, weight, bias, layers: LayerSet, held, dtype=None):
-    """y, and x as codes[K,padded] of blocks of its rows with absmax[blocks,K]."""
-    memory, rows, stride = as_rows(x, layers.in_features)
-    dtype = dtype or x.dtype
-    y = x.new_empty((*x.shape[:-1], layers.out_features), dtype=dtype)
-    block_rows = layers.options.dw_block_rows
-    blocks = -(-rows // block_rows)
-    codes = x.new_empty((layers.in_features, blocks * block_rows), dtype=torch.int8)
-    absmax = x.new_empty((blocks, layers.in_features), dtype=torch.float32)
-    if rows:
-        held.use_weight(weight, bias, layers, once=True)
-        held.forward_block_codes(
-            memory.data_ptr(),
-            rows,
-            stride,
-            y.data_ptr(),
-            codes.data_ptr(),
-            codes.shape[1],
-            absmax.data_ptr(),
-            memory.dtype,
-        )
-    return y, codes, absmax
+def kept_form(layers: LayerSet, mem_efficient: bool, wants_dw: bool) -> str:
+    """What a recorded forward keeps of x, as forward_pass() names it."""
+    if not wants_dw:
+        return "x"
+    return "blocks" if layers.keeps_blocks else "codes" if mem_efficient else "x"
 
 
 def codes_of(rows, rotation: int = 0, activation: str | None = None):
@@ -342,38 +311,10 @@ def reads_codes_themselves(rows: int, codes) -> bool:
 
 
 def prepared_product(x, codes, absmax, bias, layers: LayerSet):
-    memory, rows, stride = as_rows(x, layers.in_features)
-    if reads_codes_themselves(rows, codes):
+    """y of x and codes[N,K] with absmax[N] or [1]."""
+    if reads_codes_themselves(x.numel() // layers.in_features, codes):
         return _product_of_few_rows(x, codes, absmax, bias, layers)
-    y = x.new_empty((*x.shape[:-1], layers.out_features))
-    if rows:
-        layer = layers.take(x.dtype, x.device)
-        try:
-            layer.use_codes(codes, absmax, bias, layers)
-            layer.forward(
-                memory.data_ptr(), rows, stride, y.data_ptr(), _abi.SAVE_NOTHING, memory.dtype
-            )
-        finally:
-            layer.context.lock.release()
-    return y
-
-
-def recorded_product(x, weight, bias, layers: LayerSet, mem_efficient: bool, wants_dw: bool, dtype):
-    """y in dtype, and what gradients() takes of it: x's codes and their absmax, None and None where it
-    takes x; and the layer, None if it is the usual one.
-    """
-    layer = layers.take(dtype, x.device)
-    try:
-        if wants_dw and layers.keeps_blocks:
-            made = product_and_block_codes(x, weight, bias, layers, layer, dtype)
-        elif wants_dw and mem_efficient:
-            made = product_and_codes(x, weight, bias, layers, layer, dtype)
-        else:
-            save = _abi.SAVE_CALLER
-            made = product(x, weight, bias, layers, save, True, dtype, layer), None, None
-    finally:
-        layer.context.lock.release()
-    return *made, layer if layer.context.is_extra else None
+    return forward_pass(x, codes, bias, layers, None, absmax_of_weight=absmax)[0]
 
 
 def _name_of(ctx) -> str:
@@ -404,9 +345,8 @@ class _Linear(Function):
         else:
             dtype = dtype or x.dtype
             of_weight, of_bias = weight.dtype, None if bias is None else bias.dtype
-            y, codes, absmax, layer = recorded_product(
-                x, weight, bias, layers, mem_efficient, wants_dw, dtype
-            )
+            keeps = kept_form(layers, mem_efficient, wants_dw)
+            y, codes, absmax, layer = forward_pass(x, weight, bias, layers, keeps, dtype)
         ctx.call = layers, dtype, of_weight, of_bias, layer
         # dx of an activation is taken at x.
         reads_x = wants_dw or (wants_dx and bool(layers.options.activation))
@@ -485,13 +425,14 @@ def gradients(
     layers: LayerSet,
     ran=None,
     rounding=None,
+    absmax_of_weight=None,
 ) -> tuple:
     """dx of this shape, dw in the weight's form and db[N], those that are wanted; else None.
 
     g[..., N] is the gradient of y, in y's dtype; kept: x, the weight, x's codes and their absmax,
     each None if it is not needed; dtypes: those of the weight and of the bias. ran: the layer that ran
     the forward, None if it is the usual one. rounding: where random bits come from, if not from the
-    layers' next step.
+    layers' next step. absmax_of_weight: as for forward_pass().
     """
     wants_dx, wants_dw, wants_db = wanted
     x, weight, codes, absmax = kept
@@ -510,39 +451,16 @@ def gradients(
     if wants_db:
         db = new((out_features,), dtype=gradient_dtype(of_bias, dtype))
     if rows:
-        given = stride_of_given = padded = 0
+        stride_of_x = 0
         if codes is not None:
-            codes, absmax = codes.contiguous(), absmax.contiguous()
-            given = codes.data_ptr()
-            # The operators keep codes of rows, where they keep any.
-            if layers.options.keeps_blocks and absmax.dim() == 2:
-                padded = codes.shape[1]
+            x, absmax = codes.contiguous(), absmax.contiguous()
         elif x is not None:
-            x, _, stride_of_given = as_rows(x, in_features)
-            given = x.data_ptr()
-        ran = ran or layers.layer_for_backward(dtype, g.device)
-        layer = layers.take_after(ran)
-        try:
-            if wants_dx and layer is ran:
-                layer.use_weight_of_forward(weight)
-            elif wants_dx:
-                layer.set_weight_for_backward(weight)
+            x, _, stride_of_x = as_rows(x, in_features)
+        weight = weight if wants_dx else None
+        with layers.use_again(weight, dtype, g.device, ran, absmax_of_weight) as layer:
             if layers.options.is_stochastic:
                 layer.round_stochastically(*(rounding or layers.next_rounding()))
-            layer.backward(
-                g.data_ptr(),
-                rows,
-                stride,
-                None if dx is None else dx.data_ptr(),
-                dw,
-                db,
-                given,
-                stride_of_given,
-                None if absmax is None else absmax.data_ptr(),
-                padded,
-            )
-        finally:
-            layer.context.lock.release()
+            layer.backward(g, rows, stride, dx, dw, db, x, stride_of_x, absmax)
     if wants_dw or wants_db:
         layers.weight_gradients += 1
     if wants_dw and dw.dtype is not of_weight:
@@ -594,7 +512,7 @@ class _Prepared(Function):
 # calls in these, or on what they left, do not come here.
 _record = super(Function, _Linear).apply
 if native:
-    _dispatch.connect(reuse, _record, super(Function, _Prepared).apply)
+    _dispatch.connect(_record, super(Function, _Prepared).apply)
 
 
 def prepared_dx(g, codes, absmax, layers: LayerSet):
@@ -605,20 +523,10 @@ def prepared_dx(g, codes, absmax, layers: LayerSet):
     and that of quantizing that product: the sum over n of (g * absmax)[m,n] * codes[n,k] / 127.
     Codes of a rotated weight give the gradient of the rotated x, which is rotated back in float32.
     """
-    stochastic = layers.options.is_stochastic
-    if native and not stochastic and not is_compiling():
+    if native and not layers.options.is_stochastic and not is_compiling():
         dx = native.backward_prepared(layers, g, codes, absmax)
         if dx is not None:
             return dx
-    memory, rows, stride = as_rows(g, layers.out_features)
-    dx = g.new_empty((*g.shape[:-1], layers.in_features))
-    if rows:
-        layer = layers.take(g.dtype, g.device)
-        try:
-            layer.use_codes_of_forward(codes, absmax, layers)
-            if stochastic:
-                layer.round_stochastically(*layers.next_rounding())
-            layer.backward(memory.data_ptr(), rows, stride, dx.data_ptr(), None, None, 0, 0, None)
-        finally:
-            layer.context.lock.release()
-    return dx
+    shape = *g.shape[:-1], layers.in_features
+    kept, wanted, dtypes = (None, codes, None, None), (True, False, False), (None, None)
+    return gradients(g, shape, kept, wanted, dtypes, layers, absmax_of_weight=absmax)[0]

@@ -10,9 +10,9 @@ import torch
 from torch.autograd import Function
 
 from .. import _abi
-from .._errors import InvalidArgument, Unsupported
+from .._errors import InvalidArgument
 from .._library import check, library
-from .._tensors import DTYPES, HAS_OPERATORS, as_rows, context_of, memory_of, needs_operator
+from .._tensors import DTYPES, as_rows, context_of, memory_of, needs_operator
 from ._function import (
     _check_bias,
     _refuse_tangents,
@@ -22,6 +22,7 @@ from ._function import (
     gradient_dtype,
 )
 from ._layer import Layer, LayerSet
+from ._module import OnLibrary, outside_graphs
 from ._once import differentiable_once
 from ._options import LayerOptions
 from ._trace import as_leaf, is_traced
@@ -31,12 +32,7 @@ from ._wanted import wanted_gradients
 class _GroupedLayers(LayerSet):
     """The library layers of one grouped module."""
 
-    def __init__(self, groups: int, in_features: int, out_features: int, options: LayerOptions):
-        super().__init__(in_features, out_features, options)
-        self.groups = groups
-
-    def __reduce__(self):
-        return _GroupedLayers, (self.groups, self.in_features, self.out_features, self.options)
+    SIZES = ("groups", "in_features", "out_features")
 
     def _new_layer(self, dtype, context):
         return _GroupedLayer(self, dtype, context)
@@ -47,15 +43,7 @@ class _GroupedLayer(Layer):
 
     _PREFIX = "switchback_grouped_linear_"
 
-    @staticmethod
-    def _options(owner: _GroupedLayers, dtype: int):
-        return _abi.GroupedLinearOptions(
-            groups=owner.groups,
-            in_features=owner.in_features,
-            out_features=owner.out_features,
-            dtype=dtype,
-            **owner.options.members(),
-        )
+    _OPTIONS = _abi.GroupedLinearOptions
 
     def _make_arguments(self, owner: _GroupedLayers, code: int) -> None:
         self._k, self._n, self._code = owner.in_features, owner.out_features, code
@@ -152,7 +140,7 @@ def _empty(like, rows: int, cols: int):
 
 
 def _clear_unused(rows, offs) -> None:
-    """Zeros in the rows behind the last group."""
+    """Zeros in the rows after the last group."""
     if rows.device.type == "cpu":
         rows[int(offs[-1]) :].zero_()
 
@@ -160,10 +148,7 @@ def _clear_unused(rows, offs) -> None:
 def product(x, weight, bias, offs, index, layers: _GroupedLayers, save: int, once: bool):
     slots = x.shape[0] if index is None else index.numel()
     y = _empty(x, slots, layers.out_features)
-    layer = layers.layer(x.dtype, x.device)
-    with layer.context.lock:
-        layer.context.enter()
-        layer.use_weight(weight, bias, layers, once)
+    with layers.use(weight, bias, x.dtype, x.device, once, waits=True) as layer:
         layer.grouped_forward(x, offs, index, y, save)
     _clear_unused(y, offs)
     return y
@@ -217,11 +202,8 @@ def gradients(g, kept: tuple, rows: int, wanted: tuple, dtypes: tuple, layers: _
         dw = g.new_empty((groups, n, k), dtype=gradient_dtype(of_weight, dtype))
     if wants_db:
         db = g.new_empty((groups, n), dtype=gradient_dtype(of_bias, dtype))
-    layer = layers.layer_for_backward(dtype, g.device)
-    with layer.context.lock:
-        layer.context.enter()
-        if wants_dx:
-            layer.use_weight_of_forward(weight)
+    weight = weight if wants_dx else None
+    with layers.use_again(weight, dtype, g.device, waits=True) as layer:
         layer.grouped_backward(g, x, offs, index, dx, dw, db)
     if wants_dw or wants_db:
         layers.weight_gradients += 1
@@ -328,7 +310,7 @@ def combine_gradients(g, y, slots, weights, wants_dy: bool, wants_dweights: bool
     return dy, None, dweights
 
 
-class SwitchBackGroupedLinear(torch.nn.Module):
+class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
     """Linear layers of one shape, each for its own group of rows, in one call.
 
     Each row of y has the bits of a SwitchBackLinear with its group's weight and mode. The parameters
@@ -393,7 +375,7 @@ class SwitchBackGroupedLinear(torch.nn.Module):
 
         offs[groups] (int32) are the ends of the groups, as torch._grouped_mm takes them: group g has
         the rows of y from offs[g-1] (0 for the first) to offs[g] - 1. Row s of y is computed from
-        row s of x, or, with index[M] (int32 or int64), from row index[s] of x. Rows behind the last
+        row s of x, or, with index[M] (int32 or int64), from row index[s] of x. Rows after the last
         end are zero. The gradient of x adds in the order of the rows of y, in float32.
         """
         if is_traced(x):
@@ -407,39 +389,11 @@ class SwitchBackGroupedLinear(torch.nn.Module):
         """
         return grouped_linear(x, self.weight, self.bias, offs, index, slots, self._layers)
 
-    def weight_updated(self) -> None:
-        """As SwitchBackLinear.weight_updated."""
-        self._layers.weight_updated()
-
     def extra_repr(self) -> str:
         return (
             f"groups={self.groups}, in_features={self.in_features}, "
             f"out_features={self.out_features}, bias={self.bias is not None}, mode={self.mode}"
         )
 
-    def __prepare_scriptable__(self):
-        raise Unsupported(
-            "torch.jit.script: SwitchBackGroupedLinear cannot be compiled, its products run outside "
-            "of torch"
-        )
 
-    def _load_from_state_dict(self, *arguments):
-        super()._load_from_state_dict(*arguments)
-        self._layers.weight_updated()
-
-    def _apply(self, fn, *args, **kwargs):
-        super()._apply(fn, *args, **kwargs)
-        self._layers.release()
-        return self
-
-    def _replicate_for_data_parallel(self):
-        replica = super()._replicate_for_data_parallel()
-        replica._layers = self._new_layers()
-        return replica
-
-
-if not HAS_OPERATORS and hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
-    # As in linear.py: a compiled model breaks its graph at each product.
-    for _name in ("forward", "forward_slots"):
-        _function = getattr(SwitchBackGroupedLinear, _name)
-        setattr(SwitchBackGroupedLinear, _name, torch.compiler.disable(_function))
+outside_graphs(SwitchBackGroupedLinear, "forward", "forward_slots")

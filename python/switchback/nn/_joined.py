@@ -11,16 +11,16 @@ import torch
 from torch.autograd import Function, forward_ad
 
 from .. import _abi
-from .._tensors import PLAIN_TYPES, in_transform, is_compiling, memory_of, needs_operator
-from ._autocast import autocast_dtype
-from ._changes import version_of
-from ._function import (
-    check_dtypes,
-    checked_wide_input,
-    gradients,
-    product,
-    recorded_product,
+from .._tensors import (
+    PLAIN_TYPES,
+    autocast_dtype,
+    in_transform,
+    is_compiling,
+    key_of,
+    memory_of,
+    needs_operator,
 )
+from ._function import check_dtypes, checked_wide_input, forward_pass, gradients, kept_form
 from ._layer import LayerSet
 from ._once import differentiable_once
 from ._wanted import wanted_gradients
@@ -41,7 +41,7 @@ def fuse_qkv(model, *, names=PROJECTIONS, fused=None):
     for all, and the others return what it computed if they get the same tensor, unchanged; otherwise,
     in compiled models, and with torch.func they compute by themselves. Layers whose inputs turn out to
     differ (cross-attention) are left alone after a few calls. The memory of their weights is moved
-    once, so that they lie behind each other; after model.to(...) that ends in other memory, load_state_dict
+    once, so that they lie one after the other; after model.to(...) that ends in other memory, load_state_dict
     with assign=True, or deepcopy call fuse_qkv again: until then the layers compute by themselves.
 
     Args:
@@ -109,7 +109,7 @@ def _join(layers) -> None:
 
 
 def _rows(whole, begin: int, count: int):
-    """whole[begin:begin+count] as a tensor of its own: not a view, which could not be changed in place."""
+    """whole[begin:begin+count] as a separate tensor: not a view, which could not be changed in place."""
     part = torch.empty(0, dtype=whole.dtype, device=whole.device)
     at = whole.storage_offset() + begin * whole.stride(0)
     return part.set_(_storage(whole), at, (count, *whole.shape[1:]), whole.stride())
@@ -127,7 +127,7 @@ def _storage(tensor):
 
 
 def _together(tensors):
-    """The tensors as one, if they lie behind each other in one storage; else None."""
+    """The tensors as one, if they lie one after the other in one storage; else None."""
     first = tensors[0]
     at = first.data_ptr()
     for tensor in tensors:
@@ -193,7 +193,7 @@ class Joined:
             or needs_operator(x)
             or torch.jit.is_tracing()
             or getattr(forward_ad, "_current_level", -1) >= 0
-            or version_of(x) < 0
+            or key_of(x)[0] < 0
         ):
             return None
         weights = [each._parameters.get("weight") for each in self.members]
@@ -205,7 +205,7 @@ class Joined:
         place = self.members.index(member)
         parameters = weights if biases[0] is None else weights + biases
         state = (
-            version_of(x),
+            x._version,
             x.requires_grad,
             torch.is_grad_enabled(),
             autocast_dtype(x.device.type),
@@ -255,8 +255,7 @@ class Joined:
             x.requires_grad or any(p is not None and p.requires_grad for p in (*weights, *biases))
         )
         if not recorded:
-            y = product(x, whole, bias, layers, _abi.SAVE_NOTHING, once=False, dtype=dtype)
-            return self._parts(y)
+            return self._parts(forward_pass(x, whole, bias, layers, None, dtype)[0])
         wants_dw = any(weight.requires_grad for weight in weights)
         if x.dtype is not dtype and wants_dw and not (layers.keeps_blocks or mem_efficient):
             x = x.to(dtype)  # once, for both passes, and in less memory
@@ -314,9 +313,8 @@ class _Joined(Function):
         joined, mem_efficient, dtype, whole, bias, waiting = call
         count, layers = len(joined.sizes), joined.layers
         wants_dx, wants_dw = ctx.needs_input_grad[0], any(ctx.needs_input_grad[2 : 2 + count])
-        y, codes, absmax, layer = recorded_product(
-            x, whole, bias, layers, mem_efficient, wants_dw, dtype
-        )
+        keeps = kept_form(layers, mem_efficient, wants_dw)
+        y, codes, absmax, layer = forward_pass(x, whole, bias, layers, keeps, dtype)
         ctx.set_materialize_grads(False)
         ctx.call = joined, dtype, whole.dtype, None if bias is None else bias.dtype, layer
         ctx.graph = joined._new_graph()

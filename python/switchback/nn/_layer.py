@@ -27,12 +27,21 @@ import torch
 from .. import _abi
 from .._context import Context
 from .._library import check, library
-from .._tensors import DTYPES, as_rows, check_storage, context_of, memory_of
+from .._tensors import (
+    DTYPES,
+    as_rows,
+    bias_matrix_of,
+    check_storage,
+    context_of,
+    is_counted,
+    key_of,
+    matrix_of,
+    memory_of,
+)
 from . import _dispatch
-from ._changes import bias_matrix_of, is_counted, key_of, matrix_of, place_of, reuse, version_of
 from ._dispatch import native
 from ._given import GivenCodes, bytes_of, shared
-from ._options import LayerOptions
+from ._rules import KEEP, MEETS_AGAIN, MET, PROVE, REMEMBER, plan_of, reuse
 
 
 class LayerSet(native.LayerSet if native else object):
@@ -42,18 +51,21 @@ class LayerSet(native.LayerSet if native else object):
     """
 
     announced = 0  # changes that were announced, of all modules
+    SIZES = ("in_features", "out_features")
 
-    def __init__(self, in_features: int, out_features: int, options: LayerOptions):
-        self.in_features = in_features
-        self.out_features = out_features
+    def __init__(self, *sizes_and_options):
+        """The sizes in the order of SIZES, and LayerOptions."""
+        *sizes, options = sizes_and_options
+        for name, size in zip(self.SIZES, sizes):
+            setattr(self, name, size)
         self.options = options
-        self.is_empty = not (in_features and out_features)  # the library has no such layers
+        self.is_empty = not (self.in_features and self.out_features)  # the library has no such layers
         self.text = options.text  # the options as operators take them
         # The same for operators on codes, which are those of the weight [out, in].
         self.text_of_codes = dataclasses.replace(options, transposed=0).text
         # Whether a recorded forward keeps codes of blocks of x.
         self.keeps_blocks = options.keeps_blocks and not options.activation
-        # With stochastic rounding, the backwards so far: each has random bits of its own.
+        # With stochastic rounding, the backwards so far: each has other random bits.
         self.rounding_step = 0
         self.updates = 0  # changes that were announced
         # Backwards that computed a weight gradient: an optimizer step may follow.
@@ -66,66 +78,66 @@ class LayerSet(native.LayerSet if native else object):
         self.giving = threading.RLock()
 
     def __reduce__(self):
-        return LayerSet, (self.in_features, self.out_features, self.options)
+        return type(self), (*(getattr(self, name) for name in self.SIZES), self.options)
 
     def __str__(self) -> str:
         return f"a switchback layer with in_features={self.in_features}, out_features={self.out_features}"
 
-    def layer(self, dtype: torch.dtype, device: torch.device) -> Layer:
-        """The layer for inputs of `dtype` on `device`, on the context in use there."""
-        found = self._latest_for(dtype, device)
-        if found is None:
-            context = context_of(device, "forward", "x")
-            with context.lock:
-                found = self._layer_on(context, dtype, device)
-        return found
+    def use(
+        self, weight, bias, dtype, device, once: bool, absmax=None, waits: bool = False
+    ) -> Layer:
+        """For a forward: the layer for such inputs, which holds this weight, or with absmax these codes.
 
-    def _latest_for(self, dtype: torch.dtype, device: torch.device) -> Layer | None:
-        """The layer that was used last, if it takes such inputs and its context is still in use."""
-        layer = self.latest
-        if layer is None or layer.dtype is not dtype or layer.device != device:
-            return None
-        return layer if layer.context.is_current() else None
-
-    def layer_for_backward(self, dtype: torch.dtype, device: torch.device) -> Layer:
-        """The same, but one that has not been given codes for inference in the meantime."""
-        found = self.layer(dtype, device)
-        if found.holds_codes:
-            with found.context.lock:
-                self._layers.pop((dtype, found.context), None)
-                found = self._layer_on(found.context, dtype, device)
-        return found
-
-    def take(self, dtype: torch.dtype, device: torch.device) -> Layer:
-        """That layer, or one on an extra context if another thread uses its context.
-
-        Its context is entered, with the lock held: release that.
+        For `with`: until its end the layer's context is locked, and entered. It is the usual context,
+        or an extra one if another thread uses that; waits: the usual one, when it is free. once: see
+        plan_of().
         """
-        layer = self._latest_for(dtype, device)
-        if layer is None:
-            return self._enter(context_of(device, "forward", "x").take(), dtype, device)
-        context = layer.context
-        if context.stream is None and context.lock.acquire(False):
-            return layer
-        return self._enter(context.take(), dtype, device)
-
-    def take_after(self, ran: Layer) -> Layer:
-        """For backward: `ran`, or another one if another thread uses its context; held as by take()."""
-        context = ran.context.take()
-        if context is ran.context and context.stream is None:
-            return ran
-        return self._enter(context, ran.dtype, ran.device)
-
-    def wait_for(self, dtype: torch.dtype, device: torch.device) -> Layer:
-        """The layer on the context in use, after the other threads there; held as by take()."""
-        context = context_of(device, "forward", "x")
-        context.lock.acquire()
-        return self._enter(context, dtype, device)
-
-    def _enter(self, context: Context, dtype: torch.dtype, device: torch.device) -> Layer:
-        """The layer on a context whose lock is held; released if there is an exception."""
+        layer = self._take(dtype, device, None, waits)
         try:
-            layer = self._layer_on(context, dtype, device)
+            if absmax is None:
+                layer.use_weight(weight, bias, self, once)
+            else:
+                layer.use_codes(weight, absmax, bias, self)
+        except BaseException:
+            layer.context.lock.release()
+            raise
+        return layer
+
+    def use_again(
+        self, weight, dtype, device, ran: Layer | None = None, absmax=None, waits: bool = False
+    ) -> Layer:
+        """For a backward, likewise: after the forward of `ran`, None: of the usual layer.
+
+        weight: None if it is not read.
+        """
+        layer = self._take(dtype, device, ran, waits)
+        try:
+            if absmax is not None:
+                layer.use_codes_of_forward(weight, absmax, self)
+            elif weight is not None:
+                of_forward = not layer.context.is_extra if ran is None else layer is ran
+                layer.use_weight_of_forward(weight, of_forward)
+        except BaseException:
+            layer.context.lock.release()
+            raise
+        return layer
+
+    def _take(self, dtype, device, ran: Layer | None, waits: bool) -> Layer:
+        """`ran` or the usual layer, or the one on another context if a thread uses that context.
+
+        Its context is entered, with the lock held.
+        """
+        layer = ran or self.latest  # which is the usual one, if it takes such inputs
+        if ran is None and layer is not None:
+            if layer.dtype is not dtype or layer.device != device or not layer.context.is_current():
+                layer = None
+        wished = context_of(device, "forward", "x") if layer is None else layer.context
+        context = wished if wished.lock.acquire(waits) else wished.take()
+        if layer is not None and context is wished and context.stream is None:
+            return layer
+        try:
+            if layer is None or context is not wished:
+                layer = self._layer_on(context, dtype, device)
             context.enter()
         except BaseException:
             context.lock.release()
@@ -182,10 +194,13 @@ class LayerSet(native.LayerSet if native else object):
 class Layer(native.Layer if native else object):
     """A switchback_linear. Methods are called with `context.lock` held and `context` entered.
 
+    `with` releases the lock: LayerSet.use() and use_again() give a layer to it.
+
     The members with which use_weight decides are those of the compiled code, where there is some.
     """
 
     _PREFIX = "switchback_linear_"  # of the functions that it calls
+    _OPTIONS = _abi.LinearOptions
 
     def __init__(self, owner: LayerSet, dtype: torch.dtype, context: Context):
         self._lib = library()
@@ -195,7 +210,8 @@ class Layer(native.Layer if native else object):
         context.enter()
         context.destroy_dead_layers()
         create = getattr(self._lib, self._PREFIX + "create")
-        options = self._options(owner, code)
+        sizes = {name: getattr(owner, name) for name in owner.SIZES}
+        options = self._OPTIONS(dtype=code, **sizes, **owner.options.members())
         check(create(context.pointer, ctypes.byref(options), ctypes.byref(out)))
         self._own(out.value)
         self.dtype = dtype
@@ -244,15 +260,6 @@ class Layer(native.Layer if native else object):
         )
         self._destroy.atexit = False
 
-    @staticmethod
-    def _options(owner: LayerSet, dtype: int):
-        return _abi.LinearOptions(
-            in_features=owner.in_features,
-            out_features=owner.out_features,
-            dtype=dtype,
-            **owner.options.members(),
-        )
-
     def _make_arguments(self, owner: LayerSet, code: int) -> None:
         """Arguments of the passes, filled in by each call."""
         in_features, out_features = owner.in_features, owner.out_features
@@ -261,11 +268,10 @@ class Layer(native.Layer if native else object):
             rows, cols = cols, rows
         self._x = _abi.Matrix(None, code, 0, in_features, in_features)
         self._y = _abi.Matrix(None, code, 0, out_features, out_features)
-        # What is kept of x for dw: nothing, x itself, its codes, or its codes of blocks.
-        self._kept_nothing = _abi.KeptInput()
-        self._kept_x = _abi.KeptInput(x=self._x)
-        self._codes = _abi.KeptInput(x=_abi.Matrix(None, _abi.S8, 0, in_features, in_features))
-        self._blocks = _abi.KeptInput(x=_abi.Matrix(None, _abi.S8, in_features, 0, 0), in_blocks=1)
+        # What is kept of x for dw: nothing, x itself, or codes of it.
+        self._nothing, self._kept_x = _abi.KeptInput(), _abi.KeptInput(x=self._x)
+        self._codes = _abi.KeptInput(x=_abi.Matrix(None, _abi.S8, 0, 0, 0))
+        self._x_of_codes, self._x_of_kept = self._codes.x, self._kept_x.x
         self._grads = _abi.LinearGrads(
             g=_abi.Matrix(None, code, 0, out_features, out_features),
             dx=_abi.Matrix(None, code, 0, in_features, in_features),
@@ -275,8 +281,8 @@ class Layer(native.Layer if native else object):
         self._x_at, self._y_at, self._grads_at = map(
             ctypes.addressof, (self._x, self._y, self._grads)
         )
-        self._kept_nothing_at, self._kept_x_at, self._codes_at, self._blocks_at = map(
-            ctypes.addressof, (self._kept_nothing, self._kept_x, self._codes, self._blocks)
+        self._nothing_at, self._kept_x_at, self._codes_at = map(
+            ctypes.addressof, (self._nothing, self._kept_x, self._codes)
         )
         self._g, self._dx, self._dw, self._db = (
             getattr(self._grads, name) for name in ("g", "dx", "dw", "db")
@@ -284,17 +290,16 @@ class Layer(native.Layer if native else object):
 
     # ---- The weight
 
-    def use_weight(self, weight, bias, owner: LayerSet, once: bool) -> None:
-        """For forward: sets the layer's weight and bias, and makes sure that the codes are current.
+    def __enter__(self) -> Layer:
+        return self
 
-        The codes are kept only if the weight's key is unchanged, no change was announced, no
-        backward has computed a gradient of it since (an optimizer or a sharding scheme may have
-        used that without telling autograd), and the weight's fingerprint is unchanged. In
-        reuse_weight_codes() the last two conditions are skipped. once: these codes will probably
-        serve one forward and its backward, so a fingerprint of the weight would not pay.
-        """
-        place, version = place_of(weight), version_of(weight)
-        bias_place, bias_version = place_of(bias), version_of(bias)
+    def __exit__(self, _type, _exception, _trace) -> None:
+        self.context.lock.release()
+
+    def use_weight(self, weight, bias, owner: LayerSet, once: bool) -> None:
+        """For forward: sets the weight and bias, and makes sure that the codes are current: plan_of()."""
+        version, place = key_of(weight)
+        bias_version, bias_place = key_of(bias)
         there = bias_place == self._bias_place and self._holds(place)
         same = (
             there
@@ -302,19 +307,28 @@ class Layer(native.Layer if native else object):
             and bias_version == self._bias_version
             and owner.updates == self._updates
         )
-        # An extra layer may have missed changes that another one was told of.
-        if same and reuse.on and version >= 0 and bias_version >= 0 and not self.context.is_extra:
+        plan = plan_of(
+            same,
+            # An extra layer may have missed changes that another one was told of.
+            reuse.on and version >= 0 and bias_version >= 0 and not self.context.is_extra,
+            owner.weight_gradients == self._weight_gradients,
+            self._on_cpu and (self._is_copy or not self._is_standard),  # _may_prove()
+            self._met,
+            self._meets_again,
+            once,
+        )
+        if plan & KEEP:
             return
-        met = same and owner.weight_gradients == self._weight_gradients
-        if not met:
-            self._meets_again, self._met = self._met, False
-        else:
-            self._met = True
+        self._met, self._meets_again = plan & MET != 0, plan & MEETS_AGAIN != 0
         fingerprint = None
-        if met and self._may_prove():
-            fingerprint = self._fingerprint_of(weight)
+        if plan & PROVE:
+            if not self._is_copy:
+                fingerprint = self._digest_of(self._lent)
+            else:
+                fingerprint = self._fingerprint_of_tensor(weight)
             if fingerprint == self._fingerprint:
-                self._copy_bias_anew()
+                if self._is_copy:
+                    self._copy_bias_again()
                 return
         # Read before the weight is quantized, so that a change made meanwhile is noticed later.
         updates, weight_gradients = owner.updates, owner.weight_gradients
@@ -325,27 +339,22 @@ class Layer(native.Layer if native else object):
         else:
             self._lend(weight, place, version, bias, bias_place, bias_version)
         self._updates, self._weight_gradients = updates, weight_gradients
-        if fingerprint is None and self._may_prove() and (self._meets_again or not once):
+        if fingerprint is None and plan & REMEMBER and self._may_prove():
             fingerprint = self._fingerprint_of(weight)
         self._fingerprint, self._read_by_backward = fingerprint, False
 
-    def use_weight_of_forward(self, weight) -> None:
+    def use_weight_of_forward(self, weight, of_forward: bool) -> None:
         """For backward: sets the layer's weight; codes of the same key are used again."""
-        place, version = place_of(weight), version_of(weight)
-        if version != self._weight_version or not self._holds(place):
+        version, place = key_of(weight)
+        if not of_forward or version != self._weight_version or not self._holds(place):
             self._lend(weight, place, version, None, None, 0)
         elif self._fingerprint is not None and not self._read_by_backward:
             # The first backward makes its own codes, from the weight as it is now. They are kept
-            # beside those of forward, so the fingerprint must hold for them as well.
+            # with those of forward, so the fingerprint must hold for them as well.
             fingerprint = self._fingerprint_of(weight)
             if fingerprint != self._fingerprint:
                 self._lend(weight, place, version, None, None, 0)
                 self._fingerprint = fingerprint
-        self._read_by_backward = True
-
-    def set_weight_for_backward(self, weight) -> None:
-        """For the backward of a forward of another layer: sets the weight and makes new codes."""
-        self._lend(weight, place_of(weight), version_of(weight), None, None, 0)
         self._read_by_backward = True
 
     def _asks(self, same: bool) -> bool:
@@ -362,11 +371,6 @@ class Layer(native.Layer if native else object):
 
     def _call(self, name: str, *arguments) -> None:
         check(getattr(self._lib, self._PREFIX + name)(self.pointer, *arguments))
-
-    @property
-    def holds_codes(self) -> bool:
-        """Whether the layer was given codes instead of a weight; it then has no backward."""
-        return self._weight_place is not None and self._weight_place[0] == "codes"
 
     def _may_prove(self) -> bool:
         """Whether a fingerprint is possible and useful: without codes there is nothing to save."""
@@ -385,11 +389,13 @@ class Layer(native.Layer if native else object):
 
     def _digest_of(self, matrix: _abi.Matrix) -> tuple:
         at = ctypes.addressof(matrix)
-        check(self._lib.switchback_fingerprint(self.context.pointer, at, self._digest_at))
-        return tuple(self._digest)
+        status = self._lib.switchback_fingerprint(self.context.pointer, at, self._digest_at)
+        if status:
+            check(status)
+        return self._digest[0], self._digest[1]  # tuple() takes half a microsecond longer
 
-    def _copy_bias_anew(self) -> None:
-        """A bias that the library cannot read in place may have changed behind autograd too."""
+    def _copy_bias_again(self) -> None:
+        """A bias that the library cannot read in place may have changed unseen by autograd too."""
         if self._borrowed[1] is not self._sources[1]:
             self._borrowed[1].copy_(self._sources[1])
 
@@ -461,7 +467,7 @@ class Layer(native.Layer if native else object):
         return as_rows(weight.to(dtype), cols)[0] if kept is None else kept.copy_(weight)
 
     def _kept_copy(self, weight, dtype):
-        """The memory of the copy of a weight of this form that the library reads, to be written anew.
+        """The memory of the copy of a weight of this form that the library reads, to be written again.
 
         New memory for each step costs about as much as the copy. None: there is none.
         """
@@ -580,88 +586,52 @@ class Layer(native.Layer if native else object):
                 if not self._share_given((codes, absmax), keys, owner):
                     self._set_codes(codes, absmax, None, (*keys, key_of(None)))
 
-    # ---- The passes; addresses of memory that the caller keeps alive
+    # ---- The passes
 
-    def forward(self, x: int, rows: int, stride: int, y: int, save: int, of_x) -> None:
-        """y[rows,N] of x[rows,K], which has the dtype of_x."""
+    def forward(self, x, rows: int, stride: int, y, trains: bool, codes=None, absmax=None) -> None:
+        """y[rows,N] of x[rows,K]; and x's codes in this memory: of its rows, or of blocks of them."""
         m, d = self._x, self._y
-        m.data, m.dtype, m.rows, m.stride = x, DTYPES[of_x], rows, stride
-        d.data, d.rows = y, rows
+        m.data, m.dtype, m.rows, m.stride = x.data_ptr(), DTYPES[x.dtype], rows, stride
+        d.data, d.rows = y.data_ptr(), rows
+        save = _abi.SAVE_CALLER if trains else _abi.SAVE_NOTHING
+        kept = None if codes is None else self._kept_codes(codes, absmax)
         status = self._lib.switchback_linear_forward(
-            self.pointer, self._x_at, self._y_at, save, None
+            self.pointer, self._x_at, self._y_at, save, kept
         )
         if status:
             check(status)
 
-    def forward_codes(
-        self, x: int, rows: int, stride: int, y: int, codes: int, absmax: int, of_x
-    ) -> None:
-        """The same, and codes[rows,K] and absmax[rows] of x."""
-        m, d, q, kept = self._x, self._y, self._codes.x, self._codes
-        m.data, m.dtype, m.rows, m.stride = x, DTYPES[of_x], rows, stride
-        d.data, d.rows = y, rows
-        q.data, q.rows, kept.absmax = codes, rows, absmax
-        status = self._lib.switchback_linear_forward(
-            self.pointer, self._x_at, self._y_at, _abi.SAVE_CALLER, self._codes_at
-        )
-        if status:
-            check(status)
+    def _kept_codes(self, codes, absmax) -> int:
+        """The codes as what is kept of x: of its rows, or codes[K,padded] of blocks of them."""
+        kept, q = self._codes, self._x_of_codes
+        q.data, (q.rows, q.cols) = codes.data_ptr(), codes.shape
+        q.stride = q.cols
+        kept.absmax, kept.in_blocks = absmax.data_ptr(), absmax.dim() == 2
+        return self._codes_at
 
-    def forward_block_codes(
-        self, x: int, rows: int, stride: int, y: int, codes: int, padded: int, absmax: int, of_x
-    ) -> None:
-        """The same, and codes[K,padded] of blocks with their absmax."""
-        m, d, q, kept = self._x, self._y, self._blocks.x, self._blocks
-        m.data, m.dtype, m.rows, m.stride = x, DTYPES[of_x], rows, stride
-        d.data, d.rows = y, rows
-        q.data, q.cols, q.stride, kept.absmax = codes, padded, padded, absmax
-        check(
-            self._lib.switchback_linear_forward(
-                self.pointer, self._x_at, self._y_at, _abi.SAVE_CALLER, self._blocks_at
-            )
-        )
-
-    def backward(
-        self,
-        g: int,
-        rows: int,
-        stride: int,
-        dx: int | None,
-        dw,
-        db,
-        x: int,
-        x_stride: int,
-        absmax: int | None,
-        padded: int = 0,
-    ) -> None:
-        """dx[rows,K], and the tensors dw and db[N], each unless it is None.
+    def backward(self, g, rows: int, stride: int, dx, dw, db, x, x_stride: int, absmax) -> None:
+        """dx[rows,K], dw and db[N], each unless it is None.
 
         dw is [N,K], or [K,N] if the library reads the weight in that form.
-        x[rows,K] is the input or, with its absmax[rows], its codes; 0: dw is None. With `padded` it is
-        codes[K,padded] of blocks.
+        x[rows,K] is the input or, with their absmax, its codes as forward() made them; None: dw is.
         """
         m, d, w, b = self._g, self._dx, self._dw, self._db
-        m.data, m.rows, m.stride = g, rows, stride
-        d.data, d.rows = dx, rows
+        m.data, m.rows, m.stride = g.data_ptr(), rows, stride
+        d.data, d.rows = None if dx is None else dx.data_ptr(), rows
         w.data = b.data = None
         if dw is not None:
             w.data, w.dtype = dw.data_ptr(), DTYPES[dw.dtype]
         if db is not None:
             b.data, b.dtype = db.data_ptr(), DTYPES[db.dtype]
-        kept = self._kept_nothing_at
-        if padded:
-            p = self._blocks.x
-            p.data, p.cols, p.stride, self._blocks.absmax = x, padded, padded, absmax
-            kept = self._blocks_at
-        elif x and absmax is None:
-            p = self._kept_x.x
-            p.data, p.rows, p.stride = x, rows, x_stride
-            kept = self._kept_x_at
-        elif x:
-            p = self._codes.x
-            p.data, p.rows, self._codes.absmax = x, rows, absmax
-            kept = self._codes_at
-        check(self._lib.switchback_linear_backward(self.pointer, self._grads_at, kept))
+        kept = self._nothing_at
+        if absmax is not None:
+            kept = self._kept_codes(x, absmax)
+        elif x is not None:
+            p, kept = self._x_of_kept, self._kept_x_at
+            p.data, p.rows, p.stride = x.data_ptr(), rows, x_stride
+        status = self._lib.switchback_linear_backward(self.pointer, self._grads_at, kept)
+        if status:
+            check(status)
 
     def round_stochastically(self, seed: int, stream: int, step: int) -> None:
         """The next backward takes its random bits from there."""

@@ -14,6 +14,7 @@ from .._tensors import needs_operator
 from ._conv1d import conv1d_like, is_conv1d
 from ._function import linear
 from ._layer import LayerSet
+from ._module import OnLibrary
 from ._once import differentiable_once
 from ._trace import as_leaf, is_traced
 from .linear import SwitchBackLinear
@@ -24,7 +25,7 @@ def _sizes_of(layer) -> tuple:
     return tuple(layer.weight.shape) if is_conv1d(layer) else (layer.in_features, layer.out_features)
 
 
-class SwitchBackMLP(torch.nn.Module):
+class SwitchBackMLP(OnLibrary, torch.nn.Module):
     """y = down(gelu(up(x))), from up and down, which are SwitchBackLinears.
 
     gelu is computed in the pass that quantizes its result, which is not written to memory; for
@@ -64,7 +65,7 @@ class SwitchBackMLP(torch.nn.Module):
         outputs = in_features if out_features is None else out_features
         self.down = SwitchBackLinear(hidden_features, outputs, **options)
         self.activation = activation
-        self._fused = self._new_layers()
+        self._layers = self._new_layers()
 
     @classmethod
     def of(cls, up, down, activation: str = "gelu_tanh", mode: str = "rowwise", **options):
@@ -85,7 +86,7 @@ class SwitchBackMLP(torch.nn.Module):
         )
         if transposed:
             made.up, made.down = conv1d_like(up, made.up), conv1d_like(down, made.down)
-            made._fused = made._new_layers()
+            made._layers = made._new_layers()
         else:
             made.up.weight, made.up.bias = up.weight, up.bias
             made.down.weight, made.down.bias = down.weight, down.bias
@@ -104,7 +105,7 @@ class SwitchBackMLP(torch.nn.Module):
         # Weights that stand for others (sharded ones) are products of the layer alone.
         if type(weight) is not torch.nn.Parameter:
             return self.down(activated(h, self.activation))
-        return linear(h, weight, self.down.bias, self._fused, False)
+        return linear(h, weight, self.down.bias, self._layers, False)
 
     @property
     def rounding_step(self) -> int:
@@ -114,29 +115,15 @@ class SwitchBackMLP(torch.nn.Module):
     @rounding_step.setter
     def rounding_step(self, step: int) -> None:
         self.up.rounding_step = self.down.rounding_step = step
-        self._fused.rounding_step = step
+        self._layers.rounding_step = step
 
     def weight_updated(self) -> None:
         """As SwitchBackLinear.weight_updated, of both layers."""
-        for layers in (self.up._layers, self.down._layers, self._fused):
+        for layers in (self.up._layers, self.down._layers, self._layers):
             layers.weight_updated()
 
     def extra_repr(self) -> str:
         return f"activation={self.activation}"
-
-    def _load_from_state_dict(self, *arguments):
-        super()._load_from_state_dict(*arguments)
-        self._fused.weight_updated()
-
-    def _apply(self, fn, *args, **kwargs):
-        super()._apply(fn, *args, **kwargs)
-        self._fused.release()
-        return self
-
-    def _replicate_for_data_parallel(self):
-        replica = super()._replicate_for_data_parallel()
-        replica._fused = self._new_layers()
-        return replica
 
 
 def activated(x, activation: str):

@@ -40,7 +40,7 @@ def differentiable_once(name, depends):
 
 
 def _recorded(name: str, made):
-    """The results of a backward with a graph behind them that raises an error."""
+    """The results of a backward with a graph that raises an error."""
     several = made if isinstance(made, tuple) else (made,)
     places = [place for place, grad in enumerate(several) if grad is not None]
     marked = _Refusal.apply(name, *(several[place].detach().requires_grad_() for place in places))

@@ -138,12 +138,9 @@ def _linear(x, weight, bias, options: str):
     _check(x, weight, bias, options)
     layers = _linear_layers(weight, options)
     x = memory_of(x, "forward", "x")
-    save = _abi.SAVE_CALLER if once else _abi.SAVE_NOTHING
-    layer = layers.wait_for(x.dtype, x.device)  # whose codes a backward uses
-    try:
-        return _function.product(x, weight, bias, layers, save, once=once, held=layer)
-    finally:
-        layer.context.lock.release()
+    keeps = "x" if once else None
+    # On the usual layer, whose codes a backward uses.
+    return _function.forward_pass(x, weight, bias, layers, keeps, waits=True)[0]
 
 
 def _fake_linear(x, weight, bias, options: str):
@@ -160,11 +157,7 @@ def _linear_codes(x, weight, bias, options: str):
     _check(x, weight, bias, options)
     x = memory_of(x, "forward", "x")
     layers = _linear_layers(weight, options)
-    layer = layers.wait_for(x.dtype, x.device)
-    try:
-        return _function.product_and_codes(x, weight, bias, layers, layer)
-    finally:
-        layer.context.lock.release()
+    return _function.forward_pass(x, weight, bias, layers, "codes", waits=True)[:3]
 
 
 def _fake_linear_codes(x, weight, bias, options: str):

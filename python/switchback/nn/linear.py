@@ -8,11 +8,11 @@ import copy
 import torch
 
 from .. import _abi
-from .._errors import InvalidState, Unsupported
-from .._tensors import HAS_OPERATORS
+from .._errors import InvalidState
 from . import _prepared
 from ._function import linear, prepared_linear
 from ._layer import LayerSet
+from ._module import OnLibrary, outside_graphs
 from ._options import ROTATIONS, LayerOptions
 from ._trace import as_leaf, is_traced
 from ._weight_of_codes import weight_of_codes
@@ -25,15 +25,15 @@ _COMPUTED_WEIGHT = (
 )
 
 
-class Int8Layer:
+class Int8Layer(OnLibrary):
     """What all modules on the library have in common; mixed into torch.nn.Modules.
 
     Such a module has in_features (K), out_features (N), bias[N] or None, and the parameter weight;
     [N,K], or [K,N] with `transposed`.
     """
 
+    _SCRIPT_INSTEAD = "; script the model with nn.Linear in its place"
     transposed = 0
-
     rotation = 0
     dw = "floating"
     dw_block_rows = 256
@@ -156,7 +156,7 @@ class Int8Layer:
         Elsewhere every change is noticed, because the next forward checks the weight, or the codes of
         a prepared layer. On a CUDA device those are not checked: call it after each such change.
         """
-        self._layers.weight_updated()
+        super().weight_updated()
         if self._joined is not None:
             self._joined.weight_updated()
 
@@ -186,12 +186,6 @@ class Int8Layer:
             words.append("prepared_for_eval=True")
         return ", ".join(word for word in words if word)
 
-    def __prepare_scriptable__(self):
-        raise Unsupported(
-            f"torch.jit.script: {type(self).__name__} cannot be compiled, its products run outside of "
-            "torch; script the model with nn.Linear in its place"
-        )
-
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         # On the meta device there is nothing to save: the keys are those that may be loaded.
@@ -200,9 +194,10 @@ class Int8Layer:
 
     def _load_from_state_dict(self, state_dict, prefix, *rest):
         state_dict, rejected = _prepared.take_form_of(self, state_dict, prefix, rest)
-        if not rejected:
+        if rejected:
+            self.weight_updated()
+        else:
             super()._load_from_state_dict(state_dict, prefix, *rest)
-        self.weight_updated()
 
     def _apply(self, fn, *args, **kwargs):
         scales = self._buffers.get("state_W")
@@ -213,14 +208,12 @@ class Int8Layer:
         if weight is None:  # codes stand for one
             weight = fn(torch.empty(0, dtype=self._float["dtype"]))
         self._float = {**self._float, "dtype": weight.dtype}
-        self._layers.release()
         if self._joined is not None:
             self._joined.release()
         return self
 
     def _replicate_for_data_parallel(self):
         replica = super()._replicate_for_data_parallel()
-        replica._layers = self._new_layers()
         replica._joined = None
         # A replica lives for one forward and its backward.
         replica._layers.rounding_step = self._layers.next_rounding()[2]
@@ -249,7 +242,7 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
             quantized once), "global", "standard" (no int8) or "auto" (pass by pass, the fastest of
             these as this machine was tuned).
         rotation: 0, or 4, 16, 64, 256 or 1024, of which in_features is a multiple: inputs and weight
-            are multiplied by Hadamard matrices of that size in front of their quantization, which
+            are multiplied by Hadamard matrices of that size before their quantization, which
             takes outliers away. Codes are those of the rotated weight (W_int8 of a "ConvRot"
             checkpoint is its int8 weight, state_W 127 times its weight_scale).
         dw: "floating", or "int8_block": the weight gradient is an int8 product too, of codes that
@@ -474,6 +467,4 @@ def _check_dw(dw: str, dw_block_rows: int, mode: str, mem_efficient: bool) -> No
         )
 
 
-if not HAS_OPERATORS and hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
-    # ctypes calls cannot be traced: a compiled model breaks its graph here.
-    Int8Layer.forward = torch.compiler.disable(Int8Layer.forward)
+outside_graphs(Int8Layer, "forward")

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What modules with layers of the library have in common."""
+
+from __future__ import annotations
+
+import torch
+
+from .._errors import Unsupported
+from .._tensors import HAS_OPERATORS
+
+
+class OnLibrary:
+    """Mixed into torch.nn.Modules whose `_layers` are a LayerSet, which `_new_layers()` makes."""
+
+    _SCRIPT_INSTEAD = ""  # of torch.jit.script's refusal
+
+    def weight_updated(self) -> None:
+        """As SwitchBackLinear.weight_updated."""
+        self._layers.weight_updated()
+
+    def __prepare_scriptable__(self):
+        raise Unsupported(
+            f"torch.jit.script: {type(self).__name__} cannot be compiled, its products run outside of "
+            f"torch{self._SCRIPT_INSTEAD}"
+        )
+
+    def _load_from_state_dict(self, *arguments):
+        super()._load_from_state_dict(*arguments)
+        self.weight_updated()
+
+    def _apply(self, fn, *args, **kwargs):
+        super()._apply(fn, *args, **kwargs)
+        self._layers.release()
+        return self
+
+    def _replicate_for_data_parallel(self):
+        replica = super()._replicate_for_data_parallel()
+        replica._layers = self._new_layers()
+        return replica
+
+
+def outside_graphs(kind: type, *names: str) -> None:
+    """Without operators, ctypes calls cannot be traced: a compiled model breaks its graph at these methods."""
+    if not HAS_OPERATORS and hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
+        for name in names:
+            setattr(kind, name, torch.compiler.disable(getattr(kind, name)))
