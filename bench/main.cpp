@@ -5,7 +5,7 @@
 #include <new>
 
 #include "bench/cli/cli.hpp"
-#include "bench/micro/call.hpp"
+#include "bench/micro/benches.hpp"
 
 // `micro call` reports what a call allocates, so this program counts. Only the plain form: the
 // others of the standard library come down to it, and the aligned ones are not used here. (A

@@ -20,7 +20,7 @@
 #include "bench/cli/terminal.hpp"
 #include "bench/machine/machine.hpp"
 #include "bench/workload/command.hpp"
-#include "bench/workload/list.hpp"
+#include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "core/cpu/isa.hpp"
 

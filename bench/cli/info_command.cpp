@@ -13,7 +13,7 @@
 #include "bench/cli/terminal.hpp"
 #include "bench/machine/ceilings.hpp"
 #include "bench/machine/machine.hpp"
-#include "bench/micro/races.hpp"
+#include "bench/micro/benches.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
 #include "measure/cpu_load.hpp"

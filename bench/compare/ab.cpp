@@ -15,7 +15,7 @@
 #include "bench/cli/signals.hpp"
 #include "bench/workload/output.hpp"
 #include "bench/workload/record_file.hpp"
-#include "bench/workload/status.hpp"
+#include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "measure/stopwatch.hpp"
 
@@ -106,7 +106,6 @@ class Pairs {
 SideComparison compare_pairs(Side a, Side b, const CompareSelection& selection,
                              const VerdictRules& rules) {
   SideComparison result = compare(std::move(a), std::move(b), selection, rules);
-  std::vector<Evidence*> family;
   for (CaseComparison& c : result.cases) {
     const auto other = std::find_if(result.now.cases.begin(), result.now.cases.end(),
                                     [&](const CaseTimes& x) { return same_case(c.ref, x); });
@@ -119,14 +118,10 @@ SideComparison compare_pairs(Side a, Side b, const CompareSelection& selection,
         new_ms.push_back(after.runs[i].median_ms);
       }
       f.evidence = weigh_pairs(ref_ms, new_ms, rules);
-      family.push_back(&f.evidence);
     }
     add_relative(c, c.ref, *other, rules);
   }
-  adjust(family);
-  for (CaseComparison& c : result.cases)
-    for (FieldComparison& f : c.fields)
-      f.judgement = judge(f.evidence, rules);
+  judge_all(result.cases, rules);
   return result;
 }
 

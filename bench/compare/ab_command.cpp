@@ -8,8 +8,8 @@
 
 #include "bench/cli/cli.hpp"
 #include "bench/compare/ab.hpp"
-#include "bench/compare/options.hpp"
-#include "bench/workload/status.hpp"
+#include "bench/compare/compare.hpp"
+#include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 
 namespace switchback::bench {

@@ -8,7 +8,6 @@
 #include "bench/cli/cli.hpp"
 #include "bench/cli/terminal.hpp"
 #include "bench/compare/compare.hpp"
-#include "bench/compare/options.hpp"
 #include "core/check.hpp"
 
 namespace switchback::bench {

@@ -146,6 +146,17 @@ void add_relative(CaseComparison& c, const CaseTimes& ref, const CaseTimes& now,
   }
 }
 
+void judge_all(std::vector<CaseComparison>& cases, const VerdictRules& rules) {
+  std::vector<Evidence*> family;
+  for (CaseComparison& c : cases)
+    for (FieldComparison& f : c.fields)
+      family.push_back(&f.evidence);
+  adjust(family);
+  for (CaseComparison& c : cases)
+    for (FieldComparison& f : c.fields)
+      f.judgement = judge(f.evidence, rules);
+}
+
 SideComparison compare(Side ref, Side now, const CompareSelection& selection,
                        const VerdictRules& rules) {
   const std::set<std::string> chosen = chosen_fields(selection, ref, now);
@@ -203,14 +214,7 @@ SideComparison compare(Side ref, Side now, const CompareSelection& selection,
                "{} and {} have no case in common: the first has '{}', the second '{}'", ref.path,
                now.path, ref.cases.empty() ? "none that is selected" : ref.cases.front().name(),
                now.cases.empty() ? "none that is selected" : now.cases.front().name());
-  std::vector<Evidence*> family;
-  for (CaseComparison& c : result.cases)
-    for (FieldComparison& f : c.fields)
-      family.push_back(&f.evidence);
-  adjust(family);
-  for (CaseComparison& c : result.cases)
-    for (FieldComparison& f : c.fields)
-      f.judgement = judge(f.evidence, rules);
+  judge_all(result.cases, rules);
   result.ref = std::move(ref);
   result.now = std::move(now);
   return result;

@@ -11,6 +11,10 @@
 #include "bench/compare/side.hpp"
 #include "bench/compare/verdict.hpp"
 
+namespace CLI {
+class App;
+}  // namespace CLI
+
 namespace switchback::bench {
 
 struct FieldComparison {
@@ -32,6 +36,8 @@ struct CaseComparison {
 /// weigh_among().
 void add_relative(CaseComparison& c, const CaseTimes& ref, const CaseTimes& now,
                   const VerdictRules& rules);
+/// Adjusts the p-values of all fields for their number, and judges each.
+void judge_all(std::vector<CaseComparison>& cases, const VerdictRules& rules);
 
 struct Counts {
   std::size_t same = 0, fast = 0, slow = 0, ambiguous = 0;
@@ -72,5 +78,18 @@ nlohmann::ordered_json comparison_json(const SideComparison& comparison);
 
 /// 0, 3 (something is slower), 4 (`strict`, and something is ambiguous).
 int comparison_exit_code(const Counts& counts, bool strict) noexcept;
+
+/// The options and the output that every command with verdicts has.
+struct VerdictOptions {
+  VerdictRules rules;
+  CompareSelection selection;
+  bool json = false;
+  bool strict = false;
+};
+/// --threshold, --alpha, --fields, --filter, --format and --strict.
+void add_verdict_options(CLI::App& command, VerdictOptions& options);
+
+/// Prints the comparison and sets the exit code.
+void finish_comparison(const SideComparison& comparison, const VerdictOptions& options);
 
 }  // namespace switchback::bench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operations alone, and the training step of an MLP.
-#include "bench/micro/races.hpp"
+#include "bench/micro/benches.hpp"
 
 #include <memory>
 

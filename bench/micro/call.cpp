@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/micro/call.hpp"
+#include "bench/micro/benches.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "bench/cli/table.hpp"
-#include "bench/micro/race.hpp"
 #include "bench/workload/disturbance.hpp"
 #include "bench/workload/session.hpp"
 #include "core/check.hpp"

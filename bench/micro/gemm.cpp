@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // On the CPU the engines stand beside the rates that their instructions reach in registers and the
 // reading of W's bytes, in the same rounds.
-#include "bench/micro/races.hpp"
+#include "bench/micro/benches.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
@@ -13,7 +13,7 @@
 
 #include "bench/cli/table.hpp"
 #include "bench/machine/copy_kernel.hpp"
-#include "bench/micro/ceiling.hpp"
+#include "bench/micro/race.hpp"
 #include "bench/workload/session.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/micro/races.hpp"
+#include "bench/micro/benches.hpp"
 
 #include <fmt/format.h>
 

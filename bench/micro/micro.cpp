@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/micro/micro.hpp"
 
-#include "bench/micro/races.hpp"
+#include "bench/micro/race.hpp"
 #include "core/context_state.hpp"
 
 namespace switchback::bench {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // On the CPU fingerprint, which writes nothing, stands beside a read. On a device the copy is the
 // device's own, of as many bytes in all.
-#include "bench/micro/races.hpp"
+#include "bench/micro/benches.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

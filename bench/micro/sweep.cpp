@@ -2,8 +2,6 @@
 // A tuner keeps the winner; here all are seen, so that one run on a machine says which kernels of a
 // generation are worth having there. A configuration that has never run there may fault, so that
 // each is proven by another process first.
-#include "bench/micro/races.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -71,26 +69,31 @@ class SixteenBitProduct {
   measure::Matrix x_, w_, bias_, y_;
 };
 
-void sweep_shape(Context& context, const SweepOptions& options, const MicroShape& shape,
-                 autotune::Prover& prover, LeftOut& left_out, const RaceSink& sink) {
-  const ConfigQuery query = gemm_int8::to_query(forward_of(shape, options.output), context.state());
+// Every configuration against the floating point product of the type that it writes. The rows go
+// from the fastest on. Returns what was left out.
+LeftOut sweep(Context& context, const MicroOptions& options, const RaceSink& sink) {
+  const MicroShape& shape = options.shapes.front();
+  const DType output = options.dtype.value_or(DType::bf16);
+  LeftOut left_out;
+  autotune::Prover prover(context.state(), this_program_as_prover());
+  const ConfigQuery query = gemm_int8::to_query(forward_of(shape, output), context.state());
   const std::string why = autotune::too_large(query, context.state());
   if (!why.empty())
     core::fail(Status::out_of_memory, "micro sweep: {}: {}", shape_text(shape), why);
   const std::unique_ptr<autotune::Trial> trial = autotune::make_trial(context, query);
   std::vector<measure::Rival> int8;
   for (const ConfigChoice& choice : trial->all_candidates()) {
-    if (options.interrupted()) throw measure::Interrupted{};
+    if (Session::interrupted()) throw measure::Interrupted{};
     gemm_int8::GemmConfig config;
     if (!gemm_int8::from_choice(choice, config)) continue;
     const std::string name = gemm_int8::describe(config);
     if (is_right(prover, query, choice, fmt::format("{} {}", shape_text(shape), name), left_out))
       int8.push_back({name, [&trial = *trial, choice] { trial.run(choice); }});
   }
-  if (int8.empty()) return;
+  if (int8.empty()) return left_out;
   int8 = measure::without_hopeless(std::move(int8), 20, &context);
 
-  SixteenBitProduct floating(context, shape, options.output, options.seed);
+  SixteenBitProduct floating(context, shape, output, options.seed);
   std::vector<measure::Rival> rivals;
   for (const std::string& engine : fast_floating_engines(context))
     rivals.push_back(floating.rival(engine));
@@ -98,7 +101,7 @@ void sweep_shape(Context& context, const SweepOptions& options, const MicroShape
   const std::size_t first_int8 = rivals.size();
   if (first_int8 == 0)
     core::fail(Status::unsupported, "micro sweep: no engine multiplies {} in {}", shape_text(shape),
-               dtype_name(options.output));
+               dtype_name(output));
   rivals.insert(rivals.end(), int8.begin(), int8.end());
   measure::Turns turns(0);
   std::vector<measure::Timed> timed =
@@ -112,13 +115,14 @@ void sweep_shape(Context& context, const SweepOptions& options, const MicroShape
   for (std::size_t i = 0; i < timed.size(); ++i) {
     const bool is_int8 = i >= first_int8;
     RaceRow row("sweep", timed[i].name, timed[i], best_floating);
-    row.variant = is_int8 ? "int8" : std::string(dtype_name(options.output));
+    row.variant = is_int8 ? "int8" : std::string(dtype_name(output));
     row.shape = shape;
-    row.dtype = is_int8 ? DType::s8 : options.output;
-    row.output = options.output;
+    row.dtype = is_int8 ? DType::s8 : output;
+    row.output = output;
     row.gop_s = operations_of(shape) / (timed[i].stats.median_ms * 1e-3) * 1e-9;
     sink(row);
   }
+  return left_out;
 }
 
 class SweepBench final : public RaceBench {
@@ -153,12 +157,7 @@ class SweepBench final : public RaceBench {
     return plans;
   }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
-    SweepOptions options;
-    static_cast<MicroOptions&>(options) = of_case(i);
-    options.output = options.dtype.value_or(DType::bf16);
-    options.prover = this_program_as_prover();
-    options.interrupted = Session::interrupted;
-    const LeftOut left_out = micro_sweep(session.context(), options, rows_to(sink));
+    const LeftOut left_out = sweep(session.context(), of_case(i), rows_to(sink));
     warnings_.add(session, left_out, name(), i + 1 == last_);
     return {};
   }
@@ -174,14 +173,6 @@ class SweepBench final : public RaceBench {
 };
 
 }  // namespace
-
-LeftOut micro_sweep(Context& context, const SweepOptions& options, const RaceSink& sink) {
-  LeftOut left_out;
-  autotune::Prover prover(context.state(), options.prover);
-  for (const MicroShape& shape : options.shapes)
-    sweep_shape(context, options, shape, prover, left_out, sink);
-  return left_out;
-}
 
 std::unique_ptr<MicroBench> make_micro_sweep(const MicroOptions& shared) {
   return std::make_unique<SweepBench>(shared);

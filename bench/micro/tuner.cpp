@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/micro/tuner.hpp"
-
+// Bench: `micro tuner`: what a look-up costs a call, how long a large cache takes to load, and
+// whether tunes of one problem agree.
 #include <fmt/format.h>
 #include <stdlib.h>  // NOLINT: mkdtemp is POSIX
 
@@ -30,6 +30,15 @@ namespace switchback::bench {
 
 namespace {
 
+// A property of the tuner and the bar it must stay under (or, negative, reach).
+struct TunerRow {
+  std::string what;
+  measure::Middle value;
+  std::string unit;
+  double bar = 0;  // 0: none
+  std::string note;
+  measure::Disturbance disturbance = {};
+};
 using TunerSink = std::function<void(const TunerRow&)>;
 
 class TemporaryFolder {
@@ -298,29 +307,23 @@ class TunerBench final : public MicroBench {
   }
   std::vector<CasePlan> plan(Session& /*session*/) override { return {{.id = "tuner"}}; }
   CaseOutcome measure(Session& session, std::size_t /*i*/, const Sink& sink) override {
-    micro_tuner(session.context(), shared(), [&](const TunerRow& row) {
+    const auto show = [&](const TunerRow& row) {
       sink({to_json(row).dump(), cells(row),
             fmt::format("{}: {} {}", row.what, number(row.value.median), row.unit)});
-    });
+    };
+    Context& context = session.context();
+    measure_look_ups(context, shared(), show);
+    measure_loading(context, shared(), 10'000, 20, show);
+    measure_loading(context, shared(), 100'000, 1000, show);
+    const std::vector<MicroShape> shapes =
+        shared().shapes.empty() ? std::vector<MicroShape>{{256, 512, 1024}} : shared().shapes;
+    for (const MicroShape& shape : shapes)
+      measure_agreement(context, shared(), shape, show);
     return {};
   }
 };
 
 }  // namespace
-
-void micro_tuner(Context& context, const MicroOptions& options, const TunerSink& sink) {
-  measure_look_ups(context, options, sink);
-  measure_loading(context, options, 10'000, 20, sink);
-  measure_loading(context, options, 100'000, 1000, sink);
-  std::vector<MicroShape> shapes = options.shapes;
-  if (shapes.empty()) {
-    MicroShape usual;
-    usual.batch = 256, usual.dim_in = 512, usual.dim_out = 1024;
-    shapes = {usual};
-  }
-  for (const MicroShape& shape : shapes)
-    measure_agreement(context, options, shape, sink);
-}
 
 std::unique_ptr<MicroBench> make_micro_tuner(const MicroOptions& shared) {
   return std::make_unique<TunerBench>(shared);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/micro/races.hpp"
+#include "bench/micro/benches.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 
 #include "bench/cli/prover.hpp"
 #include "bench/cli/table.hpp"
-#include "bench/micro/ceiling.hpp"
+#include "bench/micro/race.hpp"
 #include "bench/workload/session.hpp"
 #include "core/context_state.hpp"
 #include "gemm/blockwise/engine.hpp"

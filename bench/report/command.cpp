@@ -10,9 +10,9 @@
 #include "bench/cli/terminal.hpp"
 #include "bench/report/formats.hpp"
 #include "bench/report/workload_report.hpp"
-#include "bench/workload/list.hpp"
 #include "bench/workload/record_file.hpp"
 #include "bench/workload/whole_file.hpp"
+#include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 
 namespace switchback::bench {

@@ -2,10 +2,14 @@
 // Bench: a report in the formats of other programs.
 #pragma once
 
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "bench/report/figures.hpp"
+#include "bench/report/source.hpp"
 
 namespace switchback::bench {
 
@@ -27,5 +31,12 @@ std::string report_csv(const Sources& sources);
 std::string report_json(const Sources& sources);
 /// A page without scripts and without anything to be loaded from elsewhere.
 std::string report_html(const Sources& sources);
+
+struct ReportColumn {
+  std::string name;
+  /// A number, a text, a truth, or null.
+  std::function<nlohmann::ordered_json(const ReportSource&, const ReportRow&)> value;
+};
+const std::vector<ReportColumn>& report_columns();
 
 }  // namespace switchback::bench

@@ -9,8 +9,8 @@
 #include "bench/cli/table.hpp"
 #include "bench/report/svg.hpp"
 #include "bench/report/workload_report.hpp"
-#include "bench/workload/list.hpp"
 #include "bench/workload/output.hpp"
+#include "bench/workload/workload.hpp"
 
 namespace switchback::bench {
 

@@ -8,8 +8,8 @@
 #include "bench/cli/cli.hpp"
 #include "bench/compare/side.hpp"
 #include "bench/report/workload_report.hpp"
-#include "bench/workload/list.hpp"
 #include "bench/workload/output.hpp"
+#include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 
 namespace switchback::bench {

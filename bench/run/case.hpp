@@ -14,7 +14,7 @@
 #include "bench/grid/grid.hpp"
 #include "bench/run/fields.hpp"
 #include "bench/run/record.hpp"
-#include "bench/workload/status.hpp"
+#include "bench/workload/workload.hpp"
 #include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
 #include "switchback/context.hpp"

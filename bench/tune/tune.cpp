@@ -24,7 +24,8 @@
 #include "bench/machine/machine.hpp"
 #include "bench/run/run.hpp"
 #include "bench/workload/disturbance.hpp"
-#include "bench/workload/drive.hpp"
+#include "bench/workload/session.hpp"
+#include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 

@@ -7,8 +7,8 @@
 
 #include "bench/cli/cli.hpp"
 #include "bench/workload/axis.hpp"
-#include "bench/workload/drive.hpp"
 #include "bench/workload/product.hpp"
+#include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 
 namespace switchback::bench {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/workload/drive.hpp"
+#include "bench/workload/workload.hpp"
 
 #include <fmt/format.h>
 #include <stdlib.h>  // NOLINT: getloadavg is not of C++
@@ -16,7 +16,6 @@
 #include "bench/machine/machine.hpp"
 #include "bench/workload/disturbance.hpp"
 #include "bench/workload/output.hpp"
-#include "bench/workload/progress.hpp"
 #include "bench/workload/schedule.hpp"
 #include "core/check.hpp"
 
@@ -111,6 +110,45 @@ std::optional<double> load_before(Session& session) {
       std::chrono::duration<double>(measure::LoadMonitor::shortest_window_s));
   return session.load().others_cores();
 }
+
+std::string left_text(double left_s) {
+  return left_s > 0 ? fmt::format("  about {} left", format_duration(left_s)) : "";
+}
+
+// Progress of a run on stderr: a line per case, and on a terminal a status line that is redrawn.
+class Progress {
+ public:
+  // When quiet, cases that are ok are not reported.
+  Progress(StatusLine& out, std::int64_t total, bool quiet)
+      : out_(out), total_(total), quiet_(quiet) {}
+
+  // `left_s` is 0 if it is not known.
+  void begin(std::int64_t number, const std::string& id, double left_s) {
+    out_.status(heading(number, id) + " ..." + left_text(left_s));
+  }
+  void done(std::int64_t number, const std::string& id, const CaseOutcome& outcome, double left_s) {
+    const bool ok = outcome.status == CaseStatus::ok;
+    if (quiet_ && ok) return;
+    std::string text = heading(number, id);
+    if (!ok) text += fmt::format("  {}: {}", status_text(outcome.status), outcome.why);
+    if (!outcome.summary.empty()) text += "  " + outcome.summary;
+    if (number < total_) text += left_text(left_s);
+    out_.line(text);
+  }
+  // A case that was not measured.
+  void skipped(std::int64_t number, const std::string& id, const std::string& why) {
+    out_.line(fmt::format("{}  skipped: {}", heading(number, id), why));
+  }
+
+ private:
+  [[nodiscard]] std::string heading(std::int64_t number, const std::string& id) const {
+    return fmt::format("[{}/{}] {}", number, total_, id);
+  }
+
+  StatusLine& out_;
+  std::int64_t total_;
+  bool quiet_;
+};
 
 /// Counts of a run by how its cases ended.
 struct Tally {

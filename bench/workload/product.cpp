@@ -180,7 +180,7 @@ class Product : public Workload {
   }
 
   // The rows of a part as those of the whole.
-  [[nodiscard]] Sink renamed(std::size_t p, const Sink& sink) const {
+  [[nodiscard]] Sink renamed(std::size_t p, const Sink& sink) {
     return [this, p, &sink, all = columns()](Row row) {
       Json values = Json::parse(row.line);
       const std::string id = text_at(values, "case") + suffix_of(parts_[p].values);

@@ -2,6 +2,8 @@
 // Bench: the cases of a run, and estimates of the time that they will take.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -17,7 +19,13 @@ inline constexpr double estimate_doubt = 2;
 /// count most.
 class Pace {
  public:
-  void add(double planned_s, double took_s) noexcept;
+  void add(double planned_s, double took_s) noexcept {
+    if (!(planned_s > 0) || !(took_s > 0)) return;
+    const double ratio = std::clamp(took_s / planned_s, 1e-2, 1e4);
+    // In logarithms, so that half and double are equally wrong.
+    factor_ = known_ ? std::exp(0.5 * std::log(factor_) + 0.5 * std::log(ratio)) : ratio;
+    known_ = true;
+  }
   [[nodiscard]] double factor() const noexcept { return factor_; }
 
  private:
@@ -31,7 +39,12 @@ class Schedule {
 
   [[nodiscard]] const std::vector<CasePlan>& cases() const noexcept { return cases_; }
   /// Of all cases from this one on; 0: not known.
-  [[nodiscard]] double left_s(std::size_t from) const;
+  [[nodiscard]] double left_s(std::size_t from) const {
+    double planned_s = 0;
+    for (std::size_t i = from; i < cases_.size(); ++i)
+      planned_s += cases_[i].total_s;
+    return planned_s * pace_.factor();
+  }
   [[nodiscard]] double shortest_s(std::size_t i) const {
     return cases_[i].shortest_s * pace_.factor();
   }

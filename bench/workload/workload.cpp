@@ -21,6 +21,24 @@ double number_or_zero(const Json& object, const char* key) {
 
 }  // namespace
 
+std::string_view status_text(CaseStatus status) noexcept {
+  switch (status) {
+    case CaseStatus::ok:
+      return "ok";
+    case CaseStatus::skipped:
+      return "skipped";
+    case CaseStatus::wrong:
+      return "wrong";
+    case CaseStatus::unsupported:
+      return "unsupported";
+    case CaseStatus::oom:
+      return "oom";
+    case CaseStatus::timeout:
+      return "timeout";
+  }
+  return "unknown";
+}
+
 std::vector<std::string> cells_of(const std::vector<Column>& columns, const Json& record) {
   std::vector<std::string> cells;
   for (const Column& column : columns)
@@ -79,8 +97,10 @@ RecordFormat Workload::format() const {
 void Workload::take_existing(const std::vector<std::string>& records,
                              const std::vector<std::string>& /*run_lines*/, const Sink& show) {
   const std::vector<Column> all = columns();
-  for (const std::string& line : records)
-    show({line, cells_of(all, Json::parse(line)), {}});
+  for (const std::string& line : records) {
+    records_.push_back(Json::parse(line));
+    show({line, cells_of(all, records_.back()), {}});
+  }
 }
 
 void Workload::print_report(Session& session, const Table& table, const std::string& doubt,
@@ -89,7 +109,7 @@ void Workload::print_report(Session& session, const Table& table, const std::str
   print_more(session, to);
 }
 
-Row Workload::row(const std::string& case_id, const Json& values) const {
+Row Workload::row(const std::string& case_id, const Json& values) {
   const std::vector<Column> all = columns();
   Json record = {{"workload", name()}, {"case", case_id}};
   for (const Column& column : all)
@@ -98,6 +118,7 @@ Row Workload::row(const std::string& case_id, const Json& values) const {
     if (!record.contains(key))
       core::fail(Status::internal, "{}: its records have no column '{}'", name(), key);
   Json samples = take_samples(record);
+  records_.push_back(record);
   return {json_line(record), cells_of(all, record), {}, std::move(samples)};
 }
 

@@ -17,13 +17,20 @@
 #include <vector>
 
 #include "bench/cli/table.hpp"
-#include "bench/workload/status.hpp"
+#include "measure/rounds.hpp"
 
 namespace CLI {
 class App;
 }  // namespace CLI
 
 namespace switchback::bench {
+
+/// How a case of a workload ends.
+enum class CaseStatus { ok, skipped, wrong, unsupported, oom, timeout };
+std::string_view status_text(CaseStatus status) noexcept;
+
+/// Thrown out of a measurement when the user asked to stop.
+using measure::Interrupted;
 
 class Session;
 struct SessionOptions;
@@ -127,8 +134,8 @@ class Workload {
   /// Adds members to the first line of a run in the run file. The keys that every workload's line
   /// has follow them, except those that this function has already placed.
   virtual void describe_run(Session&, Json& /*line*/) const {}
-  /// Gets the earlier contents of the two files. By default its records are added to the table by
-  /// `show`.
+  /// Gets the earlier contents of the two files. By default its records are kept, and added to the
+  /// table by `show`.
   virtual void take_existing(const std::vector<std::string>& records,
                              const std::vector<std::string>& run_lines, const Sink& show);
 
@@ -165,9 +172,25 @@ class Workload {
 
  protected:
   /// A row of the default format, from values by the names of columns. A column without a value is
-  /// null; a value without a column throws Error(internal).
-  [[nodiscard]] Row row(const std::string& case_id, const Json& values) const;
+  /// null; a value without a column throws Error(internal). The record is kept.
+  [[nodiscard]] Row row(const std::string& case_id, const Json& values);
+  /// All that were kept.
+  [[nodiscard]] const std::vector<Json>& records() const noexcept { return records_; }
+
+ private:
+  std::vector<Json> records_;
 };
+
+/// The workloads of this program in the order in which they are shown: of the lists in
+/// bench/CMakeLists.txt and studies/CMakeLists.txt.
+std::vector<std::shared_ptr<Workload>> make_workloads();
+/// Null if there is none.
+std::shared_ptr<Workload> make_workload(std::string_view name);
+
+/// Runs a workload: its cases in order, within the limits of time and memory, resumed where an
+/// earlier run stopped, with all output to files and people. Returns an exit code. Throws Error for
+/// a problem before the first case.
+int run_workload(Workload& workload, const SessionOptions& options);
 
 /// The table for these columns, with its headings ("forward [ms]").
 Table table_of(const std::vector<Column>& columns);

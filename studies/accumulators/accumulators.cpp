@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/accumulators/accumulators.hpp"
-
+// Studies: a thousand times 0.01, in the accumulators that products can have.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -11,6 +10,7 @@
 
 #include "bench/workload/session.hpp"
 #include "bench/workload/statistic.hpp"
+#include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "measure/rounds.hpp"
@@ -117,18 +117,16 @@ class Accum : public Workload {
     const double expected = published.value_or(terms * 0.01);
     // The source prints four digits.
     const bool as_expected = std::fabs(sum - expected) < 0.0001;
-    Row made = row(fmt::format("{} into {}", a.dtype, a.into),
-                   {{"dtype", a.dtype},
-                    {"into", a.into},
-                    {"terms", terms},
-                    {"sum", sum},
-                    {"error", sum / 10 - 1},
-                    {"published", published ? Json(*published) : Json(nullptr)},
-                    {"host_ms", time},
-                    {"synced_ms", time},
-                    {"checks", {{published ? "as_published" : "exact", as_expected}}}});
-    records_.push_back(Json::parse(made.line));
-    sink(std::move(made));
+    sink(row(fmt::format("{} into {}", a.dtype, a.into),
+             {{"dtype", a.dtype},
+              {"into", a.into},
+              {"terms", terms},
+              {"sum", sum},
+              {"error", sum / 10 - 1},
+              {"published", published ? Json(*published) : Json(nullptr)},
+              {"host_ms", time},
+              {"synced_ms", time},
+              {"checks", {{published ? "as_published" : "exact", as_expected}}}}));
     CaseOutcome outcome;
     outcome.summary = fmt::format("{:.4f}", sum);
     if (!as_expected)
@@ -136,17 +134,11 @@ class Accum : public Workload {
                  .why = fmt::format("the sum is {:.6f}, not {:.4f}", sum, expected)};
     return outcome;
   }
-  void take_existing(const std::vector<std::string>& records,
-                     const std::vector<std::string>& run_lines, const Sink& show) override {
-    Workload::take_existing(records, run_lines, show);
-    for (const std::string& line : records)
-      records_.push_back(Json::parse(line));
-  }
   // With the four digits of the source.
   void print_report(Session& /*session*/, const Table& /*table*/, const std::string& /*doubt*/,
                     std::FILE* to) const override {
     Table table({"dtype", "into", "sum", "published"}, {"into"});
-    for (const Json& record : records_) {
+    for (const Json& record : records()) {
       const auto digits = [&](const char* key) {
         return record[key].is_null() ? "-" : fmt::format("{:.4f}", record[key].get<double>());
       };
@@ -158,7 +150,6 @@ class Accum : public Workload {
 
  private:
   static constexpr int repeat = 10;
-  std::vector<Json> records_;
 };
 
 }  // namespace

@@ -5,36 +5,11 @@
 #include <utility>
 
 #include "bench/workload/statistic.hpp"
+#include "core/context_state.hpp"
+#include "core/device.hpp"
 #include "measure/data.hpp"
-#include "switchback/grouped.hpp"
 
 namespace switchback::bench {
-
-namespace {
-
-using measure::Matrix;
-
-Matrix on_device(Context& context, const Matrix& host) {
-  Matrix made(context, host.dtype(), host.rows(), host.cols());
-  measure::copy(context, host.any(), made.any());
-  return made;
-}
-
-Matrix pair_of(Context& context, float a, float b) {
-  const Matrix host(DType::f32, 1, 2);
-  host.floats()[0] = a;
-  host.floats()[1] = b;
-  return on_device(context, host);
-}
-
-Matrix first_and_second(Context& context) {
-  const Matrix host(DType::s32, 1, 2);
-  host.values<std::int32_t>()[0] = 0;
-  host.values<std::int32_t>()[1] = 1;
-  return on_device(context, host);
-}
-
-}  // namespace
 
 std::vector<Mode> modes_of(const std::vector<std::string>& names, std::vector<Mode> otherwise) {
   std::vector<Mode> modes;
@@ -54,9 +29,9 @@ Json names_of(std::span<const Mode> modes) {
 }
 
 VariantTimes::VariantTimes(Session& session, int steps,
-                           std::span<const std::function<void()>> calls, std::size_t calls_each,
-                           std::vector<std::size_t> in_step)
-    : calls_each_(calls_each), in_step_(std::move(in_step)) {
+                           std::span<const std::function<void()>> calls,
+                           std::vector<std::string> names, std::size_t first_of_step)
+    : names_(std::move(names)), first_of_step_(first_of_step) {
   Context& context = session.context();
   measure::RoundRules rules;
   rules.another = [&](const measure::RoundsSoFar& so_far) {
@@ -72,14 +47,14 @@ VariantTimes::VariantTimes(Session& session, int steps,
   for (auto& series : times_)
     series.erase(series.begin());
   if (session.on_cpu()) return;
-  by_host_.resize(calls.size() / calls_each);
+  by_host_.resize(calls.size() / names_.size());
   for (std::size_t round = 0; round < times_.front().size(); ++round) {
     if (Session::interrupted()) throw measure::Interrupted();
     for (std::size_t variant = 0; variant < by_host_.size(); ++variant) {
       context.synchronize();
       const measure::Clock::time_point start = measure::Clock::now();
-      for (const std::size_t call : in_step_)
-        calls[variant * calls_each + call]();
+      for (std::size_t call = first_of_step_; call < names_.size(); ++call)
+        calls[variant * names_.size() + call]();
       by_host_[variant].until_returned_ms.push_back(1e3 * measure::seconds_since(start));
       context.synchronize();
       by_host_[variant].until_done_ms.push_back(1e3 * measure::seconds_since(start));
@@ -89,18 +64,20 @@ VariantTimes::VariantTimes(Session& session, int steps,
 
 std::vector<double> VariantTimes::step(std::size_t variant) const {
   std::vector<double> sum(times_.front().size());
-  for (const std::size_t call : in_step_)
+  for (std::size_t call = first_of_step_; call < names_.size(); ++call)
     for (std::size_t round = 0; round < sum.size(); ++round)
       sum[round] += of(variant, call)[round];
   return sum;
 }
 
-Json VariantTimes::host_ms(std::size_t variant) const {
-  return statistic(by_host_.empty() ? step(variant) : by_host_[variant].until_returned_ms);
-}
-
-Json VariantTimes::synced_ms(std::size_t variant) const {
-  return statistic(by_host_.empty() ? step(variant) : by_host_[variant].until_done_ms);
+Json VariantTimes::statistics(std::size_t variant) const {
+  Json json;
+  for (std::size_t call = 0; call < names_.size(); ++call)
+    json[names_[call]] = statistic(of(variant, call));
+  json["host_ms"] =
+      statistic(by_host_.empty() ? step(variant) : by_host_[variant].until_returned_ms);
+  json["synced_ms"] = statistic(by_host_.empty() ? step(variant) : by_host_[variant].until_done_ms);
+  return json;
 }
 
 Column host_ms_column() {
@@ -131,38 +108,22 @@ Json to_json(const models::MemoryUse& use) {
   return json;
 }
 
-void mse_gradient(ContextState& state, std::span<const float> y, std::span<const float> target,
-                  std::int64_t outputs, std::span<float> g) {
+void loss_gradient(Context& context, const measure::Matrix& y,
+                   const measure::Matrix& negated_target, const measure::Matrix& g) {
+  ContextState& state = context.state();
+  if (core::DeviceRuntime* runtime = state.runtime.get(); runtime != nullptr) {
+    runtime->convert(y.any(), g.any(), false);
+    return runtime->convert(negated_target.any(), g.any(), true);
+  }
   constexpr std::int64_t task_elements = 16384;
-  const float scale = loss_scale(outputs);
-  state.threads.for_ranges(static_cast<std::int64_t>(y.size()), task_elements,
+  const std::span<const float> from = y.floats(), add = negated_target.floats();
+  const std::span<float> to = g.floats();
+  state.threads.for_ranges(static_cast<std::int64_t>(to.size()), task_elements,
                            [&](std::int64_t begin, std::int64_t end, int) {
                              for (auto i = static_cast<std::size_t>(begin);
                                   i < static_cast<std::size_t>(end); ++i)
-                               g[i] = scale * (y[i] - target[i]);
+                               to[i] = from[i] + add[i];
                            });
-}
-
-AnyMatrix rows_of(const Matrix& m, std::int64_t row, std::int64_t rows) {
-  return {m.floats().data() + row * m.cols(), DType::f32, rows, m.cols(), m.cols()};
-}
-
-WeightedSum::WeightedSum(Context& context, float a, float b)
-    : slots_(first_and_second(context)),
-      weights_(pair_of(context, a, b)),
-      swapped_(pair_of(context, b, a)) {}
-
-void WeightedSum::operator()(Context& context, const float* x, const float* y, float* out,
-                             std::int64_t count) const {
-  // Two rows of a matrix whose stride is the distance of the vectors.
-  const bool in_order = x < y;
-  const float* const first = in_order ? x : y;
-  CombineArgs args;
-  args.y = {first, DType::f32, 2, count, (in_order ? y : x) - first};
-  args.slots = slots_.view<const std::int32_t>();
-  args.weights = (in_order ? weights_ : swapped_).view<const float>();
-  args.out = {out, DType::f32, 1, count, count};
-  combine(context, args);
 }
 
 }  // namespace switchback::bench

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/fragmented/fragmented.hpp"
-
+// Studies: the workload `fragmented`: a linear layer beside fragmented layers of the same size, in
+// training and in inference.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -11,8 +11,10 @@
 
 #include "bench/workload/session.hpp"
 #include "bench/workload/statistic.hpp"
+#include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "core/matrix_rows.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "measure/rounds.hpp"
@@ -86,43 +88,21 @@ class Weights {
 };
 
 // What a layer computes from and into, in turns with the others.
-class Operands {
- public:
-  Operands(Context& context, const Shape& s, std::uint64_t seed)
-      : x(context, DType::f32, s.batch, s.dim),
+struct Operands {
+  Operands(Context& context_, const Shape& s, std::uint64_t seed)
+      : context(context_),
+        x(context, DType::f32, s.batch, s.dim),
         dx(context, DType::f32, s.batch, s.dim),
-        context_(context),
-        rows_(s.batch),
-        outputs_(context, DType::f32, 3 * s.batch, s.dim) {
+        y(context, DType::f32, s.batch, s.dim),
+        negated_target(context, DType::f32, s.batch, s.dim),
+        g(context, DType::f32, s.batch, s.dim) {
     measure::fill_normal(context, x.any(), seed);
-    measure::fill_normal(context, target(), seed + 1);
-    if (context.state().on_cpu()) return;
-    const float scale = loss_scale(s.batch * s.dim);
-    difference_.emplace(context, scale, -scale);
+    measure::fill_normal(context, negated_target.any(), seed + 1);
   }
+  void loss_gradient() const { bench::loss_gradient(context, y, negated_target, g); }
 
-  [[nodiscard]] AnyMatrix y() const { return rows_of(outputs_, 0, rows_); }
-  [[nodiscard]] AnyMatrix g() const { return rows_of(outputs_, 2 * rows_, rows_); }
-  /// g = the gradient of the mean squared error of y.
-  void loss_gradient() const {
-    const std::int64_t count = rows_ * outputs_.cols();
-    const auto floats = [](const AnyMatrix& m) { return static_cast<float*>(m.data); };
-    if (difference_)
-      return (*difference_)(context_, floats(y()), floats(target()), floats(g()), count);
-    const auto size = static_cast<std::size_t>(count);
-    mse_gradient(context_.state(), {floats(y()), size}, {floats(target()), size}, count,
-                 {floats(g()), size});
-  }
-
-  Matrix x, dx;
-
- private:
-  [[nodiscard]] AnyMatrix target() const { return rows_of(outputs_, rows_, rows_); }
-
-  Context& context_;
-  std::int64_t rows_;
-  Matrix outputs_;                         ///< y, the target, g: no output between two inputs
-  std::optional<WeightedSum> difference_;  ///< of a device
+  Context& context;
+  Matrix x, dx, y, negated_target, g;
 };
 
 // A layer in a mode, once for training and once prepared for inference.
@@ -141,75 +121,82 @@ class Variant {
   std::int64_t fragments = 0;  ///< 0: the plain layer
 };
 
-class Plain : public Variant {
+template <class Layer>
+class VariantOf : public Variant {
  public:
-  Plain(Context& trains, Context& infers, const Shape& s, Mode mode_, Weights& weights,
-        Operands& operands)
+  template <class Options>
+  VariantOf(Context& trains, Context& infers, const Options& options, Weights& weights,
+            Operands& operands)
       : state_(trains.state()),
         weights_(weights),
         o_(operands),
-        train_(trains, options_of(s, mode_)),
-        eval_(infers, options_of(s, mode_)) {
-    mode = mode_;
-    train_.set_weight(weights.weight->value.any(), weights.bias->value.any());
-    eval_.set_weight(weights.weight->value.any(), weights.bias->value.any());
+        train_(trains, options),
+        eval_(infers, options) {
+    mode = options.mode;
+  }
+  [[nodiscard]] std::size_t code_bytes() const final {
+    return train_.cached_weight_bytes() + eval_.cached_weight_bytes();
+  }
+  [[nodiscard]] std::size_t saved_bytes() const final { return train_.saved_for_backward_bytes(); }
+
+ protected:
+  ContextState& state_;
+  Weights& weights_;
+  Operands& o_;
+  Layer train_, eval_;
+};
+
+class Plain : public VariantOf<SwitchbackLinear> {
+ public:
+  Plain(Context& trains, Context& infers, const Shape& s, Mode mode_, Weights& weights,
+        Operands& operands)
+      : VariantOf(trains, infers,
+                  LinearOptions{.in_features = s.dim, .out_features = s.dim, .mode = mode_},
+                  weights, operands) {
+    for (SwitchbackLinear* layer : {&train_, &eval_})
+      layer->set_weight(weights.weight->value.any(), weights.bias->value.any());
     eval_.prepare_for_eval();
   }
-  void infer() override { eval_.forward(o_.x.any(), o_.y()); }
+  void infer() override { eval_.forward(o_.x.any(), o_.y.any()); }
   void forward() override {
     train_.weight_updated();
-    train_.forward(o_.x.any(), o_.y(), Save::borrow);
+    train_.forward(o_.x.any(), o_.y.any(), Save::borrow);
   }
   void backward() override {
     o_.loss_gradient();
-    train_.backward({.g = o_.g(),
+    train_.backward({.g = o_.g.any(),
                      .dx = o_.dx.any(),
                      .dw = weights_.weight->gradient.any(),
                      .db = weights_.bias->gradient.any()});
   }
   void update() override { weights_.step_linear(state_); }
-  [[nodiscard]] std::size_t code_bytes() const override {
-    return train_.cached_weight_bytes() + eval_.cached_weight_bytes();
-  }
-  [[nodiscard]] std::size_t saved_bytes() const override {
-    return train_.saved_for_backward_bytes();
-  }
-
- private:
-  static LinearOptions options_of(const Shape& s, Mode mode) {
-    return {.in_features = s.dim, .out_features = s.dim, .mode = mode};
-  }
-  ContextState& state_;
-  Weights& weights_;
-  Operands& o_;
-  SwitchbackLinear train_, eval_;
 };
 
-class Fragmented : public Variant {
+class Fragmented : public VariantOf<FragmentedLinear> {
  public:
   Fragmented(Context& trains, Context& infers, const Shape& s, std::int64_t fragments_, Mode mode_,
              Weights& weights, Operands& operands)
-      : state_(trains.state()),
-        weights_(weights),
-        o_(operands),
-        train_(trains, options_of(s, fragments_, mode_)),
-        eval_(infers, options_of(s, fragments_, mode_)) {
-    mode = mode_;
+      : VariantOf(trains, infers,
+                  FragmentedLinearOptions{.in_features = s.dim,
+                                          .out_features = s.dim,
+                                          .fragments = fragments_,
+                                          .rank = s.rank,
+                                          .mode = mode_},
+                  weights, operands) {
     fragments = fragments_;
-    const FragmentedWeights all{weights.weight->value.any(), by_fragment(weights.selector->value),
-                                weights.down->value.any(), weights.up->value.any()};
-    train_.set_weights(all);
-    eval_.set_weights(all);
+    for (FragmentedLinear* layer : {&train_, &eval_})
+      layer->set_weights({weights.weight->value.any(), by_fragment(weights.selector->value),
+                          weights.down->value.any(), weights.up->value.any()});
     eval_.prepare_for_eval();
   }
-  void infer() override { eval_.forward_hard(o_.x.any(), o_.y()); }
+  void infer() override { eval_.forward_hard(o_.x.any(), o_.y.any()); }
   void forward() override {
     train_.weights_updated();
-    train_.forward(o_.x.any(), o_.y(), Save::borrow);
+    train_.forward(o_.x.any(), o_.y.any(), Save::borrow);
   }
   void backward() override {
     o_.loss_gradient();
-    train_.backward({.g = o_.g(),
+    train_.backward({.g = o_.g.any(),
                      .dx = o_.dx.any(),
                      .dweight = weights_.weight->gradient.any(),
                      .dselector = by_fragment(weights_.selector->gradient),
@@ -217,34 +204,16 @@ class Fragmented : public Variant {
                      .dup = weights_.up->gradient.any()});
   }
   void update() override { weights_.step_fragmented(state_); }
-  [[nodiscard]] std::size_t code_bytes() const override {
-    return train_.cached_weight_bytes() + eval_.cached_weight_bytes();
-  }
-  [[nodiscard]] std::size_t saved_bytes() const override {
-    return train_.saved_for_backward_bytes();
-  }
   // The hard outputs of one row alone.
   void infer_row(std::int64_t row, AnyMatrix y) {
-    const AnyMatrix x = o_.x.any();
-    eval_.forward_hard({o_.x.floats().data() + row * x.stride, DType::f32, 1, x.cols, x.stride}, y);
+    eval_.forward_hard(core::rows_of(o_.x.any(), row, 1), y);
   }
 
  private:
-  static FragmentedLinearOptions options_of(const Shape& s, std::int64_t fragments, Mode mode) {
-    return {.in_features = s.dim,
-            .out_features = s.dim,
-            .fragments = fragments,
-            .rank = s.rank,
-            .mode = mode};
-  }
   [[nodiscard]] AnyMatrix by_fragment(const models::Tensor& m) const {
     const std::int64_t each = m.cols() / fragments;
     return {m.floats().data(), DType::f32, fragments, each, each};
   }
-  ContextState& state_;
-  Weights& weights_;
-  Operands& o_;
-  FragmentedLinear train_, eval_;
 };
 
 // The published times of a size and batch (data/reference/fragmented_linear.csv), as ratios against
@@ -327,12 +296,6 @@ class FragmentedWorkload : public Workload {
     Workload::add_options(command, shared);
   }
   void check_options() override {
-    const auto fill = [](std::vector<std::int64_t>& values, std::vector<std::int64_t> otherwise) {
-      if (values.empty()) values = std::move(otherwise);
-    };
-    fill(dims_, {2048, 4096, 8192});
-    fill(batches_, {1, 8, 16});
-    fill(fragments_, {2, 8, 32, 128});
     for (const std::int64_t batch : batches_)
       core::require(batch >= 1, "--batch {}: it must be at least 1", batch);
     core::require(rank_ >= 0, "--rank {}: it must not be negative", rank_);
@@ -418,7 +381,8 @@ class FragmentedWorkload : public Workload {
     return fmt::format("{}x{}x{} rank {}", shape.batch, shape.dim, shape.dim, shape.rank);
   }
 
-  std::vector<std::int64_t> dims_, batches_, fragments_;
+  std::vector<std::int64_t> dims_ = {2048, 4096, 8192}, batches_ = {1, 8, 16},
+                            fragments_ = {2, 8, 32, 128};
   std::int64_t rank_ = 0;
   std::vector<std::string> mode_names_;
   std::vector<Mode> modes_;
@@ -465,19 +429,16 @@ std::string FragmentedWorkload::published_beside(std::span<const Json> records) 
          table.text();
 }
 
-// The calls of one layer in a round, and where their times are.
-enum Call : std::size_t { inference_call, forward_call, backward_call, update_call, calls_each };
-
 // Whether a row's hard outputs have the same bits alone and among the others.
 bool rows_are_independent(Context& context, Fragmented& layer, const Operands& o) {
   layer.infer();
-  const AnyMatrix y = o.y();
+  const AnyMatrix y = o.y.any();
   const Matrix together = measure::host_copy(context, y);
   const Matrix alone(context, DType::f32, 1, y.cols);
   for (std::int64_t row = 0; row < y.rows; ++row) {
     layer.infer_row(row, alone.any());
     const std::string difference =
-        measure::difference(context, alone.any(), rows_of(together, row, 1));
+        measure::difference(context, alone.any(), core::rows_of(together.any(), row, 1));
     if (!difference.empty()) return false;
   }
   return true;
@@ -527,8 +488,8 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
     calls.emplace_back([v] { v->backward(); });
     calls.emplace_back([v] { v->update(); });
   }
-  const VariantTimes times(session, steps_, calls, calls_each,
-                           {forward_call, backward_call, update_call});
+  const VariantTimes times(session, steps_, calls,
+                           {"inference", "forward", "backward", "optimizer"}, 1);
 
   // Scratch that copied parts of the weight would hold dim² / F floats for each row. All there may
   // be is a few vectors a row.
@@ -550,8 +511,7 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
       return measure::speed_ratio(times.step(rival), times.step(v)).median;
     };
     const auto inference_ratio = [&](std::size_t rival) {
-      return measure::speed_ratio(times.of(rival, inference_call), times.of(v, inference_call))
-          .median;
+      return measure::speed_ratio(times.of(rival, 0), times.of(v, 0)).median;
     };
     const std::size_t in_mode = plain_of(layer.mode);
     const bool is_plain = layer.fragments == 0;
@@ -560,8 +520,8 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
     const std::int64_t params = is_plain ? shape.linear_params() : shape.fragmented_params();
     const auto parameter_bytes = static_cast<std::size_t>(4 * params);
     const auto optional = [](std::optional<double> value) { return value ? Json(*value) : Json(); };
-    sink(row(
-        case_id(shape),
+    Json values = times.statistics(v);
+    values.update(
         {{"dim", shape.dim},
          {"batch", shape.batch},
          {"layer", is_plain ? "linear" : "fragmented"},
@@ -569,12 +529,6 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
          {"mode", mode_name(layer.mode)},
          {"dtype", dtype_name(DType::f32)},
          {"rank", is_plain ? Json() : Json(shape.rank)},
-         {"inference", statistic(times.of(v, inference_call))},
-         {"forward", statistic(times.of(v, forward_call))},
-         {"backward", statistic(times.of(v, backward_call))},
-         {"optimizer", statistic(times.of(v, update_call))},
-         {"host_ms", times.host_ms(v)},
-         {"synced_ms", times.synced_ms(v)},
          {"inference_ratio", inference_ratio(0)},
          {"inference_ratio_in_mode", inference_ratio(in_mode)},
          {"step_ratio", step_ratio(0)},
@@ -591,7 +545,8 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
            {"saved", layer.saved_bytes()},
            {"workspace", workspace_bytes}}},
          {"checks",
-          {{"params", params_hold}, {"no_copy_of_weight", no_copy}, {"row_alone", independent}}}}));
+          {{"params", params_hold}, {"no_copy_of_weight", no_copy}, {"row_alone", independent}}}});
+    sink(row(case_id(shape), values));
   }
   if (i + 1 == shapes_.size()) weights_.reset();
   outcome.summary = fmt::format("hard inference at best {:.2f}x of the plain layer's", best);

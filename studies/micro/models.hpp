@@ -2,7 +2,7 @@
 // Studies: the bench `micro models`.
 #pragma once
 
-#include "bench/micro/race_row.hpp"
+#include "bench/micro/race.hpp"
 
 namespace switchback::bench {
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/parallel_linears/parallel_linears.hpp"
-
+// Studies: n independent linear layers of one shape: one after another, and as one grouped layer.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -14,6 +13,7 @@
 #include "bench/workload/auto_tuning.hpp"
 #include "bench/workload/session.hpp"
 #include "bench/workload/statistic.hpp"
+#include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
@@ -22,7 +22,7 @@
 #include "measure/matrix.hpp"
 #include "measure/rounds.hpp"
 #include "studies/common/training.hpp"
-#include "studies/parallel_linears/training.hpp"
+#include "studies/models/optimizer.hpp"
 #include "studies/published/published.hpp"
 #include "switchback/grouped_linear.hpp"
 #include "switchback/linear.hpp"
@@ -100,6 +100,32 @@ std::vector<std::int32_t> ends_of(const Shape& shape, bool ragged, std::uint64_t
   return ends;
 }
 
+// A matrix of inputs or targets. New data each step are copied to it from the host's memory, where
+// some batches take turns.
+class StepData {
+ public:
+  // With one batch the data stay as they are.
+  StepData(Context& context, std::int64_t rows, std::int64_t cols, std::uint64_t seed, int batches)
+      : now_(context, DType::f32, rows, cols) {
+    measure::fill_normal(context, now_.any(), seed);
+    for (int i = 1; i < batches; ++i) {
+      batches_.push_back(measure::host_copy(context, now_.any()));
+      measure::fill_normal(context, now_.any(), seed + 1000u * static_cast<unsigned>(i));
+    }
+    if (batches > 1) batches_.push_back(measure::host_copy(context, now_.any()));
+  }
+  void load(Context& context, std::int64_t step) const {
+    if (batches_.empty()) return;
+    measure::copy(context, batches_[static_cast<std::size_t>(step) % batches_.size()].any(),
+                  now_.any());
+  }
+  [[nodiscard]] const Matrix& matrix() const noexcept { return now_; }
+
+ private:
+  Matrix now_;
+  std::vector<Matrix> batches_;  // of the host
+};
+
 // What all variants read: the ends of the models' rows, and the data of a step.
 struct Inputs {
   Inputs(Context& context, const Shape& shape, bool ragged, InputLayout layout_, bool fresh,
@@ -110,7 +136,7 @@ struct Inputs {
         x(context, layout == InputLayout::beside ? shape.batch : shape.rows(),
           layout == InputLayout::beside ? shape.models * shape.dim_in : shape.dim_in, seed + 2,
           fresh ? batches : 1),
-        target(context, shape.rows(), shape.dim_out, seed + 3, fresh ? batches : 1) {
+        negated_target(context, shape.rows(), shape.dim_out, seed + 3, fresh ? batches : 1) {
     const std::span<const std::int32_t> numbers(ends);
     const auto count = static_cast<std::int64_t>(numbers.size());
     measure::copy(context, {numbers.data(), DType::s32, 1, count, count}, kept_ends.any());
@@ -125,7 +151,7 @@ struct Inputs {
   // One model's rows of x.
   [[nodiscard]] AnyMatrix x_of(const Shape& shape, std::int64_t model) const {
     const Matrix& all = x.matrix();
-    if (layout == InputLayout::below) return rows_of(all, begin(model), rows(model));
+    if (layout == InputLayout::below) return core::rows_of(all.any(), begin(model), rows(model));
     return {all.floats().data() + model * shape.dim_in, DType::f32, shape.batch, shape.dim_in,
             all.cols()};
   }
@@ -138,7 +164,7 @@ struct Inputs {
   InputLayout layout;
   std::vector<std::int32_t> ends;
   Matrix kept_ends;  ///< in the device's memory
-  StepData x, target;
+  StepData x, negated_target;
 };
 
 // n models that train. Each variant has its own parameters.
@@ -151,14 +177,24 @@ class Models {
         context_(context),
         shape_(shape),
         inputs_(inputs),
-        weight_(context, shape.models * shape.dim_out, shape.dim_in, seed,
-                1.0f / std::sqrt(static_cast<float>(shape.dim_in)), shape.batch * shape.dim_out),
-        bias_(context, shape.models, shape.dim_out, seed + 1, 1.0f, shape.batch * shape.dim_out),
+        memory_(context.state().runtime),
+        parameters_(context.state(), memory_, seed),
+        weight_(parameters_.get({.name = "weight",
+                                 .rows = shape.models * shape.dim_out,
+                                 .cols = shape.dim_in,
+                                 .deviation = 1.0f / std::sqrt(static_cast<float>(shape.dim_in))})),
+        bias_(parameters_.get(
+            {.name = "bias", .rows = shape.models, .cols = shape.dim_out, .deviation = 1.0f})),
+        // Of the mean over a model's outputs of (y - target)².
+        optimizer_(models::make_sgd(
+            parameters_, memory_,
+            {.learning_rate = 0.01f * 2.0f / static_cast<float>(shape.batch * shape.dim_out),
+             .momentum = 0.9f})),
         y_(context, DType::f32, shape.rows(), shape.dim_out),
         g_(context, DType::f32, shape.rows(), shape.dim_out),
         dx_(context, DType::f32, shape.rows(), shape.dim_in) {
     for (const Matrix* m : {&y_, &g_, &dx_})
-      fill_zero(context, *m);
+      models::zero(context.state(), m->any());
     if (way == Way::grouped) {
       grouped_.emplace_back(context, GroupedLinearOptions{.groups = shape.models,
                                                           .in_features = shape.dim_in,
@@ -182,7 +218,7 @@ class Models {
   /// The data of a step. A loop of layers with inputs of their own copies them apart.
   void load(std::int64_t step) {
     inputs_.x.load(context_, step);
-    inputs_.target.load(context_, step);
+    inputs_.negated_target.load(context_, step);
     separate_inputs();
   }
   void infer() { run_forward(Save::nothing); }
@@ -191,26 +227,25 @@ class Models {
     run_forward(Save::borrow);
   }
   void backward() {
-    loss_gradient(context_, y_, inputs_.target.matrix(), shape_.batch * shape_.dim_out, g_);
+    loss_gradient(context_, y_, inputs_.negated_target.matrix(), g_);
     if (way == Way::grouped)
-      return grouped_.back().backward(
-          {.g = g_.any(), .dx = dx_.any(), .dw = weight_.gradient(), .db = bias_.gradient()});
+      return grouped_.back().backward({.g = g_.any(),
+                                       .dx = dx_.any(),
+                                       .dw = weight_.gradient.any(),
+                                       .db = bias_.gradient.any()});
     for (std::int64_t i = 0; i < shape_.models; ++i) {
       LinearGrads grads;
       grads.g = rows_of(g_, i);
       grads.dx = rows_of(dx_, i);
-      grads.dw = core::rows_of(weight_.gradient(), i * shape_.dim_out, shape_.dim_out);
-      grads.db = core::rows_of(bias_.gradient(), i, 1);
+      grads.dw = core::rows_of(weight_.gradient.any(), i * shape_.dim_out, shape_.dim_out);
+      grads.db = core::rows_of(bias_.gradient.any(), i, 1);
       layers_[static_cast<std::size_t>(i)].backward(grads);
     }
   }
-  void update() {
-    weight_.update();
-    bias_.update();
-  }
+  void update() { optimizer_->step(context_.state()); }
 
   static AnyMatrix outputs_of(const Models& models) { return models.y_.any(); }
-  static AnyMatrix weights_of(const Models& models) { return models.weight_.value(); }
+  static AnyMatrix weights_of(const Models& models) { return models.weight_.value.any(); }
   [[nodiscard]] Json bytes() const {
     std::size_t int8_weights = 0;
     std::size_t saved = 0;
@@ -222,7 +257,7 @@ class Models {
       int8_weights += layer.cached_weight_bytes();
       saved += layer.saved_for_backward_bytes();
     }
-    const std::size_t params = weight_.size_bytes() + bias_.size_bytes();
+    const std::size_t params = weight_.value.size_bytes() + bias_.value.size_bytes();
     return {{"param", params},
             {"grad", params},
             {"optimizer", params},
@@ -235,17 +270,17 @@ class Models {
 
  private:
   [[nodiscard]] AnyMatrix rows_of(const Matrix& m, std::int64_t model) const {
-    return bench::rows_of(m, inputs_.begin(model), inputs_.rows(model));
+    return core::rows_of(m.any(), inputs_.begin(model), inputs_.rows(model));
   }
 
-  // Their elements, and on a device their addresses, have changed.
   void use_weights() {
+    const AnyMatrix weight = weight_.value.any(), bias = bias_.value.any();
     for (GroupedSwitchbackLinear& layer : grouped_)
-      layer.set_weight(weight_.value(), bias_.value());
+      layer.set_weight(weight, bias);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const auto model = static_cast<std::int64_t>(i);
-      layers_[i].set_weight(core::rows_of(weight_.value(), model * shape_.dim_out, shape_.dim_out),
-                            core::rows_of(bias_.value(), model, 1));
+      layers_[i].set_weight(core::rows_of(weight, model * shape_.dim_out, shape_.dim_out),
+                            core::rows_of(bias, model, 1));
     }
   }
   void separate_inputs() {
@@ -280,7 +315,10 @@ class Models {
   Context& context_;
   Shape shape_;
   const Inputs& inputs_;
-  Parameter weight_, bias_;
+  models::Memory memory_;
+  models::Parameters parameters_;
+  models::Parameter &weight_, &bias_;
+  std::unique_ptr<models::Optimizer> optimizer_;
   Matrix y_, g_, dx_;
   std::vector<Matrix> own_x_;
   std::vector<SwitchbackLinear> layers_;
@@ -369,7 +407,6 @@ class MultiModel : public Workload {
     if (std::find(ways_.begin(), ways_.end(), Way::loop) == ways_.end())
       ways_.insert(ways_.begin(), Way::loop);
     modes_ = modes_of(mode_names_, {Mode::standard, Mode::rowwise, Mode::automatic});
-    if (models_.empty()) models_ = {8, 32, 64};
   }
   void open(Session& session) override { tuning_.open(session); }
 
@@ -446,7 +483,7 @@ class MultiModel : public Workload {
                        data_ == "fresh" ? ", fresh" : "");
   }
 
-  std::vector<std::int64_t> models_;
+  std::vector<std::int64_t> models_ = {8, 32, 64};
   std::vector<std::string> mode_names_;
   std::vector<Mode> modes_;
   std::vector<std::string> way_names_;
@@ -458,16 +495,6 @@ class MultiModel : public Workload {
   bool ragged_ = false;
   int steps_ = 30;
   AutoTuning tuning_{10};
-};
-
-// The calls of one variant in a round, and where their times are.
-enum Call : std::size_t {
-  inference_call,
-  load_call,
-  forward_call,
-  backward_call,
-  update_call,
-  calls_each
 };
 
 // Whether values differ by no more than sums in another order do, many times over.
@@ -567,8 +594,8 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
     calls.emplace_back([m] { m->backward(); });
     calls.emplace_back([m] { m->update(); });
   }
-  const VariantTimes times(session, steps_, calls, calls_each,
-                           {load_call, forward_call, backward_call, update_call});
+  const VariantTimes times(session, steps_, calls,
+                           {"inference", "load", "forward", "backward", "optimizer"}, 1);
   const bool same_weights = difference(session, all, Models::weights_of, false).empty();
   const bool near_weights =
       same_weights || difference(session, all, Models::weights_of, true).empty();
@@ -578,7 +605,8 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
     const Models& models = *all[v];
     const double step_ratio = measure::speed_ratio(times.step(0), times.step(v)).median;
     if (models.way == Way::grouped) best = std::max(best, step_ratio);
-    Json values = {
+    Json values = times.statistics(v);
+    values.update({
         {"models", shape.models},
         {"way", way_name(models.way)},
         {"mode", mode_name(models.mode)},
@@ -589,22 +617,15 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
         {"ragged", ragged_},
         {"layout", layout_name_},
         {"data", data_},
-        {"inference", statistic(times.of(v, inference_call))},
-        {"forward", statistic(times.of(v, forward_call))},
-        {"backward", statistic(times.of(v, backward_call))},
-        {"optimizer", statistic(times.of(v, update_call))},
-        {"load", statistic(times.of(v, load_call))},
-        {"host_ms", times.host_ms(v)},
-        {"synced_ms", times.synced_ms(v)},
-        {"inference_ratio",
-         measure::speed_ratio(times.of(0, inference_call), times.of(v, inference_call)).median},
+        {"inference_ratio", measure::speed_ratio(times.of(0, 0), times.of(v, 0)).median},
         {"step_ratio", step_ratio},
         {"params", shape.params()},
         {"bytes", models.bytes()},
         {"checks",
          {{"same_outputs", same_outputs},
           {"same_weights", same_weights},
-          {"near_weights", near_weights}}}};
+          {"near_weights", near_weights}}},
+    });
     if (published && models.way == Way::grouped) {
       values["published_forward"] = published->forward;
       values["published_step"] = published->step;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/pipeline/pipeline.hpp"
-
+// Studies: memory and time of a pipelined, checkpointed stack.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -13,6 +12,7 @@
 #include "bench/workload/output.hpp"
 #include "bench/workload/session.hpp"
 #include "bench/workload/statistic.hpp"
+#include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "measure/rounds.hpp"
@@ -150,8 +150,6 @@ class PipelineWorkload : public Workload {
     Shape shape = *found;
     core::require(layers_ >= 0, "--layers {}: it must be at least 1", layers_);
     if (layers_ > 0) shape.layers = layers_;
-    if (stages_.empty()) stages_ = {1, 2, 4};
-    if (microbatches_.empty()) microbatches_ = {1, 8, 64};
     core::require(batch_ >= 1, "--batch {}: it must be at least 1", batch_);
     core::require(sequence_ >= 1, "--sequence {}: it must be at least 1", sequence_);
     core::require(steps_ >= 1, "--steps {}: it must be at least 1", steps_);
@@ -290,14 +288,8 @@ class PipelineWorkload : public Workload {
     const Setting& s = settings_[i];
     untimed_rows(s, variants_, case_id(s), available_bytes, "does not fit", sink);
   }
-  void take_existing(const std::vector<std::string>& records,
-                     const std::vector<std::string>& run_lines, const Sink& show) override {
-    Workload::take_existing(records, run_lines, show);
-    for (const std::string& line : records)
-      records_.push_back(Json::parse(line));
-  }
   void print_more(Session& /*session*/, std::FILE* to) const override {
-    if (with_published_) fmt::print(to, "\n{}", pipeline::table_of_published(records_));
+    if (with_published_) fmt::print(to, "\n{}", pipeline::table_of_published(records()));
   }
   [[nodiscard]] std::string published_beside(std::span<const Json> records) const override {
     return pipeline::table_of_published(records);
@@ -392,7 +384,7 @@ class PipelineWorkload : public Workload {
   }
   // A row of each variant that says what it needs.
   void untimed_rows(const Setting& s, const std::vector<Variant>& variants, const std::string& id,
-                    double available_bytes, std::string_view why, const Sink& sink) const {
+                    double available_bytes, std::string_view why, const Sink& sink) {
     for (const Variant& variant : variants) {
       const double wanted = bytes_wanted(s, variant);
       const bool fits = available_bytes <= 0 || wanted <= available_bytes;
@@ -414,7 +406,7 @@ class PipelineWorkload : public Workload {
 
   std::string size_name_ = "small";
   std::int64_t layers_ = 0, batch_ = 64, sequence_ = 128;
-  std::vector<std::int64_t> stages_, microbatches_;
+  std::vector<std::int64_t> stages_ = {1, 2, 4}, microbatches_ = {1, 8, 64};
   std::vector<std::string> checkpoint_names_, mode_names_, keep_names_;
   std::string recompute_name_ = "selective", split_name_ = "published";
   Split split_ = Split::published;
@@ -424,7 +416,6 @@ class PipelineWorkload : public Workload {
   bool with_published_ = false;
   std::vector<Variant> variants_, untimed_variants_;
   std::vector<Setting> settings_, untimed_;
-  std::vector<Json> records_;  ///< that the published runs may be compared with
   // Activation bytes of variants that kept values, by microbatches, mode, stages and checkpoint.
   std::map<std::array<std::int64_t, 4>, double> kept_values_;
 };
@@ -526,9 +517,7 @@ CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sin
       checks["published_parameters"] = model.parameters() == pipeline::published_parameters();
     values["checks"] = checks;
     values["wanted_bytes"] = bytes_wanted(s, variant);
-    Row made = row(case_id(s), values);
-    records_.push_back(Json::parse(made.line));
-    sink(std::move(made));
+    sink(row(case_id(s), values));
     for (const auto& [what, held] : checks.items())
       if (held == false) {
         outcome.status = CaseStatus::wrong;

@@ -5,7 +5,6 @@
 #include <charconv>
 
 #include "core/assert.hpp"
-#include "studies/published/tables.hpp"
 
 namespace switchback::bench {
 

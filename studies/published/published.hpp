@@ -4,6 +4,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -25,5 +26,12 @@ class PublishedTable {
   std::vector<std::string_view> columns_;
   std::vector<std::vector<std::string_view>> rows_;
 };
+
+/// The texts of those files by their names, put into the program by the build.
+struct EmbeddedTable {
+  std::string_view name;
+  std::string_view text;
+};
+std::span<const EmbeddedTable> embedded_tables();
 
 }  // namespace switchback::bench

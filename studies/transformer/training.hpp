@@ -56,4 +56,7 @@ LossCurve curve_of(const Json& record);
 /// one.
 std::optional<double> loss_ratio(std::span<const LossCurve> curves, const LossCurve& of);
 
+/// Validation losses over steps as SVG: a colour for each mode, a line for each seed.
+std::string loss_chart(const std::vector<LossCurve>& curves, const std::string& title);
+
 }  // namespace switchback::bench::transformer

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/transformer/transformer.hpp"
-
+// Studies: a decoder, end to end: its passes, what its first step costs, and its training.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -11,15 +10,14 @@
 
 #include "bench/cli/cli.hpp"
 #include "bench/workload/output.hpp"
-#include "bench/workload/progress.hpp"
 #include "bench/workload/session.hpp"
 #include "bench/workload/statistic.hpp"
 #include "bench/workload/whole_file.hpp"
+#include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "measure/rounds.hpp"
 #include "studies/common/training.hpp"
-#include "studies/transformer/chart.hpp"
 #include "studies/transformer/published.hpp"
 #include "studies/transformer/setting.hpp"
 #include "studies/transformer/timing.hpp"
@@ -276,10 +274,9 @@ class Transformer : public Workload {
   void take_existing(const std::vector<std::string>& records,
                      const std::vector<std::string>& run_lines, const Sink& show) override {
     Workload::take_existing(records, run_lines, show);
-    for (const std::string& line : records) {
-      records_.push_back(Json::parse(line));
-      if (!train_file_.empty()) curves_.push_back(transformer::curve_of(records_.back()));
-    }
+    if (train_file_.empty()) return;
+    for (const Json& record : this->records())
+      curves_.push_back(transformer::curve_of(record));
   }
 
   void print_more(Session& /*session*/, std::FILE* to) const override {
@@ -288,7 +285,8 @@ class Transformer : public Workload {
         fmt::print(to, "\n{}", text);
     if (!curves_.empty()) fmt::print(to, "\n{}", transformer::summary_of(curves_));
     if (with_published_)
-      fmt::print(to, "\n{}", transformer::tables_of_published(records_, settings_.front(), modes_));
+      fmt::print(to, "\n{}",
+                 transformer::tables_of_published(records(), settings_.front(), modes_));
   }
   [[nodiscard]] std::string published_beside(std::span<const Json> records) const override {
     std::vector<Json> timed;  // not of --train
@@ -420,7 +418,7 @@ class Transformer : public Workload {
 
   // A row with warm-up and one without, if there are published times; else one.
   void untimed_rows(const Setting& s, const std::string& id, bool fits, const std::string& note,
-                    const Sink& sink) const {
+                    const Sink& sink) {
     Json values = common_values(s);
     values["fits"] = fits;
     values["bytes"] = to_json(transformer::bytes_wanted(s, modes_));
@@ -433,7 +431,7 @@ class Transformer : public Workload {
       sink(row(id, values));
     }
   }
-  CaseOutcome describe_untimed(Session& session, const Setting& s, const Sink& sink) const {
+  CaseOutcome describe_untimed(Session& session, const Setting& s, const Sink& sink) {
     const double wanted = static_cast<double>(transformer::bytes_wanted(s, modes_).total());
     const auto available =
         static_cast<double>(session.free_bytes() + session.context().workspace_bytes());
@@ -501,9 +499,7 @@ class Transformer : public Workload {
           values["note"] = describe_first(mode, values["first_step"]);
         if (phase != std::string_view("first"))
           add_published(s, timed && timing_.warmup > 0, values);
-        Row made = row(case_id(s), values);
-        records_.push_back(Json::parse(made.line));
-        sink(std::move(made));
+        sink(row(case_id(s), values));
       }
       outcome.summary +=
           fmt::format("{}{} {:.0f} ms", outcome.summary.empty() ? "" : ", ", mode_name(mode.mode),
@@ -591,7 +587,6 @@ class Transformer : public Workload {
   transformer::TrainingOptions training_;
   std::vector<Mode> modes_;
   std::vector<Setting> settings_, untimed_;
-  std::vector<Json> records_;  ///< that published tables may be compared with
   std::string text_;
   std::vector<Run> runs_;
   std::vector<std::string> operations_;

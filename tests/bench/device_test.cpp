@@ -7,8 +7,7 @@
 
 #include "bench/machine/ceilings.hpp"
 #include "bench/machine/machine.hpp"
-#include "bench/micro/call.hpp"
-#include "bench/micro/races.hpp"
+#include "bench/micro/benches.hpp"
 #include "bench/run/case.hpp"
 #include "bench/verify/verify.hpp"
 #include "studies/micro/models.hpp"

@@ -14,8 +14,7 @@
 #include <thread>
 
 #include "bench/cli/cli.hpp"
-#include "bench/micro/call.hpp"
-#include "bench/micro/races.hpp"
+#include "bench/micro/benches.hpp"
 #include "studies/micro/models.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/tuning.hpp"

@@ -82,7 +82,7 @@ TEST(Structure, SiblingsDoNotIncludeEachOther) {
 
 TEST(Structure, OnlyStudiesAndExamplesIncludeStudies) {
   for (const char* path : {"src/linear/x.cpp", "autotune/x.cpp", "bench/report/x.cpp"})
-    for (const char* study : {"studies/models/layers.hpp", "studies/transformer/chart.hpp"}) {
+    for (const char* study : {"studies/models/layers.hpp", "studies/transformer/training.hpp"}) {
       const auto found = layers(path, study);
       ASSERT_FALSE(found.empty()) << path << " " << study;
       EXPECT_NE(found.back().what.find(" does not know the studies"), std::string::npos);

@@ -13,6 +13,7 @@
 
 #include "bench/cli/cli.hpp"
 #include "bench/workload/command.hpp"
+#include "bench/workload/workload.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::bench {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command `fragmented`: every layer and mode has a row, whose identities hold, and the
 // published figures stand beside them.
-#include "studies/fragmented/fragmented.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +21,7 @@ const Arguments of_fragmented = {"--quiet", "--steps", "2"};
 std::vector<Json> run_fragmented(Arguments arguments, const std::string& device = "cpu") {
   if (device == "cpu") arguments.insert(arguments.end(), {"--threads", "2"});
   arguments.insert(arguments.end(), {"--device", device});
-  return rows_of(make_fragmented(), of_fragmented, arguments);
+  return rows_of(make_workload("fragmented"), of_fragmented, arguments);
 }
 
 TEST(FragmentedCommand, RowsOfEveryLayerAndMode) {
@@ -79,7 +77,7 @@ TEST(FragmentedCommand, PublishedRatiosStandBesideOurs) {
   EXPECT_EQ(rows[1]["published_inference"], 0.12 / 0.62);
   EXPECT_EQ(rows[1]["published_step"], (0.12 + 0.91) / (0.54 + 1.92));
   EXPECT_EQ(rows[1]["params"], 4458496);  // as published
-  const std::string text = make_fragmented()->published_beside(rows);
+  const std::string text = make_workload("fragmented")->published_beside(rows);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 81 + 3) << text;
 }
 
@@ -113,7 +111,7 @@ TEST(FragmentedCommand, ReportsShowWhatIsPublishedBesideThem) {
 
 TEST(FragmentedCommand, Rejections) {
   const auto message_of = [](const Arguments& more) {
-    return bench::message_of(make_fragmented(), of_fragmented, more);
+    return bench::message_of(make_workload("fragmented"), of_fragmented, more);
   };
   EXPECT_EQ(message_of({"--dim", "10", "--fragments", "3"}),
             "--dim 10: it must be a positive multiple of --fragments 3");

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command `multimodel`: every way and mode has a row, and both ways train the same weights.
-#include "studies/parallel_linears/parallel_linears.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +8,6 @@
 #include <sstream>
 
 #include "studies/command_rows.hpp"
-#include "studies/parallel_linears/training.hpp"
 #include "support/tuning.hpp"
 #include "switchback/error.hpp"
 
@@ -25,10 +22,10 @@ Arguments on(const std::string& device, Arguments arguments) {
   return arguments;
 }
 std::string run_multimodel(const Arguments& arguments, const std::string& device = "cpu") {
-  return output_of(make_parallel_linears(), of_multimodel, on(device, arguments));
+  return output_of(make_workload("multimodel"), of_multimodel, on(device, arguments));
 }
 std::vector<Json> rows_of_run(const Arguments& arguments, const std::string& device = "cpu") {
-  return rows_of(make_parallel_linears(), of_multimodel, on(device, arguments));
+  return rows_of(make_workload("multimodel"), of_multimodel, on(device, arguments));
 }
 
 const std::vector<std::string> small_models = {
@@ -137,34 +134,9 @@ TEST(MultiModelCommand, WaysAreThoseThatWereNamed) {
   EXPECT_EQ(ways, (std::set<std::string>{"loop", "grouped"}));  // ratios need the loop
 }
 
-// SGD is the same sequence of roundings on the CPU and on a device.
-TEST(MultiModelCommand, AParameterIsUpdatedAsTorchDoes) {
-  for (const char* device : {"cpu", "emulated:0"}) {
-    SCOPED_TRACE(device);
-    ContextOptions options;
-    options.device = device;
-    Context context(options);
-    // loss_scale(2) = 1, so that gradients are taken as they are.
-    Parameter parameter(context, 3, 5, 1, 1.0f, 2);
-    const measure::Matrix gradient(DType::f32, 3, 5);
-    measure::Matrix want = measure::host_copy(context, parameter.value());
-    std::vector<float> velocity(15, 0.0f);
-    for (int step = 0; step < 5; ++step) {
-      for (std::size_t i = 0; i < 15; ++i) {
-        gradient.floats()[i] = static_cast<float>(i) * 0.37f - static_cast<float>(step);
-        velocity[i] = momentum * velocity[i] + gradient.floats()[i];
-        want.floats()[i] -= learning_rate * velocity[i];
-      }
-      measure::copy(context, gradient.any(), parameter.gradient());
-      parameter.update();
-      EXPECT_EQ(measure::difference(context, parameter.value(), want.any()), "");
-    }
-  }
-}
-
 TEST(MultiModelCommand, Rejections) {
   const auto message_of = [](const Arguments& more) {
-    return bench::message_of(make_parallel_linears(), of_multimodel, more);
+    return bench::message_of(make_workload("multimodel"), of_multimodel, more);
   };
   EXPECT_EQ(message_of({"--models", "0"}), "--models 0: it must be from 1 to 65536");
   EXPECT_EQ(message_of({"--batch", "0"}), "--batch 0: it must be at least 1");

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The command `pipeline`: every variant has a row, and all of one number of microbatches are the
 // same to the bit.
-#include "studies/pipeline/pipeline.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +18,7 @@ const Arguments of_pipeline = {"--threads", "1", "--quiet",    "--steps", "1",
 
 std::vector<Json> run_pipeline(Arguments arguments, const std::string& device = "cpu") {
   arguments.insert(arguments.begin(), {"--device", device});
-  return rows_of(make_pipeline(), of_pipeline, arguments);
+  return rows_of(make_workload("pipeline"), of_pipeline, arguments);
 }
 
 TEST(PipelineCommand, RowsOfEveryVariant) {
@@ -136,7 +134,7 @@ TEST(PipelineCommand, TableOfPublishedRunsHasOursBesideThem) {
 
 TEST(PipelineCommand, Rejections) {
   const auto message_of = [](const Arguments& more) {
-    return bench::message_of(make_pipeline(), of_pipeline, more);
+    return bench::message_of(make_workload("pipeline"), of_pipeline, more);
   };
   EXPECT_EQ(message_of({"--microbatches", "3"}),
             "--microbatches 3: the batch of 64 must be a multiple of it");

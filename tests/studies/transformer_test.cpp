@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands `transformer` and `accum`: rows of every mode and phase, sizes that do not fit,
 // training.
-#include "studies/transformer/transformer.hpp"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <fstream>
 #include <sstream>
 
-#include "studies/accumulators/accumulators.hpp"
 #include "studies/command_rows.hpp"
 #include "studies/transformer/published.hpp"
 #include "studies/transformer/setting.hpp"
@@ -38,7 +35,7 @@ TEST(TransformerCommand, RowsOfEveryModeAndPhase) {
     for (const char* more : {"--pass", pass.c_str(), "--steps", "3", "--warmup", "2", "--mode",
                              "rowwise", "auto", "--tune", "0"})
       arguments.emplace_back(more);
-    const std::vector<Json> rows = rows_of(make_transformer(), arguments);
+    const std::vector<Json> rows = rows_of(make_workload("transformer"), arguments);
     ASSERT_EQ(rows.size(), 9u);  // standard, which ratios need, is first
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const Json& row = rows[i];
@@ -69,7 +66,7 @@ TEST(TransformerCommand, RunsOnADevice) {
         "--d-model",    "16", "--layers", "1", "--heads", "2",       "--context", "8",
         "--vocabulary", "40", "--batch",  "2", "--mode",  "rowwise", "--tune",    "0"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    return rows_of(make_transformer(), arguments, exit_codes::ok, "emulated:0");
+    return rows_of(make_workload("transformer"), arguments, exit_codes::ok, "emulated:0");
   };
   const std::vector<Json> rows = on_device({"--steps", "1", "--warmup", "1"});
   ASSERT_EQ(rows.size(), 6u);
@@ -89,7 +86,7 @@ TEST(TransformerCommand, AsksForNoLessMemoryThanItTakes) {
   const std::vector<std::string> arguments = {
       "--d-model", "128", "--layers", "3",       "--heads", "4", "--context", "64",
       "--steps",   "1",   "--mode",   "rowwise", "--batch", "4", "--tune",    "0"};
-  const std::vector<Json> rows = rows_of(make_transformer(), arguments);
+  const std::vector<Json> rows = rows_of(make_workload("transformer"), arguments);
   transformer::Setting setting{.size = {"", 128, 512, 3, 4}};
   setting.context = 64;
   const auto wanted = static_cast<double>(
@@ -101,8 +98,8 @@ TEST(TransformerCommand, AsksForNoLessMemoryThanItTakes) {
 
 TEST(TransformerCommand, WhatDoesNotFitIsARow) {
   const std::vector<Json> rows =
-      rows_of(make_transformer(), {"--d-model", "200000", "--layers", "1000", "--heads", "10"},
-              exit_codes::failed);
+      rows_of(make_workload("transformer"),
+              {"--d-model", "200000", "--layers", "1000", "--heads", "10"}, exit_codes::failed);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0]["fits"], false);
   EXPECT_TRUE(rows[0]["forward"].is_null());
@@ -125,8 +122,9 @@ TEST(TransformerCommand, PublishedTimesAreThoseOfTheSize) {
 
 TEST(TransformerCommand, PublishedSizesThatAreNotAskedForAreRows) {
   const std::vector<Json> rows =
-      rows_of(make_transformer(), {"--d-model", "16", "--layers", "1", "--heads", "2", "--context",
-                                   "8", "--steps", "1", "--mode", "standard", "--published"});
+      rows_of(make_workload("transformer"),
+              {"--d-model", "16", "--layers", "1", "--heads", "2", "--context", "8", "--steps", "1",
+               "--mode", "standard", "--published"});
   ASSERT_EQ(rows.size(), 3u + 2 + 2 + 3);  // two sizes have times with and without warm-up
   std::vector<std::string> sizes;
   for (std::size_t i = 3; i < rows.size(); ++i) {
@@ -173,31 +171,31 @@ TEST(TransformerCommand, TrainsWithInt8WeightGradientsAndRotation) {
   for (int i = 0; i < 200; ++i)
     to << "all work and no play makes jack a dull boy\n";
   to.close();
-  const std::vector<Json> rows = rows_of(make_transformer(), {"--train",
-                                                              text,
-                                                              "--steps",
-                                                              "20",
-                                                              "--mode",
-                                                              "rowwise",
-                                                              "rowwise_shared",
-                                                              "--dw",
-                                                              "floating",
-                                                              "int8_block",
-                                                              "--rotation",
-                                                              "0",
-                                                              "16",
-                                                              "--d-model",
-                                                              "32",
-                                                              "--layers",
-                                                              "1",
-                                                              "--heads",
-                                                              "2",
-                                                              "--context",
-                                                              "16",
-                                                              "--batch",
-                                                              "4",
-                                                              "--learning-rate",
-                                                              "0.01"});
+  const std::vector<Json> rows = rows_of(make_workload("transformer"), {"--train",
+                                                                        text,
+                                                                        "--steps",
+                                                                        "20",
+                                                                        "--mode",
+                                                                        "rowwise",
+                                                                        "rowwise_shared",
+                                                                        "--dw",
+                                                                        "floating",
+                                                                        "int8_block",
+                                                                        "--rotation",
+                                                                        "0",
+                                                                        "16",
+                                                                        "--d-model",
+                                                                        "32",
+                                                                        "--layers",
+                                                                        "1",
+                                                                        "--heads",
+                                                                        "2",
+                                                                        "--context",
+                                                                        "16",
+                                                                        "--batch",
+                                                                        "4",
+                                                                        "--learning-rate",
+                                                                        "0.01"});
   // Mode standard, whose dW is floating and which does not rotate, is trained once.
   ASSERT_EQ(rows.size(), 1u + 2 * 2 * 2);
   std::vector<double> losses;
@@ -225,7 +223,7 @@ TEST(TransformerCommand, TrainsAndDrawsTheLosses) {
     to << "all work and no play makes jack a dull boy\n";
   to.close();
   const std::vector<Json> rows =
-      rows_of(make_transformer(),
+      rows_of(make_workload("transformer"),
               {"--train",   text, "--steps",         "40",   "--seeds", "2", "--mode",    "rowwise",
                "--d-model", "32", "--layers",        "1",    "--heads", "2", "--context", "16",
                "--batch",   "4",  "--learning-rate", "0.01", "--plot",  plot});
@@ -287,7 +285,7 @@ TEST(TransformerCommand, SummaryOfTrainingsHasMeansAndSpreadOverSeeds) {
 
 TEST(TransformerCommand, Rejections) {
   const auto message_of = [](const Arguments& more) {
-    return bench::message_of(make_transformer(), of_transformer, more);
+    return bench::message_of(make_workload("transformer"), of_transformer, more);
   };
   EXPECT_EQ(message_of({"--size", "huge"}),
             "--size huge: it must be small, medium, large, xl or 2.7B; or give --d-model, --d-ff, "
@@ -308,7 +306,7 @@ TEST(TransformerCommand, Rejections) {
 }
 
 TEST(AccumCommand, SumsAreThePublishedOnes) {
-  const std::vector<Json> rows = rows_of(make_accumulators(), {});
+  const std::vector<Json> rows = rows_of(make_workload("accum"), {});
   ASSERT_EQ(rows.size(), 6u);
   for (std::size_t i = 0; i < 5; ++i)
     EXPECT_EQ(rows[i]["checks"]["as_published"], true) << rows[i].dump();

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the benches of `micro` whose rows are races. Each takes the shapes of the options, one
-// after another; without any, those of its claims.
+// Bench: benches of `micro` as functions. Each takes the shapes of the options, one after another;
+// without any, those of its claims.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "autotune/proof/prover.hpp"
-#include "bench/micro/proven.hpp"
-#include "bench/micro/race_row.hpp"
+#include "bench/micro/micro.hpp"
+#include "bench/micro/race.hpp"
+#include "measure/disturbance.hpp"
+#include "measure/statistics.hpp"
 
 namespace switchback::bench {
 
@@ -42,13 +46,19 @@ void micro_quantize(Context& context, const QuantizeOptions& options, const Race
 LeftOut micro_weight_gradient(Context& context, const MicroOptions& options, const RaceSink& sink,
                               const autotune::ProverOptions& prover = {});
 
-struct SweepOptions : MicroOptions {
-  DType output = DType::bf16;      ///< of the int8 product; the rival's only type
-  autotune::ProverOptions prover;  ///< who proves a configuration before this process runs it
-  std::function<bool()> interrupted = [] { return false; };
+/// How often this program called operator new so far; null where nobody counts (main.cpp does).
+extern std::int64_t (*allocations_so_far)() noexcept;
+
+struct CallRow {
+  std::string what;    ///< "forward, W codes cached" or "training step, W new"
+  std::string how;     ///< "C++", "C" or, on the CPU, "plain loops"
+  measure::Middle ns;  ///< of one call; a step is weight_updated, forward and backward
+  std::optional<double> allocations;  ///< of one call, once its buffers have grown
+  measure::Disturbance disturbance;
 };
-/// Every configuration of a device's int8 product against the floating point product of the type
-/// that it writes. The rows of a shape from the fastest on.
-LeftOut micro_sweep(Context& context, const SweepOptions& options, const RaceSink& sink);
+/// Mode rowwise, f32, a bias, no tuner. Takes a second or two. On a device a time is of calls
+/// queued one after the other, the last of which is waited for.
+void micro_call(Context& context, const MicroOptions& options,
+                const std::function<void(const CallRow&)>& sink);
 
 }  // namespace switchback::bench
