@@ -11,7 +11,7 @@
 #include "bench/grid/grid.hpp"
 #include "bench/run/fields.hpp"
 #include "bench/run/operands.hpp"
-#include "bench/run/select.hpp"
+#include "bench/run/plan.hpp"
 #include "core/check.hpp"
 #include "core/cpu/isa.hpp"
 #include "switchback/gemm.hpp"

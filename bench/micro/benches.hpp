@@ -46,7 +46,8 @@ void micro_quantize(Context& context, const QuantizeOptions& options, const Race
 LeftOut micro_weight_gradient(Context& context, const MicroOptions& options, const RaceSink& sink,
                               const autotune::ProverOptions& prover = {});
 
-/// How often this program called operator new so far; null where nobody counts (main.cpp does).
+/// How often this program called operator new so far; null where that is not counted (main.cpp
+/// does).
 extern std::int64_t (*allocations_so_far)() noexcept;
 
 struct CallRow {

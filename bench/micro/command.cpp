@@ -11,7 +11,7 @@
 #include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
 #include "bench/cli/terminal.hpp"
-#include "bench/machine/core_latency.hpp"
+#include "bench/machine/ceilings.hpp"
 #include "bench/machine/machine.hpp"
 #include "bench/micro/micro.hpp"
 #include "bench/workload/disturbance.hpp"

@@ -88,7 +88,7 @@ class RaceBench : public MicroBench {
   [[nodiscard]] RaceSink rows_to(const Sink& sink) const;
 };
 
-/// A register loop of about two milliseconds on all threads: long beside waking them.
+/// A register loop of about two milliseconds on all threads: long compared with waking them.
 struct Ceiling {
   RegisterLoop loop;
   long steps = 1024;

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what a run will take: memory and time of each case, before it is measured.
+// Bench: the choice of cases from grids, shapes and filters, with its options, which every
+// subcommand with a grid spells alike; and what a run will take: memory and time of each case,
+// before it is measured.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "bench/grid/grid.hpp"
 #include "bench/machine/ceilings.hpp"
 #include "bench/run/fields.hpp"
 #include "switchback/types.hpp"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace switchback::bench {
 
@@ -46,5 +54,24 @@ inline constexpr int fewest_rounds = 3;
 
 PlannedCase plan_case(const Case& c, int repeat, DType dtype, const FieldSet& fields,
                       const Rates& rates);
+
+/// Which cases: grids and shapes together (each shape once), then the filters.
+struct CaseSelection {
+  std::vector<std::string> grids;  ///< files or built-in names; none and no shape: "quick"
+  std::vector<std::string> shapes;
+  std::vector<std::string> filters;
+  std::optional<int> repeat;  ///< in place of the grids'
+};
+
+struct SelectedCase {
+  Case shape;
+  int repeat = 10;
+};
+/// In ascending order of work. Throws Error for a grid, shape or filter that is wrong and where no
+/// case is left.
+std::vector<SelectedCase> select_cases(const CaseSelection& selection);
+
+/// --grid, --shape and --filter.
+void add_selection_options(CLI::App& command, CaseSelection& selection);
 
 }  // namespace switchback::bench

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/run/fields.hpp"
-#include "bench/run/select.hpp"
+#include "bench/run/plan.hpp"
 #include "bench/workload/workload.hpp"
 #include "switchback/types.hpp"
 

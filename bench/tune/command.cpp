@@ -8,7 +8,7 @@
 
 #include "bench/cli/cli.hpp"
 #include "bench/cli/prover.hpp"
-#include "bench/run/select.hpp"
+#include "bench/run/plan.hpp"
 #include "bench/tune/tune.hpp"
 #include "core/check.hpp"
 #include "switchback/prove.hpp"

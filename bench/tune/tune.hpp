@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "autotune/store/entry.hpp"
-#include "bench/run/select.hpp"
+#include "bench/run/plan.hpp"
 #include "switchback/context.hpp"
 #include "switchback/tuner.hpp"
 #include "switchback/types.hpp"

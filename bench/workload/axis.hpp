@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "bench/workload/workload.hpp"
 
 namespace CLI {
 class App;
@@ -37,5 +40,14 @@ void add_axis_option(CLI::App& command, std::vector<std::string>& axes,
 /// Error(invalid_argument) for an axis that is no option, or one that takes one value only.
 std::vector<Combination> apply_axes(CLI::App& command, const std::vector<std::string>& axes,
                                     const std::vector<std::string>& single = {});
+
+/// The names of the command's options that take one value, without those that all workloads share.
+std::vector<std::string> single_options(const CLI::App& command);
+
+/// Workloads like this one (Workload::another()), each with the options that the command was given
+/// and one of the combinations. Their cases follow each other; ids and records also say the values.
+/// Throws Error(invalid_argument) for a value that an option refuses.
+std::shared_ptr<Workload> make_product(const Workload& like, const CLI::App& command,
+                                       const std::vector<Combination>& combinations);
 
 }  // namespace switchback::bench

@@ -7,7 +7,6 @@
 
 #include "bench/cli/cli.hpp"
 #include "bench/workload/axis.hpp"
-#include "bench/workload/product.hpp"
 #include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 

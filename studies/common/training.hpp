@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what the workloads that train have in common.
+// Studies: what the workloads that train have in common.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: the workload `fragmented`: a linear layer beside fragmented layers of the same size, in
+// Studies: the workload `fragmented`: a linear layer next to fragmented layers of the same size, in
 // training and in inference.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what the operations of a model are measured against.
+// Studies: what the operations of a model are measured against.
 #pragma once
 
 #include <fmt/format.h>

@@ -243,9 +243,9 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
                                              .length = d.length,
                                              .cosines = o.constants(d.length * half_dim, 1.0f),
                                              .sines = o.constants(d.length * half_dim, 0.0f)};
-                     const AnyMatrix qkv = o.activations(3 * d.width);
-                     return
-                         [&state, args, qkv, inverse] { models::rope(state, args, qkv, inverse); };
+                     return [&state, args, inverse, qkv = o.activations(3 * d.width)] {
+                       models::rope(state, args, qkv, inverse);
+                     };
                    }});
   // Products of visible pairs of a query and a key: two in forward, five in backward.
   const double pairs = static_cast<double>(d.rows) * static_cast<double>(d.length + 1) / 2;
@@ -256,11 +256,8 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
   all.push_back({"attention: forward",
                  {3 * activations, activations, forward, 2 * product},
                  [&state, d](LayerMemory& o) {
-                   const models::AttentionShape shape = d.attention();
-                   const AnyMatrix qkv = o.activations(3 * d.width);
-                   const AnyMatrix out = o.activations(d.width);
-                   const std::span<float> lse = o.vector(d.rows * d.heads);
-                   return [&state, shape, qkv, out, lse] {
+                   return [&state, shape = d.attention(), qkv = o.activations(3 * d.width),
+                           out = o.activations(d.width), lse = o.vector(d.rows * d.heads)] {
                      models::attention(state, shape, qkv, out, lse);
                    };
                  }});
@@ -287,36 +284,29 @@ void add_mlp(Context& context, const Dimensions& d, double hidden,
   all.push_back({"swiglu: forward",
                  {2 * hidden, hidden, swiglu_forward_operations(d.dtype) * elements},
                  [&state, d](LayerMemory& o) {
-                   const AnyMatrix gate_up = o.activations(2 * d.hidden);
-                   const AnyMatrix h = o.activations(d.hidden);
-                   return [&state, gate_up, h] { models::swiglu(state, gate_up, h); };
+                   return [&state, gate_up = o.activations(2 * d.hidden),
+                           h = o.activations(d.hidden)] { models::swiglu(state, gate_up, h); };
                  }});
   all.push_back({"swiglu: backward",
                  {3 * hidden, 2 * hidden, swiglu_backward_operations(d.dtype) * elements},
                  [&state, d](LayerMemory& o) {
-                   const AnyMatrix gate_up = o.activations(2 * d.hidden);
-                   const AnyMatrix dh = o.activations(d.hidden);
-                   const AnyMatrix dgate_up = o.activations(2 * d.hidden);
-                   return [&state, gate_up, dh, dgate_up] {
+                   return [&state, gate_up = o.activations(2 * d.hidden),
+                           dh = o.activations(d.hidden), dgate_up = o.activations(2 * d.hidden)] {
                      models::swiglu_backward(state, gate_up, dh, dgate_up);
                    };
                  }});
   all.push_back({"gelu: forward",
                  {hidden, hidden, gelu_forward_operations(d.dtype) * elements},
                  [&context, d](LayerMemory& o) {
-                   const AnyMatrix x = o.activations(d.hidden);
-                   const AnyMatrix y = o.activations(d.hidden);
-                   return [&context, x, y] {
+                   return [&context, x = o.activations(d.hidden), y = o.activations(d.hidden)] {
                      activation_forward(context, x, Activation::gelu_erf, y);
                    };
                  }});
   all.push_back({"gelu: backward",
                  {2 * hidden, hidden, gelu_backward_operations(d.dtype) * elements},
                  [&context, d](LayerMemory& o) {
-                   const AnyMatrix g = o.activations(d.hidden);
-                   const AnyMatrix x = o.activations(d.hidden);
-                   const AnyMatrix dx = o.activations(d.hidden);
-                   return [&context, g, x, dx] {
+                   return [&context, g = o.activations(d.hidden), x = o.activations(d.hidden),
+                           dx = o.activations(d.hidden)] {
                      activation_backward(context, g, x, Activation::gelu_erf, dx);
                    };
                  }});
@@ -332,16 +322,15 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
                              .table_rows = vocabulary};
   all.push_back({"embedding: forward", gather, [&state, d](LayerMemory& o) {
                    const models::Tokens tokens = o.tokens();
-                   const MatrixView<const float> from = o.table(vocabulary, d.width);
-                   const AnyMatrix y = o.activations(d.width);
-                   return [&state, tokens, from, y] { models::embed(state, tokens, from, {}, y); };
+                   return
+                       [&state, tokens, from = o.table(vocabulary, d.width),
+                        y = o.activations(d.width)] { models::embed(state, tokens, from, {}, y); };
                  }});
   // The gradient is written once: few of these tokens repeat.
   all.push_back({"embedding: backward", {activations, table}, [&state, d](LayerMemory& o) {
                    const models::Tokens tokens = o.tokens();
-                   const MatrixView<float> to = o.table(vocabulary, d.width);
-                   const AnyMatrix dy = o.activations(d.width);
-                   return [&state, tokens, to, dy] {
+                   return [&state, tokens, to = o.table(vocabulary, d.width),
+                           dy = o.activations(d.width)] {
                      models::embed_backward(state, tokens, dy, to, {}, false);
                    };
                  }});
@@ -351,9 +340,8 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
     all.push_back({gradient ? "cross entropy and gradient" : "cross entropy",
                    {logits, gradient ? logits : 0},
                    [&state, d, gradient](LayerMemory& o) {
-                     const models::Tokens targets = o.tokens();
-                     const AnyMatrix x = o.activations(vocabulary);
-                     return [&state, targets, x, d, gradient, loss = o.loss()] {
+                     return [&state, d, gradient, loss = o.loss(), targets = o.tokens(),
+                             x = o.activations(vocabulary)] {
                        models::queue_cross_entropy(state, x, targets, d.rows, gradient, loss);
                      };
                    }});
@@ -363,13 +351,14 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
                   .operations = dropout_operations * elements,
                   .of_any_kind = dropout_operations_of_any_kind(d.dtype) * elements},
                  [&state, d](LayerMemory& o) {
-                   const AnyMatrix x = o.activations(d.width);
-                   return [&state, x] { models::dropout(state, {.p = 0.1f, .key = 1}, x); };
+                   return [&state, x = o.activations(d.width)] {
+                     models::dropout(state, {.p = 0.1f, .key = 1}, x);
+                   };
                  }});
   all.push_back({"sum", {2 * activations, activations}, [&state, d](LayerMemory& o) {
-                   const AnyMatrix x = o.activations(d.width);
-                   const AnyMatrix y = o.activations(d.width);
-                   return [&state, x, y] { models::add(state, x, y); };
+                   return [&state, x = o.activations(d.width), y = o.activations(d.width)] {
+                     models::add(state, x, y);
+                   };
                  }});
 }
 
@@ -385,8 +374,7 @@ void add_optimizers(ContextState& state, const Dimensions& d, std::vector<ModelO
                           .weight_decay = 1e-4f};
   };
   all.push_back({"sgd with momentum", {3 * bytes, 2 * bytes}, [&state, update_of](LayerMemory& o) {
-                   const models::Update update = update_of(o);
-                   return [&state, update] {
+                   return [&state, update = update_of(o)] {
                      models::sgd(state,
                                  {.learning_rate = 1e-6f, .momentum = 0.9f, .nesterov = true},
                                  {&update, 1});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the published runs of a pipelined stack, and a table of them beside our own.
+// Studies: the published runs of a pipelined stack, and a table of them beside our own.
 #pragma once
 
 #include <cstdint>

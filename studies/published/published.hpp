@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the tables of data/reference that are part of the program, so that published figures can
+// Studies: the tables of data/reference that are part of the program, so that published figures can
 // stand beside measured ones without a file at hand.
 #pragma once
 

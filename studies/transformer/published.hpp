@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the published sizes and times of the decoder, and a table of them beside our own.
+// Studies: the published sizes and times of the decoder, and a table of them beside our own.
 #pragma once
 
 #include <cstdint>

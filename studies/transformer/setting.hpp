@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the sizes of the decoder, and the memory that they need.
+// Studies: the sizes of the decoder, and the memory that they need.
 #pragma once
 
 #include <cstdint>

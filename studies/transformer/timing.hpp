@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: times of a decoder's passes in several modes, which take turns.
+// Studies: times of a decoder's passes in several modes, which take turns.
 #pragma once
 
 #include <cstdint>

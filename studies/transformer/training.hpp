@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: a byte-level decoder that is fitted to a text, to compare the losses of modes.
+// Studies: a byte-level decoder that is fitted to a text, to compare the losses of modes.
 #pragma once
 
 #include <cstdint>
