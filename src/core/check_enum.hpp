@@ -3,9 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 
 namespace switchback::core {
+
+/// "a, b or c".
+std::string listed(std::span<const std::string> items, std::string_view conjunction = "or");
 
 /// A value from `first` on. `name` is the enum's function for names; values follow each other.
 void check_enum(std::string_view op, std::string_view argument, std::int32_t value,

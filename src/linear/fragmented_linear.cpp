@@ -35,10 +35,10 @@ LinearOptions options_of(const FragmentedLinearOptions& options, std::int64_t in
 FragmentedLinearOptions checked(const Context& context, FragmentedLinearOptions options) {
   linear::check_options(layer_name, context,
                         options_of(options, options.in_features, options.out_features));
-  core::require(options.mode != Mode::global_mem_efficient,
+  core::require(!traits_of(options.mode).keeps_codes,
                 "{}: mode {}; it keeps codes of x, and the selector's gradient needs x itself",
                 layer_name, mode_name(options.mode));
-  core::require(options.mode != Mode::rowwise_shared,
+  core::require(traits_of(options.mode).has_groups(),
                 "{}: mode {}; its hard forward is a grouped product, which has no such mode",
                 layer_name, mode_name(options.mode));
   core::require(options.fragments >= 1, "{}: fragments = {}; it must be at least 1", layer_name,

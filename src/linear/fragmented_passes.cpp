@@ -109,8 +109,8 @@ void multiply_parts(FragmentedLinearState& layer, const Groups& groups, const Gr
   }
   const MatrixView<std::int8_t> q(frame.take<std::int8_t>(d.rows * each), d.rows, each);
   const std::span<float> absmax(frame.take<float>(d.rows), count_of(d.rows));
-  const QuantizedWeight& w = layer.parts.forward_of_columns(state, layer.whole.weight,
-                                                            scales_of(mode), layer.options.engine);
+  const QuantizedWeight& w = layer.parts.forward_of_columns(
+      state, layer.whole.weight, traits_of(mode).weight, layer.options.engine);
   grouped::quantize_rowwise(state, groups, x, q, absmax);
   GroupedGemmArgs args;
   args.groups = groups;
@@ -186,8 +186,8 @@ void fragmented_backward(FragmentedLinearState& layer, ConstAnyMatrix x,
 }
 
 void prepare_parts(FragmentedLinearState& layer) {
-  layer.parts.forward_of_columns(*layer.context, layer.whole.weight, scales_of(layer.options.mode),
-                                 layer.options.engine);
+  layer.parts.forward_of_columns(*layer.context, layer.whole.weight,
+                                 traits_of(layer.options.mode).weight, layer.options.engine);
 }
 
 }  // namespace switchback::linear

@@ -10,6 +10,7 @@
 #include "linear/checks.hpp"
 #include "linear/copy.hpp"
 #include "linear/grouped_state.hpp"
+#include "linear/mode.hpp"
 
 namespace switchback {
 
@@ -32,13 +33,15 @@ void check_options(const Context& context, const GroupedLinearOptions& options) 
                          .dtype = options.dtype,
                          .engine = options.engine,
                          .allow = options.allow});
-  core::require(options.mode != Mode::rowwise_shared,
+  core::require(traits_of(options.mode).has_groups(),
                 "{}: mode {}; each group would scale the columns of g by scales of its own, and no "
                 "operation does",
                 layer_name, mode_name(options.mode));
-  core::require(options.allow != allow_mode(Mode::rowwise_shared),
-                "{}: allow = {}, rowwise_shared alone, which is not a mode of groups", layer_name,
-                options.allow);
+  if (options.allow != 0 && (options.allow & linear::choosable_by_groups) == 0)
+    core::fail(Status::invalid_argument, "{}: allow = {}, {} alone, which is not a mode of groups",
+               layer_name, options.allow, mode_names_where([](const ModeTraits& mode) {
+                 return mode.may_be_chosen && !mode.has_groups();
+               }));
   for (const std::int64_t features : {options.in_features, options.out_features})
     core::require(features <= std::numeric_limits<std::int64_t>::max() / options.groups,
                   "{}: {} groups of {} features are more than a 64-bit signed count holds",

@@ -108,8 +108,8 @@ void quantized_forward(GroupedLinearState& layer, Mode mode, const Groups& group
       y.rows, k);
   const std::span<float> absmax(
       keeps_codes ? layer.saved.absmax.as<float>() : frame.take<float>(y.rows), count_of(y.rows));
-  const QuantizedWeight& w = layer.cache.forward(*layer.context, layer.weight, scales_of(mode),
-                                                 layer.options.engine, trains);
+  const QuantizedWeight& w = layer.cache.forward(
+      *layer.context, layer.weight, traits_of(mode).weight, layer.options.engine, trains);
   GroupedGemmArgs args;
   args.groups = groups;
   args.a = q;
@@ -177,7 +177,7 @@ void weight_gradient(GroupedLinearState& layer, const GroupedInput& input,
 }  // namespace
 
 void prepare_weight(GroupedLinearState& layer) {
-  layer.cache.forward(*layer.context, layer.weight, scales_of(layer.options.mode),
+  layer.cache.forward(*layer.context, layer.weight, traits_of(layer.options.mode).weight,
                       layer.options.engine, false);
 }
 
@@ -216,7 +216,8 @@ void grouped_backward(GroupedLinearState& layer, const GroupedInput& input,
                               grads.dx.dtype, grads.db.data != nullptr, true);
     // The codes are not an output and are cached, so they may be made before all memory is taken.
     if (mode != Mode::standard)
-      codes = &layer.cache.backward(state, layer.weight, scales_of(mode), layer.options.engine);
+      codes =
+          &layer.cache.backward(state, layer.weight, traits_of(mode).weight, layer.options.engine);
   }
   core::all_or_nothing(state, [&] {
     if (wants_dx && codes != nullptr)

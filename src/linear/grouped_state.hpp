@@ -65,12 +65,8 @@ struct GroupedLinearState {
   linear::WeightCache cache;
   linear::SavedGroups saved;
 
-  [[nodiscard]] bool is_int8() const noexcept {
-    return options.mode != Mode::standard && options.mode != Mode::automatic;
-  }
-  [[nodiscard]] bool saves_codes() const noexcept {
-    return options.mode == Mode::global_mem_efficient;
-  }
+  [[nodiscard]] bool is_int8() const noexcept { return traits_of(options.mode).is_int8(); }
+  [[nodiscard]] bool saves_codes() const noexcept { return traits_of(options.mode).keeps_codes; }
 };
 
 namespace linear {

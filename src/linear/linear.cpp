@@ -32,10 +32,9 @@ void check_has_weight(const LinearState& layer, std::string_view op) {
 }
 
 void check_int8(std::string_view op, const LinearState& layer) {
-  core::require(layer.is_int8(),
-                "{}: the layer's mode is {}; it must be rowwise, rowwise_shared, global or "
-                "global_mem_efficient",
-                op, mode_name(layer.options.mode));
+  if (!layer.is_int8())
+    core::fail(Status::invalid_argument, "{}: the layer's mode is {}; it must be {}", op,
+               mode_name(layer.options.mode), mode_names_where(is_int8_mode));
 }
 
 void check_int8_dw(std::string_view op, const LinearState& layer) {
@@ -105,9 +104,14 @@ void check_weight_codes(std::string_view op, const LinearState& layer,
   core::check_matrix(op, "codes", codes);
   core::check_shape(op, "codes", codes, layer.options.out_features, "N", layer.options.in_features,
                     "K");
-  const bool of_rows = linear::scales_of(layer.options.mode) != linear::WeightScales::global;
-  core::check_span(op, "absmax", absmax, of_rows ? layer.options.out_features : 1,
-                   of_rows ? "N (modes rowwise and rowwise_shared)" : "1");
+  const auto of_rows = [](const ModeTraits& mode) {
+    return mode.is_int8() && mode.weight.of_rows();
+  };
+  if (of_rows(traits_of(layer.options.mode)))
+    core::check_span(op, "absmax", absmax, layer.options.out_features,
+                     fmt::format("N (modes {})", mode_names_where(of_rows, "and")));
+  else
+    core::check_span(op, "absmax", absmax, 1, "1");
 }
 
 // The sums of codes fit into int32: those over K of the forward, and those over N of dX.
@@ -303,7 +307,7 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
   check_sums(op, layer, codes);
   auto prepared = std::make_shared<linear::PreparedWeight>(*layer.context);
   prepared->bias = linear::copy_of(*layer.context, bias);
-  prepared->codes.set(*layer.context, codes, absmax, linear::scales_of(options.mode),
+  prepared->codes.set(*layer.context, codes, absmax, traits_of(options.mode).weight,
                       options.engine);
   layer.weight = {};
   layer.caller_bias = {};

@@ -86,9 +86,7 @@ struct LinearState {
 
   [[nodiscard]] bool in_eval() const noexcept { return phase != Phase::training; }
   /// Whether forward and dX are always int8, so that the caller may free the weight in eval.
-  [[nodiscard]] bool is_int8() const noexcept {
-    return options.mode != Mode::standard && options.mode != Mode::automatic;
-  }
+  [[nodiscard]] bool is_int8() const noexcept { return traits_of(options.mode).is_int8(); }
   /// The codes for X · Wᵀ, valid or not.
   [[nodiscard]] const linear::QuantizedWeight& forward_codes() const noexcept {
     return in_eval() && is_int8() ? prepared->codes : cache.forward_codes();
@@ -98,9 +96,7 @@ struct LinearState {
     if (prepared != nullptr) bytes += prepared->codes.bytes() + prepared->packed.bytes();
     return bytes;
   }
-  [[nodiscard]] bool saves_codes() const noexcept {
-    return options.mode == Mode::global_mem_efficient;
-  }
+  [[nodiscard]] bool saves_codes() const noexcept { return traits_of(options.mode).keeps_codes; }
 };
 
 }  // namespace switchback

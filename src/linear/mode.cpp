@@ -102,8 +102,8 @@ std::vector<Mode> candidates(const PassProblem& p, const ContextState& state) {
   if (!core::why_no_int8(state).empty()) return {Mode::standard};
   std::vector<Mode> modes;
   for (const Mode mode : choosable_modes) {
-    // Alone its forward is that of rowwise, and its dX needs the codes of a forward.
-    if (mode == Mode::rowwise_shared && p.pass != Pass::step) continue;
+    // Alone its forward is that of another mode, and its dX needs the codes of a forward.
+    if (traits_of(mode).weight.shared && p.pass != Pass::step) continue;
     if (mode == Mode::standard || has_exact_sums(p)) modes.push_back(mode);
   }
   return modes;
@@ -123,9 +123,25 @@ std::optional<ModeRanking> tuned_ranking(ContextState& state, const Problem& pro
   return std::nullopt;
 }
 
-Mode first_allowed(const ModeRanking& ranking, std::uint32_t allowed) {
+constexpr bool has(std::uint32_t modes, Mode mode) {
+  return (modes & allow_mode(mode)) != 0;
+}
+
+// The allowed mode that has the scales of `mode` and shares the codes of W; if there is none, mode.
+Mode sharing(Mode mode, std::uint32_t allowed) {
+  const ModeTraits& of = traits_of(mode);
+  for (const Mode each : choosable_modes)
+    if (const WeightForm form = traits_of(each).weight;
+        of.is_int8() && has(allowed, each) && form.shared && form.scales == of.weight.scales)
+      return each;
+  return mode;
+}
+
+// `shares_alike`: a mode that shares the codes of W is as fast as the one that does not.
+Mode first_allowed(const ModeRanking& ranking, std::uint32_t allowed, bool shares_alike) {
   for (const Mode mode : ranking.modes)
-    if ((allowed & allow_mode(mode)) != 0) return mode;
+    for (const Mode each : {mode, shares_alike ? sharing(mode, allowed) : mode})
+      if (has(allowed, each)) return each;
   return Mode::standard;
 }
 
@@ -150,15 +166,11 @@ void run_in(const ContextState& state, PassProblem& problem) {
   problem.isa = state.features.level();
 }
 
-constexpr bool has(std::uint32_t modes, Mode mode) {
-  return (modes & allow_mode(mode)) != 0;
-}
-
 // Whether the codes that a pass finds are those that it reads in a mode. Every mode of rows has the
 // same ones for its forward.
-bool are_codes_of(WeightScales scales, Mode mode, Pass pass) {
-  if (pass == Pass::forward) return of_same_rows(scales, scales_of(mode));
-  return scales == scales_of(mode);
+bool are_codes_of(WeightForm form, Mode mode, Pass pass) {
+  const WeightForm wanted = traits_of(mode).weight;
+  return pass == Pass::forward ? form.scales == wanted.scales : have_same_codes(form, wanted);
 }
 
 // Mode standard is allowed and the only one that can be taken.
@@ -175,22 +187,20 @@ Mode fastest(ContextState& state, Problem problem, std::uint32_t allowed, const 
   // A pass that saves nothing is inference: the codes of the weight are used again.
   problem.weight = codes.valid() || !trains ? WeightCodes::cached : WeightCodes::made;
   run_in(state, problem);
-  // With codes at hand, and in every forward, rowwise_shared is as fast as rowwise.
-  const bool alike = forward || problem.weight == WeightCodes::cached;
-  const bool counts_as_rowwise = alike && has(allowed, Mode::rowwise_shared);
   const ModeRanking ranking =
       tuned_ranking(state, problem).value_or(default_config(problem, state));
-  const Mode first =
-      first_allowed(ranking, allowed | (counts_as_rowwise ? allow_mode(Mode::rowwise) : 0));
+  // With codes at hand, and in every forward.
+  const bool shares_alike = forward || problem.weight == WeightCodes::cached;
+  const Mode first = first_allowed(ranking, allowed, shares_alike);
   if (first == Mode::standard) return first;
   // If codes with other scales exist, that mode is as fast, and making new codes is not.
   const auto finds_codes = [&](Mode mode) {
-    return has(allowed, mode) && are_codes_of(codes.scales(), mode, problem.pass);
+    return has(allowed, mode) && are_codes_of(codes.form(), mode, problem.pass);
   };
   if (codes.valid() && !finds_codes(first))
     for (const Mode mode : choosable_modes)
       if (mode != Mode::standard && finds_codes(mode)) return mode;
-  return has(allowed, first) ? first : Mode::rowwise_shared;
+  return first;
 }
 
 constexpr std::uint32_t or_all(std::uint32_t allow) {
@@ -211,7 +221,7 @@ std::optional<Mode> mode_of_step(const LinearState& layer, std::int64_t rows, DT
   run_in(state, problem);
   const std::optional<ModeRanking> ranking = tuned_ranking(state, problem);
   if (!ranking) return std::nullopt;
-  const Mode first = first_allowed(*ranking, allowed);
+  const Mode first = first_allowed(*ranking, allowed, false);
   return first == Mode::standard ? std::nullopt : std::optional(first);
 }
 
@@ -240,8 +250,7 @@ Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,
 
 Mode fastest_mode(ContextState& state, GroupedPassProblem problem, std::uint32_t allow,
                   const WeightCache& cache, bool trains) {
-  // No operation scales the columns of G by the scales of each row's group.
-  return fastest(state, problem, or_all(allow) & ~allow_mode(Mode::rowwise_shared), cache, trains);
+  return fastest(state, problem, or_all(allow) & choosable_by_groups, cache, trains);
 }
 
 }  // namespace switchback::linear

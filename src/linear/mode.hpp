@@ -4,11 +4,13 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/modes.hpp"
 #include "core/tunable.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/linear.hpp"
@@ -66,13 +68,27 @@ struct GroupedPassProblem : PassProblem {
 std::string describe(const GroupedPassProblem& problem);
 core::ProblemSize size_of(const GroupedPassProblem& problem) noexcept;
 
-/// The modes that a layer may choose from. Between equally fast ones this order decides: the mode
-/// that loses the least accuracy comes first.
-inline constexpr std::array<Mode, 4> choosable_modes = {Mode::standard, Mode::rowwise,
-                                                        Mode::rowwise_shared, Mode::global};
+/// The bits of the modes with a property.
+template <class Property>
+constexpr std::uint32_t bits_of_modes(const Property& property) noexcept {
+  std::uint32_t bits = 0;
+  for (const ModeTraits& each : mode_table)
+    if (property(each)) bits |= allow_mode(each.mode);
+  return bits;
+}
+/// The modes that mode auto may choose from.
 inline constexpr std::uint32_t all_choosable =
-    allow_mode(Mode::standard) | allow_mode(Mode::rowwise) | allow_mode(Mode::rowwise_shared) |
-    allow_mode(Mode::global);
+    bits_of_modes([](const ModeTraits& mode) { return mode.may_be_chosen; });
+inline constexpr auto choosable_modes = [] {
+  std::array<Mode, std::popcount(all_choosable)> modes{};
+  std::size_t count = 0;
+  for (const ModeTraits& each : mode_table)
+    if (each.may_be_chosen) modes[count++] = each.mode;
+  return modes;
+}();
+/// Of these the modes that a grouped layer may have.
+inline constexpr std::uint32_t choosable_by_groups =
+    bits_of_modes([](const ModeTraits& mode) { return mode.may_be_chosen && mode.has_groups(); });
 
 /// choosable_modes, the fastest first. A mode is before `standard` only if it is clearly faster. So
 /// if `standard` is allowed, the first allowed mode is never slower than it.

@@ -131,8 +131,8 @@ bool dx_will_run_in(const LinearState& layer, Mode mode, std::int64_t rows, DTyp
 // int8 layer.
 const QuantizedWeight& weight_codes(LinearState& layer, Mode mode, bool and_backward) {
   if (layer.in_eval() && layer.is_int8()) return layer.forward_codes();
-  return layer.cache.forward(*layer.context, layer.weight, scales_of(mode), layer.options.engine,
-                             and_backward);
+  return layer.cache.forward(*layer.context, layer.weight, traits_of(mode).weight,
+                             layer.options.engine, and_backward);
 }
 
 void forward_int8(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, bool trains,
@@ -193,7 +193,7 @@ void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Re
   const std::span<float> absmax(frame.take<float>(rows), count_of(rows));
   of_g.q = {quant::Scales::per_row, q, absmax};
   // Transposed codes of the forward: the scales of their rows belong to the columns of G.
-  if (w.scales() == WeightScales::per_row) of_g.column_scales = layer.forward_codes().absmax();
+  if (w.form().scales_gradient()) of_g.column_scales = layer.forward_codes().absmax();
   quant::run(*layer.context, of_g);
   GemmArgs args;
   args.a = q;
@@ -408,7 +408,7 @@ void use_prepared(LinearState& layer, std::shared_ptr<PreparedWeight> prepared,
 void enter_eval(LinearState& layer) {
   auto prepared = std::make_shared<PreparedWeight>(*layer.context);
   if (layer.is_int8()) {
-    layer.cache.forward(*layer.context, layer.weight, scales_of(layer.options.mode),
+    layer.cache.forward(*layer.context, layer.weight, traits_of(layer.options.mode).weight,
                         layer.options.engine, false);
     prepared->bias = copy_of(*layer.context, layer.bias);
     prepared->codes = layer.cache.take_forward();
@@ -554,7 +554,8 @@ const QuantizedWeight* codes_for_dx(LinearState& layer, const LinearGrads& grads
   const Mode mode =
       mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true);
   if (mode == Mode::standard) return nullptr;
-  return &layer.cache.backward(*layer.context, layer.weight, scales_of(mode), layer.options.engine);
+  return &layer.cache.backward(*layer.context, layer.weight, traits_of(mode).weight,
+                               layer.options.engine);
 }
 
 }  // namespace

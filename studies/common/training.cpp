@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "bench/workload/statistic.hpp"
+#include "core/modes.hpp"
 #include "measure/data.hpp"
 #include "switchback/grouped.hpp"
 
@@ -44,6 +45,10 @@ std::vector<Mode> modes_of(const std::vector<std::string>& names, std::vector<Mo
   std::erase(modes, Mode::standard);
   modes.insert(modes.begin(), Mode::standard);
   return modes;
+}
+
+std::string help_of_modes() {
+  return mode_names_where([](const ModeTraits&) { return true; }) + "; may be given again";
 }
 
 Json names_of(std::span<const Mode> modes) {
