@@ -63,6 +63,12 @@ TEST(Modes, PropertiesOfEachFitTogether) {
   }
 }
 
+TEST(Modes, AreListedInTheOrderOfTheTable) {
+  const auto choosable = [](const ModeTraits& mode) { return mode.may_be_chosen; };
+  EXPECT_EQ(mode_names_where(choosable), "standard, rowwise, rowwise_shared or global");
+  EXPECT_EQ(mode_names_where(choosable, "and"), "standard, rowwise, rowwise_shared and global");
+}
+
 TEST(Modes, PagesHaveARowForEach) {
   EXPECT_EQ(modes_of_table(text_of("README.md"), "| mode | scales in"), names_where(any));
   EXPECT_EQ(modes_of_table(text_of("docs/numerics.md"), "| | Y = X"),

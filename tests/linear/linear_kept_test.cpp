@@ -218,8 +218,8 @@ TEST(LinearKept, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
     EXPECT_EQ(
         failure(Status::invalid_argument,
                 [&] { floating.forward_codes(s.x.any(), s.y.any(), codes.view, codes.scales()); }),
-        "forward_codes: the layer's mode is " + std::string(mode_name(mode)) +
-            "; it must be rowwise, rowwise_shared, global or global_mem_efficient");
+        "forward_codes: the layer's mode is " + std::string(mode_name(mode)) + "; it must be " +
+            mode_names_where(is_int8_mode));
   }
   SwitchbackLinear bare(context, t.options());
   EXPECT_EQ(failure(Status::invalid_state,
@@ -378,8 +378,8 @@ TEST(LinearQuantizedWeight, OnlyAPreparedLayerHasCodesToRead) {
   standard.prepare_for_eval();
   EXPECT_EQ(failure(Status::invalid_argument,
                     [&] { standard.quantized_weight(codes.view, codes.scales()); }),
-            "quantized_weight: the layer's mode is standard; it must be rowwise, rowwise_shared, "
-            "global or global_mem_efficient");
+            "quantized_weight: the layer's mode is standard; it must be " +
+                mode_names_where(is_int8_mode));
   layer.quantized_weight(codes.view, codes.scales());
   layer.weight_updated();
   EXPECT_EQ(failure(Status::invalid_state, read(codes, codes.scales())), unprepared);
@@ -440,9 +440,8 @@ TEST(LinearQuantizedWeight, ARefusedOneLeavesTheOneBefore) {
   SwitchbackLinear standard = s.make(context);
   EXPECT_EQ(failure(Status::invalid_argument,
                     [&] { standard.set_quantized_weight(codes.view, codes.scales()); }),
-            "set_quantized_weight: the layer's mode is standard; it must be rowwise, "
-            "rowwise_shared, global or "
-            "global_mem_efficient");
+            "set_quantized_weight: the layer's mode is standard; it must be " +
+                mode_names_where(is_int8_mode));
 }
 
 // a · bᵀ dequantized, with sums in 64 bits; b is given by its elements and scales.
