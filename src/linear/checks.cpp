@@ -140,29 +140,17 @@ void check_weight_is_set(std::string_view op, bool is_set) {
     core::fail(Status::invalid_state, "{}: the layer has no weight; call set_weight first", op);
 }
 
-void check_save(std::string_view op, Save save) {
-  core::require(save >= Save::nothing && save <= Save::caller,
-                "{}: save = {}; it must be nothing (0), copy (1), borrow (2) or caller (3)", op,
-                static_cast<std::int32_t>(save));
-}
-
 namespace {
 
-const char* save_name(Save save) {
-  switch (save) {
-    case Save::nothing:
-      return "nothing";
-    case Save::copy:
-      return "copy";
-    case Save::borrow:
-      return "borrow";
-    case Save::caller:
-      return "caller";
-  }
-  return "?";
+std::string_view save_name(Save save) noexcept {
+  return core::name_among({"nothing", "copy", "borrow", "caller"}, save);
 }
 
 }  // namespace
+
+void check_save(std::string_view op, Save save) {
+  core::check_enum<save_name>(op, "save", save);
+}
 
 void check_saves_in_training(std::string_view op, Save save, bool in_eval) {
   if (in_eval && save != Save::nothing)

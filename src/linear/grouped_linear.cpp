@@ -17,6 +17,7 @@ namespace switchback {
 namespace {
 
 using linear::check_gradient;
+using linear::gradient_operand;
 using linear::SavedState;
 using linear::usable;
 
@@ -74,19 +75,15 @@ void check_grads(std::string_view op, const GroupedLinearState& layer, const Gro
   check_gradient(op, "dw", grads.dw, options.dtype, options.groups * n, "G·N", options.in_features,
                  "K");
   check_gradient(op, "db", grads.db, options.dtype, options.groups, "G", n, "N");
-  const auto wanted = [](AnyMatrix gradient) {
-    return gradient.data != nullptr ? ConstAnyMatrix(gradient) : ConstAnyMatrix();
-  };
   const ConstAnyMatrix none;
-  core::check_operands(
-      *layer.context, op,
-      {core::operand("dx", wanted(grads.dx)), core::operand("dw", wanted(grads.dw)),
-       core::operand("db", wanted(grads.db))},
-      {core::operand("g", grads.g), core::operand("x", x.data),
-       core::operand("x.index", grouped::as_operand(x.index)),
-       core::operand("groups.ends", grouped::as_operand(groups.ends)),
-       core::operand("groups.used", grouped::as_operand(groups.used)),
-       core::operand("weight", reads_weight ? layer.weight : none)});
+  core::check_operands(*layer.context, op,
+                       {gradient_operand("dx", grads.dx), gradient_operand("dw", grads.dw),
+                        gradient_operand("db", grads.db)},
+                       {core::operand("g", grads.g), core::operand("x", x.data),
+                        core::operand("x.index", grouped::as_operand(x.index)),
+                        core::operand("groups.ends", grouped::as_operand(groups.ends)),
+                        core::operand("groups.used", grouped::as_operand(groups.used)),
+                        core::operand("weight", reads_weight ? layer.weight : none)});
 }
 
 void check_count(std::string_view op, const GroupedLinearState& layer, const Groups& groups) {

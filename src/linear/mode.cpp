@@ -11,26 +11,11 @@
 
 namespace switchback::linear {
 
-namespace {
-
-std::string_view pass_text(Pass pass) {
-  switch (pass) {
-    case Pass::forward:
-      return "forward";
-    case Pass::dx:
-      return "dX";
-    case Pass::step:
-      return "step";
-  }
-  return "unknown";
-}
-
-}  // namespace
-
 std::string describe(const PassProblem& p) {
-  return fmt::format("{} of a layer, M {} N {} K {} {} -> {}{}, W's codes {}", pass_text(p.pass),
-                     p.m, p.n, p.k, dtype_name(p.dtype), dtype_name(p.output),
-                     p.bias ? ", bias" : "", p.weight == WeightCodes::cached ? "cached" : "made");
+  return fmt::format("{} of a layer, M {} N {} K {} {} -> {}{}, W's codes {}",
+                     p.pass == Pass::dx ? "dX" : pass_name(p.pass), p.m, p.n, p.k,
+                     dtype_name(p.dtype), dtype_name(p.output), p.bias ? ", bias" : "",
+                     codes_name(p.weight));
 }
 
 core::ProblemSize size_of(const PassProblem& p) noexcept {
@@ -41,27 +26,10 @@ core::ProblemSize size_of(const PassProblem& p) noexcept {
   return size;
 }
 
-namespace {
-
-std::string_view layout_text(RowsLayout layout) {
-  switch (layout) {
-    case RowsLayout::packed:
-      return "packed";
-    case RowsLayout::strided:
-      return "strided";
-    case RowsLayout::gathered:
-      return "gathered";
-    case RowsLayout::columns:
-      return "side by side";
-  }
-  return "unknown";
-}
-
-}  // namespace
-
 std::string describe(const GroupedPassProblem& p) {
   return fmt::format("{}, of {} groups, rows {}", describe(static_cast<const PassProblem&>(p)),
-                     p.groups, layout_text(p.layout));
+                     p.groups,
+                     p.layout == RowsLayout::columns ? "side by side" : layout_name(p.layout));
 }
 
 core::ProblemSize size_of(const GroupedPassProblem& p) noexcept {
@@ -145,20 +113,6 @@ Mode first_allowed(const ModeRanking& ranking, std::uint32_t allowed, bool share
   return Mode::standard;
 }
 
-// What every pass of a layer asks for.
-PassProblem problem_of(const LinearState& layer, Pass pass, std::int64_t rows, DType output,
-                       bool bias) {
-  PassProblem problem;
-  problem.pass = pass;
-  problem.m = rows;
-  problem.n = layer.options.out_features;
-  problem.k = layer.options.in_features;
-  problem.dtype = layer.options.dtype;
-  problem.output = output;
-  problem.bias = bias;
-  return problem;
-}
-
 void run_in(const ContextState& state, PassProblem& problem) {
   problem.device = state.device.kind;
   if (!state.on_cpu()) return;
@@ -215,7 +169,7 @@ std::optional<Mode> mode_of_step(const LinearState& layer, std::int64_t rows, DT
   if (layer.cache.forward_codes().valid() || layer.cache.backward_codes().valid())
     return std::nullopt;
   ContextState& state = *layer.context;
-  PassProblem problem = problem_of(layer, Pass::step, rows, output, bias);
+  PassProblem problem = problem_of(layer.options, Pass::step, rows, output, bias);
   const std::uint32_t allowed = or_all(layer.options.allow);
   if (must_be_standard(state, allowed, problem)) return std::nullopt;
   run_in(state, problem);
@@ -230,7 +184,7 @@ Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType 
   if (layer.options.mode != Mode::automatic) return layer.options.mode;
   if (pass == Pass::forward && trains)
     if (const std::optional<Mode> step = mode_of_step(layer, rows, output, bias)) return *step;
-  return fastest_mode(*layer.context, problem_of(layer, pass, rows, output, bias),
+  return fastest_mode(*layer.context, problem_of(layer.options, pass, rows, output, bias),
                       layer.options.allow, layer.cache, trains);
 }
 

@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/check_enum.hpp"
 #include "core/modes.hpp"
 #include "core/tunable.hpp"
 #include "linear/weight_cache.hpp"
@@ -27,9 +29,16 @@ enum class Pass : std::int64_t {
   step = 2,
 };
 
+constexpr std::string_view pass_name(Pass pass) noexcept {
+  return core::name_among({"forward", "dx", "step"}, pass);
+}
+
 /// Whether a pass quantizes the weight, as the first one after an update does, or finds its codes
 /// in the cache.
 enum class WeightCodes : std::int64_t { made = 0, cached = 1 };
+constexpr std::string_view codes_name(WeightCodes codes) noexcept {
+  return core::name_among({"made", "cached"}, codes);
+}
 
 /// A whole pass, from float operands to the float result: quantize, product and dequantize.
 struct PassProblem : ConfigOrigin {
@@ -46,6 +55,22 @@ struct PassProblem : ConfigOrigin {
   friend bool operator==(const PassProblem&, const PassProblem&) = default;
 };
 
+/// What a pass of a layer over `rows` rows asks for, but for where it runs and what codes there
+/// are.
+template <class Options>
+PassProblem problem_of(const Options& options, Pass pass, std::int64_t rows, DType output,
+                       bool bias) {
+  PassProblem problem;
+  problem.pass = pass;
+  problem.m = rows;
+  problem.n = options.out_features;
+  problem.k = options.in_features;
+  problem.dtype = options.dtype;
+  problem.output = output;
+  problem.bias = bias;
+  return problem;
+}
+
 std::string describe(const PassProblem& problem);
 core::ProblemSize size_of(const PassProblem& problem) noexcept;
 
@@ -57,6 +82,9 @@ enum class RowsLayout : std::int64_t {
   gathered = 2,  ///< by an index, of groups of either kind
   columns = 3,   ///< strided groups side by side: GroupedRows::column_stride
 };
+constexpr std::string_view layout_name(RowsLayout layout) noexcept {
+  return core::name_among({"packed", "strided", "gathered", "columns"}, layout);
+}
 
 /// A whole pass of a grouped layer. m: the slots of all groups; a query has its bucket.
 struct GroupedPassProblem : PassProblem {

@@ -20,21 +20,6 @@ using core::row;
 using core::value_name;
 using core::Word;
 
-constexpr std::string_view pass_name(Pass pass) noexcept {
-  switch (pass) {
-    case Pass::forward:
-      return "forward";
-    case Pass::dx:
-      return "dx";
-    case Pass::step:
-      return "step";
-  }
-  return "unknown";
-}
-constexpr std::string_view codes_name(WeightCodes codes) noexcept {
-  return codes == WeightCodes::made ? "made" : "cached";
-}
-
 constexpr Word float_type(std::string_view name) {
   return {.name = name, .most = number(DType::bf16), .value_name = value_name<dtype_name, DType>};
 }
@@ -54,20 +39,6 @@ constexpr core::WordTable problem_table(row<&PassProblem::pass>(pass_word(Pass::
                                         row<&PassProblem::dtype>(float_type("dtype")),
                                         row<&PassProblem::output>(float_type("output")),
                                         row<&PassProblem::bias>({.name = "bias", .most = 1}));
-
-constexpr std::string_view layout_name(RowsLayout layout) noexcept {
-  switch (layout) {
-    case RowsLayout::packed:
-      return "packed";
-    case RowsLayout::strided:
-      return "strided";
-    case RowsLayout::gathered:
-      return "gathered";
-    case RowsLayout::columns:
-      return "columns";
-  }
-  return "unknown";
-}
 
 constexpr core::WordTable grouped_table(
     row<&GroupedPassProblem::pass>(pass_word(Pass::dx)),
