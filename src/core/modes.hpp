@@ -18,8 +18,8 @@ namespace switchback {
 struct WeightForm {
   enum class Scales { per_row, global };
   Scales scales = Scales::per_row;
-  /// dX reads the codes of the forward, transposed. Else it reads codes of its own, which have a
-  /// scale per column of W where the forward's have one per row.
+  /// dX reads the codes of the forward, transposed. Else W is quantized a second time for dX: with
+  /// a scale per column where the forward has one per row, or with the same one scale.
   bool shared = false;
 
   [[nodiscard]] constexpr bool of_rows() const noexcept { return scales == Scales::per_row; }
@@ -43,29 +43,28 @@ struct ModeTraits {
   std::string_view name;
   Products products;  ///< Y = X·Wᵀ and dX = G·W
   WeightForm weight;  ///< of int8 products
-  /// A forward that saves keeps the codes of its product in place of X, and dW is computed from X
-  /// as they say it.
+  /// A forward that saves keeps X's codes in place of X, and dW is computed from dequantized X.
   bool keeps_codes = false;
   bool may_be_chosen = false;  ///< by mode auto
 
   [[nodiscard]] constexpr bool is_floating() const noexcept {
     return products == Products::floating;
   }
-  /// Forward and dX are int8 in any case: the layer can rotate, share what it prepared for eval, be
-  /// given a quantized weight, and do without the floating one in eval.
+  /// Forward and dX are always int8: the layer can rotate, can be given a quantized weight, and
+  /// does not need the floating one in eval.
   [[nodiscard]] constexpr bool is_int8() const noexcept { return products == Products::int8; }
   /// Whether dW may be an int8 product, of codes of blocks; these are then kept in place of X.
   [[nodiscard]] constexpr bool has_int8_dw() const noexcept {
     return !is_floating() && !keeps_codes;
   }
-  /// Whether a grouped layer may have it: no operation scales the columns of each group's G.
+  /// Whether a grouped layer may have it: no operation multiplies each group's G by other scales.
   [[nodiscard]] constexpr bool has_groups() const noexcept {
     return !is_int8() || !weight.scales_gradient();
   }
 };
 
-/// Lists of modes, in messages too, have this order. Between equally fast modes it decides which
-/// one mode auto takes: the mode that loses the least accuracy comes first.
+/// Lists of modes, also in messages, have this order. Of equally fast modes, mode auto takes the
+/// first one; so the mode that loses the least accuracy comes first.
 inline constexpr ModeTraits mode_table[] = {
     {.mode = Mode::standard,
      .name = "standard",

@@ -146,7 +146,7 @@ class WeightCache {
   [[nodiscard]] bool has_forward(WeightForm form) const noexcept {
     return forward_.valid() && forward_.form().scales == form.scales;
   }
-  // Groups have codes for dX of their own: only one matrix is transposed.
+  // For groups W is quantized a second time: only a single packed matrix can be transposed.
   [[nodiscard]] bool shares(WeightForm form) const noexcept { return form.shared && groups_ == 1; }
   // Makes the missing ones of both layouts, after the rotation of w.
   void make(ContextState& state, ConstAnyMatrix w, WeightForm form, std::string_view engine,
