@@ -41,12 +41,11 @@ class Recorder final : public ConfigSource {
       queries.push_back(query);
     const std::optional<Pass> pass = pass_of(query);
     if (!pass) return false;
-    using enum Mode;
     const bool in_int8 =
         std::find(passes_in_int8.begin(), passes_in_int8.end(), *pass) != passes_in_int8.end();
-    choice = linear::to_choice(
-        in_int8 ? linear::ModeRanking{{rowwise, rowwise_shared, global, standard}}
-                : linear::ModeRanking{{standard, rowwise, rowwise_shared, global}});
+    linear::ModeRanking ranking;  // mode standard first
+    if (in_int8) std::rotate(ranking.modes.begin(), ranking.modes.begin() + 1, ranking.modes.end());
+    choice = linear::to_choice(ranking);
     return true;
   }
   mutable std::vector<ConfigQuery> queries;
@@ -97,18 +96,17 @@ class DryRun {
     std::vector<bool> biases = {shape_.bias};
     if (shape_.bias && problems_ >= Problems::fields) biases.push_back(false);
     for (const bool bias : biases)
-      for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::rowwise_shared, Mode::global,
-                              Mode::global_mem_efficient, Mode::automatic}) {
-        if (mode == Mode::standard ? problems_ < Problems::all : !is_exact()) continue;
+      for (const ModeTraits& mode : mode_table) {
+        if (mode.is_floating() ? problems_ < Problems::all : !is_exact()) continue;
         // What is asked for depends on what was faster before. Only mode auto asks for passes.
         constexpr std::array passes = {Pass::step, Pass::forward, Pass::dx};
         for (std::size_t first = 0; first < passes.size(); ++first) {
           recorder_.passes_in_int8 = std::span(passes).subspan(first);
           if (shape_.groups == 0)
             run_layer(mode, bias);
-          else if (mode != Mode::rowwise_shared)
+          else if (mode.has_groups())
             run_groups(mode, bias);
-          if (mode != Mode::automatic) break;
+          if (mode.mode != Mode::automatic) break;
         }
       }
     if (problems_ >= Problems::fields && shape_.groups == 0 && is_exact()) multiply_codes();
@@ -123,15 +121,14 @@ class DryRun {
     return has_bias ? ConstAnyMatrix(bias_.any()) : ConstAnyMatrix();
   }
 
-  void run_layer(Mode mode, bool has_bias) {
+  void run_layer(const ModeTraits& mode, bool has_bias) {
     LinearOptions options;
     options.in_features = shape_.in_features;
     options.out_features = shape_.out_features;
-    options.mode = mode;
+    options.mode = mode.mode;
     options.dtype = shape_.dtype;
     std::vector<WeightGradient> gradients = {options.dw};
-    if (mode != Mode::standard && mode != Mode::global_mem_efficient &&
-        blockwise::is_tuned(context_.state()))
+    if (mode.has_int8_dw() && blockwise::is_tuned(context_.state()))
       gradients.push_back(WeightGradient::int8_block);
     for (const WeightGradient gradient : gradients) {
       options.dw = gradient;
@@ -154,7 +151,7 @@ class DryRun {
       step(dx_.any(), dw_.any(), db);
       step(dx_.any(), dw_.any(), db);
       step({}, dw_.any(), db);
-      if (mode != Mode::automatic) step(dx_.any(), {}, {});
+      if (mode.mode != Mode::automatic) step(dx_.any(), {}, {});
       if (gradient == WeightGradient::int8_block && problems_ == Problems::all)
         step({}, dw_f32_.any(), db);
       layer.prepare_for_eval();
@@ -163,7 +160,7 @@ class DryRun {
   }
 
   // Of groups that have the same number of rows: what floating products ask for depends on it.
-  void run_groups(Mode mode, bool has_bias) {
+  void run_groups(const ModeTraits& mode, bool has_bias) {
     const std::int64_t each = rows_of_group();
     for (const linear::RowsLayout layout :
          {linear::RowsLayout::packed, linear::RowsLayout::strided, linear::RowsLayout::gathered}) {
@@ -179,7 +176,7 @@ class DryRun {
       GroupedSwitchbackLinear layer(context_, {.groups = groups_,
                                                .in_features = shape_.in_features,
                                                .out_features = shape_.out_features,
-                                               .mode = mode,
+                                               .mode = mode.mode,
                                                .dtype = shape_.dtype});
       layer.set_weight(w_.any(), bias(has_bias));
       for (int step = 0; step < 2; ++step) {  // with a new weight, and with the same one again

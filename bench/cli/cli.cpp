@@ -22,6 +22,7 @@
 #include "bench/workload/command.hpp"
 #include "bench/workload/workload.hpp"
 #include "core/check.hpp"
+#include "core/check_enum.hpp"
 #include "core/cpu/isa.hpp"
 
 namespace switchback::bench {
@@ -210,10 +211,8 @@ std::uint64_t parse_integer(std::string_view option, std::string_view text, std:
 
 void refuse_choice(std::string_view option, std::string_view text,
                    const std::vector<std::string_view>& allowed) {
-  std::string words(allowed.front());
-  for (std::size_t i = 1; i < allowed.size(); ++i)
-    words += fmt::format("{}{}", i + 1 < allowed.size() ? ", " : " or ", allowed[i]);
-  core::fail(Status::invalid_argument, "{} {}: it must be {}", option, text, words);
+  core::fail(Status::invalid_argument, "{} {}: it must be {}", option, text,
+             core::listed(std::vector<std::string>(allowed.begin(), allowed.end())));
 }
 
 double parse_percentage(std::string_view option, std::string_view text, double low, double high) {

@@ -5,10 +5,12 @@
 
 #include <array>
 #include <deque>
+#include <vector>
 
 #include "bench/cli/table.hpp"
 #include "bench/workload/auto_tuning.hpp"
 #include "bench/workload/session.hpp"
+#include "core/modes.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "switchback/gemm.hpp"
@@ -158,13 +160,13 @@ struct Setting {
   }
 };
 
-// rowwise_shared has rowwise's forward, and one form of W's codes less in a step.
-constexpr Mode forward_modes[] = {Mode::rowwise, Mode::global};
-constexpr Mode step_modes[] = {Mode::rowwise, Mode::rowwise_shared, Mode::global};
-
 void forward_rows(Bench& bench, const Setting& setting) {
+  // A mode that shares W's codes has the forward of another one.
+  const std::vector<Mode> modes = modes_where([](const ModeTraits& mode) {
+    return mode.is_int8() && mode.may_be_chosen && !mode.weight.shared;
+  });
   std::vector<Bench::Layer*> layers;
-  for (const Mode mode : forward_modes)
+  for (const Mode mode : modes)
     for (int i = 0; i < 2; ++i)
       layers.push_back(&bench.layer(mode));
   std::vector<measure::Rival> rivals = bench.floating(Bench::Pass::forward);
@@ -179,10 +181,9 @@ void forward_rows(Bench& bench, const Setting& setting) {
   }
   const std::vector<measure::Timed> timed = setting.race_of(bench, rivals, forward_min_time_s);
   const measure::Timed& best = measure::fastest(timed, 0, floating);
-  for (std::size_t i = 0; i < std::size(forward_modes); ++i) {
-    setting.row("forward, W codes cached", forward_modes[i], timed[floating + 2 * i], best, 1);
-    setting.row("forward, W quantized every call", forward_modes[i], timed[floating + 2 * i + 1],
-                best, 1);
+  for (std::size_t i = 0; i < modes.size(); ++i) {
+    setting.row("forward, W codes cached", modes[i], timed[floating + 2 * i], best, 1);
+    setting.row("forward, W quantized every call", modes[i], timed[floating + 2 * i + 1], best, 1);
   }
 }
 
@@ -208,9 +209,11 @@ std::string modes_of_step(Bench::Layer& layer, std::int64_t rows) {
 }
 
 void step_rows(Bench& bench, const Setting& setting) {
+  const std::vector<Mode> modes =
+      modes_where([](const ModeTraits& mode) { return mode.is_int8() && mode.may_be_chosen; });
   std::vector<Bench::Layer*> layers;
   for (const WeightGradient dw : {WeightGradient::floating, WeightGradient::int8_block})
-    for (const Mode mode : step_modes)
+    for (const Mode mode : modes)
       layers.push_back(&bench.layer(mode, false, dw));
   // Every engine's every pass, so that the floating point step takes the best of each.
   std::vector<measure::Rival> rivals;
@@ -235,11 +238,11 @@ void step_rows(Bench& bench, const Setting& setting) {
     first = end;
   }
   best.stats = measure::summarize(best.times_ms);
-  for (std::size_t i = 0; i < std::size(step_modes); ++i)
-    setting.row("full step, W new", step_modes[i], timed[ends.back() + i], best, 3);
-  for (std::size_t i = 0; i < std::size(step_modes); ++i)
-    setting.row("full step, W new, dW in int8", step_modes[i],
-                timed[ends.back() + std::size(step_modes) + i], best, 3);
+  for (std::size_t i = 0; i < modes.size(); ++i)
+    setting.row("full step, W new", modes[i], timed[ends.back() + i], best, 3);
+  for (std::size_t i = 0; i < modes.size(); ++i)
+    setting.row("full step, W new, dW in int8", modes[i], timed[ends.back() + modes.size() + i],
+                best, 3);
 }
 
 // A layer that chooses is never to be slower than one in mode standard. Each is timed beside such a

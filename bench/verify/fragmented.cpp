@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "bench/verify/suite.hpp"
+#include "core/modes.hpp"
 #include "measure/data.hpp"
 #include "quant/gelu.hpp"
 #include "switchback/fragmented_linear.hpp"
@@ -135,7 +136,8 @@ class FragmentedChecks {
   [[nodiscard]] std::vector<float> product(ConstAnyMatrix a, ConstAnyMatrix b, DType dtype,
                                            const Rows& rows) const {
     const Codes q_a = oracle::quantize(a, Group::row);
-    const Codes q_b = oracle::quantize(b, mode_ == Mode::global ? Group::matrix : Group::row);
+    const Codes q_b =
+        oracle::quantize(b, traits_of(mode_).weight.of_rows() ? Group::row : Group::matrix);
     const auto sums = measure::integer_product(suite_.context(), q_a.view(), q_b.view(), rows);
     return oracle::epilogue(sums, rows, q_a.absmax, q_b.absmax, {}, b.rows, dtype);
   }

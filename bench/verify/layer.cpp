@@ -5,6 +5,7 @@
 
 #include "bench/verify/suite.hpp"
 #include "core/context_state.hpp"
+#include "core/modes.hpp"
 #include "gemm/floating/engine.hpp"
 #include "measure/data.hpp"
 #include "quant/rotate.hpp"
@@ -127,13 +128,13 @@ class LayerChecks {
   }
 
  private:
-  [[nodiscard]] bool standard() const { return mode_ == Mode::standard; }
-  [[nodiscard]] bool rowwise() const { return mode_ == Mode::rowwise || shared(); }
-  [[nodiscard]] bool shared() const { return mode_ == Mode::rowwise_shared; }
+  [[nodiscard]] const ModeTraits& mode() const { return traits_of(mode_); }
+  [[nodiscard]] bool standard() const { return mode().is_floating(); }
+  [[nodiscard]] bool rowwise() const { return mode().weight.of_rows(); }
 
   [[nodiscard]] Check check(const char* part) const {
     Check c = suite_.check("layer", part + options_.text(), dtype_, data_, shape_);
-    c.mode = std::string(mode_name(mode_));
+    c.mode = std::string(mode().name);
     if (!engine_.empty()) c.engine = engine_;
     return c;
   }
@@ -197,7 +198,7 @@ class LayerChecks {
 
   void input_gradient(const measure::Matrix& dx) {
     if (standard()) return float_output("dx", dx, dx_rows_, dtype_, {}, {}, dx_product_);
-    if (shared()) return input_gradient_of_row_codes(dx);
+    if (mode().weight.scales_gradient()) return input_gradient_of_row_codes(dx);
     const Codes q_w = codes_of(w_, rowwise() ? Group::column : Group::matrix).transposed();
     int8_output("dx", dx, dx_rows_, oracle::quantize(g_.any(), Group::row, rounding()), q_w, {},
                 dx_product_, rotates());
@@ -224,7 +225,7 @@ class LayerChecks {
       float_output(part, dw, dw_rows_, DType::f32, {}, before, product);
     };
     if (options_.int8_dw) return int8_weight_gradient(part, dw, before);
-    if (mode_ != Mode::global_mem_efficient) return compare(dw_product_);
+    if (!mode().keeps_codes) return compare(dw_product_);
     // From what was saved: the codes of X, back in the layer's dtype.
     std::vector<float> kept =
         oracle::dequantize(codes_of(x_, Group::row), rotates() ? DType::f32 : dtype_);
@@ -295,15 +296,16 @@ void verify_layer(Suite& suite, const VerifyShape& shape) {
       for (const Mode mode : suite.options().modes) {
         if (suite.options().engine.empty()) {
           checks.in_mode(mode, {});
-          if (mode != Mode::standard)
+          if (traits_of(mode).is_int8())
             checks.in_mode(mode, {},
                            {.rotation = rotation_for(shape.dim_in),
-                            .int8_dw = mode != Mode::global_mem_efficient,
+                            .int8_dw = traits_of(mode).has_int8_dw(),
                             .stochastic = true});
         }
         // What an engine computes was checked on all data without the layer around it.
         if (data != Data::normal) continue;
-        for (const std::string& engine : mode == Mode::standard ? standard_engines : int8_engines)
+        for (const std::string& engine :
+             traits_of(mode).is_int8() ? int8_engines : standard_engines)
           checks.in_mode(mode, engine);
       }
     }

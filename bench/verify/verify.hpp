@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/modes.hpp"
 #include "measure/compare.hpp"
 #include "measure/data_kinds.hpp"
 #include "switchback/context.hpp"
@@ -60,8 +61,8 @@ struct VerifyOptions {
   ContextOptions context;
   std::vector<VerifyShape> shapes;  ///< empty: the default ones
   std::vector<DType> dtypes = {DType::f32, DType::f16, DType::bf16};
-  std::vector<Mode> modes = {Mode::standard, Mode::rowwise, Mode::global,
-                             Mode::global_mem_efficient, Mode::rowwise_shared};
+  std::vector<Mode> modes =
+      modes_where([](const ModeTraits& mode) { return mode.mode != Mode::automatic; });
   std::vector<Data> data;        ///< empty: all, or on large shapes three of them
   std::vector<std::string> ops;  ///< names of verify_ops(); empty: all
   std::string engine;            ///< only this one of the products' engines; empty: all

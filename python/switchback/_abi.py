@@ -13,17 +13,6 @@ F32, F16, BF16, S8, S32 = range(5)
 FLOATS = (F32, F16, BF16)
 DTYPE_NAMES = ("float32", "float16", "bfloat16", "int8", "int32")
 
-STANDARD, ROWWISE, GLOBAL, GLOBAL_MEM_EFFICIENT, AUTO, ROWWISE_SHARED = range(6)
-MODES = {
-    "standard": STANDARD,
-    "rowwise": ROWWISE,
-    "rowwise_shared": ROWWISE_SHARED,
-    "global": GLOBAL,
-    "auto": AUTO,
-}
-# Those whose weight has a scale for each row.
-MODES_OF_ROWS = ("rowwise", "rowwise_shared")
-
 ACTIVATIONS = {"gelu_tanh": 1, "gelu_erf": 2}
 
 SCALE_PER_ROW, SCALE_GLOBAL = range(2)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "core/check_enum.hpp"
 
@@ -57,14 +58,23 @@ void check_matrix(std::string_view op, std::string_view argument, ConstAnyMatrix
           argument, m, m.data);
 }
 
+std::string listed(std::span<const std::string> items, std::string_view conjunction) {
+  std::string list;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) list += i + 1 < items.size() ? ", " : fmt::format(" {} ", conjunction);
+    list += items[i];
+  }
+  return list;
+}
+
 void check_enum(std::string_view op, std::string_view argument, std::int32_t value,
                 std::int32_t first, std::string_view (*name)(std::int32_t value)) {
   const auto exists = [&](std::int32_t v) { return v >= first && name(v) != "unknown"; };
   if (exists(value)) return;
-  std::string list;  // "none (0), gelu_tanh (1) or gelu_erf (2)"
+  std::vector<std::string> values;  // "none (0)", "gelu_tanh (1)", "gelu_erf (2)"
   for (std::int32_t v = first; exists(v); ++v)
-    list += fmt::format("{}{} ({})", v == first ? "" : exists(v + 1) ? ", " : " or ", name(v), v);
-  fail(Status::invalid_argument, "{}: {} = {}; it must be {}", op, argument, value, list);
+    values.push_back(fmt::format("{} ({})", name(v), v));
+  fail(Status::invalid_argument, "{}: {} = {}; it must be {}", op, argument, value, listed(values));
 }
 
 void check_float(std::string_view op, std::string_view argument, DType dtype) {

@@ -2,10 +2,23 @@
 // Core: validation of enums whose values come from callers. Messages list the names.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 
 namespace switchback::core {
+
+/// "a, b or c".
+std::string listed(std::span<const std::string> items, std::string_view conjunction = "or");
+
+/// The name of a value of an enum whose values follow each other from 0; "unknown" for others.
+template <class Enum, std::size_t count>
+constexpr std::string_view name_among(const std::string_view (&names)[count], Enum value) noexcept {
+  const auto index = static_cast<std::size_t>(value);
+  return index < count ? names[index] : "unknown";
+}
 
 /// A value from `first` on. `name` is the enum's function for names; values follow each other.
 void check_enum(std::string_view op, std::string_view argument, std::int32_t value,

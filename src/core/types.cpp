@@ -3,8 +3,11 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "core/check.hpp"
+#include "core/check_enum.hpp"
+#include "core/modes.hpp"
 
 namespace switchback {
 
@@ -12,8 +15,12 @@ namespace {
 
 // By value.
 constexpr std::array<std::string_view, 5> dtype_names = {"f32", "f16", "bf16", "s8", "s32"};
-constexpr std::array<std::string_view, 6> mode_names = {
-    "standard", "rowwise", "global", "global_mem_efficient", "auto", "rowwise_shared"};
+constexpr auto mode_names = [] {
+  std::array<std::string_view, mode_count> names;
+  for (std::size_t value = 0; value < mode_count; ++value)
+    names[value] = traits_of(static_cast<Mode>(value)).name;
+  return names;
+}();
 constexpr std::array<std::string_view, 3> activation_names = {"none", "gelu_tanh", "gelu_erf"};
 constexpr std::array<std::string_view, 2> weight_gradient_names = {"floating", "int8_block"};
 
@@ -69,6 +76,14 @@ std::string_view mode_name(Mode mode) noexcept {
 
 Mode parse_mode(std::string_view name) {
   return parse<Mode>("mode", mode_names, name);
+}
+
+std::string mode_names_where(bool (*property)(const ModeTraits& mode),
+                             std::string_view conjunction) {
+  std::vector<std::string> names;
+  for (const Mode mode : modes_where(property))
+    names.emplace_back(mode_name(mode));
+  return core::listed(names, conjunction);
 }
 
 std::string_view activation_name(Activation activation) noexcept {

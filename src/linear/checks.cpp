@@ -2,6 +2,7 @@
 #include "linear/checks.hpp"
 
 #include <string>
+#include <vector>
 
 #include "core/check.hpp"
 #include "core/check_enum.hpp"
@@ -15,8 +16,8 @@ namespace {
 
 void check_engine(std::string_view op, const Context& context, const LinearOptions& options) {
   if (options.engine.empty()) return;
-  const auto engines =
-      options.mode == Mode::standard ? gemm_standard_engines(context) : gemm_engines(context);
+  const auto engines = traits_of(options.mode).is_floating() ? gemm_standard_engines(context)
+                                                             : gemm_engines(context);
   std::string names;
   for (const EngineInfo& engine : engines) {
     if (engine.name == options.engine) {
@@ -31,6 +32,15 @@ void check_engine(std::string_view op, const Context& context, const LinearOptio
              options.engine, names, mode_name(options.mode));
 }
 
+// "standard (bit 0), rowwise (bit 1) …", by their bits.
+std::string choosable_with_bits() {
+  std::vector<std::string> modes;
+  for (std::size_t bit = 0; bit < mode_count; ++bit)
+    if (const Mode mode{static_cast<std::int32_t>(bit)}; traits_of(mode).may_be_chosen)
+      modes.push_back(fmt::format("{} (bit {})", mode_name(mode), bit));
+  return core::listed(modes, "and");
+}
+
 // Checks the modes that mode auto may choose from: at least one must be possible.
 void check_allowed(std::string_view op, const LinearOptions& options) {
   if (options.mode != Mode::automatic) {
@@ -38,10 +48,9 @@ void check_allowed(std::string_view op, const LinearOptions& options) {
                   options.allow, mode_name(options.mode));
     return;
   }
-  core::require((options.allow & ~all_choosable) == 0,
-                "{}: allow = {}; mode auto chooses from standard (bit 0), rowwise (bit 1), global "
-                "(bit 2) and rowwise_shared (bit 5)",
-                op, options.allow);
+  if ((options.allow & ~all_choosable) != 0)
+    core::fail(Status::invalid_argument, "{}: allow = {}; mode auto chooses from {}", op,
+               options.allow, choosable_with_bits());
   core::require(options.engine.empty(),
                 "{}: engine '{}' in mode auto; it chooses between products that have different "
                 "engines",
@@ -51,28 +60,26 @@ void check_allowed(std::string_view op, const LinearOptions& options) {
 void check_weight_gradient(std::string_view op, const LinearOptions& options) {
   core::check_enum<weight_gradient_name>(op, "dw", options.dw);
   core::check_block_rows(op, "dw_block_rows", options.dw_block_rows);
-  if (options.dw == WeightGradient::floating) return;
-  core::require(
-      options.mode != Mode::standard && options.mode != Mode::global_mem_efficient,
-      "{}: dw = int8_block in mode {}; it must be rowwise, rowwise_shared, global or auto{}", op,
-      mode_name(options.mode),
-      options.mode == Mode::standard
-          ? ""
-          : " (with int8_block, mode global keeps codes instead of x too)");
+  const ModeTraits& mode = traits_of(options.mode);
+  if (options.dw == WeightGradient::floating || mode.has_int8_dw()) return;
+  core::fail(
+      Status::invalid_argument, "{}: dw = int8_block in mode {}; it must be {}{}", op, mode.name,
+      mode_names_where([](const ModeTraits& each) { return each.has_int8_dw(); }),
+      mode.keeps_codes ? " (with int8_block, mode global keeps codes instead of x too)" : "");
 }
 
 void check_features(std::string_view op, std::string_view name, std::int64_t features,
                     const LinearOptions& options, std::string_view product) {
-  const Mode mode = options.mode;
+  const ModeTraits& mode = traits_of(options.mode);
   const bool may_be_standard =
-      mode == Mode::standard ||
-      (mode == Mode::automatic &&
+      mode.is_floating() ||
+      (!mode.is_int8() &&
        (options.allow == 0 || (options.allow & allow_mode(Mode::standard)) != 0));
   core::require(features >= 1, "{}: {} = {}; it must be at least 1", op, name, features);
   core::require(may_be_standard || features <= max_exact_k,
                 "{}: {} = {}; in mode {} it must be at most {}, or the int32 sums of codes "
                 "over it ({}) could overflow",
-                op, name, features, mode_name(mode), max_exact_k, product);
+                op, name, features, mode.name, max_exact_k, product);
 }
 
 }  // namespace
@@ -86,10 +93,11 @@ void check_options(std::string_view op, const Context& context, const LinearOpti
   core::check_enum<activation_name>(op, "activation", options.activation);
   if (options.rotation != Rotation::none) {
     quant::check_rotation(op, options.rotation, options.in_features, "in_features");
-    core::require(options.mode != Mode::standard && options.mode != Mode::automatic,
-                  "{}: rotation = {} in mode {}; only rowwise, rowwise_shared, global and "
-                  "global_mem_efficient rotate, in front of the quantization",
-                  op, quant::group_of(options.rotation), mode_name(options.mode));
+    if (!traits_of(options.mode).is_int8())
+      core::fail(Status::invalid_argument,
+                 "{}: rotation = {} in mode {}; only {} rotate, in front of the quantization", op,
+                 quant::group_of(options.rotation), mode_name(options.mode),
+                 mode_names_where(is_int8_mode, "and"));
     core::require(!options.transposed_weight,
                   "{}: rotation = {} with transposed_weight; only a weight [N,K] is rotated", op,
                   quant::group_of(options.rotation));
@@ -132,29 +140,17 @@ void check_weight_is_set(std::string_view op, bool is_set) {
     core::fail(Status::invalid_state, "{}: the layer has no weight; call set_weight first", op);
 }
 
-void check_save(std::string_view op, Save save) {
-  core::require(save >= Save::nothing && save <= Save::caller,
-                "{}: save = {}; it must be nothing (0), copy (1), borrow (2) or caller (3)", op,
-                static_cast<std::int32_t>(save));
-}
-
 namespace {
 
-const char* save_name(Save save) {
-  switch (save) {
-    case Save::nothing:
-      return "nothing";
-    case Save::copy:
-      return "copy";
-    case Save::borrow:
-      return "borrow";
-    case Save::caller:
-      return "caller";
-  }
-  return "?";
+std::string_view save_name(Save save) noexcept {
+  return core::name_among({"nothing", "copy", "borrow", "caller"}, save);
 }
 
 }  // namespace
+
+void check_save(std::string_view op, Save save) {
+  core::check_enum<save_name>(op, "save", save);
+}
 
 void check_saves_in_training(std::string_view op, Save save, bool in_eval) {
   if (in_eval && save != Save::nothing)

@@ -6,7 +6,8 @@
 #include <memory>
 #include <string_view>
 
-#include "linear/saved_state.hpp"
+#include "core/check.hpp"
+#include "linear/layer_state.hpp"
 #include "switchback/linear.hpp"
 
 namespace switchback::linear {
@@ -21,6 +22,11 @@ void check_output_dtype(std::string_view op, std::string_view argument, DType dt
 void check_gradient(std::string_view op, std::string_view argument, AnyMatrix m, DType layer,
                     std::int64_t rows, std::string_view rows_name, std::int64_t cols,
                     std::string_view cols_name);
+
+/// The same output as an operand: none if it is skipped.
+inline core::Operand gradient_operand(std::string_view argument, const AnyMatrix& m) {
+  return core::operand(argument, m.data != nullptr ? ConstAnyMatrix(m) : ConstAnyMatrix());
+}
 
 /// The state of a layer, whose Context still lives.
 template <class State>

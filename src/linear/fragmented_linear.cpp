@@ -35,10 +35,10 @@ LinearOptions options_of(const FragmentedLinearOptions& options, std::int64_t in
 FragmentedLinearOptions checked(const Context& context, FragmentedLinearOptions options) {
   linear::check_options(layer_name, context,
                         options_of(options, options.in_features, options.out_features));
-  core::require(options.mode != Mode::global_mem_efficient,
+  core::require(!traits_of(options.mode).keeps_codes,
                 "{}: mode {}; it keeps codes of x, and the selector's gradient needs x itself",
                 layer_name, mode_name(options.mode));
-  core::require(options.mode != Mode::rowwise_shared,
+  core::require(traits_of(options.mode).has_groups(),
                 "{}: mode {}; its hard forward is a grouped product, which has no such mode",
                 layer_name, mode_name(options.mode));
   core::require(options.fragments >= 1, "{}: fragments = {}; it must be at least 1", layer_name,
@@ -111,20 +111,18 @@ void check_grads(std::string_view op, const FragmentedLinearState& layer, ConstA
   check_dtype(op, "g", grads.g.dtype, options.dtype);
   core::check_shape(op, "g", grads.g, x.rows, rows_name, n, "N");
   using linear::check_gradient;
+  using linear::gradient_operand;
   check_gradient(op, "dx", grads.dx, options.dtype, x.rows, "B", k, "K");
   check_gradient(op, "dweight", grads.dweight, options.dtype, n, "N", k, "K");
   check_gradient(op, "dselector", grads.dselector, options.dtype, options.fragments, "F",
                  k / options.fragments, "K/F");
   check_gradient(op, "ddown", grads.ddown, options.dtype, options.rank, "R", k, "K");
   check_gradient(op, "dup", grads.dup, options.dtype, n, "N", options.rank, "R");
-  const auto wanted = [](AnyMatrix gradient) {
-    return gradient.data != nullptr ? ConstAnyMatrix(gradient) : ConstAnyMatrix();
-  };
   core::check_operands(
       *layer.context, op,
-      {core::operand("dx", wanted(grads.dx)), core::operand("dweight", wanted(grads.dweight)),
-       core::operand("dselector", wanted(grads.dselector)),
-       core::operand("ddown", wanted(grads.ddown)), core::operand("dup", wanted(grads.dup))},
+      {gradient_operand("dx", grads.dx), gradient_operand("dweight", grads.dweight),
+       gradient_operand("dselector", grads.dselector), gradient_operand("ddown", grads.ddown),
+       gradient_operand("dup", grads.dup)},
       {core::operand("g", grads.g), core::operand("x", x),
        core::operand("weight", layer.whole.weight), core::operand("selector", layer.selector),
        core::operand("down", layer.down.weight), core::operand("up", layer.up.weight)});
@@ -134,9 +132,7 @@ void check_grads(std::string_view op, const FragmentedLinearState& layer, ConstA
 
 FragmentedLinearState::FragmentedLinearState(ContextState& context_,
                                              const FragmentedLinearOptions& options_)
-    : context(&context_),
-      context_lives(context_.weak_from_this()),
-      options(options_),
+    : LayerState(context_, options_),
       whole(context_, options_of(options, options.in_features, options.out_features)),
       down(context_, options_of(options, options.in_features, options.rank)),
       up(context_, options_of(options, options.rank, options.out_features)),

@@ -77,13 +77,10 @@ namespace {
 Mode mode_of_parts(const FragmentedLinearState& layer, std::int64_t rows) {
   const FragmentedLinearOptions& options = layer.options;
   if (options.mode != Mode::automatic) return options.mode;
-  PassProblem problem;
-  problem.pass = Pass::forward;
-  problem.m = (rows + options.fragments - 1) / options.fragments;
-  problem.n = options.out_features;
-  problem.k = options.in_features / options.fragments;
-  problem.dtype = options.dtype;
-  problem.output = DType::f32;
+  PassProblem problem =
+      problem_of(options, Pass::forward, (rows + options.fragments - 1) / options.fragments,
+                 DType::f32, false);
+  problem.k /= options.fragments;
   return fastest_mode(*layer.context, problem, options.allow, layer.parts, false);
 }
 
@@ -107,19 +104,12 @@ void multiply_parts(FragmentedLinearState& layer, const Groups& groups, const Gr
     args.engine = layer.options.engine;
     return grouped::multiply(state, args);
   }
-  const MatrixView<std::int8_t> q(frame.take<std::int8_t>(d.rows * each), d.rows, each);
-  const std::span<float> absmax(frame.take<float>(d.rows), count_of(d.rows));
-  const QuantizedWeight& w = layer.parts.forward_of_columns(state, layer.whole.weight,
-                                                            scales_of(mode), layer.options.engine);
-  grouped::quantize_rowwise(state, groups, x, q, absmax);
-  GroupedGemmArgs args;
+  const RowCodes codes = take_codes(frame, d.rows, each);
+  const QuantizedWeight& w = layer.parts.forward_of_columns(
+      state, layer.whole.weight, traits_of(mode).weight, layer.options.engine);
+  grouped::quantize_rowwise(state, groups, x, codes.q, codes.absmax);
+  auto args = product_of<GroupedGemmArgs>(codes, w, d, layer.options.engine);
   args.groups = groups;
-  args.a = q;
-  args.packed_b = &w.packed();
-  args.d = d;
-  args.absmax_a = absmax;
-  args.absmax_b = w.absmax();
-  args.engine = layer.options.engine;
   grouped::multiply(state, args);
 }
 
@@ -186,8 +176,8 @@ void fragmented_backward(FragmentedLinearState& layer, ConstAnyMatrix x,
 }
 
 void prepare_parts(FragmentedLinearState& layer) {
-  layer.parts.forward_of_columns(*layer.context, layer.whole.weight, scales_of(layer.options.mode),
-                                 layer.options.engine);
+  layer.parts.forward_of_columns(*layer.context, layer.whole.weight,
+                                 traits_of(layer.options.mode).weight, layer.options.engine);
 }
 
 }  // namespace switchback::linear

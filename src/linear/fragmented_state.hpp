@@ -13,12 +13,9 @@
 
 namespace switchback {
 
-struct FragmentedLinearState {
+struct FragmentedLinearState : linear::LayerState<FragmentedLinearOptions> {
   FragmentedLinearState(ContextState& context_, const FragmentedLinearOptions& options_);
 
-  ContextState* context;
-  std::weak_ptr<ContextState> context_lives;
-  FragmentedLinearOptions options;
   LinearState whole;               ///< W[N,K], of the soft forward
   LinearState down;                ///< C[R,K]
   LinearState up;                  ///< D[N,R]
@@ -31,8 +28,6 @@ struct FragmentedLinearState {
   linear::SavedState saved = linear::SavedState::none;
   ConstAnyMatrix saved_x;
   core::AlignedBuffer copy_of_x;
-
-  [[nodiscard]] bool is_int8() const noexcept { return whole.is_int8(); }
 };
 
 namespace linear {

@@ -10,12 +10,14 @@
 #include "linear/checks.hpp"
 #include "linear/copy.hpp"
 #include "linear/grouped_state.hpp"
+#include "linear/mode.hpp"
 
 namespace switchback {
 
 namespace {
 
 using linear::check_gradient;
+using linear::gradient_operand;
 using linear::SavedState;
 using linear::usable;
 
@@ -32,13 +34,15 @@ void check_options(const Context& context, const GroupedLinearOptions& options) 
                          .dtype = options.dtype,
                          .engine = options.engine,
                          .allow = options.allow});
-  core::require(options.mode != Mode::rowwise_shared,
+  core::require(traits_of(options.mode).has_groups(),
                 "{}: mode {}; each group would scale the columns of g by scales of its own, and no "
                 "operation does",
                 layer_name, mode_name(options.mode));
-  core::require(options.allow != allow_mode(Mode::rowwise_shared),
-                "{}: allow = {}, rowwise_shared alone, which is not a mode of groups", layer_name,
-                options.allow);
+  if (options.allow != 0 && (options.allow & linear::choosable_by_groups) == 0)
+    core::fail(Status::invalid_argument, "{}: allow = {}, {} alone, which is not a mode of groups",
+               layer_name, options.allow, mode_names_where([](const ModeTraits& mode) {
+                 return mode.may_be_chosen && !mode.has_groups();
+               }));
   for (const std::int64_t features : {options.in_features, options.out_features})
     core::require(features <= std::numeric_limits<std::int64_t>::max() / options.groups,
                   "{}: {} groups of {} features are more than a 64-bit signed count holds",
@@ -71,19 +75,15 @@ void check_grads(std::string_view op, const GroupedLinearState& layer, const Gro
   check_gradient(op, "dw", grads.dw, options.dtype, options.groups * n, "G·N", options.in_features,
                  "K");
   check_gradient(op, "db", grads.db, options.dtype, options.groups, "G", n, "N");
-  const auto wanted = [](AnyMatrix gradient) {
-    return gradient.data != nullptr ? ConstAnyMatrix(gradient) : ConstAnyMatrix();
-  };
   const ConstAnyMatrix none;
-  core::check_operands(
-      *layer.context, op,
-      {core::operand("dx", wanted(grads.dx)), core::operand("dw", wanted(grads.dw)),
-       core::operand("db", wanted(grads.db))},
-      {core::operand("g", grads.g), core::operand("x", x.data),
-       core::operand("x.index", grouped::as_operand(x.index)),
-       core::operand("groups.ends", grouped::as_operand(groups.ends)),
-       core::operand("groups.used", grouped::as_operand(groups.used)),
-       core::operand("weight", reads_weight ? layer.weight : none)});
+  core::check_operands(*layer.context, op,
+                       {gradient_operand("dx", grads.dx), gradient_operand("dw", grads.dw),
+                        gradient_operand("db", grads.db)},
+                       {core::operand("g", grads.g), core::operand("x", x.data),
+                        core::operand("x.index", grouped::as_operand(x.index)),
+                        core::operand("groups.ends", grouped::as_operand(groups.ends)),
+                        core::operand("groups.used", grouped::as_operand(groups.used)),
+                        core::operand("weight", reads_weight ? layer.weight : none)});
 }
 
 void check_count(std::string_view op, const GroupedLinearState& layer, const Groups& groups) {

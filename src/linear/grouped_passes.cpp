@@ -22,16 +22,8 @@ Mode mode_of(const GroupedLinearState& layer, Pass pass, RowsLayout layout, std:
              DType output, bool bias, bool trains) {
   const GroupedLinearOptions& options = layer.options;
   if (options.mode != Mode::automatic) return options.mode;
-  GroupedPassProblem problem;
-  problem.pass = pass;
-  problem.groups = options.groups;
-  problem.layout = layout;
-  problem.m = slots;
-  problem.n = options.out_features;
-  problem.k = options.in_features;
-  problem.dtype = options.dtype;
-  problem.output = output;
-  problem.bias = bias;
+  GroupedPassProblem problem{problem_of(options, pass, slots, output, bias), options.groups,
+                             layout};
   return fastest_mode(*layer.context, problem, options.allow, layer.cache, trains);
 }
 
@@ -101,26 +93,16 @@ void save_input(GroupedLinearState& layer, const Groups& groups, const GroupedRo
 void quantized_forward(GroupedLinearState& layer, Mode mode, const Groups& groups,
                        const GroupedRows& x, AnyMatrix y, bool trains, bool saves) {
   core::Workspace::Frame frame(layer.context->workspace);
-  const std::int64_t k = layer.options.in_features;
   const bool keeps_codes = saves && layer.saves_codes();
-  const MatrixView<std::int8_t> q(
-      keeps_codes ? layer.saved.codes.as<std::int8_t>() : frame.take<std::int8_t>(y.rows * k),
-      y.rows, k);
-  const std::span<float> absmax(
-      keeps_codes ? layer.saved.absmax.as<float>() : frame.take<float>(y.rows), count_of(y.rows));
-  const QuantizedWeight& w = layer.cache.forward(*layer.context, layer.weight, scales_of(mode),
-                                                 layer.options.engine, trains);
-  GroupedGemmArgs args;
+  const RowCodes codes = keeps_codes ? RowCodes{layer.saved.input.codes, layer.saved.input.absmax}
+                                     : take_codes(frame, y.rows, layer.options.in_features);
+  const QuantizedWeight& w = layer.cache.forward(
+      *layer.context, layer.weight, traits_of(mode).weight, layer.options.engine, trains);
+  auto args = product_of<GroupedGemmArgs>(codes, w, y, layer.options.engine);
   args.groups = groups;
-  args.a = q;
-  args.packed_b = &w.packed();
-  args.d = y;
-  args.absmax_a = absmax;
-  args.absmax_b = w.absmax();
   args.bias = layer.bias;
-  args.engine = layer.options.engine;
   core::all_or_nothing(*layer.context, [&] {
-    grouped::quantize_rowwise(*layer.context, groups, x, q, absmax);
+    grouped::quantize_rowwise(*layer.context, groups, x, codes.q, codes.absmax);
     grouped::multiply(*layer.context, args);
   });
 }
@@ -128,17 +110,10 @@ void quantized_forward(GroupedLinearState& layer, Mode mode, const Groups& group
 void quantized_dx(GroupedLinearState& layer, const QuantizedWeight& w, const Groups& groups,
                   ConstAnyMatrix g, AnyMatrix dx) {
   core::Workspace::Frame frame(layer.context->workspace);
-  const MatrixView<std::int8_t> q(frame.take<std::int8_t>(g.rows * g.cols), g.rows, g.cols);
-  const std::span<float> absmax(frame.take<float>(g.rows), count_of(g.rows));
-  grouped::quantize_rowwise(*layer.context, groups, {.data = g}, q, absmax);
-  GroupedGemmArgs args;
+  const RowCodes codes = take_codes(frame, g.rows, g.cols);
+  grouped::quantize_rowwise(*layer.context, groups, {.data = g}, codes.q, codes.absmax);
+  auto args = product_of<GroupedGemmArgs>(codes, w, dx, layer.options.engine);
   args.groups = groups;
-  args.a = q;
-  args.packed_b = &w.packed();
-  args.d = dx;
-  args.absmax_a = absmax;
-  args.absmax_b = w.absmax();
-  args.engine = layer.options.engine;
   grouped::multiply(*layer.context, args);
 }
 
@@ -177,7 +152,7 @@ void weight_gradient(GroupedLinearState& layer, const GroupedInput& input,
 }  // namespace
 
 void prepare_weight(GroupedLinearState& layer) {
-  layer.cache.forward(*layer.context, layer.weight, scales_of(layer.options.mode),
+  layer.cache.forward(*layer.context, layer.weight, traits_of(layer.options.mode).weight,
                       layer.options.engine, false);
 }
 
@@ -216,7 +191,8 @@ void grouped_backward(GroupedLinearState& layer, const GroupedInput& input,
                               grads.dx.dtype, grads.db.data != nullptr, true);
     // The codes are not an output and are cached, so they may be made before all memory is taken.
     if (mode != Mode::standard)
-      codes = &layer.cache.backward(state, layer.weight, scales_of(mode), layer.options.engine);
+      codes =
+          &layer.cache.backward(state, layer.weight, traits_of(mode).weight, layer.options.engine);
   }
   core::all_or_nothing(state, [&] {
     if (wants_dx && codes != nullptr)

@@ -8,7 +8,7 @@
 
 #include "core/aligned_buffer.hpp"
 #include "core/context_state.hpp"
-#include "linear/saved_state.hpp"
+#include "linear/layer_state.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/grouped_linear.hpp"
 
@@ -44,18 +44,13 @@ struct SavedGroups {
 
 }  // namespace linear
 
-struct GroupedLinearState {
+struct GroupedLinearState : linear::LayerState<GroupedLinearOptions> {
   GroupedLinearState(ContextState& context_, const GroupedLinearOptions& options_)
-      : context(&context_),
-        context_lives(context_.weak_from_this()),
-        options(options_),
+      : LayerState(context_, options_),
         eval_bias(context_.make_buffer()),
         cache(options_.groups),
         saved(context_) {}
 
-  ContextState* context;
-  std::weak_ptr<ContextState> context_lives;
-  GroupedLinearOptions options;
   ConstAnyMatrix weight;       ///< [G·N,K]
   ConstAnyMatrix caller_bias;  ///< [G,N]
   ConstAnyMatrix bias;         ///< the caller's, or the copy made for eval
@@ -64,13 +59,6 @@ struct GroupedLinearState {
   core::AlignedBuffer eval_bias;
   linear::WeightCache cache;
   linear::SavedGroups saved;
-
-  [[nodiscard]] bool is_int8() const noexcept {
-    return options.mode != Mode::standard && options.mode != Mode::automatic;
-  }
-  [[nodiscard]] bool saves_codes() const noexcept {
-    return options.mode == Mode::global_mem_efficient;
-  }
 };
 
 namespace linear {

@@ -24,6 +24,7 @@ namespace {
 using linear::check_dtype;
 using linear::check_gradient;
 using linear::check_output_dtype;
+using linear::gradient_operand;
 using linear::SavedState;
 using linear::usable;
 
@@ -32,10 +33,9 @@ void check_has_weight(const LinearState& layer, std::string_view op) {
 }
 
 void check_int8(std::string_view op, const LinearState& layer) {
-  core::require(layer.is_int8(),
-                "{}: the layer's mode is {}; it must be rowwise, rowwise_shared, global or "
-                "global_mem_efficient",
-                op, mode_name(layer.options.mode));
+  if (!layer.is_int8())
+    core::fail(Status::invalid_argument, "{}: the layer's mode is {}; it must be {}", op,
+               mode_name(layer.options.mode), mode_names_where(is_int8_mode));
 }
 
 void check_int8_dw(std::string_view op, const LinearState& layer) {
@@ -105,9 +105,14 @@ void check_weight_codes(std::string_view op, const LinearState& layer,
   core::check_matrix(op, "codes", codes);
   core::check_shape(op, "codes", codes, layer.options.out_features, "N", layer.options.in_features,
                     "K");
-  const bool of_rows = linear::scales_of(layer.options.mode) != linear::WeightScales::global;
-  core::check_span(op, "absmax", absmax, of_rows ? layer.options.out_features : 1,
-                   of_rows ? "N (modes rowwise and rowwise_shared)" : "1");
+  const auto of_rows = [](const ModeTraits& mode) {
+    return mode.is_int8() && mode.weight.of_rows();
+  };
+  if (of_rows(traits_of(layer.options.mode)))
+    core::check_span(op, "absmax", absmax, layer.options.out_features,
+                     fmt::format("N (modes {})", mode_names_where(of_rows, "and")));
+  else
+    core::check_span(op, "absmax", absmax, 1, "1");
 }
 
 // The sums of codes fit into int32: those over K of the forward, and those over N of dX.
@@ -130,21 +135,20 @@ void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix
   core::check_shape(op, "y", y, x.rows, "M", layer.options.out_features, "N");
 }
 
-// The memory that a forward must not overwrite, besides x: the caller's weight and bias. Whether it
-// is the device's was asked when the layer was given it, and is not asked again: each question is a
-// call of the driver's.
-struct ReadByForward {
-  core::Operand weight, bias;
-};
-ReadByForward read_by_forward(const LinearState& layer) {
+// Checks the outputs of a forward, which overwrite neither x nor the caller's weight and bias.
+// Whether these are the device's was asked when the layer was given them, and is not asked again:
+// each question is a call of the driver's.
+void check_outputs(std::string_view op, LinearState& layer, ConstAnyMatrix x,
+                   std::initializer_list<core::Operand> outputs) {
   const ConstAnyMatrix none;
   const bool callers = refers_to_caller(layer);
-  return {core::operand("weight", callers ? layer.weight : none),
-          core::operand("bias", callers ? layer.bias : none)};
-}
-
-void forget_overwritten(LinearState& layer, ConstAnyMatrix output) {
-  linear::forget_overwritten(layer.saved.state, layer.saved.input.x, output);
+  core::check_disjoint(
+      op, outputs,
+      {core::operand("x", x), core::operand("weight", callers ? layer.weight : none),
+       core::operand("bias", callers ? layer.bias : none)});
+  core::check_operands(*layer.context, op, outputs, {core::operand("x", x)});
+  for (const core::Operand& output : outputs)
+    linear::forget_overwritten(layer.saved.state, layer.saved.input.x, output.matrix);
 }
 
 // Checks the activations at both ends of backward. `x` is what was kept of the forward's input.
@@ -191,12 +195,9 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
     check_weight_shape(op, "dw", layer, grads.dw);
   }
   check_gradient(op, "db", grads.db, layer.options.dtype, 1, "1", n, "N");
-  const auto wanted = [](AnyMatrix gradient) {
-    return gradient.data != nullptr ? ConstAnyMatrix(gradient) : ConstAnyMatrix();
-  };
-  const std::initializer_list<core::Operand> outputs = {core::operand("dx", wanted(grads.dx)),
-                                                        core::operand("dw", wanted(grads.dw)),
-                                                        core::operand("db", wanted(grads.db))};
+  const std::initializer_list<core::Operand> outputs = {gradient_operand("dx", grads.dx),
+                                                        gradient_operand("dw", grads.dw),
+                                                        gradient_operand("db", grads.db)};
   const core::Operand g = core::operand("g", grads.g), y = core::operand("y", grads.y);
   core::check_disjoint(op, outputs,
                        {g, y, core::operand("weight", weight), core::operand("bias", bias), input});
@@ -225,12 +226,16 @@ void check_shareable(std::string_view op, const LinearState& layer, const Contex
   core::check_process(context, op);
 }
 
-void check_borrows_weight(const LinearState& layer, std::string_view op) {
+// The layer, which reads the caller's weight and bias again.
+LinearState& with_weight_of_caller(const std::unique_ptr<LinearState>& state, std::string_view op) {
+  LinearState& layer = usable(state, op);
   check_has_weight(layer, op);
   if (layer.weight_source == LinearState::WeightSource::codes)
     core::fail(Status::invalid_state,
                "{}: the layer holds a quantized weight and none of the caller's; call set_weight",
                op);
+  layer.bias = layer.caller_bias;
+  return layer;
 }
 
 }  // namespace
@@ -275,19 +280,11 @@ void SwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {
 }
 
 void SwitchbackLinear::weight_updated() {
-  constexpr std::string_view op = "weight_updated";
-  LinearState& layer = usable(state_, op);
-  check_borrows_weight(layer, op);
-  layer.bias = layer.caller_bias;
-  linear::leave_eval(layer);
+  linear::leave_eval(with_weight_of_caller(state_, "weight_updated"));
 }
 
 void SwitchbackLinear::weight_may_have_changed() {
-  constexpr std::string_view op = "weight_may_have_changed";
-  LinearState& layer = usable(state_, op);
-  check_borrows_weight(layer, op);
-  layer.bias = layer.caller_bias;
-  linear::doubt_weight(layer);
+  linear::doubt_weight(with_weight_of_caller(state_, "weight_may_have_changed"));
 }
 
 void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
@@ -303,7 +300,7 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
   check_sums(op, layer, codes);
   auto prepared = std::make_shared<linear::PreparedWeight>(*layer.context);
   prepared->bias = linear::copy_of(*layer.context, bias);
-  prepared->codes.set(*layer.context, codes, absmax, linear::scales_of(options.mode),
+  prepared->codes.set(*layer.context, codes, absmax, traits_of(options.mode).weight,
                       options.engine);
   layer.weight = {};
   layer.caller_bias = {};
@@ -353,11 +350,7 @@ void SwitchbackLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
   const core::DeviceScope scope(*layer.context, op);
   linear::check_save(op, save);
   check_forward(op, layer, x, y, save);
-  const ReadByForward read = read_by_forward(layer);
-  core::check_disjoint(op, {core::operand("y", y)},
-                       {core::operand("x", x), read.weight, read.bias});
-  core::check_operands(*layer.context, op, {core::operand("y", y)}, {core::operand("x", x)});
-  forget_overwritten(layer, y);
+  check_outputs(op, layer, x, {core::operand("y", y)});
   linear::forward_pass(layer, x, y, save);
 }
 
@@ -371,14 +364,9 @@ void SwitchbackLinear::forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<s
   core::check_matrix(op, "codes", codes);
   core::check_shape(op, "codes", codes, x.rows, "M", layer.options.in_features, "K");
   core::check_span(op, "absmax", absmax, x.rows, "M");
-  const ReadByForward read = read_by_forward(layer);
-  const std::initializer_list<core::Operand> outputs = {
-      core::operand("y", y), core::operand("codes", codes), core::operand("absmax", absmax)};
-  core::check_disjoint(op, outputs, {core::operand("x", x), read.weight, read.bias});
-  core::check_operands(*layer.context, op, outputs, {core::operand("x", x)});
-  forget_overwritten(layer, y);
-  forget_overwritten(layer, codes);
-  forget_overwritten(layer, {absmax.data(), DType::f32, 1, x.rows, x.rows});
+  check_outputs(
+      op, layer, x,
+      {core::operand("y", y), core::operand("codes", codes), core::operand("absmax", absmax)});
   linear::forward_pass(layer, x, y, Save::caller, {codes, absmax.data(), {}, {}});
 }
 
@@ -396,15 +384,9 @@ void SwitchbackLinear::forward_block_codes(ConstAnyMatrix x, AnyMatrix y,
                     "M rounded up to whole blocks");
   core::check_span(op, "absmax", absmax, static_cast<std::int64_t>(blocks.absmax.size()),
                    "blocks * K");
-  const ReadByForward read = read_by_forward(layer);
-  const std::initializer_list<core::Operand> outputs = {
-      core::operand("y", y), core::operand("codes_t", codes_t), core::operand("absmax", absmax)};
-  core::check_disjoint(op, outputs, {core::operand("x", x), read.weight, read.bias});
-  core::check_operands(*layer.context, op, outputs, {core::operand("x", x)});
-  forget_overwritten(layer, y);
-  forget_overwritten(layer, codes_t);
-  const auto scales = static_cast<std::int64_t>(absmax.size());
-  forget_overwritten(layer, {absmax.data(), DType::f32, 1, scales, scales});
+  check_outputs(
+      op, layer, x,
+      {core::operand("y", y), core::operand("codes_t", codes_t), core::operand("absmax", absmax)});
   linear::PreparedInput out;
   out.blocks = {blocks.scales, codes_t, absmax, blocks.block_rows};
   linear::forward_pass(layer, x, y, Save::caller, out);

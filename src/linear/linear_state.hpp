@@ -8,8 +8,8 @@
 
 #include "core/aligned_buffer.hpp"
 #include "core/context_state.hpp"
+#include "linear/layer_state.hpp"
 #include "linear/prepared_weight.hpp"
-#include "linear/saved_state.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/linear.hpp"
 
@@ -52,18 +52,12 @@ struct SavedForward {
 
 }  // namespace linear
 
-struct LinearState {
+struct LinearState : linear::LayerState<LinearOptions> {
   LinearState(ContextState& context_, const LinearOptions& options_)
-      : context(&context_),
-        context_lives(context_.weak_from_this()),
-        options(options_),
+      : LayerState(context_, options_),
         cache(1, options_.rotation, options_.transposed_weight),
         saved(context_) {}
 
-  /// The state, not the Context, which may be moved.
-  ContextState* context;
-  std::weak_ptr<ContextState> context_lives;
-  LinearOptions options;
   ConstAnyMatrix weight;
   ConstAnyMatrix caller_bias;
   ConstAnyMatrix bias;  ///< the caller's, or the copy in `prepared`
@@ -85,10 +79,6 @@ struct LinearState {
   linear::SavedForward saved;
 
   [[nodiscard]] bool in_eval() const noexcept { return phase != Phase::training; }
-  /// Whether forward and dX are always int8, so that the caller may free the weight in eval.
-  [[nodiscard]] bool is_int8() const noexcept {
-    return options.mode != Mode::standard && options.mode != Mode::automatic;
-  }
   /// The codes for X · Wᵀ, valid or not.
   [[nodiscard]] const linear::QuantizedWeight& forward_codes() const noexcept {
     return in_eval() && is_int8() ? prepared->codes : cache.forward_codes();
@@ -97,9 +87,6 @@ struct LinearState {
     std::size_t bytes = cache.bytes();
     if (prepared != nullptr) bytes += prepared->codes.bytes() + prepared->packed.bytes();
     return bytes;
-  }
-  [[nodiscard]] bool saves_codes() const noexcept {
-    return options.mode == Mode::global_mem_efficient;
   }
 };
 

@@ -11,26 +11,11 @@
 
 namespace switchback::linear {
 
-namespace {
-
-std::string_view pass_text(Pass pass) {
-  switch (pass) {
-    case Pass::forward:
-      return "forward";
-    case Pass::dx:
-      return "dX";
-    case Pass::step:
-      return "step";
-  }
-  return "unknown";
-}
-
-}  // namespace
-
 std::string describe(const PassProblem& p) {
-  return fmt::format("{} of a layer, M {} N {} K {} {} -> {}{}, W's codes {}", pass_text(p.pass),
-                     p.m, p.n, p.k, dtype_name(p.dtype), dtype_name(p.output),
-                     p.bias ? ", bias" : "", p.weight == WeightCodes::cached ? "cached" : "made");
+  return fmt::format("{} of a layer, M {} N {} K {} {} -> {}{}, W's codes {}",
+                     p.pass == Pass::dx ? "dX" : pass_name(p.pass), p.m, p.n, p.k,
+                     dtype_name(p.dtype), dtype_name(p.output), p.bias ? ", bias" : "",
+                     codes_name(p.weight));
 }
 
 core::ProblemSize size_of(const PassProblem& p) noexcept {
@@ -41,27 +26,10 @@ core::ProblemSize size_of(const PassProblem& p) noexcept {
   return size;
 }
 
-namespace {
-
-std::string_view layout_text(RowsLayout layout) {
-  switch (layout) {
-    case RowsLayout::packed:
-      return "packed";
-    case RowsLayout::strided:
-      return "strided";
-    case RowsLayout::gathered:
-      return "gathered";
-    case RowsLayout::columns:
-      return "side by side";
-  }
-  return "unknown";
-}
-
-}  // namespace
-
 std::string describe(const GroupedPassProblem& p) {
   return fmt::format("{}, of {} groups, rows {}", describe(static_cast<const PassProblem&>(p)),
-                     p.groups, layout_text(p.layout));
+                     p.groups,
+                     p.layout == RowsLayout::columns ? "side by side" : layout_name(p.layout));
 }
 
 core::ProblemSize size_of(const GroupedPassProblem& p) noexcept {
@@ -102,8 +70,8 @@ std::vector<Mode> candidates(const PassProblem& p, const ContextState& state) {
   if (!core::why_no_int8(state).empty()) return {Mode::standard};
   std::vector<Mode> modes;
   for (const Mode mode : choosable_modes) {
-    // Alone its forward is that of rowwise, and its dX needs the codes of a forward.
-    if (mode == Mode::rowwise_shared && p.pass != Pass::step) continue;
+    // Alone its forward is that of another mode, and its dX needs the codes of a forward.
+    if (traits_of(mode).weight.shared && p.pass != Pass::step) continue;
     if (mode == Mode::standard || has_exact_sums(p)) modes.push_back(mode);
   }
   return modes;
@@ -123,24 +91,26 @@ std::optional<ModeRanking> tuned_ranking(ContextState& state, const Problem& pro
   return std::nullopt;
 }
 
-Mode first_allowed(const ModeRanking& ranking, std::uint32_t allowed) {
-  for (const Mode mode : ranking.modes)
-    if ((allowed & allow_mode(mode)) != 0) return mode;
-  return Mode::standard;
+constexpr bool has(std::uint32_t modes, Mode mode) {
+  return (modes & allow_mode(mode)) != 0;
 }
 
-// What every pass of a layer asks for.
-PassProblem problem_of(const LinearState& layer, Pass pass, std::int64_t rows, DType output,
-                       bool bias) {
-  PassProblem problem;
-  problem.pass = pass;
-  problem.m = rows;
-  problem.n = layer.options.out_features;
-  problem.k = layer.options.in_features;
-  problem.dtype = layer.options.dtype;
-  problem.output = output;
-  problem.bias = bias;
-  return problem;
+// The allowed mode that has the scales of `mode` and shares the codes of W; if there is none, mode.
+Mode sharing(Mode mode, std::uint32_t allowed) {
+  const ModeTraits& of = traits_of(mode);
+  for (const Mode each : choosable_modes)
+    if (const WeightForm form = traits_of(each).weight;
+        of.is_int8() && has(allowed, each) && form.shared && form.scales == of.weight.scales)
+      return each;
+  return mode;
+}
+
+// `shares_alike`: a mode that shares the codes of W is as fast as the one that does not.
+Mode first_allowed(const ModeRanking& ranking, std::uint32_t allowed, bool shares_alike) {
+  for (const Mode mode : ranking.modes)
+    for (const Mode each : {mode, shares_alike ? sharing(mode, allowed) : mode})
+      if (has(allowed, each)) return each;
+  return Mode::standard;
 }
 
 void run_in(const ContextState& state, PassProblem& problem) {
@@ -150,15 +120,11 @@ void run_in(const ContextState& state, PassProblem& problem) {
   problem.isa = state.features.level();
 }
 
-constexpr bool has(std::uint32_t modes, Mode mode) {
-  return (modes & allow_mode(mode)) != 0;
-}
-
 // Whether the codes that a pass finds are those that it reads in a mode. Every mode of rows has the
 // same ones for its forward.
-bool are_codes_of(WeightScales scales, Mode mode, Pass pass) {
-  if (pass == Pass::forward) return of_same_rows(scales, scales_of(mode));
-  return scales == scales_of(mode);
+bool are_codes_of(WeightForm form, Mode mode, Pass pass) {
+  const WeightForm wanted = traits_of(mode).weight;
+  return pass == Pass::forward ? form.scales == wanted.scales : have_same_codes(form, wanted);
 }
 
 // Mode standard is allowed and the only one that can be taken.
@@ -175,22 +141,20 @@ Mode fastest(ContextState& state, Problem problem, std::uint32_t allowed, const 
   // A pass that saves nothing is inference: the codes of the weight are used again.
   problem.weight = codes.valid() || !trains ? WeightCodes::cached : WeightCodes::made;
   run_in(state, problem);
-  // With codes at hand, and in every forward, rowwise_shared is as fast as rowwise.
-  const bool alike = forward || problem.weight == WeightCodes::cached;
-  const bool counts_as_rowwise = alike && has(allowed, Mode::rowwise_shared);
   const ModeRanking ranking =
       tuned_ranking(state, problem).value_or(default_config(problem, state));
-  const Mode first =
-      first_allowed(ranking, allowed | (counts_as_rowwise ? allow_mode(Mode::rowwise) : 0));
+  // With codes at hand, and in every forward.
+  const bool shares_alike = forward || problem.weight == WeightCodes::cached;
+  const Mode first = first_allowed(ranking, allowed, shares_alike);
   if (first == Mode::standard) return first;
   // If codes with other scales exist, that mode is as fast, and making new codes is not.
   const auto finds_codes = [&](Mode mode) {
-    return has(allowed, mode) && are_codes_of(codes.scales(), mode, problem.pass);
+    return has(allowed, mode) && are_codes_of(codes.form(), mode, problem.pass);
   };
   if (codes.valid() && !finds_codes(first))
     for (const Mode mode : choosable_modes)
       if (mode != Mode::standard && finds_codes(mode)) return mode;
-  return has(allowed, first) ? first : Mode::rowwise_shared;
+  return first;
 }
 
 constexpr std::uint32_t or_all(std::uint32_t allow) {
@@ -205,13 +169,13 @@ std::optional<Mode> mode_of_step(const LinearState& layer, std::int64_t rows, DT
   if (layer.cache.forward_codes().valid() || layer.cache.backward_codes().valid())
     return std::nullopt;
   ContextState& state = *layer.context;
-  PassProblem problem = problem_of(layer, Pass::step, rows, output, bias);
+  PassProblem problem = problem_of(layer.options, Pass::step, rows, output, bias);
   const std::uint32_t allowed = or_all(layer.options.allow);
   if (must_be_standard(state, allowed, problem)) return std::nullopt;
   run_in(state, problem);
   const std::optional<ModeRanking> ranking = tuned_ranking(state, problem);
   if (!ranking) return std::nullopt;
-  const Mode first = first_allowed(*ranking, allowed);
+  const Mode first = first_allowed(*ranking, allowed, false);
   return first == Mode::standard ? std::nullopt : std::optional(first);
 }
 
@@ -220,7 +184,7 @@ Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType 
   if (layer.options.mode != Mode::automatic) return layer.options.mode;
   if (pass == Pass::forward && trains)
     if (const std::optional<Mode> step = mode_of_step(layer, rows, output, bias)) return *step;
-  return fastest_mode(*layer.context, problem_of(layer, pass, rows, output, bias),
+  return fastest_mode(*layer.context, problem_of(layer.options, pass, rows, output, bias),
                       layer.options.allow, layer.cache, trains);
 }
 
@@ -240,8 +204,7 @@ Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,
 
 Mode fastest_mode(ContextState& state, GroupedPassProblem problem, std::uint32_t allow,
                   const WeightCache& cache, bool trains) {
-  // No operation scales the columns of G by the scales of each row's group.
-  return fastest(state, problem, or_all(allow) & ~allow_mode(Mode::rowwise_shared), cache, trains);
+  return fastest(state, problem, or_all(allow) & choosable_by_groups, cache, trains);
 }
 
 }  // namespace switchback::linear

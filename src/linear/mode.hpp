@@ -4,11 +4,15 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/check_enum.hpp"
+#include "core/modes.hpp"
 #include "core/tunable.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/linear.hpp"
@@ -25,9 +29,16 @@ enum class Pass : std::int64_t {
   step = 2,
 };
 
+constexpr std::string_view pass_name(Pass pass) noexcept {
+  return core::name_among({"forward", "dx", "step"}, pass);
+}
+
 /// Whether a pass quantizes the weight, as the first one after an update does, or finds its codes
 /// in the cache.
 enum class WeightCodes : std::int64_t { made = 0, cached = 1 };
+constexpr std::string_view codes_name(WeightCodes codes) noexcept {
+  return core::name_among({"made", "cached"}, codes);
+}
 
 /// A whole pass, from float operands to the float result: quantize, product and dequantize.
 struct PassProblem : ConfigOrigin {
@@ -44,6 +55,22 @@ struct PassProblem : ConfigOrigin {
   friend bool operator==(const PassProblem&, const PassProblem&) = default;
 };
 
+/// What a pass of a layer over `rows` rows asks for, but for where it runs and what codes there
+/// are.
+template <class Options>
+PassProblem problem_of(const Options& options, Pass pass, std::int64_t rows, DType output,
+                       bool bias) {
+  PassProblem problem;
+  problem.pass = pass;
+  problem.m = rows;
+  problem.n = options.out_features;
+  problem.k = options.in_features;
+  problem.dtype = options.dtype;
+  problem.output = output;
+  problem.bias = bias;
+  return problem;
+}
+
 std::string describe(const PassProblem& problem);
 core::ProblemSize size_of(const PassProblem& problem) noexcept;
 
@@ -55,6 +82,9 @@ enum class RowsLayout : std::int64_t {
   gathered = 2,  ///< by an index, of groups of either kind
   columns = 3,   ///< strided groups side by side: GroupedRows::column_stride
 };
+constexpr std::string_view layout_name(RowsLayout layout) noexcept {
+  return core::name_among({"packed", "strided", "gathered", "columns"}, layout);
+}
 
 /// A whole pass of a grouped layer. m: the slots of all groups; a query has its bucket.
 struct GroupedPassProblem : PassProblem {
@@ -66,13 +96,27 @@ struct GroupedPassProblem : PassProblem {
 std::string describe(const GroupedPassProblem& problem);
 core::ProblemSize size_of(const GroupedPassProblem& problem) noexcept;
 
-/// The modes that a layer may choose from. Between equally fast ones this order decides: the mode
-/// that loses the least accuracy comes first.
-inline constexpr std::array<Mode, 4> choosable_modes = {Mode::standard, Mode::rowwise,
-                                                        Mode::rowwise_shared, Mode::global};
+/// The bits of the modes with a property.
+template <class Property>
+constexpr std::uint32_t bits_of_modes(const Property& property) noexcept {
+  std::uint32_t bits = 0;
+  for (const ModeTraits& each : mode_table)
+    if (property(each)) bits |= allow_mode(each.mode);
+  return bits;
+}
+/// The modes that mode auto may choose from.
 inline constexpr std::uint32_t all_choosable =
-    allow_mode(Mode::standard) | allow_mode(Mode::rowwise) | allow_mode(Mode::rowwise_shared) |
-    allow_mode(Mode::global);
+    bits_of_modes([](const ModeTraits& mode) { return mode.may_be_chosen; });
+inline constexpr auto choosable_modes = [] {
+  std::array<Mode, std::popcount(all_choosable)> modes{};
+  std::size_t count = 0;
+  for (const ModeTraits& each : mode_table)
+    if (each.may_be_chosen) modes[count++] = each.mode;
+  return modes;
+}();
+/// Of these the modes that a grouped layer may have.
+inline constexpr std::uint32_t choosable_by_groups =
+    bits_of_modes([](const ModeTraits& mode) { return mode.may_be_chosen && mode.has_groups(); });
 
 /// choosable_modes, the fastest first. A mode is before `standard` only if it is clearly faster. So
 /// if `standard` is allowed, the first allowed mode is never slower than it.

@@ -131,34 +131,23 @@ bool dx_will_run_in(const LinearState& layer, Mode mode, std::int64_t rows, DTyp
 // int8 layer.
 const QuantizedWeight& weight_codes(LinearState& layer, Mode mode, bool and_backward) {
   if (layer.in_eval() && layer.is_int8()) return layer.forward_codes();
-  return layer.cache.forward(*layer.context, layer.weight, scales_of(mode), layer.options.engine,
-                             and_backward);
+  return layer.cache.forward(*layer.context, layer.weight, traits_of(mode).weight,
+                             layer.options.engine, and_backward);
 }
 
 void forward_int8(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, bool trains,
                   const PreparedInput& out) {
   core::Workspace::Frame frame(layer.context->workspace);
-  const MatrixView<std::int8_t> q =
-      out.codes.data != nullptr
-          ? out.codes
-          : MatrixView<std::int8_t>(frame.take<std::int8_t>(x.rows * x.cols), x.rows, x.cols);
-  const std::span<float> absmax(out.absmax != nullptr ? out.absmax : frame.take<float>(x.rows),
-                                count_of(x.rows));
+  const RowCodes codes = take_codes(frame, x.rows, x.cols, out.codes, out.absmax);
   const QuantizedWeight& w =
       weight_codes(layer, mode, trains && dx_will_run_in(layer, mode, x.rows, y.dtype));
-  GemmArgs args;
-  args.a = q;
-  args.packed_b = &w.packed();
-  args.d = y;
-  args.absmax_a = absmax;
-  args.absmax_b = w.absmax();
+  auto args = product_of<GemmArgs>(codes, w, y, layer.options.engine);
   args.bias = layer.bias;
-  args.engine = layer.options.engine;
   const bool rotated = layer.options.rotation != Rotation::none;
   const auto pass = [&] {
     quant::run(*layer.context, {.x = x,
                                 .activation = layer.options.activation,
-                                .q = {quant::Scales::per_row, q, absmax},
+                                .q = {quant::Scales::per_row, codes.q, codes.absmax},
                                 .q_t = rotated ? quant::CodesOut() : out.blocks,
                                 .value = out.activated,
                                 .rotation = layer.options.rotation});
@@ -186,28 +175,20 @@ quant::Request gradient_of(const LinearGrads& grads, AnyMatrix derived) {
 // gradient of what the products read: of x, or of activation(x).
 void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Request of_g,
                          std::int64_t rows, AnyMatrix d_input) {
-  const std::int64_t n = layer.options.out_features;
   const Rotation rotation = layer.options.rotation;
   core::Workspace::Frame frame(layer.context->workspace);
-  const MatrixView<std::int8_t> q(frame.take<std::int8_t>(rows * n), rows, n);
-  const std::span<float> absmax(frame.take<float>(rows), count_of(rows));
-  of_g.q = {quant::Scales::per_row, q, absmax};
+  const RowCodes codes = take_codes(frame, rows, layer.options.out_features);
+  of_g.q = {quant::Scales::per_row, codes.q, codes.absmax};
   // Transposed codes of the forward: the scales of their rows belong to the columns of G.
-  if (w.scales() == WeightScales::per_row) of_g.column_scales = layer.forward_codes().absmax();
+  if (w.form().scales_gradient()) of_g.column_scales = layer.forward_codes().absmax();
   quant::run(*layer.context, of_g);
-  GemmArgs args;
-  args.a = q;
-  args.packed_b = &w.packed();
   // The product has the columns of the rotated W. It is rotated back before the one rounding.
-  args.d = rotation == Rotation::none || d_input.dtype == DType::f32
-               ? d_input
-               : take_matrix(frame, DType::f32, d_input.rows, d_input.cols);
-  args.absmax_a = absmax;
-  args.absmax_b = w.absmax();
-  args.engine = layer.options.engine;
-  gemm_int8::multiply(*layer.context, args);
+  const AnyMatrix d = rotation == Rotation::none || d_input.dtype == DType::f32
+                          ? d_input
+                          : take_matrix(frame, DType::f32, d_input.rows, d_input.cols);
+  gemm_int8::multiply(*layer.context, product_of<GemmArgs>(codes, w, d, layer.options.engine));
   if (rotation != Rotation::none)
-    quant::run(*layer.context, {.x = args.d, .rotation = rotation, .rotated = d_input});
+    quant::run(*layer.context, {.x = d, .rotation = rotation, .rotated = d_input});
 }
 
 // The same in floating point.
@@ -408,7 +389,7 @@ void use_prepared(LinearState& layer, std::shared_ptr<PreparedWeight> prepared,
 void enter_eval(LinearState& layer) {
   auto prepared = std::make_shared<PreparedWeight>(*layer.context);
   if (layer.is_int8()) {
-    layer.cache.forward(*layer.context, layer.weight, scales_of(layer.options.mode),
+    layer.cache.forward(*layer.context, layer.weight, traits_of(layer.options.mode).weight,
                         layer.options.engine, false);
     prepared->bias = copy_of(*layer.context, layer.bias);
     prepared->codes = layer.cache.take_forward();
@@ -554,7 +535,8 @@ const QuantizedWeight* codes_for_dx(LinearState& layer, const LinearGrads& grads
   const Mode mode =
       mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true);
   if (mode == Mode::standard) return nullptr;
-  return &layer.cache.backward(*layer.context, layer.weight, scales_of(mode), layer.options.engine);
+  return &layer.cache.backward(*layer.context, layer.weight, traits_of(mode).weight,
+                               layer.options.engine);
 }
 
 }  // namespace

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: sizes, and scratch matrices of the passes of the layers.
+// Dispatch zone: what the passes of all layers do alike: sizes, scratch matrices, and the operands
+// of an int8 product with a layer's weight.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "core/workspace.hpp"
+#include "linear/weight_cache.hpp"
 #include "switchback/matrix.hpp"
 
 namespace switchback::linear {
@@ -20,6 +24,31 @@ inline AnyMatrix take_matrix(core::Workspace::Frame& frame, DType dtype, std::in
                              std::int64_t cols) {
   auto* const data = frame.take<std::byte>(static_cast<std::int64_t>(bytes_of(rows, cols, dtype)));
   return {data, dtype, rows, cols, cols};
+}
+
+/// Codes of rows, with a scale each.
+struct RowCodes {
+  MatrixView<std::int8_t> q;
+  std::span<float> absmax;
+};
+/// Room for them: in the frame, unless there is a place.
+inline RowCodes take_codes(core::Workspace::Frame& frame, std::int64_t rows, std::int64_t cols,
+                           MatrixView<std::int8_t> codes = {}, float* absmax = nullptr) {
+  if (codes.data == nullptr) codes = {frame.take<std::int8_t>(rows * cols), rows, cols};
+  if (absmax == nullptr) absmax = frame.take<float>(rows);
+  return {codes, {absmax, count_of(rows)}};
+}
+/// The arguments of the product d = a · Bᵀ, with B as the layer's weight is packed.
+template <class Args>
+Args product_of(const RowCodes& a, const QuantizedWeight& b, AnyMatrix d, std::string_view engine) {
+  Args args;
+  args.a = a.q;
+  args.packed_b = &b.packed();
+  args.d = d;
+  args.absmax_a = a.absmax;
+  args.absmax_b = b.absmax();
+  args.engine = engine;
+  return args;
 }
 
 }  // namespace switchback::linear

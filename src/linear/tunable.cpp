@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "core/rows_bucket.hpp"
 #include "linear/mode.hpp"
@@ -18,21 +19,6 @@ using core::number;
 using core::row;
 using core::value_name;
 using core::Word;
-
-constexpr std::string_view pass_name(Pass pass) noexcept {
-  switch (pass) {
-    case Pass::forward:
-      return "forward";
-    case Pass::dx:
-      return "dx";
-    case Pass::step:
-      return "step";
-  }
-  return "unknown";
-}
-constexpr std::string_view codes_name(WeightCodes codes) noexcept {
-  return codes == WeightCodes::made ? "made" : "cached";
-}
 
 constexpr Word float_type(std::string_view name) {
   return {.name = name, .most = number(DType::bf16), .value_name = value_name<dtype_name, DType>};
@@ -53,20 +39,6 @@ constexpr core::WordTable problem_table(row<&PassProblem::pass>(pass_word(Pass::
                                         row<&PassProblem::dtype>(float_type("dtype")),
                                         row<&PassProblem::output>(float_type("output")),
                                         row<&PassProblem::bias>({.name = "bias", .most = 1}));
-
-constexpr std::string_view layout_name(RowsLayout layout) noexcept {
-  switch (layout) {
-    case RowsLayout::packed:
-      return "packed";
-    case RowsLayout::strided:
-      return "strided";
-    case RowsLayout::gathered:
-      return "gathered";
-    case RowsLayout::columns:
-      return "columns";
-  }
-  return "unknown";
-}
 
 constexpr core::WordTable grouped_table(
     row<&GroupedPassProblem::pass>(pass_word(Pass::dx)),
@@ -89,15 +61,20 @@ template <std::size_t Place>
 constexpr auto place(std::string_view name,
                      std::string_view (*value_name)(std::int64_t) noexcept = nullptr) {
   return row(
-      {.name = name, .most = number(Mode::rowwise_shared), .value_name = value_name},
+      {.name = name, .most = mode_count - 1, .value_name = value_name},
       [](const ModeRanking& ranking) { return number(ranking.modes[Place]); },
       [](ModeRanking& ranking, std::int64_t mode) {
         ranking.modes[Place] = static_cast<Mode>(mode);
       });
 }
 
-constexpr core::WordTable config_table(place<0>("engine", value_name<mode_name, Mode>),
-                                       place<1>("second"), place<2>("third"));
+constexpr std::array<std::string_view, 5> place_names = {"", "second", "third", "fourth", "fifth"};
+template <std::size_t... Later>
+constexpr auto places(std::index_sequence<Later...>) {
+  return core::WordTable(place<0>("engine", value_name<mode_name, Mode>),
+                         place<Later + 1>(place_names.at(Later + 1))...);
+}
+constexpr auto config_table = places(std::make_index_sequence<choosable_modes.size() - 2>());
 
 ConfigChoice rank(std::span<const ConfigChoice> fastest_first) {
   std::vector<Mode> order;
@@ -170,7 +147,8 @@ bool from_choice(const ConfigChoice& choice, ModeRanking& ranking) noexcept {
 
 ConfigChoice to_choice(Mode candidate) noexcept {
   ModeRanking ranking;
-  ranking.modes = {candidate, Mode{}, Mode{}, Mode{}};
+  ranking.modes.fill(Mode{});
+  ranking.modes.front() = candidate;
   return to_choice(ranking);
 }
 

@@ -60,24 +60,23 @@ quant::CodesOut QuantizedWeight::begin_codes(ContextState& state, core::Workspac
 }
 
 void QuantizedWeight::finish(ContextState& state, const quant::CodesOut& out, std::int64_t groups,
-                             WeightScales scales, std::string_view engine) {
+                             WeightForm form, std::string_view engine) {
   if (!in_place_)
     gemm_int8::pack(
         state, pack_op,
         MatrixView<const std::int8_t>(out.codes.data, groups * out.codes.rows, out.codes.cols),
         groups, packed_, engine);
-  scales_ = scales;
+  form_ = form;
   valid_ = true;
 }
 
 void QuantizedWeight::set(ContextState& state, MatrixView<const std::int8_t> codes,
-                          std::span<const float> absmax, WeightScales scales,
-                          std::string_view engine) {
+                          std::span<const float> absmax, WeightForm form, std::string_view engine) {
   QuantizedWeight made;
   const std::span<float> own = made.begin(state, static_cast<std::int64_t>(absmax.size()));
   copy_dense(state, core::operand("absmax", absmax).matrix, own.data());
   gemm_int8::pack(state, pack_op, codes, 1, made.packed_, engine);
-  made.scales_ = scales;
+  made.form_ = form;
   made.valid_ = true;
   *this = std::move(made);
 }
@@ -108,13 +107,11 @@ void store_one(ContextState& state, float* to) {
 void QuantizedWeight::set_transposed(ContextState& state, const QuantizedWeight& from) {
   const std::span<float> absmax = begin(state, 1);
   gemm_int8::pack_transposed(state, from.packed_, packed_);
-  if (from.scales_ == WeightScales::global) {
-    copy_dense(state, core::operand("absmax", from.absmax()).matrix, absmax.data());
-    scales_ = WeightScales::global;
-  } else {
+  if (from.form_.of_rows())
     store_one(state, absmax.data());
-    scales_ = WeightScales::per_row;
-  }
+  else
+    copy_dense(state, core::operand("absmax", from.absmax()).matrix, absmax.data());
+  form_ = {from.form_.scales, true};
   valid_ = true;
 }
 
@@ -138,12 +135,12 @@ class BothSinks final : public core::CodeSink {
 }  // namespace
 
 // Quantizes w straight into the packed layouts of an engine that takes codes block by block.
-bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightScales scales,
+bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                  std::string_view engine, const Parts& parts) {
   if (!quant::has_blocks(state)) return false;
   const std::int64_t n = w.rows / groups_;
   const std::int64_t k = w.cols;
-  const bool rowwise = scales != WeightScales::global;
+  const bool rowwise = form.of_rows();
   using Blocks = gemm_int8::BlockPacker::Blocks;
   gemm_int8::BlockPacker rows(Blocks::of_b);
   gemm_int8::BlockPacker columns(Blocks::of_b_transposed);
@@ -162,7 +159,7 @@ bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightSc
   }
   // One pass makes codes with one kind of scales for both layouts, or two kinds.
   const BothSinks both(rows, columns);
-  if (parts.rows_share || parts.columns_share) {
+  if (rowwise && (parts.rows_share || parts.columns_share)) {
     SWITCHBACK_ASSERT(parts.of_rows != nullptr && parts.of_columns != nullptr && groups_ == 1);
     quant::BlocksOut& without = parts.rows_share ? request.q : request.q_t;
     store_one(state, without.absmax.data());
@@ -170,18 +167,17 @@ bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightSc
     (parts.rows_share ? request.q_t : request.q).sink = &both;
   }
   quant::quantize_blocks(state, request);
-  if (parts.of_rows != nullptr) parts.of_rows->finish_blocks(scales);
-  if (parts.of_columns != nullptr) parts.of_columns->finish_blocks(scales);
+  if (parts.of_rows != nullptr) parts.of_rows->finish_blocks(form);
+  if (parts.of_columns != nullptr) parts.of_columns->finish_blocks(form);
   return true;
 }
 
 // Codes of the rows of W are codes of the columns of Wᵀ.
-WeightCache::Parts WeightCache::parts_of(WeightScales scales, bool forward, bool backward) {
+WeightCache::Parts WeightCache::parts_of(WeightForm form, bool forward, bool backward) {
   Parts parts;
   (transposed_ ? parts.of_columns : parts.of_rows) = forward ? &forward_ : nullptr;
   (transposed_ ? parts.of_rows : parts.of_columns) = backward ? &backward_ : nullptr;
-  (transposed_ ? parts.rows_share : parts.columns_share) =
-      backward && scales == WeightScales::per_row;
+  (transposed_ ? parts.rows_share : parts.columns_share) = backward && shares(form);
   return parts;
 }
 
@@ -196,13 +192,13 @@ bool WeightCache::asking_pays(std::int64_t elements, bool rows_alone) const noex
 
 // Queues the question whether the codes that are about to be made are there already. Null: there is
 // no question, and they are made in any case.
-const unsigned* WeightCache::ask(ContextState& state, ConstAnyMatrix w, WeightScales scales,
+const unsigned* WeightCache::ask(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                  bool forward, bool backward) {
   const bool rows_alone =
-      !backward && scales != WeightScales::global && !transposed_ && rotation_ == Rotation::none;
+      !backward && form.of_rows() && !transposed_ && rotation_ == Rotation::none;
   const bool asks = asks_ && w.rows * w.cols > 0 && asking_pays(w.rows * w.cols, rows_alone);
-  const bool knows_forward = forward && forward_.begin_proof(scales, asks);
-  const bool knows_backward = backward && backward_.begin_proof(scales, asks);
+  const bool knows_forward = forward && forward_.begin_proof(form, asks);
+  const bool knows_backward = backward && backward_.begin_proof(form, asks);
   if (asks && proof_.capacity_bytes() == 0) {
     proof_.reserve(sizeof(quant::WeightProof), state.runtime);
     state.runtime->fill(proof_.as<void>(), 0, sizeof(quant::WeightProof));
@@ -223,38 +219,38 @@ void WeightCache::forget(ContextState& state, int codes) {
   state.runtime->fill(&of, 0, sizeof of);
 }
 
-void WeightCache::make(ContextState& state, ConstAnyMatrix w, WeightScales scales,
+void WeightCache::make(ContextState& state, ConstAnyMatrix w, WeightForm form,
                        std::string_view engine, bool forward, bool backward) {
   // Transposed codes of the forward go with it.
-  if (forward && backward_.valid(WeightScales::per_row)) backward_.invalidate();
-  const unsigned* const changed = ask(state, w, scales, forward, backward);
+  if (forward && backward_.valid() && backward_.form().scales_gradient()) backward_.invalidate();
+  const unsigned* const changed = ask(state, w, form, forward, backward);
   if (rotation_ == Rotation::none)
-    return make_of(state, w, scales, engine, forward, backward, changed);
+    return make_of(state, w, form, engine, forward, backward, changed);
   core::Workspace::Frame frame(state.workspace);
   const AnyMatrix rotated = take_matrix(frame, DType::f32, w.rows, w.cols);
   quant::run(state, {.x = w, .rotation = rotation_, .rotated = rotated, .changed = changed});
-  make_of(state, rotated, scales, engine, forward, backward, changed);
+  make_of(state, rotated, form, engine, forward, backward, changed);
 }
 
-void WeightCache::make_of(ContextState& state, ConstAnyMatrix w, WeightScales scales,
+void WeightCache::make_of(ContextState& state, ConstAnyMatrix w, WeightForm form,
                           std::string_view engine, bool forward, bool backward,
                           const unsigned* changed) {
-  const Parts parts = parts_of(scales, forward, backward);
-  if (make_in_blocks(state, w, scales, engine, parts)) return;
+  const Parts parts = parts_of(form, forward, backward);
+  if (make_in_blocks(state, w, form, engine, parts)) return;
   if (parts.rows_share || parts.columns_share) {
-    make_of(state, w, scales, engine, forward, false, changed);
+    make_of(state, w, form, engine, forward, false, changed);
     return backward_.set_transposed(state, forward_);
   }
   const std::int64_t n = w.rows / groups_;
-  quantize(state, core::rows_of(w, 0, n), n * w.stride, scales, engine, parts, changed);
+  quantize(state, core::rows_of(w, 0, n), n * w.stride, form, engine, parts, changed);
 }
 
 // The codes of all groups' W[n,k], which lie `step` elements from each other.
 void WeightCache::quantize(ContextState& state, ConstAnyMatrix w, std::int64_t step,
-                           WeightScales scales, std::string_view engine, const Parts& parts,
+                           WeightForm form, std::string_view engine, const Parts& parts,
                            const unsigned* changed) {
   using enum quant::Scales;
-  const bool rowwise = scales != WeightScales::global;
+  const bool rowwise = form.of_rows();
   core::Workspace::Frame frame(state.workspace);
   quant::Request request{.x = w, .matrices = {groups_, step}, .changed = changed};
   if (parts.of_rows != nullptr)
@@ -269,45 +265,41 @@ void WeightCache::quantize(ContextState& state, ConstAnyMatrix w, std::int64_t s
   if (shared) request.q_t.absmax = request.q.absmax;
   quant::run(state, request);
   if (shared) copy_dense(state, core::operand("absmax", request.q.absmax).matrix, absmax_t.data());
-  if (parts.of_rows != nullptr) parts.of_rows->finish(state, request.q, groups_, scales, engine);
+  if (parts.of_rows != nullptr) parts.of_rows->finish(state, request.q, groups_, form, engine);
   if (parts.of_columns != nullptr)
-    parts.of_columns->finish(state, request.q_t, groups_, scales, engine);
+    parts.of_columns->finish(state, request.q_t, groups_, form, engine);
 }
 
-const QuantizedWeight& WeightCache::forward(ContextState& state, ConstAnyMatrix w,
-                                            WeightScales scales, std::string_view engine,
-                                            bool and_backward) {
-  if (!has_forward(scales))
-    make(state, w, scales, engine, true, and_backward && !backward_.valid(scales));
+const QuantizedWeight& WeightCache::forward(ContextState& state, ConstAnyMatrix w, WeightForm form,
+                                            std::string_view engine, bool and_backward) {
+  if (!has_forward(form))
+    make(state, w, form, engine, true, and_backward && !backward_.valid(form));
   return forward_;
 }
 
 const QuantizedWeight& WeightCache::forward_of_columns(ContextState& state, ConstAnyMatrix w,
-                                                       WeightScales scales,
-                                                       std::string_view engine) {
-  if (has_forward(scales)) return forward_;
+                                                       WeightForm form, std::string_view engine) {
+  if (has_forward(form)) return forward_;
   ConstAnyMatrix first = w;
   first.cols = w.cols / groups_;
-  quantize(state, first, first.cols, scales, engine, {.of_rows = &forward_}, nullptr);
+  quantize(state, first, first.cols, form, engine, {.of_rows = &forward_}, nullptr);
   return forward_;
 }
 
-const QuantizedWeight& WeightCache::backward(ContextState& state, ConstAnyMatrix w,
-                                             WeightScales scales, std::string_view engine) {
-  if (backward_.valid(scales)) return backward_;
-  if (scales == WeightScales::per_row) {
-    if (!has_forward(scales)) make(state, w, scales, engine, true, true);
+const QuantizedWeight& WeightCache::backward(ContextState& state, ConstAnyMatrix w, WeightForm form,
+                                             std::string_view engine) {
+  if (backward_.valid(form)) return backward_;
+  if (shares(form)) {
+    if (!has_forward(form)) make(state, w, form, engine, true, true);
     return backward_of_forward(state, forward_);
   }
-  make(state, w, scales, engine, false, true);
+  make(state, w, form, engine, false, true);
   return backward_;
 }
 
 const QuantizedWeight& WeightCache::backward_of_forward(ContextState& state,
                                                         const QuantizedWeight& forward) {
-  const WeightScales scales =
-      forward.scales() == WeightScales::global ? WeightScales::global : WeightScales::per_row;
-  if (backward_.valid(scales)) return backward_;
+  if (backward_.valid(WeightForm{forward.form().scales, true})) return backward_;
   forget(state, 1);
   backward_.set_transposed(state, forward);
   return backward_;

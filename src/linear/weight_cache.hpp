@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/aligned_buffer.hpp"
+#include "core/modes.hpp"
 #include "core/workspace.hpp"
 #include "gemm/int8/block_packer.hpp"
 #include "quant/proof.hpp"
@@ -20,39 +21,15 @@
 
 namespace switchback::linear {
 
-/// The scales with which a layer's weight is quantized.
-enum class WeightScales {
-  per_row_and_column,  ///< forward: one scale per row of W; dX: one per column
-  global,              ///< one scale for W, the same for both
-  per_row,             ///< one scale per row of W; dX reads the same codes, transposed
-};
-
-/// The scales of an int8 mode.
-constexpr WeightScales scales_of(Mode mode) noexcept {
-  switch (mode) {
-    case Mode::rowwise:
-      return WeightScales::per_row_and_column;
-    case Mode::rowwise_shared:
-      return WeightScales::per_row;
-    default:
-      return WeightScales::global;
-  }
-}
-
-/// Whether the forward reads the same codes with both: whatever the scales for dX, those of rows
-/// are the same.
-constexpr bool of_same_rows(WeightScales a, WeightScales b) noexcept {
-  return (a == WeightScales::global) == (b == WeightScales::global);
-}
-
 /// A packed int8 matrix and its scales: one per row, or one.
 class QuantizedWeight {
  public:
   [[nodiscard]] bool valid() const noexcept { return valid_; }
-  [[nodiscard]] bool valid(WeightScales scales) const noexcept {
-    return valid_ && scales_ == scales;
+  /// Whether it has the codes that dX reads in this form.
+  [[nodiscard]] bool valid(WeightForm form) const noexcept {
+    return valid_ && have_same_codes(form_, form);
   }
-  [[nodiscard]] WeightScales scales() const noexcept { return scales_; }
+  [[nodiscard]] WeightForm form() const noexcept { return form_; }
   [[nodiscard]] const PackedWeight& packed() const noexcept { return packed_; }
   [[nodiscard]] std::span<const float> absmax() const noexcept {
     return {absmax_.as<const float>(), count_};
@@ -68,10 +45,10 @@ class QuantizedWeight {
     doubted_ = doubted_ || valid_;
     valid_ = false;
   }
-  /// Whether codes of these scales were there when they were doubted. They are doubted no more: the
+  /// Whether codes of this form were there when they were doubted. They are doubted no more: the
   /// question that is asked next, if `asks`, decides whether the kernels write to them.
-  bool begin_proof(WeightScales scales, bool asks) noexcept {
-    keeps_ = asks && doubted_ && scales_ == scales;
+  bool begin_proof(WeightForm form, bool asks) noexcept {
+    keeps_ = asks && doubted_ && have_same_codes(form_, form);
     doubted_ = false;
     return keeps_;
   }
@@ -87,8 +64,8 @@ class QuantizedWeight {
                     std::int64_t rows, std::int64_t cols, std::string_view engine) {
     return packer.begin(state, groups, rows, cols, packed_, engine);
   }
-  void finish_blocks(WeightScales scales) noexcept {
-    scales_ = scales;
+  void finish_blocks(WeightForm form) noexcept {
+    form_ = form;
     valid_ = true;
   }
   /// Where to write the codes of `groups` matrices B[rows,cols] and their scales: directly to the
@@ -98,7 +75,7 @@ class QuantizedWeight {
                               std::int64_t cols, std::string_view engine);
   /// Copies codes and scales that the caller made. If it fails, the object is unchanged.
   void set(ContextState& state, MatrixView<const std::int8_t> codes, std::span<const float> absmax,
-           WeightScales scales, std::string_view engine);
+           WeightForm form, std::string_view engine);
   /// The reverse of set: writes codes and scales to memory of the caller.
   void read(ContextState& state, MatrixView<std::int8_t> codes, std::span<float> absmax_out) const;
   /// The codes of another one, transposed, with its scale if that is one for the matrix; else with
@@ -106,14 +83,14 @@ class QuantizedWeight {
   void set_transposed(ContextState& state, const QuantizedWeight& from);
   /// Call it when the codes of so many groups are written: packs them if necessary; the object is
   /// then valid.
-  void finish(ContextState& state, const quant::CodesOut& out, std::int64_t groups,
-              WeightScales scales, std::string_view engine);
+  void finish(ContextState& state, const quant::CodesOut& out, std::int64_t groups, WeightForm form,
+              std::string_view engine);
 
  private:
   PackedWeight packed_;
   core::AlignedBuffer absmax_;
   std::size_t count_ = 0;
-  WeightScales scales_ = WeightScales::global;
+  WeightForm form_;
   bool in_place_ = false;
   bool valid_ = false;
   bool doubted_ = false;
@@ -132,13 +109,13 @@ class WeightCache {
 
   /// W[N,K], for X · Wᵀ. With `and_backward`, the layout for dX is made in the same pass over w, if
   /// it is missing too.
-  const QuantizedWeight& forward(ContextState& state, ConstAnyMatrix w, WeightScales scales,
+  const QuantizedWeight& forward(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                  std::string_view engine, bool and_backward);
   /// The same for matrices W_g[N,K] side by side in w[N,G·K], each quantized by itself.
-  const QuantizedWeight& forward_of_columns(ContextState& state, ConstAnyMatrix w,
-                                            WeightScales scales, std::string_view engine);
+  const QuantizedWeight& forward_of_columns(ContextState& state, ConstAnyMatrix w, WeightForm form,
+                                            std::string_view engine);
   /// Wᵀ[K,N], for G · W.
-  const QuantizedWeight& backward(ContextState& state, ConstAnyMatrix w, WeightScales scales,
+  const QuantizedWeight& backward(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                   std::string_view engine);
 
   /// For G · W from codes for X · Wᵀ, transposed.
@@ -166,30 +143,33 @@ class WeightCache {
   [[nodiscard]] std::size_t bytes() const noexcept { return forward_.bytes() + backward_.bytes(); }
 
  private:
-  [[nodiscard]] bool has_forward(WeightScales scales) const noexcept {
-    return forward_.valid() && of_same_rows(forward_.scales(), scales);
+  [[nodiscard]] bool has_forward(WeightForm form) const noexcept {
+    return forward_.valid() && forward_.form().scales == form.scales;
   }
+  // For groups W is quantized a second time: only a single packed matrix can be transposed.
+  [[nodiscard]] bool shares(WeightForm form) const noexcept { return form.shared && groups_ == 1; }
   // Makes the missing ones of both layouts, after the rotation of w.
-  void make(ContextState& state, ConstAnyMatrix w, WeightScales scales, std::string_view engine,
+  void make(ContextState& state, ConstAnyMatrix w, WeightForm form, std::string_view engine,
             bool forward, bool backward);
-  void make_of(ContextState& state, ConstAnyMatrix w, WeightScales scales, std::string_view engine,
+  void make_of(ContextState& state, ConstAnyMatrix w, WeightForm form, std::string_view engine,
                bool forward, bool backward, const unsigned* changed);
   /// What is made of the rows of the matrix that is given, and of its columns; null: nothing. The
-  /// one that shares has the codes of the other one, transposed, and a scale of 1.
+  /// one that shares has the codes of the other one, transposed, and its one scale, or a scale
+  /// of 1.
   struct Parts {
     QuantizedWeight* of_rows = nullptr;
     QuantizedWeight* of_columns = nullptr;
     bool rows_share = false;
     bool columns_share = false;
   };
-  Parts parts_of(WeightScales scales, bool forward, bool backward);
-  void quantize(ContextState& state, ConstAnyMatrix w, std::int64_t step, WeightScales scales,
+  Parts parts_of(WeightForm form, bool forward, bool backward);
+  void quantize(ContextState& state, ConstAnyMatrix w, std::int64_t step, WeightForm form,
                 std::string_view engine, const Parts& parts, const unsigned* changed);
   [[nodiscard]] bool asking_pays(std::int64_t elements, bool rows_alone) const noexcept;
-  const unsigned* ask(ContextState& state, ConstAnyMatrix w, WeightScales scales, bool forward,
+  const unsigned* ask(ContextState& state, ConstAnyMatrix w, WeightForm form, bool forward,
                       bool backward);
   void forget(ContextState& state, int codes);
-  bool make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightScales scales,
+  bool make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightForm form,
                       std::string_view engine, const Parts& parts);
 
   std::int64_t groups_;

@@ -7,6 +7,7 @@
 #include "bench/workload/statistic.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
+#include "core/modes.hpp"
 #include "measure/data.hpp"
 
 namespace switchback::bench {
@@ -19,6 +20,10 @@ std::vector<Mode> modes_of(const std::vector<std::string>& names, std::vector<Mo
   std::erase(modes, Mode::standard);
   modes.insert(modes.begin(), Mode::standard);
   return modes;
+}
+
+std::string help_of_modes() {
+  return mode_names_where([](const ModeTraits&) { return true; }) + "; may be given again";
 }
 
 Json names_of(std::span<const Mode> modes) {

@@ -22,6 +22,9 @@ namespace switchback::bench {
 /// compared, comes first, whether it was named or not. Throws Error(invalid_argument).
 std::vector<Mode> modes_of(const std::vector<std::string>& names, std::vector<Mode> otherwise);
 
+/// What --mode says of itself: the names of all modes.
+std::string help_of_modes();
+
 /// Their names, as records have them.
 Json names_of(std::span<const Mode> modes);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/check.hpp"
+#include "core/modes.hpp"
 #include "studies/models/transfer.hpp"
 
 namespace switchback::models {
@@ -110,8 +111,8 @@ std::int64_t StackOptions::parameters() const {
 StackOptions::Cost StackOptions::cost(std::int64_t part) const {
   const bool is_block = part >= 2 && part < 2 + layers;
   if (!is_block && part + 1 < parts()) return {};
-  const bool in_int8 = mode != Mode::standard && mode != Mode::automatic;
-  const double rate = in_int8 ? 1.0 / 3 : 1;  // of forwards and dX; dW stays in floating point
+  const double rate =
+      traits_of(mode).is_int8() ? 1.0 / 3 : 1;  // of forwards and dX; dW stays in floating point
   const auto d = static_cast<double>(width);
   const double down = is_block ? d * static_cast<double>(hidden) : 0;
   const double linears = is_block ? 4 * d * d + 2 * down : d * static_cast<double>(vocabulary);

@@ -2,6 +2,7 @@
 #include "studies/models/layers.hpp"
 
 #include "core/check.hpp"
+#include "core/modes.hpp"
 #include "quant/dispatch.hpp"
 
 namespace switchback::models {
@@ -64,8 +65,7 @@ void Linear::forward_for_training(ConstAnyMatrix x, AnyMatrix y) {
 
 void Linear::forward_keeping_codes(const Surroundings& around, ConstAnyMatrix x, AnyMatrix y,
                                    KeptTensor& kept) {
-  const Mode mode = layer_.options().mode;
-  if (mode == Mode::standard || mode == Mode::automatic) {
+  if (!traits_of(layer_.options().mode).is_int8()) {
     keep_codes(around, x, kept);
     return layer_.forward(x, y, Save::caller);
   }

@@ -351,9 +351,7 @@ class MultiModel : public Workload {
     command.add_option("--batch", shape_.batch, "rows of each model")->capture_default_str();
     command.add_option("--dim-in", shape_.dim_in, "inputs of each model")->capture_default_str();
     command.add_option("--dim-out", shape_.dim_out, "outputs of each model")->capture_default_str();
-    command
-        .add_option("--mode", mode_names_,
-                    "standard, rowwise, global, global_mem_efficient or auto; may be given again")
+    command.add_option("--mode", mode_names_, help_of_modes())
         ->type_name("NAME ...")
         ->default_str("standard rowwise auto");
     command

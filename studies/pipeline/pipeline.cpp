@@ -118,9 +118,7 @@ class PipelineWorkload : public Workload {
                     "(each block also keeps the sum in front of its last norm)")
         ->type_name("NAME")
         ->capture_default_str();
-    command
-        .add_option("--mode", mode_names_,
-                    "standard, rowwise, global, global_mem_efficient or auto; may be given again")
+    command.add_option("--mode", mode_names_, help_of_modes())
         ->type_name("NAME ...")
         ->default_str("standard");
     command

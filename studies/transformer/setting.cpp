@@ -5,6 +5,7 @@
 
 #include "bench/cli/cli.hpp"
 #include "core/check.hpp"
+#include "core/modes.hpp"
 #include "studies/published/published.hpp"
 
 namespace switchback::bench::transformer {
@@ -56,8 +57,6 @@ std::string Setting::variant() const {
 }
 
 models::DecoderOptions Setting::decoder(Mode mode) const {
-  const bool has_int8_dw = mode != Mode::standard && mode != Mode::global_mem_efficient;
-  const bool rotates = mode != Mode::standard && mode != Mode::automatic;
   return {.vocabulary = vocabulary,
           .width = size.width,
           .hidden = size.hidden,
@@ -66,8 +65,8 @@ models::DecoderOptions Setting::decoder(Mode mode) const {
           .context = context,
           .dtype = dtype,
           .mode = mode,
-          .dw = has_int8_dw ? dw : WeightGradient::floating,
-          .rotation = rotates ? rotation : Rotation::none};
+          .dw = traits_of(mode).has_int8_dw() ? dw : WeightGradient::floating,
+          .rotation = traits_of(mode).is_int8() ? rotation : Rotation::none};
 }
 
 models::MemoryUse bytes_wanted(const Setting& s, const std::vector<Mode>& modes) {

@@ -16,6 +16,7 @@
 #include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "core/modes.hpp"
 #include "measure/rounds.hpp"
 #include "studies/common/training.hpp"
 #include "studies/transformer/published.hpp"
@@ -79,9 +80,12 @@ class Transformer : public Workload {
     command.add_option("--batch", batch_, "sequences of a step (default 4; 16 with --train)")
         ->type_name("B");
     command
-        .add_option("--dw", dw_names_,
-                    "how layers in modes rowwise, rowwise_shared, global and auto compute dW: "
-                    "floating or int8_block; may be given again")
+        .add_option(
+            "--dw", dw_names_,
+            fmt::format(
+                "how layers in modes {} compute dW: floating or int8_block; may "
+                "be given again",
+                mode_names_where([](const ModeTraits& mode) { return mode.has_int8_dw(); }, "and")))
         ->type_name("NAME ...")
         ->default_str("floating");
     command
@@ -94,11 +98,7 @@ class Transformer : public Workload {
         ->capture_default_str();
     command.add_option("--pass", pass_name_, "forward, backward (and forward) or step (and AdamW)")
         ->capture_default_str();
-    command
-        .add_option(
-            "--mode", mode_names_,
-            "standard, rowwise, rowwise_shared, global, global_mem_efficient or auto; may be "
-            "given again")
+    command.add_option("--mode", mode_names_, help_of_modes())
         ->type_name("NAME ...")
         ->default_str("standard rowwise auto");
     command.add_option("--warmup", timing_.warmup, "steps before the timed ones")

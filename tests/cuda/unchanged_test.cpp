@@ -20,8 +20,10 @@ namespace {
 
 using linear::QuantizedWeight;
 using linear::WeightCache;
-using linear::WeightScales;
 
+constexpr WeightForm of_rows{WeightForm::Scales::per_row, false};
+constexpr WeightForm shared_rows{WeightForm::Scales::per_row, true};
+constexpr WeightForm global{WeightForm::Scales::global, false};
 constexpr int planted = 77, planted_bytes = 5;
 
 class CudaUnchanged : public Cuda {
@@ -56,31 +58,30 @@ class CudaUnchanged : public Cuda {
 };
 
 struct Kind {
-  WeightScales scales;
+  WeightForm form;
   bool backward;
   std::int64_t groups, n, k;
   Rotation rotation = Rotation::none;
 };
 
 std::string describe(const Kind& kind) {
-  return "scales " + std::to_string(static_cast<int>(kind.scales)) +
-         (kind.backward ? " both" : " forward") + ", " + std::to_string(kind.groups) + " of " +
-         std::to_string(kind.n) + "x" + std::to_string(kind.k) + " " +
-         std::string(rotation_name(kind.rotation));
+  return std::string(kind.form.of_rows() ? "scales of rows" : "global scale") +
+         (kind.form.shared ? ", shared" : "") + (kind.backward ? " both" : " forward") + ", " +
+         std::to_string(kind.groups) + " of " + std::to_string(kind.n) + "x" +
+         std::to_string(kind.k) + " " + std::string(rotation_name(kind.rotation));
 }
 
 std::vector<Kind> kinds() {
   std::vector<Kind> all;
-  for (const WeightScales scales :
-       {WeightScales::per_row_and_column, WeightScales::global, WeightScales::per_row})
+  for (const WeightForm form : {of_rows, global, shared_rows})
     for (const bool backward : {false, true}) {
-      all.push_back({scales, backward, 1, 48, 64});
-      all.push_back({scales, backward, 1, 33, 45});
-      all.push_back({scales, backward, 1, 130, 272});  // several chunks of the fingerprint
-      all.push_back({scales, backward, 1, 32, 64, Rotation::hadamard_16});
-      if (scales == WeightScales::per_row) continue;
-      all.push_back({scales, backward, 3, 16, 32});
-      all.push_back({scales, backward, 4, 5, 21});
+      all.push_back({form, backward, 1, 48, 64});
+      all.push_back({form, backward, 1, 33, 45});
+      all.push_back({form, backward, 1, 130, 272});  // several chunks of the fingerprint
+      all.push_back({form, backward, 1, 32, 64, Rotation::hadamard_16});
+      if (form.scales_gradient()) continue;
+      all.push_back({form, backward, 3, 16, 32});
+      all.push_back({form, backward, 4, 5, 21});
     }
   return all;
 }
@@ -96,8 +97,8 @@ TEST_F(CudaUnchanged, CodesStayUntilAnElementChanges) {
       Matrix<float> host = normal_matrix<float>(kind.groups * kind.n, kind.k, 3);
       DeviceMatrix<float> w(context, host);
       const auto make = [&](WeightCache& cache) {
-        cache.forward(state, w.view(), kind.scales, {}, kind.backward);
-        if (kind.backward) cache.backward(state, w.view(), kind.scales, {});
+        cache.forward(state, w.view(), kind.form, {}, kind.backward);
+        if (kind.backward) cache.backward(state, w.view(), kind.form, {});
       };
       const auto set = [&](std::int64_t r, std::int64_t c, float value) {
         host.set(r, c, value);
@@ -127,7 +128,7 @@ TEST_F(CudaUnchanged, CodesStayUntilAnElementChanges) {
       plant(context, cache.forward_codes());
       doubt();
       EXPECT_EQ(download(context, cache.forward_codes()), with_planted(forward)) << "made again";
-      if (kind.backward && kind.scales != WeightScales::per_row) {
+      if (kind.backward && !kind.form.scales_gradient()) {
         plant(context, cache.backward_codes());
         const auto before = download(context, cache.backward_codes());
         doubt();
@@ -207,8 +208,8 @@ TEST_F(CudaUnchanged, ACodeMadeWithoutAQuestionIsOfNoKnownWeight) {
   WeightCache cache;
   cache.ask_from(0);
   const auto make = [&](WeightCache& of, bool backward) {
-    of.forward(state, w.view(), WeightScales::global, {}, backward);
-    if (backward) of.backward(state, w.view(), WeightScales::global, {});
+    of.forward(state, w.view(), global, {}, backward);
+    if (backward) of.backward(state, w.view(), global, {});
   };
   const auto expect_codes_of_now = [&] {
     WeightCache fresh;
@@ -233,11 +234,11 @@ TEST_F(CudaUnchanged, ACodeMadeWithoutAQuestionIsOfNoKnownWeight) {
   cache.backward_of_forward(state, cache.forward_codes());
   set(first);
   cache.doubt(state);
-  cache.backward(state, w.view(), WeightScales::global, {});
+  cache.backward(state, w.view(), global, {});
   expect_codes_of_now();
   // Of other scales between.
   cache.doubt(state);
-  cache.forward(state, w.view(), WeightScales::per_row_and_column, {}, true);
+  cache.forward(state, w.view(), of_rows, {}, true);
   cache.doubt(state);
   expect_codes_of_now();
 }
@@ -254,11 +255,11 @@ TEST_F(CudaUnchanged, AGraphAsksWheneverItIsReplayed) {
   cache.ask_from(0);
   const auto make = [&] {
     cache.doubt(state);
-    cache.forward(state, w.view(), WeightScales::per_row_and_column, {}, true);
+    cache.forward(state, w.view(), of_rows, {}, true);
   };
   const auto codes_of = [&](const DeviceMatrix<float>& of) {
     WeightCache fresh;
-    fresh.forward(state, of.view(), WeightScales::per_row_and_column, {}, true);
+    fresh.forward(state, of.view(), of_rows, {}, true);
     return download(context, fresh.forward_codes());
   };
   const auto set = [&](const DeviceMatrix<float>& to) {
@@ -277,7 +278,7 @@ TEST_F(CudaUnchanged, AGraphAsksWheneverItIsReplayed) {
   of_graph.ask_from(0);
   const auto make_of_graph = [&] {
     of_graph.doubt(capturing.state());
-    of_graph.forward(capturing.state(), w.view(), WeightScales::per_row_and_column, {}, true);
+    of_graph.forward(capturing.state(), w.view(), of_rows, {}, true);
   };
   make_of_graph();
   capturing.synchronize();
@@ -301,7 +302,7 @@ TEST_F(CudaUnchanged, AGraphAsksWheneverItIsReplayed) {
   set(first);
   context.synchronize();
   of_graph.invalidate();
-  of_graph.forward(capturing.state(), w.view(), WeightScales::per_row_and_column, {}, true);
+  of_graph.forward(capturing.state(), w.view(), of_rows, {}, true);
   expect_replayed(second);
   expect_replayed(first);
   EXPECT_EQ(cudaGraphExecDestroy(replayed), cudaSuccess);

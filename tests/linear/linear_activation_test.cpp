@@ -57,7 +57,7 @@ TEST(LinearActivation, IsAPlainLayerOfTheActivatedInput) {
     plain.forward(plain_layer, Save::borrow);
     EXPECT_TRUE(equal_bits(t.y, plain.y, "y"));
 
-    const bool codes = c.mode == Mode::global_mem_efficient;
+    const bool codes = traits_of(c.mode).keeps_codes;
     LinearGrads grads = t.grads();
     grads.dx_of_activation = codes;
     layer.backward(grads);
@@ -174,7 +174,7 @@ TEST(LinearActivation, ReportsTheMemoryItKeeps) {
     SwitchbackLinear layer = layer_of(t, context, Activation::gelu_tanh);
     for (const Save save : {Save::copy, Save::borrow}) {
       t.forward(layer, save);
-      EXPECT_EQ(layer.saved_for_backward_bytes(), mode == Mode::global_mem_efficient
+      EXPECT_EQ(layer.saved_for_backward_bytes(), traits_of(mode).keeps_codes
                                                       ? std::size_t{13 * 40 + 13 * 4}
                                                       : std::size_t{2 * 13 * 40 * 2})
           << mode_name(mode);
@@ -201,7 +201,7 @@ TEST(LinearActivation, EvalAndEmptyBatches) {
       layer.weight_updated();
       t.forward(layer, Save::copy);
       LinearGrads grads = t.grads();
-      grads.dx_of_activation = mode == Mode::global_mem_efficient;
+      grads.dx_of_activation = traits_of(mode).keeps_codes;
       layer.backward(grads);
       context.synchronize();
       if (rows == 0) {

@@ -15,9 +15,6 @@ using test::FloatMatrix;
 using test::LayerCase;
 using test::LayerTrial;
 
-constexpr Mode modes_of_forms[] = {Mode::standard, Mode::rowwise, Mode::rowwise_shared,
-                                   Mode::global, Mode::global_mem_efficient};
-
 FloatMatrix transposed(FloatMatrix& m, test::Layout layout = {}) {
   FloatMatrix t(m.dtype(), m.cols(), m.rows(), layout);
   for (std::int64_t r = 0; r < m.rows(); ++r)
@@ -112,11 +109,11 @@ TEST(LinearForms, ATransposedWeightGivesTheSameResults) {
   for (const ContextOptions& options : test::all_contexts()) {
     SCOPED_TRACE(test::describe(options));
     Context context(options);
-    for (const Mode mode : modes_of_forms)
+    for (const Mode mode : test::all_modes)
       for (const DType dtype : test::float_types) {
         compare_forms(context, test::cut_case(mode, dtype, DType::f32, 83),
                       WeightGradient::floating);
-        if (mode != Mode::standard && mode != Mode::global_mem_efficient)
+        if (traits_of(mode).has_int8_dw())
           compare_forms(context, test::cut_case(mode, dtype, dtype, 33),
                         WeightGradient::int8_block);
         if (HasFailure()) return;
@@ -135,7 +132,7 @@ TEST(LinearForms, ATransposedWeightOfEveryShape) {
                              {65, 130},
                              {300, 16},
                              {33, 300}})
-    for (const Mode mode : modes_of_forms) {
+    for (const Mode mode : test::all_modes) {
       LayerCase c = test::cut_case(mode, DType::f32, DType::f32, k);
       c.m = 3, c.n = n;
       compare_forms(context, c, WeightGradient::floating);
@@ -164,7 +161,7 @@ TEST(LinearForms, AWiderWeight) {
   for (const ContextOptions& options : test::all_contexts()) {
     SCOPED_TRACE(test::describe(options));
     Context context(options);
-    for (const Mode mode : modes_of_forms)
+    for (const Mode mode : test::all_modes)
       for (const DType dtype : {DType::f16, DType::bf16}) {
         const LayerCase c = test::cut_case(mode, dtype, DType::f32, 48);
         SCOPED_TRACE(c.text());
@@ -188,7 +185,7 @@ TEST(LinearForms, AWiderWeight) {
           context.synchronize();
           EXPECT_TRUE(equal_bits(t.y, plain.y, "y"));
           EXPECT_TRUE(equal_bits(t.dx, plain.dx, "dx"));
-        } else if (mode != Mode::rowwise_shared) {
+        } else {
           t.w = wide;
           EXPECT_TRUE(t.y_right());
           EXPECT_TRUE(t.gradients_right());
@@ -223,11 +220,11 @@ TEST(LinearForms, AWiderInput) {
   for (const ContextOptions& options : test::all_contexts()) {
     SCOPED_TRACE(test::describe(options));
     Context context(options);
-    for (const Mode mode : modes_of_forms)
+    for (const Mode mode : test::all_modes)
       for (const DType dtype : {DType::f16, DType::bf16})
         for (const WeightGradient dw : {WeightGradient::floating, WeightGradient::int8_block}) {
           const bool in_int8 = dw == WeightGradient::int8_block;
-          if (in_int8 && (mode == Mode::standard || mode == Mode::global_mem_efficient)) continue;
+          if (in_int8 && !traits_of(mode).has_int8_dw()) continue;
           const LayerCase c = test::cut_case(mode, dtype, DType::f32, 48);
           SCOPED_TRACE(c.text());
           LayerTrial t(c), plain(c);
@@ -252,13 +249,13 @@ TEST(LinearForms, AWiderInput) {
           t.backward(layer);
           check("copy");
           t.forward(layer, Save::borrow);
-          const bool borrows = !in_int8 && mode != Mode::global_mem_efficient;
+          const bool borrows = !in_int8 && !traits_of(mode).keeps_codes;
           EXPECT_EQ(layer.saved_for_backward_bytes(),
                     narrow.saved_for_backward_bytes() * (borrows ? 2 : 1));
           t.backward(layer);
           check("borrow");
           // Of x itself, a layer that saves codes computes another dw.
-          if (mode == Mode::global_mem_efficient) continue;
+          if (traits_of(mode).keeps_codes) continue;
           t.forward(layer, Save::caller);
           layer.backward_from({t.x.any(), {}}, t.grads());
           check("caller");

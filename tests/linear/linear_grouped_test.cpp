@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/modes.hpp"
 #include "grouped/support.hpp"
 #include "support/contexts.hpp"
 #include "support/generators.hpp"
@@ -18,6 +19,8 @@ namespace {
 
 constexpr std::int64_t n = 21;
 constexpr std::int64_t k = 34;
+const std::vector<Mode> modes_of_groups = modes_where(
+    [](const ModeTraits& mode) { return mode.has_groups() && mode.mode != Mode::automatic; });
 
 struct Setting {
   Mode mode = Mode::rowwise;
@@ -180,8 +183,7 @@ void check(const SomeGroups& groups, const Setting& s, bool gathered) {
 
 TEST(LinearGrouped, EveryModeOfEveryKindOfGroups) {
   for (const SomeGroups& groups : all_groups())
-    for (const Mode mode :
-         {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient})
+    for (const Mode mode : modes_of_groups)
       check<float>(groups, {.mode = mode}, false);
 }
 
@@ -190,7 +192,7 @@ TEST(LinearGrouped, GatheredRowsAndWhatIsSaved) {
   for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global_mem_efficient})
     for (const Save save : {Save::copy, Save::borrow, Save::caller}) {
       // Codes are kept by the layer alone.
-      if (mode == Mode::global_mem_efficient && save == Save::caller) continue;
+      if (traits_of(mode).keeps_codes && save == Save::caller) continue;
       for (const bool gathered : {false, true})
         check<float>(groups, {.mode = mode, .save = save, .accumulate = true}, gathered);
     }
@@ -243,8 +245,7 @@ TEST(LinearGrouped, EvalAndUpdates) {
 TEST(LinearGrouped, WithoutSlotsGradientsAreZeros) {
   const SomeGroups groups = packed_groups({0, 0});
   const Step<float> step(groups, false, 4);
-  for (const Mode mode :
-       {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
+  for (const Mode mode : modes_of_groups) {
     SCOPED_TRACE(mode_name(mode));
     Context context(device_options());
     GroupedSwitchbackLinear layer(context,

@@ -411,13 +411,13 @@ TEST(LinearInt8Dw, EveryRejectionNamesArgumentValueAndRule) {
   };
   EXPECT_EQ(refused([](auto& o) { o.dw_block_rows = 64; }),
             "linear: dw_block_rows = 64; it must be 128, 256, 512 or 1024");
+  const std::string modes =
+      mode_names_where([](const ModeTraits& mode) { return mode.has_int8_dw(); });
   EXPECT_EQ(refused([](auto& o) { o.mode = Mode::standard; }),
-            "linear: dw = int8_block in mode standard; it must be rowwise, rowwise_shared, global "
-            "or auto");
+            "linear: dw = int8_block in mode standard; it must be " + modes);
   EXPECT_EQ(refused([](auto& o) { o.mode = Mode::global_mem_efficient; }),
-            "linear: dw = int8_block in mode global_mem_efficient; it must be rowwise, "
-            "rowwise_shared, global or "
-            "auto (with int8_block, mode global keeps codes instead of x too)");
+            "linear: dw = int8_block in mode global_mem_efficient; it must be " + modes +
+                " (with int8_block, mode global keeps codes instead of x too)");
   EXPECT_EQ(refused([](auto& o) { o.dw = static_cast<WeightGradient>(2); }),
             "linear: dw = 2; it must be floating (0) or int8_block (1)");
 

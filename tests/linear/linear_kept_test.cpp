@@ -44,8 +44,8 @@ struct Codes {
 
 Codes codes_of_weight(Context& context, LayerTrial& t, Mode mode) {
   const ConstAnyMatrix w = t.w.any();
-  Codes codes(w.rows, w.cols, mode == Mode::rowwise ? w.rows : 1);
-  if (mode == Mode::rowwise)
+  Codes codes(w.rows, w.cols, traits_of(mode).weight.of_rows() ? w.rows : 1);
+  if (traits_of(mode).weight.of_rows())
     quantize_rowwise(context, w, codes.view, codes.scales());
   else
     quantize_global(context, w, codes.view, codes.scales());
@@ -80,7 +80,7 @@ TEST(LinearKept, ForwardsOfOneLayerAreIndependent) {
         EXPECT_TRUE(t->dx_right());
         EXPECT_TRUE(t->db_right());
         // dw_right takes x of the memory-efficient mode for what its own forward saves: codes.
-        if (mode != Mode::global_mem_efficient || t == &saved) {
+        if (!traits_of(mode).keeps_codes || t == &saved) {
           EXPECT_TRUE(t->dw_right());
         }
       }
@@ -106,7 +106,7 @@ TEST(LinearKept, CodesStandInForTheInput) {
       layer.backward_from(codes.kept(), t.grads());
       EXPECT_TRUE(t.dx_right());
       EXPECT_TRUE(t.db_right());
-      if (mode != Mode::global_mem_efficient) {  // for that one dw_right does it by itself
+      if (!traits_of(mode).keeps_codes) {  // for that one dw_right does it by itself
         for (std::int64_t i = 0; i < m; ++i)
           for (std::int64_t j = 0; j < k; ++j)
             t.x.set(i, j,
@@ -139,7 +139,7 @@ TEST(LinearKept, TheWeightIsForTheInputGradientAlone) {
     SwitchbackLinear layer(context, t.options());
     layer.backward_from({t.x.any(), {}}, {t.g.any(), {}, t.dw.any(), t.db.any(), false});
     EXPECT_TRUE(t.db_right());
-    if (mode != Mode::global_mem_efficient) {
+    if (!traits_of(mode).keeps_codes) {
       EXPECT_TRUE(t.dw_right());
     }
     // The memory of a weight that was set may be somebody else's by then: the gradient's, say.
@@ -148,7 +148,7 @@ TEST(LinearKept, TheWeightIsForTheInputGradientAlone) {
     t.dw = t.w;
     t.db = t.bias;
     EXPECT_TRUE(t.db_right());
-    if (mode != Mode::global_mem_efficient) {
+    if (!traits_of(mode).keeps_codes) {
       EXPECT_TRUE(t.dw_right());
     }
   }
@@ -218,8 +218,8 @@ TEST(LinearKept, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
     EXPECT_EQ(
         failure(Status::invalid_argument,
                 [&] { floating.forward_codes(s.x.any(), s.y.any(), codes.view, codes.scales()); }),
-        "forward_codes: the layer's mode is " + std::string(mode_name(mode)) +
-            "; it must be rowwise, rowwise_shared, global or global_mem_efficient");
+        "forward_codes: the layer's mode is " + std::string(mode_name(mode)) + "; it must be " +
+            mode_names_where(is_int8_mode));
   }
   SwitchbackLinear bare(context, t.options());
   EXPECT_EQ(failure(Status::invalid_state,
@@ -268,11 +268,8 @@ struct ReadCodes {
   test::Vector<float> absmax;
 };
 
-const Mode modes_of_codes[] = {Mode::rowwise, Mode::rowwise_shared, Mode::global,
-                               Mode::global_mem_efficient};
-
 std::int64_t scales_of_weight(Mode mode, std::int64_t n) {
-  return mode == Mode::rowwise || mode == Mode::rowwise_shared ? n : 1;
+  return traits_of(mode).weight.of_rows() ? n : 1;
 }
 
 // Whatever layout an engine has for a weight, what was set is what is read.
@@ -284,7 +281,7 @@ TEST(LinearQuantizedWeight, WhatWasSetIsRead) {
       if (!engine.available) continue;
       for (const auto& [n, k] :
            {std::pair{1, 1}, {15, 3}, {16, 4}, {17, 5}, {63, 65}, {64, 64}, {130, 515}})
-        for (const Mode mode : modes_of_codes)
+        for (const Mode mode : test::int8_modes)
           for (const std::int64_t padding : {0, 3}) {
             SCOPED_TRACE(test::describe(options) + " " + engine.name + " " + std::to_string(n) +
                          "x" + std::to_string(k) + " " + std::string(mode_name(mode)));
@@ -312,7 +309,7 @@ TEST(LinearQuantizedWeight, WhatWasSetIsRead) {
 
 TEST(LinearQuantizedWeight, CodesOfAPreparedWeightAreRead) {
   Context context(test::device_options());
-  for (const Mode mode : modes_of_codes)
+  for (const Mode mode : test::int8_modes)
     for (const DType dtype : test::float_types)
       for (const bool rotated : {false, true})
         for (const bool transposed : {false, true}) {
@@ -381,8 +378,8 @@ TEST(LinearQuantizedWeight, OnlyAPreparedLayerHasCodesToRead) {
   standard.prepare_for_eval();
   EXPECT_EQ(failure(Status::invalid_argument,
                     [&] { standard.quantized_weight(codes.view, codes.scales()); }),
-            "quantized_weight: the layer's mode is standard; it must be rowwise, rowwise_shared, "
-            "global or global_mem_efficient");
+            "quantized_weight: the layer's mode is standard; it must be " +
+                mode_names_where(is_int8_mode));
   layer.quantized_weight(codes.view, codes.scales());
   layer.weight_updated();
   EXPECT_EQ(failure(Status::invalid_state, read(codes, codes.scales())), unprepared);
@@ -443,9 +440,8 @@ TEST(LinearQuantizedWeight, ARefusedOneLeavesTheOneBefore) {
   SwitchbackLinear standard = s.make(context);
   EXPECT_EQ(failure(Status::invalid_argument,
                     [&] { standard.set_quantized_weight(codes.view, codes.scales()); }),
-            "set_quantized_weight: the layer's mode is standard; it must be rowwise, "
-            "rowwise_shared, global or "
-            "global_mem_efficient");
+            "set_quantized_weight: the layer's mode is standard; it must be " +
+                mode_names_where(is_int8_mode));
 }
 
 // a · bᵀ dequantized, with sums in 64 bits; b is given by its elements and scales.
@@ -491,7 +487,7 @@ void expect_exact(Context& context, const std::string& engine, const LayerCase& 
   layer.backward_from({}, {.g = t.g.any(), .dx = t.dx.any()});
   context.synchronize();
 
-  const bool of_rows = c.mode == Mode::rowwise;
+  const bool of_rows = traits_of(c.mode).weight.of_rows();
   const auto scale_of = [&](std::int64_t r) { return w.absmax[count(of_rows ? r : 0)]; };
   const auto code_of = [&](std::int64_t r, std::int64_t i) {
     return std::int64_t{w.view.data[r * w.view.stride + i]};

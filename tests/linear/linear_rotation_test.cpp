@@ -62,15 +62,14 @@ TEST(LinearRotation, IsTheCompositionOfItsOperations) {
     context.synchronize();
     // Row codes of both, and the product with one rounding.
     FloatMatrix want(c.y, c.m, c.n);
-    const bool global = c.mode != Mode::rowwise;
-    test::multiply(test::quantize(x, false, false), test::quantize(w, false, global), &t.bias,
-                   want);
+    const WeightForm form = traits_of(c.mode).weight;
+    test::multiply(test::quantize(x, false, false), test::quantize(w, false, !form.of_rows()),
+                   &t.bias, want);
     EXPECT_TRUE(equal_bits(t.y, want, "y"));
 
     // dX in f32, rotated back, one rounding.
     FloatMatrix product(DType::f32, c.m, c.k), dx(c.gradients, c.m, c.k);
-    test::multiply(test::quantize(t.g, false, false), test::quantize(w, true, global), nullptr,
-                   product);
+    test::input_gradient(t.g, w, form, product);
     rotate(context, product.any(), rotation, dx.any());
     context.synchronize();
     EXPECT_TRUE(equal_bits(t.dx, dx, "dx"));
@@ -78,7 +77,7 @@ TEST(LinearRotation, IsTheCompositionOfItsOperations) {
     // dW as a plain layer computes it: of X itself, or of what its codes stand for.
     LayerTrial plain(c);
     SwitchbackLinear plain_layer = plain.make(context);
-    if (c.mode == Mode::global_mem_efficient) {
+    if (traits_of(c.mode).keeps_codes) {
       const test::Quantized q = test::quantize(x, false, false);
       FloatMatrix kept(DType::f32, c.m, c.k);
       for (std::int64_t i = 0; i < c.m; ++i)
@@ -144,8 +143,9 @@ TEST(LinearRotation, CodesAreThoseOfTheRotatedMatrices) {
     FloatMatrix w(DType::f32, c.n, c.k);
     rotate(context, t.w.any(), rotation, w.any());
     test::Matrix<std::int8_t> w_codes(c.n, c.k);
-    test::Vector<float> w_scales(c.mode == Mode::rowwise ? static_cast<std::size_t>(c.n) : 1);
-    if (c.mode == Mode::rowwise)
+    test::Vector<float> w_scales(traits_of(c.mode).weight.of_rows() ? static_cast<std::size_t>(c.n)
+                                                                    : 1);
+    if (traits_of(c.mode).weight.of_rows())
       rotate_quantize(context, t.w.any(), rotation, w_codes.view(), w_scales);
     else
       quantize_global(context, w.any(), w_codes.view(), w_scales);
@@ -162,7 +162,9 @@ TEST(LinearRotation, CodesAreThoseOfTheRotatedMatrices) {
 // G's codes rounded stochastically, with and without a rotation and a derivative.
 TEST(LinearRounding, OfTheGradientIsTheOperations) {
   Context context(test::device_options());
-  for (const Mode mode : test::int8_modes)
+  // Where W's scales go into G first: linear_shared_test.cpp.
+  for (const Mode mode : modes_where(
+           [](const ModeTraits& each) { return each.is_int8() && !each.weight.scales_gradient(); }))
     for (const Rotation rotation : {Rotation::none, Rotation::hadamard_16})
       for (const Activation after : {Activation::none, Activation::gelu_erf}) {
         const LayerCase c = cut_case(mode, DType::bf16, DType::f32, 48);
@@ -196,10 +198,10 @@ TEST(LinearRounding, OfTheGradientIsTheOperations) {
         EXPECT_GT(changed, 0u);
         EXPECT_EQ(codes.absmax, absmax);
         FloatMatrix want(DType::f32, c.m, c.k);
-        test::multiply(
-            codes,
-            test::quantize(rotation != Rotation::none ? w : t.w, true, mode != Mode::rowwise),
-            nullptr, want);
+        test::multiply(codes,
+                       test::quantize(rotation != Rotation::none ? w : t.w, true,
+                                      !traits_of(mode).weight.of_rows()),
+                       nullptr, want);
         if (rotation != Rotation::none) rotate(context, want.any(), rotation, want.any());
         context.synchronize();
         EXPECT_TRUE(equal_bits(t.dx, want, "dx"));
@@ -275,12 +277,11 @@ TEST(LinearRotationRejections, NameTheOption) {
             "linear: rotation = 32; it must be one of hadamard_4 (4), hadamard_16 (16), "
             "hadamard_64 (64), hadamard_256 (256), hadamard_1024 (1024)");
   EXPECT_EQ(made(Mode::standard, 64, Rotation::hadamard_64),
-            "linear: rotation = 64 in mode standard; only rowwise, rowwise_shared, global and "
-            "global_mem_efficient rotate, in front of the quantization");
+            "linear: rotation = 64 in mode standard; only " +
+                mode_names_where(is_int8_mode, "and") + " rotate, in front of the quantization");
   EXPECT_EQ(made(Mode::automatic, 64, Rotation::hadamard_16),
-            "linear: rotation = 16 in mode auto; only rowwise, rowwise_shared, global and "
-            "global_mem_efficient "
-            "rotate, in front of the quantization");
+            "linear: rotation = 16 in mode auto; only " + mode_names_where(is_int8_mode, "and") +
+                " rotate, in front of the quantization");
 }
 
 }  // namespace

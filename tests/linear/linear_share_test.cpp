@@ -19,8 +19,6 @@ using test::FloatMatrix;
 using test::LayerCase;
 using test::LayerTrial;
 
-constexpr Mode shared_modes[] = {Mode::standard, Mode::rowwise, Mode::rowwise_shared, Mode::global,
-                                 Mode::global_mem_efficient};
 constexpr std::int64_t rows_of_threads[] = {1, 5, 13, 40};
 
 LayerCase shared_case(Mode mode, std::int64_t rows) {
@@ -47,7 +45,7 @@ struct PassesOfOne {
 
 // One layer serves while others are made of it. Each thread has a Context.
 TEST(LinearShare, ThreadsServeOneWeight) {
-  for (const Mode mode : shared_modes) {
+  for (const Mode mode : test::all_modes) {
     SCOPED_TRACE(mode_name(mode));
     Context context(test::device_options());
     std::vector<std::unique_ptr<PassesOfOne>> wanted, got;
@@ -85,7 +83,7 @@ TEST(LinearShare, ThreadsServeOneWeight) {
 TEST(LinearShare, TheMemoryIsThereOnce) {
   Context context(test::device_options());
   Context other(test::device_options());
-  for (const Mode mode : shared_modes) {
+  for (const Mode mode : test::all_modes) {
     SCOPED_TRACE(mode_name(mode));
     LayerTrial t(shared_case(mode, 3));
     LinearState layer(context.state(), t.options());
@@ -106,7 +104,7 @@ TEST(LinearShare, TheMemoryIsThereOnce) {
 
 // The weight lives with the last layer that has it, whichever that is.
 TEST(LinearShare, LivesAsLongAsOneOfTheLayers) {
-  for (const Mode mode : shared_modes) {
+  for (const Mode mode : test::all_modes) {
     SCOPED_TRACE(mode_name(mode));
     Context context(test::device_options());
     PassesOfOne wanted(mode, 7), got(mode, 7);
@@ -142,7 +140,7 @@ TEST(LinearShare, AnotherWeightIsThatOfOneLayer) {
       {1, [](SwitchbackLinear& layer, LayerTrial&) { layer.weight_updated(); }},
       {1, [](SwitchbackLinear& layer, LayerTrial&) { layer.weight_may_have_changed(); }},
   };
-  for (const Mode mode : shared_modes)
+  for (const Mode mode : test::all_modes)
     for (const Change& change : changes)
       for (const bool of_first : {true, false}) {
         SCOPED_TRACE(mode_name(mode));
@@ -161,11 +159,8 @@ TEST(LinearShare, AnotherWeightIsThatOfOneLayer) {
         step.forward(changed, Save::copy);
         step.backward(changed);
         (of_first ? context : other).synchronize();
-        // The reference layer has no rowwise_shared.
-        if (mode != Mode::rowwise_shared) {
-          EXPECT_TRUE(step.y_right());
-          EXPECT_TRUE(step.gradients_right());
-        }
+        EXPECT_TRUE(step.y_right());
+        EXPECT_TRUE(step.gradients_right());
         SwitchbackLinear& kept = of_first ? second : first;
         got.run(kept, of_first ? other : context);
         EXPECT_TRUE(test::equal_bits(got.trial.y, wanted.trial.y, "y"));

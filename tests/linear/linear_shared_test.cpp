@@ -187,8 +187,8 @@ TEST(LinearShared, GoesWithEverythingElse) {
 // codes of their forward: as in training, where that reads these codes too.
 TEST(LinearShared, PreparedLayersGiveInputGradients) {
   Context context(test::device_options());
-  for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::rowwise_shared, Mode::global,
-                          Mode::global_mem_efficient, Mode::automatic}) {
+  for (const ModeTraits& traits : mode_table) {
+    const Mode mode = traits.mode;
     LayerCase c = shared_case(DType::bf16, DType::bf16);
     c.mode = mode;
     SCOPED_TRACE(c.text());
@@ -197,7 +197,8 @@ TEST(LinearShared, PreparedLayersGiveInputGradients) {
     FloatMatrix trained(c.gradients, c.m, c.k), prepared(c.gradients, c.m, c.k);
     LinearGrads grads{.g = t.g.any(), .dx = trained.any()};
     layer.backward_from({}, grads);
-    if (mode == Mode::rowwise)  // whose training reads other codes
+    const bool of_rows = traits.is_int8() && traits.weight.of_rows();
+    if (of_rows && !traits.weight.shared)  // whose training reads other codes
       gradient_of_row_codes(context, t.g.any(), t.w.any(), trained.any());
     layer.prepare_for_eval();
     const std::size_t bytes = layer.cached_weight_bytes();
@@ -205,8 +206,7 @@ TEST(LinearShared, PreparedLayersGiveInputGradients) {
     layer.backward_from({}, grads);
     context.synchronize();
     EXPECT_TRUE(equal_bits(prepared, trained, "dx"));
-    const bool int8 = mode != Mode::standard && mode != Mode::automatic;
-    if (!int8) continue;
+    if (!traits.is_int8()) continue;
     EXPECT_GT(layer.cached_weight_bytes(), bytes);
     // Its forward is as before; backward still has nothing saved to run on.
     FloatMatrix y(c.y, c.m, c.n);
@@ -218,7 +218,6 @@ TEST(LinearShared, PreparedLayersGiveInputGradients) {
                   .find("prepared for eval"),
               std::string::npos);
 
-    const bool of_rows = mode == Mode::rowwise || mode == Mode::rowwise_shared;
     test::Matrix<std::int8_t> codes(c.n, c.k);
     test::Vector<float> scales(of_rows ? static_cast<std::size_t>(c.n) : 1);
     if (of_rows)

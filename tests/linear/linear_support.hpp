@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "linear/reference_layer.hpp"
 #include "support/contexts.hpp"
@@ -17,9 +18,10 @@
 
 namespace switchback::test {
 
-inline const Mode all_modes[] = {Mode::standard, Mode::rowwise, Mode::global,
-                                 Mode::global_mem_efficient};
-inline const Mode int8_modes[] = {Mode::rowwise, Mode::global, Mode::global_mem_efficient};
+/// All but auto.
+inline const std::vector<Mode> all_modes =
+    modes_where([](const ModeTraits& mode) { return mode.mode != Mode::automatic; });
+inline const std::vector<Mode> int8_modes = modes_where(is_int8_mode);
 inline const DType float_types[] = {DType::f32, DType::f16, DType::bf16};
 
 /// The message of the Error of this status that a call throws.
@@ -146,8 +148,8 @@ class LayerTrial {
             [&](std::int64_t l) { return w.get(j, l); }, c_.bias ? bias.get(0, j) : 0, 0);
       });
     FloatMatrix want(c_.y, c_.m, c_.n);
-    multiply(quantize(x, false, false), quantize(w, false, global()), c_.bias ? &bias : nullptr,
-             want);
+    multiply(quantize(x, false, false), quantize(w, false, !mode().weight.of_rows()),
+             c_.bias ? &bias : nullptr, want);
     return same(y, want, "y");
   }
 
@@ -160,7 +162,7 @@ class LayerTrial {
             [&](std::int64_t l) { return w.get(l, j); }, 0, 0);
       });
     FloatMatrix want(c_.gradients, c_.m, c_.k);
-    multiply(quantize(g, false, false), quantize(w, true, global()), nullptr, want);
+    input_gradient(g, w, mode().weight, want);
     return same(dx, want, "dx");
   }
 
@@ -168,7 +170,7 @@ class LayerTrial {
   ::testing::AssertionResult dw_right(FloatMatrix* old = nullptr) {
     if (auto r = dw.guards_intact(); !r) return r;
     FloatMatrix kept = x;
-    if (c_.mode == Mode::global_mem_efficient) {
+    if (mode().keeps_codes) {
       const Quantized q = quantize(x, false, false);
       for (std::int64_t i = 0; i < c_.m; ++i)
         for (std::int64_t j = 0; j < c_.k; ++j)
@@ -200,7 +202,7 @@ class LayerTrial {
 
  private:
   LayerCase c_;
-  [[nodiscard]] bool global() const { return c_.mode != Mode::rowwise; }
+  [[nodiscard]] const ModeTraits& mode() const { return traits_of(c_.mode); }
 
   ::testing::AssertionResult same(FloatMatrix& got, FloatMatrix& want, const char* name) {
     for (std::int64_t i = 0; i < want.rows(); ++i)

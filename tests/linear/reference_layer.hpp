@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/modes.hpp"
 #include "support/float_matrix.hpp"
 #include "switchback/linear.hpp"
 
@@ -77,6 +78,24 @@ inline void multiply(const Quantized& a, const Quantized& b, FloatMatrix* bias, 
       if (bias != nullptr) y += bias->get(0, j);
       d.set(i, j, y);
     }
+}
+
+/// dX = G · W of an int8 mode: from codes of W's columns, or from those of its rows,
+/// whose scales G is multiplied with first.
+inline void input_gradient(FloatMatrix& g, FloatMatrix& w, WeightForm form, FloatMatrix& d) {
+  if (!form.scales_gradient())
+    return multiply(quantize(g, false, false), quantize(w, true, !form.of_rows()), nullptr, d);
+  const Quantized rows = quantize(w, false, false);
+  Quantized columns{w.cols(), w.rows(), {}, {}};
+  for (std::int64_t c = 0; c < w.cols(); ++c)
+    for (std::int64_t r = 0; r < w.rows(); ++r)
+      columns.codes.push_back(static_cast<std::int8_t>(rows.code(r, c)));
+  columns.absmax.assign(static_cast<std::size_t>(w.cols()), 1.0f);
+  FloatMatrix scaled(DType::f32, g.rows(), g.cols());
+  for (std::int64_t i = 0; i < g.rows(); ++i)
+    for (std::int64_t j = 0; j < g.cols(); ++j)
+      scaled.set(i, j, g.get(i, j) * rows.scale(j));
+  multiply(quantize(scaled, false, false), columns, nullptr, d);
 }
 
 /// op(a) · op(b) + bias + old in f64, and what a float implementation may be off before it rounds

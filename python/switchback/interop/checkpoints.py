@@ -24,8 +24,9 @@ import warnings
 
 import torch
 
-from .. import _abi, ops
+from .. import ops
 from .._errors import InvalidArgument, Unsupported
+from .._modes import MODES_OF_ROWS
 from ..nn import SwitchBackLinear, replace_linear
 from ..nn._conv1d import is_conv1d
 from ..nn._options import ROTATIONS
@@ -361,7 +362,7 @@ def _check_module(name: str, module, mode: str, rotation: int) -> None:
     """That the module can be replaced by a layer with such codes, or is one."""
     if isinstance(module, Int8Layer):
         of_rows = mode == "rowwise"
-        if (module.mode in _abi.MODES_OF_ROWS) != of_rows and module.out_features != 1:
+        if (module.mode in MODES_OF_ROWS) != of_rows and module.out_features != 1:
             raise InvalidArgument(
                 f"load_int8: {name!r} is a layer in mode {module.mode!r}, and the checkpoint has scales of "
                 f"mode {mode!r}; start from nn.Linear, or from a layer in that mode"

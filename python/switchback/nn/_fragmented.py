@@ -11,6 +11,7 @@ from torch.autograd import Function
 
 from .. import _abi
 from .._errors import InvalidState
+from .._modes import MODES
 from .._tensors import (
     DTYPES,
     as_rows,
@@ -258,8 +259,8 @@ class FragmentedLinear(OnLibrary, torch.nn.Module):
                 f"FragmentedLinear: in_features = {in_features}; it must be a multiple of fragments = "
                 f"{fragments}"
             )
-        if mode not in _abi.MODES:
-            allowed = ", ".join(repr(name) for name in _abi.MODES)
+        if mode not in MODES:
+            allowed = ", ".join(repr(name) for name in MODES)
             raise ValueError(f"FragmentedLinear: mode = {mode!r}; it must be one of {allowed}")
         self.in_features, self.out_features = in_features, out_features
         self.fragments, self.rank, self.mode = fragments, rank, mode

@@ -12,6 +12,7 @@ from torch.autograd import Function
 from .. import _abi
 from .._errors import InvalidArgument
 from .._library import check, library
+from .._modes import MODES
 from .._tensors import DTYPES, as_rows, context_of, memory_of, needs_operator
 from ._function import (
     _check_bias,
@@ -341,8 +342,8 @@ class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
                 raise ValueError(
                     f"SwitchBackGroupedLinear: {name} = {value}; it must be at least 1"
                 )
-        if mode not in _abi.MODES:
-            allowed = ", ".join(repr(name) for name in _abi.MODES)
+        if mode not in MODES:
+            allowed = ", ".join(repr(name) for name in MODES)
             raise ValueError(
                 f"SwitchBackGroupedLinear: mode = {mode!r}; it must be one of {allowed}"
             )

@@ -27,6 +27,7 @@ import torch
 from .. import _abi
 from .._context import Context
 from .._library import check, library
+from .._modes import MODES
 from .._tensors import (
     DTYPES,
     as_rows,
@@ -241,8 +242,7 @@ class Layer(native.Layer if native else object):
         self._is_standard = owner.options.mode == "standard"
         # Whether the library makes codes of a float32 weight (under autocast) as it is. Floating
         # point products read a copy in their own type, which is made once.
-        takes_any = owner.options.mode not in ("standard", "auto")
-        self._reads_float32 = type(self) is Layer and takes_any
+        self._reads_float32 = type(self) is Layer and MODES[owner.options.mode].is_int8
         # Whether the library reads a transposed copy of the weight.
         self._turns = bool(owner.options.transposed) and not owner.options.reads_transposed
         self._digest = (ctypes.c_uint64 * 2)()

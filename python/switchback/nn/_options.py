@@ -8,6 +8,7 @@ import functools
 
 from .. import _abi
 from .._errors import InvalidArgument
+from .._modes import MODES
 
 
 ROUNDINGS = ("nearest", "stochastic")
@@ -33,8 +34,8 @@ class LayerOptions:
     transposed: int = 0  # 1: the weight is [in, out]; of linear layers alone
 
     def __post_init__(self):
-        if self.mode not in _abi.MODES:
-            allowed = ", ".join(repr(name) for name in _abi.MODES)
+        if self.mode not in MODES:
+            allowed = ", ".join(repr(name) for name in MODES)
             raise InvalidArgument(f"mode = {self.mode!r}; it must be one of {allowed}")
         if self.activation and self.activation not in _abi.ACTIVATIONS:
             allowed = ", ".join(repr(name) for name in _abi.ACTIVATIONS)
@@ -54,7 +55,7 @@ class LayerOptions:
 
     def members(self) -> dict:
         """The members of the library's structs of options."""
-        members = {"mode": _abi.MODES[self.mode]}
+        members = {"mode": MODES[self.mode].number}
         if self.activation:
             members["activation"] = _abi.ACTIVATIONS[self.activation]
         if self.rotation:
@@ -74,7 +75,7 @@ class LayerOptions:
     @property
     def keeps_blocks(self) -> bool:
         """Whether a training forward keeps codes of blocks of x, which dw reads, in place of x."""
-        return self.dw == "int8_block" and self.mode in (*_abi.MODES_OF_ROWS, "global")
+        return self.dw == "int8_block" and MODES[self.mode].is_int8
 
     @property
     def is_stochastic(self) -> bool:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import torch
 
-from .. import _abi, ops
+from .. import ops
 from .._errors import InvalidArgument, InvalidState
+from .._modes import MODES, MODES_OF_ROWS
 from .._tensors import FLOATS
 
 CODES, SCALES, ROTATION = "W_int8", "state_W", "rotation_W"
@@ -54,7 +55,7 @@ def prepare(module, keep_float: bool = False) -> None:
 
 def _quantized(module, rows) -> tuple:
     """Codes and scales of a weight [N,K], as this module has them."""
-    quantize = ops.quantize_rowwise if module.mode in _abi.MODES_OF_ROWS else ops.quantize_global
+    quantize = ops.quantize_rowwise if module.mode in MODES_OF_ROWS else ops.quantize_global
     # Inference mode is left, because its tensors cannot be used outside of it.
     with torch.inference_mode(False), torch.no_grad():
         return quantize(ops.rotate(rows, module.rotation) if module.rotation else rows)
@@ -89,7 +90,7 @@ def set_empty_codes(module) -> None:
     if not _is_to_be_prepared(module):
         return
     shape, device = (module.out_features, module.in_features), module.weight.device
-    count = shape[0] if module.mode in _abi.MODES_OF_ROWS else 1
+    count = shape[0] if module.mode in MODES_OF_ROWS else 1
     codes = torch.empty(shape, dtype=torch.int8, device=device)
     set_codes(module, codes, torch.empty(count, dtype=torch.float32, device=device))
 
@@ -116,7 +117,7 @@ def prepare_model(model, kind: type) -> None:
 
 
 def _is_to_be_prepared(module, or_was: bool = False) -> bool:
-    return module.mode not in ("standard", "auto") and (or_was or not module.is_prepared)
+    return MODES[module.mode].is_int8 and (or_was or not module.is_prepared)
 
 
 def take_form_of(module, state_dict, prefix: str, rest: tuple):
@@ -129,7 +130,7 @@ def take_form_of(module, state_dict, prefix: str, rest: tuple):
     weight = state_dict.get(prefix + "weight")
     has_float = weight is not None and not is_placeholder(weight)
     found = [name for name in (CODES, SCALES) if prefix + name in state_dict]
-    if has_float or not found or module.mode in ("standard", "auto"):
+    if has_float or not found or not MODES[module.mode].is_int8:
         if has_float and module.is_prepared:
             _set_float(module)
         return state_dict, False
@@ -176,7 +177,7 @@ def is_placeholder(weight) -> bool:
 def _problems(module, codes, scales, told) -> list[str]:
     """A description of what is wrong with a checkpoint's codes, scales and rotation."""
     shape = (module.out_features, module.in_features)
-    count = shape[0] if module.mode in _abi.MODES_OF_ROWS else 1
+    count = shape[0] if module.mode in MODES_OF_ROWS else 1
     found = []
     if codes.dtype is not torch.int8 or tuple(codes.shape) != shape:
         found.append(

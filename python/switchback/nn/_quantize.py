@@ -8,6 +8,7 @@ import dataclasses
 import torch
 
 from .._errors import InvalidArgument
+from .._modes import MODES, names_where
 from ._conv1d import is_conv1d
 from ._replace import prepare_for_eval, replace_linear
 from .linear import Int8Layer, SwitchBackLinear
@@ -46,10 +47,10 @@ class SwitchBackConfig:
             raise InvalidArgument(
                 f"SwitchBackConfig: weights = {self.weights!r}; it must be 'float' or 'int8'"
             )
-        if self.weights == "int8" and self.mode in ("standard", "auto"):
+        if self.weights == "int8" and not MODES[self.mode].is_int8:
             raise InvalidArgument(
                 f"SwitchBackConfig: weights = 'int8' in mode {self.mode!r}, which needs float weights; it "
-                "must be 'rowwise', 'rowwise_shared' or 'global'"
+                f"must be {names_where(lambda each: each.is_int8)}"
             )
         if self.weights == "int8" and self.dw != "floating":
             raise InvalidArgument(

@@ -10,6 +10,7 @@ import torch
 
 from .. import _abi
 from .._errors import InvalidArgument
+from .._modes import MODES
 from . import _prepared
 from ._attention import SwitchBackMultiheadAttention, attention_like
 from ._conv1d import conv1d_like, is_conv1d
@@ -174,7 +175,7 @@ def prepare_for_eval(model):
             "makes them",
             stacklevel=2,
         )
-    elif all(module.mode in ("standard", "auto") for module in layers):
+    elif not any(MODES[module.mode].is_int8 for module in layers):
         modes = " and ".join(sorted({repr(module.mode) for module in layers}))
         warnings.warn(
             f"prepare_for_eval: the layers of {type(model).__name__} are in mode {modes}, which computes "

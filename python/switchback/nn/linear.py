@@ -9,6 +9,7 @@ import torch
 
 from .. import _abi
 from .._errors import InvalidState
+from .._modes import MODES, names_where
 from . import _prepared
 from ._function import linear, prepared_linear
 from ._layer import LayerSet
@@ -395,17 +396,17 @@ class StandardLinearFunction:
 def _mode_of(mode, vector_wise_quantization: bool, mem_efficient: bool) -> str:
     if mode is None:
         return "rowwise" if vector_wise_quantization else "global"
-    if mode not in _abi.MODES:
-        allowed = ", ".join(repr(name) for name in _abi.MODES)
+    if mode not in MODES:
+        allowed = ", ".join(repr(name) for name in MODES)
         raise ValueError(f"SwitchBackLinear: mode = {mode!r}; it must be None or one of {allowed}")
     if vector_wise_quantization and mode != "rowwise":
         raise ValueError(
             f"SwitchBackLinear: vector_wise_quantization = True in mode {mode!r}; it is mode 'rowwise'"
         )
-    if mem_efficient and mode in ("standard", "auto"):
+    if mem_efficient and not MODES[mode].is_int8:
         raise ValueError(
             f"SwitchBackLinear: mem_efficient = True in mode {mode!r}, which has no codes to keep; it "
-            "needs mode 'rowwise' or 'global'"
+            f"needs mode {names_where(lambda each: each.is_int8)}"
         )
     return mode
 
@@ -424,10 +425,10 @@ def _check_rotation(rotation: int, in_features: int, mode: str) -> None:
         raise ValueError(
             f"SwitchBackLinear: in_features = {in_features}; it must be a multiple of rotation, {rotation}"
         )
-    if rotation and mode in ("standard", "auto"):
+    if rotation and not MODES[mode].is_int8:
         raise ValueError(
-            f"SwitchBackLinear: rotation = {rotation} in mode {mode!r}; it needs mode 'rowwise', "
-            "'rowwise_shared' or 'global'"
+            f"SwitchBackLinear: rotation = {rotation} in mode {mode!r}; it needs mode "
+            f"{names_where(lambda each: each.is_int8)}"
         )
 
 
@@ -455,10 +456,10 @@ def _check_dw(dw: str, dw_block_rows: int, mode: str, mem_efficient: bool) -> No
         raise ValueError(
             f"SwitchBackLinear: dw_block_rows = {dw_block_rows!r}; it must be 128, 256, 512 or 1024"
         )
-    if dw == "int8_block" and mode not in (*_abi.MODES_OF_ROWS, "global", "auto"):
+    if dw == "int8_block" and not MODES[mode].int8_dw:
         raise ValueError(
-            f"SwitchBackLinear: dw = 'int8_block' in mode {mode!r}; it needs mode 'rowwise', "
-            "'rowwise_shared', 'global' or 'auto'"
+            f"SwitchBackLinear: dw = 'int8_block' in mode {mode!r}; it needs mode "
+            f"{names_where(lambda each: each.int8_dw)}"
         )
     if dw == "int8_block" and mem_efficient:
         raise ValueError(

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core: the modes of a layer, as one table. Whatever differs between modes is read from it: by
+// layers, their checks and messages, the tuner, `verify`, benchmarks and tests.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "switchback/types.hpp"
+
+namespace switchback {
+
+/// How the weight is quantized for the int8 products of a layer.
+struct WeightForm {
+  enum class Scales { per_row, global };
+  Scales scales = Scales::per_row;
+  /// dX reads the codes of the forward, transposed. Else W is quantized a second time for dX: with
+  /// a scale per column where the forward has one per row, or with the same one scale.
+  bool shared = false;
+
+  [[nodiscard]] constexpr bool of_rows() const noexcept { return scales == Scales::per_row; }
+  /// The sum of dX runs over rows of W that have scales each: these are multiplied into G first.
+  [[nodiscard]] constexpr bool scales_gradient() const noexcept { return of_rows() && shared; }
+};
+/// Whether dX reads the same codes in both forms. (The forward does if both have the same scales.)
+constexpr bool have_same_codes(const WeightForm& a, const WeightForm& b) noexcept {
+  return a.scales == b.scales && (a.shared == b.shared || !a.of_rows());
+}
+
+/// A mode of a layer.
+struct ModeTraits {
+  enum class Products {
+    floating,
+    int8,    ///< with one scale per row of X and of G
+    chosen,  ///< those of another mode, pass by pass
+  };
+
+  Mode mode;
+  std::string_view name;
+  Products products;  ///< Y = X·Wᵀ and dX = G·W
+  WeightForm weight;  ///< of int8 products
+  /// A forward that saves keeps X's codes in place of X, and dW is computed from dequantized X.
+  bool keeps_codes = false;
+  bool may_be_chosen = false;  ///< by mode auto
+
+  [[nodiscard]] constexpr bool is_floating() const noexcept {
+    return products == Products::floating;
+  }
+  /// Forward and dX are always int8: the layer can rotate, can be given a quantized weight, and
+  /// does not need the floating one in eval.
+  [[nodiscard]] constexpr bool is_int8() const noexcept { return products == Products::int8; }
+  /// Whether dW may be an int8 product, of codes of blocks; these are then kept in place of X.
+  [[nodiscard]] constexpr bool has_int8_dw() const noexcept {
+    return !is_floating() && !keeps_codes;
+  }
+  /// Whether a grouped layer may have it: no operation multiplies each group's G by other scales.
+  [[nodiscard]] constexpr bool has_groups() const noexcept {
+    return !is_int8() || !weight.scales_gradient();
+  }
+};
+
+/// Lists of modes, also in messages, have this order. Of equally fast modes, mode auto takes the
+/// first one; so the mode that loses the least accuracy comes first.
+inline constexpr ModeTraits mode_table[] = {
+    {.mode = Mode::standard,
+     .name = "standard",
+     .products = ModeTraits::Products::floating,
+     .weight = {},
+     .may_be_chosen = true},
+    {.mode = Mode::rowwise,
+     .name = "rowwise",
+     .products = ModeTraits::Products::int8,
+     .weight = {WeightForm::Scales::per_row, false},
+     .may_be_chosen = true},
+    {.mode = Mode::rowwise_shared,
+     .name = "rowwise_shared",
+     .products = ModeTraits::Products::int8,
+     .weight = {WeightForm::Scales::per_row, true},
+     .may_be_chosen = true},
+    {.mode = Mode::global,
+     .name = "global",
+     .products = ModeTraits::Products::int8,
+     .weight = {WeightForm::Scales::global, false},
+     .may_be_chosen = true},
+    {.mode = Mode::global_mem_efficient,
+     .name = "global_mem_efficient",
+     .products = ModeTraits::Products::int8,
+     .weight = {WeightForm::Scales::global, false},
+     .keeps_codes = true},
+    {.mode = Mode::automatic,
+     .name = "auto",
+     .products = ModeTraits::Products::chosen,
+     .weight = {}},
+};
+inline constexpr std::size_t mode_count = std::size(mode_table);
+
+/// The rows of the modes by their values, which follow each other from 0.
+inline constexpr auto rows_of_modes = [] {
+  std::array<std::uint8_t, mode_count> rows{};
+  for (std::size_t row = 0; row < mode_count; ++row)
+    rows.at(static_cast<std::size_t>(mode_table[row].mode)) = static_cast<std::uint8_t>(row);
+  return rows;
+}();
+static_assert([] {
+  for (std::size_t value = 0; value < mode_count; ++value)
+    if (mode_table[rows_of_modes[value]].mode != static_cast<Mode>(value)) return false;
+  return true;
+}());
+/// The row of a mode that exists.
+constexpr const ModeTraits& traits_of(Mode mode) noexcept {
+  return mode_table[rows_of_modes[static_cast<std::size_t>(mode)]];
+}
+
+/// The modes with a property.
+template <class Property>
+std::vector<Mode> modes_where(const Property& property) {
+  std::vector<Mode> modes;
+  for (const ModeTraits& each : mode_table)
+    if (property(each)) modes.push_back(each.mode);
+  return modes;
+}
+/// "rowwise, rowwise_shared or global": the names of the modes with a property.
+std::string mode_names_where(bool (*property)(const ModeTraits& mode),
+                             std::string_view conjunction = "or");
+inline bool is_int8_mode(const ModeTraits& mode) noexcept {
+  return mode.is_int8();
+}
+
+}  // namespace switchback
