@@ -11,8 +11,8 @@
 //
 // A layer trains soft and infers hard. The soft forward is one product with W. The hard one reads
 // only the parts of W that some row has selected: one grouped product over the rows in the order of
-// their fragments. Neither copies W, and scratch memory depends neither on F nor, but for vectors
-// of K and N elements a row, on B.
+// their fragments. Neither copies W. Scratch memory does not depend on F, nor on B except for
+// vectors of K and N elements per row.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +46,7 @@ struct FragmentedWeights {
   ConstAnyMatrix up = {};        ///< D[N,R]
 };
 
-/// Operands of backward, in the layer's dtype, or f32 but for g. Outputs with null data are
+/// Operands of backward, in the layer's dtype; outputs may also be f32. Outputs with null data are
 /// skipped.
 struct FragmentedLinearGrads {
   ConstAnyMatrix g = {};     ///< [B,N], the layer's dtype: the gradient of y

@@ -27,8 +27,8 @@ struct GroupedLinearOptions {
   DType dtype = DType::f32;  ///< of x, weight and g: f32, f16 or bf16
   std::string engine = {};   ///< as LinearOptions::engine
   /// Mode automatic: as LinearOptions::allow, without rowwise_shared, which is not a mode of
-  /// groups. It takes the mode that was measured as the fastest for so many groups, a near number
-  /// of rows of all of them, and rows that lie in this way.
+  /// groups. It takes the mode that was measured as the fastest for this number of groups, a
+  /// similar number of rows of all of them, and rows with this layout.
   std::uint32_t allow = 0;
 };
 

@@ -56,21 +56,21 @@ struct LinearOptions {
   /// with a scale for each column of dw_block_rows rows. A forward that saves keeps these codes
   /// instead of x, 1 + 4/dw_block_rows bytes an element; if the layer has an activation, instead of
   /// activation(x). For modes rowwise, rowwise_shared and global, and for automatic: there dw is
-  /// computed so if its forward runs in an int8 mode over 128 rows at least. overlap_dw has no
-  /// effect with it.
+  /// computed from codes if its forward runs in an int8 mode over at least 128 rows. overlap_dw has
+  /// no effect with it.
   WeightGradient dw = WeightGradient::floating;
   std::int64_t dw_block_rows = 256;  ///< 128, 256, 512 or 1024: part of what dw is, like a type
-  /// For the int8 modes, with in_features a multiple of the group: X, behind the activation, and W
-  /// are rotated along K in front of their quantization, which takes their outliers away: y =
-  /// rotate(X) · rotate(W)ᵀ + b. X is rotated in the pass that quantizes it, W once when its codes
-  /// are made. dx is rotated back, in f32; dw is computed from X itself. Codes of W and X, as
+  /// For the int8 modes, with in_features a multiple of the group: X, after the activation, and W
+  /// are rotated along K before they are quantized. This removes their outliers: y = rotate(X) ·
+  /// rotate(W)ᵀ + b. X is rotated in the pass that quantizes it, W once when its codes are made. dx
+  /// is rotated back, in f32; dw is computed from X itself. Codes of W and X, as
   /// set_quantized_weight takes them and forward_codes returns them, are those of the rotated
-  /// matrices; dw from such codes of X uses what they stand for, rotated back.
+  /// matrices; dw from such codes of X uses the dequantized codes, rotated back.
   Rotation rotation = Rotation::none;
-  /// The weight that set_weight takes is Wᵀ, [K,N], and so is dw = Xᵀ · G: for models whose weights
-  /// lie so. In the int8 modes y, dx and db have the bits of a layer that is given W. Codes of the
-  /// weight are those of W (set_quantized_weight). Not with a rotation; in mode standard
-  /// prepare_for_eval packs nothing.
+  /// The weight that set_weight takes is Wᵀ, [K,N], and so is dw = Xᵀ · G: for models that store
+  /// their weights like that. In the int8 modes y, dx and db have the bits of a layer that is given
+  /// W. Codes of the weight are those of W (set_quantized_weight). Not with a rotation; in mode
+  /// standard prepare_for_eval packs nothing.
   bool transposed_weight = false;
 };
 
@@ -107,8 +107,8 @@ struct LinearGrads {
   /// only codes were kept (global_mem_efficient, or KeptInput), which are codes of activation(x).
   bool dx_of_activation = false;
   /// The codes of G, of which an int8 dX and an int8 dW are made, are rounded stochastically
-  /// (rounding.hpp) instead of to nearest. Give each backward a step of its own. No effect on db
-  /// and on what is computed in floating point.
+  /// (rounding.hpp) instead of to nearest. Give each backward its own step. No effect on db and
+  /// on what is computed in floating point.
   std::optional<StochasticRounding> rounding = {};
 };
 
@@ -166,7 +166,7 @@ class SWITCHBACK_API SwitchbackLinear {
   void weight_updated();
   /// The same where they may have changed, or not: in gradient accumulation, or in inference on a
   /// weight that other code may write to. On a device, codes of large weights are then made only if
-  /// the weight's fingerprint is another one than that of which they were made; the device compares
+  /// the weight's fingerprint differs from that of which they were made; the device compares
   /// it itself, in the stream, also in a graph that is replayed. On the CPU, and of small weights,
   /// it is weight_updated(). A change is overlooked with a probability of at most 2^-95.
   void weight_may_have_changed();
@@ -181,17 +181,17 @@ class SWITCHBACK_API SwitchbackLinear {
 
   /// A new layer on `context`, with the options and the prepared weight of this one, in the same
   /// memory: codes or packed weight, scales, copied bias. A layer in mode standard also goes on
-  /// reading the caller's weight and bias. So N threads with a Context each serve one weight.
+  /// reading the caller's weight and bias. So N threads, each with a Context, serve one weight.
   ///
   /// This layer must be prepared for eval, and not be in mode automatic. `context` must have the
   /// same device and instruction set (Context::isa) as this layer's, and may be of another thread;
   /// on a CUDA device the call waits for the device. Other threads may run forward and
   /// backward_from of this layer meanwhile, or share it too; they must not change its weight.
   ///
-  /// The memory lives until the last of the layers is destroyed or gets another weight, which the
-  /// others do not notice: after set_weight, weight_updated and their kin a layer has its own. A
-  /// device then waits for its work before it frees the memory; a DeviceAllocator's release gets
-  /// null for the stream. backward_from makes codes for dx, which each layer has for itself.
+  /// The memory is freed when the last of the layers is destroyed or gets another weight. A layer
+  /// whose weight is set or updated has its own from then on; the others keep the old one. A device
+  /// waits for its work before it frees the memory; a DeviceAllocator's release gets null for the
+  /// stream. Each layer makes its own codes for the dx of backward_from.
   [[nodiscard]] SwitchbackLinear share(Context& context) const;
 
   /// y[M,N] from x[M,K], each in the layer's dtype or f32. If a forward that saves
@@ -210,8 +210,9 @@ class SWITCHBACK_API SwitchbackLinear {
   void backward(const LinearGrads& grads);
   /// Gradients of a forward whose input the caller kept. Other forwards may have run since. If the
   /// input is given as codes, dw is computed from the dequantized codes. x may be null if dw is
-  /// skipped. If dx is skipped, the weight is not read: it may be unset or already freed. Also of a
-  /// layer prepared for eval, whose weight stays as it is: for adapters beside a frozen weight.
+  /// skipped. If dx is skipped, the weight is not read: it may be unset or already freed. Also
+  /// works for a layer prepared for eval, whose weight stays as it is: for adapters on a frozen
+  /// weight.
   void backward_from(const KeptInput& input, const LinearGrads& grads);
 
   /// Bytes kept for backward by the last forward that saved, including a borrowed x.

@@ -71,8 +71,8 @@ SWITCHBACK_API void quantize_global_and_transpose(Context& context, ConstAnyMatr
 
 /// Codes for a product that sums over the rows of x, as dW = Gᵀ · X does: q_t[K,Mp] and absmax[B,K]
 /// from x[M,K]. The rows are cut into B = ceil(M / block_rows) blocks, the last of which may be
-/// shorter, and each column of a block has a scale of its own. Codes are stored transposed; Mp = B
-/// · block_rows, and the codes behind row M are 0. block_rows is 128, 256, 512 or 1024.
+/// shorter, and each column of a block has its own scale. Codes are stored transposed; Mp = B ·
+/// block_rows, and the codes after row M are 0. block_rows is 128, 256, 512 or 1024.
 SWITCHBACK_API void quantize_blockwise_transpose(Context& context, ConstAnyMatrix x,
                                                  std::int64_t block_rows,
                                                  MatrixView<std::int8_t> q_t,

@@ -43,7 +43,7 @@ SWITCHBACK_API std::string_view rotation_name(Rotation rotation) noexcept;
 /// y[M,K] = rotate(x[M,K]), rounded once to the type of y: that of x, f32, or any of f32, f16 and
 /// bf16 if x is f32. y may be x itself (the same data, type and stride); otherwise they must not
 /// overlap. The rotation is its own inverse. Throws Error(invalid_argument) for Rotation::none, for
-/// an unknown value and for a K that is no multiple of the group.
+/// an unknown value and for a K that is not a multiple of the group.
 SWITCHBACK_API void rotate(Context& context, ConstAnyMatrix x, Rotation rotation, AnyMatrix y);
 
 /// q[M,K], absmax[M] of rotate(x[M,K]), one scale per row, in one pass over memory: the bits of

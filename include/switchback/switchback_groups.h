@@ -51,7 +51,8 @@ typedef struct switchback_grouped_linear_options {
   int32_t dtype;        /* of x, weight and g: f32, f16 or bf16 */
   const char* engine;   /* forces an engine by name; NULL = chosen; NULL in mode auto */
   /* Mode auto: as in switchback_linear_options. It takes the mode that was measured as the fastest
-   * for one layer over the mean number of rows of a group. */
+   * for this number of groups, a similar number of rows of all of them, and rows with this
+   * layout. */
   uint32_t allow;
 } switchback_grouped_linear_options;
 
@@ -110,7 +111,7 @@ SWITCHBACK_API switchback_status switchback_grouped_linear_get_info(
  *   soft: y = sum of p_f x_f W_f^T over f + ((1 - p) * x) C^T D^T
  *   hard: y = x_k W_k^T + (x without fragment k) C^T D^T, k: the largest logit
  * Train soft, infer hard: the hard forward reads only the parts of W that some row has selected.
- * Scratch memory depends neither on F nor, but for vectors of K and N elements a row, on B.
+ * Scratch memory does not depend on F, nor on B except for vectors of K and N elements per row.
  */
 typedef struct switchback_fragmented_linear switchback_fragmented_linear;
 

@@ -74,8 +74,9 @@ struct TunerOptions {
   /// Mode tune: seconds per problem. What the program above needs to prove configurations is not
   /// counted.
   double budget_per_key_s = 0.5;
-  /// Whether tune() and mode tune watch for other programs. What they disturb too much is in doubt:
-  /// it is kept, marked, and not used, and the default runs until it is measured again.
+  /// Whether tune() and mode tune watch for other programs. A measurement that these disturb too
+  /// much is in doubt: it is stored as such and not used, and the default runs until the problem is
+  /// measured again.
   bool notice_others = true;
   /// Called once for each warning: an entry that cannot be used, a line that cannot be read, a
   /// cache that cannot be written. May be called from any thread that uses the Context.
@@ -112,7 +113,7 @@ struct TuneShape {
   std::int64_t out_features = 0;  ///< N
   DType dtype = DType::f32;
   bool bias = false;  ///< the layer has a bias, of its own type
-  /// Above zero: a GroupedSwitchbackLinear of so many groups, and `rows` are those of all groups.
+  /// Above zero: a GroupedSwitchbackLinear of this many groups, and `rows` are those of all groups.
   std::int64_t groups = 0;
 };
 
