@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry zone: what a helper program of the tuner does. A tuner never runs a configuration that may
-// crash or hang (a kernel that never ran on this kind of machine, an algorithm that its library
-// would not have ranked) in its own process before another process has run it and found it right.
-// That other process is a program that calls this function: `switchback-prove`, which is installed
-// with the library, or one of your own where the library is linked statically and nothing of it is
-// installed. TunerOptions::prover names it.
+// Entry zone: what a helper program of the tuner does. Some configurations may crash or hang: a
+// kernel that never ran on this kind of machine, or an algorithm that its library would not have
+// ranked. A tuner runs such a configuration only after another process has run it and found it
+// right. That process is `switchback-prove`, which is installed with the library. Where the library
+// is linked statically and not installed, it is your own program that calls the function below.
+// TunerOptions::prover names it.
 #pragma once
 
 #include "switchback/export.h"

@@ -102,7 +102,7 @@ SWITCHBACK_API void dequantize_rowwise(Context& context, MatrixView<const std::i
                                        std::span<const float> absmax, AnyMatrix x);
 
 /// q[M,K] from x[M,K] without a scale: truncated toward zero, clamped to [-128, 127], NaN to 0.
-/// It moves as many bytes as a quantize, so benchmarks use its time as a lower bound.
+/// It moves the same bytes as a quantize, so benchmarks use its time as a lower bound.
 SWITCHBACK_API void cast_to_int8(Context& context, ConstAnyMatrix x, MatrixView<std::int8_t> q);
 
 /// The engines of the quantize operations in order of preference.

@@ -3,8 +3,8 @@
 //
 // A rotation multiplies each group of g neighbouring elements of a row by H_g = H4 ⊗ … ⊗ H4, with
 //   H4 = [[1,1,1,-1],[1,1,-1,1],[1,-1,1,1],[-1,1,1,1]] / 2.
-// H_g is symmetric and orthogonal, so H_g · H_g = I: rotating twice gives the matrix back but for
-// roundings, and (X·H) · (W·H)ᵀ = X·Wᵀ. Outliers are spread over their group, which makes int8
+// H_g is symmetric and orthogonal, so H_g · H_g = I: rotating twice gives the matrix back except
+// for roundings, and (X·H) · (W·H)ᵀ = X·Wᵀ. Outliers are spread over their group, which makes int8
 // codes of the rotated matrix more accurate.
 //
 // Elements are widened to f32 and go through radix-4 stages with strides 1, 4, 16, … g/4:

@@ -2,8 +2,8 @@
 // Entry zone: int8 quantization with stochastic rounding, for gradients.
 //
 // With v = 127 · (g / absmax) in f32, i = round_half_even(65536 · v) and a uniform r in [0, 65535],
-// the code is floor((i + r) / 65536), from -127 to 127. Its expectation is v but for the rounding
-// of i (2^-17), where rounding to nearest has a bias; its variance is larger.
+// the code is floor((i + r) / 65536), from -127 to 127. Its expectation is v except for the
+// rounding of i (2^-17), where rounding to nearest has a bias; its variance is larger.
 //
 // r is a function of its place: 16 bits of Philox4x32-10 with the key `seed` and the counter
 // {column / 8, row0 + row, stream, step}; column j of the eight takes half j mod 2 of word j / 2,
@@ -28,13 +28,13 @@ struct StochasticRounding {
   std::int64_t row0 = 0;     ///< row 0's number in the whole matrix; row numbers are below 2^32
 };
 
-/// q[M,N], absmax[M] of g[M,N], one scale per row; as quantize_rowwise but for the rounding. Throws
-/// Error(invalid_argument) if row0 is negative or row0 + M above 2^32.
+/// q[M,N], absmax[M] of g[M,N], one scale per row; as quantize_rowwise except for the rounding.
+/// Throws Error(invalid_argument) if row0 is negative or row0 + M above 2^32.
 SWITCHBACK_API void quantize_rowwise_stochastic(Context& context, ConstAnyMatrix g,
                                                 const StochasticRounding& rounding,
                                                 MatrixView<std::int8_t> q, std::span<float> absmax);
 
-/// q_t[N,Mp], absmax[B,N] of g[M,N], as quantize_blockwise_transpose but for the rounding. An
+/// q_t[N,Mp], absmax[B,N] of g[M,N], as quantize_blockwise_transpose except for the rounding. An
 /// element has the random bits that it has in quantize_rowwise_stochastic: those of its row and
 /// column in g. Throws as that does.
 SWITCHBACK_API void quantize_blockwise_transpose_stochastic(Context& context, ConstAnyMatrix g,

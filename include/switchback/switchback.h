@@ -231,7 +231,7 @@ typedef struct switchback_quantize_args {
   int32_t activation;  /* SWITCHBACK_GELU_TANH, ... */
   /* 0, or 4, 16, 64, 256 or 1024, of which K is a multiple: codes are those of rotate(v), in which
    * each group of that many neighbouring elements of a row is multiplied by the Hadamard matrix of
-   * that size. It is its own inverse, but for roundings. */
+   * that size. It is its own inverse, except for roundings. */
   int32_t rotation;
   const float* column_scales; /* [K] or NULL: q is that of v with each column times its scale, in
                                  f32; other results are v's */

@@ -6,9 +6,9 @@
 //   auto tuner = switchback::Tuner::open(context);   // reads the cache of this machine
 //   tuner->attach(context);                          // from here on operations look it up
 //
-// A Context that no tuner is attached to looks up by itself what the environment names
-// (SWITCHBACK_TUNE and its kin), unless SWITCHBACK_TUNE is off or set_config_source(nullptr) was
-// called; a Tuner of one's own adds options, counters and warnings.
+// A Context without an attached tuner looks up configurations as the environment variables
+// SWITCHBACK_TUNE and SWITCHBACK_TUNE_* say, unless SWITCHBACK_TUNE is off or
+// set_config_source(nullptr) was called. A Tuner object adds options, counters and warnings.
 //
 // `switchback-bench tune` fills a cache; so does Tuner::tune(). A configuration changes speed,
 // never a code or an int32 sum.
@@ -66,8 +66,8 @@ struct TunerOptions {
   /// Whether to reject an entry that was measured with another driver, product name or version of
   /// this library.
   bool strict = false;
-  /// The program that runs configurations which may fail on a machine they never ran on, before
-  /// this process does; see prove.hpp. Empty: $SWITCHBACK_PROVE, else the `switchback-prove`
+  /// The program that first runs configurations that may fail on a machine on which they never
+  /// ran; see prove.hpp. Empty: $SWITCHBACK_PROVE, else the `switchback-prove`
   /// installed with the library. If there is none, these configurations are left out, with a
   /// warning.
   std::string prover = {};
@@ -112,7 +112,7 @@ struct TuneShape {
   std::int64_t in_features = 0;   ///< K
   std::int64_t out_features = 0;  ///< N
   DType dtype = DType::f32;
-  bool bias = false;  ///< the layer has a bias, of its own type
+  bool bias = false;  ///< the layer has a bias, in its dtype
   /// Above zero: a GroupedSwitchbackLinear of this many groups, and `rows` are those of all groups.
   std::int64_t groups = 0;
 };
