@@ -70,7 +70,7 @@ TEST(Modes, AreListedInTheOrderOfTheTable) {
 }
 
 TEST(Modes, PagesHaveARowForEach) {
-  EXPECT_EQ(modes_of_table(text_of("README.md"), "| mode | scales in"), names_where(any));
+  EXPECT_EQ(modes_of_table(text_of("docs/modes.md"), "| mode | scales in"), names_where(any));
   EXPECT_EQ(modes_of_table(text_of("docs/numerics.md"), "| | Y = X"),
             names_where([](const ModeTraits& mode) { return mode.mode != Mode::automatic; }));
   std::string list;
