@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Shared by the commands in tools/: messages, phases that are timed, build jobs. Sourced, never run.
+# Shared by the commands in tools/: messages, timed phases, build jobs. Sourced, never run.
 # shellcheck shell=sh
 
 say() { printf '%s\n' "$*"; }
@@ -9,8 +9,8 @@ die() {
 }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# As many compilers as there are cores, but no more than memory holds: a sanitized translation unit
-# of the vector kernels takes up to 1.5 GB.
+# One compiler per core, but no more than fit in memory: a sanitized translation unit of the vector
+# kernels needs up to 1.5 GB.
 default_jobs() {
   cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
   memory_kb=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo 2>/dev/null || true)
@@ -22,7 +22,7 @@ default_jobs() {
   say "$cores"
 }
 
-# phase NAME COMMAND...: runs the command, says how long it took; the first failure ends everything.
+# phase NAME COMMAND...: runs the command and prints its time; the first failure ends the script.
 phases=''
 phase() {
   phase_name=$1
@@ -30,7 +30,7 @@ phase() {
   say ""
   say "==> $phase_name"
   phase_began=$(date +%s)
-  # `set -e` holds inside the command only where its status is not being tested: not in `if` or `||`.
+  # `set -e` has no effect in a command whose status is tested by `if` or `||`.
   set +e
   (
     set -e
@@ -49,7 +49,7 @@ phase() {
   say "<== $phase_name: passed in $phase_seconds s"
 }
 
-# logged FILE COMMAND...: output goes to the file, and is shown only when the command fails.
+# logged FILE COMMAND...: writes the output to the file and shows it only if the command fails.
 logged() {
   logged_file=$1
   shift
@@ -61,7 +61,7 @@ logged() {
   fi
 }
 
-# CMake refuses the cache of a checkout that was moved or copied, so such a build starts afresh.
+# CMake refuses the cache of a checkout that was moved or copied, so such a build is deleted.
 forget_moved_build() {
   cache=build/$1/CMakeCache.txt
   if [ -f "$cache" ] && ! grep -q "^CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)\$" "$cache"; then
@@ -69,9 +69,9 @@ forget_moved_build() {
   fi
 }
 
-# Compiles through ccache where that is installed, unless SWITCHBACK_CCACHE=0 or the environment
-# already names a launcher. Objects do not depend on where the checkout lies, so that a new clone of
-# sources that were compiled before builds in a fraction of the time.
+# Compiles through ccache if it is installed, unless SWITCHBACK_CCACHE=0 or the environment already
+# names a launcher. Objects do not depend on the path of the checkout, so a new clone of the same
+# sources builds in a fraction of the time.
 use_ccache() {
   if [ "${SWITCHBACK_CCACHE:-1}" = 0 ] || [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || ! have ccache; then
     return 0
@@ -85,19 +85,19 @@ use_ccache() {
   export CCACHE_BASEDIR CCACHE_NOHASHDIR
 }
 
-# Whether there is a driver of an NVIDIA GPU, which nothing that is built for CUDA can do without.
+# Succeeds if there is a driver of an NVIDIA GPU. Programs built for CUDA need it.
 has_cuda_driver() {
   [ -e /proc/driver/nvidia/version ] || [ -e /dev/dxg ] || have nvidia-smi
 }
 
-# Seconds as people say them.
+# A number of seconds as text, in seconds or minutes.
 duration() {
   if [ "$1" -lt 90 ]; then say "$1 s"; else say "$((($1 + 30) / 60)) min"; fi
 }
 
-# report_build PRESET PROCESS: a line now and then with the share done and the time left, so that a
-# long build does not look as if it hangs. Ends with that process, whatever ended it: an interrupt
-# does not reach what a shell without job control runs in the background.
+# report_build PRESET PROCESS: prints the progress and the time left every half minute, so that a long
+# build does not seem to hang. It ends when that process ends, because an interrupt does not reach
+# background jobs of a shell without job control.
 report_build() {
   waited=0
   while sleep 1 && kill -0 "$2" 2>/dev/null; do
@@ -113,7 +113,7 @@ report_build() {
   done
 }
 
-# build PRESET JOBS [cmake --build arguments...]; configure_options are for cmake before it.
+# build PRESET JOBS [cmake --build arguments...]: configures with configure_options, then builds.
 configure_options=''
 build() {
   build_preset=$1
@@ -126,7 +126,7 @@ build() {
   rm -f "build/$build_preset/build.log"
   report_build "$build_preset" $$ &
   ticker=$!
-  # Ctrl-C ends the compilers, which are in the foreground, and then all else.
+  # Ctrl-C ends the compilers, which are in the foreground; then this trap ends the script.
   trap 'kill "$ticker" 2>/dev/null; trap - INT; kill -INT $$' INT
   build_status=0
   logged "build/$build_preset/build.log" \

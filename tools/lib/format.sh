@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Which sources are formatted and by what. Sourced after common.sh.
+# The sources to format, and the formatter. Sourced after common.sh.
 # shellcheck shell=sh
 
-# Two versions of clang-format disagree on the same configuration, so one is the judge.
+# Versions of clang-format differ in their results for one configuration, so the version is fixed.
 clang_format_major=14
 
 clang_format() {

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# The disassembler, and what it shows of the kernels of a build. Sourced after common.sh.
+# The disassembler, and checks of the machine code of a build's kernels. Sourced after common.sh.
 # shellcheck shell=sh
 
-# Toolkits without their disassembler are common; its package needs no other. Releases before 13.2 have none.
+# Many toolkits lack the disassembler. Its Python package needs no other package; it exists from 13.2 on.
 cuobjdump_packages='nvidia-cuda-cuobjdump~=13.2 nvidia-cuda-nvdisasm~=13.2'
 cuobjdump_folder=build/cuobjdump
 
-# Asks pip for the disassembler where there is none. Having none is no failure.
+# Installs the disassembler with pip if there is none. Succeeds even without one.
 obtain_cuobjdump() {
   if have cuobjdump || [ -x /usr/local/cuda/bin/cuobjdump ] || [ -x "$cuobjdump_folder/nvidia/cu13/bin/cuobjdump" ]; then
     say "found"
@@ -26,7 +26,7 @@ can_disassemble() {
   have cuobjdump || [ -x /usr/local/cuda/bin/cuobjdump ] || [ -x "$cuobjdump_folder/nvidia/cu13/bin/cuobjdump" ]
 }
 
-# check_sass PRESET: the quantize kernels of a build and those of int8 dW, all of its architectures.
+# check_sass PRESET: checks the kernels of quantize and of int8 dW in a build, for all its architectures.
 check_sass() {
   tools/sass --quiet --check tools/lib/sass_kernels.txt "build/$1/src/quant" &&
     tools/sass --quiet --check tools/lib/sass_blockwise.txt \

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Kills commands that write to a tuning cache (tune, import) at random times: no problem that was
-# there before may be lost, and the file must be whole at any time.
+# Kills commands that write to a tuning cache (tune, import) at random times. No problem that was in
+# the cache may be lost, and the file must be complete at any time.
 #
 #   tools/lib/stress_cache.sh build/release/bin/switchback-bench [COUNT]
 #
-# COUNT commands (default 50) are started and killed. Prints one line; exit code 1 if a problem was
-# lost or a file is not whole, 2 on a usage error.
+# COUNT commands (default 50) are started and killed. Prints one line. Exit codes: 1 if a problem was
+# lost or a file is not complete, 2 on a usage error.
 set -u
 
 if [ $# -lt 1 ] || [ $# -gt 2 ] || [ ! -x "$1" ]; then
@@ -43,7 +43,7 @@ kill_within() {
   started=$((started + 1))
   timeout -s KILL "$(random_s "$most")" "$program" "$@" >"$work/out" 2>&1
   code=$?
-  # timeout(1) that kills with SIGKILL ends in the same way.
+  # timeout(1) itself exits with 137 after it killed with SIGKILL.
   [ $code -eq 137 ] && killed=$((killed + 1))
 }
 
@@ -63,7 +63,7 @@ quick="--threads 1 --effort quick --max-candidates 2 --quiet"
   exit 1
 }
 file=$(find "$work/cache/v1" -name '*.jsonl')
-# What another cache knows and this one does not.
+# Another cache, with problems that this one lacks, to import.
 # shellcheck disable=SC2086
 "$program" tune --cache "$work/other" --shape 5,20,28 $quick --device cpu >/dev/null 2>&1
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A current torch, with which python/tests run beside the one of the system: where it comes from.
+# Finds or installs a current torch. python/tests run with it and with the system's torch.
 # Sourced after common.sh.
 # shellcheck shell=sh
 
@@ -17,21 +17,21 @@ torch_python() {
   (cd "$(dirname "$interpreter")" && say "$(pwd)/$(basename "$interpreter")")
 }
 
-# What pip would install, "2.15.0" or "2.15.0+cpu"; nothing if it cannot tell.
+# The version that pip would install, "2.15.0" or "2.15.0+cpu"; empty if unknown.
 torch_offered() {
   timeout 60 "$torch_folder/bin/python" -m pip index versions torch --retries 1 --timeout 20 \
     2>/dev/null | sed -n '1s/^torch (\(.*\))$/\1/p'
 }
 
-# obtain_torch WHATEVER: looks for a current torch, and asks pip for one. Having none is no failure.
-# Builds for Linux on x86_64 that are not for the CPU alone bring gigabytes of CUDA libraries: they are
-# taken if WHATEVER is 1.
+# obtain_torch WHATEVER: looks for a current torch, or installs one with pip. Succeeds even without one.
+# Builds for Linux on x86_64 that are not for the CPU alone need gigabytes of CUDA libraries: they are
+# installed only if WHATEVER is 1.
 obtain_torch() {
   if python=$(torch_python); then
     say "found: $("$python" -c "$torch_probe"), $python"
     return 0
   elif [ -n "${SWITCHBACK_TORCH_PYTHON:-}" ]; then
-    say "skipped: SWITCHBACK_TORCH_PYTHON = $SWITCHBACK_TORCH_PYTHON is no Python with NumPy and torch 2.4 or later"
+    say "skipped: SWITCHBACK_TORCH_PYTHON = $SWITCHBACK_TORCH_PYTHON is not a Python with NumPy and torch 2.4 or later"
     return 0
   elif [ "${SWITCHBACK_INSTALL:-1}" = 0 ]; then
     say "skipped: there is none in $torch_folder, and SWITCHBACK_INSTALL=0"
@@ -68,14 +68,14 @@ obtain_torch() {
     say "skipped: pip did not install torch $offered within $torch_seconds s (log: build/torch.log)"
   else
     say "installed: $("$torch_folder/bin/python" -c "$torch_probe"), in $torch_folder"
-    # For test_comfy_kitchen.py, which is skipped without it.
+    # test_comfy_kitchen.py is skipped without this package.
     timeout 60 "$torch_folder/bin/python" -m pip install --quiet --no-input --no-deps --no-cache-dir \
       --disable-pip-version-check comfy-kitchen >>build/torch.log 2>&1 || say "without comfy-kitchen"
   fi
 }
 
-# test_with_torch PRESET JOBS: python/tests with it, against the library of that build. Leaves the
-# build as it was.
+# test_with_torch PRESET JOBS: runs python/tests with the current torch and the library of that build,
+# and then restores the build's configuration.
 test_with_torch() {
   logged "build/$1/configure_torch.log" cmake -S . -B "build/$1" \
     "-DSWITCHBACK_PYTHON_CURRENT=$(torch_python)"
