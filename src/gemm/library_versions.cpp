@@ -21,8 +21,8 @@ namespace {
 
 #if defined(SWITCHBACK_HAVE_ONEDNN)
 
-// By the library's own numbers, which only grow: a set it reports that we do not know is shown as
-// its bits.
+// By the library's own numbers, which only grow. A set that the library reports but that we do not
+// know is shown as its bits.
 std::string isa_of_onednn() {
   const auto isa = dnnl_get_effective_cpu_isa();
   switch (static_cast<unsigned>(isa)) {
@@ -72,7 +72,7 @@ std::string_view runtime_of_onednn(unsigned runtime) {
 
 std::vector<std::pair<std::string, std::string>> library_versions(DeviceKind device) {
   std::vector<std::pair<std::string, std::string>> versions;
-  // Asked for on its device alone: it is a large library to load.
+  // Loaded only for its own device, because it is a large library.
   if (device == core::cuda::kind)
     versions.emplace_back("cuBLASLt", products::cuda::cublaslt_version());
 #if defined(SWITCHBACK_HAVE_ONEDNN)

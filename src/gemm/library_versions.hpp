@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: names and versions of the libraries behind the engines, for the `info` command and
-// for records.
+// Dispatch zone: names and versions of the libraries that the engines use, for the `info` command
+// and for records.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: one look-up of a product's tuned configuration.
+// Dispatch zone: a single look-up of a product's tuned configuration.
 #pragma once
 
 #include <string>
@@ -10,9 +10,10 @@
 
 namespace switchback::products {
 
-/// Runs the tuned configuration of a query if there is one that is valid here; else tells the
-/// ConfigSource why not: false. One that was refused has not written d. `wants` says whether this
-/// call may run a configuration at all, `refusal` why it cannot run here.
+/// Runs the tuned configuration of a query if there is one that is valid here. Otherwise tells the
+/// ConfigSource why not, and returns false. A configuration that was refused has not written d.
+/// `wants` says whether this call may run a configuration at all; `refusal` says why it cannot run
+/// here.
 template <class Config, class Wants, class Refusal, class Run>
 bool run_tuned(ContextState& state, const core::Tunable& operation, const ConfigQuery& query,
                Wants wants, Refusal refusal, Run run) {

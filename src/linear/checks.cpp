@@ -32,7 +32,7 @@ void check_engine(std::string_view op, const Context& context, const LinearOptio
              options.engine, names, mode_name(options.mode));
 }
 
-// "standard (bit 0), rowwise (bit 1) …", by their bits.
+// As in "standard (bit 0), rowwise (bit 1) …": the modes with their bits.
 std::string choosable_with_bits() {
   std::vector<std::string> modes;
   for (std::size_t bit = 0; bit < mode_count; ++bit)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry zone: the checks that the linear layers share. `op` begins each message.
+// Entry zone: the checks that all linear layers share. Every message begins with `op`.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ namespace switchback::linear {
 
 void check_usable(std::string_view op, bool moved_from, bool context_is_gone);
 void check_options(std::string_view op, const Context& context, const LinearOptions& options);
-/// An operand of the layer's own type.
+/// Checks an operand that must have the layer's own type.
 void check_dtype(std::string_view op, std::string_view argument, DType dtype, DType layer);
-/// An output, or an input in mixed precision: the layer's type, or f32.
+/// Checks an output, or an input in mixed precision: its type is the layer's, or f32.
 void check_output_dtype(std::string_view op, std::string_view argument, DType dtype, DType layer);
-/// An output of backward: skipped if its data is null.
+/// Checks an output of backward; it is skipped if its data is null.
 void check_gradient(std::string_view op, std::string_view argument, AnyMatrix m, DType layer,
                     std::int64_t rows, std::string_view rows_name, std::int64_t cols,
                     std::string_view cols_name);
 
-/// The same output as an operand: none if it is skipped.
+/// The same output as an operand; empty if the output is skipped.
 inline core::Operand gradient_operand(std::string_view argument, const AnyMatrix& m) {
   return core::operand(argument, m.data != nullptr ? ConstAnyMatrix(m) : ConstAnyMatrix());
 }
 
-/// The state of a layer, whose Context still lives.
+/// The state of a layer, whose Context must still exist.
 template <class State>
 State& usable(const std::unique_ptr<State>& state, std::string_view op) {
   check_usable(op, state == nullptr, state != nullptr && state->context_lives.expired());
@@ -36,17 +36,17 @@ State& usable(const std::unique_ptr<State>& state, std::string_view op) {
 }
 
 void check_weight_is_set(std::string_view op, bool is_set);
-/// A known value.
+/// Checks that `save` is a known value.
 void check_save(std::string_view op, Save save);
-/// In eval nothing is saved.
+/// Checks that nothing is to be saved in eval.
 void check_saves_in_training(std::string_view op, Save save, bool in_eval);
 void check_trains(std::string_view op, bool in_eval);
-/// Backward can run on it.
+/// Checks that backward can run on the saved forward.
 void check_saved(std::string_view op, SavedState saved);
-/// If the output is about to be written over an x that an earlier forward borrowed, that saved
+/// An earlier forward may have borrowed an x that the output is about to overwrite. Then that saved
 /// forward is dropped. This is not an error: the caller may be done with it, and the memory may
-/// have been freed and allocated again since. If backward is called for it nevertheless, it is
-/// refused.
+/// have been freed and allocated again since. If backward is called for it nevertheless, the call
+/// is refused.
 void forget_overwritten(SavedState& saved, ConstAnyMatrix x, ConstAnyMatrix output);
 
 }  // namespace switchback::linear

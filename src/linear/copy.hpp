@@ -10,9 +10,9 @@ namespace switchback::linear {
 
 /// Copies the rows of a matrix, without gaps between them, to memory of the Context's device.
 void copy_dense(ContextState& state, ConstAnyMatrix from, void* to);
-/// The same to memory of its own; empty if there is no data.
+/// The same, to newly allocated memory; empty if there is no data.
 core::AlignedBuffer copy_of(ContextState& state, ConstAnyMatrix from);
-/// An f32 matrix, rounded to the type of `to`.
+/// Rounds an f32 matrix to the type of `to`.
 void round_to(ContextState& state, ConstAnyMatrix from, AnyMatrix to);
 
 }  // namespace switchback::linear

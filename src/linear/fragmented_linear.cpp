@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of the fragmented layer: validates arguments, keeps the layer's state, calls the passes.
+// Entry of the fragmented layer: validates arguments, keeps the layer's state, and calls the
+// passes.
 #include "switchback/fragmented_linear.hpp"
 
 #include <algorithm>
@@ -68,7 +69,7 @@ void leave_eval(FragmentedLinearState& layer) noexcept {
     linear::leave_eval(*each);
 }
 
-// What forward_hard reads of the caller's: nothing in eval of the int8 modes.
+// The caller's memory that forward_hard reads: none in eval of the int8 modes.
 ConstAnyMatrix of_caller(const FragmentedLinearState& layer, ConstAnyMatrix m) {
   return layer.eval && layer.is_int8() ? ConstAnyMatrix() : m;
 }
@@ -80,7 +81,7 @@ void check_forward(std::string_view op, const FragmentedLinearState& layer, Cons
   core::check_matrix(op, "x", x);
   check_dtype(op, "x", x.dtype, options.dtype);
   core::check_shape(op, "x", x, x.rows, "B", options.in_features, "K");
-  // Slots are numbered in 32 bits, two for each row.
+  // Slots are numbered in 32 bits, with two slots for each row.
   core::require(x.rows <= std::numeric_limits<std::int32_t>::max() / 2,
                 "{}: x has {} rows; it must have at most 2^30 - 1", op, x.rows);
   core::check_matrix(op, "y", y);
@@ -211,7 +212,7 @@ void FragmentedLinear::prepare_for_eval() {
     layer.selector.data = layer.eval_selector.as<void>();
     layer.selector.stride = layer.selector.cols;
   }
-  // The soft forward's codes are not those of the parts.
+  // The codes of the soft forward are not those of the parts.
   layer.whole.cache.release_forward();
   layer.whole.cache.release_backward();
   layer.saved = SavedState::none;

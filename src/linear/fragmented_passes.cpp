@@ -20,7 +20,7 @@ void add_terms(ContextState& state, ConstAnyMatrix terms, const std::int32_t* sl
   grouped::combine(state, {.y = terms, .slots = {slots, y.rows, 2}, .out = y});
 }
 
-// What the products of a soft forward read.
+// The inputs of the products of a soft forward.
 struct SoftInputs {
   SoftInputs(FragmentedLinearState& layer, core::Workspace::Frame& frame, ConstAnyMatrix x)
       : fragments{x, layer.selector},
@@ -29,7 +29,7 @@ struct SoftInputs {
         rest(take_matrix(frame, x.dtype, x.rows, x.cols)),
         narrow(take_matrix(frame, x.dtype, x.rows, layer.options.rank)) {}
 
-  // Computes them.
+  // Computes the inputs.
   void fill(FragmentedLinearState& layer, Save save) const {
     ContextState& state = *layer.context;
     grouped::weigh_fragments(state, fragments, weights);
@@ -51,7 +51,7 @@ void fragmented_forward(FragmentedLinearState& layer, ConstAnyMatrix x, AnyMatri
   const bool saves = save == Save::copy || save == Save::borrow;
   if (saves) layer.saved = SavedState::none;
   if (save == Save::copy) layer.copy_of_x.reserve(bytes_of(x.rows, x.cols, x.dtype));
-  // The weights' codes for dX are made from the same read.
+  // The same pass over the weights also makes their codes for dX.
   const Save of_products = save == Save::nothing ? Save::nothing : Save::caller;
   core::Workspace::Frame frame(state.workspace);
   const SoftInputs inputs(layer, frame, x);
@@ -73,7 +73,7 @@ void fragmented_forward(FragmentedLinearState& layer, ConstAnyMatrix x, AnyMatri
 
 namespace {
 
-// The mode of the product with the parts, as that of a layer over the mean number of rows.
+// The mode of the product with the parts: that of a layer over the mean number of rows.
 Mode mode_of_parts(const FragmentedLinearState& layer, std::int64_t rows) {
   const FragmentedLinearOptions& options = layer.options;
   if (options.mode != Mode::automatic) return options.mode;
@@ -84,7 +84,7 @@ Mode mode_of_parts(const FragmentedLinearState& layer, std::int64_t rows) {
   return fastest_mode(*layer.context, problem, options.allow, layer.parts, false);
 }
 
-// d[slot] = x_k · W_kᵀ of the row that the slot reads.
+// d[slot] = x_k · W_kᵀ, for the row that the slot reads.
 void multiply_parts(FragmentedLinearState& layer, const Groups& groups, const GroupedRows& x,
                     AnyMatrix d) {
   ContextState& state = *layer.context;
@@ -143,7 +143,7 @@ void fragmented_backward(FragmentedLinearState& layer, ConstAnyMatrix x,
   ContextState& state = *layer.context;
   core::Workspace::Frame frame(state.workspace);
   const SoftInputs inputs(layer, frame, x);
-  // Through the selector a gradient needs those of both inputs of the products.
+  // The gradient of the selector needs the gradients of both inputs of the products.
   const bool wants_inputs = grads.dx.data != nullptr || grads.dselector.data != nullptr;
   AnyMatrix d_selected;
   AnyMatrix d_rest;

@@ -16,10 +16,10 @@ namespace switchback {
 struct FragmentedLinearState : linear::LayerState<FragmentedLinearOptions> {
   FragmentedLinearState(ContextState& context_, const FragmentedLinearOptions& options_);
 
-  LinearState whole;               ///< W[N,K], of the soft forward
+  LinearState whole;               ///< W[N,K], for the soft forward
   LinearState down;                ///< C[R,K]
   LinearState up;                  ///< D[N,R]
-  linear::WeightCache parts;       ///< W_f[N,K/F], of the hard forward
+  linear::WeightCache parts;       ///< W_f[N,K/F], for the hard forward
   ConstAnyMatrix caller_selector;  ///< [F,K/F]
   ConstAnyMatrix selector;         ///< the caller's, or the copy made for eval
   core::AlignedBuffer eval_selector;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of the grouped layer: validates arguments, keeps the layer's state, calls the passes.
+// Entry of the grouped layer: validates arguments, keeps the layer's state, and calls the passes.
 #include "switchback/grouped_linear.hpp"
 
 #include <limits>
@@ -59,7 +59,7 @@ void leave_eval(GroupedLinearState& layer) noexcept {
 }
 
 ConstAnyMatrix of_caller(const GroupedLinearState& layer, ConstAnyMatrix m) {
-  // In eval mode an int8 layer refers to no memory of the caller.
+  // In eval mode an int8 layer does not refer to the caller's memory.
   return layer.eval && layer.is_int8() ? ConstAnyMatrix() : m;
 }
 
@@ -190,7 +190,7 @@ void GroupedSwitchbackLinear::forward(const Groups& groups, const GroupedRows& x
       {core::operand("x", x.data), core::operand("x.index", grouped::as_operand(x.index)),
        core::operand("groups.ends", grouped::as_operand(groups.ends)),
        core::operand("groups.used", grouped::as_operand(groups.used))});
-  // Whether that is the device's was asked when the layer was given it.
+  // That the weight is in memory of the device was checked when the layer was given it.
   core::check_disjoint(op, {core::operand("y", y)},
                        {core::operand("weight", of_caller(layer, layer.weight)),
                         core::operand("bias", of_caller(layer, layer.bias))});
@@ -206,7 +206,7 @@ void GroupedSwitchbackLinear::backward(const GroupedLinearGrads& grads) {
   linear::check_saved(op, layer.saved.state);
   const linear::GroupedInput& input = layer.saved.input;
   if (layer.saved.state == SavedState::borrowed) {
-    // What the arrays hold may have changed since.
+    // The contents of the arrays may have changed since.
     grouped::check_groups(*layer.context, op, input.groups, layer.saved.slots);
     if (!layer.saves_codes())
       grouped::check_rows(*layer.context, op, input.groups, input.rows, layer.saved.slots,

@@ -58,7 +58,7 @@ Groups keep_numbers(GroupedLinearState& layer, const Groups& groups) {
   return kept;
 }
 
-// Keeps what backward needs, before anything is computed: a forward that runs out of memory has
+// Saves what backward needs before anything is computed. So if a forward runs out of memory, it has
 // written nothing. Only codes are made later, by the forward itself.
 void save_input(GroupedLinearState& layer, const Groups& groups, const GroupedRows& x,
                 std::int64_t slots, Save save) {
@@ -133,7 +133,7 @@ void weight_gradient(GroupedLinearState& layer, const GroupedInput& input,
   GroupedStandardGemmArgs args;
   args.groups = input.groups;
   args.a = grads.g;
-  // Codes of no slots have no data.
+  // If there are no slots, the codes have no data.
   if (input.codes.cols > 0) {
     const AnyMatrix widened =
         take_matrix(frame, layer.options.dtype, input.codes.rows, input.codes.cols);
@@ -186,10 +186,11 @@ void grouped_backward(GroupedLinearState& layer, const GroupedInput& input,
   const bool wants_dx = grads.dx.data != nullptr;
   const QuantizedWeight* codes = nullptr;
   if (wants_dx) {
-    // The gradient and dX are rows of slots, however forward read its rows.
+    // The gradient and dX are rows of slots, in whatever layout forward read its rows.
     const Mode mode = mode_of(layer, Pass::dx, layout_of(input.groups, {}), grads.g.rows,
                               grads.dx.dtype, grads.db.data != nullptr, true);
-    // The codes are not an output and are cached, so they may be made before all memory is taken.
+    // The codes are not an output and are cached, so they may be made before all memory is
+    // allocated.
     if (mode != Mode::standard)
       codes =
           &layer.cache.backward(state, layer.weight, traits_of(mode).weight, layer.options.engine);

@@ -16,7 +16,8 @@ namespace switchback {
 
 namespace linear {
 
-/// What a grouped forward read, as backward needs it: rows, or the codes of the slots' rows.
+/// The input of a grouped forward, in the form that backward needs: rows, or the codes of the
+/// slots' rows.
 struct GroupedInput {
   Groups groups = {};
   GroupedRows rows = {};               ///< of floats; data null if codes were kept
@@ -24,7 +25,7 @@ struct GroupedInput {
   std::span<float> absmax = {};        ///< [M] with codes
 };
 
-/// What the last forward that saved kept. The buffers only grow.
+/// The data kept by the last forward that saved. The buffers only grow.
 struct SavedGroups {
   explicit SavedGroups(const ContextState& context)
       : rows(context.make_buffer()),
@@ -53,7 +54,7 @@ struct GroupedLinearState : linear::LayerState<GroupedLinearOptions> {
 
   ConstAnyMatrix weight;       ///< [G·N,K]
   ConstAnyMatrix caller_bias;  ///< [G,N]
-  ConstAnyMatrix bias;         ///< the caller's, or the copy made for eval
+  ConstAnyMatrix bias;         ///< the caller's bias, or the copy made for eval
   bool has_weight = false;
   bool eval = false;
   core::AlignedBuffer eval_bias;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: what the states of all layers have, and whether a layer has a saved forward that
-// backward can run on.
+// Dispatch zone: the members that the states of all layers have. They include whether a layer has a
+// saved forward that backward can run on.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace switchback::linear {
 enum class SavedState {
   none,
   owned,        ///< in the layer's buffers
-  borrowed,     ///< the input is the caller's
+  borrowed,     ///< the input is in the caller's memory
   overwritten,  ///< it was borrowed, and a later output was written over it
 };
 constexpr bool is_valid(SavedState state) noexcept {
@@ -25,7 +25,7 @@ struct LayerState {
   LayerState(ContextState& context_, const Options& options_)
       : context(&context_), context_lives(context_.weak_from_this()), options(options_) {}
 
-  /// The state, not the Context, which may be moved.
+  /// Points to the state, not to the Context, which may be moved.
   ContextState* context;
   std::weak_ptr<ContextState> context_lives;
   Options options;

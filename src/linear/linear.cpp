@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of the linear layer: validates arguments, keeps the layer's state, calls the passes.
+// Entry of the linear layer: validates arguments, keeps the layer's state, and calls the passes.
 #include "switchback/linear.hpp"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ void check_int8_dw(std::string_view op, const LinearState& layer) {
                 weight_gradient_name(layer.options.dw));
 }
 
-// Checks what the caller kept of an input of `rows` rows.
+// Checks what the caller kept from an input of `rows` rows.
 void check_kept(std::string_view op, const LinearState& layer, const KeptInput& input,
                 std::int64_t rows) {
   const ConstAnyMatrix& x = input.x;
@@ -74,7 +74,7 @@ void check_kept(std::string_view op, const LinearState& layer, const KeptInput& 
                   input.absmax.size(), dtype_name(x.dtype));
 }
 
-// Checks the weight, or its gradient, which lies as the layer's options say.
+// Checks the weight, or its gradient. The layer's options say whether it is transposed.
 void check_weight_shape(std::string_view op, std::string_view argument, const LinearState& layer,
                         ConstAnyMatrix w) {
   const std::int64_t n = layer.options.out_features;
@@ -85,8 +85,8 @@ void check_weight_shape(std::string_view op, std::string_view argument, const Li
     core::check_shape(op, argument, w, n, "N", k, "K");
 }
 
-// In eval mode an int8 layer refers to no memory of the caller: the weight and bias may have been
-// freed, and their addresses reused.
+// In eval mode an int8 layer does not refer to the caller's memory: the weight and bias may have
+// been freed, and their addresses reused.
 bool refers_to_caller(const LinearState& layer) {
   return !(layer.in_eval() && layer.is_int8());
 }
@@ -98,7 +98,7 @@ void check_bias(std::string_view op, ConstAnyMatrix bias, const LinearState& lay
   core::check_shape(op, "bias", bias, 1, "1", layer.options.out_features, "N");
 }
 
-// Checks codes of the weight and their scales, to be read or written.
+// Checks codes of the weight and their scales, which are to be read or written.
 void check_weight_codes(std::string_view op, const LinearState& layer,
                         MatrixView<const std::int8_t> codes, std::span<const float> absmax) {
   check_int8(op, layer);
@@ -115,7 +115,7 @@ void check_weight_codes(std::string_view op, const LinearState& layer,
     core::check_span(op, "absmax", absmax, 1, "1");
 }
 
-// The sums of codes fit into int32: those over K of the forward, and those over N of dX.
+// Checks that sums of codes fit into int32: those over K in the forward, and those over N in dX.
 void check_sums(std::string_view op, const LinearState& layer,
                 MatrixView<const std::int8_t> codes) {
   if (std::max(codes.rows, codes.cols) > max_exact_k_of_any_codes)
@@ -135,9 +135,9 @@ void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix
   core::check_shape(op, "y", y, x.rows, "M", layer.options.out_features, "N");
 }
 
-// Checks the outputs of a forward, which overwrite neither x nor the caller's weight and bias.
-// Whether these are the device's was asked when the layer was given them, and is not asked again:
-// each question is a call of the driver's.
+// Checks the outputs of a forward. They must not overlap x or the caller's weight and bias. Whether
+// weight and bias are in the device's memory was checked when the layer was given them. It is not
+// checked again, because each check calls the driver.
 void check_outputs(std::string_view op, LinearState& layer, ConstAnyMatrix x,
                    std::initializer_list<core::Operand> outputs) {
   const ConstAnyMatrix none;
@@ -177,8 +177,8 @@ void check_activations(std::string_view op, const LinearState& layer, const Line
                 x.data == nullptr ? "nothing" : "codes alone");
 }
 
-// rows_name names the source of the number of rows. Besides g, outputs must not overlap input,
-// weight and bias.
+// rows_name names the source of the number of rows. Outputs must not overlap g, the input, the
+// weight or the bias.
 void check_grads(std::string_view op, const LinearState& layer, const LinearGrads& grads,
                  std::int64_t rows, std::string_view rows_name, core::Operand input,
                  ConstAnyMatrix weight, ConstAnyMatrix bias) {
@@ -204,7 +204,7 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
   core::check_operands(*layer.context, op, outputs, {g, y, input});
 }
 
-// The packed weight has the layout of an engine, which the other Context must have too.
+// The packed weight has the layout of an engine. The other Context must have that engine too.
 void check_shareable(std::string_view op, const LinearState& layer, const ContextState& context) {
   const ContextState& own = *layer.context;
   core::require(
@@ -226,7 +226,7 @@ void check_shareable(std::string_view op, const LinearState& layer, const Contex
   core::check_process(context, op);
 }
 
-// The layer, which reads the caller's weight and bias again.
+// The layer, after it has been made to read the caller's weight and bias again.
 LinearState& with_weight_of_caller(const std::unique_ptr<LinearState>& state, std::string_view op) {
   LinearState& layer = usable(state, op);
   check_has_weight(layer, op);
@@ -412,8 +412,8 @@ void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& 
   constexpr std::string_view op = "backward_from";
   LinearState& layer = usable(state_, op);
   const core::DeviceScope scope(*layer.context, op);
-  // Only the memory that this call reads must still exist: frameworks free weights and allocate
-  // them again.
+  // Only the memory that this call reads must still exist, because frameworks free weights and
+  // allocate them again.
   const bool reads_weight = grads.dx.data != nullptr;
   if (reads_weight) check_has_weight(layer, op);
   const ConstAnyMatrix& x = input.x;

@@ -17,9 +17,9 @@ namespace switchback {
 
 namespace linear {
 
-/// What the last forward that saved kept. For dw in floating point: x and activation(x), or the
-/// codes and row scales of activation(x). For dw in int8: codes of blocks of activation(x), and x
-/// if there is an activation. The buffers only grow.
+/// The data kept by the last forward that saved. For dw in floating point: x and activation(x), or
+/// the codes and row scales of activation(x). For dw in int8: codes of blocks of activation(x), and
+/// x if there is an activation. The buffers only grow.
 struct SavedForward {
   explicit SavedForward(const ContextState& context)
       : copy(context.make_buffer()),
@@ -30,7 +30,7 @@ struct SavedForward {
   SavedState state = SavedState::none;
   std::int64_t rows = 0;
   KeptInput input;             ///< in the caller's memory or in the buffers below
-  KeptInput for_dw;            ///< what dw reads, unless it is `input`
+  KeptInput for_dw;            ///< the input of dw, unless that is `input`
   core::AlignedBuffer copy;    ///< [M,K] in the layer's dtype
   core::AlignedBuffer codes;   ///< [M,K], or of blocks [K,Mp]
   core::AlignedBuffer absmax;  ///< [M], or of blocks [B,K]
@@ -63,18 +63,19 @@ struct LinearState : linear::LayerState<LinearOptions> {
   ConstAnyMatrix bias;  ///< the caller's, or the copy in `prepared`
   enum class WeightSource {
     none,
-    caller,  ///< set_weight: `weight`
+    caller,  ///< set_weight: it is in `weight`
     codes,   ///< set_quantized_weight: only `prepared` has it
   };
   WeightSource weight_source = WeightSource::none;
   enum class Phase {
     training,
     eval,         ///< since prepare_for_eval or set_quantized_weight
-    eval_packed,  ///< and the weight is packed for products of mode standard
+    eval_packed,  ///< as eval, and the weight is packed for products of mode standard
   };
   Phase phase = Phase::training;
   std::shared_ptr<linear::PreparedWeight> prepared;  ///< in eval
-  /// Of the int8 modes. In eval it has only the codes for dX; of mode automatic all codes.
+  /// For the int8 modes. In eval it holds only the codes for dX; in mode automatic it holds all
+  /// codes.
   linear::WeightCache cache;
   linear::SavedForward saved;
 

@@ -20,7 +20,7 @@ std::string describe(const PassProblem& p) {
 
 core::ProblemSize size_of(const PassProblem& p) noexcept {
   core::ProblemSize size = core::product_size(p.m, p.n, p.k);
-  // A search holds the operands of each mode, and what layers choose matters most.
+  // A search holds the operands of each mode. The shapes that layers choose modes for matter most.
   size.copies = p.pass == Pass::step ? 5 : 3;
   size.importance = 4;
   return size;
@@ -57,8 +57,8 @@ std::string check_config(const PassProblem&, const ModeRanking&, const ContextSt
 
 namespace {
 
-// Sums of more than max_exact_k products are not. Only a layer that may use mode standard can have
-// them.
+// Sums of more than max_exact_k products may not be exact. Only a layer that may use mode standard
+// can have such sums.
 bool has_exact_sums(const PassProblem& p) {
   return (p.pass == Pass::dx || p.k <= max_exact_k) &&
          (p.pass == Pass::forward || p.n <= max_exact_k);
@@ -70,7 +70,8 @@ std::vector<Mode> candidates(const PassProblem& p, const ContextState& state) {
   if (!core::why_no_int8(state).empty()) return {Mode::standard};
   std::vector<Mode> modes;
   for (const Mode mode : choosable_modes) {
-    // Alone its forward is that of another mode, and its dX needs the codes of a forward.
+    // Outside of a step, its forward is the same as that of another mode, and its dX needs the
+    // codes of a forward.
     if (traits_of(mode).weight.shared && p.pass != Pass::step) continue;
     if (mode == Mode::standard || has_exact_sums(p)) modes.push_back(mode);
   }
@@ -79,7 +80,7 @@ std::vector<Mode> candidates(const PassProblem& p, const ContextState& state) {
 
 namespace {
 
-// The tuned ranking if there is one; the source is told of one that cannot be used.
+// The tuned ranking if there is one. The source is told about a ranking that cannot be used.
 template <class Problem>
 std::optional<ModeRanking> tuned_ranking(ContextState& state, const Problem& problem) {
   const ConfigQuery query = to_query(problem);
@@ -95,7 +96,8 @@ constexpr bool has(std::uint32_t modes, Mode mode) {
   return (modes & allow_mode(mode)) != 0;
 }
 
-// The allowed mode that has the scales of `mode` and shares the codes of W; if there is none, mode.
+// The allowed mode that has the scales of `mode` and shares the codes of W; `mode` if there is
+// none.
 Mode sharing(Mode mode, std::uint32_t allowed) {
   const ModeTraits& of = traits_of(mode);
   for (const Mode each : choosable_modes)
@@ -105,7 +107,7 @@ Mode sharing(Mode mode, std::uint32_t allowed) {
   return mode;
 }
 
-// `shares_alike`: a mode that shares the codes of W is as fast as the one that does not.
+// `shares_alike`: a mode that shares the codes of W is as fast as the mode that does not.
 Mode first_allowed(const ModeRanking& ranking, std::uint32_t allowed, bool shares_alike) {
   for (const Mode mode : ranking.modes)
     for (const Mode each : {mode, shares_alike ? sharing(mode, allowed) : mode})
@@ -120,14 +122,14 @@ void run_in(const ContextState& state, PassProblem& problem) {
   problem.isa = state.features.level();
 }
 
-// Whether the codes that a pass finds are those that it reads in a mode. Every mode of rows has the
-// same ones for its forward.
+// Whether the codes that a pass finds are those that it reads in a mode. All modes with the same
+// scales have the same codes for the forward.
 bool are_codes_of(WeightForm form, Mode mode, Pass pass) {
   const WeightForm wanted = traits_of(mode).weight;
   return pass == Pass::forward ? form.scales == wanted.scales : have_same_codes(form, wanted);
 }
 
-// Mode standard is allowed and the only one that can be taken.
+// Whether mode standard is the only one that can be used.
 bool must_be_standard(const ContextState& state, std::uint32_t allowed, const PassProblem& p) {
   return !has_exact_sums(p) || (has(allowed, Mode::standard) && !core::why_no_int8(state).empty());
 }
@@ -138,16 +140,17 @@ Mode fastest(ContextState& state, Problem problem, std::uint32_t allowed, const 
   const bool forward = problem.pass == Pass::forward;
   if (must_be_standard(state, allowed, problem)) return Mode::standard;
   const QuantizedWeight& codes = forward ? cache.forward_codes() : cache.backward_codes();
-  // A pass that saves nothing is inference: the codes of the weight are used again.
+  // A pass that saves nothing is inference: the codes of the weight will be used again.
   problem.weight = codes.valid() || !trains ? WeightCodes::cached : WeightCodes::made;
   run_in(state, problem);
   const ModeRanking ranking =
       tuned_ranking(state, problem).value_or(default_config(problem, state));
-  // With codes at hand, and in every forward.
+  // This holds if codes exist, and for every forward.
   const bool shares_alike = forward || problem.weight == WeightCodes::cached;
   const Mode first = first_allowed(ranking, allowed, shares_alike);
   if (first == Mode::standard) return first;
-  // If codes with other scales exist, that mode is as fast, and making new codes is not.
+  // If codes with other scales exist, the mode that reads them is as fast, and making new codes is
+  // slower.
   const auto finds_codes = [&](Mode mode) {
     return has(allowed, mode) && are_codes_of(codes.form(), mode, problem.pass);
   };
@@ -191,8 +194,8 @@ Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType 
 bool computes_dw_in_int8(const LinearState& layer, std::int64_t rows) {
   if (layer.options.dw != WeightGradient::int8_block) return false;
   if (layer.options.mode == Mode::automatic && rows < least_rows_of_int8_dw) return false;
-  // As an inference without a bias, so that forward and backward decide alike, whatever codes of
-  // the weight there are by then.
+  // Decided as for inference without a bias. So forward and backward decide alike, whatever codes
+  // of the weight exist by then.
   return mode_of_pass(layer, Pass::forward, rows, layer.options.dtype, false, false) !=
          Mode::standard;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the mode of a pass of a layer in mode automatic: the fastest of those that the
+// Dispatch zone: chooses the mode of a pass of a layer in mode automatic: the fastest mode that the
 // caller allows, according to the ConfigSource.
 #pragma once
 
@@ -19,13 +19,14 @@
 
 namespace switchback::linear {
 
-/// The passes whose mode can be chosen; how dw is computed is LinearOptions::dw. The values are
-/// pinned, because they are part of tuning records.
+/// The passes whose mode can be chosen; LinearOptions::dw says how dw is computed. The values never
+/// change, because they are part of tuning records.
 enum class Pass : std::int64_t {
   forward = 0,
   dx = 1,
-  /// Both in one mode, with a W that is new and a dw in floating point: a training step. Codes for
-  /// both are made in one pass over W, which neither pass alone shows. Not of grouped layers.
+  /// A training step: forward and dX in one mode, with a new W and a dw in floating point. Its
+  /// codes are made in one pass over W, a saving that neither pass alone shows. Not for grouped
+  /// layers.
   step = 2,
 };
 
@@ -49,14 +50,14 @@ struct PassProblem : ConfigOrigin {
   std::int64_t k = 0;
   DType dtype = DType::f32;
   DType output = DType::f32;
-  /// Forward: there is a bias. dX: the gradient of the bias is computed too. A step: both.
+  /// Forward: there is a bias. dX: the gradient of the bias is computed too. Step: both.
   bool bias = false;
 
   friend bool operator==(const PassProblem&, const PassProblem&) = default;
 };
 
-/// What a pass of a layer over `rows` rows asks for, but for where it runs and what codes there
-/// are.
+/// The problem of a pass over `rows` rows, without the place where it runs and without the state
+/// of the weight's codes.
 template <class Options>
 PassProblem problem_of(const Options& options, Pass pass, std::int64_t rows, DType output,
                        bool bias) {
@@ -74,19 +75,20 @@ PassProblem problem_of(const Options& options, Pass pass, std::int64_t rows, DTy
 std::string describe(const PassProblem& problem);
 core::ProblemSize size_of(const PassProblem& problem) noexcept;
 
-/// Where the rows of a grouped layer lie. The values are pinned, because they are part of tuning
-/// records.
+/// How the rows of a grouped layer are laid out. The values never change, because they are part of
+/// tuning records.
 enum class RowsLayout : std::int64_t {
   packed = 0,
   strided = 1,
-  gathered = 2,  ///< by an index, of groups of either kind
-  columns = 3,   ///< strided groups side by side: GroupedRows::column_stride
+  gathered = 2,  ///< by an index, for groups of either kind
+  columns = 3,   ///< strided groups next to each other: GroupedRows::column_stride
 };
 constexpr std::string_view layout_name(RowsLayout layout) noexcept {
   return core::name_among({"packed", "strided", "gathered", "columns"}, layout);
 }
 
-/// A whole pass of a grouped layer. m: the slots of all groups; a query has its bucket.
+/// A whole pass of a grouped layer. m counts the slots of all groups; a query has the bucket of
+/// that number.
 struct GroupedPassProblem : PassProblem {
   std::int64_t groups = 0;
   RowsLayout layout = RowsLayout::packed;
@@ -96,7 +98,7 @@ struct GroupedPassProblem : PassProblem {
 std::string describe(const GroupedPassProblem& problem);
 core::ProblemSize size_of(const GroupedPassProblem& problem) noexcept;
 
-/// The bits of the modes with a property.
+/// The bits of the modes that have a property.
 template <class Property>
 constexpr std::uint32_t bits_of_modes(const Property& property) noexcept {
   std::uint32_t bits = 0;
@@ -114,20 +116,20 @@ inline constexpr auto choosable_modes = [] {
     if (each.may_be_chosen) modes[count++] = each.mode;
   return modes;
 }();
-/// Of these the modes that a grouped layer may have.
+/// The subset that a grouped layer may have.
 inline constexpr std::uint32_t choosable_by_groups =
     bits_of_modes([](const ModeTraits& mode) { return mode.may_be_chosen && mode.has_groups(); });
 
-/// choosable_modes, the fastest first. A mode is before `standard` only if it is clearly faster. So
-/// if `standard` is allowed, the first allowed mode is never slower than it.
+/// choosable_modes, the fastest first. A mode is ranked before `standard` only if it is clearly
+/// faster. So if `standard` is allowed, the first allowed mode is never slower than it.
 struct ModeRanking {
   std::array<Mode, choosable_modes.size()> modes = choosable_modes;
   friend bool operator==(const ModeRanking&, const ModeRanking&) = default;
 };
 std::string describe(const ModeRanking& ranking);
 
-// The contract of core/tunable.hpp; the words are in tunable.cpp. A ranking is made of candidates,
-// each of one mode.
+// The contract of core/tunable.hpp; the words are in tunable.cpp. A ranking is made from
+// candidates, each of which has one mode.
 extern const core::Tunable tunable;
 ConfigQuery to_query(const PassProblem& problem) noexcept;
 bool from_query(const ConfigQuery& query, PassProblem& problem) noexcept;
@@ -141,27 +143,29 @@ std::string check_config(const PassProblem& problem, const ModeRanking& ranking,
                          const ContextState& state);
 std::vector<Mode> candidates(const PassProblem& problem, const ContextState& state);
 ConfigChoice to_choice(Mode candidate) noexcept;
-/// The candidate of a choice, or the fastest mode of a ranking.
+/// The mode of a choice: that of a candidate, or the fastest mode of a ranking.
 bool from_choice(const ConfigChoice& choice, Mode& candidate) noexcept;
 
-/// The layer's own mode. In mode auto the one for a pass over `rows` rows with this output type, by
-/// the ranking of the Context's ConfigSource; without a ranking `standard`, if that is allowed. A
-/// forward that trains, of a W without codes, runs as mode_of_step() says.
+/// The layer's own mode. In mode auto, the mode for a pass over `rows` rows with this output type,
+/// by the ranking of the Context's ConfigSource. Without a ranking it is `standard`, if that is
+/// allowed. A forward in training whose W has no codes yet runs as mode_of_step() says.
 Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
                   bool trains);
-/// In mode auto the int8 mode in which a step with a new W is the fastest; none: W has codes,
-/// mode standard is as fast, or nothing is known of steps. Passes are then chosen one by one.
+/// In mode auto, the int8 mode in which a step with a new W is the fastest. Empty if W has codes,
+/// if mode standard is as fast, or if nothing is known about steps. Then passes are chosen one by
+/// one.
 std::optional<Mode> mode_of_step(const LinearState& layer, std::int64_t rows, DType output,
                                  bool bias);
-/// In mode auto dw of fewer rows, which are half a usual block, is floating: codes padded to blocks
-/// would take more memory than x, and time goes into storing dw. (Zen 4, two threads, 1024 x 4096:
-/// a step with an int8 dw takes 1.25 times as long as one with a floating dw for 64 rows of bf16,
-/// as long for those of f32, and 0.9 and 0.7 of the time for 128 rows.)
+/// In mode auto, dw over fewer rows than this is computed in floating point. They fill at most half
+/// of a usual block: codes padded to blocks would take more memory than x, and most time goes into
+/// storing dw. (Zen 4, two threads, 1024 x 4096: with 64 rows, a step with an int8 dw takes 1.25
+/// times as long as one with a floating point dw for bf16, and as long for f32. With 128 rows it
+/// takes 0.9 and 0.7 of the time.)
 inline constexpr std::int64_t least_rows_of_int8_dw = 128;
 /// Whether dw over `rows` rows is computed from codes of blocks, if the layer decides.
 bool computes_dw_in_int8(const LinearState& layer, std::int64_t rows);
-/// The choice of mode auto, whose layer allows `allow` (0: all): `problem` says everything but
-/// where it runs and whether the weight's codes are there.
+/// The mode that mode auto chooses for a layer that allows `allow` (0: all). `problem` describes
+/// the pass, except where it runs and whether the weight has codes.
 Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,
                   const WeightCache& cache, bool trains);
 Mode fastest_mode(ContextState& state, GroupedPassProblem problem, std::uint32_t allow,

@@ -19,8 +19,8 @@ namespace switchback::linear {
 
 namespace {
 
-// What the products of the layer read for x, in floating point: x, or activation(x), which is put
-// `into` that place or into the frame.
+// The floating point input that the layer's products read: x, or activation(x), which is stored in
+// `into` or in the frame.
 ConstAnyMatrix input_of_products(LinearState& layer, core::Workspace::Frame& frame,
                                  ConstAnyMatrix x, AnyMatrix into = {}) {
   if (layer.options.activation == Activation::none) return x;
@@ -30,7 +30,7 @@ ConstAnyMatrix input_of_products(LinearState& layer, core::Workspace::Frame& fra
   return activated;
 }
 
-// A wider operand (f32) rounded to the layer's type; others as they are.
+// Rounds a wider operand (f32) to the layer's type; returns other operands unchanged.
 ConstAnyMatrix in_type_of_layer(LinearState& layer, core::Workspace::Frame& frame,
                                 ConstAnyMatrix m) {
   if (m.dtype != DType::f32 || layer.options.dtype == DType::f32 || m.data == nullptr) return m;
@@ -39,7 +39,7 @@ ConstAnyMatrix in_type_of_layer(LinearState& layer, core::Workspace::Frame& fram
   return rounded;
 }
 
-// What products in floating point read for the weight.
+// The floating point weight that products read.
 ConstAnyMatrix weight_of_products(LinearState& layer, core::Workspace::Frame& frame) {
   return in_type_of_layer(layer, frame, layer.weight);
 }
@@ -48,8 +48,9 @@ std::int64_t blocks_of(const LinearState& layer, std::int64_t rows) {
   return whole_block_rows(rows, layer.options.dw_block_rows) / layer.options.dw_block_rows;
 }
 
-// Takes the memory of a forward that saves before anything is computed, and returns where it writes
-// what backward needs of x. Until the forward is done there is no saved forward to run backward on.
+// Allocates the memory of a forward that saves, before anything is computed. Returns where the
+// forward writes what backward needs of x. Until the forward is done there is no saved forward to
+// run backward on.
 PreparedInput begin_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
   SavedForward& saved = layer.saved;
   const std::int64_t rows = x.rows;
@@ -78,7 +79,7 @@ PreparedInput begin_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
                   blocks_of(layer, rows) * k);
     place.blocks =
         block_codes(layer, rows, saved.codes.as<std::int8_t>(), saved.absmax.as<float>());
-    // Only dx needs x then, for the derivative.
+    // In this case only dx needs x, for the derivative.
     if (!activates) return place;
   }
   const std::size_t bytes = bytes_of(rows, k, dtype);
@@ -117,8 +118,8 @@ void finish_saving(LinearState& layer, ConstAnyMatrix x, ConstAnyMatrix a, Save 
   saved.input.x = {saved.copy.as<void>(), a.dtype, a.rows, k, k};
 }
 
-// Whether dX will run in the same mode as a forward that saves. The forward then quantizes the
-// weight for both in one pass. (Unknown properties of dX are assumed to be the forward's.)
+// Whether dX will run in the same mode as a forward that saves. If so, the forward quantizes the
+// weight for both in one pass. (Unknown properties of dX are assumed to be those of the forward.)
 bool dx_will_run_in(const LinearState& layer, Mode mode, std::int64_t rows, DType output) {
   if (layer.options.mode != Mode::automatic) return true;
   const bool bias = layer.bias.data != nullptr;
@@ -127,8 +128,8 @@ bool dx_will_run_in(const LinearState& layer, Mode mode, std::int64_t rows, DTyp
   return dx == mode;
 }
 
-// The codes that a forward reads; made here if they are missing, which they are not in eval of an
-// int8 layer.
+// The codes that a forward reads. They are made here if they are missing; in eval of an int8 layer
+// they are never missing.
 const QuantizedWeight& weight_codes(LinearState& layer, Mode mode, bool and_backward) {
   if (layer.in_eval() && layer.is_int8()) return layer.forward_codes();
   return layer.cache.forward(*layer.context, layer.weight, traits_of(mode).weight,
@@ -151,38 +152,38 @@ void forward_int8(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, 
                                 .q_t = rotated ? quant::CodesOut() : out.blocks,
                                 .value = out.activated,
                                 .rotation = layer.options.rotation});
-    // dw reads x itself.
+    // dw reads x without the rotation.
     if (rotated && out.blocks.scales != quant::Scales::none)
       quant::run(*layer.context,
                  {.x = x, .activation = layer.options.activation, .q_t = out.blocks});
     gemm_int8::multiply(*layer.context, args);
   };
-  // Codes that the caller gets are written before the product allocates.
+  // The caller's codes are written before the product allocates memory.
   if (out.codes.data != nullptr || out.blocks.scales != quant::Scales::none)
     core::all_or_nothing(*layer.context, pass);
   else
     pass();
 }
 
-// Asks for G and what is made of it: grads.g, or grads.g · y_activation'(y), which is then written
-// to `derived`.
+// The request for G and everything that is made from it. G is grads.g, or grads.g ·
+// y_activation'(y), which is then written to `derived`.
 quant::Request gradient_of(const LinearGrads& grads, AnyMatrix derived) {
   if (grads.y_activation == Activation::none) return {.x = grads.g};
   return {.x = grads.y, .g = grads.g, .activation = grads.y_activation, .value = derived};
 }
 
-// G · W from codes, with everything else that is wanted of G from the same read. This is the
-// gradient of what the products read: of x, or of activation(x).
+// Computes G · W from codes. The same read of G also makes everything else that is wanted of G. The
+// result is the gradient of the input that the products read: x, or activation(x).
 void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Request of_g,
                          std::int64_t rows, AnyMatrix d_input) {
   const Rotation rotation = layer.options.rotation;
   core::Workspace::Frame frame(layer.context->workspace);
   const RowCodes codes = take_codes(frame, rows, layer.options.out_features);
   of_g.q = {quant::Scales::per_row, codes.q, codes.absmax};
-  // Transposed codes of the forward: the scales of their rows belong to the columns of G.
+  // These are transposed codes of the forward: the scales of their rows belong to the columns of G.
   if (w.form().scales_gradient()) of_g.column_scales = layer.forward_codes().absmax();
   quant::run(*layer.context, of_g);
-  // The product has the columns of the rotated W. It is rotated back before the one rounding.
+  // The product has the columns of the rotated W. It is rotated back before the single rounding.
   const AnyMatrix d = rotation == Rotation::none || d_input.dtype == DType::f32
                           ? d_input
                           : take_matrix(frame, DType::f32, d_input.rows, d_input.cols);
@@ -203,7 +204,7 @@ void input_gradient_floating(LinearState& layer, ConstAnyMatrix g, AnyMatrix d_i
   floating::multiply(*layer.context, args);
 }
 
-// X (activated) in the layer's type, from the codes of its rows; codes of a rotated X are rotated
+// X (activated) in the layer's type, from the codes of its rows. Codes of a rotated X are rotated
 // back.
 AnyMatrix widened_input(LinearState& layer, core::Workspace::Frame& frame, const KeptInput& input) {
   const AnyMatrix widened = take_matrix(frame, layer.options.dtype, input.x.rows, input.x.cols);
@@ -217,15 +218,15 @@ AnyMatrix widened_input(LinearState& layer, core::Workspace::Frame& frame, const
   return widened;
 }
 
-// What dw reads, in floating point: X, activated.
+// The floating point input that dw reads: X, activated.
 ConstAnyMatrix input_of_dw(LinearState& layer, core::Workspace::Frame& frame,
                            const KeptInput& input, const KeptInput& for_dw) {
   if (input.x.dtype == DType::s8) return widened_input(layer, frame, input);
   return for_dw.x.data != nullptr ? for_dw.x : input_of_products(layer, frame, input.x);
 }
 
-// dw = Gᵀ · X in floating point, with X (activated) dequantized if only its codes were kept; of a
-// transposed weight Xᵀ · G.
+// dw = Gᵀ · X in floating point, or Xᵀ · G for a transposed weight. X (activated) is dequantized if
+// only its codes were kept.
 void weight_gradient_floating(LinearState& layer, const LinearGrads& grads, ConstAnyMatrix g,
                               const KeptInput& input, const KeptInput& for_dw) {
   core::Workspace::Frame frame(layer.context->workspace);
@@ -249,7 +250,8 @@ quant::CodesOut take_blocks(core::Workspace::Frame& frame, std::int64_t rows, st
   return {quant::Scales::per_block, {codes, cols, padded}, {absmax, count_of(scales)}, block_rows};
 }
 
-// Codes of blocks of what the forward's product read, made here unless they were kept.
+// Codes of blocks of the input that the forward's product read. They are made here unless they were
+// kept.
 KeptInput input_in_blocks(LinearState& layer, core::Workspace::Frame& frame, const KeptInput& input,
                           const KeptInput& for_dw) {
   if (for_dw.in_blocks) return for_dw;
@@ -258,7 +260,7 @@ KeptInput input_in_blocks(LinearState& layer, core::Workspace::Frame& frame, con
   request.q_t =
       take_blocks(frame, input.x.rows, layer.options.in_features, layer.options.dw_block_rows);
   if (input.x.dtype != DType::s8 && for_dw.x.data == nullptr) {
-    // Activated in the pass that quantizes, if there is one.
+    // The pass that quantizes also applies the activation, if there is one.
     request.x = input.x;
     request.activation = layer.options.activation;
   } else {
@@ -268,7 +270,7 @@ KeptInput input_in_blocks(LinearState& layer, core::Workspace::Frame& frame, con
   return {request.q_t.codes, request.q_t.absmax, true};
 }
 
-// The same in int8, from codes of G in blocks.
+// dw in int8, from codes of G in blocks.
 void weight_gradient_int8(LinearState& layer, const LinearGrads& grads, const quant::CodesOut& g,
                           const KeptInput& input, const KeptInput& for_dw) {
   core::Workspace::Frame frame(layer.context->workspace);
@@ -286,7 +288,7 @@ void weight_gradient_int8(LinearState& layer, const LinearGrads& grads, const qu
   args.block_rows = g.block_rows;
   args.m = grads.g.rows;
   args.accumulate = grads.accumulate;
-  // Not every engine of int8 products has this one.
+  // Not every engine of int8 products exists for this product.
   const DeviceKind device = layer.context->device.kind;
   if (blockwise::engine_table().find(device, layer.options.engine) != nullptr)
     args.engine = layer.options.engine;
@@ -346,7 +348,7 @@ void use_weight(LinearState& layer, ConstAnyMatrix weight, ConstAnyMatrix bias) 
 
 namespace {
 
-// The memory of codes that no other layer can hold is used for the next ones.
+// The memory of codes that no other layer can hold is reused for the next codes.
 void drop_prepared(LinearState& layer) noexcept {
   layer.phase = LinearState::Phase::training;
   if (layer.prepared == nullptr) return;
@@ -355,7 +357,7 @@ void drop_prepared(LinearState& layer) noexcept {
   layer.prepared.reset();
 }
 
-// Packs the weight for products of mode standard, if an engine gains by it.
+// Packs the weight for products of mode standard, if an engine gains from it.
 void pack_standard(LinearState& layer, PreparedWeight& prepared) {
   core::Workspace::Frame frame(layer.context->workspace);
   const ConstAnyMatrix weight = weight_of_products(layer, frame);
@@ -430,7 +432,7 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
     if (saves) finish_saving(layer, x, input, save, out);
     return;
   }
-  // Mode automatic, when it first takes this mode.
+  // Needed when mode automatic uses this mode for the first time.
   if (layer.phase == LinearState::Phase::eval) pack_standard(layer, *layer.prepared);
   const ConstAnyMatrix a = input_of_products(layer, frame, input, out.activated);
   const auto pass = [&] {
@@ -467,7 +469,8 @@ quant::CodesOut block_codes(const LinearState& layer, std::int64_t rows, std::in
 
 namespace {
 
-// The whole backward; dX from the codes of W if they are given, else in floating point.
+// The whole backward. dX is computed from the codes of W if they are given, otherwise in floating
+// point.
 void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput& kept,
                   const KeptInput& for_dw, const QuantizedWeight* codes) {
   core::Workspace::Frame frame(layer.context->workspace);
@@ -489,7 +492,8 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
   const bool int8_dw =
       wants_dw && (input.in_blocks || for_dw.in_blocks || computes_dw_in_int8(layer, grads.g.rows));
   std::optional<SecondStream> dw_stream;
-  // Not if dw would have to wait for g, which is computed or coded where it is quantized.
+  // Not if dw would have to wait for g: g may be derived, or converted to codes, in the pass that
+  // quantizes.
   if (layer.options.overlap_dw && wants_dw && wants_dx && !derives && !int8_dw &&
       layer.context->runtime != nullptr) {
     dw_stream.emplace(*layer.context);
@@ -497,7 +501,7 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
     dw_stream->leave();
     wants_dw = false;
   }
-  // Everything that is made of G comes from one request.
+  // A single request makes everything that is made from G.
   quant::Request of_g = gradient_of(grads, derived);
   of_g.column_sums = sums;
   if (int8_dw) of_g.q_t = take_blocks(frame, g.rows, g.cols, layer.options.dw_block_rows);
@@ -526,7 +530,7 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
   }
 }
 
-// The codes that dX reads; null: it is floating point, or skipped.
+// The codes that dX reads; null if dX is in floating point, or skipped.
 const QuantizedWeight* codes_for_dx(LinearState& layer, const LinearGrads& grads) {
   if (grads.dx.data == nullptr) return nullptr;
   // In eval an int8 layer has only the codes of its forward.
@@ -547,7 +551,7 @@ void prepare_dx(LinearState& layer, const LinearGrads& grads) {
 
 void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
                    const KeptInput& for_dw) {
-  // The codes are not an output and are cached, so they may be made before all memory is taken.
+  // The codes are not an output and are cached, so they may be made before all memory is allocated.
   const QuantizedWeight* const codes = codes_for_dx(layer, grads);
   core::all_or_nothing(*layer.context, [&] { run_backward(layer, grads, input, for_dw, codes); });
 }

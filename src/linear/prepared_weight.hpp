@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: what a layer that is prepared for eval keeps of its weight. Several layers may
-// hold it, each on a Context that another thread uses.
+// Dispatch zone: the parts of its weight that a layer prepared for eval keeps. Several layers may
+// hold them, each on a Context that another thread uses.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace switchback::linear {
 
-/// Passes only read it. (Mode automatic packs in its first forward, and cannot be shared.)
+/// Passes only read it. (Mode automatic packs in its first forward, and so cannot be shared.)
 struct PreparedWeight {
   explicit PreparedWeight(const ContextState& state) : bias(state.make_buffer()) {}
   ~PreparedWeight() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: what the passes of all layers do alike: sizes, scratch matrices, and the operands
-// of an int8 product with a layer's weight.
+// Dispatch zone: helpers that the passes of all layers share: sizes, scratch matrices, and the
+// operands of an int8 product with a layer's weight.
 #pragma once
 
 #include <cstddef>
@@ -26,19 +26,19 @@ inline AnyMatrix take_matrix(core::Workspace::Frame& frame, DType dtype, std::in
   return {data, dtype, rows, cols, cols};
 }
 
-/// Codes of rows, with a scale each.
+/// Codes of rows, with one scale per row.
 struct RowCodes {
   MatrixView<std::int8_t> q;
   std::span<float> absmax;
 };
-/// Room for them: in the frame, unless there is a place.
+/// Memory for such codes: the given memory, or otherwise the frame.
 inline RowCodes take_codes(core::Workspace::Frame& frame, std::int64_t rows, std::int64_t cols,
                            MatrixView<std::int8_t> codes = {}, float* absmax = nullptr) {
   if (codes.data == nullptr) codes = {frame.take<std::int8_t>(rows * cols), rows, cols};
   if (absmax == nullptr) absmax = frame.take<float>(rows);
   return {codes, {absmax, count_of(rows)}};
 }
-/// The arguments of the product d = a · Bᵀ, with B as the layer's weight is packed.
+/// The arguments of the product d = a · Bᵀ, where B is the layer's packed weight.
 template <class Args>
 Args product_of(const RowCodes& a, const QuantizedWeight& b, AnyMatrix d, std::string_view engine) {
   Args args;

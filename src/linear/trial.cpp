@@ -24,7 +24,7 @@ namespace {
 
 using measure::Matrix;
 
-// What differs between one layer and a grouped one.
+// The parts that differ between a single layer and a grouped one.
 struct OneLayer {
   using Problem = PassProblem;
   using Layer = SwitchbackLinear;
@@ -97,7 +97,8 @@ class LayerTrial final : public measure::Trial {
     const double bytes = static_cast<double>(groups) * static_cast<double>(p.n) *
                          static_cast<double>(p.k) *
                          static_cast<double>(dtype_size_bytes(p.dtype) + 2);
-    // A weight whose codes are made anew is one that others have been used between.
+    // If its codes are to be made again, the weight alternates with copies, as other weights are
+    // used in between in a program.
     const std::size_t sets = p.weight == WeightCodes::made && options.takes_turns
                                  ? measure::rotation(context, bytes)
                                  : 1;
@@ -111,7 +112,7 @@ class LayerTrial final : public measure::Trial {
     }
     if (p.pass != Pass::dx) y_ = Matrix(context, p.output, p.m, p.n);
     if (p.pass != Pass::forward) {
-      // For dX alone, a forward that only leads there writes what is then G.
+      // For dX alone: a forward that is only preparation writes its output to what is then G.
       g_ = Matrix(context, p.dtype, p.m, p.n);
       measure::fill_random(context, g_.any(), 4);
       dx_ = Matrix(context, p.output, p.m, p.k);
@@ -129,11 +130,11 @@ class LayerTrial final : public measure::Trial {
     return choices;
   }
 
-  // Its parts are proven exactly by tasks of their own. Here it is the composition: each result
-  // deviates from that of mode standard by the quantization alone. Rounding to codes of 1/127 of
-  // the largest of K normal values (3 to 5 standard deviations) is off by 0.01 standard deviations
-  // in each factor: 34 dB below the result. A wrong composition, which gives a part the wrong
-  // operand, shows in any rows, so about a million elements are compared.
+  // Separate tasks prove the parts of a pass exactly. This check is about their composition: each
+  // result may deviate from that of mode standard only by the quantization. Rounding to codes of
+  // 1/127 of the largest of K normal values (3 to 5 standard deviations) is off by 0.01 standard
+  // deviations in each factor: 34 dB below the result. A wrong composition, which gives a part the
+  // wrong operand, shows in any rows, so about a million elements are compared.
   measure::Findings findings(const ConfigChoice& choice) override {
     measure::Checker checker(context_, options_);
     for (Matrix* result : {&y_, &dx_})
@@ -158,9 +159,9 @@ class LayerTrial final : public measure::Trial {
                    problem_.bias ? db_.any() : AnyMatrix());
   }
 
-  // What is timed alone finds in the caches what a step does not. Most so where W's codes are made:
-  // 16 rows of 768 to 3072, 1.10 times as fast as standard alone, were 0.96 times as fast in a
-  // step.
+  // A pass that is timed alone finds data in the caches that it would not find in a step. The
+  // effect is largest where W's codes are made: 16 rows of 768 to 3072, which alone were 1.10 times
+  // as fast as standard, were 0.96 times as fast in a step.
   [[nodiscard]] double least_gain() const override {
     const bool is_part = problem_.pass != Pass::step && problem_.weight == WeightCodes::made;
     return is_part ? 0.15 : 0.05;
@@ -172,7 +173,7 @@ class LayerTrial final : public measure::Trial {
     std::optional<AnyLayer> layer;
   };
 
-  // The first result is mode standard's, which is then wanted.
+  // The first result is that of mode standard, and becomes the expected one.
   std::string compare(const Matrix& result, Matrix& want_copy) {
     constexpr std::int64_t most_elements = std::int64_t{1} << 20;
     constexpr std::int64_t least_rows = 64;

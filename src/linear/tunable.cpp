@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the mode of a layer's pass as the tuner sees it: what the members of a
-// PassProblem, a GroupedPassProblem and a ModeRanking are called in caches, and which values they
-// may have.
+// Dispatch zone: describes the mode of a layer's pass to the tuner: the names of the members of a
+// PassProblem, a GroupedPassProblem and a ModeRanking in caches, and the values that they may have.
 #include "core/tunable.hpp"
 
 #include <algorithm>
@@ -55,8 +54,8 @@ constexpr core::WordTable grouped_table(
     row<&GroupedPassProblem::output>(float_type("output")),
     row<&GroupedPassProblem::bias>({.name = "bias", .most = 1}));
 
-// One place of the ranking; the fastest mode stands where other operations have their engine. The
-// last one is not written: it is the mode that the others are not.
+// One place of the ranking. The fastest mode is written where other operations have their engine.
+// The last mode is not written: it is the one that remains.
 template <std::size_t Place>
 constexpr auto place(std::string_view name,
                      std::string_view (*value_name)(std::int64_t) noexcept = nullptr) {
@@ -83,7 +82,7 @@ ConfigChoice rank(std::span<const ConfigChoice> fastest_first) {
   };
   for (const ConfigChoice& choice : fastest_first)
     if (Mode mode{}; from_choice(choice, mode)) add(mode);
-  // Modes that were not among them, in the fixed order.
+  // Modes that are not among them follow in the fixed order.
   for (const Mode mode : choosable_modes)
     add(mode);
   ModeRanking ranking;
@@ -120,10 +119,10 @@ ConfigQuery to_query(const GroupedPassProblem& problem) noexcept {
 bool from_query(const ConfigQuery& query, GroupedPassProblem& problem) noexcept {
   GroupedPassProblem found;
   if (!core::read_query(ConfigOp::grouped_layer_mode, grouped_table, query, found)) return false;
-  // Of strided groups all have the same number of rows.
+  // All strided groups have the same number of rows.
   const bool strided = found.layout == RowsLayout::strided || found.layout == RowsLayout::columns;
   if (strided && found.groups > 0) found.m = found.m / found.groups * found.groups;
-  // Ends are 32-bit numbers.
+  // The ends of groups are 32-bit numbers.
   if (!strided) found.m = std::min<std::int64_t>(found.m, std::numeric_limits<std::int32_t>::max());
   problem = found;
   return true;

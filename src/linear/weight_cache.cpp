@@ -24,8 +24,7 @@ constexpr std::string_view pack_op = "pack_weight";
 }
 
 void QuantizedWeight::release() noexcept {
-  // Moves the contents into an object that ends here: creating an empty one to assign would
-  // allocate.
+  // Moves the contents into a temporary object. Creating an empty object to assign would allocate.
   const PackedWeight gone(std::move(packed_));
   absmax_.release();
   count_ = 0;
@@ -49,7 +48,7 @@ quant::CodesOut QuantizedWeight::begin_codes(ContextState& state, core::Workspac
                                              quant::Scales scales, std::int64_t groups,
                                              std::int64_t rows, std::int64_t cols,
                                              std::string_view engine) {
-  // Rows of B are those of W or its columns.
+  // Rows of B are rows of W, or columns of W.
   const std::int64_t each = scales == quant::Scales::global ? 1 : rows;
   gemm_int8::PackedRows packed =
       gemm_int8::begin_packed_rows(state, groups, rows, cols, packed_, engine, !keeps_);
@@ -89,7 +88,7 @@ void QuantizedWeight::read(ContextState& state, MatrixView<std::int8_t> codes,
 
 namespace {
 
-// Writes 1.0f; a device has no other way for it than bytes.
+// Writes 1.0f. On a device only bytes can be written here.
 void store_one(ContextState& state, float* to) {
   if (state.on_cpu()) {
     *to = 1.0f;
@@ -134,7 +133,7 @@ class BothSinks final : public core::CodeSink {
 
 }  // namespace
 
-// Quantizes w straight into the packed layouts of an engine that takes codes block by block.
+// Quantizes w straight into the packed layouts of an engine that accepts codes block by block.
 bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                  std::string_view engine, const Parts& parts) {
   if (!quant::has_blocks(state)) return false;
@@ -157,7 +156,7 @@ bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightFo
     if (!parts.of_columns->begin_blocks(state, columns, groups_, k, n, engine)) return false;
     request.q_t = {rowwise ? quant::Scales::per_column : quant::Scales::global, absmax, &columns};
   }
-  // One pass makes codes with one kind of scales for both layouts, or two kinds.
+  // One pass makes codes for both layouts, with one kind of scales or with two.
   const BothSinks both(rows, columns);
   if (rowwise && (parts.rows_share || parts.columns_share)) {
     SWITCHBACK_ASSERT(parts.of_rows != nullptr && parts.of_columns != nullptr && groups_ == 1);
@@ -181,17 +180,17 @@ WeightCache::Parts WeightCache::parts_of(WeightForm form, bool forward, bool bac
   return parts;
 }
 
-// Asking reads W and is a launch; new codes read W and write them. Of bf16, codes of rows alone
-// move 3 bytes an element where asking moves 2, all others 5 or 6. On an H200, which moves 4 TB/s,
-// a launch more and those that end at once take 4 to 5 us: the byte of rows alone pays from 2^25
-// elements on (8 us), the 3 or 4 of others from 2^22. Where W has changed after all, asking costs 2
-// bytes an element.
+// Asking reads W and needs a launch; making new codes reads W and writes the codes. For bf16,
+// making only codes of rows moves 3 bytes per element, and all other cases 5 or 6. Asking moves 2.
+// On an H200, which moves 4 TB/s, the additional launch and the launches that end at once take 4 to
+// 5 us. So the saving of one byte for codes of rows alone pays from 2^25 elements on (8 us), and
+// that of 3 or 4 bytes from 2^22. If W has changed after all, asking costs 2 bytes per element.
 bool WeightCache::asking_pays(std::int64_t elements, bool rows_alone) const noexcept {
   return elements >= least_asked_.value_or(std::int64_t{1} << (rows_alone ? 25 : 22));
 }
 
-// Queues the question whether the codes that are about to be made are there already. Null: there is
-// no question, and they are made in any case.
+// Queues the question whether the codes that are about to be made already exist. Null means that
+// there is no question, and the codes are made in any case.
 const unsigned* WeightCache::ask(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                  bool forward, bool backward) {
   const bool rows_alone =
@@ -211,8 +210,8 @@ const unsigned* WeightCache::ask(ContextState& state, ConstAnyMatrix w, WeightFo
   return &proof->changed;
 }
 
-// Codes that are made without a question are of no known weight, also for a question in a graph
-// that was captured before.
+// Codes that are made without a question have no known fingerprint. This must also hold for a
+// question in a graph that was captured before.
 void WeightCache::forget(ContextState& state, int codes) {
   if (proof_.capacity_bytes() == 0) return;
   quant::CodesProof& of = proof_.as<quant::WeightProof>()->of[codes];
@@ -221,7 +220,7 @@ void WeightCache::forget(ContextState& state, int codes) {
 
 void WeightCache::make(ContextState& state, ConstAnyMatrix w, WeightForm form,
                        std::string_view engine, bool forward, bool backward) {
-  // Transposed codes of the forward go with it.
+  // The backward codes may be transposed codes of the forward. They then become invalid together.
   if (forward && backward_.valid() && backward_.form().scales_gradient()) backward_.invalidate();
   const unsigned* const changed = ask(state, w, form, forward, backward);
   if (rotation_ == Rotation::none)
@@ -245,7 +244,7 @@ void WeightCache::make_of(ContextState& state, ConstAnyMatrix w, WeightForm form
   quantize(state, core::rows_of(w, 0, n), n * w.stride, form, engine, parts, changed);
 }
 
-// The codes of all groups' W[n,k], which lie `step` elements from each other.
+// Makes the codes of all groups' W[n,k], which are `step` elements apart.
 void WeightCache::quantize(ContextState& state, ConstAnyMatrix w, std::int64_t step,
                            WeightForm form, std::string_view engine, const Parts& parts,
                            const unsigned* changed) {

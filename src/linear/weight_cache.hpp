@@ -21,7 +21,7 @@
 
 namespace switchback::linear {
 
-/// A packed int8 matrix and its scales: one per row, or one.
+/// A packed int8 matrix and its scales: one per row, or one in total.
 class QuantizedWeight {
  public:
   [[nodiscard]] bool valid() const noexcept { return valid_; }
@@ -40,13 +40,14 @@ class QuantizedWeight {
   }
 
   void invalidate() noexcept { valid_ = doubted_ = false; }
-  /// The codes may be those of an older weight.
+  /// The codes may belong to an older weight.
   void doubt() noexcept {
     doubted_ = doubted_ || valid_;
     valid_ = false;
   }
-  /// Whether codes of this form were there when they were doubted. They are doubted no more: the
-  /// question that is asked next, if `asks`, decides whether the kernels write to them.
+  /// Whether codes of this form existed when they were doubted. After the call they are no longer
+  /// doubted. If `asks`, the question that is asked next decides whether the kernels overwrite
+  /// them.
   bool begin_proof(WeightForm form, bool asks) noexcept {
     keeps_ = asks && doubted_ && have_same_codes(form_, form);
     doubted_ = false;
@@ -54,12 +55,14 @@ class QuantizedWeight {
   }
   /// Frees the memory.
   void release() noexcept;
-  /// The same, from any thread, of memory that several streams have used.
+  /// The same, from any thread, for memory that several streams have used.
   void release_shared() noexcept;
-  /// Room for `count` scales, to be filled before finish(). Invalid until then.
+  /// Returns room for `count` scales, to be filled before finish(). The object is invalid until
+  /// then.
   std::span<float> begin(const ContextState& state, std::int64_t count);
-  /// Makes `packer` put the codes of `groups` matrices B[rows,cols] where this keeps them; then
-  /// they need no finish(), but finish_blocks(). False: the engine packs only whole matrices.
+  /// Makes `packer` write the codes of `groups` matrices B[rows,cols] directly to this object. They
+  /// then need finish_blocks() instead of finish(). Returns false if the engine packs only whole
+  /// matrices.
   bool begin_blocks(ContextState& state, gemm_int8::BlockPacker& packer, std::int64_t groups,
                     std::int64_t rows, std::int64_t cols, std::string_view engine) {
     return packer.begin(state, groups, rows, cols, packed_, engine);
@@ -68,21 +71,22 @@ class QuantizedWeight {
     form_ = form;
     valid_ = true;
   }
-  /// Where to write the codes of `groups` matrices B[rows,cols] and their scales: directly to the
-  /// packed form if that has the same layout, else to the frame.
+  /// Returns where to write the codes of `groups` matrices B[rows,cols] and their scales: directly
+  /// to the packed form if that has the same layout, otherwise to the frame.
   quant::CodesOut begin_codes(ContextState& state, core::Workspace::Frame& frame,
                               quant::Scales scales, std::int64_t groups, std::int64_t rows,
                               std::int64_t cols, std::string_view engine);
   /// Copies codes and scales that the caller made. If it fails, the object is unchanged.
   void set(ContextState& state, MatrixView<const std::int8_t> codes, std::span<const float> absmax,
            WeightForm form, std::string_view engine);
-  /// The reverse of set: writes codes and scales to memory of the caller.
+  /// The reverse of set(): writes codes and scales to the caller's memory.
   void read(ContextState& state, MatrixView<std::int8_t> codes, std::span<float> absmax_out) const;
-  /// The codes of another one, transposed, with its scale if that is one for the matrix; else with
-  /// a scale of 1, since a scale per row belongs to what the transposed codes are multiplied with.
+  /// Takes the transposed codes of another object. If that has one scale for the matrix, the scale
+  /// is copied. Otherwise the scale is 1, since scales per row belong to the operand that the
+  /// transposed codes are multiplied with.
   void set_transposed(ContextState& state, const QuantizedWeight& from);
-  /// Call it when the codes of so many groups are written: packs them if necessary; the object is
-  /// then valid.
+  /// Call it when the codes of `groups` groups are written. It packs them if necessary; then the
+  /// object is valid.
   void finish(ContextState& state, const quant::CodesOut& out, std::int64_t groups, WeightForm form,
               std::string_view engine);
 
@@ -94,49 +98,49 @@ class QuantizedWeight {
   bool in_place_ = false;
   bool valid_ = false;
   bool doubted_ = false;
-  bool keeps_ = false;  ///< what is there may stay
+  bool keeps_ = false;  ///< the existing codes may stay
 };
 
-/// The weight of a layer, or the weights of `groups` layers below each other: W is then [G·N,K],
-/// and each group is quantized by itself.
+/// The weight of a layer, or the weights of `groups` layers below each other. In the second case W
+/// is [G·N,K], and each group is quantized separately.
 class WeightCache {
  public:
-  /// With a rotation, codes are those of rotate(W). transposed: the calls below are given Wᵀ[K,N].
-  /// Not both, and not for groups.
+  /// With a rotation, codes are those of rotate(W). If `transposed`, the calls below are given
+  /// Wᵀ[K,N]. The two cannot be combined, and neither works for groups.
   explicit WeightCache(std::int64_t groups = 1, Rotation rotation = Rotation::none,
                        bool transposed = false)
       : groups_(groups), rotation_(rotation), transposed_(transposed) {}
 
-  /// W[N,K], for X · Wᵀ. With `and_backward`, the layout for dX is made in the same pass over w, if
-  /// it is missing too.
+  /// W[N,K], for X · Wᵀ. With `and_backward`, the same pass over w also makes the layout for dX, if
+  /// it is missing.
   const QuantizedWeight& forward(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                  std::string_view engine, bool and_backward);
-  /// The same for matrices W_g[N,K] side by side in w[N,G·K], each quantized by itself.
+  /// The same for matrices W_g[N,K] next to each other in w[N,G·K], each quantized separately.
   const QuantizedWeight& forward_of_columns(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                             std::string_view engine);
   /// Wᵀ[K,N], for G · W.
   const QuantizedWeight& backward(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                   std::string_view engine);
 
-  /// For G · W from codes for X · Wᵀ, transposed.
+  /// For G · W: the codes for X · Wᵀ, transposed.
   const QuantizedWeight& backward_of_forward(ContextState& state, const QuantizedWeight& forward);
 
   [[nodiscard]] const QuantizedWeight& forward_codes() const noexcept { return forward_; }
   [[nodiscard]] const QuantizedWeight& backward_codes() const noexcept { return backward_; }
 
-  /// Moves the codes for X · Wᵀ out of the cache, or into it: their memory is used again.
+  /// Moves the codes for X · Wᵀ out of the cache, or into it. Their memory is reused.
   QuantizedWeight take_forward() noexcept;
   void put_forward(QuantizedWeight&& codes) noexcept { forward_ = std::move(codes); }
 
   /// Call it when the weight has changed. The memory is kept.
   void invalidate() noexcept;
-  /// Call it when the weight may have changed. Where the question costs less than new codes, a
-  /// device compares the weight with the fingerprint of the one that the codes were made of, and
-  /// its kernels make no codes if it is the same; the host does not know. Elsewhere it is
-  /// invalidate().
+  /// Call it when the weight may have changed. A device can compare the weight with the fingerprint
+  /// of the weight that the codes were made from. Its kernels then make no new codes if it is the
+  /// same; the host does not know the outcome. This is done where the comparison costs less than
+  /// new codes. Elsewhere it is the same as invalidate().
   void doubt(const ContextState& state) noexcept;
-  /// The question is asked of weights of this many elements and more, not where it is known to pay.
-  /// For tests.
+  /// The comparison is made for weights of at least this many elements, instead of where it is
+  /// known to pay. For tests.
   void ask_from(std::int64_t elements) noexcept { least_asked_ = elements; }
   void release_forward() noexcept { forward_.release(); }
   void release_backward() noexcept { backward_.release(); }
@@ -146,16 +150,16 @@ class WeightCache {
   [[nodiscard]] bool has_forward(WeightForm form) const noexcept {
     return forward_.valid() && forward_.form().scales == form.scales;
   }
-  // For groups W is quantized a second time: only a single packed matrix can be transposed.
+  // For groups W is quantized a second time, since only a single packed matrix can be transposed.
   [[nodiscard]] bool shares(WeightForm form) const noexcept { return form.shared && groups_ == 1; }
-  // Makes the missing ones of both layouts, after the rotation of w.
+  // Makes the missing codes of both layouts, after the rotation of w.
   void make(ContextState& state, ConstAnyMatrix w, WeightForm form, std::string_view engine,
             bool forward, bool backward);
   void make_of(ContextState& state, ConstAnyMatrix w, WeightForm form, std::string_view engine,
                bool forward, bool backward, const unsigned* changed);
-  /// What is made of the rows of the matrix that is given, and of its columns; null: nothing. The
-  /// one that shares has the codes of the other one, transposed, and its one scale, or a scale
-  /// of 1.
+  /// What is made from the rows of the given matrix, and from its columns; null means nothing. With
+  /// shared codes, one of the two has the codes of the other, transposed, and its single scale, or
+  /// a scale of 1.
   struct Parts {
     QuantizedWeight* of_rows = nullptr;
     QuantizedWeight* of_columns = nullptr;

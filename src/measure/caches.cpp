@@ -50,9 +50,10 @@ std::size_t Turns::next(std::size_t operand) noexcept {
   return one.at;
 }
 
-// Each use of a round has its own copy, and as many again for each round until `bytes` have been
-// used; or so many that taking turns with them uses that much. Operands of a few bytes would need
-// millions of copies, which cost more than they tell.
+// Each use of an operand in a round has its own copy. Further rounds have further copies, until
+// `bytes` have been used. The number of copies is also limited to those that use `bytes` by
+// themselves. Operands of a few bytes would need millions of copies, which cost more than they
+// tell.
 std::size_t Turns::copies_of(double operand_bytes, std::int64_t uses, double round_bytes,
                              double bytes) noexcept {
   constexpr double most = 16384;
@@ -101,7 +102,7 @@ CacheSweep::CacheSweep(Context& context, double task_bytes)
 }
 
 double CacheSweep::seconds() const noexcept {
-  // A low estimate of a thread's memory bandwidth; a GPU's is much higher.
+  // A low estimate of a thread's memory bandwidth; that of a GPU is much higher.
   const double bytes_per_s = context_.state().on_cpu() ? 6e9 : 200e9;
   return static_cast<double>(bytes_) / bytes_per_s;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: controls what calls find in the caches: operands that take turns, and memory that is
-// used between two calls.
+// Measure: controls what calls find in the caches. Calls alternate between copies of their
+// operands, and memory is used between two calls.
 #pragma once
 
 #include <cstddef>
@@ -18,36 +18,37 @@
 
 namespace switchback::measure {
 
-/// The number of operand sets that a task of this many bytes takes turns with. A single set, used
-/// again and again, would stay in the caches, which nothing does between two steps of a layer, and
-/// the winner on it would lose there. With several sets, small operands are in the cache that suits
-/// their size, and large ones in memory.
+/// The number of operand sets that a task of this many bytes alternates between. A single set, used
+/// repeatedly, would stay in the caches. Operands of a layer do not stay there between two steps,
+/// and the fastest configuration on a single set would lose there. With several sets, small
+/// operands are in the cache that suits their size, and large operands are in memory.
 std::size_t rotation(Context& context, double bytes) noexcept;
 
-/// So many bytes, used between two uses of an operand, leave none of it in the caches of the CPU:
-/// twice the last cache, as the system reports it.
+/// If this many bytes are used between two uses of an operand, none of it remains in the CPU's
+/// caches. It is twice the size of the last cache, as the system reports it.
 double cold_bytes() noexcept;
 
-/// Operands of which there are several copies, and calls that take turns with them. In the rounds
-/// of a measurement each call of a round has copies of its own, which come again once the calls
-/// between have used more memory than the caches hold: so no call finds its operands there.
+/// Operands with several copies, between which calls alternate. In the rounds of a measurement each
+/// call of a round has its own copies. A copy is used again only after the calls in between have
+/// used more memory than the caches hold. So no call finds its operands in the caches.
 class Turns {
  public:
-  /// `bytes`: used between two uses of a copy, at least; 0: there is one copy of each operand.
+  /// `bytes`: the least memory to use between two uses of a copy. 0: there is one copy of each
+  /// operand.
   explicit Turns(double bytes = 0) : bytes_(bytes) {}
 
   [[nodiscard]] bool cold() const noexcept { return bytes_ > 0; }
-  /// Adds an operand of so many bytes, of which there is one copy. `add_copy` makes another.
-  /// Returns its place.
+  /// Adds an operand of `bytes` bytes, which has one copy. `add_copy` makes another copy. Returns
+  /// the operand's index.
   std::size_t add(double bytes, std::function<void()> add_copy);
-  /// The number of the copy whose turn it is, from 0. What calls use is counted.
+  /// The number of the copy to use next, from 0. Counts the uses of the operand.
   std::size_t next(std::size_t operand) noexcept;
   /// The number that next() returned last.
   [[nodiscard]] std::size_t current(std::size_t operand) const noexcept {
     return operands_[operand].at;
   }
-  /// Calls each once, counts the operands that it uses, and makes the copies that the calls of
-  /// rounds take turns with. Does nothing if these are not cold.
+  /// Runs each call once, counts how often it uses the operands, and makes the copies that the
+  /// calls of rounds alternate between. Does nothing if `bytes` was 0.
   void make_copies(Calls calls);
   [[nodiscard]] std::size_t copies(std::size_t operand) const noexcept {
     return operands_[operand].copies;
@@ -55,8 +56,8 @@ class Turns {
   /// Bytes of all copies.
   [[nodiscard]] double total_bytes() const noexcept;
 
-  /// The number of copies of an operand that a round uses so often, where it uses `round_bytes` in
-  /// all.
+  /// The number of copies of an operand that a round uses `uses` times, where the round uses
+  /// `round_bytes` in total.
   [[nodiscard]] static std::size_t copies_of(double operand_bytes, std::int64_t uses,
                                              double round_bytes, double bytes) noexcept;
 
@@ -75,7 +76,7 @@ class Turns {
 template <class T>
 class TakenInTurns {
  public:
-  /// `make` makes one, given its number.
+  /// `make` makes one copy, given its number.
   TakenInTurns(Turns& turns, double bytes, std::function<T(std::size_t)> make)
       : turns_(turns), make_(std::move(make)) {
     all_.push_back(make_(0));
@@ -95,7 +96,7 @@ class TakenInTurns {
   std::size_t place_;
 };
 
-/// A matrix whose copies have the elements of the first.
+/// A matrix whose copies have the same elements as the first one.
 class MatrixInTurns : public TakenInTurns<Matrix> {
  public:
   MatrixInTurns(Turns& turns, Context& context, DType dtype, std::int64_t rows, std::int64_t cols)
@@ -106,15 +107,15 @@ class MatrixInTurns : public TakenInTurns<Matrix> {
             }) {}
 };
 
-/// Uses the caches as the other operations of a step do between two calls of one operation: each
-/// thread reads and writes its own memory, several times as much as the task's operands, at least
-/// enough to fill the caches of the cores and at most enough to fill the last one.
+/// Uses the caches like the other operations of a step between two calls of one operation. Each
+/// thread reads and writes its own memory, several times the size of the task's operands. It is at
+/// least enough to fill the caches of the cores, and at most enough to fill the last cache.
 class CacheSweep {
  public:
   CacheSweep(Context& context, double task_bytes);
   /// Allocates its memory on the first run. If that fails, it does nothing.
   void run() noexcept;
-  /// About how long it takes.
+  /// Its approximate duration.
   [[nodiscard]] double seconds() const noexcept;
 
  private:

@@ -27,7 +27,7 @@ double largest_finite(DType dtype) {
   }
 }
 
-// Keeps the element that is furthest out.
+// Keeps the element with the largest error relative to its bound.
 void note(Comparison& c, double share, const Worst& at) {
   if (share > c.worst_share || (share > 0 && c.worst.row < 0)) {
     c.worst_share = share;
@@ -40,13 +40,13 @@ bool same(double got, double want) {
   return got == want && std::signbit(got) == std::signbit(want);
 }
 
-// How far out an element is, in units of its bound: more than 1 is wrong.
+// The error of an element, in units of its bound: more than 1 is wrong.
 double share_of_bound(double got, double want, double bound, double largest) {
   if (std::isnan(want)) return std::isnan(got) ? 0 : infinity;
   if (std::isnan(got)) return infinity;
   if (std::isinf(want)) return got == want ? 0 : infinity;
   if (std::isinf(got)) {
-    // Rounding to an infinity begins half a unit above the largest finite number.
+    // Values round to infinity from half a unit above the largest finite number on.
     const bool may_overflow = std::abs(want) + bound > largest;
     return may_overflow && std::signbit(got) == std::signbit(want) ? 0 : infinity;
   }
@@ -141,7 +141,7 @@ Comparison compare_bounded(ConstAnyMatrix got, const Rows& rows, const Reference
       const double is = element(got, row, col);
       const double share = share_of_bound(is, reference.values[at], reference.bounds[at], largest);
       ++c.compared;
-      // Not "share > 1": a bound that is NaN allows nothing.
+      // Not "share > 1": with a NaN as bound, every difference is wrong.
       if (!(share <= 1)) ++c.wrong;
       note(c, std::isnan(share) ? infinity : share, {row, col, is, reference.values[at]});
     }

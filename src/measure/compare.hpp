@@ -13,26 +13,27 @@
 
 namespace switchback::measure {
 
-/// The rows of an output to compare, ascending: all of them, or a sample if a reference of all rows
-/// would take too long.
+/// The rows of an output to compare, ascending. They are all rows, or a sample if a reference of
+/// all rows would take too long.
 using Rows = std::vector<std::int64_t>;
 Rows all_rows(std::int64_t count);
-/// At most `limit` (at least 2) rows: the first, the last, and others spread by the seed.
+/// At most `limit` (at least 2) rows: the first, the last, and others chosen by the seed.
 Rows sample_rows(std::int64_t count, std::int64_t limit, std::uint64_t seed);
 
-/// The elements of a result that a reference computes: those in these rows and in these columns.
+/// The elements of a result that a reference computes: those in these rows and columns.
 struct Sample {
   Rows rows, cols;
   [[nodiscard]] bool is_all(ConstAnyMatrix of) const noexcept {
     return std::ssize(rows) == of.rows && std::ssize(cols) == of.cols;
   }
 };
-/// As many elements as `most_work` allows, each of which takes `inner`: all; else whole rows; else
-/// parts of 16 rows. The first and the last row and column are among them.
+/// The number of elements that `most_work` allows, if each costs `inner`: all elements if possible,
+/// otherwise whole rows, otherwise parts of 16 rows. The sample contains the first and the last row
+/// and column.
 Sample sample_of(std::int64_t rows, std::int64_t cols, std::int64_t inner, double most_work,
                  std::uint64_t seed);
-/// Rows of m, or elements of them, in memory that the host can read. If all are asked for of a
-/// matrix that it can read, these are its own, and m must outlive the result.
+/// Rows of m, or elements of them, in memory that the host can read. If all of them are requested
+/// and the host can read m, the result refers to m's own elements, and m must outlive it.
 Matrix gather(Context& context, ConstAnyMatrix m, const Rows& rows);
 Matrix gather(Context& context, ConstAnyMatrix m, const Sample& sample);
 
@@ -40,7 +41,7 @@ Matrix gather(Context& context, ConstAnyMatrix m, const Sample& sample);
 struct Reference {
   std::int64_t cols = 0;
   std::vector<double> values;  ///< [rows.size(), cols]
-  std::vector<double> bounds;  ///< the same shape; empty where only the accuracy is asked for
+  std::vector<double> bounds;  ///< the same shape; empty where only the accuracy is wanted
 };
 
 /// The element with the largest error relative to its own bound.
@@ -56,9 +57,9 @@ constexpr double not_measured = std::numeric_limits<double>::quiet_NaN();
 struct Comparison {
   std::int64_t compared = 0;
   std::int64_t wrong = 0;
-  Worst worst;                   ///< row −1: nothing differs
-  double worst_share = 0;        ///< of its bound; a difference where none is allowed is Inf
-  double snr_db = not_measured;  ///< against f64; Inf where nothing differs
+  Worst worst;             ///< row −1: nothing differs
+  double worst_share = 0;  ///< of its bound; Inf if there is a difference where none is allowed
+  double snr_db = not_measured;          ///< against f64; Inf where nothing differs
   double relative_error = not_measured;  ///< ‖got − want‖ / ‖want‖
   double cosine = not_measured;
   [[nodiscard]] bool pass() const noexcept { return wrong == 0; }

@@ -79,7 +79,7 @@ LoadMonitor::Sample LoadMonitor::take() {
 std::optional<CpuShare> LoadMonitor::between(const Sample& from, const Sample& to) {
   const double window_s = std::chrono::duration<double>(to.time - from.time).count();
   if (!from.counted || !to.counted || window_s < shortest_window_s) return std::nullopt;
-  // Some sandboxes show counters that stand still.
+  // In some sandboxes the counters do not advance.
   if (to.busy_s <= from.busy_s && to.own_s > from.own_s + 0.1) return std::nullopt;
   const double others_s = to.busy_s - from.busy_s - (to.own_s - from.own_s);
   return CpuShare{std::max(0.0, others_s / window_s),

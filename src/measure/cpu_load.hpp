@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: how much of the machine others used while something was measured.
+// Measure: how much of the machine other programs used during a measurement.
 #pragma once
 
 #include <optional>
@@ -11,31 +11,33 @@
 
 namespace switchback::measure {
 
-/// Cores' worth of processor time.
+/// Processor time, in numbers of cores.
 struct CpuShare {
-  double others_cores = 0;  ///< of other programs and of the host
+  double others_cores = 0;  ///< used by other programs and by the host
   double steal_cores = 0;   ///< the host's part of it: time taken from a virtual machine
 };
 
-/// Watches the processor time of the cores that this process may use, in /proc/stat, less its own.
-/// What counts is what happens while it watches: unlike a load average it forgets a build that has
-/// just ended, and it sees the time a host takes from a virtual machine.
+/// Watches the processor time of the cores that this process may use, in /proc/stat, minus the time
+/// of this process. It counts only what happens while it watches. Unlike a load average it forgets
+/// a build that has just ended, and it sees the time that a host takes from a virtual machine.
 class LoadMonitor {
  public:
-  /// The system's counters need so long.
+  /// The shortest time that the system's counters can resolve.
   static constexpr double shortest_window_s = 0.2;
 
   /// `threads`: how many of those cores the measurement itself keeps busy.
   explicit LoadMonitor(int threads);
 
-  /// What others used since the last window ended, if that is long enough ago; else in that last
-  /// window. Nothing until there has been one, and where the system does not count.
+  /// What other programs and the host used since the last window ended, if that is long enough
+  /// ago; otherwise what they used in that last window. Empty before the first window has ended,
+  /// and where the system does not count.
   std::optional<CpuShare> window();
   std::optional<double> others_cores();
-  /// The same since this was made.
+  /// The same since this object was made.
   [[nodiscard]] std::optional<double> others_cores_overall() const;
-  /// Whether so much is in the way of the measurement's threads: idle cores are for everybody, and
-  /// of the others a twentieth is what any system uses by itself.
+  /// Whether this load disturbs the measurement's threads. Load on idle cores does not. A load of
+  /// up to a twentieth of the threads' cores does not count either, because any system uses that
+  /// much by itself.
   [[nodiscard]] bool disturbs(std::optional<double> others) const;
   [[nodiscard]] int cores() const noexcept { return cores_; }
 
@@ -59,7 +61,8 @@ class LoadMonitor {
 /// "other programs used 1.3 of the 2 cores"
 std::string load_text(double others_cores, int cores);
 
-/// Seconds of the given cores in the text of /proc/stat. Nothing if one of them is not there.
+/// Seconds of the given cores in the text of /proc/stat. Empty if one of the cores is missing
+/// there.
 struct CpuSeconds {
   double busy_s = 0;   ///< user, nice, system, interrupts and steal
   double steal_s = 0;  ///< taken by the host

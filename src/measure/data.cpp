@@ -58,7 +58,7 @@ struct Ziggurat {
       const double sign = (bits & 0x100) != 0 ? -1.0 : 1.0;
       const double x = unit(bits) * edge[layer];
       if (x < edge[layer + 1]) return sign * x;
-      // The rare rest draws on: each value is a function of the one before.
+      // The rare remaining cases need more random numbers; each is a function of the previous one.
       bits = mix(bits + gamma);
       if (layer == 0) {
         double beyond = 0;
@@ -81,7 +81,7 @@ struct Ziggurat {
 // One task fills this many elements of the matrix, counted across rows.
 constexpr std::int64_t grain = 1 << 15;
 
-// Calls f(index, offset) for every element: its counter and where it lies.
+// Calls f(index, offset) for every element: its counter and its position in memory.
 template <class F>
 void for_elements(Context& context, std::int64_t rows, std::int64_t cols, std::int64_t stride,
                   const F& f) {
@@ -158,8 +158,8 @@ void fill_codes(Context& context, MatrixView<std::int8_t> m, std::uint64_t seed)
 
 namespace {
 
-// The first elements of a contiguous matrix are there: repeats them, in pieces that grow, within
-// the memory where it lies.
+// The first elements of a contiguous matrix are given. Repeats them in pieces of growing size,
+// within the matrix's memory.
 void repeat(Context& context, AnyMatrix m, std::int64_t first) {
   const std::int64_t all = m.rows * m.cols;
   const std::size_t element = dtype_size_bytes(m.dtype);

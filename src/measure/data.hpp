@@ -22,8 +22,8 @@ void fill_normal(Context& context, AnyMatrix m, std::uint64_t seed, float scale 
 void fill_codes(Context& context, MatrixView<std::int8_t> m, std::uint64_t seed);
 
 /// Normal data, or codes from -127 to 127, depending on m's type. A block of a million values is
-/// repeated from another offset in each row: as random to an engine as new values, and made at the
-/// speed of a copy.
+/// repeated, from another offset in each row. To an engine that is as random as new values, and it
+/// is made at the speed of a copy.
 void fill_random(Context& context, AnyMatrix m, std::uint64_t seed);
 /// Positive f32 values between 0.5 and 1.5, as scales are.
 void fill_scales(Context& context, std::span<float> values, std::uint64_t seed);

@@ -57,8 +57,8 @@ void zeros(const Writer& w) {
     });
 }
 
-// absmax is 127 · 2^e exactly and the values are (k + 1/2) · 2^e, so that 127 · (x / absmax) lands
-// on a tie or one rounding beside it. Both 127 and 126.5 fit into eight bits, hence into bf16.
+// absmax is 127 · 2^e exactly and the values are (k + 1/2) · 2^e. So 127 · (x / absmax) is a tie,
+// or one rounding away from it. Both 127 and 126.5 fit into eight bits, hence into bf16.
 void ties(const Writer& w, std::uint64_t seed) {
   for (std::int64_t r = 0; r < w.m.rows; ++r) {
     const float unit = r % 4 == 3 ? 0.125f : r % 4 == 2 ? 4.0f : 1.0f;
@@ -90,7 +90,7 @@ void nonfinite(const Writer& w, std::uint64_t seed) {
     const auto kind = r % 6;
     if (kind == 1 || kind == 4) place(0, infinity);
     if (kind == 2 || kind == 4) place(1, -infinity);
-    if (kind == 3 || kind == 4) place(2, nan);  // last: a NaN must win over what it follows
+    if (kind == 3 || kind == 4) place(2, nan);  // last: a NaN must win over the values before it
   }
 }
 
@@ -135,7 +135,7 @@ void change(AnyMatrix m, Data data, std::uint64_t seed) {
   }
 }
 
-// Calls change(m) on the host, wherever m is.
+// Calls change(m) on the host, wherever the memory of m is.
 template <class Change>
 void on_host(Context& context, AnyMatrix m, const Change& change) {
   if (context.state().on_cpu()) return change(m);

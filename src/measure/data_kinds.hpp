@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: kinds of operands to check operations on: plain random ones, and ones that break
+// Measure: kinds of operands for checking operations: plain random data, and data that breaks
 // careless kernels.
 #pragma once
 
@@ -19,7 +19,7 @@ enum class Data {
   zeros,      ///< zero rows, zero columns, negative zeros
   ties,       ///< scaled values half way between two codes
   subnormal,  ///< rows of subnormal numbers, and rows with a few among normal ones
-  nonfinite,  ///< rows with a NaN, an Inf, a −Inf, several of them; the others normal
+  nonfinite,  ///< rows with a NaN, an Inf, a −Inf, several of them; the other rows normal
 };
 
 inline constexpr std::array data_kinds = {Data::normal, Data::outliers,  Data::zeros,
@@ -30,10 +30,10 @@ constexpr std::span<const Data> all_data() noexcept {
 std::string_view data_name(Data data) noexcept;
 
 /// Fills m (f32, f16, bf16, or codes) in memory of the Context's device, the same for any device
-/// and thread count. Codes of other kinds than normal are ±127: they saturate a kernel that adds
+/// and thread count. For kinds other than normal, codes are ±127: they saturate a kernel that adds
 /// pairs in 16 bits.
 void fill(Context& context, AnyMatrix m, Data data, std::uint64_t seed);
-/// Fills scales of codes. Of nonfinite ones the second is 0 and the third NaN or Inf.
+/// Fills scales of codes. For the kind nonfinite, the second scale is 0 and the third NaN or Inf.
 void fill_scales(Context& context, std::span<float> scales, Data data, std::uint64_t seed);
 
 }  // namespace switchback::measure

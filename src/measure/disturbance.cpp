@@ -16,17 +16,17 @@ namespace switchback::measure {
 
 namespace {
 
-// A core that is taken away comes back after a turn of the scheduler. In a round that is much
-// longer, a turn changes nothing.
+// A core that is taken away comes back after a time slice of the scheduler. In a round that is much
+// longer than that, one time slice changes nothing.
 constexpr double turn_ms = 3;
 constexpr double share_that_matters = 0.05;
-// Instruction sets have clocks of their own, which differ by less.
+// Different instruction sets run at different clocks, but these differ by less than this factor.
 constexpr double slow_clock_factor = 1.25;
-// The clock is looked at so often: looking takes ten microseconds.
+// How often the clock is checked: a check takes ten microseconds.
 constexpr double spin_every_s = 1e-3;
 
-// The time that threads of this process waited for a core although they could have run; nothing
-// where the system does not tell.
+// The time that threads of this process waited for a core although they could have run; empty if
+// the system does not report it.
 std::optional<double> waited_ms() {
   std::error_code error;
   double sum_ns = 0;
@@ -44,15 +44,15 @@ std::optional<double> waited_ms() {
   return sum_ns * 1e-6;
 }
 
-// How often a core was taken away, in turns of the scheduler. Most times it comes back after
-// microseconds, from a thread of the kernel: only the time tells (3 such a second on an idle
-// machine). Reading it takes 20 microseconds, so it is read only after a thread was switched out.
+// How often a core was taken away, in time slices of the scheduler. Mostly a thread of the kernel
+// takes it for microseconds (3 times a second on an idle machine), so only the time tells. Reading
+// the time takes 20 microseconds, so it is read only after a thread was switched out.
 class LostTurns {
  public:
   std::int64_t operator()() {
     rusage usage{};
     if (::getrusage(RUSAGE_SELF, &usage) != 0) return turns_;
-    // A thread that slept may wait for its core, too.
+    // A thread that slept may also have to wait for its core.
     const std::int64_t switches = usage.ru_nivcsw + usage.ru_nvcsw;
     if (switches == switches_) return turns_;
     switches_ = switches;
@@ -66,8 +66,9 @@ class LostTurns {
   std::int64_t turns_ = 0;
 };
 
-// A chain of multiplications, each of which waits for the one before, takes as many cycles on every
-// core. The least of three: an interrupt is not the clock.
+// In this chain each multiplication waits for the previous one, so it takes the same number of
+// cycles on every core. The smallest of three times counts, since an interrupt says nothing about
+// the clock.
 double spin_seconds() {
   constexpr int steps = 1000;
   static volatile std::uint64_t seen = 1;
@@ -119,7 +120,7 @@ void DisturbanceWatch::begin() {
   last_ = {};
   window_begin_ = 0;
   const Clock::time_point now = sources_.now();
-  // A window that began long before these rounds would say little of them.
+  // A window that began long before these rounds would say little about them.
   if (seconds_between(window_start_, now) >= LoadMonitor::shortest_window_s) {
     load_ = sources_.load();
     window_start_ = now;
@@ -147,11 +148,11 @@ void DisturbanceWatch::round_done(double timed_ms) {
     end_window();
     window_start_ = now;
   }
-  // What looking took is not the next round's.
+  // Preemptions during these checks do not count for the next round.
   preemptions_before_ = sources_.preemptions();
 }
 
-// What others used in a window is said of all its rounds.
+// The load in a window is assigned to all rounds in it.
 void DisturbanceWatch::end_window() {
   if (load_) {
     take_greater(last_.others_cores, load_->others_cores);
@@ -180,7 +181,7 @@ void DisturbanceWatch::mark_slow_clock() {
 }
 
 std::vector<std::size_t> DisturbanceWatch::keep(std::size_t least, std::size_t unit) {
-  // Of a window that is still too short, the one before it is the best guess.
+  // While a window is still too short, the previous one is the best estimate.
   if (window_begin_ < rounds_.size()) end_window();
   mark_slow_clock();
   const std::size_t units = rounds_.size() / unit;
@@ -210,7 +211,7 @@ std::vector<std::size_t> DisturbanceWatch::keep(std::size_t least, std::size_t u
   for (const Unit& u : all)
     for (std::size_t i = u.at * unit; i < (u.at + 1) * unit; ++i)
       kept.push_back(i);
-  // The rest that makes no unit stays if nothing had to go.
+  // Rounds at the end that do not fill a unit are kept if no unit had to go.
   if (all.size() == units)
     for (std::size_t i = units * unit; i < rounds_.size(); ++i)
       kept.push_back(i);

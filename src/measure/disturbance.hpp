@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: notices what disturbs samples while they are taken: a core that the system takes away,
-// processor time of other programs and of the host, a clock that slows down.
+// Measure: notices interference with samples while they are taken: a core that the system takes
+// away, processor time of other programs and of the host, a clock that slows down.
 #pragma once
 
 #include <cstddef>
@@ -15,26 +15,27 @@
 
 namespace switchback::measure {
 
-/// Whether what is disturbed is too much of all: more than a quarter. One or two of many may be
-/// spoilt by accident.
+/// Whether too many samples are disturbed: more than a quarter. One or two of many may be disturbed
+/// by accident.
 constexpr bool too_many_disturbed(std::int64_t disturbed, std::int64_t all) noexcept {
   return 4 * disturbed > all;
 }
 
-/// What became of the rounds of a measurement. A round is disturbed by any of three signs.
+/// How many rounds of a measurement were disturbed, and why. Any of three signs makes a round
+/// disturbed.
 struct Disturbance {
   std::int64_t rounds = 0;     ///< that were timed
-  std::int64_t discarded = 0;  ///< of them, because they were disturbed and others were not
-  std::int64_t disturbed = 0;  ///< of those that are kept
-  // By sign, of all that were timed.
+  std::int64_t discarded = 0;  ///< disturbed ones, discarded because enough others were not
+  std::int64_t disturbed = 0;  ///< disturbed rounds among those that are kept
+  // By sign, of all rounds that were timed.
   std::int64_t preempted = 0;   ///< the system took a core from one of the threads
-  std::int64_t loaded = 0;      ///< other programs or the host were in the way of the threads
+  std::int64_t loaded = 0;      ///< other programs or the host competed with the threads
   std::int64_t slow_clock = 0;  ///< the core ran slower than in other rounds
-  /// Cores' worth of time that others used, and the host's part of it: the most in a window.
-  /// Nothing where no window was long enough to tell.
+  /// Processor time that other programs and the host used, in cores, and the host's part of it: the
+  /// largest of any window. Empty if no window was long enough to tell.
   std::optional<double> others_cores = std::nullopt, steal_cores = std::nullopt;
 
-  /// Too many of the samples are not what they would be on a quiet machine.
+  /// Whether too many of the samples are not what they would be on a quiet machine.
   [[nodiscard]] bool in_doubt() const noexcept {
     return too_many_disturbed(disturbed, rounds - discarded);
   }
@@ -43,14 +44,15 @@ struct Disturbance {
   friend bool operator==(const Disturbance&, const Disturbance&) = default;
 };
 
-/// Watches sets of rounds, one after the other. run_rounds() tells it of each round, and
-/// keep_undisturbed() then discards what was disturbed.
+/// Watches sets of rounds, one after the other. run_rounds() tells it about each round; keep()
+/// then says which rounds to keep.
 class DisturbanceWatch {
  public:
-  /// What it reads; tests have their own.
+  /// The sources of its measurements; tests have their own.
   struct Sources {
     std::function<std::int64_t()> preemptions;  ///< of this process's threads so far
-    /// Of the window that ends now: what others used, or nothing if it is too short to tell.
+    /// What other programs and the host used in the window that ends now; empty if the window is
+    /// too short to tell.
     std::function<std::optional<CpuShare>()> load;
     std::function<bool(double others_cores)> in_the_way;
     std::function<double()> spin_s;  ///< the time of a fixed number of cycles
@@ -62,22 +64,24 @@ class DisturbanceWatch {
 
   /// Begins a set of rounds.
   void begin();
-  /// A round has ended, whose calls took `timed_ms`.
+  /// A round has ended; its calls took `timed_ms`.
   void round_done(double timed_ms);
-  /// Rounds of this set without a sign of disturbance, as far as is known now, and their time.
+  /// The number of rounds of this set without a sign of disturbance, as far as is known now, and
+  /// their time.
   [[nodiscard]] std::int64_t undisturbed() const noexcept { return undisturbed_; }
   [[nodiscard]] double undisturbed_ms() const noexcept { return undisturbed_ms_; }
 
-  /// Ends the set. The places of the rounds to keep, in order: all that were not disturbed, and if
-  /// these are fewer than `least` or than two thirds, the least disturbed of the others. `unit`
-  /// rounds that follow each other are kept or discarded together. Counts them in total().
+  /// Ends the set. Returns the indices of the rounds to keep, in order: all that were not
+  /// disturbed. If these are fewer than `least`, or fewer than two thirds, the least disturbed of
+  /// the other rounds are kept too. `unit` consecutive rounds are kept or discarded together. Adds
+  /// the counts to total().
   std::vector<std::size_t> keep(std::size_t least, std::size_t unit = 1);
-  /// By round of the set that keep() ended: how often the system took a core.
+  /// How often the system took a core, for each round of the set that keep() ended.
   [[nodiscard]] const std::vector<std::int64_t>& preemptions() const noexcept { return preempted_; }
 
-  /// Of the set that keep() ended.
+  /// For the set that keep() ended.
   [[nodiscard]] const Disturbance& last() const noexcept { return last_; }
-  /// Of all sets since reset().
+  /// For all sets since reset().
   [[nodiscard]] const Disturbance& total() const noexcept { return total_; }
   void reset() noexcept { total_ = {}; }
 
@@ -85,7 +89,7 @@ class DisturbanceWatch {
   struct Round {
     double timed_ms = 0;
     std::int64_t preemptions = 0;
-    double spin_s = 0;  ///< 0: the clock was not looked at
+    double spin_s = 0;  ///< 0 if the clock was not read
     bool preempted = false, loaded = false, slow_clock = false;
 
     [[nodiscard]] int signs() const noexcept {
@@ -98,7 +102,7 @@ class DisturbanceWatch {
   Sources sources_;
   std::vector<Round> rounds_;
   std::vector<std::int64_t> preempted_;
-  std::size_t window_begin_ = 0;  ///< the first round of the window that is open
+  std::size_t window_begin_ = 0;  ///< first round of the current window
   Clock::time_point window_start_{}, last_spin_{};
   std::int64_t preemptions_before_ = 0;
   std::int64_t undisturbed_ = 0;
@@ -107,7 +111,7 @@ class DisturbanceWatch {
   Disturbance last_, total_;
 };
 
-/// The samples of these places.
+/// The samples at these indices.
 std::vector<double> samples_at(std::span<const double> samples, std::span<const std::size_t> at);
 
 }  // namespace switchback::measure

@@ -164,7 +164,7 @@ std::vector<float> dequantize(const Codes& codes, DType dtype) {
     const float absmax = codes.absmax[static_cast<std::size_t>(r)];
     for (std::int64_t c = 0; c < codes.cols; ++c) {
       const float share = f32(codes.q[static_cast<std::size_t>(r * codes.cols + c)] / 127.0);
-      // 0 · Inf is NaN already; a code that is not 0 cannot occur with such a scale.
+      // 0 · Inf is NaN already; with such a scale no other code than 0 can occur.
       x.push_back(std::isfinite(absmax) ? round_to(dtype, f32(static_cast<double>(absmax) *
                                                               static_cast<double>(share)))
                                         : std::numeric_limits<float>::quiet_NaN());
@@ -251,7 +251,7 @@ std::vector<double> transposed(const std::vector<double>& values, std::size_t ro
 
 Product floating_product(Context& context, ConstAnyMatrix a, bool transpose_a, ConstAnyMatrix b,
                          bool transpose_b, const Sample& sample) {
-  // product() holds the sampled rows in f64: of the two sides the one that has fewer.
+  // product() holds the sampled rows in f64, so the side with fewer of them is used.
   if (sample.cols.size() < sample.rows.size()) {
     Product p =
         floating_product(context, b, !transpose_b, a, !transpose_a, {sample.cols, sample.rows});
@@ -295,12 +295,13 @@ Reference reference_of(const Product& product, SumBound kind, DType dtype,
     const double sum_bound = kind == SumBound::any_data
                                  ? any_order_error(product.inner) * product.magnitudes[at]
                                  : 4 * unit * std::sqrt(k + 2) * std::sqrt(product.squares[at]);
-    // Adding bias and the old value rounds to f32 each; subnormal operands may count as zero.
+    // Adding the bias and adding the old value each round to f32. Subnormal operands may count as
+    // zero.
     const double bound = sum_bound + factor_error * product.magnitudes[at] +
                          4 * unit * (std::abs(value) + std::abs(extra)) +
                          rounding_error(dtype, value) + k * 0x1p-126;
     reference.values.push_back(value);
-    // A sum that is not finite has no error to bound.
+    // If a sum is not finite, there is no error to bound.
     reference.bounds.push_back(std::isfinite(bound) ? bound * (1 + 1e-9) : 0.0);
   }
   return reference;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: a matrix that owns its memory, on the host or on a Context's device, and operations on
-// its elements there: copying, reading by the host, comparing.
+// Measure: a matrix that owns its memory, on the host or on a Context's device. Also operations on
+// its elements: copying them, reading them on the host, comparing them.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace switchback::measure {
 
-/// A [rows,cols] matrix of any element type. Elements are uninitialised: fill before use.
+/// A [rows,cols] matrix of any element type. Elements are uninitialised: fill them before use.
 class Matrix {
  public:
   Matrix() = default;
@@ -45,7 +45,7 @@ class Matrix {
     return begin == nullptr ? nullptr : begin + offset_bytes_;
   }
   [[nodiscard]] AnyMatrix any() const noexcept { return {data(), dtype_, rows_, cols_, stride_}; }
-  /// The elements as T, which must be of the matrix' type.
+  /// The elements as T, which must be the matrix's type.
   template <class T>
   [[nodiscard]] MatrixView<T> view() const noexcept {
     return {static_cast<T*>(data()), rows_, cols_, stride_};
@@ -89,7 +89,7 @@ Matrix to_host(Context& context, std::span<const float> values);
 /// Fills m with a value that no operation writes: NaN, the code -128, the sum -1.
 void poison(Context& context, AnyMatrix m);
 
-/// Element (r, c) of a matrix of the host. Exact for every type there is.
+/// Element (r, c) of a matrix on the host. Exact for every type.
 inline double element(ConstAnyMatrix m, std::int64_t r, std::int64_t c) noexcept {
   const std::int64_t at = r * m.stride + c;
   switch (m.dtype) {

@@ -20,7 +20,7 @@ float f32(double value) noexcept {
   return static_cast<float>(value);
 }
 
-// Sums in eight lanes, so that the additions of one element do not wait for each other.
+// Sums in eight lanes, so that the additions for one element do not wait for each other.
 constexpr std::size_t lanes = 8;
 using Lanes = std::array<double, lanes>;
 
@@ -32,7 +32,7 @@ double total(const Lanes& sums) noexcept {
 }
 
 std::int64_t integer_sum(const std::int8_t* x, const std::int8_t* y, std::int64_t count) noexcept {
-  // So many products of codes fit into int32, whose sums are faster.
+  // The sum of this number of products of codes fits into int32, where sums are faster.
   constexpr std::int64_t block = std::int64_t{1} << 16;
   std::int64_t sum = 0;
   for (std::int64_t begin = 0; begin < count; begin += block) {
@@ -54,8 +54,9 @@ void grow_absmax(float& absmax, double x) noexcept {
 
 std::int8_t code_of(double x, float absmax) noexcept {
   if (!std::isfinite(absmax) || absmax == 0) return 0;
-  // f32 quotient and product through f64: the f64 result is exact, or long enough that rounding it
-  // again gives the same f32. A subnormal quotient might not, but its code is 0 either way.
+  // The f32 quotient and product are computed in f64. The f64 result is exact, or long enough that
+  // rounding it again gives the same f32. A subnormal quotient might differ, but its code is 0
+  // either way.
   const float quotient = f32(x / static_cast<double>(absmax));
   const float scaled = f32(127.0 * static_cast<double>(quotient));
   return static_cast<std::int8_t>(std::nearbyint(scaled));
@@ -67,8 +68,8 @@ std::int8_t cast_of(double x) noexcept {
 }
 
 float round_to(DType dtype, double value) noexcept {
-  // f64 to f16 or bf16 through f32 rounds twice, so the f32 is rounded to odd: inexact results keep
-  // their lowest bit set, and the second rounding sees that there was a rest.
+  // Rounding f64 to f16 or bf16 by way of f32 rounds twice, so the f32 is rounded to odd. Inexact
+  // results keep their lowest bit set, and the second rounding sees that there was a remainder.
   float narrow = f32(value);
   if (dtype == DType::f32) return narrow;
   if (std::isfinite(value) && std::isfinite(narrow) && static_cast<double>(narrow) != value) {
@@ -148,7 +149,8 @@ Product product(Context& context, ConstAnyMatrix a, bool transpose_a, ConstAnyMa
   for (const std::int64_t row : rows)
     left.push_back(row_of(a, transpose_a, row));
 
-  // As many columns of op(b) at a time as lie in a cache line: b may hold them across its rows.
+  // Columns of op(b) that are read together: those that share a cache line, since b may hold a
+  // column across its rows.
   constexpr std::int64_t together = 16;
   context.state().threads.for_ranges(
       cols, together, [&](std::int64_t begin, std::int64_t end, int /*worker*/) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measure: what an element of a result must be by docs/numerics.md, computed without the library's
-// operations, and how far a sum in f32 may be from the exact one. The checks of bench and tuner
-// differ in which elements they look at, and share what these must be.
+// operations, and how far a sum in f32 may be from the exact one. The checks of bench and of the
+// tuner look at different elements, but share these rules.
 //
-// Roundings to f32 are made from f64 results (exact for one division, product or sum of two f32);
-// sums of products are in f64 or int64.
+// f64 results are rounded to f32 (this is exact for one division, product or sum of two f32
+// values). Sums of products are in f64 or int64.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace switchback::measure {
 /// How the elements of a matrix share scales.
 enum class Group { row, column, matrix };
 
-/// Takes x into the absmax of its group, which begins with 0. NaN wins over Inf.
+/// Updates the absmax of a group with x; it begins with 0. NaN wins over Inf.
 void grow_absmax(float& absmax, double x) noexcept;
 /// The code of x in a group.
 std::int8_t code_of(double x, float absmax) noexcept;
@@ -28,10 +28,10 @@ std::int8_t cast_of(double x) noexcept;
 
 /// value rounded once to the dtype (f32, f16 or bf16).
 float round_to(DType dtype, double value) noexcept;
-/// The most that this rounding changes; a subnormal result may also have become zero.
+/// The largest change by this rounding. A subnormal result may also have become zero.
 double rounding_error(DType dtype, double value) noexcept;
 
-/// Rows of a[M,K] · b[N,K]ᵀ: [rows.size(), N].
+/// Some rows of a[M,K] · b[N,K]ᵀ: [rows.size(), N].
 std::vector<std::int64_t> integer_product(Context& context, MatrixView<const std::int8_t> a,
                                           MatrixView<const std::int8_t> b,
                                           std::span<const std::int64_t> rows);
@@ -52,7 +52,7 @@ double any_order_error(std::int64_t count) noexcept;
 /// Row `index` of op(m), which is m or its transpose.
 std::vector<double> row_of(ConstAnyMatrix m, bool transpose, std::int64_t index);
 
-/// Rows of op(a) · op(b), [rows.size(), cols].
+/// Some rows of op(a) · op(b), [rows.size(), cols].
 struct Product {
   std::int64_t cols = 0;
   std::int64_t inner = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: rivals that take turns. A round calls each of them once, so that a change of the
-// machine's speed affects all of them equally, and their times are compared round by round.
+// Measure: times several rivals in rounds. A round calls each of them once, so that a change of the
+// machine's speed affects all of them equally. Their times are compared round by round.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ struct Interrupted {};
 struct RoundsSoFar {
   int rounds = 0;
   double timed_ms = 0;   ///< of all calls
-  double elapsed_s = 0;  ///< since the first round began, with what lies between the calls
-  int undisturbed = 0;   ///< rounds in which nothing was noticed; all if nobody watches
+  double elapsed_s = 0;  ///< since the first round began, including the time between the calls
+  int undisturbed = 0;   ///< rounds without a sign of disturbance; all if there is no watch
   double undisturbed_ms = 0;
   double last_timed_ms = 0;  ///< of all calls of the latest round
   double last_elapsed_s = 0;
@@ -33,37 +33,39 @@ struct RoundsSoFar {
 };
 
 struct RoundRules {
-  /// Called before each round. No rule ends a round early, because ratios pair the times of one
-  /// round.
+  /// Called before each round; false ends the rounds. No rule ends a round early, because ratios
+  /// pair the times of one round.
   std::function<bool(const RoundsSoFar&)> another;
-  /// The order of the calls in a round (counted from 0). Null: the given order.
+  /// The order of the calls in a round (counted from 0). Null means the given order.
   std::function<std::vector<std::size_t>(int round)> order = nullptr;
   std::function<void()> before_each = nullptr;  ///< outside the times
-  /// Called before each call; returning true ends the rounds by throwing Interrupted.
+  /// Called before each call; if it returns true, the rounds end by throwing Interrupted.
   std::function<bool()> interrupted = nullptr;
-  /// Is told of each round; run_rounds() returns all rounds, and the caller keeps some.
+  /// It is told about each round. run_rounds() returns all rounds, and the caller keeps some of
+  /// them.
   DisturbanceWatch* watch = nullptr;
   Now now = host_now;
 };
 
-/// A measurement that asks for so many rounds may make half as many again, in place of disturbed
-/// ones.
+/// The most rounds that a measurement of `rounds` rounds may make: one and a half times that
+/// number, to replace disturbed rounds.
 constexpr int with_spare_rounds(int rounds) noexcept {
   return rounds + (rounds + 1) / 2;
 }
 
 using Calls = std::span<const std::function<void()>>;
-/// times_ms[i] holds the times of call i, one per round, so all have the same length.
+/// times_ms[i] has the times of call i, one per round, so all have the same length.
 using Times = std::vector<std::vector<double>>;
 
-/// Times all calls by one stopwatch, which is read after each of them.
+/// Times all calls with one stopwatch, which is read after each call.
 Times run_rounds(const RoundRules& rules, Calls calls, Stopwatch& watch);
 /// Times the calls by the clock of the Context's device. The device's times are read after the
 /// round; until then the host does not wait for it.
 Times run_rounds(const RoundRules& rules, Calls calls, const Context& context);
 
-/// Rules in numbers: the rounds end once there are `repeat` of them whose calls took at least
-/// min_time_s together, or at the deadline; `fewest` are made even if that has passed.
+/// Rules in numbers. The rounds end once there are `repeat` rounds whose calls took at least
+/// min_time_s in total, or at the deadline. At least `fewest` rounds are made, even if the deadline
+/// has passed.
 struct RoundOptions {
   int repeat = 10;
   double min_time_s = 0;
@@ -72,10 +74,10 @@ struct RoundOptions {
   int warmup = 1;  ///< rounds before the first timed one; the deadline ends them
   std::function<void()> before_each = nullptr;  ///< see RoundRules
   Now now = host_now;
-  /// The calls are timed by the clock of its device; null: by the host's.
+  /// Times the calls by the clock of this Context's device; null: by the clock of the host.
   const Context* context = nullptr;
-  /// Notices disturbed rounds, which are then made again within half of the time and rounds asked
-  /// for, and discarded; see DisturbanceWatch::keep().
+  /// Notices disturbed rounds. They are repeated, within half of the time and rounds asked for, and
+  /// discarded; see DisturbanceWatch::keep().
   DisturbanceWatch* watch = nullptr;
 };
 Times times_of(const RoundOptions& options, Calls calls);
@@ -87,16 +89,16 @@ struct Rival {
   std::string name;
   std::function<void()> call;
 };
-/// One of several rivals with its times, all of the same rounds.
+/// One of several rivals with its times. The rivals' times are all from the same rounds.
 struct Timed {
   std::string name;
   std::vector<double> times_ms;
   Stats stats;
-  Disturbance disturbance = {};  ///< of the rounds; zeros if nobody watched
+  Disturbance disturbance = {};  ///< of the rounds; zeros without a DisturbanceWatch
 };
 std::vector<Timed> race(const std::vector<Rival>& rivals, const RoundOptions& options);
-/// Leaves out rivals that are more than `factor` times slower than the fastest (in two calls each):
-/// nobody would choose them, and they would take most of the time. For `context` see RoundOptions.
+/// Leaves out rivals that are more than `factor` times slower than the fastest (in two calls each).
+/// They are useless, and would take most of the time. For `context` see RoundOptions.
 std::vector<Rival> without_hopeless(std::vector<Rival> rivals, double factor,
                                     const Context* context = nullptr);
 /// The rival with the smallest median among [first, last).

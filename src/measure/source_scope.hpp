@@ -10,8 +10,8 @@
 
 namespace switchback::measure {
 
-/// While it lives, the Context looks up configurations in `source`; afterwards in its previous
-/// source.
+/// As long as it exists, the Context looks up configurations in `source`; afterwards in its
+/// previous source.
 class SourceScope {
  public:
   SourceScope(Context& context, std::shared_ptr<const ConfigSource> source)

@@ -7,9 +7,9 @@
 
 namespace switchback::measure {
 
-/// Times of `count` calls in milliseconds. The middle is the median and the spread the median
-/// absolute deviation from it (not scaled to a standard deviation): on a shared machine a mean and
-/// its deviation show how often other programs ran, and a minimum how lucky one call was.
+/// Times of `count` calls in milliseconds. The middle is the median, and the spread is the median
+/// absolute deviation from it (not scaled to a standard deviation). On a shared machine, a mean and
+/// its deviation show how often other programs ran, and a minimum shows how lucky one call was.
 /// Percentiles between two samples are interpolated linearly (numpy's default).
 struct Stats {
   std::int64_t count = 0;
@@ -26,7 +26,7 @@ struct Stats {
 /// All zeros for an empty span.
 Stats summarize(std::span<const double> times_ms);
 
-/// Median and median absolute deviation of any numbers, for example of ratios.
+/// Median and median absolute deviation of any numbers, for example ratios.
 struct Middle {
   double median = 0;
   double mad = 0;
@@ -37,8 +37,8 @@ Middle middle(std::span<const double> values);
 /// over the root of the count, where a standard deviation is 1.48 MAD for normal data.
 double median_error(const Middle& middle, std::int64_t count) noexcept;
 
-/// How many times as fast `subject` is as `rival`, from times of the same rounds: the median of the
-/// rounds' ratios, which a slow period of the machine does not change.
+/// How many times as fast `subject` is as `rival`, from times of the same rounds. It is the median
+/// of the rounds' ratios, which a slow period of the machine does not change.
 Middle speed_ratio(std::span<const double> rival_ms, std::span<const double> subject_ms);
 
 }  // namespace switchback::measure

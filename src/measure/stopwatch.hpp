@@ -25,16 +25,16 @@ Clock::time_point deadline_in(double seconds);
 /// start() and stop() mark two points in time; seconds() returns the time between them. A device
 /// marks them when its queue reaches them, and only seconds() waits for that.
 using Stopwatch = core::DeviceTimer;
-/// By the host's clock, or another one.
+/// A stopwatch that uses the host's clock, or another one.
 std::unique_ptr<Stopwatch> make_stopwatch(Now now = host_now);
-/// By the clock of the Context's device.
+/// A stopwatch that uses the clock of the Context's device.
 std::unique_ptr<Stopwatch> make_stopwatch(const Context& context);
 
-/// Waits for the call's end.
+/// The time of a call, including the wait for its end.
 double seconds_of(Stopwatch& watch, const std::function<void()>& call);
 
-/// The call as a graph of the Context's device: its work is captured now, and calling the result
-/// queues it as a whole.
+/// The call as a graph of the Context's device. Its work is captured now; calling the result queues
+/// all of that work.
 std::function<void()> captured(const Context& context, const std::function<void()>& call);
 
 }  // namespace switchback::measure

@@ -22,7 +22,7 @@
 
 namespace switchback::measure {
 
-/// One result of a run, compared with what it must be.
+/// One result of a run, compared with the expected one.
 struct Finding {
   std::string_view op;  ///< the public function: "quantize_rowwise"
   std::string part;     ///< which result: "codes"
@@ -31,7 +31,7 @@ struct Finding {
   std::string rule;  ///< what the result must be
 };
 using Findings = std::vector<Finding>;
-/// The first one that is wrong, in words; empty: none is.
+/// Describes the first finding that is wrong; empty if none is wrong.
 std::string fault_of(const Findings& findings);
 
 /// The sizes of a layer: X[m,k], W[n,k].
@@ -42,14 +42,14 @@ struct TrialShape {
 struct TrialOptions {
   Data data = Data::normal;
   std::uint64_t seed = 1;
-  /// The most products (of a product) or elements (of a matrix) that a reference computes. Of a
-  /// larger problem a part is compared with the reference, and all with the result of the first
-  /// configuration.
+  /// The most products (of a product) or elements (of a matrix) that a reference computes. If a
+  /// problem is larger, a part of it is compared with the reference, and all of it with the result
+  /// of the first configuration.
   double most_reference_work = 0x1p23;
-  /// Calls that are timed take turns with copies of the operands, so that they find the caches as a
-  /// program leaves them.
+  /// Whether timed calls alternate between copies of the operands, so that they find the caches in
+  /// the state in which a program leaves them.
   bool takes_turns = false;
-  /// Tests change here what an operation has written, to see that the check fails.
+  /// Tests use this to change results before they are checked, and require that the check fails.
   std::function<void(const Finding&, AnyMatrix written)> tamper = {};
 };
 
@@ -59,29 +59,30 @@ class Trial {
 
   /// Every configuration worth trying; the first is the default.
   [[nodiscard]] virtual std::vector<ConfigChoice> candidates() = 0;
-  /// The same and every other one that there is, for a thorough search.
+  /// The same and every other configuration that exists, for a thorough search.
   [[nodiscard]] virtual std::vector<ConfigChoice> all_candidates() { return candidates(); }
 
-  /// Runs a configuration and compares its results with the reference; those of a problem that is
-  /// too large for it also with the results of the first configuration that was checked. Integers
-  /// and codes are compared exactly. Throws Error if the configuration cannot run.
+  /// Runs a configuration and compares its results with the reference. If the problem is too large
+  /// for the reference, results are also compared with those of the first configuration that was
+  /// checked. Integers and codes are compared exactly. Throws Error if the configuration cannot
+  /// run.
   [[nodiscard]] virtual Findings findings(const ConfigChoice& choice) = 0;
-  /// The same, and what is wrong in words; empty: nothing is.
+  /// The same; returns a description of what is wrong, or an empty text.
   [[nodiscard]] std::string check(const ConfigChoice& choice) { return fault_of(findings(choice)); }
 
-  /// The default configuration of each engine that can run the problem, also of one that may crash
-  /// the process; the first is the default.
+  /// The default configuration of each engine that can run the problem, including engines that may
+  /// crash the process. The first one is the default.
   [[nodiscard]] virtual std::vector<ConfigChoice> engines() { return {candidates().front()}; }
 
   /// Runs a configuration that passed, as an ordinary call would. This is what is timed.
   virtual void run(const ConfigChoice& choice) = 0;
 
-  /// Scratch memory of a configuration: of two equally fast ones the one with less wins.
+  /// Scratch memory of a configuration. Of two equally fast configurations, the one with less wins.
   [[nodiscard]] virtual std::int64_t scratch_bytes(const ConfigChoice&) { return 0; }
 
-  /// By how much a candidate must be faster than the default to replace it. On newly allocated
+  /// By how much a candidate must be faster than the default to replace it. With newly allocated
   /// operands the same configuration is up to 3 to 4 % faster or slower, depending on its pages, so
-  /// a smaller difference says nothing. (Ten tunes of 26 problems agreed on 93 % of winners at 2
+  /// a smaller difference means nothing. (Ten tunes of 26 problems agreed on 93 % of winners at 2
   /// %.)
   [[nodiscard]] virtual double least_gain() const { return 0.04; }
 
@@ -93,14 +94,15 @@ class Trial {
   [[nodiscard]] virtual std::string provenance(const ConfigChoice&) { return {}; }
 };
 
-/// How many rows of a result are compared with those of the first configuration; at least 64, if it
-/// has that many. On a device as many as the host fetches within a few milliseconds.
+/// How many rows of a result are compared with those of the first configuration: at least 64, if
+/// there are that many. On a device, the number that the host fetches within a few milliseconds.
 std::int64_t rows_to_keep(DeviceKind device, std::int64_t rows, std::int64_t cols) noexcept;
-/// At most `most` rows of m, equally far from each other up to the last one; all if there are no
-/// more. Their distance is odd, so that they are at all places of a kernel's tiles.
+/// At most `most` rows of m, equally spaced up to the last one; all if there are no more. Their
+/// distance is odd, so that they cover all positions in a kernel's tiles.
 AnyMatrix spread_rows(AnyMatrix m, std::int64_t most) noexcept;
 
-/// Copies of the operands of a product elsewhere in memory, with which timed calls take turns.
+/// Copies of the operands of a product at other addresses. Timed calls alternate between the
+/// copies.
 class ProductCopies {
  public:
   struct Set {
@@ -109,7 +111,7 @@ class ProductCopies {
   ProductCopies() = default;
   ProductCopies(Context& context, const TrialOptions& options, const Matrix& a, const Matrix& b,
                 const Matrix& d);
-  /// Null: the turn of the operands themselves.
+  /// The copy to use next; null: the operands themselves.
   const Set* next() noexcept;
 
  private:
@@ -122,21 +124,22 @@ class Checker {
  public:
   Checker(Context& context, const TrialOptions& options) : context_(context), options_(options) {}
 
-  /// The sampled elements of a result in memory of the Context's device have the bits of `want`,
-  /// which is on the host.
+  /// Checks that the sampled elements of a result in memory of the Context's device have the bits
+  /// of `want`, which is on the host.
   void exact(std::string_view op, std::string part, AnyMatrix written, const Sample& sample,
              ConstAnyMatrix want, std::string_view rule);
-  /// All elements.
+  /// The same for all elements.
   void exact(std::string_view op, std::string part, AnyMatrix written, ConstAnyMatrix want,
              std::string_view rule);
-  /// The sampled elements are within their bounds, and their accuracy is measured.
+  /// Checks that the sampled elements are within their bounds, and measures their accuracy.
   void bounded(std::string_view op, std::string part, AnyMatrix written, const Sample& sample,
                const Reference& reference, std::string rule);
-  /// Rows from all over a result are those of the first configuration that passed until here, which
-  /// are kept in `kept`. Does nothing if something was wrong.
+  /// Checks that rows from all over a result equal those of the first configuration that passed the
+  /// checks so far. `kept` holds these rows. Does nothing if something was wrong.
   void like_the_first(std::string_view op, std::string part, AnyMatrix written,
                       std::int64_t most_rows, Matrix& kept);
-  /// What compared so many elements in another way has found `fault`; empty: nothing.
+  /// Adds the outcome of another comparison of `compared` elements: it has found `fault`, or
+  /// nothing if that is empty.
   void add(std::string_view op, std::string part, DType output, std::int64_t compared,
            std::string_view rule, const std::string& fault);
 
@@ -144,7 +147,7 @@ class Checker {
   [[nodiscard]] Findings take() { return std::move(found_); }
 
  private:
-  // Compares the sample, which `compare` takes as a matrix of the host.
+  // Compares the sample; `compare` gets it as a matrix on the host.
   void compare_sample(Finding finding, AnyMatrix written, const Sample& sample,
                       const std::function<Comparison(AnyMatrix)>& compare);
 
@@ -153,7 +156,7 @@ class Checker {
   Findings found_;
 };
 
-/// A trial of an operation with its own Config, which has to_choice(), from_choice() and == of it.
+/// A trial of an operation that has its own Config type, with to_choice(), from_choice() and ==.
 template <class Config>
 class TrialOf : public Trial {
  public:
@@ -193,12 +196,13 @@ class TrialOf : public Trial {
   TrialOf(Context& context, const TrialOptions& options, std::string_view op, DType output)
       : context_(context), options_(options), op_(op), output_(output) {}
 
-  // What the functions above ask, of a Config.
+  // The functions above in terms of Config.
   [[nodiscard]] virtual std::vector<Config> configs() = 0;
   [[nodiscard]] virtual std::vector<Config> all_configs() { return configs(); }
-  /// The default, then that of each engine, which may be the same.
+  /// The default, then the default of each engine, which may be the same.
   [[nodiscard]] virtual std::vector<Config> engine_configs() = 0;
-  /// Why it cannot run, for an operation whose run_config() does not throw that.
+  /// Why the configuration cannot run, for an operation whose run_config() does not throw that
+  /// reason.
   [[nodiscard]] virtual std::string refusal(const Config&) { return {}; }
   virtual void compare(Checker& checker, const Config& config) = 0;
   virtual void run_config(const Config& config) = 0;
@@ -206,7 +210,7 @@ class TrialOf : public Trial {
   [[nodiscard]] virtual bool may_crash(const Config&) { return false; }
   [[nodiscard]] virtual std::string provenance_of(const Config&) { return {}; }
 
-  /// Without those for tests, which take part only where nothing else does.
+  /// Without engines that exist only for tests. These are included only if no other engine can run.
   template <class IsOracle>
   static std::vector<Config> without_oracles(std::vector<Config> all, const IsOracle& is_oracle) {
     all.erase(std::remove_if(all.begin() + 1, all.end(), is_oracle), all.end());

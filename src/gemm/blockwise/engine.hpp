@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: what an engine of the blockwise int8 product is, and the table of them.
+// Dispatch zone: the interface of an engine of the blockwise int8 product, and the table of all
+// engines.
 #pragma once
 
 #include <array>
@@ -18,8 +19,8 @@ inline std::string_view takes_every_problem(const BlockwiseProblem&) {
   return {};
 }
 
-/// Of an engine with a choice of tiles: their tile_n, the best first. (No memory: a product must
-/// not fail for want of it after an operation has written other results.)
+/// The tile_n values that an engine can choose from, the best first. (It allocates no memory: a
+/// product must not run out of memory after an operation has written other results.)
 struct Tiles {
   std::array<std::int32_t, 2> tile_n = {};
   std::size_t count = 0;
@@ -36,33 +37,35 @@ struct Engine {
   EngineId id;
   std::string_view name;
   bool is_oracle = false;  ///< see gemm_int8::Engine
-  /// Whether its kernels may fail on a machine on which they never ran: then it runs by default
-  /// only if they are in a committed record of that generation.
+  /// Whether its kernels may fail on a machine on which they never ran. Such an engine runs by
+  /// default only if its kernels are in a committed record of that generation.
   bool needs_trust = false;
-  std::string_view seen = {};  ///< that record (gemm/cuda/seen.hpp); empty: there is none
+  std::string_view seen = {};  ///< that record (gemm/cuda/seen.hpp); empty if there is none
   /// Why it cannot run on this machine in this Context; empty if it can.
   std::string_view (*unavailable)(const ContextState& state);
-  /// Why its kernels do not take this problem, which the last engine of the device computes then,
-  /// also where this one is named; empty: they take it.
+  /// Why its kernels cannot compute this problem; empty if they can. Otherwise the last engine of
+  /// the device computes it, even if this engine is named.
   std::string_view (*rejects)(const BlockwiseProblem& problem) = takes_every_problem;
-  /// The tiles in which it can compute the problem; none: it has no choice.
+  /// The tiles in which it can compute the problem; empty if it has no choice.
   Tiles (*tiles)(const BlockwiseProblem& problem,
                  const ContextState& state) noexcept = without_tiles;
-  /// Computes it. n, k and padded_m > 0 (the last engine of a device: any of them may be zero); may
-  /// throw Error(out_of_memory) before it writes d.
+  /// Computes the problem. n, k and padded_m are above zero, except that the last engine of a
+  /// device also accepts zero. May throw Error(out_of_memory) before it writes d.
   void (*run)(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
               const BlockwiseOperands& operands);
 
-  /// Whether it runs only where it is named, or where a tuner has proven it.
+  /// Whether it runs only where it is named, or where a tuner has proven its kernels.
   [[nodiscard]] constexpr bool needs_proof() const noexcept { return needs_trust && seen.empty(); }
 };
 
-/// All engines of this build, in order of preference. The last one of a device takes every problem.
+/// All engines of this build, in order of preference. The last engine of a device accepts every
+/// problem.
 core::EngineTable<Engine>& engine_table() noexcept;
 
 extern const Engine reference_engine;
 
-/// One for each tile kernel of the int8 product, the preferred one first, and the reference.
+/// One engine for each tile kernel of the int8 product, the preferred one first, then the
+/// reference.
 std::span<const Engine* const> cpu_engines() noexcept;
 
 }  // namespace switchback::blockwise

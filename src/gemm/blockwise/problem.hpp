@@ -20,7 +20,7 @@ using gemm_int8::EngineId;
 struct BlockwiseProblem {
   std::int64_t n = 0;
   std::int64_t k = 0;
-  std::int64_t m = 0;         ///< in the last block; codes from here on are 0
+  std::int64_t m = 0;         ///< in the last block, codes from here on are 0
   std::int64_t padded_m = 0;  ///< a multiple of block_rows
   std::int64_t block_rows = 0;
   std::int64_t stride_a = 0;
@@ -63,22 +63,22 @@ ConfigChoice to_choice(const BlockwiseConfig& config) noexcept;
 bool from_choice(const ConfigChoice& choice, BlockwiseConfig& config) noexcept;
 std::string check_config(const BlockwiseProblem& problem, const BlockwiseConfig& config,
                          const ContextState& state);
-/// The first engine of the table that takes the problem and needs no proof, or whose kernel for it
-/// is known to be right.
+/// The first engine of the table that accepts the problem and either needs no proof or has a kernel
+/// for it that is known to be right.
 BlockwiseConfig default_config(const BlockwiseProblem& problem, const ContextState& state,
                                const core::KnownKernels& known = {});
-/// The default; and where is_tuned(), the others in all their tiles, except for the last of the
-/// table, which is never the fastest.
+/// The default. If is_tuned(), also the other engines in all their tiles, except the last engine of
+/// the table, which is never the fastest.
 std::vector<BlockwiseConfig> candidates(const BlockwiseProblem& problem, const ContextState& state);
 
-/// What is proven of a configuration that needs it.
+/// The kernel of a configuration that needs a proof, as the proof identifies it.
 core::RiskyKernel kernel_of(const BlockwiseProblem& problem, const BlockwiseConfig& config);
 
-/// Whether it may hang or fault; see gemm_int8::is_risky().
+/// Whether running it may hang or fault; see gemm_int8::is_risky().
 bool is_risky(const BlockwiseConfig& config) noexcept;
 
-/// Whether a tuner has a say in this Context: there are several engines for tensor cores. Elsewhere
-/// nothing is looked up.
+/// Whether a tuner can choose in this Context, because there are several engines for tensor cores.
+/// Otherwise nothing is looked up.
 bool is_tuned(const ContextState& state) noexcept;
 
 /// Runs a problem with one configuration. Throws Error(unsupported) with the reason if it cannot;

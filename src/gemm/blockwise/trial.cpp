@@ -53,7 +53,8 @@ class BlockwiseTrial final : public measure::TrialOf<BlockwiseConfig> {
     return all;
   }
 
-  // At the full size: a kernel's last tiles are as far from its first as they get.
+  // At the full size, because a kernel's last tiles are then as far from its first ones as
+  // possible.
   void compare(measure::Checker& checker, const BlockwiseConfig& config) override {
     if (want_.empty()) expect();
     if (problem_.accumulate)

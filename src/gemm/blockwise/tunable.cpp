@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: blockwise products as the tuner sees them: what the members of a BlockwiseProblem
-// and a BlockwiseConfig are called in caches, and which values they may have.
+// Dispatch zone: describes blockwise products to the tuner: the names of the members of a
+// BlockwiseProblem and a BlockwiseConfig in caches, and the values that they may have.
 #include "core/tunable.hpp"
 
 #include <fmt/format.h>
@@ -18,11 +18,11 @@ using core::row;
 using core::value_name;
 using core::Word;
 
-// So that whole blocks and strides are numbers too.
+// Limited so that whole blocks and strides are int64 numbers too.
 constexpr std::int64_t most_codes = std::int64_t{1} << 60;
 
-// A stride by what it is beyond the rows of codes, whole blocks of M: problems that differ in M
-// alone differ in its word alone. from_query() adds them.
+// The word of a stride is its excess over the rows of codes, in whole blocks of M. So two problems
+// that differ only in M differ only in M's word. from_query() adds the rows again.
 constexpr Word gap_word(std::string_view name) {
   return {.name = name, .most = most_codes};
 }
@@ -70,7 +70,8 @@ bool proven_default(const ConfigQuery& query, const ContextState& state,
   return true;
 }
 
-// Of more tiles than multiprocessors and several blocks, the last of them not full.
+// Problems with more tiles than multiprocessors and with several blocks, the last of which is not
+// full.
 std::vector<ConfigQuery> kernel_problems(const ContextState& state) {
   std::vector<ConfigQuery> queries;
   for (const DType output : {DType::f32, DType::f16, DType::bf16})

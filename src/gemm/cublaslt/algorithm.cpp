@@ -7,8 +7,8 @@ namespace switchback {
 
 namespace {
 
-// Where an attribute lies in the two words: bits from the lowest. What cuBLASLt has today needs at
-// most half of each field.
+// The position of an attribute in the two words, in bits from the lowest. The values that cuBLASLt
+// has today need at most half of each field.
 struct Field {
   std::size_t word;
   int shift;
@@ -18,7 +18,7 @@ struct Field {
 constexpr std::size_t count = 9;
 
 constexpr std::array<Field, count> fields = {{
-    {0, 0, 16},   // id, one more than it is: of a stored algorithm never zero
+    {0, 0, 16},   // id + 1, so that it is never zero for a stored algorithm
     {0, 16, 16},  // tile
     {0, 32, 16},  // stages
     {1, 0, 16},   // split_k

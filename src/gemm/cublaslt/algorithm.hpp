@@ -13,8 +13,8 @@
 
 namespace switchback {
 
-/// The numbers are cuBLASLt's own (cublasLtMatmulTile_t and so on). An unset value is the one that
-/// cublasLtMatmulAlgoInit() gives.
+/// The numbers are cuBLASLt's own (cublasLtMatmulTile_t and so on). An attribute that is not set
+/// has the value that cublasLtMatmulAlgoInit() gives it.
 struct CublasLtAlgorithm {
   std::int64_t id = 0;
   std::int64_t tile = 0;
@@ -35,17 +35,18 @@ struct CublasLtAttribute {
   std::int64_t CublasLtAlgorithm::*value = nullptr;
   std::int64_t most = 0;
 };
-/// All of them, in the order in which they are printed.
+/// All attributes, in the order in which they are printed.
 std::span<const CublasLtAttribute> cublaslt_attributes() noexcept;
 
 /// "id=21 tile=20 stages=15 split_k=1 reduction=0 swizzle=0 custom=0 inner_shape=0 cluster_shape=0"
 std::string describe(const CublasLtAlgorithm& algorithm);
 
-/// The attribute that cannot be stored, and why; empty if all can.
+/// The attribute that cannot be stored, and why; empty if all of them can.
 std::string out_of_range(const CublasLtAlgorithm& algorithm);
 bool is_valid(const CublasLtAlgorithm& algorithm) noexcept;
 
-/// Two words of a ConfigChoice. Zeros: no algorithm; {-1, -1}: one that is out of range.
+/// An algorithm as two words of a ConfigChoice. Zeros mean no algorithm, {-1, -1} one that is out
+/// of range.
 using CublasLtWords = std::array<std::int64_t, 2>;
 CublasLtWords pack(const std::optional<CublasLtAlgorithm>& algorithm) noexcept;
 /// The inverse; false for words that pack() never produces.

@@ -51,7 +51,7 @@ CublasLtChoice from_words(const CublasLtChoiceWords& words) noexcept {
   CublasLtAlgorithm invalid;
   invalid.id = -1;
   if (!unpack({words[0], words[1]}, choice.algorithm)) choice.algorithm = invalid;
-  // Far out of range is out of range, and can be subtracted from.
+  // Values far out of range are clamped: they stay out of range, and words[2] - 1 cannot overflow.
   choice.workspace_mib =
       words[2] < 0 || words[2] > most_workspace_mib + 1 ? most_workspace_mib + 1 : words[2] - 1;
   return choice;

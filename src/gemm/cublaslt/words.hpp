@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the row of a configuration's table (core/word_table.hpp) that is a CublasLtChoice:
-// three words of a ConfigChoice. In caches it is written attribute by attribute, see `written`.
+// Dispatch zone: the row for a CublasLtChoice in the table of a configuration
+// (core/word_table.hpp): three words of a ConfigChoice. Caches contain it attribute by attribute,
+// see `written`.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@ inline constexpr std::string_view cublaslt_word = "cublaslt";
 
 template <auto Member>
 struct CublasLtRow {
-  // Which values they may have is what out_of_range() says of the choice.
+  // out_of_range() says which values the choice may have.
   static constexpr core::Word word_of(std::string_view name) noexcept {
     return {.name = name,
             .least = std::numeric_limits<std::int64_t>::min(),

@@ -22,7 +22,7 @@ std::span<const Engine* const> engines() noexcept;
 }
 
 namespace products::cuda {
-/// "13.0.2", or why it is missing; "" in a build without CUDA.
+/// "13.0.2", or why the library is missing; "" in a build without CUDA.
 std::string cublaslt_version();
 }  // namespace products::cuda
 

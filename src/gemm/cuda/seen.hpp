@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the committed records in which a GPU has run our kernels and found them right to the
 // bit. The tables of kernels name one of them with each kernel that it covers:
-//   fused products        gemm/int8/cuda/fused/shapes.def, and kernels.cpp for skinny.cu
-//   int8 weight gradients gemm/blockwise/cuda/engine.cpp
+//    fused products        gemm/int8/cuda/fused/shapes.def, and kernels.cpp for skinny.cu
+//    int8 weight gradients gemm/blockwise/cuda/engine.cpp
+//
 // A kernel with such a record is used by default on GPUs of that generation, without a proof or a
-// cache. Who changes the code of a kernel removes its record, unless the change cannot alter what
-// it computes. tools/gpu-check runs all kernels on a GPU, and prints the names to add.
+// cache. If you change the code of a kernel, remove its record, unless the change cannot alter the
+// results. tools/gpu-check runs all kernels on a GPU, and prints the names to add.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the default configuration of floating point products, and the measurements behind
-// it.
+// Dispatch zone: the default configuration of floating point products, and the measurements that
+// support it.
 #include <algorithm>
 #include <array>
 
@@ -13,11 +13,11 @@ namespace switchback::floating {
 namespace {
 
 // GFLOP/s, best decile of interleaved calls in one process, two threads of an AMD Zen 5 EPYC (two
-// cores), oneDNN 2.6.3, OpenBLAS 0.3.21 held to its Haswell kernels (OPENBLAS_CORETYPE). With those
-// that it chooses itself it is up to twice as fast and still not the fastest: NT 0.97 of dnnl_sgemm
-// at 1024 / 1024 / 4096, 0.90 of matmul at 256 / 1024 / 4096. A layer of K inputs and N outputs and
-// M rows: NT is its forward (m = M), NN its dX (m = M), TN its dW (k = M). "packed" includes
-// reordering b in every call.
+// cores), oneDNN 2.6.3, OpenBLAS 0.3.21 held to its Haswell kernels (OPENBLAS_CORETYPE). With the
+// kernels that OpenBLAS chooses itself it is up to twice as fast and still not the fastest: NT 0.97
+// of dnnl_sgemm at 1024 / 1024 / 4096, 0.90 of matmul at 256 / 1024 / 4096. A layer of K inputs and
+// N outputs and M rows: NT is its forward (m = M), NN its dX (m = M), TN its dW (k = M). "packed"
+// includes reordering b in every call.
 //
 //                        NT forward                  NN dX                       TN dW
 //   f32, M / K / N       sgemm matmul packed oblas   sgemm matmul packed oblas   sgemm matmul oblas
@@ -54,8 +54,9 @@ constexpr Config reference{EngineId::reference, false, 0};
 Config preferred(const Problem& p) {
   if (p.input == DType::bf16 && onednn_multiplies_bf16(p.k))
     return !p.transpose_b && p.m >= 1024 ? matmul_packed : matmul;
-  // f32, or widened to it: dnnl_sgemm, except where it transposes b for too few rows. With a bias
-  // its second pass over d costs as much as matmul (which fuses the bias) loses, up to m = 2048.
+  // For f32, or operands widened to it: dnnl_sgemm, except if it transposes b for too few rows.
+  // With a bias it needs a second pass over d. Up to m = 2048 that costs as much as matmul loses,
+  // which fuses the bias.
   const std::int64_t enough_rows = p.bias ? 2048 : 1024;
   const bool transposes_for_few = p.transpose_b && !p.transpose_a && p.m > 2 && p.m < enough_rows;
   return transposes_for_few ? matmul : sgemm;

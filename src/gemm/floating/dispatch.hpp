@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the internal door to the floating point product, for callers that have validated
+// Dispatch zone: the internal entry to the floating point product, for callers that have validated
 // their arguments: the public function, and the layer.
 #pragma once
 

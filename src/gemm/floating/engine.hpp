@@ -29,7 +29,7 @@ struct Operands {
   ConstAnyMatrix bias;
 };
 
-// What an engine does where it says nothing else.
+// The defaults of an engine's members.
 inline std::string available_everywhere() {
   return {};
 }
@@ -40,28 +40,30 @@ inline std::int64_t no_scratch(const Problem&, const Config&) {
   return 0;
 }
 
-/// One implementation. Its members are those of the int8 product's (gemm/int8/engine.hpp) as far as
-/// they have the same names.
+/// One implementation. Members with the same names as in the int8 product's Engine
+/// (gemm/int8/engine.hpp) have the same meaning.
 struct Engine {
   EngineId id;
   std::string_view name;
 
   bool is_oracle = false;
-  /// Can rearrange b before the product (Config::pack_b), and can run on a weight that was
-  /// rearranged once (PackedStandardWeight).
+  /// Whether it can rearrange b before the product (Config::pack_b), and can run on a weight that
+  /// was rearranged once (PackedStandardWeight).
   bool packs_b = false;
-  /// The relative error of each product of two factors, beyond the rounding of sums. Above zero it
-  /// is another product than the one that was asked for, and runs only where it is named.
+  /// The relative error of each product of two factors, beyond the rounding of sums. If it is above
+  /// zero, the engine computes a different product from the one that was asked for, and runs only
+  /// where it is named.
   double factor_error = 0;
 
   std::string (*unavailable)() = available_everywhere;
   /// m, n and k are at least 1.
   std::string (*rejects)(const Problem& problem) = accepts_every_problem;
 
-  /// Null for an engine that has one configuration, or those of the table in config.cpp.
+  /// Null for an engine with a single configuration, or with those of the table in config.cpp.
   void (*candidates)(const Problem& problem, const ContextState& state,
                      std::vector<Config>& out) = nullptr;
-  /// All that it has, for an engine of which only some are worth trying; null: the same.
+  /// All configurations of the engine, if only some of them are worth trying. Null: candidates()
+  /// has all.
   void (*all_candidates)(const Problem& problem, const ContextState& state,
                          std::vector<Config>& out) = nullptr;
   std::string (*refuses_config)(const Problem& problem, const Config& config,
@@ -75,20 +77,20 @@ struct Engine {
               const Operands& operands);
 };
 
-/// All engines of this build, also those that cannot run here, in the order in which they are
-/// listed to users.
+/// All engines of this build, also those that cannot run here, in the order in which users see
+/// them.
 core::EngineTable<Engine>& engine_table() noexcept;
 inline std::span<const Engine* const> engines(DeviceKind device) noexcept {
   return engine_table().of(device);
 }
-/// By number or name; null when there is none.
+/// Finds an engine by number or name; null if there is none.
 inline const Engine* find_engine(DeviceKind device, EngineId id) noexcept {
   return engine_table().find(device, id);
 }
 inline const Engine* find_engine(DeviceKind device, std::string_view name) noexcept {
   return engine_table().find(device, name);
 }
-/// Of the engine of that name; 0 where there is none.
+/// The factor_error of the engine with this name; 0 if there is none.
 inline double factor_error(DeviceKind device, std::string_view name) noexcept {
   const Engine* const engine = find_engine(device, name);
   return engine == nullptr ? 0 : engine->factor_error;

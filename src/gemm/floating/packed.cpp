@@ -52,7 +52,7 @@ void PackedStandardWeight::pack(ContextState& state, ConstAnyMatrix w, std::stri
 bool PackedStandardWeight::takes(ConstAnyMatrix x, AnyMatrix y) const noexcept {
   if (rows_ == 0 || x.rows == 0) return false;
   if (packed_as_ == DType::f32 && x.rows >= f32_gains_below_rows) return false;
-  // oneDNN reads packed weights only with dense operands; widened ones are dense.
+  // oneDNN reads packed weights only with dense operands; widened operands are dense.
   return x.dtype != packed_as_ || (is_dense(x) && is_dense(y));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dispatch zone: a floating point weight rearranged once for x · Wᵀ, for a layer whose weight does
-// not change (inference). No public operation takes one.
+// not change (inference). No public operation accepts one.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,14 @@ namespace switchback::floating {
 
 class PackedStandardWeight {
  public:
-  /// Packs w[N,K], at least one element; f16 (and bf16 where the CPU does not multiply it) as f32.
-  /// Stays empty if no engine here gains from packing, or if the forced engine does not pack.
-  /// `engine`: the forced engine's name, or empty.
+  /// Packs w[N,K], at least one element. f16 is packed as f32, and so is bf16 if the CPU does not
+  /// multiply it. Stays empty if no engine here gains from packing, or if the forced engine does
+  /// not pack. `engine` is the forced engine's name, or empty.
   void pack(ContextState& state, ConstAnyMatrix w, std::string_view engine);
   void release() noexcept;
   [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.capacity_bytes(); }
 
-  /// Whether multiply() can run y[M,N] from x[M,K] and is the fastest way.
+  /// Whether multiply() can compute y[M,N] from x[M,K] and is the fastest way.
   [[nodiscard]] bool takes(ConstAnyMatrix x, AnyMatrix y) const noexcept;
   /// y[M,N] = x[M,K] · W[N,K]ᵀ + bias. Operands are validated, disjoint, and accepted by takes().
   void multiply(ContextState& state, ConstAnyMatrix x, ConstAnyMatrix bias, AnyMatrix y) const;

@@ -52,11 +52,11 @@ core::ProblemSize size_of(const Problem& problem) noexcept;
 
 struct Config {
   EngineId engine = EngineId::reference;
-  /// onednn_matmul: b is first reordered to the layout that the library prefers. Pays if b is read
-  /// many times.
+  /// onednn_matmul: b is first reordered to the layout that the library prefers. This pays if b is
+  /// read many times.
   bool pack_b = false;
-  /// cublaslt: the place in the library's own ranking of its algorithms for the problem, where none
-  /// is given.
+  /// cublaslt: the position in the library's own ranking of its algorithms for the problem, if no
+  /// algorithm is given.
   std::int64_t algorithm = 0;
   CublasLtChoice cublaslt = {};
   friend bool operator==(const Config&, const Config&) = default;
@@ -73,10 +73,10 @@ bool from_choice(const ConfigChoice& choice, Config& config) noexcept;
 /// m, n and k are at least 1.
 std::string check_config(const Problem& problem, const Config& config, const ContextState& state);
 
-/// Those worth measuring, the default first. May take milliseconds, but runs no product. tf32 is
-/// never among them: it is a different product.
+/// The configurations worth measuring, the default first. May take milliseconds, but runs no
+/// product. tf32 is never among them, because it is a different product.
 std::vector<Config> candidates(const Problem& problem, const ContextState& state);
-/// The same with all algorithms of a library that has many.
+/// The same, with all algorithms of a library that has many.
 std::vector<Config> all_candidates(const Problem& problem, const ContextState& state);
 Config default_config(const Problem& problem, const ContextState& state);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reference zone: the floating point product by its definition. Sums are f64, closer to the exact
-// value than those of any engine, then rounded to f32 and to the output type.
+// value than the sums of any engine. They are then rounded to f32 and to the output type.
 #include "core/unaligned.hpp"
 #include "gemm/floating/engine.hpp"
 

@@ -30,7 +30,7 @@ class FloatingTrial final : public measure::TrialOf<Config> {
            p.alignment),
         d_(context, p.output, p.m, p.n, p.ldd, p.alignment) {
     measure::fill(context, a_.any(), options.data, options.seed);
-    // Where both factors have values that are not finite, nothing finite is left to compare.
+    // If both factors have values that are not finite, no finite results are left to compare.
     measure::fill(context, b_.any(),
                   options.data == measure::Data::nonfinite ? measure::Data::normal : options.data,
                   options.seed + 1);
@@ -53,7 +53,7 @@ class FloatingTrial final : public measure::TrialOf<Config> {
   std::vector<Config> all_configs() override {
     return without_tests(floating::all_candidates(problem_, context_.state()));
   }
-  // And engines that compute another product, such as one in tf32.
+  // Also engines that compute another product, such as one in tf32.
   std::vector<Config> engine_configs() override {
     std::vector<Config> all = {default_config(problem_, context_.state())};
     for (const Engine* engine : floating::engines(problem_.device))
@@ -103,11 +103,11 @@ class FloatingTrial final : public measure::TrialOf<Config> {
     return without_oracles(std::move(all),
                            [&](const Config& config) { return engine_of(config)->is_oracle; });
   }
-  // Null for a number that is no engine's.
+  // Null if the number does not belong to an engine.
   [[nodiscard]] const Engine* engine_of(const Config& config) const {
     return find_engine(problem_.device, config.engine);
   }
-  // The pass of a layer that such a product is.
+  // Describes the pass of a layer that computes such a product.
   [[nodiscard]] std::string text() const {
     const char* pass = problem_.transpose_a ? "dw" : problem_.transpose_b ? "forward" : "dx";
     return fmt::format("{}{}{}", pass, problem_.bias ? ", bias" : "",

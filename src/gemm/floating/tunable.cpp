@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: floating point products as the tuner sees them: what the members of a Problem and
-// a Config are called in caches, and which values they may have.
+// Dispatch zone: describes floating point products to the tuner: the names of the members of a
+// Problem and a Config in caches, and the values that they may have.
 #include "core/tunable.hpp"
 
 #include "gemm/cublaslt/words.hpp"
@@ -39,7 +39,7 @@ constexpr core::WordTable problem_table(
     row<&Problem::ldb>({.name = "ldb"}), row<&Problem::ldd>({.name = "ldd"}),
     row<&Problem::input>(float_type("input")), row<&Problem::output>(float_type("output")),
     row({.name = "form", .most = 15}, form_of, set_form),
-    // Of a key it is the machine's.
+    // In a key, the value is that of the machine.
     row<&Problem::compute_capability>({.name = "compute_capability",
                                        .written = core::Written::elsewhere}),
     row<&Problem::alignment>({.name = "alignment", .most = 16}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: packs codes that come block by block, so that no plain matrix of them is written.
+// Dispatch zone: packs codes that arrive block by block. No unpacked matrix of them is written.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,14 @@ namespace switchback::gemm_int8 {
 
 class BlockPacker final : public core::CodeSink {
  public:
-  /// What the blocks are parts of: B[n,k], or B transposed.
+  /// Whether the blocks are parts of B[n,k] or of B transposed.
   enum class Blocks { of_b, of_b_transposed };
-  /// `stores`: as the size of the packed matrices suggests, unless given.
+  /// Without `stores`, the size of the packed matrices decides.
   explicit BlockPacker(Blocks blocks, std::optional<Stores> stores = {}) noexcept
       : blocks_(blocks), wanted_(stores) {}
 
-  /// Makes `out` packed matrices B[n,k], as many as there are groups, whose codes will come in
-  /// blocks. False, and nothing is done, if the engine packs only whole matrices.
+  /// Makes `out` hold `groups` packed matrices B[n,k], whose codes will arrive in blocks. Returns
+  /// false and does nothing if the engine packs only whole matrices.
   bool begin(ContextState& state, std::int64_t groups, std::int64_t n, std::int64_t k,
              PackedWeight& out, std::string_view engine);
 

@@ -11,7 +11,8 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// What only some engines have. For others it must be as it is made.
+// A part of a configuration that only some engines have. For the other engines it must have its
+// initial value.
 struct Part {
   ConfigParts bit;
   std::string_view what;
@@ -39,7 +40,8 @@ std::string describe(const GemmConfig& c) {
 
 namespace {
 
-// What an engine is asked about: the problem, or, where it takes no groups, the product of one.
+// The problem that an engine is asked about. An engine that does not accept groups is asked about
+// the product of one group.
 GemmProblem seen_by(const Engine& engine, const GemmProblem& problem) {
   return problem.has_groups() && !(engine.takes_groups && problem.groups > 0)
              ? mean_problem(problem)
@@ -50,7 +52,7 @@ std::string_view name_of(const GemmProblem& problem) {
   return problem.has_groups() ? "grouped_gemm" : "gemm";
 }
 
-// `first`, and those of `more` that are not known yet.
+// `first`, and the configurations of `more` that are not in the list yet.
 std::vector<GemmConfig> distinct(const GemmConfig& first, const std::vector<GemmConfig>& more) {
   std::vector<GemmConfig> found = {first};
   for (const GemmConfig& config : more)
@@ -62,13 +64,13 @@ bool reads(const ContextState& state, const Engine& engine, EngineId packed_for)
   return packed_for == EngineId::none || reads_layout(state.device.kind, engine, packed_for);
 }
 
-// Groups find their scales in another way where there is one for each group: that is another
-// kernel. A single product reads the same address either way.
+// Groups with one scale for each group find their scales in another way, in another kernel. A
+// single product reads the same address either way.
 std::int64_t scales_of(const GemmProblem& problem) {
   return problem.has_groups() ? static_cast<std::int64_t>(problem.scale) : 0;
 }
 
-// Those of an engine that compute a problem.
+// The configurations of an engine that compute a problem.
 std::vector<GemmConfig> configs_of(const GemmProblem& problem, const Engine& engine,
                                    const std::vector<core::RiskyKernel>& kernels) {
   std::vector<GemmConfig> found;
@@ -125,7 +127,8 @@ std::vector<GemmConfig> all_candidates(const GemmProblem& problem, const Context
 
 namespace {
 
-// The default of the first engine whose kernels need trust, reads b and has a kernel that may run.
+// The default of the first engine whose kernels need trust, if the engine reads b and has a kernel
+// that may run.
 bool trusted_default(const GemmProblem& problem, const ContextState& state,
                      const core::KnownKernels& known, GemmConfig& config) {
   if (problem.groups == 0) return false;
@@ -177,10 +180,10 @@ GemmConfig default_config(const GemmProblem& problem, const ContextState& state,
 
 namespace {
 
-// What the engine itself says against a configuration.
+// The engine's own objection to a configuration.
 std::string refused_by(const Engine& engine, const GemmProblem& problem, const GemmConfig& config,
                        const ContextState& state) {
-  // An empty product is not given to a library.
+  // A library is not given an empty product.
   if (engine.refuses_config == nullptr || problem.m == 0 || problem.n == 0) return {};
   return engine.refuses_config(seen_by(engine, problem), config, state);
 }
@@ -240,7 +243,7 @@ void run_groups(ContextState& state, const GemmProblem& problem, const GemmConfi
   // K = 0: only the epilogue is left, which the last engine of a device computes.
   if (engine.takes_groups && (problem.k > 0 || !state.on_cpu())) {
     GemmProblem p = problem;
-    // Where an engine packs b for the call.
+    // If an engine packs b for the call.
     if (p.packed_for == EngineId::none)
       p.packed_step_bytes = packed_step(engine.packed_bytes(p.n, p.k));
     return engine.run(state, p, config, operands);

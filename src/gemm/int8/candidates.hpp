@@ -17,32 +17,33 @@ namespace switchback::gemm_int8 {
 /// in this Context (for a packed problem: of the engine it is packed for). May take milliseconds,
 /// but runs no product. See is_risky().
 std::vector<GemmConfig> candidates(const GemmProblem& problem, const ContextState& state);
-/// The same with all algorithms of a library that has many.
+/// The same, with all algorithms of a library that has many.
 std::vector<GemmConfig> all_candidates(const GemmProblem& problem, const ContextState& state);
 
-/// Whether running it may hang or fault, because its kernel is not trusted here. The tuner tries
-/// such a configuration in another process first.
+/// Whether running the configuration may hang or fault, because its kernel is not trusted here. The
+/// tuner tries such a configuration in another process first.
 bool is_risky(const GemmProblem& problem, const GemmConfig& config, const ContextState& state);
 
-/// The kernel of a configuration, as proofs tell kernels apart; false if its engine is one whose
-/// kernels need none.
+/// Writes the kernel of a configuration as proofs identify it: configurations that run the same
+/// kernel have the same one. Returns false if the kernels of its engine need no proof.
 bool kernel_of(DeviceKind device, const GemmProblem& problem, const GemmConfig& config,
                core::RiskyKernel& kernel);
 
 /// The configuration that runs if no ConfigSource has one. Throws Error(unsupported) if the problem
 /// is packed for an engine that cannot run here.
 GemmConfig default_config(const GemmProblem& problem, const ContextState& state);
-/// The same where this is known of kernels.
+/// The same, given the kernels that are known to be right or wrong.
 GemmConfig default_config(const GemmProblem& problem, const ContextState& state,
                           const core::KnownKernels& known);
-/// Of one engine that accepts the problem.
+/// The default configuration of one engine that accepts the problem.
 GemmConfig default_config(const Engine& engine, const GemmProblem& problem,
                           const ContextState& state);
 
 /// Why this configuration cannot run the problem here; empty if it can.
 std::string check_config(const GemmProblem& problem, const GemmConfig& config,
                          const ContextState& state);
-/// The same of what from_choice() read, whose members are within their limits.
+/// The same for a configuration read by from_choice(), whose members are already within their
+/// limits.
 std::string check_read_config(const GemmProblem& problem, const GemmConfig& config,
                               const ContextState& state);
 

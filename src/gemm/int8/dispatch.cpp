@@ -16,7 +16,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// The engine that is forced by name; null if none is.
+// The engine that is forced by name; null if none is forced.
 const Engine* forced_engine(const ContextState& state, std::string_view op,
                             const GemmProblem& problem, std::string_view forced) {
   if (!forced.empty()) {
@@ -38,10 +38,10 @@ const Engine* forced_engine(const ContextState& state, std::string_view op,
   return nullptr;
 }
 
-// Runs the tuned configuration, or else the default of the forced engine, of the one that b is
-// packed for, or of the first that accepts the problem. A library may have no algorithm for a
-// problem that its engine accepts. Then, unless that engine was forced, the device's last engine
-// runs: it accepts everything and reads the packed form of the others.
+// Runs the tuned configuration. If there is none, runs the default of the forced engine, of the
+// engine that b is packed for, or of the first that accepts the problem. A library may have no
+// algorithm for a problem that its engine accepts. Then, unless that engine was forced, the
+// device's last engine runs: it accepts everything and reads the packed form of the other engines.
 void choose_and_run(ContextState& state, std::string_view op, Product product,
                     std::string_view forced) {
   auto& [problem, operands] = product;
@@ -52,7 +52,7 @@ void choose_and_run(ContextState& state, std::string_view op, Product product,
   const GemmConfig config =
       engine != nullptr ? engine->default_config(problem, state) : default_config(problem, state);
   try {
-    return run_checked(state, problem, config, operands);  // engines' own defaults run
+    return run_checked(state, problem, config, operands);  // engines' default configurations run
   } catch (const Error& error) {
     const Engine& last = *engines(state.device.kind).back();
     if (error.status() != Status::unsupported || !forced.empty() || state.on_cpu() ||
@@ -79,7 +79,7 @@ void multiply(ContextState& state, const GemmArgs& args) {
 
 namespace {
 
-// Makes `out` hold so many packed B[n,k] of this engine, whose bytes are not written yet.
+// Makes `out` hold `groups` packed B[n,k] of this engine, whose bytes are not written yet.
 PackedWeightState& make_packed(ContextState& state, const Engine& engine, std::int64_t groups,
                                std::int64_t n, std::int64_t k, PackedWeight& out) {
   if (out.empty()) out = PackedWeight();  // a moved-from object has no state
@@ -150,9 +150,9 @@ bool BlockPacker::begin(ContextState& state, std::int64_t groups, std::int64_t n
   k_ = k;
   data_ = packed.buffer.as<std::byte>();
   step_bytes_ = packed.step_bytes;
-  // A training step makes two forms of the codes, and much else before it reads the second. On two
-  // cores of Sapphire Rapids with 2 MiB each, steps with 4 MiB of codes a form took 0.82 to 0.92 of
-  // the time at 256 rows, 0.94 to 0.98 at 1024; with 1 MiB nothing changed.
+  // A training step makes two forms of the codes, and much else happens before the second is read.
+  // On two cores of Sapphire Rapids with 2 MiB each and 4 MiB of codes a form, steps took 0.82 to
+  // 0.92 of the time at 256 rows and 0.94 to 0.98 at 1024. With 1 MiB of codes nothing changed.
   const std::size_t l2 = core::cpu_caches().l2_bytes;
   const bool large = static_cast<std::size_t>(groups * step_bytes_) >= l2;
   stores_ = wanted_.value_or(l2 > 0 && large ? Stores::streaming : Stores::cached);

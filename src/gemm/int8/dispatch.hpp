@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the internal door to the int8 products, for callers that have validated their
+// Dispatch zone: the internal entry to the int8 products, for callers that have validated their
 // arguments: the public functions, and the layer.
 #pragma once
 
@@ -16,12 +16,12 @@ namespace switchback::gemm_int8 {
 void multiply(ContextState& state, const GemmArgs& args);
 void multiply(ContextState& state, const GemmS8S8S32Args& args);
 
-/// pack_weight() and pack_weights() without their checks: b holds `groups` matrices below each
-/// other. `op` is the operation's name in the error of an engine that is not there.
+/// pack_weight() and pack_weights() without their checks. b holds `groups` matrices below each
+/// other. `op` is the operation's name in the error that is thrown if the engine does not exist.
 void pack(ContextState& state, std::string_view op, MatrixView<const std::int8_t> b,
           std::int64_t groups, PackedWeight& out, std::string_view engine);
 
-/// The codes of a packed matrix, one group: [rows,cols].
+/// Writes the codes of a packed matrix of one group: [rows,cols].
 void unpack(ContextState& state, const PackedWeight& b, MatrixView<std::int8_t> codes);
 
 /// Makes `out` the packed transpose of a packed B[n,k], for the same engine.
@@ -32,9 +32,10 @@ struct PackedRows {
   MatrixView<std::int8_t> first{};
   std::int64_t step = 0;  ///< codes from one matrix to the next
 };
-/// Makes `out` that many packed B[n,k] whose codes are not written yet, for an engine that packs
-/// rows unchanged. For other engines the result has no data: use pack(). Not fresh: `out` holds
-/// packed matrices of the same sizes, which stay until others are written.
+/// Makes `out` hold `groups` packed matrices B[n,k] whose codes are not written yet, for an engine
+/// that packs rows unchanged. For other engines the result has no data: use pack(). Without
+/// `fresh`, `out` already holds packed matrices of the same sizes, which stay until they are
+/// overwritten.
 PackedRows begin_packed_rows(ContextState& state, std::int64_t groups, std::int64_t n,
                              std::int64_t k, PackedWeight& out, std::string_view engine,
                              bool fresh);

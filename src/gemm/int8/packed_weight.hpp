@@ -12,11 +12,11 @@ namespace switchback {
 
 struct PackedWeightState {
   const gemm_int8::Engine* engine = nullptr;  ///< null: nothing packed yet
-  Device device;                              ///< whose memory the bytes are in
+  Device device;                              ///< the device whose memory holds the bytes
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::int64_t groups = 1;      ///< matrices [rows,cols], one after the other
-  std::int64_t step_bytes = 0;  ///< from one to the next
+  std::int64_t step_bytes = 0;  ///< distance between matrices
   core::AlignedBuffer buffer;
 };
 

@@ -16,12 +16,13 @@
 
 namespace switchback::gemm_int8 {
 
-/// How packed codes are stored: through the caches, or past them, if these would not hold the codes
-/// until a product reads them. Each line would then be read from memory only to be overwritten.
+/// How packed codes are stored. `streaming` uses non-temporal stores, for codes that the caches
+/// would not hold until a product reads them. With ordinary stores each line would first be read
+/// from memory, only to be overwritten.
 enum class Stores { cached, streaming };
 
-/// The numbers of the engines. Pinned, because tuned configurations are stored with them. Append
-/// new ones here, and their names to engine_names.
+/// The numbers of the engines. They never change, because tuned configurations are stored with
+/// them. Append new ones here, and their names to engine_names.
 enum class EngineId : std::int64_t {
   none = 0,
   reference = 1,
@@ -56,19 +57,21 @@ enum class ScaleMode : std::int64_t {
   row_scalar = 2,  ///< absmax_a[row] and absmax_b[0]
 };
 
-/// Whether there are many products of one n and k, each of a group of rows, and where these lie.
-/// The values of groups are pinned, because they are part of tuning records.
+/// Whether the problem consists of many products with the same n and k, one for each group of rows,
+/// and how the groups are laid out. The values of groups never change, because they are part of
+/// tuning records.
 enum class GroupLayout : std::int64_t {
   packed = 0,   ///< one group after another
   strided = 1,  ///< each group has group_rows slots
-  columns = 2,  ///< strided in a; in d they lie next to each other
+  columns = 2,  ///< strided in a; in d the groups are next to each other
   none = 3,     ///< one product
 };
 
 /// d[m,n] = epilogue(a[m,k] · b[n,k]ᵀ): everything that the choice of a configuration may depend
-/// on. With groups of rows b has a matrix [n,k], scales and a bias for each, one after another.
+/// on. With groups, each group has its own matrix [n,k] in b, its scales and its bias, one group
+/// after another.
 struct GemmProblem {
-  std::int64_t m = 0;  ///< with groups: the slots of all of them
+  std::int64_t m = 0;  ///< with groups: the slots of all groups together
   std::int64_t n = 0;
   std::int64_t k = 0;
   std::int64_t stride_a = 0;
@@ -82,24 +85,24 @@ struct GemmProblem {
   std::int64_t alignment = 0;            ///< core::alignment_class of the operands
   GroupLayout layout = GroupLayout::none;
   std::int64_t groups = 1;
-  std::int64_t group_rows = 0;         ///< strided: slots of a group
+  std::int64_t group_rows = 0;         ///< strided: slots of each group
   std::int64_t d_column_stride = 0;    ///< columns: see GroupedGemmArgs
-  std::int64_t packed_step_bytes = 0;  ///< from one group's packed b to the next
+  std::int64_t packed_step_bytes = 0;  ///< distance between the packed b of consecutive groups
 
   [[nodiscard]] constexpr bool has_groups() const noexcept { return layout != GroupLayout::none; }
   friend bool operator==(const GemmProblem&, const GemmProblem&) = default;
 };
 
-/// "m=8 n=64 k=256 f32 row_col bias=f16 packed=avx2 strides 256,0,64"; with groups before it
-/// "groups=8 strided rows=32 columns=0, each "
+/// "m=8 n=64 k=256 f32 row_col bias=f16 packed=avx2 strides 256,0,64"; with groups the text begins
+/// with "groups=8 strided rows=32 columns=0, each "
 std::string describe(const GemmProblem& problem);
 
 core::ProblemSize size_of(const GemmProblem& problem) noexcept;
 
-// The contract of core/tunable.hpp; the words are in tunable.cpp. Instruction set and number of
-// threads of the Context are part of a query: one source may serve several Contexts. A query of
+// The contract of core/tunable.hpp; the words are in tunable.cpp. A query contains the Context's
+// instruction set and number of threads, because one source may serve several Contexts. A query of
 // groups has the bucket of the number of slots (core/rows_bucket.hpp), so that a mixture of experts
-// meets few problems. Its problem has as many slots as the bucket's largest number allows, and a
+// meets few problems. Its problem has the largest number of slots that the bucket allows, and a
 // packed_step_bytes of 0.
 extern const core::Tunable tunable;
 extern const core::Tunable grouped_tunable;
@@ -112,8 +115,8 @@ struct GroupRows {
   std::int64_t rows = 0;
 };
 
-/// The memory that a problem is run on; strides are in the problem. With groups: of slot 0 and
-/// group 0.
+/// The memory that a problem runs on; strides are in the problem. With groups, the addresses are
+/// those of slot 0 and group 0.
 struct GemmOperands {
   const std::int8_t* a = nullptr;
   const std::int8_t* b = nullptr;  ///< null when packed
@@ -126,14 +129,15 @@ struct GemmOperands {
   Groups groups = {};                    ///< on a device: arrays that only kernels may read
 };
 
-/// A product of one group with the mean number of rows, at least one.
+/// A product of one group with the mean number of rows, at least one row.
 GemmProblem mean_problem(const GemmProblem& problem) noexcept;
-/// The product of one group alone.
+/// The product of one group.
 GemmProblem problem_of(const GemmProblem& problem, const GroupRows& group) noexcept;
 GemmOperands operands_of(const GemmProblem& problem, const GemmOperands& operands,
                          std::int64_t group) noexcept;
 
-/// Bytes from one group's packed b to the next: packed_bytes() of an engine, aligned.
+/// Bytes between the packed b of consecutive groups: packed_bytes() of an engine, rounded up for
+/// alignment.
 constexpr std::int64_t packed_step(std::size_t packed_bytes) noexcept {
   return (static_cast<std::int64_t>(packed_bytes) + 255) / 256 * 256;
 }

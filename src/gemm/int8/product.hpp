@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: from the arguments of an int8 product, alone or of groups, to the problem of one
-// of its groups and the operands of the first.
+// Dispatch zone: from the arguments of an int8 product, or of products of groups, makes the problem
+// of one group and the operands of the first group.
 #pragma once
 
 #include "core/assert.hpp"
@@ -14,7 +14,7 @@ struct Product {
   GemmOperands operands;
 };
 
-/// Of validated arguments that have a, b or packed_b, and d. b holds `groups` matrices.
+/// The arguments must be validated and have a, d, and b or packed_b. b holds `groups` matrices.
 template <class Args>
 Product product_of(const Args& args, std::int64_t groups = 1) {
   SWITCHBACK_ASSERT(args.packed_b == nullptr || !args.packed_b->empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference zone: the int8 product and its dequantize as the specification writes them.
+// Reference zone: the int8 product and its dequantize, written like the specification.
 #include <cstring>
 
 #include "core/numerics.hpp"

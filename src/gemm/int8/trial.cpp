@@ -28,13 +28,14 @@ constexpr std::string_view output_rule =
     "equal: absmax_b · (absmax_a · (sum · c)) + bias, each step rounded to f32, then once to the "
     "output";
 
-// A problem with its groups. One product is that of one group, for the operands and the comparison.
+// A problem with its groups. A single product counts as one group, for the operands and the
+// comparison.
 struct Setting {
   GemmProblem problem;
   std::shared_ptr<const TrialGroups> groups;
 };
 
-// What the sampled elements of a group's results must be.
+// The expected values of the sampled elements of a group's results.
 struct Expected {
   measure::Sample sample;
   measure::oracle::Int8Product results;
@@ -46,7 +47,8 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
       : TrialOf(context, options, p.has_groups() ? "grouped_gemm" : "gemm", p.output),
         single_(!p.has_groups()) {
     timed_ = setting(p, p.m);
-    // What is compared has as many slots as fit: the images of its results are kept.
+    // The compared problem has the largest number of slots that fits, because copies of its results
+    // are kept.
     const DeviceKind device = context.state().device.kind;
     checked_ =
         setting(p, std::min(p.m, std::max(16 * p.groups, measure::rows_to_keep(device, p.m, p.n))));
@@ -96,15 +98,15 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
   }
 
   void compare(measure::Checker& checker, const GemmConfig& config) override {
-    // An engine whose int32 leave no trace is held to the outputs alone.
+    // For an engine that does not expose its int32 sums, only the outputs are compared.
     const Setting sums = sums_setting();
     const Engine* engine = engine_of(config);
     if (engine == nullptr || gemm_int8::refusal(*engine, sums.problem, context_.state()).empty())
       check_sums(checker, sums, config);
     if (output_ == DType::s32 || !checker.passes()) return;
 
-    // On a device one product at its full size: a kernel's last tiles are as far from its first as
-    // they get.
+    // On a device a single product is compared at its full size, because a kernel's last tiles are
+    // then as far from its first ones as possible.
     const bool is_whole = single_ && !context_.state().on_cpu();
     const Setting& setting = is_whole ? timed_ : checked_;
     const std::vector<Expected>& expected =
@@ -145,7 +147,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     return single_ ? gemm_int8::provenance(timed_.problem, config, context_.state()) : "";
   }
 
-  // Null for a number that is not an engine's.
+  // Null if the number does not belong to an engine.
   [[nodiscard]] const Engine* engine_of(const GemmConfig& config) const {
     return find_engine(context_.state().device.kind, config.engine);
   }
@@ -340,7 +342,8 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
   std::vector<Matrix> kept_sums_, kept_outputs_;        ///< of the first configuration, by group
 };
 
-// Of weights that are not packed, and of those that are packed for an engine that runs here.
+// The problem with weights that are not packed, and with weights packed for the engines that run
+// here.
 std::vector<GemmProblem> with_packed(const ContextState& state,
                                      const std::vector<GemmProblem>& problems) {
   std::vector<GemmProblem> all = problems;
@@ -411,8 +414,8 @@ std::vector<GemmProblem> grouped_trial_problems(const ContextState& state,
 }
 
 // Freivalds 1977: sums · r = a · (bᵀ · r) for a random vector r, in integers modulo 2^64. An error
-// e in a row escapes only if the sum of e · r over that row is 0 modulo 2^64, which for random odd
-// and even r of 64 bits happens once in 2^(64 - z) where 2^z divides e, z < 32.
+// e in a row is missed only if the sum of e · r over that row is 0 modulo 2^64. For random odd and
+// even r of 64 bits that happens once in 2^(64 - z), where 2^z divides e, z < 32.
 std::int64_t first_wrong_row(MatrixView<const std::int8_t> a, MatrixView<const std::int8_t> b,
                              MatrixView<const std::int32_t> sums) {
   std::vector<std::uint64_t> r(static_cast<std::size_t>(sums.cols));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trial zone: int8 products, one or those of groups, on random codes. Sums are compared exactly,
-// and outputs bit for bit.
+// Trial zone: int8 products on random codes, one product or those of groups. Sums are compared
+// exactly, and outputs bit for bit.
 #pragma once
 
 #include <memory>
@@ -14,16 +14,16 @@ namespace switchback::gemm_int8 {
 std::unique_ptr<measure::Trial> make_trial(Context& context, const GemmProblem& problem,
                                            const measure::TrialOptions& options);
 
-/// Forward of a layer, with every kind of scales and bias, of weights that are packed and that are
-/// not, into this type.
+/// Forward products of a layer with outputs of this type: every kind of scales and bias, with
+/// packed and unpacked weights.
 std::vector<GemmProblem> trial_problems(const ContextState& state, const measure::TrialShape& shape,
                                         DType dtype);
-/// The same of four groups, in every layout.
+/// The same for four groups, in every layout.
 std::vector<GemmProblem> grouped_trial_problems(const ContextState& state,
                                                 const measure::TrialShape& shape, DType dtype);
 
-/// Of sums[m,n] = a[m,k] · b[n,k]ᵀ the first row that is wrong, -1 if none is, for the price of
-/// reading the matrices, which are the host's.
+/// The first wrong row of sums[m,n] = a[m,k] · b[n,k]ᵀ, or -1 if all rows are right. It costs about
+/// as much as reading the matrices, which must be in the host's memory.
 std::int64_t first_wrong_row(MatrixView<const std::int8_t> a, MatrixView<const std::int8_t> b,
                              MatrixView<const std::int32_t> sums);
 

@@ -5,7 +5,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// Shares of the first `groups` groups.
+// Sum of the shares of the first `groups` groups.
 double shares(std::int64_t groups) {
   return static_cast<double>(groups / 2) * 4 + static_cast<double>(groups % 2) * 3;
 }

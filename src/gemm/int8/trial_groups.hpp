@@ -13,8 +13,8 @@
 
 namespace switchback::gemm_int8 {
 
-/// So many groups of so many slots in all. Strided groups are full; of packed ones every other has
-/// three times the rows of its neighbours, since those that measure alike are what is rare.
+/// Groups with the given number of slots in total. Strided groups are full. Of packed groups, every
+/// other one has three times the rows of its neighbours, since groups of equal size are rare.
 class TrialGroups {
  public:
   TrialGroups() = default;
@@ -22,7 +22,7 @@ class TrialGroups {
 
   [[nodiscard]] std::int64_t slots() const noexcept { return slots_; }
   [[nodiscard]] Groups view() const noexcept;
-  /// The same for the host.
+  /// The same rows in memory of the host.
   [[nodiscard]] std::span<const GroupRows> rows() const noexcept { return rows_; }
 
  private:

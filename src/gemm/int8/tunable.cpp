@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: int8 products, alone and of groups, as the tuner sees them: what the members of a
-// GemmProblem and a GemmConfig are called in caches, and which values they may have.
+// Dispatch zone: describes int8 products, single ones and those of groups, to the tuner: the names
+// of the members of a GemmProblem and a GemmConfig in caches, and the values that they may have.
 #include "core/tunable.hpp"
 
 #include <algorithm>
@@ -118,7 +118,7 @@ constexpr core::WordTable grouped_table(
     row<&GemmProblem::packed_for>(engine_word("packed_for")),
     row<&GemmProblem::alignment>(alignment_word));
 
-// What no table says: which outputs have scales.
+// A rule that no table expresses: which outputs have scales.
 bool is_problem(const GemmProblem& p) noexcept {
   return p.output != DType::s8 && (p.scale == ScaleMode::none) == (p.output == DType::s32);
 }
@@ -144,8 +144,8 @@ bool proven_default(const ConfigQuery& query, const ContextState& state,
 
 constexpr std::array float_outputs = {DType::f32, DType::f16, DType::bf16};
 
-// Of more tiles of every size than multiprocessors, the last of them not full, and of more steps
-// along k than a pipeline has stages.
+// A problem with more tiles of every size than multiprocessors, where the last ones are not full,
+// and with more steps along k than a pipeline has stages.
 GemmProblem kernel_problem(DType output, ScaleMode scale, const ContextState& state) {
   GemmProblem p;
   p.m = 264 * std::max(1, state.runtime->info().multiprocessors / 3);
@@ -159,7 +159,7 @@ GemmProblem kernel_problem(DType output, ScaleMode scale, const ContextState& st
 }
 
 std::vector<ConfigQuery> kernel_problems(const ContextState& state) {
-  constexpr std::int64_t few_rows = 16;  // some kernels take no more
+  constexpr std::int64_t few_rows = 16;  // some kernels accept no more
   std::vector<ConfigQuery> queries;
   for (const DType output : float_outputs) {
     GemmProblem problem = kernel_problem(output, ScaleMode::row_col, state);
@@ -214,7 +214,7 @@ namespace {
 
 bool read_groups(const ConfigQuery& query, GemmProblem& p) noexcept {
   if (!core::read_query(ConfigOp::grouped_int8, grouped_table, query, p)) return false;
-  // Ends are 32-bit numbers.
+  // The ends of groups are 32-bit numbers.
   if (p.layout == GroupLayout::packed)
     p.m = std::min<std::int64_t>(p.m, std::numeric_limits<std::int32_t>::max());
   else if (p.groups > 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the look-up of int8 products, alone or of groups.
+// Dispatch zone: looks up tuned configurations of int8 products, of one product or of groups.
 #pragma once
 
 #include "gemm/int8/candidates.hpp"
@@ -7,8 +7,8 @@
 
 namespace switchback::gemm_int8 {
 
-/// Runs the tuned configuration if there is one that is valid here, and of the forced engine if one
-/// is; else false.
+/// Runs the tuned configuration if there is one that is valid here and, with a forced engine,
+/// belongs to that engine. Otherwise returns false.
 inline bool run_tuned(ContextState& state, const GemmProblem& problem, const GemmOperands& operands,
                       const Engine* forced) {
   if (state.config_source == nullptr) return false;

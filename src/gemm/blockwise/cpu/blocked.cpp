@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the blockwise product in the tiles of the int8 kernels. After each block of rows a
-// tile's int32 sums are added to its f32 sums (promoted), after each superblock these to d
-// (folded).
+// tile's int32 sums are added to its f32 sums (promoted). After each superblock the f32 sums are
+// added to d (folded).
 //
-// b is packed once. A task has some rows of a and columns of d; it goes through the rows in pieces
-// of whole blocks, for which it prepares its rows of a in its own scratch. They stay in the
-// second-level cache while the piece's panels of b pass by. If there is one piece, the f32 sums of
-// one panel are all there are.
+// b is packed once. A task has some rows of a and columns of d. It goes through the rows in pieces
+// of whole blocks, and prepares its rows of a for a piece in its own scratch. They stay in the
+// second-level cache while all panels of b for that piece are multiplied. If there is only one
+// piece, the f32 sums of one panel suffice.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -34,13 +34,13 @@ using gemm_int8::round_up;
 
 constexpr std::int64_t tasks_per_thread = 4;
 
-// What one worker has to itself.
+// The scratch memory of one worker.
 struct WorkerScratch {
   std::int8_t* a = nullptr;       // prepared rows of a piece, or null: a is read in place
   std::int32_t* start = nullptr;  // [blocks of a piece][rows]
   std::int32_t* sums = nullptr;   // of a tile
   float* partial = nullptr;       // f32 sums of all tiles of the task
-  float* total = nullptr;         // d in f32, where its type is another one
+  float* total = nullptr;         // d in f32, if its type is another one
 };
 
 class Run {
@@ -56,7 +56,7 @@ class Run {
         frame_(state.workspace) {}
 
   void operator()() {
-    // Whole steps of every kernel: of 64 codes where it copies a, of 4 groups elsewhere.
+    // Whole steps of every kernel: 64 codes if it copies a, 4 groups otherwise.
     depth_ = round_up(p_.m, copies() ? 64 : 16);
     choose_blocks();
     pieces_ = piece_end(0) < blocks_;
@@ -78,9 +78,10 @@ class Run {
   void choose_blocks() {
     const std::int64_t wanted =
         state_.threads.count() == 1 ? 1 : state_.threads.count() * tasks_per_thread;
-    // A copy of rows for block_tile pays the more columns they meet. Without one, a block's codes
-    // of 48 rows and their f32 sums fit into the first-level cache beside a panel's (AVX-512 VNNI,
-    // two threads: 256 rows of G take 1.3 times as long with 96, 1024 rows 4 % longer).
+    // A copy of rows for block_tile pays more, the more columns use it. Without a copy, the
+    // first-level cache holds a block's codes of 48 rows with their f32 sums, together with a
+    // panel's codes (AVX-512 VNNI, two threads: 256 rows of G take 1.3 times as long with 96, 1024
+    // rows 4 % longer).
     const std::int64_t most_rows = copies() ? 128 : 48;
     const std::int64_t most_cols = copies() ? 1024 : 512;
     rows_ = even_block(p_.n, most_rows, kernel_.rows);
@@ -88,7 +89,7 @@ class Run {
     cols_ = even_block(p_.k, std::min(most_cols, ceil_div(p_.k, across)), kernel_.cols);
     const std::int64_t down = ceil_div(wanted, ceil_div(p_.k, cols_));
     rows_ = even_block(p_.n, std::min(most_rows, ceil_div(p_.n, down)), kernel_.rows);
-    // Pieces of a whose prepared rows take a quarter of the second-level cache.
+    // The prepared rows of a piece of a take a quarter of the second-level cache.
     const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
     const std::int64_t room = (l2 > 0 ? l2 : std::int64_t{1} << 20) / 4;
     const std::int64_t block_bytes =
@@ -96,17 +97,17 @@ class Run {
     piece_blocks_ = std::clamp<std::int64_t>(room / block_bytes, 1, superblock_);
   }
 
-  // Whether tiles read copy_rows()'s copy.
+  // Whether tiles read the copy made by copy_rows().
   [[nodiscard]] bool copies() const { return kernel_.block_tile != nullptr; }
   [[nodiscard]] std::int64_t a_copy_bytes() const { return copies() ? 1 : kernel_.a_copy_bytes; }
 
-  // The end of the piece that begins at a block: no piece goes beyond its superblock.
+  // The end of the piece that begins at a block. A piece never extends beyond its superblock.
   [[nodiscard]] std::int64_t piece_end(std::int64_t block) const {
     const std::int64_t whole = block / superblock_ * superblock_ + superblock_;
     return std::min({block + piece_blocks_, whole, blocks_});
   }
 
-  // The codes of a block that are multiplied: all but the padding of the last one.
+  // The codes of a block that are multiplied: all of them, except the padding of the last block.
   [[nodiscard]] std::int64_t codes(std::int64_t block) const {
     return std::min(p_.block_rows, depth_ - block * p_.block_rows);
   }
@@ -134,7 +135,7 @@ class Run {
             total_.of(worker)};
   }
 
-  // Aligned, and those of b padded to whole tiles.
+  // Copies the scales to aligned memory; those of b are padded to whole tiles.
   void copy_scales() const {
     state_.threads.for_ranges(blocks_, 16, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t b = begin; b < end; ++b) {
@@ -160,7 +161,7 @@ class Run {
     }
   }
 
-  // The rows of whole tiles that hold this many rows.
+  // The number of rows in the whole tiles that hold `rows` rows.
   [[nodiscard]] std::int64_t padded_tiles(std::int64_t rows) const {
     return round_up(rows, kernel_.rows);
   }
@@ -194,14 +195,15 @@ class Run {
     return (row * blocks + block * kernel_.rows_together) * p_.block_rows * a_copy_bytes();
   }
 
-  // The rows of a task in a panel, whose first column is `offset` behind the task's.
+  // The rows of a task in a panel. The panel's first column is `offset` columns after the task's
+  // first.
   struct Panel {
     std::int64_t row, rows, col, offset;
   };
 
-  // Adds the blocks [begin, end) to the f32 sums of a panel, and these to d where a superblock
-  // ends. Of one block of 256 rows a tile takes about 1500 cycles: what is the same for its
-  // neighbours is computed once.
+  // Adds the blocks [begin, end) to the f32 sums of a panel, and the f32 sums to d where a
+  // superblock ends. A tile takes about 1500 cycles for one block of 256 rows. Values that
+  // neighbouring tiles share are therefore computed once.
   void panel(const Panel& at, std::int64_t begin, std::int64_t end,
              const WorkerScratch& scratch) const {
     const gemm_int8::RowTiles tiles = tiles_of(at.rows);
@@ -234,8 +236,8 @@ class Run {
           fold.start =
               origin.start == nullptr ? nullptr : origin.start + r * fold.stride_start_bytes;
         }
-        // Field by field: a copy of a struct that has just been written waits until all stores in
-        // front of it are done, also those of the last tile to d.
+        // Field by field: copying a struct that was just written would wait for all earlier stores,
+        // including those of the last tile to d.
         before.sums = sums;
         before.p = p;
         before.first = begins;
@@ -244,7 +246,7 @@ class Run {
         before.scale_b = scale_b;
         before.fold = ends ? &fold : nullptr;
         if (copies()) {
-          // The next tile promotes this one, and needs sums of its own.
+          // The next tile promotes this one, so it needs separate sums.
           sums = sums == scratch.sums ? scratch.sums + tile_sums_ : scratch.sums;
         } else {
           tile.a = first_a + r * tile.stride_a_bytes;
@@ -263,7 +265,7 @@ class Run {
     return packed_ + at.col * depth_ + block * p_.block_rows * kernel_.strip_cols;
   }
 
-  // What the tiles of a block and panel have in common, and where its first row's codes are.
+  // What the tiles of a block and panel share, and where the codes of the panel's first row are.
   void begin_tiles(const Panel& at, std::int64_t b, std::int64_t begin, std::int64_t end,
                    const WorkerScratch& scratch, gemm_int8::Tile& tile) const {
     if (scratch.a != nullptr) {
@@ -293,14 +295,14 @@ class Run {
          .before = before});
   }
 
-  // The first row of a panel in d, and in what is added to it.
+  // The first row of a panel in d, and in the matrix that is added to it.
   struct FoldOrigin {
     std::byte* d = nullptr;
     const std::byte* start = nullptr;
   };
 
-  // How the f32 sums of a panel's superblock that ends with block b are added to d. d is stored in
-  // its type after the last one; before that it is kept in f32.
+  // How the f32 sums of a panel are added to d when its superblock ends with block b. After the
+  // last superblock d is stored in its type; before that it is kept in f32.
   FoldOrigin begin_fold(const Panel& at, std::int64_t b, const WorkerScratch& scratch,
                         gemm_int8::FoldTile& tile) const {
     const bool first = b < superblock_;
@@ -344,12 +346,12 @@ class Run {
   const std::int64_t superblock_;  // in blocks
   core::Workspace::Frame frame_;
 
-  bool streams_ = false;  // d is stored past the caches
-  bool pieces_ = false;   // there are several
+  bool streams_ = false;  // d is written with non-temporal stores
+  bool pieces_ = false;   // there are several pieces
 
   std::int64_t depth_ = 0;  // codes of a row that are multiplied
 
-  // Of a task.
+  // For one task.
   std::int64_t rows_ = 0;
   std::int64_t cols_ = 0;
   std::int64_t piece_blocks_ = 0;
@@ -359,7 +361,7 @@ class Run {
   float* scale_a_ = nullptr;
   float* scale_b_ = nullptr;
   std::int64_t padded_k_ = 0;
-  // One worker's share of each.
+  // Each worker's share of the scratch memory.
   std::int64_t tile_sums_ = 0;  // of one tile
   core::PerWorker<std::int8_t> a_;
   core::PerWorker<std::int32_t> start_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blockwise product on the device's ordinary units: 64x64 tiles, whose int32 sums are added to
-// f32 sums in registers after each block of rows. Floor: n · k · m / 4 dp4a, with m in whole steps
-// of 64 codes; a and b are read once for each 64 columns and rows of d.
+// The blockwise product on the device's ordinary units, in 64x64 tiles. After each block of rows
+// their int32 sums are added to f32 sums in registers. Floor: n · k · m / 4 dp4a, with m in whole
+// steps of 64 codes; a and b are read once for each 64 columns and rows of d.
 #include "core/cuda/launch.cuh"
 #include "gemm/blockwise/cuda/kernels.hpp"
 #include "gemm/int8/cuda/dequantize.cuh"
@@ -24,7 +24,7 @@ using dp4a::side;
 constexpr int tile = 64;
 static_assert(tile == dp4a::columns);
 
-// 8.5 KiB of shared memory. Two blocks a multiprocessor: a thread has 48 sums.
+// 8.5 KiB of shared memory. Two blocks per multiprocessor, since a thread has 48 sums.
 template <class Out>
 __global__ void __launch_bounds__(dp4a::threads, 2) blockwise_kernel(BlockwiseArguments p) {
   __shared__ int a[tile][pitch];

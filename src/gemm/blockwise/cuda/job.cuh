@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tile of d a job of the kernels on tensor cores computes.
+// Which tile of d a job of the tensor-core kernels computes.
 #pragma once
 
 #include "gemm/blockwise/cuda/kernels.hpp"
@@ -8,11 +8,11 @@ namespace switchback::blockwise::cuda {
 
 namespace {
 
-// Tiles are computed in strips of `strip` rows of tiles, and a strip column by column.
+// Tiles are computed in strips of `strip` rows of tiles, and each strip column by column.
 template <int strip>
 struct TileOfJob {
   unsigned part, tile;
-  int down, across;  // where the tile is, in tiles
+  int down, across;  // position of the tile, in tiles
 
   __device__ __forceinline__ TileOfJob(const TileArguments& a, unsigned job) {
     part = job / a.tiles;

@@ -21,8 +21,8 @@ bool takes(const BlockwiseProblem& p, const BlockwiseOperands& o) {
          is_multiple(o.d, dtype_size_bytes(p.output));
 }
 
-// Four small tiles take a quarter more of a multiprocessor's time than the large one that they make
-// up: their operands come from the L2 cache once more. (From counts of instructions and bytes.)
+// Four small tiles cover one large tile and take a quarter more of a multiprocessor's time, because
+// their operands are read once more from the L2 cache. (From counts of instructions and bytes.)
 constexpr const MmaTile* tiles[] = {&mma_large, &mma_small};
 constexpr TileChoice choice_of(const MmaTile& tile, double time) {
   return {tile.side, tile.side, tile.blocks, tile.shared_bytes, time};
@@ -31,7 +31,7 @@ constexpr TileChoice choices[] = {choice_of(mma_large, 4.0), choice_of(mma_small
 
 }  // namespace
 
-// Indices of rows are int, counts of pieces and of jobs 32 bits.
+// Indices of rows are int; counts of pieces and of jobs have 32 bits.
 std::string_view mma_rejects(const BlockwiseProblem& p) {
   constexpr std::int64_t most = std::numeric_limits<int>::max() - mma_large.side;
   constexpr std::int64_t most_codes = std::int64_t{1} << 36;
@@ -55,7 +55,7 @@ void run_mma(ContextState& state, const BlockwiseProblem& p, const BlockwiseConf
   const MmaTile& tile = *tiles[plan.tile];
   core::Workspace::Frame frame(state.workspace);
   float* const slots = plan.slots > 0 ? frame.take<float>(plan.slots * tile.floats()) : nullptr;
-  // All memory has been taken: from here on work is queued.
+  // All memory is allocated. From here on work is queued.
   if (device.rehearsing()) return;
   const core::cuda::CurrentDevice current(device.index());
   const TileArguments arguments = arguments_of(plan, p, o, slots, piece_bytes);

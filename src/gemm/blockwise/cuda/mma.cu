@@ -22,10 +22,10 @@ static_assert(SmallTile::rows == mma_small.side && SmallTile::columns == mma_sma
 
 template <class T>
 struct Shared {
-  // Of rows of a, then of b. Pieces of a row change places with each other, so that eight rows'
-  // pieces of the same number are in different banks.
+  // The rows of a, then those of b. The pieces of a row are permuted, so that pieces with the same
+  // index in eight rows are in different banks.
   uint4 codes[T::stages][T::rows + T::columns][pieces];
-  float scales[3][T::rows + T::columns];  // of blocks in turn; zeros
+  float scales[3][T::rows + T::columns];  // two sets that blocks alternate between; then zeros
 };
 static_assert(sizeof(Shared<LargeTile>) == mma_large.shared_bytes);
 static_assert(sizeof(Shared<SmallTile>) == mma_small.shared_bytes);
@@ -36,8 +36,9 @@ struct Fragments {
   int b[T::across][2];
 };
 
-// The sums of a thread, and what it does with them. Sums of blocks of up to 260 rows are below
-// 2^22: they start as the bits of 1.5 · 2^23, and are then the bits of that plus themselves.
+// The sums of a thread, and the operations on them. Sums of blocks of up to 260 rows are below
+// 2^22. With `by_bits` they start as the bits of the float 1.5 · 2^23; adding sums to these bits
+// gives the bits of 1.5 · 2^23 plus the sum.
 template <class T, bool by_bits>
 struct Sums {
   static constexpr int start = by_bits ? 0x4B400000 : 0;
@@ -56,9 +57,9 @@ struct Sums {
         }
   }
 
-  // Adds a block's sums if `promotes`, with the scales of its rows and columns; then, if
-  // `multiplies`, the next one's begin. Product by product: tensor cores work on the ones before
-  // while the ordinary units scale.
+  // If `promotes`, adds a block's sums with the scales of its rows and columns. Then, if
+  // `multiplies`, begins the sums of the next block. It does so product by product: the ordinary
+  // units scale a product while the tensor cores compute the earlier ones.
   template <bool promotes, bool multiplies>
   __device__ __forceinline__ void step(const Fragments<T>& f, const float* scales, Lane<T> at) {
     constexpr int starts[4] = {start, start, start, start};
@@ -97,17 +98,25 @@ struct Sums {
   }
 };
 
-// Floor: tensor cores, n · k · m / 4096 IMMA. The next step's first half is read from shared memory
-// while the second half of this one is multiplied, so that a barrier leaves them work.
+// Floor: tensor cores, n · k · m / 4096 IMMA. The first half of the next step is read from shared
+// memory while the second half of this step is multiplied. So the tensor cores have work at each
+// barrier.
 //
-// Instructions of a warp for a step, large tile, 8.0 (9.0): 81 (83), of these 32 IMMA, 12 LDSM, 4
-// LDGSTS; small tile 61 (62), 16, 8 and 4. The first step of a block has 329 (335), 192 of them to
-// scale: of 4 steps (256 rows) 22 % are IMMA. An IMMA of the large tile reads 192 bytes of shared
-// memory and 64 are written for it, of the small one 256 and 128: on 8.0, which starts one every
-// two clocks, at most all that shared memory moves, and 1.5 times as much. 8.6 and 8.9 have half
-// the tensor rate. At most 255 registers, 167 of the small tile; no spill. One more register array,
-// for D, would not fit: between superblocks it is kept in a slot. (Counted. On an H200 it was
-// right and had 529 TOPS at 8192x4096x4096, data/records/h200.)
+// Instructions of a warp for a step, on 8.0 (on 9.0 in parentheses):
+//    large tile: 81 (83), of these 32 IMMA, 12 LDSM, 4 LDGSTS
+//    small tile: 61 (62), of these 16 IMMA, 8 LDSM, 4 LDGSTS
+//
+// The first step of a block has 329 (335), 192 of them to scale. With 4 steps per block (256 rows),
+// 22 % of the instructions are IMMA.
+//
+// Shared memory, for each IMMA: the large tile reads 192 bytes and writes 64, the small tile reads
+// 256 and writes 128. 8.0 starts an IMMA every two clocks. There the large tile needs at most the
+// whole bandwidth of shared memory, the small tile 1.5 times as much. 8.6 and 8.9 have half the
+// tensor rate.
+//
+// The large tile needs at most 255 registers, the small one 167; neither spills. Another register
+// array, for D, would not fit: between superblocks D is kept in a slot. (Counted. On an H200 the
+// kernel was right and had 529 TOPS at 8192x4096x4096, data/records/h200.)
 template <class Out, class T, bool by_bits>
 __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(TileArguments a) {
   SWITCHBACK_DYNAMIC_SHARED(Shared<T>, shared);
@@ -115,9 +124,9 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Ti
   const auto thread = static_cast<int>(threadIdx.x);
   const Lane<T> at(threadIdx.x);
 
-  // Of a's 16 rows and 32 codes a lane names row lane % 16 of piece lane / 16; of b's two times 8
-  // rows and 32 codes, row lane % 8 and pieces 0 and 1 of the first, then of the second. Eight or
-  // 16 rows on the pieces change places in the same way.
+  // For a's 16 rows and 32 codes, a lane addresses row lane % 16 of piece lane / 16. For b's two
+  // times 8 rows and 32 codes it addresses row lane % 8: pieces 0 and 1 of the first 8 rows, then
+  // those of the second. Any 8 or 16 rows permute their pieces in the same way.
   const int lane = thread % 32;
   const int warp = thread / 32;
   constexpr int row_bytes = step_codes;
@@ -159,7 +168,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Ti
     const auto copy = [&](unsigned to_stage) {
       operands.copy(copies, &shared->codes[0][0][0], to_stage);
     };
-    // The last job's stages and scales have been read.
+    // All threads have read the last job's stages and scales.
     __syncthreads();
     unsigned block = place.first;
     float scale = operands.scale_of(block);
@@ -182,7 +191,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Ti
       constexpr bool promotes = decltype(promoting)::value;
       if constexpr (promotes) sums.template step<true, true>(first, shared->scales[scales], at);
       load(second, stage, next_half);
-      // To where the step before this one was: all have read it.
+      // Into the stage of the previous step, which all threads have read.
       if (s + stages - 1 < steps)
         copy(stage == 0 ? (stages - 1) * stage_bytes : stage - stage_bytes);
       copies.end_group();
@@ -190,7 +199,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Ti
       copies.wait(stages - 2);
       __syncthreads();
       stage = stage == (stages - 1) * stage_bytes ? 0 : stage + stage_bytes;
-      // Behind the last step, what nobody uses.
+      // After the last step it loads values that are not used.
       load(first, stage, 0);
       sums.template step<false, true>(second, nullptr, at);
       ++s;
@@ -201,7 +210,8 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Ti
       unsigned before = 2;
 #pragma unroll 1
       while (s < end) {
-        // There is a barrier before anyone reads it, and was one behind the last who did.
+        // A barrier follows before these scales are read, and there was one after the previous ones
+        // were last read.
         const unsigned scales = block % 2;
         shared->scales[scales][thread] = scale;
         ++block;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the blockwise kernel of mma.cu: which tile a job computes, where its
-// codes lie in shared memory, and what becomes of its f32 sums.
+// The parts of the blockwise kernel of mma.cu: which tile a job computes, where the tile's codes
+// are in shared memory, and where its f32 sums go.
 #pragma once
 
 #include "core/cuda/launch.cuh"
@@ -23,8 +23,8 @@ using core::cuda::narrow_pair;
 using core::cuda::widen;
 
 constexpr unsigned all_lanes = 0xFFFFFFFFu;
-constexpr int step_codes = 64;   // of a row, in a stage: two products of 32
-constexpr int piece_bytes = 16;  // of a copy
+constexpr int step_codes = 64;   // codes of a row in a stage: two products of 32
+constexpr int piece_bytes = 16;  // bytes of one copy
 constexpr int pieces = step_codes / piece_bytes;
 constexpr int strip = 8;  // rows of tiles that are computed column by column
 
@@ -33,7 +33,7 @@ template <int warps_down_, int warps_across_, int down_, int across_, int stages
 struct Tile {
   static constexpr int warps_down = warps_down_;
   static constexpr int warps_across = warps_across_;
-  static constexpr int down = down_;  // products of 16x8 of a warp
+  static constexpr int down = down_;  // products of 16x8 per warp
   static constexpr int across = across_;
   static constexpr int stages = stages_;
   static constexpr int warp_rows = 16 * down;
@@ -41,7 +41,7 @@ struct Tile {
   static constexpr int rows = warps_down * warp_rows;
   static constexpr int columns = warps_across * warp_columns;
   static constexpr int threads = 32 * warps_down * warps_across;
-  static constexpr int blocks = blocks_;  // on a multiprocessor
+  static constexpr int blocks = blocks_;  // blocks per multiprocessor
   static constexpr int floats = rows * columns;
   static_assert(threads == rows + columns, "each has a scale to load");
 };
@@ -50,11 +50,11 @@ __device__ __forceinline__ int place_of_piece(int row, int piece) {
   return row * pieces + (piece ^ (row / 2 % pieces));
 }
 
-// What a job computes.
+// The tile and the codes that a job computes.
 struct Place {
   int row, column;  // of d
   unsigned tile;
-  unsigned first;  // block of codes
+  unsigned first;  // first block of codes
   int steps;
 
   __device__ __forceinline__ Place(const TileArguments& a, unsigned job, int tile_rows,
@@ -72,9 +72,9 @@ struct Place {
   }
 };
 
-// What a thread brings for the tile of a job: pieces of one number, of rows that are rows_at_once
-// apart, and a scale. Rows outside of the operands are the last one again: what comes of them is
-// not stored.
+// What a thread copies for the tile of a job: pieces with the same index, from rows that are
+// rows_at_once apart, and a scale. For rows outside of the operands it reads the last row again;
+// the results are not stored.
 template <class T>
 class TileOperands {
  public:
@@ -92,7 +92,7 @@ class TileOperands {
     copied_ = static_cast<unsigned>(place_of_piece(row, thread % pieces));
     scaled_ = thread < T::rows ? clamped(place.row + thread, p_.n)
                                : clamped(place.column + thread - T::rows, p_.k);
-    // In pieces, of which 32 bits count 64 GiB.
+    // Counted in pieces, so that 32 bits cover 64 GiB.
     const auto piece_of = [&](int of_row, std::int64_t stride) {
       return static_cast<unsigned>((of_row * stride + place.first * p_.block_rows) / piece_bytes) +
              static_cast<unsigned>(thread % pieces);
@@ -109,7 +109,7 @@ class TileOperands {
                             ? p_.absmax_a + (block * p_.n + scaled_)
                             : p_.absmax_b + (block * p_.k + scaled_));
   }
-  // The next step's, to a stage of `codes`.
+  // Copies the pieces of the next step into a stage of `codes`.
   __device__ __forceinline__ void copy(Copies& copies, uint4* codes, unsigned to_stage) {
     uint4* const to = codes + (to_stage / piece_bytes + copied_);
 #pragma unroll
@@ -137,8 +137,8 @@ class TileOperands {
   unsigned b_from_[copies_of_b];
 };
 
-// Where a thread's sums are in its block's tile: of rows row + 16·i + 8·half, columns
-// column + 8·j and the next one.
+// Where a thread's sums are in its block's tile: rows row + 16·i + 8·half, and columns column + 8·j
+// and the next one.
 template <class T>
 struct Lane {
   int row, column;
@@ -154,14 +154,14 @@ struct Lane {
 template <class T>
 using Values = float[T::down][T::across][4];
 
-// A tile of f32 as its threads have it: 16 bytes of each, again and again.
+// An f32 tile in the order of its threads: 16 bytes of each thread, repeatedly.
 template <class T>
 __device__ __forceinline__ float4* slot_of(const TileArguments& a, unsigned number) {
   return reinterpret_cast<float4*>(a.slots) + static_cast<std::int64_t>(number) * (T::floats / 4) +
          threadIdx.x;
 }
 
-// p = fmaf(p, c, d), where d is in a slot; or in the operand, or 0.
+// p = fmaf(p, c, d), where d comes from a slot, or from the operand, or is 0.
 template <class T>
 __device__ __forceinline__ void join_with_slot(Values<T>& p, const float4* slot) {
 #pragma unroll
@@ -236,7 +236,7 @@ __device__ __forceinline__ void join_with_operand(const TileArguments& a, const 
     }
 }
 
-// Elements [0, 16 / sizeof(Out)) of a row, which `words` hold, as far as it goes.
+// Stores elements [0, 16 / sizeof(Out)) of a row, which `words` hold, as far as the row goes.
 template <class Out>
 __device__ __forceinline__ void store_words(Out* to, bool wide, int left,
                                             const unsigned (&words)[4]) {
@@ -258,8 +258,9 @@ __device__ __forceinline__ void store_words(Out* to, bool wide, int left,
   }
 }
 
-// Rounds and stores a tile. Four lanes have eight columns of a row from each of four products; they
-// exchange these, so that each has 16 bytes that lie together and the four 64 or 32 that do.
+// Rounds and stores a tile. Four lanes hold eight columns of a row from each of four products. They
+// exchange these, so that each lane has 16 adjacent bytes and the four lanes have 64 or 32 adjacent
+// bytes.
 template <class Out, class T>
 __device__ __forceinline__ void store_tile(const TileArguments& a, const Place& place, Lane<T> at,
                                            const Values<T>& d) {
@@ -302,8 +303,8 @@ __device__ __forceinline__ void store_tile(const TileArguments& a, const Place& 
           store(first_column + 8 * (first + lane), words);
         }
       } else {
-        // Of two products an even lane takes the first: its own columns and those of the lane
-        // behind it.
+        // Of two products, an even lane keeps the first and an odd lane the second: its own columns
+        // and those of the neighbouring lane.
         const bool odd = lane % 2 != 0;
 #pragma unroll
         for (int j = 0; j < T::across; j += 2) {
@@ -322,9 +323,9 @@ __device__ __forceinline__ void store_tile(const TileArguments& a, const Place& 
     }
 }
 
-// What becomes of a superblock's sums: they are added to those of the superblocks before, in a slot
-// of the block, or to the operand; behind the last step they are d. Where other blocks compute the
-// others, they go to the job's slot. Whether that ends the job.
+// Finishes the sums of a superblock. They are added to those of the previous superblocks, which are
+// in a slot of the block, or to the operand. After the last step they are d. If other blocks
+// compute the other superblocks, the sums go to the job's slot. Returns whether that ends the job.
 template <class Out, class T>
 __device__ __forceinline__ bool finish_superblock(const TileArguments& a, unsigned job, bool first,
                                                   bool last, Values<T>& d) {
@@ -348,7 +349,7 @@ __device__ __forceinline__ bool finish_superblock(const TileArguments& a, unsign
   return false;
 }
 
-// D of what the superblocks of a tile gave, in their order.
+// Computes d from the sums of a tile's superblocks, in their order.
 template <class Out, class T>
 __global__ void __launch_bounds__(T::threads) blockwise_parts_kernel(TileArguments a) {
   const Lane<T> at(threadIdx.x);

@@ -15,7 +15,7 @@
 
 namespace switchback::blockwise::cuda {
 
-// Rows and codes of a row are numbers of the copy engine, which has 31 bits for them.
+// Rows, and codes of a row, are coordinates of the copy engine, which have 31 bits.
 std::string_view wgmma_rejects(const BlockwiseProblem& p) {
   if (p.padded_m > std::numeric_limits<int>::max() - blockwise_superblock_rows)
     return "it has too many codes in a row";
@@ -34,9 +34,9 @@ bool takes(const BlockwiseProblem& p, const BlockwiseOperands& o) {
          is_multiple(o.absmax_b, sizeof(float)) && is_multiple(o.d, dtype_size_bytes(p.output));
 }
 
-// On an H200 a wide tile took 0.92 of the time of the two square ones that it replaces (1205 and
-// 1107 TOPS at 8192x4096x4096 in blocks of 256 rows). Wide ones have blocks of up to 256 rows,
-// whose codes fit a ring of stages twice over; square ones have two stages in a block at least.
+// On an H200 a wide tile took 0.92 of the time of the two square tiles that it replaces (1205 and
+// 1107 TOPS at 8192x4096x4096 in blocks of 256 rows). Wide tiles are for blocks of up to 256 rows,
+// whose codes fit twice into the ring of stages. Square tiles need at least two stages per block.
 constexpr TileChoice choice_of(const WgmmaTile& tile, double time) {
   return {wgmma_tile_rows, tile.columns, 1, tile.shared_bytes, time};
 }
@@ -73,11 +73,11 @@ void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseCo
       possible[plan.tile].columns == wgmma_wide.columns ? wgmma_wide : wgmma_square;
   core::Workspace::Frame frame(state.workspace);
   float* const slots = plan.slots > 0 ? frame.take<float>(plan.slots * tile.floats()) : nullptr;
-  // All memory has been taken: from here on work is queued.
+  // All memory is allocated. From here on work is queued.
   if (device.rehearsing()) return;
   const core::cuda::CurrentDevice current(device.index());
   const TileArguments arguments = arguments_of(plan, p, o, slots, 2 * dtype_size_bytes(p.output));
-  // Codes from the product's m on are not read: beyond the matrix they are 0.
+  // Codes from the product's m on are not read: the copy engine gives 0 outside of the matrix.
   const std::int64_t codes = arguments.product.m;
   const auto map_of = [&](const std::int8_t* data, std::int64_t rows, std::int64_t stride,
                           int box_rows) {
@@ -92,7 +92,7 @@ void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseCo
 }
 
 #else
-// Not available.
+// For an engine that is not available.
 Tiles wgmma_tiles(const BlockwiseProblem&, const ContextState&) noexcept {
   return {};
 }

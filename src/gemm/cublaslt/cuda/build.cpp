@@ -47,7 +47,7 @@ constexpr std::array<Attribute, 8> settable = {{
 }};
 
 // Whether the product's pointers are aligned as the algorithm requires; the library's check does
-// not see them. A version that does not know such a capability is not asked again.
+// not see them. A version that does not know this capability is not asked again.
 std::string misalignment(const Product& p, const cublasLtMatmulAlgo_t& algo) {
   struct Operand {
     cublasLtMatmulAlgoCapAttributes_t capability;
@@ -115,7 +115,7 @@ Built build(cublasLtHandle_t handle, const Product& p, const Descriptors& descri
     return refused("cublasLtMatmulAlgoInit: " + status_text(status));
   for (const Attribute& attribute : settable) {
     const std::int64_t value = algorithm.*attribute.value;
-    // The attribute has that value already; and an older version may not know the attribute.
+    // The attribute already has this value, and an older version may not know the attribute.
     if (value == attribute.initial) continue;
     const auto wide = static_cast<std::uint32_t>(value);
     const auto narrow = static_cast<std::uint16_t>(value);
@@ -153,7 +153,8 @@ std::optional<CublasLtAlgorithm> attributes_of(const cublasLtMatmulAlgo_t& algo)
     std::uint16_t narrow = 0;
     void* const to = attribute.bytes == 2 ? static_cast<void*>(&narrow) : &wide;
     if (lt.algo_get(&algo, attribute.id, to, attribute.bytes, nullptr) != CUBLAS_STATUS_SUCCESS) {
-      // The shapes came with CUDA 11 and Hopper: what does not know them, does not use them.
+      // The shapes came with CUDA 11 and Hopper. A library that does not know them does not use
+      // them.
       if (attribute.bytes == 2) continue;
       return std::nullopt;
     }

@@ -13,11 +13,11 @@ namespace {
 using core::cuda::CurrentDevice;
 using core::cuda::Runtime;
 
-// The default takes several, in case the first is refused. A product that names a place in the
+// The default keeps several, in case the first is refused. A product that names a position in the
 // ranking gets the whole ranking.
 constexpr int most_followers = 8;
 
-// Statuses that concern the algorithm, as opposed to the device.
+// Statuses that concern the algorithm, not the device.
 bool is_refusal(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
@@ -36,15 +36,15 @@ Plan::Plan(cublasLtHandle_t handle, const Product& p) : product_(p), descriptors
                    p.place == 0 ? most_followers : static_cast<int>(most_ranked_algorithms));
   if (found_.empty())
     core::fail(Status::unsupported, "cuBLASLt has no algorithm for {}", describe(p));
-  // A tuned algorithm has no alternatives; the default may fall back to the others. A place that
-  // this version of the library does not rank means the default, so that a configuration tuned
-  // elsewhere does not fail.
+  // A tuned algorithm has no alternatives; the default may fall back to other algorithms. If this
+  // version of the library does not rank a position, the default runs, so that a configuration
+  // tuned elsewhere does not fail.
   const bool ranked = p.place < static_cast<std::int64_t>(found_.size());
   if (ranked && p.place != 0) found_ = {found_[static_cast<std::size_t>(p.place)]};
 }
 
 std::size_t Plan::workspace_bytes() const noexcept {
-  // Of all that run() may come to use.
+  // The largest workspace of the algorithms that run() may try.
   std::size_t most = 0;
   for (const auto& result : found_)
     most = std::max(most, result.workspaceSize);
@@ -69,8 +69,7 @@ void Plan::run(cublasLtHandle_t handle, const void* a, const void* b, void* d, c
     const cublasStatus_t status = lt.matmul(
         handle, descriptors_.matmul, alpha, a, descriptors_.a, b, descriptors_.b, beta, d,
         descriptors_.d, d, descriptors_.d, &best.algo, workspace, best.workspaceSize, stream);
-    // Passing the library's check does not guarantee that an algorithm runs; only the call shows
-    // it.
+    // An algorithm that passed the library's check may still not run; only the call shows it.
     if (!is_refusal(status)) return check(status, "cublasLtMatmul", product_);
     const bool meant = product_.algorithm.has_value() || product_.place != 0;
     if (found_.size() == 1 && meant) {

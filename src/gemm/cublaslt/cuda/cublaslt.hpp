@@ -15,21 +15,21 @@
 
 namespace switchback::products::cuda {
 
-/// The descriptors of a product and the algorithms that may run it, best first.
+/// The descriptors of a product, and the algorithms that may run it, best first.
 class Plan {
  public:
   /// Throws Error(unsupported) if the library has no algorithm for the product.
   Plan(cublasLtHandle_t handle, const Product& product);
 
-  /// Why the product's algorithm cannot be built or did not run; empty if it can, or if the product
-  /// names none. The library is asked once.
+  /// Why the product's algorithm cannot be built or did not run. Empty if it can run, or if the
+  /// product does not name an algorithm. The library is asked once.
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
   [[nodiscard]] std::size_t workspace_bytes() const noexcept;
-  /// The 64 bytes of the algorithm that runs next, in hexadecimal digits; empty if none can.
+  /// The 64 bytes of the algorithm that runs next, in hexadecimal digits; empty if none can run.
   [[nodiscard]] std::string algorithm_hex() const;
-  /// Queues it. `workspace` holds workspace_bytes(), 256-byte aligned. An algorithm that the
-  /// library offered and then refuses is dropped for good; throws Error(unsupported) when none is
-  /// left.
+  /// Queues the product. `workspace` has workspace_bytes() and is 256-byte aligned. If the library
+  /// offered an algorithm and then refuses to run it, the algorithm is dropped for good. Throws
+  /// Error(unsupported) when no algorithm is left.
   void run(cublasLtHandle_t handle, const void* a, const void* b, void* d, const void* bias,
            void* workspace, cudaStream_t stream);
 
@@ -43,15 +43,15 @@ class Plan {
 /// The library's state in a Context: its handle and all plans made so far.
 class Plans final : public core::cuda::Extension {
  public:
-  /// The state of this runtime, created on first use. It may invalidate plans that were returned
+  /// The plans of this runtime, created on first use. This may invalidate plans that were returned
   /// before. Throws Error(unsupported) if the library is missing.
   static Plans& of(core::cuda::Runtime& runtime);
   ~Plans() override;
 
   [[nodiscard]] cublasLtHandle_t handle() const noexcept { return handle_; }
-  /// A plan that can run. Throws Error(unsupported) if it refuses.
+  /// A plan that can run. Throws Error(unsupported) if it cannot.
   Plan& plan(const Product& product);
-  /// Any plan, also one that refuses.
+  /// Any plan, also one that cannot run.
   Plan& find_or_make(const Product& product);
 
  private:
@@ -64,7 +64,8 @@ class Plans final : public core::cuda::Extension {
   std::unordered_map<Product, std::unique_ptr<Plan>, Hash> plans_;
 };
 
-/// Why the product's own algorithm cannot be built; empty if it can, or if it names none.
+/// Why the product's own algorithm cannot be built; empty if it can, or if the product does not
+/// name one.
 std::string refusal(core::cuda::Runtime& runtime, const Product& product);
 /// The bytes of the algorithm that runs it, in hexadecimal digits; empty if there is none.
 std::string algorithm_hex(core::cuda::Runtime& runtime, const Product& product);

@@ -107,7 +107,7 @@ std::string cublaslt_version() {
 }
 
 void Product::choose(std::int64_t ranked_place, const CublasLtChoice& choice) {
-  // For products that name their algorithm the place in the ranking does not matter.
+  // If a product names its algorithm, the position in the ranking does not matter.
   place = choice.algorithm.has_value() ? 0 : ranked_place;
   algorithm = choice.algorithm;
   most_workspace_bytes = workspace_bytes(choice);

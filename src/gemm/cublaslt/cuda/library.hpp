@@ -39,16 +39,17 @@ struct CublasLt {
   decltype(&::cublasLtMatmulAlgoConfigSetAttribute) algo_set = nullptr;
   decltype(&::cublasLtMatmulAlgoConfigGetAttribute) algo_get = nullptr;
 
-  /// Empty if the library and all its functions were found; otherwise what is missing.
+  /// Empty if the library and all its functions were found; otherwise the missing parts.
   static const std::string& missing();
-  /// Empty if algorithms can be built from attributes, else why they cannot.
+  /// Empty if algorithms can be built from attributes; otherwise why they cannot.
   static const std::string& cannot_build();
-  /// The functions. Call it only if nothing is missing.
+  /// The functions. Call it only if missing() is empty.
   static const CublasLt& get();
 };
 
 /// A product in cuBLASLt's terms: column-major D[m,n] = alpha · op(A) · op(B) + beta · D (+ bias
-/// along m). Alignments are what the pointers of a call are multiples of, up to 256.
+/// along m). An alignment is the power of two, up to 256, that the pointer of a call is a multiple
+/// of.
 struct Product {
   cudaDataType_t type_a = CUDA_R_8I;
   cudaDataType_t type_b = CUDA_R_8I;
@@ -57,7 +58,7 @@ struct Product {
   bool transpose_a = true;
   bool transpose_b = false;
   bool accumulate = false;
-  bool bias = false;  ///< of the type of D
+  bool bias = false;  ///< its type is that of D
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
@@ -68,18 +69,20 @@ struct Product {
   std::uint32_t align_b = 16;
   std::uint32_t align_d = 16;
 
-  // Which algorithm: see choose().
-  std::int64_t place = 0;  ///< in the library's ranking
+  // Selects the algorithm: see choose().
+  std::int64_t place = 0;  ///< position in the library's ranking
   std::optional<CublasLtAlgorithm> algorithm;
   std::int64_t most_workspace_bytes = usual_workspace_mib << 20;
 
-  /// Sets the algorithm: the given one, or else the one at a place in the library's ranking.
+  /// Sets the algorithm: the given one, or otherwise the one at a position in the library's
+  /// ranking.
   void choose(std::int64_t ranked_place, const CublasLtChoice& choice);
-  /// The ways of adding up the parts of a split K (CUBLASLT_REDUCTION_SCHEME_*, as a mask) with
-  /// which the sum is rounded once. All others add parts that were rounded to D's type. (A bias is
-  /// added after the reduction has rounded. To forbid split K there would make some products slow.)
+  /// The mask of the schemes for adding the parts of a split K (CUBLASLT_REDUCTION_SCHEME_*) that
+  /// round the sum once. All other schemes add parts that were already rounded to D's type. (A bias
+  /// is added after the reduction has rounded. Forbidding split K for products with a bias would
+  /// make some of them slow.)
   [[nodiscard]] std::uint32_t reductions() const noexcept;
-  /// Of alpha and beta.
+  /// The type of alpha and beta.
   [[nodiscard]] cudaDataType_t scale_type() const noexcept {
     return compute == CUBLAS_COMPUTE_32I ? CUDA_R_32I : CUDA_R_32F;
   }

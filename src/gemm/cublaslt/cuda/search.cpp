@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Row-major d = a · bᵀ has only one useful form in cuBLASLt's int8 products: column-major
-// dᵀ = b · aᵀ, which is TN, as they require. With the operands exchanged, which is TN as well, the
-// library would write d by columns, and the dequantize would have to read that int32 across rows,
-// which costs more than another tile shape could gain. A D in row order, which would avoid that, is
-// not documented for int8. So there is no second form to try.
+// There is only one useful form of row-major d = a · bᵀ among cuBLASLt's int8 products:
+// column-major dᵀ = b · aᵀ. It is TN, as the library requires. With the operands exchanged it would
+// be TN as well, but the library would write d by columns. The dequantize would then read that
+// int32 across rows, which costs more than another tile shape could gain. A D in row order would
+// avoid this, but is not documented for int8. So there is no second form to try.
 #include "gemm/cublaslt/cuda/search.hpp"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ class Ranking {
       const auto is_same = [&](const auto& other) { return same_bytes(other, one.algo); };
       if (std::any_of(met_.begin(), met_.end(), is_same)) continue;
       met_.push_back(one.algo);
-      if (mib == usual_workspace_mib && place == 0) continue;  // the default, which is there
+      if (mib == usual_workspace_mib && place == 0) continue;  // the default is already there
       Candidate candidate;
       candidate.choice.algorithm = described(one.algo);
       if (candidate.choice.algorithm.has_value()) {
@@ -59,8 +59,8 @@ class Ranking {
   std::vector<Candidate> candidates = {{}};
 
  private:
-  // Its attributes, if it can be built from them again, byte for byte. If not, only its place in
-  // the ranking identifies it.
+  // The algorithm's attributes, if it can be built from them again, byte for byte. Otherwise only
+  // its position in the ranking identifies it.
   std::optional<CublasLtAlgorithm> described(const cublasLtMatmulAlgo_t& algo) const {
     const std::optional<CublasLtAlgorithm> algorithm = attributes_of(algo);
     if (!algorithm.has_value()) return std::nullopt;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the algorithms that cuBLASLt ranks for a product, for the tuner to measure: the
-// first, or all.
+// first ones, or all of them.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,14 @@ struct Candidate {
   std::int64_t place = 0;
   CublasLtChoice choice;
 };
-/// The library puts what it expects to be the fastest first, so few candidates find nearly all that
-/// there is to gain.
+/// The library ranks the algorithm first that it expects to be the fastest. A few candidates
+/// therefore find nearly all of the possible gain.
 inline constexpr std::size_t few_ranked = 8;
-/// The default and the next of the library's ranking, `few_ranked` in all. Runs no product.
+/// The default and the next algorithms of the library's ranking, `few_ranked` in total. Runs no
+/// product.
 std::vector<Candidate> candidates(cublasLtHandle_t handle, const Product& product);
-/// All of the library's rankings with workspaces of 32 MiB, none and 64 MiB, the default first.
-/// Each has the smallest of these workspaces that is large enough. Runs no product.
+/// All algorithms that the library ranks with workspaces of 32 MiB, none and 64 MiB, the default
+/// first. Each gets the smallest of these workspaces that is large enough. Runs no product.
 std::vector<Candidate> all_candidates(cublasLtHandle_t handle, const Product& product);
 
 }  // namespace switchback::products::cuda

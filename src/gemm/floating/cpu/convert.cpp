@@ -64,7 +64,7 @@ SWITCHBACK_AVX2_F16C __m256 load8(const void* base, std::int64_t index) {
   }
 }
 
-// The same rounding as half(float) and bfloat16(float): to nearest even, NaN stays a quiet NaN.
+// The same rounding as half(float) and bfloat16(float): to nearest even; NaN stays a quiet NaN.
 template <DType dtype>
 SWITCHBACK_AVX2_F16C void store8(void* base, std::int64_t index, __m256 value) {
   if constexpr (dtype == DType::f32) {

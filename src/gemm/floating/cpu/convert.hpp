@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: element loops around the f32 engines: widening operands, and adding bias and old
-// values before the single rounding to the output type.
+// Engine zone: elementwise loops before and after the f32 engines. They widen operands, and add
+// bias and old values before the single rounding to the output type.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace switchback::floating {
 void widen(ContextState& context, ConstAnyMatrix src, float* dst, std::int64_t ld_dst);
 
 /// d = round(sum + bias (+ d)), each step in f32. bias is null or bias[cols] in f32. sum may be d
-/// itself if d is f32 and accumulate is not asked for.
+/// itself if d is f32 and accumulate is false.
 void finish(ContextState& context, const float* sum, std::int64_t ld_sum, const float* bias,
             bool accumulate, AnyMatrix d);
 

@@ -12,8 +12,8 @@ namespace switchback::floating {
 
 namespace {
 
-// A panel of b is read by every block of rows of a, so it should stay in a cache. A panel of a only
-// limits the memory; b is widened once for each of them.
+// Every block of rows of a reads the whole panel of b, so the panel should stay in a cache. The
+// size of a panel of a only limits memory; b is widened once for each of them.
 constexpr std::int64_t panel_b_elements = std::int64_t{2} << 20;
 constexpr std::int64_t panel_a_elements = std::int64_t{16} << 20;
 // With fewer rows or columns than this the f32 product no longer hides the widening.
@@ -33,8 +33,8 @@ void* at(void* base, DType dtype, std::int64_t element) {
   return static_cast<char*>(base) + element * static_cast<std::int64_t>(dtype_size_bytes(dtype));
 }
 
-// The part of x in memory that holds rows [first, first + count) of op(x) (or, for b, columns of
-// op(x): the caller passes the opposite `transposed`).
+// The part of x in memory that holds rows [first, first + count) of op(x). (For columns of op(b)
+// the caller passes the opposite `transposed`.)
 ConstAnyMatrix slice(const void* base, DType dtype, std::int64_t ld, std::int64_t k,
                      bool transposed, std::int64_t first, std::int64_t count) {
   if (transposed) return {at(base, dtype, first), dtype, k, count, ld};
@@ -73,7 +73,8 @@ void run_widened(ContextState& context, const Problem& p, const Config& config,
       }
     }
   };
-  // The last panels are smaller, and the core may need memory for them after others were written.
+  // The last panels are smaller, and the library may need memory for them after other panels were
+  // written.
   if (p.m > rows || p.n > cols)
     core::all_or_nothing(context, panels);
   else
@@ -104,7 +105,7 @@ void multiply_without_memory(const F32Gemm& g) noexcept {
 const float* bias_as_f32(ContextState& context, core::Workspace::Frame& frame,
                          const Problem& problem, const Operands& operands) {
   if (!problem.bias) return nullptr;
-  // Copied even if it is f32, because the loops that read it need it aligned; it is only one row.
+  // Copied even if it is f32, because the loops need an aligned bias; it is only one row.
   auto* bias = frame.take<float>(problem.n);
   ConstAnyMatrix row = operands.bias;
   row.stride = row.cols;

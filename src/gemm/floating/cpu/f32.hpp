@@ -28,14 +28,14 @@ struct F32Gemm {
 
 using F32Core = void (*)(ContextState& context, const F32Gemm& gemm, const Config& config);
 
-/// The product on the calling thread, slowly and without any memory: for where a library ran out of
-/// it.
+/// Computes the product on the calling thread, slowly and without any memory. It is for the case
+/// that a library runs out of memory.
 void multiply_without_memory(const F32Gemm& gemm) noexcept;
 
 void run_on_f32(ContextState& context, const Problem& problem, const Config& config,
                 const Operands& operands, F32Core core);
 
-/// The bias of a Problem as aligned f32, a copy in the frame; null if there is none.
+/// The bias of a Problem as aligned f32, copied to the frame; null if there is none.
 const float* bias_as_f32(ContextState& context, core::Workspace::Frame& frame,
                          const Problem& problem, const Operands& operands);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: oneDNN's matmul primitive: f32, and bf16 where the CPU multiplies bf16; everything
-// else is widened to f32 first. Bias and accumulation are fused.
+// Engine zone: oneDNN's matmul primitive. It multiplies f32, and bf16 if the CPU multiplies bf16;
+// other types are widened to f32 first. Bias and accumulation are fused.
 #include "gemm/floating/cpu/f32.hpp"
 #include "gemm/floating/cpu/onednn.hpp"
 #include "gemm/floating/cpu/onednn_primitives.hpp"
@@ -48,8 +48,8 @@ void run(ContextState&, const Problem&, const Config&, const Operands&) {}
 
 }  // namespace
 
-// Any size (64-bit counts), stride and transposition: what its fast kernels do not take (a leading
-// dimension wider than the matrix) it hands to the kernels of dnnl_sgemm.
+// Accepts any size (64-bit counts), stride and transposition. If its fast kernels do not support a
+// problem (a leading dimension wider than the matrix), it uses the kernels of dnnl_sgemm.
 const Engine onednn_matmul_engine = {
     .id = EngineId::onednn_matmul,
     .name = "onednn_matmul",

@@ -30,7 +30,7 @@ memory::desc matrix_desc(std::int64_t rows, std::int64_t cols, DType dtype, std:
   return {{rows, cols}, type_of(dtype), strides};
 }
 
-// Scratch comes from the Workspace: a primitive's own could not be shared by threads.
+// Scratch memory comes from the Workspace: threads could not share memory that a primitive owns.
 dnnl::primitive_attr attributes(bool accumulate) {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -116,12 +116,13 @@ std::unique_ptr<Prepared> prepare(const dnnl::engine& engine, const Problem& p, 
   return made;
 }
 
-// One thread's primitives, the most recently used first; so a repeated call creates nothing.
-// oneDNN's own cache makes a second thread's creation cheap.
+// One thread's primitives, the most recently used first. So a repeated call creates nothing. For a
+// second thread, oneDNN's own cache makes the creation cheap.
 class Cache {
  public:
   Prepared& get(const Problem& problem, LayoutB layout) {
-    // A primitive runs on as many threads as it was made for; after fork() the parent's are gone.
+    // A primitive runs on the number of threads that it was made for. After fork() the parent's
+    // threads are gone.
     if (fork_generation_ != core::fork_generation()) {
       entries_.clear();
       fork_generation_ = core::fork_generation();
@@ -148,7 +149,7 @@ class Cache {
   }
 
  private:
-  // A model's layers have few shapes, each with three passes; panels of widened operands add two.
+  // A model's layers have few shapes with three passes each; panels of widened operands add two.
   static constexpr std::size_t capacity = 64;
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
@@ -156,7 +157,8 @@ class Cache {
   unsigned fork_generation_ = core::fork_generation();
 };
 
-// Uses the C functions: the C++ ones take a std::unordered_map of arguments, built for each call.
+// Uses the C functions: the C++ functions need a std::unordered_map of arguments, built for each
+// call.
 template <std::size_t count>
 void execute(ContextState& context, const dnnl::primitive& primitive, dnnl_stream_t stream,
              const std::array<dnnl_exec_arg_t, count>& arguments, std::string_view what) {
@@ -185,7 +187,7 @@ void run_pack(ContextState& context, dnnl_stream_t stream, const dnnl::reorder& 
       "reorder");
 }
 
-// Runs f and turns what oneDNN throws into Error.
+// Runs f and converts exceptions of oneDNN to Error.
 template <class F>
 auto translated(const F& f) {
   try {
@@ -235,7 +237,7 @@ void multiply(ContextState& context, const Problem& problem, LayoutB layout, con
 std::size_t packed_bytes(std::int64_t k, std::int64_t n, DType dtype) {
   return translated([&] {
     const auto pd = packed_matmul(Cache::of_this_thread().engine(), k, n, dtype);
-    // Only kernels with this name have a layout of their own; others do not gain from packing.
+    // Only kernels with this name have their own layout; the others do not gain from packing.
     const bool pays = std::string_view(pd.impl_info_str()).starts_with("brg");
     return pays ? pd.weights_desc().get_size() : 0;
   });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: oneDNN matmul primitives, made once per thread and problem, and how they are run.
+// Engine zone: oneDNN matmul primitives, made once per thread and problem, and the calls that run
+// them.
 #pragma once
 
 #if defined(SWITCHBACK_HAVE_ONEDNN)
@@ -19,8 +20,8 @@ enum class LayoutB {
   packed,       ///< already reordered by pack(); ldb and transpose_b are ignored
 };
 
-/// Runs a problem with f32 or bf16 inputs. bias is null or bias[n] in f32; a packed b comes from
-/// pack().
+/// Runs a problem with f32 or bf16 inputs. bias is null or bias[n] in f32. A packed b must come
+/// from pack().
 void multiply(ContextState& context, const Problem& problem, LayoutB layout, const void* a,
               const void* b, void* d, const float* bias);
 

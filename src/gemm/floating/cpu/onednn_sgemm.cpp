@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: dnnl_sgemm. It takes its packing buffers from the heap in every call; the library
-// offers no other way. A call on one thread takes them before it writes anything: where it fails,
-// d is as it was, and the product is computed without memory. With several threads each one takes
-// its own, so that some may have written when another one fails. Then d is computed again, part by
-// part on one thread each; and a product that adds to d is cut into these parts from the beginning.
+// Engine zone: dnnl_sgemm. Every call allocates its packing buffers from the heap, and the library
+// offers no other way. On one thread they are allocated before anything is written. If that fails,
+// d is unchanged, and the product is computed without memory. With several threads each one
+// allocates its own buffers, so some may have written when another one fails. Then d is computed
+// again in parts, one thread for each part. A product that adds to d is cut into these parts from
+// the beginning.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -32,7 +33,7 @@ struct Cut {
   std::int64_t across = 1;
 };
 
-// As many parts as threads, as near to squares as that allows: each reads the least of a and b.
+// One part for each thread. The cut that reads the least of a and b wins: nearly square parts.
 Cut cut_of(const F32Gemm& g, std::int64_t threads) {
   Cut best{threads, 1};
   const auto reads = [&](const Cut& cut) { return g.m * cut.across + g.n * cut.down; };
@@ -42,9 +43,9 @@ Cut cut_of(const F32Gemm& g, std::int64_t threads) {
   return best;
 }
 
-// Part `index` of the cut; of no rows or columns where d has too few.
+// Part `index` of the cut. It has no rows or no columns if d is too small.
 F32Gemm part_of(F32Gemm g, const Cut& cut, std::int64_t index) {
-  // Whole vectors and lines, so that threads share none.
+  // Whole vectors and cache lines, so that threads do not share one.
   constexpr std::int64_t line = 16;
   const auto share = [](std::int64_t size, std::int64_t parts) {
     return ((size + parts - 1) / parts + line - 1) / line * line;
@@ -61,7 +62,7 @@ F32Gemm part_of(F32Gemm g, const Cut& cut, std::int64_t index) {
   return g;
 }
 
-// Each part on one thread, without memory if there is none.
+// Computes each part on one thread, without memory if none is available.
 void run_parts(ContextState& context, const F32Gemm& g) {
   const Cut cut = cut_of(g, context.threads.count());
   std::atomic<dnnl_status_t> failure = dnnl_success;
@@ -103,7 +104,7 @@ void run(ContextState&, const Problem&, const Config&, const Operands&) {}
 
 }  // namespace
 
-// Sizes are 64-bit numbers there, and 16-bit inputs are widened before it sees them.
+// Its sizes are 64-bit numbers, and 16-bit inputs are widened first.
 const Engine onednn_sgemm_engine = {
     .id = EngineId::onednn_sgemm,
     .name = "onednn_sgemm",

@@ -20,24 +20,24 @@ namespace {
 constexpr int vector_size = 16;
 constexpr std::int64_t line_bytes = 64;
 
-// A tile of d: 24 sums, which hide the latency of the multiply-add; 4 loads of b and 6 of a for
-// them are fewer than the CPU can do.
+// A tile of d has 24 sums, which hide the latency of the multiply-add. They need 4 loads of b and 6
+// of a, fewer than the CPU can do in that time.
 constexpr int tile_height = 6;
 constexpr int tile_vectors = 4;
 constexpr std::int64_t tile_width = std::int64_t{tile_vectors} * vector_size;
-// From one row of packed a to the next.
+// Distance between rows of packed a.
 constexpr std::int64_t packed_step = 8;
 
-/// Where a tile is stored.
+/// Where and how a tile is stored.
 struct TileOut {
   float* d;
   std::int64_t ldd;
-  int height;      // rows that are stored
+  int height;      // rows to store
   __mmask16 last;  // columns of the last vector
-  bool streams;    // past the caches: then whole vectors, aligned
+  bool streams;    // with non-temporal stores; then vectors are whole and aligned
 };
 
-// Columns [n, n + count) of a, a row of them after the other; zeros up to tile_height.
+// Packs columns [n, n + count) of a, one row after the other, with zeros up to tile_height.
 SWITCHBACK_AVX512F void pack_short(const float* a, std::int64_t lda, std::int64_t rows, int count,
                                    float* packed) {
   const auto mask = static_cast<__mmask16>((1u << count) - 1u);
@@ -70,7 +70,8 @@ SWITCHBACK_AVX512F void short_tile(const float* packed, const float* b, std::int
       for (int v = 0; v < Vectors; ++v)
         sums[i][v] = _mm512_fmadd_ps(factor, x[v], sums[i][v]);
     }
-    // The lines of d are asked for one by one while its sums grow: stores would wait for them.
+    // Prefetches the lines of d one by one while its sums are computed. Otherwise stores would wait
+    // for them.
     if (fetched < lines) {
       __builtin_prefetch(out.d + fetched / Vectors * out.ldd + fetched % Vectors * vector_size, 1);
       ++fetched;
@@ -98,7 +99,7 @@ using ShortTile = void (*)(const float*, const float*, std::int64_t, std::int64_
 constexpr ShortTile short_tiles[tile_vectors] = {short_tile<1>, short_tile<2>, short_tile<3>,
                                                  short_tile<4>};
 
-// Rows [begin, end) of d.
+// Computes rows [begin, end) of d.
 void short_block(const ShortShape& shape, const ShortProduct& product, std::int64_t begin,
                  std::int64_t end, bool streams) {
   float packed[short_product_rows * packed_step];
@@ -142,7 +143,7 @@ void run_short_products(ContextState& state, const ShortShape& shape,
   if (products.empty() || shape.n == 0 || shape.k == 0) return;
   SWITCHBACK_ASSERT(has_short_products(state));
   const bool streams = streams_short(state, shape, products);
-  // A thread has a whole product where there are enough: it reads b from its own cache.
+  // With enough products, each thread computes whole products: it then reads b from its own cache.
   constexpr std::int64_t tasks_per_thread = 4;
   const auto count = static_cast<std::int64_t>(products.size());
   const std::int64_t wanted = tasks_per_thread * state.threads.count();

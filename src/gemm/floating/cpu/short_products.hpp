@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the weight gradients of many groups of few rows, f32. A library's product of so few
-// rows waits for the lines of d, which it stores once; and it is called, and its threads meet, for
-// every group.
+// Engine zone: the weight gradients of many groups of few rows, in f32. For so few rows a library's
+// product mostly waits for the cache lines of d, each of which it stores once. It also has to be
+// called for every group, and its threads synchronise each time.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace switchback::floating {
 
-/// d[n,k] = aᵀ · b of a[rows,n] and b[rows,k]; of no rows, zeros.
+/// d[n,k] = aᵀ · b with a[rows,n] and b[rows,k]; zeros if there are no rows.
 struct ShortProduct {
   const float* a;
   const float* b;
@@ -19,7 +19,7 @@ struct ShortProduct {
   std::int64_t rows;
 };
 
-/// What the products have in common.
+/// The parameters that all products share.
 struct ShortShape {
   std::int64_t n = 0;
   std::int64_t k = 0;
@@ -28,15 +28,15 @@ struct ShortShape {
   std::int64_t ldd = 0;
 };
 
-/// The most rows of a product.
+/// The most rows that a product may have.
 inline constexpr std::int64_t short_product_rows = 128;
 
 /// Whether this Context's CPU can run them.
 bool has_short_products(const ContextState& state) noexcept;
 
-/// Sums add the rows in order, each with one rounding, and begin at +0: up to short_product_rows
-/// these are the bits of dnnl_sgemm. If the second-level caches do not hold all of d, it is stored
-/// past them.
+/// Sums start at +0 and add the rows in order, with one rounding each. Up to short_product_rows
+/// rows the result has the same bits as dnnl_sgemm. If the second-level caches cannot hold all of
+/// d, it is written with non-temporal stores.
 void run_short_products(ContextState& state, const ShortShape& shape,
                         std::span<const ShortProduct> products);
 

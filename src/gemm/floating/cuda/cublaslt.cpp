@@ -60,7 +60,8 @@ void queue_conversion(Runtime& device, const Staged& staged) {
                    AnyMatrix(const_cast<void*>(m.data), m.dtype, m.rows, m.cols, m.stride), false);
 }
 
-// Before Ampere there is no bf16: widened, the product is the same to the last bit of a factor.
+// Before Ampere the device has no bf16 products. Operands are widened, and the product of each pair
+// of factors is the same to the last bit.
 DType type_read(const Problem& p) {
   const bool widen = p.input == DType::bf16 && p.compute_capability < ampere;
   return widen ? DType::f32 : p.input;
@@ -88,8 +89,8 @@ products::Product product_of(const Problem& p, const Config& config, std::int64_
   return product;
 }
 
-// The same for operands that are aligned like allocated device memory, with a bias of d's type, to
-// judge a configuration before operands exist.
+// The same for operands with the alignment of allocated device memory and a bias of d's type. It
+// serves to judge a configuration before operands exist.
 products::Product expected_product(const Problem& p, const Config& config) {
   const DType read = type_read(p);
   const bool as_it_lies = read == p.input;
@@ -144,8 +145,8 @@ void run(ContextState& state, const Problem& p, const Config& config, const Oper
             input, dtype_size_bytes(p.input));
   const AnyMatrix d(o.d, p.output, p.m, p.n, p.ldd);
   // The library adds a bias of its output's type. Rounding another bias to 16 bits first would add
-  // an error larger than that of the result. So it is added to f32 sums, which costs one more pass
-  // over them.
+  // an error larger than that of the result. Such a bias is added to f32 sums, which costs one more
+  // pass over them.
   const bool exact_bias = !p.bias || o.bias.dtype == d.dtype || d.dtype == DType::f32;
   const bool in_place = is_aligned(d.data, dtype_size_bytes(d.dtype)) &&
                         (d.dtype == input || d.dtype == DType::f32) && exact_bias;
@@ -166,7 +167,7 @@ void run(ContextState& state, const Problem& p, const Config& config, const Oper
   products::Plan& plan = plans.plan(product);
   auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
 
-  // All memory has been taken: from here on work is queued.
+  // All memory is allocated. From here on work is queued.
   if (device.rehearsing()) return;
   queue_conversion(device, a);
   queue_conversion(device, b);
@@ -192,8 +193,8 @@ const Engine cublaslt_engine = {
 const Engine cublaslt_tf32_engine = {
     .id = EngineId::cublaslt_tf32,
     .name = "cublaslt_tf32",
-    // Tensor cores cut a factor off after 10 bits of its fraction: it is smaller by less than 2^-10
-    // of itself, and the product by less than 2^-9.
+    // Tensor cores truncate a factor after 10 bits of its fraction. The factor gets smaller by less
+    // than 2^-10 of itself, and the product by less than 2^-9.
     .factor_error = 0x1p-9,
     .unavailable = unavailable,
     .rejects = rejects_tf32,

@@ -13,7 +13,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// Start values of the sums, and A's copy if the kernel needs one.
+// Prepares the start values of the sums, and A's copy if the kernel needs one.
 void prepare_a(BlockedProduct& product, core::Workspace::Frame& frame, core::Threads& threads) {
   const GemmProblem& p = product.p;
   const MicroKernel& kernel = product.kernel;
@@ -40,7 +40,7 @@ std::size_t blocked_packed_bytes(const MicroKernel& kernel, std::int64_t n, std:
 
 namespace {
 
-// Where the codes of B[·,k] from this row and code on are in its strips, in bytes from their start.
+// The position of the codes of B[·,k] in its strips, from this row and code on, in bytes.
 std::int64_t place_in_strips(const MicroKernel& kernel, std::int64_t k, std::int64_t row,
                              std::int64_t code) {
   const std::int64_t strip = row / kernel.strip_cols;
@@ -111,8 +111,8 @@ void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
 
 namespace {
 
-// The codes of B's rows [row, row + rows) × codes [code, code + codes) as the caller gave them,
-// from the strips. `code` is a multiple of a group.
+// Restores the codes of B's rows [row, row + rows) and codes [code, code + codes) from the strips,
+// as the caller gave them. `code` is a multiple of a group.
 void unpack_block(const MicroKernel& kernel, std::int64_t k, const void* strips, std::int64_t row,
                   std::int64_t rows, std::int64_t code, std::int64_t codes, std::int8_t* out,
                   std::int64_t stride) {
@@ -139,7 +139,7 @@ void blocked_unpack(const MicroKernel& kernel, core::Threads& threads, const voi
 void blocked_pack_transposed(const MicroKernel& kernel, core::Threads& threads, std::int64_t n,
                              std::int64_t k, const void* from, void* out) {
   if (n == 0 || k == 0) return;
-  // Tasks write panels of their own: columns of B are rows of the transpose.
+  // Tasks write different panels: columns of B are rows of the transpose.
   constexpr std::int64_t rows_of_block = 64;
   threads.for_ranges(k, kernel.cols, [&](std::int64_t begin, std::int64_t end, int) {
     alignas(64) std::int8_t codes[rows_of_block * MicroKernel::max_cols];
@@ -181,7 +181,7 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
   }
   const std::int64_t row_blocks = ceil_div(p.m, mc);
   const std::int64_t tasks = row_blocks * ceil_div(p.n, nc);
-  // For every worker: even a few tasks may be run by the last worker.
+  // One for every worker: even a few tasks may be run by the last worker.
   const core::PerWorker<std::int32_t> sums(frame, state.threads.count(), product.sums_size(mc, nc));
   product.scales = epilogue_scales(frame, p, o);
   prepare_a(product, frame, state.threads);
@@ -189,7 +189,8 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
   if (packed_here != nullptr)
     blocked_pack(kernel, state.threads, {o.b, p.n, p.k, p.stride_b}, packed_here);
 
-  // Neighbouring tasks share columns: a worker reads a block of B for all rows before the next.
+  // Consecutive tasks share columns: a worker reads a block of B for all rows before the next
+  // block.
   for_tasks(state.threads, config.threads, tasks, [&](std::int64_t task, int worker) {
     const std::int64_t row = task % row_blocks * mc;
     const std::int64_t col = task / row_blocks * nc;

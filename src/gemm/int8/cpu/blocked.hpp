@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the blocked int8 product that all vector engines share: cache blocks, threads,
-// packing, epilogue. They differ in their MicroKernel.
+// packing, epilogue. The engines differ only in their MicroKernel.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@
 
 namespace switchback::gemm_int8 {
 
-/// Bytes of B[n,k] in the kernel's panels.
+/// Size of B[n,k] in the kernel's panels, in bytes.
 std::size_t blocked_packed_bytes(const MicroKernel& kernel, std::int64_t n, std::int64_t k);
 
-/// Packs a block of B[·,k], or a block of B transposed, [k,·]. `out` is where B's panels begin, and
-/// 64-byte aligned.
+/// Packs a block of B[·,k], or a block of B transposed, [k,·]. `out` is the address of B's first
+/// panel, 64-byte aligned.
 void blocked_pack_rows(const MicroKernel& kernel, std::int64_t k, const core::CodeBlock& block,
                        void* out, Stores stores);
 void blocked_pack_columns(const MicroKernel& kernel, std::int64_t k, const core::CodeBlock& block,
@@ -28,16 +28,16 @@ void blocked_pack_columns(const MicroKernel& kernel, std::int64_t k, const core:
 void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
                   MatrixView<const std::int8_t> b, void* out);
 
-/// All of B from its panels.
+/// Restores all of B from its panels.
 void blocked_unpack(const MicroKernel& kernel, core::Threads& threads, const void* from,
                     MatrixView<std::int8_t> b);
 
-/// From panels of B[n,k] to panels of its transpose.
+/// Converts the panels of B[n,k] to the panels of its transpose.
 void blocked_pack_transposed(const MicroKernel& kernel, core::Threads& threads, std::int64_t n,
                              std::int64_t k, const void* from, void* out);
 
-/// d = epilogue(a · bᵀ). Operands and config.weights say how B is read: packed by the caller,
-/// packed here into the workspace, or directly from its rows. Without groups.
+/// d = epilogue(a · bᵀ), for a problem without groups. Operands and config.weights say how B is
+/// read: packed by the caller, packed here into the workspace, or directly from its rows.
 void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProblem& problem,
                  const GemmConfig& config, const GemmOperands& operands);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: where a tile kernel can run, and its configurations.
+// Engine zone: where a tile kernel can run, and the engine's configurations.
 #include "gemm/int8/cpu/blocked_engines.hpp"
 
 #include <algorithm>
@@ -10,16 +10,21 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// Up to this many rows of A it is faster to read B in place than to pack it for one call.
-// AVX-512 VNNI, 2 Zen 5 cores, K = N = 4096: 64 rows take 2.1 ms plain, 2.3 packed here, 1.5 packed
-// before; 16 rows 0.8, 1.5 and 0.45; 1024 rows 28, 21 and 20. The lines cross at about 95 rows.
+// Up to this many rows of A it is faster to read B in place than to pack it for one call. AVX-512
+// VNNI, 2 Zen 5 cores, K = N = 4096, in ms:
+//    rows  in place  packed in the call  packed before
+//      16       0.8                 1.5           0.45
+//      64       2.1                 2.3            1.5
+//    1024        28                  21             20
+//
+// The two ways take the same time at about 95 rows.
 constexpr std::int64_t plain_rows = 96;
 
 // Columns of a block: 64 to 512 measured within 1 %; fewer make more tasks for more threads.
 constexpr std::int64_t most_cols = 256;
-// A single thread takes all columns if A is this many times the second-level cache, to load it only
-// once: 3 to 5 % on a Zen 5 core at 2048 and 4096 rows of 1408 and 4096 codes. On two cores the
-// same gained nothing or lost 3 %.
+// A single thread takes all columns if A has this many times the size of the second-level cache, to
+// load A only once: 3 to 5 % faster on a Zen 5 core at 2048 and 4096 rows of 1408 and 4096 codes.
+// On two cores this gained nothing or lost 3 %.
 constexpr std::int64_t far_a = 4;
 constexpr std::int64_t tasks_per_thread = 4;
 constexpr std::int64_t usual_l2_bytes = std::int64_t{1} << 20;
@@ -29,28 +34,29 @@ std::int64_t l2_bytes() {
   return cached > 0 ? cached : usual_l2_bytes;
 }
 
-// At least so many rows of A are a block, whether a cache holds them or not.
+// A block has at least this many rows of A, even if the cache does not hold them.
 constexpr std::int64_t least_rows = 168;
-// Rows of a block of a tall kernel whose K is divided.
+// Rows of a block, for a kernel with tall blocks whose K is divided.
 constexpr std::int64_t rows_of_piece = 256;
 
-// Rows of a block, divided evenly, so that the last block is not much smaller: as many as the
-// kernel likes, unless half the second-level cache does not hold their codes.
+// The most rows of a block, before they are divided evenly. Even blocks avoid a last one that is
+// much smaller. It is the number that the kernel prefers, unless half the second-level cache cannot
+// hold their codes.
 std::int64_t most_block_rows(const MicroKernel& kernel, std::int64_t k) {
   return std::clamp<std::int64_t>(l2_bytes() / 2 / std::max<std::int64_t>(k, 1), least_rows,
                                   std::max<std::int64_t>(least_rows, kernel.block_rows));
 }
 
-// Whether a kernel that likes tall blocks (AMX) gets pieces of K that a cache holds with a block of
-// A. 1.5 to 1.9 times as fast on a Xeon with 2 MiB at 128 to 4096 rows of 12288 and 15360 codes; at
-// 8192 codes no gain, below that a loss.
+// Whether a kernel that prefers tall blocks (AMX) gets pieces of K, each of which fits into a cache
+// together with a block of A. On a Xeon with 2 MiB this was 1.5 to 1.9 times as fast at 128 to 4096
+// rows of 12288 and 15360 codes. At 8192 codes it gained nothing, and with fewer it lost.
 bool has_tall_pieces(const MicroKernel& kernel, std::int64_t m, std::int64_t k) {
   return kernel.block_rows > least_rows && std::min(m, least_rows) * k >= l2_bytes() / 4 * 3;
 }
 
-// A panel of B is read once for every 6 rows and should stay in the second-level cache, in half of
-// it. A longer K is divided into pieces of a quarter; for each piece the sums pass through the
-// cache once (measured: 2 to 3 % at pieces of 512 codes, less with longer ones).
+// A panel of B is read once for every 6 rows, and should stay in half of the second-level cache. A
+// longer K is divided into pieces of a quarter of that cache. For each piece the sums pass through
+// the cache once (measured: 2 to 3 % at pieces of 512 codes, less with longer ones).
 std::int64_t default_kc(const MicroKernel& kernel, std::int64_t m, std::int64_t k) {
   if (has_tall_pieces(kernel, m, k))
     return even_block(k, std::max<std::int64_t>(256, l2_bytes() / 8 * 3 / rows_of_piece), 64);
@@ -72,14 +78,14 @@ GemmConfig default_of_one(const MicroKernel& kernel, EngineId id, const GemmProb
   config.mc = even_block(p.m, most_rows, kernel.rows);
   const bool far = threads == 1 && config.weights == Weights::packed && config.kc == 0 &&
                    p.m * p.k > far_a * l2_bytes();
-  // Makes blocks narrower, then shorter, until every thread has several.
+  // Makes blocks narrower, then shorter, until every thread has several blocks.
   const std::int64_t wanted = threads == 1 ? 1 : threads * tasks_per_thread;
   const std::int64_t col_blocks = ceil_div(wanted, ceil_div(p.m, config.mc));
   config.nc =
       even_block(p.n, std::min(far ? p.n : most_cols, ceil_div(p.n, col_blocks)), kernel.cols);
   const std::int64_t row_blocks = ceil_div(wanted, ceil_div(p.n, config.nc));
   config.mc = even_block(p.m, std::min(most_rows, ceil_div(p.m, row_blocks)), kernel.rows);
-  // The rows of a small product are not divided: each block would read all of B again.
+  // The rows of a small product are not divided, because each block would read all of B again.
   if (p.m <= 8 * kernel.rows) config.mc = even_block(p.m, most_rows, kernel.rows);
   return config;
 }
@@ -92,7 +98,7 @@ GemmConfig blocked_default(const MicroKernel& kernel, EngineId id, const GemmPro
   const GemmProblem one = mean_problem(p);
   GemmConfig config = default_of_one(kernel, id, one, state);
   if (one.n == 0 || one.k == 0) return config;
-  // All groups together must give every thread several blocks, not each group by itself.
+  // All groups together must give every thread several blocks; a single group need not.
   const std::int64_t threads = state.threads.count();
   const std::int64_t wanted = threads == 1 ? 1 : threads * tasks_per_thread;
   const std::int64_t most_rows = most_block_rows(kernel, one.k);
@@ -133,7 +139,7 @@ void blocked_candidates(const MicroKernel& kernel, EngineId id, const GemmProble
   }
   for (const std::int64_t kc : {0, 512, 1024, 2048})
     add({id, Weights::packed, usual.mc, usual.nc, kc, 0});
-  // One thread: for products so small that waking the others costs more.
+  // One thread: for products so small that waking the other threads costs more.
   if (state.threads.count() > 1 && p.m * p.n * p.k < (std::int64_t{1} << 24)) {
     GemmConfig alone = usual;
     alone.threads = 1;

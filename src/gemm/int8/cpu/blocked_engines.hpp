@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: a tile kernel as an engine of the int8 product.
+// Engine zone: makes an engine of the int8 product from a tile kernel.
 #pragma once
 
 #include "gemm/int8/cpu/blocked.hpp"

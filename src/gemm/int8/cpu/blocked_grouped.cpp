@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocked product of many groups: the blocks of all groups are the tasks of one list, so that
-// threads wait for each other twice, however many groups there are.
+// The blocked product of many groups. The blocks of all groups are tasks of one list, so threads
+// wait for each other only twice, however many groups there are.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -14,7 +14,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// The rows of one group, and where its parts begin among those of all groups.
+// The rows of one group, and where the group's parts begin among those of all groups.
 struct Group {
   std::int64_t index = 0;  // in the caller's order
   std::int64_t rows = 0;
@@ -25,7 +25,7 @@ struct Group {
   std::int64_t task = 0;      // first block of d
 };
 
-// The group that has a chunk or a task, by its first one.
+// Finds the group that a chunk or a task belongs to, by the group's first one.
 const Group& group_of(std::span<const Group> groups, std::int64_t Group::*first,
                       std::int64_t number) {
   const auto next = std::upper_bound(
@@ -65,7 +65,7 @@ class GroupedRun {
   const GemmConfig& config_;
   const GemmOperands& o_;
 
-  std::span<const Group> groups_;  // those that have rows, the largest first
+  std::span<const Group> groups_;  // the groups that have rows, the largest first
   std::int64_t prepared_rows_ = 0;
   std::int64_t chunks_ = 0;
   std::int64_t tasks_ = 0;
@@ -124,7 +124,7 @@ void GroupedRun::take_memory(core::Workspace::Frame& frame, const Group& largest
     bias_ = frame.take<float>(used * padded_n_);
   }
   with_product(largest, [&](const BlockedProduct& product) {
-    // For every worker: even a few tasks may be run by the last worker.
+    // One for every worker: even a few tasks may be run by the last worker.
     sums_ = {frame, workers,
              product.sums_size(block_size(config_.mc, largest.rows, kernel_.rows), block_cols_)};
   });

@@ -9,17 +9,18 @@ namespace switchback::gemm_int8 {
 namespace {
 
 constexpr std::int64_t line_bytes = 64;
-// Groups along k in a step of a tile, in which it fetches ahead_lines.
+// The groups along k in one step of a tile. In each step the tile prefetches ahead_lines cache
+// lines.
 constexpr std::int64_t step_groups = 4;
 
-// Cache lines that a step reads of so many columns of packed B.
+// The cache lines of `cols` columns of packed B that one step reads.
 std::int64_t lines_of_step(const MicroKernel& kernel, std::int64_t cols) {
   return cols * step_groups * kernel.group / line_bytes;
 }
 // Codes of a piece of k that two narrow tiles share: 16 KiB of a strip of 32 columns.
 constexpr std::int64_t narrow_piece = 512;
 
-// Whether a block of so many rows is computed in narrow tiles.
+// Whether a block with this number of rows is computed in narrow tiles.
 bool is_narrow(const MicroKernel& kernel, bool packed, std::int64_t rows) {
   return packed && rows <= kernel.narrow_block_rows;
 }
@@ -41,8 +42,8 @@ RowPreparation::RowPreparation(const MicroKernel& kernel, const GemmProblem& p, 
     copy_bytes = whole_groups(kernel, p.k) * kernel.a_copy_bytes;
     return;
   }
-  // Rows at distances of a multiple of half a page would evict each other from the first-level
-  // cache when a narrow tile reads twelve of them together.
+  // If the distance between rows is a multiple of half a page, they evict each other from the
+  // first-level cache when a narrow tile reads twelve of them together.
   if (is_narrow(kernel, packed, p.m) && p.m > kernel.rows && p.stride_a % 2048 == 0)
     copy_bytes = round_up(p.k, line_bytes) + line_bytes;
 }
@@ -92,16 +93,18 @@ void BlockedProduct::block(const Block& block, std::int64_t next_col, std::int32
     packed_block(block, next_col, sums);
 }
 
-// Bytes that a tile fetches while it sums so many codes, at `lines` a step.
+// The bytes that a tile prefetches while it sums `codes` codes, at `lines` lines per step.
 std::int64_t BlockedProduct::fetched_bytes(std::int64_t codes, std::int64_t lines) const {
   const int step_log2 = std::countr_zero(static_cast<unsigned>(step_groups * kernel.group));
   return (codes >> step_log2) * lines * line_bytes;
 }
 
-// Rows [row0, row1) × columns [col0, col1) of d from packed B. Pieces of k are summed in `sums`
-// (one tile's room, or with several pieces the whole block's). While a panel is used, its tiles
-// fetch the next one into the second-level cache, each its share; after the last comes next_col.
-// Two tiles in turn have room for their sums if the epilogue of one is done by the next.
+// Computes rows [row0, row1) × columns [col0, col1) of d from packed B. Pieces of k are summed in
+// `sums`. It has room for one tile, or, with several pieces, for the whole block. If the next tile
+// does the epilogue of a tile, it has room for two tiles, which alternate.
+//
+// While a panel is used, each of its tiles prefetches a share of the next panel into the
+// second-level cache. The panel of next_col follows the last panel.
 void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
                                   std::int32_t* sums) const {
   const auto [row0, row1, col0, col1] = block;
@@ -110,7 +113,7 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
   const std::int64_t lines = tiles.count < kernel.fetching_tiles
                                  ? 0
                                  : ceil_div(lines_of_step(kernel, kernel.cols), tiles.count);
-  // That of this tile, and that of the tile before.
+  // The epilogues of this tile and of the previous tile.
   EpilogueTile epilogues[2] = {};
   epilogues[0].streams = epilogues[1].streams = streams;
   EpilogueTile* out = &epilogues[0];
@@ -165,8 +168,8 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
   if (before != nullptr) kernel.epilogue[static_cast<int>(p.output)](*before);
 }
 
-// The same for few rows, in narrow tiles. B is read once, in memory order, with prefetches a
-// little ahead: from memory, the product takes as long as the reading. If one tile does not hold
+// The same for few rows, in narrow tiles. B is read once, in memory order, with prefetches a little
+// ahead. If B comes from memory, the product takes as long as reading it. If one tile does not hold
 // all rows, the tiles share pieces of k that stay in the first-level cache.
 void BlockedProduct::narrow_block(const Block& block, std::int32_t* sums) const {
   const auto [row0, row1, col0, col1] = block;

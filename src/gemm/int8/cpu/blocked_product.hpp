@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: one int8 product as the blocked engines compute it: its operands, prepared for a
-// tile kernel, and the loops over the tiles of a block of d. Who divides d into blocks, for one
-// product or for many, is the caller's business.
+// Engine zone: one int8 product as the blocked engines compute it. It prepares the operands for a
+// tile kernel, and loops over the tiles of a block of d. The caller divides d into blocks, for one
+// product or for many.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ constexpr std::int64_t round_up(std::int64_t a, std::int64_t b) {
   return ceil_div(a, b) * b;
 }
 
-/// A block size from its configured value: 0 is the whole, anything else is rounded to tiles.
+/// A block size from its configured value. 0 means the whole; any other value is rounded to tiles.
 constexpr std::int64_t block_size(std::int64_t configured, std::int64_t whole, std::int64_t tile) {
   if (configured == 0 || configured >= whole) return round_up(whole, tile);
   return round_up(configured, tile);
@@ -34,7 +34,7 @@ constexpr std::int64_t even_block(std::int64_t size, std::int64_t most, std::int
   return std::max(tile, ceil_div(ceil_div(size, blocks), tile) * tile);
 }
 
-/// Codes along k in whole groups, whose size is a power of two.
+/// Rounds a number of codes along k up to whole groups. The size of a group is a power of two.
 inline std::int64_t whole_groups(const MicroKernel& kernel, std::int64_t codes) {
   return (codes + kernel.group - 1) & -std::int64_t{kernel.group};
 }
@@ -53,13 +53,13 @@ void for_tasks(core::Threads& pool, std::int64_t threads, std::int64_t tasks, F&
   });
 }
 
-/// Units of rows_together rows of A whose preparation is worth waking a thread for: 64 KiB of codes
-/// take about 1 µs to sum.
+/// The smallest number of units (of rows_together rows of A each) whose preparation is worth waking
+/// a thread for: 64 KiB of codes take about 1 µs to sum.
 inline std::int64_t preparation_grain(const MicroKernel& kernel, std::int64_t k) {
   return std::max<std::int64_t>(1, (std::int64_t{64} << 10) / (k * kernel.rows_together));
 }
 
-/// While it lives, this thread may compute tiles of the kernel.
+/// This thread may compute tiles of the kernel as long as the object exists.
 class TileScope {
  public:
   explicit TileScope(const MicroKernel& kernel) : kernel_(kernel) {
@@ -75,10 +75,11 @@ class TileScope {
   const MicroKernel& kernel_;
 };
 
-/// Whether to store d past the caches, if the second-level ones of all threads would hold at most
-/// half of it: then each line would first be read from memory. (Sapphire Rapids, two threads with 4
-/// MiB: a dW of 8 MiB gains 8 % of a step's time, an output of 6 MiB loses 4 % of its product's.
-/// Zen 4, two threads with 2 MiB: a dW of 16 MiB, of 256 rows, takes 0.62 of the time.)
+/// Whether to store d with non-temporal stores: if the second-level caches of all threads would
+/// hold at most half of it. Each of its lines would then be read from memory before it is written.
+/// (Sapphire Rapids, two threads with 4 MiB: a dW of 8 MiB gains 8 % of a step's time, an output of
+/// 6 MiB loses 4 % of its product's time. Zen 4, two threads with 2 MiB: a dW of 16 MiB with 256
+/// rows takes 0.62 of the time.)
 bool streams_output(bool can_stream, const core::Threads& threads, DType output, std::int64_t rows,
                     std::int64_t cols, std::int64_t stride_d, const void* d);
 
@@ -88,13 +89,13 @@ struct Block {
 };
 
 /// The rows of a block cut into tiles of nearly equal height: 16 rows are 6 + 5 + 5, not 6 + 6 + 4.
-/// Where a kernel prepares pairs of rows, each tile begins with a pair.
+/// If a kernel prepares pairs of rows, each tile begins with a pair.
 struct RowTiles {
   std::int64_t rows;
   std::int64_t together;
   std::int64_t count;
   std::int64_t each;    ///< rows of a tile, or pairs of them
-  std::int64_t larger;  ///< tiles that have one more
+  std::int64_t larger;  ///< number of tiles that have one more
   RowTiles(std::int64_t rows_, std::int64_t most, std::int64_t together_)
       : rows(rows_), together(together_), count(ceil_div(rows_, most)) {
     const std::int64_t units = ceil_div(rows_, together_);
@@ -111,15 +112,15 @@ struct RowTiles {
 
 /// How the rows of A are prepared, once for all columns of d.
 struct RowPreparation {
-  /// Of a copy of A's rows; 0: tiles read the caller's.
+  /// Size of the copy of A's rows; 0 if tiles read the caller's rows.
   std::int64_t copy_bytes = 0;
-  bool interleaved = false;  ///< the copy is the kernel's own layout, else the rows as they are
+  bool interleaved = false;  ///< the copy has the kernel's layout; otherwise it has plain rows
 
-  /// `packed`: B will be read in panels.
+  /// `packed`: whether B will be read in panels.
   RowPreparation(const MicroKernel& kernel, const GemmProblem& problem, bool packed);
 
-  /// Rows [begin, end), of which begin and, unless it is m, end are multiples of
-  /// kernel.rows_together. `copy` and `start` are those of row 0.
+  /// Prepares rows [begin, end). Both are multiples of kernel.rows_together, except that end may be
+  /// m. `copy` and `start` are the addresses for row 0.
   void prepare(const MicroKernel& kernel, const GemmProblem& problem, const std::int8_t* a,
                std::int64_t begin, std::int64_t end, std::int8_t* copy, std::int32_t* start) const;
 };
@@ -132,22 +133,22 @@ struct BlockedProduct {
   std::int64_t padded_k = 0;            ///< k rounded up to whole groups
   const std::int8_t* panels = nullptr;  ///< packed B, or null to read B in place
   EpilogueScales scales = {};
-  bool streams = false;  ///< d is stored past the caches
-  // Rows of A for packed B, and the start values of all rows' sums.
+  bool streams = false;  ///< d is written with non-temporal stores
+  // For packed B: the rows of A, and the start values of all rows' sums.
   const std::int8_t* a = nullptr;
   std::int64_t a_row_bytes = 0;
   std::int64_t a_code_bytes = 1;
   const std::int32_t* start = nullptr;  ///< [m]
 
-  /// Reads the rows of A that were prepared.
+  /// Makes the product read the rows of A that were prepared.
   void use(const RowPreparation& rows, const std::int8_t* copy, const std::int32_t* start_);
 
-  /// The int32 numbers that block() needs as scratch memory for blocks of at most `rows` by `cols`
-  /// of a product of k = p.k.
+  /// The number of int32 values that block() needs as scratch memory, for blocks of at most `rows`
+  /// by `cols` of a product of k = p.k.
   [[nodiscard]] std::int64_t sums_size(std::int64_t rows, std::int64_t cols) const;
 
-  /// Computes a block of d. With packed B it begins at a whole panel. `next_col`: the column that
-  /// this worker probably computes next, of the same B.
+  /// Computes a block of d. With packed B it must begin at a whole panel. `next_col` is the column
+  /// of the same B that this worker probably computes next.
   void block(const Block& block, std::int64_t next_col, std::int32_t* sums) const;
 
  private:

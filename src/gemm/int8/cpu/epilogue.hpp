@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: from int32 sums to d, with a MicroKernel's epilogue.
+// Engine zone: converts int32 sums to d, with a MicroKernel's epilogue.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ constexpr Output output_of(DType dtype) {
   return static_cast<Output>(dtype);
 }
 
-/// Scales and bias as epilogues read them: aligned, f32, one number per row or column.
+/// Scales and bias as epilogues read them: aligned f32, one value per row or column.
 struct EpilogueScales {
   const float* scale_a = nullptr;  ///< [m]
   const float* scale_b = nullptr;  ///< [n rounded up to 64]
@@ -27,11 +27,11 @@ constexpr std::int64_t padded_columns(std::int64_t n) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/// Writes scale_b and bias of a problem that has scales, each padded_columns(n) long.
+/// Writes scale_b and bias of a problem that has scales; each is padded_columns(n) long.
 void fill_column_scales(const GemmProblem& problem, const GemmOperands& operands, float* scale_b,
                         float* bias);
 
-/// Empty for int32 outputs.
+/// The scales of a problem; empty for int32 outputs.
 EpilogueScales epilogue_scales(core::Workspace::Frame& frame, const GemmProblem& problem,
                                const GemmOperands& operands);
 
@@ -40,9 +40,9 @@ struct Part {
   std::int64_t row, col, rows, cols;
 };
 
-/// Sets the arguments of an epilogue for a part of d, except `streams`. In place: a copy of a
-/// struct that has just been written waits until all stores in front of it are done, also those to
-/// d.
+/// Sets the arguments of an epilogue for a part of d, except `streams`. It writes them in place
+/// instead of returning a struct. Copying a struct that was just written would wait for all earlier
+/// stores, including those to d.
 void set_epilogue_tile(const GemmProblem& problem, void* d, const EpilogueScales& scales,
                        const Part& part, const std::int32_t* sums, std::int64_t stride_sums,
                        EpilogueTile& tile);

@@ -4,10 +4,11 @@
 // memory.
 //
 // Implementations are compiled for their instruction set. If the linker shared one of their inline
-// functions with other files, it would crash CPUs without that instruction set. So they include
-// only this header, core/numerics.hpp, headers of their own folder and of core/cpu that are written
-// for such files, and intrinsics, use no templates of the standard library, and keep everything
-// except the kernel in an unnamed namespace.
+// functions with other files, it would crash CPUs without that instruction set. Therefore an
+// implementation includes only these headers: this one, core/numerics.hpp, its folder's own
+// headers, headers of core/cpu that are written for such files, and intrinsics. It uses no
+// templates of the standard library, and keeps everything except the kernel in an unnamed
+// namespace.
 #pragma once
 
 #include <stddef.h>
@@ -18,7 +19,8 @@
 
 namespace switchback::gemm_int8 {
 
-/// The outputs of an epilogue: DTypes by their numbers (checked in epilogue.cpp).
+/// The output types of an epilogue, with the numbers that they have as DType (checked in
+/// epilogue.cpp).
 enum class Output { f32 = 0, f16 = 1, bf16 = 2, s32 = 4 };
 inline constexpr int output_count = 5;
 
@@ -34,8 +36,9 @@ struct EpilogueTile {
   const float* bias;
   void* d;  ///< any alignment
   int64_t stride_d_bytes;
-  bool streams;  ///< d is stored past the caches, as far as the kernel can; its rows are 64-byte
-                 ///< aligned
+  /// Whether to use non-temporal stores, as far as the kernel can. Rows of d are then 64-byte
+  /// aligned.
+  bool streams;
 };
 
 /// The end of a superblock: d = fma(p, c, start), rounded to the type of d.
@@ -43,7 +46,7 @@ struct FoldTile {
   const float* p;
   int64_t rows;
   int64_t cols;
-  const void* start;  ///< f32 at any address, may be d itself; null: +0
+  const void* start;  ///< f32 at any address, may be d itself; null means +0
   int64_t stride_start_bytes;
   void* d;  ///< any alignment
   int64_t stride_d_bytes;
@@ -51,55 +54,56 @@ struct FoldTile {
   Output output;  ///< the type of d, not s32
 };
 
-/// What a block of a blockwise product adds to the tile's f32 sums: p = fma(float(sum) · scale_b,
-/// scale_a, p).
+/// How a block of a blockwise product adds its int32 sums to the tile's f32 sums p: p =
+/// fma(float(sum) · scale_b, scale_a, p).
 struct PromotionTile {
-  const int32_t* sums;  ///< rows of `cols` of the kernel, 64-byte aligned, as those of p
+  const int32_t* sums;  ///< rows of `cols` of the kernel, 64-byte aligned; p has the same layout
   float* p;
-  bool first;  ///< p begins as +0
+  bool first;  ///< p starts as +0
   int64_t rows;
   const float* scale_a;  ///< [rows], of the block
   const float* scale_b;  ///< [cols] of the kernel, readable whatever n is
-  /// Unless null, the superblock ends with this block: p goes to d as well.
+  /// Unless null, the superblock ends with this block, and p is also folded into d.
   const FoldTile* fold;
 };
 
 /// A tile of one block of a blockwise product. Its sums start at zero.
 struct BlockTile {
-  const void* a;  ///< of MicroKernel::copy_rows
+  const void* a;  ///< a copy made by MicroKernel::copy_rows
   const void* panel;
-  int64_t strip_bytes;  ///< from one strip of the panel to the next
+  int64_t strip_bytes;  ///< distance between strips of the panel
   int64_t k;            ///< codes of the block, a multiple of 64
   int rows;
   int32_t* sums;                ///< rows of `cols`, 64-byte aligned
-  const PromotionTile* before;  ///< to be done beside the product, or null
+  const PromotionTile* before;  ///< done during this product, or null
 };
 
 /// The product of rows of A and one panel of B, and where its sums go.
 struct Tile {
   const void* a;  ///< codes of the first row, as MicroKernel::prepare left them
   int64_t stride_a_bytes;
-  const void* panel;    ///< or, of narrow tiles, strip
-  int64_t strip_bytes;  ///< from one strip of the panel to the next
+  const void* panel;    ///< the panel; for narrow tiles, the strip
+  int64_t strip_bytes;  ///< distance between strips of the panel
   int64_t k;            ///< codes summed
   bool rows_again;      ///< the next tile reads the same rows of A
-  /// The start value of each row's sums; null: they continue from the values in `sums`.
+  /// The start value of each row's sums. Null: the sums continue from the values in `sums`.
   const int32_t* start;
   int32_t* sums;            ///< rows of `cols`, 64-byte aligned
   const EpilogueTile* out;  ///< null: `sums` is the result; else it is scratch
-  Output output;            ///< with `out` or `before`
-  /// The epilogue of the tile before, of other sums, left to a kernel with defers_epilogue; or
-  /// null.
+  Output output;            ///< used with `out` or `before`
+  /// The epilogue of the previous tile, with that tile's sums, for a kernel with defers_epilogue;
+  /// or null.
   const EpilogueTile* before;
-  /// Unless null, `sums` are not stored: they are promoted by a kernel with promotes_tiles.
+  /// Unless null, `sums` are not stored: a kernel with promotes_tiles promotes them instead.
   const PromotionTile* promotion;
-  /// The memory needed next: each step of 4 groups prefetches ahead_lines of it, up to its end.
+  /// The memory that is needed next. Each step of 4 groups prefetches ahead_lines cache lines of
+  /// it, up to its end.
   const int8_t* ahead;
   const int8_t* ahead_end;
   int ahead_lines;
 };
 
-/// Why a kernel cannot run here, for users.
+/// Why a kernel cannot run here, in words for users.
 struct KernelReasons {
   const char* not_built;
   const char* not_there;
@@ -112,8 +116,8 @@ struct KernelReasons {
         "the Context's isa is capped below " isa                 \
   }
 
-/// The kernel of an instruction set. If the compiler or the architecture of the build lacks it, the
-/// kernel has only its isa and the reasons.
+/// The kernel of an instruction set. If the compiler or the architecture of the build lacks that
+/// instruction set, the kernel has only its isa and the reasons.
 struct MicroKernel {
   static constexpr int max_rows = 32;
   static constexpr int max_cols = 64;
@@ -122,103 +126,110 @@ struct MicroKernel {
   core::Isa isa;
   KernelReasons reasons;
 
-  int rows = 0;  ///< of a tile, at most max_rows
-  int cols = 0;  ///< of a tile and of a panel of B, at most max_cols
+  int rows = 0;  ///< rows of a tile, at most max_rows
+  int cols = 0;  ///< columns of a tile and of a panel of B, at most max_cols
   /// The most rows of a block, whose codes stay in the second-level cache. 168 is the largest
   /// number among those that measured best on Zen 5 (96 … 168 within 1 % at K = 1024 and 4096).
   int block_rows = 168;
-  /// Its epilogue can store past the caches, which pays where stores would wait for memory.
+  /// Whether its epilogue can use non-temporal stores, which pays where ordinary stores would wait
+  /// for memory.
   bool streams = false;
-  /// Of blockwise products: folding can.
+  /// Blockwise products: whether folding can use non-temporal stores.
   bool streams_folds = false;
   /// Codes along k that one instruction sums: 4 of vpdpbusd, 8 of smmla. A power of two.
   int group = 4;
 
-  /// Rows of A that are prepared together: 1, or as many as an instruction reads at once. Tiles and
-  /// blocks begin at a multiple of it.
+  /// Rows of A that are prepared together: 1, or the number that an instruction reads at once.
+  /// Tiles and blocks begin at a multiple of it.
   int rows_together = 1;
-  /// Called by a thread before and after it computes tiles, unless null: for registers that have to
-  /// be configured.
+  /// Unless null, a thread calls them before and after it computes tiles, for registers that have
+  /// to be configured.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
-  /// 0: tiles read A in place. Else they read prepare()'s copy, with this many bytes per code.
+  /// 0: tiles read A in place. Otherwise they read the copy made by prepare(), with this many bytes
+  /// per code.
   int a_copy_bytes = 0;
-  /// Computes the start values of the sums of up to rows_together rows of A, because B's codes may
-  /// be stored with an offset. With a_copy_bytes, and unless copy is null, also copies the rows,
-  /// interleaved by groups and zero-padded to whole groups and to all rows.
+  /// Computes the start values of the sums of up to rows_together rows of A. They are needed
+  /// because B's codes may be stored with an offset. If a_copy_bytes is set and copy is not null,
+  /// it also copies the rows: interleaved by groups, and zero-padded to whole groups and to
+  /// rows_together rows.
   void (*prepare)(const int8_t* a, int64_t stride_a, int rows, int64_t k, void* copy,
                   int32_t* start) = nullptr;
 
-  /// Packed B consists of strips of strip_cols columns of d, each a row of B; in a strip, groups of
-  /// codes along k; in a group, strip_cols rows of B. There are strips for whole panels, and codes
-  /// for whole groups. Padding is unspecified: tiles treat A's missing codes as zero, and the sums
-  /// of missing columns are not used.
+  /// Packed B consists of strips of strip_cols columns of d; each column is a row of B. A strip
+  /// consists of groups of codes along k, and each group has the codes of strip_cols rows of B.
+  /// There are strips for whole panels, and codes for whole groups. The padding may hold anything:
+  /// tiles treat A's missing codes as zero, and the sums of missing columns are not used.
   int strip_cols = 0;
-  /// What each byte of a packed code was combined with by exclusive or: 0x80 adds 128.
+  /// The value that each byte of a packed code was xored with: 0x80 adds 128.
   int8_t stored_xor = 0;
-  /// Tiles may read this far behind the last strip; what they read there does not matter.
+  /// Tiles may read this many bytes past the last strip. The values they read there do not matter.
   int overread_bytes = 0;
-  /// The rows of B that are packed together.
+  /// The number of rows of B that are packed together.
   static constexpr int pack_width = 16;
-  /// B's rows [0, n), n <= pack_width, × codes [0, k) into a strip. `strip` is the place of the
-  /// first group of the first row: 64-byte aligned, since rows begin at a multiple of pack_width.
+  /// Packs B's rows [0, n), n <= pack_width, and codes [0, k) into a strip. `strip` is the address
+  /// of the first group of the first row. It is 64-byte aligned, since rows begin at a multiple of
+  /// pack_width.
   using Pack = void (*)(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip);
   Pack pack_rows = nullptr;
-  /// The same from B transposed: [k, n], rows of n codes.
+  /// The same from B transposed: [k, n], in rows of n codes.
   Pack pack_columns = nullptr;
-  /// Unless null, pack_rows with stores past the caches.
+  /// Unless null, pack_rows with non-temporal stores.
   Pack stream_rows = nullptr;
-  /// Unless null, pack_columns with such stores, for stream_width columns and whole groups of k at
-  /// once. They begin at the first column of a strip; strips are strip_bytes apart.
+  /// Unless null, pack_columns with non-temporal stores, for stream_width columns and whole groups
+  /// of k at once. The columns begin at the first column of a strip; strips are strip_bytes apart.
   static constexpr int stream_width = 64;
   void (*stream_columns)(const int8_t* b, int64_t stride_b, int64_t k, void* strip,
                          int64_t strip_bytes) = nullptr;
 
-  /// tile[r−1]: a tile of r rows.
+  /// tile[r−1] computes a tile of r rows.
   using TileFunction = void (*)(const Tile& tile);
   TileFunction tile[max_rows] = {};
 
-  /// tile() does the epilogue of the tile before beside its own product, which does not occupy the
-  /// vector units. Its own out then only says where the results will go.
+  /// Whether tile() does the epilogue of the previous tile during its own product, which does not
+  /// occupy the vector units. Its own `out` then only says where the results will go.
   bool defers_epilogue = false;
 
-  /// With fewer tiles per panel, blocks do not prefetch the next panel: that would be too fast for
-  /// the caches, the CPU drops such requests, and the product is faster without them.
+  /// With fewer tiles per panel than this, blocks do not prefetch the next panel. The prefetches
+  /// would be too fast for the caches, the CPU would drop them, and the product is faster without
+  /// them.
   int fetching_tiles = 4;
 
-  /// narrow[r−1]: a tile of r rows and one strip, for an A of few rows: each byte of B that comes
-  /// from memory serves more rows, and B is read as one stream. narrow_rows is 0 if there are none.
+  /// narrow[r−1] computes a tile of r rows and one strip, for an A of few rows. Each byte of B that
+  /// comes from memory serves more rows, and B is read as one stream. narrow_rows is 0 if there are
+  /// no such tiles.
   int narrow_rows = 0;
-  /// Blocks of so many rows at most are computed in narrow tiles, of which they need two at most.
+  /// Blocks of at most this many rows are computed in narrow tiles. They need at most two of them.
   int narrow_block_rows = 2 * narrow_rows;
   TileFunction narrow[max_narrow_rows] = {};
-  /// Codes along k between what a narrow tile reads and what it fetches. 256 of a strip of 32
-  /// columns are 8 KiB. Zen 5, one thread, 12 rows, weights from memory: 1.5 times as fast as
-  /// without; 1.35 with 4 KiB, 1.2 with 2.
+  /// The prefetch distance of a narrow tile, in codes along k. 256 codes of a strip of 32 columns
+  /// are 8 KiB. Zen 5, one thread, 12 rows, weights from memory: 1.5 times as fast as without
+  /// prefetches; 1.35 with 4 KiB, 1.2 with 2.
   int narrow_distance = 256;
-  /// Up to so many rows the CPU's own prefetchers keep up, and prefetches make narrow tiles slower.
+  /// Up to this many rows the CPU's own prefetchers keep up, and prefetch instructions make narrow
+  /// tiles slower.
   int unfetched_rows = 2;
 
-  /// plain[r−1]: sums of r rows of A without packing, with n rows of B (at most `cols`) read in
-  /// place.
+  /// plain[r−1] computes the sums of r rows of A without packing. It reads n rows of B (at most
+  /// `cols`) in place.
   using Plain = void (*)(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b,
                          int n, int64_t k, const int32_t* start, int32_t* sums);
   Plain plain[max_rows] = {};
 
-  /// By Output.
+  /// Indexed by Output.
   using Epilogue = void (*)(const EpilogueTile& tile);
   Epilogue epilogue[output_count] = {};
 
-  /// Blockwise products: the end of a block, and of a superblock if the tile says so.
+  /// Blockwise products: ends a block, and also a superblock if the tile says so.
   void (*promote)(const PromotionTile& tile) = nullptr;
-  /// tile() does Tile::promotion from its registers.
+  /// Whether tile() does Tile::promotion from its registers.
   bool promotes_tiles = false;
-  /// Null: blocks are summed by `tile`. Else by this, from copy_rows()'s copy, and it does the
-  /// promotion of the tile before.
+  /// Null: `tile` sums the blocks. Otherwise this function does, from the copy made by copy_rows(),
+  /// and it also does the promotion of the previous tile.
   void (*block_tile)(const BlockTile& tile) = nullptr;
-  /// The copy of a tile's rows that block_tile reads: rows_together · k codes for each
-  /// rows_together rows, whole or not, 64-byte aligned. The codes of a block begin at the rows of
-  /// the copy times the codes in front of it.
+  /// Makes the copy of a tile's rows that block_tile reads. It has rows_together · k codes for each
+  /// rows_together rows, whether these are complete or not, and is 64-byte aligned. The codes of a
+  /// block begin at (rows of the copy) times (codes before the block).
   void (*copy_rows)(const int8_t* a, int64_t stride_a, int rows, int64_t k, void* copy) = nullptr;
 
   [[nodiscard]] bool is_built() const noexcept { return rows > 0; }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: oneDNN's dnnl_gemm_s8s8s32 with our epilogue behind it.
+// Engine zone: oneDNN's dnnl_gemm_s8s8s32, followed by our epilogue.
 //
-// Without VNNI its kernels add pairs of products in 16 bits, which saturate on full-range codes:
-// the sums are wrong. So this engine requires VNNI, and asks oneDNN what it would use, because
-// ONEDNN_MAX_CPU_ISA in the environment can disable VNNI for it on a CPU that has it.
+// Without VNNI its kernels add pairs of products in 16 bits. On full-range codes these saturate,
+// and the sums are wrong. So this engine requires VNNI. It asks oneDNN which instructions it would
+// use, because ONEDNN_MAX_CPU_ISA in the environment can disable VNNI for oneDNN on a CPU that has
+// it.
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// The kernel whose epilogue it uses.
+// The kernel that provides the epilogue.
 constexpr const MicroKernel& kernel = avx512_vnni_kernel;
 
 std::string_view unavailable(const ContextState& state) {
@@ -46,7 +47,7 @@ void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out) {
   });
 }
 
-// mc: the rows whose int32 sums are computed before they are dequantized.
+// mc: the number of rows whose int32 sums are computed before they are dequantized.
 GemmConfig with_rows(std::int64_t rows) {
   GemmConfig config;
   config.engine = EngineId::onednn;
@@ -54,7 +55,8 @@ GemmConfig with_rows(std::int64_t rows) {
   return config;
 }
 
-// The int32 panel stays in the last-level cache between oneDNN and the epilogue: 4 MiB of it.
+// The int32 panel stays in the last-level cache between oneDNN and the epilogue; it takes 4 MiB of
+// it.
 GemmConfig default_config(const GemmProblem& p, const ContextState&) {
   if (p.output == DType::s32) return with_rows(0);
   const std::int64_t rows = (std::int64_t{4} << 20) / (4 * std::max<std::int64_t>(p.n, 1));
@@ -68,7 +70,8 @@ void candidates(const GemmProblem& p, const ContextState& state, std::vector<Gem
     if (rows < p.m) out.push_back(with_rows(rows));
 }
 
-// The same sums, slowly: dnnl_gemm_s8s8s32 takes memory while it computes, and had none.
+// Computes the same sums slowly. dnnl_gemm_s8s8s32 allocates memory during the call, and there was
+// none.
 void multiply_without_memory(ContextState& state, const GemmProblem& p, const std::int8_t* a,
                              std::int64_t rows, const std::int8_t* b, std::int64_t stride_b,
                              std::int32_t* sums, std::int64_t stride_sums) {

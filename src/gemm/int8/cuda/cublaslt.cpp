@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the whole product by cuBLASLt into int32, then one pass that dequantizes. cuBLASLt
 // has no int8 product with f16, bf16 or f32 output, and no scales per row and column. So the int32
-// sums are written and read once more: M·N·8 bytes, which is little for a large K, and for a small
-// K as much as int8 gains.
+// sums are written and read once more: M·N·8 bytes. That is little for a large K. For a small K it
+// costs as much as int8 gains.
 #include "gemm/int8/cuda/engines.hpp"
 #include "gemm/int8/cuda/operands.hpp"
 #include "gemm/int8/cuda/panels.hpp"
@@ -39,7 +39,7 @@ products::Product expected_product(const GemmProblem& p, const GemmConfig& confi
 
 std::string refuses_config(const GemmProblem& p, const GemmConfig& config,
                            const ContextState& state) {
-  // What leaves all to the library runs.
+  // A configuration that leaves everything to the library always runs.
   if (config.cublaslt == CublasLtChoice{}) return {};
   if (products::sums_in_place(p, nullptr))
     return products::refusal(runtime(state), expected_product(p, config, state));
@@ -71,7 +71,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   products::Plan& plan =
       plans.plan(products::panel_product(a, b, p.m, p.n, p.k, p.stride_d, a.data, o.d, config));
   auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
-  // All memory has been taken: from here on work is queued.
+  // All memory is allocated. From here on work is queued.
   if (device.rehearsing()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);

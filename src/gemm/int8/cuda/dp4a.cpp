@@ -41,7 +41,7 @@ void run_one(ContextState& state, const GemmProblem& p, const GemmOperands& o) {
   const std::int64_t n = (p.n + 3) / 4 * 4;
   const std::int64_t rows = std::min(p.m, panel_rows(p, most_sums_bytes(state)));
   auto* sums = frame.take<std::int32_t>(rows * n);
-  // All memory has been taken: from here on work is queued.
+  // All memory is allocated. From here on work is queued.
   if (device.rehearsing()) return;
   const bool packed = o.packed_b != nullptr;
   for (std::int64_t first = 0; first < p.m; first += rows) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The int8 product without tensor cores: the readable engine of the device, which takes every
-// problem and shows what the others must compute. 64x64 tiles, 8.5 KiB of shared memory.
+// The int8 product without tensor cores: the readable engine of the device. It accepts every
+// problem, and shows what the other engines must compute. 64x64 tiles, 8.5 KiB of shared memory.
 #include "core/cuda/launch.cuh"
 #include "gemm/int8/cuda/dp4a.cuh"
 #include "gemm/int8/cuda/kernels.hpp"

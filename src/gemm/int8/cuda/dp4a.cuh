@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: a block's tile of an int8 product by dp4a: 16·I rows by 64 columns, I x 4 sums a
-// thread, 64 codes of the inner dimension at a time in shared memory, at any stride and alignment.
+// Engine zone: one block's tile of an int8 product by dp4a, at any stride and alignment. The tile
+// has 16·I rows and 64 columns, and each thread computes I x 4 sums. Shared memory holds 64 codes
+// of the inner dimension at a time.
 #pragma once
 
 #include "core/cuda/ptx.cuh"
@@ -9,11 +10,11 @@ namespace switchback::products::cuda::dp4a {
 
 inline constexpr int side = 16;  // threads each way
 inline constexpr int threads = side * side;
-inline constexpr int columns = 4 * side;  // of a tile
-inline constexpr int words = 16;          // of four codes, of the inner dimension
+inline constexpr int columns = 4 * side;  // columns of a tile
+inline constexpr int words = 16;          // of four codes each, along the inner dimension
 inline constexpr int pitch = words + 1;   // rows of a tile start in different banks
 
-/// Rows of codes from a tile's first one on; those behind `rows` are read as zeros.
+/// Rows of codes, beginning with the first row of a tile. Rows from `rows` on are read as zeros.
 struct Codes {
   const std::int8_t* data;
   std::int64_t rows;
@@ -35,8 +36,9 @@ __device__ __forceinline__ int load_word(const Codes& codes, std::int64_t cols, 
   return static_cast<int>(word);
 }
 
-/// sums += the products of a tile: sums[i][j] of row y + 16·i and column x + 16·j for thread
-/// (x, y). All threads of the block call it; `a` and `b` are free again when it returns.
+/// sums += the products of a tile. sums[i][j] belongs to row y + 16·i and column x + 16·j for
+/// thread (x, y). All threads of the block must call it. When it returns, `a` and `b` may be
+/// overwritten.
 template <int I>
 __device__ __forceinline__ void add_products(int (&a)[I * side][pitch], int (&b)[columns][pitch],
                                              const Codes& rows_a, const Codes& rows_b,

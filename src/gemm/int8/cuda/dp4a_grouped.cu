@@ -28,7 +28,7 @@ using dp4a::columns;
 using dp4a::pitch;
 using dp4a::side;
 
-// The sums of a tile, whose first column is col0, as outputs.
+// Writes the sums of a tile as outputs. The tile's first column is col0.
 template <class Out, int I>
 __device__ __forceinline__ void store_outputs(const GroupedDp4aArguments& p, const RowBlock& block,
                                               std::int64_t col0, const int (&sums)[I][4]) {
@@ -69,8 +69,8 @@ __device__ __forceinline__ void store_outputs(const GroupedDp4aArguments& p, con
   }
 }
 
-// 8.5 KiB of shared memory with I = 4, 5.3 with 1. Three blocks a multiprocessor are asked for,
-// because without a number ptxas aims at four on 12.0, and spills.
+// 8.5 KiB of shared memory with I = 4, 5.3 with 1. The bound asks for three blocks per
+// multiprocessor: without it ptxas aims at four on 12.0, and spills.
 template <class Out, int I>
 __global__ void __launch_bounds__(dp4a::threads, 3)
     grouped_dp4a_kernel(GroupedDp4aArguments p, std::int64_t tiles, std::int64_t across) {
@@ -100,7 +100,7 @@ cudaError_t start(const GroupedDp4aArguments& p, cudaStream_t stream) {
                   dim3(static_cast<unsigned>(tiles < most_blocks ? tiles : most_blocks)),
                   dim3(dp4a::threads), 0, stream, p, tiles, across);
   };
-  // Of a group of few rows a high tile would multiply mostly zeros.
+  // For groups of few rows, a tall tile would multiply mostly zeros.
   const bool small = p.groups.slots <= side * p.groups.count;
   return small ? with(grouped_dp4a_kernel<Out, 1>, side)
                : with(grouped_dp4a_kernel<Out, 4>, 4 * side);

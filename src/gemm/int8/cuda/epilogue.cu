@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dequantize behind a product that leaves int32. Floor: 4 bytes read and the output written an
-// element; 8 columns a thread whose scales and bias stay in registers, several rows in flight.
+// The dequantize that follows a product with int32 results. Floor: per element, 4 bytes read and
+// the output written. Each thread has 8 columns, whose scales and bias stay in registers, and
+// several rows in flight.
 #include <type_traits>
 
 #include "core/cuda/launch.cuh"
@@ -18,7 +19,7 @@ using core::cuda::load_element;
 using core::cuda::narrow;
 using core::cuda::store_element;
 
-constexpr int block_cols = 32;  // threads across
+constexpr int block_cols = 32;  // threads per row
 constexpr int block_rows = 8;
 constexpr int unroll = 4;  // rows in flight
 
@@ -27,9 +28,10 @@ struct Vector {
   T values[16 / sizeof(T)];
 };
 
-// The 16 bytes of a vector in one store, past the caches that the next product wants for itself.
-// By the intrinsic, from words: nvcc takes an assignment of the struct, or of a uint4, apart into
-// stores of 4 bytes for sm_75 to sm_90, which make four times the transactions.
+// Stores the 16 bytes of a vector at once, with the streaming hint: the next product needs the
+// caches for its own data. It uses the intrinsic with words: nvcc splits an assignment of the
+// struct, or of a uint4, into stores of 4 bytes for sm_75 to sm_90, which make four times the
+// transactions.
 template <class T>
 __device__ __forceinline__ void store_vector(T* to, const Vector<T>& from) {
   unsigned words[4];
@@ -48,7 +50,8 @@ __device__ __forceinline__ void store_vector(T* to, const Vector<T>& from) {
   __stcs(reinterpret_cast<uint4*>(to), make_uint4(words[0], words[1], words[2], words[3]));
 }
 
-// V columns a thread; `whole` says that they, and their rows, can be moved 16 bytes at a time.
+// Each thread has V columns. `whole` says that they, and their rows, can be moved 16 bytes at a
+// time.
 template <class Out, bool scaled, bool vectors>
 __global__ void __launch_bounds__(block_cols* block_rows) epilogue_kernel(EpilogueArguments e) {
   constexpr int v = vectors ? static_cast<int>(16 / sizeof(Out)) : 1;
@@ -124,7 +127,7 @@ cudaError_t start(const EpilogueArguments& e, int multiprocessors, cudaStream_t 
   const bool vectors = reinterpret_cast<std::uintptr_t>(e.d) % 16 == 0 && e.d_stride % v == 0 &&
                        reinterpret_cast<std::uintptr_t>(e.acc) % 16 == 0 && e.acc_stride % 4 == 0;
   const std::int64_t across = divide_up<std::int64_t>(e.cols, block_cols * (vectors ? v : 1));
-  // Enough blocks for every multiprocessor to have eight, and no more than there are rows for.
+  // Eight blocks for every multiprocessor, but not more than there are rows for.
   const std::int64_t wanted = divide_up<std::int64_t>(std::int64_t{multiprocessors} * 8, across);
   const std::int64_t fitting = divide_up<std::int64_t>(e.rows, block_rows * unroll);
   std::int64_t down = wanted < fitting ? wanted : fitting;

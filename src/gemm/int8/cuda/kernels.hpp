@@ -10,7 +10,7 @@
 
 namespace switchback::products::cuda {
 
-/// d[rows,cols] = absmax_b · (absmax_a · (acc · c)) + bias, rounded once; or the sums as they are.
+/// d[rows,cols] = absmax_b · (absmax_a · (acc · c)) + bias, rounded once; or the unchanged sums.
 struct EpilogueArguments {
   const std::int32_t* acc;  ///< null: zeros
   std::int64_t acc_stride;
@@ -27,8 +27,8 @@ struct EpilogueArguments {
 cudaError_t launch_epilogue(DType output, const EpilogueArguments& arguments, int multiprocessors,
                             cudaStream_t stream);
 
-/// to[to_rows,to_stride] = from[rows,cols], zeros around it. to is 16-byte aligned and to_stride a
-/// multiple of 16.
+/// to[to_rows,to_stride] = from[rows,cols], padded with zeros. `to` must be 16-byte aligned and
+/// to_stride a multiple of 16.
 struct PadArguments {
   const std::int8_t* from;
   std::int64_t rows;
@@ -39,12 +39,12 @@ struct PadArguments {
   std::int64_t to_stride;
 };
 cudaError_t launch_pad(const PadArguments& arguments, cudaStream_t stream);
-/// The same with the transpose of `from`, [cols,rows]. Both addresses and strides are multiples of
-/// 16, and rows of `from` have zeros up to from_stride.
+/// The same with the transpose of `from`, [cols,rows]. Both addresses and strides must be multiples
+/// of 16, and rows of `from` must have zeros up to from_stride.
 cudaError_t launch_transpose(const PadArguments& arguments, cudaStream_t stream);
 
-/// acc[m,n] = a[m,k] · b[n,k]ᵀ by dp4a, at any size, stride and alignment. `overlaps`: it may begin
-/// before the kernel in front of it has ended.
+/// acc[m,n] = a[m,k] · b[n,k]ᵀ by dp4a, at any size, stride and alignment. With `overlaps` it may
+/// begin before the preceding kernel has ended.
 struct Dp4aArguments {
   const std::int8_t* a;
   const std::int8_t* b;
@@ -53,15 +53,15 @@ struct Dp4aArguments {
 };
 cudaError_t launch_dp4a(const Dp4aArguments& arguments, bool overlaps, cudaStream_t stream);
 
-/// The same for the rows of each group with a matrix b of its own, and what launch_epilogue does to
-/// the sums, in one launch. k may be zero.
+/// The same for the rows of each group and the group's own matrix b, in one launch. The launch also
+/// applies the epilogue, as launch_epilogue does. k may be zero.
 struct GroupedDp4aArguments {
   core::cuda::GroupArrays groups;
   const std::int8_t* a;  ///< of slot 0
   std::int64_t a_stride;
   const std::int8_t* b;  ///< of group 0
   std::int64_t b_stride;
-  std::int64_t b_step;  ///< from one group's b to the next
+  std::int64_t b_step;  ///< distance between the b of consecutive groups
   void* d;              ///< of slot 0 and group 0
   std::int64_t d_stride;
   std::int64_t d_column_stride;  ///< above zero: see GroupedGemmArgs

@@ -6,7 +6,7 @@
 
 namespace switchback::products::cuda {
 
-/// Element `at` of values of a float type, widened to f32 exactly.
+/// Element `at` of an array of a float type, widened to f32 exactly.
 __device__ __forceinline__ float load_float(const void* values, DType type, std::int64_t at) {
   using core::cuda::load_element;
   using core::cuda::widen;
@@ -20,14 +20,15 @@ __device__ __forceinline__ float load_float(const void* values, DType type, std:
   }
 }
 
-/// A value of a float type for each column of d, at any address; or one for all.
+/// Values of a float type, one for each column of d or one for all, at any address.
 struct FloatColumns {
   const void* data;  ///< null: `otherwise`
   DType type;
   float otherwise;
   bool one;  ///< data has one element, for every column
 
-  /// The value of a column inside d. begin: the element of d's first column, or of the only one.
+  /// The value of a column inside d. `begin` is the index of the element for d's first column, or
+  /// of the only element.
   [[nodiscard]] __device__ __forceinline__ float at(std::int64_t begin, std::int64_t column) const {
     return data != nullptr ? load_float(data, type, begin + (one ? 0 : column)) : otherwise;
   }

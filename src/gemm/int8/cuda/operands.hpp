@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: int8 operands and sums in the form that cuBLASLt needs: padded, aligned, and copied
-// to scratch memory if the caller's memory does not qualify.
+// Engine zone: int8 operands and sums in the form that cuBLASLt needs: padded and aligned. They are
+// copied to scratch memory if the caller's memory does not qualify.
 #pragma once
 
 #include <cstddef>
@@ -14,39 +14,41 @@
 
 namespace switchback::products::cuda {
 
-/// Rows of b in the product: its D needs a multiple of 4.
+/// Pads the rows of b: cuBLASLt's D needs a multiple of 4.
 constexpr std::int64_t padded_n(std::int64_t n) {
   return n % 4 == 0 ? n : (n + 15) / 16 * 16;
 }
-/// The inner dimension: rows of a multiple of 16 bytes, as the fast kernels of every generation
-/// need.
+/// Pads the inner dimension: the fast kernels of every generation need rows of a multiple of 16
+/// bytes.
 constexpr std::int64_t padded_k(std::int64_t k) {
   return (k + 15) / 16 * 16;
 }
-/// Rows of a: some versions refuse 16 or fewer.
+/// Pads the rows of a: some versions refuse 16 or fewer.
 constexpr std::int64_t padded_m(std::int64_t m) {
   constexpr std::int64_t fewest = 32;
   return m < fewest ? fewest : m;
 }
 
-/// A packed b[n,k]: row-major [padded_n, padded_k], padded with zeros.
+/// Size of a packed b[n,k]: row-major [padded_n, padded_k], padded with zeros.
 std::size_t packed_bytes(std::int64_t n, std::int64_t k);
 std::int64_t packed_stride(std::int64_t n, std::int64_t k);
 void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out);
-/// b[n,k] from its packed form.
+/// Restores b[n,k] from its packed form.
 void unpack(ContextState& state, const void* from, MatrixView<std::int8_t> b);
-/// From a packed b[n,k] to its packed transpose.
+/// Converts a packed b[n,k] to its packed transpose.
 void pack_transposed(ContextState& state, std::int64_t n, std::int64_t k, const void* from,
                      void* out);
 
-/// Codes that cuBLASLt reads, and the copy to queue first if the caller's do not qualify.
+/// Codes in memory that cuBLASLt can read. If the caller's memory does not qualify, `copy`
+/// describes the copy that must be queued first.
 struct StagedCodes {
   const std::int8_t* data = nullptr;
   std::int64_t stride = 0;
   bool copied = false;
   PadArguments copy{};
 };
-/// [rows,cols] as [padded_rows,padded_k(cols)]: in place if possible, else in the frame.
+/// Stages [rows,cols] as [padded_rows,padded_k(cols)]: in place if possible, otherwise in the
+/// frame.
 StagedCodes stage(core::Workspace::Frame& frame, const std::int8_t* from, std::int64_t rows,
                   std::int64_t cols, std::int64_t stride, std::int64_t padded_rows);
 StagedCodes stage_a(core::Workspace::Frame& frame, const gemm_int8::GemmProblem& problem,
@@ -55,35 +57,35 @@ StagedCodes stage_b(core::Workspace::Frame& frame, const gemm_int8::GemmProblem&
                     const gemm_int8::GemmOperands& operands);
 void queue_copy(core::cuda::Runtime& runtime, const StagedCodes& codes);
 
-/// `rows` rows of sums, a panel of the product, into int32 rows of `ld`, with the configuration's
-/// algorithm.
+/// The product that computes `rows` rows of sums, a panel, into int32 rows of stride `ld`, with the
+/// configuration's algorithm.
 Product panel_product(const StagedCodes& a, const StagedCodes& b, std::int64_t rows,
                       std::int64_t cols, std::int64_t k, std::int64_t ld, const void* a_data,
                       const void* d, const gemm_int8::GemmConfig& config);
-/// The same for operands that are aligned like allocated device memory, to judge a configuration
-/// before operands exist.
+/// The same for operands with the alignment of allocated device memory. It serves to judge a
+/// configuration before operands exist.
 Product expected_product(const gemm_int8::GemmProblem& problem, const gemm_int8::GemmConfig& config,
                          std::int64_t rows, std::int64_t ld);
 /// Whether the sums can be written directly to the caller's int32 output.
 bool sums_in_place(const gemm_int8::GemmProblem& problem, const void* d);
 
-/// Configurations of a product, with a named algorithm or with the library's choice, the default
-/// first: those that the library ranks first, or all that there are.
+/// Configurations of a product, the default first, with a named algorithm or with the library's
+/// choice: those that the library ranks first, or all that exist.
 std::vector<gemm_int8::GemmConfig> algorithm_candidates(core::cuda::Runtime& runtime,
                                                         const Product& product,
                                                         const gemm_int8::GemmConfig& usual,
                                                         bool all);
 
-/// The epilogue for rows [first, first + rows) of d from the sums of these rows.
+/// Queues the epilogue for rows [first, first + rows) of d, from the sums of these rows.
 void queue_epilogue(core::cuda::Runtime& runtime, const gemm_int8::GemmProblem& problem,
                     const gemm_int8::GemmOperands& operands, const std::int32_t* sums,
                     std::int64_t stride_sums, std::int64_t first, std::int64_t rows,
                     cudaStream_t stream);
 
-/// For Engine::scratch_bytes: the workspace that a configuration lets the library have.
+/// For Engine::scratch_bytes: the workspace that the library may use with a configuration.
 std::int64_t library_workspace(const gemm_int8::GemmProblem& problem,
                                const gemm_int8::GemmConfig& config);
-/// "cuBLASLt …" if it is missing, for Engine::unavailable.
+/// For Engine::unavailable: "cuBLASLt …" if the library is missing.
 std::string_view cublaslt_unavailable(const ContextState& state);
 
 }  // namespace switchback::products::cuda

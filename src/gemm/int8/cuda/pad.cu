@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes copied to where cuBLASLt can read them: rows of a multiple of 16 bytes, 16-byte aligned,
-// with zeros behind the last column and row. Floor: one byte read and one written an element.
+// Copies codes to where cuBLASLt can read them: rows of a multiple of 16 bytes, 16-byte aligned,
+// with zeros after the last column and row. Floor: one byte read and one written per element.
 #include "core/cuda/instructions.cuh"
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
@@ -16,7 +16,8 @@ using core::cuda::turn_words;
 
 constexpr int threads = 256;
 
-// 16 codes a thread. A row of `from` is read by words of 16, 4 or 1 bytes, as its address allows.
+// Each thread copies 16 codes. It reads a row of `from` in words of 16, 4 or 1 bytes, depending on
+// the row's address.
 __global__ void __launch_bounds__(threads) pad_kernel(PadArguments p) {
   const std::int64_t across = p.to_stride / 16;
   const std::int64_t count = p.to_rows * across;
@@ -53,15 +54,16 @@ __global__ void __launch_bounds__(threads) pad_kernel(PadArguments p) {
   }
 }
 
-// Tiles of 128 rows by 128 codes through shared memory. Floor: as above. A thread reads 16 codes of
-// each of four rows and turns them in registers; eight threads store the 128 codes of a column. The
-// packed rows that are read have zeros after their last code. sm_75 to 120: at most 58 registers,
-// 16 KiB of shared memory.
+// Transposes tiles of 128 rows by 128 codes through shared memory. Floor: as above. A thread reads
+// 16 codes of each of four rows and transposes them in registers. Eight threads store the 128 codes
+// of a column. The packed rows that it reads have zeros after their last code. sm_75 to 120: at
+// most 58 registers, 16 KiB of shared memory.
 constexpr int tile = 128;
 constexpr int quads = tile / 4;
 
-// Where the word of a column and a quad of rows lies: sixteen bytes stay together, and these change
-// places so that no bank is used twice, by eight packs of 16 columns as by the eight parts of one.
+// The position of the word for a column and four rows. Sixteen bytes stay together, and these
+// groups are permuted. Then neither eight groups of 16 columns, nor the eight parts of one column,
+// use a bank twice.
 __device__ __forceinline__ int word_of(int column, int quad) {
   return column * quads + ((quad / 4) ^ (column / 16)) * 4 + quad % 4;
 }

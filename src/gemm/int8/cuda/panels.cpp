@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the product in panels of rows whose int32 sums stay in the L2 cache until they are
-// dequantized. Two panels are in flight, on two streams: while one is dequantized, which waits for
-// memory, the next one multiplies.
+// Engine zone: the product in panels of rows, whose int32 sums stay in the L2 cache until they are
+// dequantized. Two panels are in flight, on two streams. While one is dequantized, which waits for
+// memory, the next one is multiplied.
 #include "gemm/int8/cuda/panels.hpp"
 
 #include <algorithm>
@@ -36,13 +36,13 @@ GemmConfig with_rows(std::int64_t rows) {
   return config;
 }
 
-// Rows whose int32 sums are `eighths` of the L2 cache.
+// A configuration with the number of rows whose int32 sums take `eighths` eighths of the L2 cache.
 GemmConfig with_part_of_l2(const GemmProblem& p, const ContextState& state, std::int64_t eighths) {
   return with_rows(
       panel_rows(p, static_cast<std::int64_t>(state.runtime->info().l2_bytes) / 8 * eighths));
 }
 
-// The two panels in flight use half of the L2 cache: the other half is for the operands.
+// The two panels in flight use half of the L2 cache; the other half is for the operands.
 GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
   return with_part_of_l2(p, state, 2);
 }
@@ -60,7 +60,7 @@ Cut cut(const GemmProblem& p, const GemmConfig& config, const ContextState& stat
 
 std::string refuses_config(const GemmProblem& p, const GemmConfig& config,
                            const ContextState& state) {
-  // What leaves all to the library runs.
+  // A configuration that leaves everything to the library always runs.
   if (config.cublaslt == CublasLtChoice{}) return {};
   return refuses_panels(p, config, state, cut(p, config, state));
 }
@@ -71,15 +71,16 @@ std::string provenance(const GemmProblem& p, const GemmConfig& config, const Con
       products::expected_product(p, config, cut(p, config, state).rows, products::padded_n(p.n)));
 }
 
-// A stream with the sums and the library's workspace of one panel.
+// A stream, with the sums and the library's workspace for one panel.
 struct Lane {
   cudaStream_t stream = nullptr;
   std::int32_t* sums = nullptr;
   std::byte* workspace = nullptr;
 };
 
-// The second stream starts after the work queued on the first, and the first continues after it,
-// also when a panel fails: a capture that was forked and not joined could not be ended.
+// The second stream starts after the work queued on the first, and the first continues after the
+// second. This is done even if a panel fails: a capture that was forked and not joined could not be
+// ended.
 class Fork {
  public:
   Fork(cudaStream_t first, cudaStream_t second, cudaEvent_t event)
@@ -170,7 +171,8 @@ void run_panels(ContextState& state, const GemmProblem& p, const GemmConfig& con
     return plans.plan(products::panel_product(a, b, count, p.n, p.k, n, a.data + first * a.stride,
                                               lanes[0].sums, config));
   };
-  // Panels start at multiples of `rows`, so they share their alignment but for the moved last one.
+  // Panels start at multiples of `rows`, so they share their alignment, except for the moved last
+  // one.
   products::Plan& whole = plan_of(0, rows);
   products::Plan& last = plan_of(m - last_rows, last_rows);
   const auto workspace_bytes =
@@ -178,7 +180,7 @@ void run_panels(ContextState& state, const GemmProblem& p, const GemmConfig& con
   for (int i = 0; i < lanes_used; ++i)
     lanes[static_cast<std::size_t>(i)].workspace = frame.take<std::byte>(workspace_bytes);
 
-  // All memory has been taken: from here on work is queued.
+  // All memory is allocated. From here on work is queued.
   if (device.rehearsing()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);

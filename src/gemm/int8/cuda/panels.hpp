@@ -11,12 +11,13 @@
 
 namespace switchback::gemm_int8::cuda {
 
-/// How rows are divided. A last panel of few rows is moved up to overlap the one before it: some
-/// rows are computed twice, with the same results, which avoids a size that the library may refuse.
+/// How rows are divided. A last panel of few rows is moved up to overlap the one before it. Some
+/// rows are then computed twice, with the same results, but a size that the library may refuse is
+/// avoided.
 struct Cut {
   std::int64_t rows = 0;
   std::int64_t panels = 0;
-  std::int64_t rest = 0;       ///< rows of the last panel that no other has
+  std::int64_t rest = 0;       ///< rows of the last panel that no other panel has
   std::int64_t last_rows = 0;  ///< of the last panel
 };
 /// Divides the rows of a problem into panels of `rows`, or takes all of them as one.
@@ -28,16 +29,15 @@ std::int64_t panel_rows(const GemmProblem& problem, std::int64_t bytes);
 
 /// The limit on memory for int32 sums. For a large model M·N·4 bytes would be gigabytes, which the
 /// Context would keep. Beyond the limit, rows are computed in panels, one after the other. At 256
-/// MiB a panel is 8192 x 8192: tens of tiles for each multiprocessor; the price is a last wave of
-/// tiles in each panel that does not fill the device. Small devices have a lower limit.
-///
+/// MiB a panel is 8192 x 8192: tens of tiles for each multiprocessor. The price is that the last
+/// wave of tiles in each panel does not fill the device. Small devices have a lower limit.
 std::int64_t most_sums_bytes(const ContextState& state);
 
 /// Why the configuration's algorithm cannot compute the panels; empty if it can.
 std::string refuses_panels(const GemmProblem& problem, const GemmConfig& config,
                            const ContextState& state, const Cut& cut);
 
-/// Panel after panel, or, on two streams, two in flight.
+/// Computes panel after panel; with two streams, two panels are in flight.
 void run_panels(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
                 const GemmOperands& operands, const Cut& cut, int streams);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the tile kernels of AMX int8.
 //
-// tdpbssd multiplies 16 rows of A by 16 columns of B over 64 codes, signed by signed: sums need no
-// start values, and A is read as the quantizer wrote it. A tile register of B is 16 groups of 4
-// codes of 16 columns: 1 KiB of a strip.
+// tdpbssd multiplies 16 rows of A by 16 columns of B over 64 codes, signed by signed. So sums need
+// no start values, and A is read as the quantizer wrote it. A tile register of B holds 16 groups of
+// 4 codes of 16 columns: 1 KiB of a strip.
 #include "gemm/int8/cpu/micro_kernel.hpp"
 
 #if defined(SWITCHBACK_HAVE_AMX_INT8)
@@ -24,7 +24,7 @@ constexpr int strip_cols = 16;
 constexpr int half = 16;        // rows and columns of a tile register
 constexpr int step_codes = 64;  // of one tdpbssd
 constexpr int register_bytes = 1024;
-// So many codes of a tile's rows and of a panel fit into the first-level cache.
+// The first-level cache holds this many codes along k, of a tile's rows together with a panel.
 constexpr int64_t near_codes = 512;
 
 // Registers 0 to 3 hold sums: of the upper rows and two halves of the columns, then of the lower
@@ -33,7 +33,7 @@ struct Shape {
   int upper;
   int lower;
 };
-// That of this thread's registers.
+// The shape that this thread's registers are configured for.
 thread_local Shape configured = {};
 
 void configure(Shape shape) {
@@ -56,7 +56,7 @@ void begin() {
 }
 
 void end() {
-  _mm_sfence();  // after streaming stores
+  _mm_sfence();  // after non-temporal stores
   _tile_release();
 }
 
@@ -65,7 +65,7 @@ void prepare(const int8_t*, int64_t, int rows, int64_t, void*, int32_t* start) {
     start[r] = 0;
 }
 
-// The last codes of rows of A, zeros behind them: what B has there does not matter then.
+// The last codes of rows of A, filled up with zeros. Then B's codes there do not matter.
 struct LastCodes {
   alignas(64) int8_t codes[tile_rows][step_codes];
   inline __attribute__((always_inline))
@@ -76,28 +76,28 @@ struct LastCodes {
   }
 };
 
-// Into the first-level cache, or the second-level one: T2 does the latter on Sapphire Rapids too,
-// and asks for more lines at once than T1 (one thread: 23 to 27 GB/s from the third-level cache
-// instead of 20 to 22, loads 17; products of 24 to 192 rows with weights of 4096 codes 6 to 10 %
-// faster).
+// Prefetches into the first-level cache (T0) or the second-level one (T2). T1 would reach the
+// second-level cache too, but on Sapphire Rapids T2 requests more lines at once (one thread: 23 to
+// 27 GB/s from the third-level cache instead of 20 to 22, loads 17; products of 24 to 192 rows with
+// weights of 4096 codes 6 to 10 % faster).
 template <bool First>
 inline __attribute__((always_inline)) void fetch(const int8_t* lines, int count) {
   for (int i = 0; i < count; ++i)
     _mm_prefetch(lines + i * 64, First ? _MM_HINT_T0 : _MM_HINT_T2);
 }
 
-// The work beside a tile that has no tile in front of it.
+// The other work of a tile that has no previous tile.
 struct NoRows {
   [[nodiscard]] static int64_t left() { return 0; }
   static void some(int64_t) {}
   static void rest() {}
 };
 
-// Steps of the kernel fetch what 4 groups should; here a step has 16.
+// ahead_lines is counted for a step of 4 groups; here a step has 16.
 inline constexpr int fetches = step_codes / 16;
 
-// What a tile does beside its product: the epilogue of the tile before, which has been stored in
-// the meantime, and prefetches of the next panel and of its own output.
+// What a tile does during its product. It does the epilogue of the previous tile, whose sums have
+// been stored in the meantime. It also prefetches the next panel and the tile's output lines.
 template <class Epilogue>
 class Beside {
  public:
@@ -115,7 +115,7 @@ class Beside {
     fetch<false>(ahead_, lines_);
     ahead_ += lines_ * 64;
   }
-  // Half a step's share of the epilogue.
+  // Does the share of the epilogue that belongs to half a step.
   inline __attribute__((always_inline)) void some() { epilogue_.some(share_); }
   inline __attribute__((always_inline)) void rest() { epilogue_.rest(); }
 
@@ -127,15 +127,17 @@ class Beside {
   int64_t share_ = 0;
 };
 
-// Up to 32 rows × 32 columns: four sums, of which each register of A and B serves two.
+// Up to 32 rows × 32 columns: four sums; each register of A and B is used for two of them.
 //
-// Floor: 16 cycles a tdpbssd; 4 of them read 4 KiB, 2 from the panel in the first-level cache and 2
-// of A from the second-level one. Unless KeepsA, A is loaded with the hint that it will not be
-// needed soon: it would push the panel out (Sapphire Rapids, K = 1024, 512 rows: 3.8 TOPS a core
-// instead of 3.0, of 6.2 on registers alone). If the next panel meets the same rows, near_codes of
-// both fit (K = 256, 32 rows: 13 % faster without the hint). A line on its way from memory, read or
-// streamed, holds one of the core's 16 fill buffers, which A's lines need too: with weights and f32
-// output from memory 2.5 TOPS remain.
+// Floor: 16 cycles per tdpbssd. Four of them read 4 KiB: 2 from the panel in the first-level cache,
+// and 2 of A from the second-level one. Unless KeepsA, A is loaded with the hint that it will not
+// be needed soon. Otherwise A would evict the panel (Sapphire Rapids, K = 1024, 512 rows: with the
+// hint 3.8 TOPS a core instead of 3.0; 6.2 on registers alone). If the next panel meets the same
+// rows, near_codes of both fit (K = 256, 32 rows: 13 % faster without the hint).
+//
+// A line that is being read from memory, or written by a non-temporal store, occupies one of the
+// core's 16 fill buffers. A's lines need these too: with weights and f32 output from memory 2.5
+// TOPS remain.
 //
 // The epilogue and the prefetches are inlined between the tdpbssd. As a function called once a step
 // they took 30 % of the time: 4.7 ms instead of 3.4 at M = K = 1024, N = 4096.
@@ -232,11 +234,11 @@ void copy_rows(const int8_t* a, int64_t stride_a, int rows, int64_t k, void* cop
   }
 }
 
-// A block of 32 × 32, or of 16 × 32: a step is 4 tdpbssd, or 2, and a share of the promotion.
+// A block of 32 × 32, or of 16 × 32. A step is 4 tdpbssd, or 2, and a share of the promotion.
 //
 // Floor at 32 rows and 256 codes: 256 cycles of tdpbssd. A is read from the second-level cache, 2
-// KiB a step, the panel and p stay in the first-level one. Sapphire Rapids, 3.1 GHz, random codes:
-// 500 cycles without a promotion, 610 with it, 680 with everything around it.
+// KiB a step; the panel and p stay in the first-level cache. Sapphire Rapids, 3.1 GHz, random
+// codes: 500 cycles without a promotion, 610 with it, 680 with everything around it.
 template <bool BothHalves, class Beside>
 __attribute__((noinline)) void block(const BlockTile& t, Beside promotion) {
   constexpr int64_t stride = panel_cols * 4;
@@ -292,8 +294,8 @@ void block_tile(const BlockTile& t) {
     with_promotion<panel_cols>(*t.before, beside);
 }
 
-// Up to 16 rows × 16 columns. Four sums of the same place take turns: one alone would wait for the
-// latency of tdpbssd, 52 cycles.
+// Up to 16 rows × 16 columns. Four sums of the same elements alternate: a single one would wait for
+// the latency of tdpbssd, 52 cycles.
 template <int Rows>
 void narrow(const Tile& t) {
   static_assert(Rows <= half);
@@ -372,7 +374,7 @@ void narrow(const Tile& t) {
   if (t.out != nullptr) epilogues[static_cast<int>(t.output)](*t.out);
 }
 
-// The transpose of a register of sums: 16 columns × 16 rows of A, of which `rows` are stored.
+// Transposes a register of sums: 16 columns × 16 rows of A, of which `rows` are stored.
 void store_transposed(const int32_t* from, int rows, int32_t* sums) {
   __m512i r[half];
   SWITCHBACK_UNROLL
@@ -384,8 +386,8 @@ void store_transposed(const int32_t* from, int rows, int32_t* sums) {
     if (i < rows) _mm512_store_si512(sums + i * panel_cols, r[i]);
 }
 
-// B in place takes the part of A, whose rows need no packing: dᵀ = B · Aᵀ. The few rows of A are
-// packed step by step.
+// B in place is used as the operand A, whose rows need no packing: dᵀ = B · Aᵀ. The few rows of A
+// are packed step by step.
 template <int Rows>
 void plain(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b, int n, int64_t k,
            const int32_t*, int32_t* sums) {

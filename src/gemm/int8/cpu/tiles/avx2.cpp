@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the tile kernels of AVX2, exact: vpmaddubsw would saturate on codes of both signs,
-// so codes are widened to 16 bits for vpmaddwd. A is widened once a call, B on each load. Every
-// product pair fits, so that −128 is as good a code as any.
+// Engine zone: the tile kernels of AVX2, which are exact. vpmaddubsw would saturate on codes of
+// both signs, so codes are widened to 16 bits for vpmaddwd. A is widened once a call, B on each
+// load. Every sum of two products fits, so −128 is allowed like any other code.
 #include "gemm/int8/cpu/micro_kernel.hpp"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -15,8 +15,8 @@ inline __attribute__((always_inline)) __m256i widen(const void* codes) {
   return _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(codes)));
 }
 
-// sum += a · b, pairs added. By assembler: GCC 12 computes all products before it adds any, and
-// runs out of registers.
+// sum += a · b, pairs added. In assembler, because GCC 12 computes all products before it adds any,
+// and runs out of registers.
 inline __attribute__((always_inline)) void multiply_add(__m256i& sum, __m256i a, __m256i b) {
   __m256i product;
   asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(a), "x"(b));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: what the 256-bit kernels share: panels of 16 columns, the epilogue. Included by
-// their files alone, each compiled for its own instruction set, hence the unnamed namespace in a
-// header.
+// Engine zone: the code that the 256-bit kernels share: panels of 16 columns, and the epilogue.
+// Only their files include it. Each is compiled for its own instruction set, hence the unnamed
+// namespace in a header.
 #pragma once
 
 #include <immintrin.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int panel_cols = 16;
 
-// `count` of 32 codes, zeros behind them; never reads past them.
+// Loads the first `count` of 32 codes and fills up with zeros. Never reads past them.
 inline __m256i load_first(const int8_t* p, int64_t count) {
   if (count >= 32) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   alignas(32) int8_t padded[32] = {};
@@ -24,7 +24,7 @@ inline __m256i load_first(const int8_t* p, int64_t count) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(padded));
 }
 
-// 8 rows of 8 groups become 8 groups of 8 rows.
+// Transposes 8 rows of 8 groups to 8 groups of 8 rows.
 inline void transpose8(__m256i (&r)[8]) {
   __m256i t[8];
   SWITCHBACK_UNROLL
@@ -72,13 +72,13 @@ void pack_rows(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip)
   }
 }
 
-// The sums of the 8 numbers of each of four vectors.
+// Sums the 8 numbers of each of four vectors.
 inline __m128i sum_each(__m256i a, __m256i b, __m256i c, __m256i d) {
   const __m256i abcd = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
   return _mm_add_epi32(_mm256_castsi256_si128(abcd), _mm256_extracti128_si256(abcd, 1));
 }
 
-// How 8 results are rounded; the bytes of the first `cols` of them are stored.
+// Stores the bytes of the first `cols` of 8 rounded results.
 inline void store_bytes(void* d, const void* from, int64_t cols, int bytes) {
   memcpy(d, from, static_cast<size_t>(cols) * static_cast<size_t>(bytes));
 }
@@ -103,7 +103,7 @@ inline void store_16_bit(void* d, int64_t cols, __m128i y) {
 struct StoreF16 {
   static constexpr int bytes = 2;
   static void store(void* d, int64_t cols, __m256 y) {
-    // The instruction keeps a NaN's payload; half keeps its sign alone.
+    // The instruction keeps a NaN's payload; half keeps only its sign.
     const __m256 nan = _mm256_cmp_ps(y, y, _CMP_UNORD_Q);
     const __m256 sign = _mm256_and_ps(y, _mm256_set1_ps(-0.0f));
     const __m256 quiet = _mm256_or_ps(sign, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000)));
@@ -155,7 +155,7 @@ void copy_sums(const EpilogueTile& t) {
 constexpr MicroKernel::Epilogue epilogues[output_count] = {
     dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums};
 
-// `count` of 8 floats, zeros behind them; never reads past them.
+// Loads the first `count` of 8 floats and fills up with zeros. Never reads past them.
 inline __m256 load_floats(const void* p, int64_t count) {
   if (count >= 8) return _mm256_loadu_ps(static_cast<const float*>(p));
   alignas(32) float padded[8] = {};
@@ -201,7 +201,7 @@ void promote(const PromotionTile& t) {
     fold<StoreBf16>(*t.fold);
 }
 
-// A tile whose sums are complete in memory.
+// Finishes a tile whose sums are complete in memory.
 inline void finish(const Tile& t) {
   if (t.out != nullptr) epilogues[static_cast<int>(t.output)](*t.out);
 }

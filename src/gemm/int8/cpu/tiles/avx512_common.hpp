@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: what the kernels with AVX-512 share: packing in groups of 4 codes, and the work on
-// finished sums. In an unnamed namespace, as everything that is compiled for an instruction set.
+// Engine zone: the code that the kernels with AVX-512 share: packing in groups of 4 codes, and the
+// work on finished sums. In an unnamed namespace, like everything that is compiled for an
+// instruction set.
 #pragma once
 
 #include <immintrin.h>
@@ -28,7 +29,7 @@ inline __attribute__((always_inline)) void store_group(void* group, __m512i code
     _mm512_store_si512(group, codes);
 }
 
-// MicroKernel::pack_rows, or stream_rows, for strips of StripCols columns; Offset is added to each
+// MicroKernel::pack_rows, or stream_rows, for strips of StripCols columns. Offset is added to each
 // code. The last group of a row is filled up with zeros.
 template <unsigned char Offset, int StripCols, bool Stream = false>
 void pack_rows(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip) {
@@ -64,7 +65,7 @@ void pack_rows(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip)
   }
 }
 
-// MicroKernel::stream_columns: 4 codes of k of 64 columns at a time.
+// MicroKernel::stream_columns: takes 4 codes of k of 64 columns at a time.
 template <unsigned char Offset, int StripCols>
 void stream_columns(const int8_t* b, int64_t stride_b, int64_t k, void* strip,
                     int64_t strip_bytes) {
@@ -85,7 +86,7 @@ void stream_columns(const int8_t* b, int64_t stride_b, int64_t k, void* strip,
     const __m512i part1 = _mm512_unpackhi_epi16(low01, low23);
     const __m512i part2 = _mm512_unpacklo_epi16(high01, high23);
     const __m512i part3 = _mm512_unpackhi_epi16(high01, high23);
-    // The parts of 16 columns side by side.
+    // The parts of 16 columns, next to each other.
     const __m512i left01 = _mm512_shuffle_i32x4(part0, part1, 0x44);
     const __m512i left23 = _mm512_shuffle_i32x4(part2, part3, 0x44);
     const __m512i right01 = _mm512_shuffle_i32x4(part0, part1, 0xEE);
@@ -100,7 +101,8 @@ void stream_columns(const int8_t* b, int64_t stride_b, int64_t k, void* strip,
   }
 }
 
-// How 16 results are rounded and stored: those of a mask, or all of them past the caches.
+// Rounds 16 results to f32. store() stores those that a mask selects; stream() stores all 16 with a
+// non-temporal store. The Store types below do the same for other outputs.
 struct StoreF32 {
   static constexpr int bytes = 4;
   static __m512 rounded(__m512 y) { return y; }
@@ -108,12 +110,12 @@ struct StoreF32 {
   static void stream(void* d, __m512 y) { _mm512_stream_ps(static_cast<float*>(d), y); }
 };
 
-// 16 results of 16 bits.
+// The part that both 16-bit outputs share.
 struct Store16 {
   static constexpr int bytes = 2;
   static void store(void* d, __mmask16 mask, __m256i y) { _mm256_mask_storeu_epi16(d, mask, y); }
   static void stream(void* d, __m256i y) { _mm256_stream_si256(static_cast<__m256i*>(d), y); }
-  // A whole line.
+  // Joins two halves to a whole cache line.
   static __m512i both(__m256i low, __m256i high) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   }
@@ -121,7 +123,7 @@ struct Store16 {
 
 struct StoreF16 : Store16 {
   static __m256i rounded(__m512 y) {
-    // The instruction keeps a NaN's payload; half keeps its sign alone.
+    // The instruction keeps a NaN's payload; half keeps only its sign.
     const __mmask16 nan = _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q);
     const __m512i sign = _mm512_and_si512(_mm512_castps_si512(y), _mm512_set1_epi32(INT32_MIN));
     const __m512i quiet = _mm512_or_si512(sign, _mm512_set1_epi32(0x7FC00000));
@@ -135,14 +137,14 @@ alignas(64) constexpr uint16_t odd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19
                                           23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
                                           45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
 
-// The upper halves of these are bf16, but for NaN.
+// Rounds to bf16, which is the upper half of each result. Not for NaN.
 inline __attribute__((always_inline)) __m512i round_bf16(__m512i u) {
   const __m512i even = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
   return _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7FFF)), even);
 }
 
-// vcvtneps2bf16 takes subnormals for zero: they are rounded by integers, and all where it is
-// missing.
+// vcvtneps2bf16 treats subnormals as zero. Vectors that contain one are rounded with integer
+// operations, and so are all vectors on CPUs without the instruction.
 struct StoreBf16 : Store16 {
   static __m256i rounded(__m512 y) {
 #if defined(__AVX512BF16__)
@@ -154,7 +156,7 @@ struct StoreBf16 : Store16 {
   }
   static __m512i rounded(__m512 low, __m512 high) {
 #if !defined(__AVX512BF16__)
-    // Half the operations, but they lose a NaN.
+    // Half the operations, but it would lose a NaN.
     if (__builtin_expect(_mm512_cmp_ps_mask(low, high, _CMP_UNORD_Q) == 0, 1))
       return _mm512_permutex2var_epi16(round_bf16(_mm512_castps_si512(low)), _mm512_load_si512(odd),
                                        round_bf16(_mm512_castps_si512(high)));
@@ -175,7 +177,7 @@ struct StoreBf16 : Store16 {
   }
 };
 
-// The expression of an epilogue, operation by operation.
+// The formula of the epilogue, operation by operation.
 inline __attribute__((always_inline)) __m512 dequantized(__m512i sums, __m512 scale_a,
                                                          __m512 scale_b, __m512 bias) {
   const __m512 c = _mm512_set1_ps(core::inverse_127_squared);
@@ -221,7 +223,7 @@ void copy_sums(const EpilogueTile& t) {
 constexpr MicroKernel::Epilogue epilogues[output_count] = {
     dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums};
 
-// Sums as they are.
+// Stores sums unchanged.
 struct StoreS32 {
   static constexpr int bytes = 4;
   static void store(void* d, __mmask16 mask, __m512i sums) {
@@ -230,7 +232,7 @@ struct StoreS32 {
   static void stream(void* d, __m512i sums) { _mm512_stream_si512(static_cast<__m512i*>(d), sums); }
 };
 
-// The rows of a tile, to be taken a few at a time: each is a call of Row.
+// The work on the rows of a tile, done a few rows at a time. Each call of Row does the next row.
 template <class Row>
 class Rows {
  public:
@@ -251,12 +253,12 @@ class Rows {
   int64_t left_;
 };
 
-// Which of 16 columns from 16 · v on are among the first `cols`.
+// The mask of those of the 16 columns from 16 · v on that are among the first `cols`.
 inline __mmask16 columns_of(int64_t cols, int v) {
   return cols > v * 16 ? first16(cols - v * 16) : __mmask16{0};
 }
 
-// 16 results of a type: those of a mask, or all of them past the caches.
+// Stores 16 results: those that a mask selects, or all of them with a non-temporal store.
 template <class Store, class Values>
 inline __attribute__((always_inline)) void put(unsigned char* d, __mmask16 mask, bool streams,
                                                Values y) {
@@ -266,8 +268,8 @@ inline __attribute__((always_inline)) void put(unsigned char* d, __mmask16 mask,
     Store::store(d, mask, y);
 }
 
-// The epilogue of a row of at most Cols columns, and of those behind it. With each row goes a
-// prefetch of the row in the same place of `next`, the tile whose epilogue follows, or null.
+// The epilogue of a row of at most Cols columns; each call does the next row. Each call also
+// prefetches the same row of `next`, the tile whose epilogue follows. `next` may be null.
 template <int Cols, class Store>
 class EpilogueRow {
  public:
@@ -278,7 +280,7 @@ class EpilogueRow {
         stride_d_(t.stride_d_bytes),
         streams_(t.streams && t.cols >= Cols),
         scale_a_(t.scale_a) {
-    // The rows of `next` are as far from each other as those of d.
+    // The rows of `next` have the same stride as those of d.
     if (next != nullptr && !streams_ && next->cols >= Cols && next->rows >= t.rows)
       to_next_ = static_cast<const unsigned char*>(next->d) - d_;
     SWITCHBACK_UNROLL
@@ -348,13 +350,13 @@ inline __attribute__((always_inline)) void with_epilogue(const EpilogueTile& t, 
   }
 }
 
-// The promotion of a row, and of those behind it. With a Store their sums, which are those of a
-// superblock then, go to d in its type, and not back to memory.
+// The promotion of a row; each call does the next row. If there is a Store, the row's sums are
+// those of a superblock: they go to d in its type instead of back to memory.
 //
-// Loads of which a mask excludes everything read the scales. They must not read scratch that nobody
-// has written: where its pages are not there yet, they never come to be by such a load, and each
-// one is an exception that the CPU takes and drops in microcode (Zen 4: 128 rows of 4096 to 1024
-// took 80 ms in place of 3).
+// Where a mask excludes all 16 values of a load, the address is that of the scales. It must not be
+// that of scratch memory which was never written. Such a load does not make missing pages present,
+// so each one causes an exception that the CPU handles and drops in microcode (Zen 4: 128 rows of
+// 4096 to 1024 took 80 ms instead of 3).
 template <int Cols, class Store>
 class PromotionRow {
  public:
@@ -394,7 +396,7 @@ class PromotionRow {
     add(sums);
   }
 
-  // The next row, of these sums.
+  // Promotes the next row, given its sums.
   inline __attribute__((always_inline)) void add(const __m512i (&sums)[Cols / 16]) {
     const __m512 scale_a = _mm512_set1_ps(*scale_a_++);
     __m512 results[vectors];
@@ -425,8 +427,8 @@ class PromotionRow {
   static constexpr int vectors = Cols / 16;
   static constexpr bool folds = !__is_same(Store, void);
 
-  // A row of d. Whole lines of 16-bit results are stored at once: two halves that are stored past
-  // the caches may reach memory one by one.
+  // Stores a row of d. Two 16-bit halves of a cache line are joined and stored at once: as two
+  // non-temporal stores they might reach memory separately.
   inline __attribute__((always_inline)) void store(const __m512 (&results)[vectors]) {
     if constexpr (Store::bytes == 2) {
       if (whole_) {
@@ -489,8 +491,8 @@ void promote(const PromotionTile& t) {
   with_promotion<Cols>(t, [](auto rows) { rows.rest(); });
 }
 
-// The cache lines of a tile's output, asked for one by one while its sums grow. Stores to lines
-// that are still far away would hold up the next tile: 3 % at M = K = 1024, N = 4096.
+// Prefetches the cache lines of a tile's output one by one, while its sums are computed. Stores to
+// lines that are not yet in a cache would delay the next tile: 3 % at M = K = 1024, N = 4096.
 class OutputLines {
  public:
   inline __attribute__((always_inline)) OutputLines(const Tile& t, int rows, int cols) {

@@ -2,9 +2,9 @@
 // Engine zone: the tile kernels of AVX-512 VNNI.
 //
 // vpdpbusd multiplies unsigned by signed bytes. B is the unsigned operand, stored as code + 128 in
-// strips of 32 columns; A stays the signed codes the quantizer wrote, and so needs no copy. Since
-// Σ(b + 128)·a = Σ b·a + 128·Σ a, a row's sums start from −128·Σ a. Sums may wrap on the way; int32
-// arithmetic modulo 2³² makes the final one exact.
+// strips of 32 columns. A stays in the signed codes that the quantizer wrote, and so needs no copy.
+// Since Σ(b + 128)·a = Σ b·a + 128·Σ a, a row's sums start from −128·Σ a. Sums may wrap on the way;
+// int32 arithmetic modulo 2³² makes the final one exact.
 #include "gemm/int8/cpu/micro_kernel.hpp"
 
 #if defined(__AVX512VNNI__)
@@ -22,7 +22,7 @@ namespace {
 constexpr int panel_cols = 64;
 constexpr int strip_cols = 32;
 
-// By assembler: GCC 12 copies the accumulator of the intrinsic and then spills.
+// In assembler: GCC 12 copies the accumulator of the intrinsic and then spills.
 inline __attribute__((always_inline)) void dot4(__m512i& sum, __m512i u8, __m512i s8) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u8), "v"(s8));
 }
@@ -121,8 +121,9 @@ void plain(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b,
     plain_block<Rows, 1>(a, stride_a, b + c * stride_b, stride_b, k, start, sums + c);
 }
 
-// The epilogue of a tile of whole columns, from its registers. It leaves to the epilogue of sums
-// what it says false to: other columns and outputs, and a NaN on its way to 16 bits.
+// The epilogue of a tile of whole columns, from its registers. It returns false if the epilogue of
+// sums in memory must do the work: for other columns and outputs, and for a NaN that is rounded to
+// 16 bits.
 template <int Rows, int Vectors>
 inline __attribute__((always_inline)) bool dequantize_tile(const Tile& t,
                                                            __m512i (&acc)[Rows][Vectors]) {
@@ -173,15 +174,17 @@ inline __attribute__((always_inline)) void fetch4(const int8_t* lines) {
     _mm_prefetch(lines + i * 64, _MM_HINT_T0);
 }
 
-// Rows × 32·Strips columns. With Parts, that many sums of every place take turns: few places alone
-// would wait for the latency of vpdpbusd.
+// Rows × 32·Strips columns. With Parts, that many sums of every element alternate: with few
+// elements, single sums would wait for the latency of vpdpbusd.
 //
-// 6 × 64: 24 accumulators, 4 vectors of B, 1 of A. On Zen 5, of the rate of vpdpbusd on registers
-// alone: 0.98 with the panel in the second-level cache, 0.97 with the epilogue at K = 1024, 0.92 to
-// 0.96 as a whole product of 256 rows and more. Other shapes as whole products, before anything was
-// fetched ahead: 12 × 32 0.92 where this had 0.94, 14 × 32 0.72 without a copy of A, 8 × 48 0.94
-// but worse at K = 1024. What did not pay: fetching the start of the next tile's panel into
-// the first-level cache, and all lines of the output at once.
+// 6 × 64: 24 accumulators, 4 vectors of B, 1 of A. On Zen 5, as a share of the rate of vpdpbusd on
+// registers alone: 0.98 with the panel in the second-level cache, 0.97 with the epilogue at K =
+// 1024, 0.92 to 0.96 as a whole product of 256 rows and more.
+//
+// Other shapes as whole products, before anything was prefetched: 12 × 32 had 0.92 where this one
+// had 0.94, 14 × 32 had 0.72 without a copy of A, 8 × 48 had 0.94 but was worse at K = 1024. Two
+// other ideas did not pay: prefetching the start of the next tile's panel into the first-level
+// cache, and prefetching all lines of the output at once.
 template <int Rows, int Strips, int Parts>
 void tile(const Tile& t) {
   constexpr int vectors = 2 * Strips;
@@ -218,7 +221,7 @@ void tile(const Tile& t) {
   };
   const int8_t* ahead = t.ahead;
   OutputLines output(t, Strips == 2 ? Rows : 0, vectors * 16);
-  // GCC reads the lines of 4 groups in an order of its own, which the CPU's prefetchers follow
+  // By default GCC reads the lines of 4 groups in another order, which the CPU's prefetchers follow
   // badly: 5 % at 8 rows and weights from memory. (3 to 5 rows and wide tiles measured no better in
   // order.)
   constexpr bool in_order = Strips == 1 && (Rows <= 2 || Parts == 1);

@@ -11,7 +11,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// The VEX form must be named: without the prefix assemblers take the AVX-512 one.
+// The prefix selects the VEX form: without it assemblers encode the AVX-512 form.
 inline __attribute__((always_inline)) void dot4(__m256i& sum, __m256i u8, __m256i s8) {
   asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(u8), "x"(s8));
 }

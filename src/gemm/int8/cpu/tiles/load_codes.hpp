@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: a group of 4 codes as the kernels of vpdpbusd load them. In an unnamed namespace, as
-// everything that is compiled for an instruction set.
+// Engine zone: loads a group of 4 codes for the kernels with vpdpbusd. In an unnamed namespace,
+// like everything that is compiled for an instruction set.
 #pragma once
 
 #include <stdint.h>
@@ -15,7 +15,7 @@ inline __attribute__((always_inline)) int32_t load4(const int8_t* p) {
   return value;
 }
 
-// 1 to 3 codes, zeros behind them; never reads past the row.
+// Loads 1 to 3 codes and fills up with zeros. Never reads past the row.
 inline __attribute__((always_inline)) int32_t load_rest(const int8_t* p, int64_t count) {
   uint32_t value = 0;
   for (int64_t i = 0; i < count; ++i)

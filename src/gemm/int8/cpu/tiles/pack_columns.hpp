@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: packing of a B that is given transposed, for kernels that sum groups of 4 codes. In
-// an unnamed namespace, as everything that is compiled for an instruction set.
+// Engine zone: packs a B that is given transposed, for kernels that sum groups of 4 codes. In an
+// unnamed namespace, like everything that is compiled for an instruction set.
 #pragma once
 
 #include <immintrin.h>
@@ -12,7 +12,7 @@
 namespace switchback::gemm_int8 {
 namespace {
 
-// 16 rows of B in 4 codes of k: from four vectors of 16 codes, each of one k, to a group.
+// Stores 4 codes of k of 16 rows of B as a group. Each of the four vectors has 16 codes of one k.
 inline void store_group(__m128i k0, __m128i k1, __m128i k2, __m128i k3, __m128i offset,
                         unsigned char* group) {
   const __m128i low01 = _mm_unpacklo_epi8(k0, k1);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the product whose epilogue dequantizes: no int32 sum leaves the multiprocessors.
-// Writing and reading the sums would cost M·N·8 bytes: on an H200 about what int8 gains over bf16
-// at K = 2048.
+// Engine zone: the product with a fused dequantizing epilogue: no int32 sum leaves the
+// multiprocessors. Writing and reading the sums would cost M·N·8 bytes. On an H200 that is about
+// what int8 gains over bf16 at K = 2048.
 //
-// A kernel may fail on a machine on which it never ran. By default the engine runs those that a
-// committed record has seen right on this generation of GPUs, and those that cannot hang and were
-// right in a small product in this process (trial.hpp). A tuner tries the others in another process
-// first; those that were right are part of the default there from then on.
+// A kernel may fail on a machine on which it never ran. By default the engine runs only two kinds
+// of kernels: those that a committed record has seen right on this generation of GPUs, and those
+// that cannot hang and were right in a small product in this process (trial.hpp). A tuner first
+// tries the other kernels in another process. Kernels that were right there are used by default
+// from then on.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,7 +33,7 @@ using core::cuda::runtime;
 
 // The bytes of one memory access.
 constexpr std::int64_t access_bytes = 16;
-// The limit of a copy descriptor of 9.0; everything else that is not rejected fits into it.
+// The limit of a copy descriptor of 9.0. Everything else that is not rejected fits into it.
 constexpr std::int64_t most_row_bytes = std::int64_t{1} << 40;
 
 std::span<const products::FusedVariant> variants(const ContextState& state, std::string_view& why) {
@@ -53,7 +54,7 @@ std::string_view unavailable(const ContextState& state) {
 
 std::string_view rejects(const GemmProblem& p, const ContextState& state) {
   const auto element = static_cast<std::int64_t>(dtype_size_bytes(p.output));
-  // Row and column indices are int, including those of the last tile that lie beyond d.
+  // Row and column indices are int, including those of the last tile that are beyond d.
   constexpr std::int64_t most = std::numeric_limits<int>::max() - 256;
   if (p.scale == ScaleMode::none) return "it has no int32 output";
   if (p.k == 0) return "k is 0";
@@ -67,7 +68,7 @@ std::string_view rejects(const GemmProblem& p, const ContextState& state) {
   return p.has_groups() ? grouped::rejects(p, state) : std::string_view();
 }
 
-// A kernel for few rows takes no more than a tile has.
+// A kernel for few rows accepts at most the rows of one tile.
 bool takes_rows(const products::FusedVariant& variant, const GemmProblem& p) {
   return !variant.skinny || p.m <= variant.tile_m;
 }
@@ -90,30 +91,30 @@ const products::FusedVariant* find_variant(const ContextState& state, GemmConfig
 }
 
 std::int64_t tiles(const products::FusedVariant& variant, const GemmProblem& p) {
-  // A cluster has all of its blocks, of which some may have nothing to do.
+  // A cluster always has all of its blocks, even if some have nothing to do.
   const std::int64_t rows = std::int64_t{variant.tile_m} * variant.cluster;
   const std::int64_t down = (p.m + rows - 1) / rows * variant.cluster;
   return down * ((p.n + variant.tile_n - 1) / variant.tile_n);
 }
 
-// A tile with more than twice the rows of d wastes most of its work. Small tiles are never a waste:
-// with few rows the time goes into reading b.
+// A tile with more than twice the rows of d wastes most of its work. Small tiles always pay: with
+// few rows, the time goes into reading b.
 bool is_worth(const products::FusedVariant& variant, const GemmProblem& p) {
   constexpr int small = 64;
   return takes_rows(variant, p) && (variant.tile_m <= small || variant.tile_m < 2 * p.m);
 }
 
-// From this many tiles for each multiprocessor on, strips of tiles that stay in the L2 cache are
-// faster: on an H200 (data/records/h200, micro sweep) 2 to 4 % with 54 and more tiles, as fast with
-// 8, and up to 10 % slower with 4.
+// From this many tiles for each multiprocessor on, strips of tiles are faster, because they stay in
+// the L2 cache. On an H200 (data/records/h200, micro sweep) they are 2 to 4 % faster with 54 and
+// more tiles, as fast with 8, and up to 10 % slower with 4.
 constexpr std::int64_t many_tiles = 16;
 
-// The rows of a tile from which on its order among others was found to matter.
+// The order of tiles was found to matter only for tiles of at least this many rows.
 constexpr int large = 128;
 
-// The widest strip of tiles, of 2, 4 or 8, that wastes little and of which d has two; 0: none. Both
-// sides of d are rounded up to whole strips, whose tiles outside of d take their turn as all others
-// do.
+// The widest strip of tiles (2, 4 or 8) that wastes little, if d has more tiles than that in both
+// directions; 0 if there is none. Both sides of d are rounded up to whole strips. Tiles outside of
+// d take time like the others.
 std::int64_t strip_width(const products::FusedVariant& variant, const GemmProblem& p) {
   if (variant.tile_m < large) return 0;
   const auto rounded = [](std::int64_t tiles, std::int64_t to) {
@@ -128,9 +129,9 @@ std::int64_t strip_width(const products::FusedVariant& variant, const GemmProble
   return 0;
 }
 
-// Of the shapes that `allowed` takes the one for few rows, or the one whose waves of tiles take the
-// least time: from the second wave on by pairs of blocks that share b, which were up to 20 % faster
-// on an H200 and never 4 % slower. False if it takes none.
+// Among the shapes that `allowed` accepts: the shape for few rows, or the shape whose waves of
+// tiles take the least time. From the second wave on it prefers pairs of blocks that share b, which
+// were up to 20 % faster on an H200 and never 4 % slower. Returns false if no shape is accepted.
 template <class Allowed>
 bool fastest(const GemmProblem& p, const ContextState& state, const Allowed& allowed,
              GemmConfig& config) {
@@ -155,7 +156,8 @@ bool fastest(const GemmProblem& p, const ContextState& state, const Allowed& all
   return true;
 }
 
-// Of those that `allowed` takes the fastest that is worth its tiles, if there is one.
+// Among the shapes that `allowed` accepts: the fastest that is worth its tiles, or otherwise the
+// fastest of all.
 template <class Allowed>
 bool default_among_allowed(const GemmProblem& p, const ContextState& state, const Allowed& allowed,
                            GemmConfig& config) {
@@ -200,8 +202,8 @@ bool default_among(const GemmProblem& p, const ContextState& state, const KnownC
       config);
 }
 
-// Every shape. If d has more tiles than can run at once, and they are large: in both directions,
-// and in the widest strips.
+// One candidate per tile shape. For large tiles, and grids with more tiles than can run at once,
+// also both raster orders and the widest swizzle.
 void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
   if (p.has_groups()) return grouped::candidates(p, state, out);
   for (const products::FusedVariant& variant : variants(state)) {
@@ -211,7 +213,7 @@ void candidates(const GemmProblem& p, const ContextState& state, std::vector<Gem
     const std::int64_t down = (p.m + variant.tile_m - 1) / variant.tile_m;
     const std::int64_t across = (p.n + variant.tile_n - 1) / variant.tile_n;
     if (variant.tile_m < large || down * across <= runtime(state).info().multiprocessors) continue;
-    // With one tile more than a strip is wide there would be no second full strip.
+    // If there were only one more tile than the strip is wide, there would be no second full strip.
     std::int64_t widest = 0;
     for (const std::int64_t width : {std::int64_t{2}, std::int64_t{4}, std::int64_t{8}})
       if (std::min(down, across) > width) widest = width;
@@ -252,10 +254,11 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
     core::fail(Status::unsupported, "engine 'fused': {}", refuses_config(p, config, state));
   const CurrentDevice current(device.index());
   core::Workspace::Frame frame(state.workspace);
-  // Rows of a tile beyond a are not read: only the inner dimension needs zeros.
+  // Rows of a tile that are beyond a are not read. Only the inner dimension must be padded with
+  // zeros.
   const products::StagedCodes a = products::stage(frame, o.a, p.m, p.k, p.stride_a, p.m);
   const products::StagedCodes b = products::stage_b(frame, p, o);
-  // The kernels read the scales of rows as words.
+  // The kernels read the scales of rows as 4-byte words.
   const bool moves_absmax = reinterpret_cast<std::uintptr_t>(o.absmax_a) % sizeof(float) != 0;
   auto* absmax_a = moves_absmax ? frame.take<float>(p.m) : nullptr;
   const products::FusedArguments arguments = {
@@ -280,7 +283,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
       device.index()};
   auto* workspace = frame.take<std::byte>(
       static_cast<std::int64_t>(variant->workspace_bytes(p.output, arguments)));
-  // All memory is there: from here on work is queued.
+  // All memory is allocated. From here on work is queued.
   if (device.rehearsing()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);
@@ -288,8 +291,8 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
     const std::size_t bytes = static_cast<std::size_t>(p.m) * sizeof(float);
     device.copy(absmax_a, bytes, o.absmax_a, bytes, bytes, 1);
   }
-  // CUTLASS ends by asking for the last error, and would take an error left by an earlier call of
-  // other code for its own.
+  // CUTLASS ends by asking for the last error. It would report an error that earlier, unrelated
+  // code left.
   (void)cudaGetLastError();
   check(variant->launch(p.output, arguments, workspace, device.cuda_stream()), "kernel fused");
 }

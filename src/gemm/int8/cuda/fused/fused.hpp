@@ -12,7 +12,7 @@
 
 namespace switchback::products::cuda {
 
-/// The side of d along which consecutive tiles are neighbours, so that they share their operands in
+/// The side of d along which consecutive tiles are neighbours. Neighbours share their operands in
 /// the L2 cache.
 enum class FusedRaster : std::int64_t {
   heuristic = 0,  ///< along n, or along m if that has fewer tiles
@@ -21,9 +21,9 @@ enum class FusedRaster : std::int64_t {
 };
 
 /// d[m,n] = absmax_b · (absmax_a · (float(a[m,k] · b[n,k]ᵀ) · c)) + bias, rounded once to d's type.
-/// Addresses of a, b and d and the bytes between their rows are multiples of 16, k is one of 16,
-/// and the bytes of a row of d too; the bytes between rows are less than 2^40. absmax_a is aligned
-/// to its elements; absmax_b and the bias may lie anywhere.
+/// Multiples of 16 are required: the addresses of a, b and d, the bytes between their rows, k, and
+/// the bytes of a row of d. The bytes between rows must be less than 2^40. absmax_a is aligned to
+/// its elements; absmax_b and the bias may have any address.
 struct FusedArguments {
   const std::int8_t* a;
   const std::int8_t* b;
@@ -37,9 +37,9 @@ struct FusedArguments {
   bool scalar_b;
   int multiprocessors;
   FusedRaster raster;
-  int swizzle;    ///< tiles across a strip along that side: 1, 2, 4 or 8, as far as d has them
-  bool overlaps;  ///< it may begin before the kernel in front of it has ended, if it waits for that
-  int device;     ///< the current one
+  int swizzle;    ///< width of a strip along that side, in tiles: 1, 2, 4 or 8, at most all of d
+  bool overlaps;  ///< may begin before the preceding kernel has ended, if it then waits for it
+  int device;     ///< the current device
 
   friend bool operator==(const FusedArguments&, const FusedArguments&) = default;
 };
@@ -48,29 +48,29 @@ struct FusedArguments {
 struct FusedVariant {
   int tile_m;                ///< rows of d in a block's tile
   int tile_n;                ///< columns
-  int tile_k;                ///< of the inner dimension in a stage; 0: 128
-  int cluster;               ///< blocks of a cluster, along m, which share b
+  int tile_k;                ///< inner dimension of a stage; 0: 128
+  int cluster;               ///< blocks of a cluster, along m, that share b
   std::size_t shared_bytes;  ///< of a block
   /// Bytes of scratch it needs, 256-byte aligned.
   std::size_t (*workspace_bytes)(DType output, const FusedArguments& arguments);
   cudaError_t (*launch)(DType output, const FusedArguments& arguments, void* workspace,
                         cudaStream_t stream);
-  double time = 0;      ///< of a tile, relative to the others of its generation
-  bool skinny = false;  ///< takes at most tile_m rows: skinny.cu
+  double time = 0;      ///< of a tile, relative to the other shapes of its generation
+  bool skinny = false;  ///< only for at most tile_m rows: skinny.cu
   /// The committed record in which it was right on a GPU of its generation (gemm/cuda/seen.hpp);
-  /// empty: there is none.
+  /// empty if there is no such record.
   std::string_view seen = {};
-  /// Whether nothing in it can hang: no cluster, and no barrier that waits for another block or for
-  /// a copy. Then it may be tried in this process (trial.hpp).
+  /// Whether nothing in it can hang: it has no cluster, and no barrier that waits for another block
+  /// or for a copy. Then it may be tried in this process (trial.hpp).
   bool cannot_hang = false;
 };
 
-// Of every generation: skinny.cu.
+// The variant for all generations: skinny.cu.
 extern const FusedVariant fused_skinny;
 
 /// The variants of this build for a compute capability (90 is 9.0) and this much shared memory per
-/// block. Code for 8.0 runs on all of 8.x, that for 12.0 on all of 12.x, that for 9.0 and 10.0 only
-/// there. If there are none, `why_none` says why.
+/// block. Code for 8.0 runs on all of 8.x and code for 12.0 on all of 12.x. Code for 9.0 or 10.0
+/// runs on no other version. If there are no variants, `why_none` says why.
 std::span<const FusedVariant> fused_variants(int compute_capability,
                                              std::size_t shared_bytes_per_block,
                                              std::string_view& why_none) noexcept;

@@ -29,7 +29,7 @@ namespace {
 #define SWITCHBACK_WHY_NONE(generation) "the library was built without CUTLASS"
 #endif
 
-// What is known of a kernel.
+// Adds what is known about a kernel.
 [[maybe_unused]] FusedVariant known(FusedVariant variant, double time, std::string_view seen) {
   variant.time = time;
   variant.seen = seen;
@@ -47,8 +47,8 @@ template <class Variant>
   return variant;
 }
 
-// Kernels written for 8.x, in code for each generation that was asked for. They wait for their own
-// copies and for the warps of their block, no more.
+// Kernels written for 8.x, in code for each generation that was asked for. They wait only for their
+// own copies and for the warps of their block.
 #if defined(SWITCHBACK_HAVE_FUSED_SM80) || defined(SWITCHBACK_HAVE_FUSED_SM120)
 std::span<const FusedVariant> all_sm80() noexcept {
   static const std::array all = {

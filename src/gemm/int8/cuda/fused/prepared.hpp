@@ -11,15 +11,15 @@
 
 namespace switchback::products::cuda {
 
-/// The last few launches of a kernel in this thread. What a launch is prepared from are its
-/// arguments alone: addresses, shapes and strides, not what the operands hold.
+/// The last few launches of a kernel in this thread. A launch is prepared only from its arguments:
+/// addresses, shapes and strides. The contents of the operands do not matter.
 template <class Launch>
 class Prepared {
  public:
   static constexpr std::size_t most = 16;
 
-  /// The launch for these arguments: kept, or made by prepare(launch), whose error is returned and
-  /// nothing is kept.
+  /// The launch for these arguments, either kept or made by prepare(launch). If prepare() fails,
+  /// its error is returned and nothing is kept.
   template <class Prepare>
   cudaError_t find(const FusedArguments& arguments, const Prepare& prepare, Launch*& launch) {
     for (std::unique_ptr<Entry>& entry : entries_)
@@ -43,7 +43,7 @@ class Prepared {
     Launch launch;
   };
   std::array<std::unique_ptr<Entry>, most> entries_;
-  std::size_t next_ = 0;  // the oldest
+  std::size_t next_ = 0;  // position of the oldest
 };
 
 }  // namespace switchback::products::cuda

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the fused product for few rows, where reading b takes the time. It needs no CUTLASS:
-// one kernel for 8.0 and later, of mma.sync and cp.async.
+// Engine zone: the fused product for few rows, where most time goes into reading b. It does not
+// need CUTLASS: one kernel for 8.0 and later, with mma.sync and cp.async.
 //
-// Floor: b's bytes from memory. A block has 32 columns of d, so that 4096 columns keep 128
-// multiprocessors busy, and its warps share the inner dimension. Each warp copies its own stages,
-// lines of 128 bytes a row (with 64 bytes the L2 cache gives half its rate), and waits for no other
-// warp before the end, when the block adds the sums and scales them. Measured on an H200
-// (data/records/h200): 16x4096x4096 in 10 us between two events, between which an empty kernel
-// takes 5 to 6, and b's bytes 4.
+// Floor: reading b from memory. A block has 32 columns of d, so that 4096 columns keep 128
+// multiprocessors busy. The block's warps divide the inner dimension among them. Each warp copies
+// its own stages, in lines of 128 bytes a row (with 64 bytes the L2 cache gives half its rate). It
+// waits for other warps only at the end, when the block adds the sums and scales them.
+//
+// Measured on an H200 (data/records/h200): 16x4096x4096 takes 10 us between two events. An empty
+// kernel takes 5 to 6 us between them, and reading b 4 us.
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
 #include "gemm/int8/cuda/dequantize.cuh"
@@ -22,8 +23,8 @@ using core::cuda::divide_up;
 using core::cuda::multiply_add_16x8x32;
 using core::cuda::narrow;
 
-// Columns is a multiple of 16, Rows of 8. Columns of d are rows of b: the product is of b and aᵀ,
-// whose instruction has 16 rows of its first factor and 8 of its second.
+// Columns is a multiple of 16, Rows of 8. Columns of d are rows of b: the product is b · aᵀ. The
+// instruction has 16 rows of its first factor and 8 of its second.
 template <int Rows, int Columns, int Warps, int Stages>
 struct Skinny {
   static constexpr int rows = Rows;
@@ -42,15 +43,14 @@ struct Skinny {
       Warps * Stages * stage_bytes > sum_bytes ? Warps* Stages* stage_bytes : sum_bytes;
 };
 
-// Where a piece of a row lies in a stage: rows next to each other in different halves of the banks,
-// so that the eight lanes of an access, two rows with four pieces each, read all of them.
+// The position of a piece of a row in a stage. Adjacent rows are in different halves of the banks.
+// So the eight lanes of an access, which read four pieces of each of two rows, use all banks.
 template <class S>
 __device__ __forceinline__ int place(int row, int piece) {
   return row * S::pieces + (piece ^ (row % 2 * 4));
 }
 
-// Copies b's and a's parts of the elements from k0 on. A lane copies piece lane % 8 of every fourth
-// row.
+// Copies b's and a's elements from k0 on. A lane copies piece lane % 8 of every fourth row.
 template <class S, class Copies>
 __device__ __forceinline__ void copy_stage(Copies& copies, uint4* stage, const FusedArguments& p,
                                            std::int64_t column0, int k0, int lane) {
@@ -71,8 +71,8 @@ __device__ __forceinline__ void copy_stage(Copies& copies, uint4* stage, const F
     copy(S::columns + line + lane / 8, p.a, line + lane / 8, p.m, p.a_stride);
 }
 
-// Adds a stage's products. Of a row's piece, 16 bytes, a lane has two instructions' worth: which of
-// the 128 elements meet in one instruction does not matter, as it is the same for both factors.
+// Adds a stage's products. A lane's piece of a row, 16 bytes, is enough for two instructions. Which
+// of the 128 elements meet in one instruction does not matter, as it is the same for both factors.
 template <class S>
 __device__ __forceinline__ void add_stage(const uint4* stage, int lane,
                                           int (&sums)[S::across][S::down][4]) {
@@ -125,12 +125,12 @@ __global__ void __launch_bounds__(S::threads) skinny_kernel(FusedArguments p) {
   const std::int64_t column0 = static_cast<std::int64_t>(blockIdx.x) * S::columns;
   constexpr int stage_pieces = S::lines * S::pieces;
   uint4* const stages = shared + warp * S::stages * stage_pieces;
-  constexpr int step = S::warps * S::depth;  // warps take turns
+  constexpr int step = S::warps * S::depth;  // warps alternate
   core::cuda::wait_for_kernel_before();
   core::cuda::let_next_kernel_begin();
 
   AsyncCopies<S::stages * S::lines / 4> copies;
-  int next = warp * S::depth;  // what is copied next
+  int next = warp * S::depth;  // the next element to copy
   const auto begin_copy = [&](int stage) {
     if (next < p.k) copy_stage<S>(copies, stages + stage * stage_pieces, p, column0, next, lane);
     copies.end_group();
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(S::threads) skinny_kernel(FusedArguments p) {
   copies.wait(0);
   __syncthreads();
 
-  // The sums of all warps, four of each lane at a time.
+  // Adds the sums of all warps, four of each lane at a time.
   constexpr int fours = S::across * S::down * 32;
   auto* const all = reinterpret_cast<int4*>(shared);
 #pragma unroll
@@ -217,8 +217,8 @@ constexpr FusedVariant skinny() {
 
 }  // namespace
 
-// 96 KiB: in the shared memory of 8.6, 8.9 and 12.x too, twice in that of 9.0. With 32 rows it was
-// no faster than tiles of 64x64 and 64x128 on an H200.
+// 96 KiB: it fits into the shared memory of 8.6, 8.9 and 12.x, and twice into that of 9.0. With 32
+// rows it was no faster than tiles of 64x64 and 64x128 on an H200.
 const FusedVariant fused_skinny = skinny<16, 32, 8, 2>();
 
 }  // namespace switchback::products::cuda

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the fused product of compute capability 10.0, built on CUTLASS: TMA loads, and
-// tcgen05 products of int8 whose sums lie in tensor memory, where an epilogue reads those of one
-// tile while the next are made. One block multiplies a tile, or a pair of them one of twice the
-// rows, of whose columns each loads half. Included by a file for each line of shapes.def, which
-// compiles in minutes.
+// Engine zone: the fused product of compute capability 10.0, built on CUTLASS: TMA loads and
+// tcgen05 products of int8. The sums are in tensor memory, so that the epilogue can read those of
+// one tile while the next ones are computed. A tile is computed by one block. Or a pair of blocks
+// computes a tile of twice the rows, and each block loads half of the columns. There is one file
+// for each line of shapes.def, which compiles in minutes.
 //
-// The leaves of the expression, and what else is not of a generation, are those of sm90.cuh.
+// sm90.cuh has the leaves of the expression, and everything else that does not depend on a
+// generation.
 #pragma once
 
 #include "gemm/int8/cuda/fused/sm90.cuh"
 
 namespace switchback::products::cuda {
 
-/// TileM, TileN: rows and columns of a block.
+/// TileM, TileN: rows and columns of one block.
 template <class Output, int TileM, int TileN, bool Pairs>
 struct FusedSm100 {
   using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::_128>;
@@ -42,8 +43,8 @@ struct FusedSm100 {
   static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
     typename Gemm::Arguments arguments = arguments_sm90<Gemm, Output>(p);
     schedule_sm90(p, Order::AlongM, Order::AlongN, arguments);
-    // Each tile is a block of the grid. The first side of a grid is that along which tiles are
-    // neighbours; the other one has fewer places. Not both sides of d have more tiles than that.
+    // Each tile is a block of the grid. Tiles are neighbours along the first side of the grid; the
+    // other side has a lower limit. Never do both sides of d have more tiles than that limit.
     constexpr int most_across = 65535 - 1;  // a pair has two
     const std::int64_t down = (static_cast<std::int64_t>(p.m) + TileM - 1) / TileM;
     const std::int64_t across = (static_cast<std::int64_t>(p.n) + TileN - 1) / TileN;
@@ -56,8 +57,8 @@ struct FusedSm100 {
     return Gemm::get_workspace_size(arguments_of(p));
   }
 
-  // Not overlapping: CUTLASS's epilogue of 10.0 reads the scales without waiting for the kernel
-  // that writes them (4.2; that of 9.0 waits).
+  // The kernel must not overlap the one before it. CUTLASS's epilogue for 10.0 reads the scales
+  // without waiting for the kernel that writes them (in 4.2; the one for 9.0 waits).
   static cudaError_t launch(const FusedArguments& p, void* workspace, cudaStream_t stream) {
     FusedArguments alone = p;
     alone.overlaps = false;
@@ -65,7 +66,7 @@ struct FusedSm100 {
   }
 };
 
-/// A tile shape for every output type: by single blocks, or by pairs of them.
+/// The kernels of a tile shape for every output type: by single blocks, or by pairs of blocks.
 template <int TileM, int TileN, int TileK, int Cluster>
 constexpr FusedVariant fused_sm100() {
   static_assert(TileK == 128 && Cluster <= 2);

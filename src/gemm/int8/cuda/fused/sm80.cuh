@@ -9,7 +9,7 @@
 #include <cutlass/cutlass.h>
 #include <cutlass/gemm/kernel/default_gemm_universal_with_visitor.h>
 
-// Uses what the above includes.
+// Must follow the headers above, which it needs but does not include.
 #include <cutlass/epilogue/threadblock/fusion/visitors.hpp>
 
 #include <algorithm>
@@ -22,9 +22,9 @@
 
 namespace switchback::products::cuda {
 
-/// The operation that CUTLASS gets: products and sums modulo 2^32. CUTLASS's own one for 8.0
-/// saturates: sums that exceed 2^31 on the way and come back (possible only with a caller's codes
-/// of -128) would be wrong, while those of other engines are right.
+/// The operation that CUTLASS is given: products and sums modulo 2^32. CUTLASS's own operation for
+/// 8.0 saturates. Sums that exceed 2^31 on the way and come back (possible only with a caller's
+/// codes of -128) would be wrong, while those of the other engines are right.
 struct WrappingMultiplyAdd {};
 
 }  // namespace switchback::products::cuda
@@ -62,14 +62,14 @@ namespace switchback::products::cuda {
 /// Which tile of d a block computes. Blocks start in the order of their x. They go along one side
 /// of d in strips of 2^width tiles, so that neighbours share their operands in the L2 cache.
 struct FusedOrder {
-  static constexpr int along_n = 1 << 8;  ///< beside the width: else along m
+  static constexpr int along_n = 1 << 8;  ///< a bit next to the width; without it: along m
   static constexpr int most_strips = 65535;
 
   static dim3 grid_of(std::int64_t along, std::int64_t across, int width) {
     return {static_cast<unsigned>(along << width),
             static_cast<unsigned>((across + (std::int64_t{1} << width) - 1) >> width), 1};
   }
-  // What CUTLASS asks for. The order is set behind its back, at run time.
+  // What CUTLASS asks for. CUTLASS does not know the order, which is set at run time.
   static cutlass::gemm::GemmCoord get_tiled_shape(cutlass::gemm::GemmCoord problem,
                                                   cutlass::gemm::GemmCoord tile, int) {
     return {core::cuda::divide_up(problem.m(), tile.m()),
@@ -87,7 +87,7 @@ struct FusedOrder {
 };
 
 /// Leaf of the epilogue: a value for each column of d, or one for all, of any float type, at any
-/// address. So they are read one element at a time, once per tile.
+/// address. Therefore values are read one element at a time, once per tile.
 template <class ThreadMap>
 struct FusedColumns : cutlass::epilogue::threadblock::detail::VisitorImpl2x<> {
   using Arguments = FloatColumns;
@@ -133,7 +133,7 @@ struct FusedColumns : cutlass::epilogue::threadblock::detail::VisitorImpl2x<> {
 
   template <class Shape>
   CUTLASS_DEVICE auto get_callbacks(cutlass::gemm::GemmCoord tile, int thread, Shape shape) {
-    // Of a thread's elements (of an access, accesses of a row, rows …): those of one row.
+    // From a thread's elements (of an access, accesses of a row, rows …), those of one row.
     const auto coordinates = ThreadMap::partition(cute::make_identity_tensor(shape), thread, tile)(
         cute::_, cute::_, cute::_0{}, cute::_0{}, cute::_0{}, cute::_0{});
     const auto values = cute::make_tensor<float>(cute::shape(coordinates));
@@ -196,17 +196,19 @@ struct FusedSm80 {
 
   static std::size_t workspace_bytes(const FusedArguments&) { return 0; }
 
-  /// What CUTLASS passes to its kernel, for `rows` rows of d. `p` is of one product or of groups.
+  /// The parameters that CUTLASS passes to its kernel, for `rows` rows of d. `p` are the arguments
+  /// of one product or of groups.
   template <class Problem>
   static typename Kernel::Params params_of(const Problem& p, int rows) {
     constexpr float c = core::inverse_127_squared;
     using Arguments = typename Kernel::Arguments;
     typename Dequantize::Arguments epilogue{
-        // The leaves of the expression in their order, each operation's own (none) behind its two.
+        // The leaves of the expression in order. Each operation's arguments (none) follow its
+        // operands.
         {{{p.absmax_b, DType::f32, 0.0f, p.scalar_b},
           {{p.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
           {}},
-         // Adding -0 changes nothing, the sign of a zero neither.
+         // -0 is neutral: adding it changes no value, not even the sign of a zero.
          {p.bias, p.bias_type, -0.0f, false},
          {}},
         {static_cast<Output*>(p.d), {p.d_stride, cute::_1{}, cute::_0{}}}};
@@ -234,8 +236,8 @@ struct FusedSm80 {
   }
 
  private:
-  // The logarithm of the wanted width: less where d is narrower, more where it has more strips than
-  // a grid can.
+  // The logarithm of the strip width. It is smaller than wanted if d is narrower, and larger if d
+  // has more strips than a grid can have.
   static int strip_width(int across, int wanted) {
     int width = 0;
     while ((1 << width) < std::min(wanted, across) || (across >> width) >= FusedOrder::most_strips)
@@ -244,7 +246,7 @@ struct FusedSm80 {
   }
 };
 
-/// A tile shape for every output type. There are no clusters.
+/// The kernels of a tile shape for every output type. There are no clusters.
 template <int TileM, int TileN, int TileK, int Cluster, int WarpM, int WarpN, int Stages>
 constexpr FusedVariant fused_sm80() {
   static_assert(Cluster == 1);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the fused product of Hopper, built on CUTLASS: TMA loads, WGMMA s8, persistent and
-// warp-specialised blocks. Included by a file for each line of shapes.def, which compiles in
+// warp-specialised blocks. There is one file for each line of shapes.def, which compiles in
 // minutes.
 //
 // The epilogue is the expression of fused.hpp, operation by operation, each rounded to f32 (device
 // code is compiled without contraction); the last conversion rounds to nearest even.
 #pragma once
 
-// Its kernels wait for the kernel before them ahead of their first read, and tell the next one when
-// their products are made. Without this they do neither, and must not overlap.
+// With this defined, its kernels wait for the previous kernel before their first read, and signal
+// the next kernel when their products are done. Without it they do neither, and must not overlap.
 #if !defined(CUTLASS_ENABLE_GDC_FOR_SM90)
 #define CUTLASS_ENABLE_GDC_FOR_SM90 1
 #endif
@@ -29,8 +29,8 @@
 
 namespace switchback::products::cuda {
 
-/// A leaf over another one: what it tells CUTLASS is that it keeps arguments of its own as they
-/// are, and needs no memory.
+/// A leaf derived from another one. It tells CUTLASS that it keeps its own arguments unchanged, and
+/// that it needs no memory.
 template <class Base, class Held>
 struct LeafSm90 : Base {
   using Arguments = Held;
@@ -63,7 +63,8 @@ using RowSm90 =
 
 /// Leaf of the epilogue: a value for each column of d, or one for all, of any float type and at any
 /// address. It differs from CUTLASS's leaf for such a row in the copy to shared memory, once per
-/// tile: CUTLASS's reads one type, and faults if an address is not a multiple of its size.
+/// tile. CUTLASS's leaf reads one type, and faults if an address is not a multiple of that type's
+/// size.
 template <class Tile>
 struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
   using Leaf = LeafSm90<RowSm90<Tile>, FloatColumns>;
@@ -73,7 +74,7 @@ struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
   CUTLASS_HOST_DEVICE FusedColumnsSm90() {}
   CUTLASS_HOST_DEVICE FusedColumnsSm90(const Params& params, const SharedStorage& shared)
       : Leaf({nullptr, params.otherwise, {}}, shared), columns_(params) {}
-  // CUTLASS's leaf would report on the row that it reads, but here it reads none.
+  // CUTLASS's leaf would report on the row that it reads, but this leaf does not let it read one.
   CUTLASS_DEVICE bool is_zero() const { return false; }
 
   template <class RowCallbacks, class Index>
@@ -87,7 +88,8 @@ struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
       for (int i = 0; i < cute::size(shared); ++i) {
         const int column = cute::get<1>(places(i));
         if (column >= cute::size<1>(Tile{})) continue;
-        // Also beyond the last column, so that the tile is read from shared memory unconditionally.
+        // Columns beyond the last one are filled too, so that the tile is read from shared memory
+        // unconditionally.
         shared(i) = cute::elem_less(places(i), this->residue_cRow)
                         ? columns_.at(begin_, first_ + column)
                         : columns_.otherwise;
@@ -107,7 +109,7 @@ struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
   }
 
  protected:
-  /// For a d whose values begin with element `begin`, the first column's or the only one.
+  /// For a d whose values begin with element `begin`: that of the first column, or the only one.
   template <bool ReferenceSource, class Of, class Index>
   CUTLASS_DEVICE auto callbacks_from(const Of& arguments, Index begin) {
     auto row = Leaf::template get_consumer_store_callbacks<ReferenceSource>(arguments);
@@ -120,7 +122,7 @@ struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
   Params columns_;
 };
 
-/// What an operation of CUTLASS that failed left as the last error.
+/// The last error that a failed CUTLASS operation left.
 inline cudaError_t failure_sm90() {
   const cudaError_t status = cudaGetLastError();
   return status == cudaSuccess ? cudaErrorUnknown : status;
@@ -152,8 +154,8 @@ cudaError_t run_sm90(Gemm& gemm, cudaStream_t stream, bool overlaps) {
                                                                           : failure_sm90();
 }
 
-/// Queues a product; `Fused` has its Gemm, and arguments_of(p). Preparing the parameters queues
-/// nothing, so that they are kept for the next launch.
+/// Queues a product; `Fused` has its Gemm, and arguments_of(p). Preparing the parameters queues no
+/// work, so they can be kept for the next launch.
 template <class Fused>
 cudaError_t launch_sm90(const FusedArguments& p, void* workspace, cudaStream_t stream) {
   using Gemm = typename Fused::Gemm;
@@ -165,7 +167,8 @@ cudaError_t launch_sm90(const FusedArguments& p, void* workspace, cudaStream_t s
   return status != cudaSuccess ? status : run_sm90(*gemm, stream, p.overlaps);
 }
 
-/// The expression: its operations round to f32, the last one to the output.
+/// The expression. Each operation rounds to f32, except that the last one rounds to the output
+/// type.
 template <template <class> class Operation, class Left, class Right, class To = float>
 using ApplySm90 = cutlass::epilogue::fusion::Sm90EVT<
     cutlass::epilogue::fusion::Sm90Compute<Operation, To, float,
@@ -180,16 +183,17 @@ using DequantizeSm90 = ApplySm90<
     ApplySm90<cutlass::multiplies, ScaleB, ApplySm90<cutlass::multiplies, ScaleA, ScaledSumsSm90>>,
     Bias, Output>;
 
-/// The expression where each row of d has a scale of a, and each column one of b and a bias. Scales
-/// of rows are read an element at a time, once a tile.
+/// The expression for a d with a scale of a for each row, and a scale of b and a bias for each
+/// column. Scales of rows are read one element at a time, once per tile.
 template <class Tile, class Output>
 using DequantizeTileSm90 =
     DequantizeSm90<cutlass::epilogue::fusion::Sm90ColBroadcast<
                        0, Tile, float, float, cute::Stride<cute::_1, cute::_0, cute::_0>, 1>,
                    FusedColumnsSm90<Tile>, FusedColumnsSm90<Tile>, Output>;
 
-/// The products of a tile, with as many stages as fit beside the epilogue. LayoutA, LayoutB: of
-/// rows and columns, or pointers to them where each group has its own.
+/// Computes the products of a tile, with all the stages that fit into shared memory together with
+/// the epilogue. LayoutA and LayoutB are layouts of rows and columns, or pointers to them if each
+/// group has its own.
 template <class Tile, class ClusterShape, class Epilogue, class Schedule,
           class LayoutA = cutlass::layout::RowMajor, class LayoutB = cutlass::layout::ColumnMajor,
           class Generation = cutlass::arch::Sm90>
@@ -200,7 +204,7 @@ using MainSm90 = typename cutlass::gemm::collective::CollectiveBuilder<
         sizeof(typename Epilogue::SharedStorage))>,
     Schedule>::CollectiveOp;
 
-/// All but the order of tiles: of d[m,n], with the leaves of DequantizeSm90.
+/// All arguments except the order of tiles: those of d[m,n], with the leaves of DequantizeSm90.
 template <class Gemm, class Output>
 typename Gemm::Arguments arguments_sm90(const FusedArguments& p) {
   constexpr float c = core::inverse_127_squared;
@@ -211,11 +215,11 @@ typename Gemm::Arguments arguments_sm90(const FusedArguments& p) {
       cutlass::gemm::GemmUniversalMode::kGemm,
       {p.m, p.n, p.k, 1},
       {p.a, rows_of(p.a_stride), p.b, rows_of(p.b_stride)},
-      // The leaves of the expression in their order, each operation's own (none) behind its two.
+      // The leaves of the expression in order. An operation's arguments (none) follow its operands.
       {{{{p.absmax_b, DType::f32, 0.0f, p.scalar_b},
          {{p.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
          {}},
-        // Adding -0 changes nothing, the sign of a zero neither.
+        // -0 is neutral: adding it changes no value, not even the sign of a zero.
         {p.bias, p.bias_type, -0.0f, false},
         {}},
        nullptr,
@@ -224,7 +228,8 @@ typename Gemm::Arguments arguments_sm90(const FusedArguments& p) {
        rows_of(p.d_stride)}};
 }
 
-/// The order of tiles. along_m, along_n: CUTLASS's words for orders along rows and columns of d.
+/// The order of tiles. along_m and along_n are CUTLASS's values for orders along rows and columns
+/// of d.
 template <class Order, class Arguments>
 void schedule_sm90(const FusedArguments& p, Order along_m, Order along_n, Arguments& arguments) {
   arguments.hw_info.sm_count = p.multiprocessors;
@@ -234,7 +239,7 @@ void schedule_sm90(const FusedArguments& p, Order along_m, Order along_n, Argume
                                                                         : Order::Heuristic;
 }
 
-/// Two groups of warps take turns: the epilogue of one overlaps the products of the other.
+/// Two groups of warps alternate: the epilogue of one overlaps the products of the other.
 template <class Output, int TileM, int TileN, int TileK, int Cluster>
 struct FusedSm90 {
   using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::Int<TileK>>;
@@ -270,7 +275,8 @@ struct FusedSm90 {
   }
 };
 
-/// A tile shape for every output type. The usual depth of a stage, 128, is 0 in its description.
+/// The kernels of a tile shape for every output type. The usual depth of a stage, 128, is written
+/// as 0 in its description.
 template <int TileM, int TileN, int TileK, int Cluster>
 constexpr FusedVariant fused_sm90() {
   return fused_variant<FusedSm90<float, TileM, TileN, TileK, Cluster>,

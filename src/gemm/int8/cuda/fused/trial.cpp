@@ -21,16 +21,17 @@ using core::cuda::check;
 using core::cuda::CurrentDevice;
 using core::cuda::Runtime;
 
-// Columns more than a tile has, and an inner dimension of more than one stage of every pipeline,
-// the last of them not full; of kernels for few rows more than the stages of all warps.
+// The trial has more columns than a tile has. Its inner dimension is longer than one stage of every
+// pipeline, and the last stage is not full. For kernels for few rows it is longer than the stages
+// of all warps.
 constexpr int more_columns = 16;
 constexpr int usual_depth = 144;
 constexpr int depth_of_few_rows = 2192;
 
 constexpr std::array both_kinds_of_scales = {false, true};
 
-// Memory of the device, of which pieces are taken in order. The pieces at the front are made on the
-// host first and copied at once.
+// Memory of the device, from which pieces are taken in order. Pieces with values are copied from
+// the host.
 class Operands {
  public:
   Operands(Runtime& device, std::size_t bytes)
@@ -63,7 +64,7 @@ class Operands {
   std::size_t used_ = 0;
 };
 
-// What a product reads, on the host.
+// The operands of a product, on the host.
 struct Values {
   Values(int rows, int columns, int depth, int groups = 1)
       : a(count(rows, depth)),
@@ -113,7 +114,7 @@ class Results {
   [[nodiscard]] void* of_kernel(bool scalar) const { return at(scalar ? 1 : 0); }
   [[nodiscard]] void* of_dp4a(bool scalar) const { return at(scalar ? 3 : 2); }
 
-  // Waits for them.
+  // Waits for the results.
   [[nodiscard]] bool equal() const {
     std::vector<std::byte> host(size_of(bytes_));
     check(cudaMemcpyAsync(host.data(), memory_, host.size(), cudaMemcpyDeviceToHost,
@@ -130,7 +131,8 @@ class Results {
   std::byte* memory_;
 };
 
-// Two tiles down, the second of one row, unless the kernel has one alone, and two across.
+// Two tiles along the rows, the second with one row only, and two along the columns. A kernel for
+// few rows has one tile along the rows.
 bool compare(Runtime& device, const FusedVariant& variant, DType output) {
   const int m = variant.skinny ? variant.tile_m : variant.tile_m + 1;
   const int n = variant.tile_n + more_columns;
@@ -175,7 +177,7 @@ bool compare(Runtime& device, const FusedVariant& variant, DType output) {
   return results.equal() && launched;
 }
 
-// Groups of two tiles, of no row, and of a few rows.
+// Groups of two tiles, of no rows, and of a few rows.
 bool compare(Runtime& device, const GroupedFusedVariant& variant, DType output) {
   constexpr int groups = 3;
   constexpr int few = 5;
@@ -227,7 +229,7 @@ bool compare(Runtime& device, const GroupedFusedVariant& variant, DType output) 
 enum class Trial {
   right,
   wrong,
-  not_yet  // the stream is being captured, or there was no memory
+  not_yet  // the stream is being captured, or memory was missing
 };
 
 struct Kernel {
@@ -237,7 +239,8 @@ struct Kernel {
   friend auto operator<=>(const Kernel&, const Kernel&) = default;
 };
 
-// One at a time: a second thread that asks for the same kernel needs the answer of the first.
+// One trial at a time: a second thread that asks for the same kernel waits for the answer of the
+// first.
 template <class Variant>
 Trial tried(Runtime& device, const Variant& variant, DType output) {
   static std::mutex mutex;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: a variant of a fused product from its kernels, one for each type of output.
+// Engine zone: makes a variant of a fused product from its kernels, one for each type of output.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct FusedKernels {
   }
 };
 
-/// Variant: FusedVariant or GroupedFusedVariant, whose arguments are Arguments.
+/// Variant is FusedVariant or GroupedFusedVariant; its arguments are Arguments.
 template <class Variant, class Arguments, class F32, class F16, class Bf16>
 constexpr Variant make_variant(int tile_m, int tile_n, int tile_k) {
   using Kernels = FusedKernels<Arguments, F32, F16, Bf16>;

@@ -50,7 +50,7 @@ const GroupedFusedVariant* find_variant(const ContextState& state, const GemmCon
   return nullptr;
 }
 
-// A matrix b of each group, as the kernels read it.
+// The matrices b of all groups, as the kernels read them.
 struct StagedGroups {
   products::StagedCodes codes;
   std::int64_t step = 0;
@@ -84,8 +84,8 @@ std::string_view rejects(const GemmProblem& p, const ContextState& state) {
 
 namespace {
 
-// Of those that `allowed` takes the largest tile that does not waste most of its rows, else the one
-// of the fewest rows, which is the last; null if it takes none.
+// Among the shapes that `allowed` accepts: the largest tile that does not waste most of its rows,
+// or otherwise the tile with the fewest rows, which is the last. Null if no shape is accepted.
 template <class Allowed>
 const GroupedFusedVariant* default_variant(const GemmProblem& p, const ContextState& state,
                                            const Allowed& allowed) {
@@ -147,7 +147,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   core::Workspace::Frame frame(state.workspace);
   const products::StagedCodes a = products::stage(frame, o.a, p.m, p.k, p.stride_a, p.m);
   const StagedGroups b = stage_b(frame, p, o);
-  // The kernels read the scales of rows as words.
+  // The kernels read the scales of rows as 4-byte words.
   const bool moves_absmax = reinterpret_cast<std::uintptr_t>(o.absmax_a) % sizeof(float) != 0;
   auto* absmax_a = moves_absmax ? frame.take<float>(p.m) : nullptr;
   products::GroupedFusedArguments arguments{};
@@ -170,7 +170,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   arguments.multiprocessors = device.info().multiprocessors;
   auto* workspace = frame.take<std::byte>(
       static_cast<std::int64_t>(variant->workspace_bytes(p.output, arguments)));
-  // All memory is there: from here on work is queued.
+  // All memory is allocated. From here on work is queued.
   if (device.rehearsing()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b.codes);
@@ -178,7 +178,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
     const std::size_t bytes = static_cast<std::size_t>(p.m) * sizeof(float);
     device.copy(absmax_a, bytes, o.absmax_a, bytes, bytes, 1);
   }
-  // As for one product: an error that somebody left is not CUTLASS's.
+  // As for one product: CUTLASS must not report an error that earlier code left.
   (void)cudaGetLastError();
   check(variant->launch(p.output, arguments, workspace, device.cuda_stream()),
         "kernel grouped_fused");

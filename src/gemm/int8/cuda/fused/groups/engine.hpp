@@ -11,7 +11,7 @@
 
 namespace switchback::gemm_int8::cuda::grouped {
 
-/// Apart from what the engine rejects of one product.
+/// The reasons that apply only to groups, in addition to those for one product.
 std::string_view rejects(const GemmProblem& problem, const ContextState& state);
 GemmConfig default_config(const GemmProblem& problem, const ContextState& state);
 void candidates(const GemmProblem& problem, const ContextState& state,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the launches of the fused products of groups: the rows of each group times its own
-// matrix, one launch of blocks that stay and find their tiles on the device.
+// Engine zone: the launches of the fused products of groups. The rows of each group are multiplied
+// by the group's own matrix. One launch of persistent blocks computes all groups; blocks find their
+// tiles on the device.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,8 @@
 
 namespace switchback::products::cuda {
 
-/// For the rows of each group what fused.hpp says of one product, with that file's rules of
-/// alignment for a, b and d; b_step, and the bytes of d_column_stride, are multiples of 16 too.
+/// The formula of fused.hpp, applied to the rows of each group. The alignment rules of that file
+/// apply to a, b and d; b_step and the bytes of d_column_stride must be multiples of 16 too.
 struct GroupedFusedArguments {
   core::cuda::GroupArrays groups;
   const std::int8_t* a;   ///< of slot 0
@@ -26,13 +27,13 @@ struct GroupedFusedArguments {
   DType bias_type;
   int n, k;
   std::int64_t a_stride, b_stride, d_stride;
-  std::int64_t b_step;           ///< from one group's b to the next
+  std::int64_t b_step;           ///< distance between the b of consecutive groups
   std::int64_t d_column_stride;  ///< above zero: see GroupedGemmArgs
   bool scalar_b;
   int multiprocessors;
 };
 
-/// One shape of a kernel, as FusedVariant.
+/// One shape of a kernel, like FusedVariant.
 struct GroupedFusedVariant {
   int tile_m;
   int tile_n;
@@ -42,13 +43,13 @@ struct GroupedFusedVariant {
   std::size_t (*workspace_bytes)(DType output, const GroupedFusedArguments& arguments);
   cudaError_t (*launch)(DType output, const GroupedFusedArguments& arguments, void* workspace,
                         cudaStream_t stream);
-  /// As FusedVariant: with a scale for each column, and with one for each group.
+  /// Like FusedVariant::seen, for a scale for each column and for a scale for each group.
   std::string_view seen = {};
   std::string_view seen_scalar = {};
   bool cannot_hang = false;
 };
 
-/// As fused_variants(): the first is the one to use when nothing better is known.
+/// Like fused_variants(). The first one is the default when nothing better is known.
 std::span<const GroupedFusedVariant> grouped_fused_variants(int compute_capability,
                                                             std::size_t shared_bytes_per_block,
                                                             std::string_view& why_none) noexcept;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the fused product of groups on 8.x and 12.x: the main loop and the epilogue of
-// sm80.cuh in blocks that stay, each of which takes every so many tiles and finds their groups on
-// the device. Floor: the matrices of the groups that have rows are read once for each tile's height
-// of rows.
+// Engine zone: the fused product of groups on 8.x and 12.x. Persistent blocks run the main loop and
+// the epilogue of sm80.cuh. Each block computes every n-th tile, where n is the number of blocks,
+// and finds the tile's group on the device. Floor: the matrix of each group that has rows is read
+// once for each tile height of rows.
 #pragma once
 
 #include "core/cuda/groups.cuh"
@@ -10,19 +10,20 @@
 
 namespace switchback::products::cuda {
 
-/// What the kernel gets beside CUTLASS's parameters, which are those of slot 0 and group 0.
+/// The kernel's arguments in addition to CUTLASS's parameters, which are those of slot 0 and group
+/// 0.
 struct GroupedSm80Problem {
   core::cuda::GroupArrays groups;
   std::int64_t a_stride, b_step, d_stride, d_column_stride;
-  std::int64_t bias_step_bytes;  ///< from one group's bias to the next
+  std::int64_t bias_step_bytes;  ///< distance between the biases of consecutive groups
   std::int64_t tiles, across;
   int n, k;
 };
 
 namespace {
 
-// For a small tile, of which shared memory has room for two a multiprocessor, ptxas otherwise aims
-// at five, and spills.
+// Shared memory has room for two blocks with a small tile on a multiprocessor. Without this bound
+// ptxas aims at five, and spills.
 template <class Fused>
 inline constexpr int least_blocks = Fused::Tile::kM < 64 ? 2 : 1;
 
@@ -54,7 +55,8 @@ __global__ void __launch_bounds__(Fused::Kernel::kThreadCount, least_blocks<Fuse
       Mma multiply(shared->main_loop, thread, warp, lane);
       multiply((p.k + Tile::kK - 1) / Tile::kK, sums, a, b, sums);
     }
-    // The leaves that differ between groups. The expression is (scales, bias, sum), then the store.
+    // The leaves whose values differ between groups. The expression is (scales, bias, sum), then
+    // the store.
     typename Fused::Dequantize::Params outputs = params.output_op;
     auto& expression = outputs.op_0;
     auto& scaled = expression.op_0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the fused product of groups on Hopper, built on CUTLASS's schedule for groups: as
-// sm90.cuh, in persistent blocks that rewrite their copy descriptors from one group to the next. A
-// small kernel before it writes each group's shape and addresses from the boundaries on the device.
+// Engine zone: the fused product of groups on Hopper, built on CUTLASS's schedule for groups. It
+// works as in sm90.cuh, in persistent blocks that rewrite their copy descriptors for each group. A
+// small kernel runs first and writes each group's shape and addresses from the boundaries on the
+// device.
 #pragma once
 
 #include <cutlass/gemm/group_array_problem_shape.hpp>
@@ -12,14 +13,14 @@
 
 namespace switchback::products::cuda {
 
-/// A value for each column of every group's d, or one for each group.
+/// A value for each column of every group's d, or one value for each group.
 struct GroupedFloatColumns {
   FloatColumns columns;
-  std::int64_t step;  ///< elements of a group
+  std::int64_t step;  ///< distance between groups, in elements
 };
 
-/// As FusedColumnsSm90, with values of the group whose tile it is: a value for each column (step n)
-/// begins at group · n, one for all columns (step 1) is element `group`.
+/// Like FusedColumnsSm90, with the values of the group that a tile belongs to. Values for each
+/// column (step n) begin at group · n. One value for all columns (step 1) is element `group`.
 template <class Tile>
 struct FusedGroupColumnsSm90 : LeafSm90<FusedColumnsSm90<Tile>, GroupedFloatColumns> {
   using Leaf = LeafSm90<FusedColumnsSm90<Tile>, GroupedFloatColumns>;
@@ -146,11 +147,12 @@ struct FusedGroupedSm90 {
         cutlass::gemm::GemmUniversalMode::kGrouped,
         {static_cast<int>(p.groups.count), groups.shapes, nullptr},
         {groups.a, groups.stride_a, groups.b, groups.stride_b},
-        // The leaves of the expression in their order, each operation's own (none) behind its two.
+        // The leaves of the expression in order. Each operation's arguments (none) follow its
+        // operands.
         {{{{{p.absmax_b, DType::f32, 0.0f, p.scalar_b}, p.scalar_b ? 1 : n},
            {{groups.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
            {}},
-          // Adding -0 changes nothing, the sign of a zero neither.
+          // -0 is neutral: adding it changes no value, not even the sign of a zero.
           {{p.bias, p.bias_type, -0.0f, false}, n},
           {}},
          nullptr,
