@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m switchback`: what is installed and what it runs on, for bug reports."""
+"""`python -m switchback` prints the installed versions and the devices, for bug reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def dispatch_path() -> str:
 
 
 def reason(context, threads: int) -> str:
-    """Why a context has fewer threads than this process may use."""
+    """The reason why a context has fewer threads than this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if threads >= cores or context.device != "cpu":
         return ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy arrays and torch tensors behind one interface: operands in, new arrays of the same kind out."""
+"""One interface for NumPy arrays and torch tensors, which reads operands and creates outputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Operand:
 
 
 class _NumpyArrays:
-    """What ops.py needs of NumPy. bfloat16 is any dtype of that name, such as ml_dtypes'."""
+    """The NumPy functions for ops.py. bfloat16 is any dtype of that name, such as that of ml_dtypes."""
 
     def __init__(self, op: str):
         self.op = op
@@ -90,7 +90,7 @@ class _NumpyArrays:
 
 
 class _TorchArrays:
-    """What ops.py needs of torch."""
+    """The torch functions for ops.py."""
 
     def __init__(self, op: str, device):
         from . import _tensors
