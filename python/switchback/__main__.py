@@ -25,8 +25,8 @@ def reason(context, threads: int) -> str:
         return ""
     if context.torch_threads is not None:
         return (
-            f" of {cores}: torch.get_num_threads() is {context.torch_threads}, and is followed until "
-            "switchback.set_num_threads says another number"
+            f" of {cores}: torch.get_num_threads() is {context.torch_threads}, and the package follows it "
+            "until switchback.set_num_threads sets another number"
         )
     return f" of {cores}, as the CPU quota of the container allows"
 

@@ -84,7 +84,7 @@ class _NumpyArrays:
         dtype = self._bfloat16 if code == _abi.BF16 else _abi.DTYPE_NAMES[code]
         if dtype is None:
             raise TypeError(
-                f"{self.op}: NumPy has no bfloat16 of its own; pass dtype=ml_dtypes.bfloat16"
+                f"{self.op}: NumPy does not have bfloat16; pass dtype=ml_dtypes.bfloat16"
             )
         return numpy.empty(shape, dtype)
 

@@ -257,8 +257,8 @@ def _spare_torch_a_hang() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_num_threads() > 1:
         warnings.warn(
-            "switchback is used in a process forked from one that had used it. OpenMP's threads did not "
-            "come along, and torch would wait for them: torch.set_num_threads(1) was called. Start "
+            "switchback is used in a process forked from one that had used it. OpenMP's threads stayed "
+            "with the parent, and torch would wait for them: torch.set_num_threads(1) was called. Start "
             "processes with the 'spawn' or 'forkserver' method to use more threads",
             RuntimeWarning,
             stacklevel=2,

@@ -54,7 +54,7 @@ def _allocate(user, size, stream):
 def _release(user, data, size, stream):
     try:
         cuda = _cuda()
-        if stream is None:  # the context is destroyed: there is no stream to order after
+        if stream is None:  # the context is destroyed, and with it the order of its stream
             cuda.synchronize(user - 1)
         elif _torch_stream(stream) != _stream_of.get(data):
             cuda.ExternalStream(stream, device=user - 1).synchronize()

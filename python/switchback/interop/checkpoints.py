@@ -156,8 +156,8 @@ def _said_by_comfy(state, weights, prefix: str, metadata, must: bool) -> dict:
     for layer, about in said.items():
         if layer not in weights or about.get("format") != "int8_tensorwise":
             raise Unsupported(
-                f"from_int8: {prefix}{layer}comfy_quant says {json.dumps(about)}; what is read are int8 "
-                "tensors in the format int8_tensorwise, codes with one scale or one per row"
+                f"from_int8: {prefix}{layer}comfy_quant says {json.dumps(about)}; only int8 "
+                "tensors in the format int8_tensorwise can be read, with one scale or one per row"
             )
         _check_words(about, prefix + layer)
     if said or header is not None or must:
@@ -165,8 +165,8 @@ def _said_by_comfy(state, weights, prefix: str, metadata, must: bool) -> dict:
             if layer not in said:
                 raise Unsupported(
                     f"from_int8: nothing says what the codes of {prefix}{layer}weight are, neither a "
-                    f"comfy_quant next to them nor {_HEADER} in the file's header; ComfyUI would take them "
-                    "for the weight itself"
+                    f"comfy_quant next to them nor {_HEADER} in the file's header; ComfyUI would read them "
+                    "as the weight itself"
                 )
     return said
 
@@ -177,8 +177,8 @@ def _check_words(about: dict, layer: str) -> None:
     for word in sorted(set(words) - set(_ROTATION_WORDS)):
         if any(part in word.lower() for part in _TELLING):
             raise Unsupported(
-                f"from_int8: comfy_quant of {layer}weight says {word} = {words[word]!r}; what is read of "
-                f"rotations is {' and '.join(_ROTATION_WORDS)}"
+                f"from_int8: comfy_quant of {layer}weight says {word} = {words[word]!r}; the known "
+                f"entries on rotations are {' and '.join(_ROTATION_WORDS)}"
             )
     if words.get("convrot") not in (None, False, True):
         raise Unsupported(
@@ -251,7 +251,7 @@ def to_int8(state_dict, format: str, scale_dtype=torch.float32, *, prefix: str =
         )
     if not any(key.rpartition(".")[2] == CODES for key in state_dict):
         raise InvalidArgument(
-            f"to_int8: there is no {CODES}, so nothing in it is int8; call prepare_for_eval first"
+            f"to_int8: the state_dict has no {CODES}, so nothing in it is int8; call prepare_for_eval first"
         )
     made = {}
     for key, tensor in state_dict.items():

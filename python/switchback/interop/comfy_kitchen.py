@@ -251,7 +251,7 @@ def _activation_rule(a) -> tuple | None:
 def _dequantize_rule(a) -> tuple | None:
     code = a.get("output_dtype_code")
     if code is not None and code not in range(len(_DTYPES)):
-        return "output_dtype_code", f"{code} is none of float32, float16 and bfloat16"
+        return "output_dtype_code", f"{code} is not the code of float32, float16 or bfloat16"
     return None
 
 

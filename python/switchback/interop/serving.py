@@ -43,7 +43,7 @@ class SwitchBackLinearMethod:
         if input_size_per_partition != input_size:
             raise Unsupported(
                 f"create_weights: input_size_per_partition = {input_size_per_partition}; it must be "
-                f"input_size = {input_size}: a part of the columns has scales of its own, and results "
+                f"input_size = {input_size}: a part of the columns has other scales, and results "
                 "would not have the bits of the whole layer"
             )
         if params_dtype not in FLOATS:

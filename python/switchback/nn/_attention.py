@@ -160,7 +160,7 @@ def attention_like(old, inner, out_proj):
         raise InvalidArgument(
             f"replace_linear: attention = True with rotation = {inner.rotation} and dw = {inner.dw!r}; "
             "they must be 0 and 'floating', because the input projections of nn.MultiheadAttention have "
-            "neither: replace it in a call of its own"
+            "neither: replace it in a separate call"
         )
     new = SwitchBackMultiheadAttention.__new__(SwitchBackMultiheadAttention)
     adopt(new, old)

@@ -104,7 +104,7 @@ class SwitchBackExperts(torch.nn.Module):
             if low < 0 or high > self.experts:
                 raise InvalidArgument(
                     f"SwitchBackExperts: top_k_index is from {low} to {high}; it must be from 0 to "
-                    f"{self.experts}, the number of experts, which stands for none"
+                    f"{self.experts}, the number of experts, which means none"
                 )
 
     def _route(self, top_k_index):
@@ -187,9 +187,9 @@ def replace_experts(model, *, include=None, exclude=None, replaced=None, mode="r
         replaced.extend(names)
     if left:
         warnings.warn(
-            f"replace_experts left alone {', '.join(map(repr, left))}: what calls these experts loops "
-            "over them, and is no block that it knows; pass the tokens, top_k_index and top_k_weights "
-            "to a SwitchBackExperts there, or exclude what is to stay",
+            f"replace_experts left alone {', '.join(map(repr, left))}: their caller loops "
+            "over them, and is not a known block; pass the tokens, top_k_index and top_k_weights "
+            "to a SwitchBackExperts there, or exclude these experts",
             stacklevel=2,
         )
     return made.get(model, model)

@@ -192,7 +192,7 @@ def checked_wide_input(x, weight, layers: LayerSet):
     """
     if torch.jit.is_tracing():
         raise RuntimeError(
-            "forward: torch.jit.trace cannot record a switchback layer, only what it made once; trace "
+            "forward: torch.jit.trace cannot record a switchback layer, only the result of one call; trace "
             "the model with nn.Linear in its place"
         )
     if in_transform():

@@ -90,7 +90,7 @@ def replace_linear(
     elif not selected and include is not None:
         warnings.warn(
             f"replace_linear replaced nothing in {type(model).__name__}: no linear layer has a name that "
-            f"include = {include!r} takes and exclude = {exclude!r} leaves",
+            f"include = {include!r} selects and exclude = {exclude!r} does not",
             stacklevel=2,
         )
     _warn_of_unknown(exclude, [name for name, _ in model.named_modules()])
@@ -196,8 +196,8 @@ def _warn_of_unknown(exclude, names) -> None:
     for rule in rules:
         if isinstance(rule, str) and not any(fnmatch.fnmatchcase(name, rule) for name in names):
             warnings.warn(
-                f"replace_linear: exclude = {rule!r} matches no module; what it was to leave alone is "
-                "replaced",
+                f"replace_linear: exclude = {rule!r} matches no module, so it "
+                "excludes nothing",
                 stacklevel=3,
             )
 
@@ -211,7 +211,7 @@ def _warn_of(left: dict) -> None:
         hints.append("run a batch through LazyLinear first, which makes it an nn.Linear")
     if any(is_conv1d(module) for module in left):
         hints.append("a Conv1D needs a layer that is a SwitchBackLinear")
-    hints.append("exclude what is to stay, and this is not said")
+    hints.append("exclude modules that should stay, and this warning ends")
     warnings.warn(
         f"replace_linear left alone {names}: only modules whose type is nn.Linear itself or "
         f"transformers' Conv1D are replaced; {'; '.join(hints)}",
@@ -239,7 +239,7 @@ def _check_replaceable(name: str, module) -> None:
     if set(module._parameters) != {"weight", "bias"}:
         raise ValueError(
             f"replace_linear: the parameters of {name!r} are {sorted(module._parameters)}; they must be "
-            "weight and bias: remove what computes them, or exclude it"
+            "weight and bias: remove weight_norm or pruning, or exclude it"
         )
     _check_hooks(name, module)
 
@@ -248,7 +248,7 @@ def _check_hooks(name: str, module, caller: str = "replace_linear") -> None:
     for kind, hooks in vars(module).items():
         if "state_dict" in kind and hooks:
             raise ValueError(
-                f"{caller}: {name!r} has hooks in {kind}, which may hold on to it; remove them, or "
+                f"{caller}: {name!r} has hooks in {kind}, which may keep a reference to it; remove them, or "
                 "exclude it"
             )
 

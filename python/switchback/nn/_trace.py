@@ -27,7 +27,7 @@ def as_leaf(module, x, *others, **named):
     path = x.tracer.path_of_module(module)
     if not path:  # this module is the traced model itself
         raise Unsupported(
-            f"torch.fx.symbolic_trace: {kind} must be a submodule of what is traced, because its "
+            f"torch.fx.symbolic_trace: {kind} must be a submodule of the traced model, because its "
             "products run outside of torch and the graph calls it as a module; put it into an "
             f"nn.Sequential, {_INSTEAD}"
         )
