@@ -56,7 +56,7 @@ class GELU(torch.nn.Module):
 
 
 def form_of(module) -> str | None:
-    """The form of GELU that a module of torch or transformers computes. transformers need not be installed."""
+    """The form of GELU that a module of torch or transformers computes; None for other modules."""
     kind = type(module)
     if kind is torch.nn.GELU:
         return {"tanh": "gelu_tanh", "none": "gelu_erf"}.get(module.approximate)

@@ -49,8 +49,8 @@ def replace_linear(
             which computes its projections with such layers.
 
     ValueError, with nothing replaced, if a selected module computes its weight from other
-    parameters (weight_norm, pruning), has hooks on its state_dict, or has inputs that are not a
-    multiple of the rotation in the options.
+    parameters (weight_norm, pruning), or has hooks on its state_dict. The same if its inputs are not
+    a multiple of the rotation in the options.
     """
     selected: dict = {}
     left: dict = {}
