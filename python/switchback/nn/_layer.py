@@ -50,7 +50,7 @@ class LayerSet(native.LayerSet if native else object):
     The compiled code, if there is any, owns latest, updates and weight_gradients.
     """
 
-    announced = 0  # number of weight_updated() calls on all modules
+    announced = 0  # number of weight_updated() calls, of all modules
     SIZES = ("in_features", "out_features")
 
     def __init__(self, *sizes_and_options):
@@ -67,7 +67,7 @@ class LayerSet(native.LayerSet if native else object):
         self.keeps_blocks = options.keeps_blocks and not options.activation
         # With stochastic rounding, the number of backwards so far. Each has different random bits.
         self.rounding_step = 0
-        self.updates = 0  # number of weight_updated() calls
+        self.updates = 0  # number of announced changes of the weight
         # Number of backwards that computed a weight gradient. An optimizer step may follow each.
         self.weight_gradients = 0
         self._layers: dict[tuple, Layer] = {}  # by dtype and context
