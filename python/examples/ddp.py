@@ -4,8 +4,8 @@
 
     torchrun --standalone --nproc_per_node 2 ddp.py
 
-gloo on CPUs, nccl where every process has a GPU of its own. The global batch does not depend on the
-number of processes; started alone, without torchrun, it is the run that the others are compared with.
+Uses gloo on CPUs, and nccl if every process has its own GPU. The global batch does not depend on the
+number of processes. Started without torchrun it is one process, the reference for the other runs.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from switchback.nn import reuse_weight_codes
 
 
 def start():
-    """This process' rank, how many there are, and its device."""
+    """The rank of this process, the number of processes, and the device of this process."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
     on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= world
@@ -34,7 +34,7 @@ def start():
 
 
 def mean_over_processes(value, world):
-    """The mean of a tensor that every process has one of."""
+    """The mean of the processes' tensors."""
     if world > 1:
         dist.all_reduce(value)
         value /= world
@@ -74,7 +74,7 @@ def main():
         parts = chosen.to(device).chunk(pieces)[rank::world]
         optimizer.zero_grad()
         total = torch.zeros((), device=device)
-        with reuse_weight_codes():  # within a step the weight stays
+        with reuse_weight_codes():  # the weight does not change within a step
             for i, part in enumerate(parts):
                 last = i == len(parts) - 1
                 with contextlib.nullcontext() if last or world == 1 else model.no_sync():

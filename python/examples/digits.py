@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small MLP on handwritten digits with nn.Linear and with SwitchBack layers.
 
-Prints the accuracies on the test images, averaged over seeds, and exits with 1 if one of the int8
-layers is further from nn.Linear than --tolerance. One of the 360 test images is 0.28 points.
+Prints the accuracies on the test images, averaged over seeds. Exits with 1 if the accuracy of an int8
+layer differs from that of nn.Linear by more than --tolerance. One of the 360 test images is 0.28 points.
 """
 
 import argparse
@@ -27,7 +27,7 @@ LAYERS = {
 
 
 def load(path):
-    """Training and test images [n,64] from 0 to 1 and their labels [n]; every fifth is for testing."""
+    """Training and test images [n,64], from 0 to 1, and labels [n]. Every fifth image is for testing."""
     rows = torch.from_numpy(numpy.loadtxt(path, delimiter=",", dtype=numpy.float32))
     test = torch.arange(len(rows)) % 5 == 4
     images, labels = rows[:, :64] / 16, rows[:, 64].long()
@@ -35,7 +35,7 @@ def load(path):
 
 
 def mlp(layer=None):
-    """64-256-256-10. Parameters depend on torch's seed and not on the layer."""
+    """An MLP 64-256-256-10. Its parameters depend on torch's seed and not on the layer."""
     model = torch.nn.Sequential(
         torch.nn.Linear(64, HIDDEN),
         torch.nn.ReLU(),
@@ -47,7 +47,7 @@ def mlp(layer=None):
 
 
 def train(model, images, labels, epochs, batch=64, rate=0.05):
-    """Trains in place; batches are drawn by torch's seed. Returns the mean loss of the last epoch."""
+    """Trains in place, with batches that depend on torch's seed. Returns the last epoch's mean loss."""
     optimizer = torch.optim.SGD(model.parameters(), rate, momentum=0.9)
     model.train()
     total = 0.0
@@ -64,7 +64,7 @@ def train(model, images, labels, epochs, batch=64, rate=0.05):
 
 
 def accuracy(model, images, labels):
-    """Percent of the images whose label the model gives."""
+    """The percentage of the images that the model classifies correctly."""
     model.eval()
     with torch.no_grad():
         return float((model(images).argmax(1) == labels).double().mean() * 100)

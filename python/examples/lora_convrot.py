@@ -5,15 +5,15 @@
     python3 lora_convrot.py --out folder
 
 The model is a small diffusion transformer that draws digits of 8 x 8 pixels: DiTTransformer2DModel where
-diffusers is installed, else one of this file's own. Without --checkpoint the base is trained here in
-floating point and written as int8. Then, as with a checkpoint from elsewhere:
+diffusers is installed, else the Transformer of this file. Without --checkpoint this script trains the
+base in floating point and writes it as int8. Then, as with any other checkpoint:
 
-1. load_int8_file puts the codes into rotated layers (--prefix: what the file's keys begin with);
+1. load_int8_file loads the codes into rotated layers (--prefix: the common beginning of the keys);
 2. adapters are added and trained, here to draw dark digits on white. The base stays int8: its forward
    and its input gradient are int8 products;
 3. the adapters are saved as a safetensors file, and loaded again into a fresh base.
 
-Exits with 1 if the adapters do not halve the loss, or if they compute something else once loaded.
+Exits with 1 if the adapters do not halve the loss, or if the loaded adapters give another loss.
 """
 
 import argparse
@@ -32,11 +32,11 @@ import switchback.nn as sbn
 from switchback.interop import checkpoints, files
 
 SIDE, WIDTH, HEADS, LAYERS = 8, 64, 4, 2
-GROUPS = (256, 64, 16)  # of rotations, the largest that fits counts
+GROUPS = (256, 64, 16)  # of rotations; each layer gets the largest that divides its inputs
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, both scaled and shifted by what a step asks for."""
+    """Attention and an MLP. The condition scales and shifts the input of both."""
 
     def __init__(self):
         super().__init__()
@@ -61,7 +61,7 @@ class Block(nn.Module):
 
 
 class SmallTransformer(nn.Module):
-    """Patches of 2 x 2 pixels, with the arguments of diffusers' DiT."""
+    """A transformer on patches of 2 x 2 pixels, with the arguments of diffusers' DiT."""
 
     def __init__(self):
         super().__init__()
@@ -85,7 +85,7 @@ class SmallTransformer(nn.Module):
 
 
 def make_model(family):
-    """diffusers' transformer, or this file's."""
+    """The transformer of diffusers, or else of this file."""
     if family == "small":
         return SmallTransformer()
     from diffusers import DiTTransformer2DModel
@@ -101,7 +101,7 @@ def make_model(family):
 
 
 class LoRA(nn.Module):
-    """A frozen layer and the product of two narrow ones, which train."""
+    """A frozen layer plus a trainable product of two low-rank layers."""
 
     def __init__(self, base, rank):
         super().__init__()
@@ -126,13 +126,13 @@ def add_lora(model, rank):
 
 
 def adapters_of(model):
-    """The adapters' tensors, under names that ComfyUI and others know."""
+    """The adapters' tensors, under names that ComfyUI and other programs read."""
     state = model.state_dict()
     return {f"diffusion_model.{key}": t for key, t in state.items() if ".lora_" in key}
 
 
 def load_adapters(model, path):
-    """Loads a file of adapters into a model that has some."""
+    """Loads a file of adapters into a model that already has adapters."""
     tensors, _ = files.read(path, prefix="diffusion_model.")
     state = {key[len("diffusion_model.") :]: tensor for key, tensor in tensors.items()}
     unexpected = model.load_state_dict(state, strict=False).unexpected_keys
@@ -149,14 +149,14 @@ def write_convrot(model, path, prefix):
             for name, layer in model.named_modules()
             if type(layer) is nn.Linear and (not group or layer.in_features % group == 0)
         ]
-        chosen = [name for name in fits if "blocks" in name]  # as usual, the inner layers alone
+        chosen = [name for name in fits if "blocks" in name]  # as usual, only the inner layers
         sbn.replace_linear(model, include=chosen, mode="rowwise", rotation=group)
     sbn.prepare_for_eval(model)
     checkpoints.save_int8_file(model, path, prefix=prefix)
 
 
 def loss_of(model, images, labels, generator):
-    """Flow matching: from noise to images in a straight line, whose direction the model predicts."""
+    """Flow matching: the model predicts the direction of the straight line from noise to images."""
     noise = torch.randn(images.shape, generator=generator).to(images)
     t = torch.rand(len(images), generator=generator).to(images)
     where = t[:, None, None, None]
@@ -166,7 +166,7 @@ def loss_of(model, images, labels, generator):
 
 
 def train(model, images, labels, steps, rate, batch=64):
-    """AdamW on what requires gradients; returns the seconds of a step, their median."""
+    """AdamW on the parameters that require gradients. Returns the median time of a step in seconds."""
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], rate)
     generator = torch.Generator().manual_seed(1)
     model.train()
@@ -232,7 +232,7 @@ def main():
     loss = judge(model, test_images, test_labels)
     print(f"base in int8: loss {loss:.4f}, {len(layers)} layers, {rotated} of them rotated")
 
-    dark = -images, labels  # what the base has never drawn
+    dark = -images, labels  # images that the base was not trained on
     dark_test = -test_images, test_labels
     add_lora(model, options.rank)
     before = judge(model, *dark_test)

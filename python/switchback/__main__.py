@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m switchback`: what is installed and what it runs on, for bug reports."""
+"""`python -m switchback` prints the installed versions and the devices, for bug reports."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def dispatch_path() -> str:
 
 
 def reason(context, threads: int) -> str:
-    """Why a context has fewer threads than this process may use."""
+    """The reason why a context has fewer threads than this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if threads >= cores or context.device != "cpu":
         return ""
     if context.torch_threads is not None:
         return (
-            f" of {cores}: torch.get_num_threads() is {context.torch_threads}, and is followed until "
-            "switchback.set_num_threads says another number"
+            f" of {cores}: torch.get_num_threads() is {context.torch_threads}, and the package follows it "
+            "until switchback.set_num_threads sets another number"
         )
     return f" of {cores}, as the CPU quota of the container allows"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owns what switchback.h declares, for ctypes: constants, structs and prototypes."""
+"""The declarations of switchback.h for ctypes: constants, structs and prototypes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WEIGHT_GRADIENTS = {"floating": 0, "int8_block": 1}
 
 SAVE_NOTHING, SAVE_COPY, SAVE_BORROW, SAVE_CALLER = range(4)
 
-# cudaStreamLegacy. The library refuses a null stream, which is what others call the legacy one.
+# cudaStreamLegacy. Other APIs pass a null stream for the legacy stream; the library refuses null.
 LEGACY_STREAM = 1
 
 
@@ -290,8 +290,8 @@ class FragmentedLinearGrads(_Sized):
     ]
 
 
-# Handles, structs and arrays all travel as addresses: byref() and plain integers are both taken, and
-# nothing has to be cast.
+# Handles, structs and arrays are all passed as addresses: byref() and plain integers both work,
+# without a cast.
 _P = c_void_p
 _FAILING = {
     "switchback_context_create": (_P, POINTER(c_void_p)),
@@ -343,7 +343,7 @@ _OTHERS = {
 
 
 def declare(library) -> None:
-    """Gives every function its prototype; AttributeError names one that the library lacks."""
+    """Sets the prototype of every function. AttributeError names a function that the library lacks."""
     prototypes = {name: (c_int32, arguments) for name, arguments in _FAILING.items()}
     prototypes.update(_OTHERS)
     for name, (result, arguments) in prototypes.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy arrays and torch tensors behind one interface: operands in, new arrays of the same kind out."""
+"""One interface for NumPy arrays and torch tensors, which reads operands and creates outputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Operand:
 
 
 class _NumpyArrays:
-    """What ops.py needs of NumPy. bfloat16 is any dtype of that name, such as ml_dtypes'."""
+    """The NumPy functions for ops.py. bfloat16 is any dtype of that name, such as that of ml_dtypes."""
 
     def __init__(self, op: str):
         self.op = op
@@ -84,13 +84,13 @@ class _NumpyArrays:
         dtype = self._bfloat16 if code == _abi.BF16 else _abi.DTYPE_NAMES[code]
         if dtype is None:
             raise TypeError(
-                f"{self.op}: NumPy has no bfloat16 of its own; pass dtype=ml_dtypes.bfloat16"
+                f"{self.op}: NumPy does not have bfloat16; pass dtype=ml_dtypes.bfloat16"
             )
         return numpy.empty(shape, dtype)
 
 
 class _TorchArrays:
-    """What ops.py needs of torch."""
+    """The torch functions for ops.py."""
 
     def __init__(self, op: str, device):
         from . import _tensors

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owns the contexts: one per device and process, made at first use, used by one thread at a time.
+"""The contexts: one per device and process, created at first use, used by one thread at a time.
 
-A CPU context has extra ones, made when threads call at once: a call takes one that is free.
+If several threads call at once on the CPU, extra contexts are created. A call uses a free context.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ._library import check, library
 class Context:
     """A switchback_context with its lock.
 
-    To call the library with it, or with a layer made on it, take `lock` and then call `enter`. A
-    `retired` context stays usable for those who hold a reference, and is destroyed with the last
-    one; new callers get another context. Its extra contexts, for calls that would have to wait, live
-    as long as it does.
+    To call the library with it, or with a layer created on it, acquire `lock` and then call `enter`. A
+    `retired` context stays usable while references to it exist, and is destroyed with the last
+    reference. New callers get another context. Its extra contexts serve calls that would otherwise
+    wait. They live as long as this context.
     """
 
     def __init__(self, device: str, threads: int, torch_threads: int | None = None, of=None):
-        # Only torch's tensors live on a CUDA device, so torch is loaded.
+        # A CUDA device is only used with torch's tensors, so torch is loaded.
         self.device_index = -1 if device == "cpu" else int(device.rpartition(":")[2])
         members = {}
         if device != "cpu":
@@ -41,9 +41,9 @@ class Context:
         self.device = device
         self.lock = threading.RLock()
         self.retired = of is not None and of.retired
-        self._of: Context | None = of  # whose extra context it is
+        self._of: Context | None = of  # the context that this is an extra context of
         self.is_extra = of is not None
-        self.torch_threads = torch_threads  # torch's number, if the context follows it
+        self.torch_threads = torch_threads  # torch's number of threads, if the context follows it
         self._threads = threads
         self._extras: list[Context] = []
         self._pid = os.getpid()
@@ -53,7 +53,7 @@ class Context:
         weakref.finalize(self, _destroy, self.pointer, self._pid, self._dead_layers).atexit = False
 
     def is_current(self) -> bool:
-        """Whether it is still the one to use: not retired, and torch's thread count is unchanged."""
+        """Whether calls should still use it: it is not retired, and torch's thread count is unchanged."""
         if self.torch_threads is not None and _torch_threads_changed(self.torch_threads):
             with _registry_lock:
                 if _contexts.get(self.device) is self:
@@ -61,7 +61,7 @@ class Context:
         return not self.retired
 
     def enter(self) -> None:
-        """Call it with the lock held: from now on work is queued on the caller's current stream."""
+        """Queues later work on the caller's current stream. The caller holds the lock."""
         if self.stream is not None:
             stream = _current_stream(self.device_index)
             if stream != self.stream:
@@ -69,13 +69,13 @@ class Context:
                 self.stream = stream
 
     def take(self) -> Context:
-        """This context, or one that is free if another thread uses it; with the lock held."""
+        """This context, or a free one if another thread uses this one. Its lock is held on return."""
         return self if self.lock.acquire(False) else (self._of or self)._take_other()
 
     def _take_other(self) -> Context:
-        """The first that is free, or else becomes free, of the context and its extra ones."""
+        """The first of this context and its extra contexts that is free or becomes free."""
         if self.stream is not None:
-            # Calls on a device return when they are queued, so they wait for each other only briefly.
+            # Calls on a device return once they are queued, so they wait for each other only briefly.
             self.lock.acquire()
             return self
         while True:
@@ -90,22 +90,22 @@ class Context:
                     return context
 
     def _make_extra(self) -> Context | None:
-        """A new extra context with its lock held; None: there are enough, or it cannot be had."""
+        """A new extra context with its lock held. None if there are enough, or if creating it fails."""
         with _registry_lock:
             if len(self._extras) >= MOST_EXTRAS:
                 return None
             try:
                 made = Context(self.device, self._threads, self.torch_threads, self)
-            except Error:  # no more threads or memory: the call can wait instead
+            except Error:  # out of threads or memory: the call waits instead
                 return None
             made.lock.acquire()
             self._extras.append(made)
         return made
 
     def destroy_layer(self, layer: int, function: str = "switchback_linear_destroy") -> None:
-        """For finalizers, which run anywhere: never waits for the lock."""
+        """For finalizers, which may run at any time and in any thread: never waits for the lock."""
         if os.getpid() != self._pid:
-            return  # the parent's
+            return  # the layer belongs to the parent process
         self._dead_layers.append((function, layer))
         if self.lock.acquire(blocking=False):
             try:
@@ -114,11 +114,11 @@ class Context:
                 self.lock.release()
 
     def destroy_dead_layers(self) -> None:
-        """Call it with the lock held."""
+        """Destroys the layers that finalizers have listed. The caller holds the lock."""
         _destroy_layers(self._dead_layers)
 
     def threads(self) -> int:
-        """CPU threads in use."""
+        """The number of CPU threads in use."""
         return self._info().threads
 
     def isa(self) -> str:
@@ -126,7 +126,7 @@ class Context:
         return self._info().isa.decode()
 
     def _info(self) -> _abi.ContextInfo:
-        """Of the context or an extra one, which are alike; text lives as long as they do."""
+        """Information on this context or an extra one, which is the same. Its texts live as long as they."""
         info = _abi.ContextInfo()
         context = self.take()
         try:
@@ -136,12 +136,12 @@ class Context:
         return info
 
 
-# Of one device. Each has its own workspace, as large as the largest call it has had.
+# Per device. Each has its own workspace, which is as large as its largest call needed.
 MOST_EXTRAS = 7
 
 
 def context_for(device: str) -> Context:
-    """The context of "cpu" or "cuda:N"; created if there is none."""
+    """The context of "cpu" or "cuda:N", created at first use."""
     global _used
     found = _contexts.get(device)
     if found is None or not found.is_current():
@@ -156,10 +156,10 @@ def context_for(device: str) -> Context:
 
 
 def set_num_threads(count: int) -> None:
-    """Sets the CPU threads of later calls, in every Python thread; 0: all cores this process may use.
+    """Sets the CPU threads of later calls, in every Python thread. 0: all cores this process may use.
 
-    Until this is called, the number is torch.get_num_threads() and follows its changes, or all cores
-    if torch is not loaded. Results do not depend on it.
+    Until this is called, the number follows torch.get_num_threads(). If torch is not loaded, all cores
+    are used. Results do not depend on it.
     """
     global _num_threads
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
@@ -176,7 +176,7 @@ def set_num_threads(count: int) -> None:
 
 
 def get_num_threads() -> int:
-    """The CPU threads that calls use."""
+    """The number of CPU threads that calls use."""
     return context_for("cpu").threads()
 
 
@@ -188,7 +188,7 @@ _forked_after_use = False
 
 
 def _threads_for(device: str) -> tuple[int, int | None]:
-    """The threads of a new context; and torch's number if that was used, else None."""
+    """The number of threads of a new context, and torch's number if the context follows it, else None."""
     if device != "cpu":
         return 0, None
     if _num_threads is not None:
@@ -200,8 +200,8 @@ def _threads_for(device: str) -> tuple[int, int | None]:
     return _seen.threads, _seen.threads
 
 
-# torch keeps a number of threads for each Python thread. The context follows the thread that changed
-# its number last, so that two threads with different numbers do not create contexts in turns.
+# torch has a number of threads per Python thread. The context follows the Python thread that changed
+# its number last. So two threads with different numbers do not create contexts alternately.
 _seen = threading.local()
 
 
@@ -223,8 +223,8 @@ def _retire(device: str) -> None:
 
 
 def _current_stream(device_index: int) -> int:
-    """torch's current stream. Only its tensors live on a CUDA device, so torch is loaded."""
-    # torch.cuda.current_stream would make an object of it, in each call.
+    """torch's current stream. A CUDA device is only used with torch's tensors, so torch is loaded."""
+    # torch.cuda.current_stream would create a Python object in each call.
     return sys.modules["torch"]._C._cuda_getCurrentRawStream(device_index) or _abi.LEGACY_STREAM
 
 
@@ -241,9 +241,9 @@ def _destroy(pointer: int, pid: int, dead_layers: list[tuple[str, int]]) -> None
 
 
 def _after_fork_in_child() -> None:
-    # The parent's contexts have threads, locks and streams that this process does not have, so they
-    # are not touched. Use one thread: OpenMP's workers stayed with the parent too, and waiting for
-    # them would never end.
+    # The parent's contexts have threads, locks and streams that this process does not have, so this
+    # process does not use them. It uses one thread: OpenMP's workers stayed with the parent too, and
+    # waiting for them would never end.
     global _registry_lock, _num_threads, _forked_after_use
     _registry_lock = threading.Lock()
     _forked_after_use = _used
@@ -253,12 +253,12 @@ def _after_fork_in_child() -> None:
 
 
 def _spare_torch_a_hang() -> None:
-    """In such a child, torch's own parallel regions would also wait for OpenMP's threads forever."""
+    """In a forked child, torch's own parallel regions would also wait for OpenMP's threads forever."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_num_threads() > 1:
         warnings.warn(
-            "switchback is used in a process forked from one that had used it. OpenMP's threads did not "
-            "come along, and torch would wait for them: torch.set_num_threads(1) was called. Start "
+            "switchback is used in a process forked from one that had used it. OpenMP's threads stayed "
+            "with the parent, and torch would wait for them: torch.set_num_threads(1) was called. Start "
             "processes with the 'spawn' or 'forkserver' method to use more threads",
             RuntimeWarning,
             stacklevel=2,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives a context its device memory from torch's caching allocator.
+"""Allocates a context's device memory from torch's caching allocator.
 
-So torch's statistics count that memory, and torch frees what it caches before memory runs out. The
-library calls these functions in the middle of its calls: no exception may leave them. They live as
+So torch's statistics include that memory, and torch frees its cache before memory runs out. The
+library calls these functions inside its own calls: no exception may leave them. They live as
 long as the process, because a layer may outlive its context.
 """
 
@@ -18,16 +18,16 @@ _Release = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
 )
 
-# The stream with which each address was allocated: torch reuses memory in the order of that stream.
+# The stream on which each address was allocated: torch reuses memory in the order of that stream.
 _stream_of: dict[int, int] = {}
 
 
 def options_for(device_index: int) -> dict:
-    """Members of ContextOptions for a CUDA device."""
+    """The members of ContextOptions for a CUDA device."""
     return {
         "allocate": ctypes.cast(_allocate, ctypes.c_void_p),
         "release": ctypes.cast(_release, ctypes.c_void_p),
-        "allocator_user": device_index + 1,  # an address that is not null
+        "allocator_user": device_index + 1,  # any address that is not null
     }
 
 
@@ -47,18 +47,18 @@ def _allocate(user, size, stream):
         _stream_of[address] = stream
         return address
     except BaseException:
-        return None  # which the library reports as being out of memory
+        return None  # the library reports that it is out of memory
 
 
 @_Release
 def _release(user, data, size, stream):
     try:
         cuda = _cuda()
-        if stream is None:  # the context is destroyed, so there is no order to keep
+        if stream is None:  # the context is destroyed, and with it the order of its stream
             cuda.synchronize(user - 1)
         elif _torch_stream(stream) != _stream_of.get(data):
             cuda.ExternalStream(stream, device=user - 1).synchronize()
         cuda.caching_allocator_delete(data)
         _stream_of.pop(data, None)
     except BaseException:
-        pass  # better to leak it than to reuse it while it is in use
+        pass  # a leak is better than reusing memory that is in use

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owns the exceptions: one class per status of the library, each also a builtin kind."""
+"""The exceptions: one class per status of the library. Each is also a builtin exception."""
 
 from __future__ import annotations
 
 
 class LibraryError(ImportError):
-    """libswitchback is missing, does not load, or has an ABI this package cannot use."""
+    """libswitchback is missing, does not load, or has an ABI version that this package cannot use."""
 
 
 class Error(RuntimeError):
@@ -15,25 +15,25 @@ class Error(RuntimeError):
 
 
 class InvalidArgument(Error, ValueError):
-    """A shape, stride, dtype, name or value breaks a rule; the message says which."""
+    """A shape, stride, dtype, name or value breaks a rule, which the message states."""
 
     status = "invalid_argument"
 
 
 class Unsupported(Error, NotImplementedError):
-    """Valid, but this build, machine or engine cannot do it."""
+    """The call is valid, but this build, machine or engine cannot do it."""
 
     status = "unsupported"
 
 
 class OutOfMemory(Error, MemoryError):
-    """An allocation failed; nothing was changed."""
+    """An allocation failed. Nothing was changed."""
 
     status = "out_of_memory"
 
 
 class DeviceError(Error):
-    """The device is missing or failed."""
+    """The device is missing or has failed."""
 
     status = "device_error"
 
@@ -45,13 +45,13 @@ class IoError(Error, OSError):
 
 
 class InvalidState(Error):
-    """The object cannot do this now."""
+    """The object cannot do this in its present state."""
 
     status = "invalid_state"
 
 
 class InternalError(Error):
-    """A bug in the library: please report it."""
+    """A bug in the library. Please report it."""
 
     status = "internal"
 

@@ -21,14 +21,14 @@ _loaded = None
 
 
 def library():
-    """The loaded library, a ctypes.CDLL with prototypes; LibraryError if none can be used."""
+    """The loaded library, a ctypes.CDLL with prototypes. LibraryError if it cannot be loaded."""
     if _loaded is None:
         _load()
     return _loaded
 
 
 def library_path() -> str:
-    """The file in use, as it was given to the loader."""
+    """The file in use, as it was passed to the loader."""
     return library()._name
 
 
@@ -49,7 +49,7 @@ def check(status: int) -> None:
 
 
 def check_abi(loaded, path: str) -> None:
-    """LibraryError unless `loaded` is a switchback of an ABI version that this package can use."""
+    """LibraryError unless `loaded` is libswitchback with an ABI version that this package can use."""
     try:
         function = loaded.switchback_abi_version
     except AttributeError:
@@ -70,14 +70,14 @@ def _split(version: int) -> tuple[int, int]:
 
 
 def _candidates():
-    """The files to try, in order. If a library was named, only that one."""
+    """The files to try, in order; only $SWITCHBACK_LIBRARY if it is set."""
     named = os.environ.get(VARIABLE)
     if named:
         yield named
         return
     yield from sorted(glob.glob(os.path.join(_FOLDER, _SYSTEM_NAME + "*")))[:1]
     yield _SYSTEM_NAME
-    known = ctypes.util.find_library("switchback")  # slow, and only needed without a dev package
+    known = ctypes.util.find_library("switchback")  # slow, and only needed if there is no dev package
     if known not in (None, _SYSTEM_NAME):
         yield known
 

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the C library does with memory that is freed."""
+"""Controls whether the C library returns freed memory to the system."""
 
 from __future__ import annotations
 
 import ctypes
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-_LARGE = (1 << 30, 32 << 20)  # bytes; some versions take no more than the second
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
+_LARGE = (1 << 30, 32 << 20)  # bytes; some versions accept at most the second
 
 
 def keep_freed_memory() -> bool:
-    """From now on the process keeps the memory of the CPU that it frees, for what it allocates next.
+    """From now on the process keeps freed CPU memory and uses it for later allocations.
 
-    glibc gives large pieces back to the system and asks for them again, and the system clears each
-    page. In a training step, which frees and allocates the same tensors again and again, that can take
-    a tenth of the time (docs/pytorch.md, "Speed"). Other modules gain as layers of switchback do. The
-    process then holds as much memory as it has needed at most. There is no way back.
+    By default glibc returns large blocks to the system and requests them again, and the system clears
+    each page. A training step frees and allocates the same tensors again and again. There this can
+    take a tenth of the time (docs/pytorch.md, "The allocator"). The call helps other modules as well as
+    switchback's layers. The process then keeps its peak memory. The call cannot be undone.
 
-    Returns whether the C library could be told; only glibc's can. Allocators that replace it (jemalloc,
+    Returns whether it worked: only glibc has this setting. Allocators that replace it (jemalloc,
     tcmalloc) have their own settings.
     """
     try:

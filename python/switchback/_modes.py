@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owns the modes of a layer: what a caller must know of the library's table (src/core/modes.hpp).
+"""The modes of a layer: the part of the library's table (src/core/modes.hpp) that callers need.
 
-A test of the library compares the two.
+A test of the library compares the two tables.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ class Mode(NamedTuple):
     """A row of the table."""
 
     number: int
-    is_int8: bool  # forward and dX in any case, so that it rotates and takes a quantized weight
-    of_rows: bool  # the codes of the weight have a scale for each row, else one
+    is_int8: bool  # forward and dX are always int8, so it can rotate and accepts a quantized weight
+    of_rows: bool  # the codes of the weight have one scale per row; else one for the weight
     int8_dw: bool  # dW may be an int8 product
 
 
@@ -27,12 +27,12 @@ _TABLE = {
     "global_mem_efficient": Mode(3, is_int8=True, of_rows=False, int8_dw=False),
     "auto": Mode(4, is_int8=False, of_rows=False, int8_dw=True),
 }
-# Layers keep codes of their input in any int8 mode if they are told to (mem_efficient), not by a mode.
+# Without global_mem_efficient: in Python that is the argument mem_efficient, for any int8 mode.
 MODES = {name: mode for name, mode in _TABLE.items() if name != "global_mem_efficient"}
 MODES_OF_ROWS = tuple(name for name, mode in MODES.items() if mode.of_rows)
 
 
 def names_where(has: Callable[[Mode], bool]) -> str:
-    """"'rowwise', 'rowwise_shared' or 'global'": the modes with a property."""
+    """The names of the modes with a property: "'rowwise', 'rowwise_shared' or 'global'"."""
     *others, last = (repr(name) for name, mode in MODES.items() if has(mode))
     return f"{', '.join(others)} or {last}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels as operators of torch, torch.ops.switchback.*: for compilers, tracers and exporters.
+"""The kernels as operators of torch, torch.ops.switchback.*, for compilers, tracers and exporters.
 
-Imported where torch has torch.library.register_autograd (2.4 and later). The functions of ops.py go
-through these operators if an argument asks for it (_tensors.needs_operator); otherwise they call the
-library directly, which is faster.
+Imported if torch has torch.library.register_autograd (2.4 and later). The functions of ops.py use
+these operators if an argument needs it (_tensors.needs_operator). Otherwise they call the library
+directly, which is faster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TAGS = (torch.Tag.pt2_compliant_tag,)
 
 
 def define(schema: str, implementation, fake) -> None:
-    """An operator for the CPU and CUDA. fake makes outputs of the right shape, dtype and strides."""
+    """Defines an operator for CPU and CUDA. `fake` makes outputs with the right shape, dtype and strides."""
     name = schema.partition("(")[0]
     LIBRARY.define(schema, tags=_TAGS)
     for device in ("CPU", "CUDA"):
@@ -28,14 +28,14 @@ def define(schema: str, implementation, fake) -> None:
 
 
 def define_gradient(name: str, backward, setup_context) -> None:
-    """The operator's derivative; forward mode says that there is none."""
+    """Defines the operator's gradient. Forward mode raises an error."""
     torch.library.register_autograd(
         f"switchback::{name}", backward, setup_context=setup_context, lib=LIBRARY
     )
 
 
 def refuse_gradient(name: str, reason: str) -> None:
-    """An operator that is recorded, and raises InvalidState when its gradient is asked for."""
+    """Makes autograd record the operator and raise InvalidState if its gradient is requested."""
 
     def backward(_ctx, *_gradients):
         raise InvalidState(f"backward: switchback::{name} {reason}")
@@ -44,7 +44,7 @@ def refuse_gradient(name: str, reason: str) -> None:
 
 
 def define_autocast(name: str, operands: tuple[int, ...] = (0,)) -> None:
-    """Under autocast the operator's floating point arguments at these places have its dtype."""
+    """Under autocast the operator's floating point arguments at these positions are cast."""
     overload = getattr(torch.ops.switchback, name).default
     for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
 
@@ -62,9 +62,9 @@ def define_autocast(name: str, operands: tuple[int, ...] = (0,)) -> None:
 
 
 def define_loop(name: str, rows_of_first: bool = False) -> None:
-    """The operator under vmap: each element by itself, so its bits are those of a single call.
+    """The operator under vmap: one call per element, so the bits are those of single calls.
 
-    rows_of_first: if the first argument alone is batched, its batch becomes leading rows of one call.
+    rows_of_first: if only the first argument is batched, one call treats its batch as leading rows.
     """
     overload = getattr(torch.ops.switchback, name).default
 
@@ -89,7 +89,7 @@ def define_loop(name: str, rows_of_first: bool = False) -> None:
 
 
 def check_floats(op: str, **tensors) -> None:
-    """TypeError for a tensor that the library cannot read, on the meta device too."""
+    """TypeError for a dtype that the library cannot read, also on the meta device."""
     for name, tensor in tensors.items():
         if tensor.dtype not in FLOATS:
             raise TypeError(
@@ -191,7 +191,7 @@ def _keep_rotation(ctx, inputs, output):
 
 
 def _rotation_gradient(ctx, g):
-    # Hadamard matrices of these sizes, divided by their roots, are their own transposes.
+    # The Hadamard matrices of these sizes, divided by the root of the size, equal their transposes.
     return torch.ops.switchback.rotate(g, ctx.rotation).to(ctx.dtype), None
 
 

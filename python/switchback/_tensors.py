@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch tensors as memory for the library: dtypes, devices, rows; refuses tensors without memory."""
+"""torch tensors as memory for the library: dtypes, devices, rows. Refuses tensors without memory."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FLOATS = frozenset((torch.float32, torch.float16, torch.bfloat16))
 
 TORCH_VERSION = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
 
-# Operators of torch.library: what tracers, compilers and tensors without memory of their own need.
+# Operators of torch.library, for tracers, compilers and tensors without their own memory.
 HAS_OPERATORS = hasattr(torch.library, "register_autograd")
 
 in_transform = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
-# Whether a tensor was made in a transform of torch.func; it may have outlived that.
+# Whether a tensor was made in a transform of torch.func, which may have ended.
 is_wrapped = getattr(
     getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", lambda _tensor: False
 )
@@ -38,10 +38,10 @@ _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 
 
 def memory_of(tensor, op: str, name: str) -> torch.Tensor:
-    """`tensor`, or a copy of its values, as a strided tensor whose elements lie in memory.
+    """`tensor`, or a copy of its values, as a strided tensor whose elements are in memory.
 
-    TypeError for tensors without memory of their own: sparse and nested ones, a tracer's fake ones,
-    and subclasses that stand for several tensors.
+    TypeError for tensors without their own memory: sparse and nested tensors, a tracer's fake tensors,
+    and subclasses that represent several tensors.
     """
     if type(tensor) not in PLAIN_TYPES:
         if not isinstance(tensor, torch.Tensor):
@@ -62,7 +62,7 @@ def memory_of(tensor, op: str, name: str) -> torch.Tensor:
 
 
 def stands_for_a_batch(tensor) -> bool:
-    """Whether a plain tensor stands for a batch of gradients, as vmap and torch.autograd.grad make them."""
+    """Whether a plain tensor represents a batch of gradients, made by vmap or torch.autograd.grad."""
     try:
         tensor.data_ptr()
     except RuntimeError:
@@ -78,15 +78,15 @@ BATCHED_GRADIENTS = (
 
 
 if HAS_OPERATORS:
-    # Names of this module: an eager call asks for them every time.
+    # Bound here because every eager call needs them.
     _is_compiling = torch.compiler.is_compiling
     _modes = torch._C._len_torch_dispatch_stack
 
     def needs_operator(*tensors, of="a switchback layer") -> bool:
-        """Whether a call (of a layer) must go through torch's dispatcher, and cannot go to the library directly.
+        """Whether a call must go through torch's dispatcher and cannot call the library directly.
 
-        So it is for a compiler or a tracer, in torch.func's transforms, for tensors on the meta
-        device and for subclasses that stand for other tensors (fake, distributed).
+        It must for a compiler or a tracer, in torch.func's transforms, for tensors on the meta
+        device and for subclasses that represent other tensors (fake, distributed).
         """
         if _is_compiling() or _modes() > 0:
             return True
@@ -120,12 +120,12 @@ if HAS_OPERATORS:
 else:
 
     def needs_operator(*_tensors, of="") -> bool:
-        """There are no operators in this version of torch."""
+        """False: this version of torch has no operators."""
         return False
 
 
-# What makes torch look at each call: each of these returns something false where it is off. They are
-# asked in every call, so they are functions of torch itself.
+# The features of torch that intercept calls. Each function returns a false value if the feature is off.
+# Every call checks them, so they are torch's own functions.
 DISTURBANCES = (
     torch._C._is_tracing,
     *(
@@ -141,12 +141,12 @@ DISTURBANCES = (
 if not hasattr(torch._C, "_is_any_autocast_enabled"):
     DISTURBANCES += (torch.is_autocast_enabled, torch.is_autocast_cpu_enabled)
 
-# Compilers know this function, and take it for True.
+# Compilers know this function and treat its result as True.
 is_compiling = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", lambda: False)
 
 
 def undisturbed() -> bool:
-    """Whether a call on plain tensors means just that: no compiler, tracer, mode, transform, autocast
+    """Whether torch leaves calls on plain tensors alone: no compiler, tracer, mode, transform, autocast
     or forward mode is on."""
     if is_compiling():
         return False
@@ -159,7 +159,7 @@ def undisturbed() -> bool:
 if hasattr(torch, "get_autocast_dtype"):
 
     def autocast_dtype(device_type: str):
-        """The dtype that autocast computes in on such a device, or None where it is off."""
+        """The dtype that autocast computes in on such a device, or None if it is off."""
         if device_type in ("cpu", "cuda") and torch.is_autocast_enabled(device_type):
             return torch.get_autocast_dtype(device_type)
         return None
@@ -167,7 +167,7 @@ if hasattr(torch, "get_autocast_dtype"):
 else:
 
     def autocast_dtype(device_type: str):
-        """The same, of an older torch."""
+        """The same for an older torch."""
         if device_type == "cpu":
             return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
         return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
@@ -182,7 +182,7 @@ def _stands_for_others(tensor) -> bool:
 
 
 def check_storage(tensor, op: str, name: str) -> None:
-    """InvalidArgument if the elements lie outside the storage, as after it was freed by resizing."""
+    """InvalidArgument if elements are outside the storage, for example after resizing freed it."""
     if tensor.numel() == 0:
         return
     storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
@@ -196,7 +196,7 @@ def check_storage(tensor, op: str, name: str) -> None:
 
 
 def check_device(device: torch.device, op: str, name: str) -> None:
-    """Unsupported if the library does not know devices of this type."""
+    """Unsupported if the library does not support devices of this type."""
     if device.type not in ("cpu", "cuda"):
         raise Unsupported(
             f"{op}: {name} is on device {device}; it must be on the cpu or a cuda device"
@@ -204,7 +204,7 @@ def check_device(device: torch.device, op: str, name: str) -> None:
 
 
 def context_of(device: torch.device, op: str, name: str) -> Context:
-    """The context of a tensor's device; Unsupported if there is none."""
+    """The context of a tensor's device. Unsupported if the library does not support the device."""
     check_device(device, op, name)
     return context_for("cpu" if device.type == "cpu" else f"cuda:{device.index}")
 
@@ -224,11 +224,14 @@ def as_rows(tensor, cols: int) -> tuple[torch.Tensor, int, int]:
     return tensor, tensor.numel() // cols, cols
 
 
-# ---- What torch says of whether a tensor has changed
+# ---- Changes of a tensor, as far as torch counts them
 
 
 def key_of(tensor) -> tuple:
-    """How often torch has seen the tensor change, and its place. Equal keys: the same memory, unchanged as far as torch knows."""
+    """The tensor's version counter and its memory.
+
+    Equal keys: the same memory, unchanged as far as torch knows.
+    """
     if tensor is None:
         return 0, None
     try:
@@ -244,7 +247,7 @@ def is_counted(key: tuple) -> bool:
 
 
 def matrix_of(weight) -> tuple:
-    """A tensor of any strides and dtype as a matrix whose fingerprint can be taken; and its memory."""
+    """A tensor of any strides and dtype as a matrix for the fingerprint, and the owner of its memory."""
     source = memory_of(weight.detach(), "forward", "weight")
     check_storage(source, "forward", "weight")
     if source.stride(-2) == 1 and source.stride(-1) > 1:
@@ -256,7 +259,7 @@ def matrix_of(weight) -> tuple:
 
 
 def bias_matrix_of(bias) -> _abi.Matrix:
-    """A contiguous bias as a matrix, of dtype -1 where the library has none such."""
+    """A contiguous bias as a matrix. Its dtype is -1 if the library does not have that dtype."""
     count = bias.shape[-1]
     return _abi.Matrix(
         bias.data_ptr(), DTYPES.get(bias.dtype, -1), bias.numel() // count, count, count

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The library's kernels as functions on NumPy arrays or torch tensors.
 
-Each returns arrays of the same kind, and on the same device, as its first argument; the others must
-be of that kind too. Floating point inputs are float32, float16 or bfloat16; codes are int8, scales
-float32. Matrices are [rows, cols] with any distance between rows; other strides are copied first.
-Nothing here is recorded for autograd.
+Each returns arrays of the same kind, and on the same device, as its first argument. The other
+arguments must be of that kind too. Floating point inputs are float32, float16 or bfloat16. Codes are
+int8 and scales are float32. Matrices are [rows, cols] with any distance between rows; other strides
+are copied first. autograd does not record these functions.
 
 absmax is the largest magnitude of a row, a column or the matrix; the code of an element is
 round_half_even(127 * (x / absmax)) in float32. If a group holds a NaN or an Inf, that is its absmax
-and its codes are 0. Errors: TypeError for arguments that are not arrays or have a wrong dtype,
-ValueError for a wrong shape; both name the argument.
+and its codes are 0. Errors name the argument: TypeError for arguments that are not arrays or have a
+wrong dtype, ValueError for a wrong shape.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ __all__ = [
 ]
 
 
-# torch.ops.switchback and the function that tells whether a tensor needs it; set by switchback.nn.
+# torch.ops.switchback, and the function that says whether a tensor needs it. switchback.nn sets both.
 _operators = None
 _needs_operator = None
 
 
 def _dispatched(function):
-    """A function that goes through torch's operator of its name where its first tensor asks for it."""
+    """Decorator: the function calls torch's operator of its name if its first tensor needs it."""
     name = function.__name__
 
     @functools.wraps(function)
@@ -66,7 +66,7 @@ def _dispatched(function):
 
 
 def _through_operator(name, *arguments, **options):
-    """Operators have no defaults: the arguments that may be left out are added."""
+    """Calls an operator. Operators have no defaults, so this adds the optional arguments."""
     import torch
 
     if name in ("dequantize_rowwise", "gemm_dequantize"):
@@ -85,7 +85,7 @@ def quantize_rowwise(x):
 
 
 def quantize_rowwise_scaled(g, column_scales):
-    """Codes [M,N] and absmax [M] of g[M,N] with each column times its scale [N], in float32, first."""
+    """Codes [M,N] and absmax [M] of g[M,N], whose columns are first multiplied by scales [N] in float32."""
     arrays = arrays_like(g, "quantize_rowwise_scaled")
     given = _matrix(arrays, g, "g", _abi.FLOATS)
     scales = _scales(arrays, column_scales, "column_scales", (given.matrix.cols,), "N")
@@ -109,7 +109,7 @@ def quantize_blockwise_transpose(x, block_rows=256):
     arrays = arrays_like(x, "quantize_blockwise_transpose")
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     rows, cols = given.matrix.rows, given.matrix.cols
-    if block_rows <= 0:  # 0 has another meaning in the library
+    if block_rows <= 0:  # 0 means something else in the library
         raise InvalidArgument(
             f"{arrays.op}: block_rows = {block_rows}; it must be 128, 256, 512 or 1024"
         )
@@ -185,7 +185,7 @@ def activation_backward(g, x, activation):
 
 @_dispatched
 def rotate(x, rotation):
-    """x[M,K] in float32, each `rotation` neighbours of a row times the Hadamard matrix of that size."""
+    """x[M,K] in float32, with each `rotation` adjacent elements of a row times the Hadamard matrix."""
     arrays = arrays_like(x, "rotate")
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     y = arrays.empty((given.matrix.rows, given.matrix.cols), _abi.F32)
@@ -202,7 +202,7 @@ def rotate_quantize(x, rotation, activation=None):
 
 
 def activation_forward_quantize(x, activation):
-    """Codes [M,K] and absmax [M] of activation(x[M,K]): those of its rounded values, in one pass."""
+    """Codes [M,K] and absmax [M] of activation(x[M,K]), rounded to x's dtype first, in one pass."""
     arrays = arrays_like(x, "activation_forward_quantize")
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     return _quantize_rows(arrays, given, activation=_activation(arrays, activation))
@@ -222,9 +222,9 @@ def activation_backward_quantize(g, x, activation):
 
 
 class PackedWeight:
-    """int8 codes b[N,K], arranged once for the products that will read them many times: a copy.
+    """A packed copy of int8 codes b[N,K], for codes that many products read.
 
-    gemm_dequantize takes it in place of b, with a on the device of those codes. It does not follow
+    gemm_dequantize accepts it as b, with a on the device of those codes. It does not follow
     later changes of b.
     """
 
@@ -241,7 +241,7 @@ class PackedWeight:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that it holds."""
+        """The bytes that the copy holds."""
         out = ctypes.c_size_t()
         check(library().switchback_packed_weight_bytes(self.pointer, ctypes.byref(out)))
         return out.value
@@ -297,10 +297,10 @@ def gemm_dequantize(a, b, absmax_a, absmax_b, bias=None, dtype=None):
 
 
 def gemm_blockwise(a, b, absmax_a, absmax_b, block_rows=256, rows=None, dtype=None):
-    """d[N,K] = G^T . X from what quantize_blockwise_transpose made of G[M,N] and X[M,K].
+    """d[N,K] = G^T . X, from the results of quantize_blockwise_transpose for G[M,N] and X[M,K].
 
-    a [N,Mp] and absmax_a are of G, b [K,Mp] and absmax_b of X. rows is M, if it is known: the
-    padding of the last block is not multiplied then, and the result is the same. dtype is float32
+    a [N,Mp] and absmax_a are those of G, b [K,Mp] and absmax_b those of X. rows is M, if it is known:
+    then the product skips the padding of the last block, with the same result. dtype is float32
     unless given.
     """
     arrays = arrays_like(a, "gemm_blockwise")
@@ -315,7 +315,7 @@ def gemm_blockwise(a, b, absmax_a, absmax_b, block_rows=256, rows=None, dtype=No
     args = _abi.BlockwiseGemmArgs(a=left.matrix, b=right.matrix, d=out.matrix)
     args.absmax_a, args.absmax_b = scales_a.address, scales_b.address
     args.block_rows = block_rows
-    # In the C struct 0 is "not known", which no number of rows of a block is.
+    # 0 means "unknown" in the C struct; a real number of rows is never 0 if there is a block.
     if rows is not None and not (rows > 0 or padded == 0):
         raise InvalidArgument(f"gemm_blockwise: rows = {rows}; it must be positive")
     args.m = rows or 0
@@ -324,7 +324,7 @@ def gemm_blockwise(a, b, absmax_a, absmax_b, block_rows=256, rows=None, dtype=No
 
 
 # ---- The names of bitsandbytes.triton. quantize_rowwise, quantize_global, quantize_global_transpose
-# and dequantize_rowwise have theirs here already; scales are float32 here and float16 there.
+# and dequantize_rowwise above have the same names as there. Scales are float32 here and float16 there.
 
 
 def quantize_columnwise_and_transpose(x):
@@ -336,13 +336,13 @@ def int8_matmul_rowwise_dequantize(a, b, state_x, state_w, bias=None, dtype=None
     """a[M,K] . b[K,N] of codes, with state_x[M], state_w[N] and bias[N], as gemm_dequantize.
 
     b is transposed, as in bitsandbytes: pass codes[N,K].t(), which is read in place. The default
-    dtype is float16, as there.
+    dtype is float16, as in bitsandbytes.
     """
     return _matmul_dequantize("int8_matmul_rowwise_dequantize", a, b, state_x, state_w, bias, dtype)
 
 
 def int8_matmul_mixed_dequantize(a, b, state_x, state_w, bias=None, dtype=None):
-    """The same with one scale for b: state_w has one element."""
+    """int8_matmul_rowwise_dequantize with one scale for b: state_w has one element."""
     return _matmul_dequantize("int8_matmul_mixed_dequantize", a, b, state_x, state_w, bias, dtype)
 
 
@@ -373,7 +373,7 @@ def _quantize_rows(arrays, x: Operand, **members):
 
 
 def _quantize_transpose(arrays, x: Operand, scale_count: int, scale: int):
-    """Codes of x, stored transposed."""
+    """Codes of x, stored transposed, and absmax [scale_count]."""
     q_t = arrays.empty((x.matrix.cols, x.matrix.rows), _abi.S8)
     absmax = arrays.empty((scale_count,), _abi.F32)
     codes, scales = _output(arrays, q_t), arrays.vector(absmax)
@@ -382,7 +382,7 @@ def _quantize_transpose(arrays, x: Operand, scale_count: int, scale: int):
 
 
 def _quantize(arrays, x: Operand, **members) -> None:
-    """switchback_quantize with these members of its struct, of arrays that the caller holds."""
+    """Calls switchback_quantize with these members of its struct. The caller keeps the arrays alive."""
     args = _abi.QuantizeArgs(x=x.matrix, **members)
     _call_with(arrays, library().switchback_quantize, args)
 
@@ -447,7 +447,7 @@ def _require_shape(arrays, name: str, array, counts: tuple[int, ...], meaning: s
 
 
 def _call_with(arrays, function, args) -> None:
-    """A function that takes a struct."""
+    """Calls a function whose argument is a struct."""
     _call(arrays, function, ctypes.addressof(args))
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""switchback in other packages: transformers, diffusers, PEFT, torchao, ComfyUI's comfy-kitchen, and
-checkpoints that others wrote.
+"""Support for transformers, diffusers, PEFT, torchao, ONNX, ComfyUI's comfy-kitchen, serving engines and
+the int8 checkpoints of other programs.
 
-Nothing here is imported by switchback itself; import the module that you need.
+switchback does not import these modules itself. Import the module that you need.
 """

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packed forms of int8 weights that belong to others, kept from call to call within a bound.
+"""A cache of packed forms of int8 weights whose tensors belong to other programs, with a size limit.
 
-Only for the CPU. A form is used again if the codes have the fingerprint of those it was made of, so
-that no write goes unnoticed, whoever makes it and however. Within reuse_weight_codes() the version
-that torch counts is asked in its place, where there is one.
+Only for the CPU. A form is used again if the fingerprint of the codes is unchanged, so that every
+write is noticed, whatever made it. Within reuse_weight_codes() torch's version counter is compared
+instead, if the tensor has one.
 
-A form is dropped when the memory of its weight is freed. Nothing refers to the weight's tensor, not
-even weakly: a finalizer stands on its storage, so torch.utils.swap_tensors works.
+A form is dropped when the memory of its weight is freed. The cache does not refer to the weight's
+tensor, not even weakly: a finalizer is on its storage, so torch.utils.swap_tensors works.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .._library import check, library
 from .._tensors import context_of, key_of, matrix_of
 from ..nn._rules import reuse
 
-# A form that so many look-ups have not asked for may be dropped for another one. Below that it stays:
-# a model whose weights do not all fit would otherwise replace each form before its next use.
+# After this many look-ups without a use, a form may be dropped to make room for another. Dropping it
+# earlier would be useless: in a model that does not fit, each form would go before its next use.
 _IDLE = 4096
 
 
 class PackedWeights:
-    """The forms, by the place of the weight in memory, the one used last at the end."""
+    """The forms, keyed by the weight's address and shape, the last used at the end."""
 
     def __init__(self):
         self.limit = _memory_of_machine() // 8  # bytes
@@ -36,7 +36,7 @@ class PackedWeights:
         self._clock = itertools.count()
 
     def set_limit(self, limit: int) -> None:
-        """At most so many bytes from now on; 0: none are kept."""
+        """Limits the bytes of all forms from now on. 0: forms are not kept."""
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
             raise InvalidArgument(f"limit = {limit!r}; it must be a number of bytes, at least 0")
         self.limit = limit
@@ -46,7 +46,7 @@ class PackedWeights:
             self._drop(place)
 
     def nbytes(self) -> int:
-        """The bytes that all forms hold."""
+        """The bytes of all forms together."""
         return sum(form.nbytes for form in list(self._kept.values()))
 
     def __len__(self) -> int:
@@ -76,9 +76,9 @@ class PackedWeights:
             if not self._make_room(weight.numel(), now):
                 return weight
             form = _Form(ops.PackedWeight(weight), fingerprint, version)
-            if not self._make_room(form.nbytes, now):  # it has whole tiles, the weight may not
+            if not self._make_room(form.nbytes, now):  # it is padded to whole tiles
                 return form.packed
-            # The finalizer holds a number, not the form: a form that is dropped frees its memory.
+            # The finalizer holds a number, not the form, so that dropping a form frees its memory.
             storage = weight.untyped_storage()
             end = weakref.finalize(storage, _forget, self._kept, place, form.number)
             end.atexit = False
@@ -91,7 +91,7 @@ class PackedWeights:
         return form.packed
 
     def _make_room(self, needed: int, now: int) -> bool:
-        """Whether there is room for so many bytes, which idle forms may have made."""
+        """Whether `needed` bytes fit, after dropping idle forms if necessary."""
         while self.nbytes() + needed > self.limit:
             oldest = next(iter(list(self._kept.items())), None)
             if oldest is None or now - oldest[1].used <= _IDLE:
@@ -106,7 +106,7 @@ class PackedWeights:
 
 
 class _Form:
-    """A packed weight, and what it was made of."""
+    """A packed weight, with the fingerprint and version of the codes that it was made from."""
 
     __slots__ = ("end", "fingerprint", "nbytes", "number", "packed", "used", "version")
     _numbers = itertools.count()
@@ -118,7 +118,7 @@ class _Form:
 
 
 def _forget(kept: dict, place: tuple, number: int) -> None:
-    """The weight's memory was freed. For finalizers, which run anywhere: waits for no lock."""
+    """Drops the form of a freed weight. For finalizers, which run anywhere: never waits for a lock."""
     form = kept.get(place)
     if form is not None and form.number == number:
         kept.pop(place, None)
@@ -132,7 +132,7 @@ def _fingerprint(context, weight) -> tuple:
 
 
 def _memory_of_machine() -> int:
-    """Bytes of memory of this machine; 0 if the system does not tell."""
+    """The bytes of memory of this machine. 0 if the system does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):

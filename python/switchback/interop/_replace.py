@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the quantizers for transformers and diffusers share: arguments, and layers put into a model."""
+"""Code shared by the quantizers for transformers and diffusers: arguments and replacing layers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..nn.linear import Int8Layer
 
 
 class QuantConfig:
-    """SwitchBackConfig's arguments, with weights="int8" by default, and which modules stay as they are.
+    """SwitchBackConfig's arguments, with weights="int8" by default, and the modules not to replace.
 
-    weights="float": the checkpoint has float weights, and the model trains. weights="int8": codes
-    alone; a float checkpoint is quantized when it is loaded, and save_pretrained writes codes.
-    An error names an argument that is wrong or unknown.
+    weights="float": the checkpoint has float weights, and the model trains. weights="int8": the model
+    has only codes; a float checkpoint is quantized when it is loaded, and save_pretrained writes codes.
+    Errors name arguments that are wrong or unknown.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class QuantConfig:
 
 
 def put_layers(model, config, left, from_codes: bool) -> list[str]:
-    """Replaces the linear layers outside of `left`, names of modules or parts of names.
+    """Replaces the linear layers except those in `left`, names of modules or parts of names.
 
-    from_codes: they hold codes that are to be loaded. Returns the names of what was replaced.
+    from_codes: the checkpoint has codes for them. Returns the names of the replaced modules.
     """
 
     def chosen(name, _module):
@@ -70,7 +70,7 @@ def put_layers(model, config, left, from_codes: bool) -> list[str]:
 
 
 def finish_layers(model, config) -> None:
-    """Once weights or codes are loaded: checks what codes mean, and prepares layers if they are to be."""
+    """After loading: checks the rotation of the codes, and prepares layers if the config asks for it."""
     for name, module in model.named_modules():
         if isinstance(module, Int8Layer):
             check_rotation(module, name)

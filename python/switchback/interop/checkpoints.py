@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""int8 checkpoints of others, read into switchback layers and written from them.
+"""Reads int8 checkpoints of other programs into switchback layers, and writes them.
 
-Each has int8 codes of a weight [N,K] and scales. With absmax as here, a weight is absmax * code / 127:
+Each format has int8 codes of a weight [N,K] and scales. A weight is absmax * code / 127:
 
 | format | codes | scales |
 | switchback | W_int8 | state_W = absmax, [N] or [1]; rotation_W = the group, where codes are rotated |
@@ -10,10 +10,10 @@ Each has int8 codes of a weight [N,K] and scales. With absmax as here, a weight 
 | comfy (ComfyUI's int8_tensorwise) | weight | weight_scale [N,1], [N] or one; comfy_quant |
 
 In the last two, a weight is code * weight_scale: absmax = 127 * weight_scale, rounded once to
-float32. Codes stay as they are, -128 too. comfy_quant is JSON, as bytes: {"format":
-"int8_tensorwise"}, with "convrot": true and "convrot_groupsize": 256 if codes are those of the weight
-times Hadamard matrices of that size ("ConvRot", the rotation of SwitchBackLinear). Files may have
-it in their header instead, under "_quantization_metadata".
+float32. Codes do not change, -128 included. comfy_quant is JSON, as bytes: {"format":
+"int8_tensorwise"}. It also has "convrot": true and "convrot_groupsize": 256 if the codes are those of
+the weight times Hadamard matrices of that size ("ConvRot", the rotation of SwitchBackLinear). Some
+files have this in their header instead, under "_quantization_metadata".
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from . import files
 
 FORMATS = ("bitsandbytes", "compressed-tensors", "comfy")
 _SCALE_KEYS = ("SCB", "weight_scale")
-# What is next to the codes and says nothing more, if its values are checked.
+# Keys next to the codes. Once their values are checked, they are not needed.
 _ASIDE = ("weight_format", "weight_zero_point", "weight_shape", "comfy_quant")
 _STATIC = ("input_scale", "input_zero_point", "weight_g_idx")
 _HEADER = "_quantization_metadata"
-# comfy_quant may say more of a weight than is read here, such as its shape. But a word with one of
-# these parts, other than the two that are read, says something of what the codes mean.
+# comfy_quant may have further entries, such as the shape. But an unknown name with one of these parts
+# may change what the codes mean, so it is an error.
 _TELLING = ("rot", "hadamard", "group", "block")
 _ROTATION_WORDS = ("convrot", "convrot_groupsize")
 
 
 def from_int8(state_dict, *, prefix: str = "", metadata=None, format: str | None = None) -> dict:
-    """A state_dict whose int8 weights have switchback's keys and scales; everything else stays.
+    """A state_dict whose int8 weights have switchback's keys and scales; other entries do not change.
 
-    The format of each weight is recognised by its keys. Unsupported, naming the key, for what would
-    compute something else: static scales of inputs, zero points, scales of groups, other formats. A
-    weight that ComfyUI multiplies in floating point (full_precision_matrix_mult) becomes a float one.
+    The format of each weight is recognised by its keys. Formats with other results raise Unsupported,
+    which names the key: static scales of inputs, zero points, scales of groups, other formats. A
+    weight that ComfyUI multiplies in floating point (full_precision_matrix_mult) becomes a float weight.
 
-    prefix: takes the keys that begin with it, and removes it; files for ComfyUI often have
-    "model.diffusion_model.". metadata: that of a file's header, in which a file for ComfyUI may say
-    what its codes are; load_int8_file reads it. format: one of FORMATS. Files of "compressed-tensors"
-    and of "comfy" that lost their comfy_quant have the same keys: without it such codes are read as
-    not rotated, with a warning; with "comfy" they are refused.
+    prefix: selects the keys that begin with it and removes it; files for ComfyUI often have
+    "model.diffusion_model.". metadata: that of a file's header, in which a file for ComfyUI may describe
+    its codes; load_int8_file reads it. format: one of FORMATS. Files of "compressed-tensors" have the
+    same keys as "comfy" files that lost their comfy_quant. Without `format`, such codes are read as not
+    rotated, with a warning; with "comfy" they are refused.
     """
     if format is not None and format not in FORMATS:
         raise InvalidArgument(
@@ -101,7 +101,7 @@ def from_int8(state_dict, *, prefix: str = "", metadata=None, format: str | None
             made.pop(layer + name, None)
         if about is not None and about.get("full_precision_matrix_mult"):
             rows = codes.to(torch.float32) * scale.reshape(-1, 1)
-            made[key] = ops.rotate(rows, rotation) if rotation else rows  # its own inverse
+            made[key] = ops.rotate(rows, rotation) if rotation else rows  # the rotation is its own inverse
             continue
         made[layer + CODES] = codes
         made[layer + SCALES] = scale.clone() if scale_keys[0].endswith("SCB") else scale * 127
@@ -111,7 +111,7 @@ def from_int8(state_dict, *, prefix: str = "", metadata=None, format: str | None
 
 
 def _checked_scale(scale, codes, key: str):
-    """The scales [N] or [1] in float32."""
+    """The scales in float32, as [N] or [1]."""
     if codes.dim() != 2:
         raise Unsupported(
             f"from_int8: the codes next to {key} have shape {tuple(codes.shape)}; it must be [N,K]"
@@ -127,7 +127,7 @@ def _checked_scale(scale, codes, key: str):
 
 
 def _caller() -> int:
-    """The stacklevel of the first frame outside of this file."""
+    """The stacklevel of the first frame outside this file."""
     frame, level = sys._getframe(1), 1
     while frame is not None and frame.f_code.co_filename == __file__:
         frame, level = frame.f_back, level + 1
@@ -135,7 +135,7 @@ def _caller() -> int:
 
 
 def _said_by_comfy(state, weights, prefix: str, metadata, must: bool) -> dict:
-    """What comfy_quant and the file's header say of the layers, by the beginning of their keys."""
+    """The descriptions of layers in comfy_quant and the file's header, by the layers' key prefixes."""
     said = {}
     for key, about in state.items():
         layer, dot, name = key.rpartition(".")
@@ -148,7 +148,7 @@ def _said_by_comfy(state, weights, prefix: str, metadata, must: bool) -> dict:
         if not isinstance(layers, dict):
             raise InvalidArgument(f'from_int8: the file\'s {_HEADER} has no "layers"')
         for name, about in layers.items():
-            # Names are those of the file's keys; some programs write them without the prefix.
+            # The names are those of the file's keys. Some programs write them without the prefix.
             for layer in (f"{name}.".removeprefix(prefix), f"{name}."):
                 if layer + "weight" in state:
                     said[layer] = _object(about, f"{_HEADER} of {name!r}")
@@ -156,8 +156,8 @@ def _said_by_comfy(state, weights, prefix: str, metadata, must: bool) -> dict:
     for layer, about in said.items():
         if layer not in weights or about.get("format") != "int8_tensorwise":
             raise Unsupported(
-                f"from_int8: {prefix}{layer}comfy_quant says {json.dumps(about)}; what is read are int8 "
-                "tensors in the format int8_tensorwise, codes with one scale or one per row"
+                f"from_int8: {prefix}{layer}comfy_quant says {json.dumps(about)}; only int8 "
+                "tensors in the format int8_tensorwise can be read, with one scale or one per row"
             )
         _check_words(about, prefix + layer)
     if said or header is not None or must:
@@ -165,8 +165,8 @@ def _said_by_comfy(state, weights, prefix: str, metadata, must: bool) -> dict:
             if layer not in said:
                 raise Unsupported(
                     f"from_int8: nothing says what the codes of {prefix}{layer}weight are, neither a "
-                    f"comfy_quant next to them nor {_HEADER} in the file's header; ComfyUI would take them "
-                    "for the weight itself"
+                    f"comfy_quant next to them nor {_HEADER} in the file's header; ComfyUI would read them "
+                    "as the weight itself"
                 )
     return said
 
@@ -177,8 +177,8 @@ def _check_words(about: dict, layer: str) -> None:
     for word in sorted(set(words) - set(_ROTATION_WORDS)):
         if any(part in word.lower() for part in _TELLING):
             raise Unsupported(
-                f"from_int8: comfy_quant of {layer}weight says {word} = {words[word]!r}; what is read of "
-                f"rotations is {' and '.join(_ROTATION_WORDS)}"
+                f"from_int8: comfy_quant of {layer}weight says {word} = {words[word]!r}; the known "
+                f"entries on rotations are {' and '.join(_ROTATION_WORDS)}"
             )
     if words.get("convrot") not in (None, False, True):
         raise Unsupported(
@@ -199,7 +199,7 @@ def _object(value, where: str) -> dict:
 
 
 def _rotation_said(about: dict, layer: str, codes) -> int:
-    """The group of the rotation, or 0, of what ComfyUI's files say of a layer."""
+    """The group size of a layer's rotation, or 0, from its description in a ComfyUI file."""
     within = about.get("params")
     within = within if isinstance(within, dict) else {}
     if not about.get("convrot", within.get("convrot", False)):
@@ -240,10 +240,10 @@ def _check_aside(state, layer: str) -> None:
 
 
 def to_int8(state_dict, format: str, scale_dtype=torch.float32, *, prefix: str = "") -> dict:
-    """The state_dict of a model prepared for inference in another's format, one of FORMATS.
+    """The state_dict of a model prepared for inference, converted to one of FORMATS.
 
-    scale_dtype: of weight_scale; SCB is float32. prefix: added to the beginning of all keys. Unsupported,
-    naming the layer, for what a format cannot hold: rotated codes in all but "comfy".
+    scale_dtype: of weight_scale; SCB is float32. prefix: added to the beginning of all keys. If a format
+    cannot hold a layer, Unsupported names the layer: only "comfy" holds rotated codes.
     """
     if format not in FORMATS:
         raise InvalidArgument(
@@ -251,7 +251,7 @@ def to_int8(state_dict, format: str, scale_dtype=torch.float32, *, prefix: str =
         )
     if not any(key.rpartition(".")[2] == CODES for key in state_dict):
         raise InvalidArgument(
-            f"to_int8: there is no {CODES}, so nothing in it is int8; call prepare_for_eval first"
+            f"to_int8: the state_dict has no {CODES}, so nothing in it is int8; call prepare_for_eval first"
         )
     made = {}
     for key, tensor in state_dict.items():
@@ -306,16 +306,16 @@ def load_int8(
     metadata=None,
     format: str | None = None,
 ):
-    """Loads a checkpoint with int8 weights into a model with float ones, in place; returns the model.
+    """Loads a checkpoint with int8 weights into a model with float weights, in place. Returns the model.
 
-    state_dict is of any format of this module, or of switchback. The nn.Linear modules whose weights
-    are codes in it are replaced by SwitchBackLinear, prepared for inference, with the rotation that
-    their codes have, and so are modules that are switchback layers of another kind of scales; the
-    others get their float weights. A key that is missing or left over is an error: nothing stays as
-    it was initialised.
+    state_dict has any format of this module, or of switchback. If it has codes for the weight of an
+    nn.Linear, or of a switchback layer with another kind of scales, the module is replaced by a
+    SwitchBackLinear. This is prepared for inference and has the rotation of the codes. The other modules
+    get their float weights. Missing and unexpected keys are errors, so no weight keeps its initial
+    values.
 
-    prefix, metadata, format: as for from_int8. replaced: as for replace_linear. strict=False: returns what
-    load_state_dict returns as model.load_result, and does not raise.
+    prefix, metadata, format: as for from_int8. replaced: as for replace_linear. strict=False: does not raise
+    for such keys; model.load_result has the result of load_state_dict.
     """
     state = from_int8(state_dict, prefix=prefix, metadata=metadata, format=format)
     forms = {
@@ -351,7 +351,7 @@ def load_int8(
 
 
 def _form(state, layer: str) -> tuple[str, int]:
-    """The mode and the rotation of a layer with these codes."""
+    """The mode and the rotation of a layer for these codes."""
     if layer + CODES not in state:
         raise InvalidArgument(f"load_int8: there is {layer}{SCALES}, and no {layer}{CODES}")
     one = state[layer + SCALES].numel() == 1 and state[layer + CODES].shape[0] != 1
@@ -359,7 +359,7 @@ def _form(state, layer: str) -> tuple[str, int]:
 
 
 def _check_module(name: str, module, mode: str, rotation: int) -> None:
-    """That the module can be replaced by a layer with such codes, or is one."""
+    """Checks that the module is a layer for such codes, or can be replaced by one."""
     if isinstance(module, Int8Layer):
         of_rows = mode == "rowwise"
         if (module.mode in MODES_OF_ROWS) != of_rows and module.out_features != 1:
@@ -389,10 +389,10 @@ def load_int8_file(
     prefix: str = "",
     format: str | None = None,
 ):
-    """load_int8 of a safetensors file, or of a list of files that are one checkpoint.
+    """load_int8 for a safetensors file, or for a list of files that form one checkpoint.
 
-    It also reads the header of the file, in which files for ComfyUI may say what their codes are.
-    The package safetensors is not needed.
+    It also reads the header of the file, in which files for ComfyUI may describe their codes.
+    It does not need the package safetensors.
     """
     state, metadata = {}, {}
     for one in [path] if isinstance(path, str) or hasattr(path, "__fspath__") else path:
@@ -414,7 +414,7 @@ def load_int8_file(
 
 
 def _joined(metadata: dict, more: dict, path) -> dict:
-    """The metadata of several files: the layers of all."""
+    """The joined metadata of several files, with the layers of all of them."""
     if _HEADER not in metadata or _HEADER not in more:
         return {**metadata, **more}
     both = [_object(each[_HEADER], f"{_HEADER} of {path}") for each in (metadata, more)]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A backend of comfy-kitchen, the library of ComfyUI's quantized layers: register() switches it on.
+"""A backend for comfy-kitchen, the library of ComfyUI's quantized layers. register() turns it on.
 
 It computes comfy-kitchen's int8 functions by the rules of docs/numerics.md, on the CPU and on CUDA
-devices. A call that it does not take, by type, size, device or an argument that it does not know,
-goes on to the next backend: comfy-kitchen's registry asks for that before each call.
+devices. If it does not support the types, size, device or arguments of a call, the next backend
+computes it: comfy-kitchen's registry checks this before each call.
 
-On the CPU it keeps packed forms of the weights of int8_linear, as many as fit into packed_bytes
-(register); a weight that finds no room is packed in each call. status() says what is held.
+On the CPU it keeps packed forms of the weights of int8_linear, within packed_bytes (register). A weight
+that does not fit is packed in each call. status() lists the packed forms.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from ._packed_weights import PackedWeights
 
 NAME = "switchback"
 
-_MAX_K = 131071  # more columns of any codes could overflow int32 sums
-_CHUNK = 1 << 21  # elements that are dequantized at a time
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # by comfy-kitchen's output_dtype_code
+_MAX_K = 131071  # with more columns, int32 sums could overflow for some codes
+_CHUNK = 1 << 21  # number of elements that are dequantized at once
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # indexed by comfy-kitchen's output_dtype_code
 _packed = PackedWeights()
-# The parameters of comfy-kitchen's functions that are not known here, with the values that they have
-# in calls that do not use them; and why functions were not taken. Both by name of the function.
+# Both by name of the function: the unknown parameters of comfy-kitchen's functions with their
+# defaults, and the reasons why this backend does not take over a function.
 _neutral: dict[str, dict] = {}
 _left: dict[str, str] = {}
 
 
-# ---- Switching it on and off
+# ---- Registration
 
 
 def register(before: str | None = None, packed_bytes: int | None = None) -> tuple[str, ...]:
     """Puts the backend "switchback" first, and returns the names of the functions that it takes over.
 
-    before: the name of the backend before which it is put instead. packed_bytes: how much memory
-    the packed forms of weights may take on the CPU; an eighth of the machine's unless given, 0 for
-    none. Called again, it changes both.
+    before: the name of the backend before which to put it instead. packed_bytes: the memory limit of
+    packed weights on the CPU. The default is an eighth of the machine's memory, and 0 disables them.
+    A further call changes both.
     """
     order = [name for name in registry._priority if name != NAME]
     if before is not None and before not in order:
@@ -78,7 +78,7 @@ def register(before: str | None = None, packed_bytes: int | None = None) -> tupl
 
 
 def unregister() -> None:
-    """Takes the backend away and drops the packed forms; without effect where it is not registered."""
+    """Removes the backend and drops the packed forms. Does nothing if it is not registered."""
     registry.set_priority([name for name in registry._priority if name != NAME])
     registry.enable(NAME)
     with registry._lock:
@@ -89,7 +89,7 @@ def unregister() -> None:
 
 
 def status() -> dict:
-    """What is taken over, in which order backends are asked, and what packed forms hold and may hold."""
+    """The functions that are taken over, the order of the backends, and the packed forms' size and limit."""
     return {
         "functions": sorted(registry.list_backends().get(NAME, {}).get("capabilities", ())),
         "left": dict(_left),
@@ -101,15 +101,15 @@ def status() -> dict:
 
 
 def list_backends() -> dict:
-    """comfy_kitchen's own list: which backends there are, whether they work here, what they compute."""
+    """comfy_kitchen's own list of backends: whether they work here, and their functions."""
     return registry.list_backends()
 
 
 def _compare_signature(name: str) -> str | None:
-    """Why calls of comfy-kitchen's function cannot be taken; None: they can.
+    """The reason why this backend cannot take over comfy-kitchen's function; None if it can.
 
-    Parameters that only theirs has must come last and have a default, which is taken for the value
-    that changes nothing.
+    Parameters that are unknown here must come last and have a default. The default is assumed to be
+    the value that has no effect.
     """
     eager = importlib.import_module("comfy_kitchen.backends.eager")
     theirs = getattr(eager, name, None) or getattr(eager.quantization, name, None)
@@ -140,7 +140,7 @@ def _constraints(name: str, rule, types: dict) -> FunctionConstraints:
 
 
 def _devices() -> frozenset[str]:
-    """The types of devices that the library can use here."""
+    """The types of devices that the library can use on this machine."""
     found = {"cpu"}
     if torch.cuda.is_available() and torch.version.hip is None:
         try:
@@ -151,7 +151,7 @@ def _devices() -> frozenset[str]:
     return frozenset(found)
 
 
-# ---- Which calls are taken: each rule returns the name of an argument and what it breaks, or None
+# ---- Supported calls: each rule returns the name of an argument and what is wrong with it, or None
 
 
 def _further_problem(name: str, arguments) -> tuple | None:
@@ -251,7 +251,7 @@ def _activation_rule(a) -> tuple | None:
 def _dequantize_rule(a) -> tuple | None:
     code = a.get("output_dtype_code")
     if code is not None and code not in range(len(_DTYPES)):
-        return "output_dtype_code", f"{code} is none of float32, float16 and bfloat16"
+        return "output_dtype_code", f"{code} is not the code of float32, float16 or bfloat16"
     return None
 
 
@@ -291,7 +291,7 @@ _FUNCTIONS = {
     ),
 }
 
-# Activations that are applied before the quantization, and the sum with a residual after the product.
+# The activations before the quantization, and the sum with a residual after the product.
 try:
     from comfy_kitchen.backends import _activations as _helpers
 except ImportError:
@@ -335,7 +335,7 @@ def _refuse_stochastic(name: str, seed) -> None:
 
 
 def _operator(name: str, *tensors):
-    """comfy-kitchen's operator of this name where a compiler or a tracer asks for it; else None."""
+    """comfy-kitchen's operator of this name if a compiler or a tracer needs it, else None."""
     if not needs_operator(*(t for t in tensors if t is not None)):
         return None
     return getattr(torch.ops.comfy_kitchen, name, None)
@@ -346,13 +346,13 @@ def _as_matrix(x):
 
 
 def _scale_of(absmax):
-    """comfy-kitchen's scale, absmax/127; not 0, by which others would divide."""
+    """comfy-kitchen's scale, absmax/127. Never 0, because other code divides by it."""
     scale = absmax / 127
     return scale.masked_fill_(scale == 0, 1e-30)
 
 
 def quantize_int8_rowwise(x, stochastic_rounding=0, **further):
-    """Codes like x[..., K], and scales [..., 1] in float32."""
+    """Codes with the shape of x[..., K], and scales [..., 1] in float32."""
     _check_further("quantize_int8_rowwise", further)
     _refuse_stochastic("quantize_int8_rowwise", stochastic_rounding)
     operator = _operator("quantize_int8_rowwise", x)
@@ -363,7 +363,7 @@ def quantize_int8_rowwise(x, stochastic_rounding=0, **further):
 
 
 def quantize_int8_tensorwise(x, scale=None, stochastic_rounding=0, **further):
-    """Codes like x, and one scale; with a scale given, x / scale in float32, rounded once."""
+    """Codes with the shape of x, and one scale. With `scale`: codes of x / scale in float32, rounded once."""
     _check_further("quantize_int8_tensorwise", further)
     _refuse_stochastic("quantize_int8_tensorwise", stochastic_rounding)
     if scale is None or isinstance(scale, str):
@@ -379,7 +379,7 @@ def quantize_int8_tensorwise(x, scale=None, stochastic_rounding=0, **further):
 
 
 def quantize_and_rotate_rowwise(x, h, group_size, stochastic_rounding=0, **further):
-    """Codes like x[..., K] of rows that are rotated by the regular Hadamard matrix, and scales [..., 1]."""
+    """Codes of x[..., K], whose rows are rotated by the regular Hadamard matrix, and scales [..., 1]."""
     _check_further("quantize_and_rotate_rowwise", further)
     _refuse_stochastic("quantize_and_rotate_rowwise", stochastic_rounding)
     if needs_operator(x):
@@ -406,14 +406,14 @@ def rotate_int8_convrot_weight(weight, group_size, **further):
 
 
 def dequantize_int8_simple(q, scale, **further):
-    """q * scale in float32. A scale for each row of a matrix may be [N,1] or [N]."""
+    """q * scale in float32. Scales per row of a matrix may be [N,1] or [N]."""
     _check_further("dequantize_int8_simple", further)
     operator = _operator("dequantize_int8_simple", q, scale)
     return operator(q, scale) if operator else _dequantized(q, scale, torch.float32)
 
 
 def dequantize_int8_simple_dtype(q, scale, output_dtype_code, **further):
-    """The same in another type: 0 for float32, 1 for float16, 2 for bfloat16."""
+    """q * scale in the dtype of the code: 0 is float32, 1 is float16, 2 is bfloat16."""
     _check_further("dequantize_int8_simple_dtype", further)
     operator = _operator("dequantize_int8_simple_dtype", q, scale)
     if operator:
@@ -431,7 +431,7 @@ def dequantize_int8_convrot_weight(q, scale, group_size, **further):
 
 
 def dequantize_int8_convrot_weight_dtype(q, scale, group_size, output_dtype_code, **further):
-    """The same in another type."""
+    """q * scale, rotated back, in the dtype of the code."""
     _check_further("dequantize_int8_convrot_weight_dtype", further)
     operator = _operator("dequantize_int8_convrot_weight_dtype", q, scale)
     if operator:
@@ -440,13 +440,13 @@ def dequantize_int8_convrot_weight_dtype(q, scale, group_size, output_dtype_code
 
 
 def _dequantized(q, scale, dtype, rotation: int = 0):
-    """Some rows at a time, so that float32 values stay in a cache and take no memory."""
+    """Dequantizes some rows at a time, so that the float32 values stay in a cache."""
     scale = scale.detach().to(q.device, torch.float32)
     by_rows = q.dim() == 2 and scale.numel() == q.shape[0] and scale.numel() > 1
     if by_rows:
         scale = scale.reshape(-1, 1)
     elif scale.numel() > 1 or q.dim() != 2:
-        return (q * scale).to(dtype)  # as scale is broadcast
+        return (q * scale).to(dtype)  # scale is broadcast
     else:
         scale = scale.reshape(())
     out = torch.empty(q.shape, dtype=dtype, device=q.device)
@@ -479,9 +479,9 @@ def int8_linear(
     residual_scale=None,
     **further,
 ):
-    """y[..., N] of act(x)[..., K] and codes weight[N,K]; residual + residual_scale * y with a residual.
+    """y[..., N] from act(x)[..., K] and codes weight[N,K]; residual + residual_scale * y with a residual.
 
-    One pass rotates and quantizes x, one product has the scales, the bias and the only rounding of y.
+    One pass rotates and quantizes x. One product applies the scales and the bias and rounds y, once.
     """
     _check_further("int8_linear", further)
     out_dtype = out_dtype or torch.bfloat16
@@ -532,7 +532,7 @@ def int8_linear_modulated(
     convrot_groupsize=256,
     **further,
 ):
-    """int8_linear of x * (1 + modulation_scale)."""
+    """int8_linear for x * (1 + modulation_scale)."""
     _check_further("int8_linear_modulated", further)
     x = x * (1.0 + modulation_scale.reshape(-1))
     return int8_linear(x, weight, weight_scale, bias, out_dtype, convrot, convrot_groupsize)
@@ -551,7 +551,7 @@ def int8_linear_rms_modulated(
     convrot_groupsize=256,
     **further,
 ):
-    """The same of RMSNorm(x)."""
+    """int8_linear for RMSNorm(x) * (1 + modulation_scale)."""
     _check_further("int8_linear_rms_modulated", further)
     x = torch.nn.functional.rms_norm(x, (x.shape[-1],), norm_weight, norm_eps)
     of_weight = weight, weight_scale, bias, out_dtype, convrot, convrot_groupsize

@@ -18,21 +18,22 @@ from ._replace import QuantConfig, finish_layers, put_layers
 
 
 class _Method(str, enum.Enum):
-    """diffusers asks for the value of its own enumeration."""
+    """An enumeration, because diffusers reads `.value` of the method."""
 
     SWITCHBACK = "switchback"
 
 
 class SwitchBackQuantConfig(QuantConfig, QuantizationConfigMixin):
-    """SwitchBackConfig's arguments, with weights="int8" by default, and which modules stay (QuantConfig).
+    """SwitchBackConfig's arguments, with weights="int8" by default, and the modules not to replace.
 
-    modules_to_not_convert: names of modules, or parts of names; None: all linear layers are replaced.
+    See QuantConfig. modules_to_not_convert: names of modules, or parts of names. None: all linear layers
+    are replaced.
     """
 
     _METHOD = _Method.SWITCHBACK
 
     def to_diff_dict(self):
-        """What diffusers prints: everything."""
+        """All values, because diffusers prints these."""
         return self.to_dict()
 
 
@@ -54,7 +55,7 @@ class SwitchBackQuantizer(DiffusersQuantizer):
         return model
 
     def check_if_quantized_param(self, model, param_value, param_name, state_dict, **kwargs):
-        """Codes and scales: diffusers would cast the scales to the model's type."""
+        """True for codes and scales: diffusers itself would cast the scales to the model's dtype."""
         owner, _, name = param_name.rpartition(".")
         return name in (CODES, SCALES, ROTATION) and isinstance(model.get_submodule(owner), Int8Layer)
 
@@ -65,7 +66,7 @@ class SwitchBackQuantizer(DiffusersQuantizer):
         module.weight_updated()
 
     def maybe_update_loaded_keys(self, loaded_keys, checkpoint_files):
-        """Without the empty weights beside the codes: see nn/_prepared.py."""
+        """The keys without the empty weights next to codes: see nn/_prepared.py."""
         known = set(loaded_keys)
         return [
             key
@@ -79,7 +80,7 @@ class SwitchBackQuantizer(DiffusersQuantizer):
 
     @property
     def is_trainable(self):
-        """Float weights train; int8 ones carry adapters."""
+        """Float weights train, and int8 weights carry adapters."""
         return True
 
     @property

@@ -31,9 +31,9 @@ _LARGEST_HEADER = 100_000_000
 
 
 def read(path, prefix: str = "") -> tuple[dict, dict]:
-    """The tensors whose names begin with the prefix, by their names, and the header's metadata.
+    """The tensors whose names begin with the prefix, by name, and the header's metadata.
 
-    The file is mapped, not read. Writes to the tensors do not reach it.
+    The file is mapped into memory. Writes to the tensors do not change the file.
     """
     path = os.fspath(path)
     with open(path, "rb") as file:
@@ -49,7 +49,7 @@ def read(path, prefix: str = "") -> tuple[dict, dict]:
             header = json.loads(file.read(count))
         except ValueError as error:
             raise InvalidArgument(f"{path} is not a safetensors file: its header: {error}") from None
-        # A private mapping, because torch warns of memory that cannot be written.
+        # A private mapping, because torch warns about read-only memory.
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     if not isinstance(header, dict):
         raise InvalidArgument(f"{path} is not a safetensors file: its header is not a JSON object")
@@ -62,7 +62,7 @@ def read(path, prefix: str = "") -> tuple[dict, dict]:
 
 
 def _tensor(memory, data: int, about, where: str):
-    """The tensor that the header describes; `data`: where the data begin. `where` is for messages."""
+    """The tensor that the header describes. `data` is the offset of the data; `where` is for messages."""
     try:
         kind, shape = about["dtype"], [int(extent) for extent in about["shape"]]
         begin, end = (data + int(offset) for offset in about["data_offsets"])
@@ -79,15 +79,15 @@ def _tensor(memory, data: int, about, where: str):
         )
     if count == 0:
         return torch.empty(shape, dtype=dtype)
-    if begin % size:  # torch reads whole elements
+    if begin % size:  # torch needs whole elements
         memory, begin = bytearray(memory[begin:end]), 0
     return torch.frombuffer(memory, dtype=dtype, count=count, offset=begin).reshape(shape)
 
 
 def write(path, tensors: dict) -> None:
-    """Writes tensors by their names. The file appears, or is replaced, when it is complete."""
+    """Writes a dictionary of tensors. The file appears, or is replaced, once it is complete."""
     names = {getattr(torch, there): name for name, there in _TYPES.items() if hasattr(torch, there)}
-    # Larger elements first, so that all are aligned.
+    # Larger elements come first, so that all are aligned.
     order = sorted(tensors, key=lambda name: -tensors[name].element_size())
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     for name in order:

@@ -3,8 +3,8 @@
 
 A layer becomes standard operators: codes of x with a scale per row (Abs, ReduceMax, Div, Round),
 MatMulInteger with codes of the weight, and the scales. Integer sums are exact and the rest is float32
-in the library's order, so a runtime that follows the standard computes the layer's bits. Rows with
-NaN or Inf are not what they are here. The codes of a prepared layer are constants of the model.
+in the library's order, so a runtime that follows the standard computes the layer's bits. Only rows
+with NaN or Inf differ. The codes of a prepared layer are constants of the model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _C = float(torch.tensor(1.0, dtype=torch.float64).div(127 * 127).to(torch.float3
 
 
 def translations() -> dict:
-    """The operators of layers, and the functions that express them in ONNX."""
+    """Maps the operators of layers to functions that express them in ONNX."""
     return {
         torch.ops.switchback.linear.default: _linear,
         torch.ops.switchback.linear_prepared.default: _linear_prepared,
@@ -33,7 +33,7 @@ def _number(value: float):
 
 
 def _quantized(x, axes):
-    """Codes and absmax of a float32 tensor, one scale along the axes."""
+    """Codes and absmax of a float32 tensor, with one scale along the axes."""
     absmax = op.ReduceMax(op.Abs(x), op.Constant(value_ints=axes), keepdims=1)
     zero = op.Equal(absmax, _number(0.0))
     scaled = op.Mul(_number(127.0), op.Div(x, op.Where(zero, _number(1.0), absmax)))

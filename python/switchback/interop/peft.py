@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LoRA of PEFT on prepared layers: adapters that can be merged into int8 codes.
+"""PEFT's LoRA on prepared layers: adapters that can be merged into int8 codes.
 
 PEFT's own layer adds to a float weight, which a prepared layer does not have. `mergeable(config)`
-says to PEFT which class to take for layers of switchback.
+tells PEFT which class to use for switchback's layers.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..nn.linear import Int8Layer
 
 
 def mergeable(config):
-    """A LoraConfig for models with prepared layers; returns it. Call it before get_peft_model."""
+    """Changes a LoraConfig for models with prepared layers and returns it. Call it before get_peft_model."""
     config._register_custom_module({Int8Layer: LoraLinear})
     return config
 
 
 class LoraLinear(lora.Linear):
-    """PEFT's Linear, whose merge also works on codes.
+    """PEFT's Linear, with a merge() that also works on codes.
 
-    They are dequantized, and what is merged is quantized again, with scales of its own: rounded as a
-    weight is that is prepared. unmerge() puts back the codes that were there before.
+    merge() dequantizes the codes, adds the adapter, and quantizes the sum with new scales, rounded as in
+    prepare_for_eval(). unmerge() restores the codes from before the merge.
     """
 
     def __init__(self, base_layer, adapter_name: str, config=None, **rest):
@@ -39,7 +39,7 @@ class LoraLinear(lora.Linear):
         self._before: tuple | None = None  # codes and scales before the first merge
 
     def merge(self, safe_merge: bool = False, adapter_names=None) -> None:
-        """As there."""
+        """As PEFT's Linear.merge."""
         module = self.get_base_layer()
         if not module.is_prepared:
             super().merge(safe_merge, adapter_names)
@@ -74,7 +74,7 @@ class LoraLinear(lora.Linear):
         _prepared.set_rows(module, rows)
 
     def unmerge(self) -> None:
-        """As there."""
+        """As PEFT's Linear.unmerge."""
         module = self.get_base_layer()
         if self._before is None:
             super().unmerge()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers inside of a serving engine, whose linear modules leave weights and product to a method.
+"""The layers in a serving engine whose linear modules delegate weights and products to a method object.
 
-SwitchBackLinearMethod has the functions that vLLM asks of a method (create_weights,
-process_weights_after_loading, apply) and needs nothing of it, so that other engines and tests can
-use it too. A row of y has the bits that the row has in a model that trains with SwitchBackLinear in
-mode "rowwise" (or "rowwise_shared"), in any batch.
+SwitchBackLinearMethod has the functions of a linear method in vLLM (create_weights,
+process_weights_after_loading, apply). It does not import vLLM, so other engines and tests can
+use it too. A row of y has the same bits, in any batch, as in a model that trains with
+SwitchBackLinear in mode "rowwise" (or "rowwise_shared").
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ..nn._prepared import CODES, SCALES
 
 
 class SwitchBackLinearMethod:
-    """Weights as int8 codes with a scale per row; one object serves any number of modules.
+    """Weights as int8 codes with a scale per row. One object serves any number of modules.
 
     A module holds the parameter weight[N,K] from create_weights until
-    process_weights_after_loading, and then the buffers W_int8[N,K] and state_W[N]. Rows of several
-    matrices may lie below each other (query, key and value): each row has its own scale. A part of
-    the columns, as in row parallel layers, would have other scales than the whole, and is refused.
+    process_weights_after_loading, and then the buffers W_int8[N,K] and state_W[N]. The rows of
+    several matrices may follow each other (query, key and value): each row has its own scale. A part
+    of the columns (row parallel layers) would have other scales than the whole, and is refused.
     """
 
     def create_weights(
@@ -39,11 +39,11 @@ class SwitchBackLinearMethod:
         params_dtype: torch.dtype,
         **attributes,
     ) -> None:
-        """Gives the module the parameter that the engine loads into, with these attributes."""
+        """Creates the module's parameter, into which the engine loads, with these attributes."""
         if input_size_per_partition != input_size:
             raise Unsupported(
                 f"create_weights: input_size_per_partition = {input_size_per_partition}; it must be "
-                f"input_size = {input_size}: a part of the columns has scales of its own, and results "
+                f"input_size = {input_size}: a part of the columns has other scales, and results "
                 "would not have the bits of the whole layer"
             )
         if params_dtype not in FLOATS:
@@ -60,7 +60,7 @@ class SwitchBackLinearMethod:
         layer.switchback_layers = LayerSet(input_size, rows, LayerOptions("rowwise"))
 
     def process_weights_after_loading(self, layer) -> None:
-        """Replaces the weight by its codes; without effect where that was done."""
+        """Replaces the weight by its codes. Does nothing if this was already done."""
         weight = layer.weight
         if weight is None and layer._buffers.get(CODES) is not None:
             return
@@ -68,9 +68,9 @@ class SwitchBackLinearMethod:
         self.update_weights(layer, weight)
 
     def update_weights(self, layer, weight) -> None:
-        """Takes a new float weight[N,K], in any of the three types, as from a trainer.
+        """Sets a new float weight[N,K] of any of the three dtypes, for example from a trainer.
 
-        The codes are written where the old ones are. The library arranges them in the next apply.
+        The new codes overwrite the old codes in place. The next apply packs them.
         """
         shape = layer.switchback_layers.out_features, layer.switchback_layers.in_features
         if tuple(weight.shape) != shape:
@@ -86,7 +86,7 @@ class SwitchBackLinearMethod:
                     layer._buffers[name].copy_(tensor)
 
     def apply(self, layer, x, bias=None):
-        """y[..., N] of x[..., K], in x's dtype."""
+        """y[..., N] from x[..., K], in x's dtype."""
         codes = layer._buffers.get(CODES)
         if codes is None:
             raise InvalidState("apply: the weight is not quantized; call process_weights_after_loading")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchao.quantization.quantize_(model, SwitchBackConfig(...)), once this module is imported."""
+"""Importing this module makes torchao.quantization.quantize_(model, SwitchBackConfig(...)) work."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ METHOD = "switchback"
 
 @register_quantization_config(METHOD)
 class SwitchBackQuantConfig(QuantConfig, QuantizationConfigMixin):
-    """SwitchBackConfig's arguments, with weights="int8" by default, and which modules stay (QuantConfig).
+    """SwitchBackConfig's arguments, with weights="int8" by default, and the modules not to replace.
 
-    modules_to_not_convert: names of modules, or parts of names; None: the heads that transformers
-    leaves alone in every quantized model (lm_head and tied embeddings).
+    See QuantConfig. modules_to_not_convert: names of modules, or parts of names. None: the heads that
+    transformers never converts in a quantized model (lm_head and tied embeddings).
     """
 
     _METHOD = METHOD
@@ -43,13 +43,13 @@ class SwitchBackQuantizer(HfQuantizer):
         if from_codes:
             for module in model.modules():
                 if isinstance(module, Int8Layer):
-                    module._is_hf_initialized = True  # there is no weight to initialise
+                    module._is_hf_initialized = True  # it has no weight to initialise
             for module in model.modules():
-                # Some models initialise weights of their children, without asking the children.
+                # Some models initialise the weights of their children and ignore the children's flag.
                 layers = any(isinstance(child, Int8Layer) for child in module.children())
                 if layers and not module._parameters:
                     module._is_hf_initialized = True
-            # The empty weights beside the codes: see nn/_prepared.py.
+            # The empty weights next to the codes: see nn/_prepared.py.
             known = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
             patterns = (rf"^{name.replace('.', '[.]')}[.]weight$" for name in replaced)
             model._keys_to_ignore_on_load_unexpected = {*known, *patterns}
@@ -64,7 +64,7 @@ class SwitchBackQuantizer(HfQuantizer):
 
     @property
     def is_trainable(self):
-        """Float weights train; int8 ones carry adapters."""
+        """Float weights train, and int8 weights carry adapters."""
         return True
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nn.MultiheadAttention with its projections computed by the library."""
+"""nn.MultiheadAttention whose projections are computed by the library."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
     """nn.MultiheadAttention whose projections are products of a switchback layer.
 
     Created by replace_linear(model, layer, attention=True). Parameters, state_dict and arguments of
-    forward are those of nn.MultiheadAttention. Everything between the projections is computed by
-    torch in floating point. The input projections stay float weights in prepare_for_eval(); the
-    output projection, out_proj, is a module of the class `layer`.
+    forward are those of nn.MultiheadAttention. torch computes everything between the
+    projections, in floating point. prepare_for_eval() does not change the float weights of the input
+    projections. The output projection, out_proj, is a module of the class `layer`.
     """
 
     def _init_int8(self, mode: str, mem_efficient: bool) -> None:
@@ -42,7 +42,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
         return linear(x, weight, bias, layers, self.mem_efficient)
 
     def weight_updated(self) -> None:
-        """As SwitchBackLinear.weight_updated, for the input projections."""
+        """SwitchBackLinear.weight_updated for the input projections."""
         for layers in self._sets.values():
             layers.weight_updated()
 
@@ -67,7 +67,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
         average_attn_weights=True,
         is_causal=False,
     ):
-        """As nn.MultiheadAttention.forward; is_causal is a hint next to attn_mask, as there."""
+        """nn.MultiheadAttention.forward. As in torch, is_causal is only a hint in addition to attn_mask."""
         if is_traced(query):
             rest = (key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
             return as_leaf(self, query, key, value, *rest)
@@ -86,7 +86,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         q, k, v = self._projections(query, key, value, same, same_kv)
         batch, length = q.shape[:2]
-        added = 0  # positions of keys and values that come from nowhere
+        added = 0  # extra positions of keys and values that no input has (bias_k, add_zero_attn)
         if self.bias_k is not None:
             k = torch.cat([k, self.bias_k.to(k.dtype).expand(batch, 1, -1)], 1)
             v = torch.cat([v, self.bias_v.to(v.dtype).expand(batch, 1, -1)], 1)
@@ -110,7 +110,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
         return y, weights
 
     def _projections(self, query, key, value, same: bool, same_kv: bool):
-        """q, k and v [batch, length, embed_dim]; those with the same input come from one product."""
+        """q, k and v [batch, length, embed_dim]. One product computes those with the same input."""
         e, bias = self.embed_dim, self.in_proj_bias
         if not self._qkv_same_embed_dim:
             weights = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
@@ -129,7 +129,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
         return part(query, 0, 1, "q"), part(key, 1, 2, "k"), part(value, 2, 3, "v")
 
     def _mask(self, attn_mask, key_padding_mask, q, keys: int, added: int):
-        """What is added to the scores [batch, heads, length, keys], or None."""
+        """The mask that is added to the scores [batch, heads, length, keys], or None."""
         total = None
         for mask, padding in ((attn_mask, False), (key_padding_mask, True)):
             if mask is None:
@@ -160,7 +160,7 @@ def attention_like(old, inner, out_proj):
         raise InvalidArgument(
             f"replace_linear: attention = True with rotation = {inner.rotation} and dw = {inner.dw!r}; "
             "they must be 0 and 'floating', because the input projections of nn.MultiheadAttention have "
-            "neither: replace it in a call of its own"
+            "neither: replace it in a separate call"
         )
     new = SwitchBackMultiheadAttention.__new__(SwitchBackMultiheadAttention)
     adopt(new, old)
@@ -170,7 +170,7 @@ def attention_like(old, inner, out_proj):
 
 
 if not HAS_OPERATORS and hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
-    # As in linear.py: a compiled model breaks its graph at each product.
+    # As in linear.py: without operators, a compiled model breaks its graph at each product.
     SwitchBackMultiheadAttention._linear = torch.compiler.disable(
         SwitchBackMultiheadAttention._linear
     )

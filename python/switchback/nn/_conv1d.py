@@ -11,7 +11,7 @@ from .linear import Int8Layer, adopt
 
 
 def is_conv1d(module) -> bool:
-    """Whether it is such a layer. It is recognised by its form; transformers need not be installed."""
+    """Whether it is a Conv1D, recognised by its attributes. transformers need not be installed."""
     weight = getattr(module, "_parameters", {}).get("weight")
     return (
         type(module).__name__ == "Conv1D"
@@ -23,10 +23,10 @@ def is_conv1d(module) -> bool:
 
 
 class _Int8Conv1D(Int8Layer):
-    """Mixed into the class that is replaced: still an instance of it, with its parameters.
+    """A mixin for a subclass of the replaced class: the replacement is an instance of both.
 
-    The weight keeps the form [in, out], so that checkpoints, optimizers, tied weights and adapters
-    (LoRA) go on working. The library reads it as it is; with a rotation, a transposed copy.
+    The weight keeps the shape [in, out], so checkpoints, optimizers, tied weights and adapters
+    (LoRA) continue to work. The library reads it in place; with a rotation it reads a transposed copy.
     """
 
     transposed = 1
@@ -38,7 +38,7 @@ class _Int8Conv1D(Int8Layer):
         return self.in_features, self.out_features
 
     def forward(self, x):
-        """As there, under the name that transformers have for the argument."""
+        """Conv1D.forward, with transformers' name for the argument."""
         return super().forward(x)
 
     def __repr__(self):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which way calls of the layers go to the library: compiled code, where there is some, or ctypes.
+"""Chooses how calls of the layers reach the library: compiled code if available, else ctypes.
 
-The extension module switchback._torch_dispatch (csrc/torch_dispatch.cpp) is optional. It takes the
-calls that need nothing but the library: plain tensors, and a weight that the layer holds already. It
-answers None to all others, and these go on through Python. Both ways share the state of a layer
-(_layer.py) and the rules of when its codes are made again (_rules.py), so each call may take another one.
+The extension module switchback._torch_dispatch (csrc/torch_dispatch.cpp) is optional. It handles calls
+with plain tensors and a weight that the layer already holds. For all other calls it returns None, and
+Python handles them. Both paths share the state of a layer (_layer.py) and the rules for making its
+codes again (_rules.py), so each call may use either path.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .. import _library, _tensors
 from . import _rules
 
 VARIABLE = "SWITCHBACK_DISPATCH"
-_VERSION = 6  # of what the extension module and this file expect of each other
+_VERSION = 6  # version of the interface between the extension module and this file
 
 
 def _load():
-    """The extension module, or None; and if there is none, why."""
+    """The extension module or None, and the reason for None."""
     wanted = os.environ.get(VARIABLE) or "auto"
     if wanted not in ("auto", "compiled", "ctypes"):
         raise ValueError(f"{VARIABLE} = {wanted!r}; it must be 'auto', 'compiled' or 'ctypes'")
@@ -54,14 +54,14 @@ _used = None
 def dispatch_path() -> str:
     """How eager calls of layers reach the library: "compiled", or "ctypes" with the reason.
 
-    Results are the same. $SWITCHBACK_DISPATCH chooses when switchback.nn is imported: "ctypes", or
-    "compiled", which fails if that cannot be had.
+    Results are the same. $SWITCHBACK_DISPATCH selects the path when switchback.nn is imported: "ctypes", or
+    "compiled", which raises an error if it is not available.
     """
     return "compiled" if native else f"ctypes ({_reason})"
 
 
 def use(library) -> None:
-    """Tells the compiled code where the library's functions are."""
+    """Passes the addresses of the library's functions to the compiled code."""
     global _used
     if library is not _used:
         functions = (getattr(library, name) for name in native.FUNCTIONS)
@@ -70,7 +70,7 @@ def use(library) -> None:
 
 
 def describe(layer) -> None:
-    """Tells the compiled code what it needs to know of a layer of nn/_layer.py."""
+    """Passes the properties of a layer of nn/_layer.py to the compiled code."""
     if not native:
         return
     use(_library.library())
@@ -90,10 +90,11 @@ def describe(layer) -> None:
 
 
 def _handles() -> tuple:
-    """Makes a capsule with torch's handle of a Python tensor; makes a Python tensor of that; and whether
-    the second deletes the handle, which differs between versions of torch.
+    """Two functions and a flag that convert tensors for torch before 2.14.
 
-    From torch 2.14 on there are C functions for both, and nothing here is used.
+    The first makes a capsule with torch's handle of a Python tensor. The second makes a Python tensor
+    of such a capsule. The flag says whether the second deletes the handle, which depends on torch's
+    version. From torch 2.14 on there are C functions for both, and these are not used.
     """
     functions = getattr(torch._C, "_aoti", None)
     to_capsule = getattr(functions, "unsafe_alloc_void_ptr_from_tensor", None)
@@ -106,7 +107,7 @@ def _handles() -> tuple:
 
 
 def connect(apply, apply_prepared) -> None:
-    """Gives the compiled code what it asks and calls."""
+    """Passes the compiled code the Python objects that it checks and calls."""
     native.connect(
         _tensors.PLAIN_TYPES,
         _tensors.DISTURBANCES,

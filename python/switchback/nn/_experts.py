@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experts of a mixture as grouped layers, and their place in models of transformers."""
+"""The experts of a mixture as grouped layers, and their insertion into models of transformers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._grouped import SwitchBackGroupedLinear, combine
 from ._replace import _selected
 from ._trace import as_leaf, is_traced
 
-# The projections of a gated MLP, down(act(gate(x)) * up(x)), under the names that models give them.
+# The names of the projections of a gated MLP, down(act(gate(x)) * up(x)), in models.
 _PARTS = ("gate_proj", "up_proj", "down_proj")
 _NAMES = (_PARTS, ("w1", "w3", "w2"))
 # Blocks of transformers 4 whose own forward loops over a plain list of experts.
@@ -27,16 +27,17 @@ _BLOCKS = (
 
 
 class SwitchBackExperts(torch.nn.Module):
-    """Experts of a mixture: gated MLPs down(act(gate(x)) * up(x)), each for the tokens sent to it.
+    """Experts of a mixture: gated MLPs down(act(gate(x)) * up(x)), each for the tokens routed to it.
 
-    It takes the place of the list of experts in a model: see replace_experts. Its layers are
+    It replaces the list of experts in a model: see replace_experts. Its layers are
     SwitchBackGroupedLinear: gate_proj, up_proj and down_proj, or gate_up_proj and down_proj.
 
     Args:
-        experts, hidden_features, intermediate_features: how many, and the features of x and inside.
+        experts, hidden_features, intermediate_features: their number, the features of x, and the
+            features inside.
         bias, device, dtype, mode: as for SwitchBackGroupedLinear.
         activation: a function of a tensor.
-        fused: gate and up are one layer, the rows of gate first.
+        fused: gate and up are one layer, with the rows of gate first.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class SwitchBackExperts(torch.nn.Module):
     def forward(self, hidden_states, top_k_index, top_k_weights):
         """The sum over the k chosen experts of a token of weight * expert(token), in order of choice.
 
-        hidden_states[..., H]; top_k_index[T,k], from 0 to the number of experts, which stands for no
+        hidden_states[..., H]; top_k_index[T,k], from 0 to the number of experts, which means no
         expert; top_k_weights[T,k]. The sum is in float32 and rounded once to the type of the hidden
         states.
         """
@@ -97,19 +98,19 @@ class SwitchBackExperts(torch.nn.Module):
                 f"SwitchBackExperts: top_k_index has dtype {index.dtype}; it must be torch.int32 or "
                 "torch.int64"
             )
-        # A compiler cannot look at the numbers.
+        # Under a compiler the values are not known.
         if not needs_operator(x, index) and index.device.type == "cpu" and index.numel():
             low, high = int(index.min()), int(index.max())
             if low < 0 or high > self.experts:
                 raise InvalidArgument(
                     f"SwitchBackExperts: top_k_index is from {low} to {high}; it must be from 0 to "
-                    f"{self.experts}, the number of experts, which stands for none"
+                    f"{self.experts}, the number of experts, which means none"
                 )
 
     def _route(self, top_k_index):
         """The ends of the experts' rows, the token of each row, and the rows of each token.
 
-        Rows are sorted by expert, and those of an expert by token. The host waits for nothing.
+        Rows are sorted by expert, and within an expert by token. The host does not wait for the device.
         """
         tokens, choices = top_k_index.shape
         flat = top_k_index.detach().reshape(-1)
@@ -137,17 +138,17 @@ class SwitchBackExperts(torch.nn.Module):
 def replace_experts(model, *, include=None, exclude=None, replaced=None, mode="rowwise"):
     """Replaces the experts of a model's mixtures by SwitchBackExperts, in place; returns the model.
 
-    Recognised are lists of gated MLPs of one shape, whose nn.Linears are gate_proj, up_proj and
-    down_proj, or w1, w3 and w2, and modules that hold gate_up_proj[E,2I,H], the rows of gate first,
-    and down_proj[E,H,I] themselves. They must compute down(act_fn(gate(x)) * up(x)).
+    It recognises lists of gated MLPs of one shape, whose nn.Linears are gate_proj, up_proj and
+    down_proj, or w1, w3 and w2. It also recognises modules that hold gate_up_proj[E,2I,H], with the rows
+    of gate first, and down_proj[E,H,I]. They must compute down(act_fn(gate(x)) * up(x)).
 
-    What calls them must pass (hidden_states, top_k_index, top_k_weights), as the models of
-    transformers do since 4.57. In the Mixtral, OLMoE, Qwen2-MoE and Qwen3-MoE of older versions,
-    whose blocks loop over a plain list, the block's forward is replaced too. A UserWarning names
-    other plain lists of gated MLPs, which are left alone.
+    Their caller must pass (hidden_states, top_k_index, top_k_weights), as the models of
+    transformers do since 4.57. In older versions the blocks of Mixtral, OLMoE, Qwen2-MoE and Qwen3-MoE
+    loop over a plain list; there the block's forward is replaced too. A UserWarning names
+    other plain lists of gated MLPs, which are not replaced.
 
-    The weights of a list are copied into new Parameters [E,out,in], so make optimizers afterwards; a
-    state_dict of the list still loads. Those of modules that hold them in this form are taken over.
+    The weights of a list are copied into new Parameters [E,out,in], so create optimizers afterwards. A
+    state_dict of the list still loads. Modules that already hold this form keep their Parameters.
 
     Args:
         include, exclude, replaced: as for replace_linear, of lists and modules of experts.
@@ -186,16 +187,16 @@ def replace_experts(model, *, include=None, exclude=None, replaced=None, mode="r
         replaced.extend(names)
     if left:
         warnings.warn(
-            f"replace_experts left alone {', '.join(map(repr, left))}: what calls these experts loops "
-            "over them, and is no block that it knows; pass the tokens, top_k_index and top_k_weights "
-            "to a SwitchBackExperts there, or exclude what is to stay",
+            f"replace_experts left alone {', '.join(map(repr, left))}: their caller loops "
+            "over them, and is not a known block; pass the tokens, top_k_index and top_k_weights "
+            "to a SwitchBackExperts there, or exclude these experts",
             stacklevel=2,
         )
     return made.get(model, model)
 
 
 def _form_of(module):
-    """The function that makes the replacement of a module of experts; None if it is none."""
+    """The function that creates a module's replacement; None if it is not a module of experts."""
     if isinstance(module, torch.nn.ModuleList):
         names = [_gated_names(expert) for expert in module]
         if not names or names[0] is None or any(found != names[0] for found in names):
@@ -216,7 +217,7 @@ def _form_of(module):
 
 
 def _has_plain_form(module) -> bool:
-    """Whether it does not say that its weights are arranged, or its gate computed, in another way."""
+    """Whether no attribute says that its weights have another layout or its gate another formula."""
     said = {"is_transposed": False, "is_concatenated": True, "has_gate": True, "has_bias": False}
     if any(getattr(module, name, plain) != plain for name, plain in said.items()):
         return False
@@ -225,7 +226,7 @@ def _has_plain_form(module) -> bool:
 
 
 def _gated_names(expert):
-    """The names of gate, up and down in a gated MLP; None if it is something else."""
+    """The names of gate, up and down in a gated MLP. None for other modules."""
     for names in _NAMES:
         parts = [expert._modules.get(name) for name in names]
         others = expert._modules.keys() - set(names) - {"act_fn"}
@@ -302,7 +303,7 @@ def _is_known_block(block) -> bool:
 
 
 class _Routed:
-    """The forward of the known blocks, with all experts in one call; mixed into the block's class."""
+    """A mixin for the class of a known block: its forward, with all experts in one call."""
 
     def forward(self, hidden_states):
         """The block's output and the router's logits."""

@@ -46,14 +46,14 @@ class _FragmentedLayers(LayerSet):
     """The library layers of one fragmented module."""
 
     SIZES = ("in_features", "out_features", "fragments", "rank")
-    prepared = False  # weights count as unchanged until an update is announced
+    prepared = False  # whether weights count as unchanged until weight_updated()
 
     def _new_layer(self, dtype, context):
         return _FragmentedLayer(self, dtype, context)
 
 
 class _FragmentedLayer(Layer):
-    """A switchback_fragmented_linear. Whether its weights are current is decided as for others."""
+    """A switchback_fragmented_linear. It checks its weights by the rules for other layers."""
 
     _PREFIX = "switchback_fragmented_linear_"
 
@@ -78,7 +78,7 @@ class _FragmentedLayer(Layer):
             unproven = self._fingerprints_of(weights)
             if unproven == self._fingerprints:
                 return self._enter(hard)
-        # Read before the weights are quantized, so that a change made meanwhile is noticed later.
+        # Read before the weights are quantized, so that a concurrent change is noticed later.
         updates, weight_gradients = owner.updates, owner.weight_gradients
         self._set(weights, keys)
         self._updates, self._weight_gradients = updates, weight_gradients
@@ -98,7 +98,7 @@ class _FragmentedLayer(Layer):
         )
 
     def _enter(self, hard: bool) -> None:
-        """Codes of the parts are made once for all hard forwards; soft ones need other codes."""
+        """Hard forwards share codes of the parts, made once. Soft forwards need other codes."""
         if hard and not self._in_eval and not self._is_standard:
             self._call("prepare_for_eval")
             self._in_eval = True
@@ -109,7 +109,7 @@ class _FragmentedLayer(Layer):
         sources = tuple(weight.detach() for weight in weights)
         borrowed = tuple(map(self._readable, sources))
         lent = _abi.FragmentedWeights(**dict(zip(_NAMES, map(self._matrix, borrowed))))
-        self._keys, self._fingerprints = (), None  # until the call has succeeded
+        self._keys, self._fingerprints = (), None  # in case the call fails
         self._call("set_weights", ctypes.byref(lent))
         self._in_eval = False
         self._borrowed, self._sources = borrowed, sources
@@ -143,7 +143,7 @@ class _FragmentedLayer(Layer):
 
 
 def _rows(layer: _FragmentedLayer, tensor, cols: int):
-    """A tensor's rows as the library takes them, and the memory to be kept until the call is done."""
+    """A tensor's rows as the library's matrix, and the owner of the memory, to keep during the call."""
     memory, rows, stride = as_rows(tensor, cols)
     return _abi.Matrix(memory.data_ptr(), layer._code, rows, cols, stride), memory
 
@@ -160,7 +160,7 @@ def product(x, weights, layers: _FragmentedLayers, hard: bool, once: bool):
 
 
 class _Soft(Function):
-    """Saves x alone: what else backward needs is computed again."""
+    """Saves only x. Backward computes everything else again."""
 
     @staticmethod
     def forward(ctx, x, weight, selector, down, up, layers: _FragmentedLayers):
@@ -177,7 +177,7 @@ class _Soft(Function):
 
 
 def gradients(g, x, weights: tuple, wanted: tuple, layers: _FragmentedLayers) -> tuple:
-    """Of x and of the four weights, those that are wanted; the others are None."""
+    """The gradients of x and of the four weights; None for those that are not wanted."""
     dtype = g.dtype
     wants_dx, *wants = wanted
     dx = x.new_empty(x.shape) if wants_dx else None
@@ -202,7 +202,7 @@ def gradients(g, x, weights: tuple, wanted: tuple, layers: _FragmentedLayers) ->
 
 
 class _Hard(Function):
-    """A hard forward where autograd is on: its outputs have no gradient, and say so."""
+    """A hard forward with autograd on. Its outputs have no gradient: backward raises an error."""
 
     @staticmethod
     def forward(ctx, x, weight, selector, down, up, layers: _FragmentedLayers):
@@ -214,20 +214,20 @@ class _Hard(Function):
 
 
 class FragmentedLinear(OnLibrary, torch.nn.Module):
-    """A linear layer whose rows select by content which part of the weight they pass through.
+    """A linear layer in which each row of x selects by content a part of the weight.
 
     x is split into fragments. A row's weights p for them are the softmax of their inner products with
     the rows of `selector`. In training (soft), y = W (p * x) + up (down ((1 - p) * x)), where each p
     covers its fragment. In eval (hard), the fragment with the largest p passes through its part of W,
-    and all others through up and down; only the parts that some row selects are read. No copy of the
-    weight is made, and scratch memory does not grow with the number of fragments. There is no bias.
+    and all other fragments through up and down. Only the parts that some row selects are read. The weight
+    is not copied, and scratch memory does not grow with the number of fragments. There is no bias.
 
     The parameters are weight[out_features, in_features], selector[fragments, in_features / fragments],
     down[rank, in_features] and up[out_features, rank]. Eval has no gradient.
 
     Args:
         in_features, out_features, fragments: in_features is a multiple of fragments.
-        rank: of the product of low rank; default: in_features / 32, at least 1.
+        rank: the rank of up @ down; default: in_features / 32, at least 1.
         device, dtype: as for nn.Linear.
         mode: "rowwise", "global", "standard" (no int8) or "auto".
     """
@@ -286,16 +286,16 @@ class FragmentedLinear(OnLibrary, torch.nn.Module):
         )
 
     def reset_parameters(self) -> None:
-        """Draws each matrix from nn.Linear's distribution for its own number of inputs."""
+        """Draws each matrix from nn.Linear's distribution for its number of inputs."""
         for name in _NAMES:
             parameter = getattr(self, name)
             bound = 1 / math.sqrt(parameter.shape[-1])
             torch.nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, x):
-        """y[..., out_features] of x[..., in_features]: soft in training, hard in eval.
+        """y[..., out_features] from x[..., in_features]: soft in training, hard in eval.
 
-        y has x's dtype, under autocast autocast's.
+        y has x's dtype, or under autocast the autocast dtype.
         """
         if is_traced(x):
             return as_leaf(self, x)
@@ -317,11 +317,11 @@ class FragmentedLinear(OnLibrary, torch.nn.Module):
         return product(x, weights, self._layers, hard=not self.training, once=False)
 
     def prepare_for_eval(self):
-        """Goes to eval mode and takes the weights for unchanged from now on.
+        """Switches to eval mode and treats the weights as unchanged from now on.
 
-        Elsewhere a forward in eval mode reads the weights to see whether they have changed, which
+        Without it a forward in eval mode reads the weights to check whether they have changed, which
         takes longer than the forward itself. weight_updated(), train(), loading a state_dict and
-        moving the module end it. The parameters stay. Returns the module.
+        moving the module undo it. The parameters stay. Returns the module.
         """
         self.eval()
         self._layers.prepared = True

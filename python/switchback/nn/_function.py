@@ -32,16 +32,16 @@ from ._once import differentiable_once
 from ._rules import FEW_ROWS, MANY_CODES, reuse
 from ._wanted import wanted_gradients
 
-# The kernels themselves: what calls them here runs inside of an operator, or needs none.
+# The kernels without dispatch: callers here run inside an operator, or do not need one.
 quantize_rowwise = ops.quantize_rowwise.__wrapped__
 quantize_columnwise_transpose = ops.quantize_columnwise_transpose.__wrapped__
 gemm_dequantize = ops.gemm_dequantize.__wrapped__
 
 def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
-    """y[..., N] = x[..., K] . weight[N,K]^T + bias[N], recorded for autograd where it is on.
+    """y[..., N] = x[..., K] . weight[N,K]^T + bias[N], recorded if autograd is on.
 
-    The weight is [K,N] if the layers' options say so. y has x's dtype, under autocast autocast's.
-    TypeError or InvalidArgument for operands that do not fit, naming them.
+    The weight is [K,N] if the layers' options say so. y has x's dtype, or under autocast the autocast
+    dtype. TypeError or InvalidArgument names an operand that does not fit.
     """
     if native and not is_compiling():
         y = native.forward(layers, x, weight, bias, mem_efficient, layers.keeps_blocks)
@@ -67,7 +67,7 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
         check_dtypes(x, weight)
         keeps_x = not (layers.keeps_blocks or mem_efficient) and weight.requires_grad
         if x.dtype is not dtype and keeps_x and torch.is_grad_enabled():
-            x = x.to(dtype)  # once, for both passes, and in less memory
+            x = x.to(dtype)  # one cast for both passes, and less memory is kept
         if bias is not None:
             _check_bias(bias, weight)
         _refuse_tangents(layers, x, weight, bias)
@@ -81,16 +81,16 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
 
 
 def _empty_product(x, weight, bias, layers: LayerSet):
-    """y of a layer without inputs, which is the bias or zeros, or without outputs; as nn.Linear's."""
+    """y of a layer without inputs (the bias or zeros) or without outputs, as nn.Linear computes it."""
     _check_shape(x, layers)
     check_dtypes(x, weight)
     return torch.nn.functional.linear(x, weight, bias)
 
 
 def _is_usual(x, weight, bias, layers: LayerSet) -> bool:
-    """Whether x is certain to pass every check as it is; where it is not, the checks say why.
+    """Whether x certainly passes every check. If not, the checks decide.
 
-    So it is with a plain tensor of the weight's dtype on its device where torch does nothing special.
+    True for a plain tensor with the weight's dtype and device if no feature of torch intercepts the call.
     """
     return (
         type(x) in PLAIN_TYPES
@@ -114,7 +114,7 @@ def _is_usual(x, weight, bias, layers: LayerSet) -> bool:
 
 
 def linear_operator(x, weight, bias, options: str, mem_efficient: bool):
-    """linear as an operator of torch."""
+    """linear, through torch's operator."""
     x = cast_by_autocast(x)
     check_dtypes(x, weight)
     if mem_efficient and torch.is_grad_enabled() and weight.requires_grad:
@@ -125,7 +125,7 @@ def linear_operator(x, weight, bias, options: str, mem_efficient: bool):
 def prepared_linear(x, codes, absmax, bias, layers: LayerSet):
     """y[..., N] from int8 codes[N,K] with absmax[N] or [1]; y has x's dtype.
 
-    Where autograd is on, x and the bias get gradients. The codes have none: they are frozen.
+    If autograd is on, x and the bias get gradients. The codes are frozen.
     """
     if native and not is_compiling():
         y = native.forward_prepared(layers, x, codes, absmax, bias)
@@ -150,13 +150,13 @@ def prepared_linear(x, codes, absmax, bias, layers: LayerSet):
 
 
 def cast_by_autocast(x):
-    """x in the dtype that autocast asks for; x itself where it is off."""
+    """x in the autocast dtype; x itself if autocast is off."""
     dtype = autocast_dtype(x.device.type)
     return x if dtype is None else x.to(dtype)
 
 
 def _is_nested(x) -> bool:
-    """Whether it is a nested tensor whose last dimension is that of all rows."""
+    """Whether it is a nested tensor whose rows all have the same last dimension."""
     if not getattr(x, "is_nested", False) or not hasattr(torch, "nested"):
         return False
     if x.layout is torch.strided:
@@ -165,7 +165,7 @@ def _is_nested(x) -> bool:
 
 
 def _refuse_tangents(layers: LayerSet, *tensors) -> None:
-    """Unsupported for a dual tensor of forward mode, whose tangent would be lost silently."""
+    """Unsupported for a dual tensor of forward mode: its tangent would be lost silently."""
     if is_compiling() or getattr(forward_ad, "_current_level", -1) < 0:
         return
     for tensor in tensors:
@@ -180,19 +180,19 @@ _ALLOWED = "it must be torch.float32, torch.float16 or torch.bfloat16"
 
 
 def checked_input(x, weight, layers: LayerSet):
-    """x[..., K] in a dtype that the library computes in; cast if autocast asks for it."""
+    """x[..., K] in a dtype that the library computes in, cast under autocast."""
     x, dtype = checked_wide_input(x, weight, layers)
     return x if x.dtype is dtype else x.to(dtype)
 
 
 def checked_wide_input(x, weight, layers: LayerSet):
-    """x[..., K] and the dtype to compute in: x's, or autocast's.
+    """x[..., K] and the dtype to compute in: x's dtype or the autocast dtype.
 
-    A float32 x stays as it is: the library rounds it to that dtype while it reads it. Any other is cast.
+    A float32 x is not cast: the library rounds it to that dtype as it reads it. Other dtypes are cast.
     """
     if torch.jit.is_tracing():
         raise RuntimeError(
-            "forward: torch.jit.trace cannot record a switchback layer, only what it made once; trace "
+            "forward: torch.jit.trace cannot record a switchback layer, only the result of one call; trace "
             "the model with nn.Linear in its place"
         )
     if in_transform():
@@ -225,7 +225,7 @@ def _check_shape(x, layers: LayerSet) -> None:
 
 
 def check_dtypes(x, weight) -> None:
-    """TypeError unless x and the weight have one dtype, or autocast reconciles two."""
+    """TypeError unless x and the weight have the same dtype, or autocast is on."""
     if x.dtype is not weight.dtype and autocast_dtype(x.device.type) is None:
         raise TypeError(
             f"forward: x has dtype {x.dtype} and the layer's weight {weight.dtype}; they must be the "
@@ -248,16 +248,17 @@ def _check_bias(bias, weight) -> None:
 def forward_pass(
     x, weight, bias, layers: LayerSet, keeps, dtype=None, absmax_of_weight=None, waits: bool = False
 ):
-    """y in dtype, or in x's, what is kept of x for gradients(), and the layer that computed it.
+    """Returns y, the codes of x and their absmax for gradients(), and the layer that computed y.
 
-    keeps: None if no backward follows; else what it reads of x: "x", "codes" of the rows, or codes of
-    "blocks" of rows. Codes come with their absmax; for others both are None. The layer is None if it is
-    the usual one, which waits asks for. absmax_of_weight: the weight is int8 codes, with these scales.
+    y has this dtype, or x's. keeps: None if no backward follows; else what backward reads: "x",
+    "codes" of the rows of x, or codes of "blocks" of rows. Codes and absmax are None unless it reads
+    codes. The layer is None if it is on the main context, which `waits` requires. absmax_of_weight: the
+    weight is int8 codes with these scales.
     """
     memory, rows, stride = as_rows(x, layers.in_features)
     shape = [*x.shape]
     shape[-1] = layers.out_features
-    if dtype is None or dtype is x.dtype:  # naming it takes torch half a microsecond
+    if dtype is None or dtype is x.dtype:  # passing dtype costs half a microsecond in torch
         dtype, y = x.dtype, x.new_empty(shape)
     else:
         y = x.new_empty(shape, dtype=dtype)
@@ -280,14 +281,14 @@ def forward_pass(
 
 
 def kept_form(layers: LayerSet, mem_efficient: bool, wants_dw: bool) -> str:
-    """What a recorded forward keeps of x, as forward_pass() names it."""
+    """The `keeps` argument of forward_pass() for a recorded forward."""
     if not wants_dw:
         return "x"
     return "blocks" if layers.keeps_blocks else "codes" if mem_efficient else "x"
 
 
 def codes_of(rows, rotation: int = 0, activation: str | None = None):
-    """Codes [M,K] and absmax [M] of the rows, after the activation and rotated."""
+    """Codes [M,K] and absmax [M] of the rows, after the activation and the rotation."""
     if rotation:
         return ops.rotate_quantize(rows, rotation, activation)
     if activation:
@@ -305,13 +306,13 @@ def _product_of_few_rows(x, codes, absmax, bias, layers: LayerSet):
 
 
 def reads_codes_themselves(rows: int, codes) -> bool:
-    """Whether a product of so many rows reads these codes, and no copy of them."""
+    """Whether a product of this many rows reads these codes directly instead of the library's copy."""
     few = 0 < rows <= FEW_ROWS and codes.numel() >= MANY_CODES
     return few and codes.is_cpu and not reuse.on
 
 
 def prepared_product(x, codes, absmax, bias, layers: LayerSet):
-    """y of x and codes[N,K] with absmax[N] or [1]."""
+    """y from x and codes[N,K] with absmax[N] or [1]."""
     if reads_codes_themselves(x.numel() // layers.in_features, codes):
         return _product_of_few_rows(x, codes, absmax, bias, layers)
     return forward_pass(x, codes, bias, layers, None, absmax_of_weight=absmax)[0]
@@ -322,24 +323,24 @@ def _name_of(ctx) -> str:
 
 
 def _is_product_of_two(ctx) -> bool:
-    """Whether dx depends on a weight that has a gradient, or dw on such an x."""
+    """Whether dx depends on a weight that requires a gradient, or dw on such an x."""
     of_x, of_weight = ctx.needs_input_grad[:2]
     return of_x and (of_weight or bool(ctx.call[0].options.activation))
 
 
 class _Linear(Function):
-    """Saves what backward needs through torch, so that hooks and version checks see all of it."""
+    """Saves tensors for backward with torch's own mechanism, so that hooks and version checks apply."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, layers: LayerSet, mem_efficient: bool, made=None, dtype=None):
-        """made: y, and x's codes and their absmax or None and None, where they were computed.
+        """made: y, and x's codes and absmax (or None and None), if they are already computed.
 
-        dtype: what is computed in, if it is not x's. dx has it too; autograd casts it to x's, as that
-        of a cast x.
+        dtype: the dtype to compute in, if it is not x's. dx has it too, and autograd casts dx to x's
+        dtype, as for a cast x.
         """
         wants_dx, wants_dw = ctx.needs_input_grad[:2]
         layer = None
-        if made is not None:  # by compiled code, of operands of one dtype
+        if made is not None:  # by compiled code, from operands of one dtype
             y, codes, absmax = made
             dtype = of_weight = of_bias = y.dtype
         else:
@@ -348,7 +349,7 @@ class _Linear(Function):
             keeps = kept_form(layers, mem_efficient, wants_dw)
             y, codes, absmax, layer = forward_pass(x, weight, bias, layers, keeps, dtype)
         ctx.call = layers, dtype, of_weight, of_bias, layer
-        # dx of an activation is taken at x.
+        # The gradient of an activation depends on x.
         reads_x = wants_dw or (wants_dx and bool(layers.options.activation))
         kept_x = x if reads_x and codes is None else None
         ctx.save_for_backward(kept_x, weight if wants_dx else None, codes, absmax)
@@ -395,7 +396,7 @@ class _Linear(Function):
 
 
 def _batched_gradients(ctx, g, kept: tuple, wanted: tuple) -> tuple:
-    """dx, dw and db for a batch of gradients, in torch.func.vmap: by the operator, which has a rule for it."""
+    """dx, dw and db for a batch of gradients in torch.func.vmap, by the operator, which has a vmap rule."""
     layers, dtype, of_weight, of_bias = ctx.call[:4]
     if not (HAS_OPERATORS and is_wrapped(g)) or layers.options.is_stochastic:
         raise Unsupported(BATCHED_GRADIENTS.format(layers))
@@ -408,7 +409,7 @@ def _batched_gradients(ctx, g, kept: tuple, wanted: tuple) -> tuple:
 
 
 def _rounding(ctx, wanted: tuple) -> tuple[int, int, int]:
-    """Where a backward's random bits come from. One that computes dx now and dw later is one step."""
+    """The seed, stream and step of a backward's random bits. Computing dx now and dw later is one step."""
     rounding, made = getattr(ctx, "rounding", (None, ()))
     if rounding is None or any(map(min, wanted, made)):
         rounding, made = ctx.call[0].next_rounding(), (False,) * len(wanted)
@@ -427,19 +428,19 @@ def gradients(
     rounding=None,
     absmax_of_weight=None,
 ) -> tuple:
-    """dx of this shape, dw in the weight's form and db[N], those that are wanted; else None.
+    """dx of this shape, dw in the weight's layout and db[N]; None for those that are not wanted.
 
-    g[..., N] is the gradient of y, in y's dtype; kept: x, the weight, x's codes and their absmax,
-    each None if it is not needed; dtypes: those of the weight and of the bias. ran: the layer that ran
-    the forward, None if it is the usual one. rounding: where random bits come from, if not from the
-    layers' next step. absmax_of_weight: as for forward_pass().
+    g[..., N] is the gradient of y, in y's dtype. kept: x, the weight, x's codes and their absmax,
+    each None if it is not needed. dtypes: those of the weight and of the bias. ran: the layer that ran
+    the forward, None if it is on the main context. rounding: seed, stream and step of the random bits, if
+    not the layers' next step. absmax_of_weight: as for forward_pass().
     """
     wants_dx, wants_dw, wants_db = wanted
     x, weight, codes, absmax = kept
     dtype, (of_weight, of_bias) = g.dtype, dtypes
     out_features, in_features = layers.out_features, layers.in_features
     g, rows, stride = as_rows(g, out_features)
-    # An empty batch leaves nothing to compute, and gradients of zero.
+    # For an empty batch the gradients are zero.
     new = g.new_empty if rows else g.new_zeros
     dx = new(shape) if wants_dx else None
     dw = db = None
@@ -473,16 +474,16 @@ def gradients(
 
 
 def gradient_dtype(of_parameter: torch.dtype, of_layer: torch.dtype) -> torch.dtype:
-    """The library writes gradients in the layer's dtype or float32; float32 loses nothing."""
+    """The library writes gradients in the layer's dtype or in float32, which loses no precision."""
     return of_layer if of_parameter is of_layer else torch.float32
 
 
 class _Prepared(Function):
-    """A forward from codes; its backward reads the same codes."""
+    """A forward from codes. Its backward reads the same codes."""
 
     @staticmethod
     def forward(ctx, x, codes, absmax, bias, layers: LayerSet, made=None):
-        """made: y, where it was computed."""
+        """made: y, if it is already computed."""
         ctx.call = layers, x.dtype, None if bias is None else bias.dtype
         ctx.save_for_backward(codes, absmax)
         return prepared_product(x, codes, absmax, bias, layers) if made is None else made[0]
@@ -508,19 +509,19 @@ class _Prepared(Function):
         return dx, None, None, db, None, None
 
 
-# torch's own function, past the Python code around it: that looks after torch.func's transforms, and
-# calls in these, or on what they left, do not come here.
+# torch's C function, without the Python wrapper around it. The wrapper handles torch.func's transforms;
+# calls in transforms, or on tensors from them, do not reach this code.
 _record = super(Function, _Linear).apply
 if native:
     _dispatch.connect(_record, super(Function, _Prepared).apply)
 
 
 def prepared_dx(g, codes, absmax, layers: LayerSet):
-    """dx[..., K] in g's dtype, of g[..., N] and the codes[N,K] with absmax[N] or [1].
+    """dx[..., K] in g's dtype, from g[..., N] and the codes[N,K] with absmax[N] or [1].
 
-    With one scale, the bits of a layer that has the float weight. With a scale per row of the weight
-    these scale the columns of g first, in float32, and there is no other error than the codes' own
-    and that of quantizing that product: the sum over n of (g * absmax)[m,n] * codes[n,k] / 127.
+    With one scale, dx has the bits of a layer with the float weight. With a scale per row of the weight,
+    the scales first multiply the columns of g, in float32, and the result is quantized. dx is then the
+    sum over n of (g * absmax)[m,n] * codes[n,k] / 127, without other errors.
     Codes of a rotated weight give the gradient of the rotated x, which is rotated back in float32.
     """
     if native and not layers.options.is_stochastic and not is_compiling():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GELU as one operation in each direction, for models whose own is several."""
+"""GELU as one operation in each direction, for models that compute it by several operations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_TRANSFORMERS = {
 class GELU(torch.nn.Module):
     """gelu(x), with the bits of switchback.activation_forward, in x's dtype.
 
-    Forward and backward read and write each element once; for backward x alone is kept. Sums and
+    Forward and backward read and write each element once. Only x is kept for backward. Sums and
     products are float32, with one rounding at the end.
 
     Args:
@@ -56,7 +56,7 @@ class GELU(torch.nn.Module):
 
 
 def form_of(module) -> str | None:
-    """The form that a module computes, if it is torch's or transformers' GELU, which need not be installed."""
+    """The form of GELU that a module of torch or transformers computes; None for other modules."""
     kind = type(module)
     if kind is torch.nn.GELU:
         return {"tanh": "gelu_tanh", "none": "gelu_erf"}.get(module.approximate)

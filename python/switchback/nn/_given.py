@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes that one layer was given and that the layers of other contexts share."""
+"""Prepared codes that the layers on several contexts share."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .._library import check, library
 
 
 class GivenCodes:
-    """Codes that a layer was given, for the layers of other contexts.
+    """The prepared codes of a layer, for the layers on other contexts.
 
-    It holds them in a library layer that no pass uses: so it can be shared while the
-    others run, and while they get other codes.
+    A separate library layer holds them, which no pass uses. So the codes can be shared while the other
+    layers run, or while they get other codes.
     """
 
     def __init__(self, layer, keys: tuple, updates: int):
-        """layer: it was given the codes just now, whose keys these are, with the scales' and the bias's."""
+        """layer has just been given the codes. keys: those of the codes, the scales and the bias."""
         self.pointer = shared(layer.pointer, layer.context)
         destroy = weakref.finalize(self, layer.context.destroy_layer, self.pointer)
         destroy.atexit = False
@@ -29,14 +29,14 @@ class GivenCodes:
 
 
 def shared(layer: int, context: Context) -> int:
-    """A library layer on `context` that has the same prepared weight."""
+    """A new library layer on `context` with the same prepared weight."""
     out = ctypes.c_void_p()
     check(library().switchback_linear_share(layer, context.pointer, ctypes.byref(out)))
     return out.value
 
 
 def bytes_of(layers) -> int:
-    """Bytes that layers hold; codes that they share count once."""
+    """The bytes that layers hold. Shared codes count once."""
     given = {id(layer.given): layer.given.bytes for layer in layers if layer.given is not None}
     return sum(given.values()) + sum(
         layer.cached_bytes() - (0 if layer.given is None else layer.given.bytes) for layer in layers

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers side by side, each for its own group of rows: the module, its autograd functions."""
+"""Linear layers that each compute their own group of rows: the module and its autograd functions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _GroupedLayers(LayerSet):
 
 
 class _GroupedLayer(Layer):
-    """A switchback_grouped_linear. Which weight it holds is decided as for other layers."""
+    """A switchback_grouped_linear. It checks its weight by the rules for other layers."""
 
     _PREFIX = "switchback_grouped_linear_"
 
@@ -50,7 +50,7 @@ class _GroupedLayer(Layer):
         self._k, self._n, self._code = owner.in_features, owner.out_features, code
 
     def _matrix(self, tensor, cols: int) -> _abi.Matrix:
-        """A tensor whose last dimension are the rows, which follow each other."""
+        """The matrix of a contiguous tensor. The last dimension is a row."""
         if tensor is None:
             return _abi.Matrix()
         code = DTYPES[tensor.dtype]
@@ -65,7 +65,7 @@ class _GroupedLayer(Layer):
         )
 
     def grouped_forward(self, x, offs, index, y, save: int) -> None:
-        """y[M,N] of the rows of x that the slots read."""
+        """y[M,N] from the rows of x that the slots read."""
         memory, rows, stride = as_rows(x, self._k)
         given = _abi.Matrix(memory.data_ptr(), self._code, rows, self._k, stride)
         out = self._matrix(y, self._n)
@@ -91,7 +91,7 @@ class _GroupedLayer(Layer):
 
 def grouped_linear(x, weight, bias, offs, index, slots, layers: _GroupedLayers):
     """y[M,N]: see SwitchBackGroupedLinear.forward. slots[T,S]: the slots that read each row of x,
-    -1 where there are fewer; None: made from index when they are needed."""
+    padded with -1. None: computed from index when needed."""
     if needs_operator(x, weight, of=layers):
         x = cast_by_autocast(x)
         check_dtypes(x, weight)
@@ -136,12 +136,12 @@ def numbers(tensor, name: str, dtypes: tuple, device):
 
 
 def _empty(like, rows: int, cols: int):
-    """Rows of slots to be written. On a device the host does not know which of them will not be."""
+    """An output. On a device it is zeroed: the host does not know which rows stay unwritten."""
     return (like.new_empty if like.device.type == "cpu" else like.new_zeros)((rows, cols))
 
 
 def _clear_unused(rows, offs) -> None:
-    """Zeros in the rows after the last group."""
+    """Writes zeros into the rows after the last group."""
     if rows.device.type == "cpu":
         rows[int(offs[-1]) :].zero_()
 
@@ -156,7 +156,7 @@ def product(x, weight, bias, offs, index, layers: _GroupedLayers, save: int, onc
 
 
 class _GroupedLinear(Function):
-    """Saves what backward needs through torch, so that hooks and version checks see all of it."""
+    """Saves tensors for backward with torch's own mechanism, so that hooks and version checks apply."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, offs, index, slots, layers: _GroupedLayers):
@@ -187,9 +187,9 @@ class _GroupedLinear(Function):
 
 
 def gradients(g, kept: tuple, rows: int, wanted: tuple, dtypes: tuple, layers: _GroupedLayers):
-    """dx[rows,K], dw[G,N,K] and db[G,N], those that are wanted; the others are None.
+    """dx[rows,K], dw[G,N,K] and db[G,N]; None for those that are not wanted.
 
-    kept: x, the weight, offs, index and slots, each None if it is not needed or not there; dtypes:
+    kept: x, the weight, offs, index and slots, each None if it is missing or not needed. dtypes:
     those of the weight and of the bias.
     """
     x, weight, offs, index, slots = kept
@@ -268,17 +268,17 @@ def combined(y, slots, weights):
 
 
 def combine(y, slots, weights):
-    """Combine.apply, through torch's operator where that is needed."""
+    """Combine.apply, or torch's operator if the call needs it."""
     if needs_operator(y, slots, weights):
         return torch.ops.switchback.combine(y, slots, weights)
     return Combine.apply(y, slots, weights)
 
 
 class Combine(Function):
-    """out[T,N] of y[M,N], slots[T,S] int32 (negative: none) and weights[T,S] float32.
+    """out[T,N] from y[M,N], slots[T,S] int32 (negative: unused) and weights[T,S] float32.
 
-    Row t is the sum of weights[t,i] * y[slots[t,i]] over i in this order, in float32. No slot occurs
-    twice.
+    Row t is the sum of weights[t,i] * y[slots[t,i]] over i in this order, in float32. A slot occurs
+    at most once.
     """
 
     @staticmethod
@@ -294,7 +294,7 @@ class Combine(Function):
 
 def combine_gradients(g, y, slots, weights, wants_dy: bool, wants_dweights: bool):
     """The gradients of y, of slots (None) and of the weights."""
-    # Unused places read and write a row after all others.
+    # Unused slots read and write an extra row at the end.
     places = torch.where(slots >= 0, slots, torch.full_like(slots, y.shape[0])).reshape(-1)
     places = places.long()
     dy = dweights = None
@@ -306,19 +306,19 @@ def combine_gradients(g, y, slots, weights, wants_dy: bool, wants_dweights: bool
     if wants_dweights:
         rows = y.index_select(0, places.clamp(max=max(y.shape[0] - 1, 0)))
         terms = rows.view(*slots.shape, -1).float() * g.unsqueeze(1).float()
-        # Not by a product: 0 times a NaN of a row that was not asked for is NaN.
+        # Not with a product: 0 times NaN in an unused row would be NaN.
         dweights = terms.sum(-1).masked_fill(slots < 0, 0)
     return dy, None, dweights
 
 
 class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
-    """Linear layers of one shape, each for its own group of rows, in one call.
+    """Linear layers of one shape, each for one group of rows, in one call.
 
     Each row of y has the bits of a SwitchBackLinear with its group's weight and mode. The parameters
     are weight[groups, out_features, in_features] and bias[groups, out_features].
 
     Args:
-        groups, in_features, out_features: the numbers of layers and of their features.
+        groups, in_features, out_features: the number of layers and their features.
         bias, device, dtype: as for nn.Linear.
         mode: "rowwise" (one scale per row of a weight), "global" (one for each group's weight),
             "standard" (no int8) or "auto" (as SwitchBackLinear's, for the mean group).
@@ -372,9 +372,9 @@ class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
             torch.nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, x, offs, index=None):
-        """y[M, out_features], in x's dtype (under autocast, autocast's).
+        """y[M, out_features], in x's dtype (under autocast, in the autocast dtype).
 
-        offs[groups] (int32) are the ends of the groups, as torch._grouped_mm takes them: group g has
+        offs[groups] (int32) are the ends of the groups, as in torch._grouped_mm: group g has
         the rows of y from offs[g-1] (0 for the first) to offs[g] - 1. Row s of y is computed from
         row s of x, or, with index[M] (int32 or int64), from row index[s] of x. Rows after the last
         end are zero. The gradient of x adds in the order of the rows of y, in float32.
@@ -384,9 +384,9 @@ class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
         return grouped_linear(x, self.weight, self.bias, offs, index, None, self._layers)
 
     def forward_slots(self, x, offs, index, slots):
-        """The same where slots[T,S] (int32) is known: the rows of y that read each row of x, or -1.
+        """forward with known slots[T,S] (int32): the rows of y that read each row of x, or -1.
 
-        Their order is the order in which the gradient of x adds.
+        The gradient of x adds in the order of the slots.
         """
         return grouped_linear(x, self.weight, self.bias, offs, index, slots, self._layers)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that read one input, as the projections of attention do, computed as one layer."""
+"""Computes layers that read the same input, such as the projections of attention, as one layer."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from ._once import differentiable_once
 from ._wanted import wanted_gradients
 from .linear import Int8Layer
 
-# The children of attention in transformers' models, from the input's point of view.
+# The names of the attention projections with the same input in transformers' and diffusers' models.
 PROJECTIONS = (("query", "key", "value"), ("q_proj", "k_proj", "v_proj"), ("to_q", "to_k", "to_v"))
 
 
 def fuse_qkv(model, *, names=PROJECTIONS, fused=None):
-    """Computes the query, key and value layers of a model as one where they read the same tensor.
+    """Computes the query, key and value layers of a model as one layer if they read the same tensor.
 
-    In place; returns the model. The input is quantized once, its gradient is one product and not a
-    sum of three, and y, dW and db keep the bits that they have in separate layers. dX is rounded once,
-    and not three times; it is that of one layer with all of the outputs.
+    In place; returns the model. The input is quantized once, and its gradient is one product and not a
+    sum of three. y, dW and db keep the bits of separate layers. dX is that of one layer with all the
+    outputs: it is rounded once, and not three times.
 
-    The modules, their names, Parameters and hooks stay. The first of them that gets an input computes
-    for all, and the others return what it computed if they get the same tensor, unchanged; otherwise,
-    in compiled models, and with torch.func they compute by themselves. Layers whose inputs turn out to
-    differ (cross-attention) are left alone after a few calls. The memory of their weights is moved
-    once, so that they lie one after the other; after model.to(...) that ends in other memory, load_state_dict
-    with assign=True, or deepcopy call fuse_qkv again: until then the layers compute by themselves.
+    The modules, their names, Parameters and hooks stay. The first layer that gets an input computes
+    for all. The other layers return their part if they get the same tensor, unchanged. Otherwise,
+    in compiled models and with torch.func, they compute separately. Layers whose inputs keep differing
+    (cross-attention) compute separately after a few calls. The weights are moved once, so that they are
+    adjacent in memory. If model.to(...), load_state_dict with assign=True, or deepcopy moves them, call
+    fuse_qkv again: until then the layers compute separately.
 
     Args:
-        names: the children of a module that belong together, a tuple of them for each kind of module.
-        fused: a list to which the names of the modules that hold such layers are appended.
+        names: tuples of names of a module's children to fuse, one tuple for each kind of module.
+        fused: a list. The names of the modules that hold fused layers are appended to it.
     """
     left = []
     for name, parent in model.named_modules():
@@ -109,14 +109,14 @@ def _join(layers) -> None:
 
 
 def _rows(whole, begin: int, count: int):
-    """whole[begin:begin+count] as a separate tensor: not a view, which could not be changed in place."""
+    """whole[begin:begin+count] as a separate tensor. A view could not be changed in place."""
     part = torch.empty(0, dtype=whole.dtype, device=whole.device)
     at = whole.storage_offset() + begin * whole.stride(0)
     return part.set_(_storage(whole), at, (count, *whole.shape[1:]), whole.stride())
 
 
 def _columns(whole, begin: int, count: int):
-    """whole[..., begin:begin+count], likewise."""
+    """whole[..., begin:begin+count] as a separate tensor."""
     part = torch.empty(0, dtype=whole.dtype, device=whole.device)
     at = whole.storage_offset() + begin
     return part.set_(_storage(whole), at, (*whole.shape[:-1], count), whole.stride())
@@ -127,14 +127,14 @@ def _storage(tensor):
 
 
 def _together(tensors):
-    """The tensors as one, if they lie one after the other in one storage; else None."""
+    """The tensors as one tensor if they are adjacent in one storage, else None."""
     first = tensors[0]
     at = first.data_ptr()
     for tensor in tensors:
         if tensor.data_ptr() != at or not tensor.is_contiguous() or tensor.dtype is not first.dtype:
             return None
         at += tensor.numel() * tensor.element_size()
-    # Neighbours in memory may belong to different storages.
+    # Tensors that are adjacent in memory may belong to different storages.
     storage = _storage(first)
     if at > storage.data_ptr() + storage.nbytes():
         return None
@@ -144,14 +144,15 @@ def _together(tensors):
         return whole.set_(storage, first.storage_offset(), (rows, *first.shape[1:]), first.stride())
 
 
-# The hooks on what is saved for backward, which checkpoints set; None: this torch cannot tell.
+# The hooks for saved tensors, which checkpointing sets. None: this version of torch cannot report them.
 _hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 
 
 class Joined:
-    """Layers of one input. What one call computed for the others is kept until they have read it."""
+    """Layers with one input. One call computes all outputs; each is kept until its layer has read it."""
 
-    ENOUGH = 3  # inputs that not all layers have read, in a row: they do not belong together
+    # After this many inputs in a row that some layer did not read, the layers compute separately.
+    ENOUGH = 3
 
     def __init__(self, members):
         self.members = list(members)
@@ -163,8 +164,8 @@ class Joined:
     def _clear(self) -> None:
         self._local = threading.local()
         self._unread = 0
-        self._apart = False  # whether the layers are left alone
-        self._graphs: weakref.WeakSet = weakref.WeakSet()  # that checkpoints may compute again
+        self._apart = False  # whether the layers compute separately for good
+        self._graphs: weakref.WeakSet = weakref.WeakSet()  # that a checkpoint may recompute
         self._whole: tuple = (None, None, None)
         self._versions: tuple = ()
 
@@ -184,7 +185,7 @@ class Joined:
         self._clear()
 
     def forward(self, member, x):
-        """y of this member, or None: it must compute by itself."""
+        """y of this member. None if the member must compute separately."""
         if (
             self._apart
             or is_compiling()
@@ -220,8 +221,8 @@ class Joined:
                 return y
         if waiting is not None:
             self._unread += not waiting.is_read
-            waiting = self._local.waiting = None  # and what it holds of a graph
-            # A checkpoint computes its forward again, which must save what the first one saved.
+            waiting = self._local.waiting = None  # also frees the graph that it holds
+            # A checkpoint computes its forward again. That must save the same tensors as the first time.
             if self._unread >= self.ENOUGH and not self._graphs:
                 self._apart = True
                 return None
@@ -236,7 +237,7 @@ class Joined:
         return y
 
     def whole(self, weights):
-        """The weights as one, if they lie together."""
+        """The weights as one tensor if they are adjacent, else None."""
         key = [weight.data_ptr() for weight in weights], weights[0].dtype
         if self._whole[:2] != key:
             self._whole = (*key, _together(weights))
@@ -246,7 +247,7 @@ class Joined:
         layers, mem_efficient = self.layers, self.members[0].mem_efficient
         x, dtype = checked_wide_input(x, whole, layers)
         check_dtypes(x, whole)
-        # The tensors that the library reads count no changes of the Parameters.
+        # The version counters of the joined tensors do not count changes of the Parameters.
         versions = tuple(p._version for p in (*weights, *biases) if p is not None)
         if versions != self._versions:
             self._versions = versions
@@ -258,13 +259,13 @@ class Joined:
             return self._parts(forward_pass(x, whole, bias, layers, None, dtype)[0])
         wants_dw = any(weight.requires_grad for weight in weights)
         if x.dtype is not dtype and wants_dw and not (layers.keeps_blocks or mem_efficient):
-            x = x.to(dtype)  # once, for both passes, and in less memory
+            x = x.to(dtype)  # one cast for both passes, and less memory is kept
         call = self, mem_efficient, dtype, whole, bias, waiting
         given = weights if bias is None else (*weights, *biases)
         return _Joined.apply(x, call, *given)
 
     def _new_graph(self):
-        """What lives until a recorded forward has had its backward, where that may compute it again."""
+        """An object that lives until the backward of a recorded forward, if a checkpoint is on. Else None."""
         graph = None
         if _hooks is not None and _hooks(True) is not None:
             graph = _Graph()
@@ -280,11 +281,11 @@ class Joined:
 
 
 class _Graph:
-    """Stands for a recorded forward that a checkpoint may compute again."""
+    """Represents a recorded forward that a checkpoint may compute again."""
 
 
 class _Waiting:
-    """Outputs that layers have yet to read."""
+    """The outputs of one call that layers have not read yet."""
 
     def __init__(self, x, state):
         self.x, self.state = weakref.ref(x), state
@@ -300,13 +301,13 @@ class _Waiting:
 
 
 def _is_product_of_two(ctx) -> bool:
-    """As in _function.py."""
+    """See _function.py."""
     of_x, _, *of_parameters = ctx.needs_input_grad
     return of_x and any(of_parameters[: len(ctx.call[0].sizes)])
 
 
 class _Joined(Function):
-    """_Linear of _function.py for several weights."""
+    """_Linear of _function.py, for several weights."""
 
     @staticmethod
     def forward(ctx, x, call, *parameters):
@@ -318,7 +319,7 @@ class _Joined(Function):
         ctx.set_materialize_grads(False)
         ctx.call = joined, dtype, whole.dtype, None if bias is None else bias.dtype, layer
         ctx.graph = joined._new_graph()
-        # Afterwards these outputs have no graph any more.
+        # After the backward these outputs have no graph.
         ctx.waiting = weakref.ref(waiting)
         kept_x = x if wants_dw and codes is None else None
         ctx.save_for_backward(kept_x, codes, absmax, *(parameters[:count] if wants_dx else ()))

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Owns the library's layers, one per device and dtype of a module, and tracks which weight they hold.
+"""The library layers of a module, one per dtype and context, and the weights that they hold.
 
 A library layer borrows the weight's memory and keeps int8 codes of it until it is told that the
 weight has changed. `Layer.use_weight` decides when to tell it.
 
 autograd counts the changes that it sees. It does not see writes through `.data` or NumPy, which are
 common: moving averages, merged adapters, optimizers. So a second forward uses the codes of the first
-only if the weight's fingerprint proves that they are codes of its present bytes. A fingerprint costs
-a fraction of quantizing. A device takes it, compares it and makes codes if it is another one, all in
-the stream: the host does not wait for it.
+only if the weight's fingerprint proves that its bytes are unchanged. A fingerprint costs
+a fraction of quantizing. A device computes it, compares it and makes new codes if it differs, all in
+the stream: the host does not wait.
 
-A call that would wait for another thread's takes another layer, on an extra context
-(_context.py). Layers that are given the same codes share them; codes of a float weight are made for
-each.
+If another thread is using a layer, a call uses another layer on an extra context (_context.py).
+Layers that are given the same codes share them. Each layer makes its own codes of a float weight.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ from ._rules import KEEP, MEETS_AGAIN, MET, PROVE, REMEMBER, plan_of, reuse
 class LayerSet(native.LayerSet if native else object):
     """The library layers of one module. Copies and pickles of it start empty.
 
-    latest, updates and weight_gradients are those of the compiled code, where there is some.
+    The compiled code, if there is any, owns latest, updates and weight_gradients.
     """
 
-    announced = 0  # changes that were announced, of all modules
+    announced = 0  # number of weight_updated() calls, of all modules
     SIZES = ("in_features", "out_features")
 
     def __init__(self, *sizes_and_options):
@@ -61,20 +60,20 @@ class LayerSet(native.LayerSet if native else object):
             setattr(self, name, size)
         self.options = options
         self.is_empty = not (self.in_features and self.out_features)  # the library has no such layers
-        self.text = options.text  # the options as operators take them
-        # The same for operators on codes, which are those of the weight [out, in].
+        self.text = options.text  # the options as the operators' argument
+        # The same for operators on codes, which always have the layout [out, in].
         self.text_of_codes = dataclasses.replace(options, transposed=0).text
-        # Whether a recorded forward keeps codes of blocks of x.
+        # Whether a recorded forward keeps codes of blocks of rows of x.
         self.keeps_blocks = options.keeps_blocks and not options.activation
-        # With stochastic rounding, the backwards so far: each has other random bits.
+        # With stochastic rounding, the number of backwards so far. Each has different random bits.
         self.rounding_step = 0
-        self.updates = 0  # changes that were announced
-        # Backwards that computed a weight gradient: an optimizer step may follow.
+        self.updates = 0  # number of announced changes of the weight
+        # Number of backwards that computed a weight gradient. An optimizer step may follow each.
         self.weight_gradients = 0
         self._layers: dict[tuple, Layer] = {}  # by dtype and context
-        self.latest: Layer | None = None  # the one that was used last, but for those on extra contexts
+        self.latest: Layer | None = None  # the layer on a main context that was used last
         # The codes that layers were given last, by dtype and device. The lock is held while a layer
-        # is given codes, so that threads that come at once make them once.
+        # is given codes, so that concurrent threads make them only once.
         self.given: dict[tuple, GivenCodes] = {}
         self.giving = threading.RLock()
 
@@ -87,11 +86,11 @@ class LayerSet(native.LayerSet if native else object):
     def use(
         self, weight, bias, dtype, device, once: bool, absmax=None, waits: bool = False
     ) -> Layer:
-        """For a forward: the layer for such inputs, which holds this weight, or with absmax these codes.
+        """For a forward: the layer for such inputs. It holds this weight or, with absmax, these codes.
 
-        For `with`: until its end the layer's context is locked, and entered. It is the usual context,
-        or an extra one if another thread uses that; waits: the usual one, when it is free. once: see
-        plan_of().
+        Use it in `with`: until the end of the block the layer's context is locked, and entered. It is
+        the main context, or an extra one if another thread uses the main one. waits: waits for the
+        main context instead. once: see plan_of().
         """
         layer = self._take(dtype, device, None, waits)
         try:
@@ -107,7 +106,7 @@ class LayerSet(native.LayerSet if native else object):
     def use_again(
         self, weight, dtype, device, ran: Layer | None = None, absmax=None, waits: bool = False
     ) -> Layer:
-        """For a backward, likewise: after the forward of `ran`, None: of the usual layer.
+        """For a backward: like use(), for the forward of the layer `ran`; None is the main layer.
 
         weight: None if it is not read.
         """
@@ -124,11 +123,11 @@ class LayerSet(native.LayerSet if native else object):
         return layer
 
     def _take(self, dtype, device, ran: Layer | None, waits: bool) -> Layer:
-        """`ran` or the usual layer, or the one on another context if a thread uses that context.
+        """`ran` or the main layer, or a layer on another context if a thread uses that context.
 
         Its context is entered, with the lock held.
         """
-        layer = ran or self.latest  # which is the usual one, if it takes such inputs
+        layer = ran or self.latest  # `latest` is the main layer if it fits such inputs
         if ran is None and layer is not None:
             if layer.dtype is not dtype or layer.device != device or not layer.context.is_current():
                 layer = None
@@ -146,7 +145,7 @@ class LayerSet(native.LayerSet if native else object):
         return layer
 
     def _layer_on(self, context: Context, dtype: torch.dtype, device: torch.device) -> Layer:
-        """Call it with the context's lock held."""
+        """The layer on a context. The caller holds the context's lock."""
         found = self._layers.get((dtype, context))
         if found is None:
             for key in list(self._layers):
@@ -170,8 +169,8 @@ class LayerSet(native.LayerSet if native else object):
     def next_rounding(self) -> tuple[int, int, int]:
         """The seed, stream and step of the next backward's random bits.
 
-        Each process of torch.distributed has a stream of its own: their gradients are averaged, and
-        so should their roundings be.
+        Each process of torch.distributed has its own stream. Their gradients are averaged, so that
+        independent rounding errors average out too.
         """
         step = self.rounding_step
         self.rounding_step = (step + 1) % 2**32
@@ -180,27 +179,27 @@ class LayerSet(native.LayerSet if native else object):
         return self.options.seed, distributed.get_rank() if together else 0, step
 
     def release(self) -> None:
-        """Releases the weight and everything made from it."""
+        """Releases the weight and everything that was made from it."""
         self._layers = {}
         self.latest = None
         self.given = {}
         self.updates += 1
 
     def cached_bytes(self) -> int:
-        """Bytes of int8 codes and packed weights held by the library. Shared ones count once."""
+        """The bytes of int8 codes and packed weights in the library. Shared ones count once."""
         layers = [layer for layer in list(self._layers.values()) if not layer.context.retired]
         return bytes_of(layers)
 
 
 class Layer(native.Layer if native else object):
-    """A switchback_linear. Methods are called with `context.lock` held and `context` entered.
+    """A switchback_linear. Callers of its methods hold `context.lock` and have entered `context`.
 
-    `with` releases the lock: LayerSet.use() and use_again() give a layer to it.
+    LayerSet.use() and use_again() return a layer for `with`, which releases the lock.
 
-    The members with which use_weight decides are those of the compiled code, where there is some.
+    The compiled code, if there is any, owns the members that use_weight reads.
     """
 
-    _PREFIX = "switchback_linear_"  # of the functions that it calls
+    _PREFIX = "switchback_linear_"  # of the library functions that it calls
     _OPTIONS = _abi.LinearOptions
 
     def __init__(self, owner: LayerSet, dtype: torch.dtype, context: Context):
@@ -216,7 +215,7 @@ class Layer(native.Layer if native else object):
         check(create(context.pointer, ctypes.byref(options), ctypes.byref(out)))
         self._own(out.value)
         self.dtype = dtype
-        self.given: GivenCodes | None = None  # the codes that it shares
+        self.given: GivenCodes | None = None  # the shared codes
         # _borrowed: the tensors lent to the library; _sources: the tensors they were made from.
         # Holding the sources keeps their memory from being reused by a tensor with the same key.
         self._borrowed: tuple = ()
@@ -229,19 +228,19 @@ class Layer(native.Layer if native else object):
         self._bias_place: tuple | None = None
         self._weight_version = self._bias_version = -1
         self._updates = self._weight_gradients = -1
-        # The weight's fingerprint when its codes were made; None: not taken.
+        # The weight's fingerprint when its codes were made. None: not computed.
         self._fingerprint: tuple | None = None
         # Codes, scales and bias as the library copied them, and their fingerprints.
         self._made_of: tuple = ([], None)
-        self._read_by_backward = False  # a backward has run since then
-        self._met = False  # another forward with this weight has run since then
+        self._read_by_backward = False  # a backward has run since the codes were made
+        self._met = False  # another forward has used these codes
         self._meets_again = False  # what _met was for the previous codes
         self._on_cpu = context.device == "cpu"
-        self._seen_again = False  # a forward has found the same version of the weight again
-        self._comes_again = False  # what _seen_again was for the version before
+        self._seen_again = False  # another forward has found the same version of the weight
+        self._comes_again = False  # what _seen_again was for the previous version
         self._is_standard = owner.options.mode == "standard"
-        # Whether the library makes codes of a float32 weight (under autocast) as it is. Floating
-        # point products read a copy in their own type, which is made once.
+        # Whether the library quantizes a float32 weight (under autocast) without a cast. Floating
+        # point products read a copy in their own dtype, which is made once.
         self._reads_float32 = type(self) is Layer and MODES[owner.options.mode].is_int8
         # Whether the library reads a transposed copy of the weight.
         self._turns = bool(owner.options.transposed) and not owner.options.reads_transposed
@@ -261,14 +260,14 @@ class Layer(native.Layer if native else object):
         self._destroy.atexit = False
 
     def _make_arguments(self, owner: LayerSet, code: int) -> None:
-        """Arguments of the passes, filled in by each call."""
+        """Creates the arguments of the passes. Each call fills them in."""
         in_features, out_features = owner.in_features, owner.out_features
         rows, cols = out_features, in_features  # of the weight
         if owner.options.reads_transposed:
             rows, cols = cols, rows
         self._x = _abi.Matrix(None, code, 0, in_features, in_features)
         self._y = _abi.Matrix(None, code, 0, out_features, out_features)
-        # What is kept of x for dw: nothing, x itself, or codes of it.
+        # The kept input for dw: nothing, x itself, or its codes.
         self._nothing, self._kept_x = _abi.KeptInput(), _abi.KeptInput(x=self._x)
         self._codes = _abi.KeptInput(x=_abi.Matrix(None, _abi.S8, 0, 0, 0))
         self._x_of_codes, self._x_of_kept = self._codes.x, self._kept_x.x
@@ -297,7 +296,7 @@ class Layer(native.Layer if native else object):
         self.context.lock.release()
 
     def use_weight(self, weight, bias, owner: LayerSet, once: bool) -> None:
-        """For forward: sets the weight and bias, and makes sure that the codes are current: plan_of()."""
+        """For forward: sets the weight and bias, and makes the codes current. See plan_of()."""
         version, place = key_of(weight)
         bias_version, bias_place = key_of(bias)
         there = bias_place == self._bias_place and self._holds(place)
@@ -309,7 +308,7 @@ class Layer(native.Layer if native else object):
         )
         plan = plan_of(
             same,
-            # An extra layer may have missed changes that another one was told of.
+            # A layer on an extra context may have missed changes that another layer was told of.
             reuse.on and version >= 0 and bias_version >= 0 and not self.context.is_extra,
             owner.weight_gradients == self._weight_gradients,
             self._on_cpu and (self._is_copy or not self._is_standard),  # _may_prove()
@@ -330,7 +329,7 @@ class Layer(native.Layer if native else object):
                 if self._is_copy:
                     self._copy_bias_again()
                 return
-        # Read before the weight is quantized, so that a change made meanwhile is noticed later.
+        # Read before the weight is quantized, so that a concurrent change is noticed later.
         updates, weight_gradients = owner.updates, owner.weight_gradients
         if there and not self._is_copy:
             self._fingerprint = None
@@ -344,13 +343,13 @@ class Layer(native.Layer if native else object):
         self._fingerprint, self._read_by_backward = fingerprint, False
 
     def use_weight_of_forward(self, weight, of_forward: bool) -> None:
-        """For backward: sets the layer's weight; codes of the same key are used again."""
+        """For backward: sets the layer's weight. Codes with the same key are used again."""
         version, place = key_of(weight)
         if not of_forward or version != self._weight_version or not self._holds(place):
             self._lend(weight, place, version, None, None, 0)
         elif self._fingerprint is not None and not self._read_by_backward:
-            # The first backward makes its own codes, from the weight as it is now. They are kept
-            # with those of forward, so the fingerprint must hold for them as well.
+            # The first backward makes its own codes, from the present weight. They are kept
+            # with those of forward, so the fingerprint must be the same.
             fingerprint = self._fingerprint_of(weight)
             if fingerprint != self._fingerprint:
                 self._lend(weight, place, version, None, None, 0)
@@ -358,10 +357,10 @@ class Layer(native.Layer if native else object):
         self._read_by_backward = True
 
     def _asks(self, same: bool) -> bool:
-        """Whether a device should compare the weight with the one that its codes were made of.
+        """Whether a device should compare the weight's fingerprint before it makes codes again.
 
-        That is worth a read of the weight where torch saw no change (in inference, and in all but
-        the first step of an accumulation of gradients), and where there will be such a forward.
+        This is worth a read of the weight if torch saw no change: in inference, and in all but
+        the first step of gradient accumulation. It is also worth it before such a forward.
         """
         if not same:
             self._comes_again, self._seen_again = self._seen_again, False
@@ -373,7 +372,7 @@ class Layer(native.Layer if native else object):
         check(getattr(self._lib, self._PREFIX + name)(self.pointer, *arguments))
 
     def _may_prove(self) -> bool:
-        """Whether a fingerprint is possible and useful: without codes there is nothing to save."""
+        """Whether a fingerprint is possible and useful. Without codes it would not save anything."""
         return self._on_cpu and (self._is_copy or not self._is_standard)
 
     def _fingerprint_of(self, weight) -> tuple:
@@ -384,7 +383,7 @@ class Layer(native.Layer if native else object):
         """The fingerprint of a tensor of any strides and dtype."""
         matrix, memory = matrix_of(weight)
         digest = self._digest_of(matrix)
-        del memory  # lent until now
+        del memory  # kept alive until here
         return digest
 
     def _digest_of(self, matrix: _abi.Matrix) -> tuple:
@@ -400,11 +399,11 @@ class Layer(native.Layer if native else object):
             self._borrowed[1].copy_(self._sources[1])
 
     def _holds(self, place) -> bool:
-        """Whether the lent tensors were made from the weight at this place and can still be used.
+        """Whether the lent tensors were made from the weight at this place and are still valid.
 
-        Sharding schemes free the storage of tensors that others hold. That memory may become a
-        gradient's, and the library refuses to write to memory that it believes to be the weight's.
-        A copy belongs to the stream on which it was made: torch reuses memory in that order.
+        Sharding schemes free the storage of tensors that other code holds. A gradient may then get
+        that memory, and the library would refuse to write to what it treats as the weight.
+        A copy is valid only on the stream on which it was made: torch reuses memory in that order.
         """
         if place != self._weight_place or not self._borrowed:
             return False
@@ -425,11 +424,11 @@ class Layer(native.Layer if native else object):
             bias_memory = memory_of(bias_source, "forward", "bias").contiguous()
             check_storage(bias_memory, "forward", "bias")
             bias_matrix = ctypes.byref(bias_matrix_of(bias_memory))
-        # The weight of a grouped layer has a dimension more; its rows follow each other.
+        # The weight of a grouped layer has an extra dimension, and its rows are contiguous.
         cols = matrix.shape[-1]
         rows, stride = matrix.numel() // cols, max(matrix.stride(-2), cols)
         lent = _abi.Matrix(matrix.data_ptr(), DTYPES[matrix.dtype], rows, cols, stride)
-        self._let_go()  # until the call has succeeded
+        self._let_go()  # in case the call fails
         self._call("set_weight", ctypes.byref(lent), bias_matrix)
         self._borrowed, self._sources = (matrix, bias_memory), (source, bias_source)
         self._lent = lent
@@ -447,11 +446,11 @@ class Layer(native.Layer if native else object):
             self._hold_nothing()
 
     def _is_short(self) -> bool:
-        """Whether the compiled code may take calls of this layer."""
+        """Whether the compiled code may handle calls of this layer."""
         return native is not None and type(self) is Layer and self._lib is library()
 
     def _readable(self, weight):
-        """The weight in a form that the library can read: itself if dtype and strides allow."""
+        """The weight in a form that the library can read: the weight itself if dtype and strides fit."""
         weight = memory_of(weight, "forward", "weight")
         check_storage(weight, "forward", "weight")
         cols = weight.shape[-1]
@@ -459,7 +458,7 @@ class Layer(native.Layer if native else object):
         if self._reads_float32 and weight.dtype is torch.float32:
             dtype = torch.float32
         if weight.dtype is not dtype and not weight.is_contiguous():
-            weight = weight.to(dtype)  # torch transposes faster within a type
+            weight = weight.to(dtype)  # torch transposes faster without a cast
         step, element = weight.stride()[-2:]
         if weight.dtype is dtype and (weight.is_contiguous() or (element == 1 and step >= cols)):
             return as_rows(weight, cols)[0]
@@ -467,9 +466,9 @@ class Layer(native.Layer if native else object):
         return as_rows(weight.to(dtype), cols)[0] if kept is None else kept.copy_(weight)
 
     def _kept_copy(self, weight, dtype):
-        """The memory of the copy of a weight of this form that the library reads, to be written again.
+        """The memory of the present copy of the weight, to copy into again. None if there is none.
 
-        New memory for each step costs about as much as the copy. None: there is none.
+        Allocating new memory in each step would cost about as much as the copy.
         """
         if not (self._on_cpu and self._is_copy and self._borrowed):
             return None
@@ -482,7 +481,7 @@ class Layer(native.Layer if native else object):
         return kept
 
     def use_codes(self, codes, absmax, bias, owner: LayerSet) -> None:
-        """Makes the layer's weight codes[N,K] with absmax[N] or [1]; the library keeps a copy."""
+        """Sets codes[N,K] with absmax[N] or [1] as the layer's weight. The library keeps a copy."""
         keys = key_of(codes), key_of(absmax), key_of(bias)
         same = (
             self._weight_place == ("codes", *keys[:2])
@@ -498,7 +497,7 @@ class Layer(native.Layer if native else object):
         self._updates = updates
 
     def _share_given(self, tensors: tuple, keys: tuple, owner: LayerSet) -> bool:
-        """Shares the codes that the set's layers were given last, if they are these."""
+        """Shares the codes that the set's layers were given last, if these are the same codes."""
         given = owner.given.get((self.dtype, self.device))
         if (
             given is None
@@ -519,15 +518,15 @@ class Layer(native.Layer if native else object):
         return True
 
     def _give(self, keys: tuple, owner: LayerSet, updates: int) -> None:
-        """Lets the set's layers on other contexts share the codes that were set just now."""
+        """Offers the codes that were just set to the set's layers on other contexts."""
         if self._on_cpu and all(map(is_counted, keys)):
             self.given = owner.given[self.dtype, self.device] = GivenCodes(self, keys, updates)
 
     def _have_changed(self, tensors: tuple, keys: tuple, made_of: tuple) -> bool:
-        """Whether codes that have the keys of those that a copy was made of may still be other ones.
+        """Whether tensors whose keys match those of the library's copy may still have changed.
 
-        torch does not count what collectives, `.data` and NumPy write. On the CPU fingerprints tell,
-        which in a forward of few rows costs as much as the product. reuse_weight_codes() spares it.
+        torch does not count writes of collectives, `.data` and NumPy. On the CPU fingerprints detect
+        them. With few rows this costs as much as the product. reuse_weight_codes() skips it.
         """
         if not self._on_cpu:
             return not all(map(is_counted, keys))
@@ -537,7 +536,7 @@ class Layer(native.Layer if native else object):
         for place, (tensor, matrix) in enumerate(zip(tensors, matrices)):
             if tensor.data_ptr() == matrix.data:
                 found = self._digest_of(matrix)
-            else:  # it was made contiguous
+            else:  # the copy was made from a contiguous tensor
                 found = self._fingerprint_of_tensor(tensor.reshape(-1, tensor.shape[-1]))
             if found != fingerprint[2 * place : 2 * place + 2]:
                 return True
@@ -557,7 +556,7 @@ class Layer(native.Layer if native else object):
             copied.append(bias_matrix_of(bias_memory))
             bias_matrix = ctypes.byref(copied[-1])
         fingerprint = None
-        if self._on_cpu:  # taken first, so that a change made meanwhile is noticed later
+        if self._on_cpu:  # computed first, so that a concurrent change is noticed later
             known = (matrix for matrix in copied if matrix.dtype >= 0)
             fingerprint = sum(map(self._digest_of, known), ())
         self._let_go()
@@ -569,8 +568,8 @@ class Layer(native.Layer if native else object):
         self._hold_given(keys, (codes, absmax, bias_memory), (copied, fingerprint))
 
     def _hold_given(self, keys: tuple, sources: tuple, made_of: tuple) -> None:
-        """Notes what the library's copy was made of."""
-        self._borrowed = self._lent_at = ()  # all of it was copied
+        """Records the tensors that the library's copy was made from."""
+        self._borrowed = self._lent_at = ()  # the library copied everything
         self._sources, self._made_of = sources, made_of
         self._weight_place, (self._bias_version, self._bias_place) = ("codes", *keys[:2]), keys[2]
         self._fingerprint = made_of[1]
@@ -578,7 +577,7 @@ class Layer(native.Layer if native else object):
             self._hold_codes(*sources, *(key[0] for key in keys))
 
     def use_codes_of_forward(self, codes, absmax, owner: LayerSet) -> None:
-        """For backward: makes the weight codes[N,K] with absmax[N] or [1], unless it is already."""
+        """For backward: sets codes[N,K] with absmax[N] or [1] as the weight, unless it already is."""
         keys = key_of(codes), key_of(absmax)
         same = self._weight_place == ("codes", *keys)
         if not same or self._have_changed((codes, absmax), keys, self._made_of):
@@ -589,7 +588,7 @@ class Layer(native.Layer if native else object):
     # ---- The passes
 
     def forward(self, x, rows: int, stride: int, y, trains: bool, codes=None, absmax=None) -> None:
-        """y[rows,N] of x[rows,K]; and x's codes in this memory: of its rows, or of blocks of them."""
+        """y[rows,N] from x[rows,K]. If given, writes codes of x's rows, or of blocks of them, to `codes`."""
         m, d = self._x, self._y
         m.data, m.dtype, m.rows, m.stride = x.data_ptr(), DTYPES[x.dtype], rows, stride
         d.data, d.rows = y.data_ptr(), rows
@@ -602,7 +601,7 @@ class Layer(native.Layer if native else object):
             check(status)
 
     def _kept_codes(self, codes, absmax) -> int:
-        """The codes as what is kept of x: of its rows, or codes[K,padded] of blocks of them."""
+        """The codes as the library's kept input: of the rows of x, or codes[K,padded] of blocks of rows."""
         kept, q = self._codes, self._x_of_codes
         q.data, (q.rows, q.cols) = codes.data_ptr(), codes.shape
         q.stride = q.cols
@@ -613,7 +612,8 @@ class Layer(native.Layer if native else object):
         """dx[rows,K], dw and db[N], each unless it is None.
 
         dw is [N,K], or [K,N] if the library reads the weight in that form.
-        x[rows,K] is the input or, with their absmax, its codes as forward() made them; None: dw is.
+        x[rows,K] is the input or, with absmax, its codes as forward() made them. It is None if dw is
+        None.
         """
         m, d, w, b = self._g, self._dx, self._dw, self._db
         m.data, m.rows, m.stride = g.data_ptr(), rows, stride
@@ -634,13 +634,13 @@ class Layer(native.Layer if native else object):
             check(status)
 
     def round_stochastically(self, seed: int, stream: int, step: int) -> None:
-        """The next backward takes its random bits from there."""
+        """Sets the seed, stream and step of the next backward's random bits."""
         grads = self._grads
         grads.stochastic = 1
         grads.rounding_seed, grads.rounding_stream, grads.rounding_step = seed, stream, step
 
     def cached_bytes(self) -> int:
-        """Bytes of int8 codes and packed weights."""
+        """The bytes of int8 codes and packed weights."""
         info = _abi.LayerInfo()
         with self.context.lock:
             self._call("get_info", ctypes.byref(info))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A perceptron of two layers, whose activation is computed while the second quantizes its input."""
+"""An MLP of two layers. Its activation is computed while the second layer quantizes its input."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ def _sizes_of(layer) -> tuple:
 
 
 class SwitchBackMLP(OnLibrary, torch.nn.Module):
-    """y = down(gelu(up(x))), from up and down, which are SwitchBackLinears.
+    """y = down(gelu(up(x))), where up and down are SwitchBackLinears.
 
-    gelu is computed in the pass that quantizes its result, which is not written to memory; for
-    backward, only up(x) is kept and not gelu(up(x)). The bits are those of separate operations: of
+    gelu is computed in the pass that quantizes its result, which is not written to memory. For
+    backward, only up(x) is kept, and not gelu(up(x)). The bits are those of separate operations, with
     switchback.activation_forward between the layers. The state_dict has up.weight, up.bias,
     down.weight and down.bias.
 
     Args:
-        in_features, hidden_features, out_features: of x, inside, and of y (default: in_features).
+        in_features, hidden_features, out_features: the features of x, between the layers, and of y
+            (default: in_features).
         activation: "gelu_tanh" or "gelu_erf".
-        bias, device, dtype: as for nn.Linear, of both layers.
+        bias, device, dtype: as for nn.Linear, for both layers.
         options: mode ("rowwise" unless given), rotation, dw, dw_block_rows, rounding and seed: as
-            for SwitchBackLinear, of both layers.
+            for SwitchBackLinear, for both layers.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class SwitchBackMLP(OnLibrary, torch.nn.Module):
 
     @classmethod
     def of(cls, up, down, activation: str = "gelu_tanh", mode: str = "rowwise", **options):
-        """From two nn.Linear modules, or two Conv1D of transformers, whose Parameters it takes over."""
+        """An MLP with the Parameters of two nn.Linear modules, or of two Conv1D of transformers."""
         transposed = is_conv1d(up)
         if is_conv1d(down) != transposed:
             kinds = f"{type(up).__name__} and {type(down).__name__}"
@@ -97,19 +98,19 @@ class SwitchBackMLP(OnLibrary, torch.nn.Module):
         return LayerSet(self.down.in_features, self.down.out_features, options)
 
     def forward(self, x):
-        """y[..., out_features] of x[..., in_features], in x's dtype (under autocast, autocast's)."""
+        """y[..., out_features] from x[..., in_features], in x's dtype (or the autocast dtype)."""
         if is_traced(x):
             return as_leaf(self, x)
         h = self.up(x)
         weight = None if self.down.is_prepared else self.down.weight
-        # Weights that stand for others (sharded ones) are products of the layer alone.
+        # Weights that represent other tensors (sharded weights) need the layer's own forward.
         if type(weight) is not torch.nn.Parameter:
             return self.down(activated(h, self.activation))
         return linear(h, weight, self.down.bias, self._layers, False)
 
     @property
     def rounding_step(self) -> int:
-        """As SwitchBackLinear.rounding_step, of both layers."""
+        """SwitchBackLinear.rounding_step of both layers."""
         return self.up.rounding_step
 
     @rounding_step.setter
@@ -118,7 +119,7 @@ class SwitchBackMLP(OnLibrary, torch.nn.Module):
         self._layers.rounding_step = step
 
     def weight_updated(self) -> None:
-        """As SwitchBackLinear.weight_updated, of both layers."""
+        """SwitchBackLinear.weight_updated of both layers."""
         for layers in (self.up._layers, self.down._layers, self._layers):
             layers.weight_updated()
 
@@ -127,7 +128,7 @@ class SwitchBackMLP(OnLibrary, torch.nn.Module):
 
 
 def activated(x, activation: str):
-    """switchback's activation_forward of x[..., K], recorded for autograd."""
+    """switchback.activation_forward for x[..., K], recorded for autograd."""
     if needs_operator(x):
         y = torch.ops.switchback.activation_forward(x.reshape(-1, x.shape[-1]), activation)
         return y.view(x.shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What modules with layers of the library have in common."""
+"""Code shared by the modules that hold library layers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .._tensors import HAS_OPERATORS
 
 
 class OnLibrary:
-    """Mixed into torch.nn.Modules whose `_layers` are a LayerSet, which `_new_layers()` makes."""
+    """A mixin for torch.nn.Modules whose `_layers` is a LayerSet, which `_new_layers()` creates."""
 
-    _SCRIPT_INSTEAD = ""  # of torch.jit.script's refusal
+    _SCRIPT_INSTEAD = ""  # end of torch.jit.script's error message: an alternative
 
     def weight_updated(self) -> None:
-        """As SwitchBackLinear.weight_updated."""
+        """See SwitchBackLinear.weight_updated."""
         self._layers.weight_updated()
 
     def __prepare_scriptable__(self):
@@ -40,7 +40,7 @@ class OnLibrary:
 
 
 def outside_graphs(kind: type, *names: str) -> None:
-    """Without operators, ctypes calls cannot be traced: a compiled model breaks its graph at these methods."""
+    """Makes compiled models break their graph at these methods if there are no operators to trace."""
     if not HAS_OPERATORS and hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
         for name in names:
             setattr(kind, name, torch.compiler.disable(getattr(kind, name)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nested tensors as inputs: their rows are computed together, as those of any other input."""
+"""Nested tensors as inputs: one call computes all their rows, as for any other input."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 
 def by_rows(function, x):
-    """function(rows) of all rows of a nested x[batch, (rows), ..., K] in one call, nested as x is."""
+    """Calls function(rows) once for all rows of a nested x[batch, (rows), ..., K]; nested like x."""
     if x.layout is getattr(torch, "jagged", None):
         y = function(x.values())
         return torch.nested.nested_tensor_from_jagged(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients that have no derivative of their own, and say so when one is asked for.
+"""Gradients without second derivatives, which raise an error if one is requested.
 
-torch's once_differentiable is not enough. With create_graph=True it records gradients only if those
-that came in are recorded. But dx of a layer depends on its weight and dw on x, also where the
-gradient of y is a constant: a penalty on dx would then be left out of the weight's gradient silently.
+torch's once_differentiable is not enough. With create_graph=True it records gradients only if the
+incoming gradients are recorded. But dx of a layer depends on its weight and dw on x, even if the
+gradient of y is a constant. The weight's gradient would then silently ignore a penalty on dx.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .._errors import InvalidState
 
 
 def differentiable_once(name, depends):
-    """For a Function's backward. `name`, or name(ctx), is what users call what it computes.
+    """Decorator for a Function's backward. `name`, or name(ctx), is the operation's name in messages.
 
-    depends(ctx): whether its results depend on inputs for which gradients are wanted, too, though no
-    gradient that comes in does.
+    depends(ctx): whether the results depend on inputs that require gradients, even if the incoming
+    gradients do not.
     """
 
     def decorate(backward):
@@ -40,7 +40,7 @@ def differentiable_once(name, depends):
 
 
 def _recorded(name: str, made):
-    """The results of a backward with a graph that raises an error."""
+    """The results of a backward, with a graph node that raises an error."""
     several = made if isinstance(made, tuple) else (made,)
     places = [place for place, grad in enumerate(several) if grad is not None]
     marked = _Refusal.apply(name, *(several[place].detach().requires_grad_() for place in places))

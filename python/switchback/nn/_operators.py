@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers as operators of torch, torch.ops.switchback.linear and its kin.
+"""The layers as operators of torch: torch.ops.switchback.linear and similar operators.
 
-An operator has no state of its own. Codes of a weight are kept for the tensor that was passed as the
-weight, as long as that lives, and used again by the rules of modules.
+An operator has no state. The codes of a weight are kept with the tensor that was passed as the
+weight, while it lives, and used again by the same rules as in modules.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _ATTRIBUTE = "_switchback_layers"
 
 
 class _Kept(dict):
-    """The library layers of one tensor, an attribute of it: they end with it.
+    """The library layers of one tensor, stored as its attribute, so that they live as long as it.
 
-    Not a dictionary of weak references: torch.utils.swap_tensors refuses a tensor that has any. It
-    swaps attributes as well, so that they stay with the memory. Copies and pickles are empty, of a type
-    that torch.load knows.
+    A dictionary of weak references would not work: torch.utils.swap_tensors refuses a tensor that has
+    any. It swaps attributes as well, so that they stay with the memory. Copies and pickles are empty and
+    have a type that torch.load accepts.
     """
 
     def __init__(self, tensor):
@@ -52,11 +52,11 @@ class _Kept(dict):
 
 
 def _layers_of(tensor, kind: type, sizes: tuple, options: str):
-    """The library layers whose weight, or codes, this tensor is."""
+    """The library layers that have this tensor as their weight or codes."""
     key = kind, sizes, options
     found = None
     kept = tensor.__dict__.get(_ATTRIBUTE)
-    # An attribute may have come from another tensor, with all of its attributes.
+    # The attribute may have been copied or swapped from another tensor.
     if type(kept) is _Kept and kept.of == tensor._cdata:
         found = kept.get(key)
     if found is None:
@@ -68,7 +68,7 @@ def _layers_of(tensor, kind: type, sizes: tuple, options: str):
             if found is None:
                 found = kept[key] = kind(*sizes, LayerOptions.parse(options))
                 found.announced_seen = LayerSet.announced
-    if found.announced_seen != LayerSet.announced:  # of some module: it may be of this weight
+    if found.announced_seen != LayerSet.announced:  # by some module, perhaps for this weight
         found.announced_seen = LayerSet.announced
         found.updates += 1
     return found
@@ -85,7 +85,7 @@ def _linear_layers(weight, options: str) -> LayerSet:
 
 
 def _check(x, weight, bias, options: str, codes: bool = False) -> None:
-    """The rules of linear, for tensors with and without memory."""
+    """Checks the arguments of linear, for tensors with and without memory."""
     transposed = LayerOptions.parse(options).transposed
     name = "codes" if codes else "weight"
     if weight.dim() != 2:
@@ -128,7 +128,7 @@ def _empty_output(x, weight, options: str = "mode=rowwise"):
 
 
 def _linear(x, weight, bias, options: str):
-    # Inside of an operator autograd is off: whether a backward will follow is not known here.
+    # Autograd is off inside an operator: it is not known whether a backward will follow.
     once = weight.requires_grad
     if native and weight.dim() == 2:
         layers = _linear_layers(weight, options)
@@ -139,7 +139,7 @@ def _linear(x, weight, bias, options: str):
     layers = _linear_layers(weight, options)
     x = memory_of(x, "forward", "x")
     keeps = "x" if once else None
-    # On the usual layer, whose codes a backward uses.
+    # On the main layer, because a backward uses its codes.
     return _function.forward_pass(x, weight, bias, layers, keeps, waits=True)[0]
 
 
@@ -174,7 +174,7 @@ define(
 )
 
 
-_without_weight: dict = {}  # layers for weight gradients alone, which read no weight
+_without_weight: dict = {}  # layers for weight gradients only, without a weight
 
 
 def _layers_without_weight(out_features: int, in_features: int, options: str) -> LayerSet:
@@ -193,7 +193,7 @@ def _in_features(x, codes, weight, options: str) -> int:
 
 
 def _linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, options: str):
-    """dx if there is a weight, dw if there is x or its codes, db if it has a dtype; else empty."""
+    """dx if there is a weight, dw if there is x or its codes, db if it has a dtype. Otherwise empty."""
     g = memory_of(g, "backward", "the gradient")
     out_features, in_features = g.shape[-1], _in_features(x, codes, weight, options)
     if weight is None:
@@ -243,7 +243,7 @@ refuse_gradient("linear_backward", _ONCE)
 
 
 def _keep(ctx, inputs, output) -> None:
-    """For the backward of linear and of linear_codes."""
+    """Saves tensors for the backward of linear and of linear_codes."""
     x, weight, bias, ctx.options = inputs
     wants_dx, wants_dw, wants_db = ctx.needs_input_grad[:3]
     ctx.of_weight = weight.dtype
@@ -255,7 +255,7 @@ def _keep(ctx, inputs, output) -> None:
         _, codes, absmax = output
     reads_x = wants_dw or (wants_dx and bool(LayerOptions.parse(ctx.options).activation))
     kept_x = x if reads_x and codes is None else None
-    # Without dx the weight is not read; but something must say how many features x has.
+    # Without dx the weight is not read, but some tensor must give the number of features of x.
     kept_weight = weight if wants_dx or not wants_dw else None
     ctx.save_for_backward(kept_x, kept_weight, codes, absmax)
 
@@ -408,7 +408,7 @@ define(
 def _grouped_backward(
     g, x, weight, offs, index, slots, rows, wants_dx, wants_dw, of_bias, options: str
 ):
-    """dx, dw and db; those that are not wanted are empty, db if it has no dtype."""
+    """dx, dw and db. Gradients that are not wanted are empty; db is if it has no dtype."""
     index = None if index is None else index.contiguous().to(torch.int32)
     grads = _grouped.gradients(
         memory_of(g, "backward", "the gradient"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a layer computes: one immutable value, which modules, library layers and operators share."""
+"""The options of a layer: one immutable value that modules, library layers and operators share."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from .._modes import MODES
 
 
 ROUNDINGS = ("nearest", "stochastic")
-ROTATIONS = (4, 16, 64, 256, 1024)  # the groups of a rotation
+ROTATIONS = (4, 16, 64, 256, 1024)  # the group sizes of a rotation
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerOptions:
-    """The options of a library layer but for its sizes and dtype.
+    """The options of a library layer, without its sizes and dtype.
 
-    A new option is a field here, with the library's default, and an entry of `members`. Operators of
-    torch take all of them as one string, `text`.
+    A new option needs a field here, with the library's default, and an entry in `members`. Operators of
+    torch accept all options as one string, `text`.
     """
 
     mode: str = "rowwise"
-    activation: str = ""  # applied to x first; "": none. This and what follows: of linear layers alone
+    activation: str = ""  # applied to x first; "": none. This and the fields below: only linear layers
     rotation: int = 0
     dw: str = "floating"
     dw_block_rows: int = 256
-    # Of gradients: "nearest" or "stochastic", by random bits of this seed.
+    # Rounding of gradients: "nearest", or "stochastic" with random bits of this seed.
     rounding: str = "nearest"
     seed: int = 0
-    transposed: int = 0  # 1: the weight is [in, out]; of linear layers alone
+    transposed: int = 0  # 1: the weight is [in, out]; only linear layers
 
     def __post_init__(self):
         if self.mode not in MODES:
@@ -54,7 +54,7 @@ class LayerOptions:
             raise InvalidArgument(f"transposed = {self.transposed}; it must be 0 or 1")
 
     def members(self) -> dict:
-        """The members of the library's structs of options."""
+        """The members of the library's option structs."""
         members = {"mode": MODES[self.mode].number}
         if self.activation:
             members["activation"] = _abi.ACTIVATIONS[self.activation]
@@ -69,12 +69,12 @@ class LayerOptions:
 
     @property
     def reads_transposed(self) -> bool:
-        """Whether the library reads a weight [in, out] as it is; it rotates none in that form."""
+        """Whether the library reads a weight [in, out] in place. It cannot rotate it in that layout."""
         return bool(self.transposed) and not self.rotation
 
     @property
     def keeps_blocks(self) -> bool:
-        """Whether a training forward keeps codes of blocks of x, which dw reads, in place of x."""
+        """Whether a training forward keeps codes of blocks of x for dw, instead of x."""
         return self.dw == "int8_block" and MODES[self.mode].is_int8
 
     @property
@@ -84,7 +84,7 @@ class LayerOptions:
 
     @property
     def text(self) -> str:
-        """The fields that differ from their defaults, and the mode: "mode=global"."""
+        """The mode and the fields that differ from their defaults: "mode=global"."""
         said = [
             f"{field.name}={getattr(self, field.name)}"
             for field in dataclasses.fields(self)
@@ -95,7 +95,7 @@ class LayerOptions:
     @classmethod
     @functools.lru_cache(maxsize=256)
     def parse(cls, text: str) -> LayerOptions:
-        """The options of a text; InvalidArgument for one that says something else."""
+        """Parses the options of a text. InvalidArgument if it is not one."""
         kinds = {field.name: type(field.default) for field in dataclasses.fields(cls)}
         values = {}
         for part in text.split(","):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensor parallel layers with the bits of the whole layer, for any number of processes.
 
-Where a product is summed over processes, its factors are quantized with scales that were reduced
-(max) over the processes first, and what is summed are int32 sums of codes, which are exact.
+If a product is summed over processes, scales are first reduced (max) over the processes, and the
+factors are quantized with these scales. Then int32 sums of codes are added, which is exact.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ._trace import as_leaf, is_traced
 from ._wanted import wanted_gradients
 
 _gemm = ops.gemm_s8s8s32.__wrapped__
-_LARGEST_K = 131071  # of exact int32 sums
-_C = torch.tensor(1.0, dtype=torch.float64).div(127 * 127).to(torch.float32)  # docs/numerics.md
+_LARGEST_K = 131071  # the largest K with exact int32 sums
+_C = torch.tensor(1.0, dtype=torch.float64).div(127 * 127).to(torch.float32)  # see docs/numerics.md
 
 
 def _dequantized(sums, absmax_a, absmax_b, bias, dtype):
@@ -47,14 +47,14 @@ def _summed(sums, group):
 
 
 def _absmax_of(matrix, dim: int):
-    """Of each row (dim 1) or column (dim 0); 0 where there is nothing."""
+    """The absmax of each row (dim 1) or column (dim 0); 0 if it is empty."""
     if matrix.numel() == 0:
         return matrix.new_zeros(matrix.shape[1 - dim], dtype=torch.float32)
     return matrix.abs().amax(dim).float()
 
 
 class _Parallel(torch.nn.Module):
-    """What both kinds share: a shard of an nn.Linear's Parameters, and the group."""
+    """The base of both kinds: a shard of an nn.Linear's Parameters, and the group."""
 
     def __init__(self, whole, group, mode: str):
         super().__init__()
@@ -199,14 +199,14 @@ class _Row(Function):
 
 
 class SwitchBackColumnParallel(_Parallel):
-    """The rows of a linear layer's weight, shared out among the processes of a group.
+    """A linear layer whose weight is split by rows among the processes of a group.
 
-    x[..., in_features] is the same in all processes; y has this process' part of out_features, as
-    torch.Tensor.tensor_split cuts them. The gradient of x is whole, and the same in all processes.
+    x[..., in_features] is the same in all processes. y has this process' part of out_features, as
+    torch.Tensor.tensor_split divides them. The gradient of x is complete and the same in all processes.
 
     Args:
         whole: an nn.Linear, the same in all processes; its values are copied.
-        group: of torch.distributed; None: all processes.
+        group: a group of torch.distributed. None: all processes.
         mode: "rowwise" or "global".
     """
 
@@ -217,10 +217,11 @@ class SwitchBackColumnParallel(_Parallel):
 
 
 class SwitchBackRowParallel(_Parallel):
-    """The columns of a linear layer's weight, shared out among the processes of a group.
+    """A linear layer whose weight is split by columns among the processes of a group.
 
-    x has this process' part of in_features, as SwitchBackColumnParallel returns it;
-    y[..., out_features] is whole, and the same in all processes. Arguments as there.
+    x has this process' part of in_features, as SwitchBackColumnParallel returns it.
+    y[..., out_features] is complete and the same in all processes. It has the arguments of
+    SwitchBackColumnParallel.
     """
 
     _DIM, _FEATURES, _FUNCTION = 1, "in_features", _Row

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weight as int8 codes: how a module changes between that form and the float one.
+"""The weight as int8 codes: conversion of a module between that form and the float form.
 
 The codes are the buffer W_int8[N,K], their scales the buffer state_W (float32): [N] in mode rowwise,
-[1] in mode global. Where they are codes of a rotated weight, the buffer rotation_W says so: int32 [1],
-the group of the rotation. Checkpoints that hold these keys instead of the weight have this form. They
-also hold an empty weight, of shape [0]: loaders that know nothing of codes would leave a missing weight
-as it was initialised, and only warn; a weight of another shape they refuse.
+[1] in mode global. For a rotated weight, the buffer rotation_W (int32 [1]) has the group size of the
+rotation. Checkpoints in this form hold these keys instead of the weight. They
+also hold an empty weight, of shape [0], for loaders that do not know codes. Such a loader would only
+warn about a missing weight and keep its initial values, but it refuses a weight of another shape.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ CODES, SCALES, ROTATION = "W_int8", "state_W", "rotation_W"
 
 
 def rotation_tensor(rotation: int, device=None):
-    """The buffer that says how codes are rotated."""
+    """The buffer with the group size of the codes' rotation."""
     with torch.inference_mode(False):
         return torch.tensor([rotation], dtype=torch.int32, device=device)
 
 
 def rotation_of(state_dict, prefix: str) -> int:
-    """How the codes of a layer in a state_dict are rotated; 0: not, as far as it says."""
+    """The rotation of a layer's codes in a state_dict. 0 if the state_dict does not say so."""
     told = state_dict.get(prefix + ROTATION)
     return 0 if told is None else int(told)
 
 
 def check_rotation(module, name: str) -> None:
-    """InvalidArgument if the codes that a loader gave a module are rotated in another way."""
+    """InvalidArgument if the codes that a loader gave a module have another rotation."""
     told = rotation_of(module._buffers, "")
     if module.is_prepared and told != module.rotation:
         raise InvalidArgument(
@@ -42,7 +42,7 @@ def check_rotation(module, name: str) -> None:
 
 
 def prepare(module, keep_float: bool = False) -> None:
-    """Replaces the float weight by codes; keep_float: adds them, outside of state_dict."""
+    """Replaces the float weight by codes. keep_float: adds the codes, outside of state_dict."""
     if not _is_to_be_prepared(module):
         return
     if "weight" not in module._parameters:
@@ -54,15 +54,15 @@ def prepare(module, keep_float: bool = False) -> None:
 
 
 def _quantized(module, rows) -> tuple:
-    """Codes and scales of a weight [N,K], as this module has them."""
+    """Codes and scales of a weight [N,K], in the form of this module."""
     quantize = ops.quantize_rowwise if module.mode in MODES_OF_ROWS else ops.quantize_global
-    # Inference mode is left, because its tensors cannot be used outside of it.
+    # Outside of inference mode, because tensors made in it cannot be used elsewhere.
     with torch.inference_mode(False), torch.no_grad():
         return quantize(ops.rotate(rows, module.rotation) if module.rotation else rows)
 
 
 def float_weight(module):
-    """The float weight of a module; None if it has codes alone."""
+    """The float weight of a module. None if it has only codes."""
     return None if has_codes_alone(module) else module.weight
 
 
@@ -81,12 +81,12 @@ def float_rows(module):
 
 
 def set_rows(module, rows) -> None:
-    """Gives a prepared module the codes of another weight [N,K]."""
+    """Sets the codes of another weight [N,K] in a prepared module."""
     set_codes(module, *_quantized(module, rows))
 
 
 def set_empty_codes(module) -> None:
-    """Gives a module the prepared form, with codes and scales that are to be loaded."""
+    """Converts a module to the prepared form, with codes and scales that will be loaded later."""
     if not _is_to_be_prepared(module):
         return
     shape, device = (module.out_features, module.in_features), module.weight.device
@@ -96,7 +96,7 @@ def set_empty_codes(module) -> None:
 
 
 def prepare_model(model, kind: type) -> None:
-    """Prepares the modules of this kind, and keeps ties: see switchback.nn.prepare_for_eval."""
+    """Prepares the modules of this class and keeps ties: see switchback.nn.prepare_for_eval."""
     users: dict = {}
     for module in model.modules():
         for parameter in module._parameters.values():
@@ -121,10 +121,10 @@ def _is_to_be_prepared(module, or_was: bool = False) -> bool:
 
 
 def take_form_of(module, state_dict, prefix: str, rest: tuple):
-    """Gives the module the form that it has in a state_dict: codes or a float weight.
+    """Converts the module to the form in a state_dict: codes or a float weight.
 
-    Returns the state_dict to load (scales converted), and whether it was rejected; error_msgs then
-    says why. `rest` holds the arguments of _load_from_state_dict after the prefix.
+    Returns the state_dict to load (scales converted), and whether it was rejected. error_msgs then
+    has the reason. `rest` holds the arguments of _load_from_state_dict after the prefix.
     """
     missing_keys, error_msgs = rest[2], rest[4]
     weight = state_dict.get(prefix + "weight")
@@ -148,7 +148,7 @@ def take_form_of(module, state_dict, prefix: str, rest: tuple):
     own[prefix + SCALES] = scales.detach().reshape(-1).to(torch.float32)
     own.pop(prefix + ROTATION, None)
     if module.rotation:
-        own[prefix + ROTATION] = rotation_tensor(module.rotation)  # older checkpoints have none
+        own[prefix + ROTATION] = rotation_tensor(module.rotation)  # missing in older checkpoints
     weight = float_weight(module)
     if weight is not None:
         device = weight.device
@@ -164,18 +164,18 @@ def take_form_of(module, state_dict, prefix: str, rest: tuple):
 def placeholder(module):
     """The empty weight of a state_dict with codes."""
     made = torch.empty(0, dtype=module._float["dtype"], device=module.W_int8.device)
-    # transformers initialises a model whose state_dict has a tensor that it has not seen loaded.
+    # Otherwise transformers would initialise it, as a tensor that it has not loaded.
     made._is_hf_initialized = True
     return made
 
 
 def is_placeholder(weight) -> bool:
-    """Whether it is that."""
+    """Whether a weight is the empty weight of a state_dict with codes."""
     return weight.numel() == 0 and weight.dim() == 1
 
 
 def _problems(module, codes, scales, told) -> list[str]:
-    """A description of what is wrong with a checkpoint's codes, scales and rotation."""
+    """The errors in a checkpoint's codes, scales and rotation, as texts."""
     shape = (module.out_features, module.in_features)
     count = shape[0] if module.mode in MODES_OF_ROWS else 1
     found = []
@@ -205,7 +205,7 @@ def _problems(module, codes, scales, told) -> list[str]:
 
 
 def set_codes(module, codes, scales, keep_float: bool = False) -> None:
-    """Gives a module these codes, prepared or not. Modules that share those it had keep them."""
+    """Sets these codes in a module, prepared or not. Modules that shared its old codes keep them."""
     weight = float_weight(module)
     if weight is not None:
         module._float = {"dtype": weight.dtype, "requires_grad": weight.requires_grad}
@@ -220,13 +220,13 @@ def set_codes(module, codes, scales, keep_float: bool = False) -> None:
 
 
 def _set_float(module) -> None:
-    """A float weight to load into, in place of the codes."""
+    """Replaces the codes by a float weight to load into."""
     device = module.W_int8.device
     dtype = module._float["dtype"]
     for name in (CODES, SCALES, ROTATION):
         if name in module._buffers:
             delattr(module, name)
-    if module._parameters.get("weight") is not None:  # it was kept, because others have it too
+    if module._parameters.get("weight") is not None:  # it was kept because other modules share it
         module._layers.release()
         return
     with torch.inference_mode(False):

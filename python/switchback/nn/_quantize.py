@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""quantize_: replaces layers by a configuration, as torchao's function of that name does."""
+"""quantize_: replaces layers according to a configuration, like torchao's function of that name."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _WEIGHTS = ("float", "int8")
 
 @dataclasses.dataclass
 class SwitchBackConfig:
-    """How linear layers are replaced.
+    """A configuration of the layers that replace linear layers.
 
-    mode: "rowwise" (one scale per row of a weight), "rowwise_shared", "global" (one), "auto" or
+    mode: "rowwise" (one scale per row of a weight), "rowwise_shared", "global" (one scale), "auto" or
         "standard".
-    mem_efficient: int8 codes of inputs are kept for backward, not the inputs.
-    weights: "float": Parameters that train, quantized when they are used; "int8": codes alone, made
-        now, which are frozen. Inputs still get gradients, for adapters on a frozen base.
+    mem_efficient: keeps int8 codes of inputs for backward, not the inputs.
+    weights: "float": Parameters that train, quantized when they are used. "int8": only frozen codes,
+        made now. Inputs still get gradients, for adapters on a frozen base.
     rotation, dw, dw_block_rows, rounding, seed: as for SwitchBackLinear. dw is for weights that
-        train. Rounding is of gradients; with an int8 base it is that of the input gradient.
+        train. Rounding applies to gradients; with an int8 base, to the input gradient.
     """
 
     mode: str = "rowwise"
@@ -41,8 +41,8 @@ class SwitchBackConfig:
     def __post_init__(self):
         options = self.layer_options()
         if self.rounding == "stochastic" and self.seed is None:
-            options["seed"] = 0  # rather than draw one
-        SwitchBackLinear(max(self.rotation, 1), 1, device="meta", **options)  # checks them
+            options["seed"] = 0  # instead of drawing a seed
+        SwitchBackLinear(max(self.rotation, 1), 1, device="meta", **options)  # checks the values
         if self.weights not in _WEIGHTS:
             raise InvalidArgument(
                 f"SwitchBackConfig: weights = {self.weights!r}; it must be 'float' or 'int8'"
@@ -68,8 +68,8 @@ class SwitchBackConfig:
 def quantize_(model, config: SwitchBackConfig | None = None, filter_fn=None) -> None:
     """Replaces linear layers of the model, in place: replace_linear under torchao's convention.
 
-    filter_fn(module, name) says which (default: all nn.Linear and Conv1D modules). With
-    weights="int8" the new layers are prepared; ties are kept as by prepare_for_eval(model).
+    filter_fn(module, name) selects them (default: all nn.Linear and Conv1D modules). With
+    weights="int8" the new layers are prepared. Ties are kept as by prepare_for_eval(model).
     """
     config = SwitchBackConfig() if config is None else config
     include = None

@@ -31,30 +31,30 @@ def replace_linear(
 ):
     """Replaces the linear modules of a model, in place, and returns the model.
 
-    The new modules take over the Parameters of the old ones, so that optimizers go on working, and
+    The new modules use the Parameters of the old ones, so optimizers continue to work. They also get
     their hooks and training flag. Modules whose type is exactly nn.Linear are replaced, and the
     Conv1D of transformers (GPT-2), whose replacement is still a Conv1D with the weight [in, out]. A
-    module that occurs several times is replaced by one; its first name counts. If the model itself
-    is such a module, its replacement is returned. A UserWarning names selected modules that look
-    linear but are left alone: instances of subclasses of nn.Linear, and nn.MultiheadAttention.
+    module that occurs several times is replaced by one module, selected by its first name. If the model
+    itself is such a module, its replacement is returned. A UserWarning names selected modules that look
+    linear but are not replaced: instances of subclasses of nn.Linear, and nn.MultiheadAttention.
 
     Args:
         layer: a class or function, called as layer(in_features, out_features, bias=...,
             device=..., dtype=..., **options). SwitchBackLinear without options is in mode "global", as
-            bitsandbytes' is; mode="rowwise" has smaller errors.
+            in bitsandbytes; mode="rowwise" has smaller errors.
         include, exclude: names as of named_modules(), glob patterns for them ("blocks.*.mlp.*"),
             callables (name, module) -> bool, or a list of these. Default: all, and none.
-        replaced: a list, to which the names of what was replaced are appended.
+        replaced: a list. The names of the replaced modules are appended to it.
         attention: whether nn.MultiheadAttention is replaced too, by SwitchBackMultiheadAttention,
             which computes its projections with such layers.
 
     ValueError, with nothing replaced, if a selected module computes its weight from other
-    parameters (weight_norm, pruning), has hooks on its state_dict, or has inputs that are not a
-    multiple of the rotation in the options.
+    parameters (weight_norm, pruning), or has hooks on its state_dict. The same if its inputs are not
+    a multiple of the rotation in the options.
     """
     selected: dict = {}
     left: dict = {}
-    inside: set = set()  # modules that their parent computes itself
+    inside: set = set()  # modules that their parent computes without calling them
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.MultiheadAttention):
             inside.update(module.children())
@@ -64,7 +64,7 @@ def replace_linear(
         is_known = type(module) is torch.nn.Linear or is_conv1d(module)
         if not (is_known or is_attention or isinstance(module, torch.nn.Linear)):
             continue
-        # Rules that were written for linear layers read their attributes.
+        # Functions that were written for linear layers read their attributes.
         judged = module.out_proj if is_attention and not attention else module
         if not _selected(name, judged, include, exclude):
             continue
@@ -90,7 +90,7 @@ def replace_linear(
     elif not selected and include is not None:
         warnings.warn(
             f"replace_linear replaced nothing in {type(model).__name__}: no linear layer has a name that "
-            f"include = {include!r} takes and exclude = {exclude!r} leaves",
+            f"include = {include!r} selects and exclude = {exclude!r} does not",
             stacklevel=2,
         )
     _warn_of_unknown(exclude, [name for name, _ in model.named_modules()])
@@ -100,13 +100,13 @@ def replace_linear(
 def replace_gelu(model, *, forms=_abi.ACTIVATIONS, include=None, exclude=None, replaced=None):
     """Replaces the modules of a model that compute GELU, in place, and returns the model.
 
-    They are torch's GELU and transformers' GELUActivation, NewGELUActivation, FastGELUActivation and
-    GELUTanh, whose types are exactly these. switchback.nn.GELU takes their place: one pass over memory
-    in each direction, which in bfloat16 is faster than torch's in both forms. In float32 a forward of
-    the erf form is slower, and forward and backward together are a little faster.
+    These are torch's GELU and transformers' GELUActivation, NewGELUActivation, FastGELUActivation and
+    GELUTanh, with exactly these types. switchback.nn.GELU replaces them. It makes one pass over memory
+    in each direction. In bfloat16 this is faster than torch's GELU in both forms. In float32 a forward
+    of the erf form is slower, and forward and backward together are a little faster.
 
     Args:
-        forms: of "gelu_tanh" and "gelu_erf", those that are replaced.
+        forms: the forms to replace, of "gelu_tanh" and "gelu_erf".
         include, exclude, replaced: as for replace_linear.
     """
     forms = (forms,) if isinstance(forms, str) else tuple(forms)
@@ -132,7 +132,7 @@ def replace_gelu(model, *, forms=_abi.ACTIVATIONS, include=None, exclude=None, r
 
 
 def _put(model, made: dict) -> None:
-    """Puts the new modules wherever in the model the old ones are."""
+    """Puts the new modules at every place of the old modules in the model."""
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
             if child in made:
@@ -141,11 +141,12 @@ def _put(model, made: dict) -> None:
 
 
 def _encoders_call_layers(model) -> None:
-    """Turns off torch's fast path of inference in encoder layers that have layers of ours.
+    """Turns off torch's fast path for inference in encoder layers that contain switchback layers.
 
-    It reads the weights of linear1, linear2 and self_attn past these modules: it would compute in floating
-    point, and prepared layers have no weight. It takes only layers that say that it knows their activation,
-    which nothing else asks; so it is, too, for the nested tensors that nn.TransformerEncoder makes for it.
+    It reads the weights of linear1, linear2 and self_attn without calling these modules: it would compute
+    in floating point, and prepared layers have no weight. It only handles layers whose attribute says
+    that it supports their activation. No other code reads that attribute. This also turns off the nested
+    tensors that nn.TransformerEncoder makes for the fast path.
     """
     layer, encoder = torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder
     for module in model.modules():
@@ -162,11 +163,11 @@ def _is_ours(module) -> bool:
 
 
 def prepare_for_eval(model):
-    """prepare_for_eval() of every switchback layer of a model, in place; returns the model.
+    """Calls prepare_for_eval() of every switchback layer of a model, in place; returns the model.
 
     Tied weights stay tied. Layers that share a weight get the same codes. If a module of another
     kind uses the weight too (the embedding of a tied head), the weight stays, shared with that
-    module, and the codes do not enter state_dict, whose keys and size stay the same.
+    module. The codes are not added to state_dict, whose keys and size stay the same.
     """
     layers = [module for module in model.modules() if isinstance(module, Int8Layer)]
     if not layers:
@@ -188,15 +189,15 @@ def prepare_for_eval(model):
 
 
 def _warn_of_unknown(exclude, names) -> None:
-    """A UserWarning for patterns in exclude that no module's name fits: probably they are mistyped."""
+    """A UserWarning for patterns in exclude that match no module. They are probably mistyped."""
     rules = (exclude,) if isinstance(exclude, str) else exclude
     if rules is None or callable(rules):
         return
     for rule in rules:
         if isinstance(rule, str) and not any(fnmatch.fnmatchcase(name, rule) for name in names):
             warnings.warn(
-                f"replace_linear: exclude = {rule!r} matches no module; what it was to leave alone is "
-                "replaced",
+                f"replace_linear: exclude = {rule!r} matches no module, so it "
+                "excludes nothing",
                 stacklevel=3,
             )
 
@@ -210,7 +211,7 @@ def _warn_of(left: dict) -> None:
         hints.append("run a batch through LazyLinear first, which makes it an nn.Linear")
     if any(is_conv1d(module) for module in left):
         hints.append("a Conv1D needs a layer that is a SwitchBackLinear")
-    hints.append("exclude what is to stay, and this is not said")
+    hints.append("exclude modules that should stay, and this warning ends")
     warnings.warn(
         f"replace_linear left alone {names}: only modules whose type is nn.Linear itself or "
         f"transformers' Conv1D are replaced; {'; '.join(hints)}",
@@ -219,7 +220,7 @@ def _warn_of(left: dict) -> None:
 
 
 def _check_rotation(selected: dict, rotation: int) -> None:
-    """That the inputs of the modules are multiples of the rotation, if that is one."""
+    """Checks that the inputs of the modules are multiples of the rotation, if there is one."""
     odd = {}
     for module, name in selected.items():
         linear = module.out_proj if type(module) is torch.nn.MultiheadAttention else module
@@ -238,7 +239,7 @@ def _check_replaceable(name: str, module) -> None:
     if set(module._parameters) != {"weight", "bias"}:
         raise ValueError(
             f"replace_linear: the parameters of {name!r} are {sorted(module._parameters)}; they must be "
-            "weight and bias: remove what computes them, or exclude it"
+            "weight and bias: remove weight_norm or pruning, or exclude it"
         )
     _check_hooks(name, module)
 
@@ -247,7 +248,7 @@ def _check_hooks(name: str, module, caller: str = "replace_linear") -> None:
     for kind, hooks in vars(module).items():
         if "state_dict" in kind and hooks:
             raise ValueError(
-                f"{caller}: {name!r} has hooks in {kind}, which may hold on to it; remove them, or "
+                f"{caller}: {name!r} has hooks in {kind}, which may keep a reference to it; remove them, or "
                 "exclude it"
             )
 
@@ -269,7 +270,7 @@ def _matches(name: str, module, rules, default: bool) -> bool:
 
 
 def _replacement(old, layer, options):
-    """The module that takes the place of `old`; None if `layer` makes none for its kind."""
+    """The module that replaces `old`. None if `layer` does not create one for its kind."""
     if is_conv1d(old):
         inner = _made(layer, *old.weight.shape, old.bias is not None, old.weight.dtype, options)
         return conv1d_like(old, inner) if isinstance(inner, Int8Layer) else None
@@ -295,5 +296,5 @@ def _take_hooks(new, old) -> None:
 
 
 def _made(layer, in_features: int, out_features: int, bias: bool, dtype, options):
-    # On the meta device nothing is allocated or initialised; the parameters are the old ones.
+    # The meta device avoids allocation and initialisation: the module gets the old parameters.
     return layer(in_features, out_features, bias=bias, device="meta", dtype=dtype, **options)

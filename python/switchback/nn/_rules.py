@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When codes of a weight are made again. Python (_layer.py) and compiled code (csrc) follow these rules."""
+"""The rules for making the codes of a weight again, for Python (_layer.py) and compiled code (csrc)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import contextlib
 import itertools
 import threading
 
-# A product of at most so many rows on a CPU takes as long as reading a weight of so many codes or more.
-# It reads those of the module, and so sees every change. The library's copy would have to be proven
-# by another read, which made a call of 1 to 32 rows 1.9 to 2.1 times as long; this makes it 0.9 to 1.3
-# times as long (4096x4096 and 12288x3072, one thread with AMX).
+# On a CPU a product of at most FEW_ROWS rows with at least MANY_CODES codes takes as long as reading
+# the codes. It reads the module's codes, and so sees every change. To use the library's copy, another
+# read would have to prove it current. That made a call of 1 to 32 rows 1.9 to 2.1 times as long; this
+# makes it 0.9 to 1.3 times as long (4096x4096 and 12288x3072, one thread with AMX).
 FEW_ROWS = 32
 MANY_CODES = 1 << 21
 
@@ -24,9 +24,9 @@ reuse = _Reuse()
 
 @contextlib.contextmanager
 def reuse_weight_codes():
-    """Within it, in this thread, a weight counts as changed only if torch says so.
+    """In this block and thread a weight counts as changed only if torch's version counter says so.
 
-    For gradient accumulation: the first microbatch quantizes the weight, and the others use its
+    For gradient accumulation: the first microbatch quantizes the weight, and the later ones use its
     codes. For inference: a forward does not check whether the weight, or the codes of a prepared
     layer, have changed. Inside the block, call `weight_updated()` after changes that autograd's version
     counter does not see (through `.data` or NumPy, by collectives, or by optimizers and sharding that
@@ -40,23 +40,23 @@ def reuse_weight_codes():
         reuse.on = before
 
 
-# What a plan says, as bits.
+# The bits of a plan.
 KEEP = 1  # the codes are current
-PROVE = 2  # they are, if the weight's fingerprint is the one that was taken when they were made
-REMEMBER = 4  # if they are made again, take the weight's fingerprint, for a later proof
+PROVE = 2  # the codes are current if the weight's fingerprint is still that of when they were made
+REMEMBER = 4  # if the codes are made again, compute the weight's fingerprint for a later proof
 MET = 8  # the next plan's `met`
 MEETS_AGAIN = 16  # the next plan's `meets_again`
 
 
 def plan_of(same, reusing, unused, provable, met, meets_again, once) -> int:
-    """What a forward does about the codes of its weight.
+    """The plan of a forward for the codes of its weight.
 
-    same: torch has seen no change of weight and bias, and none was announced. reusing: that is enough
-    (reuse_weight_codes). unused: no backward has computed a gradient of the weight since; an optimizer
-    or a sharding scheme may have used one without telling autograd. provable: a fingerprint can be
-    taken, and is cheaper than new codes. met: another forward has used these codes already;
-    meets_again: so it was with the codes before. once: these codes will probably serve one forward
-    and its backward, so a fingerprint would not pay, unless meets_again says otherwise.
+    same: torch has seen no change of weight and bias, and weight_updated() was not called. reusing:
+    that is enough (reuse_weight_codes). unused: no backward has computed a gradient of the weight since.
+    If one has, an optimizer or a sharding scheme may have used it without telling autograd. provable: a
+    fingerprint is possible, and cheaper than new codes. met: another forward has already used these
+    codes. meets_again: another forward used the previous codes. once: these codes will probably serve
+    one forward and its backward, so that a fingerprint does not pay unless meets_again is set.
     """
     if same and reusing:
         return KEEP | (met and MET) | (meets_again and MEETS_AGAIN)
@@ -71,5 +71,5 @@ def plan_of(same, reusing, unused, provable, met, meets_again, once) -> int:
     return plan if once else plan | REMEMBER
 
 
-# The plans in the order of their arguments as bits, the first one highest: what compiled code reads.
+# The plans for the compiled code, indexed by the arguments as bits, with the first as the highest.
 PLANS = bytes(plan_of(*bits) for bits in itertools.product((False, True), repeat=7))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights for FSDP2 (torch.distributed.fsdp.fully_shard) that travel as int8 codes.
+"""Weights for FSDP2 (torch.distributed.fsdp.fully_shard) that are gathered as int8 codes.
 
 Each process keeps a float shard, rows of the weight. When FSDP gathers the weight, each process
-quantizes its shard and sends codes; what is gathered has the codes of the whole weight, to the bit:
-the scale of a row is the shard's own, and the largest magnitude of a column or of the whole weight
-is reduced over the processes before anything is quantized.
+quantizes its shard and sends codes. The gathered codes are those of the whole weight, to the bit.
+The scale of a row is local. The largest magnitude of a column or of the whole weight is reduced over
+the processes before the shards are quantized.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from .linear import Int8Layer
 def shard_int8(model, *, lean: bool = False):
     """Lets FSDP2 gather the weights of a model's layers as int8 codes; returns the model.
 
-    Call it before fully_shard. Layers in mode global send one byte an element in each gather. Layers
+    Call it before fully_shard. Layers in mode global send one byte per element in each gather. Layers
     in mode rowwise send two: codes with scales per row for forward, and with scales per column for
-    the gradient of the input. lean: they send the one that the pass reads. It needs
-    reshard_after_forward=True, and no checkpointing; other uses raise InvalidState.
+    the gradient of the input. lean: each pass sends only the codes that it reads. This needs
+    reshard_after_forward=True and no checkpointing; other uses raise InvalidState.
 
     Results do not depend on the number of processes: they are those of the layer with the whole
     weight. Optimizers and checkpoints see the float shards.
@@ -65,7 +65,7 @@ def shard_int8(model, *, lean: bool = False):
 
 
 class _Wrapper(torch.Tensor):
-    """A tensor that stands for others; operators of the layers are given to `_layer_operator`."""
+    """A tensor that represents other tensors. `_layer_operator` handles the layers' operators."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -78,7 +78,7 @@ class _Wrapper(torch.Tensor):
 
 
 class ShardedWeight(_Wrapper):
-    """A float weight, or a shard of its rows, that knows how to be gathered."""
+    """A float weight, or a shard of its rows, with FSDP's functions for gathering it."""
 
     @staticmethod
     def __new__(cls, tensor, mode: str, lean: bool):
@@ -108,11 +108,11 @@ class ShardedWeight(_Wrapper):
 
     @classmethod
     def _other(cls, func, args, kwargs):
-        """Other operators work on the float tensors; those in _KEEP return such a tensor again."""
+        """Other operators work on the float tensors. Those in _KEEP return a ShardedWeight."""
         first = next(t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, cls))
         plain = pytree.tree_map_only(cls, lambda t: t._tensor, (args, kwargs))
         result = func(*plain[0], **plain[1])
-        if func._schema.is_mutable:  # in place: the caller's tensors
+        if func._schema.is_mutable:  # in place: returns the caller's tensors
             return args[0] if isinstance(result, torch.Tensor) else result
         if func.overloadpacket in _KEEP:
             return pytree.tree_map_only(
@@ -121,7 +121,7 @@ class ShardedWeight(_Wrapper):
         return result
 
     def fsdp_pre_all_gather(self, mesh, outer_size, outer_stride, module, mp_policy):
-        """What this process sends, and what the others need to know to use it."""
+        """The tensors that this process sends, and the metadata to use them."""
         group, world = mesh.get_group(), mesh.size()
         dtype = mp_policy.param_dtype or self.dtype
         rows, cols = -(-outer_size[0] // world), outer_size[1]
@@ -151,7 +151,7 @@ class ShardedWeight(_Wrapper):
         return tuple(sent), (self._mode, held, scales, outer_size)
 
     def fsdp_post_all_gather(self, all_gather_outputs, metadata, param_dtype, *, out=None):
-        """The gathered weight; `out` is the one of the gather before, whose memory is used again."""
+        """The gathered weight. `out` is that of the previous gather; its memory is used again."""
         mode, held, scales, size = metadata
         whole = [codes[: size[0]] for codes in all_gather_outputs]
         forward = whole[0] if held != "backward" else None
@@ -171,14 +171,14 @@ class ShardedWeight(_Wrapper):
 
 
 class GatheredWeight(_Wrapper):
-    """A whole weight as codes: for forward with a scale per row or one, for dX per column or one."""
+    """A whole weight as codes: one scale, or a scale per row for forward and per column for dX."""
 
     @staticmethod
     def __new__(cls, parts, mode: str, dtype, size, device):
         return torch.Tensor._make_wrapper_subclass(cls, tuple(size), dtype=dtype, device=device)
 
     def __init__(self, parts, mode: str, dtype, size, device):
-        self._parts = [parts]  # shared by the aliases that FSDP and autograd make
+        self._parts = [parts]  # shared with the aliases that FSDP and autograd create
         self._mode = mode
 
     @property
@@ -226,7 +226,7 @@ def _part(weight: GatheredWeight, forward: bool):
     return codes, absmax
 
 
-# ---- Codes of shards, with the scales of the whole
+# ---- Codes of shards, with the scales of the whole weight
 
 
 def _gathered_scales(absmax, rows: int, group, world: int):
@@ -255,7 +255,7 @@ def _padded(tensor, rows: int):
     return made
 
 
-# ---- The operators of a layer, on such weights
+# ---- The operators of a layer for these weights
 
 
 def _rows_of(x):

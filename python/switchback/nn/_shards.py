@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes of a shard with scales of the whole matrix, which other processes hold parts of.
+"""Codes of a shard with the scales of the whole matrix, whose other parts other processes hold.
 
-The library's kernels find scales themselves. A row or column that is appended brings in the scale of
-the whole, and is dropped again.
+The library's kernels compute the scales themselves. An extra row or column with the absmax of the
+whole matrix sets the scale, and is then removed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ._function import quantize_columnwise_transpose, quantize_rowwise
 
 
 def largest(absmax, group):
-    """The largest of all processes, element by element, float32; NaN if one of them has it."""
+    """The element-wise maximum over all processes in float32; NaN if any process has a NaN."""
     absmax = absmax.float()
     is_nan = absmax.isnan()
     both = torch.stack([absmax.masked_fill(is_nan, 0.0), is_nan.float()])

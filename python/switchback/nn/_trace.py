@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.fx.symbolic_trace: modules on the library are leaves of its graph, as torch's own are."""
+"""torch.fx.symbolic_trace: the library's modules are leaves of its graph, like torch's own."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ _INSTEAD = "use torch.export, make_fx or torch.compile, or nn.Linear in its plac
 
 
 def is_traced(x) -> bool:
-    """Whether x stands for a value of a graph that torch.fx is making."""
+    """Whether x is a value in a graph that torch.fx is tracing."""
     return isinstance(x, Proxy)
 
 
 def as_leaf(module, x, *others, **named):
-    """The call of this module as one node of the graph to which x belongs."""
+    """The call of this module as one node in the graph of x."""
     kind = type(module).__name__
     if module._forward_hooks or module._forward_pre_hooks:
-        # torch.fx calls hooks of what it does not know for a leaf; the graph's node calls them again.
+        # torch.fx calls the hooks of modules that are not its leaves, and the graph's node calls them again.
         raise Unsupported(
             f"torch.fx.symbolic_trace: {kind} has forward hooks, which would run twice; remove them, "
             f"or {_INSTEAD}"
         )
     path = x.tracer.path_of_module(module)
-    if not path:  # the module itself is what is traced
+    if not path:  # this module is the traced model itself
         raise Unsupported(
-            f"torch.fx.symbolic_trace: {kind} must be a submodule of what is traced, because its "
+            f"torch.fx.symbolic_trace: {kind} must be a submodule of the traced model, because its "
             "products run outside of torch and the graph calls it as a module; put it into an "
             f"nn.Sequential, {_INSTEAD}"
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which gradients the running backward is asked for."""
+"""The gradients that the running backward has to compute."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _will_run = getattr(torch._C, "_will_engine_execute_node", None)
 
 
 def wanted_gradients(ctx) -> tuple[bool, ...]:
-    """For each argument of a Function's forward, whether this backward is to compute its gradient.
+    """For each argument of a Function's forward, whether this backward must compute its gradient.
 
-    ctx.needs_input_grad says which arguments have a gradient at all. torch.autograd.grad(y, x),
-    backward(inputs=...) and pipelines that compute dX first and dW later ask for some of these.
+    ctx.needs_input_grad says which arguments require a gradient at all. torch.autograd.grad(y, x),
+    backward(inputs=...) and pipelines that compute dX first and dW later need only some of these.
     """
     needs = ctx.needs_input_grad
     if _will_run is None or is_compiling():

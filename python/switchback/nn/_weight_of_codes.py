@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weight of a prepared module, for code that reads it: what the int8 codes stand for."""
+"""The weight of a prepared module, for code that reads it: the dequantized int8 codes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from . import _prepared
 
 
 def weight_of_codes(module):
-    """A tensor of the shape and dtype of the weight that the module had; it cannot be changed.
+    """A read-only tensor with the shape and dtype of the module's former weight.
 
-    Its numbers are computed when an operation reads them, each time: codes times scales, without
-    rotation. Asking for shape, dtype or device costs nothing. A compiler gets the numbers.
+    Each operation that reads its elements computes them: codes times scales, without the
+    rotation. Reading shape, dtype or device costs nothing. A compiler gets a plain tensor.
     """
     if is_compiling():
         return _numbers(module)
@@ -29,7 +29,7 @@ def _numbers(module):
 
 
 class _ReadOnly(torch.Tensor):
-    """A tensor of numbers that are made when they are read; so are its views."""
+    """A tensor whose elements are computed when they are read. Its views are such tensors too."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -52,11 +52,11 @@ class _ReadOnly(torch.Tensor):
         return self._make()
 
     def numpy(self, *, force: bool = False):
-        """A copy."""
+        """A copy as a NumPy array."""
         return self._make().numpy()
 
     def tolist(self):
-        """As torch.Tensor.tolist."""
+        """See torch.Tensor.tolist."""
         return self._make().tolist()
 
     @classmethod
@@ -82,7 +82,7 @@ _SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
 
 
 def _check_unwritten(func, args, kwargs, module) -> None:
-    """InvalidState if the operation writes such a tensor."""
+    """InvalidState if the operation writes to such a tensor."""
     arguments = func._schema.arguments
     given = [*zip(arguments, args)]
     given += [(argument, kwargs[argument.name]) for argument in arguments if argument.name in kwargs]

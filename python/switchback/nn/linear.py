@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules: torch.nn.Linear with its products computed by the library."""
+"""The modules: torch.nn.Linear with products computed by the library."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _COMPUTED_WEIGHT = (
 
 
 class Int8Layer(OnLibrary):
-    """What all modules on the library have in common; mixed into torch.nn.Modules.
+    """The mixin of all linear modules, for torch.nn.Modules.
 
-    Such a module has in_features (K), out_features (N), bias[N] or None, and the parameter weight;
+    Such a module has in_features (K), out_features (N), bias[N] or None, and the parameter weight
     [N,K], or [K,N] with `transposed`.
     """
 
@@ -40,7 +40,7 @@ class Int8Layer(OnLibrary):
     dw_block_rows = 256
     rounding = "nearest"
     seed = 0
-    _joined = None  # the layers that it is computed with (_joined.py)
+    _joined = None  # the layers with which it is computed (_joined.py)
 
     def _init_int8(
         self,
@@ -52,7 +52,7 @@ class Int8Layer(OnLibrary):
         rounding: str = "nearest",
         seed: int = 0,
     ) -> None:
-        """Call it at the end of __init__, when the parameters exist."""
+        """Sets the options. Call it at the end of __init__, when the parameters exist."""
         self.mode = mode
         self.mem_efficient = mem_efficient
         self.rotation = rotation
@@ -77,10 +77,10 @@ class Int8Layer(OnLibrary):
 
     @property
     def rounding_step(self) -> int:
-        """With rounding="stochastic", how many backwards have run.
+        """With rounding="stochastic", the number of backwards so far.
 
-        The step is part of where random bits come from. Set it to go on with the same bits after a
-        restart; copies and state_dicts do not have it.
+        The random bits depend on it. Set it to continue with the same bits after a restart. Copies
+        and state_dicts do not have it.
         """
         return self._layers.rounding_step
 
@@ -91,7 +91,7 @@ class Int8Layer(OnLibrary):
         self._layers.rounding_step = step
 
     def _weight_rows(self):
-        """The weight as [N,K], in its own memory."""
+        """The weight as [N,K], without a copy."""
         return self.weight
 
     def _weight_shape(self) -> tuple[int, int]:
@@ -119,23 +119,23 @@ class Int8Layer(OnLibrary):
         super().__delattr__(name)
 
     def register_parameter(self, name, param):
-        """As there; of a prepared layer no parameters that a weight is computed from."""
+        """nn.Module.register_parameter. A prepared layer refuses the parameters of a parametrized weight."""
         if name.startswith("weight_") and _prepared.has_codes_alone(self):
             raise InvalidState(_COMPUTED_WEIGHT.format(self))
         super().register_parameter(name, param)
 
     @property
     def qweight(self):
-        """The codes of a prepared layer, under the name for which adapters (PEFT) look."""
+        """The codes of a prepared layer, under the name that adapters (PEFT) look for."""
         if not self.is_prepared:
             raise AttributeError(f"{type(self).__name__} has a float weight, and no qweight")
         return self.W_int8
 
     def forward(self, input):
-        """y[..., out_features] of input[..., in_features], in its dtype (under autocast, autocast's)."""
+        """y[..., out_features] from input[..., in_features], in its dtype (or the autocast dtype)."""
         if type(input) is not torch.Tensor and is_traced(input):
             return as_leaf(self, input)
-        # Of the tables, where they have it: torch's own look-up of attributes takes longer.
+        # Read from the tables directly if possible: torch's attribute look-up takes longer.
         bias = self._parameters.get("bias")
         if bias is None:
             bias = self.bias
@@ -152,10 +152,11 @@ class Int8Layer(OnLibrary):
         return linear(input, weight, bias, self._layers, self.mem_efficient)
 
     def weight_updated(self) -> None:
-        """Call it inside reuse_weight_codes() after changing the weight past autograd (`.data`).
+        """Call it inside reuse_weight_codes() after changes that autograd does not see (`.data`).
 
-        Elsewhere every change is noticed, because the next forward checks the weight, or the codes of
-        a prepared layer. On a CUDA device those are not checked: call it after each such change.
+        Outside that block every change is noticed, because the next forward checks the weight, or the
+        codes of a prepared layer. On a CUDA device prepared codes are not checked: there, call it after
+        every change that autograd does not see.
         """
         super().weight_updated()
         if self._joined is not None:
@@ -164,11 +165,11 @@ class Int8Layer(OnLibrary):
     def prepare_for_eval(self):
         """Replaces the weight by its int8 codes: the buffers W_int8[N,K] and state_W[N] or [1].
 
-        There is no weight parameter any more; `weight` is then what the codes stand for, computed when
-        it is read, and read only. Outputs stay the same to the bit. For inference only: to train again,
-        load a state_dict with a float weight. Does nothing when it was done already,
-        and in the modes standard and auto, which need the float weight. Returns the module. For a
-        model with tied weights there is switchback.nn.prepare_for_eval(model).
+        The weight parameter is removed. `weight` is then a read-only tensor that dequantizes the codes
+        when it is read. Outputs stay the same to the bit. For inference only: to train again,
+        load a state_dict with a float weight. Does nothing if the layer is already prepared,
+        or in the modes standard and auto, which need the float weight. Returns the module. For a
+        model with tied weights use switchback.nn.prepare_for_eval(model).
         """
         _prepared.prepare(self)
         return self
@@ -189,7 +190,7 @@ class Int8Layer(OnLibrary):
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        # On the meta device there is nothing to save: the keys are those that may be loaded.
+        # On the meta device the values do not exist: the keys are those that a checkpoint may have.
         if _prepared.has_codes_alone(self) and not self.W_int8.is_meta:
             destination[prefix + "weight"] = _prepared.placeholder(self)
 
@@ -204,9 +205,9 @@ class Int8Layer(OnLibrary):
         scales = self._buffers.get("state_W")
         super()._apply(fn, *args, **kwargs)
         if scales is not None and self.state_W.dtype is not torch.float32:
-            self.state_W = scales.to(self.state_W.device)  # scales are float32, whatever x is
+            self.state_W = scales.to(self.state_W.device)  # scales are float32 for every dtype of x
         weight = self._parameters.get("weight")
-        if weight is None:  # codes stand for one
+        if weight is None:  # the codes replace it
             weight = fn(torch.empty(0, dtype=self._float["dtype"]))
         self._float = {**self._float, "dtype": weight.dtype}
         if self._joined is not None:
@@ -216,13 +217,13 @@ class Int8Layer(OnLibrary):
     def _replicate_for_data_parallel(self):
         replica = super()._replicate_for_data_parallel()
         replica._joined = None
-        # A replica lives for one forward and its backward.
+        # A replica lives only for one forward and its backward.
         replica._layers.rounding_step = self._layers.next_rounding()[2]
         return replica
 
 
 def adopt(new, old) -> None:
-    """Gives a module that was not initialised all attributes of `old`: parameters, hooks and others."""
+    """Copies all attributes of `old` to an uninitialised module: parameters, hooks and the rest."""
     tables = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
     for name, value in vars(old).items():
         new.__dict__[name] = copy.copy(value) if name in tables else value
@@ -233,31 +234,31 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
 
     Args:
         in_features, out_features, bias, device, dtype: as for nn.Linear. The dtype of parameters
-            and inputs is float32, float16 or bfloat16, the same for both but under autocast.
+            and inputs is float32, float16 or bfloat16, and the same for both unless autocast is on.
         vector_wise_quantization: one scale per row of the weight (per column for the input
-            gradient) rather than one for all of it. Inputs and gradients always have one per row.
-        mem_efficient: keeps the input's int8 codes and scales for backward, not the input: a
-            quarter or half of the memory, and a weight gradient of the dequantized input.
+            gradient) instead of one for all of it. Inputs and gradients always have one per row.
+        mem_efficient: keeps the input's int8 codes and scales for backward, not the input. This
+            needs a quarter or half of the memory, and the weight gradient uses the dequantized input.
         mode: None, or "rowwise" (as vector_wise_quantization), "rowwise_shared" (the same, but the
             input gradient reads the codes of the forward: half the codes, and the weight is
-            quantized once), "global", "standard" (no int8) or "auto" (pass by pass, the fastest of
-            these as this machine was tuned).
+            quantized once), "global", "standard" (no int8) or "auto" (for each pass, the fastest of
+            these according to this machine's tuning).
         rotation: 0, or 4, 16, 64, 256 or 1024, of which in_features is a multiple: inputs and weight
-            are multiplied by Hadamard matrices of that size before their quantization, which
-            takes outliers away. Codes are those of the rotated weight (W_int8 of a "ConvRot"
+            are multiplied by Hadamard matrices of that size before they are quantized, which
+            spreads outliers. Codes are those of the rotated weight (W_int8 of a "ConvRot"
             checkpoint is its int8 weight, state_W 127 times its weight_scale).
-        dw: "floating", or "int8_block": the weight gradient is an int8 product too, of codes that
+        dw: "floating", or "int8_block": the weight gradient is an int8 product too, from codes that
             have a scale for each column of dw_block_rows (128, 256, 512 or 1024) rows. They are kept
-            for backward in place of the input, a quarter or half of its memory (in mode "auto" and
-            in compiled models the input is kept). For modes "rowwise",
+            for backward instead of the input, in a quarter or half of its memory (in mode "auto"
+            and in compiled models the input is kept). For modes "rowwise",
             "rowwise_shared", "global" and "auto".
         rounding: "nearest", or "stochastic": the codes of the output's gradient are rounded up or
-            down at random, without a bias on average, for the input gradient and, with
-            dw="int8_block", for the weight gradient; also of a prepared layer. In eager mode.
-        seed: of the random bits, from 0 to 2**64 - 1; None draws it from torch's generator, which
-            torch.manual_seed sets. The bits are a function of the seed, the number of the backward
-            (rounding_step), the process's rank in torch.distributed, and the element's place: the
-            same on every device, under autocast and with checkpointing.
+            down at random, without bias on average. This applies to the input gradient, also of a
+            prepared layer, and with dw="int8_block" to the weight gradient. Only in eager mode.
+        seed: the seed of the random bits, from 0 to 2**64 - 1. None draws it from torch's generator,
+            which torch.manual_seed sets. The bits are a function of the seed, the number of the backward
+            (rounding_step), the process's rank in torch.distributed, and the element's index. They are
+            the same on every device, under autocast and with checkpointing.
     """
 
     def __init__(
@@ -289,7 +290,7 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
 
 
 class SwitchBackLinearGlobal(SwitchBackLinear):
-    """SwitchBackLinear with one scale for the weight; options: rotation, dw, rounding, ... as there."""
+    """SwitchBackLinear with one scale for the weight. The options are those of SwitchBackLinear."""
 
     def __init__(
         self,
@@ -308,7 +309,7 @@ class SwitchBackLinearGlobal(SwitchBackLinear):
 
 
 class SwitchBackLinearGlobalMemEfficient(SwitchBackLinearGlobal):
-    """SwitchBackLinearGlobal that keeps int8 codes of the input for backward; not with int8 dW."""
+    """SwitchBackLinearGlobal that keeps int8 codes of the input for backward. It excludes int8 dW."""
 
     def __init__(
         self,
@@ -324,7 +325,7 @@ class SwitchBackLinearGlobalMemEfficient(SwitchBackLinearGlobal):
 
 
 class SwitchBackLinearVectorwise(SwitchBackLinear):
-    """SwitchBackLinear with one scale per row of the weight; options: rotation, dw, ... as there."""
+    """SwitchBackLinear with one scale per row of the weight. The options are those of SwitchBackLinear."""
 
     def __init__(
         self,
@@ -352,8 +353,8 @@ class StandardLinear(SwitchBackLinear):
 class SwitchBackLinearBnb(SwitchBackLinearVectorwise):
     """SwitchBackLinearVectorwise under the name and with the arguments of bitsandbytes.nn.
 
-    has_fp16_weights=False and a threshold for outliers are refused: prepare_for_eval() replaces the
-    first; there is no replacement for the second. memory_efficient_backward is mem_efficient.
+    has_fp16_weights=False and a threshold for outliers are refused. Use prepare_for_eval() instead of the
+    first; the second has no replacement. memory_efficient_backward is mem_efficient.
     """
 
     def __init__(
@@ -385,11 +386,11 @@ class SwitchBackLinearBnb(SwitchBackLinearVectorwise):
 
 
 class StandardLinearFunction:
-    """torch.nn.functional.linear under the name that bitsandbytes' StandardLinear had for it."""
+    """torch.nn.functional.linear under the name from bitsandbytes' StandardLinear."""
 
     @staticmethod
     def apply(input, weight, bias=None):
-        """y[..., N] = input[..., K] . weight[N,K]^T + bias[N]."""
+        """y[..., N] = input[..., K] . weight[N,K]^T + bias[N]"""
         return torch.nn.functional.linear(input, weight, bias)
 
 
@@ -433,7 +434,7 @@ def _check_rotation(rotation: int, in_features: int, mode: str) -> None:
 
 
 def _seed_of(rounding: str, seed: int | None, mode: str) -> int:
-    """LayerOptions checks the values; here is what depends on how they go together."""
+    """Checks the combination of options. LayerOptions checks the values."""
     if rounding != "stochastic":
         if seed is not None:
             raise ValueError(
