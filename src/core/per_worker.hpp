@@ -14,7 +14,6 @@ namespace switchback::core {
 /// beginning of another worker's piece, that worker waits for them, row after row. Measured on Zen
 /// 4, two threads, rows of 4096 that are rotated in groups of 256: 1.1 to 1.3 times as fast with
 /// this gap.
-/// there.
 inline constexpr std::int64_t worker_gap_bytes = 4096;
 
 /// `count` elements for each worker, aligned to 64 bytes, until the Frame ends.
