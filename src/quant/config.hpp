@@ -34,8 +34,9 @@ struct Config {
   static constexpr std::int64_t largest_tile = 4096;
   std::int64_t tile_rows = 0;
   std::int64_t tile_cols = 0;
-  /// The columns that one thread of a columnwise operation reads twice, for absmax and then for
-  /// codes, so that the second read finds them in a cache; 0: all columns. A multiple of tile_cols.
+  /// The number of columns that one thread of a columnwise operation reads twice, for absmax and
+  /// then for codes, so that the second read finds them in a cache; 0: all columns. A multiple of
+  /// tile_cols.
   std::int64_t panel_cols = 0;
 
   /// cuda: threads per block; 0 lets the kernel choose. The cuda engine ignores the members above.

@@ -95,8 +95,8 @@ hash::Field fingerprint(ContextState& state, const hash::Key& key, ConstAnyMatri
   const std::int64_t tasks = (blocks + hash::task_blocks - 1) / hash::task_blocks;
   core::Workspace::Frame frame(state.workspace);
   auto* const values = frame.take<hash::Field>(tasks);
-  // A task computes the value of its own coefficients. If other coefficients follow, this value is
-  // multiplied by a power of the point.
+  // A task computes the value of its coefficients alone. When other coefficients follow, this value
+  // is multiplied by a power of the point.
   state.threads.for_ranges(
       blocks, hash::task_blocks, [&](std::int64_t begin, std::int64_t end, int) {
         unsigned char buffer[hash::block_bytes];
