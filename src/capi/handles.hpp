@@ -37,8 +37,8 @@ struct switchback_context {
         device(context->device()),
         isa(context->isa()) {}
 
-  std::shared_ptr<switchback::Context>
-      context;  // shared with the layers, which need it as long as they live
+  // Shared with the layers, which need it as long as they live.
+  std::shared_ptr<switchback::Context> context;
   std::string device;
   std::string isa;
   std::array<switchback::capi::EngineTable, 4> engines;

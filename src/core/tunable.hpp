@@ -20,8 +20,8 @@ struct ProblemSize {
   double elements = 0;    ///< of the operands and results together
   double operations = 0;  ///< of the product; 0 if there is none
   double copies = 1;      ///< of the operands, that a search holds at once
-  double importance =
-      1;  ///< weight of its share of a budget, compared with other operations of this size
+  /// Weight of its share of a budget, compared with other operations of this size.
+  double importance = 1;
   /// The name of the word that counts tokens (rows of X and G). Nearby problems differ in this
   /// word.
   std::string_view tokens = {};

@@ -59,10 +59,10 @@ bool asks_ahead(const Problem& p) {
 }
 
 // The columns of a block that a thread reads twice, so that they fill half of the second-level
-// cache until the second read. If the next columns are prefetched meanwhile, they get a quarter and
-// the next ones another: rows that are a power of two apart do not fit into all sets of the cache.
-// Zen 4, 4096 columns, two threads, f32: 0.66 to 0.81 of the speed of a copy; with panels twice as
-// wide 0.57.
+// cache until the second read. If the next columns are prefetched meanwhile, both together fill
+// only a quarter, because rows that are a power of two apart do not find room in all sets of the
+// cache. Zen 4, 4096 columns, two threads, f32: 0.66 to 0.81 of the speed of a copy; with panels
+// twice as wide 0.57.
 void choose_block_panel(const Problem& p, Config& c) {
   const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
   const std::int64_t room =

@@ -13,8 +13,8 @@ namespace switchback::quant {
 
 namespace {
 
-// Finds the tuned configuration that can run here. If there is none, returns false; if it cannot
-// run, also tells the source why.
+// Finds a tuned configuration that can run here; false if there is none. If the one that was found
+// cannot run, the source is told why.
 bool find_tuned(ContextState& state, const Problem& problem, Config& config) {
   if (state.config_source == nullptr) return false;
   const ConfigQuery query = to_query(problem);

@@ -19,8 +19,8 @@ struct Problem : ConfigOrigin {
   DType dtype = DType::f32;  ///< of the floating-point matrix
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  std::int64_t alignment =
-      0;  ///< core::alignment_class of the matrices and of the distances of floating-point rows
+  /// core::alignment_class of the matrices and of the distances of floating-point rows.
+  std::int64_t alignment = 0;
   std::int64_t block_rows = 0;  ///< for operations with codes of blocks, else 0
 
   friend bool operator==(const Problem&, const Problem&) = default;

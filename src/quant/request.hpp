@@ -80,8 +80,8 @@ struct Request {
   CodesOut q{};    ///< [rows,cols]: unscaled, per_row or global
   CodesOut q_t{};  ///< [cols,rows]: per_column or global; if both are global they share one absmax.
                    ///< Or per_block: [cols, whole blocks of rows], with zeros after the last row
-  std::span<float>
-      column_sums{};  ///< [cols], as defined for quantize_rowwise_column_sums; empty: not wanted
+  /// [cols], as defined for quantize_rowwise_column_sums; empty: not wanted.
+  std::span<float> column_sums{};
   bool accumulate = false;  ///< add the sums to the contents of column_sums
   AnyMatrix value{};        ///< v itself, or no data
 

@@ -46,8 +46,8 @@ void start_team(int count) {
 // only the parent has.
 int usable_threads(int count) noexcept {
   if (count == 1 || fork_generation() != 0) return 1;
-  if (count < team_size && !region_is_nested())
-    team_size = count;  // libgomp ends the other threads
+  // libgomp ends the other threads.
+  if (count < team_size && !region_is_nested()) team_size = count;
   if (count <= team_size) return count;
   try {
     start_team(count);

@@ -22,8 +22,8 @@ struct ColumnScales {
   float* lower = nullptr;
   float* upper = nullptr;
   float* divisor = nullptr;  ///< absmax, or 0 if codes are 0
-  bool* group_bracketed =
-      nullptr;  ///< for each 64 columns: whether none of them needs the division
+  /// For each 64 columns: whether none of them needs the division.
+  bool* group_bracketed = nullptr;
 
   [[nodiscard]] bool bracketed(std::int64_t begin, std::int64_t end) const {
     return std::all_of(group_bracketed + begin / 64, group_bracketed + (end + 63) / 64,

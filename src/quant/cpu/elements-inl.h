@@ -110,7 +110,7 @@ HWY_INLINE VU product(const S& scale, VF x, VF factor) {
   return hn::BitCast(U32(), hn::MulAdd(x, factor, hn::Set(F32(), integer_shift)));
 }
 
-// bits | (a ^ b) in one operation. Compilers use two.
+// bits | (a ^ b). AVX-512 has one operation for this, but compilers use two.
 HWY_INLINE VU or_differ(VU bits, VU a, VU b) {
 #if HWY_TARGET == HWY_AVX3
   constexpr int or_of_xor = 0xF0 | (0xCC ^ 0xAA);

@@ -61,8 +61,8 @@ inline constexpr GeluQuadratics gelu_erf_quadratics = {
 
 /// How a kernel stores a bf16 result.
 struct Bf16Stores {
-  bool avx512_bf16 =
-      false;  ///< by its vcvtne2ps2bf16, with the same bits as without that instruction
+  /// By its vcvtne2ps2bf16, with the same bits as without that instruction.
+  bool avx512_bf16 = false;
   bool past_caches = false;  ///< for whole lines, which that instruction produces
 };
 

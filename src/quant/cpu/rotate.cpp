@@ -44,8 +44,8 @@ struct ByRuns {
 #if HWY_TARGET == HWY_AVX3
 // Four groups of 256 at a time. The index of an element is d3 d2 d1 d0 in base 4, and e is the
 // index of its group. The first exchange moves e into the lanes, where no stage needs it, so two
-// exchanges suffice instead of three. In the end the bytes of the codes are put in order, which is
-// a quarter of the work.
+// exchanges suffice instead of three. Instead of the third one, the bytes of the codes are put in
+// order, which is a quarter of its work.
 //
 //                    vector       block of 128 bits   lane of the block
 //   in memory        e d3 d2           d1                  d0

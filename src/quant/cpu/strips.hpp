@@ -18,8 +18,8 @@ struct StripJob {
   float* absmax = nullptr;      ///< of the columns, at any address: written
   bool stream = false;          ///< q_t and its stride are multiples of 64
   bool cold = false;            ///< x has not been prefetched
-  const void* next =
-      nullptr;  ///< where the same number of rows begin that come after x; null: not known
+  /// Where the same number of rows begin that come after x; null: not known.
+  const void* next = nullptr;
   std::int64_t next_cols = 0;  ///< the columns of these rows
 };
 

@@ -13,8 +13,8 @@ namespace switchback::quant::cpu {
 /// The layout of the scratch of a tile, in bytes: rows of packed codes, twice 16 columns of codes,
 /// and a line of 64 codes for each column.
 struct TileScratch {
-  std::int64_t
-      packed_bytes;  ///< of a row; not a multiple of 4 KiB, which would map all rows to one set
+  /// Of a row; not a multiple of 4 KiB, which would map all rows to one set of a cache.
+  std::int64_t packed_bytes;
   std::int64_t lines_bytes;  ///< of a column: a line and the rows of the tile
   std::int64_t lines_offset;
   std::int64_t carried_offset;

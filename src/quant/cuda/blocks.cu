@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns
   const auto thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
   const int turn = thread / turn_threads;
   TurnPlace at = {static_cast<unsigned>(group) * turns + turn, index};
-  if (std::int64_t{at.down} * tile_rows >= a.matrix.code_rows)
-    at.across = a.of_tiles;  // the turn has no tile
+  // Such a turn has no tile.
+  if (std::int64_t{at.down} * tile_rows >= a.matrix.code_rows) at.across = a.of_tiles;
   Pack<T, V> x[2][4];
   load_turn<T, V>(a.matrix, at, thread % turn_threads, x);
   column_maxima.add(thread / 32, thread % 32, x);

@@ -140,8 +140,7 @@ class Run {
   }
 
   void rowwise_column_sums() {
-    float* const block_sums =
-        sums_scratch();  // first, so that nothing is queued if the memory is refused
+    float* const block_sums = sums_scratch();  // first: if refused, nothing was queued
     if (empty() || !rowwise_sums_together(launch_, o_.x, o_.q.codes)) {
       rowwise(o_.x);
       return column_sums(o_.x, block_sums);

@@ -13,8 +13,8 @@ using core::cuda::turn_words;
 
 inline constexpr int tile_rows = 128;
 
-/// The binary logarithm of the number of tiles of rows that share the scales of their columns:
-/// those of the whole matrix, or those of one of its blocks, which hold whole tiles.
+/// Columns have separate scales in each 2^shift tiles of rows. These tiles are the whole matrix if
+/// block_rows is 0, else one of its blocks, which hold whole tiles.
 inline int block_shift_of(std::int64_t block_rows) {
   if (block_rows == 0) return 62;
   int shift = 0;
