@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: instructions of 9.0, with C++ code for the emulated device. They are copies of boxes
-// of a matrix to shared memory by the copy engine (TMA), barriers in shared memory that count the
-// bytes of these copies, and barriers and registers of warpgroups.
+// CUDA core: instructions of 9.0, with C++ code for the emulated device:
+//  - copies of boxes of a matrix to shared memory by the copy engine (TMA)
+//  - barriers in shared memory that count the bytes of these copies
+//  - barriers and registers of warpgroups
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ struct ByRuns {
   Scale scale;
 
   explicit HWY_INLINE ByRuns(const Scale& s) : scale(s) {}
-  // If a row is at another alignment, each part would begin and end with stores through the caches,
+  // If a row's codes are unaligned, each part would begin and end with stores through the caches,
   // to lines that are also written past the caches. That would reduce the speed to a third.
   static std::int64_t part(const std::int8_t* codes, std::int64_t cols) {
     const bool aligned = reinterpret_cast<std::uintptr_t>(codes) % quad == 0;

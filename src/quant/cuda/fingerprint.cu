@@ -7,9 +7,10 @@
 // 1. A lane of a warp reduces up to 512 bytes, 16 of each 512 of a chunk, to three sums:
 //      sum[t] = Σ_i (m[2i] + k[2i + 4·32·t]) · (m[2i+1] + k[2i+1 + 4·32·t])  mod 2^64.
 //    Two that differ have the same three sums with a probability of at most 2^-96.
-// 2. The six words of these are reduced in the same way with twelve words that belong only to this
-// position in the matrix, and the results are added over all positions. So they do not depend on
-// the order. A change is missed with a probability of at most 2^-95.
+// 2. The six words of these are reduced in the same way, with twelve words of the key that belong
+//    only to this position in the matrix. The results are added over all positions, so they do not
+//    depend on the order.
+// A change is missed with a probability of at most 2^-95.
 #include <algorithm>
 
 #include "core/cuda/philox.cuh"
