@@ -14,10 +14,10 @@ namespace {
 
 // GCC's libgomp prints a message and calls exit(1) if it cannot create a thread, or cannot allocate
 // the memory for its first parallel region. OpenMP offers no way to ask beforehand. So before the
-// first region of a size, this file creates the threads that the region needs, all alive at the
-// same time. Then it runs an empty region: from then on libgomp has its threads and keeps them.
-// libgomp has a set of threads for each thread that starts regions, so this is remembered per
-// thread.
+// first region of a size, this file tries to create the number of threads that the region needs,
+// all alive at the same time, and ends them. Then it runs an empty region: from then on libgomp has
+// its threads and keeps them. libgomp has a set of threads for each thread that starts regions, so
+// this is remembered per thread.
 //
 // Three cases are not covered. Another thread of this process, or another process of the user,
 // takes the last threads between the trial and the region. Another library starts a smaller region
