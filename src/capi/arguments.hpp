@@ -49,7 +49,7 @@ inline AnyMatrix read_matrix(std::string_view op, std::string_view argument,
   return read_matrix(op, argument, *m);
 }
 
-/// An optional matrix: null data means that there is none, and the other fields are ignored.
+/// An optional matrix: null data means that it is absent, and the other fields are ignored.
 inline AnyMatrix read_optional_matrix(std::string_view op, std::string_view argument,
                                       const switchback_matrix& m) {
   return m.data == nullptr ? AnyMatrix() : read_matrix(op, argument, m);
@@ -72,14 +72,14 @@ MatrixView<T> read_view(std::string_view op, std::string_view argument,
   return read_view<T>(op, argument, *m);
 }
 
-/// n values behind a pointer; n comes from a checked matrix. A null pointer is left to the C++ API,
-/// which accepts it for n = 0.
+/// The n values at a pointer; n comes from a checked matrix. A null pointer is passed on to the C++
+/// API, which accepts it for n = 0.
 template <class T>
 std::span<T> read_span(T* data, std::int64_t n) {
   return {data, static_cast<std::size_t>(n)};
 }
 
-/// rows · cols numbers that follow each other, as the matrix that the C++ API takes; null: none.
+/// rows · cols consecutive numbers, as the matrix that the C++ API expects; null: no data.
 inline ConstAnyMatrix read_bias(std::string_view op, const void* bias, std::int32_t dtype,
                                 std::int64_t rows, std::int64_t cols) {
   if (bias == nullptr) return {};
@@ -108,7 +108,7 @@ inline Save read_save(std::string_view op, std::int32_t value) {
   return static_cast<Save>(value);
 }
 
-/// Where random bits come from, of the structs that can ask for stochastic rounding.
+/// The source of random bits, for the structs that can request stochastic rounding.
 template <class Given>
 std::optional<StochasticRounding> read_rounding(std::string_view op, const Given& given) {
   if (!read_flag(op, "stochastic", given.stochastic)) return std::nullopt;
@@ -118,15 +118,18 @@ std::optional<StochasticRounding> read_rounding(std::string_view op, const Given
                             .row0 = given.rounding_row0};
 }
 
-/// The largest struct of a newer header that is accepted; its unknown tail must be zero.
+/// The largest struct of a newer header that is accepted; the part of it that is not known here
+/// must be zero.
 inline constexpr std::size_t max_struct_bytes = 4096;
 
-/// The least size of a struct: that of its first version. To be specialized for one that has grown.
+/// The least size of a struct: the size of its first version. Specialized for a struct that has
+/// grown.
 template <class T>
 inline constexpr std::size_t first_size = sizeof(T);
 
-/// Reads a struct that begins with struct_size: also one of an older version, with zeros (the
-/// defaults) for the members it lacks, and a larger one whose unknown tail is zero.
+/// Reads a struct that begins with struct_size. An older version may be smaller: the members that
+/// it lacks become zero (the defaults). A newer version may be larger: the part that is not known
+/// here must be zero.
 template <class T>
 T read_struct(std::string_view op, std::string_view argument, const T* given) {
   static_assert(std::is_trivially_copyable_v<T> && offsetof(T, struct_size) == 0);
@@ -146,7 +149,7 @@ T read_struct(std::string_view op, std::string_view argument, const T* given) {
   return result;
 }
 
-/// Writes the members that read_struct() read, those that the caller's header has.
+/// Writes the members that read_struct() read, as far as the caller's header has them.
 template <class T>
 void write_struct(const T& value, T* out) {
   std::memcpy(out, &value, std::min(value.struct_size, sizeof(T)));

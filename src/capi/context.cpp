@@ -144,7 +144,7 @@ switchback_status switchback_engines(switchback_context* context, int32_t operat
       for (const EngineInfo& info : table.infos)
         table.rows.push_back({info.name.c_str(), info.available ? 1 : 0, info.reason.c_str()});
       table.made = true;
-      // Moving a vector keeps its elements where they are, so the pointers into them stay valid.
+      // Moving a vector does not move its elements, so the pointers to them stay valid.
       context->engines[static_cast<std::size_t>(operation)] = std::move(table);
     }
     const EngineTable& table = context->engines[static_cast<std::size_t>(operation)];

@@ -52,7 +52,7 @@ void check_sums(std::string_view op, const switchback_gemm_args& given) {
       "{}: absmax_a, absmax_b or bias is given; the int32 sums (d has dtype s32) take none", op);
 }
 
-// The scales of b, of which there are n, or one for each of `groups` matrices.
+// The scales of b: n of them, or one for each of `groups` matrices.
 std::span<const float> read_absmax_b(std::string_view op, const switchback_gemm_args& given,
                                      std::int64_t groups, std::int64_t n) {
   core::require(
@@ -106,7 +106,7 @@ void multiply_groups(Context& context, const switchback_gemm_args& given) {
     return grouped_gemm(context, cpp);
   }
   const std::int64_t groups = cpp.groups.count;
-  // A packed_b of other groups is refused below.
+  // A packed_b with another number of groups is refused below.
   const bool fits = cpp.packed_b == nullptr || cpp.packed_b->groups() == groups;
   const std::int64_t n = !fits                     ? 0
                          : cpp.packed_b != nullptr ? cpp.packed_b->rows()
@@ -119,7 +119,7 @@ void multiply_groups(Context& context, const switchback_gemm_args& given) {
   grouped_gemm(context, cpp);
 }
 
-// What the floating point products with and without groups have in common.
+// The part that the floating-point products with and without groups have in common.
 template <class Args>
 Args read_standard(std::string_view op, const switchback_gemm_standard_args& given,
                    std::int64_t groups) {
@@ -174,13 +174,13 @@ switchback_status switchback_gemm_blockwise(switchback_context* context,
     cpp.b = read_view<const std::int8_t>(op, "b", given.b);
     cpp.d = read_matrix(op, "d", given.d);
     cpp.block_rows = given.block_rows;
-    // Of a wrong number of rows there are no blocks; it is refused by name.
+    // A wrong number of rows gives no blocks; it is refused by name later.
     const std::int64_t blocks = given.block_rows > 0 ? cpp.a.cols / given.block_rows : 0;
     cpp.absmax_a = read_span(given.absmax_a, blocks * cpp.a.rows);
     cpp.absmax_b = read_span(given.absmax_b, blocks * cpp.b.rows);
     cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
     cpp.engine = read_name(given.engine);
-    // -1 is the C++ name of 0; here it is as wrong as any other negative number.
+    // In C++, -1 means what 0 means here; here -1 is as wrong as any other negative number.
     core::require(given.m >= 0, "{}: m = {}; it must not be negative", op, given.m);
     cpp.m = given.m == 0 ? -1 : given.m;
     gemm_blockwise(ctx, cpp);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// C ABI: the boundary that no exception crosses. guard() runs a call's body and turns whatever it
-// throws into a status and this thread's last error.
+// C ABI: the boundary that no exception crosses. guard() runs a call's body and turns any exception
+// into a status and this thread's last error.
 #pragma once
 
 #include <exception>
@@ -13,8 +13,8 @@
 
 namespace switchback::capi {
 
-/// Stores the message (cut if very long) as this thread's last error and returns the status. It
-/// allocates nothing, so that running out of memory can be reported.
+/// Stores the message (cut if it is very long) as this thread's last error and returns the status.
+/// It allocates nothing, so that it can report that memory ran out.
 switchback_status failed(Status status, const char* message) noexcept;
 
 /// This thread's last error; never null.
@@ -26,7 +26,7 @@ switchback_status guard(Body&& body) noexcept {
     std::forward<Body>(body)();
     return SWITCHBACK_OK;
   } catch (const Error& error) {
-    // An Error with status ok is a bug; the caller must not take the call for a success.
+    // An Error with status ok is a bug; the caller must not mistake the call for a success.
     return failed(error.status() == Status::ok ? Status::internal : error.status(), error.what());
   } catch (const std::bad_alloc&) {
     return failed(Status::out_of_memory, "could not allocate host memory");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// C ABI: the types behind the opaque handles.
+// C ABI: the types that the opaque handles point to.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@
 
 namespace switchback::capi {
 
-/// The engines of one operation: the strings, and the C structs that point into them. Filled on
-/// first use and then never changed, because callers keep the pointers.
+/// The engines of one operation: the strings, and the C structs that point to them. Filled on first
+/// use and never changed afterwards, because callers keep the pointers.
 struct EngineTable {
   bool made = false;
   std::vector<EngineInfo> infos;
@@ -37,12 +37,13 @@ struct switchback_context {
         device(context->device()),
         isa(context->isa()) {}
 
-  std::shared_ptr<switchback::Context> context;  // shared with the layers, which need it to the end
+  // Shared with the layers, which need it as long as they live.
+  std::shared_ptr<switchback::Context> context;
   std::string device;
   std::string isa;
   std::array<switchback::capi::EngineTable, 4> engines;
   std::shared_ptr<switchback::Tuner> tuner;
-  std::string warnings;  ///< the text that the caller was last given
+  std::string warnings;  ///< the text that the caller got last
 };
 
 struct switchback_packed_weight {
@@ -85,7 +86,7 @@ inline Context& read_context(std::string_view op, const switchback_context* cont
   return *context->context;
 }
 
-/// b as given, or the packed one in its place.
+/// b as given, or the packed matrix instead of it.
 inline void read_b(std::string_view op, const switchback_matrix& b,
                    const switchback_packed_weight* packed_b, MatrixView<const std::int8_t>& view,
                    const PackedWeight*& packed) {
@@ -97,7 +98,7 @@ inline void read_b(std::string_view op, const switchback_matrix& b,
   packed = &packed_b->packed;
 }
 
-/// The layer behind a handle, of any kind.
+/// The layer that a handle of any kind points to.
 template <class Handle>
 auto& read_layer(std::string_view op, Handle* linear) {
   check_pointer(op, "linear", linear);
@@ -116,7 +117,7 @@ void set_weight(Handle* linear, const switchback_matrix* weight,
   layer.set_weight(w, bias);
 }
 
-/// The members that the gradients of both kinds of layers have.
+/// The members that the gradients of both kinds of layers have in common.
 template <class Given, class Grads>
 void read_gradients(std::string_view op, const Given& given, Grads& grads) {
   grads.g = read_matrix(op, "g", given.g);
@@ -126,7 +127,7 @@ void read_gradients(std::string_view op, const Given& given, Grads& grads) {
   grads.accumulate = read_flag(op, "accumulate", given.accumulate);
 }
 
-/// What a layer of any kind holds.
+/// The memory that a layer of any kind holds, in bytes.
 template <class Handle>
 void get_info(Handle* linear, switchback_layer_info* out) {
   constexpr std::string_view op = "get_info";

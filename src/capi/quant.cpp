@@ -26,7 +26,7 @@ Scales read_scales(std::string_view argument, std::int32_t scale, Scales per_row
                                             : Scales::unscaled;
 }
 
-// Codes that are wanted: there is a pointer to them or to their scales.
+// Codes are wanted if there is a pointer to them or to their scales.
 CodesOut read_codes(std::string_view argument, const switchback_matrix& codes, float* absmax,
                     const quant::Request& r, Scales scales, std::int64_t block_rows = 0) {
   if (codes.data == nullptr && absmax == nullptr) return {};

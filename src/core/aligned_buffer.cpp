@@ -54,8 +54,8 @@ void AlignedBuffer::reserve(std::size_t bytes) {
     fresh = std::aligned_alloc(align, rounded);
     if (fresh != nullptr) {
 #if defined(__linux__)
-      // Advice only: without huge pages it is the same memory, a little slower. The last part gets
-      // small pages, of which only those that are used cost memory.
+      // Advice only: without huge pages the memory is the same, but a little slower. The last part
+      // gets small pages, so only the pages that are used cost memory.
       if (align == huge_page_bytes)
         (void)madvise(fresh, bytes / huge_page_bytes * huge_page_bytes, MADV_HUGEPAGE);
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: owned memory that only grows: host memory, aligned for vectors and on huge pages if large,
-// or device memory.
+// Core: owned memory that only grows. Host memory is aligned for vectors, and starts on a huge page
+// if it is large; a buffer may also own device memory.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class AlignedBuffer {
   static constexpr std::size_t alignment_bytes = 64;
 
   AlignedBuffer() = default;
-  /// Takes memory from `source`; null: from the host.
+  /// Allocates memory from `source`, or from the host if it is null.
   explicit AlignedBuffer(std::shared_ptr<MemorySource> source) noexcept
       : source_(std::move(source)) {}
   ~AlignedBuffer();
@@ -26,16 +26,17 @@ class AlignedBuffer {
   AlignedBuffer(const AlignedBuffer&) = delete;
   AlignedBuffer& operator=(const AlignedBuffer&) = delete;
 
-  /// At least `bytes` of memory. To grow, the buffer first frees what it has, contents included, so
-  /// that it never holds both. A failure throws Error(out_of_memory) and leaves it empty.
+  /// Makes room for at least `bytes`. To grow, the buffer first frees its memory, contents
+  /// included, so that it never holds both. A failure throws Error(out_of_memory) and leaves it
+  /// empty.
   void reserve(std::size_t bytes);
-  /// At least `bytes` of memory of this source, which may differ from the one before. For contents
-  /// that must survive a failure: the old memory is freed only after the new one was allocated, and
-  /// a failure leaves the buffer unchanged.
+  /// Makes room for at least `bytes` of memory from `source`, which may differ from the previous
+  /// source. For contents that must survive a failure: the old memory is freed only after the new
+  /// memory was allocated, and a failure leaves the buffer unchanged.
   void reserve(std::size_t bytes, const std::shared_ptr<MemorySource>& source);
   /// Frees the memory.
   void release() noexcept;
-  /// The same, from any thread, of memory that several streams have used.
+  /// Frees the memory, which several streams may have used; from any thread.
   void release_shared() noexcept;
 
   [[nodiscard]] std::size_t capacity_bytes() const noexcept { return capacity_; }

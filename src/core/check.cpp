@@ -20,7 +20,8 @@ std::uintptr_t element_bytes(ConstAnyMatrix m) {
   return dtype_size_bytes(m.dtype);
 }
 
-// From the first byte to one past the last element's. Sizes were checked not to overflow.
+// From the first byte to one past the last element's last byte. Sizes were already checked not to
+// overflow.
 ByteRange extent(ConstAnyMatrix m) {
   const auto begin = reinterpret_cast<std::uintptr_t>(m.data);
   const auto elements = static_cast<std::uintptr_t>((m.rows - 1) * m.stride + m.cols);
@@ -118,7 +119,7 @@ bool overlaps(ConstAnyMatrix a, ConstAnyMatrix b) {
   const auto width_b = static_cast<std::uintptr_t>(b.cols) * element_bytes(b);
   const auto b_after_a = (rb.begin - ra.begin) % stride;
   const auto distance = ra.begin <= rb.begin ? b_after_a : stride - (ra.begin - rb.begin) % stride;
-  const auto offset = distance % stride;  // of b's rows behind a's, within a period
+  const auto offset = distance % stride;  // of b's rows after a's rows, within a period
   return offset < width_a || offset + width_b > stride;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Core: argument validation for entry points. Every rejection names the argument, its value and the
-// rule. Messages read "OPERATION: ARGUMENT …". A message costs nothing until it is thrown: its
-// parts are passed as values and formatted only then.
+// rule. Messages read "OPERATION: ARGUMENT …". A message costs nothing until it is thrown, because
+// its parts are passed as values and formatted only then.
 #pragma once
 
 #include <fmt/format.h>
@@ -27,8 +27,8 @@ template <class... Args>
   fail_formatted(status, format, fmt::make_format_args(args...));
 }
 
-/// Whether an argument was built for the message alone: a temporary string. Every call that
-/// succeeds would build it too, with memory from the heap.
+/// Whether an argument was built only for the message: a temporary string. Every call that succeeds
+/// would build it too, and allocate memory from the heap.
 template <class Arg>
 inline constexpr bool made_for_message = std::is_same_v<std::remove_cv_t<Arg>, std::string>;
 
@@ -78,8 +78,9 @@ inline Operand operand(std::string_view name, std::span<const float> s) {
   return {name, ConstAnyMatrix(s.data(), DType::f32, 1, n, n)};
 }
 
-/// Whether two matrices share a byte. Exact for equal strides in bytes (so that neighbouring column
-/// slices of one buffer pass); otherwise by their whole extents.
+/// Whether two matrices share a byte. The answer is exact for equal strides in bytes, so that
+/// neighbouring column slices of one buffer pass. Otherwise the extents of the whole matrices are
+/// compared.
 bool overlaps(ConstAnyMatrix a, ConstAnyMatrix b);
 /// Checks that no output overlaps an input or another output.
 void check_disjoint(std::string_view op, std::initializer_list<Operand> outputs,

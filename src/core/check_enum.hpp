@@ -13,14 +13,15 @@ namespace switchback::core {
 /// "a, b or c".
 std::string listed(std::span<const std::string> items, std::string_view conjunction = "or");
 
-/// The name of a value of an enum whose values follow each other from 0; "unknown" for others.
+/// The name of a value of an enum whose values are consecutive from 0; "unknown" for other values.
 template <class Enum, std::size_t count>
 constexpr std::string_view name_among(const std::string_view (&names)[count], Enum value) noexcept {
   const auto index = static_cast<std::size_t>(value);
   return index < count ? names[index] : "unknown";
 }
 
-/// A value from `first` on. `name` is the enum's function for names; values follow each other.
+/// Checks that a value is one of a run of consecutive values, of which `first` is the least. `name`
+/// is the function that names the enum's values.
 void check_enum(std::string_view op, std::string_view argument, std::int32_t value,
                 std::int32_t first, std::string_view (*name)(std::int32_t value));
 template <auto name, class Enum>

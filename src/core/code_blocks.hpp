@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: codes handed over block by block, while they are in a cache. This is the contract between
-// quantization, which makes codes, and whoever arranges them for a product.
+// Core: codes that are passed on block by block, while they are in a cache. This is the contract
+// between quantization, which produces the codes, and the code that packs them for a product.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ namespace switchback::core {
 
 /// A part of one of several matrices of codes.
 struct CodeBlock {
-  /// Blocks begin at multiples of these, and end at multiples of these or where the matrix ends.
+  /// A block begins at a multiple of its step. It ends at a multiple of the step or at the end of
+  /// the matrix.
   static constexpr std::int64_t row_step = 16;
   static constexpr std::int64_t col_step = 64;
 
@@ -21,7 +22,7 @@ struct CodeBlock {
   MatrixView<const std::int8_t> codes;
 };
 
-/// Takes the blocks of matrices, in any order.
+/// Receives the blocks of matrices, in any order.
 class CodeSink {
  public:
   /// Called by several threads at the same time, once for each block.

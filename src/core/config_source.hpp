@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: where dispatch asks for a tuned configuration. Core and the operations know only this
-// interface; the tuner implements it. A look-up is made on every call: one that was made before
-// must not block, allocate or do I/O.
+// Core: the interface through which dispatch asks for a tuned configuration. Core and the
+// operations know only this interface; the tuner implements it. Every call makes a look-up: if the
+// same look-up was made before, it must not block, allocate or do I/O.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ namespace switchback {
 
 struct ContextState;
 
-/// Which family of problems a query is about; each owns the meaning of its words. The values are
-/// pinned: they are hashed and compared.
+/// The family of problems that a query is about; each family defines the meaning of its words. The
+/// values must not change: they are hashed and compared.
 enum class ConfigOp : std::int64_t {
   quantize = 1,
   gemm_int8 = 2,
@@ -29,7 +29,7 @@ enum class ConfigOp : std::int64_t {
   gemm_blockwise = 7
 };
 
-/// What of its Context a problem depends on.
+/// The properties of a Context that a problem depends on.
 struct ConfigOrigin {
   DeviceKind device = DeviceKind::cpu;
   int threads = 1;                    ///< of the CPU; 1 on another device
@@ -44,8 +44,8 @@ constexpr bool is_valid(const ConfigOrigin& origin) noexcept {
          isa >= 0 && isa < core::isa_count;
 }
 
-/// A problem as plain numbers, so that it can be hashed and compared without knowing what it is.
-/// core/word_table.hpp converts: nothing else reads a word by its place.
+/// A problem as plain numbers, so that it can be hashed and compared without knowing its type. Only
+/// core/word_table.hpp converts it: no other code reads a word by its position.
 struct ConfigQuery {
   ConfigOp op = ConfigOp::quantize;
   ConfigOrigin origin;
@@ -70,24 +70,25 @@ struct ConfigChoice {
 class ConfigSource {
  public:
   virtual ~ConfigSource() = default;
-  /// True and the choice if there is a tuned configuration for the query, else false. `state` is
-  /// the asking Context's, for a source that measures what it does not know. Called from any
-  /// thread. Throws only where its owner asked it to fail when there is none.
+  /// Returns true and sets the choice if there is a tuned configuration for the query; else returns
+  /// false. `state` belongs to the Context that asks, for a source that measures unknown problems.
+  /// Called from any thread. Throws only if the owner of the source asked for a failure when there
+  /// is no tuned configuration.
   virtual bool find(const ConfigQuery& query, const ContextState& state,
                     ConfigChoice& choice) const = 0;
-  /// What runs where nothing is known of a problem, if that is not the operation's own default. It
-  /// measures and counts nothing.
+  /// The configuration for a problem without a tuned one, if it differs from the operation's own
+  /// default. This measures nothing and counts nothing.
   virtual bool usual(const ConfigQuery& /*query*/, const ContextState& /*state*/,
                      ConfigChoice& /*choice*/) const {
     return false;
   }
-  /// Told when what find() gave cannot be used, with the reason: the call goes on with the default.
-  /// The library itself says nothing of it. Every such call tells, until find() knows better; from
-  /// any thread.
+  /// Called when the answer of find() cannot be used, with the reason; the call goes on with the
+  /// default. The library itself reports nothing. Every such call reports it, until find() gives
+  /// another answer. Called from any thread.
   virtual void refused(const ConfigQuery& /*query*/, const ConfigChoice& /*choice*/,
                        std::string_view /*reason*/) const noexcept {}
-  /// Told of what is wrong here with the library or the machine, each time that it matters; from
-  /// any thread.
+  /// Reports a fault of the library or the machine, each time that it matters. Called from any
+  /// thread.
   virtual void warn(std::string /*text*/) const {}
 };
 

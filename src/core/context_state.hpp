@@ -18,8 +18,8 @@
 namespace switchback {
 
 namespace core {
-/// Whether an operation runs by itself, or in the first or second run of a sequence
-/// (core/rehearsal.hpp).
+/// Whether an operation runs by itself, or in the first (rehearsal) or second (performance) run of
+/// a sequence (core/rehearsal.hpp).
 enum class Stage { single, rehearsal, performance };
 }  // namespace core
 
@@ -43,14 +43,14 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
 
   /// Asks the ConfigSource; in the second run of a sequence, repeats the rehearsal's answer.
   bool find_config(const ConfigQuery& query, ConfigChoice& choice);
-  /// Tells the ConfigSource that the last choice of find_config() cannot be used.
+  /// Tells the ConfigSource that the last answer of find_config() cannot be used.
   void refuse_config(const ConfigQuery& query, const ConfigChoice& choice,
                      std::string_view reason) noexcept;
 
   Device device;
   core::CpuFeatures features;  ///< of the CPU, after the cap of ContextOptions::isa
   core::Threads threads;
-  std::shared_ptr<core::DeviceRuntime> runtime;  ///< null on the CPU; shared with its buffers
+  std::shared_ptr<core::DeviceRuntime> runtime;  ///< null on the CPU; its buffers share it
   core::Workspace workspace;                     ///< of the device's memory
   std::shared_ptr<const ConfigSource> config_source;
   core::Stage stage = core::Stage::single;

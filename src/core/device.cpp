@@ -21,7 +21,7 @@ struct NamedKind {
 constexpr std::array<NamedKind, 2> named_kinds = {
     {{"cuda", DeviceKind::cuda}, {"emulated", DeviceKind::emulated}}};
 
-// The index behind "cuda" or "cuda:N"; -1 if the name is neither.
+// The index after "cuda" or "cuda:N"; -1 if the name is neither.
 int index_of(std::string_view name, std::string_view kind) {
   if (name == kind) return 0;
   if (!name.starts_with(kind) || name.size() < kind.size() + 2 || name[kind.size()] != ':')

@@ -21,7 +21,7 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-/// Parses "cpu", "cuda", "cuda:N"; empty is the best device of this machine. Throws
+/// Parses "cpu", "cuda", "cuda:N"; empty means the best device of this machine. Throws
 /// Error(invalid_argument) for an unknown name, and Error(device_error) for a device that this
 /// build or machine does not have.
 Device parse_device(const std::string& name);

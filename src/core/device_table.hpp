@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: tables with an entry for each kind of device, such as its platform, or its engines of an
+// Core: tables with one entry for each kind of device, such as its platform or its engines for an
 // operation.
 #pragma once
 
@@ -16,9 +16,9 @@ namespace switchback::core {
 /// The public name of every operation's reference, the oracle of its tests.
 inline constexpr std::string_view oracle_name = "reference";
 
-/// One entry for each kind of device, in the order of DeviceKind; empty if this build has nothing
-/// for a kind. The owner of a table lists the entries of the build; tests install those of the
-/// emulated device.
+/// One entry for each kind of device, in the order of DeviceKind; the entry is empty if this build
+/// has nothing for a kind. The owner of a table lists the entries of the build; tests install the
+/// entries of the emulated device.
 template <class Entry>
 struct DeviceTable {
   std::array<Entry, device_kinds> entries = {};
@@ -32,7 +32,7 @@ struct DeviceTable {
 };
 
 /// The engines of an operation for each kind of device, in order of preference. An Engine has an
-/// `id`, which is stored, and a `name`, which users know.
+/// `id`, which caches store, and a `name`, which users see.
 template <class Engine>
 struct EngineTable : DeviceTable<std::span<const Engine* const>> {
   /// Finds an engine by number or name; null if the device has none.
@@ -46,7 +46,7 @@ struct EngineTable : DeviceTable<std::span<const Engine* const>> {
       if (engine->name == name) return engine;
     return nullptr;
   }
-  /// "avx2, reference": for messages that list what there is.
+  /// "avx2, reference": for messages that list the available engines.
   [[nodiscard]] std::string names(DeviceKind kind) const {
     std::string names;
     for (const Engine* engine : this->of(kind))

@@ -14,7 +14,7 @@ class MemorySource {
   virtual void release(void* data, std::size_t bytes) noexcept = 0;
   /// Whether current users of the memory will use it again later (a graph is being captured).
   [[nodiscard]] virtual bool pins() const { return false; }
-  /// release() from any thread, of memory that several streams have used.
+  /// release() from any thread, for memory that several streams have used.
   virtual void release_shared(void* data, std::size_t bytes) noexcept { release(data, bytes); }
 };
 

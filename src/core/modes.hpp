@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: the modes of a layer, as one table. Whatever differs between modes is read from it: by
-// layers, their checks and messages, the tuner, `verify`, benchmarks and tests.
+// Core: the modes of a layer, as one table. Layers, their checks and messages, the tuner, `verify`,
+// benchmarks and tests read from it everything that differs between modes.
 #pragma once
 
 #include <array>
@@ -18,12 +18,13 @@ namespace switchback {
 struct WeightForm {
   enum class Scales { per_row, global };
   Scales scales = Scales::per_row;
-  /// dX reads the codes of the forward, transposed. Else W is quantized a second time for dX: with
-  /// a scale per column where the forward has one per row, or with the same one scale.
+  /// dX reads the codes of the forward, transposed. Otherwise W is quantized a second time for dX:
+  /// with a scale per column if the forward has one per row, or else with the same single scale.
   bool shared = false;
 
   [[nodiscard]] constexpr bool of_rows() const noexcept { return scales == Scales::per_row; }
-  /// The sum of dX runs over rows of W that have scales each: these are multiplied into G first.
+  /// The sum of dX runs over rows of W, each with its own scale: G is multiplied by these scales
+  /// first.
   [[nodiscard]] constexpr bool scales_gradient() const noexcept { return of_rows() && shared; }
 };
 /// Whether dX reads the same codes in both forms. (The forward does if both have the same scales.)
@@ -36,14 +37,14 @@ struct ModeTraits {
   enum class Products {
     floating,
     int8,    ///< with one scale per row of X and of G
-    chosen,  ///< those of another mode, pass by pass
+    chosen,  ///< the products of another mode, chosen for each pass
   };
 
   Mode mode;
   std::string_view name;
   Products products;  ///< Y = X·Wᵀ and dX = G·W
   WeightForm weight;  ///< of int8 products
-  /// A forward that saves keeps X's codes in place of X, and dW is computed from dequantized X.
+  /// A forward that saves keeps the codes of X instead of X, and dW is computed from dequantized X.
   bool keeps_codes = false;
   bool may_be_chosen = false;  ///< by mode auto
 
@@ -51,20 +52,21 @@ struct ModeTraits {
     return products == Products::floating;
   }
   /// Forward and dX are always int8: the layer can rotate, can be given a quantized weight, and
-  /// does not need the floating one in eval.
+  /// does not need the floating-point weight in eval.
   [[nodiscard]] constexpr bool is_int8() const noexcept { return products == Products::int8; }
-  /// Whether dW may be an int8 product, of codes of blocks; these are then kept in place of X.
+  /// Whether dW may be an int8 product, of codes of blocks; these codes are then kept instead of X.
   [[nodiscard]] constexpr bool has_int8_dw() const noexcept {
     return !is_floating() && !keeps_codes;
   }
-  /// Whether a grouped layer may have it: no operation multiplies each group's G by other scales.
+  /// Whether a grouped layer may use it. Grouped layers lack an operation that multiplies each
+  /// group's G by different scales.
   [[nodiscard]] constexpr bool has_groups() const noexcept {
     return !is_int8() || !weight.scales_gradient();
   }
 };
 
-/// Lists of modes, also in messages, have this order. Of equally fast modes, mode auto takes the
-/// first one; so the mode that loses the least accuracy comes first.
+/// Lists of modes, also in messages, use this order. Among equally fast modes, mode auto chooses
+/// the first one; so the mode that loses the least accuracy comes first.
 inline constexpr ModeTraits mode_table[] = {
     {.mode = Mode::standard,
      .name = "standard",
@@ -98,7 +100,7 @@ inline constexpr ModeTraits mode_table[] = {
 };
 inline constexpr std::size_t mode_count = std::size(mode_table);
 
-/// The rows of the modes by their values, which follow each other from 0.
+/// The rows of the table by the values of the modes, which are consecutive from 0.
 inline constexpr auto rows_of_modes = [] {
   std::array<std::uint8_t, mode_count> rows{};
   for (std::size_t row = 0; row < mode_count; ++row)

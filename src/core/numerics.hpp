@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Core: constants of docs/numerics.md, for the host, the CPU kernels and device code. Only
-// constants: a function here would be compiled for every instruction set, and the linker could
-// keep the copy of one that the CPU lacks.
+// constants: a function here would be compiled for every instruction set, and the linker could keep
+// a copy that this CPU cannot run.
 #pragma once
 
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ != 0) || \

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Core: sequences of operations that change nothing if memory runs out.
 //
-// A single operation takes all its memory before it writes. A sequence cannot do that by itself:
-// its second operation may run out of memory after the first has written. So a sequence runs twice.
-// The first run, the rehearsal, does everything except computing: it picks engines, looks up
-// configurations, lets libraries create their plans, and takes scratch memory. The second run finds
-// all of that in place and allocates nothing.
+// A single operation allocates all its memory before it writes. A sequence cannot do that by
+// itself: its second operation may run out of memory after the first has written. So a sequence
+// runs twice. The first run, the rehearsal, does everything except computing: it picks engines,
+// looks up configurations, lets libraries create their plans, and allocates scratch memory. The
+// second run finds all of that ready and allocates nothing.
 //
 // An operation that can be part of a sequence follows these rules. On the CPU it writes only inside
 // Threads::for_each, which does nothing in a rehearsal. On a device it queues nothing while
-// DeviceRuntime::rehearsing() is true. It keeps what it allocates on the heap for the next call.
+// DeviceRuntime::rehearsing() is true. It keeps its heap allocations for the next call.
 #pragma once
 
 #include "core/context_state.hpp"

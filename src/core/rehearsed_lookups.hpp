@@ -16,11 +16,11 @@ class RehearsedLookups {
   void add(const ConfigQuery& query, bool found, const ConfigChoice& choice) noexcept {
     if (count_ < most) answers_[count_++] = {query, choice, found};
   }
-  /// Marks the choice that was found last as unusable.
+  /// Marks the last choice that was found as unusable.
   void refuse() noexcept {
     if (count_ > 0) answers_[count_ - 1].found = false;
   }
-  /// The next answer, in the order of add(); false if it does not answer this query.
+  /// The next answer, in the order of add(); false if it is not an answer to this query.
   bool next(const ConfigQuery& query, bool& found, ConfigChoice& choice) noexcept {
     if (next_ == count_ || answers_[next_].query != query) return false;
     const Answer& answer = answers_[next_++];
@@ -35,7 +35,7 @@ class RehearsedLookups {
     ConfigChoice choice;
     bool found = false;
   };
-  // A backward makes five look-ups. Further ones are simply made again.
+  // A backward makes five look-ups. Look-ups beyond this limit are simply made again.
   static constexpr std::size_t most = 8;
   std::array<Answer, most> answers_;
   std::size_t count_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: the contract of an operation that can be tuned. Each operation keeps it in its own folder;
-// the tuner and the bench see only this.
+// Core: the contract of an operation that can be tuned. Each operation implements it in its own
+// folder; the tuner and the benchmarks use only this contract.
 #pragma once
 
 #include <span>
@@ -14,18 +14,20 @@
 
 namespace switchback::core {
 
-/// How large a problem is, for budgets of time and memory.
+/// The size of a problem, for budgets of time and memory.
 struct ProblemSize {
   bool is_empty = false;  ///< there is nothing to compute, and nothing to measure
-  double elements = 0;    ///< of the operands and results
-  double operations = 0;  ///< of the product; 0: there is none
+  double elements = 0;    ///< of the operands and results together
+  double operations = 0;  ///< of the product; 0 if there is none
   double copies = 1;      ///< of the operands, that a search holds at once
-  double importance = 1;  ///< of its share of a budget, beside other operations of this size
-  /// The word of the problem that counts tokens (rows of X and G): near problems differ in it.
+  /// Weight of its share of a budget, compared with other operations of this size.
+  double importance = 1;
+  /// The name of the word that counts tokens (rows of X and G). Nearby problems differ in this
+  /// word.
   std::string_view tokens = {};
 };
 
-/// Of d[m,n] = a[m,k] · b[k,n].
+/// The size of d[m,n] = a[m,k] · b[k,n].
 inline ProblemSize product_size(std::int64_t m, std::int64_t n, std::int64_t k) noexcept {
   const auto rows = static_cast<double>(m);
   const auto cols = static_cast<double>(n);
@@ -38,22 +40,22 @@ inline ProblemSize product_size(std::int64_t m, std::int64_t n, std::int64_t k) 
   return size;
 }
 
-/// What a query of an operation that may run on the CPU depends on.
+/// The properties of a Context that a query depends on, for an operation that may run on the CPU.
 inline ConfigOrigin origin_of(const ContextState& state) noexcept {
   return {state.device.kind, state.threads.count(), state.features.level()};
 }
 
-/// A kernel that need not run right on every machine that it was compiled for.
+/// A kernel that may give wrong results on some of the machines that it was compiled for.
 struct RiskyKernel {
   std::int64_t output = 0;  ///< the type of its results
-  /// What else of a problem has kernels of its own: of int8 products the kind of scales, of
-  /// blockwise ones the rows of a block.
+  /// Another property of a problem that selects different kernels: for int8 products the kind of
+  /// scales, for blockwise products the rows of a block.
   std::int64_t variant = 0;
-  ConfigChoice config;  ///< without what its arguments say
+  ConfigChoice config;  ///< without the parts that the kernel's arguments decide
   friend bool operator==(const RiskyKernel&, const RiskyKernel&) = default;
 };
 
-/// What measurements on a machine say of such kernels.
+/// Which of these kernels measurements on a machine have shown to be right or wrong.
 struct KnownKernels {
   std::vector<RiskyKernel> right;
   std::vector<RiskyKernel> wrong;
@@ -63,50 +65,54 @@ struct KnownKernels {
 struct Tunable {
   ConfigOp op;
   std::string_view name;          ///< in keys and commands
-  std::string_view label;         ///< in front of the description of a problem; may be empty
+  std::string_view label;         ///< precedes the description of a problem; may be empty
   std::span<const Word> problem;  ///< the words of a query
   std::span<const Word> config;   ///< the words of a choice; the first is the engine
-  /// Whether the CPU's instruction set is part of the problem. Device and number of threads are, of
-  /// every operation.
+  /// Whether the CPU's instruction set is part of the problem. The device and the number of threads
+  /// always are.
   bool depends_on_isa = true;
-  /// Whether an engine that is named after cuBLASLt runs none of this project's kernels.
+  /// Whether the engines named after cuBLASLt run only cuBLASLt, and none of this project's
+  /// kernels.
   bool cublaslt_alone = false;
 
-  /// The problem in words; empty if the query is none.
+  /// The problem in words; empty if the query is invalid.
   std::string (*describe)(const ConfigQuery& query);
   ProblemSize (*size)(const ConfigQuery& query) noexcept;
-  /// What runs when nothing is known; false if the query is no problem.
+  /// The configuration without any measurements; false if the query is invalid.
   bool (*default_choice)(const ConfigQuery& query, const ContextState& state, ConfigChoice& choice);
   /// Why a configuration cannot run a problem in this Context; empty if it can.
   std::string (*refusal)(const ConfigQuery& query, const ConfigChoice& choice,
                          const ContextState& state);
 
-  /// Of an operation with an engine whose kernels may need a proof: the name of that engine, empty
-  /// if there is none; the kernel that a configuration of it runs for a query, false if it is of
-  /// no such engine; and what runs where measurements have shown this of its kernels, false if that
-  /// is what runs anyway. Null: what is known of a kernel changes no default.
+  /// The next three members are for an operation with an engine whose kernels must be validated on
+  /// each machine. This is the name of that engine; empty if the operation has no such engine.
   std::string_view proven_engine = {};
+  /// Finds the kernel that a configuration of that engine runs for a query; false for a
+  /// configuration of another engine. Null: the validation of kernels never changes the default.
   bool (*kernel_of)(const ConfigQuery& query, const ConfigChoice& choice,
                     RiskyKernel& kernel) = nullptr;
+  /// The configuration to run when `known` is all that measurements have shown of these kernels;
+  /// false if that is the default anyway.
   bool (*proven_default)(const ConfigQuery& query, const ContextState& state,
                          const KnownKernels& known, ConfigChoice& choice) = nullptr;
-  /// Small problems among whose candidates are all those kernels, of a Context of a device. Null
-  /// where kernel_of is.
+  /// Small problems for a device's Context whose candidates together include all those kernels.
+  /// Null if kernel_of is null.
   std::vector<ConfigQuery> (*kernel_problems)(const ContextState& state) = nullptr;
 
-  /// Of an operation that chooses between ways through other operations: the choice that ranks
-  /// these candidates, the fastest first. What was measured depends on everything that those
-  /// operations depend on. Null: the choice is one of the candidates.
+  /// For an operation that is computed by one of several sequences of other operations: turns the
+  /// candidates, the fastest first, into the choice that stores their ranking. Its measurements
+  /// depend on everything that those operations depend on. Null: the choice is one of the
+  /// candidates.
   ConfigChoice (*rank)(std::span<const ConfigChoice> fastest_first) = nullptr;
   [[nodiscard]] constexpr bool is_composed() const noexcept { return rank != nullptr; }
 };
 
-/// A Tunable by the functions that every operation has for its Problem and its Config:
+/// A Tunable made from the functions that every operation has for its Problem and its Config:
 ///
 ///   ConfigQuery  to_query(const Problem&)                  (gemm_int8: of a ContextState, too)
-///   bool         from_query(const ConfigQuery&, Problem&)  false: the words are no problem
+///   bool         from_query(const ConfigQuery&, Problem&)  false: the words are invalid
 ///   ConfigChoice to_choice(const Config&)
-///   bool         from_choice(const ConfigChoice&, Config&) false: they are no configuration
+///   bool         from_choice(const ConfigChoice&, Config&) false: the words are invalid
 ///   std::string  describe(const Problem&), describe(const Config&)
 ///   ProblemSize  size_of(const Problem&)
 ///   Config       default_config(const Problem&, const ContextState&)

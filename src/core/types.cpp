@@ -13,7 +13,7 @@ namespace switchback {
 
 namespace {
 
-// By value.
+// Names in the order of the enum's values.
 constexpr std::array<std::string_view, 5> dtype_names = {"f32", "f16", "bf16", "s8", "s32"};
 constexpr auto mode_names = [] {
   std::array<std::string_view, mode_count> names;

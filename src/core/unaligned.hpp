@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: element access that is defined for any address. Callers may pass pointers that are not even
+// Core: element access that is defined for any address. Pointers from callers may not even be
 // aligned to the element size.
 #pragma once
 

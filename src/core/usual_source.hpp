@@ -8,9 +8,9 @@
 
 namespace switchback::core {
 
-/// The tuner that the environment describes (SWITCHBACK_TUNE and its kin), opened at the first
-/// look-up. Null: nothing is to be looked up. Defined by the tuner (autotune/usual_source.cpp),
-/// which is above this layer.
+/// The tuner that the environment describes (SWITCHBACK_TUNE and the variables related to it),
+/// opened at the first look-up. Null: nothing is to be looked up. The tuner defines this function
+/// (autotune/usual_source.cpp), because it is above this layer.
 std::shared_ptr<const ConfigSource> usual_source();
 
 }  // namespace switchback::core

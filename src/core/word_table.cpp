@@ -9,7 +9,7 @@ namespace switchback::core {
 
 namespace {
 
-// Values with names are few, whatever the limits of a word.
+// Only few values have names, whatever the limits of a word.
 constexpr std::int64_t most_named = 64;
 
 std::string_view name_of_value(const Word& word, std::int64_t value) noexcept {

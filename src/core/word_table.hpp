@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: tables of the members of a problem or a configuration. One row says what a member is called
-// in caches and which values it may have; conversions to words and back, range checks and text are
-// derived from the rows.
+// Core: tables of the members of a problem or a configuration. One row gives a member's name in
+// caches and its allowed values. Conversions to words and back, range checks and text are derived
+// from the rows.
 #pragma once
 
 #include <array>
@@ -21,19 +21,20 @@ namespace switchback::core {
 /// How a word is written to a key or a candidate of a cache.
 enum class Written {
   always,
-  /// By others: with the machine, or attribute by attribute.
+  /// Other code writes it: with the machine's description, or attribute by attribute.
   elsewhere,
 };
 
-/// One number of a ConfigQuery or a ConfigChoice. Names are part of caches: they are added to, and
-/// never change their meaning.
+/// One number of a ConfigQuery or a ConfigChoice. Its name is part of caches: names may be added,
+/// but their meaning never changes.
 struct Word {
   std::string_view name;
   std::int64_t least = 0;
   std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  /// The name of a value from `least` to `most`, empty if it has none; null: written as a number.
+  /// The name of a value from `least` to `most`, empty if it has none; null: values are written as
+  /// numbers.
   std::string_view (*value_name)(std::int64_t value) noexcept = nullptr;
-  /// What is said of a value outside of the limits; empty: what they are.
+  /// The text for a value outside of the limits; empty: the text states the limits.
   std::string_view rule = {};
   Written written = Written::always;
 
@@ -42,7 +43,8 @@ struct Word {
   }
 };
 
-/// Word::value_name of an enumeration by the function that names its values ("unknown": none).
+/// Word::value_name of an enumeration, from the function that names its values (it returns
+/// "unknown" for a value without a name).
 template <auto NameOf, class Enum>
 std::string_view value_name(std::int64_t value) noexcept {
   const std::string_view name = NameOf(static_cast<Enum>(value));
@@ -72,7 +74,8 @@ constexpr MemberRow<Member> row(const Word& word) {
   return {{word}};
 }
 
-/// A row: one word of several members. get(object) makes it, set(object, word) takes it apart.
+/// A row: one word that encodes several members. get(object) makes the word, set(object, word)
+/// decodes it.
 template <class Get, class Set>
 struct ComputedRow {
   std::array<Word, 1> words;
@@ -115,7 +118,8 @@ class WordTable {
     std::apply([&](const auto&... row) { (write_row(row, from, to.data(), at), ...); }, rows_);
   }
 
-  /// The inverse; false, and `to` is unchanged, if a word is outside of its limits.
+  /// The inverse conversion. Returns false, and leaves `to` unchanged, if a word is outside of its
+  /// limits.
   template <class T, std::size_t Size>
   constexpr bool read(const std::array<std::int64_t, Size>& from, T& to) const noexcept {
     static_assert(count <= Size, "there are more words than a query or a choice has");
@@ -157,8 +161,8 @@ ConfigQuery make_query(ConfigOp op, const ConfigOrigin& origin, const Table& tab
   table.write(problem, query.words);
   return query;
 }
-/// The inverse; false, and `problem` is unchanged, for words that are none. A problem that has an
-/// origin gets the query's.
+/// The inverse conversion. Returns false, and leaves `problem` unchanged, if the words are invalid.
+/// A problem that has an origin gets the query's.
 template <class Problem, class Table>
 bool read_query(ConfigOp op, const Table& table, const ConfigQuery& query,
                 Problem& problem) noexcept {
@@ -175,15 +179,17 @@ ConfigChoice make_choice(const Table& table, const Config& config) noexcept {
   return choice;
 }
 
-/// "mc=-1; it must be at least 0": the first word outside of its limits; empty: there is none.
+/// "mc=-1; it must be at least 0": describes the first word outside of its limits; empty if all are
+/// within.
 std::string out_of_range(std::span<const Word> table, std::span<const std::int64_t> words);
 
-/// Why the words of a choice that from_choice() refused are no configuration.
+/// Why the words of a choice that from_choice() refused are not a valid configuration.
 std::string no_configuration(std::span<const Word> table, const ConfigChoice& choice);
 
-/// "avx2" of a word with named values, else the number; "?7" for a value without a name.
+/// The name of the value, such as "avx2", if the word's values have names ("?7" for a value without
+/// one); else the number.
 std::string value_text(const Word& word, std::int64_t value);
-/// The value of a name; false if the word has no such value.
+/// The value that a name denotes; false if the word has no such value.
 bool parse_value(const Word& word, std::string_view text, std::int64_t& value) noexcept;
 
 }  // namespace switchback::core

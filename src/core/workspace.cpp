@@ -45,7 +45,7 @@ void* Workspace::take_bytes(std::int64_t count, std::size_t element_bytes) {
   const std::size_t bytes =
       (static_cast<std::size_t>(count) * element_bytes + align - 1) / align * align;
   if (source_ != nullptr && source_->pins()) pinned_ = true;
-  // Blocks that are too small and not in use are freed before more memory is allocated.
+  // Unused blocks that are too small are freed before more memory is allocated.
   const bool unused = depth_ <= 1 && holds_ == 0 && !pinned_ && block_ == 0 && offset_ == 0;
   if (unused && !blocks_.empty() && blocks_.front().capacity_bytes() < bytes) blocks_.clear();
   while (block_ < blocks_.size() && blocks_[block_].capacity_bytes() - offset_ < bytes) {

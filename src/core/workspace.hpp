@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: a Context's scratch memory. Operations take pieces inside a Frame, which returns them all
-// when it ends; the memory is kept for the next operation.
+// Core: a Context's scratch memory. Operations allocate pieces inside a Frame, which returns all of
+// them when it ends; the memory is kept for the next operation.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,11 @@ namespace switchback::core {
 
 class Workspace {
  public:
-  /// Of every piece. Engines of a device need 256; on the host 64 would be enough.
+  /// Alignment of every piece. Engines of a device need 256; on the host 64 would be enough.
   static constexpr std::size_t alignment_bytes = 256;
 
   Workspace() = default;
-  /// Takes memory from `source`; null: from the host.
+  /// Allocates memory from `source`, or from the host if it is null.
   explicit Workspace(std::shared_ptr<MemorySource> source) noexcept : source_(std::move(source)) {}
 
   /// A scope of allocations. Frames nest.
@@ -30,8 +30,8 @@ class Workspace {
     Frame(const Frame&) = delete;
     Frame& operator=(const Frame&) = delete;
 
-    /// Room for `count` elements, aligned to alignment_bytes, uninitialised, until the Frame ends.
-    /// Throws Error(out_of_memory).
+    /// Room for `count` elements, aligned to alignment_bytes and uninitialised; valid until the
+    /// Frame ends. Throws Error(out_of_memory).
     template <class T>
     [[nodiscard]] T* take(std::int64_t count) {
       return static_cast<T*>(workspace_.take_bytes(count, sizeof(T)));
@@ -43,9 +43,9 @@ class Workspace {
     std::size_t offset_;
   };
 
-  /// Used inside a Frame. While it lives, pieces that inner Frames return are not handed out again
-  /// before the outer Frame ends. For pieces that a second stream still uses after the call that
-  /// took them has returned.
+  /// Used inside a Frame. While it lives, pieces that inner Frames return are not reused before the
+  /// outer Frame ends. It is for pieces that a second stream still uses after the call that
+  /// allocated them has returned.
   class Hold {
    public:
     explicit Hold(Workspace& workspace) noexcept : workspace_(workspace) { ++workspace_.holds_; }
@@ -62,9 +62,10 @@ class Workspace {
  private:
   void* take_bytes(std::int64_t count, std::size_t element_bytes);
 
-  // Pieces are cut from blocks_[block_] at offset_. If that is full, a block is added; when the
-  // outermost Frame ends, several blocks are replaced by one of their total size, so that the same
-  // call fits into one block next time. Not after a capture: the graph holds the blocks' addresses.
+  // Pieces are cut from blocks_[block_] at offset_. If that block is full, another one is added.
+  // When the outermost Frame ends, several blocks are replaced by one of their total size, so that
+  // the same call needs only one block next time. This does not happen after a capture, because the
+  // graph holds the blocks' addresses.
   std::shared_ptr<MemorySource> source_;
   std::vector<AlignedBuffer> blocks_;
   std::size_t block_ = 0;

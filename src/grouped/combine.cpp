@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of combine: validates, and is its reference.
+// Entry of combine: validates the arguments; also the reference implementation.
 #include <bit>
 #include <cmath>
 

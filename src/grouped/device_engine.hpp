@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the grouped operations around the products, of a kind of device other than the
-// CPU. The products themselves are engines that take groups, in gemm/int8/engine.hpp.
+// Dispatch zone: the grouped operations that surround the products, on a kind of device other than
+// the CPU. The products themselves are engines that accept groups, in gemm/int8/engine.hpp.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 namespace switchback::grouped {
 
 struct DeviceEngine {
-  /// These queue the operation on the Context's stream, for checked arguments. Values in the arrays
-  /// of groups, index and slots are clamped to what exists.
+  /// These queue the operation on the Context's stream; the arguments were already checked. Values
+  /// in the arrays of groups, index and slots are clamped to existing ones.
   void (*quantize_rowwise)(ContextState& state, const Groups& groups, const GroupedRows& x,
                            MatrixView<std::int8_t> q, std::span<float> absmax);
   /// to[M,K], of the type of x: the row that each slot reads; see grouped::gather().
@@ -26,7 +26,7 @@ struct DeviceEngine {
                       bool accumulate);
   /// grouped_gemm_standard.
   void (*multiply_standard)(ContextState& state, const GroupedStandardGemmArgs& args);
-  /// Those of grouped/fragments.hpp.
+  /// The operations of grouped/fragments.hpp.
   void (*weigh_fragments)(ContextState& state, const Fragments& fragments, float* weights);
   void (*choose_fragments)(ContextState& state, const Fragments& fragments,
                            const FragmentOrder& order);
@@ -38,9 +38,9 @@ struct DeviceEngine {
   void (*fragment_gradients)(ContextState& state, const FragmentGradients& args);
 };
 
-/// The engine of each kind; null where this build has none, and of the CPU.
+/// The engine of each kind; null for the CPU, and for kinds that this build has no engine for.
 core::DeviceTable<const DeviceEngine*>& device_engines() noexcept;
-/// The engine of the Context's device. Throws Error(unsupported) where there is none.
+/// The engine of the Context's device. Throws Error(unsupported) if there is none.
 const DeviceEngine& device_engine(const ContextState& state);
 
 }  // namespace switchback::grouped

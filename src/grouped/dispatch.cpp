@@ -17,7 +17,7 @@ using gemm_int8::GroupLayout;
 
 constexpr std::string_view op = "grouped_gemm";
 
-// Adds the groups.
+// Adds the groups to the problem.
 void add_groups(const GroupedGemmArgs& args, GemmProblem& problem) {
   problem.layout = args.d_column_stride > 0   ? GroupLayout::columns
                    : args.groups.ends.empty() ? GroupLayout::strided
@@ -28,7 +28,7 @@ void add_groups(const GroupedGemmArgs& args, GemmProblem& problem) {
   if (args.packed_b != nullptr) problem.packed_step_bytes = args.packed_b->state().step_bytes;
 }
 
-// The engine that was forced; null if none was.
+// The engine that the caller forced; null if the caller forced none.
 const Engine* forced_engine(const ContextState& state, const GemmProblem& p,
                             std::string_view forced) {
   if (forced.empty()) return nullptr;
@@ -51,7 +51,7 @@ void multiply(ContextState& state, const GroupedGemmArgs& args) {
   add_groups(args, problem);
   operands.groups = args.groups;
   const Engine* forced = forced_engine(state, problem, args.engine);
-  // Also of an empty product it is said that no engine can run it.
+  // Even for an empty product this reports that no engine can run it.
   const gemm_int8::GemmConfig usual = forced != nullptr
                                           ? gemm_int8::default_config(*forced, problem, state)
                                           : gemm_int8::default_config(problem, state);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the internal doors to the grouped operations, for callers that have validated
-// their arguments.
+// Dispatch zone: the internal entry points of the grouped operations, for callers that have
+// validated their arguments.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace switchback::grouped {
 /// grouped_quantize_rowwise without its checks.
 void quantize_rowwise(ContextState& state, const Groups& groups, const GroupedRows& x,
                       MatrixView<std::int8_t> q, std::span<float> absmax);
-/// Copies the row that each slot reads to to[M,K], of the same type. Slots of no group are left.
+/// Copies the row that each slot reads to to[M,K], of the same type. Slots without a group stay
+/// unchanged.
 void gather(ContextState& state, const Groups& groups, const GroupedRows& x, AnyMatrix to);
 
 /// grouped_gemm and grouped_gemm_standard without their checks.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fragments on the CPU. All of this reads and writes B·K elements a few times, where the products
-// around it read weights of K·N elements, so plain loops are enough.
+// Fragments on the CPU. All of this reads and writes B·K elements a few times, while the
+// surrounding products read weights of K·N elements, so plain loops are fast enough.
 #include "grouped/fragments.hpp"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ float lane_sum(std::int64_t n, const Term& term) {
   return sums[0];
 }
 
-// x and selector in f32: the matrices themselves, or copies in the frame.
+// x and selector in f32: the matrices themselves, or copies allocated in the frame.
 struct Widened {
   const float* x;
   std::int64_t x_stride;
@@ -112,12 +112,13 @@ void weigh_fragments(ContextState& state, const Fragments& fragments, float* wei
 
 namespace {
 
-// Sorts the rows by their chosen fragment: counts, then places.
+// Sorts the rows by their chosen fragment: counts them, then places them.
 void sort_rows(std::int64_t rows, std::int64_t fragments, const FragmentOrder& order) {
   std::fill_n(order.ends, fragments, 0);
   for (std::int64_t row = 0; row < rows; ++row)
     ++order.ends[order.chosen[row]];
-  // Each count becomes the first slot of its fragment, which moves to its end as rows are placed.
+  // Each count becomes the first slot of its fragment, and moves to the fragment's end as rows are
+  // placed.
   std::int32_t first = 0;
   for (std::int64_t f = 0; f < fragments; ++f) {
     const std::int32_t count = order.ends[f];
@@ -231,7 +232,7 @@ void without_chosen(ContextState& state, ConstAnyMatrix x, std::int64_t fragment
 
 namespace {
 
-// The gradient of the logits of a row: p · (d - Σ p·d), with d_f the inner product of x_f and the
+// The gradient of the logits of a row: p · (d - Σ p·d). d_f is the inner product of x_f and the
 // difference of the gradients of selected and rest.
 void logit_gradients(const FragmentGradients& args, const Widened& wide, std::int64_t row,
                      float* to) {

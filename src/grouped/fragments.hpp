@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: rows that are split into fragments, of which each row selects some: the operations
-// between the products of a fragmented layer, for callers that have validated their arguments.
+// Dispatch zone: rows that are split into fragments, of which each row selects some. These are the
+// operations between the products of a fragmented layer, for callers that have validated their
+// arguments.
 //
 // x[B,K] has F fragments of K/F columns. The logit of fragment f is the inner product of x_f and
-// the selector's row s_f. Sums are f32 sums of 32 lanes (element i is added to lane i mod 32, in
-// order), and the lanes are then added in halves, so every engine gives the same bits.
+// the selector's row s_f. Sums are f32 sums of 32 lanes: element i is added to lane i mod 32, in
+// order, and then the lanes are added by repeated halving. So every engine gives the same bits.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +26,14 @@ struct Fragments {
   [[nodiscard]] std::int64_t each() const noexcept { return selector.cols; }
 };
 
-/// The fragment with the largest logit of each row, and the rows in the order of these: groups as
-/// switchback/groups.hpp has them. Of equal logits the first fragment is taken; NaN is less than
-/// any number.
+/// The fragment with the largest logit of each row, and the rows sorted by that fragment: groups as
+/// in switchback/groups.hpp. Among equal logits the first fragment is taken; NaN is less than any
+/// number.
 struct FragmentOrder {
   std::int32_t* chosen = nullptr;  ///< [B]
   std::int32_t* ends = nullptr;    ///< [F]
   std::int32_t* index = nullptr;   ///< [B]: the row of each slot; rows of a fragment ascend
-  /// [B,2]: the slot of each row, and B plus the row: what combine adds.
+  /// [B,2]: the slot of each row, and B plus the row; combine adds these.
   std::int32_t* slots = nullptr;
 };
 
@@ -42,7 +43,7 @@ void choose_fragments(ContextState& state, const Fragments& fragments, const Fra
 /// slots[rows,2]: the row, and `rows` plus the row.
 void pair_slots(ContextState& state, std::int64_t rows, std::int32_t* slots);
 
-/// selected = p·x and rest = (1 - p)·x, of the type of x, with the weight p of each fragment.
+/// selected = p·x and rest = (1 - p)·x, of the type of x, where p is the weight of each fragment.
 void split_softly(ContextState& state, ConstAnyMatrix x, std::int64_t fragments,
                   const float* weights, AnyMatrix selected, AnyMatrix rest);
 /// rest = x with zeros in the chosen fragment of each row.

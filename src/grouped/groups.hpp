@@ -12,8 +12,8 @@
 
 namespace switchback::grouped {
 
-/// Throws Error(invalid_argument) unless the groups fit `slots` slots: their sizes, and on the CPU
-/// the values in their arrays. (Kernels of a device clamp the values.)
+/// Throws Error(invalid_argument) unless the groups fit `slots` slots. Checks their sizes, and on
+/// the CPU also the values in their arrays. (Kernels of a device clamp the values.)
 void check_groups(const ContextState& state, std::string_view op, const Groups& groups,
                   std::int64_t slots);
 /// The same for the rows of `cols` columns that the slots of checked groups read.
@@ -24,7 +24,7 @@ void check_rows(const ContextState& state, std::string_view op, const Groups& gr
 std::span<const gemm_int8::GroupRows> rows_of(const ContextState& state,
                                               core::Workspace::Frame& frame, const Groups& groups);
 
-/// An array of numbers as an operand of check_operands.
+/// An array of numbers as an operand for check_operands.
 inline ConstAnyMatrix as_operand(std::span<const std::int32_t> numbers) noexcept {
   const auto count = static_cast<std::int64_t>(numbers.size());
   return {numbers.data(), DType::s32, 1, count, count};

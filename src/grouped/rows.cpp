@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows that slots read: quantized on the way, copied, or summed.
+// The rows that slots read: quantized, copied, or summed.
 #include <algorithm>
 #include <cstring>
 
@@ -22,7 +22,7 @@ namespace {
 
 using gemm_int8::GroupRows;
 
-// The address of the row that each slot reads; null for those of no group.
+// The address of the row that each slot reads; null for slots without a group.
 const void* const* addresses(core::Workspace::Frame& frame, std::span<const GroupRows> groups,
                              const GroupedRows& x, std::int64_t slots) {
   auto* const rows = frame.take<const void*>(slots);
@@ -43,7 +43,8 @@ const void* const* addresses(core::Workspace::Frame& frame, std::span<const Grou
   return rows;
 }
 
-// The slots of all groups if they follow each other from 0 on, and each reads its own row; else -1.
+// The number of slots of all groups, if they are consecutive from 0 on and each reads its own row;
+// else -1.
 std::int64_t slots_in_place(std::span<const GroupRows> groups, const GroupedRows& x) {
   if (!x.index.empty() || x.column_stride > 0) return -1;
   std::int64_t end = 0;
@@ -54,7 +55,8 @@ std::int64_t slots_in_place(std::span<const GroupRows> groups, const GroupedRows
   return end;
 }
 
-// Each sum by one thread, of groups that are a single block of column_sums(); false for others.
+// One thread computes each sum. Only for groups that are a single block of column_sums(); false for
+// others.
 bool sum_short_groups(ContextState& state, std::span<const GroupRows> groups, ConstAnyMatrix g,
                       float* sums) {
   const auto is_block = [](const GroupRows& group) { return group.rows <= column_sum_block_rows; };

@@ -61,7 +61,7 @@ class Checks {
          const Request& request)
       : op_(name), parts_(parts), names_(names), r_(request) {}
 
-  // In the order of the public functions' arguments, so that the first wrong one is reported.
+  // In the order of the public functions' arguments, so that the first wrong argument is reported.
   void arguments() const {
     const bool derives = parts_.source == Source::gradient;
     source();
@@ -175,7 +175,7 @@ class Checks {
     core::check_shape(op_, argument, m, r_.x.rows, names_.rows, r_.x.cols, names_.cols);
   }
 
-  // The type of x, or f32 if the operation accepts that too.
+  // The type of x; or f32, if the operation accepts that too.
   void type_of_x(std::string_view argument, DType dtype, bool or_f32) const {
     const bool right = dtype == r_.x.dtype || (or_f32 && dtype == DType::f32);
     core::require(right, "{}: {} has dtype {}; it must be x's, {}{}", op_, argument,
@@ -215,7 +215,7 @@ void run_checked(Context& context, std::string_view name, const OpParts& op,
   run(context.state(), op.op, request);
 }
 
-// Arguments that the results which are wanted do not read.
+// Arguments that no wanted result reads must be absent.
 void check_use(const Request& r) {
   const bool codes = r.q.scales != Scales::none || r.q_t.scales != Scales::none;
   const auto require_use = [](bool used, std::string_view argument, std::string_view needs) {
@@ -245,7 +245,7 @@ void run_checked(Context& context, const Request& request) {
                   any_results);
     return;
   }
-  Request of_x_type = request;  // a g of another type is refused by name
+  Request of_x_type = request;  // a g of another type is refused by name later
   of_x_type.g.dtype = request.x.dtype;
   const OpParts* const op = single_pass(of_x_type);
   if (op == nullptr)

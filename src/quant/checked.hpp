@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry zone: the checked door to quantization, which every public operation uses.
+// Entry zone: the entry point of quantization with checks, which every public operation uses.
 #pragma once
 
 #include <string_view>
@@ -21,11 +21,11 @@ struct ArgumentNames {
 };
 const ArgumentNames& names_of(Op op) noexcept;
 
-/// Checks the request, which must be one that the operation's public function can make, and runs
-/// it.
+/// Checks the request and runs it. The operation's public function must be able to make the
+/// request.
 void run_checked(Context& context, Op op, const Request& request);
 
-/// Checks a request of any results of a floating point matrix, and computes them in one pass.
+/// Checks a request for any results of a floating-point matrix, and computes them in one pass.
 /// Messages name the members of switchback_quantize_args. Throws Error(unsupported) if there is no
 /// such pass.
 void run_checked(Context& context, const Request& request);

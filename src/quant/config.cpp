@@ -39,13 +39,13 @@ std::int64_t bytes_moved(const Problem& p) {
   return p.rows * p.cols * (read + 1);
 }
 
-// The columns for which one thread computes absmax and then codes; or 0 if all threads should work
-// on all columns, because the second read would not find a panel in the caches, or some threads
-// would get no panel.
+// The number of columns for which one thread computes absmax and then codes. It is 0 if all threads
+// should work on all columns: because the second read would not find a panel in the caches, or
+// because some threads would get no panel.
 std::int64_t panel_columns(const Problem& p) {
   constexpr std::int64_t stays_in_l3_bytes = std::int64_t{6} << 20;
   const auto element_bytes = static_cast<std::int64_t>(dtype_size_bytes(p.dtype));
-  // Bytes of a row in a panel; shorter pieces are too slow to read from memory.
+  // Bytes of a row in a panel; shorter chunks are too slow to read from memory.
   for (const std::int64_t bytes : {1024, 512}) {
     const std::int64_t panel = bytes / element_bytes;
     if (p.rows * bytes <= stays_in_l3_bytes && p.cols >= 2 * panel * p.threads) return panel;
@@ -53,15 +53,16 @@ std::int64_t panel_columns(const Problem& p) {
   return 0;
 }
 
-// Whether a tile is worked on fast enough that memory should be asked for the next one meanwhile.
+// Whether a tile is computed fast enough that the next one should be prefetched meanwhile.
 bool asks_ahead(const Problem& p) {
   return p.isa >= core::Isa::avx512;
 }
 
-// The columns of a block that a thread reads twice, so that half of the second-level cache holds
-// them for the second read. Where memory is asked for the next ones meanwhile, a quarter for both:
-// rows that lie a power of two apart do not find room in all of its sets. Zen 4, 4096 columns, two
-// threads, f32: 0.66 to 0.81 of a copy, with panels twice as wide 0.57.
+// The columns of a block that a thread reads twice, so that they fill half of the second-level
+// cache until the second read. If the next columns are prefetched meanwhile, both together fill
+// only a quarter, because rows that are a power of two apart do not find room in all sets of the
+// cache. Zen 4, 4096 columns, two threads, f32: 0.66 to 0.81 of the speed of a copy; with panels
+// twice as wide 0.57.
 void choose_block_panel(const Problem& p, Config& c) {
   const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
   const std::int64_t room =
@@ -71,12 +72,12 @@ void choose_block_panel(const Problem& p, Config& c) {
   c.tile_rows = std::min<std::int64_t>(p.block_rows, 256);
 }
 
-// Zen 5, 4096², f32, one thread, share of a copy. Tiles as wide as the matrix read memory fastest
-// (a page of each row: columnwise 0.33, global 0.38; whole rows: global 0.42), but the scales of
-// more than 1024 columns do not stay in the first-level cache (columnwise 0.26). Panels: columnwise
-// 0.40. Zen 4, 7808 · 4096, f32: once tiles ask for the next one, those of 256 · 256 are the
-// fastest (a tile pass 5.2 ns for 16 elements; 128 · 4096: 5.8, 256 · 512: 6.4, 512 · 256: 7.0; a
-// copy 3.5).
+// Zen 5, 4096², f32, one thread, share of the speed of a copy. Tiles as wide as the matrix read
+// memory fastest (a page of each row: columnwise 0.33, global 0.38; whole rows: global 0.42). But
+// the scales of more than 1024 columns do not stay in the first-level cache (columnwise 0.26).
+// Panels: columnwise 0.40. Zen 4, 7808 · 4096, f32: if tiles prefetch the next one, tiles of 256 ·
+// 256 are the fastest (a pass over a tile takes 5.2 ns for 16 elements; 128 · 4096: 5.8, 256 · 512:
+// 6.4, 512 · 256: 7.0; a copy 3.5).
 void choose_tile(const Problem& p, Config& c) {
   if (p.block_rows > 0) return choose_block_panel(p, c);
   if (p.op == Op::columnwise_transpose) c.panel_cols = panel_columns(p);
@@ -128,7 +129,7 @@ Config default_config(const Problem& p, const ContextState&) {
   c.task_elements = 65536;
   // Systems report the last-level cache of all sockets, and to virtual machines that of the whole
   // host; one process rarely has more than 32 MiB of it. 8192², two threads of Zen 5: storing codes
-  // past the caches is 1.14 (f32) and 1.18 (bf16) times as fast as through them.
+  // past the caches is 1.14 (f32) and 1.18 (bf16) times as fast as storing through them.
   c.stream = bytes_moved(p) > (std::int64_t{32} << 20);
   c.tile_rows = 64;
   c.tile_cols = 64;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: how a quantize operation is computed. A Config changes speed, never a bit of a
-// result.
+// Dispatch zone: how a quantize operation is computed. A Config changes the speed, but never a bit
+// of a result.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct ContextState;
 
 namespace switchback::quant {
 
-/// The values are pinned: they are part of tuning records.
+/// The values must not change: they are part of tuning records.
 enum class Engine : std::int64_t { reference = 0, highway = 1, cuda = 2 };
 
 std::string_view engine_name(Engine engine) noexcept;
@@ -26,18 +26,20 @@ struct Config {
   Engine engine = Engine::reference;
   /// The least number of elements that a task reads; whole rows if these are shorter.
   std::int64_t task_elements = 0;
-  /// Whether codes are stored past the caches: faster if they would not stay in the caches anyway.
+  /// Whether codes are stored past the caches, which is faster if they would not stay in the caches
+  /// anyway.
   bool stream = false;
   /// The tile whose codes transposing operations keep in the second-level cache until they are
-  /// transposed; multiples of 64.
+  /// transposed; both sizes are multiples of 64.
   static constexpr std::int64_t largest_tile = 4096;
   std::int64_t tile_rows = 0;
   std::int64_t tile_cols = 0;
-  /// The columns that one thread of a columnwise operation reads twice, for absmax and then for
-  /// codes, so that the second read finds them in a cache; 0: all columns. A multiple of tile_cols.
+  /// The number of columns that one thread of a columnwise operation reads twice, for absmax and
+  /// then for codes, so that the second read finds them in a cache; 0: all columns. A multiple of
+  /// tile_cols.
   std::int64_t panel_cols = 0;
 
-  /// cuda: threads per block; 0 lets the kernel choose. The members above are not used there.
+  /// cuda: threads per block; 0 lets the kernel choose. The cuda engine ignores the members above.
   std::int64_t block_threads = 0;
 
   friend bool operator==(const Config&, const Config&) = default;
@@ -52,7 +54,7 @@ Config default_config(const Problem& problem, const ContextState& state);
 std::string check_config(const Problem& problem, const Config& config, const ContextState& state);
 std::vector<Config> candidates(const Problem& problem, const ContextState& state);
 
-/// Runs the operation. Throws Error(out_of_memory) if there is no memory for its scratch.
+/// Runs the operation. Throws Error(out_of_memory) if its scratch cannot be allocated.
 void run(ContextState& state, const Problem& problem, const Config& config, const Request& request);
 
 }  // namespace switchback::quant

@@ -17,8 +17,8 @@ struct DeviceEngine {
                               WeightProof* proof, unsigned codes);
 };
 
-/// The engine of each kind; null where this build has none, and of the CPU, which has its own
-/// (quant/cpu/engine.hpp).
+/// The engine of each kind; null for a kind that this build has no engine for, and for the CPU,
+/// which has its own engine (quant/cpu/engine.hpp).
 core::DeviceTable<const DeviceEngine*>& device_engines() noexcept;
 
 }  // namespace switchback::quant

@@ -13,7 +13,8 @@ namespace switchback::quant {
 
 namespace {
 
-// The tuned configuration if there is one that holds here; else false, and the source is told why.
+// Finds a tuned configuration that can run here; false if there is none. If the one that was found
+// cannot run, the source is told why.
 bool find_tuned(ContextState& state, const Problem& problem, Config& config) {
   if (state.config_source == nullptr) return false;
   const ConfigQuery query = to_query(problem);
@@ -30,11 +31,11 @@ bool find_tuned(ContextState& state, const Problem& problem, Config& config) {
 AnyMatrix take_matrix(core::Workspace::Frame& frame, DType dtype, std::int64_t rows,
                       std::int64_t cols) {
   const auto bytes = rows * cols * static_cast<std::int64_t>(dtype_size_bytes(dtype));
-  // At least one byte, because null data would mean that there is no place.
+  // At least one byte, because null data would mean that the matrix is absent.
   return {frame.take<std::byte>(std::max<std::int64_t>(bytes, 1)), dtype, rows, cols, cols};
 }
 
-// A place for v in the frame.
+// Allocates v in the frame.
 AnyMatrix take_value(core::Workspace::Frame& frame, const Request& r) {
   const Source source = source_of(r);
   const DType dtype = source == Source::codes      ? DType::f32
@@ -57,7 +58,7 @@ void run_passes(ContextState& state, Request request) {
 
 namespace {
 
-// The scales of a matrix, of those of all.
+// The scales of one matrix, out of the scales of all.
 std::span<float> scales_of(std::span<float> all, std::int64_t matrix, std::int64_t count) {
   const std::size_t each = all.size() / static_cast<std::size_t>(count);
   return all.subspan(static_cast<std::size_t>(matrix) * each, each);
@@ -74,7 +75,8 @@ Request matrix_of(Request r, std::int64_t matrix) {
   return r;
 }
 
-// The scales of rows do not depend on where a matrix ends: matrices below each other are one.
+// The scales of rows do not depend on where a matrix ends, so consecutive matrices are treated as
+// one.
 void join_matrices(Request& r) {
   if (r.q.scales != Scales::per_row || r.q_t.scales != Scales::none) return;
   if (r.matrices.step != r.x.rows * r.x.stride || r.q.step != r.x.rows * r.q.codes.stride) return;

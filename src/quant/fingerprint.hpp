@@ -1,28 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the hash behind fingerprint(): its key, its arithmetic, and how a matrix is cut.
+// Dispatch zone: the hash that fingerprint() returns: its key, its arithmetic, and how a matrix is
+// divided.
 //
-// The elements of x in row-major order, without what lies between rows, are a string of bytes. It
-// is cut into blocks of block_bytes; the last is filled up with zeros to a multiple of chunk_bytes.
+// The elements of x in row-major order, without the gaps between rows, are a string of bytes. It is
+// divided into blocks of block_bytes; the last block is padded with zeros to a multiple of
+// chunk_bytes.
 //
 // 1. Each block is reduced by NH (Black, Halevi, Krawczyk, Krovetz, Rogaway: UMAC, CRYPTO '99).
-// With
-//    its 32-bit words m[i] and those of a uniformly random key k[i],
+//    Its 32-bit words are m[i], and the words of a uniformly random key are k[i]:
 //      sum[t] = Σ_i (m[2i] + k[2i + 16t]) · (m[2i+1] + k[2i+1 + 16t])  mod 2^64,  t = 0, 1, 2,
-//    additions mod 2^32. For two different blocks, take the last pair i in which they differ. Given
-//    all of the key but the two words that this pair meets in sum t, sum t is equal for both blocks
-//    for at most one in 2^32 values of one of these words (the paper's lemma). Sum t meets there
-//    words with a higher index than any on which an equality of the sums before t depends, so the
-//    bounds multiply: all three sums are equal with a probability of at most 2^-96.
-// 2. The 192 bits of the sums are two numbers c below 2^96. Those of all blocks, behind rows, cols
-//    and dtype, are the coefficients of a polynomial with a leading 1 over the field of p =
-//    2^127-1, whose value at a uniformly random point is the fingerprint. Two different polynomials
-//    of degree d have the same value at no more than d of the p points (rounded up: (d + 2) /
-//    2^127, with how the point is drawn).
+//    additions mod 2^32. For two different blocks, take the last pair i in which they differ. In
+//    sum t this pair is added to two words of the key. If the rest of the key is given, sum t is
+//    equal for both blocks for at most one in 2^32 values of one of these words (the paper's
+//    lemma). These words have a higher index than any word that decides whether the sums before t
+//    are equal, so the bounds multiply: all three sums are equal with a probability of at most
+//    2^-96.
+// 2. The 192 bits of the sums are two numbers c below 2^96. The coefficients of a polynomial over
+//    the field of p = 2^127-1 are a leading 1, then rows, cols and dtype, then the numbers c of all
+//    blocks. The fingerprint is its value at a uniformly random point. Two different polynomials of
+//    degree d have the same value at no more than d of the p points (a probability of at most
+//    (d + 2) / 2^127, including the way in which the point is drawn).
 //
-// Matrices of different shape or dtype have different polynomials. Of one shape, those that differ
-// do so in some block: the polynomials are the same with at most 2^-96, else have the same value
-// with d · 2^-127, d = 3 + 2 · blocks: less than 2^-97 up to 2^40 bytes. Matrices must not be
-// chosen by somebody who knows the key, which lives as long as the process.
+// Matrices of different shape or dtype have different polynomials. Different matrices of one shape
+// differ in some block. Their polynomials are the same with a probability of at most 2^-96. If they
+// are not, they have the same value with d · 2^-127, d = 3 + 2 · blocks: less than 2^-97 up to 2^40
+// bytes. Matrices must not be
+// chosen by anyone who knows the key, which lives as long as the process.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +42,7 @@ inline constexpr std::int64_t chunk_bytes = 64;  ///< also between the keys of t
 inline constexpr int sums = 3;
 inline constexpr std::int64_t task_blocks = 16;
 
-__extension__ using Field = unsigned __int128;  ///< below prime, where nothing else is said
+__extension__ using Field = unsigned __int128;  ///< below prime, unless something else is said
 inline constexpr Field prime = (Field(1) << 127) - 1;
 
 /// x mod prime.
@@ -78,7 +81,7 @@ struct Key {
   Field point_of_task;  ///< point to the power of the coefficients of a whole task
 };
 
-/// This process's, drawn at the first call.
+/// The key of this process, drawn at the first call.
 const Key& key();
 
 /// Extends the value of a polynomial at `point` by the coefficients of one more block.
@@ -141,10 +144,11 @@ struct Bytes {
   }
 };
 
-/// The three NH sums of a block at data, `words` being those of the key.
+/// The three NH sums of a block at data; `words` are those of the key.
 void block_sums(const unsigned char* data, std::int64_t chunks, const std::uint32_t* words,
                 std::uint64_t (&sum)[sums]) noexcept;
-/// The readable form: the oracle of tests, and the engine on machines without a vector unit.
+/// The readable implementation: the oracle of tests, and the engine on machines without a vector
+/// unit.
 Field reference(const Key& k, ConstAnyMatrix x) noexcept;
 
 }  // namespace switchback::quant::hash

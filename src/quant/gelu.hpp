@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference zone: GELU and its derivative as sequences of f32 operations, which every engine
-// carries out in this order, so that all give the same bits. What is written as fused is one fused
-// multiply-add, everything else is rounded by itself. Needs the default floating-point environment.
+// Reference zone: GELU and its derivative as sequences of f32 operations. Every engine performs
+// them in this order, so that all give the same bits. An operation that is written as fused is one
+// fused multiply-add; every other operation is rounded by itself. Needs the default floating-point
+// environment.
 //
-// Both forms are x · P(x), P(x) + P(-x) = 1. Of b = -|x| they take the tail P(b), which keeps its
-// digits where 1 - P(-b) would lose them; then the value is b · tail + max(x, 0), and the
-// derivative that of the tail with x's sign, plus 1 where x has none.
+// Both forms are x · P(x), where P(x) + P(-x) = 1. They compute the tail P(b) of b = -|x|, which
+// keeps the digits that 1 - P(-b) would lose. Then the value is b · tail + max(x, 0). The
+// derivative is that of the tail with the sign of x, plus 1 if x is not negative.
 //
 //   tanh form: P(b) = e / (1 + e), e = exp(2·sqrt(2/pi) · (b + 0.044715·b³))
 //   erf form:  P(b) = exp(-b²/2) · r(b), r a quotient of polynomials
@@ -39,8 +40,8 @@ inline constexpr float ln2_low = 0x1.7f7d1cp-20f;
 inline constexpr float integer_shift = 0x1.8p23f;  // added, it leaves an integer in the low bits
 inline constexpr std::uint32_t integer_shift_bits = 0x4B400000u;
 
-// exp(-r/2) is the same polynomial with coefficients that are exactly these: what the functions
-// below take the exponential of is -y/2, because then b² needs no factor.
+// exp(-r/2) is the same polynomial with coefficients that are exactly these. The functions below
+// take the exponential of -y/2, because then b² needs no factor.
 inline constexpr float half_exp2 = exp2 * 0x1p-2f;
 inline constexpr float half_exp3 = -exp3 * 0x1p-3f;
 inline constexpr float half_exp4 = exp4 * 0x1p-4f;
@@ -49,9 +50,9 @@ inline constexpr float half_exp6 = exp6 * 0x1p-6f;
 inline constexpr float minus_half_log2_e = -0.5f * log2_e;
 inline constexpr float two_ln2_high = 2.0f * ln2_high;
 inline constexpr float two_ln2_low = 2.0f * ln2_low;
-// Added, they leave n + 64 and n + 127 in the low bits. The first is for exponentials that are
-// 2^64 times too large, so that they are normal numbers where the tail is none; the second factor
-// of the tail is so much too small, and only their product rounds.
+// Adding these leaves n + 64 and n + 127 in the low bits. The first is for exponentials that are
+// 2^64 times too large, which keeps them normal numbers where the tail is subnormal. The second
+// factor of the tail is too small by the same factor, and only the product of both rounds.
 inline constexpr float scaled_shift = integer_shift + 64.0f;
 inline constexpr float exponent_shift = integer_shift + 127.0f;
 inline constexpr float scale = 0x1p64f;
@@ -83,7 +84,7 @@ constexpr float magnitude(float x) noexcept {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu);
 }
 
-/// 2^n; -127 < n < 128, anything for other n.
+/// 2^n for -127 < n < 128; undefined for other n.
 constexpr float power_of_two(std::uint32_t n) noexcept {
   return std::bit_cast<float>((n + 127u) << 23);
 }
@@ -105,8 +106,8 @@ constexpr float exponential(float z, float rest) noexcept {
   return (p * power_of_two(half)) * power_of_two(whole - half);
 }
 
-/// a · b + c, rounded once. In constant expressions, where there is no std::fma, the sum of the
-/// exact product is rounded to f64 first; a test compares what the tables below make of that.
+/// a · b + c, rounded once. Constant expressions have no std::fma; there the sum of the exact
+/// product is rounded to f64 first. A test compares the tables below, which are made that way.
 constexpr float fused(float a, float b, float c) noexcept {
   return std::is_constant_evaluated()
              ? static_cast<float>(static_cast<double>(a) * static_cast<double>(b) +
@@ -119,16 +120,16 @@ constexpr float below_zero(float x, float end) noexcept {
   const float b = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) | 0x80000000u);
   return b > -end ? b : -end;
 }
-/// x where its sign is clear, else -0.
+/// x if its sign bit is clear, else -0.
 constexpr float without_negative(float x) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   return std::bit_cast<float>(bits < 0x80000000u ? bits : 0x80000000u);
 }
-/// 1 where x's sign is clear, else 0.
+/// 1 if the sign bit of x is clear, else 0.
 constexpr float step(float x) noexcept {
   return std::bit_cast<std::uint32_t>(x) < 0x80000000u ? 1.0f : 0.0f;
 }
-/// y, which has no sign, with that of x.
+/// y, which has no sign, with the sign of x.
 constexpr float with_sign_of(float x, float y) noexcept {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(y) |
                               (std::bit_cast<std::uint32_t>(x) & 0x80000000u));
@@ -231,11 +232,11 @@ constexpr std::uint32_t bf16_bits(float v) noexcept {
   return (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
 }
 
-/// All values of bf16 between those x whose value is x/2 (nearer to 0) and those where it is x or
-/// -0 (further out): for each magnitude that of x, and in the upper half that of -x. A test
+/// The values at all bf16 x between two ranges: nearer to 0 the value is x/2, and further out it is
+/// x or -0. For each magnitude: the value at x, and in the upper half the value at -x. A test
 /// compares all bf16.
 struct Bf16Values {
-  static constexpr std::uint32_t first = 0x3880u;  ///< the bits of 2^-14; up to 2^-9 would do
+  static constexpr std::uint32_t first = 0x3880u;  ///< the bits of 2^-14; up to 2^-9 would suffice
   static constexpr std::uint32_t end = 0x4160u;    ///< of 14: from -13.5 on it is -0
   static constexpr std::uint32_t count = end - first;
   alignas(16) std::uint32_t pairs[count] = {};
@@ -243,7 +244,7 @@ struct Bf16Values {
   constexpr explicit Bf16Values(Activation activation) {
     for (std::uint32_t i = 0; i < count; ++i) {
       const auto x = std::bit_cast<float>((first + i) << 16);
-      // There the tail underflows to 0, which is no constant expression for nvcc.
+      // There the tail underflows to 0, which nvcc does not accept as a constant expression.
       const bool far = activation == Activation::gelu_tanh && x > 10.65f;
       const float tail = far                                   ? 0.0f
                          : activation == Activation::gelu_tanh ? logistic(-x).tail
@@ -253,8 +254,8 @@ struct Bf16Values {
   }
 };
 
-/// The derivatives at all bf16 whose magnitudes are no less than 2^-13 and less than 10: of all x
-/// that are not negative, then of those that are.
+/// The derivatives at all bf16 whose magnitudes are at least 2^-13 and less than 10: first at all x
+/// that are not negative, then at the negative ones.
 struct Bf16Slopes {
   static constexpr std::uint32_t first = 0x3900u;
   static constexpr std::uint32_t end = 0x4120u;

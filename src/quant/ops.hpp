@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the quantize operations, each of which kernels compute in one pass over a matrix.
-// This table is the only place that says what an operation reads and computes.
+// Dispatch zone: the quantize operations. Kernels compute each of them in one pass over a matrix.
+// This table is the only place that defines what an operation reads and computes.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace switchback::quant {
 
-/// The operations, named as the public functions. The values are pinned: they are
-/// part of tuning records.
+/// The operations, named after the public functions. The values must not change: they are part of
+/// tuning records.
 enum class Op : std::int64_t {
   rowwise = 0,
   rowwise_column_sums = 1,
@@ -39,10 +39,10 @@ enum class Op : std::int64_t {
   activation_rotate_quantize = 18,
   // The operation of switchback/rounding.hpp, which is not tuned either.
   rowwise_stochastic = 19,
-  // Codes for a product that sums over columns whose scales are part of the other operand; not
-  // tuned either.
+  // Codes for a product that sums over columns, where the scales of the columns are part of the
+  // other operand; not tuned either.
   rowwise_scaled = 20,
-  // Not tuned, as rowwise_stochastic.
+  // Not tuned, like rowwise_stochastic.
   blockwise_stochastic = 21,
 };
 
@@ -51,7 +51,7 @@ constexpr bool is_tuned(Op op) noexcept {
   return op <= Op::cast_to_int8;
 }
 
-/// Whether a device computes an operation of several matrices (Matrices) at once.
+/// Whether a device can compute the operation for several matrices (Matrices) at once.
 constexpr bool is_of_matrices(Op op) noexcept {
   switch (op) {
     case Op::rowwise:
@@ -69,7 +69,7 @@ constexpr bool is_of_matrices(Op op) noexcept {
 /// Whether an operation computes this result.
 enum class Makes : std::uint8_t { no, yes, if_wanted };
 
-/// What an operation reads and computes.
+/// The matrix that an operation reads and the results that it computes.
 struct OpParts {
   Op op;
   std::string_view name;  ///< of the public function

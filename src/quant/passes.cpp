@@ -13,8 +13,8 @@ bool wants_sums(const Request& r) noexcept {
   return !r.column_sums.empty();
 }
 
-// 1 for a result that is wanted and computed, 0 for one that is not computed, and `misfit` for one
-// that is computed without being wanted.
+// 1 for a result that is wanted and computed, 0 for a result that is not computed, and `misfit` for
+// a result that is computed without being wanted.
 constexpr int misfit = -8;
 int made(Makes makes, bool wanted) noexcept {
   if (makes == Makes::no) return 0;
@@ -105,7 +105,7 @@ Request left_by(const OpParts& op, Request r) noexcept {
     r.absmax_x = {};
     r.value = {};
   }
-  // All that is left are codes: a rotation comes after the operations that make anything else.
+  // Only codes are left: a rotation comes after the operations that compute any other result.
   if (op.rotated != Makes::no) {
     r.x = r.rotated;
     r.rotation = Rotation::none;

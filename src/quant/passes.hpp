@@ -8,19 +8,20 @@
 
 namespace switchback::quant {
 
-/// How many results are wanted.
+/// The number of wanted results.
 int results_wanted(const Request& request) noexcept;
-/// How many of them an operation computes; 0 if it does not fit the request, because it reads
-/// something else or computes a result that is not wanted.
+/// The number of wanted results that an operation computes. It is 0 if the operation does not fit
+/// the request: because it reads another source, or computes a result that is not wanted.
 int results_made(const OpParts& op, const Request& request) noexcept;
 
 /// The operation that computes all wanted results in one pass; null if there is none.
 const OpParts* single_pass(const Request& request) noexcept;
 
-/// A request in several passes. If v is not x, the passes need a place for v, which all but the
-/// first of them read: `value` must be given then.
+/// Whether a request in several passes needs memory for v. If v is not x, all passes but the first
+/// read v: `value` must be given then.
 bool lacks_value(const Request& request) noexcept;
-/// Likewise a place for rotate(v), if other codes of it are wanted than those of rows.
+/// Whether it needs memory for rotate(v): if codes of rotate(v) are wanted other than those of
+/// rows.
 bool lacks_rotated(const Request& request) noexcept;
 /// The first operation: the one that computes the most results.
 const OpParts& first_pass(const Request& request) noexcept;
@@ -37,7 +38,8 @@ void for_each_pass(Request left, Visit visit) {
   }
 }
 
-/// The operations that fulfil a request, in order. For a tuner each is a problem of its own.
+/// The operations that fulfil a request, in order. A tuner treats each of them as a separate
+/// problem.
 std::vector<Op> passes(Request request);
 
 }  // namespace switchback::quant

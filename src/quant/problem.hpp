@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: a Problem is one operation with its sizes and types, the tuner's key.
+// Dispatch zone: a Problem is one operation with its sizes and types; it is the tuner's key.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,12 @@ namespace switchback::quant {
 /// One operation on one shape. rows and cols are those of the untransposed matrix.
 struct Problem : ConfigOrigin {
   Op op = Op::rowwise;
-  DType dtype = DType::f32;  ///< of the matrix of floats
+  DType dtype = DType::f32;  ///< of the floating-point matrix
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  std::int64_t alignment = 0;   ///< core::alignment_class of the matrices and of the rows of floats
-  std::int64_t block_rows = 0;  ///< of operations with codes of blocks, else 0
+  /// core::alignment_class of the matrices and of the distances of floating-point rows.
+  std::int64_t alignment = 0;
+  std::int64_t block_rows = 0;  ///< for operations with codes of blocks, else 0
 
   friend bool operator==(const Problem&, const Problem&) = default;
 };

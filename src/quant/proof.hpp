@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: in a device's memory, what proves that codes are those of the present weight.
+// Dispatch zone: the record in a device's memory of the weight that codes were made from.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ struct ContextState;
 
 namespace switchback::quant {
 
-/// The fingerprint of the weight that codes were made of.
+/// The fingerprint of the weight that codes were made from.
 struct CodesProof {
   unsigned long long sums[3];
   unsigned known;  ///< 0: none
   unsigned unused;
 };
 
-/// Of the codes for the forward and of those for dX. Zeros: nothing is known.
+/// The records of the codes for the forward and of those for dX. Zeros: nothing is known.
 struct WeightProof {
   unsigned long long sums[3];  ///< zeros except while a kernel adds to them
   unsigned tickets;
@@ -27,9 +27,9 @@ struct WeightProof {
   CodesProof of[2];
 };
 
-/// Queues the question whether w is the weight that all of these codes were made of (bit i:
-/// proof->of[i]). The answer is in proof->changed for what is queued later, and the fingerprints of
-/// these codes are w's from then on. For devices; w is not empty.
+/// Queues a check whether w is the weight that all of these codes were made from (bit i:
+/// proof->of[i]). Work that is queued later finds the answer in proof->changed. From then on the
+/// stored fingerprints of these codes are those of w. For devices; w is not empty.
 void ask_whether_changed(ContextState& state, ConstAnyMatrix w, WeightProof* proof, unsigned codes);
 
 }  // namespace switchback::quant

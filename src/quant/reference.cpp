@@ -28,7 +28,7 @@ float rounded_to(DType dtype, float value) {
   return core::load_float(element.data(), dtype, 0);
 }
 
-// Codes, scales and sums of v, given as a function: v(r, c) is an element.
+// Codes, scales and sums of v, which is given as a function: v(r, c) is an element.
 template <class V>
 class Results {
  public:
@@ -122,7 +122,7 @@ class Results {
   std::int64_t rows_, cols_;
 };
 
-// The elements of rotate(v), a group at a time.
+// The elements of rotate(v), computed a group at a time.
 template <class V>
 class Rotated {
  public:
@@ -169,7 +169,7 @@ void make_from(Request o, const V& v) {
 }
 
 // v(r, c), rounded, is an element of v. If v itself is wanted, the other results are computed from
-// the stored values.
+// the stored elements.
 template <class V>
 void make_results(const Request& o, const V& v) {
   if (!is_given(o.value)) return make_from(o, v);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference zone: every possible request, in the shortest readable code; the oracle of the tests
-// and the engine on machines without a vector unit.
+// Reference zone: computes every possible request, in the shortest readable code. It is the oracle
+// of the tests and the engine on machines without a vector unit.
 #pragma once
 
 #include "quant/request.hpp"

@@ -12,7 +12,7 @@
 
 namespace switchback::quant {
 
-/// All but none, the smallest first.
+/// All rotations except none, the smallest first.
 inline constexpr std::array rotations = {Rotation::hadamard_4, Rotation::hadamard_16,
                                          Rotation::hadamard_64, Rotation::hadamard_256,
                                          Rotation::hadamard_1024};
@@ -28,11 +28,11 @@ constexpr bool is_rotation(Rotation rotation) noexcept {
   return std::find(rotations.begin(), rotations.end(), rotation) != rotations.end();
 }
 
-/// A known rotation other than none, of which `cols` is a multiple.
+/// Checks that the rotation is known and not none, and that `cols` is a multiple of its group.
 void check_rotation(std::string_view op, Rotation rotation, std::int64_t cols,
                     std::string_view cols_name);
 
-/// v[0, group) in place.
+/// Rotates v[0, group) in place.
 inline void rotate_group(float* v, std::int64_t group) noexcept {
   for (std::int64_t stride = 1; stride < group; stride *= 4)
     for (std::int64_t i = 0; i < group; ++i) {

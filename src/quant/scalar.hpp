@@ -10,14 +10,15 @@
 
 namespace switchback::quant {
 
-/// The NaN that is stored: payloads and signs of NaN depend on the instruction set, this does not.
+/// The NaN that results contain. Payloads and signs of computed NaN depend on the instruction set;
+/// this one does not.
 inline constexpr std::uint32_t nan_bits = 0x7FC00000u;
 
 inline float canonical(float v) noexcept {
   return std::isnan(v) ? std::bit_cast<float>(nan_bits) : v;
 }
 
-/// max(absmax, |x|), where a NaN beats an Inf beats every finite number.
+/// max(absmax, |x|), where NaN is larger than Inf, and Inf is larger than every finite number.
 inline float larger_magnitude(float absmax, float x) noexcept {
   return std::isnan(absmax) || std::isnan(x) ? std::bit_cast<float>(nan_bits)
                                              : std::max(absmax, std::fabs(x));
@@ -34,13 +35,13 @@ inline std::int8_t code(float x, float absmax) noexcept {
                            : std::int8_t{0};
 }
 
-/// absmax · (q / 127); NaN where absmax is NaN or Inf.
+/// absmax · (q / 127); NaN if absmax is NaN or Inf.
 inline float value(std::int8_t q, float absmax) noexcept {
   return std::isfinite(absmax) ? absmax * (static_cast<float>(q) / 127.0f)
                                : std::bit_cast<float>(nan_bits);
 }
 
-/// Toward zero, clamped to [-128, 127], NaN to 0.
+/// Rounds toward zero and clamps to [-128, 127]; NaN becomes 0.
 inline std::int8_t truncate(float x) noexcept {
   return std::isnan(x) ? std::int8_t{0} : static_cast<std::int8_t>(std::clamp(x, -128.0f, 127.0f));
 }

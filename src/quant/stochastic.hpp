@@ -13,10 +13,10 @@
 
 namespace switchback::quant {
 
-/// The columns that share a counter.
+/// The number of columns that share a counter.
 inline constexpr std::int64_t columns_of_counter = 8;
 
-/// row0 + rows stays in 32 bits.
+/// Checks that row0 + rows fits into 32 bits.
 void check_rounding(std::string_view op, const StochasticRounding& rounding, std::int64_t rows);
 
 /// The 16 random bits of an element.

@@ -46,7 +46,7 @@ constexpr std::string_view activation_rule =
 
 constexpr StochasticRounding rounding = {.seed = 3, .stream = 5, .step = 7, .row0 = 11};
 
-// What an operation takes besides its matrix, and may have several values.
+// The arguments of an operation besides its matrix; each may have several values.
 struct Variant {
   Rotation rotation = Rotation::none;
   Activation activation = Activation::none;
@@ -80,7 +80,7 @@ void cross(std::vector<Variant>& variants, T Variant::*member, const Values& val
   variants = std::move(all);
 }
 
-// None: the operation rotates, and no group divides the columns.
+// Empty if the operation rotates and no group divides the columns.
 std::vector<Variant> variants_of(const Problem& p) {
   const OpParts& parts = parts_of(p.op);
   std::vector<Variant> variants(1);
@@ -100,7 +100,7 @@ std::vector<Variant> variants_of(const Problem& p) {
   return variants;
 }
 
-// The matrices of one problem, those that its operation has, on its Context's device.
+// The matrices that the operation of one problem needs, on its Context's device.
 class Operands {
  public:
   Operands(Context& context, const Problem& p, const Variant& variant,
@@ -119,7 +119,7 @@ class Operands {
     take(parts_.q != Scales::none, q_, DType::s8, p.rows, p.cols);
     take(parts_.transposes(), q_t_, DType::s8, p.cols, padded);
     take_scales(absmax_, parts_.q);
-    // A global scale is one, whatever layouts the codes have.
+    // A global scale is a single one, whatever layouts the codes have.
     if (parts_.q_t != parts_.q) take_scales(absmax_t_, parts_.q_t);
     take(parts_.sums != Makes::no, sums_, DType::f32, 1, p.cols);
     if (variant.accumulate) {
@@ -129,7 +129,7 @@ class Operands {
     take(parts_.value != Makes::no, value_, p.dtype, p.rows, p.cols, p.alignment);
     take(parts_.rotated == Makes::yes, rotated_, variant.rotated, p.rows, p.cols, p.alignment);
   }
-  // The results point at members.
+  // The results point to members.
   Operands(const Operands&) = delete;
   Operands& operator=(const Operands&) = delete;
 
@@ -143,8 +143,8 @@ class Operands {
     run(config);
   }
 
-  // What the results of a problem that is too large for the reference are: of a device, rows from
-  // all over.
+  // The results of a problem that is too large for the reference. On a device these are some rows
+  // from the whole matrix.
   [[nodiscard]] std::vector<Matrix> images() const {
     std::vector<Matrix> all;
     for (const Matrix* result : results_)
@@ -235,8 +235,8 @@ float f32(double value) {
   return static_cast<float>(value);
 }
 
-// What an activation and its derivative are off f64 at most, before the rounding to their type:
-// activation.hpp.
+// The largest error of an activation and its derivative compared with f64, before rounding to their
+// type: see activation.hpp.
 constexpr double activation_bound = 0x1p-22;
 
 double exact_value(Activation activation, double x) {
@@ -255,7 +255,7 @@ double exact_derivative(Activation activation, double x) {
   return s + x * 2.0 * root * (1.0 + 3.0 * 0.044715 * x * x) * (s * (1.0 - s));
 }
 
-// The results that operands must give, by the oracle, on the host.
+// The results that the operands must give, computed by the reference on the host.
 class Expected {
  public:
   explicit Expected(const Operands& o)
@@ -357,7 +357,7 @@ class Expected {
         const double exact =
             is_value ? exact_value(activation, at) : factor * exact_derivative(activation, at);
         double bound = measure::rounding_error(problem_.dtype, exact);
-        // The derivative's error, and the product's rounding to f32.
+        // The error of the derivative, and of rounding the product to f32.
         bound += is_value ? activation_bound * std::max(1.0, std::abs(at))
                           : std::abs(factor) * activation_bound + 0x1p-24 * std::abs(exact);
         exact_.values.push_back(exact);
@@ -366,7 +366,7 @@ class Expected {
     return measure::in_dtype(v, x.cols(), problem_.dtype);
   }
 
-  // The matrix that codes of rows are those of, where that is not v; else nothing.
+  // The matrix whose codes the codes of rows are, if it is not v; else empty.
   [[nodiscard]] Matrix instead_of_v() const {
     if (parts_.rotates)
       return measure::in_dtype(measure::oracle::rotate(v_.any(), group_of(variant_.rotation)),
@@ -443,7 +443,7 @@ class QuantizeTrial final : public measure::TrialOf<Config> {
     sets_[next_++ % sets_.size()]->run(config);
   }
 
-  // A variant of the operation, on a problem that the reference computes too.
+  // A variant of the operation, on a problem that the reference can compute too.
   struct Case {
     Operands operands;
     std::optional<Expected> expected;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trial zone: quantize operations on random operands, with all results compared with the reference.
+// Trial zone: quantize operations on random operands; all results are compared with the reference.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: quantize operations as the tuner sees them: what the members of a Problem and a
-// Config are called in caches, and which values they may have.
+// Dispatch zone: quantize operations as the tuner sees them: the names of the members of a Problem
+// and a Config in caches, and their allowed values.
 #include "core/tunable.hpp"
 
 #include "quant/config.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: what kernel files of AMX share. It is compiled for their instruction set: hence the unnamed
-// namespace.
+// Core: code that the AMX kernel files share. Each file compiles it for its own instruction set, so
+// it is in an unnamed namespace.
 #pragma once
 
 #include <stdint.h>
@@ -9,7 +9,7 @@ namespace switchback::core {
 
 namespace {
 
-// What ldtilecfg reads.
+// The operand of ldtilecfg.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -18,7 +18,8 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-// The compiler does not know what memory tile loads read. (Of their stores it does.)
+// Keeps stores before the tile loads that read them: the compiler does not know what memory tile
+// loads read. (It knows what memory tile stores write.)
 inline __attribute__((always_inline)) void finish_stores() {
   asm volatile("" ::: "memory");
 }

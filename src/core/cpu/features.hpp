@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: the instruction sets that the library has code for, and which of them a process can use. It
-// has no standard header and no inline code, so that kernel files, each compiled for its own
-// instruction set, may include it.
+// Core: the instruction sets that the library has code for, and which of them a process can use.
+// This header includes no standard header and has no inline code, so that kernel files, each
+// compiled for its own instruction set, may include it.
 #pragma once
 
 namespace switchback::core {
 
 /// Named levels of instruction sets; a Context may be capped at one (ContextOptions::isa). The
 /// values are stored in caches: append a new level at the end, whatever its rank. The table in
-/// isa.cpp has the other properties of a level.
+/// isa.cpp holds the other properties of a level.
 enum class Isa { scalar, sse4, avx2, avx_vnni, avx512, avx512_vnni, amx };
 inline constexpr int isa_count = 7;
 

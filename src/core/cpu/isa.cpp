@@ -32,7 +32,7 @@ struct Level {
   bool CpuFeatures::*feature;  // null: every CPU has it
 };
 
-// Those of one architecture in ascending order.
+// The levels of one architecture are in ascending order.
 constexpr std::array<Level, isa_count> levels = {{
     {Isa::scalar, "scalar", Architecture::any, nullptr},
     {Isa::sse4, "sse4", Architecture::x86, &CpuFeatures::sse4},
@@ -43,7 +43,7 @@ constexpr std::array<Level, isa_count> levels = {{
     {Isa::amx, "amx", Architecture::x86, &CpuFeatures::amx_int8},
 }};
 
-// Its place in the table; levels.size() for a number that is no level's.
+// The level's index in the table; levels.size() for a number that is not a level.
 constexpr std::size_t rank_of(Isa isa) {
   std::size_t rank = 0;
   while (rank < levels.size() && levels[rank].isa != isa)
@@ -267,7 +267,7 @@ std::string cpu_design(std::string_view vendor, std::uint32_t signature) {
   const auto bits = [&](int from, int count) { return signature >> from & ((1U << count) - 1); };
   std::uint32_t family = bits(8, 4);
   std::uint32_t model = bits(4, 4);
-  // Only of these families is the rest of the signature a part of the model.
+  // The extended model belongs to the model only for these families.
   if (family == 0x6 || family == 0xF) model += bits(16, 4) << 4;
   if (family == 0xF) family += bits(20, 8);
   if (vendor == "AuthenticAMD") vendor = "AMD";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: what this CPU can do, probed once, and caps on it.
+// Core: the capabilities of this CPU, which are queried once, and caps on them.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@ namespace switchback::core {
 std::string_view isa_name(Isa isa) noexcept;
 /// Throws Error(invalid_argument) that lists the names.
 Isa parse_isa(std::string_view name);
-/// All levels; those of one architecture in ascending order.
+/// All levels; the levels of one architecture are in ascending order.
 const std::vector<Isa>& all_isas();
-/// Whether a Context capped at `cap` may run code for `isa`: it is of the same architecture and no
-/// higher. Every cap covers scalar code.
+/// Whether a Context capped at `cap` may run code for `isa`: `isa` belongs to the same architecture
+/// and is not above the cap. Every cap covers scalar code.
 bool covers(Isa cap, Isa isa) noexcept;
 
 /// This machine's features.
 const CpuFeatures& cpu_features();
 
-/// Cache sizes in bytes of core 0, 0 where the system does not tell.
+/// Cache sizes in bytes, as core 0 sees them; 0 if the system does not report them.
 struct CpuCaches {
   std::size_t l1d_bytes = 0;
   std::size_t l2_bytes = 0;

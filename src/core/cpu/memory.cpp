@@ -24,7 +24,7 @@ std::size_t memory_bytes() {
 }
 
 std::size_t available_memory_bytes() {
-  // MemAvailable includes the page cache that can be dropped; MemFree does not.
+  // MemAvailable includes page cache that the kernel can drop; MemFree does not.
   std::ifstream file("/proc/meminfo");
   std::string key;
   std::string rest;

@@ -19,7 +19,7 @@ std::optional<double> number_in(const fs::path& file) {
   return in >> value ? std::optional(value) : std::nullopt;
 }
 
-// cpu.max of version 2 is "QUOTA PERIOD" or "max PERIOD", in microseconds.
+// cpu.max of cgroup v2 is "QUOTA PERIOD" or "max PERIOD", in microseconds.
 std::optional<double> quota_of_v2(const fs::path& group) {
   std::ifstream in(group / "cpu.max");
   double quota = 0;
@@ -27,7 +27,7 @@ std::optional<double> quota_of_v2(const fs::path& group) {
   return in >> quota >> period && period > 0 ? std::optional(quota / period) : std::nullopt;
 }
 
-// In version 1 a quota that is not positive means no limit.
+// In cgroup v1 a quota that is not positive means no limit.
 std::optional<double> quota_of_v1(const fs::path& group) {
   const auto quota = number_in(group / "cpu.cfs_quota_us");
   const auto period = number_in(group / "cpu.cfs_period_us");
@@ -35,7 +35,7 @@ std::optional<double> quota_of_v1(const fs::path& group) {
   return *quota / *period;
 }
 
-// The least of a group and of all around it, up to the mount.
+// The least quota of a group and its ancestors, up to the mount.
 template <class QuotaOf>
 void take_least(std::optional<double>& least, const fs::path& mount, const std::string& path,
                 QuotaOf quota_of) {
@@ -62,7 +62,7 @@ std::optional<double> cpu_quota(const fs::path& root) {
   std::optional<double> least;
   const fs::path mounts = root / "sys/fs/cgroup";
   std::ifstream groups(root / "proc/self/cgroup");
-  // ID:CONTROLLERS:PATH; of version 2 without controllers.
+  // A line is ID:CONTROLLERS:PATH; the line of cgroup v2 has no controllers.
   for (std::string line; std::getline(groups, line);) {
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
@@ -82,7 +82,7 @@ int default_threads() {
   static const std::optional<double> quota = [] {
     try {
       return cpu_quota();
-    } catch (...) {  // no memory for a path
+    } catch (...) {  // out of memory for a path
       return std::optional<double>();
     }
   }();

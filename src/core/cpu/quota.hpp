@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CPU core: the CPU time that a container has.
+// CPU core: the CPU time that a container may use.
 #pragma once
 
 #include <filesystem>
@@ -7,13 +7,13 @@
 
 namespace switchback::core {
 
-/// The least quota of this process's control group and those around it (cgroup v1 and v2), in
-/// cores; none: there is no limit. `root` holds proc/self/cgroup and sys/fs/cgroup. Where the
-/// group's path is not visible, as in most containers, that of the mount counts.
+/// The least quota of this process's control group and its ancestors (cgroup v1 and v2), in cores;
+/// empty if there is no limit. `root` holds proc/self/cgroup and sys/fs/cgroup. If the group's path
+/// is not visible, as in most containers, the quota of the mount is used.
 std::optional<double> cpu_quota(const std::filesystem::path& root = "/");
 
-/// The threads of a Context that names no number: every core this process may run on, but no more
-/// than whole cores of its quota, which is read once.
+/// The number of threads of a Context that specifies none: one for every core that this process may
+/// run on, but at most the number of whole cores of its quota. The quota is read once.
 int default_threads();
 
 }  // namespace switchback::core

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: how Threads hands out tasks. Each worker has a share of consecutive tasks, which it takes
-// in ascending order, and then what the shares of others still have.
+// Core: how Threads distributes tasks. Each worker has a share of consecutive tasks and takes them
+// in ascending order. Then it takes tasks that remain in the shares of other workers.
 //
-// A worker gets the same tasks in every call that has as many of them, apart from those at the end.
-// So what a task reads, as its part of a weight, is in the caches of the core that reads it again.
-// Cores of one machine, even of one small virtual machine, need not share a last cache.
+// In every call with the same number of tasks, a worker gets the same tasks, apart from those at
+// the end. So the data that a task reads, such as a part of a weight, is still in the caches of the
+// core that reads it again. The cores of one machine need not share a last-level cache, not even in
+// a small virtual machine.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace switchback::core {
 
 class TaskShares {
  public:
-  /// Of tasks [0, tasks). No worker may take any at the time.
+  /// Divides the tasks [0, tasks) among the workers. No worker may call take() meanwhile.
   void divide(std::int64_t tasks, int workers) noexcept {
     count_ = static_cast<int>(std::min({tasks, std::int64_t{workers}, std::int64_t{most}}));
     for (int i = 0; i < count_; ++i) {
@@ -26,7 +27,7 @@ class TaskShares {
     }
   }
 
-  /// A task that nobody has taken, or -1: all are taken.
+  /// A task that has not been taken, or -1 if all are taken.
   std::int64_t take(int worker) noexcept {
     const int own = worker % count_;
     for (int i = own; i < count_; ++i)
@@ -44,7 +45,7 @@ class TaskShares {
     std::atomic<std::int64_t> next;
     std::int64_t end;
 
-    // Of an empty share only a shared copy of the line is needed.
+    // The load first: finding an empty share needs only a shared copy of the cache line.
     std::int64_t take() noexcept {
       if (next.load(std::memory_order_relaxed) >= end) return -1;
       const std::int64_t task = next.fetch_add(1, std::memory_order_relaxed);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: the threads of a CPU Context. They are OpenMP's if available, because oneDNN, OpenBLAS and
-// PyTorch use OpenMP too: with one pool for all, no pool spins while another one works. Without
-// OpenMP (and under ThreadSanitizer, which cannot follow it) the library has a pool of its own.
+// Core: the threads of a CPU Context. They are OpenMP's threads if OpenMP is available, because
+// oneDNN, OpenBLAS and PyTorch use OpenMP too: with one pool for all libraries, no pool spins while
+// another one works. Without OpenMP (and under ThreadSanitizer, which cannot follow it) the library
+// has its own pool.
 //
 // After fork() a child has none of these threads: everything runs on the calling thread, with the
 // same results. Without OpenMP, an object that the child itself creates has threads again.
@@ -18,22 +19,23 @@ namespace switchback::core {
 
 class Threads {
  public:
-  /// Throws std::system_error (or bad_alloc) if so many threads cannot be created.
+  /// Throws std::system_error (or bad_alloc) if `count` threads cannot be created.
   explicit Threads(int count);
   ~Threads();
   Threads(const Threads&) = delete;
   Threads& operator=(const Threads&) = delete;
 
   [[nodiscard]] int count() const noexcept { return count_; }
-  /// Whether this was made by a parent process, before fork().
+  /// Whether a parent process made this object, before fork().
   [[nodiscard]] bool inherited() const noexcept { return fork_generation_ != fork_generation(); }
 
-  /// Calls f(task, worker) for each task in [0, tasks), each once, worker in [0, count()). A worker
-  /// runs a share of consecutive tasks, and then what others have not begun (task_shares.hpp), so
-  /// results must not depend on which worker runs what, and no task may wait for another. If
-  /// threads cannot be created (a limit on processes, in the calling thread's first call), the
-  /// caller runs all tasks. f must not throw. While it runs, the floating-point environment is the
-  /// default one (round to nearest, no flush to zero), whatever the caller has set.
+  /// Calls f(task, worker) once for each task in [0, tasks), with worker in [0, count()). A worker
+  /// runs a share of consecutive tasks, and then tasks that other workers have not begun
+  /// (task_shares.hpp). So results must not depend on which worker runs a task, and no task may
+  /// wait for another. If threads cannot be created (a limit on processes, in the calling thread's
+  /// first call), the caller runs all tasks. f must not throw. While it runs, the floating-point
+  /// environment is the default one (round to nearest, no flush to zero), whatever the caller has
+  /// set.
   template <class F>
   void for_each(std::int64_t tasks, F&& f) {
     if (rehearsing_) return;
@@ -72,7 +74,7 @@ class Threads {
 const char* threads_backend() noexcept;
 
 /// While it lives, sets how many threads OpenMP libraries (oneDNN, OpenBLAS) use when this thread
-/// calls them: `count`, or one after fork() and if threads cannot be created. Does nothing if the
+/// calls them: `count`, or one after fork() or if threads cannot be created. Does nothing if the
 /// process has no OpenMP.
 class ScopedLibraryThreads {
  public:

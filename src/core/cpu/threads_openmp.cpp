@@ -12,26 +12,27 @@ namespace switchback::core {
 
 namespace {
 
-// GCC's libgomp prints and calls exit(1) if it cannot create a thread, or cannot allocate what its
-// first parallel region needs, and OpenMP has no way to ask beforehand. So before the first region
-// of a size, this file creates as many threads as the region will, all alive at the same time, and
-// then runs an empty region: from then on libgomp has its threads and keeps them. libgomp has a set
-// of threads for each thread that starts regions, so this is remembered per thread.
+// GCC's libgomp prints a message and calls exit(1) if it cannot create a thread, or cannot allocate
+// the memory for its first parallel region. OpenMP offers no way to ask beforehand. So before the
+// first region of a size, this file tries to create the number of threads that the region needs,
+// all alive at the same time, and ends them. Then it runs an empty region: from then on libgomp has
+// its threads and keeps them. libgomp has a set of threads for each thread that starts regions, so
+// this is remembered per thread.
 //
 // Three cases are not covered. Another thread of this process, or another process of the user,
 // takes the last threads between the trial and the region. Another library starts a smaller region
-// on the same thread, after which libgomp ends the other threads and creates them again in the next
-// larger region. OMP_STACKSIZE asks for stacks so much larger than the trial's default ones that
-// they do not fit. A host that must survive these as well sets threads to 1.
+// on the same thread: libgomp then ends the surplus threads and creates them again in the next
+// larger region. OMP_STACKSIZE asks for stacks that are so much larger than the trial's default
+// stacks that they do not fit. A host that must survive these cases as well sets threads to 1.
 thread_local int team_size = 1;
 
-// Whether a region that is started here runs on the calling thread alone, because it is inside
-// another region and the host does not allow nesting.
+// Whether a region started here runs on the calling thread alone, because it is inside another
+// region and the host does not allow nesting.
 bool region_is_nested() noexcept {
   return omp_get_active_level() >= omp_get_max_active_levels();
 }
 
-// Makes sure that the calling thread's next region of this size creates no thread.
+// Makes sure that the calling thread's next region of this size need not create threads.
 void start_team(int count) {
   if (count <= team_size || region_is_nested()) return;
   try_threads(count - team_size);
@@ -40,11 +41,13 @@ void start_team(int count) {
   team_size = count;
 }
 
-// How many threads a region started by this thread may have: `count`, or 1 if threads cannot be
-// created, or in a child of fork(), where libgomp would wait for threads that only the parent has.
+// The number of threads that a region started by this thread may have. It is `count`, or 1 if
+// threads cannot be created, or in a child of fork(), where libgomp would wait for threads that
+// only the parent has.
 int usable_threads(int count) noexcept {
   if (count == 1 || fork_generation() != 0) return 1;
-  if (count < team_size && !region_is_nested()) team_size = count;  // libgomp ends the others
+  // libgomp ends the other threads.
+  if (count < team_size && !region_is_nested()) team_size = count;
   if (count <= team_size) return count;
   try {
     start_team(count);

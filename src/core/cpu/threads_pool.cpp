@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads on a pool of the library's own.
+// Threads on the library's own pool.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -31,20 +31,20 @@ void relax() noexcept {
 #endif
 }
 
-// An event that threads wait for. They poll for a few microseconds, as long as the pauses between
-// the parts of one call last, and then sleep.
+// An event that threads wait for. A thread polls for a few microseconds, which is as long as the
+// pauses between the parts of one call last, and then sleeps.
 class Event {
  public:
-  // Returns once `happened()`, which reads what was stored (sequentially consistent) before a call
-  // of announce().
+  // Returns once `happened()` is true. It must read values that were stored (sequentially
+  // consistent) before a call of announce().
   template <class Happened>
   void wait(int looks, Happened happened) {
     for (int look = 0; look < looks; ++look) {
       if (happened()) return;
       relax();
     }
-    // The sleeper counts itself before it looks again, the announcer stores before it reads the
-    // count: one of them sees the other.
+    // The sleeper counts itself before it looks again. The announcer stores before it reads the
+    // count. So at least one of them sees the other.
     std::unique_lock lock(mutex_);
     sleepers_.fetch_add(1);
     changed_.wait(lock, happened);
@@ -53,8 +53,8 @@ class Event {
 
   void announce() {
     if (sleepers_.load() == 0) return;
-    // Every sleeper that counted itself either has not looked yet, or sleeps when this has the
-    // mutex.
+    // While this holds the mutex, every sleeper that counted itself either has not looked yet or is
+    // asleep.
     { const std::scoped_lock lock(mutex_); }
     changed_.notify_all();
   }
@@ -70,7 +70,7 @@ class Event {
 // A job has a door. The caller describes the job, opens the door and takes tasks; workers that find
 // the door open enter and take tasks too. When no task is left, the caller closes the door and
 // waits for the workers inside. A worker that wakes late, or has no core to run on, finds the door
-// closed, and nobody waits for it.
+// closed, and the caller does not wait for it.
 struct Threads::Pool {
   static constexpr std::uint64_t inside_mask = 0xFFFF;  // how many workers are inside
   static constexpr std::uint64_t open_bit = inside_mask + 1;
@@ -80,7 +80,7 @@ struct Threads::Pool {
   Event left;
   std::atomic<std::uint64_t> door{0};
   std::atomic<bool> stop{false};
-  // The current job; written while the door is closed and nobody is inside.
+  // The current job; written while the door is closed and no worker is inside.
   TaskShares shares;
   void* function = nullptr;
   Call call = nullptr;
@@ -135,8 +135,8 @@ struct Threads::Pool {
 
 Threads::Threads(int count) : count_(count), fork_generation_(fork_generation()) {
   if (count == 1) return;
-  // Polling takes a core's time, which a working thread needs if there are not enough cores.
-  constexpr int looks = 100;  // 1 to 5 microseconds, by how long the CPU pauses
+  // Polling takes CPU time, which a working thread needs if there are not enough cores.
+  constexpr int looks = 100;  // 1 to 5 microseconds, depending on how long the CPU pauses
   auto pool = std::make_unique<Pool>();
   pool->looks = static_cast<unsigned>(count) <= std::thread::hardware_concurrency() ? looks : 0;
   try {
@@ -180,8 +180,8 @@ const char* threads_backend() noexcept {
 
 namespace {
 
-// OpenMP of another library, if it is in the process: a system's oneDNN and OpenBLAS use it even if
-// this library is built without it.
+// The OpenMP of another library, if it is in the process: a system's oneDNN and OpenBLAS use it
+// even if this library is built without it.
 struct OpenMp {
   int (*get_max_threads)() = find<int (*)()>("omp_get_max_threads");
   void (*set_num_threads)(int) = find<void (*)(int)>("omp_set_num_threads");
@@ -211,7 +211,7 @@ ScopedLibraryThreads::ScopedLibraryThreads(int count) noexcept {
   // libgomp ends the process if it cannot create its threads (see threads_openmp.cpp).
   int threads = fork_generation() == 0 ? count : 1;
   static thread_local int tried = 1;
-  if (threads > 1 && threads < tried) tried = threads;  // OpenMP ends the others
+  if (threads > 1 && threads < tried) tried = threads;  // OpenMP ends the other threads
   if (threads > tried) {
     try {
       try_threads(threads - tried);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: a transposition for kernel files of AVX-512. As they are, it is compiled for their
-// instruction set and must not be shared with other files: hence the unnamed namespace.
+// Core: a transposition for the AVX-512 kernel files. Each file compiles it for its own instruction
+// set and must not share it with other files, so it is in an unnamed namespace.
 #pragma once
 
 #include <immintrin.h>
@@ -11,7 +11,7 @@ namespace switchback::core {
 
 namespace {
 
-// 16 rows of 16 groups become 16 groups of 16 rows.
+// Transposes 16 rows of 16 groups into 16 groups of 16 rows.
 inline __attribute__((always_inline)) void transpose16(__m512i (&r)[16]) {
   __m512i t[16];
   SWITCHBACK_UNROLL

@@ -2,7 +2,7 @@
 // Core: a pragma for kernel files.
 #pragma once
 
-// Full unrolling, without which an array of accumulators does not become registers.
+// Full unrolling: without it, an array of accumulators is not kept in registers.
 #if defined(__clang__)
 #define SWITCHBACK_UNROLL _Pragma("clang loop unroll(full)")
 #else

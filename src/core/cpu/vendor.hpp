@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: who made the CPU and which one it is, for what its instruction set does not settle.
+// Core: the vendor and the design of the CPU, for decisions that depend on more than the
+// instruction set.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +9,14 @@
 
 namespace switchback::core {
 
-/// As CPUID spells it, "AuthenticAMD" for one; empty where there is no CPUID. Asked once.
+/// The vendor as CPUID spells it, for example "AuthenticAMD"; empty if there is no CPUID. Queried
+/// once.
 std::string_view cpu_vendor();
 
-/// "AMD family 26 model 2": CPUs of one design, whatever the name they are sold by, which may say
-/// less on a virtual machine. Where there is no CPUID, cpu_model(). Asked once.
+/// For example "AMD family 26 model 2": it identifies CPUs of one design. The name under which a
+/// CPU is sold may say less on a virtual machine. Without CPUID it is cpu_model(). Queried once.
 const std::string& cpu_design();
-/// The same of a vendor as CPUID spells it and the signature of its first leaf.
+/// The design for a vendor as CPUID spells it and the signature in CPUID's first leaf.
 std::string cpu_design(std::string_view vendor, std::uint32_t signature);
 
 }  // namespace switchback::core

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: functions of the driver, which the library is not linked with.
+// CUDA core: functions of the driver, which the library does not link.
 #pragma once
 
 #include "core/cuda/api.hpp"
 
 namespace switchback::core::cuda {
 
-/// A function of the driver's interface of CUDA 12.0; null if the driver does not have it.
+/// A function of the driver's CUDA 12.0 interface; null if the driver does not have it.
 template <class Function>
 Function driver_entry(const char* name) noexcept {
   void* address = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code of elementwise.hpp. Used on vectors (bias, db) and rare layouts, never on a path
-// whose bandwidth matters, so each thread computes one element.
+// Device code of elementwise.hpp. It serves vectors (bias, db) and rare layouts, never a path whose
+// bandwidth matters, so each thread computes one element.
 #include "core/cuda/elementwise.hpp"
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"

@@ -20,8 +20,8 @@ struct ConvertArguments {
   std::int64_t rows, cols, from_stride, to_stride;
   bool accumulate;
 };
-/// For which compute capability (90 is 9.0) the kernels were compiled that run on the current
-/// device.
+/// The compute capability (90 is 9.0) for which the kernels that run on the current device were
+/// compiled.
 cudaError_t kernel_version(int& version);
 
 cudaError_t launch_convert(DType from_type, DType to_type, const ConvertArguments& arguments,

@@ -10,8 +10,8 @@
 
 namespace switchback::core::cuda {
 
-/// Returns when every thread of the grid has come here; what these wrote before can be seen, but
-/// not through __ldg.
+/// Returns when every thread of the grid has called this. What those threads wrote before is then
+/// visible, but not through __ldg.
 __device__ __forceinline__ void wait_for_grid() {
 #if defined(SWITCHBACK_CUDA_EMULATED)
   ::switchback_cuda_emu::grid_barrier();

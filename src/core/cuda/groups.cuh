@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: which slots and which blocks of rows each group has, found by kernels. Values that lie
-// (ends that fall, are negative or above M, more used rows than there are) are clamped and
-// reported: which group then has a slot is not defined, but none has one that does not exist.
+// CUDA core: the slots and the blocks of rows of each group, found by kernels. Invalid values (ends
+// that decrease, are negative or above M, more used rows than there are) are clamped and reported.
+// Which group then has a slot is not defined, but no group gets a slot that does not exist.
 #pragma once
 
 #include "core/cuda/groups.hpp"
@@ -20,14 +20,14 @@ __device__ __forceinline__ std::int64_t divided(std::int64_t a, std::int64_t b) 
   return a / b;
 }
 
-/// Reports an element that lies. Of several of an array the first one is kept.
+/// Reports an invalid element of an array. If there are several, the first one is kept.
 __device__ __forceinline__ void report(Report* reports, ReportedArray array, std::int64_t position,
                                        std::int32_t value) {
   const auto place = static_cast<Report>(clamped(position, 0, 0xFFFFFFFE));
   atomicMin(reports + static_cast<int>(array), place << 32 | static_cast<unsigned>(value));
 }
 
-/// Reports what is wrong with one group.
+/// Reports the invalid values of one group.
 __device__ __forceinline__ void report_group(const GroupArrays& groups, std::int64_t group) {
   if (groups.ends != nullptr) {
     const std::int32_t end = load_element(groups.ends + group);
@@ -40,7 +40,8 @@ __device__ __forceinline__ void report_group(const GroupArrays& groups, std::int
   }
 }
 
-/// Reports what is wrong with any group; the first block of a grid calls it with all its threads.
+/// Reports the invalid values of all groups; the first block of a grid calls this with all its
+/// threads.
 __device__ __forceinline__ void report_groups(const GroupArrays& groups) {
   if (blockIdx.x != 0 || (groups.ends == nullptr && groups.used == nullptr)) return;
   for (std::int64_t group = threadIdx.x; group < groups.count; group += blockDim.x)
@@ -53,7 +54,7 @@ __device__ __forceinline__ std::int64_t first_slot(const GroupArrays& groups, st
   return group == 0 ? 0 : clamped(load_element(groups.ends + (group - 1)), 0, groups.slots);
 }
 
-/// How many slots a group has from its first one on.
+/// The number of slots of a group, from its first one on.
 __device__ __forceinline__ std::int64_t rows_of(const GroupArrays& groups, std::int64_t group,
                                                 std::int64_t first) {
   if (groups.ends != nullptr)
@@ -62,14 +63,14 @@ __device__ __forceinline__ std::int64_t rows_of(const GroupArrays& groups, std::
                                 : clamped(load_element(groups.used + group), 0, groups.rows);
 }
 
-/// The group that has a slot below M; -1: none.
+/// The group that has a slot below M; -1 if there is none.
 __device__ __forceinline__ std::int64_t group_of(const GroupArrays& groups, std::int64_t slot) {
   if (groups.ends == nullptr) {
     const std::int64_t group = divided(slot, groups.rows);
     const std::int64_t first = group * groups.rows;
     return slot - first < rows_of(groups, group, first) ? group : -1;
   }
-  // The first group that ends behind the slot.
+  // The first group that ends after the slot.
   std::int64_t low = 0;
   std::int64_t high = groups.count;
   while (low < high) {
@@ -83,9 +84,10 @@ __device__ __forceinline__ std::int64_t group_of(const GroupArrays& groups, std:
 }
 
 /// The number of a group's first block among row_blocks(groups, height) blocks. Each group's blocks
-/// follow those of the group before, and some between them are empty: of packed group g they begin
-/// with number floor(first slot / height) + g. That number needs no sum over the groups before, and
-/// it leaves room for them, because a group of m rows has at most floor(m / height) + 1 blocks.
+/// follow the blocks of the previous group, and some between them are empty: of packed group g they
+/// begin with number floor(first slot / height) + g. This number needs no sum over the previous
+/// groups. It leaves enough room for their blocks, because a group of m rows has at most floor(m /
+/// height) + 1 blocks.
 template <int height>
 __device__ __forceinline__ std::int64_t first_block(const GroupArrays& groups, std::int64_t group,
                                                     std::int64_t first) {
@@ -97,8 +99,8 @@ __device__ __forceinline__ std::int64_t first_block(const GroupArrays& groups, s
 /// Rows of one group.
 struct RowBlock {
   std::int64_t group;
-  std::int64_t row;   ///< the first one, counted in the group
-  std::int64_t slot;  ///< of the first one
+  std::int64_t row;   ///< the first row, counted in the group
+  std::int64_t slot;  ///< of the first row
   int rows;           ///< at most the height; 0: nothing to do
 };
 

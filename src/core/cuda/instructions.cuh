@@ -18,8 +18,8 @@ __device__ __forceinline__ void store_whole(uint4* to, const uint4& words) {
 #endif
 }
 
-/// 1/d, correctly rounded, for d whose inverse is a normal number and that are themselves. These
-/// are the steps of the compiler's own __frcp_rn but for its test of d and the branch behind that.
+/// 1/d, correctly rounded, for normal d whose inverse is also normal. These are the steps of the
+/// compiler's own __frcp_rn except for its test of d and the branch after it.
 __device__ __forceinline__ float inverse(float d) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
   return 1.0f / d;
@@ -41,7 +41,7 @@ __device__ __forceinline__ float min_or_nan(float a, float b) {
 #endif
 }
 
-/// The larger of `most` and the magnitude of a value; NaN, of any bits, if one is.
+/// The larger of `most` and the magnitude of a value; NaN, with any bits, if either is NaN.
 __device__ __forceinline__ float largest_magnitude(float most, float value) {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 800
   asm("{.reg .f32 m; abs.f32 m, %1; max.NaN.f32 %0, %0, m;}" : "+f"(most) : "f"(value));
@@ -53,8 +53,9 @@ __device__ __forceinline__ float largest_magnitude(float most, float value) {
 #endif
 }
 
-/// The largest of `most` and of two floats that arithmetic instructions returned, as integers: on
-/// devices the only NaN of such is larger than all others. The emulated device has several.
+/// The largest of `most` and of two floats that arithmetic instructions returned, compared as
+/// integers. On devices such instructions return only one NaN, and it is larger than all other
+/// values. The emulated device has several NaNs.
 __device__ __forceinline__ int largest_of_results(int most, unsigned a, unsigned b) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
   const auto bits = [](unsigned value) {
@@ -71,7 +72,8 @@ __device__ __forceinline__ bool is_nan_of_results(int most) {
   return most > 0x7F800000;
 }
 
-/// From four words of four bytes those of the first bytes, of the second, ….
+/// Transposes four words of four bytes: the first result has the first byte of each word, the
+/// second result the second bytes, and so on.
 __device__ __forceinline__ void turn_words(unsigned a, unsigned b, unsigned c, unsigned d,
                                            unsigned (&turned)[4]) {
   const unsigned ab_low = __byte_perm(a, b, 0x5140u);   // a0 b0 a1 b1

@@ -12,8 +12,9 @@
 
 // The emulated device's header has its own SWITCHBACK_DYNAMIC_SHARED.
 #if !defined(SWITCHBACK_CUDA_EMULATED)
-// One array for every kernel of a file: `extern __shared__` of different types would clash. A file
-// whose kernels need more than 16 bytes of alignment says so before it includes this one.
+// One array for every kernel of a file: declarations of `extern __shared__` with different types
+// would clash. A file whose kernels need more than 16 bytes of alignment defines this before it
+// includes this header.
 #if !defined(SWITCHBACK_SHARED_ALIGNMENT)
 #define SWITCHBACK_SHARED_ALIGNMENT 16
 #endif
@@ -25,8 +26,8 @@ unsigned char switchback_dynamic_shared[];
 
 namespace switchback::core::cuda {
 
-/// Queues a kernel. `name` is for the emulated device's messages. Returns what the launch returned;
-/// callers in .cpp files turn it into an Error.
+/// Queues a kernel. `name` appears in the emulated device's messages. Returns the status of the
+/// launch; callers in .cpp files turn it into an Error.
 template <class... Parameters>
 [[nodiscard]] cudaError_t launch(const char* name, void (*kernel)(Parameters...), dim3 grid,
                                  dim3 block, std::size_t shared_bytes, cudaStream_t stream,
@@ -43,7 +44,7 @@ template <class... Parameters>
 }
 
 /// The same for a kernel that calls wait_for_kernel_before. If `overlaps`, it may begin when all
-/// blocks of the kernel before it in the stream have returned or called let_next_kernel_begin.
+/// blocks of the previous kernel in the stream have returned or called let_next_kernel_begin.
 template <class... Parameters>
 [[nodiscard]] cudaError_t launch_behind(const char* name, bool overlaps,
                                         void (*kernel)(Parameters...), dim3 grid, dim3 block,
@@ -69,8 +70,8 @@ template <class... Parameters>
 #endif
 }
 
-/// The same for a kernel that calls wait_for_grid (grid.cuh): all blocks are there at once, or the
-/// launch is refused with cudaErrorCooperativeLaunchTooLarge.
+/// The same for a kernel that calls wait_for_grid (grid.cuh): all blocks are resident at the same
+/// time, or the launch fails with cudaErrorCooperativeLaunchTooLarge.
 template <class... Parameters>
 [[nodiscard]] cudaError_t launch_together(const char* name, void (*kernel)(Parameters...),
                                           dim3 grid, dim3 block, std::size_t shared_bytes,
@@ -87,9 +88,8 @@ template <class... Parameters>
 #endif
 }
 
-/// Returns when the kernel before this one in its stream is through and what it wrote can be seen.
-/// What a kernel does before that, in a launch that overlaps, must not depend on it, nor disturb
-/// it.
+/// Returns when the previous kernel in the stream has ended and its writes are visible. In a launch
+/// that overlaps, the code before this call must neither depend on that kernel nor disturb it.
 __device__ __forceinline__ void wait_for_kernel_before() {
 #if defined(SWITCHBACK_CUDA_EMULATED)
   ::switchback_cuda_emu::wait_for_kernel_before();
@@ -98,19 +98,20 @@ __device__ __forceinline__ void wait_for_kernel_before() {
 #endif
 }
 
-/// A kernel that overlaps with this one may begin when all of its blocks have come here.
+/// The next kernel, if it overlaps with this one, may begin when all of this kernel's blocks have
+/// called this.
 __device__ __forceinline__ void let_next_kernel_begin() {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
-/// Whether a kernel has nothing to do: a word of the device says that what it reads is unchanged.
+/// Whether a kernel has nothing to do: a word in device memory says that its input is unchanged.
 __device__ __forceinline__ bool is_unchanged(const unsigned* changed) {
   return changed != nullptr && __ldcg(changed) == 0;
 }
 
-/// Lets a kernel have more dynamic shared memory than 48 KiB.
+/// Allows a kernel more than 48 KiB of dynamic shared memory.
 template <class... Parameters>
 [[nodiscard]] cudaError_t allow_shared(void (*kernel)(Parameters...), std::size_t bytes) {
   return allow_shared_bytes(reinterpret_cast<const void*>(kernel), bytes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CUDA core: functions of libraries that are loaded at run time, so that one build runs with and
-// without them.
+// without these libraries.
 #pragma once
 
 #include <string>

@@ -11,7 +11,7 @@ namespace switchback::core::cuda {
 
 namespace philox = core::philox;
 
-/// The keys of all rounds, as an argument of a kernel, so that no kernel computes them.
+/// The keys of all rounds, passed to a kernel as an argument so that kernels need not compute them.
 struct PhiloxKeys {
   unsigned k0[philox::rounds] = {}, k1[philox::rounds] = {};
 

@@ -8,7 +8,7 @@
 
 namespace switchback::core::cuda {
 
-/// What the linked backend runs on: cuda, or in tests emulated.
+/// The kind of device that the linked backend runs on: cuda, or in tests emulated.
 extern const DeviceKind kind;
 /// Null in a build without CUDA.
 const DevicePlatform* platform() noexcept;

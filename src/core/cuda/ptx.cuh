@@ -12,7 +12,7 @@
 
 namespace switchback::core::cuda {
 
-/// Host: calls f with a value of the element type, one of floats.
+/// Host: calls f with a value of the element type, which is a floating-point type.
 template <class F>
 cudaError_t for_type(DType dtype, F f) {
   switch (dtype) {
@@ -24,7 +24,7 @@ cudaError_t for_type(DType dtype, F f) {
       return f(float{});
   }
 }
-/// The same of what a product of int8 writes: floats, or its sums.
+/// The same for a type that a product of int8 writes: floating point, or the type of its sums.
 template <class F>
 cudaError_t for_output_type(DType dtype, F f) {
   return dtype == DType::s32 ? f(std::int32_t{}) : for_type(dtype, f);
@@ -46,7 +46,7 @@ __device__ __forceinline__ float widen(half value) {
 #endif
 }
 
-/// Rounds to nearest even; NaN becomes the quiet one without sign or payload.
+/// Rounds to nearest even; NaN becomes the quiet NaN without sign and payload.
 template <class T>
 __device__ __forceinline__ T narrow(float value);
 template <>
@@ -73,8 +73,8 @@ __device__ __forceinline__ half narrow<half>(float value) {
   return result;
 }
 
-/// The two floats as T, first in the lower half. Rounds to nearest even; a NaN becomes one that
-/// only canonical_pairs makes the quiet one without payload.
+/// The two floats as T, first in the lower half. Rounds to nearest even. A NaN becomes some NaN;
+/// only canonical_pairs makes it the quiet one without payload.
 template <class T>
 __device__ __forceinline__ unsigned narrow_pair(float first, float second) {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 800
@@ -89,11 +89,12 @@ __device__ __forceinline__ unsigned narrow_pair(float first, float second) {
 #endif
 }
 
-/// Each NaN of narrow_pair in these words becomes the quiet one without payload.
+/// Replaces each NaN that narrow_pair left in these words by the quiet NaN without payload.
 template <class T>
 __device__ __forceinline__ void canonical_pairs([[maybe_unused]] unsigned (&words)[4]) {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 800
-  // Its bits, 0x7FFF, are a NaN of f16 whatever T is; a false alarm (a large bf16) does no harm.
+  // The bits of the canonical NaN, 0x7FFF, are a NaN of f16 whatever T is; a false alarm (a large
+  // bf16) does no harm.
   unsigned any;
   int none;
   asm("{.reg .b32 a, b; .reg .pred p, q;\n"
@@ -115,16 +116,16 @@ __device__ __forceinline__ void canonical_pairs([[maybe_unused]] unsigned (&word
 #endif
 }
 
-/// The largest magnitudes of two pairs of 16-bit elements and of `most`, which has no signs, half
-/// by half. A NaN is larger than any number; which one comes out differs between devices.
+/// The largest magnitudes of two pairs of 16-bit elements and of `most`, which has no signs, for
+/// each half separately. A NaN is larger than any number; which NaN results differs between
+/// devices.
 template <class T>
 __device__ __forceinline__ unsigned max_magnitudes(unsigned most, unsigned a, unsigned b) {
   constexpr unsigned magnitudes = 0x7FFF7FFFu;
 #if defined(SWITCHBACK_CUDA_EMULATED) || __CUDA_ARCH__ < 800
   a &= magnitudes;
   b &= magnitudes;
-  const unsigned high =
-      max(max(most, a), b) & 0xFFFF0000u;  // the lower halves decide nothing there
+  const unsigned high = max(max(most, a), b) & 0xFFFF0000u;  // the lower halves do not matter
   return high | (max(max(most << 16, a << 16), b << 16) >> 16);
 #elif __CUDA_ARCH__ >= 900
   // Bits of magnitudes order as integers, NaN last.
@@ -141,8 +142,8 @@ __device__ __forceinline__ unsigned max_magnitudes(unsigned most, unsigned a, un
 #endif
 }
 
-/// Two bf16 without signs, each no less than that of `low` and no more than that of `high`; a NaN
-/// becomes one of these.
+/// Clamps two bf16 without signs to the range from `low` to `high`, half by half; a NaN becomes one
+/// of these.
 __device__ __forceinline__ unsigned clamp_bf16_pair(unsigned pair, unsigned low, unsigned high) {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
   return __vminu2(__vmaxu2(pair, low), high);
@@ -158,7 +159,7 @@ __device__ __forceinline__ unsigned clamp_bf16_pair(unsigned pair, unsigned low,
 #endif
 }
 
-/// Two f16 without signs, each no more than that of `high`; a NaN becomes that.
+/// Two f16 without signs, each limited to that of `high`; a NaN becomes that.
 __device__ __forceinline__ unsigned min_f16_pair(unsigned pair, unsigned high) {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
   return __vminu2(pair, high);
@@ -170,8 +171,8 @@ __device__ __forceinline__ unsigned min_f16_pair(unsigned pair, unsigned high) {
 #endif
 }
 
-/// Where a variable in shared memory lies, for load_shared_16. (The emulated device counts from the
-/// variable on.)
+/// The offset of a variable in shared memory, for load_shared_16. (On the emulated device offsets
+/// count from the variable itself.)
 __device__ __forceinline__ unsigned shared_place([[maybe_unused]] const void* variable) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
   return 0;
@@ -179,8 +180,8 @@ __device__ __forceinline__ unsigned shared_place([[maybe_unused]] const void* va
   return static_cast<unsigned>(__cvta_generic_to_shared(variable));
 #endif
 }
-/// Two bytes of that variable. A place computed in 32 bits costs an instruction less than an
-/// address.
+/// Loads two bytes of that variable. Computing an offset of 32 bits takes one instruction less than
+/// computing an address.
 __device__ __forceinline__ unsigned load_shared_16([[maybe_unused]] const void* variable,
                                                    unsigned place) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -203,8 +204,8 @@ __device__ __forceinline__ unsigned place_of_half(unsigned base, unsigned pair, 
 #endif
 }
 
-/// The same number, of which the compiler knows nothing: what is computed from it is computed
-/// behind this, and not kept in registers from before a loop on.
+/// The same number, hidden from the compiler: values derived from it are computed after this call,
+/// and not kept in registers from before a loop on.
 __device__ __forceinline__ unsigned computed_here(unsigned number) {
 #if !defined(SWITCHBACK_CUDA_EMULATED)
   asm volatile("" : "+r"(number));
@@ -226,7 +227,8 @@ __device__ __forceinline__ int dot4(int a, int b, int c) {
 }
 
 #if defined(SWITCHBACK_CUDA_EMULATED)
-/// What the lanes of a warp called this with, from lane 0 on. Read it before the next __syncwarp.
+/// The values that the lanes of a warp passed to this, from lane 0 on. Read them before the next
+/// __syncwarp.
 template <class T>
 const T* shown_by_warp(const T& mine) {
   // Blocks run one at a time.
@@ -239,9 +241,9 @@ const T* shown_by_warp(const T& mine) {
 }
 #endif
 
-/// Four matrices of 8 rows of 16 bytes from shared memory, by a warp: word i of lane 4g + t becomes
-/// bytes 4t … 4t + 3 of row g of matrix i, whose place (of `variable`, see shared_place; a multiple
-/// of 16) lane 8i + g gives.
+/// A warp loads four matrices of 8 rows of 16 bytes from shared memory. Word i of lane 4g + t
+/// becomes bytes 4t … 4t + 3 of row g of matrix i. Lane 8i + g passes the offset of that row (in
+/// `variable`, see shared_place; a multiple of 16).
 __device__ __forceinline__ void load_matrices(int (&words)[4],
                                               [[maybe_unused]] const void* variable,
                                               unsigned place) {
@@ -250,7 +252,7 @@ __device__ __forceinline__ void load_matrices(int (&words)[4],
   const unsigned* places = shown_by_warp(place);
   for (int i = 0; i < 4; ++i) {
     const auto* row = static_cast<const unsigned char*>(variable) + places[8 * i + lane / 4];
-    words[i] = reinterpret_cast<const int4*>(row)->x;  // faults where it is misaligned
+    words[i] = reinterpret_cast<const int4*>(row)->x;  // faults if it is misaligned
     memcpy(&words[i], row + lane % 4 * 4, sizeof(int));
   }
   __syncwarp();
@@ -262,9 +264,10 @@ __device__ __forceinline__ void load_matrices(int (&words)[4],
 #endif
 }
 
-/// d[16,8] = c[16,8] + a[16,32] · b[8,32]ᵀ of signed bytes, modulo 2^32, by a warp. Lane 4g + t has
-/// of a the bytes 4t … 4t + 3 of rows g and g + 8, then 16 columns on, the same two; of b those of
-/// row g, then 16 columns on; of c and d columns 2t and 2t + 1 of row g, then of row g + 8.
+/// d[16,8] = c[16,8] + a[16,32] · b[8,32]ᵀ of signed bytes, modulo 2^32, by a warp. Lane 4g + t
+/// holds these parts. Of a: bytes 4t … 4t + 3 of rows g and g + 8, then the same two 16 columns
+/// further. Of b: those bytes of row g, then 16 columns further. Of c and d: columns 2t and 2t + 1
+/// of row g, then of row g + 8.
 __device__ __forceinline__ void multiply_add_16x8x32(int (&d)[4], const int (&a)[4],
                                                      const int (&b)[2], const int (&c)[4]) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -295,7 +298,7 @@ __device__ __forceinline__ void multiply_add_16x8x32(int (&d)[4], const int (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]),
         "r"(c[2]), "r"(c[3]));
 #else
-  // 7.5 has a product of 8 rows and 16 bytes, whose lanes have the same parts of it.
+  // 7.5 has a product of 8 rows and 16 bytes, whose lanes hold the same parts of it.
   int sums[4] = {c[0], c[1], c[2], c[3]};
 #pragma unroll
   for (int half = 0; half < 2; ++half)
@@ -311,14 +314,15 @@ __device__ __forceinline__ void multiply_add_16x8x32(int (&d)[4], const int (&a)
 #endif
 }
 
-/// Copies of 16 bytes from global to shared memory, in groups, that take no registers on their way
-/// (8.0 and later). A thread that has waited sees its own. The emulated device copies only then, so
-/// that what is read earlier is wrong there too, and keeps at most `most` that are under way.
+/// Copies of 16 bytes from global to shared memory, in groups, that do not pass through registers
+/// (8.0 and later). A thread that has waited sees its own copies. The emulated device copies only
+/// in the wait, so that reading too early is wrong there too. It holds at most `most` pending
+/// copies.
 template <int most>
 class AsyncCopies {
  public:
-  /// `from` may be any aligned address where nothing is `there`: it is not read, and zeros are
-  /// stored.
+  /// If `there` is false, stores zeros and does not read `from`, which may then be any aligned
+  /// address.
   __device__ __forceinline__ void add(uint4* to, const uint4* from, bool there) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
     copies_[added_++ % most] = {to, there ? from : nullptr, groups_};
@@ -338,7 +342,7 @@ class AsyncCopies {
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
   }
-  /// For all groups but the `later` ones that were ended last.
+  /// Waits for all groups but the `later` ones that were ended last.
   __device__ __forceinline__ void wait([[maybe_unused]] int later) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
     for (; done_ < added_ && copies_[done_ % most].group < groups_ - later; ++done_) {
@@ -346,7 +350,7 @@ class AsyncCopies {
       *copy.to = copy.from == nullptr ? make_uint4(0, 0, 0, 0) : *copy.from;
     }
 #elif __CUDA_ARCH__ >= 800
-    // The number is part of the instruction. More of them are waited for than need be.
+    // The number is part of the instruction. This may wait for more groups than needed.
     if (later >= 3)
       asm volatile("cp.async.wait_group 3;" ::: "memory");
     else if (later == 2)
@@ -370,7 +374,8 @@ class AsyncCopies {
 #endif
 };
 
-/// An element at any address: one access if the address is a multiple of its size, else bytes.
+/// An element at any address: one access if the address is a multiple of its size, else byte by
+/// byte.
 template <class T>
 __device__ __forceinline__ T load_element(const T* address) {
   if (reinterpret_cast<std::uintptr_t>(address) % sizeof(T) == 0) return *address;

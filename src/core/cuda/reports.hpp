@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: what kernels found wrong with arrays whose values no host ever sees. They clamp such
-// values and go on; the next synchronization of the Context says what was wrong.
+// CUDA core: errors that kernels found in arrays whose values the host never sees. Kernels clamp
+// invalid values and go on; the next synchronization of the Context reports them.
 #pragma once
 
 #include <string>
@@ -13,12 +13,12 @@ namespace switchback::core::cuda {
 enum class ReportedArray : int { ends, used, index, slots };
 inline constexpr int reported_arrays = 4;
 
-/// A word of device memory for each of them: the first element that is wrong, as its position ·
-/// 2^32 + the bits of its value; no_report: none is.
+/// A word of device memory for each of these arrays. It describes the first invalid element as its
+/// position · 2^32 + the bits of its value; no_report: all are valid.
 using Report = unsigned long long;
 inline constexpr Report no_report = ~Report{0};
 
-/// "groups.ends[2] = 1; …", of a report that there is.
+/// "groups.ends[2] = 1; …", for a report other than no_report.
 std::string describe(ReportedArray array, Report report);
 
 }  // namespace switchback::core::cuda

@@ -38,13 +38,13 @@ DeviceInfo describe_device(int index) {
   return info;
 }
 
-// An error that nobody is told of is not to be found by somebody else's cudaGetLastError.
+// Clears an error that is not reported, so that other code's cudaGetLastError does not return it.
 void forget(cudaError_t status) noexcept {
   if (status != cudaSuccess) (void)cudaGetLastError();
 }
 
-// Pinned memory of the host. Managed memory would be faster to read on the device, but pages that
-// move are slow and fragile on some machines.
+// Pinned memory of the host. The device could read managed memory faster, but migrating pages is
+// slow and fragile on some machines.
 class Pinned final : public MemorySource {
  public:
   explicit Pinned(int index) : index_(index) {}
@@ -146,7 +146,7 @@ Runtime::Runtime(int index, const ContextOptions& options)
     : index_(index), allocator_(options.allocator) {
   const CurrentDevice current(index);
   info_ = describe_device(index);
-  // The first with dp4a and int8 tensor cores. Older ones are not compiled for.
+  // The first devices with dp4a and int8 tensor cores. The kernels are not compiled for older ones.
   constexpr int oldest = 75;
   if (compute_capability() < oldest)
     fail(Status::device_error,
@@ -158,8 +158,8 @@ Runtime::Runtime(int index, const ContextOptions& options)
   constexpr int copies_asynchronously = 80;
   cooperates_ = compute_capability() >= copies_asynchronously &&
                 attribute(cudaDevAttrCooperativeLaunch, index) != 0;
-  // Code for older devices, which a newer one runs where there is no other, has no such wait.
-  // Graphs have such edges from CUDA 12.3 on.
+  // A newer device runs code for older devices if it has no other; such code has no such wait.
+  // Graphs support such edges from CUDA 12.3 on.
   constexpr int waits = 90;
   if (compute_capability() >= waits && info_.driver_version >= 12030) {
     int version = 0;
@@ -170,7 +170,7 @@ Runtime::Runtime(int index, const ContextOptions& options)
     stream_ = static_cast<cudaStream_t>(options.stream);
   } else {
     // Not a non-blocking stream: callers that use no streams work on the legacy default stream, and
-    // a blocking stream is ordered with it.
+    // a blocking stream is ordered with that one.
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamDefault), "cudaStreamCreateWithFlags");
     own_stream_ = true;
   }
@@ -187,7 +187,7 @@ void Runtime::close() noexcept {
   gemm_.reset();
   release(reports_, reported_arrays * sizeof(Report));
   reports_ = nullptr;
-  // Destroyed streams still finish what is queued on them.
+  // Work queued on destroyed streams still finishes.
   capture_.release();
   side_.release();
   beside_stream_.release();
@@ -200,14 +200,14 @@ void Runtime::set_stream(void* stream) {
   if (next == stream_) return;
   const CurrentDevice current(index_);
   refuse_in_capture("another stream");
-  // Captured work cannot wait for work outside the capture: the caller that began the capture must
-  // ensure that its graph runs after what is queued here.
+  // Captured work cannot wait for work outside the capture. The caller that began the capture must
+  // ensure that its graph runs after the work that is queued here.
   if (!captures(next)) {
     if (switch_event_.get() == nullptr) switch_event_ = Event(false);
     check(cudaEventRecord(switch_event_.get(), stream_), "cudaEventRecord");
     check(cudaStreamWaitEvent(next, switch_event_.get(), 0), "cudaStreamWaitEvent");
   }
-  // Destroyed once what is queued on it has run.
+  // The stream is destroyed once the work queued on it has finished.
   if (own_stream_) forget(cudaStreamDestroy(stream_));
   own_stream_ = false;
   stream_ = next;
@@ -288,7 +288,7 @@ void* Runtime::allocate(std::size_t bytes) {
   } else {
     check(cudaMalloc(&data, bytes), "cudaMalloc", "{} bytes", bytes);
   }
-  // The memory belongs to the first stream's order, so the second stream has to wait for it.
+  // The allocation is ordered on the first stream, so the second stream has to wait for it.
   if (beside_) start_beside();
   return data;
 }
@@ -308,10 +308,11 @@ void Runtime::release(void* data, std::size_t bytes) noexcept {
   forget(pools_ ? cudaFreeAsync(data, stream_) : cudaFree(data));
 }
 
-// Reads nothing that changes: the thread that uses the Context may be inside another call.
+// Reads no state that changes: the thread that uses the Context may be inside another call.
 void Runtime::release_shared(void* data, std::size_t bytes) noexcept {
   const CurrentDevice current(index_, std::nothrow);
-  // No stream has the order of all users, and cudaFree does not wait where the memory is a pool's.
+  // No single stream is ordered after all users, and cudaFree does not wait if the memory came from
+  // a pool.
   forget(cudaDeviceSynchronize());
   if (allocator_.release != nullptr)
     return allocator_.release(allocator_.user, data, bytes, nullptr);

@@ -19,7 +19,7 @@ namespace switchback::core::cuda {
 class Event {
  public:
   Event() = default;
-  /// An event of the current device; `timing` makes it one that cudaEventElapsedTime takes.
+  /// An event of the current device; with `timing`, cudaEventElapsedTime accepts it.
   explicit Event(bool timing);
   ~Event();
   Event(Event&& other) noexcept;
@@ -30,7 +30,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// A stream that is ordered with others only by events, and an event for that.
+/// A stream that is ordered with other streams only by events, and an event for that.
 class SideStream {
  public:
   SideStream() = default;
@@ -38,9 +38,9 @@ class SideStream {
   SideStream(const SideStream&) = delete;
   SideStream& operator=(const SideStream&) = delete;
   [[nodiscard]] bool made() const noexcept { return stream_ != nullptr; }
-  /// On the current device.
+  /// Creates both on the current device.
   void make();
-  /// What is queued keeps running.
+  /// Queued work keeps running.
   void release() noexcept;
   [[nodiscard]] cudaStream_t get() const noexcept { return stream_; }
   [[nodiscard]] cudaEvent_t event() const noexcept { return event_.get(); }
@@ -50,7 +50,7 @@ class SideStream {
   Event event_;
 };
 
-/// State of a higher layer that lives with the device: a library's handle, its plans.
+/// State of a higher layer that lives as long as the device, such as a library's handle and plans.
 class Extension {
  public:
   virtual ~Extension() = default;
@@ -91,30 +91,32 @@ class Runtime final : public DeviceRuntime {
   void close() noexcept override;
 
   [[nodiscard]] int index() const noexcept { return index_; }
-  /// Where work is queued.
+  /// The stream that work is queued on.
   [[nodiscard]] cudaStream_t cuda_stream() const noexcept {
     return beside_ ? beside_stream_.get() : first_stream();
   }
   [[nodiscard]] int compute_capability() const noexcept { return info_.compute_capability(); }
-  /// Whether a kernel that waits for the one before it may be launched to overlap with that, in
-  /// captures too.
+  /// Whether a kernel that waits for the previous one may be launched to overlap with it, also
+  /// during a capture.
   [[nodiscard]] bool overlaps() const noexcept { return overlaps_; }
 
-  /// Whether kernels may be launched whose blocks wait for each other and copy asynchronously.
+  /// Whether the device can run kernels whose blocks wait for each other, and can copy
+  /// asynchronously.
   [[nodiscard]] bool cooperates() const noexcept { return cooperates_; }
 
-  /// A second stream of the device, for parts of one operation; ordered by events alone. Made on
-  /// first use, which must not fall into a capture. (Operations run beside each other on a third.)
+  /// A second stream of the device, for parts of one operation; it is ordered by events alone. Made
+  /// on first use, which must not be during a capture. (Operations that run concurrently use a
+  /// third stream.)
   cudaStream_t side_stream();
-  /// An event to order the two streams by, made with side_stream(): calls in turn share it.
+  /// An event to order the two streams by, made with side_stream(). Successive calls share it.
   [[nodiscard]] cudaEvent_t side_event() const noexcept { return side_.event(); }
 
-  /// A word for each ReportedArray in device memory, made on first use, which must not fall into a
-  /// capture. synchronize() throws Error(invalid_argument) for the first that was written since the
-  /// last one.
+  /// A word for each ReportedArray in device memory. Made on first use, which must not be during a
+  /// capture. synchronize() throws Error(invalid_argument) for the first report that was written
+  /// since the previous synchronize().
   Report* reports();
 
-  /// What a layer keeps here, in a place of its own: null until it put something there.
+  /// State that a layer keeps in its own slot here; null until the layer stores something.
   enum class Slot { gemm };
   [[nodiscard]] Extension* extension(Slot) const noexcept { return gemm_.get(); }
   void set_extension(Slot, std::unique_ptr<Extension> extension) noexcept {
@@ -122,7 +124,7 @@ class Runtime final : public DeviceRuntime {
   }
 
  private:
-  /// The stream operations are queued on that do not run beside others.
+  /// The stream for operations that do not run concurrently with others of this Context.
   [[nodiscard]] cudaStream_t first_stream() const noexcept {
     return captures_ ? capture_.get() : stream_;
   }
@@ -131,26 +133,26 @@ class Runtime final : public DeviceRuntime {
   /// The device is current.
   void refuse_in_capture(std::string_view what) const;
   void clear_reports();
-  /// What is queued on the stream beside the first waits for what is queued on that so far.
+  /// Makes the concurrent stream wait for the work that is queued on the first stream so far.
   void start_beside();
 
   int index_;
-  // What was asked since the outermost enter().
+  // Answers that are remembered since the outermost enter().
   int depth_ = 0;
   std::optional<CurrentDevice> scope_;
   mutable std::optional<bool> capturing_;
   DeviceInfo info_;
   DeviceAllocator allocator_;
   cudaStream_t stream_ = nullptr;
-  /// begin_capture() captures this one, which is ordered with no other: during the capture of one
-  /// that is ordered with the legacy default stream, any other thread's use of that would be an
-  /// error there and end the capture here. Graphs are launched on `stream_`.
+  /// begin_capture() captures this stream, which is not ordered with any other. If the captured
+  /// stream were ordered with the legacy default stream, any use of that stream by another thread
+  /// would fail and end the capture. Graphs are launched on `stream_`.
   SideStream capture_;
   bool captures_ = false;
   SideStream side_;
   SideStream beside_stream_;
   bool beside_ = false;
-  Event switch_event_;  ///< orders a new stream behind the one before
+  Event switch_event_;  ///< orders a new stream after the previous one
   bool own_stream_ = false;
   bool closed_ = false;
   bool overlaps_ = false;

@@ -11,12 +11,12 @@ namespace switchback::core::cuda {
 
 namespace {
 
-// What each kernel may have on each device.
+// The bytes that each kernel may use on each device.
 struct Limits {
   std::mutex mutex;
   std::map<std::pair<int, const void*>, std::size_t> bytes;
 };
-// Never destroyed: a static Context may work after it would be.
+// Never destroyed, because a static Context may work after static objects here would be destroyed.
 Limits& limits() {
   static auto* const made = new Limits;
   return *made;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: kernels that may have more dynamic shared memory than 48 KiB.
+// CUDA core: kernels that may use more than 48 KiB of dynamic shared memory.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,13 @@
 
 namespace switchback::core::cuda {
 
-/// Lets a kernel have so many bytes on the current device of the calling thread's innermost
-/// CurrentDevice. The driver is asked once for each kernel and device, or again for more bytes.
+/// Allows a kernel to use `bytes` of dynamic shared memory on the current device, which is that of
+/// the calling thread's innermost CurrentDevice. The driver is called once for each kernel and
+/// device, and again for more bytes.
 [[nodiscard]] cudaError_t allow_shared_bytes(const void* kernel, std::size_t bytes);
 
-/// A device that is opened may have been reset since, and the driver asks for all again.
+/// Forgets the limits of a device. Call it when a device is opened: it may have been reset, and
+/// then the limits must be set again.
 void forget_shared_bytes(int device) noexcept;
 
 }  // namespace switchback::core::cuda

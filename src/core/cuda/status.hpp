@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: failed calls become Errors that name the call, the status and what was asked for.
+// CUDA core: failed calls become Errors that name the call, the status and the request.
 #pragma once
 
 #include <string>

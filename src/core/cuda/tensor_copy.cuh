@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: copies of boxes of a matrix to shared memory by the copy engine (TMA), barriers in
-// shared memory that count their bytes, and barriers and registers of warpgroups: instructions of
-// 9.0, with C++ code for the emulated device.
+// CUDA core: instructions of 9.0, with C++ code for the emulated device:
+//  - copies of boxes of a matrix to shared memory by the copy engine (TMA)
+//  - barriers in shared memory that count the bytes of these copies
+//  - barriers and registers of warpgroups
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,9 @@
 
 namespace switchback::core::cuda {
 
-/// An asynchronous barrier in shared memory, in phases: a phase ends when all its arrivals have
-/// come, and all bytes that these announced. Who waits names the parity of a phase, 0 for the
-/// first.
+/// An asynchronous barrier in shared memory, in phases. A phase ends when all its arrivals and all
+/// the bytes that they announced have come. A waiting thread names the parity of a phase; the first
+/// phase has parity 0.
 class Mbarrier {
  public:
   /// By one thread, before publish_mbarriers() and a barrier of the block.
@@ -33,7 +34,7 @@ class Mbarrier {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(place()) : "memory");
 #endif
   }
-  /// Announces bytes of copies that count here.
+  /// Announces the bytes of copies that this barrier counts.
   __device__ __forceinline__ void arrive_and_announce(unsigned bytes) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
     ::switchback_cuda_emu::mbarrier_arrive(&word_, bytes);
@@ -46,8 +47,9 @@ class Mbarrier {
 #if defined(SWITCHBACK_CUDA_EMULATED)
     ::switchback_cuda_emu::mbarrier_wait(&word_, parity);
 #else
-    // A wait has an end: a fault is better than a GPU that hangs. (Without it, ptxas of CUDA 13.0
-    // also waits for each product of a warpgroup: "wgmma.mma_async instructions are serialized".)
+    // The number of tries is limited: a fault is better than a GPU that hangs. (Without the limit,
+    // ptxas of CUDA 13.0 also waits for each product of a warpgroup: "wgmma.mma_async instructions
+    // are serialized".)
     constexpr int most_tries = 1 << 30;
     int tries = 0;
     while (true) {
@@ -73,7 +75,7 @@ class Mbarrier {
   std::uint64_t word_;
 };
 
-/// What init() wrote can be seen by the copy engine.
+/// Makes the result of init() visible to the copy engine.
 __device__ __forceinline__ void publish_mbarriers() {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -81,9 +83,10 @@ __device__ __forceinline__ void publish_mbarriers() {
 #endif
 }
 
-/// Copies the box of a matrix that begins at a row and a column, in the swizzle of 128 bytes, to a
-/// multiple of 1024 in shared memory (of the emulated device: from the beginning of dynamic shared
-/// memory on), and counts its bytes, also those beyond the matrix, at `counts`. By one thread.
+/// Copies the box of a matrix that begins at a row and a column to shared memory, in the 128-byte
+/// swizzle. The target is at a multiple of 1024 bytes in shared memory (on the emulated device
+/// counted from the beginning of dynamic shared memory). `counts` counts all its bytes, also those
+/// outside of the matrix. Called by one thread.
 __device__ __forceinline__ void copy_box(void* to, const TensorMap& map, int row, int column,
                                          Mbarrier& counts) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -100,7 +103,7 @@ __device__ __forceinline__ void copy_box(void* to, const TensorMap& map, int row
 #endif
 }
 
-/// The barrier of a number from 1 to 15, of `threads` threads of the block.
+/// Waits at a barrier, numbered from 1 to 15, of `threads` threads of the block.
 template <int threads>
 __device__ __forceinline__ void wait_at_barrier(int number) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -109,7 +112,7 @@ __device__ __forceinline__ void wait_at_barrier(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(threads) : "memory");
 #endif
 }
-/// Counts as the threads that wait there, and goes on.
+/// Arrives at the barrier without waiting.
 template <int threads>
 __device__ __forceinline__ void arrive_at_barrier(int number) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -119,8 +122,8 @@ __device__ __forceinline__ void arrive_at_barrier(int number) {
 #endif
 }
 
-/// The registers that each thread of a warpgroup has from here on: fewer, or more where others have
-/// given some back. (Those of a launch and their sum are for the kernel to check.)
+/// Sets the number of registers of each thread of a warpgroup from here on: fewer, or more if other
+/// warpgroups have given some back. (The kernel must check the number at the launch and the sum.)
 template <int registers>
 __device__ __forceinline__ void give_back_registers() {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 900

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: products of warpgroups of operands in shared memory (wgmma, code for 9.0a alone), with
-// C++ code for the emulated device.
+// CUDA core: warpgroup products of operands in shared memory (wgmma, code for 9.0a only), with C++
+// code for the emulated device.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace switchback::core::cuda {
 
-/// What a warpgroup's product knows of an operand: rows of 128 bytes, of which a product takes 32,
-/// in groups of eight that lie one after the other. Pieces of 16 bytes change places by the number
-/// of their row (the swizzle of 128 bytes, in which copy_box stores them). `place` (see
-/// shared_place) is that of the first row's first byte that is taken; the first row's is a multiple
-/// of 1024.
+/// The descriptor of an operand of a warpgroup's product: rows of 128 bytes, of which a product
+/// reads 32, in consecutive groups of eight rows. Chunks of 16 bytes are permuted by the number of
+/// their row (the 128-byte swizzle, in which copy_box stores them). `place` (see shared_place) is
+/// the offset of the first byte that the product reads in the first row. The offset of the first
+/// row itself is a multiple of 1024.
 __device__ __forceinline__ std::uint64_t matrix_descriptor_128(unsigned place) {
   constexpr std::uint64_t swizzle_128 = 1;
   constexpr std::uint64_t unused_leading_offset = 1;
@@ -21,16 +21,16 @@ __device__ __forceinline__ std::uint64_t matrix_descriptor_128(unsigned place) {
   return static_cast<std::uint64_t>((place & 0x3FFFFu) >> 4) | unused_leading_offset << 16 |
          (bytes_between_groups >> 4) << 32 | swizzle_128 << 62;
 }
-/// The descriptor of the 32 bytes a row that are `products` products further.
+/// The descriptor for the 32 bytes a row that are `products` products further along the rows.
 __device__ __forceinline__ std::uint64_t further(std::uint64_t descriptor, unsigned products) {
   return descriptor + products * (32 / 16);
 }
 
 #if defined(SWITCHBACK_CUDA_EMULATED)
-/// Where byte `byte` of row `row` of the operand of a descriptor is, K-major, as the PTX ISA
-/// describes the four layouts: eight rows of `width` bytes are an atom, atoms of other rows are
-/// the stride offset apart; only without swizzle are a row's pieces of 16 bytes apart, by the
-/// leading offset.
+/// The offset of byte `byte` of row `row` of a descriptor's operand, K-major, as the PTX ISA
+/// describes the four layouts. Eight rows of `width` bytes form an atom. Atoms of different rows
+/// are the stride offset apart. Only without swizzle is there a distance between the 16-byte chunks
+/// of a row, the leading offset.
 inline unsigned place_by_descriptor(std::uint64_t descriptor, unsigned row, unsigned byte) {
   const auto field = [&](unsigned first, unsigned bits) {
     return static_cast<unsigned>(descriptor >> first) & ((1u << bits) - 1u);
@@ -42,24 +42,25 @@ inline unsigned place_by_descriptor(std::uint64_t descriptor, unsigned row, unsi
   if (mode == 0) return start + row / 8 * stride + row % 8 * 16 + byte / 16 * leading + byte % 16;
   const unsigned width = 256u >> mode;  // 128, 64, 32
   const unsigned place = start + row / 8 * stride + row % 8 * width + byte;
-  // Of 128 bytes three bits of the number of a piece are changed, of 64 two, of 32 one: always by
-  // the bits from 7 on.
+  // The swizzle changes three bits of a chunk's number if rows have 128 bytes, two if 64, one if
+  // 32; always by the bits from bit 7 on.
   const unsigned changed = width / 16 - 1;
   return place ^ ((place >> 7 & changed) << 4);
 }
 #endif
 
 /// d[64,128] (+)= a[64,32] · b[128,32]ᵀ of signed bytes, modulo 2^32, by a warpgroup: 128 threads
-/// from a multiple of 128 on. Lane 4g + t of its warp w has columns 8j + 2t and 8j + 2t + 1 of row
-/// 16w + g, then of row 16w + g + 8, for each j. Asynchronous: between multiply and the wait for
-/// its group, d is neither read nor written, nor the operands written. The emulated device
-/// multiplies in the wait, so that what is done too early or too late is wrong there too.
+/// from a multiple of 128 on. Lane 4g + t of its warp w holds columns 8j + 2t and 8j + 2t + 1 of
+/// row 16w + g, then of row 16w + g + 8, for each j. Asynchronous: between multiply and the wait
+/// for its group, d must not be read or written, and the operands must not be written. The emulated
+/// device multiplies in the wait, so that an access too early or too late gives a wrong result
+/// there too.
 class WarpgroupProducts {
  public:
   using Sums = int[16][4];
 
-  /// Before the first product of a group. Where no products of d are under way, `first` orders them
-  /// after what its registers had before.
+  /// Call this before the first product of a group. If no products of d are pending, `first` orders
+  /// them after the previous use of its registers.
   template <bool first>
   __device__ __forceinline__ void begin_group(Sums& d) {
     if constexpr (first) hold(d);
@@ -67,7 +68,7 @@ class WarpgroupProducts {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
   }
-  /// Places in descriptors are of `variable` (see shared_place).
+  /// Offsets in descriptors are relative to `variable` (see shared_place).
   __device__ __forceinline__ void multiply(Sums& d, [[maybe_unused]] const void* variable,
                                            std::uint64_t a, std::uint64_t b, bool adds) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -98,19 +99,20 @@ class WarpgroupProducts {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
   }
-  /// For all groups but the `later` ones that were ended last.
+  /// Waits for all groups but the `later` ones that were ended last.
   template <int later>
   __device__ __forceinline__ void wait() {
 #if defined(SWITCHBACK_CUDA_EMULATED)
     for (; done_ < added_ && products_[done_ % most].group < groups_ - later; ++done_)
       compute(products_[done_ % most]);
-    // The products of a warpgroup are one: when a thread knows that they are done, all are.
+    // A warpgroup multiplies as a whole: when one thread knows that a product is done, it is done
+    // for all.
     ::switchback_cuda_emu::meet_warpgroup();
 #elif defined(SWITCHBACK_CUDA_WGMMA)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(later) : "memory");
 #endif
   }
-  /// The same, where d's products are among these groups: now it can be read.
+  /// The same, where d's products are among these groups; afterwards d can be read.
   template <int later>
   __device__ __forceinline__ void wait(Sums& d) {
     wait<later>();
@@ -147,7 +149,7 @@ class WarpgroupProducts {
         const unsigned column = 8 * j + lane % 4 * 2 + e % 2;
         int& to = (*p.d)[j][e];
         auto sum = p.adds ? static_cast<unsigned>(to) : 0u;
-        // The bytes of a piece stay together in every layout.
+        // The bytes of a chunk stay together in every layout.
         for (unsigned k = 0; k < 32; k += 16) {
           const unsigned char* a = p.variable + place_by_descriptor(p.a, row, k);
           const unsigned char* b = p.variable + place_by_descriptor(p.b, column, k);

@@ -40,8 +40,8 @@ HWY_INLINE VF sum_of(const CombineArgs& o, std::int64_t row, std::int64_t col) {
   return sum;
 }
 
-// Rows of fewer columns than a vector are the caller's: the last vector of a row ends with it and
-// computes some columns twice.
+// Rows shorter than a vector are handled by the caller. The last vector of a row ends where the row
+// ends, and computes some columns twice.
 void CombineRows(const CombineArgs& o, std::int64_t begin, std::int64_t end) {
   with_type(o.y.dtype, [&]<class From>(From) HWY_ATTR {
     with_type(o.out.dtype, [&]<class To>(To) HWY_ATTR {
@@ -80,7 +80,7 @@ void combine(ContextState& state, const CombineArgs& o) {
     return;
   }
   const auto kernel = HWY_DISPATCH_TABLE(CombineRows)[index];
-  // A task large enough to wake a thread for.
+  // A task is large enough to be worth waking a thread.
   constexpr std::int64_t task_elements = 16384;
   const std::int64_t terms = std::max<std::int64_t>(1, o.slots.cols) * o.out.cols;
   state.threads.for_ranges(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: the column sums of each group in their defined order: rows of a block, then blocks,
-// counted from the group's first row.
+// Device code: the column sums of each group in their defined order. Rows of a block are added
+// first, then blocks, counted from the group's first row.
 #include "core/cuda/groups.cuh"
 #include "grouped/cuda/kernels.hpp"
 #include "quant/cuda/column_sums.cuh"
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(finish_threads) finish_kernel(FinishArguments 
 #pragma unroll
       for (int b = 0; b < in_flight; ++b)
         x[b] = begin + b < blocks ? __ldg(from + (begin + b) * a.cols) : 0.0f;
-        // No sum that began with zero is -0, so that zeros behind the last block change nothing.
+        // A sum that began with zero is never -0, so zeros after the last block change nothing.
 #pragma unroll
       for (int b = 0; b < in_flight; ++b)
         sum = __fadd_rn(sum, x[b]);

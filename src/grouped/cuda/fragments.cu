@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: fragments of rows. All of this reads and writes B·K elements a few times, where the
-// products around it read weights of K·N elements: a warp a fragment, and neighbouring threads on
-// neighbouring elements, are enough.
+// Device code: fragments of rows. All of this reads and writes B·K elements a few times, while the
+// surrounding products read weights of K·N elements. So one warp for each fragment, with
+// neighbouring threads on neighbouring elements, is fast enough.
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
 #include "grouped/cuda/kernels.hpp"
@@ -27,7 +27,7 @@ __device__ __forceinline__ int lane() {
   return static_cast<int>(threadIdx.x) % 32;
 }
 
-// The first of this block's warps' tasks, and how far it is to its next one.
+// The first task of this block's warps, and the distance to its next one.
 __device__ __forceinline__ std::int64_t first_task() {
   return static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
 }
@@ -35,7 +35,7 @@ __device__ __forceinline__ std::int64_t task_step() {
   return static_cast<std::int64_t>(gridDim.x) * warps;
 }
 
-// Adds the lanes in halves, as grouped/fragments.hpp says; every lane gets the sum.
+// Adds the lanes by repeated halving, as grouped/fragments.hpp specifies; every lane gets the sum.
 __device__ __forceinline__ float sum_of_lanes(float value) {
 #pragma unroll
   for (unsigned half = 16; half > 0; half /= 2)
@@ -50,7 +50,7 @@ struct LogitArguments {
   std::int64_t rows, fragments, each, x_stride, selector_stride;
 };
 
-// A warp a logit.
+// One warp computes a logit.
 template <class T>
 __global__ void __launch_bounds__(threads) logits_kernel(LogitArguments a) {
   for (std::int64_t task = first_task(); task < a.rows * a.fragments; task += task_step()) {
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(threads) logits_kernel(LogitArguments a) {
   }
 }
 
-// The largest value among the lanes' (NaN is never it), and the least index that has it.
+// The largest value among the lanes (never NaN), and the least index that has it.
 __device__ __forceinline__ void largest_of_lanes(float& value, std::int64_t& index) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) {
@@ -84,7 +84,7 @@ __device__ __forceinline__ float minus_infinity() {
   return __uint_as_float(0xFF800000u);
 }
 
-// A warp a row: softmax in place.
+// One warp handles a row: softmax in place.
 __global__ void __launch_bounds__(threads)
     softmax_kernel(float* logits, std::int64_t rows, std::int64_t fragments) {
   for (std::int64_t row = first_task(); row < rows; row += task_step()) {
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// A warp a row: the first of the largest logits.
+// One warp handles a row: finds the first of the largest logits.
 __global__ void __launch_bounds__(threads)
     choose_kernel(const float* logits, std::int64_t rows, std::int64_t fragments,
                   std::int32_t* chosen) {
@@ -136,8 +136,8 @@ struct SortArguments {
   std::int32_t* slots;
 };
 
-// One block: a thread a fragment counts its rows and, once the counts have been added, places them
-// in ascending order. No atomics: the order is always the same.
+// One block. The thread of a fragment counts its rows. Once the counts have been added up, it
+// places them in ascending order. Without atomics, the order is always the same.
 __global__ void __launch_bounds__(threads) sort_kernel(SortArguments a) {
   for (std::int64_t f = threadIdx.x; f < a.fragments; f += threads) {
     std::int32_t count = 0;
@@ -212,7 +212,7 @@ struct GradientArguments {
   std::int64_t rows, cols, fragments, each, x_stride, selector_stride, dx_stride;
 };
 
-// A warp a fragment of a row: the inner product of x and the difference of the gradients.
+// One warp handles a fragment of a row: the inner product of x and the difference of the gradients.
 template <class T>
 __global__ void __launch_bounds__(threads) products_kernel(GradientArguments a) {
   for (std::int64_t task = first_task(); task < a.rows * a.fragments; task += task_step()) {
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(threads) products_kernel(GradientArguments a) 
   }
 }
 
-// A warp a row: through the softmax.
+// One warp handles a row: the gradient through the softmax.
 __global__ void __launch_bounds__(threads) softmax_gradient_kernel(GradientArguments a) {
   for (std::int64_t row = first_task(); row < a.rows; row += task_step()) {
     const float* const p = a.weights + row * a.fragments;
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(threads) dx_kernel(GradientArguments a) {
   }
 }
 
-// A thread a column adds its rows in order.
+// One thread for each column adds its rows in order.
 template <class T>
 __global__ void __launch_bounds__(threads) selector_kernel(GradientArguments a) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;

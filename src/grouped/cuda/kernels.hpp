@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the launchers of the CUDA kernels around the grouped products. They queue and
-// return. Outputs are not empty; scratch is aligned, everything else may be at any address.
+// Engine zone: the launchers of the CUDA kernels that surround the grouped products. They queue
+// work and return. Outputs are not empty; scratch is aligned, everything else may be at any
+// address.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct SlotRows {
   std::int64_t x_rows, x_stride, column_stride;
 };
 
-/// q may have rows without columns: absmax is then 0.
+/// q may have rows without columns; absmax is then 0.
 cudaError_t launch_quantize(const Launch& launch, const SlotRows& slots, ConstAnyMatrix x, Codes q,
                             float* absmax);
 cudaError_t launch_gather(const Launch& launch, const SlotRows& slots, ConstAnyMatrix x,
@@ -35,14 +36,14 @@ cudaError_t launch_gather(const Launch& launch, const SlotRows& slots, ConstAnyM
 cudaError_t launch_combine(const Launch& launch, ConstAnyMatrix y, ConstAnyMatrix slots,
                            ConstAnyMatrix weights, AnyMatrix out, Report* reports);
 
-/// `block_sums`: of row_blocks(groups, sum_block_rows) blocks, [blocks, cols].
+/// `block_sums` [blocks, cols], where blocks is row_blocks(groups, sum_block_rows).
 cudaError_t launch_block_sums(const Launch& launch, const GroupArrays& groups, ConstAnyMatrix g,
                               float* block_sums);
 /// db[group] (+)= the group's block sums, added in order.
 cudaError_t launch_finish_sums(const Launch& launch, const GroupArrays& groups,
                                const float* block_sums, AnyMatrix db, bool accumulate);
 
-/// grouped_gemm_standard(), whose arguments these are.
+/// The arguments of grouped_gemm_standard().
 struct StandardProduct {
   ConstAnyMatrix a, b;
   AnyMatrix d;
@@ -59,7 +60,7 @@ cudaError_t launch_weigh(const Launch& launch, const Fragments& fragments, float
 cudaError_t launch_choose(const Launch& launch, const Fragments& fragments, float* logits,
                           const FragmentOrder& order);
 cudaError_t launch_pairs(const Launch& launch, std::int64_t rows, std::int32_t* slots);
-/// By `weights`, or, if these are null, by `chosen`.
+/// Splits by `weights` or, if that is null, by `chosen`.
 cudaError_t launch_split(const Launch& launch, ConstAnyMatrix x, std::int64_t fragments,
                          const float* weights, const std::int32_t* chosen, AnyMatrix selected,
                          AnyMatrix rest);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: the rows that slots read, quantized on the way: the kernels of quantize_rowwise,
-// which find their rows on the device.
+// Device code: quantizes the rows that slots read. These are the kernels of quantize_rowwise, which
+// here find their rows on the device.
 #include "grouped/cuda/slot_rows.cuh"
 #include "quant/cuda/rowwise.cuh"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: where slots read, found by kernels.
+// Engine zone: kernels find the rows that slots read.
 #pragma once
 
 #include "core/cuda/groups.cuh"
@@ -16,12 +16,11 @@ using core::cuda::report_group;
 using core::cuda::ReportedArray;
 
 /// Finds the first element that a slot below M reads, counted in elements of x; false if no group
-/// has the slot. An index outside of x is reported and read as the nearest row that
-/// exists.
+/// has the slot. An index outside of x is reported, and the nearest existing row is read instead.
 __device__ __forceinline__ bool find_row(const SlotRows& slots, std::int64_t slot,
                                          std::int64_t& element) {
   const GroupArrays& groups = slots.groups;
-  // Each slot looks at the group of its number, and the last one at those behind it.
+  // Each slot checks the group of its number, and the last slot also checks the groups after that.
   if (slot < groups.count) report_group(groups, slot);
   if (slot == groups.slots - 1)
     for (std::int64_t other = groups.slots; other < groups.count; ++other)
@@ -42,7 +41,7 @@ __device__ __forceinline__ bool find_row(const SlotRows& slots, std::int64_t slo
   return true;
 }
 
-/// Whether every row that a slot reads is packs of 16 bytes at multiples of 16.
+/// Whether every row that a slot reads consists of 16-byte packs at multiples of 16.
 template <class T>
 bool are_packed(const SlotRows& slots, const void* x, std::int64_t cols) {
   constexpr std::int64_t elements = quant::cuda::vector_elements<T>;

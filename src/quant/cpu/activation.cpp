@@ -26,9 +26,9 @@ namespace switchback::quant::HWY_NAMESPACE {
 
 #define SWITCHBACK_EACH _Pragma("GCC unroll 4") for (int i = 0; i < count; ++i)
 
-// Operands and results are asked for so many elements before they are used. Otherwise stores wait
-// for memory, and loads for stores to addresses that are theirs but for a multiple of 4 KiB, as
-// those of operands that start on huge pages are.
+// Operands and results are prefetched this number of elements before they are used. Otherwise
+// stores wait for memory. Loads would then wait for stores to addresses that differ from theirs by
+// a multiple of 4 KiB, as happens with operands that start on huge pages.
 inline constexpr std::int64_t far_ahead = 512;
 
 // y = the values of `count` vectors at x.
@@ -57,7 +57,7 @@ HWY_INLINE void backward_vectors(const G* g, const T* x, G* dx) {
   }
 }
 
-// y[0, size) from x, and from g where there is one. The last vector overlaps the one before; a run
+// y[0, size) from x, and from g if it is given. The last vector overlaps the previous one; a run
 // shorter than a vector is padded with zeros.
 template <class A, class T>
 HWY_INLINE void forward_run(const T* x, std::int64_t size, T* y) {
@@ -102,8 +102,9 @@ HWY_INLINE void backward_run(const G* g, const T* x, std::int64_t size, G* dx) {
   }
 }
 
-// A bf16 has 65536 values: each result is looked up in a table, which takes half of the time of the
-// sequence that made it. Of usual inputs a table's lines that are read fit in a core's first cache.
+// A bf16 has 65536 values. Each result is looked up in a table, which takes half of the time of the
+// sequence that made the table. For typical inputs the lines of a table that are read fit into a
+// core's first-level cache.
 inline constexpr std::int64_t all_bf16 = 65536;
 
 template <int count>
@@ -168,12 +169,12 @@ HWY_INLINE const Avx512Bf16* of_avx512_bf16(const bfloat16* x) {
 HWY_INLINE Avx512Bf16* of_avx512_bf16(bfloat16* x) {
   return static_cast<Avx512Bf16*>(static_cast<void*>(x));
 }
-// Whether a run of whole lines does.
+// Whether the results of a run of whole lines are stored past the caches.
 HWY_INLINE bool goes_past(cpu::Bf16Stores stores, const bfloat16* to) {
   return stores.past_caches && reinterpret_cast<std::uintptr_t>(to) % 64 == 0;
 }
 
-// y with the elements in `some` replaced by those of the table.
+// y, with the elements in `some` replaced by those of the table.
 HWY_INLINE __m512i looked_up(__m512i x, __m512i y, std::uint32_t some,
                              const std::uint16_t* bits_of) {
   std::uint16_t at[2 * lanes], of[2 * lanes];
@@ -190,8 +191,9 @@ HWY_INLINE __m512i looked_up(__m512i x, __m512i y, std::uint32_t some,
 }
 
 // The values of whole lines by quadratics, which take 0.4 of the time of the table on Zen 4, for a
-// core with AVX-512 BF16. Elements are looked up if they are far below 0, NaN, or so small that the
-// rounding instruction would take their values as zeros. Returns how many were done.
+// core with AVX-512 BF16. An element is looked up in the table if it is far below 0, NaN, or so
+// small that the rounding instruction would treat its value as zero. Returns how many elements were
+// done.
 template <class A, bool past_caches>
 HWY_INLINE std::int64_t quadratics_run(const bfloat16* x, std::int64_t size,
                                        const std::uint16_t* bits_of, bfloat16* y) {
@@ -202,8 +204,8 @@ HWY_INLINE std::int64_t quadratics_run(const bfloat16* x, std::int64_t size,
   };
   constexpr int negated_smaller = 0b1110;                              // -min(|x|, |y|)
   const __m512i last = _mm512_set1_epi16(static_cast<short>(0xC07B));  // -end
-  // Of twice the bits, which have no sign: NaN are above those of Inf, and what is not above 2^-125
-  // is after the subtraction too.
+  // These compare twice the bits, which have no sign. NaN are above Inf, and a value that is not
+  // above 2^-125 stays so after the subtraction.
   const __m512i small = _mm512_set1_epi16(0x0202);
   const __m512i most = _mm512_set1_epi16(static_cast<short>(0xFF00 - 0x0202));
   std::int64_t done = 0;
@@ -223,7 +225,7 @@ HWY_INLINE std::int64_t quadratics_run(const bfloat16* x, std::int64_t size,
     const __m512i twice = _mm512_add_epi16(line, line);
     const __mmask32 odd = _mm512_cmpgt_epu16_mask(_mm512_sub_epi16(twice, small), most);
     const __mmask32 far = _mm512_cmpgt_epu16_mask(line, last);
-    if (HWY_UNLIKELY(!_kortestz_mask32_u8(odd, far)))  // zeros are right
+    if (HWY_UNLIKELY(!_kortestz_mask32_u8(odd, far)))  // zeros are right anyway
       values = looked_up(line, values, (odd & _mm512_test_epi16_mask(twice, twice)) | far, bits_of);
     if constexpr (past_caches)
       _mm512_stream_si512(reinterpret_cast<__m512i*>(y + done), values);
@@ -252,7 +254,7 @@ HWY_INLINE void look_up_run(const bfloat16* x, std::int64_t size, bfloat16* y,
     ask_for<together>(y + i + far_ahead);
     for (std::int64_t j = i; j < i + step; j += 4) {
       const std::uint64_t four = four_at(x + j);
-      std::uint64_t results = 0;  // y may have any address
+      std::uint64_t results = 0;  // because y may be at any address
       for (int e = 0; e < 4; ++e)
         results |= std::uint64_t{bits_of[element(four, e)]} << (16 * e);
       std::memcpy(static_cast<void*>(y + j), &results, sizeof(results));
@@ -262,8 +264,8 @@ HWY_INLINE void look_up_run(const bfloat16* x, std::int64_t size, bfloat16* y,
 }
 
 #if HWY_TARGET == HWY_AVX3
-// A table's elements at four bf16, and at a vector of them. To put them together in registers takes
-// two thirds of the time of a vector that is stored element by element and loaded at once.
+// A table's elements at four bf16, and at a vector of them. Assembling a vector in registers takes
+// two thirds of the time of storing it element by element and loading it at once.
 HWY_INLINE __m128 four_of(const float* of, const bfloat16* x) {
   const std::uint64_t four = four_at(x);
   __m128 v = _mm_load_ss(of + element(four, 0));
@@ -277,7 +279,8 @@ HWY_INLINE VF vector_of(const float* of, const bfloat16* x) {
   return VF{_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1)};
 }
 
-// As look_up_run below, of whole lines, for a core with AVX-512 BF16. Returns how many were done.
+// The same as look_up_run below, for whole lines, on a core with AVX-512 BF16. Returns how many
+// elements were done.
 template <bool past_caches>
 HWY_INLINE std::int64_t look_up_lines(const bfloat16* g, const bfloat16* x, std::int64_t size,
                                       const float* of, bfloat16* dx) {
@@ -348,7 +351,7 @@ HWY_INLINE T* row_of(const AnyMatrix& m, std::int64_t r, std::int64_t c) {
   return static_cast<T*>(m.data) + r * m.stride + c;
 }
 
-// o.value = activation(o.x), or o.g · activation'(o.x) if there is g.
+// o.value = activation(o.x), or o.g · activation'(o.x) if g is given.
 void ActivatePiece(const Request& o, const cpu::Cut::Piece& piece, cpu::Bf16Stores stores) {
   const std::int64_t cols = piece.col_end - piece.col_begin;
   const auto for_rows = [&](auto&& f) HWY_ATTR {
@@ -399,15 +402,15 @@ ActivateKernel activate_kernel(const core::CpuFeatures& features) {
   return HWY_DISPATCH_TABLE(ActivatePiece)[table_index(features)];
 }
 
-// Whether the result goes past the caches: it is larger than a core's, and lines that are stored
-// whole need not be read first. In place they are in the cache.
+// Whether the result is stored past the caches: it is larger than a core's caches, and lines that
+// are stored whole need not be read first. If it replaces x in place, it is in the cache already.
 bool goes_past_caches(const Request& o) {
   const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
   return l2 > 0 && o.value.data != o.x.data && o.value.data != o.g.data &&
          o.x.rows * o.x.cols * static_cast<std::int64_t>(dtype_size_bytes(o.value.dtype)) > l2;
 }
 
-// The quantization of the result, o.value, as an operation of its own.
+// The quantization of the result, o.value, as a separate operation.
 Request of_result(const Request& o) {
   Request result = o;
   result.x = o.value;
@@ -427,8 +430,8 @@ void activation(ContextState& state, const Config& config, const Request& o) {
                          [&](std::int64_t task, int) { kernel(o, cut.piece(task), stores); });
 }
 
-// A few rows at a time: activated, quantized and summed while they are in a cache. Where y is not
-// wanted they stay there.
+// A few rows at a time are activated, quantized and summed while they are in a cache. If y is not
+// wanted, its rows stay there.
 void activation_quantize(ContextState& state, const Config& config, const Request& o) {
   constexpr std::int64_t bytes_in_cache = 128 << 10;
   const std::int64_t rows = o.x.rows;
@@ -438,7 +441,8 @@ void activation_quantize(ContextState& state, const Config& config, const Reques
   const std::int64_t row_bytes = (o.x.cols * element + 63) / 64 * 64;
   core::Workspace::Frame frame(state.workspace);
   Request whole = o;
-  // Too few rows or blocks to go round: operations one after the other, each over all threads.
+  // With too few rows or blocks for all threads: one operation after another, each over all
+  // threads.
   const bool few = threads > 1 && (blocks > 0 ? blocks < 2 * threads : rows < threads);
   if (few && o.value.data == nullptr)
     whole.value = AnyMatrix(frame.take<std::byte>(rows * row_bytes), o.x.dtype, rows, o.x.cols,

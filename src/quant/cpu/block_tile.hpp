@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: what the kernel of codes that are handed over block by block is told.
+// Engine zone: the arguments of the kernel whose codes are passed on block by block.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace switchback::quant::cpu {
 
-/// A tile to be coded with the scales of its rows, with those of its columns, or both.
+/// A tile to be coded with the scales of its rows, of its columns, or of both.
 struct BlockTile {
   ConstAnyMatrix x;
   Cut::Piece piece{};
@@ -20,7 +20,7 @@ struct BlockTile {
   ColumnScales columns{};             ///< of the matrix
   std::int8_t* by_column = nullptr;   ///< likewise
   std::int64_t stride = 0;            ///< a multiple of 64
-  const void* next = nullptr;         ///< where the next tile begins, to prefetch it; null: not
+  const void* next = nullptr;  ///< where the next tile begins, to prefetch it; null: no prefetch
 };
 
 }  // namespace switchback::quant::cpu

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: codes that are handed over block by block.
+// Engine zone: codes that are passed on block by block.
 #include "quant/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -27,8 +27,8 @@ HWY_INLINE std::uint32_t as_f32_bits(Bits<T> magnitude) {
         static_cast<float>(T::from_bits(static_cast<std::uint16_t>(magnitude))));
 }
 
-// The magnitudes of rows, each as bits of an f32, and those of columns from the same read: with one
-// load and store of a column's maximum for all rows.
+// The magnitudes of rows, each as bits of an f32, and those of columns from the same read. A
+// column's maximum is loaded and stored once for all rows.
 template <int rows, class T>
 HWY_INLINE void row_and_column_maxima(const T* x, std::int64_t stride, std::int64_t cols,
                                       Bits<T>* columns, std::uint32_t* row_maxima) {
@@ -60,8 +60,8 @@ HWY_INLINE void row_and_column_maxima(const T* x, std::int64_t stride, std::int6
   }
 }
 
-// absmax of each row, and updates `columns`, the magnitudes of all columns as bits of the element
-// type.
+// Computes absmax of each row, and updates `columns`, the magnitudes of all columns as bits of the
+// element type.
 void BlockMaxima(const ConstAnyMatrix& x, std::int64_t begin, std::int64_t end, float* absmax,
                  void* columns) {
   with_type(x.dtype, [&]<class T>(T) HWY_ATTR {
@@ -91,7 +91,7 @@ HWY_INLINE void column_run(const T* x, std::int64_t cols, const cpu::ColumnScale
   std::int64_t c = 0;
   for (; c + quad <= cols; c += quad)
     store_codes<false>(codes<made>(x + c, scale, first_col + c), q + c);
-  if (c < cols)  // there is room for whole quads
+  if (c < cols)  // whole quads fit
     store_codes<false>(codes<made>(Padded<T>(x + c, cols - c).elements, scale, first_col + c),
                        q + c);
 }
@@ -139,7 +139,8 @@ HWY_EXPORT(BlockCodes);
 namespace cpu {
 namespace {
 
-// Tiles that are coded by column, perhaps by row too: their elements stay in the first-level cache.
+// Tiles that are coded by column, and possibly also by row: their elements stay in the first-level
+// cache.
 constexpr std::int64_t tile_rows = 32;
 constexpr std::int64_t tile_cols = 256;
 static_assert(tile_rows % core::CodeBlock::row_step == 0);
@@ -155,9 +156,9 @@ struct Range {
 };
 
 // Codes need the scales of whole rows and columns, so each element is read twice: first for the
-// scales, then for the code. Where there are many independent parts, whether rows, columns or whole
-// matrices, a thread does both with one part while that is in its caches, and threads never wait
-// for each other.
+// scales, then for the code. If there are many independent parts (rows, columns or whole matrices),
+// one thread does both for a part while that is in its caches. So threads never wait for each
+// other.
 class BlockRun {
  public:
   BlockRun(ContextState& state, const BlocksRequest& request)
@@ -169,7 +170,7 @@ class BlockRun {
         by_column_(request.q_t.scales == Scales::per_column),
         global_(request.q.scales == Scales::global || request.q_t.scales == Scales::global),
         has_columns_(request.q_t.sink != nullptr),
-        // Whole rows are read in order. So many of them that a tile's codes stay in a cache.
+        // Whole rows are read in order; their number is such that a tile's codes stay in a cache.
         tile_cols_(has_columns_ ? tile_cols : padded_columns(cols_)),
         tile_rows_(has_columns_
                        ? tile_rows
@@ -189,7 +190,7 @@ class BlockRun {
     if (!by_column_ && !global_) return run_rows();
     constexpr std::int64_t tasks_per_thread = 4;
     const std::int64_t wanted = tasks_per_thread * workers;
-    // Columns do not know of each other, if rows have no scales.
+    // Columns are independent of each other if rows have no scales.
     std::int64_t across = 1;
     if (!by_row_ && !global_) across = ceil_div(cols_, tile_cols);
     const bool alone = workers == 1 || o_.matrices * across >= wanted;
@@ -205,12 +206,12 @@ class BlockRun {
 
  private:
   static constexpr std::int64_t row_step = core::CodeBlock::row_step;
-  // Tiles are narrower than the rows of a larger matrix, so that the hardware does not foresee what
-  // is read next; a smaller one is in a cache.
+  // Tiles are narrower than the rows of a larger matrix, so the hardware cannot predict the next
+  // reads. A smaller matrix is in a cache.
   static constexpr std::int64_t cached_bytes = std::int64_t{1} << 20;
 
-  // The maxima of a matrix's parts, and its scales, are those of a slot: of a matrix, or of the
-  // worker that has the matrix, or some of its columns, for itself.
+  // A slot holds the maxima of a matrix's parts and its scales. There is a slot for each matrix, or
+  // for each worker that processes a matrix, or some of its columns, alone.
   void take_scales(core::Workspace::Frame& frame, std::int64_t slots) {
     const std::int64_t padded = padded_columns(cols_);
     if (by_column_) {
@@ -234,7 +235,7 @@ class BlockRun {
     return static_cast<std::int64_t>(dtype_size_bytes(o_.x.dtype));
   }
 
-  // The maxima of one part of a matrix. Not all columns: only where rows have no scales.
+  // The maxima of one part of a matrix. `cols` are some of the columns only if rows have no scales.
   void take_maxima(std::int64_t matrix, std::int64_t slot, std::int64_t part, Range cols) const {
     const std::int64_t begin = matrix * rows_ + part * part_rows_;
     const std::int64_t end = matrix * rows_ + std::min(rows_, (part + 1) * part_rows_);
@@ -250,7 +251,7 @@ class BlockRun {
       raise_kernel_(o_.x, {begin, end, cols.begin, cols.end}, columns);
   }
 
-  // Scales of columns, from the maxima of all parts.
+  // Computes the scales of columns from the maxima of all parts.
   void finish_columns_of(std::int64_t matrix, std::int64_t slot, Range cols) const {
     finish_columns(magnitudes_.from(slot * parts_, parts_), cols.begin, cols.end,
                    o_.q_t.absmax.data() + matrix * cols_, columns_of(slot));
@@ -261,7 +262,7 @@ class BlockRun {
     return Scale::of(absmax_from_bits(*std::max_element(parts, parts + parts_)));
   }
 
-  // Codes of the rows of one row of tiles.
+  // Computes the codes of one row of tiles.
   void code(std::int64_t matrix, std::int64_t slot, Range rows, Range cols, int worker) const {
     const std::int64_t begin = matrix * rows_ + rows.begin;
     const std::int64_t count = rows.end - rows.begin;
@@ -300,7 +301,8 @@ class BlockRun {
     return static_cast<const std::byte*>(o_.x.data) + (row * o_.x.stride + col) * element_bytes();
   }
 
-  // What to prefetch while the tile of these rows that begins at `col` is coded; null: nothing.
+  // The address to prefetch while the tile of these rows that begins at `col` is coded; null:
+  // nothing.
   [[nodiscard]] const void* next_tile(std::int64_t matrix, Range rows, Range cols,
                                       std::int64_t col) const {
     const std::int64_t first = matrix * rows_;
@@ -314,7 +316,7 @@ class BlockRun {
         core::store(out->absmax.data(), matrix, global_scale_of(slot).absmax);
   }
 
-  // Only rows have scales: each is read once, and coded while the next one is read.
+  // Only rows have scales: each row is read once, and coded while the next one is read.
   void run_rows() const {
     const auto quantize = rowwise_kernel(state_.features);
     const std::int64_t tiles = ceil_div(rows_, tile_rows_);
@@ -333,7 +335,7 @@ class BlockRun {
     });
   }
 
-  // The rows that were read last are the first to be coded.
+  // The rows that were read last are coded first.
   void run_alone(std::int64_t across) const {
     state_.threads.for_each(o_.matrices * across, [&](std::int64_t task, int worker) {
       const std::int64_t matrix = task / across;
@@ -386,7 +388,7 @@ class BlockRun {
   AbsmaxKernel absmax_kernel_;
   RaiseKernel raise_kernel_;
 
-  std::int64_t part_rows_ = 0;            // of a matrix, whose maxima are one task
+  std::int64_t part_rows_ = 0;            // of the part of a matrix whose maxima are one task
   std::int64_t parts_ = 1;                // of a matrix
   core::PerWorker<std::int8_t> scratch_;  // the codes of a tile, by row and by column
   core::PerWorker<Scale> row_scales_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: codes with a scale for each column of a block of rows, stored transposed, alone or
-// beside the codes of the rows; rounded to nearest or, alone, stochastically.
+// Engine zone: codes with a scale for each column of a block of rows, stored transposed. They are
+// computed alone or together with the codes of the rows; alone they may also be rounded
+// stochastically.
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -17,7 +18,7 @@ namespace switchback::quant::cpu {
 
 namespace {
 
-// What a thread writes while it works on a panel: a block of rows by some columns.
+// The memory that a thread writes while it works on a panel: a block of rows by some columns.
 struct WorkerScratch {
   std::byte* magnitudes;  // of all columns that are read at a time
   ColumnScales scales;    // of a panel
@@ -41,8 +42,8 @@ class BlockwiseRun {
   void operator()() {
     const bool rows_too = o_.q.scales == Scales::per_row;
     const std::int64_t workers = state_.threads.count();
-    // A block's second read finds it in a cache if one thread has it from end to end. If there are
-    // too few blocks to go round, threads share them, and the rows are read by themselves.
+    // A block's second read finds it in a cache if one thread processes the whole block. If there
+    // are too few blocks for all threads, the threads share them, and the rows are read separately.
     if (rows_too && (workers == 1 || blocks_ >= 2 * workers)) {
       take_memory(cols_);
       float* const sums =
@@ -60,7 +61,7 @@ class BlockwiseRun {
   }
 
  private:
-  // Stores past the caches are of whole cache lines.
+  // Stores past the caches write whole cache lines.
   static bool goes_by_strips(const Config& config, const Request& o) {
     const MatrixView<std::int8_t>& q_t = o.q_t.codes;
     const bool in_lines =
@@ -111,7 +112,7 @@ class BlockwiseRun {
   void panels() {
     const auto raise = raise_kernel(state_.features);
     const std::int64_t across = (cols_ + panel_ - 1) / panel_;
-    // A task has panels side by side, so that it knows which one is next.
+    // A task is a row of neighbouring panels, so that it knows which one is next.
     const std::int64_t workers = state_.threads.count();
     const std::int64_t together =
         std::clamp<std::int64_t>(blocks_ * across / (4 * workers), 1, across);
@@ -161,7 +162,8 @@ class BlockwiseRun {
     return static_cast<const std::byte*>(o_.x.data) + (row * o_.x.stride + col) * element_bytes_;
   }
 
-  // Scales and codes of a panel by strips; the next one, if any, begins before `end`.
+  // Scales and codes of a panel, strip by strip; the next panel, if there is one, begins before
+  // `end`.
   void by_strips(std::int64_t b, std::int64_t col, bool cold, std::int64_t end,
                  const WorkerScratch& scratch) const {
     const std::int64_t row = b * block_rows_;
@@ -181,7 +183,7 @@ class BlockwiseRun {
     fill_rows(job.q_t, (rows + strip_rows - 1) / strip_rows * strip_rows);
   }
 
-  // Zeros from this row of the block on.
+  // Fills the block with zeros from this row on.
   void fill_rows(const MatrixView<std::int8_t>& q_t, std::int64_t from) const {
     if (from >= block_rows_) return;
     for (std::int64_t c = 0; c < q_t.rows; ++c)
@@ -189,8 +191,8 @@ class BlockwiseRun {
                   static_cast<std::size_t>(block_rows_ - from));
   }
 
-  // Scales and codes of a panel, from the largest magnitudes of its columns. Meanwhile asks memory
-  // for the panel to the right of it, if that is next.
+  // Scales and codes of a panel, from the largest magnitudes of its columns. Meanwhile prefetches
+  // the panel to the right of it, if that is next.
   void codes(std::int64_t b, std::int64_t col, bool asks_ahead, std::byte* magnitudes,
              const WorkerScratch& scratch) const {
     const std::int64_t row = b * block_rows_;

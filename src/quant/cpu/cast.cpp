@@ -13,7 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// As store_codes wants it: the integer on top of integer_shift.
+// In the form that store_codes expects: the integer plus integer_shift.
 HWY_INLINE VU truncated(VF v) {
   const F32 d;
   const VF number = hn::IfThenElseZero(hn::Eq(v, v), v);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the scales of all columns of a matrix, from the magnitudes that were found in parts
-// of it.
+// Engine zone: the scales of all columns of a matrix, from magnitudes that were found in its parts.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 
 namespace switchback::quant::cpu {
 
-/// Columns in whole groups of 64, as arrays of scales have them.
+/// The number of columns rounded up to whole groups of 64, as arrays of scales have them.
 constexpr std::int64_t padded_columns(std::int64_t cols) {
   return (cols + 63) / 64 * 64;
 }
@@ -22,8 +21,9 @@ constexpr std::int64_t padded_columns(std::int64_t cols) {
 struct ColumnScales {
   float* lower = nullptr;
   float* upper = nullptr;
-  float* divisor = nullptr;         ///< absmax, or 0 where codes are 0
-  bool* group_bracketed = nullptr;  ///< for 64 columns each: whether none needs the division
+  float* divisor = nullptr;  ///< absmax, or 0 if codes are 0
+  /// For each 64 columns: whether none of them needs the division.
+  bool* group_bracketed = nullptr;
 
   [[nodiscard]] bool bracketed(std::int64_t begin, std::int64_t end) const {
     return std::all_of(group_bracketed + begin / 64, group_bracketed + (end + 63) / 64,

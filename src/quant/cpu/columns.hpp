@@ -30,12 +30,12 @@ inline std::int64_t sum_blocks(std::int64_t rows) {
 void finish_column_sums(ContextState& state, const float* sums, std::int64_t blocks,
                         const Request& o);
 
-/// Whether codes and column sums are made together: there are blocks enough for all threads.
+/// Whether codes and column sums are computed together: there are enough blocks for all threads.
 inline bool sums_go_along(const ContextState& state, std::int64_t rows) {
   return state.threads.count() == 1 || sum_blocks(rows) >= 2 * state.threads.count();
 }
-/// Then makes them, a few rows at a time, which are read from a cache for the sums.
-/// codes(begin, end, worker) makes the codes of rows.
+/// Computes both together, a few rows at a time, so that the sums read the rows from a cache.
+/// codes(begin, end, worker) computes the codes of rows.
 template <class RowsTask>
 void with_column_sums(ContextState& state, const Request& o, const RowsTask& codes) {
   constexpr std::int64_t rows_in_cache = 8;

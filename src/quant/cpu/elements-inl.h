@@ -23,8 +23,8 @@ namespace switchback::quant::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// No target has more than 16 float lanes: scalable vectors would gain nothing on these kernels, and
-// sizes stay constants.
+// No target has more than 16 float lanes: these kernels would gain nothing from scalable vectors,
+// and so sizes stay constants.
 using F32 = hn::CappedTag<float, 16>;
 using U32 = hn::RebindToUnsigned<F32>;
 using I32 = hn::RebindToSigned<F32>;
@@ -33,9 +33,9 @@ using VF = hn::Vec<F32>;
 using VU = hn::Vec<U32>;
 
 inline constexpr std::int64_t lanes = static_cast<std::int64_t>(hn::MaxLanes(F32()));
-inline constexpr std::int64_t quad = 4 * lanes;  // what kernels work on at a time
+inline constexpr std::int64_t quad = 4 * lanes;  // elements that kernels process at a time
 
-// Asks memory for the lines of `count` vectors, into the cache of that level, 1 or 2.
+// Prefetches the lines of `count` vectors into the cache of that level, 1 or 2.
 template <int count, int level = 1, class T>
 HWY_INLINE void ask_for(const T* p) {
   constexpr std::int64_t line = 64 / std::int64_t{sizeof(T)};
@@ -57,8 +57,9 @@ HWY_INLINE VF widen(const half* p) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
   return hn::PromoteTo(F32(), hn::BitCast(hn::Rebind<hwy::float16_t, F32>(), bits));
 #else
-  // Highway's software conversion takes Inf and NaN for numbers. Placed in a float's exponent and
-  // fraction, a half is too small by 2^112, which a multiplication mends, subnormals included.
+  // Highway's software conversion treats Inf and NaN as numbers. Here the bits of a half become a
+  // float's exponent and fraction. The result is too small by a factor of 2^112, and a
+  // multiplication corrects that, for subnormals too.
   const U32 du;
   const VU wide = hn::PromoteTo(du, bits);
   const VU magnitude = hn::ShiftLeft<13>(hn::And(wide, hn::Set(du, 0x7FFFu)));
@@ -71,8 +72,8 @@ HWY_INLINE VF widen(const half* p) {
 #endif
 }
 
-// A float that has the integer in its low bits: 1.5·2^23 + n, |n| < 2^22. Adding it rounds to an
-// integer, half to even.
+// A float that holds the integer n in its low bits: 1.5·2^23 + n, |n| < 2^22. Adding it rounds to
+// an integer, half to even.
 inline constexpr float integer_shift = 0x1.8p23f;
 
 // Codes of a quad, each in the low byte of its lane.
@@ -84,8 +85,8 @@ HWY_INLINE VU rounded(VF t) {
   return hn::BitCast(U32(), hn::Add(t, hn::Set(F32(), integer_shift)));
 }
 
-// How codes are made, as derived in scale.hpp: by one product, which only elements of 16 bits can
-// be, by two that have to agree, or by the division.
+// How codes are made, as derived in scale.hpp: by one product, which is only possible for 16-bit
+// elements, by two products that have to agree, or by the division.
 enum class Made { product, bracket, division };
 
 // The scales of a run of elements: one for all, or one for each column.
@@ -109,7 +110,7 @@ HWY_INLINE VU product(const S& scale, VF x, VF factor) {
   return hn::BitCast(U32(), hn::MulAdd(x, factor, hn::Set(F32(), integer_shift)));
 }
 
-// bits | (a ^ b). Compilers take two operations.
+// bits | (a ^ b). AVX-512 has one operation for this, but compilers use two.
 HWY_INLINE VU or_differ(VU bits, VU a, VU b) {
 #if HWY_TARGET == HWY_AVX3
   constexpr int or_of_xor = 0xF0 | (0xCC ^ 0xAA);
@@ -119,8 +120,8 @@ HWY_INLINE VU or_differ(VU bits, VU a, VU b) {
 #endif
 }
 
-// The code of x by the lower bound of its factor, that of column col. `differ` gets bits where the
-// upper one gives another code.
+// The code of x by the lower bound of the factor of column col. `differ` gets bits if the upper
+// bound gives another code.
 template <class S>
 HWY_INLINE VU bracketed(const S& scale, VF x, std::int64_t col, VU& differ) {
   const VU low = product(scale, x, scale.lower_at(col));
@@ -131,7 +132,7 @@ HWY_INLINE bool none(VU bits) {
   return hn::AllTrue(U32(), hn::Eq(bits, hn::Zero(U32())));
 }
 
-// The codes of x[0, quad), whose scales are those of columns col on.
+// The codes of x[0, quad), with the scales of the columns from col on.
 template <Made made, class T, class S>
 HWY_INLINE Codes codes(const T* x, const S& scale, std::int64_t col) {
   const VF a = widen(x);
@@ -165,11 +166,12 @@ HWY_INLINE void store_bytes(VU v, std::int8_t* q) {
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 using QuadBytes = hn::Repartition<std::uint8_t, F32>;
 
-// The codes of a quad as bytes. Saturating packs keep the codes; they work within 128-bit blocks,
-// so block i holds the 4 codes from 4·i on of each of the quad's vectors.
+// The codes of a quad as bytes. Saturating packs do not change codes. They work within 128-bit
+// blocks, so block i holds the 4 codes from 4·i on of each of the quad's vectors.
 HWY_INLINE hn::Vec<QuadBytes> packed(const Codes& k) {
 #if HWY_TARGET == HWY_AVX3
-  // The low words are the codes already. Block i: words of the lanes from 4·i on, of both vectors.
+  // The low words are the codes already. Block i gets the words of the lanes from 4·i on, of both
+  // vectors.
   const __m512i words =
       _mm512_set_epi16(62, 60, 58, 56, 30, 28, 26, 24, 54, 52, 50, 48, 22, 20, 18, 16, 46, 44, 42,
                        40, 14, 12, 10, 8, 38, 36, 34, 32, 6, 4, 2, 0);
@@ -227,8 +229,8 @@ template <Made made, bool stream, class T>
 HWY_INLINE void code_quad(const T* x, const OneScale& scale, std::int8_t* q) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (made == Made::product && std::is_same_v<T, bfloat16>) {
-    // Elements at even places and those between them: their codes are the low bytes of the words
-    // they came from, so that one shuffle puts all in order.
+    // Even-indexed elements and odd-indexed ones: their codes are the low bytes of the words that
+    // they came from, so that one shuffle puts all codes in order.
     const auto words_of = [&](const bfloat16* from) HWY_ATTR {
       const VU pairs = hn::LoadU(U32(), reinterpret_cast<const std::uint32_t*>(from));
       const VF even = hn::BitCast(F32(), hn::ShiftLeft<16>(pairs));
@@ -248,8 +250,8 @@ HWY_INLINE void code_quad(const T* x, const OneScale& scale, std::int8_t* q) {
   store_codes<stream>(codes<made>(x, scale, 0), q);
 }
 
-// Stores the codes of a quad in the order that costs least: in their own, or as packed() has them.
-// Needs p aligned to `quad` bytes.
+// Stores the codes of a quad in the cheapest order: in order, or as packed() arranges them. Needs p
+// aligned to `quad` bytes.
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 inline constexpr bool packed_in_order = false;
 HWY_INLINE void store_packed(const Codes& k, std::int8_t* p) {
@@ -262,8 +264,8 @@ HWY_INLINE void store_packed(const Codes& k, std::int8_t* p) {
 }
 #endif
 
-// The bits of an element's magnitude as an unsigned integer order as NaN over Inf over numbers, in
-// the element's own type; 16-bit types so need no widening.
+// The bits of an element's magnitude, as an unsigned integer of the element's width, order NaN
+// above Inf above numbers. So 16-bit types need no widening.
 template <class T>
 using Bits = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int16_t>;
 
@@ -280,7 +282,7 @@ struct Magnitudes {
   }
 };
 
-// A running maximum of magnitudes; a quad at a time.
+// A running maximum of magnitudes; it reads a quad at a time.
 template <class T>
 struct RunningMax {
   using M = Magnitudes<T>;
@@ -312,7 +314,7 @@ struct RunningMax {
   }
 };
 
-// The first count < quad elements of x and zeros behind them.
+// The first count < quad elements of x, followed by zeros.
 template <class T>
 struct Padded {
   alignas(64) T elements[quad];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the vector engine (Google Highway): one function per kernel family, all of them
-// parallel. Matrices are not empty.
+// Engine zone: the vector engine (Google Highway). Each kernel family is one function, and all of
+// them are parallel. Matrices are not empty.
 #pragma once
 
 #include <algorithm>
@@ -29,21 +29,21 @@ void transpose(ContextState& state, const Config& config, const Request& o);
 void blockwise(ContextState& state, const Config& config, const Request& o);
 void dequantize_rowwise(ContextState& state, const Config& config, const Request& o);
 void cast_to_int8(ContextState& state, const Config& config, const Request& o);
-/// activation_forward, or activation_backward if there is g.
+/// activation_forward, or activation_backward if g is given.
 void activation(ContextState& state, const Config& config, const Request& o);
-/// The same with the quantization of the result, perhaps rotated.
+/// The same, followed by the quantization of the result, which may be rotated first.
 void activation_quantize(ContextState& state, const Config& config, const Request& o);
 
 void rotate(ContextState& state, const Config& config, const Request& o);
-/// Rows quantized by their own absmax, after the rotation.
+/// Rows quantized by their own absmax after the rotation.
 void rotate_quantize(ContextState& state, const Config& config, const Request& o);
-/// Rows quantized after a multiplication of each column by its scale, with or without column sums.
+/// Rows quantized after each column was multiplied by its scale, with or without column sums.
 void rowwise_scaled(ContextState& state, const Config& config, const Request& o);
 void rowwise_stochastic(ContextState& state, const Config& config, const Request& o);
 
 /// The codes of columns, transposed and rounded stochastically, with the divisors of ColumnScales:
-/// q_t[cols,rows] of x[rows,cols], which begins at this place of the matrix. `col` is a multiple of
-/// columns_of_counter.
+/// q_t[cols,rows] of x[rows,cols], where x begins at this position of the matrix. `col` is a
+/// multiple of columns_of_counter.
 struct StochasticColumns {
   ConstAnyMatrix x;
   std::int64_t row, col;
@@ -54,21 +54,21 @@ using StochasticColumnsKernel = void (*)(const StochasticColumns& columns,
                                          const StochasticRounding& rounding);
 StochasticColumnsKernel stochastic_columns_kernel(const core::CpuFeatures& features);
 
-/// The floats of scratch in which a row is scaled: whole quads of vectors.
+/// The number of floats of scratch in which a row is scaled: whole quads of vectors.
 constexpr std::int64_t scaled_row_scratch(std::int64_t cols) {
   return (cols + 63) / 64 * 64;
 }
 
 /// The scale of the whole matrix, computed by all threads.
 Scale global_scale(ContextState& state, const Config& config, ConstAnyMatrix x);
-/// Fills a matrix with zeros; it may have no data.
+/// Fills a matrix, which may have no data, with zeros.
 void fill_zero(ContextState& state, MatrixView<std::int8_t> q);
 
 /// Divides a matrix into tasks: pieces of long rows, or several short rows.
 struct Cut {
   std::int64_t rows, cols;            ///< of the matrix
   std::int64_t task_rows, task_cols;  ///< of a task, at most
-  std::int64_t across;                ///< tasks side by side
+  std::int64_t across;                ///< tasks next to each other
 
   Cut(std::int64_t rows_, std::int64_t cols_, std::int64_t task_elements)
       : rows(rows_),
@@ -90,7 +90,8 @@ struct Cut {
   }
 };
 
-/// Elements a task should have so that every thread gets some, and no more than the config's.
+/// The number of elements of a task: every thread gets a task, and a task is not larger than the
+/// config's.
 inline std::int64_t task_elements(const ContextState& state, const Config& config,
                                   std::int64_t rows, std::int64_t cols) {
   constexpr std::int64_t worth_a_thread = 8192;

@@ -18,8 +18,8 @@ namespace switchback::quant::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 #if HWY_TARGET != HWY_SCALAR
-// The sum of the lanes modulo 2^64. hn::SumOfLanes adds signed integers on AVX-512 with GCC, which
-// may not wrap.
+// The sum of the lanes modulo 2^64. On AVX-512 with GCC, hn::SumOfLanes adds signed integers, which
+// must not overflow.
 template <class D>
 std::uint64_t SumOfLanesModulo(D /*d*/, hn::Vec<D> lanes) {
   if constexpr (hn::MaxLanes(D()) == 1) {
@@ -58,8 +58,8 @@ void BlockSums(const unsigned char* data, std::int64_t chunks, const std::uint32
     sum_2 = hn::Add(sum_2, products(x, key + i + 2 * chunk));
   };
   for (std::int64_t i = 0; i < chunks * chunk; i += chunk) {
-    // The products hold up the loads behind them, so lines are asked for well before: here and,
-    // past the end, what is most likely the next block's.
+    // The multiplications delay the loads that follow them, so lines are prefetched well ahead:
+    // here, and past the end, which is most likely the next block.
     constexpr std::uintptr_t ahead_bytes = 4096;
     hwy::Prefetch(reinterpret_cast<const unsigned char*>(
         reinterpret_cast<std::uintptr_t>(words + i) + ahead_bytes));
@@ -95,7 +95,8 @@ hash::Field fingerprint(ContextState& state, const hash::Key& key, ConstAnyMatri
   const std::int64_t tasks = (blocks + hash::task_blocks - 1) / hash::task_blocks;
   core::Workspace::Frame frame(state.workspace);
   auto* const values = frame.take<hash::Field>(tasks);
-  // A task's value is that of its coefficients alone; behind others they move up by a power.
+  // A task computes the value of its coefficients alone. When other coefficients follow, this value
+  // is multiplied by a power of the point.
   state.threads.for_ranges(
       blocks, hash::task_blocks, [&](std::int64_t begin, std::int64_t end, int) {
         unsigned char buffer[hash::block_bytes];

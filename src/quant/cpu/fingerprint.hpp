@@ -7,7 +7,7 @@
 
 namespace switchback::quant::cpu {
 
-/// What hash::reference gives. x may be empty.
+/// The same value as hash::reference. x may be empty.
 hash::Field fingerprint(ContextState& state, const hash::Key& key, ConstAnyMatrix x);
 
 }  // namespace switchback::quant::cpu

@@ -15,10 +15,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// The sequences of quant/gelu.hpp, for vectors side by side: each is a chain of some twenty
-// dependent operations, and a core that computed one vector after the other would wait half of the
-// time. Floor: about 22 (tanh) and 30 (erf) operations and a division a vector, which is more time
-// than memory takes for it where memory is fast.
+// The number of vectors for which the sequences of quant/gelu.hpp are interleaved. Each sequence is
+// a chain of some twenty dependent operations, and a core that computed one vector after another
+// would wait half of the time. Floor: about 22 (tanh) and 30 (erf) operations and a division for
+// each vector. That is more time than memory needs for it on machines with fast memory.
 inline constexpr int together = 4;
 #define SWITCHBACK_EACH _Pragma("GCC unroll 4") for (int i = 0; i < count; ++i)
 
@@ -27,9 +27,9 @@ HWY_INLINE VF set(float value) {
 }
 
 #if !HWY_NATIVE_FMA
-// a · b + c of half a vector. The product is exact. Rounding the sum twice goes wrong only where
-// the first result lies in the middle of two floats, as those do whose last 28 bits are 0: there it
-// is rounded to odd instead.
+// a · b + c of half a vector. The product is exact. Rounding the sum twice is wrong only if the
+// first result is the middle between two floats, which means that its last 28 bits are 0. In that
+// case it is rounded to odd instead.
 template <class Half>
 HWY_INLINE hn::VFromD<Half> fused_half(hn::VFromD<hn::Rebind<double, Half>> a,
                                        hn::VFromD<hn::Rebind<double, Half>> b,
@@ -43,7 +43,8 @@ HWY_INLINE hn::VFromD<Half> fused_half(hn::VFromD<hn::Rebind<double, Half>> a,
     const auto added = hn::Sub(sum, product);
     const auto rest = hn::Add(hn::Sub(product, hn::Sub(sum, added)), hn::Sub(c, added));
     const auto zero = hn::Zero(d);
-    // NaN and Inf have no rest that is less or greater. An even last bit is made odd towards it.
+    // NaN and Inf have no rest that is less or greater than zero. An even last bit is made odd,
+    // towards the rest.
     const auto outwards = hn::Or(hn::And(hn::Gt(rest, zero), hn::Gt(sum, zero)),
                                  hn::And(hn::Lt(rest, zero), hn::Lt(sum, zero)));
     const auto inexact = hn::Or(hn::Gt(rest, zero), hn::Lt(rest, zero));
@@ -87,7 +88,7 @@ HWY_INLINE VU signs() {
 HWY_INLINE VF below_zero(VF x, float end) {
   const VF b = floats(hn::Or(bits(x), signs()));
 #if HWY_ARCH_X86
-  return hn::Max(b, set(-end));  // of a NaN and a number x86 takes the second operand
+  return hn::Max(b, set(-end));  // of a NaN and a number x86 returns the second operand
 #else
   return hn::IfThenElse(hn::Gt(b, set(-end)), b, set(-end));
 #endif
@@ -100,16 +101,16 @@ HWY_INLINE VF smaller(VF b, VF x) {
   return hn::IfThenElse(hn::Lt(b, x), b, x);
 #endif
 }
-// x where its sign is clear, else -0.
+// x if its sign bit is clear, else -0.
 HWY_INLINE VF without_negative(VF x) {
   return floats(hn::Min(bits(x), signs()));
 }
-// 1 where x's sign is clear, else 0.
+// 1 if the sign bit of x is clear, else 0.
 HWY_INLINE VF step(VF x) {
   const VU negative = hn::BitCast(U32(), hn::ShiftRight<31>(hn::BitCast(I32(), x)));
   return floats(hn::AndNot(negative, bits(set(1.0f))));
 }
-// y, which has no sign, with that of x.
+// y, which has no sign, with the sign of x.
 HWY_INLINE VF with_sign_of(VF x, VF y) {
   return floats(hn::Or(bits(y), hn::And(bits(x), signs())));
 }
@@ -149,7 +150,7 @@ struct GeluTanh {
       tail[i] = hn::Mul(e, rest[i]);
     }
   }
-  // x = its value.
+  // Replaces x by its value.
   template <int count>
   static HWY_INLINE void values(VF* x) {
     VF tail[count], rest[count], square[count];
@@ -157,7 +158,7 @@ struct GeluTanh {
     SWITCHBACK_EACH x[i] =
         fused(smaller(below_zero(x[i], gelu::tanh_end), x[i]), tail[i], without_negative(x[i]));
   }
-  // x = its derivative.
+  // Replaces x by its derivative.
   template <int count>
   static HWY_INLINE void derivatives(VF* x) {
     VF tail[count], rest[count], square[count];
@@ -173,7 +174,7 @@ struct GeluTanh {
 
 struct GeluErf {
   static constexpr const cpu::GeluQuadratics& of_bf16 = cpu::gelu_erf_quadratics;
-  // ratio = r(b) · factor, a power of two.
+  // ratio = r(b) · factor, which is a power of two.
   template <int count>
   static HWY_INLINE void tail_ratios(const VF* b, float factor, VF* ratio) {
     VF over[count], under[count];

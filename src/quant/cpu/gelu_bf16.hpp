@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: quadratics of the tails of GELU's two forms, from which all values that bf16 have
-// follow.
+// Engine zone: quadratics for the tails of GELU's two forms, which give the values for all bf16.
 #pragma once
 
 namespace switchback::quant::cpu {
 
-// P(b) of quant/gelu.hpp as (c2·b + c1)·b + c0, of b between the middles of eighths: the one at
-// n = round_half_even(8b), b <= 0, is element n mod 32 of each array. Of the quadratics with which
-// fma(b, P(b), max(x, 0)) becomes the right bf16 for each x of either sign, those that stay
-// furthest from wrong ones, by a linear program for each eighth. Tests compare all bf16.
+// P(b) of quant/gelu.hpp as (c2·b + c1)·b + c0, for b between the middles of eighths: the quadratic
+// at n = round_half_even(8b), b <= 0, is element n mod 32 of each array. Many quadratics give the
+// right bf16 from fma(b, P(b), max(x, 0)) for each x of either sign. A linear program for each
+// eighth chose the one that stays furthest from wrong results. Tests compare all bf16.
 struct GeluQuadratics {
   static constexpr float shift = 0x1.8p20f;  // added to b, it leaves n in the low bits
   static constexpr float end = 3.921875f;    // the last b; from here on, if x > 0, the value is x
@@ -62,8 +61,9 @@ inline constexpr GeluQuadratics gelu_erf_quadratics = {
 
 /// How a kernel stores a bf16 result.
 struct Bf16Stores {
-  bool avx512_bf16 = false;  ///< by its vcvtne2ps2bf16, with the same bits as without it
-  bool past_caches = false;  ///< whole lines, which the former makes
+  /// By its vcvtne2ps2bf16, with the same bits as without that instruction.
+  bool avx512_bf16 = false;
+  bool past_caches = false;  ///< for whole lines, which that instruction produces
 };
 
 }  // namespace switchback::quant::cpu

@@ -79,7 +79,7 @@ Scale global_scale(ContextState& state, const Config& config, ConstAnyMatrix x) 
   std::atomic<std::uint32_t> bits{0};
   state.threads.for_each(cut.tasks(),
                          [&](std::int64_t task, int) { raise(bits, kernel(x, cut.piece(task))); });
-  Scale scale;  // made inside for_each as well: the caller may flush subnormals to zero
+  Scale scale;  // made inside for_each as well, because the caller may flush subnormals to zero
   state.threads.for_each(
       1, [&](std::int64_t, int) { scale = Scale::of(absmax_from_bits(bits.load())); });
   return scale;
@@ -106,7 +106,7 @@ void global(ContextState& state, const Config& config, const Request& o) {
   const Cut cut(x.rows, x.cols, task_elements(state, config, x.rows, x.cols));
   const auto kernel = codes_kernel(state.features);
   const std::int64_t tasks = cut.tasks();
-  // Backwards: what was read last is still in the caches.
+  // Backwards, because the data that was read last is still in the caches.
   state.threads.for_each(tasks, [&](std::int64_t task, int) {
     kernel(x, q, cut.piece(tasks - 1 - task), scale, config.stream);
   });

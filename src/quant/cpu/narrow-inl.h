@@ -15,8 +15,8 @@ namespace switchback::quant::HWY_NAMESPACE {
 
 HWY_INLINE VF canonical_nan(VF v) {
 #if HWY_TARGET == HWY_AVX3
-  // Four bits say what becomes of each of eight kinds of values: 0, of the two kinds of NaN, that
-  // they are replaced; 1 that they stay.
+  // Four bits for each of eight kinds of values: 0 replaces the value, for the two kinds of NaN; 1
+  // keeps it.
   const __m512i kinds = _mm512_set1_epi32(0x11111100);
   const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(nan_bits));
   return VF{_mm512_fixupimm_ps(nan, v.raw, kinds, 0)};
@@ -29,7 +29,7 @@ HWY_INLINE void store_bits(VU bits, void* p) {
   hn::StoreU(hn::TruncateTo(U16(), bits), U16(), static_cast<std::uint16_t*>(p));
 }
 
-// narrow(): v is no NaN. narrow_any(): NaN is stored as the one that operations store.
+// narrow() requires that v is not NaN. narrow_any() stores NaN as the NaN that operations store.
 
 HWY_INLINE void narrow(VF v, float* p) {
   hn::StoreU(v, F32(), p);
@@ -38,7 +38,7 @@ HWY_INLINE void narrow_any(VF v, float* p) {
   narrow(canonical_nan(v), p);
 }
 
-// v as a bf16 in the upper half; what is below it says nothing.
+// v as a bf16 in the upper half; the lower half is undefined.
 HWY_INLINE VU rounded_to_bf16(VF v) {
   const U32 du;
   const VU bits = hn::BitCast(du, v);
@@ -53,27 +53,27 @@ HWY_INLINE VU rounded_to_bf16(VF v) {
 HWY_INLINE void narrow(VF v, bfloat16* p) {
   store_bits(hn::ShiftRight<16>(rounded_to_bf16(v)), p);
 }
-// That NaN has no bits that rounding could carry on from.
+// The bits of that NaN cannot carry when they are rounded.
 HWY_INLINE void narrow_any(VF v, bfloat16* p) {
   narrow(canonical_nan(v), p);
 }
 
 #if HWY_TARGET == HWY_AVX3
-// A bf16 that a core with AVX-512 BF16 rounds, two vectors in one instruction; one vector alone is
-// a bfloat16's. Highway's AVX3 does not have that instruction, and no target of its own is worth
-// compiling for it alone.
+// A bf16 that a core with AVX-512 BF16 rounds, two vectors in one instruction; a single vector is
+// rounded as a bfloat16. Highway's AVX3 does not have that instruction, and compiling a separate
+// target only for it is not worthwhile.
 struct Avx512Bf16 : bfloat16 {
   using bfloat16::bfloat16;
 };
 
-// Two vectors in order, all of a line. vcvtne2ps2bf16 rounds to nearest even whatever is set, but
-// takes subnormals as zeros and keeps what it can of NaN.
+// Two vectors in order, which fill a line. vcvtne2ps2bf16 rounds to nearest even regardless of the
+// rounding mode. But it treats subnormals as zeros and keeps as much of a NaN's payload as fits.
 HWY_INLINE __m512i rounded_pair(VF low, VF high) {
   __m512i bits;
   __asm__("vcvtne2ps2bf16 %2, %1, %0" : "=v"(bits) : "v"(high.raw), "v"(low.raw));
   return bits;
 }
-// Both are rare, and zeros are neither.
+// Subnormals and NaN are rare; zeros count as neither.
 template <bool past_caches = false>
 HWY_INLINE void narrow_any_pair(VF low, VF high, Avx512Bf16* p) {
   constexpr int quiet_nan = 0x01, subnormal = 0x20, signalling_nan = 0x80;
@@ -90,14 +90,14 @@ HWY_INLINE void narrow_any_pair(VF low, VF high, Avx512Bf16* p) {
     _mm512_storeu_si512(p, bits);
 }
 
-// A permutation of 16-bit elements moves a vector's to its upper halves at once, the other half of
-// a line as well as the first. Zen 4 and Sapphire Rapids, which have AVX-512 BF16, take one
-// operation for it, older cores two.
+// A permutation of 16-bit elements moves a vector's elements to its upper halves at once, from the
+// second half of a line as well as from the first. Zen 4 and Sapphire Rapids, which have AVX-512
+// BF16, need one operation for it, older cores two.
 HWY_INLINE void widen_pair(const Avx512Bf16* p, VF* v) {
   constexpr __mmask32 upper_halves = 0xAAAAAAAA;
   const __m512i line = _mm512_loadu_si512(p);
   const __m512i places =
-      _mm512_slli_epi32(hn::Iota(U32(), 0u).raw, 16);  // upper half i takes element i
+      _mm512_slli_epi32(hn::Iota(U32(), 0u).raw, 16);  // element i goes to upper half i
   const __m512i later = _mm512_add_epi32(places, _mm512_set1_epi32(static_cast<int>(lanes) << 16));
   v[0] = VF{_mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(upper_halves, places, line))};
   v[1] = VF{_mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(upper_halves, later, line))};
@@ -120,10 +120,11 @@ HWY_INLINE VU half_bits(VF v) {
   const VU magnitude = hn::And(all, hn::Set(du, 0x7FFFFFFFu));
   const VU sign = hn::ShiftRight<16>(hn::AndNot(hn::Set(du, 0x7FFFFFFFu), all));
   const VU odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
-  // Exponents move by 112; half a unit in the last place less one, and one more for odd, rounds.
+  // Exponents move by 112. Adding half a unit in the last place less one, and one more for odd
+  // values, rounds.
   const VU normal = hn::ShiftRight<13>(
       hn::Sub(hn::Add(magnitude, hn::Add(odd, hn::Set(du, 0xFFFu))), hn::Set(du, 0x38000000u)));
-  // Added to 1/2, a subnormal half stands in the last bits, rounded by the addition.
+  // Adding 1/2 leaves a subnormal half in the last bits, rounded by the addition.
   const VU half_one = hn::BitCast(du, hn::Set(F32(), 0.5f));
   const VU subnormal = hn::Sub(
       hn::BitCast(du, hn::Add(hn::BitCast(F32(), magnitude), hn::Set(F32(), 0.5f))), half_one);
@@ -143,7 +144,7 @@ HWY_INLINE void narrow_any(VF v, half* p) {
 }
 #endif
 
-// f(T()) for the type of elements: f32 or bf16, these by AVX-512 BF16 if so.
+// f(T()) for the type of elements: f32 or bf16; if the core has AVX-512 BF16, its type.
 template <class F>
 HWY_INLINE void with_float_or_bf16(DType dtype, bool avx512_bf16, F&& f) {
 #if HWY_TARGET == HWY_AVX3
@@ -169,9 +170,9 @@ HWY_INLINE void narrow_any_ordered(const VF* v, T* p) {
     narrow_any(v[i], p + i * lanes);
 }
 
-// `count` vectors in an order of their own, which is the same of all arrays of a type: elements at
-// even places and those between them, if two bf16 are so taken apart by one operation each. A last
-// one without a second is in order.
+// `count` vectors in an order that is the same for all arrays of a type. If one operation each can
+// separate two bf16, the order is: even-indexed elements, then odd-indexed ones. An unpaired last
+// vector is in memory order.
 template <int count, class T>
 HWY_INLINE void widen_unordered(const T* p, VF* v) {
   for (int i = 0; i < count; ++i)
@@ -217,7 +218,7 @@ HWY_INLINE void narrow_any_ordered(const VF* v, Avx512Bf16* p) {
     narrow_any_pair(v[i], v[i + 1], p + i * lanes);
   if constexpr (count % 2 == 1) narrow_any(v[count - 1], p + (count - 1) * lanes);
 }
-// No other order is faster.
+// No other order is faster for this type.
 template <int count>
 HWY_INLINE void widen_unordered(const Avx512Bf16* p, VF* v) {
   widen_ordered<count>(p, v);

@@ -16,14 +16,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// How rows are rotated, and one with a scale is coded: any number of groups, in any alignment.
+// Rotates rows, and codes rows with one scale: any number of groups, at any alignment.
 template <int g, bool stream>
 struct ByRuns {
   Scale scale;
 
   explicit HWY_INLINE ByRuns(const Scale& s) : scale(s) {}
-  // Of a row at another address each part would begin and end with stores through the caches, to
-  // lines that are streamed to: a third of the speed.
+  // If a row's codes are unaligned, each part would begin and end with stores through the caches,
+  // to lines that are also written past the caches. That would reduce the speed to a third.
   static std::int64_t part(const std::int8_t* codes, std::int64_t cols) {
     const bool aligned = reinterpret_cast<std::uintptr_t>(codes) % quad == 0;
     return stream && !aligned ? cols : g < 256 ? 256 : g;
@@ -42,9 +42,10 @@ struct ByRuns {
 };
 
 #if HWY_TARGET == HWY_AVX3
-// Four groups of 256 at a time. An element's number is d3 d2 d1 d0 in base 4, that of its group e.
-// The first exchange brings e into the lanes, where no stage needs it, so that two exchanges do
-// instead of three; the bytes of the codes are put in order, a quarter of the work.
+// Four groups of 256 at a time. The index of an element is d3 d2 d1 d0 in base 4, and e is the
+// index of its group. The first exchange moves e into the lanes, where no stage needs it, so two
+// exchanges suffice instead of three. Instead of the third one, the bytes of the codes are put in
+// order, which is a quarter of its work.
 //
 //                    vector       block of 128 bits   lane of the block
 //   in memory        e d3 d2           d1                  d0
@@ -52,26 +53,26 @@ struct ByRuns {
 //   strides 4 to 64  d3 d2 d1          d0                  e
 //   stride 256       d3 e d1           d0                  d2
 //
-// Groups of 1024 are four of 256 with one more stage, whose exchange leaves the codes of 64
+// Groups of 1024 are four groups of 256 with one more stage, whose exchange leaves the codes of 64
 // elements in order.
 
 inline constexpr std::int64_t group = 256;
 inline constexpr std::int64_t four_groups = 4 * group;
 
-// 128 elements, 32 of each group. Of bf16, vectors of v hold what has an even d1, those of w what
-// has an odd one; of other types, v holds the first 16 elements of each group.
+// 128 elements, 32 of each group. For bf16, v holds the elements with even d1 and w those with odd
+// d1. For other types, v holds the first 16 elements of each group.
 struct Block {
   Four v, w;
 };
 
-// Of 128 elements v, or w.
+// The part v, or w, of 128 elements.
 template <bool is_v, class T>
 HWY_INLINE Four half_of_groups(const T* x) {
   x += is_v ? 0 : 16;
   return lanes_transposed({widen(x), widen(x + group), widen(x + 2 * group), widen(x + 3 * group)});
 }
-// Words of the four groups are brought together, then each gets zeros below it: two unpacks for
-// each vector. Permutations of words by an index would be fewer, 1.5 a vector, but have three
+// First brings together words of the four groups, then adds zeros below each: two unpacks for each
+// vector. Permutations of words by an index would be fewer, 1.5 a vector, but they have three
 // operands.
 template <bool is_v>
 HWY_INLINE Four half_of_groups(const bfloat16* x) {
@@ -101,7 +102,7 @@ HWY_INLINE void stage_of_block(Block& b) {
   stage<T>(b.w);
 }
 
-// Behind the exchange for the stage of stride 4: d1 in order, of bf16 half of it from v.
+// After the exchange for the stage of stride 4: puts d1 in order; for bf16 half of it comes from v.
 template <class T>
 HWY_INLINE void put_d1_in_order(Block& b) {
   if constexpr (std::is_same_v<T, bfloat16>)
@@ -113,8 +114,8 @@ HWY_INLINE void store(const Block& b, float* out) {
   store(b.w, out + 64);
 }
 
-// Asks for 128 elements of those that come after x, in the order of memory: of f32 into the
-// second-level cache, because the rotated row is what the first has room for.
+// Prefetches 128 of the elements that follow x, in the order of memory. f32 goes into the
+// second-level cache, because the first-level cache has room only for the rotated row.
 template <class T>
 HWY_INLINE void ask_for_groups(const T* x) {
   constexpr bool narrow = sizeof(T) == 2;
@@ -138,7 +139,7 @@ HWY_INLINE void first_stages_of_groups(const T* x, float* out) {
   }
 }
 
-// The stages of strides 16 and 64, and 256 if that is one.
+// The stages of strides 16 and 64, and of stride 256 if the group has it.
 template <int g, class T>
 HWY_INLINE void last_stages_of_groups(float* out, LargestOf& largest) {
   HWY_UNROLL(1)
@@ -173,9 +174,9 @@ HWY_INLINE void last_stages_of_groups(float* out, LargestOf& largest) {
   }
 }
 
-// Pins the operations that make v: a compiler may not move them past others that are pinned. A core
-// looks for work among 64 operations that wait for its vector units. If those are of one kind, some
-// units have none, and others more than they can do.
+// Pins the operations that compute v: a compiler may not move them past other pinned ones. A core
+// selects work among 64 operations that wait for its vector units. If these are of one kind, some
+// units are idle while others are overloaded.
 template <class V>
 HWY_INLINE void pin(V& v) {
 #if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
@@ -195,15 +196,15 @@ HWY_INLINE void pin(Block& b) {
   pin(b.w);
 }
 
-// The codes of 8 elements of each group, as words. Block e: the low words of lanes e of all blocks
-// of both vectors.
+// The codes of 8 elements of each group, as words. Block e holds the low words of lanes e of all
+// blocks of both vectors.
 HWY_INLINE VU words_of_groups(VU a, VU b) {
   const __m512i words =
       _mm512_set_epi16(62, 54, 46, 38, 30, 22, 14, 6, 60, 52, 44, 36, 28, 20, 12, 4, 58, 50, 42, 34,
                        26, 18, 10, 2, 56, 48, 40, 32, 24, 16, 8, 0);
   return VU{_mm512_permutex2var_epi16(a.raw, words, b.raw)};
 }
-// Those of v[0, 32), where no bit of `differ` is set.
+// The codes of v[0, 32); they are valid if no bit of `differ` is set.
 HWY_INLINE VU words_of_groups(const float* v, const OneScale& scale, VU& differ) {
   const VU a = bracketed(scale, hn::LoadU(F32(), v), 0, differ);
   const VU b = bracketed(scale, hn::LoadU(F32(), v + 16), 0, differ);
@@ -212,8 +213,9 @@ HWY_INLINE VU words_of_groups(const float* v, const OneScale& scale, VU& differ)
   pin(differ);
   return words;
 }
-// The codes of 16 elements of each group: a block for each. Or, behind the stage of stride 256, of
-// 64 elements of a group. They are bytes; what moves blocks of them takes floats.
+// The codes of 16 elements of each group, one block for each group; after the stage of stride 256,
+// the codes of 64 elements of one group. They are bytes, but the functions that move blocks take
+// floats.
 HWY_INLINE VF bytes_of_groups(VU words, VU other_words) {
   return VF{_mm512_castsi512_ps(_mm512_packs_epi16(words.raw, other_words.raw))};
 }
@@ -222,7 +224,7 @@ HWY_INLINE VF codes_of_groups(const float* v, const OneScale& scale) {
   const Codes k = codes<made>(v, scale, 0);
   return bytes_of_groups(words_of_groups(k.a, k.b), words_of_groups(k.c, k.d));
 }
-// A call: in place, its registers would be taken from the loop that hardly ever makes it.
+// Not inlined: inlined, it would take registers from the loop, which hardly ever calls it.
 HWY_NOINLINE VF divided_codes_of_groups(const float* v, const OneScale& scale) {
   return codes_of_groups<Made::division>(v, scale);
 }
@@ -250,10 +252,13 @@ HWY_INLINE void code_four_groups(const float* v, const OneScale& scale, std::int
   }
 }
 
-// The codes of 32 elements of each group, v[0, 128), and in their place the second stage of b,
-// whose first is done. Then b is the first stage of 32 elements of each group from next on. The
-// codes take units that multiply, loads and exchanges those that shuffle, so these stand in turn;
-// and the two blocks' stages, which wait for their sums.
+// Computes the codes of v[0, 128), which are 32 elements of each group. Replaces v by the result of
+// the second stage of b, whose first stage is done. Then sets b to the first stage of the 32
+// elements of each group from `next` on.
+//
+// Codes use the units that multiply; loads and exchanges use those that shuffle. So codes alternate
+// with loads and exchanges. The stages of the two blocks alternate too, because each of them waits
+// for its sums.
 template <class T>
 HWY_INLINE void code_and_rotate_block(float* v, const OneScale& scale, const T* next, Block& b,
                                       VF& codes, VF& other_codes) {
@@ -290,7 +295,8 @@ HWY_INLINE void code_and_rotate_block(float* v, const OneScale& scale, const T* 
   b = n;
 }
 
-// The codes of the four groups in v, and in their place the first two stages of those of x.
+// Computes the codes of the four groups in v, and replaces v by the first two stages of the groups
+// at x.
 template <int g, bool stream, class T>
 HWY_INLINE void code_and_rotate_four_groups(float* v, const OneScale& scale, std::int8_t* q,
                                             const T* x) {
@@ -303,14 +309,14 @@ HWY_INLINE void code_and_rotate_four_groups(float* v, const OneScale& scale, std
     ask_for_groups(x + 4 * i);
     code_and_rotate_block(v + 4 * i, scale, x + i + 32, b, k.a, k.b);
     ask_for_groups(x + 4 * i + 128);
-    // What the last block reads and begins, the first again, is not used.
+    // The last call reads and begins the first block again; its result is not used.
     code_and_rotate_block(v + 4 * i + 128, scale, x + (i + 64) % group, b, k.c, k.d);
     store_codes_of_groups<g, stream>(k, q + i);
   }
 }
 
-// The same, four groups at a time, which together may be one of 1024; groups that are left at the
-// end of a row, as others are.
+// The same, four groups at a time, which together may be one group of 1024. Groups that are left at
+// the end of a row are processed as in ByRuns.
 template <int g, bool stream>
 struct ByFourGroups {
   OneScale scale;
@@ -354,8 +360,8 @@ struct ByFourGroups {
 };
 #endif
 
-// Rows [begin, end). Each element comes from memory once: when a part of a row has been coded from
-// `rotated`, the same part of the next row is read, rotated and put in its place.
+// Rows [begin, end). Each element is read from memory once: when a part of a row has been coded
+// from `rotated`, the same part of the next row is read, rotated and stored in its place.
 template <class Way, class T>
 void rotated_rows(const Request& o, std::int64_t begin, std::int64_t end, float* rotated) {
   const std::int64_t cols = o.x.cols;
@@ -459,7 +465,7 @@ void rotate_quantize(ContextState& state, const Config& config, const Request& o
   const std::int64_t threads = state.threads.count();
   const std::int64_t elements = task_elements(state, config, o.x.rows, o.x.cols);
   core::Workspace::Frame frame(state.workspace);
-  // Fewer rows than threads: two operations, in which all threads share each row.
+  // Fewer rows than threads: two operations, each of which shares each row among all threads.
   if (o.x.rows < threads && o.x.cols > elements) {
     const AnyMatrix rotated(frame.take<float>(o.x.rows * o.x.cols), DType::f32, o.x.rows, o.x.cols,
                             o.x.cols);

@@ -16,28 +16,34 @@ HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
 // Floor with 16 lanes, for each vector of elements, if all pipes were busy: 6 shuffles (bf16: 4.5),
-// 8 additions, subtractions and products (16-bit elements: 7), 1 or 2 operations that widen those,
-// 1.25 of the maximum, 5 of the codes. Zen 4 begins two such operations a cycle: 10 cycles for 16
-// elements. But not all pipes take all of them (measured, of 512 bits): products one a cycle on the
-// first two; additions, maxima by vrangeps, conversions and shifts one a cycle on the others;
-// unpacks 1.5 a cycle on those and one of the first, other shuffles one a cycle on one of each; and
-// a store of 64 bytes, which takes two cycles, keeps back an operation of three operands, as these
-// do each other: 16 fused products and 8 such stores take 28 cycles, 16 plain products and these
-// stores 16. All operations of a rotation of f16, evenly mixed, none of which waits for another,
-// take 10.0 cycles. In the caches, one group at a time takes 16 cycles, of bf16 14. Four groups of
-// 256 at a time need 4 shuffles (and 0.25 more of the codes), and their first stages stand between
-// the products of codes, in an order that gives all units work: f32 12.3 cycles, f16 12.8, bf16
-// 11.6 (in the order of the compiler 13.0, 13.6 and 12.4); past the caches, with two threads, 15.5
-// to 16, 13.1 to 14 and 11.9 to 12.8. Groups of 1024 have one more exchange and stage: 15.0, 15.3
-// and 14.1 in the caches. A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for as many f32, 5.7 to
-// 4.4 for bf16. With 8 lanes: 16 additions and subtractions, 4 products and 4 shuffles for a
-// vector, and 2 loads and 2 stores of the first-level cache besides the input: 10 to 12 cycles for
+// 8 additions, subtractions and products (16-bit elements: 7), 1 or 2 operations that widen 16-bit
+// elements, 1.25 operations of the maximum, 5 of the codes. Zen 4 begins two such operations a
+// cycle: 10 cycles for 16 elements.
+//
+// But not all pipes execute all operations (measured, 512 bits). Products: one a cycle on the first
+// two pipes. Additions, maxima by vrangeps, conversions and shifts: one a cycle on the other two.
+// Unpacks: 1.5 a cycle on those two and one of the first. Other shuffles: one a cycle on one of
+// each. A store of 64 bytes takes two cycles and delays an operation with three operands, and such
+// operations delay each other. So 16 fused products and 8 such stores take 28 cycles, 16 plain
+// products and these stores 16. All operations of a rotation of f16, evenly mixed and without
+// dependencies, take 10.0 cycles.
+//
+// In the caches, one group at a time takes 16 cycles, for bf16 14. Four groups of 256 at a time
+// need 4 shuffles (and 0.25 more for the codes). Their first stages are placed between the products
+// of codes, in an order that keeps all units busy: f32 12.3 cycles, f16 12.8, bf16 11.6 (in the
+// compiler's order 13.0, 13.6 and 12.4). Past the caches, with two threads: 15.5 to 16, 13.1 to 14
+// and 11.9 to 12.8. Groups of 1024 have one more exchange and stage: 15.0, 15.3 and 14.1 in the
+// caches. A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for the same number of f32, 5.7 to 4.4
+// for bf16.
+//
+// With 8 lanes, for each vector: 16 additions and subtractions, 4 products and 4 shuffles, and 2
+// loads and 2 stores of the first-level cache in addition to the input. That is 10 to 12 cycles for
 // 8 elements. Addition is commutative to the bit, so one sum serves lanes that add in either order.
 
-// The largest magnitude seen, as bits that order NaN over Inf over numbers.
+// The largest magnitude seen, as bits that order NaN above Inf above numbers.
 #if HWY_TARGET == HWY_AVX3
-// One operation takes the larger magnitude, but of a NaN and a number the number. So it is noted
-// whether anything was not finite; then the elements are looked at again.
+// One operation finds the larger magnitude, but of a NaN and a number it returns the number. So
+// this notes whether any value was not finite; if so, the elements are read again.
 struct LargestOf {
   VF a, b, c, d;
   VF noted;  // zeros as long as everything is finite, else NaN
@@ -57,7 +63,8 @@ struct LargestOf {
     a = larger(a, v);
     note(v);
   }
-  // The results of a stage, none of which is NaN if `sum`, that of its four operands, is finite.
+  // Adds the results of a stage. None of them is NaN if `sum`, the sum of the stage's four
+  // operands, is finite.
   HWY_INLINE void add(VF v, VF w, VF x, VF y, VF sum) {
     a = larger(a, v);
     b = larger(b, w);
@@ -65,7 +72,7 @@ struct LargestOf {
     d = larger(d, y);
     note(sum);
   }
-  // Of elements[0, count), which are those that were added.
+  // The result for elements[0, count), which must be the elements that were added.
   HWY_INLINE std::uint32_t result(const float* elements, std::int64_t count) const {
     if (HWY_UNLIKELY(!hn::AllFalse(F32(), hn::IsNaN(noted)))) {
       RunningMax<float> max;
@@ -100,8 +107,8 @@ struct LargestOf {
 };
 #endif
 
-// How many elements are rotated together: a group, or several shorter ones, of which a row may end
-// with fewer.
+// The number of elements that are rotated together: a group, or several shorter groups, of which
+// the end of a row may have fewer.
 template <int g>
 inline constexpr int unit = g < 16 ? 16 : g;
 
@@ -117,21 +124,23 @@ HWY_INLINE void rotate_unit(const T* x, float* out, LargestOf& largest) {
     largest.add(hn::Set(F32(), out[i]));
 }
 #else
-// Elements of 16 bits are multiples of 2^-133, a stage's results of half of what its operands are
-// multiples of, and the products with 0.5 of five stages of 2^-138 at least. So these are exact:
-// the lowest bit of f32 is 2^-149. What is fused with one has the bits of two operations.
+// Elements of 16 bits are multiples of 2^-133. The results of a stage are multiples of half of that
+// of its operands. So the products with 0.5 of five stages are multiples of at least 2^-138. These
+// are exact, because the lowest bit of f32 is 2^-149. Fusing an operation with an exact product
+// gives the same bits as two operations.
 template <class T>
 inline constexpr bool fuses = HWY_NATIVE_FMA && !std::is_same_v<T, float>;
 
-// The stage that joins element i of a, b, c and d; returns their sum.
+// The stage that joins element i of a, b, c and d; returns the sum of the four.
 template <bool fused>
 HWY_INLINE VF stage(VF& a, VF& b, VF& c, VF& d) {
   const VF half = hn::Set(F32(), 0.5f);
   const VF sum = hn::Add(hn::Add(a, b), hn::Add(c, d));
   const VF h = fused ? sum : hn::Mul(half, sum);
   const auto less = [&](VF v) HWY_ATTR { return fused ? hn::MulSub(half, h, v) : hn::Sub(h, v); };
-  // The same difference, by the units that multiply: a core has as many of them as of those that
-  // add, and a stage without fused products has seven additions and subtractions for one product.
+  // The same difference, computed by the units that multiply. A core has the same number of these
+  // as of units that add, and a stage without fused products has seven additions and subtractions
+  // for one product.
   const auto less_too = [&](VF v) HWY_ATTR {
     return HWY_NATIVE_FMA ? hn::MulSub(fused ? half : hn::Set(F32(), 1.0f), h, v) : less(v);
   };
@@ -195,8 +204,8 @@ HWY_INLINE void rotate_16(const T* x, float* out, LargestOf& largest) {
 }
 
 #if HWY_TARGET == HWY_AVX3
-// The stages of 64 elements in 4 vectors. An element's number is d2 d1 d0 in base 4. A stage is
-// cheapest between vectors, so each digit in turn is made the number of the vector:
+// The stages of 64 elements in 4 vectors. The index of an element is d2 d1 d0 in base 4. A stage is
+// cheapest between vectors, so one digit after another becomes the number of the vector:
 //
 //                    vector   block of 128 bits   lane of the block
 //   in memory          d2            d1                  d0
@@ -210,7 +219,7 @@ struct Four {
   VF a, b, c, d;
 };
 
-// Four lanes of each block, transposed there.
+// Transposes four lanes of each block.
 HWY_INLINE Four lanes_transposed(const Four& v) {
   const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(v.a.raw, v.b.raw));
   const __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(v.a.raw, v.b.raw));
@@ -231,8 +240,8 @@ HWY_INLINE Four blocks_transposed(const Four& v) {
   return {VF{_mm512_shuffle_f32x4(a, c, even)}, VF{_mm512_shuffle_f32x4(b, d, even)},
           VF{_mm512_shuffle_f32x4(a, c, odd)}, VF{_mm512_shuffle_f32x4(b, d, odd)}};
 }
-// From vectors d1, blocks d0, lanes d2 to vectors d2, blocks d1, lanes d0. A shuffle that takes its
-// lanes from anywhere costs what others cost.
+// From vectors d1, blocks d0, lanes d2 to vectors d2, blocks d1, lanes d0. A shuffle that can read
+// lanes from any block costs no more than other shuffles.
 HWY_INLINE Four in_order(const Four& v) {
   const __m512i low = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 16, 20, 24, 28, 17, 21, 25, 29);
   const __m512i high =
@@ -250,7 +259,7 @@ template <class T>
 HWY_INLINE Four load_transposed(const T* x) {
   return lanes_transposed({widen(x), widen(x + 16), widen(x + 32), widen(x + 48)});
 }
-// Half as many shuffles before as behind the widening.
+// Shuffling before the widening needs half the number of shuffles.
 HWY_INLINE Four load_transposed(const bfloat16* x) {
   const __m512i low = _mm512_setr_epi32(0, 8, 16, 24, 2, 10, 18, 26, 4, 12, 20, 28, 6, 14, 22, 30);
   const __m512i high = _mm512_setr_epi32(1, 9, 17, 25, 3, 11, 19, 27, 5, 13, 21, 29, 7, 15, 23, 31);
@@ -275,8 +284,9 @@ HWY_INLINE void store(const Four& v, float* out) {
   hn::StoreU(v.d, F32(), out + 48);
 }
 
-// 256 elements. A stage is a chain of four operations, an exchange one of two, and a core looks
-// ahead for little more than 64 elements: so each step is that of all.
+// 256 elements. A stage is a chain of four operations, an exchange is one of two, and a core looks
+// ahead for little more than 64 elements. So each step is done for all elements before the next
+// step.
 template <int g, class T>
 HWY_INLINE void rotate_256(const T* x, float* out, LargestOf& largest) {
   Four v0 = load_transposed(x);
@@ -340,7 +350,7 @@ HWY_INLINE void first_stages(const T* x, float* out, LargestOf& largest) {
 }
 #endif
 
-// The stage of a stride of whole vectors.
+// The stage whose stride is a number of whole vectors.
 template <int stride, bool last, bool fused>
 HWY_INLINE void later_stage(float* v, LargestOf& largest) {
   const F32 d;
@@ -399,8 +409,8 @@ HWY_INLINE void rotate_unit(const T* x, float* out, LargestOf& largest) {
 
 #endif
 
-// Asks memory for what comes after x[0, count): the computation between two loads is too long for a
-// core to see the next ones, and the hardware's prefetchers stop at the end of a page.
+// Prefetches the elements after x[0, count). The computation between two loads is too long for a
+// core to see the next loads, and the hardware's prefetchers stop at the end of a page.
 template <std::int64_t count, class T>
 HWY_INLINE void ask_ahead(const T* x) {
   constexpr std::int64_t ahead = 2048 / std::int64_t{sizeof(T)};

@@ -14,8 +14,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// A run that is not a multiple of a quad ends with a quad that overlaps the one before: computing
-// maxima and codes twice does no harm. A run shorter than a quad is padded with zeros.
+// If the length of a run is not a multiple of a quad, its last quad overlaps the previous one:
+// computing maxima and codes twice does no harm. A run shorter than a quad is padded with zeros.
 
 template <class T>
 HWY_INLINE void add_run(RunningMax<T>& max, const T* x, std::int64_t count) {
@@ -29,7 +29,7 @@ HWY_INLINE void add_run(RunningMax<T>& max, const T* x, std::int64_t count) {
   if (i < count) max.add(x + count - quad);
 }
 
-// v[0, count) = x · scales in f32, and their magnitudes to max. v has room for whole quads.
+// v[0, count) = x · scales in f32; adds the magnitudes to max. v has room for whole quads.
 template <class T>
 HWY_INLINE void scale_run(const T* x, std::int64_t count, const float* scales, float* v,
                           RunningMax<float>& max) {

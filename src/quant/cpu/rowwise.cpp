@@ -16,8 +16,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// Which rows to quantize: row(r) has their elements, and next(r, end) is the first to be quantized
-// from r on.
+// The rows to quantize: row(r) points to the elements of row r, and next(r, end) is the first row
+// from r on that is to be quantized.
 template <class T>
 struct RowsOfMatrix {
   ConstAnyMatrix x;
@@ -35,8 +35,8 @@ struct RowsAnywhere {
   }
 };
 
-// Rows [begin, end). Each element comes from memory once: while a row is coded from the cache, the
-// absmax of the next one is taken.
+// Rows [begin, end). Each element is read from memory once: while a row is coded from the cache,
+// the absmax of the next one is computed.
 template <bool stream, class T, class Rows>
 void rowwise_rows(const Rows& rows, MatrixView<std::int8_t> q, float* absmaxes, std::int64_t begin,
                   std::int64_t end) {
@@ -141,7 +141,7 @@ void rowwise_gathered(ContextState& state, const Config& config, const GatheredR
 }
 
 void rowwise_column_sums(ContextState& state, const Config& config, const Request& o) {
-  // Else two operations, each over all threads.
+  // Otherwise two operations, each over all threads.
   if (!sums_go_along(state, o.x.rows)) {
     return core::all_or_nothing(state, [&] {
       column_sums(state, config, o);

@@ -6,20 +6,20 @@
 //   s      = T·(1+e)²           with |e| <= u: two roundings,
 //   lower  = fl(fl(127/absmax) · (1 - 8u)),  so fl(x·lower) <= T·(1+u)³·(1 - 8u) <= T·(1-u)² <= s,
 //   upper  likewise with (1 + 8u),           so fl(x·upper) >= s.
-// rne is monotone: where both products round to one integer, that integer is the code. Where they
-// do not (a tie lies in the bracket; 1 element in 4,000 of normal data or fewer), the division is
-// done. A fused multiply-add that rounds to the integer at once only drops a rounding.
-// The inequalities need normal numbers; a subnormal product belongs to a code of 0 either way, and
-// lower and upper are normal and finite for every absmax from smallest_bracketed on.
+// rne is monotone: if both products round to the same integer, that integer is the code. If they do
+// not (a tie is in the bracket; 1 element in 4,000 of normal data or fewer), the division decides.
+// A fused multiply-add that rounds to the integer at once only omits a rounding. The inequalities
+// need normal numbers. A subnormal product belongs to a code of 0 either way, and lower and upper
+// are normal and finite for every absmax from smallest_bracketed on.
 //
 // Elements of 16 bits need one product, fl(x·upper + shift), and no comparison. With significands
-// of 8 or 11 bits T is a tie, or 2^-19 or more of itself away from one, which no error of 2^-21 and
-// a few roundings crosses. If the significand of absmax is no multiple of 127, the only ties are T
-// = ±63.5, at x = ±absmax/2, which the definition rounds to ±64 and so does `upper`. Of f16's
-// multiples, 127·9 to 127·15 have other ties, and are bracketed; with 127·16, which is bf16's 254,
-// 127/absmax is a power of two and gives the codes itself. A program compared all pairs of such an
-// absmax and an x up to it, both signs: 532,176,320 of bf16 and 500,415,638 of f16 without a
-// difference; a test repeats it for every significand.
+// of 8 or 11 bits T is either a tie, or away from a tie by 2^-19 of itself or more. An error of
+// 2^-21 and a few roundings cannot cross that distance. If the significand of absmax is not a
+// multiple of 127, the only ties are T = ±63.5, at x = ±absmax/2, which the definition rounds to
+// ±64 and so does `upper`. Of the multiples in f16, 127·9 to 127·15 have other ties, and are
+// bracketed; with 127·16, which is bf16's 254, 127/absmax is a power of two and gives the codes
+// itself. A program compared all pairs of such an absmax and an x up to it, both signs: 532,176,320
+// of bf16 and 500,415,638 of f16 without a difference; a test repeats it for every significand.
 #pragma once
 
 #include <bit>
@@ -40,9 +40,9 @@ inline constexpr std::int32_t exact_inverse_fraction = 0x7E0000;
 
 struct Scale {
   enum class Method {
-    bracket,  ///< also a group of zeros, with factors 0
+    bracket,  ///< also for a group of zeros, with factors 0
     divide,
-    none,  ///< the group has a NaN or Inf: codes are 0 whatever its elements are
+    none,  ///< the group has a NaN or Inf: codes are 0 for all elements
   };
 
   Method method = Method::bracket;
@@ -64,7 +64,7 @@ struct Scale {
   }
 };
 
-/// What one product of elements of a 16-bit type T needs. Of a bracketed scale.
+/// The factor for the one product of elements of a 16-bit type T. Only for a bracketed scale.
 struct OneFactor {
   bool suffices;
   float factor;
@@ -79,8 +79,8 @@ struct OneFactor {
   }
 };
 
-/// absmax from the maximum of the magnitudes' bits as unsigned integers, which orders finite < Inf
-/// < NaN.
+/// absmax from the maximum of the magnitudes' bits as unsigned integers, which order finite numbers
+/// < Inf < NaN.
 inline float absmax_from_bits(std::uint32_t magnitude) noexcept {
   return canonical(std::bit_cast<float>(magnitude));
 }

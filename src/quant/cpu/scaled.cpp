@@ -16,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// Floor: an element is read from memory once and its code written once. Its product goes through
+// Floor: an element is read from memory once and its code written once. The scaled row is stored in
 // `scratch`, which stays in the first- or second-level cache.
 template <bool stream, class T>
 void scaled_rows(const Request& o, std::int64_t begin, std::int64_t end, float* scratch) {

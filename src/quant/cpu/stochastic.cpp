@@ -15,11 +15,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// The columns of a vector of counters.
+// The columns that a vector of counters covers.
 inline constexpr std::int64_t drawn_columns = columns_of_counter * lanes;
 
-// The random bits of drawn_columns columns from a multiple of 8 on, in their order. Floor: 10
-// rounds of 16 operations for each vector of 8 elements of a lane, about 25 a vector of elements.
+// The random bits of drawn_columns columns from a multiple of 8 on, in the order of the columns.
+// Floor: 10 rounds of 16 operations for each vector of counters (a lane serves 8 elements), about
+// 25 for each vector of elements.
 HWY_INLINE void draw(const StochasticRounding& s, std::int64_t row, std::int64_t col,
                      std::uint16_t* bits) {
   const U32 d;
@@ -40,7 +41,7 @@ HWY_INLINE void draw(const StochasticRounding& s, std::int64_t row, std::int64_t
     }
 }
 
-// The absmax of drawn_columns elements: one, or one for each, 0 where there are no codes.
+// The absmax of drawn_columns elements: one for all, or one for each; 0 if codes are 0.
 struct AbsmaxOfRow {
   VF absmax;
   HWY_INLINE VF divided(VF x, std::int64_t) const { return hn::Div(x, absmax); }
@@ -94,7 +95,7 @@ void stochastic_row(const T* x, std::int64_t cols, const StochasticRounding& rou
   }
 }
 
-// The codes of x · column_scales, which goes through `scratch`.
+// The codes of x · column_scales; the product is stored in `scratch`.
 template <class T>
 void stochastic_scaled_rows(const Request& o, std::int64_t begin, std::int64_t end,
                             float* scratch) {
@@ -122,7 +123,7 @@ void StochasticRows(const Request& o, std::int64_t begin, std::int64_t end, floa
   });
 }
 
-// The codes of `count` columns, at most drawn_columns, from column c on. Rows are coded a few at a
+// The codes of `count` columns, at most drawn_columns, from column c on. A few rows are coded at a
 // time, so that the bytes of a column are stored next to each other.
 template <class T>
 HWY_INLINE void stochastic_columns(const cpu::StochasticColumns& o, const StochasticRounding& s,

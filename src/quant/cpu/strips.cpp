@@ -18,30 +18,30 @@ namespace switchback::quant::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX3
 
-// A strip is what a cache line of each row holds: 16 columns of f32, 32 of the other types. Rows of
-// matrices are often a power of two apart, so that the lines of a strip fall into a few sets of
-// every cache and drive each other out: the second read, for the codes, would come from the last
-// level. So the first read, for the absmax, copies the strip to where its lines lie together, in
-// the first-level cache.
+// A strip is one cache line of each row: 16 columns of f32, 32 of the other types. Rows of matrices
+// are often a power of two apart, so the lines of a strip map to a few sets of every cache and
+// evict each other. The second read, for the codes, would come from the last-level cache. So the
+// first read, for the absmax, copies the strip to consecutive lines in the first-level cache.
 //
-// Past the caches both passes ask memory for the strips of the next panel: eight rows of a line
-// after eight of the line before, which memory delivers as fast as rows that are read from end to
-// end (row after row, 1 KiB of each, took half as long again). A copy between the codes would wait
-// for its lines, and its stores behind those that go past the caches: 0.88 of the speed. Where x is
-// in the last-level cache, a strip is copied while the one before it is turned: [1024,4096], two
-// threads, f32 1.1 to 1.4 times as fast as one after the other, 16-bit types 1.2 to 1.4 times.
+// For matrices that are not in a cache, both passes prefetch the strips of the next panel: first a
+// line of each of eight rows, then the next line of each of these. Memory delivers this order as
+// fast as rows that are read from end to end (row after row, 1 KiB of each, took half as long
+// again). Copying the next strip between the codes would be slower, 0.88 of the speed: it would
+// wait for its lines, and its stores for those that go past the caches. If x is in the last-level
+// cache, a strip is copied while the previous one is transposed: [1024,4096], two threads, f32 1.1
+// to 1.4 times as fast as one after the other, 16-bit types 1.2 to 1.4 times.
 //
-// Codes of 4 rows stay in the lane of their column and become its 4 bytes: half of what a
-// transposition of bytes has to do. What is left is one of 16 · 16 lanes, in registers.
+// Codes of 4 rows stay in the lane of their column and become its 4 bytes: half of the work of
+// transposing bytes. The rest is a transposition of 16 · 16 lanes, in registers.
 //
 // Operations on 512 bits for 64 elements of bf16, 2 of them a cycle (Zen 4): 4 that widen, half of
-// them shifts, 4 products, 3 shuffles that pack, 4 that turn; 2 maxima and 2 magnitudes. Shifts and
-// shuffles of words and bytes go to one half of the pipes: 7 to 8 cycles, in the first-level cache
-// measured 9, where memory needs 15 to 21 for as many elements.
+// them shifts, 4 products, 3 shuffles that pack, 4 that transpose; 2 maxima and 2 magnitudes.
+// Shifts and shuffles of words and bytes use one half of the pipes: 7 to 8 cycles. Measured in the
+// first-level cache: 9, while memory needs 15 to 21 for the same elements.
 
 inline constexpr std::int64_t strip_bytes = 64;
 
-// A function: GCC exports an inline variable that std::min() takes by reference.
+// A function, because GCC exports an inline variable that std::min() takes by reference.
 template <class T>
 constexpr std::int64_t strip_cols() {
   return strip_bytes / static_cast<std::int64_t>(sizeof(T));
@@ -51,7 +51,8 @@ constexpr std::int64_t padded_rows(std::int64_t rows) {
   return (rows + cpu::strip_rows - 1) / cpu::strip_rows * cpu::strip_rows;
 }
 
-// A part of a strip is 16 columns; bf16 at even places are one part, those between them the other.
+// A part of a strip is 16 columns; of bf16, the even-indexed columns are one part and the
+// odd-indexed ones the other.
 template <class T>
 inline constexpr int parts = static_cast<int>(strip_cols<T>() / 16);
 
@@ -79,12 +80,12 @@ HWY_INLINE VF widen_part(const bfloat16* x) {
 struct PartScales {
   VF absmax;
   VF lower, upper;
-  VF factor;            // of 16-bit types: of the one product, unless divided or bracketed
+  VF factor;  // of 16-bit types: of the one product, unless the column is divided or bracketed
   __mmask16 divided;    // columns that need the division
-  __mmask16 bracketed;  // columns whose codes one product does not give
+  __mmask16 bracketed;  // columns whose codes need two products
 };
 
-// As Scale::of() and OneFactor::of().
+// The same as Scale::of() and OneFactor::of().
 template <class T>
 HWY_INLINE PartScales scales_of(VF absmax) {
   const __m512 a = absmax.raw;
@@ -122,7 +123,7 @@ HWY_INLINE PartScales scales_of(VF absmax) {
 }
 
 HWY_INLINE VU divided(VF x, const PartScales& s) {
-  // Of a column with a NaN or Inf, or of zeros, all codes are 0.
+  // If a column has a NaN or Inf, or only zeros, all its codes are 0.
   const __mmask16 any = static_cast<__mmask16>(
       _mm512_cmp_ps_mask(s.absmax.raw, _mm512_setzero_ps(), _CMP_GT_OQ) &
       _mm512_cmp_ps_mask(s.absmax.raw, _mm512_set1_ps(std::numeric_limits<float>::infinity()),
@@ -131,9 +132,9 @@ HWY_INLINE VU divided(VF x, const PartScales& s) {
   return rounded(VF{_mm512_mul_ps(_mm512_set1_ps(127.0f), quotient)});
 }
 
-// The low bytes of each lane of four vectors.
+// The low byte of each lane of four vectors.
 HWY_INLINE __m512i bytes_of_lanes(VU a, VU b, VU c, VU d) {
-  // Byte 0 of each lane to all of its bytes.
+  // Copies byte 0 of each lane to all bytes of the lane.
   const __m512i low = _mm512_set4_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0x00000000);
   __m512i v = a.raw;
   v = _mm512_mask_shuffle_epi8(v, 0x2222222222222222u, b.raw, low);
@@ -197,14 +198,14 @@ HWY_INLINE void transpose_lanes(__m512i* v) {
   }
 }
 
-// Asks for the lines of rows that come next, into the second-level cache.
+// Prefetches the lines of rows that come next into the second-level cache.
 struct LinesToCome {
   const char* at;  // null: there are none
   std::int64_t row_bytes;
   std::int64_t rows, lines;
   std::int64_t row = 0, line = 0;
 
-  // A line of each of eight rows.
+  // Prefetches a line of each of eight rows.
   HWY_INLINE void ask() {
     if (row >= rows) return;
     const char* const p = at + row * row_bytes + line * strip_bytes;
@@ -221,13 +222,13 @@ struct LinesToCome {
   }
 };
 
-// Copies a strip and takes the magnitudes of its columns. Rows behind the last one become zeros.
+// Copies a strip and finds the magnitudes of its columns. Rows after the last one become zeros.
 template <class T>
 class StripCopy {
   using M = Magnitudes<T>;
 
  public:
-  // No columns: nothing is copied.
+  // Without columns: nothing is copied.
   HWY_INLINE StripCopy(const ConstAnyMatrix& x, std::int64_t col, T* to)
       : x_(row<T>(x, 0, std::min(col, x.cols))),
         stride_(x.stride),
@@ -241,7 +242,7 @@ class StripCopy {
     bytes_ = ~std::uint64_t{0} >> (strip_bytes - cols * static_cast<std::int64_t>(sizeof(T)));
   }
 
-  // The next `count` rows, a divisor of strip_rows.
+  // Processes the next `count` rows, a divisor of strip_rows.
   template <int count>
   HWY_INLINE void take() {
     if (row_ >= end_) return;
@@ -253,14 +254,14 @@ class StripCopy {
         put(_mm512_maskz_loadu_epi8(bytes_, x + i * stride_), to + i * strip_cols<T>(),
             i % 2 == 0 ? even_ : odd_);
     } else {
-      for (int i = 0; i < count; ++i)  // a masked load from a page that is not there is slow
+      for (int i = 0; i < count; ++i)  // a masked load from an absent page is slow
         put(row_ + i < rows_ ? _mm512_maskz_loadu_epi8(bytes_, x + i * stride_)
                              : _mm512_setzero_si512(),
             to + i * strip_cols<T>(), even_);
     }
     row_ += count;
   }
-  // The rows that are left; returns the magnitudes of the columns.
+  // Processes the remaining rows; returns the magnitudes of the columns.
   HWY_INLINE __m512i finish(LinesToCome& soon) {
     if (HWY_LIKELY(bytes_ == ~std::uint64_t{0})) {
       __m512i even = even_;
@@ -304,15 +305,15 @@ class StripCopy {
   __mmask64 bytes_ = 0;  // of a row
 };
 
-// What is done while a strip is turned.
+// The work to do while a strip is transposed.
 template <class T>
 struct Meanwhile {
-  StripCopy<T> copy;  // of the next one, from a cache
-  LinesToCome soon;   // past the caches
+  StripCopy<T> copy;  // of the next strip, which is in a cache
+  LinesToCome soon;   // if the matrix is not in a cache
 };
 
-// The codes of strip_rows rows of a part into its columns, of which the strip has `cols`.
-// Meanwhile as many bytes of the next strip are copied, or asked for.
+// Stores the codes of strip_rows rows of a part in its columns, of which the strip has `cols`.
+// Meanwhile copies, or prefetches, the same number of bytes of the next strip.
 template <Made made, int part, bool stream, class T>
 HWY_INLINE void turn_part(const T* x, const PartScales& s, std::int64_t cols, std::int8_t* to,
                           std::int64_t stride, Meanwhile<T>& other) {

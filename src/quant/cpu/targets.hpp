@@ -9,8 +9,8 @@
 #if defined(__x86_64__) || defined(__i386__)
 // One target for each instruction set level that a Context can be capped at; others would only cost
 // compile time. They are given by bit, because no version of Highway names them all: SPR, ZEN4,
-// AVX3_DL, SSSE3, SSE2. Builds that look for races or fuzz the interface compile only SSE4, which
-// every level includes: what they look for does not depend on the length of a vector.
+// AVX3_DL, SSSE3, SSE2. Builds that search for races or fuzz the interface compile only SSE4, which
+// every level includes: such faults do not depend on the length of a vector.
 #if defined(SWITCHBACK_ONE_VECTOR_LENGTH)
 #define HWY_DISABLED_TARGETS \
   ((1LL << 4) | (1LL << 6) | (1LL << 7) | (1LL << 8) | (1LL << 9) | (1LL << 12) | (1LL << 14))

@@ -22,27 +22,27 @@ using D8 = hn::Repartition<std::uint8_t, F32>;
 inline constexpr std::int64_t vector_bytes = static_cast<std::int64_t>(hn::MaxLanes(D8()));
 #endif
 
-// A tile is worked on in two halves. First its rows are read from end to end and their codes packed
-// into a buffer that stays in the second-level cache; then those are turned, a unit of 16 columns
-// at a time, and written in whole cache lines. Halves that take turns disturb each other's memory
-// traffic less than halves that are interleaved row by row.
+// A tile is processed in two halves. First its rows are read from end to end and their codes packed
+// into a buffer that stays in the second-level cache. Then those codes are transposed, a unit of 16
+// columns at a time, and written in whole cache lines. Alternating halves disturb each other's
+// memory traffic less than halves that are interleaved row by row.
 inline constexpr std::int64_t turned_rows = 64;
 inline constexpr std::int64_t line = 64;  // bytes of a cache line
 
-// Units come in groups that hold whole quads.
+// Units form groups that hold whole quads.
 inline constexpr std::int64_t unit_group = std::max<std::int64_t>(16, quad);
 
 // The column (of the tile) whose codes are byte j of the unit's 16 bytes of packed rows. Where
 // packs work within blocks of 128 bits, a block of a packed quad holds 4 codes of each of its 4
-// vectors. With 8 lanes, columns 0 to 31 of a row lie in memory as
+// vectors. With 8 lanes, columns 0 to 31 of a row are in memory as
 //
 //              byte 0-3   byte 4-7   byte 8-11  byte 12-15
 //   vector     a          b          c          d
 //   unit 0      0- 3       8-11      16-19      24-27
 //   unit 1      4- 7      12-15      20-23      28-31
 //
-// so unit 0 has its columns in steps of `lanes`. Nobody puts them in order: a unit's columns become
-// rows of q_t, and each of those is written to its place anyway.
+// so unit 0 has its columns in steps of `lanes`. They need not be put in order: a unit's columns
+// become rows of q_t, and each of those is written to its place anyway.
 HWY_INLINE std::int64_t unit_column(std::int64_t unit, std::int64_t j) {
   const std::int64_t first = unit * 16;
   if constexpr (!packed_in_order)
@@ -50,18 +50,18 @@ HWY_INLINE std::int64_t unit_column(std::int64_t unit, std::int64_t j) {
   return first + j;
 }
 
-// Asks memory for lines of the next tile, half of them while this one is coded and half while it is
-// turned, so that memory never rests; into the second-level cache, which has room for both.
+// Prefetches lines of the next tile, half of them while this one is coded and half while it is
+// transposed, so that memory is always busy; into the second-level cache, which has room for both.
 template <class T>
 HWY_INLINE void ask_soon(const T* p) {
   __builtin_prefetch(p, 0, 2);
 }
 
-// What to read soon: the next tile, or else rows of this one, which may lie too far apart for the
-// hardware to foresee.
+// What to prefetch: the next tile, or else rows of this one, which may be too far apart for the
+// hardware prefetcher.
 template <class T>
 struct Soon {
-  const T* row;  // whose turn is soon
+  const T* row;  // the row to prefetch next
   bool of_next;  // it belongs to the next tile
   HWY_INLINE void ask(std::int64_t c) const {
     constexpr std::int64_t step = line / static_cast<std::int64_t>(sizeof(T));
@@ -75,7 +75,7 @@ struct Soon {
   }
 };
 
-// The codes of a row of the tile, packed, and in their own order into q if there is one.
+// The codes of a row of the tile, packed, and also in order into q if there is one.
 template <Made made, bool with_q, class T, class S>
 HWY_INLINE void code_row(const T* x, const Soon<T>& soon, std::int64_t cols, const S& scale,
                          std::int64_t first_col, std::int8_t* packed, std::int8_t* q, bool stream) {
@@ -101,7 +101,7 @@ HWY_INLINE void code_row(const T* x, const Soon<T>& soon, std::int64_t cols, con
   }
 }
 
-// next: the row of the next tile that is asked for; null: none.
+// next: the row of the next tile that is prefetched; null: none.
 template <Made made, class T, class S>
 HWY_INLINE void code_row(const cpu::TileJob& job, std::int64_t r, std::int64_t col_begin,
                          std::int64_t col_end, const T* next, const S& scale, std::int8_t* packed) {
@@ -136,7 +136,7 @@ struct LinesOfNext {
 };
 
 #if HWY_TARGET != HWY_SCALAR
-// 16 bytes of each of the rows r, r + 16, … that a vector has room for, from rows `stride` apart.
+// 16 bytes of each of the rows r, r + 16, … that fit into a vector; rows are `stride` apart.
 HWY_INLINE hn::Vec<D8> load_blocks(const std::int8_t* from, std::int64_t stride) {
   const auto* const p = reinterpret_cast<const std::uint8_t*>(from);
 #if HWY_TARGET == HWY_AVX3
@@ -160,10 +160,10 @@ HWY_INLINE hn::Vec<D8> load_blocks(const std::int8_t* from, std::int64_t stride)
 }
 #endif
 
-// Turns 16 bytes of 64 rows, `stride` apart, into 16 runs of 64 rows; put(j, part, vector) is given
-// them a vector at a time. A step interleaves the bytes of vectors i and i + 8 into vectors 2 · i
-// and 2 · i + 1. With the bits of a byte's row (its vector) and column (its place in there), that
-// is
+// Transposes 16 bytes of 64 rows, `stride` apart, into 16 runs of 64 rows, and passes them to
+// put(j, part, vector), a vector at a time. A step interleaves the bytes of vectors i and i + 8
+// into vectors 2 · i and 2 · i + 1. With the bits of a byte's row (its vector) and column (its
+// place in the vector):
 //
 //              vector        place
 //   before     r3 r2 r1 r0   c3 c2 c1 c0
@@ -230,16 +230,16 @@ HWY_INLINE void put_part(const std::int8_t* from, std::int64_t count, std::int8_
   if (count > 0) std::memcpy(to, from, static_cast<std::size_t>(count));
 }
 
-// The second half of the work on a tile.
+// The second half of the work on a tile: the transposition.
 struct Turning {
   MatrixView<std::int8_t> to;  // of all tiles of the run: [columns, rows]
   std::int64_t packed_bytes;   // of a row of packed codes
-  std::int8_t* lines;          // 2 units' columns of codes, behind a line of those carried over
+  std::int8_t* lines;          // 2 units' columns of codes, after one line of codes carried over
   std::int64_t lines_bytes;    // of a column in there
-  std::int8_t* carried;        // of each column the last line of the tile before
-  bool carries;                // whether cache lines straddle tiles and are to be streamed
+  std::int8_t* carried;        // the last line of the previous tile, for each column
+  bool carries;  // whether cache lines straddle tiles and are to be stored past the caches
   bool stream;
-  std::int64_t next_lines;  // of the next tile for each 16 columns of 64 rows
+  std::int64_t next_lines;  // of the next tile, to prefetch for each 16 columns of 64 rows
 };
 
 // Writes a column's codes of rows [first, first + count) of the run.
@@ -253,8 +253,8 @@ HWY_INLINE void put_column(const Turning& t, const std::int8_t* from, std::int64
   put_part(from + whole, count - whole, to + first + whole);
 }
 
-// The same where cache lines begin at any row. A line that ends in the next tile is left to that
-// one, with the codes carried over.
+// The same for cache lines that begin at any row. A line that ends in the next tile is carried
+// over, and that tile writes it.
 HWY_INLINE void put_carrying(const Turning& t, const std::int8_t* from, std::int64_t first,
                              std::int64_t count, std::int8_t* to, std::int8_t* carried) {
   const auto lead = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(to) % line);
@@ -306,7 +306,7 @@ HWY_INLINE void turn_unit(const Turning& t, const std::int8_t* packed, std::int6
     }
 }
 
-// Turns a unit straight to where it belongs, if that needs no more than whole vectors.
+// Transposes a unit straight to its place in q_t, if that needs only whole vectors.
 HWY_INLINE bool turn_in_place(const Turning& t, const std::int8_t* packed, std::int64_t unit,
                               std::int64_t first, std::int64_t count, LinesOfNext& next) {
 #if HWY_TARGET == HWY_SCALAR
@@ -339,8 +339,8 @@ HWY_INLINE bool turn_in_place(const Turning& t, const std::int8_t* packed, std::
 #endif
 }
 
-// Codes that were turned into lines are written one unit later: a load from what was stored just
-// before has to wait until streaming stores in between have reached memory.
+// Codes that were transposed into lines are written one unit later: a load of data that was just
+// stored has to wait until the streaming stores in between have reached memory.
 HWY_INLINE void turn_units(const Turning& t, const std::int8_t* packed, std::int64_t units,
                            std::int64_t first, std::int64_t count, LinesOfNext next) {
   std::int64_t waiting = -1;
@@ -374,7 +374,7 @@ HWY_INLINE void transpose_run(const cpu::TileJob& job, const cpu::Cut::Piece& pi
   for (std::int64_t first = 0; first < rows; first += job.tile_rows) {
     const std::int64_t count = std::min(job.tile_rows, rows - first);
     const std::int64_t after = piece.row_begin + first + job.tile_rows;
-    // Shorter vectors leave memory less time to spare.
+    // With shorter vectors memory has less idle time.
     const T* next = nullptr;
     if (lanes >= 16)
       next = after >= piece.row_end ? static_cast<const T*>(job.next)
@@ -428,19 +428,19 @@ TileKernel tile_kernel(const core::CpuFeatures& features) {
 
 namespace {
 
-// All tiles, last rows first: a reduction has just left those in the caches.
+// All tiles, last rows first, because a preceding reduction has just left those in the caches.
 void turn_tiles(ContextState& state, const Config& config, const TileJob& job,
                 const core::PerWorker<std::int8_t>& scratch) {
   const auto kernel = tile_kernel(state.features);
   const std::int64_t across = (job.x.cols + config.tile_cols - 1) / config.tile_cols;
-  // Cache lines that straddle tiles are carried from one to the next within a run of them; as long
-  // as there are enough runs to go round.
+  // Cache lines that straddle tiles are carried from one tile to the next within a run of tiles, as
+  // long as there are enough runs for all threads.
   std::int64_t run_rows = config.tile_rows;
   if (job.stream && job.q_t.stride % 64 != 0)
     while (job.x.rows * across > 4 * state.threads.count() * run_rows)
       run_rows += config.tile_rows;
   const std::int64_t down = (job.x.rows + run_rows - 1) / run_rows;
-  // A task has tiles side by side, so that it knows which one is next.
+  // A task is a row of neighbouring tiles, so that it knows which one is next.
   const std::int64_t threads = state.threads.count();
   const std::int64_t together =
       threads == 1 ? across : std::clamp<std::int64_t>(down * across / (4 * threads), 1, across);
@@ -455,7 +455,7 @@ void turn_tiles(ContextState& state, const Config& config, const TileJob& job,
     const std::int64_t begin = task % tasks_across * task_cols;
     const std::int64_t end = std::min(begin + task_cols, job.x.cols);
     TileJob part = job;
-    part.asks_ahead = job.stream;  // else x may be in a cache
+    part.asks_ahead = job.stream;  // otherwise x may be in a cache
     for (std::int64_t c = begin; c < end; c += config.tile_cols) {
       part.next = nullptr;
       if (part.asks_ahead && c + config.tile_cols < end)
@@ -538,8 +538,8 @@ void transpose(ContextState& state, const Config& config, const Request& o) {
     return turn_tiles(state, config, job, scratch);
   }
 
-  // Each panel is one thread's from its absmax to its codes, where there are enough to go round:
-  // threads that would meet twice a panel wait for the slowest one each time.
+  // If there are enough panels for all threads, one thread computes a panel's absmax and its codes:
+  // threads that met twice for each panel would wait for the slowest one each time.
   const std::int64_t panels =
       config.panel_cols == 0 ? 1 : (cols + config.panel_cols - 1) / config.panel_cols;
   if (panels > 1 && panels >= workers) {
@@ -547,7 +547,7 @@ void transpose(ContextState& state, const Config& config, const Request& o) {
     state.threads.for_each(panels, [&](std::int64_t task, int worker) {
       const std::int64_t begin = task * config.panel_cols;
       const std::int64_t end = std::min(begin + config.panel_cols, cols);
-      // Nobody else has seen these columns: the first worker's room is theirs.
+      // No other worker has processed these columns, so the room of the first worker is used.
       raise(o.x, {0, rows, begin, end}, magnitudes.of(0, begin));
       finish_columns(magnitudes.from(0, 1), begin, end, o.q_t.absmax.data(), job.columns);
       for (std::int64_t c = begin; c < end; c += config.tile_cols)

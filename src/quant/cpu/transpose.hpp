@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: what the transposing kernel is told.
+// Engine zone: the arguments of the transposing kernel.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,12 @@
 
 namespace switchback::quant::cpu {
 
-/// How the scratch of a tile is laid out, in bytes: rows of packed codes, twice 16 columns of
-/// codes, and a line of 64 codes for each column.
+/// The layout of the scratch of a tile, in bytes: rows of packed codes, twice 16 columns of codes,
+/// and a line of 64 codes for each column.
 struct TileScratch {
-  std::int64_t packed_bytes;  ///< of a row; no multiple of 4 KiB, which would put all into one set
-  std::int64_t lines_bytes;   ///< of a column: a line and the rows of the tile
+  /// Of a row; not a multiple of 4 KiB, which would map all rows to one set of a cache.
+  std::int64_t packed_bytes;
+  std::int64_t lines_bytes;  ///< of a column: a line and the rows of the tile
   std::int64_t lines_offset;
   std::int64_t carried_offset;
   std::int64_t bytes;
@@ -32,12 +33,12 @@ struct TileJob {
   MatrixView<std::int8_t> q;  ///< the untransposed codes, or no data
   MatrixView<std::int8_t> q_t;
   bool by_column = false;
-  Scale scale;           ///< unless by_column; with codes
+  Scale scale;           ///< unless by_column; given if codes are computed
   ColumnScales columns;  ///< if by_column
   bool stream = false;
   std::int64_t tile_rows = 0;  ///< a multiple of 64
-  bool asks_ahead = false;     ///< for the next tile: it is in memory, not in a cache
-  const void* next = nullptr;  ///< where the next piece begins, if it is to be asked for
+  bool asks_ahead = false;     ///< prefetches the next tile, which is in memory and not in a cache
+  const void* next = nullptr;  ///< where the next piece begins, if it is to be prefetched
 };
 
 /// Codes of a piece of job.x, transposed into the same piece of job.q_t.

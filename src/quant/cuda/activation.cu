@@ -21,13 +21,14 @@ struct ActivationArguments {
   const void* list;
 };
 
-// Packs of a thread's turn: what is done once for each turn takes some 50 instructions.
+// Packs of a thread in one iteration: each iteration has an overhead of some 50 instructions.
 template <class T, int V, bool backward, bool listed>
 constexpr int each_of = V > 1 && std::is_same_v<T, float>          ? (backward ? 4 : 8)
                         : (has_table<T, V> || listed) && !backward ? 4
                                                                    : 2;
 
-// A list of derivatives leaves room for one block, one of values for two with registers enough.
+// A list of derivatives leaves room for one block; a list of values for two that have enough
+// registers.
 template <bool backward, bool listed>
 constexpr int most_threads = !listed    ? 512
                              : backward ? 1024
@@ -37,13 +38,14 @@ constexpr int blocks_with_list = backward ? 1 : 2;
 template <bool backward, bool listed>
 constexpr int least_blocks = listed ? blocks_with_list<backward> : 0;
 
-// The packs of f32 are computed side by side, in up to 128 registers. That leaves two blocks of 256
-// threads, which have 64 KiB on their way.
+// The packs of f32 are computed interleaved, in up to 128 registers. That leaves two blocks of 256
+// threads, which have 64 KiB in flight.
 template <class T, int V, bool backward, bool listed>
 constexpr int least_blocks_alone =
     V > 1 && std::is_same_v<T, float> && !backward ? 1 : least_blocks<backward, listed>;
 
-// Packs 0, step, 2·step, … of a row that has so many left, zeros behind its end; or so far apart.
+// Packs 0, step, 2·step, … of a row. The first form is for a row that has `left` packs left, and
+// gives zeros after its end; in the second form all packs exist.
 template <class T, int V, int N>
 __device__ __forceinline__ void load_apart(const T* row, int step, int left, Pack<T, V> (&x)[N]) {
 #pragma unroll
@@ -67,7 +69,7 @@ __device__ __forceinline__ void store_whole_pack(T* row, int index, const Pack<T
     core::cuda::store_whole(reinterpret_cast<uint4*>(row) + index, pack.words);
 }
 
-// The results by a table, by a list or by the formulas.
+// The results, from a table, a list or the formulas.
 template <bool listed, class T, int V, int N>
 __device__ __forceinline__ void activate_packs(bool tanh_form, Pack<T, V> (&x)[N],
                                                const Table<T, V, false>& table, const uint4* list) {
@@ -103,14 +105,14 @@ cudaError_t start_list(const Launch& launch, Activation activation, void* list) 
 }
 
 // Floor: each element is read once (forward) or two are (backward), and one is written. An H200
-// issues 30 T instructions a second at 1.78 GHz, which for 60 % of the time of its memory is 17 an
-// element for 4 bytes. sm_90: at most 60 registers, f32 forward 128. G is the type of g and y where
-// there is g, else that of all.
+// issues 30 T instructions a second at 1.78 GHz. In 60 % of its memory's time that is 17
+// instructions an element for 4 bytes. sm_90: at most 60 registers, f32 forward 128. G is the type
+// of g and y if g is given, else of all matrices.
 //
-// Instructions an element (sm_90, erf form): bf16 forward 10.5, was 84 without the table, 36 % of
-// an H200's time for its bytes; backward 18.6, was 86, 42 %. The tables cost 9 and 17 KiB of shared
-// memory. f16 with a list as many, 35 % and 42 %; without one 38.5 and 46, 130 % and 105 %. f32
-// 34.7 and 43, 59 % and 48 %. (The tanh form takes some 7 less.)
+// Instructions an element (sm_90, erf form), and their share of an H200's time for the bytes: bf16
+// forward 10.5, 36 % (84 without the table); backward 18.6, 42 % (was 86). The tables cost 9 and 17
+// KiB of shared memory. f16 with a list has the same numbers, 35 % and 42 %; without a list 38.5
+// and 46, 130 % and 105 %. f32 34.7 and 43, 59 % and 48 %. (The tanh form takes some 7 less.)
 template <class G, class T, int V, bool backward, bool listed>
 __global__ void __launch_bounds__(most_threads<backward, listed>,
                                   least_blocks_alone<T, V, backward, listed>)
@@ -129,8 +131,8 @@ __global__ void __launch_bounds__(most_threads<backward, listed>,
       const unsigned all = each * blockDim.x;
       const std::int64_t begin = static_cast<std::int64_t>(across) * all;
       const int packs = static_cast<int>(min(a.packs - begin, std::int64_t{all}));
-      // Each warp takes packs side by side, so that the distances between those of a thread are
-      // constants; rows of few packs are taken by part of a warp.
+      // Each warp processes neighbouring packs, so that the distances between the packs of a thread
+      // are constants. A row of few packs is processed by a part of a warp.
       constexpr int warp = 32;
       const bool whole = packs == static_cast<int>(all) && blockDim.x >= warp;
       const int step = blockDim.x < warp ? static_cast<int>(blockDim.x) : warp;
@@ -182,13 +184,13 @@ struct RowsArguments {
   const void* list;
 };
 
-constexpr int most_row_threads = 512;  // that leaves registers enough
+constexpr int most_row_threads = 512;  // more would leave too few registers
 
 // A row stays in the registers of blockDim.x threads, R packs each. Floor: forward reads x and
 // writes the codes, f32 5, f16 and bf16 3 bytes an element; backward reads g and x and writes dx
-// and the codes, 13 and 7. The instructions are those of above and the quantize's: bf16
-// forward with R = 8 13.8 with y and 13.2 without (was 91), 37 and 59 % of an H200's time for its
-// bytes, f16 with a list 13.4 and 12.8; backward 17.8, 35 %. sm_90: at most 80 registers, 256 bytes
+// and the codes, 13 and 7. The instructions are those above plus those of the quantization. bf16
+// forward with R = 8: 13.8 with y and 13.2 without (was 91), 37 and 59 % of an H200's time for its
+// bytes; f16 with a list 13.4 and 12.8; backward 17.8, 35 %. sm_90: at most 80 registers, 256 bytes
 // of shared memory and the table.
 template <class T, int R, bool backward, bool listed>
 __global__ void __launch_bounds__(most_threads<backward, listed>, least_blocks<backward, listed>)
@@ -210,7 +212,7 @@ __global__ void __launch_bounds__(most_threads<backward, listed>, least_blocks<b
     const T* const x_row = static_cast<const T*>(a.x) + row * a.x_stride;
     Pack<T, V> y[R];
     load_striped(x_row, static_cast<int>(threadIdx.x), packs, y);
-    // Both functions and the gradient make 0 of 0, which packs that are not there hold.
+    // Absent packs hold zeros. Both functions and the gradient map 0 to 0.
     if constexpr (backward) {
       const T* const g_row = static_cast<const T*>(a.g) + row * a.g_stride;
       Pack<T, V> g[R];
@@ -239,8 +241,8 @@ __global__ void __launch_bounds__(most_threads<backward, listed>, least_blocks<b
   }
 }
 
-// Blocks that load a table are few, so that each uses it often: as many as the device holds,
-// several times over for balance.
+// If blocks load a table, few are started, so that each uses it often: the number that the device
+// holds, a few times over for balance.
 template <class T, int V>
 std::int64_t most_blocks_of(const Launch& launch) {
   return has_table<T, V> ? launch.multiprocessors * std::int64_t{8} : most_blocks;
@@ -255,7 +257,7 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x, Acti
   constexpr int V = one_type ? vector_elements<T> : 1;
   const bool packed =
       V > 1 && is_packed<T>(x) && is_packed<G>(ConstAnyMatrix(y)) && (!backward || is_packed<G>(g));
-  // Rows without gaps are one.
+  // Rows without gaps are treated as one row.
   const bool dense = x.stride == x.cols && y.stride == x.cols && (!backward || g.stride == x.cols);
   const std::int64_t rows = dense ? 1 : x.rows;
   const std::int64_t packs = (dense ? x.rows : 1) * (packed ? x.cols / V : x.cols);
@@ -316,7 +318,7 @@ cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix
         backward ? "activation_backward_quantize" : "activation_forward_quantize", kernel,
         dim3(grid_of(std::min(blocks, most_blocks_here))), block, shared_bytes, launch.stream, a);
   };
-  // With values from a table most of the instructions would be those of a row.
+  // With values from a table, most of the instructions would be the overhead of a row.
   if constexpr (std::is_same_v<T, half>)
     if (list != nullptr) {
       constexpr int each = backward ? 4 : 8;
@@ -352,9 +354,10 @@ cudaError_t launch_activation(const Launch& launch, ConstAnyMatrix g, ConstAnyMa
   });
 }
 
-// A list costs a launch, 2 to 3 us, and each block's copy of it; on an H200 that is the time of
-// some 70,000 elements by the formulas on each multiprocessor, and a list saves part of these.
-// Small devices, whose blocks cannot have a list of derivatives, are bound by memory without one.
+// A list costs a launch, 2 to 3 us, and a copy of it for each block. On an H200 that is the time of
+// some 70,000 elements by the formulas on each multiprocessor, of which a list saves a part. On
+// small devices, whose blocks have no room for a list of derivatives, the formulas are bound by
+// memory.
 bool activation_wants_list(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
                            AnyMatrix y) noexcept {
   constexpr std::int64_t elements_each = 1 << 17;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: absmax and transposed codes of a matrix that fits into the shared memory of all
-// multiprocessors together, such as a layer's weight, in one launch.
+// Device code: absmax and transposed codes of a matrix in one launch. The matrix, such as a layer's
+// weight, must fit into the shared memory of all multiprocessors together.
 #include <algorithm>
 
 #include "core/cuda/grid.cuh"
@@ -13,26 +13,27 @@ namespace {
 using core::cuda::AsyncCopies;
 using core::cuda::wait_for_grid;
 
-constexpr int most_turns = 3;  // of 128 threads, in a block
-constexpr int packs_each = 8;  // of a thread, in a tile
+constexpr int most_turns = 3;  // turns (groups of 128 threads) of a block
+constexpr int packs_each = 8;  // packs of a thread in a tile
 constexpr int turn_threads = 128;
 constexpr std::size_t slot_bytes = sizeof(uint4) * packs_each * turn_threads;
-// 227 KiB hold four beside each of three turns.
+// 227 KiB hold four slots in addition to each of three turns.
 constexpr int most_slots = 13;
 
-// Turn y of block x takes tiles x + (round · turns + y) · blocks. It keeps the first one in
-// registers, the next ones in `slots` of shared memory, and reads the others twice.
+// Turn y of block x processes tiles x + (round · turns + y) · blocks. It keeps the first of these
+// tiles in registers and the next ones in `slots` of shared memory, and reads the others twice.
 struct AtOnceArguments {
   TransposeArguments matrix;
   unsigned* bits;  // of columns, then of rows; or of the matrix
   unsigned* row_bits;
-  std::int64_t words;               // at `bits`
-  unsigned down, across;            // tiles
-  unsigned step_down, step_across;  // of turns · blocks tiles
+  std::int64_t words;               // number of words at `bits`
+  unsigned down, across;            // numbers of tiles
+  unsigned step_down, step_across;  // distance of turns · blocks tiles
   int rounds, slots;
 };
 
-// Where a turn is. Steps save divisions, beginning anew saves registers.
+// The current tile of a turn. step() avoids a division for each tile. The last loop computes the
+// tile from the round instead, which saves registers.
 struct Walk {
   unsigned down, across;
 
@@ -50,7 +51,7 @@ struct Walk {
       ++down;
     }
   }
-  // After the last tile: that of no packs.
+  // After the last tile: a place that has no packs.
   __device__ __forceinline__ TurnPlace place(const AtOnceArguments& a) const {
     if (down >= a.down) return {0, a.across};
     return {down, across};
@@ -66,8 +67,8 @@ __device__ __forceinline__ void add_maxima(const AtOnceArguments& a, TurnPlace a
   const int lane = thread % 32;
   const int pack = thread % Tile::packs;
   const std::int64_t first_pack = std::int64_t{at.across} * Tile::packs;
-  // Lanes that differ in bits 8 and 16 have other rows of the same columns. Then each of the four
-  // sends a quarter of these.
+  // Lanes that differ in bits 8 and 16 have different rows of the same columns. After the exchange,
+  // each of the four sends a quarter of these columns.
   Magnitudes<T, V> columns;
 #pragma unroll
   for (int i = 0; i < packs_each; i += 2)
@@ -88,8 +89,8 @@ __device__ __forceinline__ void add_maxima(const AtOnceArguments& a, TurnPlace a
       atomicMax(to + i, mine.column(i));
   }
   if constexpr (kind == TurnKind::columnwise_and_rowwise) {
-    // Eight lanes have the packs of the same eight rows. Each hands half of its rows to another
-    // lane, then half of what is left, and ends with one row.
+    // Eight lanes have packs of the same eight rows. Each lane passes half of its rows to another
+    // lane, then half of the rest, and so on, and ends with one row.
     unsigned rows[packs_each];
 #pragma unroll
     for (int r = 0; r < packs_each; ++r) {
@@ -112,19 +113,21 @@ __device__ __forceinline__ void add_maxima(const AtOnceArguments& a, TurnPlace a
   }
 }
 
-// Floor: each element is read once and each of its codes written once, and two barriers of the
-// grid, the first beside the reads; two kernels read twice, and take a memset and another launch.
-// On an H200, W of 4096 x 1024 in bf16 with both codes: 16.8 MB, 4.1 us at 4.1 TB/s, and about 2.5
-// for the launch and 1.5 for the second barrier, 8; with two kernels 25 MB, 6.1, and about 6.5 for
-// memset, launches and the start of each, 12 to 13. (Predicted. An H200 ran it right; 1920 x 4096
-// with both codes, 12 us by the same sum, took 17, data/records/h200.) Of the two launches' blocks
-// one reads while another codes, here all turns do the same at a time, so that matrices far larger
-// than shared memory are left to those.
+// Floor: each element is read once and each of its codes written once, plus two barriers of the
+// grid, of which the first overlaps with the reads. Two kernels would read twice, and need a memset
+// and another launch.
 //
-// Instructions an element, full tiles in shared memory: bf16 by columns 10.0, by rows too 17.2, by
-// one absmax with q 10.4; f32 by columns 16.2. Of the time that an H200 needs for the bytes 45, 59,
-// 35 and 44 %. sm_90: at most 161 registers, 168 on 10.0 and 12.0; 9 to 10 KiB of shared memory a
-// turn and 16 KiB a slot.
+// Example: an H200, W of 4096 x 1024 in bf16, with both codes. One launch: 16.8 MB, 4.1 us at 4.1
+// TB/s, about 2.5 us for the launch and 1.5 for the second barrier, 8 in total. Two kernels: 25 MB,
+// 6.1 us, and about 6.5 for memset, launches and the start of each, 12 to 13 in total. (Predicted.
+// An H200 gave right results. 1920 x 4096 with both codes, 12 us by the same sum, took 17:
+// data/records/h200.) With two launches, one block reads while another codes. Here all turns do the
+// same at the same time, so matrices far larger than shared memory are left to two launches.
+//
+// Instructions an element, full tiles in shared memory: bf16 by columns 10.0, with rows too 17.2,
+// by one absmax with q 10.4; f32 by columns 16.2. Of the time that an H200 needs for the bytes
+// these are 45, 59, 35 and 44 %. sm_90: at most 161 registers, 168 on 10.0 and 12.0; 9 to 10 KiB of
+// shared memory a turn and 16 KiB a slot.
 template <class T, int V, TurnKind kind>
 __global__ void __launch_bounds__(most_turns* turn_threads, 1) at_once_kernel(AtOnceArguments a) {
   using Tile = Turn<T, V>;
@@ -134,14 +137,14 @@ __global__ void __launch_bounds__(most_turns* turn_threads, 1) at_once_kernel(At
   const auto turn = static_cast<int>(threadIdx.y);
   const auto turns = static_cast<int>(blockDim.y);
   const auto thread = static_cast<int>(threadIdx.x);
-  // A thread's packs of slots 1, 2, …, which no other thread touches.
+  // A thread's packs of slots 1, 2, …, which no other thread accesses.
   const int first_slot = turn * a.slots * packs_each * turn_threads + thread;
   const auto slot = [shared, first_slot, turns](int number, int pack) {
     return reinterpret_cast<uint4*>(shared + turns) + first_slot +
            ((number - 1) * packs_each + pack) * turn_threads;
   };
-  // Cleared, which a launch of its own would take longer for: the barrier passes while the copies
-  // are on their way.
+  // Cleared here, because a separate launch would take longer: the barrier passes while the copies
+  // are in flight.
   for (std::int64_t i = (std::int64_t{blockIdx.x} * turns + turn) * turn_threads + thread;
        i < a.words; i += std::int64_t{gridDim.x} * turns * turn_threads)
     a.bits[i] = 0;
@@ -216,7 +219,7 @@ __global__ void __launch_bounds__(most_turns* turn_threads, 1) at_once_kernel(At
 
 struct Plan {
   std::int64_t across, tiles;
-  int blocks, turns, rounds, slots;  // no turns: the matrix is too large
+  int blocks, turns, rounds, slots;  // numbers; zero turns: the matrix is too large
 };
 
 template <class T>
@@ -227,13 +230,14 @@ Plan plan_of(const Launch& launch, ConstAnyMatrix x, Codes q_t) {
   plan.across = divide_up<std::int64_t>(x.cols / V, Tile::packs);
   plan.tiles = plan.across * divide_up<std::int64_t>(q_t.cols, tile_rows);
   const std::int64_t most_blocks = launch.multiprocessors;
-  // Tiles that are read twice come from the second-level cache, one to a turn: more of them would
-  // be read and coded in turn, where blocks of two kernels would do both at the same time.
+  // Tiles that are read twice come from the second-level cache, one for each turn. More of them
+  // would be read and coded one after another, while blocks of two kernels would do both at the
+  // same time.
   constexpr int in_registers = 1, read_twice = 1;
   const std::size_t shared_of_turn = launch.shared_bytes / most_turns;
   if (shared_of_turn < sizeof(Tile)) return plan;
   const int slots = static_cast<int>((shared_of_turn - sizeof(Tile)) / slot_bytes);
-  // (H200: 16.2 million elements of 16 bits are kept, 19.5 are taken.)
+  // (H200: 16.2 million elements of 16 bits are kept, 19.5 million are accepted.)
   const std::int64_t most =
       most_blocks * most_turns * (std::min(slots, most_slots) + in_registers + read_twice);
   if (plan.tiles > most) return plan;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: codes with a scale for each column of a block of rows, stored transposed, and the
-// codes of rows, in one launch that keeps what it reads in registers.
+// codes of rows. One launch computes both and keeps the elements that it reads in registers.
 #include <algorithm>
 
 #include "quant/cuda/blocks.cuh"
@@ -11,7 +11,7 @@ namespace switchback::quant::cuda {
 
 namespace {
 
-// Rows that blockDim.x threads take, and packs of each in a thread.
+// Rows that blockDim.x threads process, and packs of each row in a thread.
 __host__ __device__ constexpr int rows_of_threads(int turns, bool scaled) {
   return !scaled ? 1 : turns == 2 ? 4 : 2;
 }
@@ -22,7 +22,7 @@ template <class T, int turns>
 using ScaledShape = EightsShape<turns * turn_threads, rows_of_threads(turns, true),
                                 packs_of_row(turns, true) * vector_elements<T> / each>;
 
-// Thread blocks of a multiprocessor, which bounds the registers: 64, or 80 where these are too few.
+// Thread blocks of a multiprocessor, which limit the registers: to 64, or to 80 if 64 are too few.
 template <class T>
 constexpr int blocks_at_a_time(int turns, bool scaled) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
@@ -32,23 +32,24 @@ constexpr int blocks_at_a_time(int turns, bool scaled) {
 #endif
 }
 
-// A group is the tiles of `turns` turns below each other, which hold whole blocks of rows, and the
-// rows of these. Some thread blocks take a tile of each turn, the others take rows, scaled or not.
+// A group is the tiles of `turns` turns (one above the other), which hold whole blocks of rows, and
+// these rows. Some thread blocks process a tile in each turn, the others process rows, scaled or
+// not.
 template <bool scaled>
 struct BlocksArguments {
   TransposeArguments matrix;
   std::conditional_t<scaled, EightsArguments, RowwiseArguments> rows;
   unsigned of_tiles, of_rows;  // thread blocks of a group
-  int warps;                   // whose rows share the scales of columns
+  int warps;                   // warps whose rows share the scales of columns
   std::int64_t first_group;    // of this grid
 };
 
-// Floor: each element is read once and each of its codes written once; where rows are coded too,
-// the second read of an element comes from the L2 cache, because the thread blocks of both kinds
-// run side by side (f32 5 or 6 bytes, f16 and bf16 3 or 4). An H200 gave, of a copy of as many
-// bytes, bf16 and blocks of 256 rows: 30720 x 4096 0.97, with rows 0.91, with scaled rows 0.78;
-// 2048 x 4096, which stays in the L2 cache, 0.85, 0.70 and 0.49. (Measured with kernels of the same
-// shape before these.)
+// Floor: each element is read once and each of its codes written once (f32 5 or 6 bytes, f16 and
+// bf16 3 or 4). If rows are coded too, the second read of an element comes from the L2 cache,
+// because the thread blocks of both kinds run concurrently. Speed on an H200 as a share of a copy
+// of the same number of bytes, bf16 and blocks of 256 rows: 30720 x 4096 0.97, with rows 0.91, with
+// scaled rows 0.78; 2048 x 4096, which stays in the L2 cache, 0.85, 0.70 and 0.49. (Measured with
+// earlier kernels of the same shape.)
 template <class T, int turns, bool scaled>
 __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns, scaled))
     blocks_kernel(BlocksArguments<scaled> a) {
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns
   let_next_kernel_begin();
   const Place place = place_of(blockIdx.x, a.of_tiles + a.of_rows);
   const std::int64_t group = a.first_group + place.down;
-  // In turn as long as there are both.
+  // The two kinds alternate as long as both remain.
   const auto number = static_cast<unsigned>(place.across);
   const unsigned both = min(a.of_tiles, a.of_rows);
   const bool in_turn = number < 2 * both;
@@ -82,7 +83,8 @@ __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns
   const auto thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
   const int turn = thread / turn_threads;
   TurnPlace at = {static_cast<unsigned>(group) * turns + turn, index};
-  if (std::int64_t{at.down} * tile_rows >= a.matrix.code_rows) at.across = a.of_tiles;  // none
+  // Such a turn has no tile.
+  if (std::int64_t{at.down} * tile_rows >= a.matrix.code_rows) at.across = a.of_tiles;
   Pack<T, V> x[2][4];
   load_turn<T, V>(a.matrix, at, thread % turn_threads, x);
   column_maxima.add(thread / 32, thread % 32, x);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: turns below each other that have whole blocks of rows, and find the absmax of their
-// columns before they code them.
+// Device code: turns, one above the other, that have whole blocks of rows, and find the absmax of
+// their columns before they code them.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int turn_threads = 128;
 
-// Turns of a thread block: two, or as many as a block of rows has.
+// Turns of a thread block: two, or the number that a block of rows has.
 constexpr int turns_of(std::int64_t block_rows) {
   return static_cast<int>(std::max<std::int64_t>(block_rows / tile_rows, 2));
 }
@@ -30,7 +30,7 @@ struct ColumnMaxima {
 #pragma unroll
     for (int i = 0; i < 8; i += 2)
       columns.add(x[i / 4][i % 4], x[i / 4][i % 4 + 1]);
-    // Lanes that differ in bits 8 and 16 have other rows of the same columns.
+    // Lanes that differ in bits 8 and 16 have different rows of the same columns.
     columns.add_lane(8);
     columns.add_lane(16);
     if (lane < packs)
@@ -39,7 +39,7 @@ struct ColumnMaxima {
   }
 };
 
-// The bits of the columns' absmax, from the maxima of the warps that have the block's rows.
+// The bits of the columns' absmax, from the maxima of the warps that hold the block's rows.
 template <class T, int turns>
 struct FoundBits {
   const ColumnMaxima<T, turns>& maxima;

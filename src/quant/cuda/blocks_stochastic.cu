@@ -10,8 +10,8 @@ namespace {
 
 using core::cuda::computed_here;
 
-constexpr int stochastic_rows = 128;  // of a warp: a quad for each lane
-constexpr int stochastic_warps = 8;   // each has eight columns of its own
+constexpr int stochastic_rows = 128;  // rows of a warp: a quad for each lane
+constexpr int stochastic_warps = 8;   // each has its own eight columns
 
 struct BlocksStochasticArguments {
   const void* x;
@@ -23,15 +23,15 @@ struct BlocksStochasticArguments {
   std::int64_t first_tile;
   std::int64_t block_rows;
   bool packed;  // eights of x are aligned
-  bool words;   // rows of q_t lie at multiples of 4
+  bool words;   // rows of q_t begin at multiples of 4
   StochasticRounding rounding;
   core::cuda::PhiloxKeys keys;
 };
 
-// Matrices of any alignment, whose absmax another launch has found. Floor: with its read f32 9, f16
-// and bf16 5 bytes an element, less what the caches keep. The warps of a block share the lines that
-// they read; a warp writes 128 bytes of a column at a time. 10 rounds of 8 instructions for 8
-// elements, and a division an element. sm_90: 52 registers, no shared memory.
+// Matrices of any alignment, whose absmax another launch has found. Floor: including that launch's
+// read, f32 9, f16 and bf16 5 bytes an element, less the part that the caches keep. The warps of a
+// block share the lines that they read; a warp writes 128 bytes of a column at a time. 10 rounds of
+// 8 instructions for 8 elements, and a division an element. sm_90: 52 registers, no shared memory.
 template <class T>
 __global__ void __launch_bounds__(32 * stochastic_warps)
     blocks_stochastic_kernel(BlocksStochasticArguments a) {
@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(32 * stochastic_warps)
   }
 }
 
-// Thread blocks of a multiprocessor: three leave 80 registers, too few for the compiler's code for
-// 7.5.
+// Thread blocks of a multiprocessor: three leave 80 registers, too few for the code that the
+// compiler generates for 7.5.
 constexpr int random_blocks(int turns) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   return turns == 2 ? 2 : 1;
@@ -89,7 +89,7 @@ constexpr int random_blocks(int turns) {
 #endif
 }
 
-// The codes of a turn and what they are made with.
+// The codes of a turn and the numbers that they are computed with.
 template <class T>
 struct RandomTurn : Turn<T, each> {
   static constexpr int columns = Turn<T, each>::columns;
@@ -98,8 +98,8 @@ struct RandomTurn : Turn<T, each> {
 
 struct RandomArguments {
   TransposeArguments matrix;
-  unsigned across;          // tiles
-  int warps;                // whose rows share the scales of columns
+  unsigned across;          // number of tiles
+  int warps;                // warps whose rows share the scales of columns
   std::int64_t first_tile;  // of this grid
   StochasticRounding rounding;
   core::cuda::PhiloxKeys keys;
@@ -141,9 +141,9 @@ __device__ __forceinline__ void divide_random_turn(const RandomArguments& a, Ran
 }
 
 // Floor: each element is read once and its code written once (3 bytes), 10 rounds of 8 instructions
-// for 8 elements. An H200 gave, of a copy of as many bytes, bf16 and blocks of 256 rows: 30720 x
-// 4096 0.83; 2048 x 4096, which stays in the L2 cache, 0.54. (Measured with a kernel of the same
-// shape before this one.)
+// for 8 elements. Speed on an H200 as a share of a copy of the same number of bytes, bf16 and
+// blocks of 256 rows: 30720 x 4096 0.83; 2048 x 4096, which stays in the L2 cache, 0.54. (Measured
+// with an earlier kernel of the same shape.)
 template <class T, int turns>
 __global__ void __launch_bounds__(turns* turn_threads, random_blocks(turns))
     blocks_random_kernel(RandomArguments a) {
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(turns* turn_threads, random_blocks(turns))
   const std::int64_t first_row = (place.down * turns + turn) * tile_rows;
   TurnPlace at = {static_cast<unsigned>(place.down) * turns + turn,
                   static_cast<unsigned>(place.across)};
-  if (first_row >= a.matrix.code_rows) at.across = a.across;  // none
+  if (first_row >= a.matrix.code_rows) at.across = a.across;  // the turn has no tile
   Pack<T, each> x[2][4];
   load_turn<T, each>(a.matrix, at, thread, x);
   column_maxima.add(number / 32, number % 32, x);
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(turns* turn_threads, random_blocks(turns))
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const uint4 words = a.words(at, pack, row + side * 4 + r);
-        // Again for each row: they are not worth registers while random bits are made.
+        // Loaded again for each row: keeping them would cost registers while random bits are made.
         const unsigned column = computed_here(static_cast<unsigned>(pack * each));
         float high[each], low[each];
         load_shared(tile.column_upper + column, high);
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(turns* turn_threads, random_blocks(turns))
 #pragma unroll
         for (int v = 0; v < each; ++v) {
           const unsigned code = reciprocal_code(value(x[side][r], v), {high[v], low[v]}, words, v);
-          // Byte 2 to byte r.
+          // Moves byte 2 to byte r.
           constexpr unsigned selectors[] = {0x0006u, 0x0060u, 0x0610u, 0x6210u};
           out[v] = r == 0 ? code >> 16 : __byte_perm(out[v], code, selectors[r]);
         }
@@ -237,7 +237,7 @@ cudaError_t start_random(const Launch& launch, ConstAnyMatrix x, const Stochasti
 }  // namespace
 
 bool blocks_stochastic_together(ConstAnyMatrix x, std::int64_t block_rows) noexcept {
-  // Elements of f32 need the division, and 1024 threads have too few registers.
+  // Elements of f32 need the division, and 1024 threads have too few registers for it.
   return dtype_size_bytes(x.dtype) == 2 && block_rows < 1024 &&
          is_packed(x.data, x.rows, x.cols, x.stride, each, 16);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: shared by the CUDA quantize kernels: packs of elements, magnitudes, codes.
+// Engine zone: code that the CUDA quantize kernels share: packs of elements, magnitudes, codes.
 //
 // A kernel is compiled for packs of 16 bytes, which need an aligned matrix, and for packs of one
-// element at any address (V = 1). Lanes take consecutive packs either way.
+// element at any address (V = 1). In both cases lanes process consecutive packs.
 #pragma once
 
 #include <cstdint>
@@ -57,9 +57,9 @@ __device__ __forceinline__ Pack<T, V> load_pack(const T* row, std::int64_t index
   return pack;
 }
 
-/// Packs `first`, first + blockDim.x, … of a row of so many `packs`, zeros behind its end:
-/// neighbouring threads take neighbouring packs. Index is int where that is known to be enough,
-/// which saves registers.
+/// Packs `first`, first + blockDim.x, … of a row of `packs` packs, and zeros after its end:
+/// neighbouring threads load neighbouring packs. Index is int if int is known to be enough, which
+/// saves registers.
 template <class T, int V, int N, class Index>
 __device__ __forceinline__ void load_striped(const T* row, Index first, Index packs,
                                              Pack<T, V> (&x)[N]) {
@@ -71,8 +71,8 @@ __device__ __forceinline__ void load_striped(const T* row, Index first, Index pa
   }
 }
 
-/// Pack number `pack` of rows `first`, first + step, … of so many `rows`, zeros behind the last
-/// one; all zeros unless the pack is `inside` of the matrix.
+/// Pack number `pack` of rows `first`, first + step, … of `rows` rows, and zeros after the last
+/// row. All are zeros if the pack is not `inside` the matrix.
 template <class T, int V, int N>
 __device__ __forceinline__ void load_down(const T* from, std::int64_t stride, std::int64_t pack,
                                           bool inside, int first, int step, int rows,
@@ -107,7 +107,7 @@ __device__ __forceinline__ Pack<T, V> rounded_pack(F f) {
   return pack;
 }
 
-/// Pack number `index` of a row; the row is aligned but where V is 1.
+/// Pack number `index` of a row; the row is aligned unless V is 1.
 template <class T, int V>
 __device__ __forceinline__ void store_pack(T* row, std::int64_t index, const Pack<T, V>& pack) {
   if constexpr (V == 1)
@@ -136,7 +136,7 @@ __device__ __forceinline__ float value(const Pack<T, V>& pack, int i) {
   }
 }
 
-/// Keeps the compiler from holding the widened values of a pack in registers across this point.
+/// Prevents the compiler from keeping the widened values of a pack in registers across this point.
 template <class T, int V>
 __device__ __forceinline__ void forget_values([[maybe_unused]] Pack<T, V>& pack) {
 #if !defined(SWITCHBACK_CUDA_EMULATED)
@@ -154,7 +154,7 @@ __device__ __forceinline__ unsigned magnitude_bits(float value) {
   return __float_as_uint(value) & 0x7FFFFFFFu;
 }
 
-/// The bits of an f32 that an element's magnitude has; a NaN's are those of some NaN.
+/// The magnitude of an element as the bits of an f32; NaN gives the bits of some NaN.
 template <class T>
 __device__ __forceinline__ unsigned widened_magnitude(unsigned bits) {
   T element;
@@ -162,8 +162,8 @@ __device__ __forceinline__ unsigned widened_magnitude(unsigned bits) {
   return magnitude_bits(widen(element));
 }
 
-/// The largest magnitudes of packs, column by column. Bits of magnitudes order as integers, NaN
-/// last, in every type; 16-bit types stay in pairs.
+/// The largest magnitudes of packs, column by column. In every type, bits of magnitudes order as
+/// integers, NaN last; 16-bit types stay in pairs.
 template <class T, int V>
 struct Magnitudes {
   static constexpr bool pairs = V > 1 && sizeof(T) == 2;
@@ -183,7 +183,7 @@ struct Magnitudes {
     }
   }
 
-  /// Those of the lane whose number differs in these bits too.
+  /// Adds the magnitudes of the lane whose number differs in these bits.
   __device__ __forceinline__ void add_lane(int bits) {
 #pragma unroll
     for (int w = 0; w < words; ++w) {
@@ -204,7 +204,7 @@ struct Magnitudes {
   }
 };
 
-/// The largest of packs as one number: needs one register instead of four.
+/// The largest magnitude of packs as one number: needs one register instead of four.
 template <class T, int V>
 struct Largest {
   unsigned most = 0;
@@ -229,7 +229,7 @@ struct Largest {
   }
 };
 
-/// absmax from the largest magnitude's bits.
+/// absmax from the bits of the largest magnitude.
 __device__ __forceinline__ float absmax_from_bits(unsigned bits) {
   return __uint_as_float(bits > 0x7F800000u ? 0x7FC00000u : bits);
 }
@@ -264,10 +264,10 @@ __device__ __forceinline__ unsigned row_max(unsigned bits, unsigned* shared) {
   return warp_max(lane < warps ? shared[threadIdx.y * warps + lane] : 0u);
 }
 
-/// What the codes of a group are made with. Of f32: its absmax and the factors whose products
-/// bracket 127 · (x / absmax), as derived in quant/cpu/scale.hpp. Groups of zeros and groups with a
-/// NaN or Inf have factors 0, groups too small for brackets have NaN, which sends each element to
-/// the division.
+/// The numbers that the codes of a group are computed with. For f32: its absmax and the factors
+/// whose products bracket 127 · (x / absmax), as derived in quant/cpu/scale.hpp. Groups of zeros
+/// and groups with a NaN or Inf have factors 0. Groups that are too small for brackets have NaN,
+/// which makes each element use the division.
 template <class T>
 struct Scale {
   float absmax;
@@ -275,16 +275,16 @@ struct Scale {
   float upper;
 };
 
-/// Of 16-bit types: its absmax, and the factor whose one product, rounded half to even, is the
+/// For 16-bit types: its absmax, and the factor whose single product, rounded half to even, is the
 /// code; NaN in a group that needs the division. The factor is `upper` of the bracket. With
-/// significands of 8 or 11 bits T = 127·x/absmax is a tie, or 2^-19 or more of itself away from
-/// one, which no error of 2^-21 and a few roundings crosses; and if the significand of absmax is no
-/// multiple of 127, the only ties are T = ±63.5, at x = ±absmax/2, which the definition rounds to
-/// ±64 and so does `upper`. What is left: absmax below 2^-119, and f16's significands 127·9 …
-/// 127·15, divide; 127·16, which is bf16's 254, has its codes from 127/absmax itself. A
-/// program compared all pairs of an absmax that does not divide and an x up to it, both signs, in
-/// IEEE f32: 532,176,320 of bf16 and 500,415,638 of f16 without a difference; a test repeats it for
-/// every significand.
+/// significands of 8 or 11 bits T = 127·x/absmax is either a tie, or away from a tie by 2^-19 of
+/// itself or more. An error of 2^-21 and a few roundings cannot cross that distance. If the
+/// significand of absmax is not a multiple of 127, the only ties are T = ±63.5, at x = ±absmax/2,
+/// which the definition rounds to ±64 and so does `upper`. The remaining groups: absmax below
+/// 2^-119, and f16's significands 127·9 … 127·15, divide; 127·16, which is bf16's 254, gets its
+/// codes from 127/absmax itself. A program compared all pairs of an absmax that does not divide and
+/// an x up to it, both signs, in IEEE f32: 532,176,320 of bf16 and 500,415,638 of f16 without a
+/// difference; a test repeats it for every significand.
 template <class T>
 struct OneProduct {
   float absmax;
@@ -324,14 +324,14 @@ __device__ __forceinline__ Scale<T> scale_of(float absmax) {
   return s;
 }
 
-/// The definition of the code, in the low byte. NaN converts to 0, which is the code of everything
-/// in a group with a NaN or Inf.
+/// The definition of the code, in the low byte. NaN converts to 0, which is the code of every
+/// element of a group with a NaN or Inf.
 __device__ __forceinline__ unsigned exact_code(float x, float absmax) {
   return static_cast<unsigned>(__float2int_rn(__fmul_rn(127.0f, __fdiv_rn(x, absmax)))) & 0xFFu;
 }
 
-// Added to a product below 2^22 it leaves no room for a fraction: the sum is rounded half to even
-// to an integer, whose low byte is that of the sum's bits.
+// Adding this to a product below 2^22 leaves no room for a fraction: the sum is rounded half to
+// even to an integer, and the low byte of the sum's bits is that of the integer.
 inline constexpr float round_to_integer = 0x1.8p23f;
 
 /// The code of a product, in the low byte.
@@ -339,12 +339,12 @@ __device__ __forceinline__ unsigned product_code(float x, float factor) {
   return __float_as_uint(__fmaf_rn(x, factor, round_to_integer));
 }
 
-/// The low bytes, first in the lowest place.
+/// The low bytes of four words, the first one in the lowest byte.
 __device__ __forceinline__ unsigned pack_bytes(unsigned a, unsigned b, unsigned c, unsigned d) {
   return __byte_perm(__byte_perm(a, b, 0x0040u), __byte_perm(c, d, 0x0040u), 0x5410u);
 }
 
-/// Four codes by the division. Rare, so it is emitted once instead of four times.
+/// Four codes by the division. Rare, so its code is emitted once instead of four times.
 __device__ __forceinline__ unsigned exact_codes(float a, float b, float c, float d, float absmax) {
   unsigned result = 0;
 #pragma unroll 1
@@ -355,7 +355,7 @@ __device__ __forceinline__ unsigned exact_codes(float a, float b, float c, float
   return result;
 }
 
-/// Four codes of one group, of values that are f32.
+/// Four codes of one group, for values that are f32.
 __device__ __forceinline__ unsigned codes(float a, float b, float c, float d,
                                           const Scale<float>& s) {
   const unsigned low_a = product_code(a, s.lower);
@@ -371,7 +371,7 @@ __device__ __forceinline__ unsigned codes(float a, float b, float c, float d,
   return exact_codes(a, b, c, d, s.absmax);
 }
 
-/// The same of values of a 16-bit type, in a group that does not divide.
+/// The same for values of a 16-bit type, in a group that does not divide.
 __device__ __forceinline__ unsigned product_codes(float a, float b, float c, float d,
                                                   float factor) {
   return pack_bytes(product_code(a, factor), product_code(b, factor), product_code(c, factor),
@@ -384,7 +384,7 @@ __device__ __forceinline__ unsigned codes(float a, float b, float c, float d,
   return product_codes(a, b, c, d, s.factor);
 }
 
-/// The codes of a pack by the division; its elements are taken from the low end, one after another,
+/// The codes of a pack by the division. Its elements are taken from the low end, one after another,
 /// so that there is little code.
 template <class T>
 __device__ __forceinline__ uint2 exact_pack_codes(const Pack<T, 8>& x, float absmax) {
@@ -414,7 +414,7 @@ __device__ __forceinline__ void store_codes(std::int8_t* row, std::int64_t index
     reinterpret_cast<uint2*>(row)[index] = codes;
 }
 
-/// Whether all codes of a group need the division; others come from pack_codes.
+/// Whether all codes of a group need the division; other groups use pack_codes.
 template <class T>
 __device__ __forceinline__ bool divides(const Scale<T>& s) {
   if constexpr (sizeof(T) == 4)
@@ -423,7 +423,7 @@ __device__ __forceinline__ bool divides(const Scale<T>& s) {
     return s.divides();
 }
 
-/// The codes of a pack of a group that does not divide; the first ceil(V/4) words count.
+/// The codes of a pack of a group that does not divide; only the first ceil(V/4) words are valid.
 template <class T, int V>
 __device__ __forceinline__ uint2 quick_pack_codes(const Pack<T, V>& x, const Scale<T>& s) {
   if constexpr (V == 8)
@@ -437,8 +437,8 @@ __device__ __forceinline__ uint2 quick_pack_codes(const Pack<T, V>& x, const Sca
     return make_uint2(codes(value(x, 0), 0.0f, 0.0f, 0.0f, s), 0);
 }
 
-/// Stores the codes of packs threadIdx.x, threadIdx.x + blockDim.x, … of a row of so many packs.
-/// `forget`: the widened values are not worth registers.
+/// Stores the codes of packs threadIdx.x, threadIdx.x + blockDim.x, … of a row of `packs` packs.
+/// `forget`: the widened values are not worth keeping in registers.
 template <bool forget, class T, int V, int N>
 __device__ __forceinline__ void store_striped_codes(Pack<T, V> (&x)[N], const Scale<T>& s,
                                                     std::int8_t* row, int packs) {

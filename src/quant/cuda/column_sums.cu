@@ -8,7 +8,7 @@ namespace switchback::quant::cuda {
 
 namespace {
 
-// Blocks follow each other from the first row on.
+// Blocks are consecutive from the first row on.
 struct BlocksInOrder {
   __device__ __forceinline__ std::int64_t find(const SumsArguments& a, std::int64_t block,
                                                std::int64_t& first) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: column sums of blocks of rows, wherever a block begins.
+// Engine zone: column sums of blocks of rows; a block may begin at any row.
 #pragma once
 
 #include "quant/cuda/kernels.hpp"
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(1024) block_sums_kernel(SumsArguments a, Block
     for (int row = 0; row < rows; row += in_flight) {
       Pack<T, V> x[in_flight];
       load_down(from, a.stride, pack, true, row, 1, rows, x);
-      // Rows that are not there are zeros, and no sum that began with zero is -0.
+      // Absent rows are zeros, and a sum that began with zero is never -0.
 #pragma unroll
       for (int i = 0; i < in_flight; ++i)
 #pragma unroll
@@ -52,8 +52,9 @@ __global__ void __launch_bounds__(1024) block_sums_kernel(SumsArguments a, Block
 }
 
 /// Starts the kernel for blocks below `count`. blocks.find(a, block, first) finds a block's first
-/// row and returns how many follow from there, of which sum_block_rows at most are the block's. The
-/// sums of a block without rows are left as they are; blocks from `count` on must have none.
+/// row and returns the number of rows from there on; at most sum_block_rows of them belong to the
+/// block. The sums of a block without rows are left unchanged; blocks from `count` on must have no
+/// rows.
 template <class Blocks>
 cudaError_t start_block_sums(const char* name, const Launch& launch, ConstAnyMatrix x,
                              std::int64_t count, float* block_sums, const Blocks& blocks) {

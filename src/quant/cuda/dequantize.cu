@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: rows of codes back to floats.
+// Device code: converts rows of codes back to floating point.
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
@@ -17,7 +17,7 @@ struct DequantizeArguments {
   Tiles tiles;
 };
 
-// Byte i of a word whose bytes have their sign bit flipped, so that they are 128 too large.
+// Byte i of a word whose bytes have their sign bit flipped, which makes them 128 too large.
 __device__ __forceinline__ float signed_byte(unsigned turned, int i) {
   const unsigned bits = __byte_perm(turned, 0x4B000000u, 0x7650u | static_cast<unsigned>(i));
   return __fsub_rn(__uint_as_float(bits), 0x1p23f + 128.0f);
@@ -32,8 +32,8 @@ __device__ __forceinline__ float restored(float q, float scale) {
 }
 
 // Floor: each code is read once and its float written once. sm_90: 32 registers; 12.5 instructions
-// an element of bf16 or f16 with 32 a thread (were 18.2 and 15.6), 57 % of the time that an H200
-// needs for 3 bytes.
+// an element of bf16 or f16 with 32 elements a thread (were 18.2 and 15.6), 57 % of the time that
+// an H200 needs for 3 bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) dequantize_kernel(DequantizeArguments a) {
   constexpr unsigned sign_bits = 0x80808080u;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: rowwise quantization of elements that are f32 before they are coded: with columns
-// scaled, with stochastic rounding, or both.
+// Device code: rowwise quantization of elements that are converted to f32 before they are coded:
+// with scaled columns, with stochastic rounding, or both.
 #include "quant/cuda/eights.cuh"
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
@@ -10,9 +10,9 @@ namespace switchback::quant::cuda {
 namespace {
 
 // Rows of any length and alignment. Floor: an element is read twice, the second time from a cache
-// while the rows of all blocks fit there, and its code written once; with random bits 10 rounds of
-// 8 instructions for 8 elements, and a division an element. At most 64 registers, 128 bytes of
-// shared memory.
+// as long as the rows of all blocks fit there, and its code written once. With random bits, 10
+// rounds of 8 instructions for 8 elements, and a division an element. At most 64 registers, 128
+// bytes of shared memory.
 template <class T, bool random>
 __global__ void __launch_bounds__(1024, 1) eights_twice_kernel(EightsArguments a) {
   __shared__ unsigned maxima[32];
@@ -53,11 +53,11 @@ using ShortRows = EightsShape<256, 4, vector_elements<T> / 4>;
 template <class T>
 using LongRows = EightsShape<512, 2, vector_elements<T> / 2>;
 
-// Rows of eights at aligned addresses, elements of 16 bits where they are rounded stochastically.
-// Floor: each element is read once and its code written once (f32 5, f16
-// and bf16 3 bytes). An H200 gave, of a copy of as many bytes, bf16: rounded stochastically 30720 x
-// 4096 0.99, 1920 x 4096, which stays in the L2 cache, 0.59; scaled, with codes of blocks, 0.78 and
-// 0.49. (Measured with kernels of the same shape before this one.)
+// Rows of eights at aligned addresses; elements must have 16 bits if they are rounded
+// stochastically. Floor: each element is read once and its code written once (f32 5, f16 and bf16 3
+// bytes). Speed on an H200 as a share of a copy of the same number of bytes, bf16: rounded
+// stochastically 30720 x 4096 0.99, 1920 x 4096, which stays in the L2 cache, 0.59; scaled, with
+// codes of blocks, 0.78 and 0.49. (Measured with earlier kernels of the same shape.)
 template <class T, bool random, class Shape>
 __global__ void __launch_bounds__(Shape::threads, Shape::threads == 256 ? 3 : 1)
     eights_kernel(EightsArguments a) {

@@ -15,7 +15,7 @@ using core::cuda::computed_here;
 
 namespace {
 
-constexpr int each = 8;  // the columns of a counter
+constexpr int each = 8;  // columns that share a counter
 
 /// The scales of eight columns; `scales` is aligned.
 __device__ __forceinline__ void load_scales(const float* scales, std::int64_t eight,
@@ -63,7 +63,8 @@ __device__ __forceinline__ void load_eight(const T* row, const float* scales, st
     if (eight * each + i < cols) v[i] = __fmul_rn(v[i], load_element(scales + eight * each + i));
 }
 
-/// The code of element i of eight, whose words these are, rounded stochastically, as a byte.
+/// The code of element i of eight, rounded stochastically, as a byte. `words` are the random bits
+/// of the eight elements.
 __device__ __forceinline__ unsigned stochastic_code(float v, float absmax, const uint4& words,
                                                     int i) {
   const unsigned pair = word(words, i / 2);
@@ -75,10 +76,10 @@ __device__ __forceinline__ unsigned stochastic_code(float v, float absmax, const
 }
 
 /// 1/absmax in two words, with which two operations give the rounded quotient of elements of 16
-/// bits: the error is 2^-47 of the quotient, and a quotient of significands of 8 or 11 bits is
+/// bits. The error is 2^-47 of the quotient, and a quotient of significands of 8 or 11 bits is
 /// 2^-36 or more of itself away from the middle of two neighbouring f32. (A program compared all
-/// 4,866,048 pairs of significands.) Zeros in a group without codes; `high` is NaN where the
-/// quotient needs the division.
+/// 4,866,048 pairs of significands.) Zeros in a group without codes; `high` is NaN if the quotient
+/// needs the division.
 struct Reciprocal {
   float high, low;
 
@@ -104,8 +105,8 @@ __device__ __forceinline__ unsigned reciprocal_code(float v, const Reciprocal& r
          (i % 2 == 0 ? pair & 0xFFFFu : pair >> 16);
 }
 
-/// The codes of eight elements of 16 bits by the division; they and their random bits are taken
-/// from the low end, one after another, so that there is little code.
+/// The codes of eight elements of 16 bits by the division. The elements and their random bits are
+/// taken from the low end, one after another, so that there is little code.
 template <class T>
 __device__ __forceinline__ uint2 divided_stochastic_codes(const Pack<T, 8>& x, float absmax,
                                                           uint4 words) {
@@ -146,7 +147,7 @@ __device__ __forceinline__ uint2 stochastic_codes(const Pack<T, 8>& x, float abs
 
 struct EightsArguments {
   const void* x;
-  const float* column_scales;  // or null
+  const float* column_scales;  // may be null
   std::int8_t* q;
   float* absmax;
   std::int64_t rows, cols, x_stride, q_stride;
@@ -172,7 +173,7 @@ __device__ __forceinline__ uint4 random_words(const EightsArguments& a, std::int
                          a.rounding.stream, a.rounding.step));
 }
 
-/// The codes of eight elements, rounded to nearest or by the random bits of their places.
+/// The codes of eight elements, rounded to nearest or with the random bits of their positions.
 template <bool random>
 __device__ __forceinline__ uint2 code_eight(const float (&v)[each], const EightsArguments& a,
                                             std::int64_t eight, std::int64_t row,
@@ -189,7 +190,7 @@ __device__ __forceinline__ uint2 code_eight(const float (&v)[each], const Eights
   }
 }
 
-/// Eight neighbouring elements of a row as they are in memory.
+/// Eight neighbouring elements of a row, as they are stored in memory.
 template <class T>
 struct Eight {
   static constexpr int V = vector_elements<T>;
@@ -207,7 +208,8 @@ struct Eight {
   }
 };
 
-/// What the codes of a row of scaled elements are made with, or those of random ones.
+/// The numbers that the codes of a row of scaled elements, or of stochastically rounded ones, are
+/// computed with.
 template <bool random>
 struct RowScale : Scale<float> {
   __device__ __forceinline__ static RowScale of(float absmax) { return {scale_of<float>(absmax)}; }
@@ -222,24 +224,25 @@ struct RowScale<true> {
   }
 };
 
-/// The most threads of a block, how many rows blockDim.x of them take, and eights of each in a
-/// thread.
+/// The largest number of threads of a block, the number of rows that blockDim.x of them process,
+/// and the number of eights of each row in a thread.
 template <int most_threads, int rows, int eights>
 struct EightsShape {
   static constexpr int threads = most_threads, R = rows, E = eights;
   static constexpr int warps = threads / 32;
 };
 
-/// What the threads of a block share while they code rows of eights.
+/// The shared memory of the threads of a block while they code rows of eights.
 template <bool random, class Shape>
 struct EightsShared {
   unsigned maxima[Shape::warps][Shape::R];
   RowScale<random> scales[Shape::warps][Shape::R];
 };
 
-/// Codes and absmax of Shape::R rows from `first` on, whose eights lie at aligned addresses and
+/// Codes and absmax of Shape::R rows from `first` on. Their eights are at aligned addresses and
 /// stay in the registers of blockDim.x threads, a multiple of 32, Shape::E of each row. Scales are
-/// read once, or twice from a cache, for all of the rows. All threads of the block must call it.
+/// read once for all of the rows, or twice with the second read from a cache. All threads of the
+/// block must call it.
 template <class T, bool random, class Shape>
 __device__ __forceinline__ void code_eights(const EightsArguments& a, std::int64_t first,
                                             EightsShared<random, Shape>& shared) {
@@ -302,7 +305,7 @@ __device__ __forceinline__ void code_eights(const EightsArguments& a, std::int64
   for (int e = 0; e < E; ++e) {
     if (place(e) >= eights) continue;
     [[maybe_unused]] float columns[each];
-    if constexpr (!random)  // again: they are not worth registers
+    if constexpr (!random)  // loaded again: they are not worth keeping in registers
       load_scales(a.column_scales, static_cast<int>(computed_here(static_cast<unsigned>(place(e)))),
                   columns);
 #pragma unroll

@@ -86,7 +86,8 @@ class Run {
     check(launcher(launch_, arguments...), "a kernel", "{}", problem_);
   }
 
-  /// The same of a launcher that the device may have no room for at this time: false then.
+  /// The same for a launcher that may find no room on the device at this time; then it returns
+  /// false.
   template <class... Parameters, class... Arguments>
   [[nodiscard]] bool queued_at_once(cudaError_t (*launcher)(const Launch&, Parameters...),
                                     const Arguments&... arguments) const {
@@ -101,7 +102,7 @@ class Run {
     return true;
   }
 
-  /// The groups of an empty matrix, or the codes of none: nothing to read.
+  /// Writes zeros for an empty matrix, or for rows without codes: there is nothing to read.
   void zero(std::span<float> values) const {
     if (values.empty() || rehearsing_) return;
     check(cudaMemsetAsync(values.data(), 0, values.size_bytes(), launch_.stream),
@@ -109,7 +110,7 @@ class Run {
   }
 
   unsigned* rowwise_scratch() {
-    // Several matrices are rows enough.
+    // Several matrices have enough rows.
     return matrices_ == 1 && rowwise_splits(launch_, problem_.rows, problem_.cols)
                ? frame_.take<unsigned>(problem_.rows)
                : nullptr;
@@ -125,7 +126,7 @@ class Run {
     return (problem_.rows + sum_block_rows - 1) / sum_block_rows;
   }
 
-  /// Scratch of the sums of blocks of rows; null where there is none.
+  /// Scratch for the sums of blocks of rows; null if there are no blocks.
   float* sums_scratch() {
     return empty() ? nullptr : frame_.take<float>(sum_blocks() * problem_.cols);
   }
@@ -139,7 +140,7 @@ class Run {
   }
 
   void rowwise_column_sums() {
-    float* const block_sums = sums_scratch();  // first: what is refused has queued nothing
+    float* const block_sums = sums_scratch();  // first: if refused, nothing was queued
     if (empty() || !rowwise_sums_together(launch_, o_.x, o_.q.codes)) {
       rowwise(o_.x);
       return column_sums(o_.x, block_sums);
@@ -166,7 +167,7 @@ class Run {
     if (sums) column_sums(o_.x, block_sums);
   }
 
-  /// Scratch for a list of activations, for y; null where there is none.
+  /// Scratch for a list of activations, for y; null if no list is used.
   void* activation_list(AnyMatrix y) {
     return activation_wants_list(launch_, o_.g, o_.x, y)
                ? frame_.take<std::byte>(

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: whether a weight has changed since its codes were made. The answer stays on the
-// device, where the kernels that make codes read it (Launch::changed).
+// device, where the kernels that compute codes read it (Launch::changed).
 //
 // The hash is that of quant/fingerprint.hpp with two levels of NH and keys by Philox, whose words
-// are taken to be random:
+// are assumed to be random:
 // 1. A lane of a warp reduces up to 512 bytes, 16 of each 512 of a chunk, to three sums:
 //      sum[t] = Σ_i (m[2i] + k[2i + 4·32·t]) · (m[2i+1] + k[2i+1 + 4·32·t])  mod 2^64.
 //    Two that differ have the same three sums with a probability of at most 2^-96.
-// 2. The six words of these are reduced likewise with twelve words that this place in the matrix
-//    alone has, and the results are added over all places. So they depend on no order.
-// A change is not seen with a probability of at most 2^-95.
+// 2. The six words of these are reduced in the same way, with twelve words of the key that belong
+//    only to this position in the matrix. The results are added over all positions, so they do not
+//    depend on the order.
+// A change is missed with a probability of at most 2^-95.
 #include <algorithm>
 
 #include "core/cuda/philox.cuh"
@@ -23,7 +24,7 @@ namespace {
 using core::cuda::philox_words;
 
 constexpr int threads = 256;
-constexpr int turns = 32;  // packs of 16 bytes that a lane takes of a chunk
+constexpr int turns = 32;  // packs of 16 bytes that a lane processes of a chunk
 constexpr int sums = 3;
 constexpr std::int64_t chunk_packs = turns * 32;
 
@@ -51,7 +52,7 @@ __device__ __forceinline__ std::uint64_t pairs(const uint4& m, const uint4& key)
   return pair(m.x, m.y, key.x, key.y) + pair(m.z, m.w, key.z, key.w);
 }
 
-// The bytes [at, at + 16) of a row, zeros after its end.
+// The bytes [at, at + 16) of a row, with zeros after its end.
 __device__ __forceinline__ uint4 load_bytes(const unsigned char* row, std::int64_t at,
                                             const FingerprintArguments& a) {
   if (a.packed && at + 16 <= a.row_bytes) return __ldg(reinterpret_cast<const uint4*>(row + at));
@@ -62,7 +63,7 @@ __device__ __forceinline__ uint4 load_bytes(const unsigned char* row, std::int64
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// The whole grid has added its sums: compares them, and makes room for the next ones.
+// The whole grid has added its sums: compares them, and clears them for the next check.
 __device__ __forceinline__ void finish(WeightProof& proof, unsigned codes) {
   std::uint64_t now[sums];
   for (int t = 0; t < sums; ++t)
@@ -82,10 +83,10 @@ __device__ __forceinline__ void finish(WeightProof& proof, unsigned codes) {
   proof.changed = changed ? 1 : 0;
 }
 
-// Floor: each byte is read once. A warp takes chunks of 16 KiB, eight packs of a lane in flight.
-// Six wide products and twelve additions for 16 bytes, one read of shared memory; then 36
-// instructions and three Philox words of four for 512. At most 96 registers; 17 KiB of shared
-// memory.
+// Floor: each byte is read once. A warp processes chunks of 16 KiB, with eight packs of a lane in
+// flight. For each 16 bytes: six wide products, twelve additions, and one read of shared memory.
+// Then, for each 512 bytes, 36 instructions and three Philox words of four. At most 96 registers;
+// 17 KiB of shared memory.
 __global__ void __launch_bounds__(threads, 2) fingerprint_kernel(FingerprintArguments a) {
   constexpr int in_flight = 8;
   __shared__ __align__(16) uint4 keys[(turns + sums - 1) * 32];

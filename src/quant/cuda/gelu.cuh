@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the sequences of quant/gelu.hpp in device code, and their results by a table. A
-// test compares them for every f16 and bf16. The intrinsics, and how device code is compiled,
-// ensure that nothing else is fused.
+// Engine zone: the sequences of quant/gelu.hpp in device code, and their results from a table. A
+// test compares them for every f16 and bf16. The intrinsics, and the way device code is compiled,
+// ensure that no other operations are fused.
 #pragma once
 
 #include <cstdint>
@@ -114,7 +114,7 @@ __device__ __forceinline__ float erf_derivative(float x) {
 __device__ __forceinline__ float power_of_two(unsigned n) {
   return __uint_as_float((n + 127u) << 23);
 }
-/// That of gelu::exponential, which GELU does not use itself.
+/// gelu::exponential, which GELU itself does not use.
 __device__ __forceinline__ float exponential(float z, float rest) {
   const float shifted = add(mul(z, gelu::log2_e), gelu::integer_shift);
   const float n = __fsub_rn(shifted, gelu::integer_shift);
@@ -142,7 +142,7 @@ __device__ __forceinline__ float activation_slope(bool tanh_form, float x) {
   return tanh_form ? device_gelu::tanh_derivative(x) : device_gelu::erf_derivative(x);
 }
 
-/// Whether values, or derivatives if `backward`, come from a table.
+/// Whether values (derivatives, if `backward`) come from a table.
 template <class T, int V>
 inline constexpr bool has_table = V == 8 && std::is_same_v<T, bfloat16>;
 template <class T, int V, bool backward>
@@ -157,7 +157,7 @@ __device__ constexpr gelu::Bf16Values bf16_values[] = {gelu::Bf16Values(Activati
 __device__ constexpr gelu::Bf16Slopes bf16_slopes[] = {gelu::Bf16Slopes(Activation::gelu_erf),
                                                        gelu::Bf16Slopes(Activation::gelu_tanh)};
 
-/// Copies the table to shared memory, by all threads; they meet behind that.
+/// All threads copy the table to shared memory, and synchronize afterwards.
 template <class T, int V, bool backward>
 __device__ __forceinline__ void load_table(bool tanh_form, Table<T, V, backward>& table) {
   if constexpr (has_table<T, V>) {
@@ -183,13 +183,14 @@ __device__ __forceinline__ void shift_in(unsigned& x, unsigned& y, unsigned& z, 
   w = w >> 16 | last << 16;
 }
 
-/// activation(x) of a pack by the table, but for what it has not: tiny elements, 0 included, and
-/// large ones. If there are any, `outside` is not 0 any more.
+/// activation(x) of a pack from the table, except for elements that are not in it: tiny elements, 0
+/// included, and large ones. If there are any, `outside` becomes nonzero.
 __device__ __forceinline__ Pack<bfloat16, 8> looked_up(const Pack<bfloat16, 8>& x,
                                                        const Table<bfloat16, 8, false>& table,
                                                        unsigned& outside) {
   using Values = gelu::Bf16Values;
-  // Four bytes a magnitude: the value of x, then that of -x. Places of both halves fit 16 bits.
+  // Four bytes for each magnitude: the value of x, then that of -x. Offsets of both halves fit into
+  // 16 bits.
   const unsigned first_place = core::cuda::shared_place(table) - Values::first * 4;
   const auto load = [&table](unsigned place) { return core::cuda::load_shared_16(table, place); };
   unsigned words[4];
@@ -210,20 +211,21 @@ __device__ __forceinline__ Pack<bfloat16, 8> looked_up(const Pack<bfloat16, 8>& 
   return y;
 }
 
-/// Puts those activations into y that the table has not.
+/// Adds to y the activations that are not in the table.
 __device__ __forceinline__ void compute_others(bool, const Pack<bfloat16, 8>& x,
                                                const Table<bfloat16, 8, false>& table,
                                                Pack<bfloat16, 8>& y) {
   using Values = gelu::Bf16Values;
   const unsigned first_place = core::cuda::shared_place(table) - Values::first * 4;
-  // One element after another is taken from the low end, and its value put in at the high end.
+  // Elements are taken from the low end, one after another, and their values are inserted at the
+  // high end.
   uint4 rest = x.words;
 #pragma unroll 1
   for (int i = 0; i < 8; ++i) {
     const unsigned bits = rest.x & 0xFFFFu;
     const unsigned magnitude = bits & 0x7FFFu;
     const float v = __uint_as_float(bits << 16);
-    float value = v;  // far out, and NaN
+    float value = v;  // far from 0, and NaN
     if (magnitude < Values::first)
       value = __fmul_rn(v, 0.5f);
     else if (bits > 0x8000u && magnitude >= Values::end)
@@ -236,8 +238,8 @@ __device__ __forceinline__ void compute_others(bool, const Pack<bfloat16, 8>& x,
   }
 }
 
-/// activation(x) of packs in their place, by a table or a list. What is in none is asked for twice
-/// as seldom as there are packs: that takes four instructions.
+/// activation(x) of packs in place, from a table or a list. The check for elements outside of it,
+/// which takes four instructions, is made once for every two packs.
 template <class T, int N, class Table>
 __device__ __forceinline__ void look_up_packs(bool tanh_form, Pack<T, 8> (&x)[N],
                                               const Table& table) {
@@ -261,13 +263,14 @@ __device__ __forceinline__ void look_up_packs(bool tanh_form, Pack<T, 8> (&x)[N]
   }
 }
 
-/// Puts those products g · activation'(x) into the words of a result whose element of x, by its
-/// magnitude, is_outside a table or list.
+/// Writes the products g · activation'(x) into the words of a result for those elements of x that,
+/// by their magnitude, are outside of a table or list (is_outside).
 template <class T, class IsOutside>
 __device__ __forceinline__ void compute_other_products(bool tanh_form, const Pack<T, 8>& g,
                                                        const Pack<T, 8>& x, unsigned (&words)[4],
                                                        const IsOutside& is_outside) {
-  // One element after another is taken from the low end, and its product put in at the high end.
+  // Elements are taken from the low end, one after another, and their products are inserted at the
+  // high end.
   uint4 rest = x.words;
   uint4 gradients = g.words;
 #pragma unroll 1
@@ -287,13 +290,13 @@ __device__ __forceinline__ void compute_other_products(bool tanh_form, const Pac
   }
 }
 
-/// g · activation'(x) of a pack by the table, which has all derivatives but those at tiny elements,
-/// 0 included, and at large ones.
+/// g · activation'(x) of a pack from the table, which has all derivatives except those at tiny
+/// elements, 0 included, and at large ones.
 __device__ __forceinline__ Pack<bfloat16, 8> product_with_looked_up(
     bool tanh_form, const Pack<bfloat16, 8>& g, const Pack<bfloat16, 8>& x,
     const Table<bfloat16, 8, true>& table) {
   using Slopes = gelu::Bf16Slopes;
-  // Places from the beginning of the table on; those of both halves fit 16 bits.
+  // Offsets from the beginning of the table; those of both halves fit into 16 bits.
   constexpr unsigned first_place = 0u - Slopes::first * 4;
   const auto load = [&table](unsigned place) {
     return *reinterpret_cast<const float*>(reinterpret_cast<const char*>(table) + place);
@@ -322,7 +325,7 @@ __device__ __forceinline__ Pack<bfloat16, 8> product_with_looked_up(
   return y;
 }
 
-/// activation(x) of packs, rounded, in their place.
+/// activation(x) of packs, rounded, in place.
 template <class T, int V, int N>
 __device__ __forceinline__ void activate_packs(bool tanh_form, Pack<T, V> (&x)[N],
                                                const Table<T, V, false>& table) {

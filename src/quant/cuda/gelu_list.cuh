@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: GELU of f16 and its derivative, looked up in a list that a kernel fills before.
+// Engine zone: GELU of f16 and its derivative, from a list that a kernel fills first.
 //
 // The significands of f16 are too long for tables in the program, and its range begins at 0: 70 KiB
-// of values, 146 of derivatives. They pay off for matrices that are large, on devices whose blocks
-// can have so much shared memory. Listed is what the formulas make of a magnitude below the list's
-// end, of both signs; everything else is computed where it occurs.
+// of values, 146 of derivatives. Lists pay off for large matrices, on devices whose blocks can have
+// that much shared memory. A list has the results of the formulas for every magnitude below the
+// list's end, for both signs; all other results are computed where they occur.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace switchback::quant::cuda {
 
-/// Of values: the f16 of a magnitude, then that of the same with a minus. Of derivatives: f32, of
-/// all that have no minus, then of those that have one.
+/// Values: the f16 for a magnitude, then that for its negative. Derivatives: f32, first for all x
+/// that have no minus sign, then for those that have one.
 template <bool backward>
 struct List {
   using Entry = std::conditional_t<backward, float, std::uint16_t>;
@@ -27,7 +27,7 @@ struct List {
 static_assert(List<false>::bytes == activation_list_bytes(false) &&
               List<true>::bytes == activation_list_bytes(true));
 
-/// What a list holds at a place.
+/// The entry of a list at an index.
 template <bool backward>
 __device__ __forceinline__ typename List<backward>::Entry entry_of(bool tanh_form, unsigned place) {
   half x;
@@ -41,7 +41,7 @@ __device__ __forceinline__ typename List<backward>::Entry entry_of(bool tanh_for
   }
 }
 
-/// Copies a list to shared memory, by all threads; they meet behind that.
+/// All threads copy a list to shared memory, and synchronize afterwards.
 template <bool backward>
 __device__ __forceinline__ void load_list(const void* from, uint4* list) {
   for (unsigned i = threadIdx.y * blockDim.x + threadIdx.x; i < List<backward>::bytes / 16;
@@ -50,7 +50,8 @@ __device__ __forceinline__ void load_list(const void* from, uint4* list) {
   __syncthreads();
 }
 
-/// The magnitudes of a pair of f16, those beyond a list at its end; and what these differ in.
+/// The magnitudes of a pair of f16, limited to the largest one in the list. `outside` gets the bits
+/// that this changes.
 template <bool backward>
 __device__ __forceinline__ unsigned magnitudes_within(unsigned pair, unsigned& outside) {
   const unsigned magnitudes = pair & 0x7FFF7FFFu;
@@ -60,8 +61,8 @@ __device__ __forceinline__ unsigned magnitudes_within(unsigned pair, unsigned& o
   return within;
 }
 
-/// activation(x) of a pack but for elements that are in no list; if there are any, `outside` is not
-/// 0 any more.
+/// activation(x) of a pack, except for elements that are not in the list; if there are any,
+/// `outside` becomes nonzero.
 __device__ __forceinline__ Pack<half, 8> looked_up(const Pack<half, 8>& x, const uint4* list,
                                                    unsigned& outside) {
   const unsigned first_place = core::cuda::shared_place(list);
@@ -81,10 +82,11 @@ __device__ __forceinline__ Pack<half, 8> looked_up(const Pack<half, 8>& x, const
   return y;
 }
 
-/// Puts those activations into y that are in no list.
+/// Adds to y the activations that are not in the list.
 __device__ __forceinline__ void compute_others(bool tanh_form, const Pack<half, 8>& x, const uint4*,
                                                Pack<half, 8>& y) {
-  // One element after another is taken from the low end, and its value put in at the high end.
+  // Elements are taken from the low end, one after another, and their values are inserted at the
+  // high end.
   uint4 rest = x.words;
 #pragma unroll 1
   for (int i = 0; i < 8; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: the absmax of a matrix or of rows too long for one block, codes with a known absmax,
-// and the cast. A block takes tiles of four packs per thread.
+// Device code: the absmax of a matrix or of rows that are too long for one block, codes with a
+// known absmax, and the cast. A block processes tiles of four packs per thread.
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 
@@ -22,13 +22,13 @@ struct TileArguments {
   const unsigned* changed;      // see Launch
 };
 
-// The packs of a thread's turn that lie within a row of so many, in 32 bits.
+// The number of packs left in the row from `begin` on, in 32 bits. The row has `packs` packs.
 __device__ __forceinline__ int packs_left(std::int64_t packs, std::int64_t begin) {
   return static_cast<int>(min(packs - begin, std::int64_t{each} * 1024));
 }
 
 // Floor: each element is read once. One atomic per block (by row: per tile), on integers, whose
-// maximum does not depend on order. sm_90: 32 registers, 256 bytes of shared memory; 5.4
+// maximum does not depend on the order. sm_90: 32 registers, 256 bytes of shared memory; 5.4
 // instructions an element of bf16 (were 7.7), 37 % of an H200's time for its bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
@@ -68,9 +68,9 @@ __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
 }
 
 // Floor: each element is read once and its code written once. Tiles run backwards, because the
-// absmax kernel left the last ones of the matrix in the caches; the first is read while that is
-// finishing. sm_90: at most 58 registers; 8.3
-// instructions an element of bf16 (were 11), 37 % of an H200's time for its bytes.
+// absmax kernel left the last ones of the matrix in the caches. The first tile is read while that
+// kernel finishes. sm_90: at most 58 registers; 8.3 instructions an element of bf16 (were 11), 37 %
+// of an H200's time for its bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) codes_kernel(TileArguments a) {
   if (is_unchanged(a.changed)) return wait_for_kernel_before();
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(1024) codes_kernel(TileArguments a) {
   }
 }
 
-// The conversion saturates and takes NaN to 0.
+// The conversion saturates and converts NaN to 0.
 __device__ __forceinline__ unsigned truncated(float x) {
   return static_cast<unsigned>(min(max(__float2int_rz(x), -128), 127));
 }
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(1024) cast_kernel(TileArguments a) {
   }
 }
 
-// Rows that follow each other without a gap are one row.
+// Consecutive rows without gaps are treated as one row.
 void join_rows(ConstAnyMatrix& x, Codes& q) {
   if (x.stride != x.cols || (q.data != nullptr && q.stride != q.cols)) return;
   x = ConstAnyMatrix(x.data, x.dtype, 1, x.rows * x.cols, x.rows * x.cols);
@@ -201,7 +201,7 @@ cudaError_t launch_absmax(const Launch& launch, ConstAnyMatrix x, unsigned* bits
     const bool packed = is_packed<T>(x) && steps_are_packed<T>(matrices);
     Shape shape = shape_of(launch, x, none, packed ? V : 1, by_row);
     shape.arguments.bits = bits;
-    // As many threads as the device holds, several times over for balance.
+    // The number of threads that the device holds, a few times over for balance.
     const std::int64_t enough =
         divide_up(launch.multiprocessors * std::int64_t{16}, matrices.count);
     const std::int64_t tiles = shape.arguments.tiles.count;

@@ -13,8 +13,8 @@
 
 namespace switchback::quant::cuda {
 
-/// How many matrices a launcher takes that says so, and how far one is from the next: in elements,
-/// and in codes. The bits and scales of all follow each other.
+/// The number of matrices, for launchers that accept several, and the distance from one to the
+/// next: in elements, and in codes. The bits and scales of all matrices are consecutive.
 struct MatrixSteps {
   std::int64_t count = 1;
   std::int64_t x = 0;
@@ -26,12 +26,13 @@ struct Launch {
   cudaStream_t stream;
   int block_threads;  ///< 0: the kernel chooses; a multiple of 32 up to 1024
   int multiprocessors;
-  bool overlaps;             ///< kernels may overlap with those before them
-  bool cooperates;           ///< launches whose blocks wait for each other
+  bool overlaps;             ///< kernels may overlap with the previous kernels of the stream
+  bool cooperates;           ///< launches whose blocks wait for each other are possible
   std::size_t shared_bytes;  ///< the most shared memory that a block may have
   std::size_t l2_bytes = 0;  ///< of the cache before memory
   MatrixSteps matrices{};
-  /// Not null: kernels that make codes of a weight write nothing if this word of the device is 0.
+  /// Not null: kernels that compute codes of a weight write nothing if this word in device memory
+  /// is 0.
   const unsigned* changed = nullptr;
 };
 
@@ -39,10 +40,10 @@ using Codes = MatrixView<std::int8_t>;
 
 inline constexpr std::int64_t sum_block_rows = 128;  ///< column_sum_block_rows
 
-/// Whether launch_rowwise splits rows: they are too few and too long for one block each.
+/// Whether launch_rowwise splits rows: they are too few, and too long for one block each.
 bool rowwise_splits(const Launch& launch, std::int64_t rows, std::int64_t cols) noexcept;
-/// `row_bits`: scratch of one word per row if rows are split, else null. Unless they are, all
-/// matrices.
+/// `row_bits`: scratch of one word per row if rows are split, else null. Unless rows are split,
+/// this processes all matrices.
 cudaError_t launch_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float* absmax,
                            unsigned* row_bits);
 
@@ -56,10 +57,10 @@ cudaError_t launch_block_sums(const Launch& launch, ConstAnyMatrix x, float* blo
 cudaError_t launch_finish_sums(const Launch& launch, const float* block_sums, std::int64_t blocks,
                                std::int64_t cols, float* sums, bool accumulate);
 
-/// The bits of the largest magnitude of the matrix, or of each row, in `bits`. Of all matrices
-/// unless by_row, here and in the next one.
+/// Stores the bits of the largest magnitude of the matrix, or of each row, in `bits`. Unless
+/// by_row, this and the next launcher process all matrices.
 cudaError_t launch_absmax(const Launch& launch, ConstAnyMatrix x, unsigned* bits, bool by_row);
-/// Codes by absmax from `bits`, which are also stored as floats.
+/// Codes with the absmax from `bits`, which is also stored as floats.
 cudaError_t launch_codes(const Launch& launch, ConstAnyMatrix x, Codes q, const unsigned* bits,
                          bool by_row, float* absmax);
 cudaError_t launch_cast(const Launch& launch, ConstAnyMatrix x, Codes q);
@@ -70,7 +71,8 @@ cudaError_t launch_dequantize(const Launch& launch, ConstAnyMatrix codes, const 
 constexpr std::size_t activation_list_bytes(bool backward) {
   return backward ? std::size_t{2 * 0x4900 * 4} : std::size_t{2 * 0x4600 * 2};
 }
-/// Whether a list pays off for the matrices of one of the next two; y and q may have no data.
+/// Whether a list pays off for the matrices of one of the next two launchers; y and q may have no
+/// data.
 bool activation_wants_list(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
                            AnyMatrix y) noexcept;
 
@@ -80,7 +82,8 @@ cudaError_t launch_activation(const Launch& launch, ConstAnyMatrix g, ConstAnyMa
                               Activation activation, AnyMatrix y, void* list);
 /// Whether launch_activation_rowwise supports the matrices; g and y may have no data.
 bool activation_rowwise_together(ConstAnyMatrix g, ConstAnyMatrix x, AnyMatrix y, Codes q) noexcept;
-/// The same with codes and absmax of y's rows, and y itself unless it has no data; all of one type.
+/// The same with codes and absmax of y's rows, and with y itself unless it has no data; all of one
+/// type.
 cudaError_t launch_activation_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
                                       Activation activation, AnyMatrix y, Codes q, float* absmax,
                                       void* list);
@@ -93,42 +96,44 @@ bool rotate_rowwise_together(ConstAnyMatrix x) noexcept;
 cudaError_t launch_rotate_rowwise(const Launch& launch, ConstAnyMatrix x, Rotation rotation,
                                   Codes q, float* absmax);
 
-/// Whether launch_rotate_rowwise_by_lanes supports the matrix, and takes less time.
+/// Whether launch_rotate_rowwise_by_lanes supports the matrix, and is faster.
 bool rotate_rowwise_by_lanes(const Launch& launch, ConstAnyMatrix x, Codes q) noexcept;
 /// The same as launch_rotate_rowwise.
 cudaError_t launch_rotate_rowwise_by_lanes(const Launch& launch, ConstAnyMatrix x,
                                            Rotation rotation, Codes q, float* absmax);
 
-/// The columns of x multiplied by column_scales, unless these are null, and rounded stochastically.
+/// The columns of x are multiplied by column_scales, unless these are null; codes are rounded
+/// stochastically.
 cudaError_t launch_rowwise_stochastic(const Launch& launch, ConstAnyMatrix x,
                                       const float* column_scales,
                                       const StochasticRounding& rounding, Codes q, float* absmax);
-/// The same, rounded to nearest.
+/// The same, but rounded to nearest.
 cudaError_t launch_rowwise_scaled(const Launch& launch, ConstAnyMatrix x,
                                   const float* column_scales, Codes q, float* absmax);
 
-/// The bits of the largest magnitudes of columns and, unless null, of rows, which lie behind them.
-/// With block_rows, a multiple of 128 by a power of two, [blocks, cols] of them, else [cols]. The
-/// columns of all matrices, then the rows of all: in this one and the next two.
+/// Stores the bits of the largest magnitudes of columns and, unless row_bits is null, of rows,
+/// which follow those of the columns. With block_rows, a multiple of 128 by a power of two, there
+/// are [blocks, cols] of them, else [cols]. First the columns of all matrices, then the rows of
+/// all: in this launcher and the next two.
 cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, std::int64_t block_rows,
                                   unsigned* column_bits, unsigned* row_bits);
-/// q_t by one absmax (the bits of the global one), and q unless it has no data.
+/// q_t with one absmax (the bits of the global one), and q unless it has no data.
 cudaError_t launch_global_transpose(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
                                     const unsigned* bits, float* absmax);
-/// q_t by the columns' absmax and, unless row_bits is null, q by the rows'. With block_rows, q_t
-/// has whole blocks of rows, zeros behind the last one of x.
+/// q_t with the columns' absmax and, unless row_bits is null, q with the rows'. With block_rows,
+/// q_t has whole blocks of rows, with zeros after the last row of x.
 cudaError_t launch_columnwise_transpose(const Launch& launch, ConstAnyMatrix x, Codes q,
                                         float* absmax, const unsigned* row_bits, Codes q_t,
                                         float* absmax_cols, std::int64_t block_rows,
                                         const unsigned* column_bits);
-/// Whether one of the next two supports the matrix and takes less time than the two launches above.
+/// Whether one of the next two supports the matrix and is faster than the two launches above.
 bool transposes_at_once(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t) noexcept;
-/// What launch_absmax and launch_global_transpose do, in one launch. `bits`: scratch of one word.
-/// cudaErrorCooperativeLaunchTooLarge: the device, or this process's part of it, has no room for
-/// all blocks; nothing was queued.
+/// The same results as launch_absmax and launch_global_transpose, in one launch. `bits`: scratch of
+/// one word. cudaErrorCooperativeLaunchTooLarge: the device, or this process's part of it, has no
+/// room for all blocks; nothing was queued.
 cudaError_t launch_global_transpose_at_once(const Launch& launch, ConstAnyMatrix x, Codes q,
                                             Codes q_t, unsigned* bits, float* absmax);
-/// The same of launch_absmax_columns and launch_columnwise_transpose. `row_bits`: null, or behind
+/// The same for launch_absmax_columns and launch_columnwise_transpose. `row_bits`: null, or after
 /// column_bits.
 cudaError_t launch_columnwise_transpose_at_once(const Launch& launch, ConstAnyMatrix x, Codes q,
                                                 float* absmax, unsigned* row_bits, Codes q_t,
@@ -138,13 +143,13 @@ cudaError_t launch_columnwise_transpose_at_once(const Launch& launch, ConstAnyMa
 cudaError_t launch_fingerprint(const Launch& launch, ConstAnyMatrix x,
                                const std::uint64_t (&seed)[2], WeightProof* proof, unsigned codes);
 
-/// Whether launch_blocks supports the matrix, and with the codes of rows.
+/// Whether launch_blocks supports the matrix, and whether it can also compute the codes of rows.
 bool blocks_together(const Launch& launch, ConstAnyMatrix x, std::int64_t block_rows) noexcept;
 bool blocks_and_rows_together(ConstAnyMatrix x, const float* column_scales, Codes q,
                               std::int64_t block_rows) noexcept;
-/// q_t in whole blocks of rows by the absmax of their columns, zeros after the last row of x, and q
-/// by the rows' absmax unless it has no data. q is that of the columns of x multiplied by
-/// column_scales, unless these are null.
+/// q_t in whole blocks of rows with the absmax of their columns, with zeros after the last row of
+/// x; and q with the rows' absmax unless it has no data. Unless column_scales is null, q has the
+/// codes of x with its columns multiplied by column_scales.
 cudaError_t launch_blocks(const Launch& launch, ConstAnyMatrix x, const float* column_scales,
                           Codes q, float* absmax, Codes q_t, float* absmax_cols,
                           std::int64_t block_rows);
@@ -154,7 +159,7 @@ bool blocks_stochastic_together(ConstAnyMatrix x, std::int64_t block_rows) noexc
 cudaError_t launch_blocks_stochastic(const Launch& launch, ConstAnyMatrix x,
                                      const StochasticRounding& rounding, Codes q_t, float* absmax,
                                      std::int64_t block_rows);
-/// The same from the bits of launch_absmax_columns.
+/// The same with the bits of launch_absmax_columns.
 cudaError_t launch_blocks_stochastic_twice(const Launch& launch, ConstAnyMatrix x,
                                            const StochasticRounding& rounding, Codes q_t,
                                            float* absmax, std::int64_t block_rows,

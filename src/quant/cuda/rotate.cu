@@ -10,12 +10,12 @@ namespace {
 
 using core::cuda::store_whole;
 
-// A thread has 16 elements in registers at a time, which is two stages. Between two pairs of stages
-// threads exchange elements through shared memory.
+// A thread has 16 elements in registers at a time, which is enough for two stages. Between two
+// pairs of stages, threads exchange elements through shared memory.
 constexpr int each = 16;
 
-/// Where element i of those of a block's threads lies in shared memory. The gaps keep vectors of
-/// four and elements 16 apart, as threads read them, in different banks.
+/// The position of element i of a block's elements in shared memory. The gaps put vectors of four
+/// and elements 16 apart, as threads read them, into different banks.
 __device__ __forceinline__ int slot(int i) {
   return i + i / 16 * 4 + i / 256 * 16;
 }
@@ -23,9 +23,9 @@ __host__ __device__ constexpr int slots(int elements) {
   return elements + elements / 16 * 4 + elements / 256 * 16;
 }
 
-/// Places of a thread's elements in a row of a block, after `exchanges` exchanges: 16 neighbours;
-/// 4 neighbours of each of 4 that are 16 apart (g = 64) or one of each of 16 (from 256 on); 4
-/// neighbours of each of 4 that are 256 apart.
+/// Positions of a thread's elements in a row of a block, after `exchanges` exchanges: 16
+/// neighbours; or 4 neighbours at each of 4 positions that are 16 apart (g = 64), or one at each of
+/// 16 (from 256 on); or 4 neighbours at each of 4 positions that are 256 apart.
 template <int G, int exchanges>
 __device__ __forceinline__ int place(int thread, int i) {
   if constexpr (exchanges == 0) {
@@ -39,11 +39,11 @@ __device__ __forceinline__ int place(int thread, int i) {
   }
 }
 
-/// Whether the places of each four elements are neighbours.
+/// Whether the positions of each four elements are neighbours.
 template <int G, int exchanges>
 inline constexpr bool by_four = exchanges != 1 || G == 64;
 
-/// Writes elements to the places they have after `from` exchanges and reads those of after `to`.
+/// Writes elements to their positions after `from` exchanges and reads those after `to` exchanges.
 /// All threads of the block must call it.
 template <int G, int from, int to>
 __device__ __forceinline__ void exchange(float (&v)[each], float* shared) {
@@ -78,8 +78,8 @@ inline constexpr int exchanges_of = G <= each   ? 0
                                     : G == 1024 ? 2
                                                 : 1;
 
-/// From 16 neighbours of a thread to the places after the last exchange. All threads of the block
-/// must call it; those without elements have zeros.
+/// Starts from 16 neighbours in each thread and ends with the positions after the last exchange.
+/// All threads of the block must call it; threads without elements hold zeros.
 template <class T, int G>
 __device__ __forceinline__ void rotate(float (&v)[each], float* shared) {
   stage<T, 1>(v);
@@ -98,8 +98,8 @@ __device__ __forceinline__ void rotate(float (&v)[each], float* shared) {
   }
 }
 
-/// How many neighbours the thread with the sixteen-th 16 elements of a row has: the last one fewer,
-/// if groups are shorter and the row ends before.
+/// The number of neighbours of the thread with elements number `sixteen`, in units of 16, of a row.
+/// The last one has fewer if groups are shorter and the row ends earlier.
 template <int G>
 __device__ __forceinline__ int neighbours(std::int64_t cols, std::int64_t sixteen) {
   if constexpr (G >= each) return each;
@@ -107,8 +107,8 @@ __device__ __forceinline__ int neighbours(std::int64_t cols, std::int64_t sixtee
   return left < each ? static_cast<int>(left) : each;
 }
 
-/// `count` neighbours, widened; in packs if these are all 16. The reads are plain, because the
-/// output may be the same memory.
+/// Loads `count` neighbours, widened; in packs if `count` is 16. The reads are plain loads, because
+/// the output may be the same memory.
 template <class T>
 __device__ __forceinline__ void load_neighbours(const T* from, int count, bool packed,
                                                 float (&v)[each]) {
@@ -146,10 +146,10 @@ struct RotateArguments {
 
 constexpr int rotate_threads = 256;
 
-// Floor: an element is read once and written once: f32 8, f16 and bf16 4 bytes, between the two 6.
-// 2 operations an element and stage, 8 bytes of shared memory an element and exchange; one exchange
-// more than the stages need, so that threads store neighbours. sm_75 to 120: at most 80 registers,
-// 21 KiB of shared memory.
+// Floor: an element is read once and written once: f32 8, f16 and bf16 4 bytes, between f32 and a
+// 16-bit type 6. 2 operations an element and stage, 8 bytes of shared memory an element and
+// exchange. There is one exchange more than the stages need, so that threads store neighbours.
+// sm_75 to 120: at most 80 registers, 21 KiB of shared memory.
 template <class T, class Y, int G>
 __global__ void __launch_bounds__(rotate_threads) rotate_kernel(RotateArguments a) {
   __shared__ __align__(16) float shared[slots(rotate_threads * each)];
@@ -188,16 +188,16 @@ struct RotateRowsArguments {
   float* absmax;
   std::int64_t rows, cols, sixteens, x_stride, q_stride;
   std::int64_t first_row;  // of this grid
-  bool packed;             // packs of x are aligned, and 16 codes of q
+  bool packed;             // packs of x are aligned, and also each 16 codes of q
 };
 
 constexpr int most_row_threads = 512;
 constexpr int most_chunks = 2;
 
 // A row stays in the registers of blockDim.x threads, R times 16 elements each. Floor: each element
-// is read once and its code written once: f32 5, f16 and bf16 3 bytes; 8 bytes of shared memory an
-// element and exchange, and 2 for the codes, so that threads store 16 neighbours. At most
-// 80 registers with R = 1 and 125 with 2 (sm_75 to 120), 43 KiB of shared memory at 512 threads.
+// is read once and its code written once: f32 5, f16 and bf16 3 bytes. 8 bytes of shared memory an
+// element and exchange, and 2 for the codes, so that threads store 16 neighbours. At most 80
+// registers with R = 1 and 125 with R = 2 (sm_75 to 120), 43 KiB of shared memory at 512 threads.
 template <class T, int G, int R>
 __global__ void __launch_bounds__(most_row_threads, 1)
     rotate_rowwise_kernel(RotateRowsArguments a) {
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(most_row_threads, 1)
   std::int8_t* const to = a.q + row * a.q_stride;
 #pragma unroll
   for (int r = 0; r < R; ++r) {
-    __syncthreads();  // the shared memory is read no more
+    __syncthreads();  // from here on the shared memory is not read
 #pragma unroll
     for (int i = 0; i < each; i += 4) {
       const unsigned four = codes(v[r][i], v[r][i + 1], v[r][i + 2], v[r][i + 3], scale);
@@ -298,7 +298,7 @@ cudaError_t start_rows(const Launch& launch, ConstAnyMatrix x, Codes q, float* a
     return with(rotate_rowwise_kernel<T, G, 1>,
                 block_of_rows(threads_of_row(a.sixteens, 1, most), most));
   }
-  // A chunk ends where a group does: 64 threads have the largest group.
+  // A chunk ends where a group ends: 64 threads hold the largest group.
   const std::int64_t of_chunk = divide_up<std::int64_t>(a.sixteens, most_chunks);
   return with(rotate_rowwise_kernel<T, G, most_chunks>,
               dim3(static_cast<unsigned>(divide_up<std::int64_t>(of_chunk, 64) * 64)));

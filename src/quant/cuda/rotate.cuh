@@ -11,7 +11,7 @@ namespace switchback::quant::cuda {
 
 namespace {
 
-/// The stage on elements i, i + stride, … of each four strides, whose first values were of type T.
+/// The stage on elements i, i + stride, … of each four strides; the values had type T originally.
 template <class T, int stride, int count>
 __device__ __forceinline__ void stage(float (&v)[count]) {
 #pragma unroll
@@ -24,7 +24,7 @@ __device__ __forceinline__ void stage(float (&v)[count]) {
     const float s = __fadd_rn(__fadd_rn(a, b), __fadd_rn(c, d));
     const auto half_less = [s](float x) {
       // Half of a sum of elements of 16 bits is exact, because in all stages these are multiples of
-      // 2^-138: one rounding is the same as two.
+      // 2^-138. So rounding once gives the same result as rounding twice.
       if constexpr (sizeof(T) == 2)
         return __fmaf_rn(0.5f, s, -x);
       else

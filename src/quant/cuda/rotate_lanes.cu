@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: rows of 16-bit elements, rotated and quantized, 64 neighbours of a row in each lane.
+// Device code: rows of 16-bit elements, rotated and quantized, with 64 neighbours of a row in each
+// lane.
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/rotate.cuh"
 #include "quant/cuda/shapes.cuh"
@@ -11,11 +12,11 @@ namespace {
 using core::cuda::AsyncCopies;
 using core::cuda::largest_magnitude;
 
-constexpr int of_lane = 64;  // elements
+constexpr int of_lane = 64;  // elements of a lane
 constexpr int of_warp = 32 * of_lane;
 constexpr int few_warps = 4;
-constexpr int most_warps = 7;      // of a row: 14,336 elements
-constexpr int buffer_units = 320;  // of 16 bytes, in shared memory for a warp
+constexpr int most_warps = 7;      // for a row: 14,336 elements
+constexpr int buffer_units = 320;  // of 16 bytes, in shared memory, for a warp
 
 struct RotateLanesArguments {
   const void* x;
@@ -25,16 +26,16 @@ struct RotateLanesArguments {
   std::int64_t first_row;  // of this grid
 };
 
-// Brings four neighbours of each of four lanes of 64 neighbours to one lane, which the fourth stage
-// of a group of 256 needs. All lanes of the warp must call it.
+// Brings four neighbours of each of four lanes of 64 neighbours to one lane, as the fourth stage of
+// a group of 256 needs. All lanes of the warp must call it.
 __device__ __forceinline__ void exchange_256(float (&v)[of_lane], uint4* buffer, int lane) {
-  // Vectors of lanes that differ in 4 or more are 20 apart, of others 5: no bank is used twice.
+  // Vectors of lanes that differ by 4 or more are 20 apart, others 5: no bank is used twice.
   float4* const out = reinterpret_cast<float4*>(buffer) + lane / 4 * 20 + lane % 4 * 5;
   const float4* const in = reinterpret_cast<const float4*>(buffer) + lane / 4 * 20 + lane % 4;
   __syncwarp();
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
-    const int half = c % 2 * 160;  // what was read before may be read still
+    const int half = c % 2 * 160;  // the data of the previous exchange may still be read
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int i = j * 16 + c * 4;
@@ -53,7 +54,7 @@ __device__ __forceinline__ void exchange_256(float (&v)[of_lane], uint4* buffer,
   }
 }
 
-// The same of four neighbours of each of 16 lanes, for the last two stages of a group of 1024.
+// The same for four neighbours of each of 16 lanes, for the last two stages of a group of 1024.
 __device__ __forceinline__ void exchange_1024(float (&v)[of_lane], uint4* buffer, int lane) {
   float2* const out = reinterpret_cast<float2*>(buffer) + lane / 16 * 272 + lane % 16 * 17;
   const float2* const in = reinterpret_cast<const float2*>(buffer) + lane / 16 * 272 + lane % 16;
@@ -82,13 +83,14 @@ constexpr int blocks_of(int warps, [[maybe_unused]] int group) {
   return warps == few_warps ? 5 : 2;
 }
 
-// A block has a row, a warp 2048 neighbours of it. Floor: each element is read once and its code
-// written once, 3 bytes; 3.5 operations an element and two stages, 8 bytes of shared memory an
-// element, and 8 from groups of 256 on. Registers bound it: 96 leave 20 warps to a multiprocessor.
-// An H200 gave, of a copy of as many bytes, bf16, 30720 x 4096: groups of 16 and 64 0.78, 256 0.74,
-// 1024 0.72; 30720 x 3072, where a quarter of the lanes have no elements, 0.59. 1920 x 4096, which
-// stays in the L2 cache, 0.33: there the kernel of rotate.cu gave 0.59, and 0.42 where this one
-// gives 0.74. (Measured with a kernel of the same shape before this one.)
+// A block processes a row, and a warp 2048 neighbours of it. Floor: each element is read once and
+// its code written once, 3 bytes; 3.5 operations an element and two stages, 8 bytes of shared
+// memory an element, and 8 more from groups of 256 on. Registers are the limit: 96 leave 20 warps
+// to a multiprocessor. Speed on an H200 as a share of a copy of the same number of bytes, bf16,
+// 30720 x 4096: groups of 16 and 64 0.78, 256 0.74, 1024 0.72; 30720 x 3072, where a quarter of the
+// lanes have no elements, 0.59. 1920 x 4096, which stays in the L2 cache, 0.33: there the kernel of
+// rotate.cu gave 0.59, and 0.42 where this one gives 0.74. (Measured with an earlier kernel of the
+// same shape.)
 template <class T, int G, int at_most>
 __global__ void __launch_bounds__(at_most * 32, blocks_of(at_most, G))
     rotate_lanes_kernel(RotateLanesArguments a) {
@@ -98,7 +100,7 @@ __global__ void __launch_bounds__(at_most * 32, blocks_of(at_most, G))
   const auto warp = static_cast<int>(threadIdx.x / 32);
   const std::int64_t row = a.first_row + blockIdx.x;
   uint4* const buffer = buffers + warp * buffer_units;
-  // Lanes of this warp that have elements; 32 or more: all.
+  // Lanes of this warp that have elements; 32 or more means all.
   const int lanes = static_cast<int>(a.cols / of_lane) - warp * 32;
   float v[of_lane];
   {
@@ -149,7 +151,7 @@ __global__ void __launch_bounds__(at_most * 32, blocks_of(at_most, G))
   const float absmax = absmax_from_bits(bits);
   if (threadIdx.x == 0) store_element(a.absmax + row, absmax);
   const Scale<float> scale = scale_of<float>(absmax);
-  // Word w of the codes is of elements 4w … 4w + 3 of v.
+  // Word w of the codes holds those of elements 4w … 4w + 3 of v.
   const auto four_codes = [&](int w) {
     return codes(v[w * 4], v[w * 4 + 1], v[w * 4 + 2], v[w * 4 + 3], scale);
   };
@@ -163,7 +165,7 @@ __global__ void __launch_bounds__(at_most * 32, blocks_of(at_most, G))
       if (inside) *reinterpret_cast<unsigned*>(mine + w * 64) = word;
     }
   } else {
-    if constexpr (G <= 64) __syncwarp();  // all have read the buffer
+    if constexpr (G <= 64) __syncwarp();  // all lanes have read the buffer
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
       const uint4 sixteen = make_uint4(four_codes(c * 4), four_codes(c * 4 + 1),

@@ -10,7 +10,7 @@ namespace switchback::quant::cuda {
 
 namespace {
 
-// Each row of codes is made of the same row of x.
+// Each row of codes comes from the same row of x.
 struct SameRows {
   template <class T>
   __device__ __forceinline__ const T* find(const RowwiseArguments& a, std::int64_t row,
@@ -39,12 +39,13 @@ struct RowsOfPacks {
   }
 };
 
-// The scales of U rows, each of which some lanes of a warp make: as many instructions as for one.
+// The scales of U rows. Some lanes of a warp compute each of them, which takes the same number of
+// instructions as one scale.
 template <class T, int U>
 struct ScalesOfRows {
   static constexpr int warps = 16;      // at most
-  static constexpr int lanes = 32 / U;  // of a row
-  using Maxima = unsigned[U][warps];    // zeros where there is no warp
+  static constexpr int lanes = 32 / U;  // for a row
+  using Maxima = unsigned[U][warps];    // zeros for absent warps
   float absmax;
   Scale<T> scale;
 
@@ -83,12 +84,12 @@ struct ScalesOfRows {
   }
 };
 
-// A block takes sum_block_rows rows, U at a time while the next U are on their way; a thread
-// takes the same R packs of each, so that their sums stay in its registers. Floor: as rowwise, and
-// the block sums are written (1/32 byte an element). sm_90: 72 to 127 registers, 1.5 KiB of shared
-// memory at most; instructions an element of bf16 for R = 2 and 4: 10.9 and 11.5, 50 and
-// 52 % of the time that an H200 needs for its bytes. (A pack a thread, each warp with the scale of
-// every row, took 18.9.)
+// A block processes sum_block_rows rows, U at a time while the next U are in flight. A thread
+// processes the same R packs of each row, so that their sums stay in its registers. Floor: as
+// rowwise, and the block sums are written (1/32 byte an element). sm_90: 72 to 127 registers, 1.5
+// KiB of shared memory at most. Instructions an element of bf16 for R = 2 and 4: 10.9 and 11.5, 50
+// and 52 % of the time that an H200 needs for its bytes. (With one pack a thread, where each warp
+// computes the scale of every row, it was 18.9.)
 template <class T, int R, int U>
 __global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a) {
   constexpr int V = vector_elements<T>;
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a
       }
       __syncthreads();
       const RowScales scales(maxima[turn], lane);
-      // The lanes of the first warp that have a row's scale first.
+      // In the first warp, the first of the lanes that have a row's scale.
       if (threadIdx.x < 32 && lane % RowScales::lanes == 0 && row + lane / RowScales::lanes < rows)
         store_element(a.absmax + first + row + lane / RowScales::lanes, scales.absmax);
 #pragma unroll
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a
         const Scale<T> scale = scales.of_row(u);
         const bool valid = row + u < rows;
         store_striped_codes<false>(now.x[u], scale, to + (row + u) * a.q_stride, valid ? packs : 0);
-        // Rows that are not there are zeros, and no sum that began with zero is -0.
+        // Absent rows are zeros, and a sum that began with zero is never -0.
 #pragma unroll
         for (int i = 0; i < R; ++i)
 #pragma unroll
@@ -154,7 +155,7 @@ __global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a
   }
 }
 
-// A group is sum_block_rows rows. Some thread blocks add up columns of it, the others code rows.
+// A group is sum_block_rows rows. Some thread blocks add up its columns, the others code its rows.
 struct RowsAndSumsArguments {
   RowwiseArguments rows;
   unsigned of_sums, of_rows;  // thread blocks of a group
@@ -162,9 +163,9 @@ struct RowsAndSumsArguments {
 };
 
 constexpr int both_threads = 256;
-constexpr int both_packs = 8;  // of a row, of a thread
+constexpr int both_packs = 8;  // packs of a row in a thread
 
-// Thread blocks of a multiprocessor, which bounds the registers: 64, or 80 where these are too few.
+// Thread blocks of a multiprocessor, which limit the registers: to 64, or to 80 if 64 are too few.
 constexpr int both_blocks() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
   return 3;
@@ -173,7 +174,7 @@ constexpr int both_blocks() {
 #endif
 }
 
-// Adds up the columns of four bytes in a group's rows.
+// Adds up the columns in four bytes, over a group's rows.
 template <class T>
 __device__ __forceinline__ void add_up(const RowsAndSumsArguments& a, std::int64_t group,
                                        std::int64_t four) {
@@ -222,9 +223,10 @@ __device__ __forceinline__ void add_up(const RowsAndSumsArguments& a, std::int64
 }
 
 // Floor: as rowwise; the second read of an element comes from the L2 cache, because the thread
-// blocks of both kinds run side by side. An H200 gave, of a copy of as many bytes, bf16: 1920 x
-// 4096, which stays in the L2 cache, 0.55 where two launches gave 0.23; 30720 x 4096 0.75 where the
-// kernel above gave 0.87. (Measured with a kernel of the same shape before this one.)
+// blocks of both kinds run concurrently. Speed on an H200 as a share of a copy of the same number
+// of bytes, bf16: 1920 x 4096, which stays in the L2 cache, 0.55, where two launches gave 0.23;
+// 30720 x 4096 0.75, where the kernel above gave 0.87. (Measured with an earlier kernel of the same
+// shape.)
 template <class T>
 __global__ void __launch_bounds__(both_threads, both_blocks())
     rows_and_sums_kernel(RowsAndSumsArguments a) {
@@ -264,7 +266,7 @@ cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float
 
 constexpr int most_sums_threads = 512;
 
-// Packs of a thread: few, unless the block would be too large for that. 0: no such kernel.
+// Packs of a thread: few, unless the block would then be too large. 0: there is no such kernel.
 int sums_each(const Launch& launch, std::int64_t packs) {
   const int threads = block_threads(launch, default_threads);
   for (const int each : {2, 4})
@@ -273,8 +275,9 @@ int sums_each(const Launch& launch, std::int64_t packs) {
   return packs <= std::int64_t{4} * most_sums_threads ? 4 : 0;
 }
 
-// Whether blocks of rows are enough and each is read once: fewer of them leave most of the device
-// idle, which costs more than a second read, and one from the L2 cache costs less.
+// Whether there are enough blocks of rows and each is read once. Fewer blocks would leave most of
+// the device idle, which costs more than a second read. A second read from the L2 cache is also
+// cheaper than reading once.
 bool reads_sums_once(const Launch& launch, ConstAnyMatrix x, std::int64_t packs) {
   const auto bytes = static_cast<std::int64_t>(dtype_size_bytes(x.dtype)) + 1;
   const bool from_cache = x.rows * x.cols * bytes <= static_cast<std::int64_t>(launch.l2_bytes);
@@ -318,7 +321,7 @@ cudaError_t start_rowwise_sums(const Launch& launch, ConstAnyMatrix x, Codes q, 
 }  // namespace
 
 bool rowwise_splits(const Launch& launch, std::int64_t rows, std::int64_t cols) noexcept {
-  // Whole rows would leave half of the device idle, or more.
+  // One block for each row would leave half of the device idle, or more.
   return rows * 2 <= launch.multiprocessors && cols > 16384;
 }
 

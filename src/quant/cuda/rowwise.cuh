@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: rows quantized by their own absmax, wherever each row is read.
+// Engine zone: rows quantized by their own absmax; the source rows may be at any place.
 #pragma once
 
 #include "quant/cuda/kernels.hpp"
@@ -27,10 +27,10 @@ __device__ __forceinline__ RowwiseArguments of_this_matrix(RowwiseArguments a) {
   return a;
 }
 
-inline constexpr int most_threads_of_eight = 512;  // that leaves registers enough
+inline constexpr int most_threads_of_eight = 512;  // more would leave too few registers
 
 /// Codes and absmax of a row that blockDim.x threads keep in registers, R packs each. All threads
-/// of the block must call it; `maxima` is as row_max wants it.
+/// of the block must call it; row_max defines the size of `maxima`.
 template <class T, int R>
 __device__ __forceinline__ void code_row(const RowwiseArguments& a, const T* from, std::int64_t row,
                                          bool exists, unsigned* maxima) {
@@ -71,9 +71,9 @@ __global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
   code_row<T, R>(a, from, row, exists, maxima);
 }
 
-// Rows of any length and alignment. Floor: as above, and a second read of the row, which the block
-// has just read: of the caches while the rows of all blocks fit there. sm_90: 36 to 64
-// registers, 128 bytes of shared memory.
+// Rows of any length and alignment. Floor: as above, and a second read of the row that the block
+// has just read; it comes from the caches as long as the rows of all blocks fit there. sm_90: 36 to
+// 64 registers, 128 bytes of shared memory.
 template <class T, int V, class Rows>
 __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments all, Rows rows) {
   constexpr int each = 4;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments al
   const T* const from = rows.template find<T>(a, row, exists);
   const std::int64_t packs = exists ? a.packs : 0;
   Largest<T, V> largest;
-  // Unrolled further, this loop and the next one would spill on sm_120.
+  // With more unrolling, this loop and the next one would spill on sm_120.
 #pragma unroll 1
   for (std::int64_t begin = threadIdx.x; begin < packs; begin += stride) {
     Pack<T, V> x[each];
@@ -125,11 +125,12 @@ __device__ __forceinline__ std::int8_t code_of(float x, const Scale<T>& s) {
                                                 : product_code(x, s.factor));
 }
 
-// Rows of elements at multiples of their size, where 16 bytes begin anywhere in a row: up to there,
-// and behind the last 16, elements are taken one by one. a.packs counts elements. Floor: as above.
-// sm_90: 53 registers, 128 bytes of shared memory. Instructions an element of bf16, prologue
-// included, with eight packs a thread: 12.3, 55 % of the time that an H200 needs for its bytes
-// (with four 15.6, 71 %); one element after another takes 80.
+// Rows of elements at multiples of their size, where the first aligned 16 bytes may begin at any
+// element of a row. The elements before the first and after the last aligned 16 bytes are processed
+// one by one. a.packs counts elements. Floor: as above. sm_90: 53 registers, 128 bytes of shared
+// memory. Instructions an element of bf16, prologue included, with eight packs a thread: 12.3, 55 %
+// of the time that an H200 needs for its bytes (with four 15.6, 71 %); one element after another
+// takes 80.
 template <class T, class Rows>
 __global__ void __launch_bounds__(1024) rowwise_shifted_kernel(RowwiseArguments all, Rows rows) {
   constexpr int V = vector_elements<T>;
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(1024) rowwise_shifted_kernel(RowwiseArguments 
   const auto unaligned = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(from) % 16);
   const std::int64_t head = min(cols, static_cast<std::int64_t>((16 - unaligned) % 16 / sizeof(T)));
   const std::int64_t packs = (cols - head) / V;
-  // The elements that are in no pack, and the place of one of them in the row.
+  // The number of elements that are in no pack, and the position of one of them in the row.
   const auto others = static_cast<unsigned>(cols - packs * V);
   const auto place = [&](unsigned i) { return i < head ? i : i + packs * V; };
   Largest<T, V> largest;
@@ -197,10 +198,10 @@ inline int block_threads(const Launch& launch, int otherwise) {
   return launch.block_threads > 0 ? launch.block_threads : otherwise;
 }
 
-/// Starts the kernel for rows of `packs` elements or, if `packed`, packs of 16 bytes, all of x and
-/// q at multiples of a pack. rows.find<T>(a, row, exists) finds what is read for a row; if it
-/// clears `exists`, which is set for rows below a.rows, that row's codes and absmax are left as
-/// they are. So for each of the matrices, at most most_matrices.
+/// Starts the kernel for rows of `packs` elements or, if `packed`, packs of 16 bytes; then all rows
+/// of x and q are at multiples of a pack. rows.find<T>(a, row, exists) finds the source of a row.
+/// If it clears `exists`, which is set for rows below a.rows, that row's codes and absmax are left
+/// unchanged. This is done for each of the matrices, at most most_matrices.
 template <class T, class Rows>
 cudaError_t start_rows(const char* name, const Launch& launch, RowwiseArguments a, bool packed,
                        const Rows& rows, unsigned matrices = 1) {
@@ -219,12 +220,12 @@ cudaError_t start_rows(const char* name, const Launch& launch, RowwiseArguments 
     return status;
   };
   if (!packed) {
-    // Of shorter rows, packs would be a small part.
+    // In shorter rows, packs would be a small part.
     if (is_multiple(a.x, sizeof(T)) && a.packs >= 8 * V)
-      return with(rowwise_shifted_kernel<T, Rows>, 8 * V);  // two turns of both loops
+      return with(rowwise_shifted_kernel<T, Rows>, 8 * V);  // two iterations of both loops
     return with(rowwise_twice_kernel<T, 1, Rows>, 4);
   }
-  // Four in flight are enough unless the block is too small for the row.
+  // Four packs in flight are enough unless the block is too small for the row.
   if (a.packs > std::int64_t{4} * threads) {
     if (threads > most_threads_of_eight || a.packs > std::int64_t{8} * threads)
       return with(rowwise_twice_kernel<T, V, Rows>, 4);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: how the CUDA quantize kernels divide matrices: into packs, and packs into blocks.
+// Engine zone: how the CUDA quantize kernels divide matrices into packs, and packs into blocks.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ inline bool is_multiple(const void* address, std::int64_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % static_cast<std::uintptr_t>(bytes) == 0;
 }
 
-/// Whether all rows of a matrix are packs at multiples of `bytes`, each of `elements` elements.
+/// Whether all rows of a matrix consist of packs at multiples of `bytes`, each of `elements`
+/// elements.
 inline bool is_packed(const void* data, std::int64_t rows, std::int64_t cols, std::int64_t stride,
                       std::int64_t elements, std::int64_t bytes) {
   return is_multiple(data, bytes) && cols % elements == 0 && (rows == 1 || stride % elements == 0);
@@ -30,21 +31,22 @@ template <class T>
 bool is_packed(ConstAnyMatrix x) {
   return is_packed(x.data, x.rows, x.cols, x.stride, vector_elements<T>, 16);
 }
-/// Codes in the packs of a matrix of T.
+/// Whether the codes of a matrix of T are in packs too.
 template <class T>
 bool are_packed(ConstAnyMatrix q) {
   return is_packed(q.data, q.rows, q.cols, q.stride, vector_elements<T>, vector_elements<T>);
 }
 
-/// Whether the next matrices lie as the first one does, of which x and q are packed.
+/// Whether the next matrices are aligned like the first one, whose x and q are packed.
 template <class T>
 bool steps_are_packed(const MatrixSteps& steps) {
   return steps.x % vector_elements<T> == 0 && steps.q % vector_elements<T> == 0;
 }
 
-inline constexpr std::int64_t most_matrices = 65535;  // of a grid's other dimensions
+inline constexpr std::int64_t most_matrices = 65535;  // limit of a grid's other dimensions
 
-/// Calls start(first, count) for all matrices, as many at a time as a grid takes.
+/// Calls start(first, count) for all matrices, in batches of the largest number that a grid can
+/// hold.
 template <class Start>
 cudaError_t for_matrices(std::int64_t matrices, const Start& start) {
   cudaError_t status = cudaSuccess;
@@ -54,14 +56,14 @@ cudaError_t for_matrices(std::int64_t matrices, const Start& start) {
   return status;
 }
 
-inline constexpr std::int64_t most_blocks = 0x7FFFFFFF;  // of a grid's first dimension
+inline constexpr std::int64_t most_blocks = 0x7FFFFFFF;  // limit of a grid's first dimension
 
 inline unsigned grid_of(std::int64_t blocks) {
   return static_cast<unsigned>(blocks < most_blocks ? blocks : most_blocks);
 }
 
-/// How many of a block's `threads` share a row of this many packs, each taking up to `each`: a
-/// power of two up to 32, or a multiple of 32.
+/// The number of a block's `threads` that share a row of this many packs, each processing up to
+/// `each`: a power of two up to 32, or a multiple of 32.
 inline int threads_of_row(std::int64_t packs, int each, int threads) {
   const std::int64_t wanted = divide_up<std::int64_t>(packs, each);
   if (wanted >= threads) return threads;
@@ -72,13 +74,13 @@ inline int threads_of_row(std::int64_t packs, int each, int threads) {
   return lanes;
 }
 
-/// A block of threads_of_row by as many rows as fit, a multiple of 32 threads.
+/// A block of threads_of_row by the number of rows that fit, a multiple of 32 threads.
 inline dim3 block_of_rows(int row_threads, int threads) {
   return dim3(static_cast<unsigned>(row_threads), static_cast<unsigned>(threads / row_threads));
 }
 
-/// The same, a power of two of threads to a row, at least `least`: then rows that are a power of
-/// two are whole blocks.
+/// The same with a power of two of threads for a row, at least `least`: then a power of two of rows
+/// fills whole blocks.
 inline dim3 block_of_few_rows(std::int64_t packs, int each, int threads, unsigned least = 1) {
   dim3 block(least, static_cast<unsigned>(threads) / least);
   for (; std::int64_t{block.x} * each < packs && block.y > 1; block.x *= 2)
@@ -86,8 +88,8 @@ inline dim3 block_of_few_rows(std::int64_t packs, int each, int threads, unsigne
   return block;
 }
 
-/// Starts the kernel for `groups` groups of so many blocks each, as many groups at a time as a grid
-/// takes; a.first_group is the first of the grid.
+/// Starts the kernel for `groups` groups of `blocks` blocks each, in grids of the largest number of
+/// groups that a grid can hold; a.first_group is the first group of the grid.
 template <class A>
 cudaError_t start_groups(const char* name, const Launch& launch, void (*kernel)(A), A a,
                          std::int64_t groups, std::int64_t blocks, dim3 block,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: codes stored transposed, alone or beside the untransposed ones.
+// Device code: codes stored transposed, alone or together with the untransposed ones.
 //
 // The absmax of columns (and rows) needs one read of the matrix, and the codes need another. So the
 // floor of the columnwise operations is two reads and the codes written (f32 9 or 10, f16 and bf16
-// 5 or 6 bytes per element), less what the caches keep: the second read begins where the first one
-// ended. A memset and two launches, for any number of matrices: 64 weights of 512 by 512 in bf16
-// with both codes are 67 MB, and 34 more where the second read misses the cache: 16 to 24 us at 4.2
-// TB/s, where 64 times three launches took 700.
+// 5 or 6 bytes per element), less the part that the caches keep: the second read begins where the
+// first one ended. A memset and two launches, for any number of matrices. For example, 64 weights
+// of 512 by 512 in bf16 with both codes are 67 MB, and 34 more if the second read misses the cache:
+// 16 to 24 us at 4.2 TB/s, while 64 times three launches took 700.
 #include "quant/cuda/turn.cuh"
 
 namespace switchback::quant::cuda {
@@ -25,10 +25,11 @@ struct AbsmaxColumnsArguments {
   const unsigned* changed;  // see Launch
 };
 
-// A warp takes every so many rows of 32 packs. Floor: each element is read once; one atomic a
-// column and tile, and one a row and 32 packs, on integers, whose maximum does not depend on order.
-// sm_90: 52 registers, 1 KiB of shared memory; instructions an element of bf16 with rows 6.3 (were
-// 7.4), 43 % of the time that an H200 needs for its bytes.
+// Each warp of a tile reads every n-th row of 32 packs, where n is the number of warps. Floor: each
+// element is read once; one atomic for each column and tile, and one for each row and 32 packs, on
+// integers, whose maximum does not depend on the order. sm_90: 52 registers, 1 KiB of shared
+// memory. Instructions an element of bf16 with rows 6.3 (were 7.4), 43 % of the time that an H200
+// needs for its bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArguments a) {
   constexpr int in_flight = 4;
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArgum
       for (int i = 0; i < in_flight; i += 2)
         columns.add(x[i], x[i + 1]);
       if (a.row_bits != nullptr) {
-        // Lane i gets row i's, so that one instruction sends all of them.
+        // Lane i gets the maximum of row i, so that one instruction sends all of them.
         unsigned mine = 0;
 #pragma unroll
         for (int i = 0; i < in_flight; ++i) {
@@ -82,15 +83,15 @@ __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArgum
   }
 }
 
-// Tiles of blockDim.y turns side by side, in the opposite order of the absmax kernels. Floor: each
-// element is read once and each of its codes written once. 16-bit groups that need the division are
-// coded like the others first, and again, from the caches, behind that.
+// Tiles of blockDim.y turns next to each other, in the opposite order of the absmax kernels. Floor:
+// each element is read once and each of its codes written once. 16-bit groups that need the
+// division are first coded like the others, and afterwards again, from the caches.
 //
 // Instructions an element, full tiles, prologue included: bf16 by columns 8.4 (sm_80 8.2; was 22,
-// with three words of scale a column, a bracket an element and stores of four bytes), by rows too
+// with three words of scale a column, a bracket an element and stores of four bytes), with rows too
 // 13.6 (12.2; was 33), by one absmax 11.7 (11.5; was 24); f32 by columns 12.9 (12.2; was 30). Of
 // the time that an H200 needs for the bytes these are 38, 46, 40 (53 without q) and 35 %. sm_90: at
-// most 95 registers, 127 by rows too; 9 to 10 KiB of shared memory a turn.
+// most 95 registers, 127 with rows too; 9 to 10 KiB of shared memory a turn.
 template <class T, int V, TurnKind kind>
 __global__ void __launch_bounds__(512, 1) transpose_kernel(TransposeArguments all) {
   using Tile = Turn<T, V>;
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(512, 1) transpose_kernel(TransposeArguments al
   const auto thread = static_cast<int>(threadIdx.x);
   Pack<T, V> x[2][4];
   load_turn<T, V>(a, at, thread, x);
-  // So far nothing was needed of the absmax kernel, which may be finishing.
+  // Nothing up to here depends on the absmax kernel, which may still be running.
   wait_for_kernel_before();
   code_turn<T, V, kind>(a, shared[threadIdx.y], at, thread, x, StoredBits{});
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: how tiles of a matrix are coded and transposed, for kernels that have the absmax.
+// Device code: how tiles of a matrix are coded and transposed, for kernels that have the absmax. A
+// turn is the group of threads that transposes a tile.
 #pragma once
 
 #include "core/cuda/instructions.cuh"
@@ -12,8 +13,8 @@ using core::cuda::turn_words;
 
 inline constexpr int tile_rows = 128;
 
-/// Columns have scales of their own in each 2^shift tiles of rows: in the whole matrix, or in each
-/// of its blocks, which hold whole tiles.
+/// Columns have separate scales in each 2^shift tiles of rows. These tiles are the whole matrix if
+/// block_rows is 0, else one of its blocks, which hold whole tiles.
 inline int block_shift_of(std::int64_t block_rows) {
   if (block_rows == 0) return 62;
   int shift = 0;
@@ -34,11 +35,12 @@ struct TransposeArguments {
   float* absmax;  // of the matrix or of the columns
   float* row_absmax;
   std::int64_t rows, packs, x_stride, q_stride, q_t_stride;
-  std::int64_t last_down;  // the first tile of this grid, from below
-  std::int64_t code_rows;  // rows whose codes are written: more than `rows` where blocks are padded
+  std::int64_t last_down;  // the first tile of this grid, counted from the bottom
+  std::int64_t code_rows;  // rows whose codes are written: more than `rows` if blocks are padded
   int block_shift;         // see block_shift_of()
-  int q_t_bytes;           // rows of q_t lie at multiples of 16, 4 or 1
-  // From one matrix to the next; scales are those of columns or of the matrix. Of this grid:
+  int q_t_bytes;           // rows of q_t begin at multiples of 16, 4 or 1
+  // Steps from one matrix to the next; scale_step is for the scales of columns or of the matrix.
+  // first_matrix is the first one of this grid.
   std::int64_t x_step, q_step, q_t_step, scale_step, first_matrix;
   const unsigned* changed;  // see Launch
 };
@@ -57,8 +59,9 @@ __device__ __forceinline__ TransposeArguments of_matrix(TransposeArguments a, st
   return a;
 }
 
-// How 128 threads turn a tile of 128 rows by 8 packs, or 512 one by 32 columns. A thread takes V
-// columns of quads of rows that lie side by side, and so has whole words of the transposed codes.
+// The shared memory of 128 threads that transpose a tile of 128 rows by 8 packs, or of 512 threads
+// with a tile of 32 columns. A thread processes V columns of neighbouring quads of rows, and so has
+// whole words of the transposed codes.
 template <class T, int V>
 struct Turn {
   static constexpr int threads = V == 1 ? 512 : 128;
@@ -68,10 +71,10 @@ struct Turn {
   static constexpr int stores = divide_up(quads / 4 * columns, threads);  // of 16 rows
   static_assert(threads * 2 == quads * packs);
 
-  // Where the word of column v of a pack and a quad lies. Sixteen bytes stay together, and these
-  // change places so that no bank is used twice: when a warp writes pairs of words, of all packs,
-  // and when it reads fours, of all quads of a column. (With V = 1 two lanes share a bank when they
-  // write.)
+  // The position of the word of column v of a pack and a quad. Sixteen bytes stay together, and
+  // their order is permuted so that no bank is used twice: when a warp writes pairs of words, of
+  // all packs, and when it reads fours, of all quads of a column. (With V = 1 two lanes share a
+  // bank when they write.)
   __device__ __forceinline__ static unsigned place(unsigned pack, unsigned v, unsigned quad) {
     return (pack * V + v) * quads + ((quad / 4) ^ (pack % 8)) * 4 + quad % 4;
   }
@@ -79,7 +82,7 @@ struct Turn {
   __device__ __forceinline__ static int quad_of(int thread) { return thread / packs * 2; }
 
   unsigned words[columns * quads];
-  // factor, or upper and lower
+  // the factor, or the upper and lower factors
   float column_upper[columns];
   float column_lower[sizeof(T) == 4 ? columns : 4];
   float column_absmax[columns];
@@ -88,7 +91,7 @@ struct Turn {
   float row_absmax[tile_rows];
 };
 
-// `count` numbers from shared memory, by fours where there are as many.
+// `count` numbers from shared memory, four at a time if there are that many.
 template <int count>
 __device__ __forceinline__ void load_shared(const float* from, float (&to)[count]) {
   if constexpr (count % 4 == 0) {
@@ -112,7 +115,7 @@ template <class T, int count>
 struct GroupScales {
   float upper[count];
   float lower[sizeof(T) == 4 ? count : 1];
-  const float* absmax;  // in shared memory: seldom read
+  const float* absmax;  // in shared memory: rarely read
 
   __device__ __forceinline__ void load(const float* uppers, const float* lowers,
                                        const float* absmaxes) {
@@ -150,7 +153,7 @@ __device__ __forceinline__ void keep_scale(const Scale<T>& s, float& upper, floa
 
 enum class TurnKind { global, columnwise, columnwise_and_rowwise };
 
-// `left` of the 16 bytes; `words`: the address is a multiple of 4.
+// Stores `left` of the 16 bytes; `words`: the address is a multiple of 4.
 __device__ __forceinline__ void store_some(std::int8_t* to, uint4 bytes, int left, bool words) {
 #pragma unroll 1
   for (int w = 0; w < 4; ++w) {
@@ -167,7 +170,7 @@ __device__ __forceinline__ void store_some(std::int8_t* to, uint4 bytes, int lef
   }
 }
 
-/// A tile of a turn, in tiles.
+/// The position of a turn's tile, counted in tiles.
 struct TurnPlace {
   unsigned down, across;
 };
@@ -220,7 +223,7 @@ __device__ __forceinline__ void divide_turn(const TransposeArguments& a, Turn<T,
   }
 }
 
-/// What the kernels are told of the matrices.
+/// The arguments of the kernels that describe the matrices.
 template <class T, int V>
 void describe(TransposeArguments& a, const MatrixSteps& matrices, ConstAnyMatrix x, Codes q,
               Codes q_t) {
@@ -243,8 +246,8 @@ void describe(TransposeArguments& a, const MatrixSteps& matrices, ConstAnyMatrix
   a.code_rows = q_t.cols;
 }
 
-/// A thread's packs of a tile, zeros where the matrix ends. Turns beyond it have none. `thread`:
-/// its number in the turn.
+/// A thread's packs of a tile, with zeros outside of the matrix. A turn outside of the matrix has
+/// no packs. `thread`: the thread's number in the turn.
 template <class T, int V>
 __device__ __forceinline__ void load_turn(const TransposeArguments& a, TurnPlace at, int thread,
                                           Pack<T, V> (&x)[2][4]) {
@@ -274,7 +277,7 @@ __device__ __forceinline__ void store_turn(const TransposeArguments& a, const Tu
   const std::int64_t first_pack = std::int64_t{at.across} * Tile::packs;
   const std::int64_t first_col = first_pack * V;
   const int packs = static_cast<int>(min(a.packs - first_pack, std::int64_t{Tile::packs}));
-  // Eight lanes write the 128 rows of a column. Rows that are not there have the code 0.
+  // Eight lanes write the 128 rows of a column. Absent rows have the code 0.
   const int row = thread % 8 * 16;
   const unsigned lane_column = static_cast<unsigned>(thread) / 8;
   const int left = static_cast<int>(min(a.code_rows - first_row, std::int64_t{tile_rows})) - row;
@@ -292,7 +295,8 @@ __device__ __forceinline__ void store_turn(const TransposeArguments& a, const Tu
   }
 }
 
-/// The bits of a column's absmax that another launch, or another part of this one, left in a.bits.
+/// The bits of a column's absmax that another launch, or another part of this one, stored in
+/// a.bits.
 struct StoredBits {
   __device__ __forceinline__ unsigned find(const TransposeArguments& a, std::int64_t column,
                                            int) const {
@@ -301,8 +305,8 @@ struct StoredBits {
 };
 
 /// Stores the codes of a tile whose packs were loaded. column_bits.find(a, column, i) finds the
-/// bits of the absmax of column i of the tile; `column` counts all blocks' columns. All threads of
-/// the block must call it, and pass a barrier before they call it again.
+/// bits of the absmax of column i of the tile; `column` counts the columns of all blocks. All
+/// threads of the block must call it, and pass a barrier before they call it again.
 template <class T, int V, TurnKind kind, class ColumnBits>
 __device__ __forceinline__ void code_turn(const TransposeArguments& a, Turn<T, V>& tile,
                                           TurnPlace at, int thread, const Pack<T, V> (&x)[2][4],
@@ -312,7 +316,7 @@ __device__ __forceinline__ void code_turn(const TransposeArguments& a, Turn<T, V
   const std::int64_t first_row = down * tile_rows;
   const std::int64_t first_pack = std::int64_t{at.across} * Tile::packs;
   const std::int64_t first_col = first_pack * V;
-  // Not positive in a turn beyond the matrix.
+  // Not positive in a turn outside of the matrix.
   const int rows = static_cast<int>(min(a.rows - first_row, std::int64_t{tile_rows}));
   const int packs = static_cast<int>(min(a.packs - first_pack, std::int64_t{Tile::packs}));
   const int pack = thread % Tile::packs;
