@@ -11,8 +11,8 @@
 
 namespace switchback::autotune {
 
-/// Which problems of a shape are listed. Each list contains the previous one. Use `all` on a CPU,
-/// where measuring them costs little time.
+/// Which problems of a shape are listed. Each list contains the previous one. On a CPU, where they
+/// cost little time, all are listed.
 enum class Problems {
   /// The problems of a layer that quantizes, in each of its modes; with a bias if the shape has
   /// one.

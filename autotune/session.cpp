@@ -137,7 +137,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
         const bool decided = outcome.search.effort != Effort::cut;
         const bool in_doubt = autotune::in_doubt(*outcome.entry.winner);
         tuner.tell_unproven(outcome.search);
-        // A lack of time in the second pass is not reported.
+        // A second pass that had too little time to decide adds no entry.
         if (pass == 0 || decided) {
           tuner.add({outcome.entry});
           added.insert(todo[t]);

@@ -40,7 +40,7 @@ std::unique_ptr<Trial> make_trial(Context& context, const ConfigQuery& query, Pu
 }
 
 double trial_bytes(const ConfigQuery& query) noexcept {
-  // Floats of 4 bytes, the copies of the results, and the engines' scratch memory.
+  // Floats of 4 bytes, the images of the results, and what engines allocate in addition.
   const core::ProblemSize size = tunable_of(query.op).size(query);
   return size.elements * 12 * size.copies;
 }

@@ -133,8 +133,8 @@ Child::Ending Child::end() {
   pid_ = -1;
   int status = 0;
   constexpr std::chrono::milliseconds to_end_by_itself{2000};
-  // A process that is blocked in a device driver may ignore even SIGKILL for a while. Do not wait
-  // for it.
+  // A process that waits for a device may not end for a while even after SIGKILL. It is then left
+  // to the system.
   constexpr std::chrono::milliseconds to_be_killed{5000};
   if (!wait_for(pid, to_end_by_itself, status)) {
     ::kill(pid, SIGKILL);

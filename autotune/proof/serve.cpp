@@ -104,8 +104,7 @@ class Server {
     }
     if (!why.empty()) return cannot_word;
     try {
-      // Twice: the first run may leave a state (of the device or of scratch memory) that makes the
-      // second one fail.
+      // Twice: the first run may leave a state that makes the second one fail.
       for (int i = 0; i < 2 && why.empty(); ++i) {
         why = trial_->check(*choice);
         context_->synchronize();
@@ -172,7 +171,7 @@ int serve(Lines& lines) {
 int prove_candidates(int requests, int answers, double idle_s) noexcept {
   try {
 #if defined(__linux__)
-    // If a candidate hangs, this process must end when the tuner's process no longer waits for it.
+    // If a candidate hangs, this process must end together with the tuner's process.
     (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
 #endif
     Lines lines(requests, answers, idle_s);
