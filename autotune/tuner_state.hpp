@@ -155,8 +155,7 @@ struct TunerState final : ConfigSource {
   mutable std::optional<autotune::Prover> prover_;  ///< for the device of the first candidate
   mutable std::mutex warnings_mutex_;
   mutable std::vector<std::string> warnings_;
-  mutable std::optional<autotune::LookupTable>
-      answers_;  ///< to queries in neither of the sets below
+  mutable std::optional<autotune::LookupTable> answers_;  ///< to the other queries
   /// Queries for which no configuration is known; in mode record, those that were recorded.
   mutable std::optional<autotune::QuerySet> unknown_;
   /// Queries whose entry could not run when it was used. They get the default from then on.

@@ -35,8 +35,7 @@ std::string text_of(const Json& json) {
 
 // The JSON object at the start of a text: its end, and its number of levels.
 struct Extent {
-  std::size_t end =
-      std::string_view::npos;  ///< after the closing brace; npos: there is no closing brace
+  std::size_t end = std::string_view::npos;  ///< after the closing brace; npos: it is missing
   int depth = 0;
 };
 

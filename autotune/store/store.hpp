@@ -38,9 +38,8 @@ std::filesystem::path cache_file(const std::filesystem::path& cache, std::string
 /// How long a writer waits for a lock that another process holds.
 struct LockWait {
   std::chrono::milliseconds most = std::chrono::seconds(30);
-  std::function<void(const std::string&)>
-      tell;                    ///< called once after a second, with what it waits for
-  std::function<bool()> stop;  ///< called while waiting; true ends the wait
+  std::function<void(const std::string&)> tell;  ///< called once after a second: what it waits for
+  std::function<bool()> stop;                    ///< called while waiting; true ends the wait
 };
 
 /// Another process holds the lock, and the time limit has passed. Nothing was changed.
