@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Collects what a machine with nothing but a driver needs: programs, the libraries they depend on
-# except the system's, grids, tuned configurations, gpu-check. Called by the target `bundle` with PROGRAMS,
-# BUILD and SOURCE_DIR (folders), GENERATIONS (how many the kernels are compiled for), XZ, and STRIP, which
-# may be empty.
+# Collects what a machine with only a driver needs: programs, the libraries they depend on (except
+# the system's), grids, tuned configurations, gpu-check. Called by the target `bundle` with
+# PROGRAMS, BUILD and SOURCE_DIR (folders), GENERATIONS (the number of GPU generations that the
+# kernels are compiled for), XZ, and STRIP, which may be empty.
 if(NOT XZ)
   message(FATAL_ERROR "a bundle is packed by xz, which was not found: install it, or set SWITCHBACK_XZ")
 endif()
@@ -29,7 +29,8 @@ foreach(_library IN LISTS _libraries)
   file(COPY "${_library}" DESTINATION "${OUTPUT}/lib" FOLLOW_SYMLINK_CHAIN)
 endforeach()
 
-# It is whole: the loader finds every library of the programs in it, and no file names the build folder.
+# Checks that the bundle is complete: the loader finds every library of the programs in it, and no
+# file contains the name of the build folder.
 foreach(_program IN LISTS _copies)
   execute_process(COMMAND "${CMAKE_COMMAND}" -E env --unset=LD_LIBRARY_PATH ldd "${_program}"
     OUTPUT_VARIABLE _lines COMMAND_ERROR_IS_FATAL ANY)
@@ -47,7 +48,8 @@ if(NOT _status EQUAL 1)
   message(FATAL_ERROR "the build folder ${BUILD} is named in:\n${_files}")
 endif()
 
-# The programs hold the same library: a window that is longer than a program makes one of them.
+# All programs contain the same library. A compression window longer than a program stores it only
+# once.
 execute_process(COMMAND "${CMAKE_COMMAND}" -E tar cf "${OUTPUT}.tar" switchback-bundle
   WORKING_DIRECTORY "${BUILD}" COMMAND_ERROR_IS_FATAL ANY)
 execute_process(COMMAND "${XZ}" -f -T1 --lzma2=preset=2,dict=256MiB "${OUTPUT}.tar" COMMAND_ERROR_IS_FATAL ANY)

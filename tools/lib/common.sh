@@ -9,8 +9,8 @@ die() {
 }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# As many compilers as there are cores, but no more than memory holds: a sanitized translation unit
-# of the vector kernels takes up to 1.5 GB.
+# One compiler for each core, but no more than fit into memory: a sanitized translation unit of the
+# vector kernels takes up to 1.5 GB.
 default_jobs() {
   cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
   memory_kb=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo 2>/dev/null || true)
@@ -22,7 +22,8 @@ default_jobs() {
   say "$cores"
 }
 
-# phase NAME COMMAND...: runs the command, says how long it took; the first failure ends everything.
+# phase NAME COMMAND...: runs the command and prints how long it took. The first failure ends
+# everything.
 phases=''
 phase() {
   phase_name=$1
@@ -69,8 +70,8 @@ forget_moved_build() {
   fi
 }
 
-# Compiles through ccache where that is installed, unless SWITCHBACK_CCACHE=0 or the environment
-# already names a launcher. Objects do not depend on where the checkout lies, so that a new clone of
+# Compiles through ccache if that is installed, unless SWITCHBACK_CCACHE=0 or the environment
+# already names a launcher. Objects do not depend on the path of the checkout, so a new clone of
 # sources that were compiled before builds in a fraction of the time.
 use_ccache() {
   if [ "${SWITCHBACK_CCACHE:-1}" = 0 ] || [ -n "${CMAKE_CXX_COMPILER_LAUNCHER:-}" ] || ! have ccache; then
@@ -85,19 +86,19 @@ use_ccache() {
   export CCACHE_BASEDIR CCACHE_NOHASHDIR
 }
 
-# Whether there is a driver of an NVIDIA GPU, which nothing that is built for CUDA can do without.
+# Whether there is a driver for an NVIDIA GPU, which everything that is built for CUDA needs.
 has_cuda_driver() {
   [ -e /proc/driver/nvidia/version ] || [ -e /dev/dxg ] || have nvidia-smi
 }
 
-# Seconds as people say them.
+# Seconds in a readable form.
 duration() {
   if [ "$1" -lt 90 ]; then say "$1 s"; else say "$((($1 + 30) / 60)) min"; fi
 }
 
-# report_build PRESET PROCESS: a line now and then with the share done and the time left, so that a
-# long build does not look as if it hangs. Ends with that process, whatever ended it: an interrupt
-# does not reach what a shell without job control runs in the background.
+# report_build PRESET PROCESS: prints a line now and then with the share done and the time left, so
+# that a long build does not seem to hang. Ends with that process, even if the process was
+# interrupted: an interrupt does not reach the background processes of a shell without job control.
 report_build() {
   waited=0
   while sleep 1 && kill -0 "$2" 2>/dev/null; do
@@ -126,7 +127,7 @@ build() {
   rm -f "build/$build_preset/build.log"
   report_build "$build_preset" $$ &
   ticker=$!
-  # Ctrl-C ends the compilers, which are in the foreground, and then all else.
+  # Ctrl-C ends the compilers, which are in the foreground, and then everything else.
   trap 'kill "$ticker" 2>/dev/null; trap - INT; kill -INT $$' INT
   build_status=0
   logged "build/$build_preset/build.log" \

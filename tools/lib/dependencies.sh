@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a build needs, and how to install it on Debian and Ubuntu. Does nothing if all of it is there.
-# Other systems use what they have (CMake fetches the libraries that it does not find).
-# SWITCHBACK_INSTALL=0 in the environment keeps the system as it is. Sourced after common.sh.
+# What a build needs, and how to install it on Debian and Ubuntu. Does nothing if everything is
+# there. Other systems use what they have (CMake fetches the libraries that it does not find).
+# SWITCHBACK_INSTALL=0 in the environment leaves the system unchanged. Sourced after common.sh.
 # shellcheck shell=sh
 
-# One need a line: what satisfies it | package names in order of preference | 1 = no build without it
-# "command:X" is satisfied by a command of that name, "package" by any one of the packages.
+# One dependency per line: what satisfies it | package names in order of preference | 1 = required
+# for a build. "command:X" is satisfied by a command of that name, "package" by any one of the
+# packages.
 build_needs='
 command:cmake  | cmake | 1
 command:ninja  | ninja-build | 1
@@ -21,7 +22,7 @@ package        | nlohmann-json3-dev | 0
 package        | libgtest-dev | 0
 package        | libopenblas-openmp-dev libopenblas-dev | 0
 '
-# For the tests of the Python package, which skip what is not there.
+# For the tests of the Python package; tests whose dependencies are missing are skipped.
 python_needs='
 package        | python3-torch | 0
 package        | python3-numpy | 0
@@ -79,7 +80,7 @@ apt_install() {
     apt-get install -y --no-install-recommends "$@" </dev/null
 }
 
-# install_needs NEEDS: installs what is missing, all in one go.
+# install_needs NEEDS: installs everything that is missing, in one step.
 install_needs() {
   missing=''
   missing_names=''
@@ -127,7 +128,7 @@ install_needs() {
     IFS=$old_ifs
     if chosen=$(available_package "$names"); then
       to_install="$to_install $chosen"
-      # A package that only makes another work (certificates for git) comes with it.
+      # A package that only makes another one work (certificates for git) is installed with it.
       case " $names " in *' ca-certificates '*) to_install="$to_install ca-certificates" ;; esac
     elif [ "$essential" = 1 ]; then
       die "no package of this release provides: $names"
@@ -145,10 +146,10 @@ install_needs() {
 }
 
 install_build_dependencies() { install_needs "$build_needs"; }
-# Those of a build and of its tests.
+# The dependencies of a build and of its tests.
 install_test_dependencies() { install_needs "$build_needs$python_needs"; }
 
-# Whether clang can link a fuzz target here (its run-time library may be a package of its own).
+# Whether clang can link a fuzz target here (its run-time library may be a separate package).
 can_fuzz() {
   have clang++ || return 1
   probe=$(mktemp -d)
@@ -162,7 +163,7 @@ can_fuzz() {
   return "$probe_status"
 }
 
-# Leaves the decision to the caller (can_fuzz) where clang cannot be had.
+# If clang cannot be installed, the caller decides (can_fuzz).
 install_fuzz_dependencies() {
   if can_fuzz; then return 0; fi
   install_needs "$fuzz_needs"

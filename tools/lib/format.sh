@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Which sources are formatted and by what. Sourced after common.sh.
+# Which sources are formatted, and with which program. Sourced after common.sh.
 # shellcheck shell=sh
 
-# Two versions of clang-format disagree on the same configuration, so one is the judge.
+# Two versions of clang-format disagree on the same configuration, so only one is used.
 clang_format_major=14
 
 clang_format() {

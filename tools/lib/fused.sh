@@ -3,7 +3,7 @@
 # Sourced after common.sh.
 # shellcheck shell=sh
 
-# What the kernels were written and compiled with; later ones of 4.x may do.
+# The version that the kernels were written and compiled with; later versions of 4.x may also work.
 cutlass_package=nvidia-cutlass==4.2.0.0
 cutlass_folder=build/cutlass
 
@@ -17,13 +17,14 @@ print(u.find_spec('cutlass_library').submodule_search_locations[0])" 2>/dev/null
       (cd "$place" && pwd)
       return 0
     fi
-    # Another than the one that was named is not what was asked for.
+    # If the user named a folder, no other folder is used.
     [ "$place" != "${SWITCHBACK_CUTLASS_DIR:-}" ] || [ -z "$place" ] || return 1
   done
   return 1
 }
 
-# Looks for CUTLASS, and asks pip for its headers where there are none. Having none is no failure.
+# Looks for CUTLASS, and installs its headers with pip if there are none. It is not an error if they
+# cannot be found.
 obtain_cutlass() {
   if place=$(cutlass_place); then
     say "found in $place"
@@ -40,7 +41,7 @@ obtain_cutlass() {
   fi
 }
 
-# Compiles the kernels, every one of them anew, so that the log speaks of all.
+# Compiles all kernels again, so that the log covers every one.
 build_fused() {
   SWITCHBACK_CUTLASS_DIR=$(cutlass_place)
   export SWITCHBACK_CUTLASS_DIR
@@ -50,7 +51,7 @@ build_fused() {
 }
 
 # Runs the kernels of 8.x on the emulated device, in the build of a preset that has everything else
-# of the tests, and leaves that build as it was: without them it tests no slower than before.
+# of the tests, and then restores that build: without the kernels it runs tests as fast as before.
 test_fused() {
   if ctest --test-dir "build/$1" -N -R '^gemm_fused_sm80_test$' | grep -q 'Total Tests: 1'; then
     say "ran among the tests of $1, which found CUTLASS by itself"
@@ -71,8 +72,8 @@ test_fused() {
   return "$test_status"
 }
 
-# check_kernels LOG: what ptxas -v said of each kernel of a build, as a table; fails if one keeps
-# registers in memory, or if there is none.
+# check_kernels LOG: prints what ptxas -v reported for each kernel of a build, as a table. Fails if
+# a kernel spills registers to memory, or if there is no kernel.
 check_kernels() {
   awk '
     /^\[[0-9]+\/[0-9]+\] Building CUDA object/ { n = split($NF, path, "/"); file = path[n] }

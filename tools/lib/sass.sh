@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# The disassembler, and what it shows of the kernels of a build. Sourced after common.sh.
+# The disassembler, and its output for the kernels of a build. Sourced after common.sh.
 # shellcheck shell=sh
 
-# Toolkits without their disassembler are common; its package needs no other. Releases before 13.2 have none.
+# Toolkits without their disassembler are common. Its package needs no other package. Releases
+# before 13.2 have no package.
 cuobjdump_packages='nvidia-cuda-cuobjdump~=13.2 nvidia-cuda-nvdisasm~=13.2'
 cuobjdump_folder=build/cuobjdump
 
-# Asks pip for the disassembler where there is none. Having none is no failure.
+# Installs the disassembler with pip if there is none. It is not an error if it cannot be installed.
 obtain_cuobjdump() {
   if have cuobjdump || [ -x /usr/local/cuda/bin/cuobjdump ] || [ -x "$cuobjdump_folder/nvidia/cu13/bin/cuobjdump" ]; then
     say "found"
@@ -26,7 +27,8 @@ can_disassemble() {
   have cuobjdump || [ -x /usr/local/cuda/bin/cuobjdump ] || [ -x "$cuobjdump_folder/nvidia/cu13/bin/cuobjdump" ]
 }
 
-# check_sass PRESET: the quantize kernels of a build and those of int8 dW, all of its architectures.
+# check_sass PRESET: the quantize kernels of a build and those of int8 dW, for all of its
+# architectures.
 check_sass() {
   tools/sass --quiet --check tools/lib/sass_kernels.txt "build/$1/src/quant" &&
     tools/sass --quiet --check tools/lib/sass_blockwise.txt \

@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Kills commands that write to a tuning cache (tune, import) at random times: no problem that was
-# there before may be lost, and the file must be whole at any time.
+# Kills commands that write to a tuning cache (tune, import) at random times. No problem that was
+# there before may be lost, and the file must always be complete.
 #
 #   tools/lib/stress_cache.sh build/release/bin/switchback-bench [COUNT]
 #
-# COUNT commands (default 50) are started and killed. Prints one line; exit code 1 if a problem was
-# lost or a file is not whole, 2 on a usage error.
+# COUNT commands (default 50) are started and killed. Prints one line. The exit code is 1 if a
+# problem was lost or a file is not complete, 2 on a usage error.
 set -u
 
 if [ $# -lt 1 ] || [ $# -gt 2 ] || [ ! -x "$1" ]; then
@@ -28,7 +28,7 @@ unset SWITCHBACK_TUNE SWITCHBACK_TUNE_RECORD XDG_CACHE_HOME
 
 started=0 killed=0 wrong=0
 
-# The keys of $1, sorted.
+# The keys in $1, sorted.
 keys() { grep -o '^{"key":{[^}]*}' "$1" | sort -u; }
 
 # A random number of milliseconds up to $1, in seconds.
@@ -36,14 +36,14 @@ random_s() {
   od -An -N2 -tu2 /dev/urandom | awk -v most="$1" '{ printf "%.3f", $1 / 65536 * most / 1000 }'
 }
 
-# Runs the rest of its arguments and kills them after at most $1 ms. Counts those that were killed.
+# Runs the remaining arguments and kills them after at most $1 ms. Counts the killed commands.
 kill_within() {
   most=$1
   shift
   started=$((started + 1))
   timeout -s KILL "$(random_s "$most")" "$program" "$@" >"$work/out" 2>&1
   code=$?
-  # timeout(1) that kills with SIGKILL ends in the same way.
+  # A timeout(1) that kills with SIGKILL ends in the same way.
   [ $code -eq 137 ] && killed=$((killed + 1))
 }
 
@@ -63,7 +63,7 @@ quick="--threads 1 --effort quick --max-candidates 2 --quiet"
   exit 1
 }
 file=$(find "$work/cache/v1" -name '*.jsonl')
-# What another cache knows and this one does not.
+# The entries of another cache that this cache does not have.
 # shellcheck disable=SC2086
 "$program" tune --cache "$work/other" --shape 5,20,28 $quick --device cpu >/dev/null 2>&1
 

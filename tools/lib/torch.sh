@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A current torch, with which python/tests run beside the one of the system: where it comes from.
-# Sourced after common.sh.
+# A current torch, with which python/tests are run in addition to the system's torch: where it comes
+# from. Sourced after common.sh.
 # shellcheck shell=sh
 
 torch_folder=build/torch
@@ -17,15 +17,15 @@ torch_python() {
   (cd "$(dirname "$interpreter")" && say "$(pwd)/$(basename "$interpreter")")
 }
 
-# What pip would install, "2.15.0" or "2.15.0+cpu"; nothing if it cannot tell.
+# The version that pip would install, "2.15.0" or "2.15.0+cpu"; empty if pip does not say.
 torch_offered() {
   timeout 60 "$torch_folder/bin/python" -m pip index versions torch --retries 1 --timeout 20 \
     2>/dev/null | sed -n '1s/^torch (\(.*\))$/\1/p'
 }
 
-# obtain_torch WHATEVER: looks for a current torch, and asks pip for one. Having none is no failure.
-# Builds for Linux on x86_64 that are not for the CPU alone bring gigabytes of CUDA libraries: they are
-# taken if WHATEVER is 1.
+# obtain_torch WHATEVER: looks for a current torch, and installs one with pip. It is not an error if
+# there is none. Builds for Linux on x86_64 that are not only for the CPU bring gigabytes of CUDA
+# libraries: they are installed only if WHATEVER is 1.
 obtain_torch() {
   if python=$(torch_python); then
     say "found: $("$python" -c "$torch_probe"), $python"
@@ -74,8 +74,8 @@ obtain_torch() {
   fi
 }
 
-# test_with_torch PRESET JOBS: python/tests with it, against the library of that build. Leaves the
-# build as it was.
+# test_with_torch PRESET JOBS: runs python/tests with that torch and the library of that build.
+# Leaves the build unchanged.
 test_with_torch() {
   logged "build/$1/configure_torch.log" cmake -S . -B "build/$1" \
     "-DSWITCHBACK_PYTHON_CURRENT=$(torch_python)"
