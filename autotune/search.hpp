@@ -76,7 +76,7 @@ struct SearchResult {
   Effort effort = Effort::cut;  ///< reached; less than requested if the deadline came first
   bool budget_hit = false;
   std::size_t left_out = 0;  ///< candidates not tried, because of the deadline or max_candidates
-  std::size_t unproven = 0;  ///< of those: risky candidates that could not be proven
+  std::size_t unproven = 0;  ///< of those: risky candidates that could not be validated
   std::string why_unproven;
   double seconds = 0;
   measure::Disturbance disturbance;  ///< of the rounds of the final and the confirmation

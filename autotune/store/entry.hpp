@@ -122,7 +122,8 @@ const Entry* best_of(std::span<const Entry> entries,
                      const std::function<bool(const Entry&)>& usable);
 
 /// Whether time `a` is later than `b`. A time more than a day ahead of the clock comes from a wrong
-/// clock and counts as earlier than all others, so that a measurement made now is preferred to it.
+/// clock and counts as earlier than all other times, so that a measurement made now is preferred to
+/// it.
 bool is_later(std::string_view a, std::string_view b);
 
 /// The line of an entry, without the newline. It begins with {"key":, the key's text and a comma.

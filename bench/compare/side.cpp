@@ -96,7 +96,7 @@ FieldTimes& find_or_add(std::vector<FieldTimes>& fields, std::string_view name, 
   return fields.emplace_back(std::move(field));
 }
 
-// What the run file says about one field.
+// The data of one field in the run file.
 RunTimes logged_times(const Json& field, double median_ms) {
   RunTimes run;
   run.median_ms = median_ms;

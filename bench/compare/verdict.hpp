@@ -29,7 +29,7 @@ struct VerdictRules {
   double alpha = 0.05;
 };
 
-/// What the comparison of a field's times is based on, the strongest first.
+/// The basis of the comparison of a field's times, the strongest first.
 enum class Basis {
   pairs,    ///< differences of alternating runs
   runs,     ///< the medians of several runs on each side

@@ -40,7 +40,7 @@ void flush(std::FILE* tables) {
   if (tables == stdout) flush_stdout();
 }
 
-// "gemm, layer, …": the benches that run by default, or the others.
+// "gemm, layer, …": the benches that run by default, or those that do not.
 std::string names_of(const MicroArguments& arguments, bool only_if_named) {
   std::string names;
   for (const auto& bench : arguments.benches)

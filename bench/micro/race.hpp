@@ -40,8 +40,7 @@ struct RaceRow {
   std::string bench;
   std::string subject;  ///< an engine, or what the layer does, or an operation
   std::string rival;    ///< empty: no rival
-  std::string variant;  ///< a layer's mode, an activation, or where a quantize's
-                        ///< data lies
+  std::string variant;  ///< a layer's mode, an activation, or a memory level
   DType dtype = DType::f32;
   MicroShape shape;
   measure::Stats subject_ms;
@@ -107,7 +106,8 @@ measure::Middle share_of(const measure::Timed& subject, double operations,
 /// "82 ± 1 %"
 std::string share_text(const measure::Middle& share, std::int64_t samples);
 
-/// Configurations that were not measured, as texts: those that were wrong, and others.
+/// Configurations that were not measured, as texts: those that were wrong, and those that could not
+/// be validated.
 struct LeftOut {
   std::vector<std::string> wrong;
   std::vector<std::string> unproven;

@@ -46,7 +46,7 @@ std::optional<double> error_squared(const SumInfo& sum,
     // In normal data, half the distance between the 20th and the 80th percentile is 0.84 standard
     // deviations, and the standard error of the median is 1.25 standard deviations over the root of
     // the count. Unlike the median absolute deviation, this also detects that a third of the calls
-    // are a hundred times faster than the others.
+    // are a hundred times faster than the other calls.
     const double error_ms =
         1.25 / 0.84 * 0.5 * (s.p80_ms - s.p20_ms) / std::sqrt(static_cast<double>(s.count));
     total += error_ms * error_ms;

@@ -455,7 +455,7 @@ std::string StackedBars::svg() const {
     double& longest = bar.doubtful ? doubtful : sure;
     longest = std::max(longest, std::accumulate(bar.parts.begin(), bar.parts.end(), 0.0));
   }
-  // A bar in doubt is cut if it is much longer than the others.
+  // A bar in doubt is cut if it is much longer than the other bars.
   double most = sure > 0 ? std::max(sure, std::min(doubtful, 1.5 * sure)) : doubtful;
   if (!(most > 0)) most = 1;
   const double left = widest(labels) + 16, row = 20, legend_row = 17, length = 460;

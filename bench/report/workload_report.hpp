@@ -55,7 +55,7 @@ std::string report_json(const WorkloadSources& sources);
 /// Throws Error(unsupported) if the records contain nothing to draw.
 std::string report_html(const WorkloadSources& sources);
 
-/// The values that distinguish a row from the others of its group.
+/// The values that distinguish a row from the other rows of its group.
 std::string row_label(const WorkloadRecords& group, const WorkloadRow& row);
 /// The ratio columns of the table that have a value in at least one record.
 std::vector<Column> ratio_columns(const WorkloadRecords& group);

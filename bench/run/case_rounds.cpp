@@ -22,8 +22,8 @@ constexpr std::size_t least_tuned_cycles = 8;
 
 // The order of a round. A field's default configuration runs a whole sweep after its tuned one and
 // not directly after it, because the second of two calls on the same operands would find them in
-// the caches. The sweeps change places, so that within four rounds each follows each of the others
-// equally often.
+// the caches. The sweeps change places, so that within four rounds each follows each of the other
+// sweeps equally often.
 std::vector<std::size_t> order_of(const std::vector<Entry>& entries, int round) {
   using enum Entry::Sweep;
   std::array sweeps = {fields, defaults, standard_layers, auto_layers};

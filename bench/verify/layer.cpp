@@ -33,7 +33,6 @@ constexpr std::string_view int8_rule =
     "equal: quantize, integer product and dequantize of the oracle";
 
 // The optional parts of an int8 layer: rotation, dW from codes, stochastic rounding of G's codes.
-// stochastically.
 struct Options {
   Rotation rotation = Rotation::none;
   bool int8_dw = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: shared by the parts of `verify`: the Context under test, the options, and the way in which
-// a check is made and reported.
+// Bench: shared by the parts of `verify`: the Context under test, the options, and how a check is
+// made and reported.
 #pragma once
 
 #include <algorithm>

@@ -152,7 +152,7 @@ class Progress {
   bool quiet_;
 };
 
-/// The number of cases of a run by the way in which they ended.
+/// The number of cases of a run by their status.
 struct Tally {
   std::int64_t measured = 0, resumed = 0, wrong = 0, unsupported = 0, oom = 0;
 };

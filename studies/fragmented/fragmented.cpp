@@ -40,8 +40,8 @@ struct Shape {
 };
 
 // The parameters of one size, with their gradients and the state of Adam. All layers of that size
-// share them, because that does not change the times of the others. So 67 million parameters exist
-// only once.
+// share them, because that does not change the times of the other layers. So 67 million parameters
+// exist only once.
 class Weights {
  public:
   Weights(Context& context, std::int64_t dim_, std::int64_t rank, std::uint64_t seed)
@@ -399,7 +399,7 @@ std::string FragmentedWorkload::published_beside(std::span<const Json> records) 
                "ours, standard: forward", "backward", "rowwise: forward", "backward"},
               {"layer"});
   // Our times of a mode: inference for the hard layer, the parts of a training step for the other
-  // layers. What the source calls backward includes the optimizer.
+  // layers. The time that the source calls backward includes the optimizer.
   const auto add_ours = [&](std::size_t row, Mode mode, std::vector<std::string>& cells) {
     const bool is_plain = published.text(row, "layer") == "linear";
     const bool is_hard = published.text(row, "layer") == "fragmented_inference";

@@ -43,7 +43,6 @@ namespace switchback::bench {
 // multiplications there. But no core starts more operations per cycle than it has pipes for the
 // most widely supported kind. That gives a separate lower bound for operations with many
 // instructions of other kinds.
-// for what has many of other kinds.
 struct LayerFloor {
   double read_bytes = 0;
   double written_bytes = 0;

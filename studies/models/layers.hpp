@@ -37,7 +37,7 @@ struct LinearSpec {
   Rotation rotation = Rotation::none;
 };
 
-/// What is kept of a linear's input x[M,K]: x itself, or codes with absmax, which need a quarter of
+/// The kept input x[M,K] of a linear layer: x itself, or codes with absmax, which need a quarter of
 /// the bytes.
 struct KeptTensor {
   Tensor x;

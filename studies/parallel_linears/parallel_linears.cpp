@@ -495,7 +495,8 @@ class MultiModel : public Workload {
   AutoTuning tuning_{10};
 };
 
-// Whether values differ by no more than several times what sums in another order differ by.
+// Whether values differ by no more than several times the difference between sums in different
+// orders.
 bool are_near(const Matrix& a, const Matrix& b) {
   constexpr double bound = 1e-4;
   double largest = 0;
@@ -559,7 +560,7 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
   }
   const Inputs inputs(context, shape, ragged_, layout_, data_ == "fresh", seed);
 
-  // The loop in mode standard comes first, because all others are compared with it.
+  // The loop in mode standard comes first, because all other variants are compared with it.
   std::vector<std::unique_ptr<Models>> all;
   for (const Way way : ways_)
     for (const Mode mode : modes_)

@@ -335,8 +335,8 @@ struct Sight {
 };
 
 // Scores [key, query] of a vector of queries become their weights 2^(score - max), relative to the
-// largest score so far. `sum` is the sum of all weights so far. `factor` is what the weights before
-// this tile must be multiplied by.
+// largest score so far. `sum` is the sum of all weights so far. The weights before this tile must
+// be multiplied by `factor`.
 HWY_INLINE void weights_of_queries(float* scores, const Sight& seen, float* max, float* sum,
                                    float* factor) {
   const F32 d;

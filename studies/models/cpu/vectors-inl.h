@@ -29,7 +29,7 @@ HWY_INLINE VF set(float value) {
   return hn::Set(F32(), value);
 }
 
-// The first n <= lanes elements; the others are zero.
+// The first n <= lanes elements; the other lanes are zero.
 template <class T>
 HWY_INLINE VF load(const T* p, std::int64_t n) {
   if (HWY_LIKELY(n >= lanes)) return q::widen(p);
