@@ -15,8 +15,8 @@ namespace switchback::autotune {
 
 namespace {
 
-// The file that this code was loaded from, with links resolved. For the program itself the loader
-// only knows the name it was started by, which a shell may have looked up in PATH.
+// The file that this code was loaded from, with links resolved. For the main program the loader
+// knows only the name that it was started with, which a shell may have found through PATH.
 std::filesystem::path own_file(bool* is_the_program = nullptr) {
   Dl_info own;
   if (::dladdr(reinterpret_cast<const void*>(&own_file), &own) == 0) return {};
@@ -48,8 +48,9 @@ std::string from_environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// share/switchback/configs beside the folder of that file, for an installed library, a build, and a
-// statically linked program. (One folder higher if libraries are in lib/<architecture>.)
+// share/switchback/configs next to the folder of that file. This holds for an installed library, a
+// build folder, and a statically linked program. (One level higher if libraries are in
+// lib/<architecture>.)
 std::filesystem::path installed_list() {
   const std::filesystem::path file = own_file();
   if (file.empty()) return {};
@@ -63,8 +64,11 @@ std::filesystem::path installed_list() {
   return prefix / list;
 }
 
-// In the folder switchback beside an installed library; beside a program that is linked statically,
-// or in the lib folder of its prefix; in the folder bin of a build.
+// Where the helper program is:
+// - Next to an installed library: in the folder `switchback`.
+// - Next to a statically linked program: in the program's folder, or in the lib folder of its
+// prefix.
+// - In a build: in the folder bin.
 std::vector<std::string> helper_command(const std::string& named, std::string& why) {
   bool is_program = false;
   const std::filesystem::path own = own_file(&is_program);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: what is installed with the library, found from the library's own file.
+// Tuner: files that are installed with the library, found relative to the library's file.
 #pragma once
 
 #include <filesystem>
@@ -8,16 +8,16 @@
 
 namespace switchback::autotune {
 
-/// The value of a variable; empty if it is not set. A program that runs with more rights than its
-/// user ignores file names from the user's environment.
+/// The value of an environment variable; empty if it is not set. A program with more rights than
+/// its user (setuid) ignores file names from the user's environment.
 std::string from_environment(const char* name);
 
 /// The folder of the list of tuned configurations; it need not exist.
 std::filesystem::path installed_list();
 
-/// The helper program that proves candidates, with its arguments: `named`, else $SWITCHBACK_PROVE,
-/// else the one beside the library. Empty, and `why` says where it was looked for, if there is
-/// none.
+/// The command of the helper program that validates candidates: `named`, else $SWITCHBACK_PROVE,
+/// else the helper next to the library. If no helper is found, the result is empty and `why` lists
+/// the places that were searched.
 std::vector<std::string> helper_command(const std::string& named, std::string& why);
 
 }  // namespace switchback::autotune

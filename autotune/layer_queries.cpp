@@ -30,8 +30,9 @@ using measure::Matrix;
 
 using linear::Pass;
 
-// Notes what it is asked, each problem once. It knows no configuration; but where it is asked for a
-// mode it may prefer int8, so that mode auto runs what it has in addition to the other modes.
+// Records each query of a layer once. It has no tuned configurations. For the passes in
+// `passes_in_int8` it answers with an int8 mode, so that mode auto also issues the queries of its
+// int8 passes.
 class Recorder final : public ConfigSource {
  public:
   explicit Recorder(Problems problems) : problems_(problems) {}
@@ -52,7 +53,7 @@ class Recorder final : public ConfigSource {
   std::span<const Pass> passes_in_int8;
 
  private:
-  // A layer that quantizes multiplies in floating point for dW alone.
+  // A layer that quantizes uses a floating point product only for dW.
   [[nodiscard]] bool is_listed(const ConfigQuery& query) const {
     floating::Problem product;
     return problems_ == Problems::all || !from_query(query, product) || product.transpose_a;
@@ -98,7 +99,8 @@ class DryRun {
     for (const bool bias : biases)
       for (const ModeTraits& mode : mode_table) {
         if (mode.is_floating() ? problems_ < Problems::all : !is_exact()) continue;
-        // What is asked for depends on what was faster before. Only mode auto asks for passes.
+        // Which queries a layer issues depends on the modes that were faster before. Only mode auto
+        // queries whole passes.
         constexpr std::array passes = {Pass::step, Pass::forward, Pass::dx};
         for (std::size_t first = 0; first < passes.size(); ++first) {
           recorder_.passes_in_int8 = std::span(passes).subspan(first);
@@ -113,7 +115,7 @@ class DryRun {
   }
 
  private:
-  // Whether sums of codes fit into int32.
+  // Whether the sums of products of codes fit into int32.
   [[nodiscard]] bool is_exact() const {
     return std::max(shape_.in_features, shape_.out_features) <= max_exact_k;
   }
@@ -145,7 +147,8 @@ class DryRun {
         layer.backward(grads);
       };
       const AnyMatrix db = has_bias ? db_.any() : AnyMatrix();
-      // The same weight as before, and a new one; the first layer of a model, and a frozen one.
+      // Steps with an unchanged weight and with a new one, for the first layer of a model (no dX)
+      // and for a frozen layer (no dW).
       step(dx_.any(), dw_.any(), db);
       layer.weight_updated();
       step(dx_.any(), dw_.any(), db);
@@ -159,7 +162,7 @@ class DryRun {
     }
   }
 
-  // Of groups that have the same number of rows: what floating products ask for depends on it.
+  // Groups of equal size: the queries of floating products depend on the number of rows.
   void run_groups(const ModeTraits& mode, bool has_bias) {
     const std::int64_t each = rows_of_group();
     for (const linear::RowsLayout layout :
@@ -191,7 +194,7 @@ class DryRun {
     }
   }
 
-  // As the fields of a record do, whose weights are not packed.
+  // The products that the fields of a timing record run, whose weights are not packed.
   void multiply_codes() {
     const auto codes = [&](std::int64_t rows, std::int64_t cols) {
       return Matrix(context_, DType::s8, rows, cols);
@@ -215,7 +218,7 @@ class DryRun {
   [[nodiscard]] std::int64_t rows_of_group() const {
     return std::max<std::int64_t>(1, shape_.rows / groups_);
   }
-  // For the groups: where each ends, and rows that are gathered. Multiples of a step.
+  // Multiples of `step`: the end of each group, or the indices of gathered rows.
   Matrix numbers(std::int64_t count, std::int64_t step) {
     const Matrix host(DType::s32, 1, count);
     for (std::int64_t i = 0; i < count; ++i)
@@ -232,10 +235,10 @@ class DryRun {
   Problems problems_;
   std::int64_t groups_;
   Matrix x_, w_, bias_, y_, g_, dx_, dw_, db_, dw_f32_;
-  Matrix ends_, index_;  ///< of groups
+  Matrix ends_, index_;  ///< ends of the groups; indices of gathered rows
 };
 
-// The whole step of such a layer: of groups, its forward.
+// The query of the layer's whole step; with groups, of its forward pass.
 ConfigQuery step_of(const Context& context, const TuneShape& shape) {
   linear::GroupedPassProblem p;
   p.pass = shape.groups > 0 ? Pass::forward : Pass::step;

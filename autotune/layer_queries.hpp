@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: lists the problems that a layer of some shape runs, so that they can be measured before
+// Tuner: lists the problems that a layer of a given shape runs, so that they can be measured before
 // the layer runs.
 #pragma once
 
@@ -11,22 +11,24 @@
 
 namespace switchback::autotune {
 
-/// Which problems of a shape are listed. Each list contains the one before. On a CPU, where they
-/// cost little time, all are.
+/// Which problems of a shape are listed. Each list contains the previous one. On a CPU, where they
+/// cost little time, all are listed.
 enum class Problems {
-  /// Those of a layer that quantizes, in each of its modes; with a bias if the shape has one.
+  /// The problems of a layer that quantizes, in each of its modes; with a bias if the shape has
+  /// one.
   layers,
-  /// Also those of timing records, whose layers have no bias and whose fields have weights that are
-  /// not packed.
+  /// Also the problems of timing records: their layers have no bias, and the weights of their
+  /// fields are not packed.
   fields,
-  /// Also forward and dX in floating point, and an int8 dW of weights in f32.
+  /// Also forward and dX in floating point, and an int8 dW with f32 weights.
   all,
 };
 
-/// By a dry run of such layers, which takes the memory of their operands and computes nothing. In
-/// the order in which they should be measured: the parts, then the passes made of them. Of a shape
-/// that does not fit into memory only the step is listed, which cannot be measured either. Throws
-/// Error(invalid_argument) for an invalid shape, and Error(out_of_memory).
+/// Lists the problems by a dry run of such layers, which allocates their operands and computes
+/// nothing. The order is the order in which to measure them: first the parts, then the passes that
+/// consist of them. If a shape does not fit into memory, only its step is listed, and that step
+/// cannot be measured either. Throws Error(invalid_argument) for an invalid shape, and
+/// Error(out_of_memory).
 std::vector<ConfigQuery> layer_queries(Context& context, const TuneShape& shape,
                                        Problems problems = Problems::layers);
 

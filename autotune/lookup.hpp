@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the tables that look-ups on the hot path read: queries that were answered before, and the
-// set of those of which nothing is known. The size of both is fixed when they are created.
-// Readers take no lock and write nothing that others read; one thread at a time writes.
+// Tuner: the tables that look-ups on the hot path read: the answers to earlier queries, and the set
+// of queries for which no configuration is known. Both have a fixed size. Readers take no lock and
+// do not write to shared memory; only one thread at a time writes.
 #pragma once
 
 #include <algorithm>
@@ -21,15 +21,15 @@ namespace switchback::autotune {
 struct Answer {
   ConfigChoice choice;
   TuneOrigin origin = TuneOrigin::fallback;  ///< fallback: there is no choice
-  bool refused = false;                      ///< there is an entry, which cannot be used
-  /// Whether an entry gave the choice, and not a default.
+  bool refused = false;                      ///< there is an entry, but it cannot be used
+  /// Whether the choice comes from an entry and not from a default.
   [[nodiscard]] bool is_entry() const noexcept {
     return origin != TuneOrigin::fallback && origin != TuneOrigin::proven;
   }
 };
 
-/// Mixes all words: shapes differ in few bits of few of them. In lanes that do not wait for each
-/// other, since every look-up waits for the hash.
+/// Hashes all words, because shapes differ in only a few bits of a few words. The lanes do not
+/// depend on each other: every look-up waits for the hash, so it must have a short latency.
 inline std::uint64_t hash_of(const ConfigQuery& query) noexcept {
   constexpr std::size_t lanes = 4;
   static_assert(std::tuple_size_v<decltype(ConfigQuery::words)> % lanes == 0);
@@ -102,7 +102,7 @@ class LookupTable {
   }
 
  private:
-  // Each after one more: of a query its header, of an answer what it is.
+  // One word more than the data: a query also has its header, an answer also its kind.
   static constexpr std::size_t query_words = std::tuple_size_v<decltype(ConfigQuery::words)> + 1;
   static constexpr std::size_t answer_words = std::tuple_size_v<decltype(ConfigChoice::words)> + 1;
   static constexpr std::size_t block_entries = 64;
@@ -149,7 +149,8 @@ class LookupTable {
   std::size_t count_ = 0;
 };
 
-/// Hashes of queries. Queries with equal hashes, which hardly ever meet, are the same to it.
+/// A set of hashes of queries. It cannot tell queries with equal hashes apart; equal hashes are
+/// very rare.
 class QuerySet {
  public:
   explicit QuerySet(std::size_t most)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the operations that have a trial. A new one is one line in operations.cpp.
+// Tuner: the operations that have a trial. To add one, add a line in operations.cpp.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace switchback::autotune {
 
-/// A problem, tuned or not, of which a trial can be made.
+/// A problem for which a trial can be made. The tuner may or may not tune it.
 struct TrialProblem {
   std::string text;
   std::function<std::unique_ptr<measure::Trial>(Context&, const measure::TrialOptions&)> make_trial;
@@ -22,21 +22,21 @@ struct TrialProblem {
 
 struct Operation {
   const core::Tunable* tunable;
-  /// Throws Error(invalid_argument) for a query that is no problem.
+  /// Throws Error(invalid_argument) if the query does not describe a problem of the operation.
   std::unique_ptr<measure::Trial> (*make_trial)(Context& context, const ConfigQuery& query,
                                                 const measure::TrialOptions& options);
-  /// On the matrices of a layer of this type: what an operation can compute of them, once each.
-  /// Null: no check goes through them.
+  /// The problems that an operation can compute on the matrices of a layer of this type, each once.
+  /// Null: checks do not use them.
   std::vector<TrialProblem> (*problems)(const ContextState& state, const measure::TrialShape& shape,
                                         DType dtype);
-  /// The kinds of data that make a difference to it.
+  /// The kinds of data that the operation's result depends on.
   std::span<const measure::Data> data;
 };
 std::span<const Operation> operations() noexcept;
 
-/// Of an operation that is none: one without words, whose every query is no problem.
+/// If no operation has this value: a table without words, for which no query is a valid problem.
 const core::Tunable& tunable_of(ConfigOp op) noexcept;
-/// By name; null if there is none.
+/// By name; null if there is no such operation.
 const core::Tunable* find_tunable(std::string_view name) noexcept;
 
 }  // namespace switchback::autotune

@@ -14,7 +14,7 @@ namespace switchback::autotune {
 
 namespace {
 
-// Without a winner: the kernel was proven, and nothing was measured.
+// An entry without a winner: the kernel was validated, but nothing was measured.
 Entry entry_of(const KernelProof& one, const TunerState& tuner) {
   Entry entry;
   entry.key = key_of(one.query, tuner.machine, tuner.policy);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: proves the kernels of a device that need it, by small problems, before any problem of a
-// program is tuned.
+// Tuner: validates the kernels of a device that require it, with small problems, before a program
+// tunes its problems.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace switchback::autotune {
 
-/// A kernel, one of the problems and configurations that run it, and what came of it.
+/// A kernel, one problem and one configuration that run it, and the result.
 struct KernelProof {
   core::RiskyKernel kernel;
   ConfigQuery query;
@@ -23,8 +23,8 @@ struct KernelProof {
 
 using ProveCandidate = std::function<Proof(const ConfigQuery&, const ConfigChoice&)>;
 
-/// Proves every kernel of the Context's device that may not run by default: none that is trusted
-/// there, or was proven before. The outcomes are in the tuner's cache afterwards.
+/// Validates every kernel of the Context's device that may not run by default. Kernels that are
+/// trusted there or were validated before are skipped. The results are then in the tuner's cache.
 std::vector<KernelProof> prove_kernels(TunerState& tuner, Context& context,
                                        const ProveCandidate& prove);
 

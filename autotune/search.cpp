@@ -14,7 +14,7 @@ namespace switchback::autotune {
 
 namespace {
 
-// Rounds of the final, where the finalists take turns.
+// Rounds of the final. Each round times every finalist once.
 int final_rounds(Effort effort) {
   switch (effort) {
     case Effort::thorough:
@@ -25,7 +25,8 @@ int final_rounds(Effort effort) {
       return 7;
   }
 }
-// Short calls get more rounds, so that a final outlasts short disturbances of the machine.
+// Short calls get more rounds, so that a final lasts longer than a short disturbance of the
+// machine.
 constexpr double least_final_s = 0.02;  // per finalist
 constexpr int most_times_the_rounds = 6;
 int final_rounds(Effort effort, double sample_s) {
@@ -34,14 +35,14 @@ int final_rounds(Effort effort, double sample_s) {
   return static_cast<int>(std::clamp(wanted, static_cast<double>(rounds),
                                      static_cast<double>(rounds * most_times_the_rounds)));
 }
-// A final of fewer rounds decides nothing.
+// A final with fewer rounds cannot decide.
 constexpr int least_rounds = 5;
 constexpr std::size_t finalists = 5;  // besides the default
 // Calls shorter than this are timed several at a time, because the clock itself takes time.
 constexpr double least_sample_s = 30e-6;
 constexpr int most_calls_per_sample = 1000;
 
-// Times calls, and keeps track of the time left for them.
+// Times calls and keeps track of the remaining time.
 class Search {
  public:
   Search(Trial& trial, const SearchOptions& options)
@@ -82,7 +83,7 @@ class Search {
     if (options_.interrupted()) throw Interrupted{};
   }
 
-  // What one sample of a candidate times.
+  // The calls that one sample of a candidate times.
   static std::function<void()> calls_of(Trial& trial, const ConfigChoice& choice, int calls) {
     return [&trial, choice, calls] {
       for (int i = 0; i < calls; ++i)
@@ -95,8 +96,9 @@ class Search {
     return measure::seconds_of(*options_.watch, calls_of(trial_, choice, calls)) * 1e3 / calls;
   }
 
-  // Samples of several in rounds, `wanted` of them if there is time, in milliseconds a call. Every
-  // other round runs the other way round, so that no one always follows the same rival.
+  // Takes samples of several candidates in rounds, `wanted` rounds if there is time, in
+  // milliseconds per call. Every other round runs in reverse order, so that a candidate does not
+  // always follow the same one.
   measure::Times samples(const std::vector<std::function<void()>>& of, int calls, int wanted,
                          measure::RoundRules rules) {
     rules.order = [count = of.size()](int round) {
@@ -122,14 +124,14 @@ class Search {
     return times_ms;
   }
 
-  // Whether a set of rounds has all that is wanted of it.
+  // Whether there are enough rounds.
   static bool has_all(const measure::RoundsSoFar& so_far, int wanted) {
     return so_far.undisturbed >= wanted || so_far.rounds >= measure::with_spare_rounds(wanted);
   }
 
   void add_sample(Measured& m) { m.times_ms.push_back(sample(m.choice, calls_)); }
 
-  // The least of its times: the time of the next call if nothing disturbs it.
+  // The shortest of its times: an estimate of the next call without disturbance.
   static double best_ms(const Measured& m) {
     return *std::min_element(m.times_ms.begin(), m.times_ms.end());
   }
@@ -147,15 +149,16 @@ class Search {
     if (once_s < least_sample_s)
       calls_ = static_cast<int>(std::clamp(std::ceil(least_sample_s / std::max(once_s, 1e-9)), 1.0,
                                            static_cast<double>(most_calls_per_sample)));
-    if (calls_ > 1) sample(choice, calls_);  // warm
+    if (calls_ > 1) sample(choice, calls_);  // warm up
     add_sample(m);
   }
 
-  // Proves a candidate and takes its first times, if there is time. How long it takes is not known
-  // yet; the estimate is the default's time, for the check and for a sample.
+  // Validates a candidate and takes its first times, if there is time. Its duration is not known
+  // yet, so the default's times for the check and for a sample serve as the estimate.
   void try_candidate(const ConfigChoice& choice) {
     const Measured& usual = result_.measured.front();
-    // The check makes up to two calls and compares; after it the final must still fit.
+    // The check makes up to two calls and compares their results. After it there must still be time
+    // for the final.
     const double final_s = sample_s(usual) * least_rounds * 2;
     if (left_s() < 3 * best_ms(usual) / 1e3 + sample_s(usual) + final_s) {
       ++result_.left_out;
@@ -225,8 +228,8 @@ class Search {
     std::erase_if(alive_, [&](std::size_t i) { return best_ms(result_.measured[i]) > limit; });
   }
 
-  // Keeps the better half of the remaining candidates, with more samples each time, until the
-  // finalists are left. The least of a few times is compared here, because noise only adds to a
+  // Keeps the better half of the remaining candidates, with more samples in each step, until only
+  // the finalists are left. Compares the shortest of a few times, because noise only adds to a
   // time.
   void halve() {
     for (std::size_t i = 1; i < result_.measured.size(); ++i)
@@ -234,8 +237,8 @@ class Search {
     const auto by_best = [&](std::size_t a, std::size_t b) {
       return best_ms(result_.measured[a]) < best_ms(result_.measured[b]);
     };
-    // A candidate that is twice as slow never wins, nor one that is 1.5 times as slow; but a spell
-    // in which the machine is that much slower may have met the first time of the latter.
+    // A candidate that is twice as slow never wins; neither does one that is 1.5 times as slow. But
+    // the machine may have been that much slower for a while when the latter was first timed.
     drop_slower(2);
     constexpr double hopeless = 1.5;
     const double limit = hopeless * best_of_all();
@@ -264,7 +267,7 @@ class Search {
     std::stable_sort(alive_.begin(), alive_.end(), by_best);
   }
 
-  // The time of the shortest final with the remaining candidates.
+  // The time that the shortest final with the remaining candidates takes.
   [[nodiscard]] double final_s() const {
     double round_s = sample_s(result_.measured.front());
     std::vector<double> each;
@@ -281,7 +284,7 @@ class Search {
   void finish() {
     std::vector<std::size_t> in = {0};
     in.insert(in.end(), alive_.begin(), alive_.end());
-    // Fewer finalists rather than too few rounds.
+    // Use fewer finalists rather than too few rounds.
     const auto round_s = [&] {
       double sum = 0;
       for (const std::size_t i : in)
@@ -297,7 +300,7 @@ class Search {
     for (const std::size_t i : in) {
       Measured& m = result_.measured[i];
       if (i != 0)
-        m.stats = measure::summarize(m.times_ms);  // of the screening, should there be no final
+        m.stats = measure::summarize(m.times_ms);  // of the screening, used if there is no final
       m.times_ms.clear();
     }
     const int wanted = in.size() == 1 ? std::max(3, final_rounds(options_.effort) / 3)
@@ -316,7 +319,7 @@ class Search {
     for (std::size_t f = 0; f < in.size(); ++f)
       result_.measured[in[f]].times_ms = std::move(times_ms[f]);
     if (rounds < wanted) result_.budget_hit = true;
-    // A default without rivals has not won if there was no time for rivals.
+    // If there was no time to measure other candidates, the default has not won.
     const bool decides = in.size() == 1 ? !result_.budget_hit : rounds >= least_rounds;
     result_.effort = !decides             ? Effort::cut
                      : result_.budget_hit ? std::min(options_.effort, Effort::quick)
@@ -331,7 +334,8 @@ class Search {
     confirm();
   }
 
-  // The time of the shortest confirmation, if one is needed: that of the fastest so far.
+  // The time of the shortest confirmation, if one is needed. It is estimated with the fastest
+  // candidate so far.
   [[nodiscard]] double confirmation_s(std::span<const std::vector<double>> samples_ms) const {
     if (samples_ms.size() < 2) return 0;
     const auto least_s = [](const std::vector<double>& ms) {
@@ -346,11 +350,11 @@ class Search {
     return calls_s + (options_.disturb ? 2 * options_.disturb_s : 0);
   }
 
-  // A winner must win again under the conditions of a program that does other things between its
-  // calls: caches that other code used, and operands elsewhere in memory. A gain measured by
-  // repeating the same calls may come from the repetition, or from one slow period of the machine.
-  // The winner must be ahead in each place and clearly ahead in all of them together; otherwise the
-  // default stays.
+  // A winner must win again under the conditions of a real program, which does other work between
+  // its calls: the caches hold other data, and the operands are elsewhere in memory. A gain that
+  // was measured by repeating the same calls may come from the repetition, or from one slow period
+  // of the machine. The winner must be faster in each place, and clearly faster over all of them
+  // together. Otherwise the default stays.
   void confirm() {
     const std::size_t winner = result_.ranking.front();
     if (winner == 0 || result_.effort == Effort::cut) return;
@@ -397,14 +401,14 @@ class Search {
     }
   }
 
-  // Times default and winner in turns.
+  // Times default and winner alternately.
   Pairs time_pairs(Trial& trial, std::size_t winner, int rounds) {
-    // If caches are disturbed before each sample, a sample is one call: a second one would find its
-    // operands in the caches.
+    // If the caches are disturbed before each sample, a sample is one call: a second call would
+    // find its operands in the caches.
     const int calls = options_.disturb ? 1 : calls_;
     const ConfigChoice& usual = result_.measured.front().choice;
     const ConfigChoice& fastest = result_.measured[winner].choice;
-    if (&trial != &trial_) {  // what a first call allocates and prepares
+    if (&trial != &trial_) {  // the first call allocates and prepares
       trial.run(usual);
       trial.run(fastest);
     }
@@ -420,7 +424,7 @@ class Search {
     return {std::move(times_ms[0]), std::move(times_ms[1])};
   }
 
-  // The winner, then the winner of the rest, and so on.
+  // First the winner, then the winner of the remaining finalists, and so on.
   void rank(std::vector<std::size_t> in, bool decides) {
     if (!decides) {
       result_.ranking = std::move(in);
@@ -447,8 +451,9 @@ class Search {
   int calls_ = 1;
 };
 
-// Whether `subject` is faster than `rival` by the least gain and by more than twice the error. The
-// times of one round meet the machine in the same state, so their ratios are compared.
+// Whether `subject` is faster than `rival` by at least the least gain and by more than twice the
+// error. Compares the ratios within each round, because the machine is in the same state for all
+// times of one round.
 bool clearly_faster(const std::vector<double>& subject, const std::vector<double>& rival,
                     double least_gain) {
   const auto rounds = static_cast<std::int64_t>(std::min(subject.size(), rival.size()));
@@ -471,7 +476,7 @@ std::size_t decide(const std::vector<Finalist>& in, double least_gain) {
     }
   }
   if (fastest == 0) return 0;
-  // The tie band: those that the fastest does not clearly beat, and that beat the default.
+  // The tie band: candidates that the fastest does not clearly beat, and that beat the default.
   std::size_t chosen = fastest;
   for (std::size_t i = 1; i < in.size(); ++i) {
     if (i == fastest || clearly_faster(*in[fastest].times_ms, *in[i].times_ms, least_gain) ||

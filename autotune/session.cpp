@@ -17,7 +17,7 @@ namespace switchback::autotune {
 
 namespace {
 
-// The least time for a problem while there is time for all of them: even the smallest candidates
+// The least time for a problem while there is time for all of them. Even the smallest candidates
 // take about that long to check.
 constexpr double least_share_s = 0.1;
 
@@ -78,19 +78,19 @@ SessionResult run_session(TunerState& tuner, Context& context,
   std::unordered_set<std::size_t> changed;
   std::unordered_set<std::size_t> doubtful;
   std::unordered_set<std::size_t> added;
-  // A problem that a second pass measured again is one problem.
+  // A problem that a second pass measured again counts once.
   const auto count_lost = [&] {
     const auto measured = static_cast<std::int64_t>(added.size());
     summary.lost = std::min(tuner.stored().lost - lost_before, measured);
     result.stored = measured - summary.lost;
   };
   summary.cut = summary.keys - summary.known;
-  // Costs are estimates, so time may be left: a second pass takes the problems that got none.
+  // Costs are estimates, so time may be left. A second pass measures the problems that had no time.
   constexpr int most_passes = 4;
   for (int pass = 0; pass < most_passes && !todo.empty() && !result.interrupted; ++pass) {
     std::vector<std::size_t> cut;
     // A share that was too small once would be too small again. From now on the cheapest problems
-    // get the time they need, until none is left.
+    // get the time they need, until no time is left.
     if (pass > 0)
       std::stable_sort(todo.begin(), todo.end(),
                        [&](std::size_t a, std::size_t b) { return needed_s[a] < needed_s[b]; });
@@ -137,7 +137,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
         const bool decided = outcome.search.effort != Effort::cut;
         const bool in_doubt = autotune::in_doubt(*outcome.entry.winner);
         tuner.tell_unproven(outcome.search);
-        // That there was no time for a second pass is not worth an entry.
+        // A second pass that had too little time to decide adds no entry.
         if (pass == 0 || decided) {
           tuner.add({outcome.entry});
           added.insert(todo[t]);

@@ -19,10 +19,10 @@ struct SessionOptions {
   Effort effort = Effort::normal;
   std::function<bool()> interrupted = [] { return false; };  ///< see SearchOptions
   measure::DisturbanceWatch* disturbance = nullptr;  ///< see SearchOptions; null: the tuner's own
-  /// Proves risky candidates; by default the tuner's own helper program does.
+  /// Validates risky candidates; by default the tuner's own helper program does that.
   std::function<Proof(const ConfigQuery&, const ConfigChoice&, double limit_s)> probe;
-  /// Called before a problem is measured, and after it with the result, or the reason for having
-  /// none.
+  /// Called before a problem is measured, and again afterwards with the result or with the reason
+  /// why there is none.
   std::function<void(std::size_t index, const ConfigQuery&)> begin;
   std::function<void(std::size_t index, const ConfigQuery&, const TuneOutcome*,
                      const std::string& why, const TuneSummary& so_far)>
@@ -40,8 +40,8 @@ struct SessionResult {
   bool interrupted = false;
   std::int64_t stored = 0;  ///< problems whose measurements are in the cache
 };
-/// Measures the unknown ones in this order, and adds each to the tuner when it is done. Until this
-/// returns, the Context looks up its configurations in the tuner.
+/// Measures the problems that are not known, in this order, and adds each result to the tuner
+/// immediately. Until this returns, the Context looks up its configurations in the tuner.
 SessionResult run_session(TunerState& tuner, Context& context,
                           const std::vector<ConfigQuery>& queries, const SessionOptions& options);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the trial of any problem, and what it takes.
+// Tuner: makes the trial of any problem, and estimates its memory and time.
 #pragma once
 
 #include <memory>
@@ -14,15 +14,15 @@ namespace switchback::autotune {
 using measure::Trial;
 using measure::TrialOptions;
 
-/// What a trial is made for.
+/// The purpose of a trial.
 enum class Purpose {
   timing,  ///< and checks
-  checks,  ///< without the copies of operands that timed calls take in turns
+  checks,  ///< without the copies of operands among which timed calls rotate
 };
 
 /// Makes the trial of a query in this Context, whose device, instruction set and thread count must
-/// be those of the query. Allocates the operands. Throws Error(invalid_argument) for an invalid
-/// query or one of another Context, and Error(out_of_memory).
+/// match the query. Allocates the operands. Throws Error(invalid_argument) for an invalid query or
+/// for a query of another Context, and Error(out_of_memory).
 std::unique_ptr<Trial> make_trial(Context& context, const ConfigQuery& query,
                                   Purpose purpose = Purpose::timing);
 
@@ -32,12 +32,13 @@ std::unique_ptr<Trial> make_trial(Context& context, const ConfigQuery& query,
 /// Whether a problem belongs to this Context: to its device, instruction set and thread count.
 bool matches(const ConfigQuery& query, const ContextState& state) noexcept;
 
-/// Bytes of a problem's operands and results, without allocating them.
+/// Bytes of a problem's operands and results; does not allocate them.
 double trial_bytes(const ConfigQuery& query) noexcept;
-/// "it takes 3.2 GB, and there are 1.1 GB", if the operands do not fit into the free memory of the
+/// "it takes 3.2 GB, and there are 1.1 GB" if the operands do not fit into the free memory of the
 /// Context's device; else empty.
 std::string too_large(const ConfigQuery& query, const ContextState& state);
-/// A rough estimate of how long a problem takes relative to others, to divide a budget.
+/// A rough estimate of how long a problem takes compared with other problems, used to divide a time
+/// budget.
 double trial_cost(const ConfigQuery& query) noexcept;
 
 }  // namespace switchback::autotune

@@ -21,7 +21,7 @@ namespace switchback::autotune {
 
 namespace {
 
-// The winner; of an operation that ranks its candidates, the ranking.
+// The winner; for an operation that ranks its candidates, the ranking.
 ConfigChoice choice_of(const core::Tunable& tunable, const SearchResult& found) {
   if (!tunable.is_composed()) return found.measured[found.winner()].choice;
   std::vector<ConfigChoice> fastest_first;
@@ -30,7 +30,8 @@ ConfigChoice choice_of(const core::Tunable& tunable, const SearchResult& found) 
   return tunable.rank(fastest_first);
 }
 
-// How a candidate of a search is written down: of a ranking, the one way that it is.
+// How a candidate of a search is stored: a single-mode candidate is stored as that mode, not as a
+// ranking.
 CandidateText text_of(const core::Tunable& tunable, const ConfigChoice& choice) {
   CandidateText text = to_text(tunable.op, choice);
   if (tunable.is_composed()) text.attributes.clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: measures one problem and writes the result as an entry.
+// Tuner: measures one problem and returns the result as an entry.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,13 @@ namespace switchback::autotune {
 
 struct TuneOutcome {
   SearchResult search;
-  ConfigChoice choice;  ///< the winner; for a pass of a layer the whole ranking
-  /// With the winner, every candidate that is wrong, and those that may fail and were right.
+  ConfigChoice choice;  ///< the winner; for a pass of a layer, the whole ranking
+  /// With the winner, every candidate that is wrong, and the unvalidated candidates that were
+  /// right.
   Entry entry;
 };
 
-/// Measures one problem on this Context, on a device by the device's clock. Throws what search()
+/// Measures one problem on this Context; on a device, with the device's clock. Throws what search()
 /// and make_trial() throw.
 TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machine& machine,
                          const Policy& policy, SearchOptions options);

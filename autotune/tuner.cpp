@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of the tuner.
+// Entry points of the tuner.
 #include "switchback/tuner.hpp"
 
 #include <array>

@@ -25,9 +25,9 @@ using namespace autotune;
 
 namespace {
 
-// How much is remembered of look-ups: answers to problems that no file has (measured meanwhile,
-// near shapes, proven defaults), and problems of which nothing is known. What is too much is
-// forgotten and looked up again.
+// Limits on what a tuner remembers of look-ups: answers that no file has (problems measured in this
+// process, near shapes, validated defaults), and problems for which no configuration is known. When
+// a limit is reached, the remembered answers are dropped and looked up again when needed.
 constexpr std::size_t most_others = 2048;
 constexpr std::size_t most_unknown = 32768;
 constexpr std::size_t most_refused = 4096;
@@ -35,11 +35,11 @@ constexpr std::int64_t most_recorded = 8192;
 constexpr std::int64_t most_measured = 16384;
 constexpr std::size_t most_warning_bytes = 4096;
 
-// Look-ups inside a measurement are not measured themselves, except for the parts of a layer.
+// Look-ups inside a measurement do not start further measurements, except for the parts of a layer.
 thread_local int measuring_depth = 0;
 thread_local bool measuring_composed = false;
 
-// One measurement at a time: two would disturb each other.
+// Only one measurement at a time: two would disturb each other.
 std::recursive_mutex& measuring_mutex() {
   static std::recursive_mutex mutex;
   return mutex;
@@ -209,7 +209,7 @@ bool TunerState::first_answer(const ConfigQuery& query, const ContextState& stat
       answers_->clear();
       unknown_->clear();
     }
-    // Another thread may have asked meanwhile.
+    // Another thread may have measured this problem in the meantime.
     if (answers_->find(query, hash, answer) || unknown_->contains(hash))
       return give(answer, query, choice);
     answer = resolve(query, state);
@@ -431,7 +431,7 @@ void TunerState::learn_kernels(const std::vector<Entry>& entries) const {
     for (const Proven& proven : entry.proven)
       all.push_back({parts->query, &proven});
   }
-  // The last word on a kernel counts; of one second, that it is wrong.
+  // The last result for a kernel counts; if two have the same second, the one that says "wrong".
   std::stable_sort(all.begin(), all.end(), [](const Said& a, const Said& b) {
     return a.proven->time != b.proven->time ? a.proven->time < b.proven->time
                                             : a.proven->is_right() && !b.proven->is_right();
@@ -495,14 +495,14 @@ void TunerState::refused(const ConfigQuery& query, const ConfigChoice& choice,
     {
       const std::lock_guard lock(mutex_);
       if (!refused_->insert(hash_of(query))) {
-        refused_->clear();  // near shapes: the others are told again
+        refused_->clear();  // full: the other refusals may be reported again
         refused_->insert(hash_of(query));
       }
     }
     stale_.store(true, std::memory_order_release);
     warn(fmt::format("{}: its entry is not used: {}: {}", autotune::describe(query),
                      autotune::describe(to_text(query.op, choice)), reason));
-  } catch (...) {  // out of memory: it will be told again
+  } catch (...) {  // out of memory: it will be reported again
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the state of a Tuner: the answers to look-ups, the entries they come from, and adding new
-// ones.
+// Tuner: the state of a Tuner: the answers to look-ups, the entries that they come from, and the
+// addition of new entries.
 #pragma once
 
 #include <atomic>
@@ -38,7 +38,7 @@ struct TunerState final : ConfigSource {
              ConfigChoice& choice) const override;
   void refused(const ConfigQuery& query, const ConfigChoice& choice,
                std::string_view reason) const noexcept override;
-  /// The answer to a query as find() would give it, without counting, recording or measuring it.
+  /// The answer to a query as find() would give it. Does not count, record or measure anything.
   autotune::Answer look_up(const ConfigQuery& query, const ContextState& state) const;
 
   /// The checks of an entry that look-ups and knows() make; see candidate.hpp.
@@ -48,23 +48,26 @@ struct TunerState final : ConfigSource {
   /// Whether the cache has a measurement of this problem with at least this effort that is valid
   /// here.
   bool knows(const ConfigQuery& query, const ContextState& state, autotune::Effort effort) const;
-  /// Proves a candidate of a Context of this tuner's device in another process, which is kept for
-  /// further candidates.
+  /// Validates a candidate for the device of this tuner's Contexts in another process. That process
+  /// is kept for further candidates.
   autotune::Proof prove(const ConfigQuery& query, const ContextState& state,
                         const ConfigChoice& choice, double limit_s) const;
-  /// Whether a candidate needs no proof: its kernel was proven by another problem.
+  /// Whether a candidate needs no validation, because its kernel was validated with another
+  /// problem.
   bool is_proven(const ConfigQuery& query, const ConfigChoice& choice) const;
-  /// Ends that process.
+  /// Ends the validation process.
   void end_proofs() const;
-  /// Warns of candidates that could not be proven.
+  /// Warns of candidates that could not be validated.
   void tell_unproven(const autotune::SearchResult& found) const;
-  /// Notices other programs while this Context measures; nothing if the options do not want it.
+  /// Detects other programs' activity while this Context measures. Does nothing if the options
+  /// disable it.
   std::optional<measure::DisturbanceWatch> watch_for(const Context& context) const;
-  /// Adds the results of searches: to the file, or, with a warning, only to memory.
+  /// Adds the results of searches to the file. If that fails, they are only in memory, and there is
+  /// a warning.
   void add(std::vector<autotune::Entry> entries);
-  /// Writes the entries that have waited for the lock of the cache.
+  /// Writes the entries that waited for the lock of the cache.
   void flush() const;
-  /// How many entries that were added are in the file, how many are in memory alone, and why.
+  /// The number of added entries in the file, the number that are only in memory, and why they are.
   struct Stored {
     std::int64_t stored = 0;
     std::int64_t lost = 0;
@@ -72,9 +75,9 @@ struct TunerState final : ConfigSource {
   };
   Stored stored() const;
   /// Bytes used to remember look-ups. The limit depends on the number of problems in the cache and
-  /// the system list, not on what is looked up.
+  /// the system list, not on the queries.
   std::int64_t memory_bytes() const;
-  /// Adds a warning; a repeated text is dropped.
+  /// Adds a warning; a text that was added before is dropped.
   void warn(std::string text) const override;
   std::vector<std::string> warnings() const;
 
@@ -83,16 +86,16 @@ struct TunerState final : ConfigSource {
   autotune::Machine machine;
   autotune::Policy policy;
   autotune::Environment environment;
-  std::filesystem::path cache_file;  ///< of this machine; empty without a cache directory
+  std::filesystem::path cache_file;  ///< of this machine; empty if there is no cache directory
   std::filesystem::path record_file;
-  mutable autotune::Snapshot cache;  ///< with what was measured since it was read
+  mutable autotune::Snapshot cache;  ///< including what was measured after it was read
   autotune::Snapshot system_list;
-  std::filesystem::path cache_directory;            ///< empty: there is none
-  std::filesystem::path system_directory;           ///< or a file; it need not exist
-  std::vector<std::filesystem::path> system_files;  ///< of that directory, by name
+  std::filesystem::path cache_directory;            ///< empty: not set
+  std::filesystem::path system_directory;           ///< or a file; need not exist
+  std::vector<std::filesystem::path> system_files;  ///< files of that directory, sorted by name
 
   /// How long writers wait for another process that holds a file's lock. A program that trains or
-  /// serves waits at most one second in total until it gets the lock again; commands wait longer.
+  /// serves waits at most one second in total until it gets the lock again. Commands wait longer.
   autotune::LockWait lock_wait{std::chrono::seconds(1), {}, {}};
 
   mutable std::atomic<std::int64_t> hits = 0;
@@ -105,14 +108,14 @@ struct TunerState final : ConfigSource {
   /// Counts an answer and returns it, or throws in mode require.
   bool give(const autotune::Answer& answer, const ConfigQuery& query, ConfigChoice& choice) const;
   autotune::Answer resolve(const ConfigQuery& query, const ContextState& state) const;
-  /// The configuration of the best entry of a key that is valid here; `refused` is set if there are
-  /// entries but none is valid.
+  /// The configuration of the best entry of a key that is valid here. Sets `refused` if there are
+  /// entries but none of them is valid.
   std::optional<ConfigChoice> best_of(const autotune::Snapshot& snapshot, const autotune::Key& key,
                                       const ConfigQuery& query, const ContextState& state,
                                       bool& refused) const;
   std::optional<ConfigChoice> near(const ConfigQuery& query, const ContextState& state) const;
   void index_families() const;
-  /// Learns from measurements which kernels are right here, or wrong.
+  /// Notes which kernels the entries found right or wrong on this machine.
   void learn_kernels(const std::vector<autotune::Entry>& entries) const;
   bool proven_default(const ConfigQuery& query, const ContextState& state,
                       ConfigChoice& choice) const;
@@ -131,33 +134,33 @@ struct TunerState final : ConfigSource {
     ConfigQuery query;
   };
   using Families = std::unordered_map<std::string, std::vector<Member>>;
-  mutable std::optional<Families> families_;  ///< of the cache's winners, for near shapes
+  mutable std::optional<Families> families_;  ///< the cache's winners, for near shapes
   struct KernelsOfOp {
     ConfigOp op;
     core::KnownKernels kernels;
   };
-  /// Those of an operation; null if nothing is known of them.
+  /// The known kernels of an operation; null if it has none.
   const core::KnownKernels* known_kernels(ConfigOp op) const;
-  /// What the last measurement of each kernel that may fail said of it on this kind of machine,
-  /// with this driver and this version of the library.
+  /// For each kernel that needs validation: the last result on this kind of machine, with this
+  /// driver and this version of the library.
   mutable std::vector<KernelsOfOp> known_kernels_;
   mutable std::optional<autotune::PatientWriter> writer_;    ///< of the cache's file
   mutable std::optional<autotune::PatientWriter> recorder_;  ///< mode record: of missing problems
-  mutable Stored unstored_;                                  ///< without a cache file
-  mutable std::int64_t measured_ = 0;                        ///< problems, in mode tune
-  mutable std::int64_t recorded_ = 0;                        ///< problems, in mode record
-  /// Guards all of this but the counters; held for as long as a first look-up takes.
+  mutable Stored unstored_;                                  ///< used without a cache file
+  mutable std::int64_t measured_ = 0;                        ///< number of problems, in mode tune
+  mutable std::int64_t recorded_ = 0;                        ///< number of problems, in mode record
+  /// Guards everything above except the counters. A first look-up holds it until it is done.
   mutable std::mutex mutex_;
   mutable std::mutex prover_mutex_;
-  mutable std::optional<autotune::Prover> prover_;  ///< of the device of the first candidate
+  mutable std::optional<autotune::Prover> prover_;  ///< for the device of the first candidate
   mutable std::mutex warnings_mutex_;
   mutable std::vector<std::string> warnings_;
-  mutable std::optional<autotune::LookupTable> answers_;  ///< to all other queries
-  /// Queries of which nothing is known; in mode record, those that were recorded.
+  mutable std::optional<autotune::LookupTable> answers_;  ///< to the other queries
+  /// Queries for which no configuration is known; in mode record, those that were recorded.
   mutable std::optional<autotune::QuerySet> unknown_;
-  /// Queries whose entry could not run when it was used: they get the default from then on.
+  /// Queries whose entry could not run when it was used. They get the default from then on.
   mutable std::optional<autotune::QuerySet> refused_;
-  mutable std::atomic<bool> stale_ = false;  ///< the answers are older than what is known
+  mutable std::atomic<bool> stale_ = false;  ///< the answers are outdated
 };
 
 }  // namespace switchback

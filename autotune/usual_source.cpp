@@ -18,8 +18,8 @@ namespace {
 
 std::atomic<bool> nothing_by_itself = false;
 
-// Of one Context. Opens the tuner when something is looked up: a Context that never does, or gets
-// another source, reads no file.
+// The source of one Context. It opens the tuner at the first look-up, so a Context that never looks
+// anything up, or gets another source, reads no file.
 class UsualSource final : public ConfigSource {
  public:
   bool find(const ConfigQuery& query, const ContextState& state,
@@ -78,7 +78,8 @@ std::shared_ptr<const TunerState> usual_tuner(const ContextState& state) {
   std::weak_ptr<const TunerState>& known = tuners[setting];
   std::shared_ptr<const TunerState> tuner = known.lock();
   if (tuner == nullptr) {
-    // A tuner is of a kind of device, whatever the threads and the instruction set of a Context.
+    // A tuner serves one kind of device, for any number of threads and any instruction set of a
+    // Context.
     const Context like({.device = device_name(state.device), .threads = 1});
     known = tuner = std::make_shared<TunerState>(like, TunerOptions());
   }

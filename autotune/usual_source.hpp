@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the one that a Context looks up by itself.
+// Tuner: the tuner that a Context uses by default.
 #pragma once
 
 #include <memory>
@@ -8,12 +8,12 @@
 
 namespace switchback::autotune {
 
-/// The tuner of this machine with the options of the environment. While one lives, all who ask in
-/// the same environment get the same.
+/// The tuner of this machine with the options of the environment. While one exists, all callers
+/// with the same environment share it.
 std::shared_ptr<const TunerState> usual_tuner(const ContextState& state);
 
-/// From now on the Contexts that this process makes look nothing up by themselves, whatever the
-/// environment says: for programs that measure defaults.
+/// From now on, new Contexts of this process look nothing up by default, whatever the environment
+/// says. For programs that measure default configurations.
 void look_nothing_up_by_itself() noexcept;
 
 }  // namespace switchback::autotune

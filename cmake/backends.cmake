@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# The libraries behind the engines, as a system has them: hwy::hwy, OpenMP::OpenMP_CXX, DNNL::dnnl,
-# switchback_openblas. Included by the build and, since a static library needs them again, installed
-# beside its package. Reads SWITCHBACK_OPENMP, _ONEDNN, _OPENBLAS; sets SWITCHBACK_HAVE_ONEDNN and
-# _OPENBLAS.
+# The libraries that the engines use, as the system provides them: hwy::hwy, OpenMP::OpenMP_CXX,
+# DNNL::dnnl, switchback_openblas. Included by the build. A static library needs them too, so this
+# file is installed next to its package. Reads SWITCHBACK_OPENMP, _ONEDNN, _OPENBLAS; sets
+# SWITCHBACK_HAVE_ONEDNN and _OPENBLAS.
 
-# Highway's packages carry a pkg-config file, newer ones a CMake config too.
+# Highway's packages have a pkg-config file, newer ones also a CMake config.
 find_package(hwy QUIET CONFIG)
 if(NOT TARGET hwy::hwy)
   find_package(PkgConfig QUIET)
@@ -23,10 +23,10 @@ if(SWITCHBACK_OPENMP)
   endif()
 endif()
 
-# oneDNN: where SWITCHBACK_ONEDNN_DIR says, else a CMake config that the user points to, else header and
-# library where a system installs them, else any config. The config does not come first because that of
-# some distributions requires OpenCL and fails even in an optional search, although nothing here includes
-# oneDNN's OpenCL headers.
+# oneDNN is searched in this order: SWITCHBACK_ONEDNN_DIR; a CMake config that the user points to;
+# header and library in the system's folders; any CMake config. The config is not searched first,
+# because that of some distributions requires OpenCL and fails even in an optional search, although
+# nothing here includes oneDNN's OpenCL headers.
 set(SWITCHBACK_ONEDNN_DIR "" CACHE PATH
     "Prefix of the oneDNN to use (holds include/oneapi/dnnl/dnnl.hpp); empty: what is found")
 set(SWITCHBACK_HAVE_ONEDNN OFF)
@@ -69,7 +69,8 @@ if(SWITCHBACK_ONEDNN)
   endif()
 endif()
 
-# OpenBLAS through cblas.h. The OpenMP build is preferred, because it shares threads with this library.
+# OpenBLAS through cblas.h. The OpenMP build is preferred, because it shares threads with this
+# library.
 set(SWITCHBACK_HAVE_OPENBLAS OFF)
 if(SWITCHBACK_OPENBLAS)
   find_path(SWITCHBACK_CBLAS_INCLUDE cblas.h

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The CUDA backend: built if a toolkit is found (SWITCHBACK_CUDA = AUTO), required (ON) or left out
-# (OFF). The runtime is linked statically and looks for the driver on first use; cuBLASLt is loaded then
-# too. So one build runs on machines with and without a GPU.
+# (OFF). The runtime is linked statically and looks for the driver on first use, when cuBLASLt is
+# also loaded. So one build runs on machines with and without a GPU.
 set(SWITCHBACK_CUDA AUTO CACHE STRING "AUTO (if there is a toolkit), ON or OFF")
 set_property(CACHE SWITCHBACK_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(SWITCHBACK_CUDA_ARCHITECTURES "" CACHE STRING
@@ -30,7 +30,8 @@ endif()
 
 if(SWITCHBACK_HAVE_CUDA)
   # Code for a major version runs on all of its minor versions (sm_80 on 86 and 89, sm_120 on 121).
-  # Versions between these and newer ones use the PTX of 90. Turing is the first with int8 tensor cores.
+  # Versions between these, and newer ones, use the PTX of 90. Turing is the first architecture with
+  # int8 tensor cores.
   if(SWITCHBACK_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES ${SWITCHBACK_CUDA_ARCHITECTURES})
   else()
@@ -44,11 +45,11 @@ else()
   message(STATUS "CUDA: not built")
 endif()
 
-# switchback_cuda_sources(LAYER [WITHOUT file] [REAL_ONLY file...] SOURCES file...): the files of a layer that
-# are compiled against CUDA. Where there is a toolkit they become the object library LAYER_cuda, otherwise
-# the file WITHOUT does, which defines the same entries for a build without CUDA. For tests, SOURCES are also
-# compiled against the emulated device; it has its own in place of REAL_ONLY. A program links a layer's
-# objects of one of the two, never both.
+# switchback_cuda_sources(LAYER [WITHOUT file] [REAL_ONLY file...] SOURCES file...): the files of a
+# layer that are compiled against CUDA. With a toolkit they become the object library LAYER_cuda.
+# Without a toolkit the file WITHOUT becomes that library; it defines the same entry points. For
+# tests, SOURCES are also compiled against the emulated device, which has its own files instead of
+# REAL_ONLY. A program links a layer's objects of one of the two, never of both.
 function(switchback_cuda_sources layer)
   cmake_parse_arguments(_cuda "" "WITHOUT" "REAL_ONLY;SOURCES" ${ARGN})
   foreach(source IN LISTS _cuda_SOURCES)

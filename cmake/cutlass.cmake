@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# CUTLASS, on whose headers the fused products of the CUDA backend are built: used if found
+# CUTLASS, whose headers the fused products of the CUDA backend use: used if found
 # (SWITCHBACK_CUTLASS = AUTO), required (ON), left out (OFF), or used only by tests that compile the
-# kernels for the emulated device (HEADERS). It is looked for in SWITCHBACK_CUTLASS_DIR (a checkout or a
-# folder that holds include/cutlass), as a CMake package, and in the Python package nvidia-cutlass. Its
-# kernels take minutes to compile.
+# kernels for the emulated device (HEADERS). It is searched in SWITCHBACK_CUTLASS_DIR (a checkout or
+# a folder that contains include/cutlass), as a CMake package, and in the Python package
+# nvidia-cutlass. Its kernels take minutes to compile.
 set(SWITCHBACK_CUTLASS AUTO CACHE STRING "AUTO (if it is found), ON, OFF or HEADERS (for tests alone)")
 set_property(CACHE SWITCHBACK_CUTLASS PROPERTY STRINGS AUTO ON OFF HEADERS)
 set(SWITCHBACK_CUTLASS_DIR "" CACHE PATH "Where CUTLASS lies: holds include/cutlass/cutlass.h")
 
-# The versions that the kernels were compiled with. The collective builders of other versions differ.
+# The versions that the kernels were compiled with. The collective builders of other versions
+# differ.
 set(SWITCHBACK_CUTLASS_OLDEST 4.2.0)
 set(SWITCHBACK_HAVE_CUTLASS OFF)
 set(SWITCHBACK_CUTLASS_INCLUDE "")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Third-party packages: the system's if installed, otherwise from FetchContent. Each is looked for only
-# if something that needs it is built.
+# Third-party packages: from the system if installed, otherwise by FetchContent. Each is searched
+# only if something that needs it is built.
 include(FetchContent)
 find_package(Threads REQUIRED)
 
 # switchback_package(NAME TARGET target GIT url TAG tag [VERSION v])
-# Makes `target` exist: by find_package(NAME), else by fetching the source.
+# Defines `target`: by find_package(NAME), else by fetching the source.
 macro(switchback_package name)
   cmake_parse_arguments(_pkg "" "TARGET;GIT;TAG;VERSION" "" ${ARGN})
   find_package(${name} ${_pkg_VERSION} QUIET)
@@ -33,7 +33,7 @@ if(NOT TARGET hwy::hwy)
   endif()
 endif()
 
-# Header-only: the tuner's cache and the program's records are written with it.
+# Header-only: used to write the tuner's cache and the program's records.
 set(JSON_Install OFF)
 switchback_package(nlohmann_json TARGET nlohmann_json::nlohmann_json
                    GIT https://github.com/nlohmann/json TAG v3.11.2)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Refuses flags from outside that change what a floating point operation computes: with them NaN, infinities, subnormal
-# numbers and the order of sums are not those of the specification, and loading the library would change the floating point
-# environment of its host. (src/core/numerics.hpp refuses what reaches the compiler on other ways.)
+# Refuses external flags that change the results of floating point operations. With them, NaN,
+# infinities, subnormal numbers and the order of sums would not follow the specification, and
+# loading the library would change the floating point environment of its host.
+# (src/core/numerics.hpp refuses flags that reach the compiler in other ways.)
 set(_forbidden
   -ffast-math -Ofast -funsafe-math-optimizations -ffinite-math-only -fno-signed-zeros -fassociative-math -freciprocal-math
   -fsingle-precision-constant -fno-honor-nans -fno-honor-infinities -fapprox-func -mdaz-ftz -ffp-model=fast

@@ -15,9 +15,10 @@ install(TARGETS switchback EXPORT switchback-targets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT dev
   RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime
   INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
-# Libraries in the same folder (oneDNN in a wheel, for example) are preferred to the system's. The build folder's files have
-# the same search paths: where they differ CMake ends those of the build folder with a colon, to exchange them at the
-# installation, and such an empty element is the current directory of whoever loads the file.
+# Libraries in the same folder (for example oneDNN in a wheel) are preferred to the system's. The
+# build folder's files have the same search paths. If the paths differed, CMake would end those in
+# the build folder with a colon to replace them during installation. Such an empty element means the
+# current directory of the process that loads the file.
 if(UNIX AND NOT APPLE)
   set(_installed switchback switchback-prove)
   if(SWITCHBACK_BENCH)
@@ -35,7 +36,7 @@ endif()
 install(DIRECTORY include/switchback DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT dev)
 install(DIRECTORY data/configs/ DESTINATION "${CMAKE_INSTALL_DATADIR}/switchback/configs"
         COMPONENT runtime FILES_MATCHING PATTERN "*.jsonl")
-# The tuner's helper, in a folder of its own: it is no program for people.
+# The tuner's helper, in a separate folder: users do not run it.
 install(TARGETS switchback-prove RUNTIME DESTINATION "${CMAKE_INSTALL_LIBDIR}/switchback"
         COMPONENT runtime)
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
@@ -65,7 +66,7 @@ if(NOT SWITCHBACK_SHARED)
           RENAME switchback-backends.cmake)
 endif()
 
-# pkg-config. Users of a static library must link its dependencies too.
+# pkg-config. Users of a static library must also link its dependencies.
 file(RELATIVE_PATH SWITCHBACK_PC_PREFIX "/p/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/p")
 set(_libraries -lhwy)
 if(SWITCHBACK_HAVE_ONEDNN)

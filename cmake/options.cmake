@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Options. Those that matter only to developers of switchback are on if it is the top-level project.
+# Options. Those that matter only to developers of switchback are on if switchback is the top-level
+# project.
 if(CMAKE_SOURCE_DIR STREQUAL PROJECT_SOURCE_DIR)
   set(SWITCHBACK_TOP_LEVEL ON)
 else()
@@ -19,7 +20,7 @@ option(SWITCHBACK_WERROR "Treat warnings as errors" OFF)
 set(SWITCHBACK_SANITIZER "none" CACHE STRING "none, address (with undefined) or thread")
 set_property(CACHE SWITCHBACK_SANITIZER PROPERTY STRINGS none address thread)
 
-# A GPU's tests are built with `cuda`, and run by tools/gpu-check.
+# Tests for a GPU are built with `cuda`, and run by tools/gpu-check.
 set(SWITCHBACK_TEST_DEVICE "emulated" CACHE STRING "The device that tests link: emulated or cuda")
 set_property(CACHE SWITCHBACK_TEST_DEVICE PROPERTY STRINGS emulated cuda)
 
@@ -32,8 +33,8 @@ if(SWITCHBACK_TOP_LEVEL)
   set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 endif()
 
-# For builds that are tested and never shipped: programs and tests are compiled with less optimisation,
-# and the library links the compiled {fmt}. Such a build takes two thirds of the time.
+# For builds that are tested but never shipped: programs and tests are compiled with less
+# optimisation, and the library links the compiled {fmt}. Such a build takes two thirds of the time.
 option(SWITCHBACK_QUICK_BUILD "Optimise the library alone" OFF)
 mark_as_advanced(SWITCHBACK_QUICK_BUILD)
 

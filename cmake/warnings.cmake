@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# How every target of this project is compiled: language level, warnings, sanitizers, visibility.
+# The compiler settings of all targets: language level, warnings, sanitizers, visibility.
 function(switchback_target_defaults target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES
@@ -43,9 +43,9 @@ function(switchback_target_defaults target)
   endif()
 endfunction()
 
-# switchback_together(TARGET GROUP file...): these sources are compiled as one translation unit (a unity
-# build) with SWITCHBACK_TOGETHER, the group `tests` also in quick builds: most of their compile time
-# goes into the same headers. Other builds compile each source alone.
+# switchback_together(TARGET GROUP file...): with SWITCHBACK_TOGETHER, these sources are compiled as
+# one translation unit (a unity build); the group `tests` also in quick builds. Most of their
+# compile time is spent on the same headers. Other builds compile each source separately.
 function(switchback_together target group)
   if(SWITCHBACK_TOGETHER OR (SWITCHBACK_QUICK_BUILD AND group STREQUAL "tests"))
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
@@ -53,8 +53,8 @@ function(switchback_together target group)
   endif()
 endfunction()
 
-# switchback_together_by_folder(TARGET): the same for the target's sources so far, a group for each folder.
-# Generated sources are compiled alone.
+# switchback_together_by_folder(TARGET): the same for the sources that the target has so far, with
+# one group per folder. Generated sources are compiled separately.
 function(switchback_together_by_folder target)
   get_target_property(_sources ${target} SOURCES)
   foreach(_source IN LISTS _sources)
@@ -72,10 +72,10 @@ function(switchback_less_optimised_if_quick target)
   endif()
 endfunction()
 
-# For programs and tests in sanitized builds. Most of their compile time goes into template libraries,
-# half of it into optimising them, and sanitizers find the same bugs without. The checks of
-# UndefinedBehaviorSanitizer at every `->` are left out too, because AddressSanitizer finds wild
-# pointers. Arithmetic, shifts, casts and bounds are still checked.
+# For programs and tests in sanitized builds. Most of their compile time is spent on template
+# libraries, half of it on optimising them, and sanitizers find the same bugs without optimisation.
+# The checks of UndefinedBehaviorSanitizer at every `->` are also disabled, because AddressSanitizer
+# finds wild pointers. Arithmetic, shifts, casts and bounds are still checked.
 function(switchback_unoptimised_if_sanitized target)
   if(NOT SWITCHBACK_SANITIZER STREQUAL "none")
     target_compile_options(${target} PRIVATE -O0)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Run at build time (cmake -P) with SOURCE_DIR, OUTPUT, VERSION, BUILD_TYPE, SANITIZER, ASSERTIONS:
-# writes OUTPUT, the source behind bench/machine/build_info.hpp, only if something changed.
+# writes OUTPUT, the source for bench/machine/build_info.hpp, only if something changed.
 
-# `git archive`, and so a source package from a forge, fills this in (.gitattributes: export-subst).
+# `git archive`, and therefore a source package from a forge, fills this in (.gitattributes:
+# export-subst).
 set(commit "$Format:%h$")
 if(commit MATCHES "Format")
   set(commit "unknown")
   find_program(GIT git)
-  # The history must be this project's own, not that of a repository the sources were copied into.
+  # The history must be this project's, not that of a repository into which the sources were copied.
   if(GIT AND EXISTS "${SOURCE_DIR}/.git")
     execute_process(COMMAND "${GIT}" -C "${SOURCE_DIR}" rev-parse --short=12 HEAD
                     OUTPUT_VARIABLE head OUTPUT_STRIP_TRAILING_WHITESPACE

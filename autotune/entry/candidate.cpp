@@ -20,8 +20,8 @@ using core::Written;
 constexpr std::string_view cublaslt_prefix = "cublaslt_";
 constexpr const char* workspace_name = "workspace_mib";
 
-// The library's own 64 bytes mean something to one of its versions; what they say in words means
-// the same to all.
+// The opaque 64 bytes of a cuBLASLt choice have a meaning in one version of cuBLASLt only. The same
+// choice as names and values has the same meaning in every version.
 void add_cublaslt(CandidateText& text, const CublasLtChoice& choice) {
   if (choice == CublasLtChoice()) return;
   if (choice.algorithm)
@@ -31,7 +31,7 @@ void add_cublaslt(CandidateText& text, const CublasLtChoice& choice) {
   text.attributes.emplace_back(workspace_name, choice.workspace_mib);
 }
 
-// Takes what a text says of cuBLASLt; returns how many of its attributes that were.
+// Reads the attributes that describe a cuBLASLt choice; returns how many attributes it recognised.
 std::size_t take_cublaslt(const CandidateText& text, CublasLtChoice& choice) {
   std::size_t used = 0;
   for (const auto& [name, value] : text.attributes) {
@@ -50,7 +50,7 @@ std::size_t take_cublaslt(const CandidateText& text, CublasLtChoice& choice) {
   return used;
 }
 
-// The words of a CublasLtChoice in a choice; empty: the operation has none.
+// The words of a ConfigChoice that hold a CublasLtChoice; empty: the operation has none.
 template <class Words>
 auto cublaslt_words(std::span<const Word> table, Words& words) {
   const auto first = std::find_if(table.begin(), table.end(),
@@ -147,7 +147,7 @@ std::vector<Verdict> judge(const Entry& entry, const ConfigQuery& query, const C
                            std::optional<ConfigChoice>& choice) {
   const Winner& winner = *entry.winner;
   std::vector<Verdict> verdicts;
-  // Adds a verdict; true if it is a refusal.
+  // Adds a verdict; returns true if it refuses the candidate.
   const auto refused = [&](std::string validator, std::string why) {
     verdicts.push_back({std::move(validator), std::move(why)});
     return !verdicts.back().why.empty();

@@ -15,8 +15,8 @@ namespace switchback::autotune {
 
 namespace {
 
-// Counted up whenever the meaning of a configuration or the speed of kernels changes so much that
-// what was measured before says nothing any more.
+// Increase this number when the meaning of a configuration or the speed of the kernels changes so
+// much that older measurements are no longer useful.
 constexpr std::string_view kernels_of_cpu = "quantize 3, int8 2";
 constexpr std::string_view kernels_of_cuda = "quantize 2, int8 2";
 

@@ -7,7 +7,7 @@
 
 namespace switchback::autotune {
 
-/// What this build and machine are, for Entry::env.
+/// This build and machine, as Entry::env stores them.
 Environment environment_of(const ContextState& state);
 
 }  // namespace switchback::autotune

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the key of a problem on a machine: canonical text that means the same everywhere, made of
-// the names in the operation's table (core/tunable.hpp).
+// Tuner: the key of a problem on a machine: canonical text that has the same meaning on every
+// machine. It consists of the names in the operation's table (core/tunable.hpp).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace switchback::autotune {
 
-/// How times are taken; part of the key, since another way finds another winner.
+/// How times are measured. It is part of the key, because another way of measuring may find another
+/// winner.
 struct Policy {
   bool cold_cache = false;
   bool graph = false;
@@ -24,7 +25,7 @@ struct Policy {
 
 /// The canonical key of a query on a machine.
 Key key_of(const ConfigQuery& query, const Machine& machine, const Policy& policy = {});
-/// The inverse. On failure `why` says what of the key is unknown here.
+/// The inverse. On failure `why` says which part of the key is unknown here.
 struct KeyParts {
   ConfigQuery query;
   Machine machine;
@@ -32,8 +33,8 @@ struct KeyParts {
 };
 std::optional<KeyParts> parse_key(std::string_view json, std::string& why);
 
-/// A key without the number of tokens (rows of X and G), and that number: problems of one family
-/// differ in it alone.
+/// A key without the number of tokens (rows of X and G), and that number. Problems of one family
+/// differ only in that number.
 struct Family {
   Key key;
   std::int64_t m = 0;

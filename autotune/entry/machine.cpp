@@ -29,7 +29,7 @@ std::string_view backend_name(DeviceKind kind) {
   return "cpu";
 }
 
-// 80 GB of an H100 and 79.6 of what its driver reports are one class.
+// An H100 has 80 GB, and its driver reports 79.6. Both must fall into one class.
 std::int64_t memory_class_gib(std::size_t bytes) {
   const double gib = static_cast<double>(bytes) / static_cast<double>(std::size_t{1} << 30);
   std::int64_t best = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: what of a machine a measurement depends on.
+// Tuner: the properties of a machine that a measurement depends on.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace switchback::autotune {
 
-/// What of a machine a measurement depends on; never which of several equal devices it was.
+/// The properties of a machine that a measurement depends on. Which one of several equal devices
+/// was used is not part of it.
 struct Machine {
   std::string backend;  ///< "cpu", "cuda" or "emulated"
   // CPU: its design ("AMD family 26 model 2"), the highest instruction set and the cores this
@@ -27,12 +28,12 @@ struct Machine {
   friend bool operator==(const Machine&, const Machine&) = default;
 };
 Machine machine_of(const ContextState& state);
-/// The name of a machine's file in a cache, without its ending: describe() in letters, digits,
-/// dots, hyphens and underscores.
+/// The file name of a machine in a cache, without its extension: describe() reduced to letters,
+/// digits, dots, hyphens and underscores.
 std::string machine_name(const Machine& machine);
 /// "cpu AMD family 26 model 2, avx512_vnni, 2 cores"; "cuda sm_90, 132 multiprocessors, 128 GiB"
 std::string describe(const Machine& machine);
-/// The kind of device that the backend is of.
+/// The kind of device that this backend belongs to.
 DeviceKind device_kind_of(const Machine& machine) noexcept;
 
 }  // namespace switchback::autotune

@@ -28,8 +28,8 @@ std::string error_text(int error) {
   return std::system_category().message(error);
 }
 
-// What a started program gets: the socket as its input and output, a signal mask and handlers as
-// new programs have them, and a process group of its own.
+// Attributes of the started program: the socket as its input and output, default signal mask and
+// handlers, and its own process group.
 class SpawnSetting {
  public:
   explicit SpawnSetting(int socket) {
@@ -65,8 +65,8 @@ class SpawnSetting {
   posix_spawnattr_t attributes_;
 };
 
-// Waits for a process to end; false if it has not ended in this time. The program around the
-// library may have waited for all of its children: then there is nothing to learn of this one.
+// Waits for a process to end; false if it has not ended within this time. If the host program has
+// already waited for all of its children, the exit status is not available.
 bool wait_for(pid_t pid, std::chrono::milliseconds limit, int& status) {
   const Clock::time_point end = Clock::now() + limit;
   for (;;) {
@@ -105,7 +105,7 @@ std::string Child::start(const std::vector<std::string>& arguments) {
 
 Child::Reply Child::ask(std::string_view line, std::chrono::duration<double> limit,
                         std::string& answer) {
-  lines_.clear();  // an answer to nothing
+  lines_.clear();  // late answers to earlier questions
   std::string text(line);
   text += '\n';
   const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
@@ -133,7 +133,8 @@ Child::Ending Child::end() {
   pid_ = -1;
   int status = 0;
   constexpr std::chrono::milliseconds to_end_by_itself{2000};
-  // A process that waits for a device may take its time even then; it is left to the system.
+  // A process that waits for a device may not end for a while even after SIGKILL. It is then left
+  // to the system.
   constexpr std::chrono::milliseconds to_be_killed{5000};
   if (!wait_for(pid, to_end_by_itself, status)) {
     ::kill(pid, SIGKILL);

@@ -14,9 +14,9 @@
 
 namespace switchback::autotune {
 
-/// The child and the socket that is its standard input and output. Its standard error goes to
-/// /dev/null. Signals of this process's terminal do not reach it, and nothing that it does, or
-/// fails to do, raises one here.
+/// The child process and the socket that is its standard input and output. Its standard error goes
+/// to /dev/null. Signals from this process's terminal do not reach the child. The child cannot
+/// cause a signal in this process.
 class Child {
  public:
   Child() = default;
@@ -24,24 +24,24 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Starts a program, whose name is the first of the arguments; not looked up in PATH. Returns why
-  /// it could not be started; empty: it was.
+  /// Starts a program. The first argument is its file name; PATH is not searched. Returns an empty
+  /// text on success, else why the program could not be started.
   [[nodiscard]] std::string start(const std::vector<std::string>& arguments);
   [[nodiscard]] bool runs() const noexcept { return pid_ > 0; }
 
   using Reply = LineReader::Reply;
-  /// Sends a line, without its newline, and waits for one.
+  /// Sends a line (given without its newline) and waits for one line.
   Reply ask(std::string_view line, std::chrono::duration<double> limit, std::string& answer);
 
   struct Ending {
-    /// "crashed with signal 11 (Segmentation fault)", "ended with exit code 3"; empty: exit code 0,
-    /// or not known.
+    /// "crashed with signal 11 (Segmentation fault)", "ended with exit code 3"; empty if the exit
+    /// code is 0 or is not known.
     std::string how;
-    bool by_others = false;  ///< by a signal that somebody sent
+    bool by_others = false;  ///< killed by a signal from another process
   };
-  /// Ends it, by force if it does not end by itself.
+  /// Ends the child, by force if it does not end by itself.
   Ending end();
-  /// Ends it by force.
+  /// Ends the child by force.
   void kill();
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: lines of text from a file descriptor, each waited for as long as is asked.
+// Tuner: reads lines of text from a file descriptor, with a time limit for each line.
 #pragma once
 
 #include <chrono>
@@ -10,17 +10,17 @@ namespace switchback::autotune {
 
 class LineReader {
  public:
-  /// A line of more than `most_bytes` is none.
+  /// A line of more than `most_bytes` is an error: the Reply is `closed`.
   explicit LineReader(std::size_t most_bytes) noexcept : most_bytes_(most_bytes) {}
 
   enum class Reply {
-    line,    ///< there was one
-    closed,  ///< the other side ended, closed its side, or wrote what is no line
-    late     ///< the time was over before
+    line,    ///< a line was read
+    closed,  ///< the peer ended, closed its side, or wrote a line that is too long
+    late     ///< the time limit passed
   };
-  /// The next line, without its newline.
+  /// Reads the next line, without its newline.
   Reply read(int descriptor, std::chrono::duration<double> limit, std::string& line);
-  /// Forgets what was read behind the last line.
+  /// Discards what was read after the last line.
   void clear() noexcept { read_.clear(); }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// switchback-prove: the tuner's helper program. It takes the library from the file that the tuner
-// names, its own: so both are the same, wherever the library was moved to and whatever it is called
-// there. Beside a static library it is linked to it.
+// switchback-prove: the tuner's helper program. It loads the library from the file that the tuner
+// passes. That file is the tuner's own library, so both processes run the same code even if the
+// library was moved or renamed. With a static library, the helper is linked to it.
 #include <dlfcn.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: what came of proving a candidate in another process.
+// Tuner: the result of validating a candidate in another process.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@ namespace switchback::autotune {
 struct Proof {
   enum class Result {
     right,
-    wrong,    ///< it gave wrong results, or ended its process: `why`
-    unproven  ///< nothing is known of it: it could not be tried, because of `why`
+    wrong,    ///< it gave wrong results or crashed its process; see `why`
+    unproven  ///< not known: it could not be tried; see `why`
   };
   Result result = Result::right;
   std::string why;

@@ -79,7 +79,7 @@ Proof Prover::prove(const ConfigQuery& query, const ConfigChoice& choice, double
   question.key = key_of(query, machine_);
   question.proven.push_back({to_text(query.op, choice), {}, time_now()});
   const std::string line = to_line(question);
-  // One that found nothing to do for a while has ended by itself: then it is asked once more.
+  // A child that was idle for a long time has ended by itself. Start another one and ask again.
   for (int attempt = 0; attempt < 2; ++attempt) {
     const bool is_new = !child_.runs();
     if (const std::string why = ensure(left_s()); !why.empty()) return Proof::unproven(why);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: proving candidates that may crash or hang in a process of their own, so that this costs
-// the candidate and nothing else. One child proves one candidate after another, and is started anew
-// behind one that ended it.
+// Tuner: validates candidates that may crash or hang, in a separate process. A crash then costs
+// only that candidate. One child validates one candidate after another. If a candidate ends the
+// child, a new child is started.
 #pragma once
 
 #include <mutex>
@@ -17,27 +17,27 @@
 namespace switchback::autotune {
 
 struct ProverOptions {
-  /// The program and its first arguments; empty: `why_none` says why there is none.
+  /// The program and its first arguments; if empty, `why_none` says why there is no program.
   std::vector<std::string> command = {};
   std::string why_none = {};
-  double start_limit_s = 60;  ///< to start and to make a Context
-  double limit_s = 30;        ///< for one candidate, the operands of its problem included
+  double start_limit_s = 60;  ///< to start the child and create its Context
+  double limit_s = 30;        ///< for one candidate, including the allocation of its operands
 };
 
 class Prover {
  public:
-  /// For candidates of this Context's device.
+  /// Validates candidates for the device of this Context.
   Prover(const ContextState& state, ProverOptions options);
 
-  /// Proves a candidate of a problem in the child within this time, and the limits of the options.
-  /// Never throws but for lack of memory.
+  /// Validates a candidate of a problem in the child, within `limit_s` and the limits of the
+  /// options. Throws only if memory runs out.
   Proof prove(const ConfigQuery& query, const ConfigChoice& choice, double limit_s = 1e9);
 
-  /// How many processes were started so far.
+  /// The number of processes started so far.
   [[nodiscard]] int starts() const noexcept { return starts_; }
 
  private:
-  /// Starts the child if there is none; says why that failed.
+  /// Starts the child if there is none. Returns why that failed.
   std::string ensure(double limit_s);
   std::string failed_start(std::string_view how);
 
@@ -45,7 +45,7 @@ class Prover {
   Machine machine_;
   std::string context_line_;
   Child child_;
-  std::string broken_;  ///< why the child never answers; it is not tried again
+  std::string broken_;  ///< why the child cannot answer; no other child is started
   int starts_ = 0;
   std::mutex mutex_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of the helper program: the other side of a Prover.
+// Entry point of the helper program: the child's side of a Prover.
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class Lines {
   Lines(int in, int out, double idle_s)
       : in_(in), out_(out), idle_s_(std::clamp(idle_s, 0.0, 1e6)) {}
 
-  // False at the end of the input, or when there was none for too long.
+  // False at the end of the input, or if no line came within the time limit.
   bool read(std::string& line) {
     return reader_.read(in_, std::chrono::duration<double>(idle_s_), line) ==
            LineReader::Reply::line;
@@ -67,7 +67,8 @@ class Lines {
   LineReader reader_{most_line_bytes};
 };
 
-// The Context, and the problem of the last candidate, whose default has been proven.
+// The Context and the problem of the last candidate. The default configuration of that problem has
+// passed its check.
 class Server {
  public:
   explicit Server(const ProofSetting& setting) {
@@ -76,7 +77,7 @@ class Server {
     options.threads = setting.threads;
     options.isa = setting.isa;
     context_.emplace(options);
-    context_->set_config_source(nullptr);  // a proof is of the candidate alone
+    context_->set_config_source(nullptr);  // only the candidate may run, no tuned configuration
     machine_ = machine_of(context_->state());
     if (const core::DeviceRuntime* runtime = context_->state().runtime.get())
       core::require(runtime->info().pci_bus_id == setting.place,
@@ -84,7 +85,7 @@ class Server {
                     runtime->info().pci_bus_id, setting.place);
   }
 
-  // The answer's word; `why` says what stands behind it.
+  // Returns the first word of the answer; `why` becomes the text after it.
   std::string_view prove(const std::string& line, std::string& why) {
     const std::optional<Entry> question = from_line(line, why);
     if (!question || question->proven.size() != 1) return cannot_word;
@@ -103,7 +104,7 @@ class Server {
     }
     if (!why.empty()) return cannot_word;
     try {
-      // Twice: what is left behind by the first run may be what the second one stumbles over.
+      // Twice: the first run may leave a state that makes the second one fail.
       for (int i = 0; i < 2 && why.empty(); ++i) {
         why = trial_->check(*choice);
         context_->synchronize();
@@ -170,7 +171,7 @@ int serve(Lines& lines) {
 int prove_candidates(int requests, int answers, double idle_s) noexcept {
   try {
 #if defined(__linux__)
-    // A candidate that hangs must not outlive those who wait for it.
+    // If a candidate hangs, this process must end together with the tuner's process.
     (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
 #endif
     Lines lines(requests, answers, idle_s);

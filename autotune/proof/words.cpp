@@ -14,7 +14,7 @@ namespace switchback::autotune {
 namespace {
 
 constexpr std::string_view setting_word = "prove ";
-// Counted up when the lines change their meaning.
+// Increase this number when the meaning of the lines changes.
 constexpr int protocol = 1;
 
 }  // namespace
@@ -31,7 +31,7 @@ std::string ready_answer() {
   return fmt::format("ready {} {}", protocol, SWITCHBACK_VERSION);
 }
 
-// Words are told apart by commas, which none of them contains.
+// Words are separated by commas, which no word contains.
 std::string to_line(const ProofSetting& setting) {
   return fmt::format("{}{},{},{},{}", setting_word, setting.device, setting.threads, setting.isa,
                      setting.place);

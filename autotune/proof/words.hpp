@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: what a Prover and its child say to each other. The Prover begins with a setting, which the
-// child answers with ready_answer() or `cannot`; then each line is an entry of a cache, whose key
-// and one candidate are what to prove, and each answer is one of the words, with a text after all
-// but `right`.
+// Tuner: the protocol between a Prover and its child. The Prover first sends a setting, which the
+// child answers with ready_answer() or `cannot`. Each further line is an entry of a cache: its key
+// and its one candidate say what to validate. Each answer begins with one of the words below; all
+// but `right` are followed by a text.
 #pragma once
 
 #include <string>
@@ -12,31 +12,31 @@ namespace switchback::autotune {
 
 inline constexpr std::string_view right_word = "right";
 inline constexpr std::string_view wrong_word = "wrong ";
-/// Wrong, and the child's device does not survive it: the child ends.
+/// The result is wrong and the child can no longer use its device, so the child ends.
 inline constexpr std::string_view dead_word = "dead ";
-/// It could not be tried.
+/// The candidate could not be tried.
 inline constexpr std::string_view cannot_word = "cannot ";
 
-/// The text behind a word; empty if the line does not begin with it.
+/// The text after a word; empty if the line does not begin with the word.
 inline std::string_view after(std::string_view line, std::string_view word) {
   return line.starts_with(word) ? line.substr(word.size()) : std::string_view();
 }
 
-/// A text as one line that is not empty.
+/// Converts a text to one line that is not empty.
 std::string one_line(std::string_view text);
 
-/// "ready 0.1.0": of the same version and kernels as this library.
+/// "ready 0.1.0": the answer of a child with the same version and kernels as this library.
 std::string ready_answer();
 
-/// The Context in which candidates are proven.
+/// The Context in which candidates are validated.
 struct ProofSetting {
   std::string device;  ///< as ContextOptions::device names it
   int threads = 0;
   std::string isa;
-  std::string place;  ///< of a device: its address on the bus, which must be the same there
+  std::string place;  ///< PCI bus id of a device; the child's device must have the same one
 };
 std::string to_line(const ProofSetting& setting);
-/// False if the line is none.
+/// False if the line is not a setting.
 bool from_line(std::string_view line, ProofSetting& setting);
 
 }  // namespace switchback::autotune

@@ -26,16 +26,16 @@ using core::require;
 constexpr std::array<std::string_view, 4> effort_names = {"cut", "quick", "normal", "thorough"};
 constexpr std::string_view line_start = "{\"key\":{";
 constexpr std::size_t before_key = line_start.size() - 1;
-// An entry has five levels. Deeper text is rejected before it reaches code that recurses.
+// An entry has five levels of nesting. Deeper text is rejected before it reaches recursive code.
 constexpr int max_depth = 32;
 
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// The JSON object at the start of a text: where it ends, and how many levels it has.
+// The JSON object at the start of a text: its end, and its number of levels.
 struct Extent {
-  std::size_t end = std::string_view::npos;  ///< after the closing brace; npos: it has none
+  std::size_t end = std::string_view::npos;  ///< after the closing brace; npos: it is missing
   int depth = 0;
 };
 

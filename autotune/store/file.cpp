@@ -24,8 +24,9 @@ std::string error_text(int error) {
   return std::generic_category().message(error);
 }
 
-// While it lives, a write of this thread beyond the limit on file sizes fails without a signal. It
-// changes the thread's signal mask, because signal dispositions belong to the whole process.
+// During its lifetime, if this thread writes beyond the limit on file sizes, the write fails
+// without a signal. It changes the signal mask of this thread only, because signal handlers belong
+// to the whole process.
 class FileSizeSignal {
  public:
   FileSizeSignal() {
@@ -39,7 +40,7 @@ class FileSizeSignal {
   ~FileSizeSignal() {
     if (!blocked_) return;
     const timespec now{};
-    // A signal that was already pending before stays pending.
+    // A signal that was already pending remains pending.
     if (!was_pending_)
       while (::sigtimedwait(&signal_, nullptr, &now) < 0 && errno == EINTR) {
       }
@@ -107,7 +108,7 @@ void fail_io(const std::filesystem::path& file, std::string_view what, int error
 
 namespace {
 
-// Not open: the file is missing, or opening failed with a reason.
+// Not open: the file is missing, or opening it failed for another reason.
 ReadResult open_to_read(const std::filesystem::path& path, int flags, File& file,
                         std::string& why) {
   // Opening a pipe would wait for a writer.
@@ -147,7 +148,7 @@ ReadResult read_open_file(const File& file, std::string& text, std::string& why)
       text.clear();
       return ReadResult::failed;
     }
-    if (count == 0) break;  // another program cut it short
+    if (count == 0) break;  // another program truncated it
     done += static_cast<std::size_t>(count);
   }
   text.resize(done);
@@ -183,7 +184,7 @@ std::string write_and_sync(const File& file, std::string_view bytes) {
     bytes.remove_prefix(static_cast<std::size_t>(count));
   }
   while (::fsync(file.fd()) != 0) {
-    // Some file systems have nothing to sync.
+    // Some file systems do not support sync.
     if (errno == EINVAL || errno == EROFS || errno == ENOTSUP) break;
     if (errno != EINTR) return "it cannot be synced: " + error_text(errno);
   }

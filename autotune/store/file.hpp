@@ -38,16 +38,17 @@ File open_file(const std::filesystem::path& path, int flags, unsigned mode = 066
 /// Throws Error(io_error): "FILE: WHAT: the system's words for the error".
 [[noreturn]] void fail_io(const std::filesystem::path& file, std::string_view what, int error);
 
-/// A file larger than this is no cache: it is not read.
+/// A larger file is not a cache, so it is not read.
 inline constexpr std::int64_t max_file_bytes = std::int64_t{4} << 30;
 
-/// Follows symbolic links to the name of a file, which need not exist. Returns the obstacle in
-/// words, or an empty text. For root, a link that belongs to another user is an obstacle too.
+/// Follows symbolic links to the name of a file, which need not exist. Returns an empty text on
+/// success, otherwise why the links cannot be followed. For root, a link that belongs to another
+/// user is an error too.
 std::string resolve_links(const std::filesystem::path& path, std::filesystem::path& target);
 
-/// Why a process of root must not use an open file, because another user may have put it there: it
-/// belongs neither to root nor to the owner of its directory, or everyone may write to that
-/// directory. Empty: it may use it. Processes of other users may use every file they can open.
+/// Why a process of root must not use an open file that another user may have put there: it belongs
+/// neither to root nor to the owner of its directory, or everyone may write to that directory.
+/// Empty: the process may use it. Processes of other users may use every file that they can open.
 std::string untrusted(const File& file, const std::filesystem::path& path);
 
 enum class ReadResult { ok, missing, failed };
@@ -57,9 +58,9 @@ ReadResult read_file(const std::filesystem::path& path, std::string& text, std::
 ReadResult read_trusted_file(const std::filesystem::path& path, std::string& text,
                              std::string& why);
 
-/// Writes everything at the current position and syncs. Returns an empty text on success; otherwise
-/// what failed, and an unknown part has been written. Reaching a limit on file sizes is an error
-/// like any other: the signal SIGXFSZ, which would end the process, is blocked in this thread and
+/// Writes everything at the current position and syncs. Returns an empty text on success, otherwise
+/// what failed; then an unknown part has been written. Exceeding the limit on file sizes is an
+/// ordinary error: the signal SIGXFSZ, which would end the process, is blocked in this thread and
 /// consumed.
 std::string write_and_sync(const File& file, std::string_view bytes);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the entries of a cache's files at the time of one read, and those that were added since.
+// Tuner: the entries of a cache's files as they were when read, and the entries that were added
+// later.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +17,16 @@
 
 namespace switchback::autotune {
 
-/// A line that was not read, and why. "machine.jsonl:17: it is not an entry in JSON"
+/// A line that was skipped, and why. "machine.jsonl:17: it is not an entry in JSON"
 struct Warning {
   std::filesystem::path file;
-  std::int64_t line = 0;  ///< from 1; 0: the file as a whole
+  std::int64_t line = 0;  ///< from 1; 0: the whole file
   std::string what;
 };
 std::string describe(const Warning& warning);
 
-/// Calls visit(number from 1, line) for each line that is not blank. Carriage returns, and a byte
-/// order mark before the first line, which editors on other systems may add, are not part of a
-/// line.
+/// Calls visit(line number from 1, line) for each line that is not blank. Carriage returns, and a
+/// byte order mark before the first line, are removed: editors on other systems may add them.
 template <class Visit>
 void for_each_line(std::string_view text, const Visit& visit) {
   constexpr std::string_view mark = "\xEF\xBB\xBF";
@@ -40,8 +40,8 @@ void for_each_line(std::string_view text, const Visit& visit) {
   }
 }
 
-/// Lines are kept as text and parsed when their key is asked for, so that loading costs little more
-/// than reading.
+/// Lines are kept as text and parsed only when their key is requested, so that loading costs little
+/// more than reading.
 class Snapshot {
  public:
   using Visit = std::function<void(const Entry&)>;
@@ -50,20 +50,20 @@ class Snapshot {
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
-  /// Adds the lines of a file. A missing file adds nothing; a file that cannot be read, a directory
-  /// and a file of another kind add a warning. Lines in which no key is found are skipped and
+  /// Adds the lines of a file. A missing file adds nothing. A file that cannot be read, a
+  /// directory, and a file of another kind add a warning. Lines without a key are skipped and
   /// counted, each with a warning (only the first `max_warnings` of them).
   void add_file(const std::filesystem::path& file);
-  /// Adds an entry that was measured since. Throws as to_line().
+  /// Adds an entry that was measured later. Throws like to_line().
   void add(const Entry& entry);
 
-  /// The entries of a key. A line that turns out to be no entry is left out, with a warning in
+  /// The entries of a key. A line that is not a valid entry is left out, and a warning is added to
   /// `warnings` if that is given.
   [[nodiscard]] std::vector<Entry> find(const Key& key,
                                         std::vector<Warning>* warnings = nullptr) const;
   /// Visits every entry, with warnings as in find().
   void for_each(const Visit& visit, std::vector<Warning>* warnings = nullptr) const;
-  /// Visits the entries in whose lines this text is; the others are not parsed.
+  /// Visits the entries whose lines contain this text; other lines are not parsed.
   void for_each_with(std::string_view text, const Visit& visit) const;
 
   [[nodiscard]] std::size_t keys() const noexcept { return by_key_.size(); }
@@ -80,7 +80,7 @@ class Snapshot {
   static constexpr std::uint32_t none = ~std::uint32_t{0};
   struct Line {
     std::string_view text;
-    std::uint32_t file = none;  ///< of files_; none: it was added
+    std::uint32_t file = none;  ///< index in files_; none: it was added later
     std::uint32_t next = none;  ///< the next line of the same key
   };
   struct Chain {

@@ -37,11 +37,12 @@ bool same_file(const struct stat& a, const struct stat& b) noexcept {
 }
 
 // The lock of a cache file, held until destruction. Open the file only after taking the lock: a
-// file opened before may have been replaced.
+// file that was opened before may have been replaced.
 class Lock {
  public:
   Lock(const fs::path& file, const LockWait& wait) : file_(take(file, wait)) {}
-  // Unlocks instead of only closing: a process forked meanwhile has the descriptor too.
+  // Unlocks explicitly and does not only close: a process that was forked in the meantime has the
+  // descriptor too.
   ~Lock() { ::flock(file_.fd(), LOCK_UN); }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
@@ -51,7 +52,7 @@ class Lock {
   File file_;
 };
 
-// Polls, because a wait in flock() cannot be ended without a signal.
+// Polls, because only a signal could end a wait in flock().
 void wait_for_lock(int fd, const fs::path& path, const LockWait& wait) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
@@ -79,7 +80,8 @@ void wait_for_lock(int fd, const fs::path& path, const LockWait& wait) {
 File Lock::take(const fs::path& file, const LockWait& wait) {
   const fs::path directory = directory_of(file);
   const fs::path path = with_ending(file, ".lock");
-  // The cache may be removed while we wait; a lock on a file without a name excludes nobody.
+  // The cache may be removed during the wait. A lock on a deleted file does not exclude other
+  // processes.
   constexpr int attempts = 100;
   for (int attempt = 0; attempt < attempts; ++attempt) {
     std::error_code error;
@@ -103,7 +105,7 @@ File Lock::take(const fs::path& file, const LockWait& wait) {
              path.string(), attempts);
 }
 
-// The file that is read and written where `file` may be a link to it.
+// The file that is read and written if `file` is a link to it.
 fs::path target_of(const fs::path& file) {
   fs::path target;
   const std::string why = resolve_links(file, target);
@@ -111,11 +113,12 @@ fs::path target_of(const fs::path& file) {
   return target;
 }
 
-// Replaces `file` by one with this text, atomically: at any moment either the old or the new file
-// is there. Under the lock.
+// Replaces `file` by a file with this text, atomically: at any moment either the old or the new
+// file is there. The caller holds the lock.
 void replace_locked(const fs::path& file, std::string_view text) {
   const fs::path temporary = with_ending(file, ".tmp");
-  // A killed process may have left the temporary file; under the lock no other is writing it.
+  // A killed process may have left the temporary file. While the lock is held, no other process
+  // writes it.
   if (::unlink(temporary.c_str()) != 0 && errno != ENOENT)
     fail_io(temporary, "it cannot be removed", errno);
   const File out = open_file(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
@@ -126,8 +129,8 @@ void replace_locked(const fs::path& file, std::string_view text) {
       if (path != nullptr) ::unlink(path->c_str());
     }
   } remover{&temporary};
-  // The new file keeps owner and permissions. Only root may change the owner; others may only set
-  // one of their own groups, and rewrite the file even if that fails.
+  // The new file keeps owner and permissions. Only root may change the owner. Other users may only
+  // set one of their groups; if that fails, the file is rewritten all the same.
   struct stat status {};
   if (::stat(file.c_str(), &status) == 0) {
     if (::fchown(out.fd(), status.st_uid, status.st_gid) != 0 &&
@@ -144,7 +147,7 @@ void replace_locked(const fs::path& file, std::string_view text) {
   sync_directory(directory_of(file));
 }
 
-// The text of a file with new entries put in.
+// The text of a file after new entries were added.
 class Rewriting {
  public:
   explicit Rewriting(std::span<const Entry> entries) : entries_(entries) {
@@ -154,8 +157,8 @@ class Rewriting {
     }
   }
 
-  // Takes the lines of the file that is there, whose text must live as long as this. Lines of the
-  // same key and environment, which copying files together makes, become one.
+  // Reads the lines of the existing file. `text` must outlive this object. Lines with the same key
+  // and environment (for example after files were concatenated) are merged.
   void take(std::string_view text) {
     for_each_line(text, [&](std::int64_t, std::string_view line) {
       const auto slots = slots_of_.find(key_text(line));
@@ -169,7 +172,7 @@ class Rewriting {
     });
   }
 
-  // Puts the entries in and says what became of each.
+  // Adds the entries, and says for each what happened.
   std::vector<Added> put_all() {
     std::vector<Added> added;
     for (const Entry& entry : entries_) {
@@ -193,10 +196,10 @@ class Rewriting {
 
  private:
   struct Line {
-    std::string_view text;       ///< of a line that stays as it is
-    std::optional<Entry> entry;  ///< of a key that entries are put in for
+    std::string_view text;       ///< of an unchanged line
+    std::optional<Entry> entry;  ///< of a key to which entries are added
   };
-  using Slots = std::vector<std::size_t>;  ///< the lines of a key, one for each environment
+  using Slots = std::vector<std::size_t>;  ///< the lines of a key, one per environment
 
   Entry* find(const Slots& slots, const Environment& env) {
     for (const std::size_t slot : slots)

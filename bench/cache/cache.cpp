@@ -37,7 +37,7 @@ std::string state_of(const fs::path& path) {
   return error ? error.message() : format_bytes(static_cast<double>(bytes));
 }
 
-// What set the cache directory, in the library's order.
+// Which setting determined the cache directory, in the library's order.
 std::string cache_set_by(const CacheOptions& options) {
   if (!options.cache.empty()) return "--cache";
   if (!variable("SWITCHBACK_TUNE_CACHE").empty()) return "SWITCHBACK_TUNE_CACHE";
@@ -142,7 +142,7 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
   std::int64_t doubtful = 0;
   Products products;
   for (const KeyGroup& group : group_keys(files)) {
-    // The system list is of many machines.
+    // The system list has entries of many machines.
     const bool here =
         !group.cache.empty() || !group.parts || group.parts->machine == view.tuner().machine;
     if (!what.all && !here) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bench: `switchback-bench cache`: shows the tuning caches of this and other machines, explains why
-// an entry is used or not, and moves entries from one machine to another.
+// an entry is used or not, and copies entries from one machine to another.
 #pragma once
 
 #include <cstdint>
@@ -20,25 +20,25 @@ struct CacheOptions {
   ContextOptions context;
 };
 
-/// Prints the paths in use and which setting determines each.
+/// Prints the paths in use, and which setting determines each of them.
 int cache_path(const CacheOptions& options);
 
 struct CacheListOptions {
   std::optional<ConfigOp> op;
-  std::string filter;  ///< part of the text of a problem or a winner
-  bool all = false;    ///< every machine's
+  std::string filter;  ///< a part of the text of a problem or a winner
+  bool all = false;    ///< the files of every machine
 };
 int cache_list(const CacheOptions& options, const CacheListOptions& what);
 
 struct CacheExplainOptions {
-  std::string key;                ///< the beginning of a name, or
-  std::vector<TuneShape> shapes;  ///< every problem of these layers
+  std::string key;                ///< the beginning of a key's name, or:
+  std::vector<TuneShape> shapes;  ///< all problems of these layers
   bool near_shapes = false;       ///< see TunerOptions
   bool strict = false;
 };
 int cache_explain(const CacheOptions& options, const CacheExplainOptions& what);
 
-/// Reads every line; with `run` also proves each winner of this Context again, unless it is in
+/// Reads every line. With `run`, also validates each winner of this Context again, unless it is in
 /// doubt.
 int cache_verify(const CacheOptions& options, bool run);
 

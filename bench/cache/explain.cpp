@@ -26,11 +26,11 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// One entry that a look-up meets, and what becomes of its winner.
+// An entry that a look-up considers, and what happens to its winner.
 struct Considered {
   const CacheLine* line = nullptr;
   TuneOrigin origin = TuneOrigin::exact;
-  std::string of;  ///< for a near shape: its problem
+  std::string of;  ///< for a near shape: the problem of the entry
   std::vector<autotune::Verdict> verdicts;
   bool usable = false;
   std::string outcome;  ///< "wins: …", "refused: …"
@@ -40,12 +40,12 @@ struct Considered {
 
 struct Explanation {
   std::vector<Considered> considered;
-  bool looked_up = false;  ///< the problem is one of this Context
+  bool looked_up = false;  ///< whether this Context looks up the problem
   TuneOrigin origin = TuneOrigin::fallback;
   autotune::CandidateText candidate;  ///< the configuration
-  std::string runs;                   ///< the same in words
+  std::string runs;                   ///< the same as text
   const CacheLine* from = nullptr;
-  std::string why;  ///< why that runs
+  std::string why;  ///< why that configuration runs
 };
 
 class Explainer {
@@ -94,7 +94,7 @@ class Explainer {
       consider(result, other->cache, TuneOrigin::near_shape, group, "", describe(*other));
   }
 
-  // Adds the entries of one source in its order.
+  // Adds the entries of one source, in the source's order.
   void consider(Explanation& result, const std::vector<const CacheLine*>& lines, TuneOrigin origin,
                 const KeyGroup& group, const std::string& foreign, const std::string& of) const {
     std::vector<Entry> entries;
@@ -126,7 +126,7 @@ class Explainer {
       one.usable = true;
   }
 
-  // Asks the tuner, and says which of the usable entries it took, and why.
+  // Asks the tuner, and says which of the usable entries it chose, and why.
   void decide(Explanation& result, const ConfigQuery& query) const {
     const autotune::Answer answer = view_.tuner().look_up(query, view_.context.state());
     result.origin = answer.origin;
@@ -275,7 +275,7 @@ void explain_text(const KeyGroup& group, const Explanation& e) {
     fmt::print("runs: {}, the default: {}\n\n", printable(e.runs), printable(e.why));
 }
 
-// One of many problems, in the table it belongs to.
+// One of many problems, as a row of the table.
 void add_line(const KeyGroup& group, const Explanation& e, Table& found, Table& refusals,
               Table& unknown) {
   const std::string key = name_of(group.key);
@@ -308,7 +308,7 @@ int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) 
   CacheView view(options, what.near_shapes, what.strict);
   StatusLine out(false);
   warn_of_mode(out);
-  // A key may belong to any machine; look-ups use only this machine's file.
+  // A key may belong to any machine; look-ups read only the file of this machine.
   const bool by_key = !what.key.empty();
   const std::vector<CacheFile> files = view.read(by_key);
   for (const CacheFile& file : files)
@@ -322,7 +322,7 @@ int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) 
     return exit_codes::ok;
   }
 
-  // One line each; long texts come last, where a terminal has room for them.
+  // One line each. Long texts come last, where a terminal has room for them.
   Table found({"key", "from", "speed-up", "problem: what runs"}, {"from", "problem: what runs"});
   Table refusals({"key", "entries", "problem: what runs, and why"},
                  {"problem: what runs, and why"});

@@ -30,7 +30,7 @@ constexpr std::size_t most_shown = 100;
 
 TunerOptions tuner_options(const CacheOptions& options, bool near_shapes, bool strict) {
   TunerOptions tuner;
-  // What is known is to be seen also where the environment says that nothing is looked up.
+  // The cache is shown even if the environment disables look-ups.
   tuner.mode = "read";
   tuner.cache_directory = options.cache;
   tuner.near_shapes = near_shapes;
@@ -121,7 +121,7 @@ std::int64_t warn_of_skipped(const CacheFile& file, StatusLine& out) {
 CacheView::CacheView(const CacheOptions& options, bool near_shapes, bool strict)
     : context(options.context),
       tuner_(Tuner::open(context, tuner_options(options, near_shapes, strict))) {
-  // Says what is wrong where there is no directory at all.
+  // Throws with the reason if there is no directory at all.
   (void)cache_directory_of(options);
 }
 

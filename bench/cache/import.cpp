@@ -22,8 +22,8 @@ using autotune::Entry;
 
 namespace {
 
-// Reads files and, of cache directories, each of their files, with warnings of lines that were
-// skipped. Throws Error that names the argument for what cannot be read.
+// Reads files, and in cache directories each file, with warnings for lines that were skipped.
+// Throws Error, which names the argument, if something cannot be read.
 std::vector<CacheFile> read_inputs(const std::vector<std::string>& names, StatusLine& out) {
   std::vector<CacheFile> files;
   for (const std::string& name : names) {
@@ -48,16 +48,16 @@ std::vector<CacheFile> read_inputs(const std::vector<std::string>& names, Status
 
 // The entries to import for one machine.
 struct Incoming {
-  std::string machine;  ///< in words
-  Products products;    ///< of the winners
+  std::string machine;  ///< as text
+  Products products;    ///< that the winners were measured on
   std::vector<Entry> entries;
 };
 
-// What becomes of the winners of an import in this Context.
+// What happens to the winners of an import in this Context.
 struct Use {
   std::int64_t winners = 0;
   std::int64_t used = 0;
-  std::map<std::string, std::int64_t> not_used;  ///< by reason
+  std::map<std::string, std::int64_t> not_used;  ///< number by reason
 };
 
 Use use_of(const CacheOptions& options, const std::map<std::string, Incoming>& machines) {

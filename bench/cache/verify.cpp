@@ -29,7 +29,7 @@ namespace {
 struct Audit {
   std::int64_t winners = 0, wrong = 0, misses = 0;
   std::vector<autotune::Warning> unreadable;  ///< entries of problems that are unknown here
-  std::vector<autotune::Warning> misplaced;   ///< entries that no look-up finds in this file
+  std::vector<autotune::Warning> misplaced;   ///< entries in a file where look-ups do not find them
 };
 
 Audit audit(const CacheFile& file, bool of_machine) {
@@ -71,18 +71,19 @@ ordered_json to_json(const CacheFile& file, const Audit& audit) {
 struct ProofCounts {
   std::int64_t proven = 0;
   std::int64_t wrong = 0;
-  std::int64_t refused = 0;   ///< not used here anyway
+  std::int64_t refused = 0;   ///< not used here in any case
   std::int64_t in_doubt = 0;  ///< of those refused
   std::int64_t foreign = 0;   ///< of another Context
   std::int64_t not_run = 0;   ///< for lack of memory
 };
 
-// Why a winner is not correct any more; empty if it is. Sets `not_run` if that could not be
+// Why a winner is no longer correct; empty if it is correct. Sets `not_run` if that could not be
 // determined.
 std::string prove(Context& context, autotune::Prover& prover, const ConfigQuery& query,
                   const ConfigChoice& choice, bool& not_run) {
   try {
-    // A problem measured on a larger machine of the same kind may not fit into this one's memory.
+    // A problem that was measured on a larger machine of the same kind may not fit into this
+    // machine's memory.
     if (std::string too_large = autotune::too_large(query, context.state()); !too_large.empty()) {
       not_run = true;
       return too_large;
@@ -107,7 +108,7 @@ std::string prove(Context& context, autotune::Prover& prover, const ConfigQuery&
   }
 }
 
-// Proves the winners of this machine. False if it was interrupted.
+// Validates the winners of this machine. Returns false if it was interrupted.
 bool prove_winners(const CacheOptions& options, StatusLine& out, ProofCounts& counts) {
   CacheView view(options);
   autotune::Prover prover(view.context.state(), this_program_as_prover());
@@ -136,7 +137,7 @@ bool prove_winners(const CacheOptions& options, StatusLine& out, ProofCounts& co
                            counts.wrong));
     std::string why;
     const autotune::CandidateText& candidate = picked.line->entry.winner->candidate;
-    // What is usable has words that are known.
+    // A usable candidate has attributes that are known here.
     const ConfigChoice choice = *autotune::to_choice(query.op, candidate, why);
     bool not_run = false;
     why = prove(view.context, prover, query, choice, not_run);
@@ -162,7 +163,7 @@ bool prove_winners(const CacheOptions& options, StatusLine& out, ProofCounts& co
   return true;
 }
 
-// How many lines were skipped for what reason.
+// The number of skipped lines by reason.
 std::string reasons(const std::map<std::string, std::int64_t>& counts) {
   Table table({"why lines were skipped", "lines"});
   for (const auto& [why, count] : counts)

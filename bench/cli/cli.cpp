@@ -56,7 +56,7 @@ int exit_code() noexcept {
 
 namespace {
 
-// Help as wide as the terminal, within what can be read; 80 where there is none.
+// Help is as wide as the terminal, within readable limits; 80 columns without a terminal.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_help(const CLI::App* app, std::string name,
@@ -64,7 +64,7 @@ class HelpFormatter : public CLI::Formatter {
     return wrapped_help(CLI::Formatter::make_help(app, std::move(name), mode), columns(),
                         get_column_width());
   }
-  // Without CLI11's "Excludes: --other": the descriptions say what goes with what.
+  // Without CLI11's "Excludes: --other": the descriptions say which options go together.
   std::string make_option_opts(const CLI::Option* option) const override {
     const std::string text = CLI::Formatter::make_option_opts(option);
     return text.substr(0, text.find(" Excludes:"));
@@ -107,7 +107,7 @@ int parse_and_run(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    // --help and --version are errors to CLI11, with the exit code of a success.
+    // CLI11 reports --help and --version as errors that have the exit code of a success.
     if (error.get_exit_code() != 0) {
       print_error(parse_error_text(app, error));
       return exit_codes::usage;
@@ -133,7 +133,7 @@ int run_cli(int argc, const char* const* argv) {
     print_error("out of memory");
     return exit_codes::failed;
   } catch (const std::system_error& error) {
-    // What fmt throws when a stream does not take what is printed to it.
+    // fmt throws this when a stream does not accept the output.
     print_error(std::ferror(stdout) != 0
                     ? "standard output: cannot be written: " + error.code().message()
                     : fmt::format("unexpected: {}", error.what()));
@@ -148,7 +148,7 @@ int run_cli(int argc, const char* const* argv) {
 void add_context_options(CLI::App& command, ContextOptions& options) {
   command.add_option("--device", options.device, "cpu, cuda or cuda:N; default: the best there is")
       ->type_name("NAME");
-  // The library has the last word on how many there may be.
+  // The library makes the final check of the number of threads.
   add_integer_option(
       command, "--threads", [&options](std::uint64_t n) { options.threads = static_cast<int>(n); },
       0, 4096, "CPU threads; 0 (default): every core");
@@ -230,7 +230,7 @@ double parse_duration_s(std::string_view option, std::string_view text) {
   std::size_t used = 0;
   double value = -1;
   try {
-    // stod would take "inf", "nan" and hexadecimal too.
+    // std::stod would also accept "inf", "nan" and hexadecimal numbers.
     if (!copy.empty() && (copy[0] == '.' || (copy[0] >= '0' && copy[0] <= '9')) &&
         copy.find_first_of("xX") == std::string::npos)
       value = std::stod(copy, &used);

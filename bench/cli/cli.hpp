@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what the subcommands of switchback-bench share: exit codes, how one is registered, and
-// options spelled the same everywhere.
+// Bench: shared by the subcommands of switchback-bench: exit codes, registration, and options that
+// have the same spelling everywhere.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "switchback/context.hpp"
 #include "switchback/error.hpp"
 
-// Only the files that declare options include CLI11: it takes seconds to compile.
+// Only files that declare options include CLI11, which takes seconds to compile.
 namespace CLI {
 class App;
 class Option;
@@ -21,27 +21,28 @@ class Option;
 
 namespace switchback::bench {
 
-/// What the process returns. Scripts rely on the numbers.
+/// What the process returns. Scripts rely on these numbers.
 namespace exit_codes {
 inline constexpr int ok = 0;
 inline constexpr int failed = 1;         ///< a wrong result, a failed case, a file that failed
 inline constexpr int usage = 2;          ///< an option, a grid or a file of the wrong kind
 inline constexpr int slower = 3;         ///< a comparison found something slower
-inline constexpr int ambiguous = 4;      ///< and, if asked to be strict, something undecided
-inline constexpr int device = 5;         ///< the device, or an engine, is not to be had here
-inline constexpr int deadline = 6;       ///< the time given ran out first
+inline constexpr int ambiguous = 4;      ///< a comparison with --strict found something undecided
+inline constexpr int device = 5;         ///< the device or an engine is not available here
+inline constexpr int deadline = 6;       ///< the deadline came first
 inline constexpr int interrupted = 130;  ///< SIGINT or SIGTERM
 }  // namespace exit_codes
 
-/// The exit code an Error ends the process with.
+/// The exit code of the process after this Error.
 int exit_code_for(Status status) noexcept;
 
-/// The exit code of this process: set by the callback of the subcommand that ran.
+/// The exit code of this process, set by the callback of the subcommand that ran.
 void set_exit_code(int code) noexcept;
 int exit_code() noexcept;
 
-// Each adds one subcommand that is no workload (workload/workload.hpp), whose callback runs it and
-// calls set_exit_code(). An Error thrown by a callback is printed by run_cli().
+// Each function adds one subcommand that is not a workload (workload/workload.hpp). Its callback
+// runs the subcommand and calls set_exit_code(). If a callback throws an Error, run_cli() prints
+// it.
 void add_list_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_compare_command(CLI::App& app);
@@ -52,39 +53,40 @@ void add_info_command(CLI::App& app);
 void add_micro_command(CLI::App& app);
 void add_tune_command(CLI::App& app);
 void add_cache_command(CLI::App& app);
-/// What `tune` runs itself in another process; not shown.
+/// The subcommand that `tune` itself runs in another process; not listed in the help.
 void add_prove_command(CLI::App& app);
 
-/// The whole program: parses, runs the subcommand, prints errors to stderr, returns the exit code.
+/// The whole program: parses the arguments, runs the subcommand, prints errors to stderr, and
+/// returns the exit code.
 int run_cli(int argc, const char* const* argv);
 
-/// --device, --threads and --isa, as every subcommand that computes spells them.
+/// --device, --threads and --isa, with the same spelling in every subcommand that computes.
 void add_context_options(CLI::App& command, ContextOptions& options);
 /// --seed of the random data.
 void add_seed_option(CLI::App& command, std::uint64_t& seed);
-/// An option that takes an integer from low to high; another value is refused by parse_integer().
+/// An option that accepts an integer from low to high; parse_integer() refuses other values.
 CLI::Option* add_integer_option(CLI::App& command, const std::string& name,
                                 std::function<void(std::uint64_t)> take, std::uint64_t low,
                                 std::uint64_t high, const std::string& description);
-/// An option whose text `take` parses; help calls its value `type`.
+/// An option whose text is parsed by `take`; `type` is the name of its value in the help.
 CLI::Option* add_text_option(CLI::App& command, const std::string& name, const std::string& type,
                              const std::string& description,
                              std::function<void(const std::string&)> take);
-/// Options by parse_percentage(), as a share of 1, and by parse_duration_s().
+/// Options that use parse_percentage() (stored as a fraction of 1) and parse_duration_s().
 CLI::Option* add_percentage_option(CLI::App& command, const std::string& name, double& share,
                                    double low, double high, const std::string& description);
 CLI::Option* add_duration_option(CLI::App& command, const std::string& name,
                                  std::function<void(double)> take, const std::string& description);
 
-/// A whole number from low to high. Throws Error(invalid_argument) that names the option, the text
-/// and the rule; nothing wraps around.
+/// A whole number from low to high. Otherwise throws Error(invalid_argument) that names the option,
+/// the text and the rule. Numbers that are too large do not wrap around.
 std::uint64_t parse_integer(std::string_view option, std::string_view text, std::uint64_t low,
                             std::uint64_t high);
 
-/// Throws Error(invalid_argument) that names the option, the text and what is allowed.
+/// Throws Error(invalid_argument) that names the option, the text and the allowed values.
 [[noreturn]] void refuse_choice(std::string_view option, std::string_view text,
                                 const std::vector<std::string_view>& allowed);
-/// That of `all` whose name is `text`; refuse_choice() if there is none.
+/// The element of `all` whose name is `text`; calls refuse_choice() if there is none.
 template <class E>
 E parse_choice(std::string_view option, std::string_view text, std::string_view (*name_of)(E),
                std::initializer_list<E> all) {
@@ -106,7 +108,7 @@ double parse_duration_s(std::string_view option, std::string_view text);
 std::string format_duration(double seconds);
 /// "1.3 GiB", "512 KiB", "12 B"
 std::string format_bytes(double bytes);
-/// How --shape reads, everywhere.
+/// How --shape is described in all subcommands.
 inline constexpr const char* shape_help =
     "one shape M,K,N: the batch (rows of X), dim_in and dim_out; MxKxN, as shapes are printed, is "
     "the same";

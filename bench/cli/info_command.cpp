@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the `info` subcommand: this machine, the engines it can run, and how close they come to
-// its ceilings.
+// Bench: the `info` subcommand: this machine, the engines that it can run, and how close they come
+// to its ceilings.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>

@@ -23,7 +23,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What a list prints: the same rows for people and for programs.
+/// The content of a list: the same rows for users and for programs.
 struct Listing {
   Table table;
   Json json = Json::array();
@@ -86,7 +86,7 @@ Listing list_isas() {
   Listing out{Table({"isa", "available"}, {"available"})};
   const core::Isa best = core::cpu_features().level();
   for (const core::Isa isa : core::all_isas()) {
-    // A level is available if capping at it leaves it in use.
+    // A level is available if capping at it selects that level.
     const bool available = core::cpu_features().capped(isa).level() == isa;
     out.table.add({std::string(core::isa_name(isa)), !available    ? "no"
                                                      : isa == best ? "yes, the default"
@@ -96,7 +96,7 @@ Listing list_isas() {
   return out;
 }
 
-// As records have it: a whole number without a point.
+// Formatted as in records: a whole number has no decimal point.
 Json width_json(double wm) {
   return wm == std::floor(wm) ? Json(static_cast<std::int64_t>(wm)) : Json(wm);
 }

@@ -11,7 +11,7 @@ namespace switchback::bench {
 
 namespace {
 
-// Letters to insert, delete or change to get from one word to the other.
+// The edit distance: letters to insert, delete or replace to get from one word to the other.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -93,7 +93,7 @@ const CLI::Option* option_named(const CLI::App& app, const std::string& name) {
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
-  // A third of the letters may be wrong.
+  // Up to a third of the letters may be wrong.
   const std::size_t allowed = std::max<std::size_t>(word.size() / 3, 1);
   const std::string* best = nullptr;
   std::size_t least = allowed + 1;
@@ -110,7 +110,7 @@ std::string parse_error_text(const CLI::App& app, const CLI::ParseError& error) 
   const std::string what = error.what();
   if (const std::vector<std::string> rest = command.remaining(); !rest.empty())
     return unknown_word(command, rest.front());
-  // A word after its end that a command does not know is kept by the program.
+  // If a subcommand does not know a word, the word remains with the program.
   if (const std::vector<std::string> rest = app.remaining(true); !rest.empty())
     return unknown_word(command, rest.front());
   const std::string kind = error.get_name();

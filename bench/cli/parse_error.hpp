@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: messages for wrong command lines: what was typed, where, and what is expected there.
+// Bench: messages for wrong command lines: what the user typed, where, and what is expected there.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ class ParseError;
 
 namespace switchback::bench {
 
-/// The message for an error of parsing: the unknown word with the nearest known one or all of them,
-/// the option without its value, the value an option does not take.
+/// The message for a parse error. It names the unknown word with the nearest known one (or with all
+/// of them), the option without its value, or the value that an option does not accept.
 std::string parse_error_text(const CLI::App& app, const CLI::ParseError& error);
 
-/// The known word that `word` is most likely meant to be; empty if none is similar.
+/// The known word that `word` is most likely meant to be; empty if no word is similar.
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
 }  // namespace switchback::bench

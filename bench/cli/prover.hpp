@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: this program as the helper that proves candidates for its own tuner.
+// Bench: lets this program be the helper that validates candidates for its own tuner.
 #pragma once
 
 #include "autotune/proof/prover.hpp"

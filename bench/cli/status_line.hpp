@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: progress of a long command on stderr: lines that stay, and on a terminal a status line
-// that is redrawn.
+// Bench: progress of a long command on stderr: permanent lines, and on a terminal also a status
+// line that is redrawn.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace switchback::bench {
 
 class StatusLine {
  public:
-  /// Nothing is printed when quiet, except warnings.
+  /// When quiet, only warnings are printed.
   explicit StatusLine(bool quiet);
   ~StatusLine();
   StatusLine(const StatusLine&) = delete;

@@ -13,7 +13,7 @@ namespace switchback::bench {
 
 namespace {
 
-// Narrower than this, a column of text is a column of single words.
+// A text column narrower than this would have one word per line.
 constexpr std::size_t narrowest_text = 18;
 constexpr std::size_t gap = 2;
 
@@ -84,7 +84,7 @@ Table Table::with_last_column_of(std::size_t columns) const {
       std::size_t end = rest.size();
       while (end > 0 && text_columns(rest.substr(0, end)) > columns)
         end = rest.find_last_of(' ', end - 1);
-      // A word too long for the column stays whole.
+      // A word that is too long for the column is not broken.
       if (end == 0 || end == std::string_view::npos) end = std::min(rest.find(' ', 1), rest.size());
       cells.back() = rest.substr(0, end);
       table.rows_.push_back(cells);
@@ -124,7 +124,7 @@ std::string Table::text(std::size_t columns, std::size_t keys) const {
   for (std::size_t i = keys; i < header_.size();) {
     shown.resize(keys);
     std::size_t width = key_width;
-    // One column at least, even where it is too wide.
+    // At least one column, even if it is too wide.
     do {
       width += gap + widths[i];
       shown.push_back(i++);
@@ -145,7 +145,7 @@ std::size_t text_columns(std::string_view text) {
 }
 
 std::string valid_utf8(std::string_view text) {
-  // The replacement of what is not UTF-8, as in the JSON that is written.
+  // Replaces what is not UTF-8, as in the JSON output.
   const std::string quoted =
       nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return nlohmann::json::parse(quoted).get<std::string>();

@@ -77,7 +77,7 @@ class Pairs {
  public:
   Pairs(const AbOptions& options, const Place& place) : options_(options), place_(place) {}
 
-  /// One run of a side; false: interrupted.
+  /// Runs one side once; false: interrupted.
   bool run(bool is_b) const {
     const Contender& contender = is_b ? options_.b : options_.a;
     std::vector<std::string> arguments = options_.command;

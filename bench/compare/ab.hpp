@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: two programs or configurations measured in turns, pair by pair, and compared by the
-// differences of the pairs: what slows the machine for a while slows both sides of a pair.
+// Bench: measures two programs or configurations alternately, in pairs, and compares them by the
+// differences within the pairs. Whatever slows the machine for a while slows both sides of a pair.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct AbOptions {
   Contender a, b;
   std::vector<std::string> command;  ///< a workload with its options
   int pairs = 20;
-  std::optional<double> deadline_s;  ///< no pair begins that would end later
-  std::uint64_t seed = 1;            ///< of the order within pairs
+  std::optional<double> deadline_s;  ///< a pair that would end later is not begun
+  std::uint64_t seed = 1;            ///< for the order within pairs
   std::string keep;                  ///< directory for the records of both; empty: they are removed
 };
 
@@ -27,13 +27,13 @@ enum class AbEnd { complete, interrupted, deadline };
 
 struct AbResult {
   SideComparison comparison;
-  int pairs = 0;  ///< that were measured in full
+  int pairs = 0;  ///< completely measured pairs
   AbEnd end = AbEnd::complete;
 };
 
-/// Throws Error(invalid_argument) for a command that sets its own files, Error(io_error) and
-/// Error(device_error) if a program cannot be started or fails, with the last line that it
-/// printed. Interrupted before the first pair is complete, it throws Interrupted.
+/// Throws Error(invalid_argument) for a command that sets its own files. Throws Error(io_error) and
+/// Error(device_error) with the last line that a program printed, if the program cannot be started
+/// or fails. Throws Interrupted if it is interrupted before the first pair is complete.
 AbResult run_ab(const AbOptions& options, const CompareSelection& selection,
                 const VerdictRules& rules, StatusLine& out);
 

@@ -67,7 +67,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return all;
 }
 
-/// This process's environment with the contender's in place of equal names.
+/// This process's environment, in which the contender's variables replace those of the same name.
 std::vector<std::string> environment_of(const Contender& contender) {
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry) {

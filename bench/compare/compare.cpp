@@ -20,7 +20,7 @@ namespace switchback::bench {
 
 namespace {
 
-// A field goes by its name, and by the name of its group.
+// A field is selected by its name or by the name of its group.
 std::set<std::string> names_meant(const std::string& item) {
   std::set<std::string> names{item};
   for (const FieldSpec& spec : field_table())
@@ -66,8 +66,9 @@ bool any_disturbed(const FieldTimes& field) {
                      [](const RunTimes& run) { return run.disturbed; });
 }
 
-// What the other fields of a case have changed by, where the runs are too few to know how much two
-// runs of one program differ. Of fewer than four others the middle could be a change of one's own.
+// The median change of the case's other fields. It is used when there are too few runs to know how
+// much two runs of one program differ. With fewer than four other fields, the median could be the
+// change of a single field.
 void add_drift(CaseComparison& c) {
   for (FieldComparison& f : c.fields) {
     if (f.evidence.basis != Basis::samples) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: two sides matched case by case and judged field by field, as a table and as JSON.
+// Bench: matches two sides case by case and judges them field by field, as a table and as JSON.
 #pragma once
 
 #include <cstddef>
@@ -21,22 +21,22 @@ struct FieldComparison {
   std::string field;
   double ref_ms = 0, new_ms = 0;
   std::string ref_engine, new_engine;
-  bool ref_disturbed = false, new_disturbed = false;  ///< one of its runs
+  bool ref_disturbed = false, new_disturbed = false;  ///< one of its runs was disturbed
   bool sum = false;
   Evidence evidence;
   Judgement judgement;
 };
 
 struct CaseComparison {
-  CaseTimes ref;  ///< names the case
+  CaseTimes ref;  ///< identifies the case
   std::vector<FieldComparison> fields;
 };
 
-/// Adds to the evidence of several runs what the other fields of the same runs say; see
+/// Adds the evidence of the other fields in the same runs to the evidence of several runs; see
 /// weigh_among().
 void add_relative(CaseComparison& c, const CaseTimes& ref, const CaseTimes& now,
                   const VerdictRules& rules);
-/// Adjusts the p-values of all fields for their number, and judges each.
+/// Adjusts the p-values of all fields for the number of fields, and judges each field.
 void judge_all(std::vector<CaseComparison>& cases, const VerdictRules& rules);
 
 struct Counts {
@@ -47,11 +47,11 @@ struct SideComparison {
   Side ref, now;
   VerdictRules rules;
   std::vector<CaseComparison> cases;
-  std::vector<std::string> only_ref, only_new;  ///< cases by name, fields behind a colon
+  std::vector<std::string> only_ref, only_new;  ///< names of cases; names of fields follow a colon
 
   [[nodiscard]] Counts counts() const;
-  /// Of NEW's time over REF's, over all cases, of one field or of all but the sums; nothing if
-  /// there is none. What was disturbed does not count.
+  /// NEW's time over REF's, over all cases, for one field or for all fields except sums. Empty if
+  /// there is none. Disturbed measurements are left out.
   [[nodiscard]] std::optional<double> geometric_mean(const std::string& field = {}) const;
   /// The fields that occur, in order.
   [[nodiscard]] std::vector<std::string> field_names() const;
@@ -63,23 +63,23 @@ struct CompareSelection {
   std::vector<std::string> filters;  ///< expressions of --filter
 };
 
-/// Whether one of the expressions selects the case: see filter_help for shapes. A term MEMBER=VALUE
-/// selects by the key of other workloads, any other text by a part of the name.
+/// Whether one of the expressions selects the case; for shapes see filter_help. A term MEMBER=VALUE
+/// selects by the key of other workloads. Any other text selects by a part of the name.
 bool selects(const std::vector<std::string>& filters, const CaseTimes& c);
 
-/// Matches and judges. Throws Error(invalid_argument) if a field is unknown to both sides or the
-/// two have no case in common.
+/// Matches and judges. Throws Error(invalid_argument) if neither side has a field, or if the sides
+/// have no case in common.
 SideComparison compare(Side ref, Side now, const CompareSelection& selection,
                        const VerdictRules& rules);
 
-/// For `columns` columns; 0: as wide as it is.
+/// For `columns` columns; 0: unlimited width.
 std::string comparison_table(const SideComparison& comparison, std::size_t columns);
 nlohmann::ordered_json comparison_json(const SideComparison& comparison);
 
 /// 0, 3 (something is slower), 4 (`strict`, and something is ambiguous).
 int comparison_exit_code(const Counts& counts, bool strict) noexcept;
 
-/// The options and the output that every command with verdicts has.
+/// The options and the output that all commands with verdicts share.
 struct VerdictOptions {
   VerdictRules rules;
   CompareSelection selection;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double no_bound = std::numeric_limits<double>::infinity();
 
-// Midranks are multiples of a half, so twice them are counts.
+// Midranks are multiples of 1/2, so twice a midrank is an integer.
 std::vector<std::size_t> doubled(const std::vector<double>& ranks) {
   std::vector<std::size_t> twice;
   twice.reserve(ranks.size());
@@ -23,7 +23,7 @@ std::vector<std::size_t> doubled(const std::vector<double>& ranks) {
   return twice;
 }
 
-/// Shares of all subsets of `size` weights by their sum.
+/// The distribution of the sum of `size` of the weights, over all subsets.
 std::vector<double> subset_sums(const std::vector<std::size_t>& weights, std::size_t size) {
   const std::size_t most = std::accumulate(weights.begin(), weights.end(), std::size_t{0});
   std::vector<std::vector<double>> share(size + 1, std::vector<double>(most + 1, 0));
@@ -41,7 +41,7 @@ std::vector<double> subset_sums(const std::vector<std::size_t>& weights, std::si
   return share[size];
 }
 
-/// Shares of all choices of signs by the sum of the weights that are positive.
+/// The distribution of the sum of the positively signed weights, over all choices of signs.
 std::vector<double> sign_sums(const std::vector<std::size_t>& weights) {
   const std::size_t most = std::accumulate(weights.begin(), weights.end(), std::size_t{0});
   std::vector<double> share(most + 1, 0);
@@ -67,7 +67,7 @@ double two_sided_normal(double distance, double deviation) {
   return std::min(1.0, 2 * normal_cdf(-z));
 }
 
-/// Sum of t³ - t over groups of t equal ranks.
+/// The sum of t³ - t over groups of t equal ranks.
 double tie_term(std::vector<double> ranks) {
   std::sort(ranks.begin(), ranks.end());
   double term = 0;
@@ -82,8 +82,7 @@ double tie_term(std::vector<double> ranks) {
   return term;
 }
 
-/// The largest count whose tail, of all statistics up to it, is at most (1 - confidence) / 2;
-/// nothing is -1.
+/// The largest count whose cumulative tail is at most (1 - confidence) / 2; -1 if there is none.
 std::ptrdiff_t tail_count(const std::vector<double>& share, double confidence) {
   double tail = 0;
   std::ptrdiff_t count = -1;
@@ -95,8 +94,8 @@ std::ptrdiff_t tail_count(const std::vector<double>& share, double confidence) {
   return count;
 }
 
-/// The median of sorted values, and those `cut` places from either end; a negative cut has no
-/// bounds.
+/// The median of sorted values, and the values `cut` places from either end. A negative cut gives
+/// no bounds.
 Interval cut_interval(std::vector<double>& values, std::ptrdiff_t cut) {
   std::sort(values.begin(), values.end());
   const std::size_t n = values.size();
@@ -123,7 +122,7 @@ double binomial_cdf(std::size_t k, std::size_t n, double p) {
   return std::min(1.0, total);
 }
 
-// Where a function that falls from 1 to 0 on (0, 1) takes this value.
+// The point in (0, 1) at which a function that falls from 1 to 0 has this value.
 template <class F>
 double solve_falling(F&& f, double value) {
   double low = 0, high = 1;
@@ -213,7 +212,7 @@ Interval shift(std::span<const double> a, std::span<const double> b, double conf
       differences.push_back(y - x);
   std::ptrdiff_t cut = -1;
   if (a.size() + b.size() <= exact_samples) {
-    // Sums of ranks from the smallest possible on: U from 0 on.
+    // Sums of ranks from the smallest possible one on, that is, U from 0 on.
     std::vector<double> share = subset_sums(first_integers(a.size() + b.size()), b.size());
     share.erase(share.begin(),
                 share.begin() + static_cast<std::ptrdiff_t>(b.size() * (b.size() + 1) / 2));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: rank tests and the intervals that belong to them. They ask nothing of the distribution of
-// times, whose tail is long on a shared machine.
+// Bench: rank tests and the confidence intervals that belong to them. They assume nothing about the
+// distribution of times, which has a long tail on a shared machine.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +10,26 @@
 
 namespace switchback::bench {
 
-/// How a probability was found: by the distribution of all assignments of ranks, or by the normal
-/// distribution that it approaches.
+/// How a probability was computed: from the exact distribution of all assignments of ranks, or from
+/// the normal approximation.
 enum class PMethod { exact, normal };
 std::string_view method_text(PMethod method) noexcept;
 
-/// Up to so many samples on both sides together the exact distribution is used, ties included.
+/// Up to this total number of samples the exact distribution is used, also with ties.
 inline constexpr std::size_t exact_samples = 64;
 
-/// Ranks from 1; equal values share the mean of theirs.
+/// Ranks from 1; equal values share the mean of their ranks.
 std::vector<double> midranks(std::span<const double> values);
 
 struct RankSum {
-  double u = 0;  ///< pairs (a, b) with b > a, and half of those with b = a
-  /// Of a U at least as far from its middle, if both sides have one distribution (two-sided: twice
-  /// the smaller tail, at most 1).
+  double u = 0;  ///< number of pairs (a, b) with b > a, plus half of those with b = a
+  /// The probability of a U at least as far from its mean, if both sides have the same distribution
+  /// (two-sided: twice the smaller tail, at most 1).
   double p = 1;
   PMethod method = PMethod::exact;
 };
 /// The Mann-Whitney U test (Wilcoxon's rank sum test) of two independent samples. The normal
-/// distribution is used with the correction for ties and the one of 0.5 for continuity. With an
-/// empty side p is 1.
+/// approximation has the corrections for ties and for continuity (0.5). If a side is empty, p is 1.
 RankSum rank_sum_test(std::span<const double> a, std::span<const double> b);
 
 struct SignedRank {
@@ -41,27 +40,28 @@ struct SignedRank {
 /// Wilcoxon's signed rank test of paired differences. Differences of 0 are left out.
 SignedRank signed_rank_test(std::span<const double> differences);
 
-/// A value and the interval that holds the true one with `confidence`, at least where the exact
-/// distribution is known. Too few samples for an interval leave it infinite.
+/// An estimate with its confidence interval. With the exact distribution, the coverage is at least
+/// `confidence`. If there are too few samples for an interval, it is infinite.
 struct Interval {
   double value = 0;
   double low = 0;
   double high = 0;
 };
 
-/// Hodges and Lehmann's estimate of how far b lies above a: the median of all b - a, with the
-/// interval of Mann and Whitney's test. Both sides must have a sample.
+/// The Hodges-Lehmann estimate of the shift from a to b: the median of all b - a, with the interval
+/// of the Mann-Whitney test. Both sides must have a sample.
 Interval shift(std::span<const double> a, std::span<const double> b, double confidence);
-/// The same of paired differences: the median of the means of all pairs of them (each with itself
-/// too), with the interval of the signed rank test. There must be one.
+/// The same for paired differences: the median of the means of all pairs of differences (including
+/// each with itself), with the interval of the signed rank test. There must be at least one
+/// difference.
 Interval paired_shift(std::span<const double> differences, double confidence);
 
-/// The p-values as they are in a family of so many: Holm's. One of them is below α by chance, with
-/// all hypotheses true, in at most α of families.
+/// Holm's correction: the adjusted p-values of a family of tests. If all hypotheses are true, at
+/// most a share α of families has an adjusted p-value below α.
 std::vector<double> holm(std::span<const double> p);
 
-/// The least and the greatest rate at which `hits` of `trials` is not surprising: Clopper and
-/// Pearson's interval.
+/// The Clopper-Pearson interval: the least and the greatest rate at which `hits` of `trials` is not
+/// surprising.
 Interval rate(std::size_t hits, std::size_t trials, double confidence);
 
 /// The standard normal distribution.

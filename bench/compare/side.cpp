@@ -36,19 +36,19 @@ std::vector<double> samples_of(const Json& value) {
   return samples;
 }
 
-/// A case of a run file, with the start of its run.
+/// A case in a run file, with the start of its run.
 struct LoggedCase {
   Json start;
   Json line;
 };
 
-/// The cases of a run file that wrote records, by id in their order.
+/// The cases of a run file that wrote records: by id, in file order.
 struct Logged {
   std::map<std::string, std::vector<LoggedCase>> cases;
   Json last_start;
 
-  /// The log of the record that is the `k`th of `count` of its case. A file that lost records or
-  /// lines at its beginning still has the same last ones.
+  /// The log line of the `k`th of `count` records of a case. Counts from the end, because a file
+  /// may have lost records or lines at its beginning.
   [[nodiscard]] const LoggedCase* of(const std::string& id, std::size_t k,
                                      std::size_t count) const {
     const auto found = cases.find(id);
@@ -96,7 +96,7 @@ FieldTimes& find_or_add(std::vector<FieldTimes>& fields, std::string_view name, 
   return fields.emplace_back(std::move(field));
 }
 
-// What the run file says of one field.
+// The data of one field in the run file.
 RunTimes logged_times(const Json& field, double median_ms) {
   RunTimes run;
   run.median_ms = median_ms;
@@ -107,7 +107,7 @@ RunTimes logged_times(const Json& field, double median_ms) {
   return run;
 }
 
-// The sum of several fields by round, as far as all have their samples.
+// The sum of several fields by round, as far as all of them have samples.
 RunTimes sum_times(const SumInfo& sum, double median_ms, const Json& fields) {
   RunTimes without, total;
   without.median_ms = total.median_ms = median_ms;
@@ -131,7 +131,7 @@ void add_run_record(Side& side, const Record& record, const LoggedCase* logged) 
   if (logged != nullptr)
     for (const char* member : {"dtype", "mode"})
       if (std::string text = text_at(logged->start, member); !text.empty()) {
-        // With other caches it is another case.
+        // A run with other cache settings is another case.
         if (const std::string caches = text_at(logged->start, "caches");
             !caches.empty() && member == std::string_view("mode"))
           text += fmt::format(", {} caches", caches);
@@ -152,7 +152,7 @@ void add_run_record(Side& side, const Record& record, const LoggedCase* logged) 
   for (std::size_t i = 0; i < all_fields; ++i) {
     const std::string name(field_name(static_cast<Field>(i)));
     const Json field = fields.value(name, Json());
-    // What is in the run file only counts where it was right.
+    // The run file counts only where the result was correct.
     std::optional<double> median;
     if (i < record_fields)
       median = record.times_ms[i];
@@ -182,7 +182,7 @@ void add_workload_record(Side& side, const Json& record, const Json* samples, bo
     run.started = started;
     times.emplace_back(name, std::move(run));
   }
-  if (times.empty()) return;  // it did not fit, or is no measurement of time
+  if (times.empty()) return;  // it did not fit into memory, or has no times
   CaseTimes& c = find_or_add(side.cases, {.workload = text_at(record, "workload"),
                                           .id = text_at(record, "case"),
                                           .key = leading_members(record),
@@ -266,19 +266,19 @@ Side load_side(const std::string& path) {
   const std::string text = read_file(path);
   for (const std::string& line : split_list(text, '\n'))
     lines.push_back(line);
-  // A line that is being written, or was torn, is not a record yet.
+  // An incomplete last line (still being written, or truncated) is not a record.
   if (!lines.empty() && !text.ends_with('\n') && !Json::accept(lines.back())) lines.pop_back();
 
-  // How many records each case has, to find the run file's line of each.
+  // The number of records of each case, used to find the matching line in the run file.
   struct Place {
-    Json record;  ///< of a workload with a format of its own
+    Json record;  ///< of a workload with its own format
     std::optional<Record> timed;
     std::string id;
-    std::size_t row = 0;  ///< of its case
+    std::size_t row = 0;  ///< among the rows of its case
   };
   std::vector<Place> places;
   std::string micro_caches;
-  // Records of one run of a case follow each other; a key that comes again begins the next run.
+  // The records of one run of a case are consecutive. A key that occurs again begins the next run.
   std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>> runs;  // first, count
   std::map<std::string, std::vector<KeyMembers>> keys_of_run;
   for (std::size_t number = 0; number < lines.size(); ++number) {

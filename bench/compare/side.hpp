@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bench: one side of a comparison: the times of every case in a file of records, with the samples
-// that the run file beside it has of them.
+// from the run file next to it.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,27 @@ namespace switchback::bench {
 /// The times of a field in one run of a program.
 struct RunTimes {
   double median_ms = 0;
-  std::optional<double> mad_ms;  ///< nothing: a record alone does not say
+  std::optional<double> mad_ms;  ///< empty: a record alone does not have it
   std::int64_t count = 0;        ///< calls; 0: not known
-  std::vector<double> times_ms;  ///< of the calls, by round; empty: not known
-  bool disturbed = false;        ///< other programs were in the way
-  std::string started;           ///< when, as the run file writes it; empty: not known
+  std::vector<double> times_ms;  ///< of each call, by round; empty: not known
+  bool disturbed = false;        ///< other programs disturbed the run
+  std::string started;           ///< start time, as in the run file; empty: not known
 };
 
-/// All runs of a field of a case, in the order of the file.
+/// All runs of a field of a case, in file order.
 struct FieldTimes {
   std::string name;
   std::vector<RunTimes> runs;
   std::string engine;  ///< of the last run; may be empty
-  bool sum = false;    ///< of other fields
+  bool sum = false;    ///< whether it is the sum of other fields
 };
 
-/// What identifies a case besides its name: "dtype" = "f32", … A member that a file does not know
-/// is missing, and then goes with every value of the other side.
+/// What identifies a case in addition to its name: "dtype" = "f32", … A member that a file does not
+/// have is missing; it matches every value of the other side.
 using KeyMembers = std::vector<std::pair<std::string, std::string>>;
 
-/// The members of a record of a workload that has a format of its own up to its first time: texts,
-/// whole numbers and truths.
+/// The members of a record, up to its first time, for a workload with its own format: texts, whole
+/// numbers and booleans.
 KeyMembers leading_members(const nlohmann::ordered_json& record);
 
 struct CaseTimes {
@@ -58,8 +58,8 @@ struct Side {
   std::vector<CaseTimes> cases;
 };
 
-/// Reads records of any workload, what `micro --out` wrote, or published records of 22 or 25 keys,
-/// and the run file, if it is there. Several records of a case are several runs of it. Throws
+/// Reads records of any workload, the output of `micro --out`, or published records with 22 or 25
+/// keys, and the run file if there is one. Several records of a case are several runs of it. Throws
 /// Error.
 Side load_side(const std::string& path);
 

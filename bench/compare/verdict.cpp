@@ -17,7 +17,7 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// More samples than this say no more about a ratio, and all pairs of them are compared.
+// More samples add little information, and the number of pairs to compare grows with their square.
 constexpr std::size_t most_samples = 256;
 
 std::vector<double> logs(std::span<const double> values) {
@@ -27,8 +27,9 @@ std::vector<double> logs(std::span<const double> values) {
   return all;
 }
 
-// All calls of all runs; long series as medians of neighbours. Neighbours are alike on a busy
-// machine, and a test that took each of them for news would be too sure.
+// All calls of all runs; long series as medians of neighbouring calls. On a busy machine
+// neighbouring calls are correlated, so a test that counted each of them as independent would be
+// too confident.
 std::vector<double> samples_of(const FieldTimes& field) {
   std::vector<double> all;
   for (const RunTimes& run : field.runs)
@@ -72,7 +73,7 @@ bool has_samples(const FieldTimes& field) {
                      [](const RunTimes& run) { return run.times_ms.size() >= 3; });
 }
 
-// The relative standard error of a median, from the spread; nothing if that is not known.
+// The relative standard error of a median, from the spread; empty if the spread is not known.
 std::optional<double> relative_error(const FieldTimes& field) {
   const RunTimes& run = field.runs.back();
   if (!run.mad_ms || run.count < 3 || !(run.median_ms > 0)) return std::nullopt;
@@ -83,13 +84,13 @@ Verdict direction(double ratio) {
   return ratio > 1 ? Verdict::slow : Verdict::fast;
 }
 
-// Whether a ratio is beyond the threshold on the same side as another one.
+// Whether a ratio is beyond the threshold on the same side as another ratio.
 bool beyond(double ratio, double like, double threshold) {
   return like > 1 ? ratio >= 1 + threshold : ratio <= 1 / (1 + threshold);
 }
 
-// Whether the runs of both sides were made in turns, so that those of one place make a pair: each
-// pair had ended before the next began.
+// Whether the runs of both sides alternated, so that runs at the same place form a pair: each pair
+// ended before the next one began.
 bool in_turns(const FieldTimes& ref, const FieldTimes& now) {
   if (ref.runs.size() != now.runs.size()) return false;
   for (std::size_t i = 0; i < ref.runs.size(); ++i) {
@@ -202,8 +203,8 @@ void weigh_among(Evidence& evidence, const BothSides& field, std::span<const Bot
                  const VerdictRules& rules) {
   const bool pairs = evidence.basis == Basis::pairs;
   if ((!pairs && evidence.basis != Basis::runs) || others.size() < least_others) return;
-  // Each other field about its own middle, so that none counts more than another; by run of one
-  // side and then of the other.
+  // The times of each other field relative to that field's median, so that all fields have the same
+  // weight. First the runs of one side, then those of the other.
   std::size_t ref_runs = field.ref->runs.size(), now_runs = field.now->runs.size();
   if (pairs) ref_runs = now_runs = std::min(ref_runs, now_runs);
   const auto logs_of = [&](const BothSides& both) {
@@ -289,7 +290,7 @@ void adjust(std::span<Evidence* const> family) {
 
 namespace {
 
-// Runs by what their other fields leave of a difference.
+// Judges runs by the difference that remains relative to their other fields.
 Judgement judge_relative(const Evidence& e, const VerdictRules& rules) {
   const double most = 1 + rules.threshold;
   const Interval& r = *e.relative;
@@ -301,12 +302,13 @@ Judgement judge_relative(const Evidence& e, const VerdictRules& rules) {
             e.low <= 1 && e.high >= 1 ? "the interval is wide and holds 1" : all_moved};
   if (!beyond(r.value, r.value, rules.threshold))
     return {Verdict::ambiguous, "less than the threshold, its interval more"};
-  // The correction is that of the family, whichever of two tests of pairs was the better one.
+  // The correction is that of the family, whichever of the two tests of pairs gave the smaller
+  // p-value.
   const double correction = *e.p > 0 ? e.p_adjusted.value_or(*e.p) / *e.p : 1;
   const double tests = e.basis == Basis::pairs ? 2 : 1;
   if (tests * correction * *e.p_relative > rules.alpha)
     return {Verdict::ambiguous, "chance among so many fields"};
-  // The machine was the same for both sides of pairs, but not of runs one after the other.
+  // The machine was the same for both sides of a pair, but not for runs one after the other.
   if (e.basis == Basis::pairs)
     return {direction(r.value), fmt::format("against the other fields {:.3f}", r.value)};
   const double effect = std::abs(std::log(r.value));
@@ -317,10 +319,11 @@ Judgement judge_relative(const Evidence& e, const VerdictRules& rules) {
   return {direction(r.value), fmt::format("against the other fields {:.3f}", r.value)};
 }
 
-// Pairs where their own ratio decides nothing.
+// For pairs whose own ratio does not decide.
 Judgement or_relative(Judgement open, const Evidence& e, const VerdictRules& rules) {
   if (e.basis != Basis::pairs || !e.relative) return open;
-  // What moved the other way by itself is nothing that others could tell.
+  // If the relative ratio points the other way than the field's own ratio, the other fields decide
+  // nothing.
   if ((e.ratio > 1) != (e.relative->value > 1)) return open;
   const Judgement relative = judge_relative(e, rules);
   const bool decides = relative.verdict == Verdict::slow || relative.verdict == Verdict::fast;

@@ -22,7 +22,7 @@ namespace {
 using yaml::Kind;
 using yaml::Node;
 
-/// Reads typed values from the tree; every rejection names the place, the value and the rule.
+/// Reads typed values from the tree. Every error names the position, the value and the rule.
 class Reader {
  public:
   explicit Reader(std::string_view file_name) : file_name_(file_name) {}
@@ -90,7 +90,7 @@ class Reader {
   double decimal(const Node& node, std::string_view key, double high) const {
     double value = 0;
     const char* end = node.text.data() + node.text.size();
-    // Digits and one point only: from_chars would take "inf", "nan" and exponents.
+    // Only digits and one decimal point: from_chars would also accept "inf", "nan" and exponents.
     const bool plain = node.kind == Kind::scalar && !node.quoted && node.text.size() <= 32 &&
                        node.text.find_first_not_of("0123456789.") == std::string::npos;
     const auto [rest, error] = std::from_chars(node.text.data(), end, value);
@@ -113,7 +113,7 @@ class Reader {
     return node.items;
   }
 
-  /// The items of a list, or the one value that stands for itself.
+  /// The items of a list; a single value counts as a list of one.
   std::span<const Node> list_or_one(const Node& node, std::string_view key) const {
     if (node.kind != Kind::list) return {&node, 1};
     if (node.items.empty()) fail(node, fmt::format("{} is an empty list", key));
@@ -128,14 +128,14 @@ std::int64_t side(const Reader& read, const Node& node, std::string_view key) {
   return read.integer(node, key, 1, max_exact_k);
 }
 
-/// The wide side, or 0 where it leaves the range of a side.
+/// The wide side, or 0 if it is outside of the range of a side.
 std::int64_t wide_side(std::int64_t dim, double wm) {
   const double wide = std::round(static_cast<double>(dim) * wm);
   return wide >= 1 && wide <= static_cast<double>(max_exact_k) ? static_cast<std::int64_t>(wide)
                                                                : 0;
 }
 
-/// The value that a rule of `exclude` may ask for; see value_of().
+/// The value that a rule of `exclude` compares; see value_of().
 double rule_value(const Reader& read, const Node& node, std::string_view key) {
   if (key == "wm") return read.decimal(node, key, grid_limits::wm);
   if (key == "switch") return read.boolean(node, key) ? 1 : 0;
@@ -175,8 +175,8 @@ std::vector<Rule> read_rules(const Reader& read, const Node& node) {
   return rules;
 }
 
-/// Collects cases; a second one of the same shape and a too large number are refused at the node
-/// they come from.
+/// Collects cases. A second case of the same shape and a number that is too large are refused at
+/// the node that they come from.
 class CaseList {
  public:
   CaseList(const Reader& read, std::vector<Case>& cases) : read_(read), cases_(cases) {}

@@ -31,22 +31,22 @@ struct Case {
 /// Its batch_size, dim_in, dim_out, dim (the narrow side), wm, or switch (0 or 1).
 double value_of(const Case& c, std::string_view key);
 
-/// "1024x4096x1024": batch_size x dim_in x dim_out. Two cases of one id are the same work.
+/// "1024x4096x1024": batch_size x dim_in x dim_out. Two cases with one id are the same work.
 std::string case_id(const Case& c);
 
 /// A case with given sides. `narrows` is dim_out < dim_in; wm is the decimal with the fewest digits
 /// that gives the wide side.
 Case case_of_shape(std::int64_t batch_size, std::int64_t dim_in, std::int64_t dim_out);
 
-/// "1,1024,4096", or as cases are printed, "1x1024x4096": batch (M), dim_in (K), dim_out (N), each
-/// from 1 to `highest`'s. Throws Error(invalid_argument).
+/// "1,1024,4096", or "1x1024x4096" as cases are printed: batch (M), dim_in (K), dim_out (N), each
+/// from 1 to the corresponding side of `highest`. Throws Error(invalid_argument).
 std::array<std::int64_t, 3> parse_sides(std::string_view text,
                                         const std::array<std::int64_t, 3>& highest);
 /// The shape of --shape; see parse_sides(). Throws Error(invalid_argument).
 Case parse_shape(std::string_view text);
 
-/// The order of cases: ascending by work, then batch_size, dim_in, dim_out. So results come early,
-/// and the remaining time can be estimated from smaller cases.
+/// The order of cases: ascending by work, then by batch_size, dim_in, dim_out. So results come
+/// early, and smaller cases give an estimate of the remaining time.
 bool case_less(const Case& a, const Case& b) noexcept;
 void sort_cases(std::vector<Case>& cases);
 
@@ -92,7 +92,7 @@ struct BuiltinGrid {
 };
 std::span<const BuiltinGrid> builtin_grids();
 
-/// A file, or a built-in grid by its name. Throws Error.
+/// A grid from a file, or a built-in grid by its name. Throws Error.
 Grid load_grid(const std::string& file_or_name);
 
 }  // namespace switchback::bench

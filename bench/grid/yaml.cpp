@@ -15,7 +15,7 @@ namespace switchback::bench::yaml {
 
 namespace {
 
-/// Builds the tree from the parser's events and stops it as soon as a limit is passed: aliases are
+/// Builds the tree from the parser's events, and stops as soon as a limit is exceeded. Aliases are
 /// never expanded, so the tree cannot be larger than the text.
 class Builder : public YAML::EventHandler {
  public:
@@ -81,7 +81,7 @@ class Builder : public YAML::EventHandler {
     if (same != map.keys.end())
       fail(mark, fmt::format("'{}' a second time (first at line {})", key,
                              map.key_lines[static_cast<std::size_t>(same - map.keys.begin())]));
-    // A map's keys are looked up one by one above; no map of a grid has more than a few.
+    // A map's keys are looked up one by one above. A map of a grid has only a few.
     if (map.keys.size() >= 64) fail(mark, "more than 64 keys in one map");
     map.keys.push_back(key);
     map.key_lines.push_back(mark.line + 1);
@@ -124,8 +124,7 @@ class Builder : public YAML::EventHandler {
   std::vector<Node*> path_;
 };
 
-/// UTF-8 text without control characters: what the YAML library is then given is text and nothing
-/// else.
+/// UTF-8 text without control characters: the YAML library then gets nothing but text.
 void check_text(std::string_view text, std::string_view file_name) {
   if (text.size() > grid_limits::file_bytes)
     fail_at(
@@ -144,7 +143,7 @@ void check_text(std::string_view text, std::string_view file_name) {
     if (byte == 0x7F) valid = false;
     for (std::size_t j = 1; valid && j < length; ++j)
       valid = (static_cast<unsigned char>(text[i + j]) & 0xC0) == 0x80;
-    // The byte order mark, the only multi-byte character with a meaning of its own.
+    // The byte order mark, the only multi-byte character with a special meaning.
     if (valid && length == 3 && text.substr(i, 3) == "\xEF\xBB\xBF") valid = false;
     if (!valid)
       fail_at(file_name, line, column,

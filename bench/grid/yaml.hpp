@@ -20,16 +20,17 @@ struct Node {
   int line = 1;                   ///< from 1
   int column = 1;                 ///< from 1
   std::vector<Node> items;        ///< of a list; of a map: the values
-  std::vector<std::string> keys;  ///< of a map, beside items
+  std::vector<std::string> keys;  ///< of a map: the keys of items
   std::vector<int> key_lines, key_columns;
 };
 
 /// The one document of the text. Throws Error(invalid_argument) "FILE:LINE:COLUMN: …" for anything
-/// that is not plain YAML within grid_limits: other encodings and control characters, more than one
-/// document, anchors, aliases, tags, keys that are not text or occur twice, too deep, too large.
+/// that is not plain YAML within grid_limits: other encodings, control characters, more than one
+/// document, anchors, aliases, tags, keys that are not text or occur twice, too many levels, too
+/// large.
 Node parse(std::string_view text, std::string_view file_name);
 
-/// Throws Error(invalid_argument) "FILE:LINE:COLUMN: message", unprintable bytes shown as '?'.
+/// Throws Error(invalid_argument) "FILE:LINE:COLUMN: message", with unprintable bytes as '?'.
 [[noreturn]] void fail_at(std::string_view file_name, int line, int column,
                           const std::string& message);
 

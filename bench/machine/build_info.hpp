@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what the build system knows about this build. Defined in a generated file
-// (cmake/write_build_info.cmake), which changes only when its contents do.
+// Bench: information about this build from the build system. Defined in a generated file
+// (cmake/write_build_info.cmake), which is rewritten only when its contents change.
 #pragma once
 
 namespace switchback::bench::build_info {

@@ -19,8 +19,9 @@ namespace switchback::bench {
 
 namespace {
 
-// The loops are assembly: a compiler would spill, reorder or drop multiply-adds that nobody reads.
-// Twelve (AVX2) or sixteen accumulators hide a latency of four to five at two a cycle.
+// The loops are assembly: a compiler would spill, reorder or drop multiply-adds whose results are
+// not used. Twelve (AVX2) or sixteen accumulators hide a latency of four to five cycles at two
+// multiply-adds per cycle.
 #if defined(__x86_64__)
 
 #define SWITCHBACK_TIMES_12(op) \
@@ -30,7 +31,7 @@ namespace {
   "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
 
-// What ldtilecfg reads: eight registers of 16 rows of 64 bytes.
+// The configuration for ldtilecfg: eight tile registers of 16 rows of 64 bytes.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -55,8 +56,8 @@ void tdpbssd_tmm(long steps) {
       : "m"(config));
 }
 
-// A function that clears the accumulators, sets up the other registers, and takes so many times a
-// step for each accumulator. %1 is 1.0f in memory; behind `end` other registers that are written.
+// A function that clears the accumulators, sets up the other registers, and takes `times` steps for
+// each accumulator. %1 is 1.0f in memory; the registers after `end` are also written.
 #define SWITCHBACK_LOOP(name, features, times, clear, set_up, step, end, ...)                   \
   __attribute__((target(features))) void name(long steps) {                                     \
     const float one = 1.0f;                                                                     \
@@ -92,7 +93,8 @@ SWITCHBACK_LOOP(fma_zmm, "avx512f", SWITCHBACK_TIMES_16, CLEAR_ZMM,
                 STEP, "", "xmm16", "xmm17")
 #undef STEP
 
-// AVX-512 without VNNI, AVX2 and SSE: codes widened to 16 bits, the exact way there.
+// AVX-512 without VNNI, AVX2 and SSE: codes are widened to 16 bits, the exact method on these
+// instruction sets.
 #define STEP(i)                          \
   "vpmaddwd %%zmm17, %%zmm16, %%zmm18\n" \
   "vpaddd %%zmm18, %%zmm" #i ", %%zmm" #i "\n"
@@ -119,7 +121,7 @@ SWITCHBACK_LOOP(fma_ymm, "avx2,fma", SWITCHBACK_TIMES_12, CLEAR_YMM,
                 STEP, "vzeroupper\n")
 #undef STEP
 
-// Two-operand instructions overwrite an input, hence the copies.
+// Two-operand instructions overwrite an input, so copies are needed.
 #define STEP(i)                \
   "movdqa %%xmm12, %%xmm14\n"  \
   "pmaddwd %%xmm13, %%xmm14\n" \
@@ -138,7 +140,7 @@ SWITCHBACK_LOOP(mulps_xmm, "sse2", SWITCHBACK_TIMES_12, CLEAR_XMM,
                 STEP, "")
 #undef STEP
 
-// Integer additions, which more units take than anything else.
+// Integer additions, which run on more execution units than any other instruction.
 #define STEP(i) "vpaddd %%zmm16, %%zmm" #i ", %%zmm" #i "\n"
 SWITCHBACK_LOOP(vpaddd_zmm, "avx512f", SWITCHBACK_TIMES_16, CLEAR_ZMM, ONES_ZMM, STEP, "", "xmm16",
                 "xmm17")
@@ -165,7 +167,7 @@ SWITCHBACK_LOOP(paddd_xmm, "sse2", SWITCHBACK_TIMES_12, CLEAR_XMM, ONES_XMM, STE
 
 #else
 
-// Elsewhere: vectors of the compiler's making. The empty assembly makes every step happen.
+// Other instruction sets: vectors of the compiler. The empty assembly keeps every step.
 constexpr int portable_accumulators = 8;
 using Floats = float __attribute__((vector_size(16)));
 using Ints = std::int32_t __attribute__((vector_size(16)));
@@ -185,7 +187,7 @@ void portable_loop(long steps) {
 
 #endif
 
-// Steps that take about a millisecond, so that starting the threads does not count.
+// Enough steps for about a millisecond, so that the start of the threads does not matter.
 long calibrate(const RegisterLoop& loop) {
   for (long steps = 1000;; steps *= 2) {
     const measure::Stats s = measure::stats_of({.repeat = 1}, [&] { loop.run(steps); });
@@ -207,7 +209,7 @@ double copy_rate(Context& context, std::int64_t total_bytes, double budget_s) {
   const std::int64_t half_bytes = total_bytes / 2;
   const measure::Matrix from(DType::s8, 1, half_bytes);
   const measure::Matrix to(DType::s8, 1, half_bytes);
-  // Touched by the threads that copy, so that the pages exist (and lie near them).
+  // Touched by the threads that copy, so that the pages exist (and are near those threads).
   copy_lines(context, to.any().data, from.any().data, {half_bytes, half_bytes}, Stores::plain);
   const auto copy = [&](Stores stores) {
     return [&, stores] {
@@ -265,7 +267,7 @@ RegisterLoop integer_loop([[maybe_unused]] const Context& context) {
 }
 
 double run_on_all_threads(Context& context, const RegisterLoop& loop, long steps) {
-  // Several tasks a thread: one that wakes late takes fewer of them.
+  // Several tasks per thread: a thread that wakes late runs fewer of them.
   constexpr int tasks_per_thread = 8;
   const std::int64_t tasks = std::int64_t{context.threads()} * tasks_per_thread;
   const long steps_per_task = std::max(steps / tasks_per_thread, 1L);
@@ -285,7 +287,8 @@ std::int64_t past_caches_bytes() {
 std::int64_t inside_l3_bytes(int threads) {
   const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
   const auto l3 = static_cast<std::int64_t>(core::cpu_caches().l3_bytes);
-  // A quarter of L3, which a virtual machine may share; more where the threads' L2s hold that.
+  // A quarter of L3, which other virtual machines may share; more if the threads' L2 caches hold
+  // that much.
   return std::min(std::max(l3 / 4, 2 * l2 * threads), l3 / 2);
 }
 
@@ -311,12 +314,13 @@ using measure::Clock;
 
 constexpr int round_trips = 500;
 constexpr int attempts = 3;
-constexpr double patience_s = 5e-3;  // for a thread that may not be running
+constexpr double patience_s = 5e-3;  // the other thread may not be running
 
-// A number that two threads count up in turns.
+// A number that two threads increment alternately.
 class Rally {
  public:
-  // The thread that begins; the time of one way, or nothing if the other one did not come.
+  // For the first thread. Returns the time of one way, or nothing if the other thread did not
+  // answer.
   std::optional<double> begin() {
     const Clock::time_point deadline = measure::deadline_in(patience_s);
     if (!turn(0, deadline)) return std::nullopt;
@@ -339,7 +343,7 @@ class Rally {
     return wait(from + 2, deadline);
   }
   bool wait(int value, Clock::time_point deadline) const {
-    constexpr int looks = 4096;  // between two looks at the clock
+    constexpr int looks = 4096;  // between two readings of the clock
     do {
       for (int i = 0; i < looks; ++i)
         if (count_.load(std::memory_order_acquire) == value) return true;
@@ -347,14 +351,15 @@ class Rally {
     return false;
   }
 
-  alignas(128) std::atomic<int> count_ = 0;  // nothing else on its line, nor on the next one
+  alignas(128) std::atomic<int> count_ = 0;  // alone on its cache line and on the next one
 };
 
-// Of the first thread and another one.
+// The time between the first thread and another one.
 std::optional<double> one_way_s(core::Threads& threads, int other) {
   Rally rally;
   std::optional<double> one_way;
-  // A thread that is late may leave its task to one that has had its own. Waits have an end.
+  // If a thread is late, another thread that has already run its own task may get its task. The
+  // waits end after a time limit.
   bool begun = false;
   bool answered = false;
   threads.for_each(threads.count(), [&](std::int64_t, int worker) {

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t line_bytes = 64;
 
-// One group: `reads` lines in, `writes` lines out.
+// One step: reads `reads` cache lines and writes `writes` lines.
 struct Group {
   std::int64_t reads;
   std::int64_t writes;
@@ -135,7 +135,7 @@ void copy_portable(const char* from, char* to, Group group, std::int64_t groups)
   }
 }
 
-// What was streamed is in memory.
+// Waits until the streaming stores have reached memory.
 void end_of(Stores stores) {
 #if defined(__x86_64__)
   if (stores == Stores::streaming) _mm_sfence();
@@ -144,8 +144,8 @@ void end_of(Stores stores) {
 #endif
 }
 
-// The machine's widest vectors, whatever instruction set the Context is capped at: a ceiling is of
-// the memory.
+// Uses the machine's widest vectors, even if the Context is capped at another instruction set: this
+// is a ceiling of the memory.
 Kernel pick(Stores stores) {
 #if defined(__x86_64__)
   const core::CpuFeatures& features = core::cpu_features();
@@ -177,7 +177,8 @@ void copy_lines(Context& context, const void* from, void* to, Traffic traffic, S
   const std::int64_t smaller = std::min(t.read_bytes, t.write_bytes);
   const Group group{t.read_bytes / smaller, t.write_bytes / smaller};
   const std::int64_t groups = smaller / line_bytes;
-  // 128 KiB a task: many enough to balance, long enough that handing them out costs nothing.
+  // 128 KiB per task: enough tasks for load balance, and each takes long enough that its scheduling
+  // costs nothing.
   const std::int64_t grain = std::max<std::int64_t>(
       1, (std::int64_t{128} << 10) / (line_bytes * (group.reads + group.writes)));
   context.state().threads.for_ranges(

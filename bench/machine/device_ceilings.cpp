@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what a device beside the CPU could do at most: a copy past its caches, and the products of
-// its own library on a shape that suits it.
+// Bench: the upper limits of a device other than the CPU: a copy beyond its caches, and the
+// products of the device's library on a suitable shape.
 #include <algorithm>
 #include <functional>
 
@@ -17,9 +17,9 @@ namespace switchback::bench {
 
 namespace {
 
-// The fastest call of those that fit into the budget, by the device's clock.
+// The fastest of the calls that fit into the budget, by the device's clock.
 double best_seconds(Context& context, double budget_s, const std::function<void()>& call) {
-  call();  // makes plans and takes memory
+  call();  // creates plans and allocates memory
   measure::RoundRules rules;
   rules.another = [&](const measure::RoundsSoFar& so_far) {
     return so_far.rounds < 3 || so_far.timed_ms < budget_s * 1e3;
@@ -28,7 +28,7 @@ double best_seconds(Context& context, double budget_s, const std::function<void(
   return std::max(measure::summarize(times_ms.front()).min_ms / 1e3, 1e-9);
 }
 
-// Large enough to fill a device, or what the emulated one does in an instant.
+// Large enough to fill a device; for the emulated device, small enough to take no time.
 std::int64_t square(const Context& context) {
   return context.state().device.kind == DeviceKind::emulated ? 32 : 8192;
 }
@@ -48,14 +48,14 @@ double copy_rate(Context& context, double budget_s) {
   return 2.0 * static_cast<double>(bytes) / seconds;
 }
 
-// Operations a second of d[n,n] = a[n,n] · b[n,n]ᵀ; 0 where there is no engine for it.
+// Operations per second of d[n,n] = a[n,n] · b[n,n]ᵀ; 0 if there is no engine for it.
 double product_rate(Context& context, DType type, double budget_s) {
   const std::int64_t n = square(context);
   const bool s8 = type == DType::s8;
   const measure::Matrix a(context, type, n, n);
   const measure::Matrix b(context, type, n, n);
   const measure::Matrix d(context, s8 ? DType::s32 : type, n, n);
-  // Random: a device that switches fewer bits clocks higher.
+  // Random data: with fewer bits that change, a device runs at a higher clock rate.
   if (s8) {
     const measure::Matrix random(context, DType::f32, n, n);
     const measure::Matrix absmax(context, DType::f32, 1, n);

@@ -27,7 +27,7 @@ namespace switchback::bench {
 
 namespace {
 
-// The functions of NVML that are used, by their documented signatures; success is 0.
+// The functions of NVML that are used, with their documented signatures; success is 0.
 struct Nvml {
   int (*init)() = nullptr;
   int (*device_by_pci)(const char*, void**) = nullptr;
@@ -53,8 +53,9 @@ constexpr std::array<std::pair<std::uint64_t, const char*>, 6> bits = {{{0x4, "p
                                                                         {0x40, "hardware thermal"},
                                                                         {0x80, "power brake"}}};
 
-// Why the GPU at this PCI address runs below its clocks now, from the driver's management library:
-// "none", reasons separated by commas, or "not known" if the library is missing or does not say.
+// Why the GPU at this PCI address currently runs below its clock rates, from the driver's
+// management library: "none", reasons separated by commas, or "not known" if the library is missing
+// or does not say.
 std::string throttling(const std::string& pci_bus_id) {
   static const Nvml nvml;
   if (nvml.init == nullptr || nvml.device_by_pci == nullptr || nvml.reasons == nullptr)
@@ -80,7 +81,7 @@ std::string compiler() {
 #endif
 }
 
-// PRETTY_NAME="…" of os-release.
+// PRETTY_NAME="…" in os-release.
 std::string os_name() {
   std::ifstream file("/etc/os-release");
   std::string line;

@@ -11,21 +11,21 @@
 namespace switchback::bench {
 
 /// Keys: device, cpu, isa, features, cores, threads, threads_backend, l1d_bytes, l2_bytes,
-/// l3_bytes, memory_bytes, os, kernel, hypervisor (null where none is seen), compiler, build_type,
-/// assertions, sanitizer, libraries, tool_version, tool_commit; on a CUDA device also gpu, an
+/// l3_bytes, memory_bytes, os, kernel, hypervisor (null if none is detected), compiler, build_type,
+/// assertions, sanitizer, libraries, tool_version, tool_commit. On a CUDA device also gpu, an
 /// object of texts.
 nlohmann::ordered_json machine_json(const Context& context);
 
 /// "switchback-bench 0.1.0 (3f2a91c)".
 std::string tool_name();
-/// The version of this build, and the commit it was built from: its hash, with "-dirty" where
-/// tracked files differed; "unknown" where the sources came without their history.
+/// The version of this build and the hash of its commit. The hash ends with "-dirty" if tracked
+/// files were modified; it is "unknown" if the sources had no git history.
 std::string tool_version();
 std::string tool_commit();
 
-/// A warning if other programs keep the cores busy, so that measured rates are not the machine's;
-/// else empty. Watches for a fifth of a second, during which the caller is idle: what ran before,
-/// such as a build, does not count.
+/// A warning if other programs keep the cores busy, because measured rates are then not those of
+/// the machine; else empty. Watches for a fifth of a second, during which the caller is idle. Work
+/// that ended before, such as a build, does not count.
 std::string busy_warning();
 
 using core::available_memory_bytes;

@@ -32,7 +32,7 @@ RaceRow row_of(const MicroOptions& options, const MicroShape& shape, std::string
   return row;
 }
 
-// [batch, dim_out] of a layer: what lies between the two layers of an MLP.
+// [batch, dim_out] of a layer: the activations between the two layers of an MLP.
 void operations(Context& context, const MicroOptions& options, const MicroShape& shape,
                 const RaceSink& sink) {
   const std::int64_t rows = shape.batch;
@@ -75,7 +75,7 @@ void operations(Context& context, const MicroOptions& options, const MicroShape&
   }
 }
 
-// Linear dim_in -> dim_out, GELU, Linear dim_out -> dim_in: forward and backward, weights new.
+// Linear dim_in -> dim_out, GELU, Linear dim_out -> dim_in: forward and backward with new weights.
 class Mlp {
  public:
   Mlp(Context& context, const MicroOptions& options, const MicroShape& shape, bool fused, Mode mode)
@@ -162,7 +162,7 @@ class Mlp {
 void steps(Context& context, const MicroOptions& options, const MicroShape& shape,
            const RaceSink& sink) {
   measure::Turns turns(options.cold_bytes);
-  // Weights and their gradients, and what lies between.
+  // Weights and their gradients, and the activations.
   const double bytes = static_cast<double>(4 * shape.dim_in * shape.dim_out +
                                            shape.batch * (4 * shape.dim_in + 6 * shape.dim_out)) *
                        static_cast<double>(dtype_size_bytes(activation_dtype(options)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: benches of `micro` as functions. Each takes the shapes of the options, one after another;
-// without any, those of its claims.
+// Bench: the benches of `micro` as functions. Each measures the shapes of the options, one after
+// another; without any, the shapes of its claims.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,12 @@
 
 namespace switchback::bench {
 
-/// What fusing GELU with quantization saves.
+/// How much time the fusion of GELU with quantization saves.
 void micro_activation(Context& context, const MicroOptions& options, const RaceSink& sink);
 
-/// The int8 product of a mixture of experts in one call, against a loop of products and against
-/// what bounds it. Each shape as the experts' own, with `batch` tokens in all.
+/// The int8 product of a mixture of experts in one call, compared with a loop of products and with
+/// its lower bounds. Each shape is that of one expert; `batch` is the number of tokens of all
+/// experts.
 void micro_experts(Context& context, const MicroOptions& options, const RaceSink& sink);
 
 struct GemmOptions : MicroOptions {
@@ -31,34 +32,34 @@ struct GemmOptions : MicroOptions {
 /// Every int8 engine and every f32 engine on the same product.
 void micro_gemm(Context& context, const GemmOptions& options, const RaceSink& sink);
 
-/// The int8 layer against the fastest floating point product of each pass.
+/// The int8 layer compared with the fastest floating point product of each pass.
 void micro_layer(Context& context, const MicroOptions& options, const RaceSink& sink);
 
 struct QuantizeOptions : MicroOptions {
-  std::int64_t quantize_bytes = 0;  ///< read and written past the caches; 0: enough
+  std::int64_t quantize_bytes = 0;  ///< bytes read and written beyond the caches; 0: enough
 };
-/// Each operation against a copy that reads and writes as many bytes.
+/// Each operation compared with a copy that reads and writes the same number of bytes.
 void micro_quantize(Context& context, const QuantizeOptions& options, const RaceSink& sink);
 
-/// The int8 weight gradient, its product alone and with its quantizes. An engine that a tuner must
-/// prove takes part if another process found it right; the result says which were left out, and
-/// why.
+/// The int8 weight gradient: its product alone, and with its quantize operations. An engine that a
+/// tuner must validate takes part only if another process found it right. The result names the
+/// engines that were left out, and the reasons.
 LeftOut micro_weight_gradient(Context& context, const MicroOptions& options, const RaceSink& sink,
                               const autotune::ProverOptions& prover = {});
 
-/// How often this program called operator new so far; null where that is not counted (main.cpp
-/// does).
+/// How often this program has called operator new; null if that is not counted (main.cpp counts
+/// it).
 extern std::int64_t (*allocations_so_far)() noexcept;
 
 struct CallRow {
   std::string what;    ///< "forward, W codes cached" or "training step, W new"
   std::string how;     ///< "C++", "C" or, on the CPU, "plain loops"
   measure::Middle ns;  ///< of one call; a step is weight_updated, forward and backward
-  std::optional<double> allocations;  ///< of one call, once its buffers have grown
+  std::optional<double> allocations;  ///< of one call, after its buffers have grown
   measure::Disturbance disturbance;
 };
-/// Mode rowwise, f32, a bias, no tuner. Takes a second or two. On a device a time is of calls
-/// queued one after the other, the last of which is waited for.
+/// Mode rowwise, f32, a bias, no tuner. Takes a second or two. On a device, a time is the time per
+/// call of several queued calls, after waiting for the last one.
 void micro_call(Context& context, const MicroOptions& options,
                 const std::function<void(const CallRow&)>& sink);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the `micro` subcommand: options in, tables of ratios or one JSON object a line out.
+// Bench: the `micro` subcommand: parses options, and prints tables of ratios or one JSON object per
+// line.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
@@ -34,12 +35,12 @@ struct MicroArguments {
   bool json = false, force = false;
 };
 
-// Tables are on standard output or, beside JSON, on standard error.
+// Tables go to standard output, or to standard error if JSON goes to standard output.
 void flush(std::FILE* tables) {
   if (tables == stdout) flush_stdout();
 }
 
-// "gemm, layer, …" of the benches that run where none is named, or of the others.
+// "gemm, layer, …": the benches that run by default, or those that do not.
 std::string names_of(const MicroArguments& arguments, bool only_if_named) {
   std::string names;
   for (const auto& bench : arguments.benches)
@@ -48,7 +49,7 @@ std::string names_of(const MicroArguments& arguments, bool only_if_named) {
   return names;
 }
 
-// The benches to measure. One that is named must be there, and be for this device.
+// The benches to measure. A bench that the user named must exist, and must support this device.
 std::vector<MicroBench*> chosen_benches(const MicroArguments& arguments, const Context& context) {
   const std::vector<std::string>& named = arguments.named;
   std::vector<MicroBench*> chosen;

@@ -28,10 +28,10 @@ constexpr double experts_min_time_s = 2;
 
 struct Mixture {
   std::int64_t experts = 0;
-  MicroShape shape;  // batch: the tokens of all experts
+  MicroShape shape;  // batch: number of tokens of all experts
 };
 
-// The claims: many tokens, and so few that the reading of weights is what takes time.
+// The claims: with many tokens, and with so few that reading the weights dominates.
 constexpr MicroShape expert_shape = {1024, 4096, 1408};
 constexpr std::int64_t few_tokens = 16;
 
@@ -58,7 +58,7 @@ std::vector<std::int32_t> uneven_ends(const Mixture& mixture) {
   return ends;
 }
 
-// Experts that have tokens.
+// The number of experts that have tokens.
 std::int64_t used_by(const std::vector<std::int32_t>& ends) {
   std::int64_t used = 0;
   for (std::size_t e = 0; e < ends.size(); ++e)
@@ -66,9 +66,9 @@ std::int64_t used_by(const std::vector<std::int32_t>& ends) {
   return used;
 }
 
-// Codes and scales of a mixture, and its weights: packed for all experts, for each alone, and as
-// memory to read. Each rival has weights of its own, so that none finds in a cache what another has
-// just read.
+// The codes and scales of a mixture, and three copies of its weights: packed for all experts,
+// packed for each expert, and as plain memory to read. Each variant has its own weights, so that it
+// does not find in a cache what another variant has just read.
 class Experts {
  public:
   Experts(Context& context, const Mixture& mixture, std::uint64_t seed)
@@ -95,7 +95,7 @@ class Experts {
     const auto size = static_cast<std::size_t>(shape_.dim_out * shape_.dim_in);
     quantize_rowwise(context, w.any(), {one.data, shape_.dim_out, shape_.dim_in},
                      absmax_w_.floats().first(static_cast<std::size_t>(shape_.dim_out)));
-    // All experts have the same codes, each its own memory.
+    // All experts have the same codes, but in separate memory.
     for (std::int64_t e = 1; e < mixture.experts; ++e) {
       std::memcpy(one.data + static_cast<std::size_t>(e) * size, one.data, size);
       std::copy_n(absmax_w_.floats().data(), shape_.dim_out,
@@ -129,9 +129,10 @@ class Experts {
       if (rows_of(static_cast<std::int64_t>(e)) > 0)
         product(e == 0 ? 0 : ends_[e - 1], rows_of(static_cast<std::int64_t>(e)), number++);
   }
-  // All tokens with one expert's weight: as many operations.
+  // All tokens with one expert's weight: the same number of operations.
   void one_product() { product(0, shape_.batch, 0); }
-  // A share of the tokens with all experts' weights: as many operations, and all weights are read.
+  // A share of the tokens with all experts' weights: the same number of operations, and all weights
+  // are read.
   void one_product_of_all_weights() {
     const auto q = q_.view<const std::int8_t>();
     GemmArgs args;
@@ -142,7 +143,7 @@ class Experts {
     args.absmax_b = absmax_w_.floats();
     gemm(context_, args);
   }
-  // The bytes of the weights that have tokens.
+  // Reads the weights of the experts that have tokens.
   void read() { read_lines(context_, read_.data(), static_cast<std::int64_t>(read_.size_bytes())); }
 
  private:
@@ -170,14 +171,14 @@ class Experts {
   std::vector<std::int32_t> ends_;
   measure::Matrix q_, y_, absmax_, absmax_w_, wide_y_, read_;
   PackedWeight together_;
-  PackedWeight below_;               // all experts' weights, one below the other, as one
-  std::vector<PackedWeight> alone_;  // of experts that have tokens
+  PackedWeight below_;               // the weights of all experts, stacked as one matrix
+  std::vector<PackedWeight> alone_;  // for each expert that has tokens
 };
 
 void race_of_mixture(Context& context, const MicroOptions& options, const Mixture& mixture,
                      const RaceSink& sink) {
   measure::Turns turns(options.cold_bytes);
-  // A call reads about the codes of all weights.
+  // A call reads about the bytes of all weights' codes.
   const double codes = static_cast<double>(mixture.experts * mixture.shape.dim_in) *
                        static_cast<double>(mixture.shape.dim_out);
   measure::TakenInTurns<std::unique_ptr<Experts>> experts(turns, codes, [&](std::size_t) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// On the CPU the engines stand beside the rates that their instructions reach in registers and the
-// reading of W's bytes, in the same rounds.
+// On the CPU, the results are compared with the rates of the same instructions in registers, and
+// with the time to read the bytes of W, in the same rounds.
 #include "bench/micro/benches.hpp"
 
 #include <fmt/format.h>
@@ -50,7 +50,7 @@ class Product {
     quantize_rowwise(context, w_.first().any(), q_w_.view<std::int8_t>(), absmax_w_.floats());
   }
 
-  // A packed W for each output: one that another call has just read would come from a cache.
+  // A packed W for each output: a W that another call has just read would come from a cache.
   measure::Rival int8(const std::string& engine, DType output) {
     return {engine, [this, engine, output] {
               const auto [packed, is_new] = packed_.try_emplace(
@@ -92,10 +92,10 @@ class Product {
   std::map<std::pair<std::string, DType>, measure::TakenInTurns<PackedWeight>> packed_;
 };
 
-// What products are held against on the CPU: nobody knows the like of a device's own units.
+// The lower bounds of products on the CPU. Such bounds of a device's units are not known.
 struct Floors {
   Ceiling int8, f32;
-  measure::MatrixInTurns w;  // as many bytes as W has codes
+  measure::MatrixInTurns w;  // one byte for each code of W
 
   Floors(Context& context, const MicroShape& shape, measure::Turns& turns)
       : int8(context, int8_loop(context)),
@@ -118,7 +118,7 @@ void gemm_of_shape(Context& context, const GemmOptions& options, const MicroShap
   const std::vector<std::string> int8_engines = fast_engines(gemm_engines(context));
   measure::Turns turns(options.cold_bytes);
   Product product(context, shape, options.seed, turns);
-  // Each engine with every output, the engines that nobody would choose left out.
+  // Each engine with every output. Engines that are far too slow are left out.
   std::vector<measure::Rival> int8, f32;
   for (const std::string& engine : int8_engines)
     int8.push_back(product.int8(engine, DType::f32));

@@ -25,7 +25,7 @@ constexpr double step_min_time_s = 4;
 constexpr double auto_min_time_s = 1;
 constexpr double rotation_min_time_s = 1;
 
-// One shape's matrices, the floating point passes over them, and the int8 layer.
+// The matrices of one shape, the floating point passes on them, and the int8 layer.
 class Bench {
  public:
   Bench(Context& context, const MicroShape& shape, DType dtype, std::uint64_t seed,
@@ -43,7 +43,7 @@ class Bench {
     measure::fill_normal(context, x_.first().any(), seed);
     measure::fill_normal(context, w_.first().any(), seed + 1);
     measure::fill_normal(context, g_.first().any(), seed + 2);
-    // Outputs too: their pages must exist before anybody is timed.
+    // Outputs too: their pages must exist before the first timed call.
     measure::fill_normal(context, y_.first().any(), seed + 3);
     measure::fill_normal(context, dx_.first().any(), seed + 4);
     measure::fill_normal(context, dw_.first().any(), seed + 5);
@@ -51,7 +51,7 @@ class Bench {
 
   enum class Pass { forward, dx, dw };
 
-  // An engine may be there and still refuse a dtype.
+  // An available engine may still refuse a dtype.
   std::vector<measure::Rival> floating(Pass pass) {
     std::vector<measure::Rival> rivals;
     for (const std::string& engine : fast_floating_engines(context_))
@@ -61,7 +61,7 @@ class Bench {
 
   using Layer = measure::TakenInTurns<SwitchbackLinear>;
 
-  // A layer, and with cold caches copies of it, each over a W of its own.
+  // A layer; with cold caches also copies of it, each with its own W.
   Layer& layer(Mode mode, bool eval = false, WeightGradient dw = WeightGradient::floating,
                Rotation rotation = Rotation::none) {
     LinearOptions options;
@@ -71,7 +71,7 @@ class Bench {
     options.dtype = dtype_;
     options.dw = dw;
     options.rotation = rotation;
-    // It reads W where it is in floating point, and its codes.
+    // It reads W if it computes in floating point, and the codes of W.
     const double codes = static_cast<double>(shape_.dim_in * shape_.dim_out);
     return layers_.emplace_back(turns, codes, [this, options, eval](std::size_t number) {
       SwitchbackLinear made(context_, options);
@@ -87,7 +87,7 @@ class Bench {
     now.forward(x_.next().any(), y_.next().any());
   }
 
-  // What an optimizer's step asks of the layer: the weight is new each time.
+  // The work of a layer after an optimizer step: the weight is new each time.
   void step(Layer& layer) {
     SwitchbackLinear& now = layer.next();
     now.weight_updated();
@@ -139,7 +139,7 @@ struct Setting {
   const MicroOptions& options;
   const MicroShape& shape;
   const RaceSink& sink;
-  bool tuned = false;  // mode auto has something to choose by
+  bool tuned = false;  // mode auto has measurements to choose by
 
   [[nodiscard]] DType dtype() const { return options.dtype.value_or(DType::f32); }
 
@@ -161,7 +161,7 @@ struct Setting {
 };
 
 void forward_rows(Bench& bench, const Setting& setting) {
-  // A mode that shares W's codes has the forward of another one.
+  // A mode that shares W's codes has the same forward as another mode.
   const std::vector<Mode> modes = modes_where([](const ModeTraits& mode) {
     return mode.is_int8() && mode.may_be_chosen && !mode.weight.shared;
   });
@@ -170,7 +170,8 @@ void forward_rows(Bench& bench, const Setting& setting) {
     for (int i = 0; i < 2; ++i)
       layers.push_back(&bench.layer(mode));
   std::vector<measure::Rival> rivals = bench.floating(Bench::Pass::forward);
-  // A weight that stays may be packed in floating point too; at few rows that is the faster rival.
+  // A constant weight may also be packed in floating point. With few rows, that is the faster
+  // baseline.
   Bench::Layer& packed = bench.layer(Mode::standard, true);
   rivals.push_back({"standard, W packed", [&bench, &packed] { bench.forward(packed); }});
   const std::size_t floating = rivals.size();
@@ -187,7 +188,8 @@ void forward_rows(Bench& bench, const Setting& setting) {
   }
 }
 
-// What a rotation costs a layer whose W has its codes: the same forward without.
+// The cost of a rotation for a layer whose W has its codes: compared with the same forward without
+// rotation.
 void rotation_row(Bench& bench, const Setting& setting) {
   Bench::Layer& rotated =
       bench.layer(Mode::rowwise, false, WeightGradient::floating, Rotation::hadamard_256);
@@ -200,7 +202,8 @@ void rotation_row(Bench& bench, const Setting& setting) {
   setting.row("forward, W codes cached, rotation 256", Mode::rowwise, timed[0], timed[1], 1);
 }
 
-// ": standard, rowwise": what a layer in mode auto chose for forward and dX of a step with a new W.
+// ": standard, rowwise": the modes that a layer in mode auto chose for forward and dX of a step
+// with a new W.
 std::string modes_of_step(Bench::Layer& layer, std::int64_t rows) {
   SwitchbackLinear& chosen = layer.first();
   chosen.weight_updated();
@@ -215,7 +218,7 @@ void step_rows(Bench& bench, const Setting& setting) {
   for (const WeightGradient dw : {WeightGradient::floating, WeightGradient::int8_block})
     for (const Mode mode : modes)
       layers.push_back(&bench.layer(mode, false, dw));
-  // Every engine's every pass, so that the floating point step takes the best of each.
+  // Every pass with every engine, so that the floating point step uses the fastest of each.
   std::vector<measure::Rival> rivals;
   std::vector<std::size_t> ends;
   for (const Bench::Pass pass : {Bench::Pass::forward, Bench::Pass::dx, Bench::Pass::dw}) {
@@ -245,9 +248,9 @@ void step_rows(Bench& bench, const Setting& setting) {
                 best, 3);
 }
 
-// A layer that chooses is never to be slower than one in mode standard. Each is timed beside such a
-// layer alone: behind any other step the caches would hold other operands for one than for the
-// other.
+// A layer in mode auto must never be slower than a layer in mode standard. The two are timed in a
+// separate group: after the steps of other layers, the caches would hold different operands for the
+// two.
 void auto_rows(Bench& bench, const Setting& setting) {
   Bench::Layer& standard = bench.layer(Mode::standard);
   for (const WeightGradient dw : {WeightGradient::floating, WeightGradient::int8_block}) {
@@ -273,7 +276,8 @@ void layer_of_shape(Context& context, const MicroOptions& options, const MicroSh
   forward_rows(bench, setting);
   if (shape.dim_in % static_cast<std::int64_t>(Rotation::hadamard_256) == 0)
     rotation_row(bench, setting);
-  // A step of a few rows is bound by dW's memory, and no training takes one.
+  // A step with few rows is bound by the memory traffic of dW, and training does not use such
+  // steps.
   if (shape.batch >= 256 || !options.shapes.empty()) step_rows(bench, setting);
   if (setting.tuned) auto_rows(bench, setting);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// On the CPU fingerprint, which writes nothing, stands beside a read. On a device the copy is the
-// device's own, of as many bytes in all.
+// On the CPU, fingerprint, which writes nothing, is compared with a read. On a device the copy is
+// the device's own, with the same total number of bytes.
 #include "bench/micro/benches.hpp"
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ struct Buffers {
   measure::Matrix x;      // the floating point side
   measure::Matrix codes;  // q[rows,row_elements], then q_t[row_elements,rows]
   measure::Matrix row_scales, column_scales, column_sums, scale, block_scales;
-  measure::Matrix copied;  // of a device: what its copies write
+  measure::Matrix copied;  // on a device: the destination of its copies
   Fingerprint seen{};
   std::uint64_t read = 0;
 
@@ -79,7 +79,7 @@ struct Buffers {
 
 struct Operation {
   const char* name;
-  int code_matrices;  // written (or, by dequantize, read); 0: it only reads
+  int code_matrices;  // number of written (dequantize: read) code matrices; 0: it only reads
   bool dequantizes;
   std::function<void(Context&, Buffers&)> call;
 };
@@ -104,7 +104,7 @@ std::vector<Operation> operations() {
        [](Context& c, Buffers& b) {
          quantize_rowwise_stochastic(c, b.x.any(), {}, b.q(), b.absmax_rows());
        }},
-      // What dX and an int8 dW read of G where one int8 W is used for both products.
+      // The codes of G that dX and an int8 dW read if one int8 W is used for both products.
       {"rowwise, columns scaled", 1, false,
        [](Context& c, Buffers& b) {
          quantize_rowwise_scaled(c, b.x.any(), b.absmax_cols(), b.q(), b.absmax_rows());
@@ -147,24 +147,25 @@ std::vector<Operation> operations() {
        }},
       {"cast to int8", 1, false, [](Context& c, Buffers& b) { cast_to_int8(c, b.x.any(), b.q()); }},
       {"fingerprint", 0, false, [](Context& c, Buffers& b) { b.seen = fingerprint(c, b.x.any()); }},
-      // Last: a copy of its traffic leaves no floats in x.
+      // Last, because a copy with its traffic overwrites the floats in x.
       {"dequantize rowwise", 1, true,
        [](Context& c, Buffers& b) { dequantize_rowwise(c, b.q(), b.absmax_rows(), b.x.any()); }},
   };
 }
 
-// Where the data lies: how many bytes of floats and (both) codes fit there.
+// A level of the memory hierarchy: how many bytes of floats and (both) codes fit there.
 struct Place {
   const char* name;
   std::int64_t bytes;
 };
 
-// What an operation is held against: as many bytes, from and to where it reads and writes.
+// The baseline of an operation: the same number of bytes, read and written at the same places.
 std::vector<measure::Rival> memory_rivals(Context& context, const Operation& operation,
                                           const Traffic& traffic, Buffers& buffers) {
   void* x = buffers.x.any().data;
   if (core::DeviceRuntime* runtime = context.state().runtime.get()) {
-    // A device's own copy reads as much as it writes. No operation moves more than x twice.
+    // A device's copy reads as much as it writes. No operation moves more than twice the bytes of
+    // x.
     void* to = buffers.copied.any().data;
     const auto bytes = static_cast<std::size_t>(traffic.read_bytes + traffic.write_bytes) / 2;
     return {{"copy", [runtime, x, to, bytes] { runtime->copy(to, bytes, x, bytes, bytes, 1); }}};
@@ -205,7 +206,7 @@ void race_with_memory(Context& context, const QuantizeOptions& options, const Ra
   sink(row);
 }
 
-// A place and the dtype of the data: a case.
+// A memory level and the dtype of the data: a case.
 struct Setup {
   Place place;
   DType dtype;
@@ -222,7 +223,7 @@ std::vector<Setup> setups(const Context& context, const QuantizeOptions& options
     places = {{"past the caches", past_caches_bytes()},
               {"in L3", inside_l3_bytes(context.threads())}};
   }
-  if (options.cold && options.quantize_bytes == 0) places.resize(1);  // past the caches
+  if (options.cold && options.quantize_bytes == 0) places.resize(1);  // beyond the caches
   std::vector<DType> dtypes = {DType::f32, DType::f16, DType::bf16};
   if (options.dtype) dtypes = {*options.dtype};
   std::vector<Setup> all;
@@ -241,7 +242,7 @@ void measure_setup(Context& context, const QuantizeOptions& options, const Setup
   const bool on_cpu = context.state().runtime == nullptr;
   std::vector<Operation> wanted = operations();
   std::erase_if(wanted, [&](const Operation& operation) {
-    // A device has no fingerprint.
+    // On a device there is no fingerprint.
     return !options.takes(operation.name) || (!on_cpu && operation.code_matrices == 0);
   });
   if (wanted.empty()) return;

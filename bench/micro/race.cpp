@@ -34,7 +34,7 @@ std::vector<std::string> fast_engines(const std::vector<EngineInfo>& infos) {
   std::vector<std::string> names;
   for (const EngineInfo& info : infos)
     if (info.available && info.name != core::oracle_name) names.push_back(info.name);
-  // A machine with nothing else is measured as it is.
+  // If there is no other engine than the reference, it is measured.
   for (const EngineInfo& info : infos)
     if (names.empty() && info.available) names.push_back(info.name);
   return names;

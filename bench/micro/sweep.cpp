@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tuner keeps the winner; here all are seen, so that one run on a machine says which kernels of a
-// generation are worth having there. A configuration that has never run there may fault, so that
-// each is proven by another process first.
+// A tuner keeps only the winner. Here all kernels are shown, so that one run on a machine tells
+// which kernels are worth having for a GPU generation. A configuration that has never run on a
+// machine may fault, so another process validates each one first.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,9 +24,9 @@ namespace switchback::bench {
 
 namespace {
 
-constexpr double a_call_s = 0.05;  // for each rival, unless the options say otherwise
+constexpr double a_call_s = 0.05;  // seconds for each rival, unless the options say otherwise
 
-// A layer's forward whose W is packed for no engine, so that all engines can take part.
+// A layer's forward whose W is packed for no particular engine, so that all engines can take part.
 gemm_int8::GemmProblem forward_of(const MicroShape& shape, DType output) {
   gemm_int8::GemmProblem p;
   p.m = shape.batch;
@@ -69,8 +69,8 @@ class SixteenBitProduct {
   measure::Matrix x_, w_, bias_, y_;
 };
 
-// Every configuration against the floating point product of the type that it writes. The rows go
-// from the fastest on. Returns what was left out.
+// Every configuration compared with the floating point product of its output type. The rows are
+// sorted, the fastest first. Returns the configurations that were left out.
 LeftOut sweep(Context& context, const MicroOptions& options, const RaceSink& sink) {
   const MicroShape& shape = options.shapes.front();
   const DType output = options.dtype.value_or(DType::bf16);
@@ -146,7 +146,7 @@ class SweepBench final : public RaceBench {
   }
   [[nodiscard]] std::size_t key_columns() const override { return 2; }
   std::vector<CasePlan> plan(Session& /*session*/) override {
-    // A training step's products, and few rows.
+    // The products of a training step, and products with few rows.
     std::vector<CasePlan> plans = plan_shapes({{65536, 2048, 8192},
                                                {8192, 4096, 4096},
                                                {4096, 4096, 14336},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `micro tuner`: what a look-up costs a call, how long a large cache takes to load, and
-// whether tunes of one problem agree.
+// Bench: `micro tuner`: the cost of a look-up for a call, the time to load a large cache, and
+// whether repeated tunings of one problem agree.
 #include <fmt/format.h>
 #include <stdlib.h>  // NOLINT: mkdtemp is POSIX
 
@@ -30,12 +30,12 @@ namespace switchback::bench {
 
 namespace {
 
-// A property of the tuner and the bar it must stay under (or, negative, reach).
+// A property of the tuner and its limit: it must stay below (or, if negative, reach it).
 struct TunerRow {
   std::string what;
   measure::Middle value;
   std::string unit;
-  double bar = 0;  // 0: none
+  double bar = 0;  // 0: no limit
   std::string note;
   measure::Disturbance disturbance = {};
 };
@@ -61,7 +61,8 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// Distinct problems of one kind (of plain weights, which every engine takes): as many shapes.
+// Distinct problems of one kind, with different shapes. Their weights are not packed, so every
+// engine accepts them.
 std::vector<ConfigQuery> many_queries(Context& context, std::int64_t count) {
   std::vector<ConfigQuery> queries;
   gemm_int8::GemmProblem problem;
@@ -100,7 +101,7 @@ void write_cache(const std::filesystem::path& file, const Context& context,
     core::fail(Status::io_error, "micro tuner: {} could not be written", file.string());
 }
 
-// Times of calls in turns, and what disturbed them.
+// The times of alternating calls, and their disturbances.
 struct Watched {
   measure::Times times_ms;
   measure::Disturbance disturbance;
@@ -117,7 +118,7 @@ struct Watched {
 struct LookUps {
   measure::Middle ns;
   measure::Disturbance disturbance;
-  std::int64_t rounds = 0;  ///< that were made, timed or not
+  std::int64_t rounds = 0;  ///< rounds run, timed or not
 };
 LookUps time_look_ups(const TunerState& tuner, const Context& context, const MicroOptions& options,
                       const std::vector<ConfigQuery>& queries) {
@@ -129,7 +130,7 @@ LookUps time_look_ups(const TunerState& tuner, const Context& context, const Mic
                           for (const ConfigQuery& query : queries)
                             found += tuner.find(query, context.state(), choice) ? 1 : 0;
                         }});
-  core::require(found >= 0, "micro tuner: {} look-ups", found);  // the loop has a result
+  core::require(found >= 0, "micro tuner: {} look-ups", found);  // uses the result of the loop
   result.ns = measure::middle(watched.times_ms.front());
   const double ns_per_ms = 1e6 / static_cast<double>(queries.size());
   result.ns = {result.ns.median * ns_per_ms, result.ns.mad * ns_per_ms};
@@ -170,7 +171,7 @@ void measure_loading(Context& context, const MicroOptions& micro, std::int64_t e
   write_cache(file, context, many_queries(context, entries));
   const Watched watched(micro, 7, 0,
                         {[&] {
-                           // The floor: its bytes into memory.
+                           // The lower bound: reads the file into memory.
                            std::ifstream in(file, std::ios::binary);
                            std::string text(std::filesystem::file_size(file), '\0');
                            in.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -192,7 +193,7 @@ void measure_loading(Context& context, const MicroOptions& micro, std::int64_t e
 }
 
 // Tunes every problem of a shape ten times. A winner agrees with the most frequent one if it is the
-// same, or if neither clearly beats the other when they meet.
+// same, or if neither clearly beats the other in a direct comparison.
 void measure_agreement(Context& context, const MicroOptions& options, const MicroShape& shape,
                        const TunerSink& sink) {
   constexpr int tunes = 10;
@@ -225,7 +226,7 @@ void measure_agreement(Context& context, const MicroOptions& options, const Micr
         ++same;
         continue;
       }
-      // Warm, in turns.
+      // Warm caches, alternating calls.
       trial->run(usual);
       trial->run(winner);
       const auto eight = [&](const ConfigChoice& choice) {

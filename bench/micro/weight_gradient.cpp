@@ -24,7 +24,7 @@ namespace {
 constexpr double weight_gradient_min_time_s = 3;
 constexpr std::int64_t usual_block_rows = 256;
 
-// G, X and dW of one shape, and what the int8 product reads.
+// G, X and dW of one shape, and the operands of the int8 product.
 class DwOperands {
  public:
   DwOperands(Context& context, const MicroShape& shape, DType dtype, std::uint64_t seed,
@@ -65,7 +65,7 @@ class DwOperands {
     args.absmax_a = scales(codes.absmax_g);
     args.absmax_b = scales(codes.absmax_x);
     args.block_rows = usual_block_rows;
-    args.m = g_.first().any().rows;  // no turn of it: only codes are read
+    args.m = g_.first().any().rows;  // only its size is used; the product reads codes
     args.engine = engine;
     gemm_blockwise(context_, args);
   }
@@ -91,7 +91,8 @@ class DwOperands {
   measure::MatrixInTurns g_, x_, dw_, q_g_, q_x_, absmax_g_, absmax_x_;
 };
 
-// Whether this process may run an engine: one that a tuner must prove after another process did.
+// Whether this process may run an engine. If the engine must be validated, another process does
+// that first.
 bool may_run(Context& context, const std::string& engine, const MicroShape& shape,
              autotune::Prover& prover, LeftOut& left_out) {
   const blockwise::BlockwiseConfig config = {
@@ -124,7 +125,7 @@ void weight_gradient_of_shape(Context& context, const MicroOptions& options,
   for (const std::string& engine : fast_engines(gemm_blockwise_engines(context)))
     if (may_run(context, engine, shape, prover, left_out))
       int8.push_back({engine, [&dw, engine] { dw.multiply(engine, dw.next_codes()); }});
-  // A device has few, which its owner wants to see beside each other.
+  // A device has few engines, and its user wants to compare all of them.
   if (context.state().runtime == nullptr)
     int8 = measure::without_hopeless(std::move(int8), 4, &context);
   for (measure::Rival& rival : int8)

@@ -45,7 +45,7 @@ std::string in_format(const ReportArguments& arguments, const AnySources& source
   }
 }
 
-// The published figures beside all records of these files, which are of one workload.
+// Adds the published figures to all records of these files, which belong to one workload.
 std::string published_beside(const ReportArguments& arguments, const std::string& kind,
                              const std::vector<std::string>& contents) {
   core::require(arguments.format.value_or(ReportFormat::table) == ReportFormat::table,

@@ -29,7 +29,7 @@ Layer layer_of(const Case& c) {
   return {c.dim_in, c.dim_out};
 }
 
-// By work, then by the side that is read.
+// Sorted by work, then by the side that is read.
 std::vector<Layer> layers_of(const ReportSource& source) {
   std::set<Layer> all;
   for (const ReportRow& row : source.report.rows)
@@ -41,12 +41,12 @@ std::vector<Layer> layers_of(const ReportSource& source) {
   return sorted;
 }
 
-// Where one file has no room for its name in a legend.
+// A text of a legend. With several files it begins with the label of its file.
 std::string named(const Sources& sources, const ReportSource& source, const std::string& text) {
   return sources.size() < 2 ? text : source.label + ": " + text;
 }
 
-// What a browser shows at a point: the shape, and why it is in doubt.
+// The text that a browser shows for a point: the shape, and why it is in doubt.
 std::string title_of(const ReportSource& source, const ReportRow& row) {
   const std::string doubt = source.report.doubt(row);
   return case_id(row.record.shape) + (doubt.empty() ? "" : ": " + doubt);
@@ -56,8 +56,8 @@ bool in_doubt(const ReportSource& source, const ReportRow& row) {
   return !source.report.doubt(row).empty();
 }
 
-// The speed-up of a step with its 95 % interval, as far as the run file tells the spread; nothing
-// without a speed-up.
+// The speed-up of a step with its 95 % interval, if the run file has the spread. Empty without a
+// speed-up.
 std::optional<Point> step_point(double x, const ReportSource& source, const ReportRow& row) {
   const std::optional<double> ratio = row.step_speedup();
   if (!ratio) return std::nullopt;
@@ -233,7 +233,7 @@ std::string roofline(const ReportSource& source) {
 
 namespace {
 
-/// The sums of fields that a figure draws, averaged over both directions of a layer.
+/// The sums of fields in a figure, averaged over both directions of a layer.
 class BothWays {
  public:
   BothWays(const ReportSource& source, std::int64_t batch_size) {
@@ -263,7 +263,7 @@ class BothWays {
   std::map<std::int64_t, std::vector<const ReportRow*>> rows_;
 };
 
-// The point of a dimension; in doubt if a row of either direction is.
+// The point of a dimension. It is in doubt if a row of either direction is in doubt.
 Point dim_point(const ReportSource& source, std::int64_t dim,
                 const std::vector<const ReportRow*>& rows, double y) {
   return {.x = static_cast<double>(dim),

@@ -152,7 +152,7 @@ std::string report_json(const Sources& sources) {
       engines[field] = names;
     std::string sentence = report_sentence(source.report);
     sentence.pop_back();
-    // Without a run file nothing is known of either.
+    // Without a run file, neither is known.
     const auto of_run = [&](const char* key) {
       return source.start.is_object() ? source.start.value(key, Json()) : Json();
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: a report in the formats of other programs.
+// Bench: a report in formats for other programs.
 #pragma once
 
 #include <functional>
@@ -17,24 +17,25 @@ enum class ReportFormat { table, markdown, csv, json, html };
 /// Throws Error(invalid_argument) that lists the names.
 ReportFormat parse_report_format(std::string_view name);
 
-/// The order of rows: by work (default), or by a column of the CSV, the least or with '-' before
-/// its name the greatest first. Rows without a value come last. Throws Error(invalid_argument).
+/// The order of rows: by work (default), or by a column of the CSV in ascending order; with '-'
+/// before its name, in descending order. Rows without a value come last. Throws
+/// Error(invalid_argument).
 void sort_rows(Sources& sources, std::string_view key);
 
-/// For `columns` columns; 0: as wide as it is.
+/// For `columns` columns; 0: unlimited width.
 std::string report_text(const Sources& sources, std::size_t columns);
-/// GitHub's tables.
+/// A Markdown table as on GitHub.
 std::string report_markdown(const Sources& sources);
-/// RFC 4180, with a header line; a row for each record of each file.
+/// RFC 4180 with a header line; one row for each record of each file.
 std::string report_csv(const Sources& sources);
 /// An object with the files and their records.
 std::string report_json(const Sources& sources);
-/// A page without scripts and without anything to be loaded from elsewhere.
+/// A page without scripts, which loads nothing from elsewhere.
 std::string report_html(const Sources& sources);
 
 struct ReportColumn {
   std::string name;
-  /// A number, a text, a truth, or null.
+  /// A number, a text, a boolean, or null.
   std::function<nlohmann::ordered_json(const ReportSource&, const ReportRow&)> value;
 };
 const std::vector<ReportColumn>& report_columns();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the report as a page of its own.
+// Bench: the report as a self-contained page.
 #include <fmt/format.h>
 
 #include "bench/report/formats.hpp"
@@ -18,7 +18,7 @@ std::string engine_table(const ReportSource& source) {
   return rows.empty() ? std::string() : html_table({"field", "engines"}, rows, " class=\"text\"");
 }
 
-/// Shapes that the published records have too.
+/// Shapes that also occur in the published records.
 std::string published_table(const Sources& sources) {
   std::vector<std::vector<std::string>> rows;
   const Sources published = {published_source()};
@@ -38,7 +38,7 @@ std::string published_table(const Sources& sources) {
   return html_table({"shape", "speed-up here", "A100, published", "here : published"}, rows);
 }
 
-// What the records say, and how far to trust it.
+// The result of the records, and how reliable it is.
 std::string answer(const Report& report) {
   return html_paragraph(report_doubt(report), " class=\"doubt\"") +
          html_paragraph(report_sentence(report), " class=\"answer\"");

@@ -14,8 +14,8 @@ namespace switchback::bench {
 
 namespace {
 
-// On a screen, tables and pictures that are wider than it scroll. On paper a table's letters are as
-// small as its columns need (--size, of print_size()); words are broken where that is not enough.
+// On a screen, tables and pictures wider than the screen scroll. On paper, the font size of a table
+// fits its columns (--size, of print_size()); if that is not enough, words are broken.
 constexpr const char* style = R"(
 body { font: 15px/1.45 sans-serif; color: #111; max-width: 95em; margin: 2em auto; padding: 0 1em; }
 p, .text { max-width: 60em; overflow-wrap: anywhere; }
@@ -41,7 +41,7 @@ td.long { white-space: normal; text-align: left; min-width: 20em; }
 }
 )";
 
-// Texts that are longer are broken into lines.
+// Longer texts are broken into lines.
 constexpr std::size_t longest_cell = 40;
 
 std::string table_row(const std::vector<std::string>& cells) {
@@ -52,7 +52,8 @@ std::string table_row(const std::vector<std::string>& cells) {
   return row + "</tr>\n";
 }
 
-// Headings may be broken after each '_' and '.', so that columns are no wider than their numbers.
+// Headings may be broken after each '_' and '.', so that a column need not be wider than its
+// numbers.
 std::string heading_row(const std::vector<std::string>& header) {
   std::string row = "<tr>";
   for (const std::string& cell : header) {
@@ -68,7 +69,7 @@ std::string heading_row(const std::vector<std::string>& header) {
 
 constexpr double least_print_size = 4;
 
-// The letters, in points, with which a table is as wide as a sheet of paper at most; 8 or less.
+// The font size, in points, at which a table fits the width of a sheet of paper, but at most 8.
 double print_size(const std::vector<std::string>& header,
                   const std::vector<std::vector<std::string>>& rows) {
   constexpr double sheet = 510, letter = 0.58, gap = 0.7;
@@ -87,7 +88,7 @@ double print_size(const std::vector<std::string>& header,
   return std::clamp(sheet / std::max(ems, 1.0), least_print_size, 8.0);
 }
 
-// A row of a pipe table; a pipe within a cell would end it.
+// A row of a pipe table. A pipe within a cell would end the cell.
 std::string pipe_row(const std::vector<std::string>& cells) {
   std::string line = "|";
   for (const std::string& cell : cells) {
@@ -123,7 +124,7 @@ std::string html_figure(const std::string& svg, const std::string& caption) {
 
 std::string html_table(const std::vector<std::string>& header,
                        const std::vector<std::vector<std::string>>& rows, const char* of_class) {
-  // Texts are broken into lines; numbers only where no letters are small enough.
+  // Texts are broken into lines; numbers only if no font size is small enough.
   const bool numbers = std::string_view(of_class).empty();
   const double size = print_size(header, rows);
   std::string text =
@@ -145,7 +146,7 @@ std::string html_machine_table(const nlohmann::ordered_json& start, const std::s
   const auto add = [&](const nlohmann::ordered_json& of, const Entry& entry) {
     const auto at = of.find(entry.key);
     if (at == of.end() || at->is_null()) return;
-    if (at->is_object()) {  // libraries: a row for each
+    if (at->is_object()) {  // libraries: one row for each
       for (const auto& [name, value] : at->items())
         rows.push_back({name, text_at(*at, name.c_str())});
       return;
@@ -181,7 +182,7 @@ std::string pipe_table(const std::vector<std::string>& header,
   return text;
 }
 
-// RFC 4180: a field with a comma, a quote or a line break stands in quotes, its quotes doubled.
+// RFC 4180: a field with a comma, a quote or a line break is quoted, and quotes in it are doubled.
 std::string csv_field(const nlohmann::ordered_json& value) {
   if (value.is_null()) return {};
   const std::string text = value.is_string() ? valid_utf8(value.get<std::string>()) : value.dump();

@@ -36,16 +36,17 @@ std::string times(std::optional<double> value) {
   return *value < 0.095 ? fmt::format("{}x", number(*value)) : fmt::format("{:.2f}x", *value);
 }
 
-// Square of the standard error of a sum of medians, in ms²; nothing where it cannot be told.
+// The squared standard error of a sum of medians, in ms²; empty if it cannot be computed.
 std::optional<double> error_squared(const SumInfo& sum,
                                     const std::array<measure::Stats, record_fields>& parts) {
   double total = 0;
   for (const Field part : sum.parts) {
     const measure::Stats& s = parts[index(part)];
     if (s.count < 3) return std::nullopt;
-    // Half the way from the 20th to the 80th percentile is 0.84 standard deviations of normal data,
-    // and the median's error 1.25 of them over the root of the count. Unlike the median deviation
-    // it sees a third of the calls being a hundred times faster than the others.
+    // In normal data, half the distance between the 20th and the 80th percentile is 0.84 standard
+    // deviations, and the standard error of the median is 1.25 standard deviations over the root of
+    // the count. Unlike the median absolute deviation, this also detects that a third of the calls
+    // are a hundred times faster than the other calls.
     const double error_ms =
         1.25 / 0.84 * 0.5 * (s.p80_ms - s.p20_ms) / std::sqrt(static_cast<double>(s.count));
     total += error_ms * error_ms;
@@ -78,7 +79,7 @@ std::string operations_text(double operations) {
                              : fmt::format("{:.0f}", operations);
 }
 
-// `measured`: shapes that could be judged but for doubt.
+// `measured`: the number of shapes that could be judged if they were not in doubt.
 std::string verdict(const std::vector<Judged>& judged, std::size_t measured) {
   if (judged.empty())
     return measured > 0 ? "cannot be judged (every row is in doubt)"
@@ -94,13 +95,13 @@ std::string verdict(const std::vector<Judged>& judged, std::size_t measured) {
                ? fmt::format("does not pay at the one measured shape ({})", span(judged))
                : fmt::format("pays at none of the {} measured shapes ({})", total, span(judged));
 
-  double threshold = 0;  // the most operations at which int8 does not pay
+  double threshold = 0;  // the largest number of operations at which int8 does not pay
   for (const Judged& j : judged)
     if (!pays(j)) threshold = std::max(threshold, j.shape.macs());
   std::vector<Judged> above;
   for (const Judged& j : judged)
     if (j.shape.macs() > threshold) above.push_back(j);
-  // One shape above a threshold is no trend.
+  // One shape above a threshold does not make a trend.
   if (above.size() < 2) {
     std::vector<double> speedups;
     for (const Judged& j : judged)
@@ -340,7 +341,7 @@ Report load_report(const std::string& path, std::string text) {
   report.s8_tops = log.s8_tops;
   report.f32_tflops = log.f32_tflops;
   report.machine = log.machine;
-  // A record that is being written, or was torn, is not a record yet.
+  // An incomplete last line (still being written, or truncated) is not a record.
   if (const std::size_t last = text.find_last_of('\n'); last + 1 != text.size()) {
     const std::string_view tail = std::string_view(text).substr(last + 1);
     if (!nlohmann::json::accept(tail) && tail.starts_with("{\"repeat\"")) text.resize(last + 1);

@@ -18,7 +18,7 @@ double number_in(const Json& object, const char* key) {
   return at != object.end() && at->is_number() ? at->get<double>() : 0;
 }
 
-// "avx512_vnni plain mc=6 nc=256" is the engine avx512_vnni in one of its configurations.
+// "avx512_vnni plain mc=6 nc=256" is the engine avx512_vnni with one of its configurations.
 std::string engine_name(const std::string& engine) {
   return engine.substr(0, engine.find(' '));
 }

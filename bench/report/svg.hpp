@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: pictures as SVG: lines with error bars, a heat map, stacked bars. Plain elements without
-// scripts, so that they can stand in a page, in a file of their own, and on paper.
+// Bench: pictures as SVG: lines with error bars, a heat map, stacked bars. They use plain elements
+// without scripts, so that they can be used within a page, in a separate file, and on paper.
 #pragma once
 
 #include <optional>
@@ -10,20 +10,20 @@
 
 namespace switchback::bench {
 
-/// Text for an element or an attribute of XML: & < > " ' are replaced, as are control characters
-/// and what is not UTF-8.
+/// Text for an element or an attribute of XML: & < > " ' are escaped. Control characters and what
+/// is not UTF-8 are replaced.
 std::string xml_escaped(std::string_view text);
 
-/// One of the colours of Okabe and Ito, which people who do not see all colours can tell apart.
+/// One of the colours of Okabe and Ito, which people with colour blindness can tell apart.
 std::string_view series_colour(std::size_t i) noexcept;
 
-/// The values of the points that are not in doubt make the range of an axis. Points in doubt and
-/// error bars widen it by half at most; what lies further out ends at the edge with an arrow.
+/// The points that are not in doubt define the range of an axis. Points in doubt and error bars
+/// extend it by at most half. Values further out are drawn at the edge, with an arrow.
 struct Axis {
   std::string label;
   bool logarithmic = false;
-  std::optional<double> low = std::nullopt;   ///< instead of the least value
-  std::optional<double> high = std::nullopt;  ///< instead of the greatest value
+  std::optional<double> low = std::nullopt;   ///< used instead of the least value
+  std::optional<double> high = std::nullopt;  ///< used instead of the greatest value
 };
 
 struct Point {
@@ -33,20 +33,21 @@ struct Point {
   bool doubtful = false;                                          ///< marked with "!"
 };
 
-/// Each place has its colour and its shape of points. Colours repeat after 8, pairs of colour and
-/// shape after 40; lines are dashed in another way after each 8.
+/// Each index has its own colour and point shape. Colours repeat after 8 series, and pairs of
+/// colour and shape after 40. After each 8 series, lines have another dash pattern.
 struct Series {
   std::string name;
   std::vector<Point> points;
-  bool line = true;  ///< joins the points
+  bool line = true;  ///< connects the points
   bool dashed = false;
   bool hollow = false;                               ///< the points
   bool marks = true;                                 ///< draws the points
-  std::optional<std::size_t> colour = std::nullopt;  ///< of the palette; default: the place
+  std::optional<std::size_t> colour = std::nullopt;  ///< of the palette; default: the index
 };
 
-/// Lines and points over two axes, with a legend. Values that are not finite, and on a logarithmic
-/// axis those that are not above 0, are left out. It grows with its legend and its title.
+/// Lines and points over two axes, with a legend. Values that are not finite are left out; on a
+/// logarithmic axis, so are values that are not above 0. The size grows with the legend and the
+/// title.
 struct LinePlot {
   std::string title;
   Axis x, y;
@@ -57,13 +58,13 @@ struct LinePlot {
   [[nodiscard]] std::string svg() const;
 };
 
-/// Gains in rows and columns: above 1 blue, below 1 orange, darker the further away on a
-/// logarithmic scale.
+/// A heat map of gains in rows and columns: blue above 1, orange below 1, darker with the distance
+/// from 1 on a logarithmic scale.
 struct HeatMap {
   struct Cell {
     double gain = 1;
     std::string text;
-    bool doubtful = false;  ///< hatched in two tones, and marked with "!"
+    bool doubtful = false;  ///< hatched in two tones and marked with "!"
     std::string title = {};
   };
   std::string title;
@@ -74,14 +75,15 @@ struct HeatMap {
   [[nodiscard]] std::string svg() const;
 };
 
-/// Horizontal bars of parts that follow each other; the parts have one legend. The longest bar that
-/// is not in doubt makes the axis; one in doubt that is over half longer is cut, with an arrow.
+/// Horizontal bars of consecutive parts, with one legend for the parts. The longest bar that is not
+/// in doubt defines the axis. A bar in doubt that is more than one and a half times as long is cut,
+/// with an arrow.
 struct StackedBars {
   struct Bar {
     std::string label;
-    std::vector<double> parts;  ///< in the order of `names`; a part of 0 is not drawn
-    std::string note = {};      ///< after the bar
-    bool doubtful = false;      ///< hatched in two tones, and marked with "!"
+    std::vector<double> parts;  ///< in the order of `names`; parts of 0 are not drawn
+    std::string note = {};      ///< text after the bar
+    bool doubtful = false;      ///< hatched in two tones and marked with "!"
   };
   std::string title;
   std::string unit;

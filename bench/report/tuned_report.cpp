@@ -16,7 +16,8 @@ std::string times(double speedup) {
   return speedup > 0 ? fmt::format("{:.2f}x", speedup) : "-";
 }
 
-// Calls with the name and the result of every field that was timed in both configurations.
+// Calls the function with the name and the result of every field that was timed in both
+// configurations.
 template <class Visit>
 void for_each_field(const CaseResult& result, const Visit& visit) {
   for (std::size_t i = 0; i < all_fields; ++i)
@@ -24,7 +25,7 @@ void for_each_field(const CaseResult& result, const Visit& visit) {
       visit(field_name(static_cast<Field>(i)), result.fields[i]);
 }
 
-// Whether any pass of a layer in mode auto is not what the standard layer beside it does.
+// Whether a layer in mode auto chose another mode than standard for any of its two passes.
 bool differs(std::string_view first_mode, std::string_view second_mode) {
   return first_mode != mode_name(Mode::standard) || second_mode != mode_name(Mode::standard);
 }
@@ -33,15 +34,15 @@ bool differs(std::string_view first_mode, std::string_view second_mode) {
 
 bool slower_beyond_noise(const measure::Middle& speedup, double rival_ms,
                          std::int64_t rounds) noexcept {
-  rounds /= static_cast<std::int64_t>(tuned_cycle);  // of each of which there is one ratio
+  rounds /= static_cast<std::int64_t>(tuned_cycle);  // there is one ratio for each cycle
   if (rounds < 1 || !(speedup.median > 0)) return false;
-  // A look-up whose lines have left the caches, and two readings of a clock.
+  // The cost of a look-up whose cache lines have been evicted, and of two clock readings.
   constexpr double least_ms = 1e-3;
   if (rival_ms / speedup.median - rival_ms < least_ms) return false;
-  // The spread of a few is itself a guess.
+  // With few values, the spread is itself only a guess.
   const double error = (rounds < 10 ? 4 : 2.5) * measure::median_error(speedup, rounds);
-  // Two layers that did the very same have been measured 4 % apart over a whole run of a shared
-  // machine: less is not worth naming.
+  // On a shared machine, two layers with the same code have differed by 4 % over a whole run.
+  // Smaller differences are not worth reporting.
   constexpr double least_loss = 0.05;
   return speedup.median < 1 - least_loss && 1 - speedup.median > error;
 }
@@ -97,10 +98,10 @@ std::string TunedReport::sentence(const TunerCounters& counters) const {
   std::vector<double> steps;
   for (const auto& [measured, disturbed] : cases_) {
     if (disturbed) continue;
-    const CaseResult& c = measured;  // a lambda cannot hold a structured binding
+    const CaseResult& c = measured;  // a lambda cannot capture a structured binding
     for_each_field(c, [&](std::string_view name, const FieldResult& field) {
       ++fields;
-      // The same code twice differs by noise alone.
+      // If the same code ran in both configurations, the difference is noise.
       if (!field.tuned) return;
       ++tuned;
       if (field.tuned_speedup.median >= 1 + autotune::usual_least_gain) ++faster;

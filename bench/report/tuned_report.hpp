@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what tuning gained in a run: fields against their defaults, layers in mode auto against
-// mode standard.
+// Bench: the gain of tuning in a run: fields compared with their defaults, and layers in mode auto
+// compared with mode standard.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace switchback::bench {
 
 class TunedReport {
  public:
-  /// Takes a case that was measured in tuned and default configurations; ignores others.
-  /// `disturbed`: other programs were in the way, so that the sentence is not by it.
+  /// Adds a case that was measured in tuned and default configurations; ignores other cases.
+  /// `disturbed`: other programs disturbed the case, so that the sentence does not use it.
   void add(const CaseResult& result, bool disturbed = false);
   [[nodiscard]] std::string table() const;
-  /// What it comes to, and what is slower beyond noise, by name.
+  /// The result as a sentence, and the names of everything that is slower beyond noise.
   [[nodiscard]] std::string sentence(const TunerCounters& counters) const;
 
  private:
@@ -28,8 +28,8 @@ class TunedReport {
   std::vector<Measured> cases_;
 };
 
-/// Whether a ratio of speeds over a rival is below 1 by more than chance and more than it matters:
-/// by over 5 %, by over twice its standard error, and by more than asking for a configuration
+/// Whether a speed ratio over a baseline is below 1 by more than chance and by a relevant amount:
+/// by over 5 %, by over twice its standard error, and by more than the look-up of a configuration
 /// costs.
 bool slower_beyond_noise(const measure::Middle& speedup, double rival_ms,
                          std::int64_t rounds) noexcept;

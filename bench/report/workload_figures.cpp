@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what a report draws of records of any workload but `run`.
+// Bench: the figures of a report for records of all workloads except `run`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::optional<double> median_at(const Json& record, std::string_view name) {
   return (*at)["median"].is_number() ? std::optional((*at)["median"].get<double>()) : std::nullopt;
 }
 
-// Whether a text has this number, and not as a part of another.
+// Whether a text contains this number, and not only as a part of another number.
 bool has_number(std::string_view text, std::string_view digits) {
   const auto in_number = [&](std::size_t at) {
     return at < text.size() && ((text[at] >= '0' && text[at] <= '9') || text[at] == '.');
@@ -38,7 +38,7 @@ bool has_number(std::string_view text, std::string_view digits) {
 
 }  // namespace
 
-// The case where there are several, and the texts of the table.
+// The case if there are several, and the text columns of the table.
 std::string row_label(const WorkloadRecords& group, const WorkloadRow& row) {
   const bool several = std::any_of(group.rows.begin(), group.rows.end(),
                                    [&](const WorkloadRow& other) { return other.id != row.id; });
@@ -46,7 +46,7 @@ std::string row_label(const WorkloadRecords& group, const WorkloadRow& row) {
   for (const Column& column : group.columns) {
     if (column.name == "case" || column.name == "note") continue;
     const Json value = row.record.value(column.name, Json());
-    if (value.is_object()) break;  // a time: what follows is measured
+    if (value.is_object()) break;  // a time: the following columns are measured
     const bool varies = std::any_of(
         group.rows.begin(), group.rows.end(),
         [&](const WorkloadRow& other) { return other.record.value(column.name, Json()) != value; });
@@ -126,7 +126,7 @@ std::string workload_losses(const WorkloadRecords& group) {
   std::vector<Json> records;
   for (const WorkloadRow& row : group.rows)
     records.push_back(row.record);
-  const auto workload = make_workload(group.name);  // null: a bench of micro
+  const auto workload = make_workload(group.name);  // null for a bench of micro
   return workload != nullptr ? workload->losses_of(records) : std::string();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: records of any workload but `run` in the formats of people and of other programs.
+// Bench: records of all workloads except `run`, in formats for users and for other programs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,12 +17,12 @@ namespace switchback::bench {
 
 namespace {
 
-/// A table before it is laid out.
+/// A table before its layout.
 struct WorkloadCells {
   std::vector<std::string> header, left;
   std::vector<std::vector<std::string>> rows;
-  std::size_t keys = 1;  ///< columns that lead it
-  bool marked = false;   ///< a row has a mark
+  std::size_t keys = 1;  ///< number of leading columns
+  bool marked = false;   ///< whether a row has a mark
 };
 
 WorkloadCells cells_of_group(const WorkloadRecords& group) {
@@ -54,7 +54,7 @@ std::string in_words(Better better) {
   return better == Better::more ? "more is better" : "less is better";
 }
 
-// What the ratios of a group come to, without the rows in doubt; empty without a ratio.
+// A sentence on the ratios of a group, without the rows in doubt; empty without a ratio.
 std::string sentence_of(const WorkloadRecords& group) {
   std::string text;
   for (const Column& column : ratio_columns(group)) {
@@ -125,7 +125,7 @@ std::string heading_of(const WorkloadSource& source) {
   return printable(text) + "\n";
 }
 
-// What the columns of a table mean, one a line.
+// The meanings of a table's columns, one per line.
 std::string legend_of(const WorkloadRecords& group) {
   std::string text;
   for (const Column& column : group.columns)
@@ -134,7 +134,7 @@ std::string legend_of(const WorkloadRecords& group) {
   return text.empty() ? text : text + "\n";
 }
 
-// Scalars by name; members of objects behind a dot. Lists are texts of JSON.
+// Scalars by name; the members of an object are named "object.member". Lists become JSON text.
 void flatten(const std::string& name, const Json& value,
              std::vector<std::pair<std::string, Json>>& into) {
   if (value.is_object()) {
@@ -155,8 +155,8 @@ std::vector<std::pair<std::string, Json>> flat_row(const WorkloadSource& source,
   return flat;
 }
 
-// The columns of all rows, in the order of their first appearance: what is null in one row may be
-// an object in the next, and is then no column of its own.
+// The columns of all rows, in the order of their first appearance. A value that is null in one row
+// may be an object in the next row; then it is not a separate column.
 std::vector<std::string> flat_columns(const WorkloadSources& sources) {
   std::vector<std::string> names;
   std::set<std::string> known, objects;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: files of records of any workload but `run`.
+// Bench: reads files of records of all workloads except `run`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ bool is_micro(const Json& line) {
   return text_at(line, "type").starts_with("micro");
 }
 
-// The columns that the workload of that name declares; none for one that is not known.
+// The columns that the workload of that name declares; empty if the workload is not known.
 std::vector<Column> declared_columns(const std::string& workload) {
   const auto known = make_workload(workload);
   return known != nullptr ? known->columns() : std::vector<Column>();
@@ -30,8 +30,8 @@ bool is_scalar(const Json& value) {
   return value.is_primitive() || (value.is_object() && value.contains("median"));
 }
 
-// The columns of records as they are, with what their workload says of them. `shown`: columns that
-// are to be in the table all the same.
+// The columns that occur in the records, with what their workload says about them. `shown`: columns
+// that must be in the table in any case.
 std::vector<Column> columns_of(const WorkloadRecords& group, const std::vector<Column>& declared,
                                const Json& shown) {
   std::vector<Column> columns;
@@ -70,7 +70,7 @@ Json race_times(const Json& side) {
   return times;
 }
 
-// A line of `micro` in the form of other records: names first, then times.
+// A line of `micro` in the form of other records: first names, then times.
 Json micro_record(const Json& line) {
   constexpr const char* sides[] = {"subject", "rival"};
   Json record = Json::object();
@@ -90,7 +90,7 @@ Json micro_record(const Json& line) {
   return record;
 }
 
-// The columns of `micro` that people read.
+// The columns of `micro` in the table for users.
 bool in_micro_table(std::string_view name) {
   constexpr std::string_view shown[] = {
       "variant",         "dtype", "batch",    "dim_in", "dim_out", "output", "subject",
@@ -117,7 +117,7 @@ WorkloadRecords& group_named(std::vector<WorkloadRecords>& groups, const std::st
   return groups.emplace_back(std::move(group));
 }
 
-// Drops rows of which a later one has the same case and key. Rows of one run never have.
+// Drops rows if a later row has the same case and key. Rows of one run never have the same.
 std::size_t keep_last(WorkloadRecords& group) {
   std::map<std::string, std::size_t> last;
   std::vector<std::string> names;
@@ -157,7 +157,7 @@ WorkloadSource load_workload_source(const std::string& path, const std::string& 
   WorkloadSource source;
   source.path = path;
   source.label = source_label(path);
-  std::map<std::string, bool> disturbed;  // of the last run of a case
+  std::map<std::string, bool> disturbed;  // whether the last run of a case was disturbed
   for (Json& line : run_file_lines(path)) {
     if (text_at(line, "type") == "case")
       disturbed[text_at(line, "id")] = line.value("disturbed", Json()) == true;
@@ -165,7 +165,7 @@ WorkloadSource load_workload_source(const std::string& path, const std::string& 
   }
   const std::string name = path == "-" ? "standard input" : path;
   std::vector<std::string> lines = split_list(text, '\n');
-  // A line that is being written, or was torn, is not a record yet.
+  // An incomplete last line (still being written, or truncated) is not a record.
   if (!lines.empty() && !text.ends_with('\n') && !Json::accept(lines.back())) lines.pop_back();
   for (std::size_t number = 0; number < lines.size(); ++number) {
     Json line = Json::parse(lines[number], nullptr, false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: each field of a case run once, proven, and entered for the rounds.
+// Bench: runs and checks each field of a case once, and adds it to the rounds.
 #include <span>
 #include <utility>
 #include <variant>
@@ -20,7 +20,7 @@ namespace switchback::bench {
 
 namespace {
 
-/// Notes whether what a source answers is anything but the default.
+/// Notes whether a source answers with a configuration other than the default.
 class WatchedSource final : public ConfigSource {
  public:
   WatchedSource(const Context& context, const ConfigSource& source)
@@ -74,7 +74,7 @@ GemmArgs int8_args(CaseSetting& setting, const Int8Product& product) {
   return args;
 }
 
-// The engine and configuration the library picks for these operands.
+// The engine and configuration that the library chooses for these operands.
 std::string int8_config(const CaseSetting& setting, const Int8Product& product,
                         const GemmArgs& args) {
   const ContextState& state = setting.context.state();
@@ -107,8 +107,8 @@ std::string int8_config(const CaseSetting& setting, const Int8Product& product,
                                                : gemm_int8::default_config(problem, state));
 }
 
-/// Runs a field's work once and checks what it wrote. What it times and the engine that ran are
-/// there as far as it came.
+/// Runs a field's work once and checks its output. The call to time and the engine that ran are set
+/// as far as they are known.
 struct Proof {
   CaseSetting& setting;
   std::function<void()>& call;
@@ -125,7 +125,7 @@ struct Proof {
   }
 
   SampleCheck operator()(const EvalForward& forward) {
-    // A layer in eval mode takes the faster of its packed weight and the products above.
+    // A layer in eval mode uses the faster of its packed weight and the products above.
     LinearOptions options{.in_features = setting.shape.dim_in,
                           .out_features = setting.shape.dim_out,
                           .mode = Mode::standard,
@@ -200,12 +200,12 @@ struct Proof {
   }
 };
 
-// Enters a field that is right; with a tuner also in its default configuration.
+// Adds a field that is correct; with a tuner, also in its default configuration.
 void enter(CaseSetting& setting, const FieldSpec& spec, std::function<void()> call,
            FieldResult& result) {
   using Sweep = Entry::Sweep;
   const auto& tuned = setting.options.tuned;
-  // Casts are the floor under quantize operations; nobody tunes them.
+  // Casts are the lower bound of quantize operations; they are not tuned.
   if (tuned == nullptr || std::holds_alternative<Cast>(spec.work)) {
     setting.add(Sweep::fields, std::move(call), result.stats, &result.times_ms);
     return;
@@ -292,7 +292,7 @@ void prepare_layers(CaseSetting& setting, CaseResult& result) {
       if (eval) return next.forward(x, y);
       next.weight_updated();
       next.forward(x, y, Save::borrow);
-      // The steps share dx and dw, which nobody reads.
+      // The steps share dx and dw, whose contents are not used.
       LinearGrads grads;
       grads.g = setting.take(&Operands::g).any();
       grads.dx = setting.take(&Operands::dx).any();

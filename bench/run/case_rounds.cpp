@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the rounds of a case: their order, their end, and what their times come to.
+// Bench: the rounds of a case: their order, their end, and the summary of their times.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -20,9 +20,10 @@ namespace {
 
 constexpr std::size_t least_tuned_cycles = 8;
 
-// The order of a round. A field's default follows its tuned form by a whole sweep, not at once: the
-// second of two calls on the same operands would find them in the caches. Sweeps change places so
-// that within four rounds each has followed each of the others equally often.
+// The order of a round. A field's default configuration runs a whole sweep after its tuned one and
+// not directly after it, because the second of two calls on the same operands would find them in
+// the caches. The sweeps change places, so that within four rounds each follows each of the other
+// sweeps equally often.
 std::vector<std::size_t> order_of(const std::vector<Entry>& entries, int round) {
   using enum Entry::Sweep;
   std::array sweeps = {fields, defaults, standard_layers, auto_layers};
@@ -36,7 +37,8 @@ std::vector<std::size_t> order_of(const std::vector<Entry>& entries, int round) 
   return order;
 }
 
-// Whether the median of every field is known to this share of itself, from the spread of its times.
+// Whether the median of every field is known to this share of itself, estimated from the spread of
+// its times.
 bool quiet_enough(std::span<const std::vector<double>> times_ms, double max_noise) {
   return std::all_of(times_ms.begin(), times_ms.end(), [&](const std::vector<double>& times) {
     const measure::Middle middle = measure::middle(times);
@@ -64,7 +66,7 @@ measure::Times take_times(CaseSetting& setting, std::vector<std::int64_t>& preem
   rules.interrupted = options.interrupted;
   if (flush) rules.before_each = [&] { flush->run(); };
 
-  // Warming up may take a third of the time there is.
+  // The warm-up may use a third of the remaining time.
   const double warm_up_until_s = left_s() * 2 / 3;
   rules.another = [&](const measure::RoundsSoFar& so_far) {
     if (so_far.rounds >= options.repeat / 2) return false;
@@ -77,7 +79,7 @@ measure::Times take_times(CaseSetting& setting, std::vector<std::int64_t>& preem
       options.tuned == nullptr
           ? options.repeat
           : std::max(options.repeat, static_cast<int>(tuned_cycle * least_tuned_cycles));
-  // Speed-ups of tuned configurations are of whole cycles.
+  // Speed-ups of tuned configurations use whole cycles.
   const std::size_t unit = options.tuned == nullptr ? 1 : tuned_cycle;
   int next_look = wanted;
   rules.watch = options.watch;
@@ -87,7 +89,7 @@ measure::Times take_times(CaseSetting& setting, std::vector<std::int64_t>& preem
                         so_far.elapsed_s >= 1.5 * options.min_time_s;
     if (enough || spared) {
       if (!(options.max_noise > 0) || so_far.rounds >= wanted * most_rounds_of_repeat) return false;
-      // Sorting all times in every round would take longer than the calls.
+      // To sort all times in every round would take longer than the calls.
       if (so_far.rounds >= next_look) {
         if (quiet_enough(so_far.times_ms, options.max_noise)) return false;
         next_look = so_far.rounds + std::max(1, so_far.rounds / 8);
@@ -104,7 +106,8 @@ measure::Times take_times(CaseSetting& setting, std::vector<std::int64_t>& preem
   return times_ms;
 }
 
-// Times of a cycle of rounds together: over it no rival was the better placed one.
+// Sums of times over whole cycles of rounds. Over a cycle, no configuration has a better place in
+// the order than another.
 std::vector<double> whole_cycles(const std::vector<double>& times) {
   if (times.size() < tuned_cycle) return times;
   std::vector<double> sums;

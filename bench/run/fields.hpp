@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the timed fields of a record: names, order, what each of them runs, and the sums made of
-// them.
+// Bench: the timed fields of a record: names, order, the work of each field, and the sums of
+// fields.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class Matrix;
 
 namespace switchback::bench {
 
-/// In the order of a record; the three last are not in it (they go to the run file).
+/// In the order of a record. The last three are not in the record; they go to the run file.
 enum class Field : std::size_t {
   standard_fwd,
   standard_gw,
@@ -59,7 +59,7 @@ constexpr std::size_t index(Field field) noexcept {
 struct Operands;
 using Operand = measure::Matrix Operands::*;
 
-// What a field runs, and on which operands.
+// The work of a field, and its operands.
 
 /// d = op(a) · op(b) in the input type.
 struct FloatingProduct {
@@ -78,7 +78,7 @@ struct Int8Product {
   Operand a, absmax_a;
   Operand b, absmax_b;
   Operand d;
-  PackedWeight Operands::*packed = nullptr;  ///< b, packed before; null: each call packs it
+  PackedWeight Operands::*packed = nullptr;  ///< b, already packed; null: each call packs it
 };
 /// Codes q and scales of x.
 struct Quantize {
@@ -87,7 +87,7 @@ struct Quantize {
   Operand x;
   Group group;
   Operand q;
-  bool transposed;  ///< q
+  bool transposed;  ///< whether q is transposed
   Operand absmax;
 };
 /// x truncated to int8.
@@ -98,28 +98,28 @@ struct Cast {
 struct FieldSpec {
   std::string_view name;
   std::string_view meaning;
-  std::string_view group;  ///< that parse_fields() knows it by
+  std::string_view group;  ///< its group in parse_fields()
   std::variant<FloatingProduct, EvalForward, Int8Product, Quantize, Cast> work;
 };
 std::span<const FieldSpec, all_fields> field_table() noexcept;
 const FieldSpec& spec_of(Field field) noexcept;
 std::string_view field_name(Field field) noexcept;
 
-/// A sum of a record and its parts, in the order in which they are added.
+/// A sum in a record, and its parts in the order in which they are added.
 struct SumInfo {
   std::string_view name;
   std::vector<Field> parts;
 };
 const std::array<SumInfo, 3>& sum_table();
 
-/// Times in ms by Field; the ones of a record.
+/// Times in ms by Field, for the fields of a record.
 using RecordTimes = std::array<std::optional<double>, record_fields>;
-/// The sum of the parts in order, or nothing if one is missing.
+/// The sum of the parts in order; empty if a part is missing.
 std::optional<double> sum_of(const SumInfo& sum, const RecordTimes& times);
 
 using FieldSet = std::array<bool, all_fields>;
 FieldSet every_field() noexcept;
-/// Parses a list of field names, sums (time_standard: its parts) and groups (all, standard,
+/// Parses a list of field names, sums (time_standard selects its parts) and groups (all, standard,
 /// rowwise, global, gemm, quantize, cast, packed). Throws Error(invalid_argument) that lists the
 /// names.
 FieldSet parse_fields(std::string_view list);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what `run` writes into its run file, and what a report reads there: how each record came
-// about.
+// Bench: the contents of a run file that `run` writes and a report reads: how each record was
+// measured.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace switchback::bench {
 
-/// What a run_start line says of this workload.
+/// The members of a run_start line of this workload.
 struct RunHeader {
   DType dtype = DType::f32;
   std::vector<std::string> grids;
@@ -26,28 +26,28 @@ struct RunHeader {
   std::string cache = "as the other fields of the round leave it";
 };
 void put_header(const RunHeader& header, const Ceilings& ceilings, nlohmann::ordered_json& line);
-/// What a case line says of a case that was not begun, and behind that of one that was measured.
+/// The members of a case line for a case that was not begun, followed by those for a measured case.
 void put_shape(const Case& c, nlohmann::ordered_json& line);
 void put_result(const CaseResult& result, DType dtype, const Ceilings& ceilings,
                 nlohmann::ordered_json& line);
 /// "CPU, isa, threads, dtype"
 std::string machine_text(const nlohmann::ordered_json& machine, std::string_view dtype);
 
-/// What a report takes from a run file; anything missing or unknown is passed over.
+/// The data that a report uses from a run file. Missing and unknown members are ignored.
 struct RunLog {
   std::optional<double> s8_tops;     ///< of the last run_start
   std::optional<double> f32_tflops;  ///< of the last run_start
   std::string machine;               ///< "CPU, isa, threads, dtype" of the last run_start
   std::map<std::string, double> fwd_packed_ms;           ///< by case id
   std::map<std::string, double> standard_fwd_packed_ms;  ///< by case id
-  /// How steady the times of a case were and who else was running, by case id.
+  /// The noise of a case's times and the load from other programs, by case id.
   struct Noise {
     std::array<measure::Stats, record_fields> parts{};
     std::optional<double> others_cores;
     bool disturbed = false;
   };
   std::map<std::string, Noise> noise;
-  /// What a resumed run must share with the last one, as "key=value" in one order.
+  /// The settings that a resumed run must share with the last one, as "key=value" in a fixed order.
   std::vector<std::string> setting;
 };
 RunLog parse_run_log(const std::vector<std::string>& lines);

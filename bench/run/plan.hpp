@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the choice of cases from grids, shapes and filters, with its options, which every
-// subcommand with a grid spells alike; and what a run will take: memory and time of each case,
-// before it is measured.
+// Bench: the selection of cases from grids, shapes and filters, with options that have the same
+// spelling in every subcommand with a grid. Also estimates of each case's memory and time before it
+// is measured.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class App;
 
 namespace switchback::bench {
 
-/// What the estimates go by: the machine's ceilings, or a guess where they were not measured.
+/// The input of the estimates: the machine's ceilings, or a guess if they were not measured.
 struct Rates {
   double standard_ops_s = 100e9;
   double int8_ops_s = 300e9;
@@ -45,9 +45,9 @@ struct PlannedCase {
   double setup_s = 0;
   double round_s = 0;
 
-  /// With `repeat` timed rounds, at least min_time_s of them, and half as many to warm up.
+  /// With `repeat` timed rounds, at least min_time_s of them, and half of that number to warm up.
   [[nodiscard]] double total_s(double min_time_s) const noexcept;
-  /// With the fewest rounds a deadline leaves.
+  /// With the fewest rounds that a deadline leaves.
   [[nodiscard]] double shortest_s() const noexcept;
 };
 inline constexpr int fewest_rounds = 3;
@@ -55,20 +55,20 @@ inline constexpr int fewest_rounds = 3;
 PlannedCase plan_case(const Case& c, int repeat, DType dtype, const FieldSet& fields,
                       const Rates& rates);
 
-/// Which cases: grids and shapes together (each shape once), then the filters.
+/// The selected cases: grids and shapes together (each shape once), then the filters.
 struct CaseSelection {
   std::vector<std::string> grids;  ///< files or built-in names; none and no shape: "quick"
   std::vector<std::string> shapes;
   std::vector<std::string> filters;
-  std::optional<int> repeat;  ///< in place of the grids'
+  std::optional<int> repeat;  ///< overrides the grids' value
 };
 
 struct SelectedCase {
   Case shape;
   int repeat = 10;
 };
-/// In ascending order of work. Throws Error for a grid, shape or filter that is wrong and where no
-/// case is left.
+/// In ascending order of work. Throws Error for an invalid grid, shape or filter, and if no case is
+/// left.
 std::vector<SelectedCase> select_cases(const CaseSelection& selection);
 
 /// --grid, --shape and --filter.

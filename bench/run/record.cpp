@@ -114,7 +114,7 @@ Record parse_record(std::string_view line) {
 }
 
 Record parse_record(std::string_view line, RecordKeys allowed) {
-  // Keys as they come, so that one given twice is seen.
+  // Keys in the order of the text, so that a repeated key is found.
   std::vector<std::string> keys;
   bool nested = false;
   Json object;

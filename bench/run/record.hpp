@@ -16,11 +16,11 @@ namespace switchback::bench {
 struct Record {
   std::int64_t repeat = 0;
   Case shape;
-  RecordTimes times_ms{};  ///< a field that was not measured is nothing
+  RecordTimes times_ms{};  ///< empty for a field that was not measured
   friend bool operator==(const Record&, const Record&) = default;
 
   [[nodiscard]] std::optional<double> time(Field field) const { return times_ms[index(field)]; }
-  /// time_standard, time_rowwise, time_global: sums of the parts, or nothing if one is missing.
+  /// time_standard, time_rowwise, time_global: sums of the parts; empty if a part is missing.
   [[nodiscard]] std::optional<double> time_standard() const {
     return sum_of(sum_table()[0], times_ms);
   }
@@ -35,20 +35,21 @@ struct Record {
 /// The keys in order.
 const std::vector<std::string>& record_keys();
 
-/// The record as one line without its newline, in the style of the published ones: ", " and ": "
-/// between, doubles as the shortest decimal that reads back as the same double, whole width
-/// multipliers without a point.
+/// The record as one line without its newline, in the style of the published ones: separators ", "
+/// and ": ", doubles as the shortest decimal that reads back as the same double, and whole width
+/// multipliers without a decimal point.
 std::string to_line(const Record& record);
 
-/// A line of a record file. Throws Error(invalid_argument) that says what is wrong: not JSON, a key
-/// missing, surplus or out of order, a value of the wrong type, a sum that is not the sum of its
-/// parts.
+/// Parses a line of a record file. Throws Error(invalid_argument), which describes the error: not
+/// JSON, a key that is missing, surplus or out of order, a value of the wrong type, or a sum that
+/// is not the sum of its parts.
 Record parse_record(std::string_view line);
 
 /// Which keys a line must have.
 enum class RecordKeys {
   all,
-  /// Or all but cast_x, cast_g and cast_w, as the first published records: those times are nothing.
+  /// Or all except cast_x, cast_g and cast_w, as in the first published records: those times are
+  /// empty.
   all_or_without_casts,
 };
 Record parse_record(std::string_view line, RecordKeys keys);
@@ -57,11 +58,11 @@ Record parse_record(std::string_view line, RecordKeys keys);
 std::vector<Record> parse_records(std::string_view text, std::string_view file_name,
                                   RecordKeys keys = RecordKeys::all);
 
-/// Whether a record has every field of the set that records have.
+/// Whether a record has every field that records usually have.
 bool complete(const Record& record, const FieldSet& fields) noexcept;
 
-/// What a file is that has this line where a record should be: "a run file (…)", by the "type" that
-/// lines of this program's other files have; empty if it has none.
+/// A description of a file that has this line instead of a record: "a run file (…)", from the
+/// "type" of lines of this program's other files; empty if the line has no such type.
 std::string kind_of_line(std::string_view line);
 
 /// A finite double as Python's json writes it: "0.1", "1.0", "1e-07", "1e+16".

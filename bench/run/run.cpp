@@ -26,7 +26,8 @@ namespace switchback::bench {
 
 namespace {
 
-// Enough for a share of the ceiling to the percent, and the first case still starts at once.
+// Enough calls to measure the share of the ceiling to a percent, while the first case still starts
+// immediately.
 constexpr double run_ceilings_budget_s = 0.4;
 
 constexpr const char* run_footer =
@@ -55,7 +56,7 @@ struct Engines {
   std::string int8, standard;
 };
 
-/// Which products each forced name belongs to.
+/// Which products each forced engine belongs to.
 Engines resolve_engines(const Context& context, const std::vector<std::string>& names) {
   const std::vector<EngineInfo> int8 = gemm_engines(context);
   const std::vector<EngineInfo> standard = gemm_standard_engines(context);
@@ -88,9 +89,9 @@ Engines resolve_engines(const Context& context, const std::vector<std::string>& 
   return forced;
 }
 
-// What this machine reaches, for a plan that other programs do not spoil: one small shape on one
-// thread, whose calls are shorter than a turn of the scheduler, and of each field the fastest of
-// many. The other threads are taken to do as well.
+// The rates of this machine, for a plan that other programs do not distort. One small shape runs on
+// one thread, with calls that are shorter than a time slice of the scheduler. The fastest of many
+// calls of each field counts. The other threads are assumed to have the same rates.
 Rates calibrated_rates(const RunOptions& options, Session& session) {
   const Case shape = case_of_shape(64, 512, 512);
   const int threads = session.context().threads();
@@ -122,7 +123,7 @@ Rates calibrated_rates(const RunOptions& options, Session& session) {
   return {.standard_ops_s =
               rate({standard_fwd, standard_gw, standard_gx}, operations, guess.standard_ops_s),
           .int8_ops_s = rate({fwd_packed, bwd_packed}, operations, guess.int8_ops_s),
-          // What lies in a cache here does not in larger shapes.
+          // Data that fits into a cache here does not in larger shapes.
           .bytes_s = 0.5 * rate({w_quantize_rowwise, w_quantize_global}, bytes, 2 * guess.bytes_s)};
 }
 
@@ -210,7 +211,7 @@ class Run final : public Workload {
     selected_ = select_cases(options_.cases);
   }
 
-  // One line a record, in the form of the published ones; see record.hpp.
+  // One line per record, in the form of the published ones; see record.hpp.
   [[nodiscard]] std::vector<Column> columns() const override {
     std::vector<Column> all;
     for (const std::string& key : record_keys())
@@ -235,8 +236,8 @@ class Run final : public Workload {
   }
 
   std::vector<CasePlan> plan(Session& session) override {
-    // A device's ceilings do not depend on who else uses the CPU; a forced engine has a pace that
-    // the plan knows nothing of.
+    // A device's ceilings do not depend on other programs that use the CPU. The plan knows nothing
+    // of the speed of a forced engine.
     const bool calibrate =
         session.options().dry_run && session.on_cpu() && options_.engines.empty();
     if (!calibrate && options_.ceilings)
@@ -289,7 +290,7 @@ class Run final : public Workload {
     case_options_.repeat = planned.repeat;
     result_ = run_case(session.context(), planned.shape, case_options_);
     CaseOutcome outcome{.status = result_.status, .why = result_.why};
-    // Against the rounds that were made: a deadline may have cut some.
+    // Compared with the rounds that were run, because a deadline may have cut some.
     outcome.planned_s =
         result_.rounds == 0
             ? 0
@@ -381,7 +382,7 @@ class Run final : public Workload {
   double cold_bytes_ = 0;  ///< of CaseOptions
   std::vector<PlannedCase> planned_;
   CaseOptions case_options_;
-  CaseResult result_;  // of the case measured last
+  CaseResult result_;  // of the last measured case
   Report report_;
   std::shared_ptr<Tuner> tuner_;
   TunedReport tuned_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `switchback-bench run`: measures a grid of layers and writes a record a case.
+// Bench: `switchback-bench run`: measures a grid of layers and writes one record per case.
 #pragma once
 
 #include <memory>
@@ -19,14 +19,14 @@ struct RunOptions {
   FieldSet fields = every_field();
   double min_time_s = 0;
   double max_noise = 0;              ///< see CaseOptions
-  std::vector<std::string> engines;  ///< forced by name; each int8's or floating point's or both
+  std::vector<std::string> engines;  ///< forced by name; int8 or floating point engines or both
   bool graphs = false;               ///< see CaseOptions
   bool cold_cache = false;           ///< see CaseOptions
-  /// Configurations come from the tuning cache; each field is also timed in its default one, and a
-  /// layer in mode auto beside one in mode standard.
+  /// Configurations come from the tuning cache. Each field is also timed with its default
+  /// configuration, and a layer in mode auto is compared with one in mode standard.
   bool tuned = false;
-  bool ceilings = true;  ///< measure what the machine can reach before the first case
-  std::string cache;     ///< directory of the tuning cache; empty: the usual one
+  bool ceilings = true;  ///< measure the machine's ceilings before the first case
+  std::string cache;     ///< directory of the tuning cache; empty: the default one
 };
 
 std::shared_ptr<Workload> make_run(const RunOptions& options);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the options of `switchback-bench tune`, and the subcommand that proves candidates for it.
+// Bench: the options of `switchback-bench tune`, and the subcommand that validates candidates for
+// it.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -153,7 +154,7 @@ autotune::ProverOptions this_program_as_prover() {
 
 void add_prove_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("tune-prove", "");
-  command->group("");  // not for people
+  command->group("");  // hidden: not for users
   command->callback([] { set_exit_code(prove_candidates(STDIN_FILENO, STDOUT_FILENO)); });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `switchback-bench tune --prove`: the kernels of a device that may not run by default, each
-// tried in another process. The outcomes go to the cache.
+// Bench: `switchback-bench tune --prove`: tries each kernel of a device that may not run by default
+// in another process. The results go to the cache.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,13 +27,13 @@ namespace {
 using autotune::KernelProof;
 using autotune::Proof;
 
-// A kernel in all types of its results.
+// A kernel, for all types of its results.
 struct KernelRow {
   std::string operation, kernel, problems;
   std::vector<std::string> right, not_right;
 };
 
-// What problems a kernel is of, where an operation has different ones.
+// Which kinds of problems a kernel computes, if an operation has several kinds.
 std::string problems_of(const KernelProof& one) {
   if (one.query.op == ConfigOp::gemm_blockwise)
     return fmt::format("blocks of {} rows", one.kernel.variant);

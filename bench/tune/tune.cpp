@@ -36,17 +36,17 @@ namespace {
 using autotune::Effort;
 using autotune::TuneOutcome;
 
-// What a kind of problem came to, for the summary.
+// The results for one kind of problem, for the summary.
 struct Tally {
   std::int64_t measured = 0;
   std::int64_t changed = 0;
   std::int64_t wrong = 0;
-  std::int64_t in_doubt = 0;     ///< most rounds of their finals were disturbed
-  std::vector<double> speedups;  ///< of those that changed
+  std::int64_t in_doubt = 0;     ///< most rounds of the final were disturbed
+  std::vector<double> speedups;  ///< of problems whose configuration changed
   double best = 1;
 };
 
-// The problems that a file of misses, or a cache, names, as far as they are of this machine.
+// The problems in a file of misses or in a cache, as far as they belong to this machine.
 std::vector<ConfigQuery> read_recorded(const std::string& file, const Context& context,
                                        const TunerState& tuner, StatusLine& out) {
   core::require(::access(file.c_str(), R_OK) == 0,
@@ -57,7 +57,7 @@ std::vector<ConfigQuery> read_recorded(const std::string& file, const Context& c
   for (const autotune::Warning& warning : snapshot.warnings())
     out.warning(autotune::describe(warning));
   std::vector<ConfigQuery> queries;
-  std::map<std::string, std::int64_t> foreign;  // by reason
+  std::map<std::string, std::int64_t> foreign;  // number by reason
   std::vector<autotune::Warning> problems;
   snapshot.for_each(
       [&](const autotune::Entry& entry) {
@@ -334,7 +334,7 @@ int tune_command(const TuneOptions& options) {
     return exit_codes::deadline;
   }
   if (options.records.empty()) return exit_codes::ok;
-  signals.reset();  // the run has its own
+  signals.reset();  // the run installs its own handler
   RunOptions run;
   run.cases = options.cases;
   run.dtype = options.dtype;

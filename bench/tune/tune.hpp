@@ -16,25 +16,25 @@ namespace switchback::bench {
 
 struct TuneOptions {
   CaseSelection cases;
-  bool has_cases = false;             ///< a grid or a shape was named
-  std::vector<std::string> recorded;  ///< files of problems that were missed
+  bool has_cases = false;             ///< the user named a grid or a shape
+  std::vector<std::string> recorded;  ///< files of recorded misses
   ContextOptions context;
   DType dtype = DType::f32;
   bool bias = false;
-  std::int64_t groups = 0;  ///< of each shape; 0: single layers
+  std::int64_t groups = 0;  ///< groups of each shape; 0: single layers
   TuneLimits limits;
   autotune::Effort effort = autotune::Effort::normal;
-  std::string cache;    ///< directory; empty: the usual one
-  std::string records;  ///< file for timing records with everything at its tuned best
+  std::string cache;    ///< directory; empty: the default one
+  std::string records;  ///< file for timing records with the tuned configurations
   bool json = false;
   bool dry_run = false;
   bool quiet = false;
   std::string arguments;
 };
 
-/// Returns an exit code. Throws Error for what is wrong before the first problem.
+/// Returns an exit code. Throws Error for errors that are found before the first problem.
 int tune_command(const TuneOptions& options);
-/// The same of `tune --prove`, which measures nothing.
+/// The same for `tune --prove`, which measures nothing.
 int prove_command(const TuneOptions& options);
 
 }  // namespace switchback::bench

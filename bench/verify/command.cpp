@@ -43,7 +43,7 @@ std::string value_text(double value) {
   return fmt::format("{:.9g}", value);
 }
 
-// A failed check as a line: what, where, and by how much.
+// A failed check as a line: the operation, the position, and the size of the error.
 std::string explain(const Check& check) {
   const Comparison& c = check.comparison;
   std::string text =
@@ -105,7 +105,7 @@ class VerifyReport {
     for (const auto* entry : order_) {
       const auto& [op, mode, engine] = entry->first;
       const Line& line = entry->second;
-      // A check for equality has no bound, and so no share of it.
+      // A check for equality has no bound, so there is no share of a bound.
       table.add({op, mode, engine, fmt::format("{}", line.checks - line.skipped),
                  line.failed > 0 ? fmt::format("{} !", line.failed) : "0",
                  fmt::format("{}", line.compared),
@@ -162,7 +162,7 @@ VerifyOptions read(const VerifyArguments& arguments) {
       core::require(options.modes.back() != Mode::automatic,
                     "--mode 'auto' is one of the others at run time; name those");
     }
-    // Asking for modes is asking for the layer.
+    // The user chose modes, so the layer is checked.
     if (arguments.ops.empty()) options.ops = {"layer"};
   }
   for (const std::string& name : split_list(arguments.ops)) {
@@ -216,7 +216,7 @@ void run_verify(const VerifyArguments& arguments) {
          {"passed", summary.passed},
          {"failed", summary.failed},
          {"skipped", summary.skipped}});
-  // The table goes where the JSON does not.
+  // The table goes to the stream that the JSON does not use.
   report.print(arguments.json ? stderr : stdout, summary);
   core::require(summary.passed + summary.failed > 0,
                 "nothing was checked: the options exclude every check{}",
@@ -224,7 +224,7 @@ void run_verify(const VerifyArguments& arguments) {
   set_exit_code(summary.failed == 0 ? exit_codes::ok : exit_codes::failed);
 }
 
-// The names of the modes that are checked.
+// The names of the checked modes.
 std::vector<std::string> all_modes() {
   std::vector<std::string> names;
   for (const Mode mode : VerifyOptions().modes)

@@ -17,7 +17,7 @@ namespace {
 
 using oracle::Codes;
 
-// A sum in 32 lanes, which are then added in halves.
+// Sums in 32 lanes, which are then added by halves.
 template <class Term>
 float lane_sum(std::int64_t count, const Term& term) {
   std::array<float, 32> lanes{};
@@ -145,7 +145,7 @@ class FragmentedChecks {
     return product(a, b, dtype, rows_);
   }
 
-  // Each row's chosen fragment with its part of the weight.
+  // Each row's chosen fragment, with its share of the weight.
   [[nodiscard]] std::vector<float> product_of_chosen() const {
     std::vector<float> values;
     for (const std::int64_t row : rows_) {
@@ -162,7 +162,7 @@ class FragmentedChecks {
     return values;
   }
 
-  // Adds what passes through the product of low rank.
+  // Adds the part of the low-rank product.
   void compare(const char* part, const measure::Matrix& got, std::vector<float> values,
                const measure::Matrix& rest) {
     const measure::Matrix narrow =

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `verify` of the grouped operations: each row has what its group alone gives.
+// Bench: `verify` of the grouped operations: each row must have the result that its group gives
+// when it is computed alone.
 #include <cmath>
 #include <iterator>
 
@@ -55,7 +56,7 @@ class GroupedChecks {
   }
 
  private:
-  // What the library chooses; and for data of one kind each engine.
+  // The configuration that the library chooses; for one kind of data also each engine.
   [[nodiscard]] std::vector<std::string> names(const std::vector<EngineInfo>& infos) const {
     std::vector<std::string> engines;
     if (data_ == Data::normal) engines = suite_.engines(infos);
@@ -75,7 +76,7 @@ class GroupedChecks {
   [[nodiscard]] std::int64_t rows_of(std::int64_t group) const {
     return ends_.values<std::int32_t>()[static_cast<std::size_t>(group)] - begin_of(group);
   }
-  // Those of the rows that belong to the group.
+  // The elements of the rows that belong to the group.
   [[nodiscard]] Rows within(const Rows& rows, std::int64_t group) const {
     Rows found;
     for (const std::int64_t row : rows)
@@ -83,7 +84,7 @@ class GroupedChecks {
     return found;
   }
 
-  // Slots that read the rows in the opposite order.
+  // Slots that read the rows in reverse order.
   void quantize() {
     const measure::Matrix q = suite_.filled(x_.rows(), x_.cols(), std::int8_t{-128});
     const measure::Matrix absmax = suite_.filled(1, x_.rows(), unwritten_float);
@@ -131,7 +132,7 @@ class GroupedChecks {
     suite_.bounded(c, d.any(), rows, reference, oracle::sum_rule(sum_bound(), 0));
   }
 
-  // The rows of each group with its own matrix.
+  // The rows of each group times the group's own matrix.
   void standard(const char* part, const measure::Matrix& a, const measure::Matrix& b,
                 bool transpose_b, const std::string& engine) {
     const std::int64_t cols = transpose_b ? shape_.dim_out : shape_.dim_in;
@@ -170,7 +171,7 @@ class GroupedChecks {
     run_standard("dw", engine, args, rows, reference);
   }
 
-  // Each row of x, weighed, and the row before it; the first one alone.
+  // Each row of x with a weight, plus the row before it; the first row alone.
   void combined() {
     constexpr std::int64_t slots_of_row = 2;
     const measure::Matrix slots = suite_.matrix(DType::s32, x_.rows(), slots_of_row);

@@ -20,9 +20,9 @@ namespace {
 using oracle::Codes;
 using oracle::SumBound;
 
-// What int8 costs in accuracy on random data: the deviation of a code's rounding, absmax/127/√12,
-// of both operands. numerics.md states the limits these are; below some thousand elements or some
-// tens of products an element, chance decides and only equality is asked for.
+// The accuracy cost of int8 on random data: the standard deviation of a code's rounding,
+// absmax/127/√12, of both operands. numerics.md states the limits. Below some thousand elements, or
+// some tens of products per element, the results vary too much, and only equality is checked.
 constexpr double relative_error_row_row = 0.014;
 constexpr double relative_error_row_global = 0.017;
 constexpr double smallest_cosine = 0.9998;
@@ -32,8 +32,7 @@ constexpr std::int64_t enough_products = 32;
 constexpr std::string_view int8_rule =
     "equal: quantize, integer product and dequantize of the oracle";
 
-// What an int8 layer may do in addition: rotate, compute dW from codes, round the codes of G
-// stochastically.
+// The optional parts of an int8 layer: rotation, dW from codes, stochastic rounding of G's codes.
 struct Options {
   Rotation rotation = Rotation::none;
   bool int8_dw = false;
@@ -66,7 +65,7 @@ class LayerChecks {
     Context& context = suite.context();
     const std::uint64_t seed = suite.options().seed;
     fill(context, x_.any(), data, seed + 11);
-    // A weight that is not finite would leave nothing of a layer with one scale to compare.
+    // With a weight that is not finite, a layer with one scale has no finite result to compare.
     fill(context, w_.any(), data == Data::nonfinite ? Data::normal : data, seed + 12);
     fill(context, g_.any(), data, seed + 13);
     measure::fill_normal(context, bias_.any(), seed + 14);
@@ -144,7 +143,7 @@ class LayerChecks {
   [[nodiscard]] std::vector<float> rotated(ConstAnyMatrix m) const {
     return oracle::rotate(m, quant::group_of(options_.rotation));
   }
-  // Codes of X or W, which are those of the rotated matrix.
+  // Codes of X or W, which are the codes of the rotated matrix.
   [[nodiscard]] Codes codes_of(const measure::Matrix& m, Group group) const {
     if (!rotates()) return oracle::quantize(m.any(), group);
     return oracle::quantize(as_matrix(rotated(m.any()), m.cols()), group);
@@ -167,8 +166,8 @@ class LayerChecks {
                    oracle::sum_rule(sum_bound(), factor_error));
   }
 
-  // An output of an int8 product: codes of one side by rows of the output, codes of the other.
-  // `back`: rotated in f32 before the one rounding.
+  // An output of an int8 product: the codes of one side (rows of the output) and the codes of the
+  // other side. `back`: rotated in f32 before the single rounding.
   void int8_output(const char* part, const measure::Matrix& got, const Rows& rows, const Codes& a,
                    const Codes& b, std::span<const float> bias, const measure::Product& product,
                    bool back = false) {
@@ -226,7 +225,7 @@ class LayerChecks {
     };
     if (options_.int8_dw) return int8_weight_gradient(part, dw, before);
     if (!mode().keeps_codes) return compare(dw_product_);
-    // From what was saved: the codes of X, back in the layer's dtype.
+    // From the saved data: the codes of X, dequantized to the layer's dtype.
     std::vector<float> kept =
         oracle::dequantize(codes_of(x_, Group::row), rotates() ? DType::f32 : dtype_);
     if (rotates()) kept = oracle::rounded(rotated(as_matrix(kept, shape_.dim_in)), dtype_);
@@ -302,7 +301,7 @@ void verify_layer(Suite& suite, const VerifyShape& shape) {
                             .int8_dw = traits_of(mode).has_int8_dw(),
                             .stochastic = true});
         }
-        // What an engine computes was checked on all data without the layer around it.
+        // The results of each engine were checked on all data without the layer.
         if (data != Data::normal) continue;
         for (const std::string& engine :
              traits_of(mode).is_int8() ? int8_engines : standard_engines)

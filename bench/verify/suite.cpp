@@ -29,8 +29,8 @@ bool contains(const std::vector<T>& values, const T& value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-// The Contexts of the quantize operations, which have no engine to force: one for each instruction
-// set that changes what this CPU uses, from the wanted one down.
+// The Contexts for the quantize operations, which have no engine to force. There is one for each
+// instruction set that changes what this CPU uses, from the requested one downwards.
 std::vector<ContextOptions> isa_steps(const VerifyOptions& options) {
   if (parse_device(options.context.device).kind != DeviceKind::cpu) return {options.context};
   std::vector<ContextOptions> steps;
@@ -50,7 +50,7 @@ std::vector<ContextOptions> isa_steps(const VerifyOptions& options) {
   return steps;
 }
 
-// Refuses an engine that is in no list, or available in none.
+// Refuses an engine that is in no list, or that is not available in any list.
 void check_engine(const Context& context, const std::string& engine) {
   if (engine.empty()) return;
   std::string names;
@@ -98,8 +98,8 @@ const std::vector<std::string>& verify_ops() {
 }
 
 const std::vector<VerifyShape>& default_verify_shapes() {
-  // One element; less than any vector; around 16, 32 and 64; a middle one that is not; one as wide
-  // as a layer.
+  // One element; fewer than a vector; around 16, 32 and 64; a medium number that is not a multiple;
+  // as wide as a layer.
   static const std::vector<VerifyShape> shapes = {{1, 1, 1},     {3, 5, 7},       {17, 33, 65},
                                                   {64, 128, 96}, {129, 257, 191}, {48, 512, 160}};
   return shapes;
@@ -164,7 +164,7 @@ bool Suite::attempt(const Check& check, const std::function<void()>& operation) 
     return true;
   } catch (const Error& error) {
     Check thrown = check;
-    // An engine may refuse a problem with a reason; anything else is a failure.
+    // An engine may refuse a problem with a reason; any other error is a failure.
     thrown.outcome =
         error.status() == Status::unsupported ? Check::Outcome::skipped : Check::Outcome::fail;
     thrown.reason = error.what();
@@ -183,7 +183,7 @@ void Suite::exact(Check check, AnyMatrix written, const Rows& rows, ConstAnyMatr
   if (accuracy.reference != nullptr) {
     measure::add_accuracy(check.comparison, written, rows, *accuracy.reference);
     if (accuracy.largest_relative_error > 0) {
-      // Comparisons with a NaN are false: nothing measured is not accurate.
+      // Comparisons with NaN are false: without a measured value the result is not accurate.
       accurate = check.comparison.relative_error <= accuracy.largest_relative_error &&
                  check.comparison.cosine >= accuracy.smallest_cosine;
       check.bound += fmt::format("; relative error at most {}, cosine at least {}",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: shared by the parts of `verify`: the Context under test, options, and how a check is made
-// and reported.
+// Bench: shared by the parts of `verify`: the Context under test, the options, and how a check is
+// made and reported.
 #pragma once
 
 #include <algorithm>
@@ -27,10 +27,10 @@ using measure::not_measured;
 using measure::Reference;
 using measure::Rows;
 
-/// The accuracy that results of random data must reach in addition.
+/// The accuracy that results of random data must reach in addition to the other checks.
 struct Accuracy {
   const Reference* reference = nullptr;
-  double largest_relative_error = 0;  ///< 0: report, do not judge
+  double largest_relative_error = 0;  ///< 0: report it, but do not judge it
   double smallest_cosine = 0;
 };
 
@@ -43,21 +43,20 @@ class Suite {
   [[nodiscard]] Context& context() const noexcept { return context_; }
   [[nodiscard]] const VerifyOptions& options() const noexcept { return options_; }
   [[nodiscard]] bool wants(std::string_view op) const;
-  /// Whether checks of the data are wanted on matrices of the shape.
+  /// Whether checks with this data are requested for matrices of the shape.
   [[nodiscard]] bool wants(Data data, const VerifyShape& shape) const;
-  /// Names of the available engines to force, as the options filter them.
+  /// Names of the available engines to force, as the options select them.
   [[nodiscard]] std::vector<std::string> engines(const std::vector<EngineInfo>& infos) const;
-  /// The rows of an output [rows,cols] of the given inner dimension that are compared.
+  /// The rows of an output [rows,cols] that are compared, for the given inner dimension.
   [[nodiscard]] Rows rows_for(std::int64_t rows, std::int64_t cols, std::int64_t inner) const;
 
-  /// A check with what the suite knows filled in.
+  /// A check with the members that the suite knows filled in.
   [[nodiscard]] Check check(std::string op, std::string part, DType dtype, Data data,
                             const VerifyShape& shape) const;
-  /// Runs the operation; false, and a skipped or failed check, when it throws.
+  /// Runs the operation. If it throws, adds a skipped or failed check and returns false.
   bool attempt(const Check& check, const std::function<void()>& operation);
 
-  /// A matrix for operations and for the checks of them: both the device and the host can access
-  /// it.
+  /// A matrix for operations and for checks of them: both the device and the host can access it.
   [[nodiscard]] measure::Matrix matrix(DType dtype, std::int64_t rows, std::int64_t cols) const {
     return measure::Matrix::visible(context_, dtype, rows, cols);
   }
@@ -74,8 +73,8 @@ class Suite {
     std::copy(values.begin(), values.end(), m.values<T>().begin());
     return m;
   }
-  /// A matrix for an operation to write, filled with a finite value that no check expects: what is
-  /// not written is seen, be the right value a number or a NaN.
+  /// A matrix for an operation to write. It is filled with a finite value that no check expects, so
+  /// unwritten elements are found whether the right value is a number or a NaN.
   [[nodiscard]] measure::Matrix unwritten(DType dtype, std::int64_t rows, std::int64_t cols) const;
 
   void exact(Check check, AnyMatrix written, const Rows& rows, ConstAnyMatrix want,
@@ -83,8 +82,8 @@ class Suite {
   void exact(Check check, AnyMatrix written, ConstAnyMatrix want, std::string_view bound);
   void bounded(Check check, AnyMatrix written, const Rows& rows, const Reference& reference,
                std::string_view bound);
-  /// Checks the default configuration of each wanted engine on all wanted data, by the operation's
-  /// own trials.
+  /// Checks the default configuration of each selected engine on all selected data, with the
+  /// operation's own trials.
   void trials(const autotune::Operation& operation, const VerifyShape& shape);
 
  private:
@@ -96,7 +95,7 @@ class Suite {
   VerifySummary& summary_;
 };
 
-/// What is wanted, as the [1,n] or [rows,cols] matrices that comparisons take.
+/// The expected values, as the [1,n] or [rows,cols] matrices that comparisons use.
 template <class T>
 ConstAnyMatrix as_matrix(const std::vector<T>& values, std::int64_t cols) {
   const auto count = static_cast<std::int64_t>(values.size());
@@ -108,9 +107,9 @@ ConstAnyMatrix as_row(const std::vector<T>& values) {
 }
 /// The same in an f32 vector of scales or sums.
 inline constexpr float unwritten_float = 0x1.D6D6D6p+87f;
-/// The rows that share scales in what is checked of codes of blocks.
+/// The rows that share scales when codes of blocks are checked.
 inline constexpr std::int64_t verified_block_rows = 128;
-/// The other way round: elements as floats.
+/// The inverse: elements as floats.
 std::vector<float> as_floats(ConstAnyMatrix m);
 std::vector<float> rows_as_floats(ConstAnyMatrix m, const Rows& rows);
 

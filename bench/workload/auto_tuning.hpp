@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: what a workload measures for mode auto before it times its layers, with the options --tune
-// and --cache.
+// Bench: the measurements for mode auto that a workload makes before it times its layers, with the
+// options --tune and --cache.
 #pragma once
 
 #include <memory>
@@ -24,14 +24,14 @@ class AutoTuning {
   void add_options(CLI::App& command);
   /// Throws for a negative --tune.
   void check_options() const;
-  /// Attaches a tuner to the session's Context, with the cache that was named or the usual one.
+  /// Attaches a tuner to the session's Context, with the given cache or the default one.
   void open(Session& session);
   /// Whether --tune gives the tuner any time.
   [[nodiscard]] bool wanted() const noexcept { return seconds_ > 0; }
-  /// Whether layers in mode auto ask a tuner: each kind of layer then has a mode of its own.
+  /// Whether layers in mode auto ask a tuner. Then each kind of layer has its own mode.
   [[nodiscard]] bool attached() const noexcept { return tuner_ != nullptr; }
-  /// Measures what the cache lacks of these shapes, in the time that --tune allows. Ends early if
-  /// the program is interrupted.
+  /// Measures the problems of these shapes that are not in the cache, within the time of --tune.
+  /// Ends early if the program is interrupted.
   void tune(Context& context, std::span<const TuneShape> shapes) const;
 
  private:

@@ -60,7 +60,7 @@ std::string names_of_axes(const CLI::App& command, const std::vector<std::string
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Numbers, ranges, and words that the option itself understands or refuses.
+// Numbers, ranges, and words that the option itself accepts or refuses.
 std::vector<std::string> option_values(std::string_view text, const std::string& name) {
   const std::string option = fmt::format("--axis {}", name);
   std::vector<std::string> values;
@@ -201,13 +201,13 @@ std::string suffix_of(const Combination& values) {
   return text;
 }
 
-// "16" is the number 16, "small" a word.
+// "16" is the number 16, and "small" is a word.
 Json value_of(const std::string& text) {
   const Json number = Json::parse(text, nullptr, false);
   return number.is_number() ? number : Json(text);
 }
 
-// What the command was given, but for the options that the combination is of.
+// The command's arguments, except the options in the combination.
 std::vector<std::string> words_of(const CLI::App& command, const Combination& values) {
   std::vector<std::string> words;
   for (const CLI::Option* option : command.get_options()) {
@@ -252,7 +252,7 @@ class Product : public Workload {
     for (const Part& part : parts_)
       part.workload->check_options();
   }
-  // Options that are no columns yet become some, and all of them are shown.
+  // Options that are not columns yet become columns, and all of them are shown.
   [[nodiscard]] std::vector<Column> columns() const override {
     std::vector<Column> base = first().columns(), all;
     for (const auto& [option, value] : parts_.front().values) {
@@ -290,7 +290,7 @@ class Product : public Workload {
     }
     return all;
   }
-  // What the parts differ in is given with all its values.
+  // A setting in which the parts differ is given as all its values.
   [[nodiscard]] Json setting() const override {
     Json all = first().setting();
     for (auto& [key, value] : all.items())
@@ -351,7 +351,7 @@ class Product : public Workload {
     return all;
   }
 
-  // The rows of a part as those of the whole.
+  // Passes the rows of a part on as rows of the whole.
   [[nodiscard]] Sink renamed(std::size_t p, const Sink& sink) {
     return [this, p, &sink, all = columns()](Row row) {
       Json values = Json::parse(row.line);
@@ -368,7 +368,7 @@ class Product : public Workload {
   }
 
   std::vector<Part> parts_;
-  std::vector<std::pair<std::size_t, std::size_t>> places_;  ///< of cases: part, and its case
+  std::vector<std::pair<std::size_t, std::size_t>> places_;  ///< of cases: part, index in it
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ std::string quoted(const std::string& argument) {
   return plain ? argument : "'" + argument + "'";
 }
 
-// The command line as it could be typed again.
+// The command line in a form that a user could type again.
 std::string arguments_of(const CLI::App& command) {
   std::string all = command.get_name();
   for (const CLI::Option* option : command.get_options())
@@ -101,11 +101,11 @@ void add_workload_command(CLI::App& app, const std::shared_ptr<Workload>& worklo
     core::require(!(options->append || options->resume) || options->out != "-",
                   "--{} needs --out FILE: standard output holds no records to go on from",
                   options->append ? "append" : "resume");
-    // Between lines of progress, records would be noise.
+    // Records between lines of progress would be noise.
     if (command->get_option("--out")->empty() && !options->quiet && !options->dry_run &&
         ::isatty(STDOUT_FILENO) == 1)
       options->out.clear();
-    // As it was typed, before axes become many words.
+    // As the user typed it, before axes are expanded.
     options->arguments = arguments_of(*command);
     const std::vector<Combination> combinations = apply_axes(*command, *axes, single);
     const std::shared_ptr<Workload> whole =

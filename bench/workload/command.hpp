@@ -23,8 +23,8 @@ void add_workload_command(CLI::App& app, const std::shared_ptr<Workload>& worklo
 /// --dry-run and --quiet.
 void add_session_options(CLI::App& command, SessionOptions& options);
 
-// The same in parts, for a workload that has its own options in between. Descriptions can be
-// changed through the returned options.
+// The same options in parts, for a workload that adds its own options in between. The returned
+// options allow other descriptions.
 CLI::Option* add_deadline_option(CLI::App& command, SessionOptions& options);
 /// --out, --append and --resume; returns the last.
 CLI::Option* add_output_options(CLI::App& command, SessionOptions& options);

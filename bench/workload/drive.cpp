@@ -33,7 +33,7 @@ Json load_json(std::optional<double> others_cores) {
   return json;
 }
 
-// A resumed run measures in the same setting as the last one.
+// A resumed run must have the same settings as the last one.
 void check_setting(const Workload& workload, const Session& session, const RunOutput& output) {
   if (output.records().empty()) return;
   Json last;
@@ -53,8 +53,8 @@ void check_setting(const Workload& workload, const Session& session, const RunOu
                   session.options().out, was[i], now[i]);
 }
 
-// The places of the cases that this part of a sharded run measures. Every count-th one, because
-// neighbours in the order of work take about as long.
+// The indices of the cases that this shard of a run measures: every count-th case, because
+// neighbours in the order of work take about the same time.
 bool in_shard(const SessionOptions& options, std::size_t i) {
   return i % options.shard_count == options.shard - 1;
 }
@@ -102,7 +102,8 @@ int dry_run(Workload& workload, Session& session) {
   return exit_codes::ok;
 }
 
-// What others use before the first case. The system needs a moment to tell, if planning took less.
+// The load from other programs before the first case. If planning was short, the system needs a
+// moment to measure it.
 std::optional<double> load_before(Session& session) {
   std::optional<double> others = session.load().others_cores();
   if (others || session.options().quiet) return others;
@@ -115,7 +116,8 @@ std::string left_text(double left_s) {
   return left_s > 0 ? fmt::format("  about {} left", format_duration(left_s)) : "";
 }
 
-// Progress of a run on stderr: a line per case, and on a terminal a status line that is redrawn.
+// Progress of a run on stderr: one line per case, and on a terminal also a status line that is
+// redrawn.
 class Progress {
  public:
   // When quiet, cases that are ok are not reported.
@@ -150,7 +152,7 @@ class Progress {
   bool quiet_;
 };
 
-/// Counts of a run by how its cases ended.
+/// The number of cases of a run by their status.
 struct Tally {
   std::int64_t measured = 0, resumed = 0, wrong = 0, unsupported = 0, oom = 0;
 };
@@ -182,7 +184,8 @@ class Drive {
     try {
       reason = run_cases();
     } catch (...) {
-      // The run file notes the end if it can still be written; the error itself is reported anyway.
+      // The run file records the end if it can still be written. The error itself is reported in
+      // any case.
       try {
         output_.write_run_line(end_line("error"));
       } catch (const Error&) {
@@ -190,7 +193,7 @@ class Drive {
       throw;
     }
     output_.write_run_line(end_line(reason));
-    // Text for people goes to the stream that the records do not use.
+    // Text for users goes to the stream that the records do not use.
     if (!options_.quiet) print_report(output_.to_stdout() ? stderr : stdout);
     return exit_code_of(reason);
   }
@@ -198,7 +201,7 @@ class Drive {
  private:
   [[nodiscard]] const std::vector<CasePlan>& cases() const noexcept { return schedule_.cases(); }
 
-  // A workload with its own keys between these determines their places, see describe_run().
+  // A workload whose describe_run() has set keys between these determines their places.
   [[nodiscard]] Json start_line() const {
     Json line;
     line["type"] = "run_start";
@@ -234,7 +237,7 @@ class Drive {
     output_.write_run_line(line);
   }
 
-  // The sentence of doubt first, and a mark on each row that it is about.
+  // Prints the sentence of doubt first, and marks each row that is in doubt.
   void print_report(std::FILE* to) const {
     Doubt doubt;
     std::vector<Column> columns = workload_.columns();
@@ -269,9 +272,9 @@ class Drive {
     return line;
   }
 
-  // Cases in the files are skipped when resuming, and are part of the report in any case.
+  // Cases that are already in the files are skipped when resuming, but are part of the report.
   void take_existing() {
-    std::map<std::string, bool> disturbed;  // the last of each case
+    std::map<std::string, bool> disturbed;  // of the last run of each case
     for (const std::string& line : output_.run_lines())
       if (const Json json = Json::parse(line); text_at(json, "type") == "case")
         disturbed[text_at(json, "id")] = json.value("disturbed", Json()) == true;
@@ -288,7 +291,7 @@ class Drive {
     // If the end of the file was lost, the last case may be incomplete.
     if (output_.records_torn() && !format_.one_line_a_case && !output_.records().empty())
       done_.erase(format_.read(output_.records().back()).id);
-    // A second record of a case in the file is fine: readers take the last one.
+    // A second record of a case in the file is allowed: readers use the last one.
     const auto again = std::count_if(cases().begin(), cases().end(),
                                      [&](const CasePlan& plan) { return there.contains(plan.id); });
     if (options_.append && again > 0)
@@ -298,7 +301,7 @@ class Drive {
           options_.out, again, workload_.cases_noun()));
   }
 
-  // Said once, so that the person who waits can stop it now.
+  // Printed once, so that the user can stop the run now.
   void warn_of_load(std::optional<double> others) {
     if (load_warned_ || !session_.load().disturbs(others)) return;
     load_warned_ = true;
@@ -308,7 +311,7 @@ class Drive {
                     measure::load_text(*others, session_.load().cores())));
   }
 
-  // Why it ended.
+  // Why the run ended.
   std::string run_cases() {
     for (std::size_t i = 0; i < cases().size(); ++i) {
       const CasePlan& plan = cases()[i];
@@ -324,7 +327,7 @@ class Drive {
         write_not_begun(i, CaseStatus::timeout, "by estimate it would end after the deadline");
         return "deadline";
       }
-      // Queried each time, because other programs use this machine too.
+      // Queried for each case, because other programs use this machine too.
       const std::size_t free_bytes = session_.free_bytes();
       const auto memory = static_cast<double>(free_bytes + session_.context().workspace_bytes());
       if (free_bytes > 0 && plan.bytes > memory) {
@@ -348,7 +351,7 @@ class Drive {
     return "complete";
   }
 
-  // The samples of each row, in the order of the case's records; nothing where none has any.
+  // The samples of each row, in the order of the case's records; empty if no row has any.
   [[nodiscard]] static Json samples_of(std::vector<Row>& rows) {
     Json all = Json::array();
     bool any = false;
@@ -368,7 +371,7 @@ class Drive {
   void measure(std::size_t i) {
     const double start_s = session_.elapsed_s();
     session_.disturbance().reset();
-    // Kept until the case is done, so that its rows are written together or not at all.
+    // Kept until the case is complete, so that all of its rows are written or none.
     std::vector<Row> rows;
     const CaseOutcome outcome =
         workload_.measure(session_, i, [&](Row row) { rows.push_back(std::move(row)); });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the `merge` subcommand: the records of several runs in one file, with their run files.
+// Bench: the `merge` subcommand: joins the records of several runs in one file, and their run
+// files.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <CLI/CLI.hpp>
@@ -21,7 +22,7 @@ namespace switchback::bench {
 
 namespace {
 
-/// A line of a record file, and what identifies its case where its workload has an order.
+/// A line of a record file, and the identity of its case if its workload has an order.
 struct MergedLine {
   std::string text;
   std::optional<Case> shape;
@@ -35,7 +36,7 @@ struct MergeFile {
   std::vector<std::string> setting;  ///< of its last run; empty: not known
 };
 
-// What all runs in one file have in common, as --resume asks for it.
+// The settings that all runs in one file must share, as --resume requires.
 std::vector<std::string> setting_in(const std::string& run_lines) {
   Json last;
   for (const std::string& line : split_list(run_lines, '\n'))
@@ -113,17 +114,18 @@ void merge_files(const std::vector<std::string>& paths, const std::string& out, 
     run_lines += file.run_lines;
     if (file.run_lines.empty()) without += (without.empty() ? "" : ", ") + file.path;
   }
-  // In the order in which one run would have written them; equal shapes stay in that of the files.
+  // In the order in which one run would have written them. Equal shapes stay in the order of the
+  // files.
   std::stable_sort(records.begin(), records.end(), [](const MergedLine& a, const MergedLine& b) {
     return a.shape && b.shape && case_less(*a.shape, *b.shape);
   });
   std::string text;
   for (const MergedLine& record : records)
     text += record.text + "\n";
-  // The run file first: records whose run file is missing would look like published ones.
+  // The run file first: records without a run file would look like published ones.
   std::error_code ignored;
   if (run_lines.empty())
-    std::filesystem::remove(run_out, ignored);  // with --force: one of other records
+    std::filesystem::remove(run_out, ignored);  // with --force: of replaced records
   else
     write_new_file(run_out, run_lines);
   write_new_file(out, text);

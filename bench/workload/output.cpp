@@ -12,7 +12,7 @@ namespace switchback::bench {
 
 namespace {
 
-// The start of every line of a run file, and an upper limit for the bytes of one.
+// The start of every line of a run file, and an upper bound for its length in bytes.
 constexpr std::string_view run_line_start = "{\"type\":";
 constexpr std::int64_t run_line_bytes = 16384;
 

@@ -54,11 +54,12 @@ LineFile::LineFile(const std::string& path, OpenMode mode, std::string_view line
   if (path == "-") {
     fd_ = STDOUT_FILENO;
     struct stat status {};
-    // Standard output redirected to a file belongs to the shell and is only appended to.
+    // If standard output is redirected to a file, that file belongs to the shell, so lines are only
+    // appended.
     if (::fstat(fd_, &status) != 0) fail("cannot be written", errno);
     return;
   }
-  // Opened without O_TRUNC: nothing is changed before the contents are known to be records.
+  // Opened without O_TRUNC: nothing is changed until the contents are known to be records.
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd_ < 0 && (errno == EACCES || errno == EINVAL || errno == ENXIO))
     fd_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);  // a device or pipe, write-only
@@ -69,7 +70,7 @@ LineFile::LineFile(const std::string& path, OpenMode mode, std::string_view line
     if (::fstat(fd_, &status) != 0) fail("cannot be examined", errno);
     regular_ = S_ISREG(status.st_mode);
     if (!regular_) {
-      // Detects a device that accepts nothing (/dev/full) now, not at the first record.
+      // Detects a device that accepts no data (/dev/full) now and not at the first record.
       if (S_ISCHR(status.st_mode) && ::write(fd_, "", 0) < 0) fail("cannot be written", errno);
       return;
     }
@@ -100,9 +101,9 @@ LineFile::LineFile(LineFile&& other) noexcept
 
 LineFile::~LineFile() {
   if (!owned_) return;
-  // Frees the room that reserve() took beyond the end.
+  // Frees the reserved space beyond the end.
   if (regular_ && ::ftruncate(fd_, size_) != 0) {
-    // Nothing is lost: the room stays with the file.
+    // Nothing is lost: the file keeps the space.
   }
   ::close(fd_);
 }
@@ -124,7 +125,7 @@ void LineFile::read_and_repair(std::string_view line_start, const CheckLine& che
       const bool starts_ours =
           line.starts_with(line_start) || (!whole && line_start.starts_with(line));
       const bool zeros = !whole && line.find_first_not_of('\0') == std::string_view::npos;
-      // Complete JSON is not a torn line, whatever else is wrong with it.
+      // A line that is complete JSON was not truncated, even if something else is wrong with it.
       const bool cut_short = !nlohmann::json::accept(line);
       if (!last || !cut_short || !(starts_ours || zeros))
         core::fail(Status::invalid_argument,
@@ -153,7 +154,7 @@ void LineFile::reserve(std::int64_t bytes) {
   if (!regular_ || bytes <= 0) return;
 #ifdef FALLOC_FL_KEEP_SIZE
   if (::fallocate(fd_, FALLOC_FL_KEEP_SIZE, size_, bytes) == 0) return;
-  // Not every file system can reserve room; the others notice a full disk at the first write.
+  // Not every file system can reserve space; the others report a full disk at the first write.
   if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) fail("no room for the records", errno);
 #endif
 }
@@ -167,7 +168,7 @@ void LineFile::write(std::string_view line) {
     const ssize_t count = ::write(fd_, bytes.data() + done, bytes.size() - done);
     if (count > 0) {
       done += static_cast<std::size_t>(count);
-      // A regular file takes everything in one call unless the disk is full.
+      // A write to a regular file is complete unless the disk is full.
       if (regular_ && done < bytes.size()) error = ENOSPC;
     } else if (count < 0 && errno != EINTR) {
       error = errno;

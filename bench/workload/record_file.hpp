@@ -15,19 +15,20 @@ enum class OpenMode {
   append,  ///< lines are added after the existing ones
 };
 
-/// A file written line by line, each with one write(2) with its newline last, and truncated if that
-/// write failed half way: a reader never sees a partial line that looks complete. One process
-/// writes at a time (flock). Pipes, devices and standard output are only written to.
+/// A file written line by line. Each line is one write(2) that ends with its newline. If a write
+/// fails half way, the file is truncated again. So a reader never sees a partial line that looks
+/// complete. Only one process writes at a time (flock). Pipes, devices and standard output are only
+/// written to.
 class LineFile {
  public:
-  /// Throws Error(invalid_argument) if the line is not one of this file's kind.
+  /// Throws Error(invalid_argument) if the line does not belong in this file.
   using CheckLine = std::function<void(std::string_view line)>;
 
-  /// Opens `path` ("-" is standard output). Mode create refuses an existing file with content. In
-  /// mode append every line must pass `check`, otherwise the file is refused and not changed. Only
-  /// a torn end is repaired: a last line that starts with `line_start` but is incomplete (or the
-  /// zeros that a lost write leaves) is removed and reported in notes(); a complete last line
-  /// without a newline gets one. Throws Error(invalid_argument) for content of another kind, and
+  /// Opens `path` ("-" is standard output). Mode create refuses an existing file that is not empty.
+  /// In mode append every line must pass `check`; otherwise the file is refused and not changed.
+  /// Only a damaged end is repaired. A last line that starts with `line_start` but is incomplete
+  /// (or the zeros that a lost write leaves) is removed and reported in notes(). A complete last
+  /// line without a newline gets one. Throws Error(invalid_argument) for other contents, and
   /// Error(io_error) if the file cannot be opened or written.
   LineFile(const std::string& path, OpenMode mode, std::string_view line_start,
            const CheckLine& check);
@@ -37,16 +38,16 @@ class LineFile {
   LineFile& operator=(const LineFile&) = delete;
   LineFile& operator=(LineFile&&) = delete;
 
-  /// Reserves room for this many more bytes, so that a full disk is noticed before hours of
+  /// Reserves space for this many more bytes, so that a full disk is noticed before hours of
   /// measuring. Throws Error(io_error).
   void reserve(std::int64_t bytes);
-  /// Writes the line and a newline, and syncs the file. Throws Error(io_error) if that fails; the
-  /// file is then unchanged.
+  /// Writes the line and a newline, and syncs the file. If that fails, throws Error(io_error) and
+  /// leaves the file unchanged.
   void write(std::string_view line);
 
-  /// The lines found when opened, after repair.
+  /// The lines that the file had when it was opened, after repair.
   [[nodiscard]] const std::vector<std::string>& lines() const noexcept { return lines_; }
-  /// What was repaired, one sentence each, "FILE:LINE: …".
+  /// The repairs, one sentence each, "FILE:LINE: …".
   [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   [[nodiscard]] bool regular() const noexcept { return regular_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the cases of a run, and estimates of the time that they will take.
+// Bench: the cases of a run, and estimates of their time.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 
 namespace switchback::bench {
 
-/// The factor by which an estimate may be wrong, either way: other shapes and more threads reach
-/// other rates than the shape it was calibrated with.
+/// The factor by which an estimate may be wrong in either direction: other shapes and more threads
+/// reach other rates than the shape that was used for calibration.
 inline constexpr double estimate_doubt = 2;
 
-/// The ratio of the times of cases to their plans, to correct the remaining ones: recent cases
-/// count most.
+/// The ratio of measured times to planned times, used to correct the plans of the remaining cases.
+/// Recent cases have the largest weight.
 class Pace {
  public:
   void add(double planned_s, double took_s) noexcept {
@@ -38,7 +38,7 @@ class Schedule {
   explicit Schedule(std::vector<CasePlan> cases) : cases_(std::move(cases)) {}
 
   [[nodiscard]] const std::vector<CasePlan>& cases() const noexcept { return cases_; }
-  /// Of all cases from this one on; 0: not known.
+  /// The time of all cases from this one on; 0: not known.
   [[nodiscard]] double left_s(std::size_t from) const {
     double planned_s = 0;
     for (std::size_t i = from; i < cases_.size(); ++i)

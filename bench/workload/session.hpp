@@ -20,16 +20,16 @@ namespace switchback::bench {
 struct SessionOptions {
   ContextOptions context;
   std::uint64_t seed = 1;
-  std::optional<double> deadline_s;  ///< of the whole run, from its start
+  std::optional<double> deadline_s;  ///< for the whole run, from its start
   std::string out = "-";             ///< see RunOutput
   bool append = false;
   bool resume = false;
   bool dry_run = false;
   bool quiet = false;
-  /// Of the cases in their order, the first, the (1 + count)th, …: one part of a run on many
-  /// machines.
+  /// Only the first, the (1 + count)th, … of the cases in their order: one part of a run that is
+  /// divided among many machines.
   std::uint64_t shard = 1, shard_count = 1;
-  std::string arguments;  ///< the command line in words, for the run file
+  std::string arguments;  ///< the command line, for the run file
 };
 
 class Session {
@@ -39,10 +39,10 @@ class Session {
 
   [[nodiscard]] const SessionOptions& options() const noexcept { return options_; }
   [[nodiscard]] Context& context() noexcept { return context_; }
-  /// Of machine_json().
+  /// From machine_json().
   [[nodiscard]] const nlohmann::ordered_json& machine() const noexcept { return machine_; }
   [[nodiscard]] bool on_cpu() const noexcept;
-  /// Bytes available in the memory of operands; 0 if the system does not say.
+  /// Available bytes in the memory of operands; 0 if the system does not say.
   [[nodiscard]] std::size_t free_bytes() const;
 
   [[nodiscard]] double elapsed_s() const;
@@ -51,13 +51,13 @@ class Session {
   /// Interrupted if it is true.
   [[nodiscard]] static bool interrupted() noexcept;
 
-  /// Print to stderr: a note unless the run is quiet, a warning always.
+  /// Prints to stderr: a note unless the run is quiet, a warning always.
   void note(const std::string& text) { out_.note(text); }
   void warning(const std::string& text) { out_.warning(text); }
   [[nodiscard]] StatusLine& status_line() noexcept { return out_; }
-  /// Watches what other programs use.
+  /// Measures the load from other programs.
   [[nodiscard]] measure::LoadMonitor& load() noexcept { return load_; }
-  /// Watches the rounds of measurements; its total is that of the case that is measured.
+  /// Watches the rounds of measurements; its total is that of the current case.
   [[nodiscard]] measure::DisturbanceWatch& disturbance() noexcept { return disturbance_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: files that are written at once: whole, or not at all.
+// Bench: files that are written completely or not at all.
 #pragma once
 
 #include <filesystem>
@@ -10,21 +10,21 @@
 
 namespace switchback::bench {
 
-/// Whether a file may be made there: one that exists is replaced only with `force`. A file is made
-/// in its directory for a moment, so that a place that cannot be written is noticed before the
-/// work. Throws Error(invalid_argument) or Error(io_error) that names the option.
+/// Checks that a file may be created there: an existing file is replaced only with `force`. Creates
+/// a file in its directory for a moment, so that a directory without write access is noticed before
+/// the work. Throws Error(invalid_argument) or Error(io_error) that names the option.
 void check_new_file(std::string_view argument, const std::filesystem::path& file, bool force);
-/// Makes a file of this text, whole or not at all, in place of one that is there. Throws
+/// Writes a file with this text, completely or not at all; replaces an existing file. Throws
 /// Error(io_error).
 void write_new_file(const std::filesystem::path& file, std::string_view text);
-/// What is read must not be replaced by what is made of it. Throws Error(invalid_argument).
+/// An output file must not replace an input file. Throws Error(invalid_argument).
 void check_not_the_same(std::string_view argument, const std::filesystem::path& file,
                         const std::filesystem::path& read);
 
-/// A new file that gets line after line. Without a name nothing is written.
+/// A new file that is written line by line. Without a name nothing is written.
 class NewLines {
  public:
-  /// Throws as check_new_file(); devices and pipes are only written to.
+  /// Throws like check_new_file(); devices and pipes are only written to.
   NewLines(std::string_view argument, std::string path, bool force);
   /// Throws Error(io_error) as soon as a line cannot be written.
   void write(std::string_view line);

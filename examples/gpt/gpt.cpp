@@ -34,7 +34,7 @@ models::DecoderOptions options_in(Mode mode) {
           .mode = mode};
 }
 
-// Pieces of the text at random places, and the bytes that follow each of theirs.
+// Pieces of the text at random positions, each with its following bytes as targets.
 struct Pieces {
   std::vector<std::int32_t> tokens, targets;
 
@@ -81,7 +81,7 @@ int train(const std::string& text_file, const std::string& model_file, int steps
   int since = 0, best_step = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (int step = 1; step <= steps; ++step) {
-    // The rate rises for 20 steps and falls to a tenth at the end.
+    // The learning rate rises for 20 steps and falls to a tenth at the end.
     const float progress = static_cast<float>(step) / static_cast<float>(steps);
     optimizer->set_learning_rate(2e-3f * std::min(1.0f, static_cast<float>(step) / 20.0f) *
                                  (1.0f - 0.9f * progress));
@@ -101,7 +101,7 @@ int train(const std::string& text_file, const std::string& model_file, int steps
     std::fflush(stdout);
     sum = 0;
     since = 0;
-    // Training on means learning by heart in the end: the best weights are kept, not the last.
+    // Long training overfits, so the weights with the best loss are kept and not the last ones.
     if (best_step > 0 && !(validation < best)) continue;
     best = validation;
     best_step = step;

@@ -6,13 +6,13 @@
 //   example_digits data/digits/digits.csv [--mode rowwise|global|global_mem_efficient]
 //                  [--seeds N] [--epochs N] [--save FILE]
 //
-// Trains five networks of either kind, one after the other, and says on stderr how long that will
-// take (a minute or so on two cores); --seeds 1 trains one of either. An installed package has the
-// data beside this file.
+// Trains five networks of each kind, one after the other, and prints to stderr how long that will
+// take (about a minute on two cores). With --seeds 1 it trains one of each kind. In an installed
+// package, the data is next to this file.
 //
-// --save writes the int8 network of the last seed, prequantized, for example_digits_infer. Ends
-// with 0 if the mean accuracies differ by at most half a point, 1 if by more, 2 for wrong
-// arguments.
+// --save writes the int8 network of the last seed, prequantized, for example_digits_infer. The exit
+// code is 0 if the mean accuracies differ by at most half a point, 1 if they differ by more, 2 for
+// wrong arguments.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -43,7 +43,7 @@ MatrixView<float> matrix(std::vector<float>& data, std::size_t rows, std::size_t
   return {data.data(), static_cast<std::int64_t>(rows), static_cast<std::int64_t>(cols)};
 }
 
-// A linear layer with what SGD keeps beside it.
+// A linear layer with the state that SGD needs.
 class Layer {
  public:
   Layer(Context& context, Mode mode, std::size_t in, std::size_t out, std::mt19937& random)
@@ -64,12 +64,12 @@ class Layer {
 
   void forward(std::vector<float>& x, std::size_t rows, std::vector<float>& y, bool train) {
     y.resize(rows * out_);
-    // x lives until backward and does not change: the layer need not copy it.
+    // x exists until backward and does not change, so the layer need not copy it.
     linear_.forward(matrix(x, rows, in_), matrix(y, rows, out_),
                     train ? Save::borrow : Save::nothing);
   }
 
-  // The gradient of x into dx, unless dx is null.
+  // Writes the gradient of x to dx, unless dx is null.
   void backward(std::vector<float>& g, std::size_t rows, std::vector<float>* dx) {
     LinearGrads grads;
     grads.g = matrix(g, rows, out_);
@@ -162,7 +162,7 @@ class Network {
       std::copy_n(images.x.begin() + static_cast<std::ptrdiff_t>(chosen[i] * digits::pixels),
                   digits::pixels, x_.begin() + static_cast<std::ptrdiff_t>(i * digits::pixels));
     forward(x_, rows, true);
-    // Of the mean cross-entropy: softmax - one_hot(label), over the rows.
+    // The gradient of the mean cross-entropy: softmax - one_hot(label), divided by the rows.
     gradient_ = outputs_.back();
     for (std::size_t i = 0; i < rows; ++i) {
       float* g = gradient_.data() + i * digits::classes;
@@ -198,8 +198,8 @@ void write(std::ofstream& out, const std::vector<T>& values) {
             static_cast<std::streamsize>(values.size() * sizeof(T)));
 }
 
-// What example_digits_infer reads: a line, then for each layer in, out, mode and the number of
-// scales (int32), the scales (f32), the codes [out,in] (int8), the bias (f32).
+// The format that example_digits_infer reads: a line, then for each layer in, out, mode and the
+// number of scales (int32), the scales (f32), the codes [out,in] (int8), the bias (f32).
 void save(const std::string& file, Network& network, Context& context, Mode mode) {
   std::ofstream out(file, std::ios::binary);
   out << "switchback digits 1\n";

@@ -17,9 +17,9 @@ struct Images {
   [[nodiscard]] std::size_t count() const { return label.size(); }
 };
 
-/// Throws std::runtime_error that names file, line and what is wrong there.
+/// Throws std::runtime_error that names the file, the line and the error.
 Images read(const std::string& file);
-/// `count` images from `first` on.
+/// `count` images, starting at `first`.
 Images part(const Images& all, std::size_t first, std::size_t count);
 
 }  // namespace digits

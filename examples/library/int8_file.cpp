@@ -46,7 +46,7 @@ std::vector<float> floats(File& file, const std::string& key) {
   return values;
 }
 
-// As Python takes a value for true.
+// Whether Python considers a value true.
 bool is_set(const json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return false;
@@ -97,7 +97,7 @@ class Reader {
     file_.fail(prefix_ + begin + name, rule);
   }
 
-  // What comfy_quant and the header say of the layers.
+  // What comfy_quant and the header say about the layers.
   void read_what_is_said() {
     for (const auto& [key, tensor] : file_.tensors()) {
       if (!key.starts_with(prefix_) || !ends_with_name(key, "comfy_quant")) continue;
@@ -130,7 +130,7 @@ class Reader {
                  std::string(quantization_metadata));
   }
 
-  // More may be said than is read here, but nothing else of rotations and groups.
+  // Additional members are allowed, but none that concern rotations or groups.
   void check_words(const std::string& begin, const json& about) const {
     const auto params = about.find("params");
     for (const json* words : {&about, params != about.end() ? &*params : nullptr}) {
@@ -160,7 +160,7 @@ class Reader {
     if (layers == header.end() || !layers->is_object())
       throw safetensors::Error(where + " has no \"layers\"");
     for (const auto& [name, about] : layers->items()) {
-      // Names are those of the file's keys; some programs write them without the prefix.
+      // Names are the keys of the file; some programs write them without the prefix.
       const std::string whole = name + ".";
       const std::string cut = whole.starts_with(prefix_) ? whole.substr(prefix_.size()) : whole;
       for (const std::string& begin : {cut, whole})
@@ -204,7 +204,7 @@ class Reader {
     return made;
   }
 
-  // absmax, from scales that are it divided by 1 or by 127.
+  // absmax from scales, which are absmax divided by 1 or by 127.
   std::vector<float> scales(const std::string& begin, const char* name, std::uint64_t rows,
                             float factor) {
     const Tensor* tensor = find(begin, name);
@@ -279,7 +279,7 @@ class Reader {
     return std::stol(text);
   }
 
-  // That nothing next to the codes means something else.
+  // Checks that no tensor next to the codes has another meaning.
   void check_the_rest(const std::string& begin) {
     for (const char* name : {"input_scale", "input_zero_point", "weight_g_idx"})
       if (find(begin, name) != nullptr)
@@ -295,8 +295,8 @@ class Reader {
   File file_;
   std::string prefix_;
   bool unrotated_;
-  std::vector<std::string> begins_;   // of the keys of int8 weights
-  std::map<std::string, json> said_;  // of them, by ComfyUI
+  std::vector<std::string> begins_;   // beginnings of the keys of int8 weights
+  std::map<std::string, json> said_;  // what ComfyUI says about each of them
 };
 
 std::span<const std::byte> bytes_of(const auto& values) {
@@ -328,7 +328,7 @@ void write(const std::filesystem::path& path, std::span<const Weight> weights,
     if (rotated) {
       about["convrot"] = true;
       about["convrot_groupsize"] = static_cast<std::int32_t>(w.rotation);
-      // ComfyUI reads rotated codes with a scale for each row.
+      // ComfyUI reads rotated codes that have a scale for each row.
       scale.resize(n, scale.front());
     }
     const bool one = scale.size() == 1 && !rotated;

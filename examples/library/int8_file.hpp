@@ -15,17 +15,17 @@
 
 namespace int8_file {
 
-/// A weight, w = absmax * code / 127, or its rotation.
+/// A weight w = absmax * code / 127, or its rotation.
 struct Weight {
-  std::string name = {};  ///< what its keys begin with, without the dot after it
+  std::string name = {};  ///< the beginning of its keys, without the dot
   std::int64_t n = 0;
   std::int64_t k = 0;
   std::vector<std::int8_t> codes = {};  ///< [N,K]
   std::vector<float> absmax = {};       ///< [N], or [1]
   switchback::Rotation rotation = switchback::Rotation::none;
-  std::vector<float> bias = {};  ///< [N], or none
+  std::vector<float> bias = {};  ///< [N], or empty
 
-  /// The options of a layer for it.
+  /// The options for a layer with this weight.
   [[nodiscard]] switchback::LinearOptions options() const {
     return {
         .in_features = k,
@@ -33,7 +33,7 @@ struct Weight {
         .mode = absmax.size() == 1 && n != 1 ? switchback::Mode::global : switchback::Mode::rowwise,
         .rotation = rotation};
   }
-  /// Gives it to a layer, which copies everything.
+  /// Sets the weight of a layer, which copies all of it.
   void set(switchback::SwitchbackLinear& layer) const {
     const switchback::MatrixView<const float> b(bias.data(), 1, n);
     layer.set_quantized_weight(
@@ -42,16 +42,17 @@ struct Weight {
   }
 };
 
-/// The int8 weights of a file whose keys begin with `prefix`, which is taken off; in the order of
-/// their names as texts ("10" comes before "2"). Throws safetensors::Error that names file, key and
-/// rule where a weight cannot be read right: zero points, scales of groups, other formats, static
-/// scales of inputs unless ComfyUI wrote them, which reads none. Codes with a weight_scale of which
-/// nothing says whether they are rotated (LLM Compressor's, or those of a file for ComfyUI that
-/// lost what said it) are refused unless `unrotated` says that they are not.
+/// Reads the int8 weights of a file whose keys begin with `prefix`, which is removed. They are
+/// sorted by name as text ("10" comes before "2"). Throws safetensors::Error, which names file, key
+/// and rule, if a weight cannot be read correctly: zero points, scales of groups, other formats, or
+/// static scales of inputs (except those written by ComfyUI, which does not read them). Codes with
+/// a weight_scale may be rotated or not. If the file does not say which (LLM Compressor's files, or
+/// files for ComfyUI that lost this information), they are refused unless `unrotated` says that
+/// they are not rotated.
 std::vector<Weight> read(const std::filesystem::path& path, const std::string& prefix = {},
                          bool unrotated = false);
 
-/// Writes weights as ComfyUI loads them ("int8_tensorwise", rotated ones as "convrot").
+/// Writes weights in the form that ComfyUI loads ("int8_tensorwise", rotated ones as "convrot").
 void write(const std::filesystem::path& path, std::span<const Weight> weights,
            const std::string& prefix = {});
 

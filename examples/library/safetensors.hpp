@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Example: reads and writes files in the safetensors format: eight bytes with the length of a JSON
-// header, the header, the data. One header to copy; it needs nlohmann-json.
+// header, the header, the data. It is a single header to copy, and needs nlohmann-json.
 //
-// A file is not trusted: what breaks a rule of the format is an Error that names the file, the
-// tensor and the rule. Numbers are little-endian, as in the file.
+// A file is not trusted: if it breaks a rule of the format, an Error names the file, the tensor and
+// the rule. Numbers are little-endian, as in the file.
 #pragma once
 
 #include <algorithm>
@@ -50,7 +50,7 @@ struct Tensor {
   }
 };
 
-/// Bits of an element; 0 for a type that the format does not have.
+/// Bits per element; 0 for a type that the format does not have.
 inline unsigned element_bits(std::string_view dtype) {
   struct Type {
     std::string_view name;
@@ -76,7 +76,7 @@ inline std::string text_of(const std::vector<std::uint64_t>& shape) {
   return text + "]";
 }
 
-/// A JSON object in which no name is there twice. `where` begins the messages.
+/// A JSON object without repeated names. Messages begin with `where`.
 inline nlohmann::json parse_object(std::string_view text, const std::string& where) {
   using nlohmann::json;
   std::vector<std::set<std::string>> names;
@@ -97,7 +97,7 @@ inline nlohmann::json parse_object(std::string_view text, const std::string& whe
   return value;
 }
 
-/// A file whose header has been read and checked. Data are read when they are asked for.
+/// A file whose header has been read and checked. Data is read on request.
 class File {
  public:
   explicit File(const std::filesystem::path& path)
@@ -120,7 +120,7 @@ class File {
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::map<std::string, Tensor>& tensors() const { return tensors_; }
-  /// The texts of "__metadata__".
+  /// The texts in "__metadata__".
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
   /// Null if there is no such tensor.
   [[nodiscard]] const Tensor* find(const std::string& name) const {
@@ -201,7 +201,7 @@ class File {
     return made;
   }
 
-  // Whether its bytes are those of its elements. The number of elements may be beyond 64 bits.
+  // Whether the size in bytes matches the elements. The number of elements may exceed 64 bits.
   static bool holds(const Tensor& tensor, unsigned bits) {
     constexpr std::uint64_t most = ~std::uint64_t{0};
     const bool empty =
@@ -215,7 +215,7 @@ class File {
     return all_bits % 8 == 0 && tensor.end - tensor.begin == all_bits / 8;
   }
 
-  // Every byte of the data belongs to one tensor.
+  // Every byte of the data must belong to exactly one tensor.
   void check_places(std::uint64_t data_bytes) const {
     std::vector<const std::pair<const std::string, Tensor>*> order;
     for (const auto& named : tensors_)
@@ -246,7 +246,7 @@ class File {
   std::map<std::string, std::string> metadata_;
 };
 
-/// A tensor to be written.
+/// A tensor to write.
 struct NewTensor {
   std::string name;
   std::string dtype;
@@ -254,10 +254,10 @@ struct NewTensor {
   std::span<const std::byte> data;
 };
 
-/// Writes a file. It appears, or is replaced, when it is complete.
+/// Writes a file. The file appears, or is replaced, only when it is complete.
 inline void write(const std::filesystem::path& path, std::vector<NewTensor> tensors,
                   const std::map<std::string, std::string>& metadata = {{"format", "pt"}}) {
-  // Larger elements first, so that all are aligned.
+  // Larger elements come first, so that all are aligned.
   std::stable_sort(tensors.begin(), tensors.end(), [](const NewTensor& a, const NewTensor& b) {
     return element_bits(a.dtype) > element_bits(b.dtype);
   });

@@ -4,10 +4,10 @@
 //
 //   example_serve [FILE.safetensors] [--prefix TEXT] [--threads N] [--requests N] [--save FILE]
 //
-// Without a file it makes two rotated weights of random numbers, saves them as ComfyUI loads them
-// (in a temporary file, or with --save), and serves those. Every answer is compared with the
-// product in floating point. Ends with 1 if an answer is wrong or something fails, 2 for wrong
-// arguments.
+// Without a file it makes two rotated weights of random numbers, saves them in the form that
+// ComfyUI loads (in a temporary file, or with --save), and serves those. Every answer is compared
+// with the product in floating point. The exit code is 1 if an answer is wrong or something fails,
+// 2 for wrong arguments.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -65,7 +65,7 @@ class Queue {
     }
     changed_.notify_all();
   }
-  // The next one; null when the queue is closed and empty.
+  // The next request; null when the queue is closed and empty.
   Request* pop() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return closed_ || !waiting_.empty(); });
@@ -82,7 +82,7 @@ class Queue {
   bool closed_ = false;
 };
 
-// One thread of the server: its Context, and layers that read the owners' weights.
+// A thread of the server: its Context, and layers that read the owners' weights.
 void serve(const std::vector<SwitchbackLinear>& owners, int threads, Queue& queue) {
   Context context({.device = "cpu", .threads = threads});
   std::vector<SwitchbackLinear> layers;
@@ -96,7 +96,7 @@ void serve(const std::vector<SwitchbackLinear>& owners, int threads, Queue& queu
   }
 }
 
-// Runs the threads until all requests are answered; seconds.
+// Runs the threads until all requests are answered; returns the seconds.
 double serve_all(const std::vector<SwitchbackLinear>& owners, int threads,
                  std::vector<Request>& requests) {
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -140,7 +140,7 @@ std::vector<Request> make_requests(const std::vector<Weight>& weights, int count
   return requests;
 }
 
-// What the codes of a weight stand for.
+// The values that the codes of a weight represent.
 std::vector<float> float_weight(Context& context, const Weight& weight) {
   std::vector<float> w(weight.codes.size());
   for (std::size_t i = 0; i < w.size(); ++i) {
@@ -150,11 +150,11 @@ std::vector<float> float_weight(Context& context, const Weight& weight) {
   }
   const MatrixView view(w.data(), weight.n, weight.k);
   if (weight.rotation != Rotation::none)
-    rotate(context, view, weight.rotation, view);  // its inverse
+    rotate(context, view, weight.rotation, view);  // the rotation is its own inverse
   return w;
 }
 
-// |y - what floating point gives| / |that|, over all answers.
+// |y - floating point result| / |floating point result|, over all answers.
 double relative_error(Context& context, const std::vector<Weight>& weights,
                       const std::vector<Request>& requests) {
   double error = 0, size = 0;

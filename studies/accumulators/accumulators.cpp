@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: a thousand times 0.01, in the accumulators that products can have.
+// Studies: adds 0.01 a thousand times, in each accumulator type that products can have.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -33,7 +33,7 @@ double sum_in() {
   return static_cast<double>(static_cast<float>(sum));
 }
 
-// Codes of a row of 0.01, times codes of ones, summed in int32 by the int8 product.
+// Codes of a row of 0.01 times codes of ones, summed in int32 by the int8 product.
 double sum_of_codes(Context& context) {
   const std::vector<float> x(terms, term), one(terms, 1.0f);
   std::vector<std::int8_t> codes(terms), ones(terms);
@@ -67,7 +67,7 @@ const std::array<Accumulator, 6>& accumulators() {
   return all;
 }
 
-// Of data/reference/accumulators.csv; nothing for codes, whose sum is exact.
+// From data/reference/accumulators.csv; empty for codes, whose sum is exact.
 std::optional<double> published_sum(const Accumulator& a) {
   const PublishedTable table("accumulators");
   for (std::size_t row = 0; row < table.rows(); ++row)
@@ -115,7 +115,7 @@ class Accum : public Workload {
     const Json time = statistic(measure::times_of({.repeat = repeat}, calls).front());
     const std::optional<double> published = published_sum(a);
     const double expected = published.value_or(terms * 0.01);
-    // The source prints four digits.
+    // The source has four digits.
     const bool as_expected = std::fabs(sum - expected) < 0.0001;
     sink(row(fmt::format("{} into {}", a.dtype, a.into),
              {{"dtype", a.dtype},

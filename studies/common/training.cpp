@@ -47,7 +47,7 @@ VariantTimes::VariantTimes(Session& session, int steps,
   rules.interrupted = [] { return Session::interrupted(); };
   rules.watch = &session.disturbance();
   times_ = measure::run_rounds(rules, calls, context);
-  // A step is counted even if it was disturbed: the next one begins where it ended.
+  // A disturbed step counts too, because the next step begins where it ended.
   static_cast<void>(rules.watch->keep(static_cast<std::size_t>(steps) + 1));
   for (auto& series : times_)
     series.erase(series.begin());

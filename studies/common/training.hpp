@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: what the workloads that train have in common.
+// Studies: shared by the workloads that train.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,25 @@
 
 namespace switchback::bench {
 
-/// The modes of these names, or `otherwise` without names. Mode standard, with which the others are
-/// compared, comes first, whether it was named or not. Throws Error(invalid_argument).
+/// The modes of these names, or `otherwise` without names. Mode standard is always the first one,
+/// because the other modes are compared with it. Throws Error(invalid_argument).
 std::vector<Mode> modes_of(const std::vector<std::string>& names, std::vector<Mode> otherwise);
 
-/// What --mode says of itself: the names of all modes.
+/// The description of --mode: the names of all modes.
 std::string help_of_modes();
 
-/// Their names, as records have them.
+/// The names of the modes, as records have them.
 Json names_of(std::span<const Mode> modes);
 
-/// The times of variants that take turns: each has the same calls in a round, and some of these
-/// make its training step.
+/// The times of variants that alternate. In each round every variant makes the same calls, and some
+/// of these form its training step.
 class VariantTimes {
  public:
-  /// `calls`: those of the first variant, then those of the next, each with the calls of these
-  /// `names`, of which all from `first_of_step` on make a step. In `steps` rounds, fewer if the
-  /// session's deadline comes first, after one that is not counted: it takes memory. On a device
-  /// as many steps follow by the host's clock. Throws Interrupted.
+  /// `calls`: the calls of the first variant, then those of the next, and so on. Each variant has
+  /// the calls of `names`; those from `first_of_step` on form a step. Runs `steps` rounds, or fewer
+  /// if the session's deadline comes first. One more round before them is not counted, because it
+  /// allocates memory. On a device, the same number of steps follows by the host's clock. Throws
+  /// Interrupted.
   VariantTimes(Session& session, int steps, std::span<const std::function<void()>> calls,
                std::vector<std::string> names, std::size_t first_of_step);
 
@@ -45,7 +46,7 @@ class VariantTimes {
   }
   [[nodiscard]] std::vector<double> step(std::size_t variant) const;
   /// The statistics of each call by its name, and of a step until its calls returned (host_ms) and
-  /// until it was done (synced_ms). On the CPU a call that has returned is done.
+  /// until it was complete (synced_ms). On the CPU, a call that has returned is complete.
   [[nodiscard]] Json statistics(std::size_t variant) const;
 
  private:

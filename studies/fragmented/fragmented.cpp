@@ -40,7 +40,8 @@ struct Shape {
 };
 
 // The parameters of one size, with their gradients and the state of Adam. All layers of that size
-// share them: none changes the others' times, and 67 million parameters are there once.
+// share them, because that does not change the times of the other layers. So 67 million parameters
+// exist only once.
 class Weights {
  public:
   Weights(Context& context, std::int64_t dim_, std::int64_t rank, std::uint64_t seed)
@@ -87,7 +88,7 @@ class Weights {
   std::unique_ptr<models::Optimizer> of_shared_, of_linear_, of_fragmented_;
 };
 
-// What a layer computes from and into, in turns with the others.
+// The inputs and outputs of the layers, which use them alternately.
 struct Operands {
   Operands(Context& context_, const Shape& s, std::uint64_t seed)
       : context(context_),
@@ -113,7 +114,7 @@ class Variant {
   virtual void forward() = 0;
   virtual void backward() = 0;
   virtual void update() = 0;
-  /// Bytes of both layers' codes, and what the one for training keeps of x.
+  /// Bytes of the codes of both layers, and of the data that the training layer keeps of x.
   [[nodiscard]] virtual std::size_t code_bytes() const = 0;
   [[nodiscard]] virtual std::size_t saved_bytes() const = 0;
 
@@ -204,7 +205,7 @@ class Fragmented : public VariantOf<FragmentedLinear> {
                      .dup = weights_.up->gradient.any()});
   }
   void update() override { weights_.step_fragmented(state_); }
-  // The hard outputs of one row alone.
+  // The hard outputs of one row, computed without the other rows.
   void infer_row(std::int64_t row, AnyMatrix y) {
     eval_.forward_hard(core::rows_of(o_.x.any(), row, 1), y);
   }
@@ -216,8 +217,8 @@ class Fragmented : public VariantOf<FragmentedLinear> {
   }
 };
 
-// The published times of a size and batch (data/reference/fragmented_linear.csv), as ratios against
-// its plain layer.
+// The published times of a size and batch (data/reference/fragmented_linear.csv), as ratios to its
+// plain layer.
 struct Published {
   std::optional<double> inference, step, peak_mb;
 };
@@ -360,7 +361,7 @@ class FragmentedWorkload : public Workload {
         CasePlan plan;
         plan.id = case_id(shape);
         // Values, gradients and two moments in f32; codes for forward, dX and inference of each
-        // int8 layer; what inference of the plain standard layer packs.
+        // int8 layer; and the packed weight for inference of the plain standard layer.
         const auto int8 = static_cast<double>((fragments_.size() + 1) * (modes_.size() - 1));
         plan.bytes = static_cast<double>(shape.fragmented_params()) * (4 * 4 + 4 + 3 * int8) +
                      static_cast<double>(batch * dim) * 4 * 20;
@@ -389,7 +390,7 @@ class FragmentedWorkload : public Workload {
   int steps_ = 5;
   std::vector<Shape> shapes_;
   PublishedRatios published_;
-  std::unique_ptr<Weights> weights_;  ///< of the size measured last
+  std::unique_ptr<Weights> weights_;  ///< of the last measured size
 };
 
 std::string FragmentedWorkload::published_beside(std::span<const Json> records) const {
@@ -397,8 +398,8 @@ std::string FragmentedWorkload::published_beside(std::span<const Json> records) 
   Table table({"in = out", "rows", "layer", "F", "published forward [ms]", "backward", "peak [MiB]",
                "ours, standard: forward", "backward", "rowwise: forward", "backward"},
               {"layer"});
-  // Ours of a mode: of the hard layer its inference, of the others a training step's parts. What
-  // the source calls backward ends with the optimizer.
+  // Our times of a mode: inference for the hard layer, the parts of a training step for the other
+  // layers. The time that the source calls backward includes the optimizer.
   const auto add_ours = [&](std::size_t row, Mode mode, std::vector<std::string>& cells) {
     const bool is_plain = published.text(row, "layer") == "linear";
     const bool is_hard = published.text(row, "layer") == "fragmented_inference";
@@ -429,7 +430,7 @@ std::string FragmentedWorkload::published_beside(std::span<const Json> records) 
          table.text();
 }
 
-// Whether a row's hard outputs have the same bits alone and among the others.
+// Whether the hard outputs of a row have the same bits with and without the other rows.
 bool rows_are_independent(Context& context, Fragmented& layer, const Operands& o) {
   layer.infer();
   const AnyMatrix y = o.y.any();
@@ -453,12 +454,13 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
     weights_ = std::make_unique<Weights>(context, shape.dim, shape.rank, seed);
   }
   Operands operands(context, shape, seed + 1);
-  // Inference has a Context of its own, whose scratch memory is then that of inference alone.
+  // Inference has its own Context, so that the scratch memory of that Context is that of inference
+  // only.
   ContextOptions same_stream = session.options().context;
   same_stream.stream = context.stream();
   Context inference(same_stream);
 
-  // The plain layer in mode standard comes first: it is what all are compared with.
+  // The plain layer in mode standard is the first one, because all layers are compared with it.
   std::vector<std::unique_ptr<Variant>> all;
   CaseOutcome outcome;
   bool independent = true;
@@ -468,7 +470,7 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
     for (const std::int64_t fragments : fragments_) {
       auto layer = std::make_unique<Fragmented>(context, inference, shape, fragments, mode,
                                                 *weights_, operands);
-      // In floating point a library may add in another order for another number of rows.
+      // A floating point library may use another order of additions if the number of rows differs.
       if (mode != Mode::standard && mode != Mode::automatic)
         independent = independent && rows_are_independent(context, *layer, operands);
       all.push_back(std::move(layer));
@@ -491,8 +493,8 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
   const VariantTimes times(session, steps_, calls,
                            {"inference", "forward", "backward", "optimizer"}, 1);
 
-  // Scratch that copied parts of the weight would hold dim² / F floats for each row. All there may
-  // be is a few vectors a row.
+  // Scratch for copied parts of the weight would have dim² / F floats for each row. Only a few
+  // vectors per row are allowed.
   const std::size_t workspace_bytes = inference.state().workspace.capacity_bytes();
   const auto vectors = static_cast<std::size_t>(64 * shape.batch * shape.dim) + (1u << 20);
   const bool no_copy = workspace_bytes <= prepared_bytes + vectors;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: what the operations of a model are measured against.
+// Studies: the lower bounds that the operations of a model are compared with.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,34 +25,40 @@
 
 namespace switchback::bench {
 
-// What it must do at the least: bytes that are read and written past the caches (a line that is
-// changed is both), and arithmetic: multiply-adds of products, at the rate of the engine that a
-// layer takes, and besides multiplications of a lane, fused with an addition or not, at the rate of
-// multiply-adds in registers. The slower of the two is the floor. Rows of a table that are read in
-// any order are so by the floor too: between them a core's prefetchers have nothing to go by.
-// Multiplications are stated where the result fixes them: GELU's and SwiGLU's to the bit
-// (quant/gelu.hpp, studies/models/cpu/elementwise.cpp), dropout's by its generator, attention's by
-// its products. Nothing else counts there, for it may run beside them: Zen 4 adds, compares,
-// shifts, permutes and combines bits in other pipes. Nor do multiplications by powers of two, which
-// integer additions are, and divisions, of which each takes two multiplications' turns there. But
-// no core begins more operations than of the kind that most of its pipes take: a floor of its own
-// for what has many of other kinds.
+// The lower bound of an operation: the larger one of a time for memory and a time for arithmetic.
+//
+// Memory: bytes that are read and written beyond the caches (a line that is changed counts as
+// both). If the rows of a table are read in any order, so are those of the lower bound, because a
+// core's prefetchers cannot predict such rows.
+//
+// Arithmetic: multiply-adds of products, at the rate of the engine that a layer uses. In addition,
+// multiplications per lane, with or without a fused addition, at the rate of multiply-adds in
+// registers. They are counted where the result determines their number: for GELU and SwiGLU, whose
+// results are exact to the bit (quant/gelu.hpp, studies/models/cpu/elementwise.cpp); for dropout by
+// its generator; for attention by its products.
+//
+// Other operations are not counted there, because they may run at the same time: Zen 4 adds,
+// compares, shifts, permutes and combines bits in other pipes. Also not counted are multiplications
+// by powers of two, which are integer additions, and divisions, each of which takes the time of two
+// multiplications there. But no core starts more operations per cycle than it has pipes for the
+// most widely supported kind. That gives a separate lower bound for operations with many
+// instructions of other kinds.
 struct LayerFloor {
   double read_bytes = 0;
   double written_bytes = 0;
   double operations = 0;
   double products = 0;
-  std::int64_t row_bytes = 0;  ///< of a table whose rows are read in any order, else 0
+  std::int64_t row_bytes = 0;  ///< of a table whose rows are read in any order; else 0
   std::int64_t table_rows = 0;
   double of_any_kind = 0;  ///< operations, multiplications or not; 0: not counted
 
   [[nodiscard]] double bytes() const { return read_bytes + written_bytes; }
 };
 
-// Enough where a virtual machine names the L3 of a host that many share.
+// Enough if a virtual machine reports the L3 of a host that many virtual machines share.
 inline constexpr std::int64_t most_cold_bytes = std::int64_t{1} << 30;
 
-// Copies of a CPU that move through memory past the caches.
+// Copies by a CPU that advance through memory beyond the caches.
 class ColdCopies {
  public:
   ColdCopies(Context& context, std::int64_t total_bytes)
@@ -61,18 +67,18 @@ class ColdCopies {
         window_bytes_(half_bytes_),
         from_(context, DType::s8, 1, half_bytes_),
         to_(context, DType::s8, 1, half_bytes_) {
-    // Both are written, so that the system does not do that for the first copies.
+    // Both are written, so that their pages exist before the first copies.
     copy_lines(context_, to_.data(), from_.data(), {half_bytes_, half_bytes_}, Stores::plain);
     copy_lines(context_, from_.data(), to_.data(), {half_bytes_, half_bytes_}, Stores::plain);
   }
-  // The following copies move through so much memory, as the operands of an operation do.
+  // The following copies stay within this much memory, like the operands of an operation.
   void stay_within(std::int64_t bytes) {
     window_bytes_ = std::clamp(bytes / 2 / line * line, line, half_bytes_);
     sets_of_rows_ = std::max<std::int64_t>(1, bytes / half_bytes_);
     at_ = 0;
   }
-  // As many bytes are read and written as the operation does: what goes both ways is copied, what
-  // is left is only read, or only written.
+  // Reads and writes the same number of bytes as the operation: copies the common part, and only
+  // reads or only writes the rest.
   void run(const LayerFloor& floor, Stores stores) {
     if (floor.row_bytes >= line && half_bytes_ >= floor.table_rows * floor.row_bytes) {
       gather(floor, stores);
@@ -92,9 +98,9 @@ class ColdCopies {
 
  private:
   static constexpr std::int64_t line = 64;
-  // From another table, as large as the operation's, to other rows than before. Fewer tables fit
-  // here than the operation has: all of them together must be as many rows, or a cache would hold
-  // them here alone.
+  // Each call uses another table, as large as the operation's, and other rows. There are fewer
+  // tables here than the operation has, so all of them together must have the same number of rows;
+  // otherwise a cache would hold them here only.
   void gather(const LayerFloor& floor, Stores stores) {
     const std::int64_t table = floor.table_rows * floor.row_bytes / line * line;
     const auto rows = static_cast<std::int64_t>(floor.read_bytes) / floor.row_bytes;
@@ -129,12 +135,12 @@ class ColdCopies {
   std::int64_t half_bytes_, window_bytes_, at_ = 0;
   std::uint64_t read_ = 0;
   std::vector<std::int32_t> rows_;
-  std::int64_t sets_of_rows_ = 1, set_ = 0;  // of a table
+  std::int64_t sets_of_rows_ = 1, set_ = 0;  // sets of rows of a table
   measure::Matrix from_, to_;
 };
 
-// Products [rows, width] · [columns, width]ᵀ of so many multiply-adds, by the engine that a layer
-// takes, and other operations at the rate of a multiply-add in registers.
+// Products [rows, width] · [columns, width]ᵀ with this number of multiply-adds, by the engine that
+// a layer uses, and other operations at the rate of a multiply-add in registers.
 class ArithmeticFloor {
  public:
   ArithmeticFloor(Context& context, std::int64_t rows, std::int64_t width, DType dtype,
@@ -149,7 +155,7 @@ class ArithmeticFloor {
       measure::fill_normal(context, x_->any(), 1);
       measure::fill_normal(context, w_->any(), 2);
     }
-    // Nobody knows how fast a device adds and multiplies outside of its products.
+    // The speed of a device for additions and multiplications outside of its products is not known.
     if (context.state().on_cpu())
       steps_ =
           static_cast<long>(2 * floor.operations / (loop_.operations_per_step * context.threads()));
@@ -174,7 +180,7 @@ class ArithmeticFloor {
   std::optional<measure::Matrix> x_, w_, y_;
 };
 
-// As many operations as the floor counts of any kind.
+// The number of operations of any kind that the lower bound counts.
 inline measure::Rival rival_of_any_kind(Context& context, const LayerFloor& floor) {
   const RegisterLoop loop = integer_loop(context);
   const auto steps =
@@ -183,7 +189,7 @@ inline measure::Rival rival_of_any_kind(Context& context, const LayerFloor& floo
           [&context, loop, steps] { run_on_all_threads(context, loop, steps); }};
 }
 
-// So many bytes of operands are past the caches.
+// Operands of this many bytes are beyond the caches.
 inline std::int64_t past_all_caches_bytes(const Context& context) {
   const auto& runtime = context.state().runtime;
   return std::min(most_cold_bytes, runtime == nullptr
@@ -191,7 +197,7 @@ inline std::int64_t past_all_caches_bytes(const Context& context) {
                                        : 8 * static_cast<std::int64_t>(runtime->info().l2_bytes));
 }
 
-// What the memory floor of every operation is measured with: copies of the CPU, or the device's.
+// Measures the memory bound of every operation: with copies of the CPU or of the device.
 class MemoryFloor {
  public:
   MemoryFloor(Context& context, std::int64_t cold_bytes) : runtime_(context.state().runtime.get()) {
@@ -203,10 +209,10 @@ class MemoryFloor {
       runtime_->fill(from_.data(), 1, from_.size_bytes());
     }
   }
-  // For an operation on so many bytes of operands.
+  // For an operation with this many bytes of operands.
   std::vector<measure::Rival> rivals(const LayerFloor& floor, std::int64_t operand_bytes) {
     if (runtime_ != nullptr) {
-      // A device's own copy reads as much as it writes.
+      // A device's copy reads as much as it writes.
       const auto bytes = std::min(from_.size_bytes(), static_cast<std::size_t>(floor.bytes()) / 2);
       return {{"copy", [this, bytes] {
                  runtime_->copy(to_.data(), bytes, from_.data(), bytes, bytes, 1);
@@ -228,7 +234,7 @@ class MemoryFloor {
  private:
   core::DeviceRuntime* runtime_;
   std::optional<ColdCopies> of_cpu_;
-  measure::Matrix from_, to_;  ///< of a device
+  measure::Matrix from_, to_;  ///< for a device
 };
 
 }  // namespace switchback::bench

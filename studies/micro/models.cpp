@@ -34,7 +34,7 @@ constexpr MicroShape small_decoder = {1024, 768, 3072};  // four sequences of 25
 constexpr std::int64_t longest_sequence = 256;
 constexpr std::int64_t widest_head = 64;
 constexpr std::int64_t vocabulary = 10000;
-// Of operands: with these, those of the claims lie past the caches.
+// Size of the operands: with this size, the operands of the claims are beyond the caches.
 constexpr std::size_t most_sets = 64;
 
 struct Dimensions {
@@ -60,7 +60,7 @@ Dimensions dimensions_of(const MicroOptions& options, const MicroShape& shape) {
           .dtype = dtype};
 }
 
-// Random values that operands are filled with.
+// Random values to fill operands with.
 class RandomValues {
  public:
   RandomValues(Context& context, DType dtype, std::uint64_t seed)
@@ -109,7 +109,7 @@ class LayerMemory {
     measure::copy(context_, host.any(), m.any());
     return m.values<std::int32_t>();
   }
-  // One value, again and again.
+  // The same value each time.
   std::span<float> constants(std::int64_t size, float value) {
     const Matrix host(DType::f32, 1, size);
     std::fill(host.floats().begin(), host.floats().end(), value);
@@ -145,37 +145,38 @@ struct ModelOperation {
   std::function<std::function<void()>(LayerMemory&)> make;
 };
 
-// Of an element of f32. GELU's erf form: eleven of an exponential, ten of a quotient of
-// polynomials, their product and the value; in backward those of the slope, of the derivative and
-// of the gradient in place of the last two. A bf16 has 65536 values: its GELU can be looked up.
+// Per element of f32, for the erf form of GELU: eleven for an exponential, ten for a quotient of
+// polynomials, one for their product and one for the value. In backward, those of the slope, of the
+// derivative and of the gradient replace the last two. A bf16 has 65536 values, so its GELU can be
+// looked up.
 double gelu_forward_operations(DType dtype) {
   return dtype == DType::f32 ? 11 + 10 + 2 : 0;
 }
 double gelu_backward_operations(DType dtype) {
   return dtype == DType::f32 ? 11 + 10 + 3 : 0;
 }
-// Of an element. An exponential: nine of f32, six of bf16, whose polynomial and reduction are
-// shorter; of a forward the products with the reciprocal (bf16: the quotient) and with the other
-// half; in backward two for silu and its slope and three for the gradients.
+// Per element. An exponential: nine for f32, six for bf16, whose polynomial and reduction are
+// shorter. In forward, add the products with the reciprocal (bf16: the quotient) and with the other
+// half. In backward, add two for silu and its slope, and three for the gradients.
 double swiglu_forward_operations(DType dtype) {
   return dtype == DType::f32 ? 9 + 2 : 6 + 1;
 }
 double swiglu_backward_operations(DType dtype) {
   return (dtype == DType::f32 ? 9 : 6) + 5;
 }
-// Of an element. Philox: four words of a counter take two products of 32 bits in each of ten
-// rounds, of which an instruction makes one for every second lane. One of the two factors is the
-// same for all counters in the first round and in the second. Then a multiplication.
+// Per element. Philox: four words of a counter need two products of 32 bits in each of ten rounds,
+// and one instruction computes them for every second lane. In the first and in the second round,
+// one of the two factors is the same for all counters. Then one multiplication.
 constexpr double dropout_operations = (10 * 2 - 2) * 2 / 4.0 + 1;
-// With the shifts of upper halves and the combinations of three words, less the products and shifts
-// of those factors; then a comparison, and the multiplication that leaves out what is dropped. A
-// bf16 is moved to its place, and one operation rounds two.
+// The above plus the shifts of the upper halves and the combinations of three words, without the
+// products and shifts of the constant factors; then a comparison, and the multiplication that
+// zeroes dropped elements. A bf16 is moved to its position, and one operation rounds two of them.
 double dropout_operations_of_any_kind(DType dtype) {
   return (10 * 6 - 4) * 2 / 4.0 + 2 + (dtype == DType::bf16 ? 1.5 : 0);
 }
-// Of a visible pair of a query and a key beside the products, of an exponential with a table: two
-// of the exponent and three (bf16: two) of the polynomial; in backward a product too. What scales
-// the power may be added.
+// Per visible pair of a query and a key, in addition to the products, for an exponential with a
+// table: two for the exponent and three (bf16: two) for the polynomial; in backward also one
+// product. The scaling of the power may be an addition.
 double softmax_operations(DType dtype, bool backward) {
   return (dtype == DType::f32 ? 5 : 4) + (backward ? 1 : 0);
 }
@@ -237,7 +238,8 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
                    {2 * activations, 2 * activations},
                    [&state, d, inverse](LayerMemory& o) {
                      const std::int64_t half_dim = d.width / d.heads / 2;
-                     // No rotation, so that the values stay what they are, however often it runs.
+                     // Without rotation, the values do not change, however often the operation
+                     // runs.
                      const models::Rope args{.heads = d.heads,
                                              .head_dim = d.width / d.heads,
                                              .length = d.length,
@@ -247,7 +249,7 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
                        models::rope(state, args, qkv, inverse);
                      };
                    }});
-  // Products of visible pairs of a query and a key: two in forward, five in backward.
+  // Products for each visible pair of a query and a key: two in forward, five in backward.
   const double pairs = static_cast<double>(d.rows) * static_cast<double>(d.length + 1) / 2;
   const double heads = static_cast<double>(d.heads);
   const double product = pairs * static_cast<double>(d.width);
@@ -326,7 +328,7 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
                        [&state, tokens, from = o.table(vocabulary, d.width),
                         y = o.activations(d.width)] { models::embed(state, tokens, from, {}, y); };
                  }});
-  // The gradient is written once: few of these tokens repeat.
+  // The gradient is written once, because few of these tokens repeat.
   all.push_back({"embedding: backward", {activations, table}, [&state, d](LayerMemory& o) {
                    const models::Tokens tokens = o.tokens();
                    return [&state, tokens, to = o.table(vocabulary, d.width),
@@ -409,8 +411,9 @@ void race_with_floor(Context& context, const MicroOptions& options, const Dimens
                      const MicroShape& shape, const ModelOperation& operation,
                      const RandomValues& random, MemoryFloor& memory_floor, std::int64_t cold_bytes,
                      const RaceSink& sink) {
-  // Other operands in each call, so that they come from memory as activations of a model do. Those
-  // of products come from the call before, as in a model: its floor is arithmetic.
+  // Each call has other operands, so that they come from memory like the activations of a model.
+  // The operands of products come from the call before, as in a model; their lower bound is
+  // arithmetic.
   std::deque<LayerMemory> sets;
   std::vector<std::function<void()>> calls;
   std::int64_t bytes = 0;
@@ -498,7 +501,7 @@ void micro_models(Context& context, const MicroOptions& options, const RaceSink&
       options.shapes.empty() ? std::vector<MicroShape>{small_decoder} : options.shapes;
   for (const MicroShape& shape : shapes) {
     const Dimensions d = dimensions_of(options, shape);
-    // LayerMemory of tiny shapes need not fill memory.
+    // LayerMemory of tiny shapes need not be larger than the caches.
     double largest = 0;
     std::vector<ModelOperation> operations = model_operations(context, d);
     std::erase_if(operations,

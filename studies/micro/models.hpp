@@ -6,8 +6,8 @@
 
 namespace switchback::bench {
 
-/// Each operation of models/ against its floor. Shapes are those of a decoder's MLP, tokens x width
-/// x hidden; none: the smallest published one.
+/// Each operation of models/ compared with its lower bound. Shapes are those of a decoder's MLP,
+/// tokens x width x hidden; without shapes, the smallest published one.
 void micro_models(Context& context, const MicroOptions& options, const RaceSink& sink);
 
 }  // namespace switchback::bench

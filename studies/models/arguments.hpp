@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: arguments of the operations of kernels.hpp, for device code too.
+// Models: arguments of the operations of kernels.hpp, also for device code.
 #pragma once
 
 #include <cstdint>
@@ -64,9 +64,9 @@ struct AttentionShape {
   [[nodiscard]] std::int64_t width() const { return heads * head_dim; }
 };
 
-/// Zeroes each element with probability p, and multiplies the others by 1/(1 - p), in place. The
-/// choice is a function of the key, the stream, and the element's number from `first` on, so that
-/// backward calls the same on the gradient, and no mask is kept.
+/// Zeroes each element with probability p and multiplies the other elements by 1/(1 - p), in place.
+/// The choice is a function of the key, the stream, and the element's number (counted from
+/// `first`). So backward makes the same call on the gradient, and no mask is kept.
 struct Dropout {
   float p = 0;
   std::uint64_t key = 0;
@@ -75,7 +75,7 @@ struct Dropout {
 };
 
 /// A slice of parameters with their gradient and the optimizer's moments, all of one length. `copy`
-/// is the bf16 copy that products read; null if there is none.
+/// is the bf16 copy that products read; null if there is no copy.
 struct Update {
   float* value = nullptr;
   const float* gradient = nullptr;

@@ -38,8 +38,8 @@ std::int64_t DecoderOptions::parameters() const {
          width;
 }
 
-/// x' = x + pending, then x' + attention(norm(x')) and its sum with SwiGLU of its norm. The last
-/// sum is left to the norm that follows: `pending`.
+/// x' = x + pending, then x' + attention(norm(x')); then that sum plus SwiGLU of its norm. The last
+/// addition is left to the norm that follows: `pending`.
 class Decoder::Block {
  public:
   Block(const Surroundings& around, Parameters& parameters, const DecoderOptions& o,
@@ -210,7 +210,8 @@ class Decoder::Block {
     s.name = in_layer(layer, name);
     s.in = in;
     s.out = out;
-    // As GPT-2: the stream's variance does not grow with the number of branches added to it.
+    // As in GPT-2: the variance of the residual stream does not grow with the number of branches
+    // added to it.
     s.deviation = ends_branch
                       ? initial_deviation / std::sqrt(2.0f * static_cast<float>(options_.layers))
                       : initial_deviation;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: a decoder of the kind of Llama: RMSNorm before each half of a block, rotary positions,
-// causal attention, SwiGLU, an untied head, no biases.
+// Models: a decoder like Llama: RMSNorm before each half of a block, rotary positions, causal
+// attention, SwiGLU, an untied head, no biases.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@ struct DecoderOptions {
   Mode mode = Mode::standard;
   /// How linear layers compute dW. Modes rowwise, rowwise_shared, global and auto have int8_block.
   WeightGradient dw = WeightGradient::floating;
-  /// In front of the quantization of linear layers' inputs and weights; width and hidden must be
-  /// multiples of its group. Of the int8 modes, but for auto.
+  /// Applied before the quantization of linear layers' inputs and weights; width and hidden must be
+  /// multiples of its group. For all int8 modes except auto.
   Rotation rotation = Rotation::none;
 
-  /// Of a model: 2·V·d + L·(4·d² + 3·d·h + 2·d) + d.
+  /// The number of parameters: 2·V·d + L·(4·d² + 3·d·h + 2·d) + d.
   [[nodiscard]] std::int64_t parameters() const;
 };
 
-/// One forward may wait for its backward.
+/// At most one forward may wait for its backward.
 class Decoder {
  public:
   /// Throws Error(invalid_argument). Decoders that share parameters train the same weights.
@@ -48,18 +48,18 @@ class Decoder {
   };
   /// logits[batch · length, vocabulary]; keeps nothing.
   Tensor infer(const Batch& batch);
-  /// Keeps what backward needs.
+  /// Keeps the data that backward needs.
   void forward(const Batch& batch);
   /// The mean cross entropy of the last forward; its logits become their gradient.
   double loss(Tokens targets);
   /// The mean cross entropy without a backward.
   double evaluate(const Batch& batch, Tokens targets);
-  /// Gradients of all parameters; after loss().
+  /// Computes the gradients of all parameters; call it after loss().
   void backward(bool accumulate = false);
 
-  /// After a step of an optimizer.
+  /// Call it after a step of an optimizer.
   void weights_updated();
-  /// Weights are quantized now; for inference alone.
+  /// Quantizes the weights now; only for inference.
   void prepare_for_eval();
   [[nodiscard]] const DecoderOptions& options() const noexcept { return options_; }
   /// Bytes of quantized weights that its layers hold.

@@ -20,7 +20,7 @@ Parameter& vector_of(Parameters& parameters, const std::string& name, std::int64
   return parameters.get({.name = name, .rows = 1, .cols = width, .constant = constant});
 }
 
-/// LayerNorm with what it keeps of each microbatch.
+/// LayerNorm with the data that it keeps of each microbatch.
 struct Norm {
   Norm(Parameters& parameters, const std::string& name, std::int64_t width)
       : gain(vector_of(parameters, name + ".gain", width, 1.0f)),
@@ -65,13 +65,13 @@ struct Norm {
     if (saved != nullptr) *saved = std::move(s);
     return y;
   }
-  // What forward returned, from the sum that it kept.
+  // The result of forward, computed from the sum that forward kept.
   [[nodiscard]] Tensor again(const Surroundings& around, const Saved& saved) const {
     Tensor y = around.take(MemoryClass::saved, DType::f32, saved.sum.rows(), saved.sum.cols());
     layer_norm(around.state(), arguments(saved.sum, saved, y));
     return y;
   }
-  // The gradient of the sum, in place of dy's memory if `dx` is dy.
+  // The gradient of the sum; it overwrites dy if `dx` is dy.
   void backward(const Surroundings& around, Saved& saved, const Tensor& dy, const Tensor& dx,
                 bool accumulate) const {
     layer_norm_backward(around.state(), {.s = saved.sum.any(),
@@ -116,7 +116,7 @@ StackOptions::Cost StackOptions::cost(std::int64_t part) const {
   const auto d = static_cast<double>(width);
   const double down = is_block ? d * static_cast<double>(hidden) : 0;
   const double linears = is_block ? 4 * d * d + 2 * down : d * static_cast<double>(vocabulary);
-  // Two products with half of the keys, on average; their gradients are five.
+  // Two products with half of the keys on average; their gradients are five.
   const double attention = is_block ? d * static_cast<double>(length) : 0;
   Cost c;
   c.forward = linears * rate + attention;
@@ -152,14 +152,14 @@ struct Stage::Block {
             .activation = activation};
   }
 
-  // Kept of a microbatch for its backward.
+  // The data of a microbatch that is kept for its backward.
   struct Saved {
     KeptTensor x, attended, normed, hidden;
     Tensor qkv, logsumexp;
     Norm::Saved sum1, sum2;
   };
 
-  // y = x · Wᵀ + b. Unless `codes` is null, x is kept there as codes.
+  // y = x · Wᵀ + b. Unless `codes` is null, x is stored there as codes.
   static void run(const Surroundings& around, Linear& linear, const Tensor& x, const Tensor& y,
                   KeptTensor* codes) {
     if (codes != nullptr)
@@ -168,8 +168,8 @@ struct Stage::Block {
       linear.forward_for_training(x.any(), y.any());
   }
 
-  // What GELU is applied to; in `normed`, what is added to the second half. `s`: null, or kept
-  // there is all that lies in front.
+  // The input of GELU. `normed` receives what is added to the second half. `s`: null, or receives
+  // everything that comes before GELU.
   Tensor hidden_of(const Surroundings& around, const StackOptions& o, const Microbatch& m, Tensor x,
                    const Dropout& drop1, Saved* s, Tensor& normed) {
     ContextState& state = around.state();
@@ -227,7 +227,8 @@ struct Stage::Block {
     if (keeps != Keeps::nothing) saved[static_cast<std::size_t>(m.index)] = std::move(s);
     return y;
   }
-  // What `forward` has kept of x, had it kept everything; it has kept the sum of its last norm.
+  // The data that `forward` would have kept of x if it had kept everything; it kept only the sum of
+  // its last norm.
   void recompute(const Surroundings& around, const StackOptions& o, const Microbatch& m, Tensor x,
                  const Dropout& drop1) {
     Saved& kept = saved[static_cast<std::size_t>(m.index)];
@@ -238,7 +239,7 @@ struct Stage::Block {
     s.sum2 = std::move(kept.sum2);
     kept = std::move(s);
   }
-  // What `forward` returned, after the same.
+  // The result of `forward`, after the same.
   Tensor output(const Surroundings& around, const Microbatch& m) const {
     return norm2.again(around, saved[static_cast<std::size_t>(m.index)].sum2);
   }
@@ -306,7 +307,7 @@ struct Stage::Block {
   std::vector<Saved> saved;
 };
 
-/// The parts before and after the blocks; null where another stage has them.
+/// The parts before and after the blocks; null if another stage has them.
 struct Stage::Ends {
   bool embeds = false, drops = false;
   Parameter* tokens = nullptr;
@@ -362,7 +363,8 @@ Stage::Stage(const Surroundings& around, Parameters& parameters, const StackOpti
 Stage::~Stage() = default;
 
 Dropout Stage::dropout_at(const Microbatch& m, std::int64_t site) const {
-  // Elements are numbered as they lie in the whole batch, so that microbatches do not matter.
+  // Elements are numbered by their position in the whole batch, so that results do not depend on
+  // microbatches.
   const std::int64_t first = m.first * options_.length * options_.width;
   return {.p = options_.dropout,
           .key = options_.key,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: a stack of encoder blocks of the kind of GPT-2, whose parts can be divided among stages:
+// Models: a stack of encoder blocks like those of GPT-2, whose parts can be divided among stages:
 // learned positions, causal attention, LayerNorm after each half of a block, GELU, biases, an
-// untied head without one.
+// untied head without a bias.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace switchback::models {
 
-/// What backward computes again of a microbatch that is checkpointed. `full`: everything from the
-/// stage's input on, which alone is kept. `selective`: kept is also the sum that the last norm of
-/// each block is applied to, about a twelfth of what a block keeps without checkpointing, so that
-/// the product with the longest rows is not computed again, and one block at a time holds the rest.
+/// What backward computes again for a checkpointed microbatch. `full`: everything; only the stage's
+/// input is kept. `selective`: the sum that the last norm of each block is applied to is also kept.
+/// That is about a twelfth of what a block keeps without checkpointing. So the product with the
+/// longest rows is not computed again, and only one block at a time holds the rest.
 enum class Recompute { full, selective };
 /// "full", "selective".
 std::string_view recompute_name(Recompute recompute) noexcept;
@@ -31,8 +31,8 @@ struct StackOptions {
   float dropout = 0;        ///< after the embedding and at the end of each half of a block
   std::uint64_t key = 0;    ///< of dropout
   Mode mode = Mode::standard;
-  /// Inputs of linears are kept for backward as int8 codes, a quarter of their bytes. The input of
-  /// the second linear of a block is kept as codes of what GELU is applied to.
+  /// Whether the inputs of linears are kept for backward as int8 codes, which need a quarter of the
+  /// bytes. For the second linear of a block, the codes are those of GELU's input.
   bool keeps_codes = false;
   Recompute recompute = Recompute::selective;
 
@@ -40,8 +40,8 @@ struct StackOptions {
   /// Embedding, dropout, the blocks, the last norm, and the head with the loss.
   [[nodiscard]] std::int64_t parts() const { return layers + 4; }
 
-  /// What a part costs, by estimate: multiply-adds per token of its products, those that run in
-  /// int8 as a third. `again` is the forward that backward repeats where it is checkpointed.
+  /// The estimated cost of a part: multiply-adds per token of its products; products in int8 count
+  /// as a third. `again` is the forward that backward repeats if it is checkpointed.
   struct Cost {
     double forward = 0, backward = 0, again = 0;
   };
@@ -50,16 +50,16 @@ struct StackOptions {
 
 /// The sequences that go through the stack together.
 struct Microbatch {
-  std::int64_t index = 0;          ///< forwards and backwards of others may lie between its two
-  std::int64_t first = 0;          ///< its first sequence in the whole batch
-  std::int64_t count = 0;          ///< sequences
-  Tokens tokens = {};              ///< [count · length]
-  Tokens targets = {};             ///< the same
+  std::int64_t index = 0;  ///< other microbatches may run between its forward and its backward
+  std::int64_t first = 0;  ///< its first sequence in the whole batch
+  std::int64_t count = 0;  ///< sequences
+  Tokens tokens = {};      ///< [count · length]
+  Tokens targets = {};     ///< the same
   std::int64_t rows_of_batch = 0;  ///< rows of all microbatches, over which the loss is a mean
   std::int64_t step = 0;           ///< counts up, so that dropout differs in each
 };
 
-/// Some neighbouring parts of the stack. f32.
+/// Several consecutive parts of the stack. f32.
 class Stage {
  public:
   Stage(const Surroundings& around, Parameters& parameters, const StackOptions& options,
@@ -68,17 +68,19 @@ class Stage {
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
-  /// The output for the stage that follows; empty from the last one. x is the
-  /// output of the stage before; empty for the first one. If `checkpoint`, only x and what
-  /// StackOptions::recompute names are kept, and backward computes the rest again. The last stage,
-  /// whose output nobody waits for, then keeps x alone and computes its forward in backward only.
+  /// Returns the output for the next stage; empty for the last stage. x is the output of the
+  /// previous stage; empty for the first stage. With `checkpoint`, only x and the data that
+  /// StackOptions::recompute names are kept, and backward computes the rest again. The output of
+  /// the last stage is not used. So with `checkpoint` the last stage keeps only x, and computes its
+  /// forward only in backward.
   Tensor forward(const Microbatch& m, Tensor x, bool checkpoint);
-  /// The gradient of x; empty from the first stage. dy is that of the output; empty for the last.
+  /// Returns the gradient of x; empty for the first stage. dy is the gradient of the output; empty
+  /// for the last stage.
   Tensor backward(const Microbatch& m, Tensor dy, bool accumulate);
   /// The mean cross entropy of the microbatches whose backward has run, since the last call.
   double take_loss();
 
-  /// Forgets forwards whose backwards have not run.
+  /// Discards forwards whose backwards have not run.
   void drop();
 
   void weights_updated();
@@ -88,13 +90,13 @@ class Stage {
   struct Block;
   struct Ends;
   enum class Keeps { nothing, sums, everything };
-  // What the first block, or what stands in its place, is applied to.
+  // The input of the first block, or of the part that takes its place.
   Tensor entry(const Microbatch& m, Tensor x, MemoryClass c);
   Tensor blocks(const Microbatch& m, Tensor x, Keeps keeps);
-  // What comes after the blocks.
+  // The parts after the blocks.
   Tensor end(const Microbatch& m, Tensor x, bool keeps);
   [[nodiscard]] bool keeps_sums() const;
-  // What block `i`, or what comes after the last, was applied to in a forward that kept the sums.
+  // The input of block `i`, or of the parts after the last block, in a forward that kept the sums.
   Tensor input_of_block(const Microbatch& m, std::size_t i);
   [[nodiscard]] Dropout dropout_at(const Microbatch& m, std::int64_t site) const;
 

@@ -28,7 +28,7 @@ struct Engine {
   decltype(models::adamw)* adamw;
 };
 
-/// The engine of each kind of device; null where this build has none.
+/// The engine of each kind of device; null if this build has none.
 core::DeviceTable<const Engine*>& engines() noexcept;
 
 }  // namespace switchback::models

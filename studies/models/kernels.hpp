@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: the operations of a model besides its linear layers: forward and backward, on f32 or bf16
-// activations, with parameters and their gradients in f32. Arguments are checked by the blocks that
-// call these; matrices are contiguous (stride = cols). All of them, tokens too, lie in the memory
-// of the Context's device. What an operation with a struct of arguments computes is said there.
+// Models: the operations of a model other than its linear layers: forward and backward, on f32 or
+// bf16 activations, with parameters and their gradients in f32. The blocks that call these check
+// the arguments. Matrices are contiguous (stride = cols). All of them, including tokens, are in the
+// memory of the Context's device. The result of an operation with a struct of arguments is
+// described at the struct.
 //
-// On a CPU they run on the Context's threads, and on another device they are queued on its stream.
-// Results do not depend on the number of threads or on the order in which blocks of a device run:
-// what is summed over rows is summed over fixed blocks of rows, and then over the blocks in order.
+// On a CPU they run on the Context's threads; on another device they are queued on its stream.
+// Results do not depend on the number of threads, or on the order in which blocks of a device run:
+// sums over rows are sums over fixed blocks of rows, and then over the blocks in order.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,9 @@ namespace switchback::models {
 /// y[r] = table[tokens[r]] (+ positions[r mod length]).
 void embed(ContextState& state, Tokens tokens, MatrixView<const float> table,
            MatrixView<const float> positions, AnyMatrix y);
-/// dtable[tokens[r]] += dy[r], dpositions[r mod length] += dy[r]; unless `accumulate`, both are
-/// zeroed first. Rows of a token are summed over blocks of 64 rows, those of a position in order.
+/// dtable[tokens[r]] += dy[r], dpositions[r mod length] += dy[r]. Unless `accumulate`, both are
+/// zeroed first. The rows of a token are summed over blocks of 64 rows, those of a position in
+/// order.
 void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, MatrixView<float> dtable,
                     MatrixView<float> dpositions, bool accumulate);
 
@@ -32,14 +34,14 @@ void rms_norm_backward(ContextState& state, const RmsNormBackward& args);
 void layer_norm(ContextState& state, const LayerNorm& args);
 void layer_norm_backward(ContextState& state, const LayerNormBackward& args);
 
-/// `inverse` rotates back: the gradient.
+/// `inverse` rotates back, for the gradient.
 void rope(ContextState& state, const Rope& args, AnyMatrix qkv, bool inverse);
 
-/// Causal attention with scale 1/sqrt(D): out[B·T, H·D] from qkv[B·T, 3·H·D]. Keys are taken in
-/// tiles with an online softmax, so that memory is linear in T. logsumexp[B·H·T] is for backward.
-/// A NaN of a key reaches its query and the later ones alone. On CPUs a NaN or Inf of a value may
-/// make NaN of up to 31 queries before it too, whose weights of zero are factors of the same
-/// products. `times` is filled on CPUs alone.
+/// Causal attention with scale 1/sqrt(D): out[B·T, H·D] from qkv[B·T, 3·H·D]. Keys are processed in
+/// tiles with an online softmax, so that memory is linear in T. logsumexp[B·H·T] is for backward. A
+/// NaN of a key affects only its query and the later ones. On CPUs, a NaN or Inf of a value may
+/// also give NaN for up to 31 queries before it, because their weights of zero are factors in the
+/// same products. `times` is filled only on CPUs.
 void attention(ContextState& state, const AttentionShape& shape, ConstAnyMatrix qkv, AnyMatrix out,
                std::span<float> logsumexp, AttentionTimes* times = nullptr);
 void attention_backward(ContextState& state, const AttentionShape& shape, ConstAnyMatrix qkv,
@@ -53,17 +55,17 @@ void swiglu_backward(ContextState& state, ConstAnyMatrix gate_up, ConstAnyMatrix
 
 void dropout(ContextState& state, const Dropout& args, AnyMatrix x);
 
-/// All elements 0.
+/// Sets all elements to 0.
 void zero(ContextState& state, AnyMatrix x);
 /// y += x.
 void add(ContextState& state, ConstAnyMatrix x, AnyMatrix y);
 
 /// Cross entropy of logits[M,V]: the sum over rows of -log softmax(logits)[target], divided by
-/// `count`, becomes *loss, which lies in the device's memory. With `gradient`, logits become their
-/// gradient.
+/// `count`, is stored in *loss, which is in the device's memory. With `gradient`, logits become
+/// their gradient.
 void queue_cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, std::int64_t count,
                          bool gradient, double* loss);
-/// The same, and waits for the loss.
+/// The same, but waits for the loss and returns it.
 double cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, std::int64_t count,
                      bool gradient);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: what the blocks of a model are made of: its surroundings, a linear layer with parameters,
-// and what forward keeps of a linear's input.
+// Models: the components of a model's blocks: shared context, a linear layer with parameters, and
+// the data that forward keeps of a linear's input.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace switchback::models {
 
-/// What a model computes with. One thread at a time.
+/// The environment of a model. Used by one thread at a time.
 struct Surroundings {
   Context& context;
   Memory& memory;
@@ -29,15 +29,16 @@ struct LinearSpec {
   std::string name;  ///< of its parameters: NAME.weight, NAME.bias
   std::int64_t in = 0, out = 0;
   bool bias = false;
-  float deviation = 0.02f;  ///< of the weight's initial values
+  float deviation = 0.02f;  ///< standard deviation of the weight's initial values
   Mode mode = Mode::standard;
   DType dtype = DType::f32;
-  Activation activation = Activation::none;  ///< of its input
+  Activation activation = Activation::none;  ///< applied to its input
   WeightGradient dw = WeightGradient::floating;
   Rotation rotation = Rotation::none;
 };
 
-/// What was kept of a linear's input x[M,K]: x, or codes with absmax, a quarter of its bytes.
+/// The kept input x[M,K] of a linear layer: x itself, or codes with absmax, which need a quarter of
+/// the bytes.
 struct KeptTensor {
   Tensor x;
   Tensor codes;
@@ -51,7 +52,7 @@ struct KeptTensor {
   }
 };
 
-/// A SwitchbackLinear with its parameters. It keeps nothing of a forward: its caller does, and may
+/// A SwitchbackLinear with its parameters. It keeps no data of a forward: its caller does, and may
 /// run several forwards before their backwards.
 class Linear {
  public:
@@ -59,9 +60,9 @@ class Linear {
 
   /// y = x · Wᵀ + b.
   void forward(ConstAnyMatrix x, AnyMatrix y);
-  /// The same for training: the codes of the weight are made for backward too.
+  /// The same for training: the weight is also quantized for backward.
   void forward_for_training(ConstAnyMatrix x, AnyMatrix y);
-  /// Keeps x as codes in `kept`. In the int8 modes these are the codes that the product reads.
+  /// Stores x as codes in `kept`. In the int8 modes these are the codes that the product reads.
   void forward_keeping_codes(const Surroundings& around, ConstAnyMatrix x, AnyMatrix y,
                              KeptTensor& kept);
   struct Gradient {
@@ -73,7 +74,7 @@ class Linear {
     bool dx_of_activation = false;
   };
   void backward(const KeptInput& x, const Gradient& gradient);
-  /// The weights have changed.
+  /// Tells the layer that the weights have changed.
   void updated();
   void prepare_for_eval() { layer_.prepare_for_eval(); }
   [[nodiscard]] std::size_t cached_weight_bytes() const { return layer_.cached_weight_bytes(); }
@@ -89,7 +90,7 @@ void check_tokens(std::string_view argument, Tokens tokens, std::int64_t count,
                   std::int64_t vocabulary);
 /// Quantizes x per row into `kept`.
 void keep_codes(const Surroundings& around, ConstAnyMatrix x, KeptTensor& kept);
-/// A tensor of what was kept as codes, dequantized.
+/// Dequantizes a tensor that was kept as codes.
 Tensor dequantized(const Surroundings& around, const KeptTensor& kept, DType dtype);
 
 }  // namespace switchback::models

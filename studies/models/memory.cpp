@@ -46,7 +46,7 @@ Tensor Memory::take(MemoryClass c, DType dtype, std::int64_t rows, std::int64_t 
       static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols) * dtype_size_bytes(dtype);
   Tensor tensor;
   const std::lock_guard lock(mutex_);
-  // The smallest free block that is not more than a quarter too large. Large blocks are whole huge
+  // The smallest free block that is at most a quarter too large. Large blocks consist of whole huge
   // pages.
   constexpr std::size_t huge_page = std::size_t{2} << 20;
   const std::size_t slack = bytes / 4 + (bytes >= huge_page / 2 ? huge_page : 4096);
@@ -65,7 +65,7 @@ Tensor Memory::take(MemoryClass c, DType dtype, std::int64_t rows, std::int64_t 
     try {
       tensor.buffer_.reserve(bytes);
     } catch (const Error&) {
-      free_.clear();  // what was freed may be of other sizes than what is needed now
+      free_.clear();  // the free blocks may have other sizes than the needed one
       tensor.buffer_.reserve(bytes);
     }
     taken_from_system_ += bytes;
@@ -91,7 +91,7 @@ void Memory::give_back(MemoryClass c, core::AlignedBuffer buffer, std::size_t by
   count(c, 0, bytes);
   try {
     free_.push_back(std::move(buffer));
-  } catch (const std::bad_alloc&) {  // then it is freed now
+  } catch (const std::bad_alloc&) {  // then free it now
   }
 }
 

@@ -19,13 +19,13 @@
 
 namespace switchback::models {
 
-/// What memory is used for.
+/// The purpose of memory.
 enum class MemoryClass : std::size_t {
   param,
   grad,
   optimizer,
   int8_weights,  ///< codes of weights, packed, which layers hold
-  saved,         ///< activations and what else a forward keeps for its backward
+  saved,         ///< activations and other data that a forward keeps for its backward
   workspace,     ///< scratch, gradients of activations
 };
 inline constexpr std::size_t memory_classes = 6;
@@ -46,7 +46,7 @@ class Tensor;
 /// May be used by several threads. Must outlive its tensors.
 class Memory {
  public:
-  /// Takes memory from `source`, such as a Context's runtime; null: from the host.
+  /// Allocates memory from `source`, such as a Context's runtime; null: from the host.
   explicit Memory(std::shared_ptr<core::MemorySource> source = nullptr) noexcept
       : source_(std::move(source)) {}
   Memory(const Memory&) = delete;
@@ -54,16 +54,16 @@ class Memory {
 
   /// A contiguous matrix, uninitialised. Throws Error(out_of_memory).
   [[nodiscard]] Tensor take(MemoryClass c, DType dtype, std::int64_t rows, std::int64_t cols);
-  /// Counts memory of this class that others hold now: a Context its workspace, layers the codes of
-  /// their weights. It replaces what was said before.
+  /// Sets the bytes of this class that other objects hold: a Context its workspace, layers the
+  /// codes of their weights. It replaces the earlier value.
   void set_held_elsewhere(MemoryClass c, std::size_t bytes);
 
   [[nodiscard]] MemoryUse now() const;
-  /// The use at the moment when the total was largest.
+  /// The use of memory at the moment when the total was largest.
   [[nodiscard]] MemoryUse peak() const;
-  /// The peak starts anew from what is used now.
+  /// Resets the peak to the current use.
   void reset_peak();
-  /// Bytes that were taken from the system so far.
+  /// Bytes that were allocated from the system so far.
   [[nodiscard]] std::size_t taken_from_system() const;
 
  private:
@@ -78,7 +78,7 @@ class Memory {
   std::size_t taken_from_system_ = 0;
 };
 
-/// A contiguous matrix that owns its memory; it goes back to its Memory at the end.
+/// A contiguous matrix that owns its memory and returns it to its Memory on destruction.
 class Tensor {
  public:
   Tensor() = default;
@@ -88,9 +88,9 @@ class Tensor {
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
 
-  /// Counts it as another class from now on.
+  /// Counts the tensor as another class from now on.
   void set_class(MemoryClass c);
-  /// Gives the memory back.
+  /// Returns the memory.
   void reset() noexcept;
   [[nodiscard]] bool empty() const noexcept { return memory_ == nullptr; }
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }

@@ -12,9 +12,10 @@ namespace switchback::models {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// One step from the gradients. Layers must then be told that their weights have changed.
+  /// One step from the gradients. Afterwards the layers must be told that their weights have
+  /// changed.
   virtual void step(ContextState& state) = 0;
-  /// Of the steps to come.
+  /// The learning rate of the following steps.
   virtual void set_learning_rate(float rate) = 0;
 };
 
@@ -22,14 +23,14 @@ struct SgdOptions {
   float learning_rate = 0.01f, momentum = 0, weight_decay = 0;
   bool nesterov = false;
 };
-/// As torch.optim.SGD. Weight decay applies to all parameters.
+/// Like torch.optim.SGD. Weight decay applies to all parameters.
 std::unique_ptr<Optimizer> make_sgd(Parameters& parameters, Memory& memory,
                                     const SgdOptions& options);
 
 struct AdamWOptions {
   float learning_rate = 1e-3f, beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f, weight_decay = 0.1f;
 };
-/// As torch.optim.AdamW. Weight decay applies to matrices.
+/// Like torch.optim.AdamW. Weight decay applies to matrices.
 std::unique_ptr<Optimizer> make_adamw(Parameters& parameters, Memory& memory,
                                       const AdamWOptions& options);
 

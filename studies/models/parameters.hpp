@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: the parameters of a model by name, with their gradients, and their file.
+// Models: the parameters of a model by name, their gradients, and their file.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Parameter {
   Tensor copy;          ///< bf16, of a linear's weight in a bf16 model; else empty
   bool decays = false;  ///< weight decay applies: it is a matrix
 
-  /// What products read.
+  /// The matrix that products read.
   [[nodiscard]] AnyMatrix read() const { return copy.empty() ? value.any() : copy.any(); }
   [[nodiscard]] MatrixView<float> value_view() const {
     return {value.floats().data(), value.rows(), value.cols()};
@@ -31,7 +31,7 @@ struct Parameter {
   }
 };
 
-/// How a parameter is made.
+/// How a parameter is created.
 struct NewParameter {
   std::string name;
   std::int64_t rows = 0, cols = 0;
@@ -41,28 +41,29 @@ struct NewParameter {
   DType read_as = DType::f32;  ///< f32, or bf16: keeps a copy
 };
 
-/// Addresses of parameters never change. Models that are given the same Parameters share those of
+/// Addresses of parameters never change. Models with the same Parameters share the parameters of
 /// the same name: a model in another mode trains the same weights.
 class Parameters {
  public:
-  /// `seed` determines the initial values, each by the parameter's name, whatever else there is.
+  /// `seed` determines the initial values: each parameter's by its name, whatever other parameters
+  /// exist.
   Parameters(ContextState& state, Memory& memory, std::uint64_t seed)
       : state_(state), memory_(memory), seed_(seed) {}
 
-  /// The parameter of this name, made if there is none. Throws Error(invalid_argument) if there is
-  /// one of another shape.
+  /// The parameter with this name; it is created if it does not exist. Throws
+  /// Error(invalid_argument) if it exists with another shape.
   Parameter& get(const NewParameter& wanted);
   [[nodiscard]] std::deque<Parameter>& all() noexcept { return all_; }
   [[nodiscard]] const std::deque<Parameter>& all() const noexcept { return all_; }
-  /// Of the Context in whose memory they lie.
+  /// The Context in whose memory the parameters are.
   [[nodiscard]] ContextState& state() const noexcept { return state_; }
-  /// Elements of all values.
+  /// The number of elements of all values.
   [[nodiscard]] std::int64_t count() const noexcept;
 
   /// Writes names, shapes and values. Throws Error(io).
   void save(const std::string& file) const;
-  /// Reads values of parameters that exist. Throws Error if the file is not of these parameters;
-  /// nothing is changed then.
+  /// Reads values of existing parameters. Throws Error, and changes nothing, if the file does not
+  /// have these parameters.
   void load(const std::string& file);
 
  private:

@@ -12,7 +12,7 @@ using core::philox::bits;
 using core::philox::Words;
 
 // Dropout numbers its elements in blocks of 64: word w of the block's counter c belongs to element
-// 16·w + c. So a vector of counters makes a vector of neighbouring elements, however long it is.
+// 16·w + c. So a vector of counters gives a vector of adjacent elements, for any vector length.
 inline constexpr std::int64_t block_elements = 64;
 inline constexpr std::int64_t block_counters = 16;
 

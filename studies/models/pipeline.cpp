@@ -50,8 +50,8 @@ std::vector<std::int64_t> balanced_parts(const StackOptions& stack, std::int64_t
     }
     return cost;
   };
-  // least[e]: the largest cost of a stage, if the parts before e are divided among `s` stages as
-  // well as can be; starts[s][e]: where the last of these begins.
+  // least[e]: the smallest possible cost of the costliest stage if the parts before e are divided
+  // among `s` stages; starts[s][e]: where the last of these stages begins.
   std::vector<double> least;
   for (std::int64_t e = 0; e <= parts; ++e)
     least.push_back(cost_of(0, e));
@@ -79,7 +79,7 @@ std::vector<std::int64_t> balanced_parts(const StackOptions& stack, std::int64_t
   return split;
 }
 
-/// A stage with all that its thread uses.
+/// A stage and all objects that its thread uses.
 struct Pipeline::Member {
   Member(const PipelineOptions& o, std::int64_t first_part, std::int64_t parts)
       : context({.device = o.device, .threads = o.stage_threads}),
@@ -95,8 +95,8 @@ struct Pipeline::Member {
     memory.set_held_elsewhere(MemoryClass::int8_weights, stage.int8_weight_bytes());
     memory.set_held_elsewhere(MemoryClass::workspace, context.workspace_bytes());
   }
-  /// What the stage before or after has handed over, which is complete. On a device it is copied,
-  /// so that no stage's memory is given back while another's stream still reads it.
+  /// A complete tensor that the previous or next stage handed over. On a device it is copied, so
+  /// that a stage's memory is not returned while the stream of another stage still reads it.
   Tensor received(Tensor tensor) {
     if (context.state().on_cpu() || tensor.empty()) return tensor;
     Tensor own = memory.take(MemoryClass::workspace, tensor.dtype(), tensor.rows(), tensor.cols());
@@ -104,7 +104,7 @@ struct Pipeline::Member {
     context.synchronize();
     return own;
   }
-  /// Waits until a tensor that is handed over is complete.
+  /// Waits until a tensor that is to be handed over is complete.
   void complete() {
     if (!context.state().on_cpu()) context.synchronize();
   }
@@ -116,7 +116,7 @@ struct Pipeline::Member {
   std::unique_ptr<Optimizer> optimizer;
 };
 
-/// Between two stages: activations that go on, gradients that come back.
+/// The link between two stages: activations go forward, gradients come back.
 struct Pipeline::Link {
   explicit Link(std::int64_t microbatches)
       : onward(static_cast<std::size_t>(microbatches)),
@@ -175,7 +175,7 @@ Pipeline::Pipeline(const PipelineOptions& options) : options_(options) {
 }
 
 Pipeline::~Pipeline() {
-  // A stage may hold tensors of the memory of another one.
+  // A stage may hold tensors from the memory of another stage.
   links_.clear();
   for (const auto& member : members_)
     member->stage.drop();
@@ -209,9 +209,9 @@ Pipeline::Step Pipeline::step(Tokens tokens, Tokens targets, std::int64_t sequen
     Member& member = *members_[s];
     Link* const before = s > 0 ? links_[s - 1].get() : nullptr;
     Link* const after = s + 1 < stages ? links_[s].get() : nullptr;
-    // Nobody waits for the last stage's output, so with checkpoints it goes through one microbatch
-    // at a time: it keeps no other's activations, computes nothing twice, and works while the
-    // stages before are still in their forwards.
+    // The output of the last stage is not used. So with checkpoints the stage processes one
+    // microbatch at a time: it keeps no activations of other microbatches, computes nothing twice,
+    // and works while the stages before it are still in their forwards.
     const bool at_once = after == nullptr && options_.checkpoint != Checkpoint::never;
     const auto backward = [&](std::int64_t i) {
       Tensor dy = after != nullptr ? member.received(after->take(after->back, i)) : Tensor();
@@ -223,7 +223,7 @@ Pipeline::Step Pipeline::step(Tokens tokens, Tokens targets, std::int64_t sequen
       member.count_memory();
     };
     try {
-      // In both directions in the same order, because the last stage may take them together.
+      // The same order in both directions, because the last stage may process both together.
       for (std::int64_t i = count - 1; i >= 0; --i) {
         const bool checkpoint =
             !at_once && (options_.checkpoint == Checkpoint::always ||
@@ -254,7 +254,7 @@ Pipeline::Step Pipeline::step(Tokens tokens, Tokens targets, std::int64_t sequen
       for (Link* link : {before, after})
         if (link != nullptr) link->fail();
     }
-    // One that stops for another's failure passes it on.
+    // A stage that stops because another one failed passes that error on.
     if (done[s] == StageClock::time_point())
       for (Link* link : {before, after})
         if (link != nullptr) link->fail();
@@ -307,7 +307,7 @@ std::int64_t Pipeline::parameters() const {
 }
 
 std::uint64_t Pipeline::gradient_hash() const {
-  std::uint64_t sum = 0;  // of a hash of each parameter, so that their order does not matter
+  std::uint64_t sum = 0;  // sum of the parameters' hashes, so that their order does not matter
   for (const auto& member : members_)
     for (const Parameter& p : member->parameters.all()) {
       std::uint64_t hash = 0xcbf29ce484222325u;

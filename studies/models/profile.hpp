@@ -16,7 +16,7 @@
 
 namespace switchback::models {
 
-/// Time that the workers of an attention spent, summed over workers.
+/// The time that the workers of an attention spent, summed over workers.
 struct AttentionTimes {
   std::atomic<std::int64_t> products_ns = 0;
   std::atomic<std::int64_t> softmax_ns = 0;
@@ -28,7 +28,7 @@ class Profile {
   using Clock = std::chrono::steady_clock;
   using Times = std::map<std::string, std::vector<double>, std::less<>>;
 
-  /// Of operations on a CPU, or, with a runtime, on its stream, which nothing waits for meanwhile.
+  /// Times operations on a CPU or, with a runtime, on its stream, without waiting for the stream.
   explicit Profile(std::shared_ptr<core::DeviceRuntime> runtime = nullptr) noexcept
       : runtime_(std::move(runtime)) {}
 
@@ -53,7 +53,7 @@ class Profile {
           timer_->stop();
           profile_->queued_.push_back({std::string(name_), std::move(timer_)});
         }
-      } catch (...) {  // this instance is not counted; the operation has an error of its own
+      } catch (...) {  // this instance is not counted; the operation reports its own error
       }
     }
     Range(const Range&) = delete;
@@ -69,7 +69,7 @@ class Profile {
   void add(std::string_view name, Clock::duration time) {
     add_ms(name, std::chrono::duration<double, std::milli>(time).count());
   }
-  /// Waits for what is timed on a stream.
+  /// Waits for the timed operations of a stream.
   [[nodiscard]] const Times& times_ms() {
     for (const Queued& queued : queued_)
       add_ms(queued.name, 1e3 * queued.timer->seconds());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: values between the host and tensors, wherever these lie.
+// Models: copies values between the host and tensors on any device.
 #pragma once
 
 #include <span>
@@ -11,15 +11,16 @@
 
 namespace switchback::models {
 
-/// The tensor's bytes from the host, whose memory may change when this returns; on a device it is
-/// queued, and `from` may be memory of the device too.
+/// Copies to the tensor's bytes from the host, whose memory may change after this returns. On a
+/// device the copy is queued, and `from` may also be memory of the device.
 void write(ContextState& state, const void* from, const Tensor& to);
-/// The tensor's bytes to the host. Waits for what is queued before.
+/// Copies the tensor's bytes to the host. Waits for the work that was queued before.
 void read(ContextState& state, const Tensor& from, void* to);
 /// The values of an f32 tensor.
 std::vector<float> floats_of(ContextState& state, const Tensor& tensor);
 
-/// Tokens of the host as operations read them: themselves on a CPU, else a copy in `holder`.
+/// Tokens of the host in the memory where operations read them: on a CPU the tokens themselves,
+/// else a copy in `holder`.
 Tokens on_device(ContextState& state, Memory& memory, Tokens tokens, Tensor& holder);
 
 }  // namespace switchback::models

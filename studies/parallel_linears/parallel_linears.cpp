@@ -43,8 +43,8 @@ struct Shape {
   [[nodiscard]] std::int64_t params() const { return models * (dim_in * dim_out + dim_out); }
 };
 
-// What one of the published systems measured for this shape (data/reference/multi_model.csv): its
-// grouped convolution against its loop of layers.
+// The time of one of the published systems for this shape (data/reference/multi_model.csv): its
+// grouped convolution compared with its loop of layers.
 struct Published {
   double forward, step;
 };
@@ -66,7 +66,7 @@ std::optional<Published> published_for(const Shape& s) {
   return Published{ratio("forward_s"), ratio("total_s")};
 }
 
-// A loop of layers, each with inputs of its own; a loop over inputs that lie in one matrix; one
+// Three ways: a loop of layers with separate inputs; a loop over inputs within one matrix; one
 // grouped layer.
 enum class Way { loop, packed, grouped };
 constexpr std::array<std::string_view, 3> way_names = {"loop", "packed", "grouped"};
@@ -75,10 +75,10 @@ std::string_view way_name(Way way) {
   return way_names[static_cast<std::size_t>(way)];
 }
 
-// Where the inputs of the models lie: below each other, [n,B,d], or side by side, [B,n·d].
+// The layout of the models' inputs: stacked, [n,B,d], or next to each other, [B,n·d].
 enum class InputLayout { below, beside };
 
-// The rows of each model: all the same, or between 1 and 2·batch - 1 with the same sum.
+// The rows of each model: all equal, or between 1 and 2·batch - 1 with the same sum.
 std::vector<std::int32_t> ends_of(const Shape& shape, bool ragged, std::uint64_t seed) {
   std::vector<std::int32_t> ends;
   std::int64_t end = 0;
@@ -100,11 +100,11 @@ std::vector<std::int32_t> ends_of(const Shape& shape, bool ragged, std::uint64_t
   return ends;
 }
 
-// A matrix of inputs or targets. New data each step are copied to it from the host's memory, where
-// some batches take turns.
+// A matrix of inputs or targets. In each step new data is copied to it from the host's memory,
+// which has several batches that are used in rotation.
 class StepData {
  public:
-  // With one batch the data stay as they are.
+  // With one batch, the data does not change.
   StepData(Context& context, std::int64_t rows, std::int64_t cols, std::uint64_t seed, int batches)
       : now_(context, DType::f32, rows, cols) {
     measure::fill_normal(context, now_.any(), seed);
@@ -126,7 +126,7 @@ class StepData {
   std::vector<Matrix> batches_;  // of the host
 };
 
-// What all variants read: the ends of the models' rows, and the data of a step.
+// The inputs of all variants: the ends of the models' rows, and the data of a step.
 struct Inputs {
   Inputs(Context& context, const Shape& shape, bool ragged, InputLayout layout_, bool fresh,
          std::uint64_t seed)
@@ -185,7 +185,7 @@ class Models {
                                  .deviation = 1.0f / std::sqrt(static_cast<float>(shape.dim_in))})),
         bias_(parameters_.get(
             {.name = "bias", .rows = shape.models, .cols = shape.dim_out, .deviation = 1.0f})),
-        // Of the mean over a model's outputs of (y - target)².
+        // For the mean over a model's outputs of (y - target)².
         optimizer_(models::make_sgd(
             parameters_, memory_,
             {.learning_rate = 0.01f * 2.0f / static_cast<float>(shape.batch * shape.dim_out),
@@ -215,7 +215,7 @@ class Models {
     separate_inputs();
   }
 
-  /// The data of a step. A loop of layers with inputs of their own copies them apart.
+  /// The data of a step. A loop of layers with separate inputs copies them to separate matrices.
   void load(std::int64_t step) {
     inputs_.x.load(context_, step);
     inputs_.negated_target.load(context_, step);
@@ -401,7 +401,7 @@ class MultiModel : public Workload {
       ways_.push_back(static_cast<Way>(found - way_names.begin()));
     }
     if (ways_.empty()) ways_ = {Way::loop, Way::packed, Way::grouped};
-    // Ratios are against it.
+    // Ratios are relative to it.
     if (std::find(ways_.begin(), ways_.end(), Way::loop) == ways_.end())
       ways_.insert(ways_.begin(), Way::loop);
     modes_ = modes_of(mode_names_, {Mode::standard, Mode::rowwise, Mode::automatic});
@@ -469,7 +469,7 @@ class MultiModel : public Workload {
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override;
 
  private:
-  // What the matrices of two ways differ in, of all in the same mode; empty: in nothing.
+  // The matrices in which two ways differ, over all ways in the same mode; empty if none differs.
   [[nodiscard]] std::string difference(Session& session,
                                        const std::vector<std::unique_ptr<Models>>& all,
                                        AnyMatrix (*matrix_of)(const Models&),
@@ -495,7 +495,8 @@ class MultiModel : public Workload {
   AutoTuning tuning_{10};
 };
 
-// Whether values differ by no more than sums in another order do, many times over.
+// Whether values differ by no more than several times the difference between sums in different
+// orders.
 bool are_near(const Matrix& a, const Matrix& b) {
   constexpr double bound = 1e-4;
   double largest = 0;
@@ -508,7 +509,7 @@ bool are_near(const Matrix& a, const Matrix& b) {
   return difference <= bound * largest;  // false for NaN
 }
 
-// The layers of loops, and the grouped one.
+// The layers of the loops, and the grouped layer.
 std::vector<TuneShape> shapes_of(const Shape& shape) {
   TuneShape one{.rows = shape.batch,
                 .in_features = shape.dim_in,
@@ -520,10 +521,10 @@ std::vector<TuneShape> shapes_of(const Shape& shape) {
   return {one, all};
 }
 
-// All ways compute the same bits, but for products in floating point, which may add in another
-// order: a device's kernels for groups are their own, and a library on the CPU may choose its order
-// by how the operands lie. Such outputs, and weights that were trained with such a dW, are near
-// each other. In mode auto with a tuner each way takes the mode that was fastest for it.
+// All ways compute the same bits, except for products in floating point, which may add in another
+// order: a device has separate kernels for groups, and a library on the CPU may choose its order by
+// the layout of the operands. Such outputs, and weights that were trained with such a dW, are close
+// to each other. In mode auto with a tuner, each way uses the mode that was fastest for it.
 std::string MultiModel::difference(Session& session,
                                    const std::vector<std::unique_ptr<Models>>& all,
                                    AnyMatrix (*matrix_of)(const Models&), bool may_be_near) const {
@@ -559,7 +560,7 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
   }
   const Inputs inputs(context, shape, ragged_, layout_, data_ == "fresh", seed);
 
-  // The loop in mode standard first: it is what all are compared with.
+  // The loop in mode standard comes first, because all other variants are compared with it.
   std::vector<std::unique_ptr<Models>> all;
   for (const Way way : ways_)
     for (const Mode mode : modes_)

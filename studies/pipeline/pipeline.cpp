@@ -37,7 +37,7 @@ const std::array<Shape, 2>& shapes() {
   return all;
 }
 
-// What the modes' gradients do not depend on.
+// The settings that the modes' gradients do not depend on.
 struct Variant {
   std::int64_t stages;
   Checkpoint checkpoint;
@@ -54,12 +54,12 @@ struct Setting {
 // Of the published runs.
 constexpr std::int64_t published_batch = 64, published_sequence = 128;
 
-// Of parts among stages: as the study has them, or by what they cost.
+// How parts are divided among stages: as in the study, or by their costs.
 enum class Split { published, balanced };
 std::string_view split_name(Split split) noexcept {
   return split == Split::published ? "published" : "balanced";
 }
-// The parts of each stage: those of the study, or as even as can be.
+// The parts of each stage: those of the study, or as equal as possible.
 std::vector<std::int64_t> published_parts(std::int64_t parts, std::int64_t stages) {
   if (parts == 16 && stages == 4) return {5, 3, 3, 5};
   std::vector<std::int64_t> all;
@@ -169,7 +169,7 @@ class PipelineWorkload : public Workload {
                        {Checkpoint::never, Checkpoint::except_last, Checkpoint::always}));
     if (checkpoints.empty())
       checkpoints = {Checkpoint::never, Checkpoint::except_last, Checkpoint::always};
-    // Ratios are against it.
+    // Ratios are relative to it.
     if (std::find(checkpoints.begin(), checkpoints.end(), Checkpoint::never) == checkpoints.end())
       checkpoints.insert(checkpoints.begin(), Checkpoint::never);
     std::vector<Mode> modes;
@@ -182,7 +182,7 @@ class PipelineWorkload : public Workload {
     const auto keeps = [&](const char* what) {
       return std::find(keep_names_.begin(), keep_names_.end(), what) != keep_names_.end();
     };
-    // One stage without checkpointing is what all others must equal.
+    // All other variants must have the same results as one stage without checkpointing.
     variants_.clear();
     std::vector<std::int64_t> stages = stages_;
     if (std::find(stages.begin(), stages.end(), 1) == stages.end())
@@ -331,7 +331,7 @@ class PipelineWorkload : public Workload {
             {"recompute", models::recompute_name(recompute_)},
             {"params", stack(s).parameters()}};
   }
-  // Of all stages together, from above.
+  // For all stages together: an upper bound.
   [[nodiscard]] double bytes_wanted(const Setting& s, const Variant& variant) const {
     const auto params = static_cast<double>(stack(s).parameters());
     const auto rows = static_cast<double>(s.batch * s.sequence);
@@ -343,7 +343,7 @@ class PipelineWorkload : public Workload {
     const double of_block = s.codes ? (6 * 4 + 3) * d + f
                                     : (8 * d + f) * 4 + 4 * static_cast<double>(s.shape.heads + 4);
     double saved = rows * (static_cast<double>(s.shape.layers) * of_block + 3 * d * 4 + v * 4);
-    // Then each stage keeps its input, and all else of one microbatch.
+    // Then each stage keeps its input, and all other data of one microbatch.
     if (variant.checkpoint != Checkpoint::never) {
       saved = saved / microbatches + (stages - 1) * rows * d * 4;
       if (recompute_ == models::Recompute::selective)
@@ -361,7 +361,7 @@ class PipelineWorkload : public Workload {
     return most;
   }
 
-  // The published runs of the published stack that are not asked for.
+  // The published runs of the published stack that were not requested.
   void add_untimed() {
     const auto stack_of_study = shapes()[1];
     const bool asked = settings_.front().shape.name == stack_of_study.name && layers_ == 0 &&
@@ -380,7 +380,7 @@ class PipelineWorkload : public Workload {
         untimed_variants_.push_back({run.stages, run.checkpoint});
     }
   }
-  // A row of each variant that says what it needs.
+  // A row for each variant with the memory that it needs.
   void untimed_rows(const Setting& s, const std::vector<Variant>& variants, const std::string& id,
                     double available_bytes, std::string_view why, const Sink& sink) {
     for (const Variant& variant : variants) {
@@ -414,7 +414,8 @@ class PipelineWorkload : public Workload {
   bool with_published_ = false;
   std::vector<Variant> variants_, untimed_variants_;
   std::vector<Setting> settings_, untimed_;
-  // Activation bytes of variants that kept values, by microbatches, mode, stages and checkpoint.
+  // Activation bytes of the variants that kept values, by microbatches, mode, stages and
+  // checkpoint.
   std::map<std::array<std::int64_t, 4>, double> kept_values_;
 };
 
@@ -450,12 +451,12 @@ CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sin
     std::uint64_t gradients = 0;
     for (int step = 0; step <= steps_; ++step) {
       if (Session::interrupted()) throw measure::Interrupted{};
-      // Memory is counted once scratch memory has its size.
+      // Memory is counted after scratch memory has its final size.
       if (step == 1) model.reset_peaks();
       const models::Pipeline::Step times = model.step(tokens, targets, batch_);
       if (step <= 1) losses.push_back(times.loss);
       if (step == 1) gradients = model.gradient_hash();
-      if (step == 0) continue;  // takes memory
+      if (step == 0) continue;  // allocates memory
       forward.push_back(times.forward_ms);
       backward.push_back(times.backward_ms);
       optimizer.push_back(times.optimizer_ms);
@@ -494,7 +495,7 @@ CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sin
     values["forward"] = statistic(forward);
     values["backward"] = statistic(backward);
     values["optimizer"] = statistic(optimizer);
-    values["host_ms"] = values["synced_ms"] = statistic(whole);  // all threads were joined
+    values["host_ms"] = values["synced_ms"] = statistic(whole);  // all threads have been joined
     values["samples_per_s"] = static_cast<double>(batch_) / median_ms * 1e3;
     values["slowdown"] = median_ms / never_ms;
     values["parameters"] = static_cast<double>(parameter_bytes) / mib;

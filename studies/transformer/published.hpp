@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: the published sizes and times of the decoder, and a table of them beside our own.
+// Studies: the published sizes and times of the decoder, and a table that compares them with our
+// own.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +21,15 @@ struct Published {
   double min_ms, max_ms, mean_ms, std_ms;
 };
 const std::vector<Published>& published_times();
-/// Sequences of a step, and tokens that there are.
+/// The published number of sequences in a step, and of tokens in the vocabulary.
 inline constexpr std::int64_t published_batch = 4;
 inline constexpr std::int64_t published_vocabulary = 10000;
 /// Null: not published.
 const Published* published(std::string_view size, Pass pass, bool warmup);
 
-/// The published tables, each row beside ours from `records` of mode standard at the published
-/// batch and vocabulary. Sizes that have no record show what a `pass` in these modes would need.
+/// The published tables, each row next to ours from the `records` of mode standard at the published
+/// batch and vocabulary. For sizes without a record, shows the memory that a `pass` in these modes
+/// would need.
 std::string tables_of_published(std::span<const Json> records, const Setting& like,
                                 const std::vector<Mode>& modes);
 

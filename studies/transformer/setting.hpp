@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: the sizes of the decoder, and the memory that they need.
+// Studies: the sizes of the decoder, and their memory.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace switchback::bench::transformer {
 
-/// What runs in a step, each with what is before it.
+/// The pass that a step runs. Each pass includes the ones before it.
 enum class Pass { forward, backward, step };
 std::string_view pass_name(Pass pass);
 /// Throws Error(invalid_argument).
@@ -29,7 +29,7 @@ const std::vector<Size>& sizes();
 /// Throws Error(invalid_argument) that lists the names.
 const Size& size_named(const std::string& name);
 
-/// All of a case but its modes.
+/// All settings of a case except its modes.
 struct Setting {
   Size size;
   std::int64_t vocabulary = 10000;
@@ -40,14 +40,14 @@ struct Setting {
   WeightGradient dw = WeightGradient::floating;  ///< of the int8 modes that have another
   Rotation rotation = Rotation::none;            ///< of the int8 modes that rotate
 
-  /// What makes its layers other than those of a mode alone: "", ", dw int8_block, rotation 64".
+  /// How its layers differ from those of the mode: "", ", dw int8_block, rotation 64".
   [[nodiscard]] std::string variant() const;
   [[nodiscard]] models::DecoderOptions decoder(Mode mode) const;
   [[nodiscard]] std::int64_t rows() const { return batch * context; }
 };
 
-/// Bytes by class that a model in these modes needs, all sharing the parameters: an estimate from
-/// above, by no more than a third.
+/// Bytes by class that a model in these modes needs if all modes share the parameters. It is an
+/// upper bound, too large by at most a third.
 models::MemoryUse bytes_wanted(const Setting& setting, const std::vector<Mode>& modes);
 
 }  // namespace switchback::bench::transformer

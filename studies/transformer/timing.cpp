@@ -21,7 +21,7 @@ namespace switchback::bench::transformer {
 
 namespace {
 
-// Milliseconds until a call has returned, and until what it queued is done.
+// Milliseconds until a call has returned, and until the work that it queued is complete.
 struct CallTime {
   double host = 0, done = 0;
 };
@@ -44,7 +44,7 @@ void stop_if_asked() {
   if (Session::interrupted()) throw measure::Interrupted{};
 }
 
-// What the first floating product of a process takes beyond the next one.
+// How much longer the first floating product of a process takes than the next one.
 double start_libraries(Context& context) {
   models::Memory memory(context.state().runtime);
   const auto zeros = [&] {
@@ -60,8 +60,8 @@ double start_libraries(Context& context) {
   return std::max(0.0, first - time_ms(context, product));
 }
 
-// Milliseconds that the system takes to hand out a byte of new memory: a CPU's pages are made when
-// they are first written, which is timed here with nothing else around it.
+// Milliseconds that the system needs to provide a byte of new memory. A CPU's pages are created
+// when they are first written; that is timed here alone.
 double ms_of_new_byte(Context& context) {
   ContextState& state = context.state();
   constexpr std::int64_t bytes = std::int64_t{64} << 20;
@@ -78,7 +78,7 @@ double ms_of_new_byte(Context& context) {
   return ms / static_cast<double>(bytes);
 }
 
-// One mode's model, and what it does in a step.
+// A model in one mode, and its work in a step.
 struct Variant {
   Variant(const models::Surroundings& around, models::Parameters& parameters,
           const Setting& setting, Mode mode)
@@ -150,11 +150,12 @@ std::vector<ModeTimes> time_modes(Session& session, const Setting& setting,
     memory.set_held_elsewhere(models::MemoryClass::int8_weights, codes);
     memory.set_held_elsewhere(models::MemoryClass::workspace, context.workspace_bytes());
   };
-  // The variants take turns, each a whole step, so that a change of the machine's speed meets all.
+  // The variants alternate, each with a whole step, so that a change of the machine's speed affects
+  // all of them.
   const auto round = [&](bool timed) {
     for (const auto& v : variants) {
       stop_if_asked();
-      // Another variant may have changed the weights that they share.
+      // Another variant may have changed the shared weights.
       if (setting.pass == Pass::step) v->decoder.weights_updated();
       v->decoder.set_profile(timed ? &v->profile : nullptr);
       memory.reset_peak();
@@ -195,7 +196,7 @@ std::vector<ModeTimes> time_modes(Session& session, const Setting& setting,
   std::vector<ModeTimes> all;
   for (const auto& v : variants) {
     v->decoder.set_profile(nullptr);
-    // The same forward with its weights changed and unchanged: between them lies the packing.
+    // The same forward with changed and with unchanged weights: the difference is the packing.
     v->decoder.weights_updated();
     const double fresh = time_ms(context, [&] { forward_of(*v); });
     const double cached = time_ms(context, [&] { forward_of(*v); });

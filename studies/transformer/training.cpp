@@ -21,7 +21,7 @@ namespace switchback::bench::transformer {
 
 namespace {
 
-// Pieces of a text as tokens, each with the bytes that follow as targets.
+// Pieces of a text as tokens, with the following bytes as targets.
 struct Pieces {
   std::vector<std::int32_t> tokens, targets;
 };
@@ -63,7 +63,7 @@ std::string mean_and_spread(const std::vector<double>& values) {
                             : fmt::format("{:.4f} ± {:.4f}", mean, std::sqrt(variance));
 }
 
-// Values of the curves of a way to compute, one a seed.
+// The values of the curves of one variant, one per seed.
 template <class F>
 std::vector<double> over_seeds(std::span<const LossCurve> curves, const std::string& name,
                                F&& value_of) {
@@ -224,7 +224,7 @@ std::string loss_chart(const std::vector<LossCurve>& curves, const std::string& 
     const auto known = std::find(names.begin(), names.end(), curve.name());
     Series series{.name = {}, .points = {}, .marks = false};
     series.colour = static_cast<std::size_t>(known - names.begin());
-    // The legend names a way to compute once, whatever the number of its seeds.
+    // The legend names a variant once, for any number of seeds.
     if (known == names.end()) {
       series.name = curve.name();
       names.push_back(curve.name());

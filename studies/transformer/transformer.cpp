@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: a decoder, end to end: its passes, what its first step costs, and its training.
+// Studies: a decoder end to end: its passes, the cost of its first step, and its training.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -255,7 +255,7 @@ class Transformer : public Workload {
       return train_file_.empty() ? measure_passes(session, i, sink)
                                  : measure_training(session, i, sink);
     } catch (const Error& error) {
-      // Other programs may have taken the memory since it was asked for.
+      // Other programs may have allocated the memory in the meantime.
       if (error.status() != Status::out_of_memory) throw;
       return {.status = CaseStatus::oom, .why = error.what()};
     }
@@ -289,7 +289,7 @@ class Transformer : public Workload {
                  transformer::tables_of_published(records(), settings_.front(), modes_));
   }
   [[nodiscard]] std::string published_beside(std::span<const Json> records) const override {
-    std::vector<Json> timed;  // not of --train
+    std::vector<Json> timed;  // without --train
     std::vector<Mode> modes;
     for (const Json& record : records) {
       if (!record.contains("phase")) continue;
@@ -327,8 +327,8 @@ class Transformer : public Workload {
                       "--rotation {}: size {} has layers of {} inputs, which is no multiple of it",
                       group, size.name, features);
   }
-  // Whether a setting before has the same layers in this mode, which has no dW in int8 or does not
-  // rotate.
+  // Whether an earlier setting has the same layers in this mode, because the mode has no dW in int8
+  // or does not rotate.
   [[nodiscard]] bool is_repetition(std::size_t setting, Mode mode) const {
     const models::DecoderOptions layers = settings_[setting].decoder(mode);
     return std::any_of(settings_.begin(), settings_.begin() + static_cast<std::ptrdiff_t>(setting),
@@ -416,7 +416,7 @@ class Transformer : public Workload {
     return values;
   }
 
-  // A row with warm-up and one without, if there are published times; else one.
+  // If there are published times, a row with warm-up and a row without; else one row.
   void untimed_rows(const Setting& s, const std::string& id, bool fits, const std::string& note,
                     const Sink& sink) {
     Json values = common_values(s);
@@ -516,7 +516,7 @@ class Transformer : public Workload {
     return outcome;
   }
 
-  // What the first step took beyond a later one, and where it went.
+  // How much longer the first step took than a later one, and why.
   static std::string describe_first(const ModeTimes& mode, Json& json) {
     const double extra = mode.warmup.whole.front() - measure::summarize(mode.timed.whole).median_ms;
     json = {{"extra_ms", extra},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: rows that a core is told to read while it computes.
+// Models, engine zone: prefetches rows while a core computes.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@ inline std::int64_t l2_bytes() {
   return bytes > 0 ? bytes : usual;
 }
 
-// What is read next, asked for line by line while products are computed: the rows of a head are
-// some hundred bytes each and lie far apart, so that no prefetcher of a core finds them, and
-// waiting for them would take a fifth of the time of the products. A burst of requests would occupy
-// what the products' own misses need.
+// Prefetches the rows that are read next, line by line, while products are computed. The rows of a
+// head have some hundred bytes each and are far apart, so the prefetchers of a core do not find
+// them. To wait for them would take a fifth of the time of the products. A burst of requests would
+// use the resources that the products' own cache misses need.
 class Ahead {
  public:
   explicit Ahead(std::int64_t row_bytes) : lines_((row_bytes + line_bytes - 1) / line_bytes) {
@@ -30,7 +30,7 @@ class Ahead {
   Ahead(const Ahead&) = delete;
   Ahead& operator=(const Ahead&) = delete;
 
-  // Rows [begin, end) from a column of m on; nothing more than fits a cache.
+  // Adds rows [begin, end) of m, starting at a column; ignores rows that do not fit into the cache.
   void add(const ConstAnyMatrix& m, std::int64_t begin, std::int64_t end, std::int64_t column) {
     const auto element = static_cast<std::int64_t>(dtype_size_bytes(m.dtype));
     bytes_ += (end - begin) * lines_ * line_bytes;
@@ -41,7 +41,7 @@ class Ahead {
     most_rows_ = std::max(most_rows_, end - begin);
     find();
   }
-  // The next line; those of the following rows lie at a stride.
+  // The next line to prefetch; the same lines of the following rows are at a constant stride.
   [[nodiscard]] const std::byte* line() const { return at_; }
   [[nodiscard]] std::int64_t stride_bytes() const { return stride_bytes_; }
   void asked(std::int64_t lines) {
@@ -55,7 +55,8 @@ class Ahead {
     const std::byte* first;
     std::int64_t stride_bytes, rows;
   };
-  // A line of each of so many rows is a run; the runs of these rows of all parts precede the next.
+  // One line of each of `rows_of_run` rows is a run. The runs of these rows in all parts come
+  // before those of the next rows.
   void after_run() {
     if (++line_ == lines_) {
       line_ = 0;
@@ -73,7 +74,7 @@ class Ahead {
         left_ = std::min(rows_of_run, part.rows - row_);
         return;
       }
-    at_ = reinterpret_cast<const std::byte*>(this);  // again and again
+    at_ = reinterpret_cast<const std::byte*>(this);  // repeats the same line
     stride_bytes_ = 0;
   }
   static constexpr std::int64_t line_bytes = 64;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models, engine zone: causal attention in tiles of queries and keys (Dao et al. 2022, arXiv
-// 2205.14135), with products of its own: those of one tile are too small for the engines, whose
-// threads would share each of them. Here a task is a head, or a part of the queries of one.
+// 2205.14135). It has its own products: those of one tile are too small for the engines, whose
+// threads would share each product. Here a task is a head, or a part of the queries of a head.
 //
-// The scores of a tile lie as [key, query]: a vector holds queries, so that maxima and sums over
-// keys need no sums over lanes, and a weight that is a factor of a row of V is read alone in either
-// order. Scores are in units of log2(e), so that a weight is a power of two.
+// The scores of a tile are stored as [key, query]. A vector holds queries, so that maxima and sums
+// over keys need no sums over lanes. A weight that multiplies a row of V is read as a scalar in
+// either order. Scores are in units of log2(e), so that a weight is a power of two.
 #include "quant/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -29,8 +29,8 @@
 namespace switchback::models {
 // Queries and keys of a tile, a multiple of `pad`.
 inline constexpr std::int64_t tile = 64;
-// Widths and queries are padded to this many floats, the longest vector; keys to a multiple of the
-// rows that a product takes at a time.
+// Widths and queries are padded to this many floats, the longest vector. Keys are padded to a
+// multiple of the number of rows that a product processes together.
 inline constexpr std::int64_t pad = 16;
 inline constexpr std::int64_t pad_keys = 8;
 inline constexpr std::int64_t padded(std::int64_t n, std::int64_t to = pad) {
@@ -80,18 +80,18 @@ inline std::int64_t backward_floats(const AttentionShape& s) {
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
 
-// Vectors of C that a register tile takes at most, and rows with so many vectors.
+// The most vectors of C in a register tile, and the rows of a tile with this number of vectors.
 inline constexpr int most_vectors = HWY_TARGET == HWY_AVX3 ? 4 : 2;
 inline constexpr int most_rows(int vectors) {
   if (HWY_TARGET == HWY_AVX3) return vectors == 4 ? 6 : 8;
   return 6;
 }
 
-// What is in C before a product.
+// How a product treats the contents of C.
 enum class Start {
-  nothing,  // it is written
-  sums,     // it is added to
-  scaled,   // it is multiplied by `factor` of its row, and added to
+  nothing,  // overwritten
+  sums,     // the product is added
+  scaled,   // multiplied by `factor` of its row; then the product is added
 };
 
 // A product of small matrices: c[m,n] (+)= a[m,k] · b[k,n]. n is a multiple of `pad`.
@@ -107,12 +107,12 @@ struct Product {
   const float* factor = nullptr;
 };
 
-// What of a product is needed, where a query sees the keys up to itself alone: query q of the tile
-// sees the keys up to q + offset. Of other elements of c nothing is known; those of a that are left
-// out are zero.
+// The part of a product that is needed if a query sees only the keys up to itself: query q of the
+// tile sees the keys up to q + offset. Other elements of c are undefined; the skipped elements of a
+// are zero.
 enum class Seen {
   columns,    // c[key, query]
-  depth,      // a[query, key], which lies as [key, query]
+  depth,      // a[query, key], which is stored as [key, query]
   depth_from  // a[key, query]
 };
 
@@ -196,8 +196,8 @@ HWY_INLINE void rows_of_tiles(const Product& p, std::int64_t row, std::int64_t m
     rows_of_tiles<seen, vectors, (rows > 4 ? 4 : rows / 2)>(p, row, m, col, depth, offset);
 }
 
-// Rows [row, m) of `vectors` columns, as far as there is anything to be seen: fewer rows of the
-// first vector than of the last one.
+// Rows [row, m) of `vectors` columns, as far as there are visible elements: fewer rows of the first
+// vector than of the last one.
 template <Seen seen, int vectors>
 HWY_INLINE void column_of_tiles(const Product& p, std::int64_t row, std::int64_t m,
                                 std::int64_t col, std::int64_t depth, std::int64_t offset) {
@@ -218,7 +218,7 @@ HWY_INLINE void multiply(const Product& p, std::int64_t m, std::int64_t n, std::
   if constexpr (vectors > 1) multiply<seen, vectors / 2>(p, m, n, depth, offset, col);
 }
 
-// to[count, dim padded with zeros] = scale · from[rows, dim], with rows of zeros behind.
+// to[count, dim padded with zeros] = scale · from[rows, dim], followed by rows of zeros.
 template <class T>
 void take_rows(const T* from, std::int64_t stride, std::int64_t rows, std::int64_t dim, float scale,
                std::int64_t count, float* to) {
@@ -273,7 +273,7 @@ void transpose(const float* from, std::int64_t count, std::int64_t dim, float* t
 }
 
 // A tile of keys or values [tile, dim] as the left factor of a product, which reads each of its
-// elements once: f32 as it lies, if it is whole.
+// elements once. A full tile of f32 is used in place.
 struct Left {
   const float* data;
   std::int64_t stride;
@@ -290,8 +290,8 @@ HWY_INLINE Left left_of(const T* from, std::int64_t stride, bool as_it_lies, con
   return {taken, dim};
 }
 
-// Where rows of a result go. Results that are larger than a core's cache go past it: lines of rows
-// that lie apart would each be read first.
+// How rows of a result are stored. Results that are larger than a core's cache are stored past it:
+// otherwise each line would first be read, because rows are not contiguous.
 struct Results {
   std::int64_t stride;
   bool streams;
@@ -318,8 +318,8 @@ void put_rows(const float* from, std::int64_t rows, std::int64_t dim, float scal
   }
 }
 
-// Which keys a vector of queries sees: all of it those below `all`, some of it those below `some`.
-// What lies behind them, up to `end`, becomes zero.
+// Which keys a vector of queries sees: all of its queries see the keys below `all`, and some of
+// them those below `some`. The weights after them, up to `end`, become zero.
 struct Sight {
   std::int64_t all, some, end, hidden_from;
   HWY_INLINE Sight(std::int64_t query, std::int64_t keys, std::int64_t offset)
@@ -335,8 +335,8 @@ struct Sight {
 };
 
 // Scores [key, query] of a vector of queries become their weights 2^(score - max), relative to the
-// largest score so far; `sum` is that of all weights so far, `factor` what those before this tile
-// are to be multiplied by.
+// largest score so far. `sum` is the sum of all weights so far. The weights before this tile must
+// be multiplied by `factor`.
 HWY_INLINE void weights_of_queries(float* scores, const Sight& seen, float* max, float* sum,
                                    float* factor) {
   const F32 d;
@@ -382,7 +382,7 @@ HWY_INLINE void weights_of_queries(float* scores, const Sight& seen, float* max,
   hn::StoreU(hn::MulAdd(hn::LoadU(d, sum), change, more), d, sum);
 }
 
-// The queries of a task. `next` is the one that is likely to follow on this thread.
+// The queries of a task. `next` is the task that probably follows on this thread.
 template <class T>
 void forward_task(const Task& task, const Task& next, const ConstAnyMatrix& qkv,
                   const AnyMatrix& out, float* logsumexp, float* scratch, AttentionTimes* times) {
@@ -453,7 +453,7 @@ void ForwardTask(const Task& task, const Task& next, const ConstAnyMatrix& qkv,
 }
 
 // Scores [key, query] of a vector of queries become their weights 2^(score - shift), and gradients
-// of weights become those of scores: weight · (gradient - dot).
+// of weights become gradients of scores: weight · (gradient - dot).
 template <int count>
 HWY_INLINE void gradients_of_keys(float* scores, float* gradients, VF shift, VF dot) {
   const F32 d;
@@ -565,7 +565,7 @@ void backward_head(const Head& h, const Head& next, const ConstAnyMatrix& qkv,
     }
     put_rows(dq, m, h.dim, h.scale, d_rows + first * dqkv.stride, results);
   }
-  // Queries were scaled, so dk has its scale, times log2(e).
+  // The queries were scaled, so dk includes their scale, times log2(e).
   put_rows(dk, h.length, h.dim, ln_of_2, d_rows + h.width, results);
   put_rows(dv, h.length, h.dim, 1.0f, d_rows + 2 * h.width, results);
   if (results.streams) hwy::FlushStream();

@@ -26,7 +26,7 @@ Results results_of(const AnyMatrix& m, const models::Head& h) {
 Head head_of_task(const ConstAnyMatrix& qkv, const models::Head& h) {
   return {rows_of(qkv, h), h.width, h.length, h.dim, h.scale};
 }
-// Rows [begin, end) of a head; nothing more than fits a cache.
+// Rows [begin, end) of a head; ignores rows that do not fit into the cache.
 void add_ahead(Ahead& ahead, const ConstAnyMatrix& m, const models::Head& h, std::int64_t begin,
                std::int64_t end, std::int64_t part = 0) {
   std::int64_t rows = end - begin;
@@ -36,7 +36,7 @@ void add_ahead(Ahead& ahead, const ConstAnyMatrix& m, const models::Head& h, std
   ahead.parts[ahead.count++] = {elements_of(m, h, begin) + part * h.width, m.stride, end - begin};
 }
 
-// The times of one task, added to those of all.
+// The times of one task, which are added to those of all tasks.
 class TaskTimes {
  public:
   explicit TaskTimes(AttentionTimes* sums) : sums_(sums) {}

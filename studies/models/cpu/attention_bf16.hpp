@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: attention of bf16 by instructions that multiply bf16, task by task.
+// Models, engine zone: attention of bf16 with instructions that multiply bf16, task by task.
 #pragma once
 
 #include "core/context_state.hpp"
@@ -9,7 +9,7 @@
 
 namespace switchback::models::bf16 {
 
-// The fastest that this build, this CPU and this Context have for this type, or null.
+// The fastest kernels for this type that this build, this CPU and this Context have, or null.
 const Kernels* kernels_for(const ContextState& state, DType dtype);
 
 void attention(ContextState& state, const Kernels& kernels, const AttentionShape& shape,

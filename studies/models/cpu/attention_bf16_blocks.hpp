@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: blocks of bf16 attention, as operands and as results. Included by the
-// kernels of each instruction set alone.
+// Models, engine zone: blocks of bf16 attention, as operands and as results. Included only by the
+// kernels of each instruction set.
 #pragma once
 
 #include <immintrin.h>
@@ -30,7 +30,7 @@ constexpr int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-// Hands out parts of the scratch memory, or, from 0 on, counts its bytes.
+// Hands out parts of the scratch memory; starting from 0, counts the bytes.
 struct Scratch {
   uintptr_t at;
   template <class T>
@@ -42,8 +42,8 @@ struct Scratch {
   int64_t taken() const { return static_cast<int64_t>(at); }
 };
 
-// A few of the lines ahead at each call: more at once than a core can wait for would hold up what
-// follows.
+// Prefetches a few lines at each call. More at once than a core can wait for would delay the
+// following code.
 class Asking {
  public:
   Asking(const Ahead& ahead, int64_t dim, int64_t calls)
@@ -82,22 +82,22 @@ class Asking {
   int64_t row_bytes_, share_ = 0, offset_ = 0, stride_ = 0, rows_ = 0;
 };
 
-// ---- Products. Factors and sums are made of what a tile register of AMX holds, in the following a
-// register: 16 lines, one after the other in memory, for rows that lie apart by a power of two
-// would share a few sets of a cache. One of A is 16 rows of 32 elements as they lie; one of B is 16
-// pairs of rows and 16 columns, both elements of a column side by side.
+// ---- Products. Factors and sums consist of what a tile register of AMX holds, called a register
+// below: 16 lines that are contiguous in memory. (Rows at a distance of a power of two would share
+// a few sets of a cache.) A register of A is 16 rows of 32 elements in row order. A register of B
+// is 16 pairs of rows and 16 columns; both elements of a column are adjacent.
 //
-// A block [32, 32] of f32 is four registers: of its rows 0 to 15, columns 0 to 15 and 16 to 31,
-// then of the other rows. Distances are in bytes: of the next 16 rows or columns, and of the next
-// 32 elements of depth.
+// A block [32, 32] of f32 is four registers: first rows 0 to 15 with columns 0 to 15 and 16 to 31,
+// then the other rows. Distances are in bytes: to the next 16 rows or columns, and to the next 32
+// elements of depth.
 struct Factor {
   const void* data;
   int64_t half, step;
 };
 
-// What is needed of a product of a diagonal block, where queries do not see the keys behind them.
-// Products may take more than that. Of the other elements of c nothing is known; those of the left
-// factor are zero.
+// The part of a diagonal block's product that is needed, because queries do not see the keys after
+// them. Products may compute more than that. The other elements of c are undefined; those of the
+// left factor are zero.
 enum class Seen {
   all,
   columns_to,    // c[query, key]: columns up to the row
@@ -106,10 +106,10 @@ enum class Seen {
   depth_from     // left[key, query]: in the first step, elements from the row on
 };
 
-// ---- Operands. A block of an operand is 32 rows and 32 columns: two registers. Operands
-// whose depth are rows have row i beside row i + 16, as weights of two vectors come side by side;
-// the columns of their registers are those of the lower and of the upper halves of 16 bytes, which
-// `joined` puts together again.
+// ---- Operands. A block of an operand is 32 rows and 32 columns: two registers. If the depth of an
+// operand is rows, row i is next to row i + 16, because the weights of two vectors are interleaved
+// that way. The columns of their registers are those of the lower and of the upper halves of 16
+// bytes; `joined` restores the order.
 
 SWITCHBACK_INLINE __mmask32 first_of_32(int64_t count) {
   return count >= block ? 0xFFFFFFFFu : count <= 0 ? 0u : (1u << count) - 1;
@@ -201,27 +201,27 @@ void pack_columns(const Operand& from, int64_t rows, int64_t chunks, uint16_t* t
     }
 }
 
-// A packing of operands that may have zeros around them.
+// Packs operands that may have zeros around them.
 #define SWITCHBACK_PACK(pack, from, rows, chunks, to) \
   ((from).is_whole(rows) ? pack<true>(from, rows, chunks, to) : pack<false>(from, rows, chunks, to))
 
 // ---- f32 and bf16.
 
-// A factor of a product in the upper half, rounded to nearest, halves away from zero. No carry
-// leaves a NaN that was a bf16, or that an operation made.
+// A factor of a product in the upper half, rounded to nearest, halves away from zero. The carry
+// does not destroy a NaN that was a bf16 or that an operation made.
 SWITCHBACK_INLINE __m512i rounded_factor(__m512 v) {
   return _mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(0x8000));
 }
-// The upper halves of two vectors, side by side.
+// The upper halves of two vectors, interleaved.
 SWITCHBACK_INLINE __m512i beside(__m512i first, __m512i second) {
   return _mm512_mask_blend_epi16(0xAAAAAAAAu, _mm512_srli_epi32(first, 16), second);
 }
-// The upper halves of two vectors, of which each is the half of 16 bytes in its place.
+// The upper halves of two vectors. Each becomes one half of 16 bytes, at its position.
 SWITCHBACK_INLINE __m512i joined(__m512i lower, __m512i upper) {
   return _mm512_packus_epi32(_mm512_srli_epi32(lower, 16), _mm512_srli_epi32(upper, 16));
 }
 
-// A result: halves to even, and one NaN, as all operations round (quant/cpu/narrow-inl.h).
+// A result: halves to even, and a single NaN, like all operations round (quant/cpu/narrow-inl.h).
 SWITCHBACK_INLINE __m512i rounded_result(__m512 v) {
   const __m512i kinds = _mm512_set1_epi32(0x11111100);
   const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7FC00000));
@@ -239,7 +239,7 @@ SWITCHBACK_INLINE void put(__m512i v, int64_t count, bool streams, uint16_t* to)
     _mm512_storeu_si512(to, v);
 }
 
-// to = from[rows, 32 · chunks], each row times its scale; `from` is blocks[rows / 32][chunks].
+// to = from[rows, 32 · chunks], each row times its scale; `from` has blocks[rows / 32][chunks].
 template <class Scale>
 SWITCHBACK_INLINE void put_rows(const float* from, int64_t rows, int64_t dim, int64_t chunks,
                                 const Scale& scale, uint16_t* to, const Results& results) {
@@ -254,8 +254,8 @@ SWITCHBACK_INLINE void put_rows(const float* from, int64_t rows, int64_t dim, in
     }
   }
 }
-// to = scale · the transpose of a block of 32 columns; `count` of each and `rows` of them count.
-// Neighbours in a result are put side by side first, so that pairs are transposed.
+// to = scale · the transpose of a block of 32 columns; `count` columns and `rows` rows are valid.
+// Neighbours in a result are interleaved first, so that pairs are transposed.
 void put_transposed(const float* from, int64_t rows, int64_t count, float scale, uint16_t* to,
                     const Results& results) {
   const __m512 factor = _mm512_set1_ps(scale);

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: causal attention of bf16 in blocks, whatever multiplies them. Included by
-// the kernels of each instruction set alone, whose Products have
+// Models, engine zone: causal attention of bf16 in blocks, for any multiply instruction. Included
+// only by the kernels of each instruction set, whose Products have
 //
 //   begin(), end()                             before the first product of a task, after the last
 //   multiply(left, right, steps, c, add, seen) c (+)= left[32, 32 · steps] · right[32 · steps, 32]
 //
-// Products are of bf16, sums of f32. Weights and their gradients are rounded to bf16 to be factors;
-// sums, exponentials and everything between products are f32. Both instructions that multiply take
-// subnormal operands as zero and make zero of subnormal sums: that moves a sum by less than 2^-126,
-// or 2^-126 of the other factors.
+// Products are of bf16, sums of f32. Weights and their gradients are rounded to bf16 when they are
+// factors. Sums, exponentials and everything between products are f32. Both multiply instructions
+// treat subnormal operands as zero and turn subnormal sums into zero. That changes a sum by less
+// than 2^-126, or by 2^-126 of the other factors.
 //
 // Forward has scores as [query, key]: rows of weights are rows of A, and the keys of a sequence are
-// transposed once. Backward has them as [key, query], where the products of dK and dV take rows of
-// A and dQ takes pairs of rows of B; so a head's keys and gradients of queries alone are
-// transposed. A product takes blocks of 32 · 32 elements, and leaves out those that no query sees.
-// What a query does not see in its last block has weight zero.
+// transposed once. Backward has them as [key, query]. There the products of dK and dV use rows of
+// A, and dQ uses pairs of rows of B; so only the keys of a head and the gradients of its queries
+// are transposed. A product uses blocks of 32 · 32 elements, and skips blocks that no query sees.
+// Keys of the last block that a query does not see have weight zero.
 //
-// Scores of the next block are multiplied while exponentials of this one are computed: tiles of AMX
-// and vectors are other units of a core.
+// Scores of the next block are multiplied while exponentials of this one are computed: the tiles of
+// AMX and the vectors are separate units of a core.
 #pragma once
 
 #include <immintrin.h>
@@ -28,7 +28,7 @@ namespace switchback::models::bf16 {
 
 namespace {
 
-// Keys whose weights are multiplied by their values at a time in forward.
+// The number of keys whose weights are multiplied by their values together in forward.
 constexpr int64_t forward_keys = 256;
 // Queries of a tile in backward.
 constexpr int64_t tile_queries = 256;
@@ -58,20 +58,20 @@ class Timer {
   int64_t last_ = 0;
 };
 
-// 2^x; 0 far below -126; NaN stays NaN. Relative error 9e-5, a minimax fit on [0, 1] that is 1 at
-// 0: a fortieth of the 2^-8 by which weights are rounded at most.
+// 2^x; 0 far below -126; NaN stays NaN. Relative error 9e-5, from a minimax fit on [0, 1] that is 1
+// at 0. That is a fortieth of the 2^-8 that rounding of weights costs at most.
 SWITCHBACK_INLINE __m512 power_of_two(__m512 x) {
   constexpr int down = 1;
   const __m512 r = _mm512_reduce_ps(x, down);
   __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0x1.3baaa6p-4f), r, _mm512_set1_ps(0x1.d2378ap-3f));
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.63e658p-1f));
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-  return _mm512_scalef_ps(p, x);  // of x it takes the integer below
+  return _mm512_scalef_ps(p, x);  // it uses the integer below x
 }
 
-// log(x) of x > 0; Inf and NaN stay what they are. Relative error 2e-7, besides that of the sum
-// where x is near 1: x = 2^e · m, 3/4 <= m < 3/2, and log(m) = 2 · atanh(s), s = (m - 1) / (m + 1),
-// |s| <= 1/5, of whose series the first term that is left out is 1e-8 of the sum.
+// log(x) of x > 0; Inf and NaN are unchanged. Relative error 2e-7, plus that of the sum where x is
+// near 1: x = 2^e · m, 3/4 <= m < 3/2, and log(m) = 2 · atanh(s), s = (m - 1) / (m + 1), |s| <=
+// 1/5. The first omitted term of the series is 1e-8 of the sum.
 SWITCHBACK_INLINE __m512 logarithm(__m512 x) {
   const __m512 one = _mm512_set1_ps(1.0f);
   const __m512 m = _mm512_getmant_ps(x, _MM_MANT_NORM_p75_1p5, _MM_MANT_SIGN_src);
@@ -87,16 +87,17 @@ SWITCHBACK_INLINE __m512 logarithm(__m512 x) {
 
 // ---- Forward.
 
-// Queries of a block: what their exponents are relative to, and sums of weights, also lane by lane.
+// For the queries of a block: the reference of their exponents, and the sums of weights, also by
+// lane.
 struct alignas(64) Queries {
   float shift[block];
   float sum[block];
   float sums[block][lanes];
 };
 
-// Weights are relative to 2^0 as long as their sum lies in this range, where nothing overflows and
-// what underflows is less than 2^-100 of the largest; so no maximum is looked for. Queries whose
-// sum lies outside, as that of NaN does, are computed again, relative to their largest score.
+// Weights are relative to 2^0 as long as their sum is in this range. Within it nothing overflows,
+// and values that underflow are less than 2^-100 of the largest, so no maximum is needed. Queries
+// whose sum is outside of the range (or NaN) are computed again, relative to their largest score.
 constexpr float least_sum = 0x1p-24f;
 constexpr float most_sum = 0x1p24f;
 SWITCHBACK_INLINE uint32_t beyond_range(const Queries& queries) {
@@ -110,7 +111,7 @@ SWITCHBACK_INLINE uint32_t beyond_range(const Queries& queries) {
   return ~within;
 }
 
-// The largest scores so far, lane by lane, in place of sums.
+// The largest scores so far, by lane, instead of sums.
 void maxima_of_block(const float* scores, bool diagonal, Queries& queries) {
   for (int row = 0; row < block; ++row) {
     __m512 most = _mm512_load_ps(queries.sums[row]);
@@ -124,7 +125,7 @@ void maxima_of_block(const float* scores, bool diagonal, Queries& queries) {
   }
 }
 
-// Scores of a block become weights 2^(unit · score - shift) in bf16, registers of A. `diagonal`:
+// Scores of a block become weights 2^(unit · score - shift) in bf16, as registers of A. `diagonal`:
 // query i sees the keys up to i.
 template <bool diagonal>
 SWITCHBACK_INLINE void weights_of_block(const float* scores, float unit, Queries& queries,
@@ -149,7 +150,7 @@ SWITCHBACK_INLINE void weights_of_block(const float* scores, float unit, Queries
   }
 }
 
-// The sum of each of 16 vectors; a lane for each.
+// The sum of each of 16 vectors, one lane for each.
 SWITCHBACK_INLINE __m512 sums_of_rows(const float (*rows)[lanes]) {
   __m512i v[lanes];
   SWITCHBACK_EACH(i, lanes) {
@@ -167,7 +168,7 @@ SWITCHBACK_INLINE __m512 sums_of_rows(const float (*rows)[lanes]) {
   return sums[0];
 }
 
-// Of a task with so many keys and elements of a row.
+// The scratch of a task with this number of keys and elements of a row.
 struct ForwardMemory {
   uint16_t *keys, *values, *query, *weights;
   float *scores, *out, *sums;
@@ -185,7 +186,7 @@ struct ForwardMemory {
 
 // ---- Backward.
 
-// Weights and their gradients of a block [key, query] of scores.
+// Weights and their gradients, of a block [key, query] of scores.
 struct BlockOfGradients {
   const float* scores;
   const float* dweights;
@@ -230,7 +231,7 @@ SWITCHBACK_INLINE void gradients_of_block(const BlockOfGradients& b, Asking& ahe
   }
 }
 
-// Of a sequence of so many padded tokens and elements of a row.
+// The scratch of a sequence with this number of padded tokens and elements of a row.
 struct BackwardMemory {
   uint16_t *keys, *values, *key_columns;  // of all tokens, as the rest of this line
   float *dkeys, *dvalues;
@@ -428,7 +429,7 @@ void backward(const Backward& task, void* scratch, Times* times) {
     for (int64_t q = 0; q < queries; ++q)
       memory.shift[q] = q < count ? task.logsumexp[first + q] * log2_of_e : 0.0f;
     const int64_t end = first + queries;
-    // Gradients of scores of a block of queries and all keys lie together.
+    // Gradients of scores of a block of queries and all keys are contiguous.
     const int64_t pairs_of_queries = end * block;
     for (int64_t key = 0; key < end; key += block) {
       // The first query of the tile that sees these keys.

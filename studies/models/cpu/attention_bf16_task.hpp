@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: what kernels of bf16 attention take. Like the tile kernels of products
-// (src/gemm/int8/cpu/tiles), their sources are compiled for their own instruction sets, so this has
-// neither a standard header nor inline code.
+// Models, engine zone: the arguments of the kernels of bf16 attention. Like the tile kernels of
+// products (src/gemm/int8/cpu/tiles), their sources are compiled for their own instruction sets, so
+// this file has neither a standard header nor inline code.
 #pragma once
 
 #include <stdint.h>
 
 namespace switchback::models::bf16 {
 
-// Elements are bf16, strides and widths in elements, and pointers at the columns of a head.
+// Elements are bf16, strides and widths are in elements, and pointers are to the columns of a head.
 struct Rows {
   const uint16_t* data;
   int64_t stride;
@@ -16,10 +16,10 @@ struct Rows {
 struct Results {
   uint16_t* data;
   int64_t stride;
-  bool streams;  // past the caches
+  bool streams;  // stores bypass the caches
 };
 
-// Rows that a core is told to read while it computes.
+// Rows that a core prefetches while it computes.
 struct AheadPart {
   const uint16_t* data;
   int64_t stride, rows;
@@ -35,7 +35,7 @@ struct Times {
   int64_t products_ns, softmax_ns;
 };
 
-// A head of one sequence: queries, keys and values of a token lie `width` apart.
+// A head of one sequence: the queries, keys and values of a token are `width` apart.
 struct Head {
   Rows qkv;
   int64_t width, length, dim;
@@ -59,7 +59,8 @@ struct Backward {
   Ahead ahead;
 };
 
-// For one instruction set. `scratch` has so many bytes and begins a cache line.
+// The kernels of one instruction set. `scratch` has the size that forward_bytes or backward_bytes
+// returns, and begins at a cache line.
 struct Kernels {
   int64_t (*forward_bytes)(int64_t length, int64_t dim);
   int64_t (*backward_bytes)(int64_t length, int64_t dim);
@@ -67,7 +68,7 @@ struct Kernels {
   void (*backward)(const Backward& head, void* scratch, Times* times);
 };
 
-// Null if this build lacks them.
+// Null if this build does not have them.
 const Kernels* kernels_of_amx();     // they need CpuFeatures::amx_bf16
 const Kernels* kernels_of_avx512();  // they need CpuFeatures::avx512_bf16
 

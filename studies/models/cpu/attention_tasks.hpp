@@ -12,7 +12,7 @@
 
 namespace switchback::models {
 
-// Queries of one task of a forward.
+// Queries of one task in forward.
 inline constexpr std::int64_t task_queries = 256;
 
 // A head of one sequence: columns of the rows [first_row, first_row + length) of qkv.
@@ -21,7 +21,7 @@ struct Head {
   float scale;
 };
 
-// Queries of a head, and what they see.
+// The queries of a head, and the keys that they see.
 struct Task {
   Head head;
   std::int64_t begin, end;
@@ -40,7 +40,7 @@ inline Head head_of(const AttentionShape& s, std::int64_t index) {
           .scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim))};
 }
 
-// The queries of a task, the last ones of a sequence, which see most, first.
+// The queries of a task. The last queries of a sequence, which see the most keys, come first.
 inline Task task_of(const AttentionShape& shape, std::int64_t task) {
   const std::int64_t heads = shape.batch * shape.heads;
   const std::int64_t parts = tasks_of_head(shape);

@@ -17,9 +17,9 @@
 #ifndef SWITCHBACK_MODELS_ELEMENTWISE_ONCE
 #define SWITCHBACK_MODELS_ELEMENTWISE_ONCE
 namespace switchback::models {
-// Of a row whose token others of its block of rows may have, in the sums of rows of a token: a
-// block has one that is not `later`. `first`: nothing is there to be added to. `alone`: nor does
-// anything follow, so that the row goes past the caches.
+// How the sums of rows of a token treat a row. Other rows of the same block of rows may have the
+// same token; only one of them is not `later`. `first`: there is no earlier sum to add to. `alone`:
+// there is also no later row, so the row is stored past the caches.
 enum class Place : std::uint8_t { later, increases, first, alone };
 }  // namespace switchback::models
 #endif
@@ -27,15 +27,15 @@ enum class Place : std::uint8_t { later, increases, first, alone };
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
 
-// How many elements of a row are asked for. Prefetchers that follow pages bring what lies behind
-// the first lines: to ask for all of a row took a sixth longer on Zen 4.
+// The number of elements of a row to prefetch. Prefetchers that follow pages load what comes after
+// the first lines; prefetching whole rows took a sixth longer on Zen 4.
 inline std::int64_t asked_of_row(std::int64_t cols) {
   constexpr std::int64_t first = 256;
   return follows_pages() ? std::min(cols, first) : cols;
 }
 
-// y = table row (+ position row). `next` is a table row that is wanted soon: the table is larger
-// than the caches, and its rows come in any order.
+// y = table row (+ position row). `next` is a table row that is needed soon: the table is larger
+// than the caches, and its rows are read in any order.
 void EmbedRow(const float* token, const float* position, const float* next, const AnyMatrix& y,
               std::int64_t r, Stores stores) {
   with_type(y.dtype, stores, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
@@ -53,9 +53,9 @@ void EmbedRow(const float* token, const float* position, const float* next, cons
   });
 }
 
-// to[0, count) = the sum of row r of dy and of those that follow it in `same`, from a column on, or
-// is increased by it. `next`, unless it is null, is a row that is increased soon: the gradient of a
-// table is larger than the caches, and its rows come in any order.
+// to[0, count) = the sum of row r of dy and of the rows that follow it in `same`, starting at a
+// column; or the sum is added to it. `next`, unless it is null, is a row that is increased soon:
+// the gradient of a table is larger than the caches, and its rows are accessed in any order.
 void AddRows(const ConstAnyMatrix& dy, std::int64_t r, const std::int32_t* same, Place place,
              std::int64_t column, std::int64_t count, float* to, const float* next) {
   with_type(dy.dtype, [&]<class T>(T) HWY_ATTR {
@@ -84,7 +84,7 @@ void AddRows(const ConstAnyMatrix& dy, std::int64_t r, const std::int32_t* same,
   });
 }
 
-// to[0, count) = 0, past the caches: a gradient is larger than they are.
+// to[0, count) = 0, stored past the caches, because a gradient is larger than they are.
 void StreamZeros(float* to, std::int64_t count) {
   const F32 d;
   std::int64_t i = 0;
@@ -99,7 +99,7 @@ void EndOfStream() {
   hwy::FlushStream();
 }
 
-// Vector i of the two halves of a head; `count` 1 or 2 as in load_part.
+// Vector i of the two halves of a head; `count` is 1 or 2 as in load_part.
 template <int count, class T>
 HWY_INLINE void rope_part(T* a, T* b, const float* cosines, const float* sines, float sign,
                           std::int64_t n) {
@@ -117,9 +117,9 @@ HWY_INLINE void rope_part(T* a, T* b, const float* cosines, const float* sines, 
   store_parts<count>(y, b, n);
 }
 
-// The queries and keys of rows [begin, end). All lines are asked for in order, those of values too:
-// Zen 4's prefetchers lose their way at the gap in each row, and to wait for its first lines took
-// 1.5 (f32) to 3 (bf16) times as long as to read half as much again.
+// The queries and keys of rows [begin, end). All lines are prefetched in order, including those of
+// the values: Zen 4's prefetchers stop at the gap in each row. Waiting for its first lines took 1.5
+// (f32) to 3 (bf16) times as long as reading half as much again.
 void RopeRows(const Rope& o, const AnyMatrix& qkv, bool inverse, std::int64_t begin,
               std::int64_t end, bool avx512_bf16) {
   q::with_float_or_bf16(qkv.dtype, avx512_bf16, [&]<class T>(T) HWY_ATTR {
@@ -147,9 +147,9 @@ void RopeRows(const Rope& o, const AnyMatrix& qkv, bool inverse, std::int64_t be
   });
 }
 
-// x = 1 + exp(-x), by operations that devices have too: results have the same bits there. What
-// divides is of f32, but its exponential errs by 3e-6 if gates were rounded to bf16, as
-// powers_of_two: each multiplication less counts, because Zen 4 starts one in a cycle.
+// x = 1 + exp(-x), with operations that devices have too, so that results have the same bits there.
+// The divisor is f32, but its exponential has an error of 3e-6 if gates were rounded to bf16, as in
+// powers_of_two: every multiplication less helps, because Zen 4 starts one per cycle.
 template <int count, bool of_bf16>
 HWY_INLINE void one_and_exponentials(VF* x) {
   for (int j = 0; j < count; ++j)  // exp(88) is finite
@@ -178,9 +178,9 @@ HWY_INLINE void swiglu_part(const T* a, const T* b, T* to, std::int64_t n) {
   put_unordered<past, count>(x, to, n);
 }
 
-// Asks for `count` vectors far behind element i of a row of `cols` elements: those of the next row
-// behind its end. Halves of rows are short, and prefetchers start anew behind each: with one thread
-// bf16 took 1.2 to 1.3 times as long without it on Zen 4.
+// Prefetches `count` vectors far ahead of element i in a row of `cols` elements; after the end of
+// the row, those of the next row. Halves of rows are short, and prefetchers start again after each
+// half: with one thread, bf16 took 1.2 to 1.3 times as long without this on Zen 4.
 template <int count, class T>
 HWY_INLINE void ask_in_rows(const T* row, std::int64_t i, std::int64_t cols, std::int64_t stride) {
   constexpr std::int64_t far = 4096 / std::int64_t{sizeof(T)};
@@ -248,10 +248,11 @@ void SwigluBackwardRow(const ConstAnyMatrix& gate_up, const ConstAnyMatrix& dh,
   });
 }
 
-// What a range of dropout has in common; by value, or each store to x would have it read again.
+// The parameters that a range of dropout shares. Passed by value: otherwise each store to x would
+// cause them to be read again.
 struct DropoutValues {
   std::uint64_t key, stream;
-  std::int64_t first;  // the number of its first element
+  std::int64_t first;  // number of the first element
   q::VU threshold;
   VF scale;
 
@@ -262,7 +263,7 @@ struct DropoutValues {
         threshold(
             hn::Set(q::U32(), static_cast<std::uint32_t>(static_cast<double>(o.p) * 4294967296.0))),
         scale(set(1.0f / (1.0f - o.p))) {}
-  // The counters of a vector from `c` on, in the block of element i.
+  // The counters of a vector, starting at `c`, in the block of element i.
   HWY_INLINE void counters(std::int64_t i, std::int64_t c, q::VU* words) const {
     const q::U32 d;
     // A multiple of 16, so that the lower half does not overflow within a block.
@@ -280,7 +281,7 @@ struct DropoutValues {
   }
 };
 
-// Asks for a block eight blocks ahead.
+// Prefetches the block that is eight blocks ahead.
 template <class T>
 HWY_INLINE void ask_for_dropout(const T* x) {
   q::ask_for<philox::block_elements / lanes>(x + 8 * philox::block_elements);
@@ -294,9 +295,10 @@ void DropoutRange(const Dropout& o, const AnyMatrix& x, std::int64_t begin, std:
     const DropoutValues values(o);
     std::int64_t i = begin;
 #if HWY_TARGET == HWY_AVX3
-    // A vector of counters is a block's. Two at a time, because a round waits for the one before
-    // it: that took 0.74 of the time. Floor of a vector of elements on Zen 4, which starts two
-    // operations in a cycle: 30 of the rounds and 5 beside them, 17 cycles (measured 20).
+    // A vector of counters is that of one block. Two vectors are computed together, because each
+    // round waits for the one before: that took 0.74 of the time. The lower bound for a vector of
+    // elements on Zen 4, which starts two operations per cycle: 30 for the rounds and 5 others,
+    // that is, 17 cycles (measured 20).
     static_assert(lanes == philox::block_counters);
     constexpr int blocks = 2;
     for (; i + blocks * philox::block_elements <= end; i += blocks * philox::block_elements) {
@@ -381,7 +383,8 @@ std::int64_t rows_of_task(const ContextState& state, std::int64_t rows, std::int
                       std::max<std::int64_t>(1, most_elements / width));
 }
 
-// f(row) for all rows, some thousand elements a task. What went past the caches is in memory then.
+// f(row) for all rows, some thousand elements per task. Afterwards all stores past the caches have
+// reached memory.
 template <class F>
 void for_rows(ContextState& state, std::int64_t rows, std::int64_t cols, F&& f) {
   const auto end_of_stream = HWY_DISPATCH_TABLE(EndOfStream)[elementwise_table(state)];
@@ -421,7 +424,8 @@ void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, Matri
   const auto zeros = HWY_DISPATCH_TABLE(StreamZeros)[elementwise_table(state)];
   const auto end_of_stream = HWY_DISPATCH_TABLE(EndOfStream)[elementwise_table(state)];
   core::Workspace::Frame frame(state.workspace);
-  // The last row of each token, or -1; the next of a row's token in its block of rows, or -1.
+  // The last row of each token, or -1; and the next row with the same token in its block of rows,
+  // or -1.
   auto* const last = frame.take<std::int32_t>(dtable.rows);
   auto* const same = frame.take<std::int32_t>(dy.rows);
   auto* const places = frame.take<Place>(dy.rows);
@@ -441,7 +445,7 @@ void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, Matri
       if (places[r] == Place::first && last[tokens[static_cast<std::size_t>(r)]] == r)
         places[r] = Place::alone;
   if (!accumulate) {
-    // What the first rows of a token are written to need not be zeroed and read.
+    // The rows of dtable that first rows of a token are written to need not be zeroed and read.
     state.threads.for_ranges(dtable.rows, rows_of_task(state, dtable.rows, dtable.cols),
                              [&](std::int64_t begin, std::int64_t end, int) {
                                for (std::int64_t r = begin; r < end; ++r)
@@ -449,7 +453,7 @@ void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, Matri
                                    zeros(dtable.data + r * dtable.stride, dtable.cols);
                                end_of_stream();
                              });
-    // Positions behind the last row.
+    // Positions after the last row.
     const std::int64_t unused = std::max<std::int64_t>(0, dpositions.rows - dy.rows);
     state.threads.for_ranges(unused, rows_of_task(state, unused, dtable.cols),
                              [&](std::int64_t begin, std::int64_t end, int) {
@@ -458,8 +462,8 @@ void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, Matri
                                end_of_stream();
                              });
   }
-  // Tokens repeat, so tasks are columns: each adds all rows in order. Few columns are short pieces
-  // of rows that lie anywhere, many leave threads idle.
+  // Tokens repeat, so each task has a range of columns and adds all rows in order. Few columns per
+  // task would be short pieces of rows at random addresses; many would leave threads idle.
   constexpr std::int64_t least = 64;
   const std::int64_t columns = (dy.cols / state.threads.count() + least - 1) / least * least;
   state.threads.for_ranges(
@@ -499,7 +503,7 @@ void swiglu(ContextState& state, ConstAnyMatrix gate_up, AnyMatrix h) {
 void swiglu_backward(ContextState& state, ConstAnyMatrix gate_up, ConstAnyMatrix dh,
                      AnyMatrix dgate_up) {
   const auto kernel = HWY_DISPATCH_TABLE(SwigluBackwardRow)[elementwise_table(state)];
-  // In place the lines are in the cache. The second half of a row begins with a line.
+  // In place, the lines are in the cache. The second half of a row begins with a line.
   const auto line = 64 / static_cast<std::int64_t>(dtype_size_bytes(dgate_up.dtype));
   const Stores stores = {goes_past_caches(state.features, dgate_up) && dh.cols % line == 0 &&
                              dgate_up.data != gate_up.data,

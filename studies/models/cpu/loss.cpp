@@ -20,19 +20,20 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
 
-// A row is read once: its exponentials are those of differences to a shift, which is the largest of
-// its first elements, and so one of the terms, or near to it. Those that exceed it by more than
-// `most_above` end that: what follows has the largest of itself as its shift. exp(40) times a
-// million classes is far from the largest f32, and what vanishes beside it vanishes beside the
-// largest term.
+// A row is read only once. Its exponentials are those of the differences to a shift. The shift is
+// the largest of the first elements, and so it is one of the terms or close to one. If elements
+// exceed the shift by more than `most_above`, the elements from there on use their largest element
+// as the shift. exp(40) times a million classes is far below the largest f32. A term that vanishes
+// compared with the shift's also vanishes compared with the largest term.
 inline constexpr std::int64_t first_elements = 1024;
 inline constexpr float most_above = 40;
-// Elements that are summed in f32: 16 by each lane of `together` vectors. Their sums are added in
-// f64, so that a sum of many classes is as exact as one of few.
+// The number of elements that are summed in f32: 16 by each lane of `together` vectors. Their sums
+// are added in f64, so that a sum of many classes is as exact as one of few.
 inline constexpr std::int64_t summed_elements = 16 * together * lanes;
 
-// So many vectors at a time. Memory is faster than `together` exponentials of bf16, of which each
-// waits for itself; of f32, more only delay what is asked for.
+// The number of vectors that are processed together. Memory is faster than `together` exponentials
+// of bf16, each of which is a chain of dependent operations. For f32, more vectors would only delay
+// the prefetches.
 template <class T>
 inline constexpr int wide =
     HWY_TARGET == HWY_AVX3 && !std::is_same_v<T, float> ? 2 * together : together;
@@ -58,23 +59,23 @@ HWY_INLINE float max_of(const T* x, std::int64_t count) {
   return max;
 }
 
-// What the exponentials exp(x - shift) of a run of elements have in common.
+// The constants that the exponentials exp(x - shift) of a run of elements share.
 struct Differences {
   double shift;
   float subtrahend = 0, lowest, added, most = std::numeric_limits<float>::infinity();
-  // The bits of what is rounded to sixteenths, and of an element of bf16.
+  // The bits of a value that is rounded to sixteenths, and those of an element of bf16.
   std::int32_t most_shifted = std::numeric_limits<std::int32_t>::max();
   std::int16_t most_bf16 = std::numeric_limits<std::int16_t>::max();
-  // Otherwise the shift is a multiple of ln(2), which `added` has: that leaves nothing to round.
+  // Otherwise the shift is a multiple of ln(2), which `added` contains, so that nothing is rounded.
   bool subtracts;
 
-  // The shift is `near` or a value near to it.
+  // The shift is `near` or a value close to it.
   Differences(float near, bool of_bf16, bool is_limited) : shift(static_cast<double>(near)) {
     constexpr double ln2 = 0x1.62e42fefa39efp-1;
-    constexpr float far = 65536;    // from where on log2(e), of 24 bits, errs by too much
+    constexpr float far = 65536;    // above it the error of log2(e) with 24 bits is too large
     constexpr double least = -127;  // 2^-127 becomes 0
-    // A limit that is compared as bits is not negative: only those of positive numbers are in
-    // order.
+    // A limit that is compared as bits must not be negative: only the bits of positive numbers have
+    // the order of the numbers.
     const float least_near = is_limited ? -most_above : -far;
     subtracts = HWY_TARGET != HWY_AVX3 || !of_bf16 || !(near >= least_near && near <= far);
     double whole = 0;
@@ -109,16 +110,16 @@ HWY_INLINE bool any_exceeds(const bfloat16* x, std::int16_t most_bf16) {
 }
 #endif
 
-// p · power = exp(x - shift). False if it is not `tested` that no x exceeds the limit, and one
-// does; p and power then say nothing.
+// p · power = exp(x - shift). Returns false if it is not `tested` that no x exceeds the limit, and
+// an x does; p and power are then undefined.
 template <int count, class T, bool subtracts, bool tested>
 HWY_INLINE bool exponentials_of_differences(const Differences& d, VF* x, VF* p, VF* power) {
   constexpr bool of_bf16 = !std::is_same_v<T, float>;
 #if HWY_TARGET == HWY_AVX3
-  // 2^(n + i/16) · 2^r. Powers of sixteenths are a table, so that |r| <= 1/32, and minimax fits of
-  // two (bf16; relative error 4.3e-7) or three (1.6e-9) coefficients are enough: Zen 4 starts one
-  // multiplication in a cycle, and one addition, and what is moved or added as integers beside
-  // them. From each power is subtracted what shifting n + i/16 into the exponent adds for i.
+  // 2^(n + i/16) · 2^r. Powers of sixteenths are in a table, so that |r| <= 1/32, and minimax fits
+  // with two (bf16; relative error 4.3e-7) or three (1.6e-9) coefficients are enough: per cycle,
+  // Zen 4 starts one multiplication and one addition, and in addition moves or integer additions.
+  // Each power in the table is reduced by what shifting n + i/16 into the exponent adds for i.
   alignas(64) static constexpr std::uint32_t sixteenth_powers[16] = {
       0x3F800000, 0x3F7DAAC3, 0x3F7B95C2, 0x3F79C3D3, 0x3F7837F0, 0x3F76F532,
       0x3F75FED7, 0x3F75583F, 0x3F7504F3, 0x3F7508A4, 0x3F75672A, 0x3F76248C,
@@ -164,16 +165,18 @@ HWY_INLINE bool exponentials_of_differences(const Differences& d, VF* x, VF* p, 
   return true;
 }
 
-// Adds exp(x - shift) of `size` elements to the sum. If it `keeps` them, `kept` becomes these
-// exponentials, in the order of load_unordered; it may be x. Stops before elements above the limit,
-// at vectors that are taken together, and returns how many were taken.
+// Adds exp(x - shift) of `size` elements to the sum. If it `keeps` them, `kept` receives these
+// exponentials in the order of load_unordered; `kept` may be x. Stops before elements above the
+// limit, at a group of vectors that are processed together, and returns the number of processed
+// elements.
 template <bool subtracts, bool keeps, class T>
 HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, const Differences& d,
                                          float* kept, double& sum) {
   for (std::int64_t begin = 0; begin < size; begin += summed_elements) {
     const std::int64_t end = std::min(size, begin + summed_elements);
     VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
-    // Of `count` vectors, the last of `n` elements if it is short; whether they were taken.
+    // For `count` vectors, the last one with `n` elements if it is short. Returns whether they were
+    // processed.
     const auto take = [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
       constexpr std::int64_t far_bytes = 4096;
       q::ask_for<count>(x + i + far_bytes / std::int64_t{sizeof(T)});
@@ -223,9 +226,9 @@ HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, const Di
                          : add_exponentials<true, true>(x, size, d, kept, sum);
 }
 
-// x = factor · kept. Of bf16 memory would rest meanwhile: `next`, the row that follows, is asked
-// for into the second cache; the first is full of what is kept. Rows of f32 are longer and are
-// scaled in place: there it took 1.08 times as long on Zen 4.
+// x = factor · kept. For bf16 the memory would be idle meanwhile, so `next`, the following row, is
+// prefetched into the second-level cache; the first level is full of kept values. Rows of f32 are
+// longer and are scaled in place: there prefetching took 1.08 times as long on Zen 4.
 template <class T>
 HWY_INLINE void scale_exponentials(const float* kept, std::int64_t size, float factor, T* x,
                                    const T* next) {
@@ -238,7 +241,7 @@ HWY_INLINE void scale_exponentials(const float* kept, std::int64_t size, float f
   });
 }
 
-// `kept`: `cols` floats for the exponentials, if there is a scale; the row itself if it is of f32.
+// `kept`: `cols` floats for the exponentials, if there is a scale; the row itself if it is f32.
 template <class T>
 HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, float scale,
                               float* kept, const T* next) {
@@ -251,7 +254,7 @@ HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, fl
   Differences d(shift, of_bf16, true);
   double sum = 0;
   const std::int64_t taken = add_exponentials(row, cols, d, kept, sum);
-  double before = 1;  // what the exponentials up to there are multiplied with
+  double before = 1;  // the factor of the exponentials so far
   if (taken < cols) {
     const Differences larger(max_of(row + taken, cols - taken), of_bf16, false);
     before = std::exp(d.shift - larger.shift);
@@ -271,8 +274,8 @@ HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, fl
   return loss;
 }
 
-// -log softmax(row r)[target]. If scale is not 0, the row becomes scale · (softmax - one_hot);
-// `scratch`: of a row that is not f32 then, `cols` floats.
+// -log softmax(row r)[target]. If scale is not 0, the row becomes scale · (softmax - one_hot).
+// `scratch`: `cols` floats, used in that case for a row that is not f32.
 double LossOfRow(const AnyMatrix& logits, std::int64_t r, std::int32_t target, float scale,
                  float* scratch, bool avx512_bf16) {
   double loss = 0;
@@ -314,7 +317,7 @@ void queue_cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, 
   state.threads.for_ranges(
       logits.rows, rows, [&](std::int64_t begin, std::int64_t end, int worker) {
         for (std::int64_t r = begin; r < end; ++r) {
-          // The target's, which comes before its turn.
+          // The target's element, which is read before the row is processed.
           hwy::Prefetch(logit(std::min(r + 1, end - 1)));
           losses[r] = kernel(logits, r, targets[static_cast<std::size_t>(r)], scale,
                              scratch.of(worker), state.features.avx512_bf16);

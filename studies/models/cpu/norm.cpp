@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: RMSNorm and LayerNorm. A row is read from memory once: what follows the
-// first pass over it finds it in the cache.
+// Models, engine zone: RMSNorm and LayerNorm. A row is read from memory once: passes after the
+// first one find it in the cache.
 #include "quant/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -36,8 +36,8 @@ HWY_INLINE T* row_of(const AnyMatrix& m, std::int64_t r) {
 
 enum class Statistic { sum, squares };
 
-// s = x (+ add) of a row, rounded to T as it is stored: the statistics are those of what backward
-// reads.
+// s = x (+ add) of a row, rounded to T as it is stored, so that the statistics are those of the
+// values that backward reads.
 template <class T>
 struct NormRow {
   const T* x;
@@ -63,12 +63,12 @@ struct NormRow {
   }
 };
 
-// Whether the sum is stored in the last pass over the row, past the caches; f32 added again have
-// the same bits. bf16 are rounded once, into the cache.
+// Whether the sum is stored in the last pass over the row, past the caches; f32 that are added
+// again have the same bits. bf16 are rounded only once, into the cache.
 template <bool past, class T>
 inline constexpr bool sum_is_last = past&& std::is_same_v<T, float>;
 
-// The sum of s or of s² over a row, which the caller reads on with `row`.
+// The sum of s or of s² over a row. The caller continues to read through `row`.
 template <Statistic statistic, bool past, class T>
 HWY_INLINE float summed_row(NormRow<T>& row, std::int64_t cols) {
   VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
@@ -94,9 +94,10 @@ HWY_INLINE float summed_row(NormRow<T>& row, std::int64_t cols) {
   return sum_of_parts(sums);
 }
 
-// y = f(s, i, n) of a row, `count` vectors in place, and what of its sum is not stored yet. Memory
-// would rest meanwhile: x of the next row is asked for, which took 0.82 (RMSNorm) and 0.87
-// (LayerNorm) of the time on Zen 4; with what is added to it too, 0.85 and 1. f32 gained nothing.
+// y = f(s, i, n) of a row, `count` vectors in place, and the part of its sum that is not stored
+// yet. The memory would be idle meanwhile, so x of the next row is prefetched: that took 0.82
+// (RMSNorm) and 0.87 (LayerNorm) of the time on Zen 4; when `add` is prefetched too, 0.85 and 1.
+// f32 gained nothing.
 template <bool past, class T, class F>
 HWY_INLINE void put_row(const NormRow<T>& row, T* y, std::int64_t cols, F&& f) {
   for_parts(cols, [&]<int count>(Count<count> parts, std::int64_t i, std::int64_t n) HWY_ATTR {
@@ -142,7 +143,7 @@ HWY_INLINE void rms_backward_part(const T* s, const T* dy, const float* gain, fl
   }
 }
 
-// dgain[0, cols) is of this block of rows alone.
+// dgain[0, cols) belongs to this block of rows only.
 void RmsBackwardRows(const RmsNormBackward& o, std::int64_t begin, std::int64_t end, float* dgain,
                      Stores stores) {
   with_type(o.s.dtype, stores, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
@@ -221,7 +222,8 @@ struct LayerBackwardRow {
   float* dbias;
   float mean, rstd;
 };
-// Adds to dgain and dbias; sums of dy · gain, and of it times the normal.
+// Adds to dgain and dbias. Computes the sums of dy · gain, and of dy · gain times the normalised
+// value.
 template <int count, class T>
 HWY_INLINE void layer_backward_part(const T* s, const T* dy, const LayerBackwardRow& row,
                                     std::int64_t i, std::int64_t n, VF* sums, VF* dots) {
@@ -240,7 +242,7 @@ HWY_INLINE void layer_backward_part(const T* s, const T* dy, const LayerBackward
   }
 }
 
-// dgain and dbias [0, cols) are of this block of rows alone.
+// dgain and dbias [0, cols) belong to this block of rows only.
 void LayerBackwardRows(const LayerNormBackward& o, std::int64_t begin, std::int64_t end,
                        float* dgain, float* dbias, Stores stores) {
   with_type(o.s.dtype, stores, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
@@ -314,9 +316,9 @@ std::size_t norm_table(const ContextState& state) {
   return quant::cpu::table_index(state.features);
 }
 
-// Each of `to` (+)= its sums of blocks of rows, in order. A block has those of all, one after the
-// other. Half of them and more come from the caches of other cores, which may be on another die
-// (160 ns a line, two dies of Zen 4), so they are asked for before they are added.
+// Each of `to` (+)= its sums of blocks of rows, in order. A block stores the sums of all outputs
+// one after the other. At least half of them come from the caches of other cores, which may be on
+// another die (160 ns per line, two dies of Zen 4), so they are prefetched before they are added.
 void add_blocks(ContextState& state, const float* sums, std::int64_t blocks,
                 std::initializer_list<std::span<float>> to, bool accumulate) {
   constexpr std::int64_t columns = 256;
@@ -367,7 +369,7 @@ void rms_norm_backward(ContextState& state, const RmsNormBackward& o) {
   core::Workspace::Frame frame(state.workspace);
   float* const sums = frame.take<float>(blocks * o.s.cols);
   const core::PerWorker<float> own(frame, state.threads.count(), o.s.cols);
-  const Stores stores = {false, state.features.avx512_bf16};  // dx is increased
+  const Stores stores = {false, state.features.avx512_bf16};  // dx is added to
   state.threads.for_ranges(
       o.s.rows, block_rows, [&](std::int64_t begin, std::int64_t end, int worker) {
         kernel(o, begin, end, own.of(worker), stores);
@@ -392,7 +394,7 @@ void layer_norm_backward(ContextState& state, const LayerNormBackward& o) {
   core::Workspace::Frame frame(state.workspace);
   float* const sums = frame.take<float>(2 * blocks * cols);
   const core::PerWorker<float> own(frame, state.threads.count(), 2 * cols);
-  // In place the lines are in the cache.
+  // In place, the lines are in the cache.
   const Stores stores = {
       goes_past_caches(state.features, o.dx) && o.dx.data != o.dy.data && o.dx.data != o.s.data,
       state.features.avx512_bf16};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: the steps of SGD and AdamW. Floor: memory, which each parameter crosses
-// once.
+// Models, engine zone: the steps of SGD and AdamW. Lower bound: memory traffic; each parameter is
+// read and written once.
 #include "quant/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -64,7 +64,7 @@ HWY_EXPORT(AdamRange);
 
 namespace {
 
-// All updates in one call of the threads: a model has many small parameters.
+// All updates in one parallel call, because a model has many small parameters.
 template <class Kernel, class Rates>
 void run_updates(ContextState& state, Kernel kernel, const Rates& rates,
                  std::span<const Update> updates) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: vectors that are asked for ahead, or that go past the caches. Included once
-// for each Highway target.
+// Models, engine zone: vectors that are prefetched or that are stored past the caches. Included
+// once for each Highway target.
 #if defined(SWITCHBACK_MODELS_CPU_STREAMS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef SWITCHBACK_MODELS_CPU_STREAMS_INL
 #undef SWITCHBACK_MODELS_CPU_STREAMS_INL
@@ -15,7 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
 
-// f(T(), past), where `past` is a constant: whether results go past the caches.
+// f(T(), past), where `past` is a compile-time constant: whether results are stored past the
+// caches.
 template <class F>
 HWY_INLINE void with_type(DType dtype, Stores stores, F&& f) {
   q::with_float_or_bf16(dtype, stores.avx512_bf16, [&]<class T>(T t) HWY_ATTR {
@@ -28,7 +29,7 @@ HWY_INLINE void with_type(DType dtype, Stores stores, F&& f) {
   });
 }
 
-// As store_parts and store_unordered; with `past` whole lines go past the caches.
+// Like store_parts and store_unordered; with `past`, whole lines are stored past the caches.
 template <bool past, int count, class T>
 HWY_INLINE void put_parts(const VF* v, T* p, std::int64_t n) {
   if constexpr (!past || count == 1) {
@@ -52,15 +53,15 @@ HWY_INLINE void put_unordered(const VF* v, T* p, std::int64_t n) {
     store_unordered<count>(v, p, n);
 }
 
-// Whether to ask for lines ahead: bf16 without AVX-512 BF16 compute longer than memory takes, so
-// that there is room. With it norms took 1.1 to 1.2 times as long on Zen 4.
+// Whether to prefetch: bf16 without AVX-512 BF16 takes longer to compute than memory needs, so
+// there is time for it. With it, norms took 1.1 to 1.2 times as long on Zen 4.
 template <class T>
 HWY_INLINE bool asks_ahead() {
   return std::is_same_v<T, bfloat16> || !follows_pages();
 }
 
-// Asks memory for what lies so far behind `count` vectors: rows follow each other, but a core's own
-// prefetchers may start anew at each page, of which every operand has one.
+// Prefetches at a fixed distance ahead of `count` vectors. Rows are contiguous, but a core's own
+// prefetchers may start again at each page, and every operand has its own pages.
 template <int count, class T>
 HWY_INLINE void ask_ahead(const T* p, bool asks) {
   constexpr std::int64_t far_bytes = 2048;

@@ -29,7 +29,7 @@ HWY_INLINE VF set(float value) {
   return hn::Set(F32(), value);
 }
 
-// The first n <= lanes elements; the others are zero.
+// The first n <= lanes elements; the other lanes are zero.
 template <class T>
 HWY_INLINE VF load(const T* p, std::int64_t n) {
   if (HWY_LIKELY(n >= lanes)) return q::widen(p);
@@ -49,11 +49,12 @@ HWY_INLINE float sum_of_lanes(VF v) {
   return hn::GetLane(hn::SumOfLanes(F32(), v));
 }
 
-// Vectors whose exponentials are computed side by side: each is a chain of twenty operations, and a
-// core that computed one after the other would wait most of the time.
+// The number of vectors whose exponentials are computed together. Each is a chain of twenty
+// operations, and a core that computed them one after another would wait most of the time.
 inline constexpr int together = 4;
 
-// Vector j of `count` at p. A single one may be short: its first n elements, the others are zero.
+// Vector j of `count` at p. A single one may be short: its first n elements; the other lanes are
+// zero.
 template <int count, class T>
 HWY_INLINE VF load_part(const T* p, int j, std::int64_t n) {
   if constexpr (count > 1) return q::widen(p + j * lanes);
@@ -67,7 +68,7 @@ HWY_INLINE void store_part(VF v, T* p, int j, std::int64_t n) {
     store(v, p, n);
 }
 
-// The same for all `count` vectors: two bf16 are less work together.
+// The same for all `count` vectors: two bf16 vectors are less work together.
 template <int count, class T>
 HWY_INLINE void load_parts(const T* p, std::int64_t n, VF* v) {
   if constexpr (count > 1)
@@ -83,7 +84,7 @@ HWY_INLINE void store_parts(const VF* v, T* p, std::int64_t n) {
     store(v[0], p, n);
 }
 
-// The same, several in an order that is the type's (quant/cpu/narrow-inl.h).
+// The same for several vectors, in an order that depends on the type (quant/cpu/narrow-inl.h).
 template <int count, class T>
 HWY_INLINE void load_unordered(const T* p, std::int64_t n, VF* v) {
   if constexpr (count > 1)
@@ -99,8 +100,8 @@ HWY_INLINE void store_unordered(const VF* v, T* p, std::int64_t n) {
     store(v[0], p, n);
 }
 
-// f(Count<n>(), i, left) for `most` vectors from element i on, and for each of those that are left,
-// of which the last may be short: `left` elements.
+// f(Count<n>(), i, left) for `most` vectors from element i on, and then for each remaining vector.
+// The last one may be short: it has `left` elements.
 template <int count>
 using Count = std::integral_constant<int, count>;
 template <int most = together, class F>
@@ -128,8 +129,8 @@ HWY_INLINE VF at_least(float lowest, VF x) {
 
 #define SWITCHBACK_EACH _Pragma("GCC unroll 8") for (int i = 0; i < count; ++i)
 
-// Added to n, -127 <= n <= 127, it leaves 127 + n in the low bits, which are the exponent of 2^n;
-// those of 2^-127 make 0.
+// Added to n, -127 <= n <= 127, it leaves 127 + n in the low bits, which are the exponent bits of
+// 2^n; those of 2^-127 give 0.
 inline constexpr float exponent_shift = quant::gelu::integer_shift + 127.0f;
 HWY_INLINE VF power_of_shifted(VF shifted) {
   return hn::BitCast(F32(), hn::ShiftLeft<23>(hn::BitCast(q::U32(), shifted)));
@@ -157,8 +158,8 @@ HWY_INLINE void exponentials(VF* x) {
   SWITCHBACK_EACH x[i] = hn::Mul(p[i], power_of_shifted(shifted[i]));
 }
 
-// x = exp(-x) for -88 <= x, of more than 80 as of 80; of NaN anything. Relative error 3e-6 and that
-// of x. The power of two is added to the exponent, which takes no multiplication.
+// x = exp(-x) for -88 <= x; x above 80 counts as 80; undefined for NaN. Relative error 3e-6 plus
+// that of x. The power of two is added to the exponent, which takes no multiplication.
 template <int count>
 HWY_INLINE void exponentials_of_negated(VF* x) {
   namespace gelu = quant::gelu;
@@ -179,9 +180,10 @@ HWY_INLINE void exponentials_of_negated(VF* x) {
 }
 
 // x = 2^x for x <= 127; 0 far below -126; NaN stays NaN. Relative error 2e-7 for results that are
-// no subnormals: x - n is exact, the polynomial, a minimax fit for |r| <= 1/2 that is 1 at 0, has
-// 2.2e-8 in exact arithmetic, and its last two steps round by 2^-24 and half of it. `of_bf16`:
-// 3e-6, far below the 2^-8 by which x was rounded or the result will be, in two steps less.
+// not subnormal: x - n is exact; the polynomial, a minimax fit for |r| <= 1/2 that is 1 at 0, has
+// 2.2e-8 in exact arithmetic; and its last two steps round by 2^-24 and half of that. `of_bf16`:
+// 3e-6, with two steps less. That is far below the 2^-8 by which x was rounded or the result will
+// be.
 template <int count, bool of_bf16 = false>
 HWY_INLINE void powers_of_two(VF* x) {
   VF n[count], r[count], p[count];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: causal attention in tiles of queries and keys (Dao et al. 2022, arXiv 2205.14135). A
 // block of 16 by 16 threads has 64 rows and a part of their columns; thread (x, y) has rows y + 16i
-// and columns x + 16j of each product. All sums are in f32 and in a fixed order: backward computes
-// the weights once for the gradients of keys and values, and once for those of queries, so that
-// nothing is added by atomics.
+// and columns x + 16j of each product. All sums are in f32 and in a fixed order. Backward computes
+// the weights twice, once for the gradients of keys and values and once for those of queries, so
+// that atomics are not needed.
 #include "studies/models/cuda/kernels.hpp"
 #include "studies/models/cuda/values.cuh"
 
@@ -14,7 +14,7 @@ namespace {
 constexpr int side = 16;   // threads of a block's side
 constexpr int each = 4;    // rows, and columns of scores, of a thread
 constexpr int tile = 64;   // queries and keys
-constexpr int depth = 16;  // of a product that shared memory holds at a time
+constexpr int depth = 16;  // depth of a product that is in shared memory at a time
 static_assert(tile == side * each && block_threads == side * side);
 
 struct AttentionArguments {
@@ -35,7 +35,7 @@ struct HeadRows {
   std::int64_t stride;
 };
 
-// What a block works on. Heads lie side by side, tiles of one head one after the other.
+// The work of a block. Heads are adjacent, and the tiles of one head follow each other.
 struct HeadTile {
   std::int64_t head, first;
 };
@@ -122,8 +122,8 @@ __device__ __forceinline__ void multiply_rows(const AttentionArguments& a,
   }
 }
 
-// sums[i, j] += weights[row, k] · rows[first + k, column + j …], of a tile of rows, of which those
-// behind the last one have no weight.
+// sums[i, j] += weights[row, k] · rows[first + k, column + j …], for a tile of rows. Rows after the
+// last one have no weight.
 template <class T, int N>
 __device__ __forceinline__ void add_weighted(const AttentionArguments& a,
                                              const HeadRows<const T>& rows, std::int64_t first,
@@ -193,7 +193,7 @@ __device__ __forceinline__ float combined_row(float value, Combine combine) {
   return value;
 }
 
-// What a head multiplies.
+// The operands of a head.
 template <class T>
 struct Operands {
   HeadRows<const T> queries, keys, values;
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(block_threads)
   if (at < count && threadIdx.x % 32 == 0) a.dots[at] = dot;
 }
 
-// What backward knows of a query.
+// The data of a query in backward.
 struct Query {
   int sees;  // keys of the tile below this one
   float logsumexp, dot;
@@ -293,8 +293,8 @@ __device__ __forceinline__ Query query_of(const AttentionArguments& a, std::int6
   const std::int64_t at = head * a.length + query;
   return {static_cast<int>(query - first_key) + 1, a.logsumexp[at], a.dots[at]};
 }
-// A score becomes a weight, the gradient of the weight that of the score; both 0 where a query does
-// not see the key of the tile.
+// A score becomes a weight, and the gradient of the weight becomes that of the score. Both are 0 if
+// a query does not see the key of the tile.
 __device__ __forceinline__ void to_gradient(const Query& query, int key, float scale, float& weight,
                                             float& gradient) {
   const bool seen = key < query.sees;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: embedding, rotary positions, SwiGLU, dropout and sums. Floor of each: its operands'
-// bytes. The bits are those of the CPU where that has fused multiply-adds.
+// Device code: embedding, rotary positions, SwiGLU, dropout and sums. Lower bound of each: the
+// bytes of its operands. The results have the same bits as on a CPU with fused multiply-adds.
 #include "core/cuda/philox.cuh"
 #include "studies/models/cuda/kernels.hpp"
 #include "studies/models/cuda/values.cuh"
@@ -37,9 +37,10 @@ struct EmbedBackwardArguments {
   bool accumulate;
 };
 
-// A block has a row of the table, and a thread one of its columns: it adds the rows of dy that have
-// the block's token, over blocks of 64 rows in order, and these in order. All blocks look through
-// all tokens, which the cache holds; without atomics, the order of sums is that of the rows.
+// Each block has a row of the table, and each thread one of its columns. A thread adds the rows of
+// dy that have the block's token, over blocks of 64 rows in order, and then adds these sums in
+// order. All blocks read all tokens, which fit into the cache. Without atomics, the order of sums
+// is that of the rows.
 template <class T>
 __global__ void __launch_bounds__(block_threads) embed_backward_kernel(EmbedBackwardArguments a) {
   constexpr int warps = block_threads / 32;
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(block_threads) embed_backward_kernel(EmbedBack
   for (std::int64_t first = 0; first < a.rows; first += block_threads) {
     const std::int64_t row = first + threadIdx.x;
     const unsigned mine = __ballot_sync(all_lanes, row < a.rows && a.tokens[row] == token ? 1 : 0);
-    __syncthreads();  // what was found before is added
+    __syncthreads();  // the rows found before have been added
     if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = mine;
     __syncthreads();
     for (int block = 0; block < warps; block += 2) {  // of 64 rows

@@ -14,7 +14,7 @@ using core::cuda::CurrentDevice;
 using core::cuda::Runtime;
 using core::cuda::runtime;
 
-// Queues what `start` launches, unless this is a rehearsal.
+// Queues the launches of `start`, unless this is a rehearsal.
 template <class Start>
 void queue(const ContextState& state, std::string_view kernel, const Start& start) {
   Runtime& device = runtime(state);

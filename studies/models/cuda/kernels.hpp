@@ -13,12 +13,12 @@ namespace switchback::models::cuda {
 
 cudaError_t launch_embed(cudaStream_t stream, const std::int32_t* tokens, ConstAnyMatrix table,
                          ConstAnyMatrix positions, AnyMatrix y);
-/// dtable without rows is left out, and so are dpositions.
+/// A dtable without rows is skipped, and so is dpositions.
 cudaError_t launch_embed_backward(cudaStream_t stream, const std::int32_t* tokens,
                                   ConstAnyMatrix dy, MatrixView<float> dtable,
                                   MatrixView<float> dpositions, bool accumulate);
 
-/// Rows whose gradients of parameters are summed first.
+/// The number of rows whose gradients of parameters are summed first.
 inline constexpr std::int64_t norm_block_rows = 64;
 cudaError_t launch_rms_norm(cudaStream_t stream, const RmsNorm& args);
 /// `sums`: scratch for a row of each block of rows.
@@ -32,7 +32,7 @@ cudaError_t launch_rope(cudaStream_t stream, const Rope& args, AnyMatrix qkv, bo
 
 cudaError_t launch_attention(cudaStream_t stream, const AttentionShape& shape, ConstAnyMatrix qkv,
                              AnyMatrix out, float* logsumexp);
-/// `dots`: scratch, as many as logsumexp.
+/// `dots`: scratch of the size of logsumexp.
 cudaError_t launch_attention_backward(cudaStream_t stream, const AttentionShape& shape,
                                       ConstAnyMatrix qkv, ConstAnyMatrix out,
                                       const float* logsumexp, ConstAnyMatrix dout, float* dots,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: cross entropy. A block has a row, which later passes over it find in the cache.
+// Device code: cross entropy. Each block has a row, and passes after the first one find it in the
+// cache.
 #include "studies/models/cuda/kernels.hpp"
 #include "studies/models/cuda/values.cuh"
 
@@ -14,7 +15,7 @@ struct LossArguments {
   const std::int32_t* targets;
   double* losses;
   std::int64_t cols;
-  float scale;  // of the gradient; 0: none
+  float scale;  // of the gradient; 0: no gradient
 };
 
 template <class T>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of the backend in a build without CUDA.
+// Replaces the backend in a build without CUDA.
 #include "studies/models/cuda/engine.hpp"
 
 namespace switchback::models::cuda {

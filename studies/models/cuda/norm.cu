@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: RMSNorm and LayerNorm. A block has a row, which later passes over it find in the
-// cache. Gradients of parameters are sums over blocks of rows, and then over the blocks in order,
-// as on a CPU.
+// Device code: RMSNorm and LayerNorm. Each block has a row, and passes after the first one find it
+// in the cache. Gradients of parameters are sums over blocks of rows, and then over the blocks in
+// order, as on a CPU.
 #include "studies/models/cuda/kernels.hpp"
 #include "studies/models/cuda/values.cuh"
 
@@ -28,7 +28,7 @@ __device__ __forceinline__ float rstd_of(float squares, float count) {
   return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(squares, count), norm_epsilon)));
 }
 
-// s = x (+ add), rounded to T as it is stored; what is to be read on from.
+// s = x (+ add), rounded to T as it is stored; Returns the row to continue with: x or the sum.
 template <class T, class F>
 __device__ __forceinline__ const T* summed_row(const NormArguments& a, F each) {
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * a.cols;
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-// Sums over a block of rows: a thread has a column.
+// Sums over a block of rows; each thread has a column.
 template <class T>
 __global__ void __launch_bounds__(block_threads) norm_parameters_kernel(NormBackwardArguments a) {
   const std::int64_t col = static_cast<std::int64_t>(blockIdx.y) * block_threads + threadIdx.x;
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-// The sums of parameters first: dx may take the place of dy.
+// The sums of parameters first, because dx may overwrite dy.
 template <class T>
 cudaError_t start_backward(cudaStream_t stream, const NormBackwardArguments& a, float* dgain,
                            float* dbias, bool accumulate) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: the steps of SGD and AdamW. Floor: memory, which each parameter crosses once. The
-// bits are those of the CPU where that has fused multiply-adds.
+// Device code: the steps of SGD and AdamW. Lower bound: memory traffic; each parameter is read and
+// written once. The results have the same bits as on a CPU with fused multiply-adds.
 #include "studies/models/cuda/kernels.hpp"
 #include "studies/models/cuda/values.cuh"
 
@@ -8,7 +8,7 @@ namespace switchback::models::cuda {
 
 namespace {
 
-// Of one launch: a model has many small parameters.
+// The updates of one launch, because a model has many small parameters.
 constexpr int most_updates = 32;
 constexpr std::int64_t piece = 4096;  // elements of a block
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: what the CUDA kernels of models share: types of activations, sums over a
+// Models, engine zone: shared by the CUDA kernels of models: types of activations, sums over a
 // block, the exponential.
 //
-// Fused multiply-adds are written out: device code is compiled without any other.
+// Fused multiply-adds are written explicitly: device code is compiled without any other.
 #pragma once
 
 #include <cstdint>
@@ -56,15 +56,15 @@ struct Largest {
   __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-/// The values of all threads of a block combined, in an order that is always the same; every thread
-/// has the result. `shared` has a place for each warp.
+/// Combines the values of all threads of a block in a fixed order; every thread gets the result.
+/// `shared` has one element for each warp.
 template <class V, class Combine>
 __device__ __forceinline__ V combined(V value, Combine combine, V* shared) {
   constexpr int warps = block_threads / 32;
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2)
     value = combine(value, __shfl_xor_sync(all_lanes, value, lanes));
-  __syncthreads();  // the last call's results are read
+  __syncthreads();  // the results of the last call have been read
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
   __syncthreads();
   value = shared[0];
@@ -74,12 +74,12 @@ __device__ __forceinline__ V combined(V value, Combine combine, V* shared) {
   return value;
 }
 
-// Added to n, -127 <= n <= 127, it leaves the exponent of 2^n in the low bits; those of 2^-127 make
+// Added to n, -127 <= n <= 127, it leaves the exponent of 2^n in the low bits; those of 2^-127 give
 // 0.
 inline constexpr float exponent_shift = quant::gelu::integer_shift + 127.0f;
 
-/// exp(x) for x <= 88; 0 below -87.7; NaN stays NaN. Relative error 2e-7. The same steps, and so
-/// the same bits, as the CPU's where that has fused multiply-adds.
+/// exp(x) for x <= 88; 0 below -87.7; NaN stays NaN. Relative error 2e-7. It has the same steps,
+/// and so the same bits, as on a CPU with fused multiply-adds.
 __device__ __forceinline__ float exponential(float x) {
   namespace gelu = quant::gelu;
   const float z = x < -88.0f ? -88.0f : x;
@@ -95,8 +95,8 @@ __device__ __forceinline__ float exponential(float x) {
   return __fmul_rn(p, __uint_as_float(__float_as_uint(shifted) << 23));
 }
 
-/// exp(-x) for -88 <= x, of more than 80 as of 80; of NaN anything. Relative error 3e-6 and that of
-/// x. The same steps as the CPU's, too.
+/// exp(-x) for -88 <= x; x above 80 counts as 80; undefined for NaN. Relative error 3e-6 plus that
+/// of x. It also has the same steps as on a CPU.
 __device__ __forceinline__ float exponential_of_negated(float x) {
   namespace gelu = quant::gelu;
   const float z = x < 80.0f ? x : 80.0f;
