@@ -26,7 +26,7 @@ import switchback
 from switchback import _abi
 from switchback.nn import SwitchBackLinearVectorwise
 
-from layer import shape_of  # beside this file
+from layer import shape_of  # in the same folder
 
 try:
     import zentorch

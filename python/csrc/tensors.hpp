@@ -216,7 +216,8 @@ inline bool look_at(PyObject* object, View& view) {
          aoti_torch_get_data_ptr(handle, &view.data) == TORCH_SUCCESS;
 }
 
-// tensor[..., cols] as a matrix whose rows are evenly spaced; false if it is none or has no rows.
+// tensor[..., cols] as a matrix whose rows are evenly spaced; false if that is impossible or there
+// are no rows.
 inline bool rows_of(const View& view, int64_t cols, int64_t& rows, int64_t& stride) {
   if (view.last() != cols || (cols > 1 && view.strides[view.dim - 1] != 1)) return false;
   rows = 1;

@@ -167,8 +167,8 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
                                       nullptr);
 }
 
-// backward(layers, g, x, weight, codes, absmax, wants_db): what the function that recorded the
-// forward returns, or None. weight is None if dx is not wanted, x and codes if dw is not.
+// backward(layers, g, x, weight, codes, absmax, wants_db): the result of the function that recorded
+// the forward, or None. If dx is not wanted, weight = None; if dw is not wanted, x = codes = None.
 PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (count != 7 || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
   PyObject *g = args[1], *x = args[2], *weight = args[3], *codes = args[4], *absmax = args[5];

@@ -269,7 +269,7 @@ class Graphs(Case):
             with torch.inference_mode():
                 made_there = type(layer)(19, 11)
                 a = made_there(x)
-                made_there.weight.mul_(2)  # its changes are counted by nobody
+                made_there.weight.mul_(2)  # an inference tensor does not count its changes
                 made_there.bias.mul_(2)
                 self.assertTrue(torch.equal(a * 2, made_there(x)))
 
@@ -317,7 +317,7 @@ class Parts(Case):
             operands = {"x": x, "w": layer.weight, "b": layer.bias}
             for _ in range(2):  # also by compiled code
                 want = dict(zip("xwb", torch.autograd.grad(layer(x), list(operands.values()), g)))
-            y = layer(x * 1)  # x is no leaf
+            y = layer(x * 1)  # x is not a leaf
             for wanted in ("x", "w", "b", "xw", "wb", "xb", "xwb"):
                 given = [operands[name] for name in wanted]
                 with gradients_made() as made:
@@ -520,7 +520,7 @@ class Copies(Case):
             ):
                 self.assertEqual(repr(twin), repr(layer))
                 with torch.no_grad():
-                    layer.weight.add_(1)  # the twin has one of its own
+                    layer.weight.add_(1)  # the twin has its own weight
                 self.equal(grads(twin, x, g), want)
                 with torch.no_grad():
                     layer.weight.copy_(twin.weight)

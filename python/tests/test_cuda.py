@@ -55,7 +55,7 @@ class Cuda(unittest.TestCase):
                 run()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):  # on a stream of its own
+        with torch.cuda.graph(graph):  # on its own stream
             result = run()
         return graph, result
 

@@ -169,7 +169,7 @@ class Experts(Case):
                 grads = [torch.zeros_like(parameter[0]) if g is None else g for g in grads]
                 # A gradient that moves by a rounding may have another code, 1/127 of its row.
                 self.assertLess(relative_error(parameter.grad, torch.stack(grads)), 1e-2)
-        self.assertFalse(made.down_proj.weight.grad[E - 1].any())  # nobody chose it
+        self.assertFalse(made.down_proj.weight.grad[E - 1].any())  # no token chose it
 
     def test_shapes_and_no_expert(self):
         made, _ = self.filled("rowwise", torch.float32)

@@ -278,11 +278,11 @@ class Attention(unittest.TestCase):
             cases.append(({}, [x], {"attn_mask": causal, "is_causal": True}))
         for options, inputs, arguments in cases:
             with self.subTest(options=options, arguments=list(arguments)):
-                # In floating point but for the order of sums: 100 roundings of 2^-24.
+                # In floating point only the order of sums differs: 100 roundings of 2^-24.
                 old, new = self.both(sb.StandardLinear, **options)
                 self.compare(old, new, inputs, 1e-5, **arguments)
-                # Each of two int8 products is within 2 % of its largest element here, and softmax and
-                # the sums behind it do not make that more than 10 %.
+                # Each of two int8 products is within 2 % of its largest element here, and softmax and the
+                # sums after it do not make that more than 10 %.
                 old, new = self.both(sb.SwitchBackLinearVectorwise, **options)
                 self.compare(old, new, inputs, 0.1, **arguments)
 

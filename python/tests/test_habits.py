@@ -192,7 +192,7 @@ class Penalised(unittest.TestCase):
         layer = sb.SwitchBackLinearVectorwise(16, 8)
         layer(self.x.detach()).sum().backward(create_graph=True)
         self.assertFalse(layer.weight.grad.requires_grad or layer.bias.grad.requires_grad)
-        # What is in front of a prepared layer has the second derivative that it has elsewhere.
+        # A layer before a prepared layer has the second derivative that it has elsewhere.
         front, back = nn.Linear(16, 16), layer_of_codes()
         (dx,) = torch.autograd.grad(back(front(self.x)).sum(), self.x, create_graph=True)
         dx.square().sum().backward()
@@ -441,7 +441,7 @@ class Encoders(unittest.TestCase):
                     self.assertEqual(self.calls(model), count)
                 if which[1]:
                     self.assertTrue(torch.equal(fast, want))
-                else:  # nn.MultiheadAttention has a fast path of its own, and codes may differ by one
+                else:  # nn.MultiheadAttention has its own fast path; codes may differ by one
                     self.assertLess(relative_error(fast, want), 0.02)
                 want = fast
                 with torch.inference_mode():

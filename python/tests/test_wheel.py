@@ -120,7 +120,7 @@ class Wheel(unittest.TestCase):
     def test_an_empty_environment_trains_with_it(self):
         require_torch()
         with tempfile.TemporaryDirectory() as folder:
-            # A library with nothing beside it, in a checkout that has configurations.
+            # A library alone in its folder, in a checkout that has configurations.
             library = os.path.join(folder, "alone", "libswitchback.so")
             os.mkdir(os.path.dirname(library))
             shutil.copy(os.path.realpath(switchback.library_path()), library)
@@ -136,7 +136,7 @@ class Wheel(unittest.TestCase):
                     name for name in packed.namelist() if "share/switchback/configs/" in name
                 ]
             self.assertIn("switchback/share/switchback/configs/list.jsonl", configs)
-            # Empty but for torch, NumPy and pip, which are the system's.
+            # Empty except for torch, NumPy and pip, which are the system's.
             home = os.path.join(folder, "environment")
             steps, nothing = steps_to_install(home, wheel)
             steps += (

@@ -197,7 +197,7 @@ TEST(TunerOfGroups, AStepIsProvenInEveryModeOfALayerAlone) {
   // Of a forward alone they are the same codes.
   p.pass = linear::Pass::forward;
   EXPECT_EQ(linear::candidates(p, context.state()).size(), 3u);
-  // No dX of so many outputs is exact.
+  // With this number of outputs, dX is not exact in any int8 mode.
   p.pass = linear::Pass::step;
   p.n = max_exact_k + 1;
   EXPECT_EQ(linear::candidates(p, context.state()), std::vector<Mode>{Mode::standard});

@@ -136,7 +136,7 @@ TEST(StoreProcesses, AWriterKilledAtAnyStepLeavesTheOldFileOrTheNew) {
     saw_old = saw_old || text == old_text;
     saw_new = saw_new || (killed && text == new_text);
     saw_leftover = saw_leftover || fs::exists(file.string() + ".tmp");
-    // The lock of the dead is free, and what it left is in no one's way.
+    // The lock of the dead process is free, and its leftover files do not disturb other processes.
     put_into(file, std::vector{winner_of(2), winner_of(3)}, {std::chrono::seconds(0), {}, {}});
     EXPECT_EQ(content(file), new_text);
     ASSERT_LT(steps, 10'000);
@@ -213,7 +213,8 @@ TEST(StoreProcesses, AReadOnlyDirectoryIsReadAndNotWritten) {
   EXPECT_EQ(content(file), before);
 }
 
-// A cache that is cleared while others write is made again; none writes where no one can read.
+// A cache that is cleared while other processes write is created again; no process writes to a file
+// that others cannot find.
 TEST(StoreProcesses, ARemovedCacheIsMadeAgain) {
   const test::TemporaryDirectory directory;
   const fs::path file = cache_file(directory / "cache", "abc");

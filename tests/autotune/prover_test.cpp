@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Candidates that are proven in a process of their own, by a helper program that must be found.
+// Candidates that a helper program proves in a separate process. The program must be found.
 #include "autotune/proof/prover.hpp"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ TEST(Child, SaysHowItEnded) {
   EXPECT_NE(Child().start({"no/such/program"}), "");
 }
 
-// An answer without an end is none, however long.
+// Output that never ends a line is not an answer, however long it is.
 TEST(Child, TakesNoEndlessAnswer) {
   Child child;
   ASSERT_EQ(child.start(shell("read line; while :; do printf 0123456789abcdef; done")), "");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search, on trials whose times are made up: a clock that stands still but for them.
+// The search, on trials with made-up times: only they advance the clock.
 #include "autotune/search.hpp"
 
 #include <gtest/gtest.h>

@@ -96,7 +96,7 @@ TEST(Tuner, WhatOneTunesAnotherFinds) {
   Context context(test::device_options());
   const auto tuner = Tuner::open(context, options_in(directory));
   TuneLimits limits = quick();
-  limits.budget_per_key_s = 600;  // however long somebody takes the cores away
+  limits.budget_per_key_s = 600;  // enough even if other processes take the cores for long
   int steps = 0;
   const TuneSummary first = tuner->tune(context, {shape}, limits, [&](const TuneSummary&) {
     ++steps;

@@ -143,7 +143,7 @@ TEST_F(Cache, KeysThatAreNoneOrSeveralAreErrorsThatHelp) {
 }
 
 TEST_F(Cache, ExplainShowsARefusalAndNamesTheDefault) {
-  Entry refused = winner(product(), 0);  // of our own kernels
+  Entry refused = winner(product(), 0);  // of the project's own kernels
   refused.env.kernels = "int8 0";
   refused.proven = wrong(product(), 1).proven;
   store({refused});

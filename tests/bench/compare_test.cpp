@@ -166,7 +166,7 @@ TEST(Weigh, RunsInTurnsAreComparedAsPairs) {
 class OneAfterTheOther : public testing::Test {
  protected:
   // `reacts`: how much of the machine's change each field feels.
-  // `in_turns`: the runs are pairs, of which each has a speed of its own.
+  // `in_turns`: the runs of both sides alternate in pairs, and each pair has its own speed.
   SideComparison compared(double machine, double planted, const std::vector<double>& reacts,
                           bool in_turns = false) {
     const auto side = [&](const char* path, double slower, double regression) {
@@ -340,7 +340,7 @@ TEST(Compare, WhatWasDisturbedOnEitherSideHasNoVerdict) {
     for (FieldTimes& field : *side)
       field.runs[0].disturbed = false;
   }
-  // One of many runs is no reason to doubt the others.
+  // One disturbed run of many does not put the others in doubt.
   before[2].runs.assign(8, before[2].runs[0]);
   after[2].runs.assign(8, after[2].runs[0]);
   after[2].runs[7].disturbed = after[2].runs[0].disturbed = true;

@@ -37,7 +37,8 @@ TEST(RankSum, HollanderWolfePermeability) {
 // Mann and Whitney's own table (1947): P(U <= u) of two samples without ties.
 TEST(RankSum, PublishedTable) {
   const auto p_of = [](std::size_t n, std::size_t m, std::size_t inversions) {
-    // b lies below a but for so many pairs: the first of a are moved below the greatest b.
+    // All b are below all a, except in `inversions` pairs: the first values of a are moved below
+    // the greatest b.
     Values a, b;
     for (std::size_t i = 0; i < n; ++i)
       a.push_back(100.0 + static_cast<double>(i));

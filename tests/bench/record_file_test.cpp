@@ -111,7 +111,7 @@ TEST_F(RecordFile, CutsATornTailOfAnyLengthAndSaysWhere) {
               path + ":2: a torn line of " + std::to_string(length) + " bytes was cut off");
     EXPECT_EQ(content(), whole);
   }
-  put(whole + next.substr(0, 40) + "\n");  // torn, and a newline written behind it
+  put(whole + next.substr(0, 40) + "\n");  // torn, with a newline after it
   { EXPECT_EQ(open(OpenMode::append).notes().size(), 1u); }
   EXPECT_EQ(content(), whole);
   put(whole + std::string(100, '\0'));  // what a lost write leaves

@@ -135,7 +135,8 @@ class Formats(Case):
         self.assertEqual(len(page.ids), len(set(page.ids)))
         self.assertIn("@media print", text)
         pictures = re.findall(r"<svg .*?</svg>", text, re.DOTALL)
-        # Lines and beside the A100; for each file a heat map and parts; the roofline of the one with ceilings.
+        # Two of all files: lines, and the comparison with the A100. For each file a heat map and parts. The
+        # roofline of the file with ceilings.
         self.assertEqual(len(pictures), 2 + 2 * 2 + 1)
         for picture in pictures:
             self.check_svg(picture)

@@ -287,7 +287,7 @@ TEST(TunedReport, SlownessBeyondNoise) {
   EXPECT_FALSE(slower_beyond_noise({0.5, 0.0}, 1.0, 3));      // not one cycle of rounds
 }
 
-// The default beside itself may be measured at any ratio: only another configuration can be slower.
+// Two measurements of the default may have any ratio: only another configuration can be slower.
 TEST(TunedReport, NamesFieldsOfAnotherConfigurationAlone) {
   CaseResult result;
   result.shape = case_of_shape(16, 64, 128);

@@ -10,7 +10,7 @@ namespace {
 
 class TuneCli : public Cache {
  protected:
-  /// `tune` of one small shape on one thread, as many candidates as make it quick.
+  /// `tune` of one small shape on one thread, with few enough candidates to be quick.
   [[nodiscard]] Result tune(const std::vector<std::string>& more = {}) const {
     std::vector<std::string> all{"tune",     "--shape", "3,16,24",          "--threads", "1",
                                  "--effort", "quick",   "--max-candidates", "2"};
@@ -101,7 +101,7 @@ TEST_F(TuneCli, WritesRecordsOfTheTunedBest) {
   EXPECT_EQ(record.size(), 25u);
   for (const char* sum : {"time_standard", "time_rowwise", "time_global"})
     EXPECT_GT(record[sum].get<double>(), 0) << sum;
-  // Beside them, every field's default and what mode auto did.
+  // Apart from these: the default of every field, and the choices of mode auto.
   const std::string log = content(in("tuned.run.jsonl"));
   std::istringstream lines(log);
   bool seen = false;

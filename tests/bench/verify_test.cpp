@@ -322,7 +322,8 @@ TEST(Suite, EveryCheckFailsWhenOneElementIsWrong) {
 }
 
 TEST(Suite, AnInaccurateLayerFailsByItsErrorAlone) {
-  // The accuracy limits are of their own: 2 % noise that an equal comparison is told to expect.
+  // The accuracy limits are a separate check: the comparison for equality expects the same 2 % of
+  // noise.
   Context context = cpu_context();
   VerifyOptions options = tiny();
   VerifySummary summary;

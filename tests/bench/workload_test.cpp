@@ -180,7 +180,8 @@ TEST_F(WorkloadCommand, AxesOverOptionsOfOneValueMakeAProduct) {
             (std::vector<std::string>{"3, rows=1, offset=5: 14", "3, rows=1, offset=10: 19",
                                       "3, rows=2, offset=5: 14", "3, rows=2, offset=5: 14",
                                       "3, rows=2, offset=10: 19", "3, rows=2, offset=10: 19"}));
-  EXPECT_EQ(lines(path)[1]["rows"], 1);  // options that are no columns of the workload become some
+  // Options that are not columns of the workload become columns.
+  EXPECT_EQ(lines(path)[1]["rows"], 1);
   EXPECT_EQ(lines(path)[1]["offset"], 10);
   EXPECT_NE(result.out.find("rows  offset  number"), std::string::npos) << result.out;
   const Json first_line = lines(run_log_path(path))[0];

@@ -24,7 +24,7 @@ namespace switchback::test {
 inline constexpr std::int64_t G = 2, M = 6, K = 16, N = 4, R = 3, block_rows = 128, padded = 128;
 inline constexpr unsigned char mark = 0x5A;
 
-/// A matrix on memory of its own: what no refused call may change.
+/// A matrix that owns its memory, which no refused call may change.
 struct Owned {
   Owned(std::int32_t dtype, std::int64_t rows, std::int64_t cols)
       : bytes(static_cast<std::size_t>(rows * cols * 4), mark),
@@ -229,8 +229,8 @@ class Arguments : public ::testing::Test {
     return args;
   }
 
-  /// Calls with each pointer in turn null. `names` has a word for each argument; "-" for what is no
-  /// pointer or may be null.
+  /// Calls with one null pointer at a time. `names` has a word for each argument: "-" if it is not
+  /// a pointer or may be null.
   template <class... P>
   void refuses_null(std::string_view names, switchback_status (*f)(P...),
                     std::type_identity_t<P>... good) {

@@ -25,7 +25,7 @@
 namespace switchback::test {
 namespace {
 
-// A thread of its own: what libraries keep for a thread is made anew.
+// In a new thread, so that libraries allocate what they keep for each thread again.
 template <class F>
 void in_new_thread(const F& f) {
   std::thread(f).join();
@@ -451,7 +451,7 @@ switchback_linear_grads gradients(World& w, std::int32_t dtype, bool dx, bool dw
   return grads;
 }
 
-// With an activation in front of the layer and one behind it.
+// With an activation before the layer and one after it.
 void activate_both_ends(World& w, std::int32_t mode, std::int32_t dtype,
                         switchback_linear_grads& grads) {
   grads.y = w.input(dtype, M, N);

@@ -151,7 +151,8 @@ class World {
   switchback_matrix bias = {};
 
   std::function<switchback_status()> call;
-  /// What the call made, if that is not in outputs of its own: run after it has succeeded.
+  /// Looks at the result of the call if the call does not write it to an output: run after the call
+  /// has succeeded.
   std::function<void()> look = [] {};
   /// Checks that an object is what it was: run after the call has failed.
   std::function<void()> look_unchanged = [] {};

@@ -21,7 +21,7 @@ using safetensors::File;
 
 class Safetensors : public ::testing::Test {
  protected:
-  // A file with this header and so many bytes of data: 0, 1, 2, ...
+  // A file with this header and `data_bytes` bytes of data: 0, 1, 2, ...
   std::string file(const std::string& header, std::size_t data_bytes) {
     const std::uint64_t count = header.size();
     std::string text(reinterpret_cast<const char*>(&count), 8);

@@ -67,7 +67,7 @@ TEST(Context, BadOptionsAreNamed) {
             "device 'tpu' is not one of cpu, cuda, cuda:N");
   EXPECT_EQ(message_of({.device = "cuda:x", .threads = 0, .isa = ""}, Status::invalid_argument),
             "device 'cuda:x' is not one of cpu, cuda, cuda:N");
-  // No machine has so many; what is missing depends on the build and the machine.
+  // No machine has that many devices. The rest of the message depends on the build and the machine.
   EXPECT_TRUE(message_of({.device = "cuda:4000", .threads = 0, .isa = ""}, Status::device_error)
                   .starts_with("device 'cuda:4000': this "));
   EXPECT_EQ(message_of({.device = "cpu", .threads = -2, .isa = ""}, Status::invalid_argument),

@@ -148,7 +148,7 @@ TEST(AlignedBuffer, GrowsInTheRoomItHad) {
   EXPECT_EQ(buffer.as<void>(), nullptr);
   buffer.reserve(10);
   EXPECT_NE(buffer.as<void>(), nullptr);
-  // But for what must outlive a failure.
+  // A buffer whose content must outlive a failure keeps its memory.
   void* const before = buffer.as<void>();
   EXPECT_THROW(buffer.reserve(995, source), Error);
   EXPECT_EQ(buffer.as<void>(), before);

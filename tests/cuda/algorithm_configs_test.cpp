@@ -303,7 +303,7 @@ TEST_F(CudaAlgorithmConfigs, RefusedAtTheCheckIsUnsupportedAndTheDefaultRuns) {
   EXPECT_EQ("gemm: " + source->reasons[0], message);
   for (const auto& launch : switchback_cuda_emu::launches())
     EXPECT_NE(launch.name, "dp4a") << "the default is the library's";
-  // The refusal is known by now: nobody is asked again.
+  // The refusal is known by now, so the library is not asked again.
   const std::size_t checks = calls("cublasLtMatmulAlgoCheck");
   const std::size_t inits = calls("cublasLtMatmulAlgoInit");
   const std::size_t layouts = calls("cublasLtMatrixLayoutCreate");
@@ -454,7 +454,7 @@ TEST_F(CudaAlgorithmConfigs, TheSecondCallPlansAndAllocatesNothing) {
   EXPECT_TRUE(product.right());
 }
 
-// What one version stored runs under the next, which has checked it anew.
+// The next version runs a configuration that an earlier one stored, after it has checked it again.
 TEST_F(CudaAlgorithmConfigs, AnotherVersionBuildsItAgain) {
   const ConfigChoice stored = gemm_int8::to_choice(chosen());
   options().cublaslt_version += 100;

@@ -230,7 +230,7 @@ TEST_F(CudaAlgorithms, ALibraryWithNothingHasTheDefaultToTry) {
   EXPECT_EQ(lt::candidates(handle(), product).size(), 1u);
 }
 
-// The functions are looked for once a process, so this has a process of its own.
+// The functions are looked up once per process, so this test has its own process.
 TEST_F(CudaAlgorithms, WithoutTheirFunctionsTheRankingIsLeft) {
   if (::testing::UnitTest::GetInstance()->test_to_run_count() != 1)
     GTEST_SKIP() << "another test needs the library whole";

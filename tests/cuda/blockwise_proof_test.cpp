@@ -28,7 +28,8 @@ using autotune::Entry;
 using blockwise::BlockwiseProblem;
 using blockwise::EngineId;
 
-// Two tiles by two, of which the last have few rows and columns; whole blocks but for the last.
+// Two by two tiles, of which the last have few rows and columns. All blocks are whole, except for
+// the last.
 BlockwiseProblem dw_problem(std::int64_t m = 300) {
   BlockwiseProblem p;
   p.n = 150;
@@ -63,7 +64,7 @@ class CudaBlockwiseProof : public Cuda {
     options.notice_others = false;
     options.cache_directory = directory_.path().string();
     options.system_directory = (directory_ / "none").string();
-    options.budget_per_key_s = 600;  // however long somebody takes the cores away
+    options.budget_per_key_s = 600;  // enough even if other processes take the cores for long
     options.prover = prove_program();
     return options;
   }
@@ -103,7 +104,7 @@ class CudaBlockwiseProof : public Cuda {
     return known;
   }
 
-  // Adds what somebody measured of an engine.
+  // Adds an entry to the cache: `engine` won, or it failed with the reason `why`.
   void add(EngineId engine, const BlockwiseProblem& p, const std::string& why) const {
     Context context(emulated());
     const auto tuner = Tuner::open(context, with_helper());
@@ -123,7 +124,7 @@ class CudaBlockwiseProof : public Cuda {
     tuner->state().add({entry});
   }
 
-  // The kernels of a product with a tuner, in operands `offset` codes behind an aligned address.
+  // The kernels of a product with a tuner, with operands `offset` codes after an aligned address.
   static std::vector<std::string> kernels(Context& context, const BlockwiseProblem& p,
                                           std::int64_t offset = 0, std::string_view engine = {}) {
     const std::int64_t blocks = p.padded_m / p.block_rows;
@@ -221,7 +222,7 @@ TEST_F(CudaBlockwiseProof, WhatATunerMustProveIsACandidateAfterTheDefault) {
   EXPECT_FALSE(blockwise::is_tuned(older.state()));
   EXPECT_EQ(blockwise::candidates(dw_problem(), older.state()), usual);
   EXPECT_NE(blockwise::check_config(dw_problem(), {EngineId::wgmma}, older.state()), "");
-  // Of a CPU nobody lists it, but a cache may hold it.
+  // On a CPU the engine is not listed, but a cache may hold it.
   Context cpu(cpu_options());
   EXPECT_FALSE(blockwise::is_tuned(cpu.state()));
   BlockwiseProblem on_cpu = dw_problem();

@@ -24,7 +24,7 @@ class CudaBlockwise : public Cuda {
     unsigned blocks = 0, threads = 0;  // of the first
     std::size_t scratch_bytes = 0;
   };
-  // A product of zeros, whose a begins `offset` bytes behind a multiple of 256.
+  // A product of zeros, whose a begins `offset` bytes after a multiple of 256.
   static Launched product(Context& context, std::int64_t m, std::int64_t n, std::int64_t k,
                           std::int64_t offset = 0, std::string_view engine = {},
                           std::int64_t block_rows = 256) {
@@ -129,8 +129,8 @@ TEST_F(CudaBlockwise, TilesFitTheMultiprocessors) {
   EXPECT_EQ(product(turing, 256, 256, 256, 0, "mma").threads, 128u);
 }
 
-// Blocks that have several superblocks keep one tile each between these; with few tiles, each
-// superblock has blocks of its own, and each of those a tile.
+// Blocks that compute several superblocks keep one tile each between them. With few tiles, each
+// superblock has its own blocks, and each of those has a tile.
 TEST_F(CudaBlockwise, SuperblocksTakeLittleMemory) {
   // Of twelve tiles of 16 KiB, or three.
   constexpr std::size_t most = std::size_t{1} << 20;

@@ -15,8 +15,8 @@ namespace {
 
 class CudaCalls : public Cuda {
  protected:
-  // The calls of a function by their names, but for launches and cudaGetLastError, which asks
-  // nothing of the driver.
+  // The calls that a function makes, by name. Not counted: launches, and cudaGetLastError, which
+  // does not call the driver.
   template <class Function>
   static std::map<std::string, std::size_t> calls_of(const Function& function) {
     const auto now = [] {
@@ -41,14 +41,14 @@ class CudaCalls : public Cuda {
   static bool is_work(const std::string& name) {
     return name == "cudaMemsetAsync" || name == "cudaMemcpyAsync" || name == "cudaMemcpy2DAsync";
   }
-  // But for what is queued.
+  // Without the calls that queue work.
   static std::size_t all_of(const std::map<std::string, std::size_t>& made) {
     std::size_t all = 0;
     for (const auto& [name, count] : made)
       if (!is_work(name)) all += count;
     return all;
   }
-  // What is queued is work, however often; the others are questions.
+  // Work may be queued any number of times; other calls are queries.
   static void expect_once(const std::map<std::string, std::size_t>& made, std::size_t operands) {
     for (const auto& [name, count] : made) {
       if (is_work(name)) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures and streams: a capture on a stream that the Context has not worked on, which is how
-// torch.cuda.graph captures, and captures beside other threads' work on the legacy default stream.
+// Captures and streams: a capture on a stream that the Context has not worked on (torch.cuda.graph
+// captures so), and captures while other threads work on the legacy default stream.
 #include <cuda_runtime.h>
 
 #include <functional>

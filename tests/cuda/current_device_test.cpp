@@ -126,7 +126,7 @@ TEST_F(CurrentDeviceTest, ACaptureOnTheCurrentDeviceIsNotAskedAbout) {
   EXPECT_FALSE(context.state().runtime->capturing());
   {
     const DeviceMatrix<float> more(context, 30, 30);
-    // Freed behind what is queued on the stream of its own device.
+    // Freed after the work that is queued on the stream of the matrix's own device.
   }
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(blocking, &graph), cudaSuccess);
@@ -135,7 +135,7 @@ TEST_F(CurrentDeviceTest, ACaptureOnTheCurrentDeviceIsNotAskedAbout) {
   EXPECT_EQ(cudaStreamDestroy(blocking), cudaSuccess);
 }
 
-// Nobody is told of what fails when things are given back, so nobody is to find it later either.
+// An error of a release is not reported, so a later call must not find it either.
 TEST_F(CurrentDeviceTest, AFailureThatIsIgnoredLeavesNoLastError) {
   Context context(emulated(1));
   for (const char* name : {"cudaFreeAsync", "cudaSetDevice"}) {

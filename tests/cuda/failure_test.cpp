@@ -88,7 +88,7 @@ TEST_F(Cuda, AnAlgorithmThatIsRefusedWhenItRunsIsFollowedByTheNext) {
   }
 }
 
-// cuBLASLt is looked for once a process, so this has a process of its own.
+// cuBLASLt is looked up once per process, so this test has its own process.
 TEST_F(Cuda, WithoutCublasLtTheDeviceMultipliesByItself) {
   options().cublaslt_missing = true;
   Context context(emulated());

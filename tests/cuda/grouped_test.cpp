@@ -25,7 +25,7 @@ DeviceMatrix<std::int32_t> on_device(Context& context, const std::vector<std::in
   return {context, row};
 }
 
-/// An output with rows around it that nobody may write.
+/// An output, with rows around it that must not be written.
 template <class T>
 class Guarded {
  public:
@@ -245,7 +245,7 @@ TEST_F(Cuda, ValuesThatLieAreReportedByTheNextSynchronization) {
        "x.index[7] = -7; it must be from 0 to the rows of x less one");
 }
 
-// More groups than slots: those behind the last slot too.
+// More groups than slots: also the groups after the last slot.
 TEST_F(Cuda, GroupsWithoutSlotsAreLookedAt) {
   Context context(emulated());
   const DeviceMatrix<float> x(context, normal_matrix<float>(2, k, 1));

@@ -27,7 +27,7 @@ struct Pass {
   }
 };
 
-// A layer on a new device, behind a forward, and gradients with something in them.
+// A layer on a new device, after a forward, and gradients that are not zero.
 class Step {
  public:
   explicit Step(const Pass& pass) : context_(emulated()), layer_(context_, layer_options(pass)) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and memory: whose stream, nobody waits, nothing is allocated twice, work in order.
+// Streams and memory: which stream work runs on, calls do not wait, memory is not allocated twice,
+// and work is in order.
 #include <cuda_runtime.h>
 
 #include <array>
@@ -46,8 +47,8 @@ TEST_F(Cuda, ASteadyStepNeitherWaitsNorAllocates) {
   }
 }
 
-// dw on a stream of its own: scratch memory that both used, or a missing wait, would show in some
-// order of the streams.
+// dw on its own stream: if both streams used the same scratch memory, or a wait were missing, some
+// order of the streams would show it.
 TEST_F(Cuda, OverlappedStepsAreTheSameInAnyOrder) {
   for (const Mode mode : modes)
     for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {

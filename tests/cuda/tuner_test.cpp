@@ -49,7 +49,7 @@ TunerOptions options_in(const TemporaryDirectory& directory, const char* mode = 
   options.notice_others = false;
   options.cache_directory = directory.path().string();
   options.system_directory = (directory / "none").string();
-  options.budget_per_key_s = 600;  // however long somebody takes the cores away
+  options.budget_per_key_s = 600;  // enough even if other processes take the cores for long
   return options;
 }
 

@@ -16,7 +16,7 @@ class CudaEmuNet : public CudaEmu {
  protected:
   void SetUp() override {
     CudaEmu::SetUp();
-    // ThreadSanitizer has a thread of its own, so that a fork alone would not do.
+    // ThreadSanitizer has its own thread, so a fork alone is not enough.
     GTEST_FLAG_SET(death_test_style, "threadsafe");
   }
 };

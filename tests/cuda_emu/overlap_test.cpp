@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that may begin before the kernel in front of them has run: what they read before they
-// wait for it is old, in a stream and in a graph.
+// Kernels that may begin before the previous kernel has run: values that they read before they wait
+// for it are old, in a stream and in a graph.
 #include <gtest/gtest.h>
 
 #include <numeric>

@@ -18,7 +18,7 @@ inline std::int64_t element_bytes(std::int32_t dtype) {
   return dtype == SWITCHBACK_S8 ? 1 : dtype == SWITCHBACK_F16 || dtype == SWITCHBACK_BF16 ? 2 : 4;
 }
 
-/// Memory of exactly so many bytes: a sanitizer sees any access outside.
+/// Memory of exactly `bytes` bytes: a sanitizer sees any access outside it.
 struct Block {
   explicit Block(std::size_t bytes_) : storage(new unsigned char[bytes_]), bytes(bytes_) {}
   std::unique_ptr<unsigned char[]> storage;

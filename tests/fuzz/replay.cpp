@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "cannot read %s\n", file.c_str());
       return 1;
     }
-    // A block of exactly the input's size, so that a sanitizer sees a read behind it.
+    // A block of exactly the input's size, so that a sanitizer sees a read past its end.
     const auto bytes = std::make_unique<std::uint8_t[]>(text.size());
     std::copy(text.begin(), text.end(), bytes.get());
     LLVMFuzzerTestOneInput(bytes.get(), text.size());

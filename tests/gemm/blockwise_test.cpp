@@ -320,8 +320,9 @@ TEST(Blockwise, StridesAndMisalignment) {
   expect_reference_bits<half>(o, {1, 1});
 }
 
-// Engines are told where the padding begins so that they do not multiply it. Behind the whole step
-// of 64 codes in which it begins, no code is read; here they are not zeros as they should be.
+// Engines are told where the padding begins, so that they do not multiply it. No code is read after
+// the whole step of 64 codes in which the padding begins. Here these codes are not zero, as they
+// should be.
 TEST(Blockwise, PaddingIsNotMultiplied) {
   Context reference(cpu_options());
   for (const std::int64_t m : {1, 64, 100, 129, 300}) {

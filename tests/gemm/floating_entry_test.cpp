@@ -197,7 +197,7 @@ TEST(GemmStandardConfig, UnknownChoicesFallBackToTheDefault) {
     }
 }
 
-// A choice an engine refuses (pack_b is no business of OpenBLAS) is not run either.
+// A configuration that an engine refuses does not run: OpenBLAS has no pack_b.
 TEST(GemmStandardConfig, RefusedChoicesFallBackToTheDefault) {
   Context context(test::device_options());
   context.set_config_source(

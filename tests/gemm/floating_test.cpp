@@ -200,8 +200,8 @@ TEST(GemmStandard, OverflowOfSixteenBitsBecomesInfinity) {
   }
 }
 
-// Sums, the old value and the bias meet in f32: 2048 + 1 is no f16 and is lost if the sum is
-// rounded before the old value is added.
+// The sum, the old value and the bias are added in f32. f16 cannot hold 2048 + 1, so the 1 is lost
+// if the sum is rounded before the old value is added.
 TEST(GemmStandard, AccumulateRoundsOnce) {
   for (const auto& config : test::all_configs()) {
     SCOPED_TRACE(describe(config));

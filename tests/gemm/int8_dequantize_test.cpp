@@ -186,7 +186,7 @@ TEST(Int8Dequantize, StridesAndMisalignment) {
   expect_all_outputs(a, b, scales, {3, 3});
 }
 
-// Scales and a bias at addresses that are no multiple of 4.
+// Scales and a bias at addresses that are not a multiple of 4.
 TEST(Int8Dequantize, MisalignedScales) {
   Random random(23);
   Matrix<std::int8_t> a(7, 20);

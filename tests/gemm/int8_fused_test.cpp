@@ -123,7 +123,8 @@ struct Product {
     return d;
   }
 
-  // Which NaN it is that a NaN becomes, nobody promises: CUTLASS's kernels leave it to the device.
+  // Replaces each NaN by the same NaN: the bits of a NaN are not specified, and CUTLASS's kernels
+  // leave them to the device.
   void say_nan_alike(Vector<std::byte>& d) const {
     const auto alike = [&]<class T>(T) {
       for (std::int64_t i = 0; i < m; ++i)
@@ -396,7 +397,8 @@ TEST_P(Int8Fused, OrdersAreCandidatesOfLargeProducts) {
   using Values = std::set<std::int64_t>;
   const auto large = all_of(problem_of(16384, 16384, 4096));
   EXPECT_EQ(sets(large, &GemmConfig::swizzle), (Values{0, 8}));
-  // 128 rows of tiles are more than 64 columns of them, and square tiles are as many both ways.
+  // There are more 128-row tiles in a column than 64-column tiles in a row. Of square tiles, both
+  // numbers are equal.
   EXPECT_TRUE(sets(large, &GemmConfig::raster).contains(1));
   EXPECT_LE(large.size(), 48u);
   const auto wide = all_of(problem_of(1024, 65536, 4096));

@@ -28,8 +28,8 @@ std::vector<float> some_floats(std::int64_t count, Random& random) {
   return values;
 }
 
-// Products of the given rows; d of each follows that of the one before, `first` floats behind the
-// beginning of a line.
+// Products of the given rows. The d of each follows the previous one; the first begins `first`
+// floats after the beginning of a cache line.
 void check(Context& context, const ShortShape& shape, const std::vector<std::int64_t>& rows,
            std::int64_t first) {
   ContextState& state = context.state();

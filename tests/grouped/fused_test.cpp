@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fused products of groups: the bits of the device's own kernel, for ragged, empty and large
-// groups. On a GPU this is their proof; on the emulated device, where a stand-in computes (but for
-// the kernels for 8.x, see tests/gemm), the proof of everything around the kernels.
+// groups. On a GPU this verifies the fused kernels. On the emulated device a stand-in computes
+// (except for the kernels for 8.x, see tests/gemm), so there it verifies everything around the
+// kernels.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -51,7 +52,7 @@ std::size_t size_of(std::int64_t count) {
   return static_cast<std::size_t>(count);
 }
 
-// A product of groups whose d has gaps between its rows, and slots behind the last group.
+// A product of groups whose d has gaps between its rows, and slots after the last group.
 struct GroupedProduct {
   GroupedProduct(const SomeGroups& groups_, std::int64_t n_, std::int64_t k_, DType output_,
                  std::int64_t column_stride_ = 0)

@@ -156,7 +156,7 @@ TEST(GroupedGemm, OutputsOfEveryKindOfGroups) {
   }
 }
 
-// So many rows in the mean that engines of the CPU pack b for the call.
+// The mean number of rows is so large that the CPU engines pack b for the call.
 TEST(GroupedGemm, GroupsOfManyRows) {
   const SomeGroups groups = packed_groups({250, 0, 3, 230});
   check<std::int32_t>(groups, {.n = 50, .k = 70}, 16);

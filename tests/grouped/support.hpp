@@ -34,7 +34,7 @@ struct SomeGroups {
   }
 };
 
-/// Packed groups of these sizes, with `behind` slots behind the last.
+/// Packed groups of these sizes, with `behind` slots after the last one.
 inline SomeGroups packed_groups(const std::vector<std::int64_t>& sizes, std::int64_t behind = 0) {
   SomeGroups groups;
   groups.name = "packed";

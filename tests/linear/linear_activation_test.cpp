@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchbackLinear with an activation against a plain layer and the activation as operations of
-// their own, bit for bit.
+// SwitchbackLinear with an activation compared with a plain layer and separate operations for the
+// activation, bit for bit.
 #include <array>
 #include <utility>
 

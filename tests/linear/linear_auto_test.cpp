@@ -249,8 +249,8 @@ void expect_steps_of(Mode mode, SwitchbackLinear& layer, LayerTrial& got, Contex
   EXPECT_TRUE(got.y == want.y);
 }
 
-// Whatever is the fastest for one pass alone: a step with a new W is a choice of its own. Behind
-// it, codes are what each pass finds.
+// The fastest mode of a single pass does not matter: a step with a new W is chosen as a whole.
+// After it, each pass finds W's codes cached.
 TEST(LinearAuto, AStepWithANewWeightRunsInOneMode) {
   for (const ModeRanking& step : {shared_first, rowwise_first, global_first})
     for (const ModeRanking& made : {standard_first, rowwise_first, global_first})
@@ -268,7 +268,7 @@ TEST(LinearAuto, AStepWithANewWeightRunsInOneMode) {
         EXPECT_EQ(layer.dx_mode(13), step.modes[0]);
         expect_steps_of(step.modes[0], layer, t, context);
         EXPECT_EQ(layer.dx_mode(13), step.modes[0]);
-        // An inference with a new W is none.
+        // An inference with a new W is not a step.
         layer.weight_updated();
         EXPECT_EQ(layer.forward_mode(13), cached.modes[0]);
       }
@@ -367,7 +367,7 @@ TEST(LinearAuto, OptionsAreChecked) {
               o.allow = 1;
             }),
             "linear: allow = 1; only mode auto chooses, not mode rowwise");
-  // Sums over so many codes are not exact: standard, if that is allowed.
+  // Sums over that many codes are not exact: mode standard is used if it is allowed.
   EXPECT_EQ(failure([](auto& o) { o.in_features = max_exact_k + 1; }), "");
   EXPECT_NE(failure([](auto& o) {
               o.in_features = max_exact_k + 1;

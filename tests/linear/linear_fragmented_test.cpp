@@ -339,8 +339,8 @@ Matrix<T> hard_reference(Context& context, const Shape& s, const Operands<T>& o,
   return y;
 }
 
-// In floating point on a device, grouped products and those of a layer add in orders of their own,
-// so the numbers are small integers there, whose sums are exact.
+// In floating point on a device, grouped products and those of a layer add in different orders. So
+// the numbers are small integers there, whose sums are exact.
 template <class T>
 void check_hard(const Shape& s, Mode mode) {
   const Operands<T> o(s, !on_cpu());

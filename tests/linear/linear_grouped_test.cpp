@@ -73,11 +73,11 @@ struct Step {
       row = static_cast<std::int32_t>(random.below(9));
   }
 
-  // A device multiplies floats of groups and of a layer by kernels that add in orders of their own,
-  // and on a CPU the order of a library may depend on where operands lie. So these are numbers of
-  // few bits, whose sums are exact in any order: of at most 200 products, each a multiple of 1/128
-  // up to 8. Codes restore x exactly (a scale of 127/32 times n/127), so that the same holds where
-  // dW is made of them.
+  // A device uses different kernels for the float products of groups and of a layer, and these add
+  // in different orders. On a CPU a library's order may depend on the operands' addresses. So these
+  // are numbers of few bits, whose sums are exact in any order: sums of at most 200 products, each
+  // a multiple of 1/128 up to 8. Codes restore x exactly (a scale of 127/32 times n/127), so that
+  // the same holds where dW is computed from codes.
   void fill_exact(Random& random) {
     fill_parts(x, 127, 32, random);
     for (std::int64_t r = 0; r < x.rows(); ++r)

@@ -142,7 +142,7 @@ TEST(LinearKept, TheWeightIsForTheInputGradientAlone) {
     if (!traits_of(mode).keeps_codes) {
       EXPECT_TRUE(t.dw_right());
     }
-    // The memory of a weight that was set may be somebody else's by then: the gradient's, say.
+    // The memory of a weight that was set may have another use by then: for example, the gradient.
     layer.set_weight(t.w.any(), t.bias.any());
     layer.backward_from({t.x.any(), {}}, {t.g.any(), {}, t.w.any(), t.bias.any(), false});
     t.dw = t.w;

@@ -137,7 +137,7 @@ TEST_F(Disturbed, SetsAreCountedTogether) {
   EXPECT_EQ(watch.total(), Disturbance{});
 }
 
-// A race makes disturbed rounds again, for half as many at most, and keeps pairs of times.
+// A race repeats disturbed rounds, up to half the number of rounds, and keeps the times in pairs.
 TEST_F(Disturbed, RacesMakeDisturbedRoundsAgain) {
   int call = 0;
   const std::vector<Rival> rivals = {{"a",

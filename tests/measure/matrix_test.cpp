@@ -84,7 +84,7 @@ TEST(OwnedMatrix, PoisonIsWhatNoOperationWritesAndStaysInside) {
     EXPECT_EQ(element(q.any(), 0, 1), -128);
     EXPECT_EQ(element(s.any(), 1, 0), -1);
   }
-  // Between the rows of a matrix there may be somebody else's elements.
+  // The memory between the rows of a matrix may belong to other objects.
   Context cpu;
   std::vector<float> elements(8, 1.0f);
   poison(cpu, AnyMatrix(elements.data(), DType::f32, 2, 3, 4));

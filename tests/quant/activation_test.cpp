@@ -110,10 +110,10 @@ TEST(Gelu, DerivativeIsThatOfTheValue) {
     }
 }
 
-// GPUs divide 1 by an approximation that is less than a unit in the last place off, and two fused
-// operations (core/cuda/ptx.cuh). From every such approximation they reach the rounded inverse, but
-// for one significand, of which that would have to be 1/2: compilers' own division begins with the
-// same steps and relies on that it is not.
+// GPUs divide 1 by an approximation with an error of less than a unit in the last place, and two
+// fused operations (core/cuda/ptx.cuh). From every such approximation these reach the rounded
+// inverse, with one exception: one significand, if its approximation is exactly 1/2. Compilers' own
+// division begins with the same steps and relies on the approximation not being that.
 TEST(Gelu, StepsOfADevicesInverseRoundCorrectly) {
   constexpr std::uint32_t one = 0x3F800000u, two = 0x40000000u;
   for (std::uint32_t bits = one; bits < two - 1; ++bits) {
@@ -313,7 +313,7 @@ TYPED_TEST(Activations, NonFiniteStaysVisible) {
     }
 }
 
-// Each pattern of the 16-bit types as x, so many times, beside gradients of all sizes.
+// Each pattern of the 16-bit types as x, `times` times, with gradients of all sizes.
 template <class T>
 void every_pattern(std::int64_t times = 1) {
   Matrix<T> x(128 * times, 512);
@@ -338,15 +338,15 @@ TEST(ActivationsF16, LargeMatrices) {
 TEST(ActivationsBf16, EveryPattern) {
   every_pattern<bfloat16>();
 }
-// Larger than the caches that results go past.
+// Larger than the caches that non-temporal stores bypass.
 TEST(ActivationsBf16, LargeMatrices) {
   if (!on_cpu()) GTEST_SKIP() << "devices have no such stores";
   every_pattern<bfloat16>(20);
 }
 
-// Every exponent of both signs with few and many bits behind it, what lies on both sides of where
-// the sequences change (the ends of their ranges, the next power of two of an exponential), and NaN
-// with payloads.
+// Every exponent, with both signs and with few and many significand bits. Values on both sides of
+// each place where the sequence of operations changes (the ends of their ranges, the next power of
+// two of an exponential). NaN with payloads.
 TEST(ActivationsF32, EveryExponentAndEveryBoundary) {
   std::vector<float> values;
   Random random(7);

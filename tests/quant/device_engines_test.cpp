@@ -26,7 +26,7 @@
 namespace switchback::test {
 namespace {
 
-/// Blocks of so many threads.
+/// Blocks of a given number of threads.
 class BlockThreads : public ConfigSource {
  public:
   explicit BlockThreads(std::int64_t threads) : threads_(threads) {}

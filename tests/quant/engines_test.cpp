@@ -134,7 +134,7 @@ TYPED_TEST(Engines, MixedMagnitudesByRowAndColumn) {
 
 TYPED_TEST(Engines, ExactTies) {
   // x = k/2 with absmax 127: 127·(x/127) is k/2 wherever the division is exact enough, and each odd
-  // k is a tie or one rounding beside it.
+  // k is a tie or one rounding away from it.
   Matrix<TypeParam> x(3, 255);
   for (std::int64_t c = 0; c < 255; ++c) {
     x.set(0, c, TypeParam(static_cast<float>(c - 127) * 0.5f));
@@ -177,7 +177,7 @@ TEST(EnginesF32, SubnormalsCount) {
 
 template <class T>
 void every_pattern() {
-  // One pattern a row beside a fixed value, so that each is widened, compared and coded.
+  // One pattern and a fixed value in each row, so that each pattern is widened, compared and coded.
   Matrix<T> pairs(65536, 2);
   Matrix<T> plane(256, 256);
   for (std::int64_t i = 0; i < 65536; ++i) {

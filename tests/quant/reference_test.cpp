@@ -193,7 +193,7 @@ TEST(DequantizeReference, MultipliesTheQuotient) {
   EXPECT_EQ(x[1], -2.0f);
   for (int i = 2; i < 6; ++i)
     EXPECT_EQ(bits(x[static_cast<std::size_t>(i)]), 0x7FC00000u);
-  EXPECT_EQ(x[6], -inf);  // -128 is no code, and overflows
+  EXPECT_EQ(x[6], -inf);  // -128 is not a valid code, and overflows
   EXPECT_EQ(x[7], largest);
 
   std::vector<half> narrow(8);

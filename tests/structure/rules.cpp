@@ -140,7 +140,7 @@ bool mentions(std::string_view line, std::string_view word, bool call) {
     if (end < line.size() && is_word(line[end])) continue;
     if (!call) return true;
     const std::size_t next = line.find_first_not_of(" \t", end);
-    // A method or a member of that name is somebody else's.
+    // A method or member of that name is a different function.
     const bool member = at > 0 && (line[at - 1] == '.' || line[at - 1] == '>');
     if (!member && next != std::string_view::npos && line[next] == '(') return true;
   }
@@ -291,7 +291,8 @@ std::vector<Violation> check_no_outside_paths(const std::string& path, const std
          at = line.find("\"/", at + 1)) {
       const std::string_view rest = line.substr(at + 1);
       const bool letter = rest.size() > 1 && std::isalpha(static_cast<unsigned char>(rest[1])) != 0;
-      // A directory, then more: "/sys/…"; "/index0" that is appended to something is none.
+      // An absolute path: a directory, then more ("/sys/…"). "/index0", appended to a string, is
+      // not an absolute path.
       const std::size_t slash = rest.find('/', 1);
       const bool absolute = letter && slash < rest.find('"', 1);
       const bool system = rest.starts_with("/proc/") || rest.starts_with("/sys/") ||

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles device code to PTX (no assembler, no GPU: seconds) and counts the kernels that have a store
-# of a vector of words to global memory. A store that was written as one and came out as four of 4
-# bytes is as right as before and makes four times the transactions, which no other test sees. Called
-# by the test vector_stores_test with NVCC, SOURCE_DIR and OUTPUT (a file).
+# Compiles device code to PTX (no assembler, no GPU: seconds) and counts the kernels that store vectors of
+# words to global memory. If the compiler splits such a store into four of 4 bytes, results stay right but
+# there are four times the transactions, and no other test notices. Called by the test vector_stores_test
+# with NVCC, SOURCE_DIR and OUTPUT (a file).
 set(_failures "")
 
-# expect_stores(FILE VECTORS COUNT): so many kernels of the file store vectors of so many words (a
-# regular expression's set of digits). Any other number is a failure: what adds such kernels says so
-# below.
+# expect_stores(FILE VECTORS COUNT): COUNT kernels of the file store vectors of VECTORS words (a regular
+# expression's set of digits). Any other number is a failure. A change that adds such kernels changes the
+# number below.
 function(expect_stores file vectors count)
   execute_process(
     COMMAND "${NVCC}" -ptx -O3 -DNDEBUG -std=c++20 -fmad=false -arch=compute_80

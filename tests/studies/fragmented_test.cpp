@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command `fragmented`: every layer and mode has a row, whose identities hold, and the
-// published figures stand beside them.
+// The command `fragmented`: every layer and mode has a row. The row's identities hold, and it has
+// the published figures.
 #include <gtest/gtest.h>
 
 #include <algorithm>

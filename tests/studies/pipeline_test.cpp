@@ -83,7 +83,7 @@ TEST(PipelineCommand, AsksForNoLessMemoryThanItTakes) {
     const double wanted = row["wanted_bytes"];
     const double taken = row["bytes"]["peak_allocated"];
     EXPECT_LE(taken, wanted) << row.dump();
-    EXPECT_GE(taken, (wanted - 32e6) / 1.3) << row.dump();  // beside what is for the process
+    EXPECT_GE(taken, (wanted - 32e6) / 1.3) << row.dump();  // 32 MB are for the process
   }
 }
 

@@ -161,7 +161,8 @@ GroupedFusedVariant grouped_variant() {
           shared_bytes, no_workspace, launch_groups<code, shared_bytes, TileM>};
 }
 
-// Each showing has tables of its own, so that nothing is known of its kernels from an earlier one.
+// Each call of show_fused_products() has its own tables, so that nothing that was learned of
+// earlier kernels applies to them.
 template <class Variant>
 std::span<const Variant> if_shown(std::span<const Variant> all, std::string_view& why) {
   if (shown) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of bf16 by instructions that multiply bf16: every set of kernels that this CPU has
-// against the formula in f64, each element within a bound of its own.
+// Attention of bf16 by instructions that multiply bf16: every set of kernels that this CPU has is
+// compared with the formula in f64, each element within its own bound.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ using models::Memory;
 using models::Tensor;
 namespace bf16 = models::bf16;
 
-// Calls f(context, what it is) for the instruction sets at which bf16 has kernels of its own.
+// Calls f(context, a name) for the instruction sets that have their own bf16 kernels.
 template <class F>
 void for_bf16_contexts(F&& f) {
   int contexts = 0;
@@ -207,8 +207,8 @@ TEST(Bf16Attention, KernelsAreThoseOfTheInstructionSet) {
   }
 }
 
-// Lengths around a block (32), half of one, and a tile of queries or keys (256); widths of heads
-// that are no blocks, and less than a pair.
+// Lengths around a block (32), around half a block, and around a tile of queries or keys (256).
+// Head widths that are not multiples of a block, or less than a pair.
 TEST(Bf16AttentionReference, IsWithinBoundsOfItsRoundings) {
   for_bf16_contexts([](Context& context, const std::string& name) {
     for (const auto& [length, dim] : {std::pair<std::int64_t, std::int64_t>{1, 1},
@@ -296,9 +296,9 @@ TEST(Bf16Attention, StaleScratchReachesNoResult) {
     }
 }
 
-// A NaN of a gradient of `out` reaches the gradient of its own query, and those of the keys and
-// values that this query sees; of tokens behind it, at most 31, whose weights of zero are factors
-// of the same products.
+// A NaN in the gradient of `out` reaches the gradient of that token's query, and the gradients of
+// the keys and values that this query sees. It also reaches at most 31 later tokens, whose weights
+// of zero are factors of the same products.
 TEST(Bf16Attention, NaNOfAGradientReachesWhatItsQuerySees) {
   for_bf16_contexts([](Context& context, const std::string& name) {
     Memory memory;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What holds of models on a device beside what holds everywhere: element by element the bits are
-// those of the CPU, a decoder trains there as on the CPU, and a step can be captured.
+// Additional properties of models on a device: elementwise operations give the bits of the CPU, a
+// decoder trains there as on the CPU, and a step can be captured.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -39,7 +39,7 @@ bool waits = false;   // a thread waits for that now
 bool waited = false;  // one has
 std::uint64_t random_state = 0;
 thread_local int current = -1;  // the thread that runs
-char grid_sync[2];              // of the barriers of a grid, in turn, for ThreadSanitizer
+char grid_sync[2];              // of the barriers of a grid, used alternately, for ThreadSanitizer
 unsigned grid_barriers = 0;
 void* shared_memory = nullptr;
 
@@ -190,7 +190,8 @@ void write_text() {
   }
 }
 
-// Nobody can go on: somebody waits for a thread that has finished, or that waits elsewhere.
+// No thread can continue: at least one waits for a thread that has finished, or that waits
+// elsewhere.
 void report_divergence() {
   fault = {};
   fault.happened = true;
@@ -337,8 +338,8 @@ bool run_kernel_before() {
   return good;
 }
 
-// How often, on average, a block of a cooperative launch makes way for another one: after every so
-// many threads that it has let go on.
+// How often, on average, a block of a cooperative launch lets another block run: each time it has
+// resumed this number of threads.
 constexpr int turns_of_a_block = 64;
 
 // Goes on with the block until it has ended, or, in a cooperative launch, cannot go on or makes
@@ -405,7 +406,7 @@ __attribute__((no_sanitize("address"))) bool was_written(const SharedVariable& v
   return false;
 }
 
-// What a block leaves behind, the next one cannot rely on. As floats these bytes are NaN.
+// A block cannot rely on values that an earlier block left. As floats these bytes are NaN.
 void fill_shared(const SharedVariables& variables, std::size_t dynamic_bytes, bool first_block) {
   if (first_block || variables.bytes <= fill_per_block_bytes)
     for (std::size_t i = 0; i < variables.count; ++i)
@@ -532,9 +533,9 @@ void copy_block(Block& to, const Block& from) {
   copy(to.copies, from.copies, static_cast<std::size_t>(from.copy_count));
 }
 
-// All blocks at once, in turns of random length, so that each is ahead of the others at some time.
-// Their kernels have dynamic shared memory alone: there is one of each static variable, which would
-// have to be put aside with a block at each of its turns.
+// Runs all blocks interleaved, each for random lengths of time, so that each is ahead of the others
+// at some time. Their kernels have only dynamic shared memory. Each static variable exists once, so
+// it would have to be saved and restored whenever another block runs.
 bool run_cooperative(const SharedVariables& variables) {
   const int count = static_cast<int>(grid->grid.x * grid->grid.y * grid->grid.z);
   auto* const blocks =

@@ -41,7 +41,7 @@ cudaError_t replay(const GraphBody& body) {
     const std::size_t at = s.options.schedule_seed == 0 ? 0 : next_random(s.random) % ready.size();
     const GraphOperation& operation = body.operations[ready[at]];
     done[ready[at]] = true;
-    // A kernel that may overlap with this one does, if it is behind nothing else.
+    // A kernel that may overlap with this one does so, if it depends on no other operation.
     const GraphOperation* next = nullptr;
     for (std::size_t i = 0; i < count && operation.overlap.kernel && next == nullptr; ++i)
       if (!done[i] && body.operations[i].overlap.run_both != nullptr &&

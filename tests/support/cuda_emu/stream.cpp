@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: queues that run when somebody waits, in an order that only what was asked for decides.
+// Streams: queues that run only when a call waits. Only the dependencies that were asked for
+// restrict the order.
 #include <algorithm>
 #include <utility>
 
@@ -104,10 +105,10 @@ void delete_drained_streams() {
   }
 }
 
-// How a drain chooses among what can run. Each is legal on a device; together they show a missing
-// dependency whichever side of it would have to come first.
+// How a drain chooses among the operations that can run. Each order is legal on a device. Together
+// they show a missing dependency, whichever side of it has to come first.
 enum class Order {
-  wanted_only,   // the rest stays behind as long as it may
+  wanted_only,   // the rest runs as late as it can
   others_first,  // the rest runs as far ahead as it can
   any,           // interleaved
   by_stream      // one stream at a time, as far as it goes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: what CUTLASS's headers want of nvcc, for the host compiler and the emulated device.
-// Included ahead of everything (see CMakeLists.txt beside it).
+// Test support: the parts of nvcc that CUTLASS's headers need, for the host compiler and the
+// emulated device. Included before everything else (see CMakeLists.txt in this folder).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -27,7 +27,7 @@ struct alignas(32) double4_32a {
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-// Named by templates that nobody here instantiates.
+// Named by templates that are not instantiated here.
 __half2 __hfma2(__half2, __half2, __half2);
 __nv_bfloat162 __hfma2(__nv_bfloat162, __nv_bfloat162, __nv_bfloat162);
 namespace cutlass {
