@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs in inference to be sure that the weight is the one that its codes were made of.
+"""The cost in inference of checking that the weight's codes are still those of the weight.
 
 Times forwards of one layer, interleaved: by default (a fingerprint of the weight), in
 reuse_weight_codes() (none), with the weight quantized every time (as where there are no
@@ -32,7 +32,7 @@ def fingerprint_of(module, x):
 
 
 def race(functions, rounds, seconds):
-    """Median microseconds of each, in turns."""
+    """Median microseconds of each function; calls alternate."""
     times = {name: [] for name in functions}
     calls = {}
     for name, function in functions.items():

@@ -51,7 +51,7 @@ class Case(unittest.TestCase):
             self.assertTrue(torch.equal(a, b))
 
     def same(self, layer, got, want):
-        """Equal, but for floating point products over the same numbers with other strides.
+        """Equal, except for floating point products over the same numbers with other strides.
 
         Those may be added in another order, which makes a difference of a few roundings of sums of
         up to 24 products of normal numbers, |sum| < 100: 24 * 2^-24 * 100 < 2e-4.
@@ -166,7 +166,7 @@ class Graphs(Case):
             first = grads(layer, x, second[1])
             both = grads(layer, x, g, forward=lambda t, layer=layer: layer(layer(t)))
             self.equal(both[:2], [second[0], first[1]])
-            # Two terms, added in either order: the same.
+            # Two terms: their sum is the same in either order.
             self.equal(both[2:], [first[2] + second[2], first[3] + second[3]])
 
     def test_retain_graph(self):
@@ -284,7 +284,7 @@ def gradients_made():
         return call(self, g, rows, stride, dx, dw, db, *rest, **named)
 
     class Counting:
-        """The compiled code, where there is some."""
+        """The compiled code, if it is available."""
 
         def __getattr__(self, name):
             function = getattr(_dispatch.native, name)
@@ -307,7 +307,7 @@ def gradients_made():
 
 
 class Parts(Case):
-    """Callers that want some of the gradients: nothing else is computed."""
+    """Callers that want only some of the gradients: the others are not computed."""
 
     def test_of_a_linear_layer(self):
         options = ({}, {"mem_efficient": True}, {"dw": "int8_block", "dw_block_rows": 128})
@@ -449,7 +449,7 @@ class Autocast(Case):
             for tensor in (given.grad, layer.weight.grad, layer.bias.grad):
                 self.assertEqual(tensor.dtype, torch.float32)
             self.assertTrue(torch.equal(given.grad, want[1].float()))
-            # float32 sums, of which bfloat16 gradients are the rounding
+            # float32 sums; bfloat16 gradients are their rounding.
             self.assertTrue(torch.equal(layer.weight.grad.bfloat16(), want[2]))
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 self.assertTrue(torch.equal(layer(x.bfloat16()), y))

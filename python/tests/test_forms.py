@@ -45,7 +45,7 @@ class Conv(unittest.TestCase):
         return model[0]
 
     def test_every_option_is_taken_over(self):
-        # The library rotates no weight [in, out]: with a rotation it is given a copy.
+        # The library cannot rotate a weight [in, out], so with a rotation it gets a copy.
         rotated = {"mode": "rowwise", "rotation": 16, "dw": "int8_block", "dw_block_rows": 128}
         stochastic = {"mode": "global", "dw": "int8_block", "rounding": "stochastic", "seed": 7}
         for options in (rotated, stochastic, {**stochastic, "mode": "rowwise_shared"}):
@@ -412,7 +412,7 @@ class Ties(unittest.TestCase):
 
 
 class Transforms(unittest.TestCase):
-    """What cannot be done says so in words that name what can."""
+    """An unsupported case raises an error that names what is supported."""
 
     def setUp(self):
         self.layer = sb.SwitchBackLinear(4, 4)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FragmentedLinear: against its definition in torch, gradients, fresh weights, what it refuses."""
+"""FragmentedLinear: against its definition in torch, gradients, fresh weights, refused arguments."""
 
 import copy
 import pickle

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people do with models made of nn.Linear: tracing, second derivatives, torch's encoders."""
+"""Common uses of models with nn.Linear: tracing, second derivatives, torch's encoders."""
 
 import copy
 import pickle
@@ -124,7 +124,7 @@ class Traced(unittest.TestCase):
 
 
 class Penalised(unittest.TestCase):
-    """Second derivatives, as penalties on gradients ask for them: refused, and never left out."""
+    """Second derivatives, which gradient penalties need: refused, and never silently left out."""
 
     MESSAGE = "switchback.* has no second derivative"
 
@@ -265,7 +265,7 @@ NAMED = "in_features=16, out_features=8.*exclude"  # the layer, and what to do
 
 
 class Callers(unittest.TestCase):
-    """What torch can ask of nn.Linear: computed, or refused in words that name the layer."""
+    """Features of torch that nn.Linear supports: computed, or refused by an error that names the layer."""
 
     def setUp(self):
         torch.manual_seed(0)
@@ -392,7 +392,7 @@ class Callers(unittest.TestCase):
 
 
 class Encoders(unittest.TestCase):
-    """torch's encoder layers in eval mode, where their fast path reads weights past the layers."""
+    """torch's encoder layers in eval mode, where their fast path reads the weights without calling the layers."""
 
     def setUp(self):
         torch.manual_seed(0)
@@ -459,7 +459,7 @@ class Encoders(unittest.TestCase):
                 y = model(self.x, **{key: self.padding})
                 for row, length in ((0, 5), (1, 3), (2, 4)):
                     alone = model(self.x[row : row + 1, :length])
-                    # Sums over other lengths are rounded otherwise, and codes may then differ by one.
+                    # Sums of other lengths are rounded differently, and codes may then differ by one.
                     self.assertLess(relative_error(y[row, :length], alone[0]), 0.02)
                 if not (which[1] or torch_at_least(2, 0)):
                     continue  # the nn.MultiheadAttention of 1.13 fails under autocast in eval mode

@@ -235,7 +235,7 @@ class FuseQkv(unittest.TestCase):
         self.assertIsNone(getattr(joined_of(joined)._local, "waiting", None))
 
     def test_checkpointing_where_inputs_differ(self):
-        """Cross-attention: what is recorded again is what was recorded, until the layers are left alone."""
+        """Cross-attention: recomputation records what the forward recorded, until the layers compute separately."""
         from torch.utils.checkpoint import checkpoint
 
         for reentrant in (False, True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding, loading and checking the library; threads of its own, forks, and Python threads."""
+"""Finding, loading and checking the library; its own threads, forks, and Python threads."""
 
 import os
 import platform
@@ -229,7 +229,7 @@ class FollowsTorch(unittest.TestCase):
 
 
 class TorchsMemory(unittest.TestCase):
-    """torch's caching allocator behind the library's, with stand-ins for both."""
+    """The library's allocations come from torch's caching allocator, with stand-ins for both."""
 
     def setUp(self):
         self.calls = calls = []
@@ -333,7 +333,7 @@ class Streams(unittest.TestCase):
             context.destroy_layer(1)
             self.assertEqual(destroyed, [1])
             with context.lock:
-                # A finalizer in another thread: it must not wait.
+                # A finalizer in another thread, which must not wait.
                 thread = threading.Thread(target=context.destroy_layer, args=(2,))
                 thread.start()
                 thread.join(30)

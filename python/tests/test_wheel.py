@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel: its tag, what it carries, and that it works where it is unpacked."""
+"""The wheel: its tag, its files, and that it works after unpacking."""
 
 import glob
 import importlib.util
@@ -22,7 +22,7 @@ MISSING = [
 
 
 def steps_to_install(home, wheel):
-    """Commands that install a wheel into an empty environment, and the variables of what runs there.
+    """Commands that install a wheel into an empty environment, and the environment variables of programs that run there.
 
     Of the interpreter it has NumPy and torch; where these are in an environment of their own, they are
     named.
@@ -75,7 +75,7 @@ class Wheel(unittest.TestCase):
 
     def test_a_wheel_with_a_library(self):
         with tempfile.TemporaryDirectory() as folder:
-            # An installation: the library, one it needs, and configurations.
+            # An installation: the library, another library that it needs, and configurations.
             prefix = os.path.join(folder, "prefix")
             configs = os.path.join(prefix, "share", "switchback", "configs")
             os.makedirs(os.path.join(prefix, "lib"))
@@ -222,7 +222,7 @@ print("\\n".join(sorted(file for file in files if ".so" in file)))
 
 @unittest.skipIf(LACKING, f"portable wheels cannot be built without {LACKING}")
 class Portable(unittest.TestCase):
-    """tools/wheel: what it builds works in an environment that has nothing of switchback."""
+    """tools/wheel: the wheel it builds works in an environment without anything of switchback."""
 
     @classmethod
     def setUpClass(cls):

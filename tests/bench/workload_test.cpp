@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A workload of two columns gets everything else from the machinery that it shares with the others.
+// A workload of two columns gets everything else from the machinery that all workloads share.
 #include "bench/workload/workload.hpp"
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@
 namespace switchback::bench {
 namespace {
 
-/// Squares the numbers it is given, in one row or in as many as asked for.
+/// Squares the numbers it is given, in one row or in as many rows as asked for.
 class Squares : public Workload {
  public:
   std::vector<int> numbers;
@@ -249,7 +249,7 @@ TEST_F(WorkloadCommand, ResumesWhereItWasLeft) {
   EXPECT_EQ(result.measured, std::vector<int>{4});
   EXPECT_EQ(lines(path).size(), 2u);
   EXPECT_EQ(lines(run_log_path(path)).back()["resumed"], 1);
-  // What was there is part of the table.
+  // The rows that were already in the file are part of the table.
   EXPECT_NE(result.out.find("9.00"), std::string::npos) << result.out;
   EXPECT_NE(run({"--number", "4", "--out", path, "--append"})
                 .err.find("it has records of 1 of these cases already"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: right arguments of every function of the C ABI, and what is done to them.
+// Test support: valid arguments of every function of the C ABI, and changes of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ class Arguments : public ::testing::Test {
     return out;
   }
 
-  // Arguments that are right.
+  // Valid arguments.
   static switchback_linear_options layer_options() {
     auto options = sized<switchback_linear_options>();
     options.in_features = K;
@@ -131,7 +131,7 @@ class Arguments : public ::testing::Test {
     of.db = db;
     return of;
   }
-  // What is kept of x: codes, whose scales a forward writes.
+  // The data that the caller keeps of x: codes, with scales that a forward writes.
   switchback_kept_input kept_input() {
     auto of = sized<switchback_kept_input>();
     of.x = q;

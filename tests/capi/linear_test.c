@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layer through the C ABI: every option, matrix and gradient arrives where it belongs, and
- * objects live as long as they are needed. The values are proven by the suites of tests/linear. */
+/* The layer through the C ABI: every option, matrix and gradient is passed to the right place, and
+ * objects live as long as they are needed. The suites of tests/linear check the values. */
 #include <stddef.h>
 
 #include "capi/harness.h"
@@ -284,8 +284,8 @@ static void rotation_and_transposed_weight(void) {
   switchback_linear_destroy(layer);
 }
 
-/* dw in int8 is the product of codes of blocks; what rounds at random is told apart by each member.
- */
+/* dw in int8 is the product of codes of blocks. With stochastic rounding, each member of the
+ * options changes the result. */
 static void int8_dw(void) {
   int8_t g_blocks[N * BLOCK];
   float g_absmax[N];
@@ -317,7 +317,7 @@ static void int8_dw(void) {
   args.absmax_b = block_absmax;
   args.block_rows = BLOCK;
   for (args.accumulate = 0; args.accumulate < 2; ++args.accumulate) {
-    args.m = args.accumulate == 0 ? 0 : M; /* where the padding begins, or not said */
+    args.m = args.accumulate == 0 ? 0 : M; /* where the padding begins; 0: not given */
     if (args.accumulate == 1) memset(dw2, 0, sizeof(dw2));
     CHECK_OK(switchback_gemm_blockwise(context, &args));
     CHECK(memcmp(dw, dw2, sizeof(dw)) == 0);

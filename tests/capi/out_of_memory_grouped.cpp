@@ -112,7 +112,7 @@ void product_cases(std::vector<Case>& cases, std::int32_t threads) {
 }
 
 void pack_cases(std::vector<Case>& cases) {
-  // In place of smaller ones, which a failure leaves there.
+  // They replace smaller ones, which remain after a failure.
   cases.push_back({"switchback_pack_weight", "of groups", [](World& w) {
                      constexpr std::int64_t few = 3;
                      expect_ok(pack(w, few)());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: what a call of the C ABI needs in a sweep that lets its allocations fail.
+// Test support: the objects of a C ABI call in a test that lets each of its allocations fail.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -96,7 +96,7 @@ class World {
     std::memcpy(bytes.data(), &value, sizeof(T));
     return reinterpret_cast<const T*>(bytes.data());
   }
-  /// What the caller keeps of a layer's input.
+  /// The data that the caller keeps of a layer's input.
   static switchback_kept_input kept(const switchback_matrix& x, const float* absmax,
                                     std::int32_t in_blocks = 0) {
     switchback_kept_input kept = {};
@@ -123,7 +123,7 @@ class World {
     return all;
   }
 
-  /// A layer over K = in, N = out with a weight and a bias, and what follows by its mode.
+  /// A layer over K = in, N = out with a weight and a bias, and the data that depends on its mode.
   void make_layer(std::int32_t mode, std::int32_t dtype, std::int64_t in, std::int64_t out,
                   std::int32_t activation = SWITCHBACK_NO_ACTIVATION,
                   std::int32_t how_dw = SWITCHBACK_DW_FLOATING) {
@@ -156,7 +156,7 @@ class World {
   std::function<void()> look = [] {};
   /// Checks that an object is what it was: run after the call has failed.
   std::function<void()> look_unchanged = [] {};
-  /// Its outputs are addresses of what it makes, or text: those of two Worlds differ.
+  /// Its outputs contain addresses of objects that it creates, or text: those of two Worlds differ.
   bool makes_addresses = false;
 
  private:

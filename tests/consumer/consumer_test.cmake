@@ -20,7 +20,7 @@ run("installing" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/first
 file(RENAME "${WORK}/first" "${WORK}/moved")
 set(prefix "${WORK}/moved")
 
-# Nothing in the packages tells where they were built or first installed.
+# No file of the packages contains the place where it was built or first installed.
 file(GLOB_RECURSE _texts "${prefix}/*.cmake" "${prefix}/*.pc")
 if(NOT _texts)
   message(FATAL_ERROR "no package files below ${prefix}")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader of safetensors files of the examples: what the format allows is read, and what it does
-// not allow is named.
+// The reader of safetensors files of the examples: it reads everything that the format allows, and
+// names what the format does not allow.
 #include "safetensors.hpp"
 
 #include <gtest/gtest.h>
@@ -225,7 +225,7 @@ TEST_F(Safetensors, Int8WeightsThereAndBack) {
             path + ": prefix = 'model.x.'; no key begins with it");
 }
 
-// A file of one weight [2,16], of codes 1, with what is said of it.
+// A file of one weight [2,16], of codes 1, with the given metadata.
 class Int8Files : public Safetensors {
  protected:
   struct Part {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Absmax and transposed codes of a matrix in one launch, whose blocks keep what they have read:
-// where tiles lie in shared memory, in registers, or in neither, and when there are two launches
-// instead. The suites of the operations compare many more matrices.
+// Absmax and transposed codes of a matrix in one launch, whose blocks keep the data that they have
+// read. Tests where tiles are kept (shared memory, registers, or neither), and when there are two
+// launches instead. The suites of the operations compare many more matrices.
 #include <cuda_runtime.h>
 
 #include <string>
@@ -20,7 +20,7 @@ class CudaAtOnce : public Cuda {
  protected:
   using Names = std::vector<std::string>;
 
-  // Kernels launched since then, and memsets.
+  // The kernels launched since then, and the memsets.
   static Names launched(std::size_t since) {
     Names names;
     const auto launches = switchback_cuda_emu::launches();

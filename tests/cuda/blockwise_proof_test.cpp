@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proofs of the blockwise product of warpgroups, by the helper program: it is tuned where it was
-// proven, and runs where it won.
+// Validation of the blockwise product of warpgroups, by the helper program: the product is tuned
+// where it was validated, and runs where it won.
 #include <stdlib.h>  // NOLINT: setenv is POSIX's
 
 #include <optional>
@@ -74,7 +74,7 @@ class CudaBlockwiseProof : public Cuda {
     return options;
   }
 
-  // What is known of the engine, in the cache and by the tuner that measured it last.
+  // The state of the engine: in the cache, and for the tuner that measured it last.
   struct Known {
     std::set<std::string> measured;  ///< engines
     std::optional<std::string> failure;
@@ -188,7 +188,7 @@ TEST_F(CudaBlockwiseProof, TheHelperFindsItRight) {
   EXPECT_EQ(prover.starts(), 1);
 }
 
-// It needs no proof where a committed record has seen it: then it is the default.
+// It needs no proof where a committed record has seen it. Then it is the default.
 TEST_F(CudaBlockwiseProof, WhatARecordHasSeenIsTheDefault) {
   mark_blockwise_products(true);
   Context context(emulated());
@@ -249,7 +249,7 @@ TEST_F(CudaBlockwiseProof, OneThatEndsItsProcessCostsItselfAlone) {
       << *known.failure;
 }
 
-// Its last element is of a tile that another one computes.
+// Its last element belongs to a tile that another engine computes.
 TEST_F(CudaBlockwiseProof, OneThatIsWrongInItsLastElementIsFound) {
   setenv("SWITCHBACK_TEST_BREAK", "wrong wgmma", 1);
   const Known known = tune(with_helper(), dw_problem());
@@ -268,7 +268,7 @@ TEST_F(CudaBlockwiseProof, WithoutAHelperItIsLeftOutAloud) {
       << known.warnings.front();
 }
 
-// Each engine is compared with the oracle, and none with another one that may be wrong.
+// Each engine is compared with the oracle, not with another engine that may be wrong.
 TEST_F(CudaBlockwiseProof, AWrongEngineSpoilsNoOther) {
   break_blockwise_products(Fault::wrong, "dp4a");
   Context context(emulated());
@@ -281,8 +281,8 @@ TEST_F(CudaBlockwiseProof, AWrongEngineSpoilsNoOther) {
   }
 }
 
-// What one problem proved need not be proven again: on this kind of machine, with this driver, for
-// results of this type, until it is found wrong. It is the default for other problems then.
+// A proof for one problem holds for others: on this kind of machine, with this driver, for results
+// of this type, until the engine is found wrong. It is the default for other problems then.
 TEST_F(CudaBlockwiseProof, AProofIsRemembered) {
   ASSERT_EQ(tune(with_helper(), dw_problem()).measured.count("wgmma"), 1u);
   const BlockwiseProblem other = dw_problem(1000);
@@ -331,7 +331,7 @@ TEST_F(CudaBlockwiseProof, WhereItWonItRuns) {
   EXPECT_EQ(tuner->counters().misses, 2);
   EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
 
-  // Near shapes of another number of rows, in other whole blocks.
+  // Similar shapes with another number of rows, in a different number of whole blocks.
   TunerOptions near = with_helper();
   near.near_shapes = true;
   const auto near_tuner = Tuner::open(context, near);
@@ -353,7 +353,7 @@ TEST_F(CudaBlockwiseProof, OtherGenerationsAskNobody) {
   }
 }
 
-// Mode tune proves and measures what a call asks for.
+// Mode tune proves and measures the problem that a call asks for.
 TEST_F(CudaBlockwiseProof, ModeTuneProvesItToo) {
   Context context(emulated());
   const auto tuner = Tuner::open(context, with_helper("tune"));
@@ -371,7 +371,7 @@ TEST_F(CudaBlockwiseProof, ModeTuneProvesItToo) {
   EXPECT_EQ(proven, Engines{"wgmma"});
 }
 
-// What is tuned before a layer runs is what its backward asks for.
+// The problems that are tuned before a layer runs are those that its backward asks for.
 TEST_F(CudaBlockwiseProof, ALayerAsksForWhatIsListed) {
   struct Asked : ConfigSource {
     bool find(const ConfigQuery& query, const ContextState&, ConfigChoice&) const override {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA graphs: whatever ran once can be captured, replayed on new data, and gives the same bits.
+// CUDA graphs: every call that ran once can be captured and replayed on new data, with the same
+// bits.
 #include "cuda/cuda_support.hpp"
 #include "switchback/grouped.hpp"
 #include "switchback/grouped_linear.hpp"
@@ -194,7 +195,7 @@ TEST_F(Cuda, ACaptureThatWouldHaveToAllocateIsRefused) {
   context.synchronize();
 }
 
-// A graph holds addresses of the workspace: later calls may add to it and must not replace it.
+// A graph contains addresses of the workspace: later calls may add to it but must not replace it.
 TEST_F(Cuda, ALargerCallLeavesACapturedGraphItsWorkspace) {
   Context context(emulated());
   const DeviceMatrix<float> x(context, m, k);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong: memory, launches, a missing or picky cuBLASLt. Errors name the call, the status
-// and the problem, and the next call works.
+// Failures: memory, launches, a missing or picky cuBLASLt. Errors name the call, the status and the
+// problem, and the next call works.
 #include <algorithm>
 
 #include <cuda_runtime.h>

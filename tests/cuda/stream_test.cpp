@@ -55,7 +55,7 @@ TEST_F(Cuda, OverlappedStepsAreTheSameInAnyOrder) {
       SCOPED_TRACE(mode_name(mode));
       if (mode == Mode::global_mem_efficient && activation != Activation::none) continue;
       std::optional<std::array<Matrix<float>, 4>> want;
-      // ThreadSanitizer sees no more in one order than in another.
+      // ThreadSanitizer sees the same in every order.
       const std::uint64_t seeds = under_thread_sanitizer ? 3 : 12;
       for (std::uint64_t seed = 0; seed < seeds; ++seed) {
         const bool overlap = seed > 0;
@@ -101,7 +101,7 @@ TEST_F(Cuda, WorkGoesToTheCallersStream) {
     EXPECT_TRUE(q.download() == want);
     EXPECT_TRUE(absmax.download() == scales);
   }
-  // The stream is the caller's to the end.
+  // The stream belongs to the caller to the end.
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
@@ -127,7 +127,7 @@ TEST_F(Cuda, AnotherStreamFollowsTheOneBefore) {
     const DeviceMatrix<float> absmax(context, 1, 5);
     const DeviceMatrix<float> y(context, 5, 20);
     quantize_rowwise(context, x.view(), q.view(), absmax.span());
-    // What is queued on the second stream reads what the first has yet to write.
+    // The work queued on the second stream reads data that the first has yet to write.
     context.set_stream(second);
     EXPECT_EQ(context.stream(), second);
     dequantize_rowwise(context, q.view(), absmax.span(), y.view());
@@ -269,8 +269,8 @@ TEST_F(Cuda, HalfAnAllocatorIsRefused) {
             std::string::npos);
 }
 
-// In whatever order the streams come to their work, and however small the panels are: a missing
-// wait between them would show as sums that were overwritten or read too early.
+// The streams may reach their work in any order, and panels may be very small: a missing wait
+// between streams would show as sums that were overwritten or read too early.
 TEST_F(Cuda, RowPanelsOnTwoStreamsAreExactInAnyOrder) {
   const std::int64_t m = 1100, n = 70, k = 45;
   Matrix<std::int8_t> a(m, k);
