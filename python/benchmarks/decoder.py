@@ -124,7 +124,7 @@ class Decoder(nn.Module):
 
 
 def make_optimizer(model, rate=1e-4):
-    """AdamW of the parameters that train, in the fastest form that this version of torch has for the device."""
+    """AdamW of the trainable parameters, in the fastest form that this torch has for the device."""
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     decays = [p for name, p in trained if p.dim() == 2 and "embedding" not in name]
     others = [p for name, p in trained if p.dim() != 2 or "embedding" in name]

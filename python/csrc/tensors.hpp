@@ -20,9 +20,8 @@ namespace dispatch {
 // ---- Objects that the Python side passes once
 
 struct Torch {
-  PyObject* plain_types = nullptr;  // those of tensors that stand for nothing else
-  PyObject* disturbances =
-      nullptr;  // functions that return a false value if nothing special is active
+  PyObject* plain_types = nullptr;   // those of tensors that stand for nothing else
+  PyObject* disturbances = nullptr;  // functions whose result is false if nothing special is active
   PyObject* forward_mode = nullptr;  // torch.autograd.forward_ad
   // Replacements for torch_tensor_from_pyobject and torch_tensor_to_pyobject where these do not
   // exist. They make a capsule with a new handle of a Python tensor, and a Python tensor of such a

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend of comfy-kitchen: its bits, the calls that it supports, the data that it keeps for weights; compared with eager."""
+"""The backend of comfy-kitchen: its bits, its supported calls, its data for weights; compared with eager."""
 
 import gc
 import importlib.util

@@ -132,7 +132,7 @@ class Prepared(unittest.TestCase):
             self.assertEqual(layer(self.x[:0]).shape, (0, N))
 
     def test_under_autocast_codes_are_those_of_the_float32_weight(self):
-        """Codes are of the weight itself, not of its rounding to autocast's type, so the bits are those of a prepared layer."""
+        """Codes of the weight itself, not of its rounding to autocast's type: the bits of a prepared layer."""
         for mode in ("rowwise", "rowwise_shared", "global"):
             layer = sb.SwitchBackLinear(K, N, mode=mode)
             prepared = copy.deepcopy(layer).prepare_for_eval()

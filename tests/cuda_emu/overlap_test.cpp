@@ -106,7 +106,7 @@ TEST_F(CudaEmuOverlap, InAGraph) {
 #if !defined(SWITCHBACK_TEST_TSAN)
     EXPECT_EQ(pair.out.read() == Pair::expected(), waits_in_time);
 #endif
-    // Nothing is left of the first kernel's work to be old the second time.
+    // All of the first kernel's work is done, so no value is old the second time.
     ASSERT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
     ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess) << emu::last_fault();
     EXPECT_EQ(pair.out.read(), Pair::expected());

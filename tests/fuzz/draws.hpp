@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: what sequences of fuzzed C calls draw from the input, and the calls of groups.
+// Test support: the values that sequences of fuzzed C calls draw from the input, and the calls of
+// groups.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a fuzz target on files and on the files of directories, for compilers without libFuzzer: the
-// kept corpus is an ordinary test, and a found input can be debugged anywhere.
+// Runs a fuzz target on files and on the files of directories, for compilers without libFuzzer. So
+// the committed corpus is an ordinary test, and an input that fuzzing found can be debugged
+// anywhere.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm_standard: what it refuses and how it says so; its configurations and how one is chosen.
+// gemm_standard: refused arguments and their messages; its configurations and the choice among
+// them.
 #include <algorithm>
 #include <functional>
 

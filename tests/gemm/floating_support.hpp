@@ -40,7 +40,7 @@ class FixedChoice : public ConfigSource {
   mutable int asked_ = 0;
 };
 
-/// Every configuration some problem accepts on this machine.
+/// Every configuration that some problem accepts on this machine.
 inline std::vector<floating::Config> all_configs() {
   if (!on_cpu())
     return {{floating::EngineId::cublaslt, false, 0}, {floating::EngineId::cublaslt, false, 1}};
@@ -75,7 +75,7 @@ struct Case {
   }
 };
 
-/// The operands of a case, its f64 result, and the bound on what an engine may be off.
+/// The operands of a case, its f64 result, and the largest error that an engine may have.
 ///
 /// An engine adds K products, the bias and the old value in f32, in an order we do not know, with
 /// or without fused multiply-add. Each of at most K + 2 additions and K products is off by a factor
@@ -97,7 +97,7 @@ class Trial {
     a_.fill(random);
     b_.fill(random);
     bias_.fill(random);
-    // Without accumulate nothing may depend on what d holds.
+    // Without accumulate the result must not depend on the old d.
     if (c.accumulate)
       old_.fill(random, 3.0f);
     else

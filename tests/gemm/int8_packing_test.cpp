@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A weight that is packed block by block, from its rows or from its columns, gives the sums of one
+// A weight that is packed block by block, from its rows or its columns, gives the same sums as one
 // that is packed as a whole.
 #include <gtest/gtest.h>
 

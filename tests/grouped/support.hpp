@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: groups of every kind, and the slots that each has.
+// Test support: groups of every kind, and the slots of each group.
 #pragma once
 
 #include <cstdint>

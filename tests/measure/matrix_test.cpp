@@ -15,7 +15,7 @@
 namespace switchback::measure {
 namespace {
 
-// On every device: its memory, and the way to the host and back.
+// On every device: its memory, and copies to the host and back.
 TEST(OwnedMatrix, HoldsTheSameDataOnEveryContext) {
   for (const ContextOptions& on : test::all_contexts()) {
     Context context(on);
@@ -35,7 +35,7 @@ TEST(OwnedMatrix, HoldsTheSameDataOnEveryContext) {
   }
 }
 
-// Of more elements than the block that is repeated: two and a half of them.
+// More elements than the block that is repeated: two and a half blocks.
 TEST(OwnedMatrix, ADeviceRepeatsRandomDataAsTheHostDoes) {
   for (const ContextOptions& on : test::all_contexts()) {
     Context context(on), cpu;
