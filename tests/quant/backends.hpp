@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: the Contexts that quantize operations are compared on.
+// Test support: the Contexts on which quantize operations are compared.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -81,7 +81,7 @@ TYPED_TEST(Engines, StridesAndMisalignment) {
 }
 
 TYPED_TEST(Engines, RowsThatThreadsShare) {
-  // On the emulated device just beyond what a block keeps in registers.
+  // On the emulated device just more than a block keeps in registers.
   const std::int64_t many = on_emulated() ? 17003 : 100003;
   check(normal_of_size<TypeParam>(1, many));
   check(normal_of_size<TypeParam>(2, many * 7 / 10, {1, 0}));
@@ -289,7 +289,8 @@ class Fixed : public ConfigSource {
 
 TYPED_TEST(Engines, EveryConfigurationGivesTheSame) {
   const Matrix<TypeParam> small = normal_of_size<TypeParam>(300, 331, {0, 4});
-  // Rows of 64 bytes at an aligned address, as streaming stores want them, and more than one panel.
+  // Rows of 64 bytes at an aligned address, as non-temporal stores need them, and more than one
+  // panel.
   const Matrix<TypeParam> wide = normal_of_size<TypeParam>(130, 1088);
   for (const Matrix<TypeParam>* x : {&small, &wide}) {
     const Outputs want = run_every_op(reference(), *x);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference engine against values worked out by hand: it is the oracle of every other test.
+// The reference engine against values computed by hand: it is the oracle of every other test.
 #include <gtest/gtest.h>
 
 #include <array>

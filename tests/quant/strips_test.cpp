@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of columns in blocks of rows, stored through the caches and past them, at addresses that
+// Codes of columns in blocks of rows, with ordinary and with non-temporal stores, at addresses that
 // are multiples of cache lines and at others: against the reference, bit for bit.
 #include <gtest/gtest.h>
 
@@ -147,7 +147,7 @@ TYPED_TEST(Strips, ColumnsOfEveryKind) {
   }
 }
 
-// Every significand an absmax may have, its exact halves, and what is nearest to each tie.
+// Every significand that an absmax may have, its exact halves, and the values nearest to each tie.
 template <class T>
 void every_significand(int binade, int exponents) {
   Random random(11);

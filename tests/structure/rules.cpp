@@ -28,7 +28,7 @@ constexpr std::array<Layer, 12> layers = {{{"core", 0},
                                            {"bench", 7},
                                            {"examples", 7},
                                            {"studies", 8}}};
-// Only these include files of studies/, also of studies/models, whose rank is that of what it
+// Only these include files of studies/. studies/models is included too; its rank is that of its own
 // includes.
 constexpr std::array<std::string_view, 2> users_of_studies = {"studies/", "examples/"};
 // Public headers that are not named after their layer.
@@ -64,7 +64,7 @@ const Layer* layer_named(std::string_view name) {
 
 // The layer of "switchback/quant.hpp", "core/check.hpp", ...: an include, or a path below src/.
 const Layer* layer_of_include(std::string_view name) {
-  // An operation's trial lies in the operation's folder, and is part of the tuner.
+  // The trial of an operation is in the operation's folder, and is part of the tuner.
   for (const std::string_view folder :
        {"quant/", "gemm/int8/", "gemm/floating/", "gemm/blockwise/", "linear/", "measure/"})
     if (name.starts_with(folder) && name.substr(folder.size()).starts_with("trial"))
@@ -271,7 +271,7 @@ std::vector<Violation> check_no_output(const std::string& path, const std::strin
 
 std::vector<Violation> check_no_outside_paths(const std::string& path, const std::string& text) {
   std::vector<Violation> found;
-  // Spelled in two pieces, so that this file passes its own rule.
+  // Written in two pieces, so that this file passes its own rule.
   const std::string homes[] = {std::string("/ho") + "me/", std::string("/Us") + "ers/",
                                std::string("/ro") + "ot/", std::string("/wo") + "rk/",
                                std::string("C:") + "\\"};

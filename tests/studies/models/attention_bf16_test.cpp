@@ -62,7 +62,7 @@ Values results_of(const Bf16Run& r) {
   return all;
 }
 
-// What is wanted, and by how much each element may differ.
+// The wanted results, and the most that each element may differ.
 struct Bounded {
   explicit Bounded(std::size_t size) : want(size), bound(size) {}
   Values want, bound;
@@ -71,7 +71,7 @@ struct BoundedResults {
   Bounded out, lse, dqkv;
 };
 
-// Bounds from the roundings, of first order, with a hundredth for the others.
+// Bounds from the roundings, of first order, with a hundredth added for the higher orders.
 //
 // A factor or result that is rounded to bf16 moves by `round` of itself. A weight that is not
 // rounded yet moves by `loose`: 9e-5 by its power of two, as much by the sum that it is divided by,
@@ -133,7 +133,7 @@ BoundedResults bounded_results(const Bf16Run& r) {
           out.bound[of_out(t) + c] += (round + loose) * std::fabs(term);
         }
       }
-      // out · dout, of the out that the gradient was given, and how far it is from the exact one's.
+      // out · dout, with the out that the gradient was given, and its distance from the exact one.
       double mean = 0, mean_moves = 0;
       for (std::size_t i = of_out(t); i < of_out(t) + d; ++i) {
         mean += got_out[i] * dout[i];
@@ -245,7 +245,7 @@ TEST(Bf16AttentionReference, IsWithinBoundsWhereOperandsAreSubnormal) {
   });
 }
 
-// What lies in scratch memory: blocks of which a diagonal product leaves parts as they were.
+// Old data in scratch memory: blocks of which a diagonal product does not write all parts.
 TEST(Bf16Attention, StaleScratchReachesNoResult) {
   const core::CpuFeatures& features = core::cpu_features();
   std::vector<const bf16::Kernels*> all;
@@ -328,7 +328,7 @@ TEST(Bf16Attention, NaNOfAGradientReachesWhatItsQuerySees) {
   });
 }
 
-// Several tasks of a head, and tasks that threads share unevenly.
+// Several tasks per head, and tasks that are divided unevenly among threads.
 TEST(Bf16Attention, BitsDoNotDependOnThreads) {
   for (const ContextOptions& one : isa_contexts(1)) {
     std::vector<Values> all;

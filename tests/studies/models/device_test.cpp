@@ -16,7 +16,7 @@ namespace {
 
 using namespace models;
 
-// A test of a device, and of a CPU with the same fused multiply-adds.
+// A test of a device, compared with a CPU that has the same fused multiply-adds.
 class ModelsOnADevice : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -31,7 +31,7 @@ class ModelsOnADevice : public ::testing::Test {
   }
 };
 
-// What an operation left in its tensors.
+// The data that an operation left in its tensors.
 using Bits = std::vector<std::vector<std::byte>>;
 
 std::vector<std::byte> bytes_of(const Tensor& t) {
@@ -174,7 +174,7 @@ TEST_F(ModelsOnADevice, ElementsHaveTheBitsOfTheCpu) {
   });
 }
 
-// A row of Inf, NaN or -Inf does the same on both.
+// A row of Inf, NaN or -Inf has the same effect on both.
 TEST_F(ModelsOnADevice, NonFiniteValuesStayVisible) {
   Context context(device_options());
   Memory memory(visible_memory(context));

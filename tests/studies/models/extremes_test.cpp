@@ -103,7 +103,7 @@ TEST(ModelsReference, CrossEntropyOfExtremeLogits) {
         expect_loss(
             s, vocabulary, target, [&](std::int64_t i) { return i == at ? 1e4 : noise(i); },
             "one above, at " + std::to_string(at));
-      // What is far above all before it, more than once.
+      // A value far above all earlier ones, more than once.
       expect_loss(
           s, vocabulary, target,
           [&](std::int64_t i) { return 300.0 * static_cast<double>(i / 600) + noise(i); }, "steps");
@@ -154,8 +154,9 @@ TEST(ModelsReference, CrossEntropyKeepsNonFiniteRowsVisibleAndApart) {
   });
 }
 
-// How far the gradient of one head may be from its formula where each weight, product and output is
-// known to `relative` of what it is a sum of: qkv as in reference::attention_gradient.
+// The most that the gradient of one head may differ from its formula, if each weight, product and
+// output is known to `relative` of the magnitudes it is a sum of: qkv as in
+// reference::attention_gradient.
 Values bound_of_gradient(const Values& qkv, const Values& dout, std::int64_t length,
                          std::int64_t dim, double relative) {
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
@@ -248,7 +249,7 @@ TEST(ModelsReference, AttentionOfExtremeScores) {
 
 // ---- Sums ----
 
-// Rows' losses are added in f64: a loss of 2^24 hides no other. Each errs as above.
+// Rows' losses are added in f64: a loss of 2^24 does not hide the others. Each loss errs as above.
 TEST(ModelsReference, LossOfManyTokensBesideALargeOne) {
   const std::int64_t rows = on_emulated() ? 600 : 5000;
   for_all_settings([&](const Setting& s) {
@@ -397,7 +398,8 @@ TEST(ModelsReference, GradientOfARepeatedTokenBesideALargeRow) {
 
 enum class Reach { nothing, everything, unsaid };
 
-// What `spoiled` has where `reach` says so must not be finite, and elsewhere be as in `clean`.
+// Elements of `spoiled` that `reach` names must not be finite; the others must equal those of
+// `clean`.
 void expect_reach(const Values& clean, const Values& spoiled,
                   const std::function<Reach(std::int64_t)>& reach, const std::string& what) {
   ASSERT_EQ(clean.size(), spoiled.size()) << what;
@@ -433,8 +435,8 @@ Tensor gradient_with(Memory& memory, DType dtype, std::int64_t rows, std::int64_
   return t;
 }
 
-// The row's mean of products takes it to the whole row; of the parameters' gradients it has a
-// column.
+// The row's mean of products carries it to the whole row. In the parameters' gradients it affects
+// one column.
 TEST(ModelsReference, NonFiniteGradientsOfNorms) {
   constexpr std::int64_t rows = 70, cols = 37, row = 66, col = 35;
   for_all_spoils([](const Setting& s, Memory& memory, float value, const std::string& what) {
@@ -518,7 +520,7 @@ TEST(ModelsReference, NonFiniteGradientsOfElements) {
           return to;
         },
         [](std::int64_t i) { return i == row * cols + col; });
-    // What is dropped has no gradient.
+    // Dropped elements have no gradient.
     const auto kept = [](std::int64_t i) { return philox::element_bits(5, 6, i) >= (1u << 31); };
     for (const std::int64_t at_col : {col, col - 1, col - 2, col - 3})
       expect(

@@ -174,7 +174,7 @@ struct AttentionGradient : AttentionRun {
   Tensor dout, dqkv;
 };
 
-// Where long sequences are left out: what reads out of bounds does so at the edges of a tile.
+// For builds that leave out long sequences: accesses out of bounds happen at the edges of a tile.
 bool is_slow() {
   return under_address_sanitizer && on_emulated();
 }
@@ -233,8 +233,8 @@ TEST(ModelsReference, AttentionOfLargeScoresAndNaN) {
   });
 }
 
-// A value that no arithmetic hides reaches its query and all later ones, and at most 31 before it;
-// what else there is has the bits that it has without it.
+// A value that no arithmetic hides reaches its query and all later ones, and at most 31 before it.
+// All other elements have the same bits as without it.
 TEST(ModelsReference, AttentionOfValuesThatAreNaNOrInf) {
   for_all_settings([](const Setting& s) {
     Memory memory(visible_memory(s.context));
@@ -303,7 +303,8 @@ TEST(ModelsGradient, Attention) {
   });
 }
 
-// Results that are larger than a core's cache go past it: the bits are those of their parts.
+// Results that are larger than a core's cache use non-temporal stores: the bits are those of their
+// parts.
 TEST(ModelsReference, LargeResultsAreThoseOfTheirParts) {
   const auto l2 = std::max<std::int64_t>(static_cast<std::int64_t>(core::cpu_caches().l2_bytes),
                                          std::int64_t{1} << 20);

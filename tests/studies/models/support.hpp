@@ -69,7 +69,7 @@ void for_all_settings(F&& f) {
   }
 }
 
-/// Each element within `tolerance` of the largest magnitude that is wanted.
+/// Each element within `tolerance` of the largest wanted magnitude.
 inline void expect_near(const Values& got, const Values& want, double tolerance,
                         const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;

@@ -28,7 +28,7 @@ void finish(Operation& operation) {
   operation.done = true;
   operation.run = nullptr;
   operation.overlap = {};
-  // Not earlier than now: a chain of operations that own each other would be deep to destroy.
+  // Cleared here: destroying a chain of operations that own each other would recurse deeply.
   operation.after.clear();
 }
 
@@ -57,7 +57,7 @@ void run_front(cudaStream_t stream) {
   stream->queue.pop_front();
   Device& device = *stream->device;
   enter_device(device.id);
-  // A kernel that may overlap with this one does, if both are wanted.
+  // A kernel that may overlap with this one does so, if both are wanted.
   OperationPtr next;
   if (operation->overlap.kernel && !stream->queue.empty()) {
     next = stream->queue.front();
@@ -76,7 +76,7 @@ void run_front(cudaStream_t stream) {
   report(device, error);
 }
 
-// Marks everything that has to run for `targets` to be done.
+// Marks every operation that has to run before `targets` are done.
 void mark_wanted(std::vector<OperationPtr> pending, std::uint64_t drain) {
   while (!pending.empty()) {
     const OperationPtr operation = std::move(pending.back());
@@ -281,7 +281,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
       std::erase(capture->streams, stream);
       stream->capture = nullptr;
     }
-    // Its work goes on.
+    // Its queued work still runs.
     stream->destroyed = true;
     delete_drained_streams();
     return cudaSuccess;

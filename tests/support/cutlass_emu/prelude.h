@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-// The toolkit's headers of narrow types want these of its headers of types, which the emulated
-// device has its own of.
+// The toolkit's headers of narrow types need these declarations of its headers of types. The
+// emulated device has its own headers of types.
 #define __NV_SILENCE_DEPRECATION_BEGIN
 #define __NV_SILENCE_DEPRECATION_END
 struct alignas(16) long4 {
@@ -43,6 +43,6 @@ template <class Operator>
 void device_kernel(typename Operator::Params params);
 }  // namespace cutlass
 
-// CUTLASS's own is 0 for a host compiler.
+// CUTLASS's own value is 0 for a host compiler.
 #include <cutlass/cutlass.h>
 #define canonical_warp_idx_sync() (static_cast<int>(threadIdx.x) / 32)
