@@ -287,7 +287,7 @@ inline bool version_of(PyObject* tensor, long long& version) {
 
 // The memory of a weight, a bias or scales, and how it is read.
 struct Place {
-  Tensor tensor;  // keeps the memory from being used by others
+  Tensor tensor;  // keeps the memory allocated
   void* data = nullptr;
   int32_t dtype = 0;
   int64_t dim = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Python module switchback._torch_dispatch: the fast path of a layer's calls to libswitchback.
+//
 // It handles calls on plain tensors of the CPU or a CUDA device, of a layer that already holds the
 // weight. For all other calls it returns None. python/switchback/nn then uses its own path, which
 // checks everything and reports errors. So nothing here reports a bad argument.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the layers compute: the operations' bits, of any dtype and size."""
+"""The results of the layers: the operations' bits, for any dtype and size."""
 
 import math
 import unittest

@@ -33,7 +33,7 @@ LAYERS = (
 
 
 def grads(layer, x, g, forward=None):
-    """Output and gradients of x, weight and bias; what was there before does not count."""
+    """Output and gradients of x, weight and bias; earlier gradients do not count."""
     layer.zero_grad()
     x = x.detach().requires_grad_()
     y = (forward or layer)(x)
@@ -175,7 +175,7 @@ class Graphs(Case):
             y = layer(x)
             one = torch.autograd.grad(y, [x, layer.weight], g, retain_graph=True)
             with torch.no_grad():
-                layer(torch.randn(2, 19))  # what runs between does not matter
+                layer(torch.randn(2, 19))  # calls in between do not matter
             two = torch.autograd.grad(y, [x, layer.weight], g)
             self.equal(one, two)
             with self.assertRaises(RuntimeError):
@@ -238,7 +238,7 @@ class Graphs(Case):
             y = layer(x)
             x.add_(1)
             if layer.mem_efficient:
-                y.sum().backward()  # what was kept is not x
+                y.sum().backward()  # the saved tensor is not x
             else:
                 with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
                     y.sum().backward()

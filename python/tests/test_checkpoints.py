@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotated and plain int8 checkpoints in ComfyUI's layouts, files, and what a state_dict remembers."""
+"""Rotated and plain int8 checkpoints in ComfyUI's layouts, files, and the contents of a state_dict."""
 
 import copy
 import importlib.util

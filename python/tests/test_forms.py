@@ -342,7 +342,7 @@ class Attention(unittest.TestCase):
         x = torch.randn(2, 5, self.E)
         want = layer(x)
         sb.replace_linear(layer, sb.SwitchBackLinearVectorwise, attention=True)
-        # The int8 error of four products, each about 1 %, of what is normalised to size 1.
+        # The int8 error of four products, each about 1 %, of values that are normalised to size 1.
         self.assertLess(relative_error(layer(x), want), 0.05)
 
 
@@ -443,7 +443,7 @@ class Transforms(unittest.TestCase):
             lambda: torch.func.grad(loss)(named),
             lambda: torch.func.jacrev(layer)(x),
             lambda: torch.func.jvp(layer, (x,), (x,)),
-            *(() if HAS_OPERATORS else batched),  # test_operators.py has what vmap does
+            *(() if HAS_OPERATORS else batched),  # test_operators.py tests vmap
         ):
             self.check("torch.func", call)
 

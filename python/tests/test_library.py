@@ -166,7 +166,7 @@ class Threads(unittest.TestCase):
         def work(x, want):
             for turn in range(50):
                 if turn == 25:
-                    switchback.set_num_threads(1)  # others are using the context that this retires
+                    switchback.set_num_threads(1)  # other threads are using the context that this retires
                 got = ops.quantize_rowwise(x)
                 if not all(np.array_equal(a, b) for a, b in zip(got, want)):
                     failures.append(turn)
@@ -293,7 +293,7 @@ class TorchsMemory(unittest.TestCase):
 
 
 class Streams(unittest.TestCase):
-    """What a CUDA device needs, with stand-ins for it."""
+    """Setup of a CUDA device, with stand-ins for it."""
 
     def test_the_callers_stream_is_followed(self):
         context = Context("cpu", 1)

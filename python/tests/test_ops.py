@@ -20,7 +20,7 @@ SHAPES = ((1, 1), (13, 83), (5, 64), (3, 129), (64, 1), (0, 7), (7, 0), (0, 0))
 
 
 def awkward(rows, cols, dtype=np.float32, seed=0):
-    """Normal values, with what rounding and scaling can stumble over in the first rows."""
+    """Normal values; the first rows have values that are hard to round or scale."""
     x = np.random.default_rng(seed).standard_normal((rows, cols)).astype(np.float32)
     if rows >= 5 and cols >= 2:
         x[0] = 0

@@ -317,7 +317,7 @@ class Prepared(unittest.TestCase):
             for codes in (layer.W_int8, lowest):
                 layer.W_int8 = codes
                 x = torch.randn(2, 7, features, dtype=dtype, requires_grad=True)
-                g = torch.randn(2, 7, 2 * N, dtype=dtype)[..., :N]  # its rows are apart
+                g = torch.randn(2, 7, 2 * N, dtype=dtype)[..., :N]  # there are gaps between its rows
                 layer(x).backward(g)
                 scaled = g.reshape(-1, N).float()
                 unit = layer.state_W
@@ -509,7 +509,7 @@ class Checkpoints(unittest.TestCase):
                     self.assertTrue(
                         torch.equal(layer.state_W, given["state_W"].float().reshape(-1))
                     )
-                    self.assertIs(state["state_W"], given["state_W"])  # not changed for others
+                    self.assertIs(state["state_W"], given["state_W"])  # not changed for other modules
                     with torch.no_grad():
                         layer(self.x)
 

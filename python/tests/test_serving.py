@@ -15,7 +15,7 @@ WIDTH, HIDDEN, TOKENS = 48, 80, 31
 
 
 class Trainer(nn.Module):
-    """A gated perceptron and a mean over what came before, between embedding and head."""
+    """A gated perceptron and a mean over earlier tokens, between embedding and head."""
 
     def __init__(self):
         super().__init__()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of several threads at once: none waits for a large one, the bits are the same, and codes
-that are shared are there once.
+"""Concurrent calls of several threads: no call waits for a large one, the bits are the same, and codes
+that are shared exist once.
 """
 
 import contextlib

@@ -443,7 +443,7 @@ class ChangesUnseen(unittest.TestCase):
                 model.merge(-1)
                 again = model(self.x)
             # Codes of W and of W + BA differ by a rounding of 1/254 of a row's largest magnitude each.
-            # 5 % is ten times their usual effect, and a twentieth of what a lost adapter makes.
+            # 5 % is ten times their usual effect, and a twentieth of the effect of a lost adapter.
             self.assertLess(relative_error(merged, apart), 0.05)
             self.assertLess(relative_error(again, apart), 0.05)
             twin = sb.SwitchBackLinearVectorwise(K, N)

@@ -153,7 +153,7 @@ class Wheel(unittest.TestCase):
             self.assertIn(home, done.stdout)  # the library of this environment
 
     def test_a_library_built_by_cmake(self):
-        # A stand-in for cmake: notes what it is asked and installs the library under test.
+        # A stand-in for cmake: records its arguments and installs the library under test.
         with tempfile.TemporaryDirectory() as folder:
             programs, notes = os.path.join(folder, "bin"), os.path.join(folder, "notes")
             os.mkdir(programs)

@@ -213,7 +213,7 @@ TEST(Snapshot, FindsTheEntriesOfAKeyAndNamesTheRest) {
   EXPECT_EQ(describe(snapshot.warnings()[0]), file.string() + ":4: it is not an entry in JSON");
   EXPECT_EQ(describe(snapshot.warnings()[1]), file.string() + ":10: it is not an entry in JSON");
   EXPECT_EQ(describe(snapshot.warnings()[2]), directory.path().string() + ": it is a directory");
-  // What has a key is read when that is asked for.
+  // The values of a key are read when they are needed.
   std::vector<Warning> warnings;
   EXPECT_TRUE(snapshot.find(key_of(4), &warnings).empty());
   EXPECT_TRUE(snapshot.find(key_of(6), &warnings).empty());

@@ -72,7 +72,7 @@ GemmProblem problem(std::int64_t groups, std::int64_t slots, bool strided,
   return p;
 }
 
-// A problem that came back asks as the one that it came from.
+// A problem that was written and read back makes the same query as the original.
 TEST(TunerOfGroups, AQueryIsThatOfItsProblem) {
   Context context(test::cpu_options());
   const ContextState& state = context.state();
@@ -234,7 +234,7 @@ TEST(TunerOfGroups, EveryModeOfAGroupedLayerIsProven) {
       }
 }
 
-// Remembers what is asked, and answers grouped products with one configuration.
+// Remembers the queries, and answers those of grouped products with one configuration.
 class Answers : public ConfigSource {
  public:
   bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {

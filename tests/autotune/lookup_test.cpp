@@ -72,7 +72,7 @@ TEST(LookupTable, ClearingTakesNoMemory) {
   EXPECT_EQ(table.bytes(), bytes);
 }
 
-// Queries of one hash are told apart by their words.
+// Queries with the same hash are distinguished by their words.
 TEST(LookupTable, CollisionsAreResolved) {
   LookupTable table(10);
   for (std::int64_t i = 0; i < 10; ++i)

@@ -182,7 +182,7 @@ TEST(StoreProcesses, AFullDiskIsAnErrorAndChangesNothing) {
     }));
     EXPECT_EQ(content(file), before);
   }
-  put_into(file, std::vector{winner_of(3)});  // and with room again, it goes on
+  put_into(file, std::vector{winner_of(3)});  // with room again, it is written
   EXPECT_EQ(content(file), before + lines_of({winner_of(3)}));
 }
 

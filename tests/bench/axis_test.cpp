@@ -72,7 +72,7 @@ TEST_F(Axes, OptionsOfOneValueMakeCombinations) {
 }
 
 TEST_F(Axes, RefusesWhatIsNoAxis) {
-  EXPECT_THROW(apply({"--axis", "batch=1,2"}), Error);  // takes one value
+  EXPECT_THROW(apply({"--axis", "batch=1,2"}), Error);  // the option takes one value
   command.clear();
   EXPECT_THROW(apply({"--axis", "none=1"}), Error);
   command.clear();

@@ -417,7 +417,7 @@ TEST_F(Cache, WhatIsImportedIsUsedAsItWas) {
   EXPECT_EQ(again["added"], 0);
   EXPECT_EQ(again["known"], 1);
 
-  // The system list takes the same file.
+  // The same file serves as the system list.
   fs::copy(file(), in("system/x.jsonl"));
   const json listed = lines(here({"list", "--json", "--cache", in("empty").string()}).out).at(0);
   EXPECT_EQ(listed["origin"], "system list");

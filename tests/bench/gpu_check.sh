@@ -58,7 +58,7 @@ for step in $(sh "$tool" --help | sed -n '/Steps:$/,/^kernels tries/p' | sed '1d
     exit 1
   }
 done
-# The kernels of the fused engine take part, and the product in bf16.
+# The kernels of the fused engine are included, and the product in bf16.
 for word in fused bf16 cublaslt; do
   grep -q "\"name\":\"$word" "$out/sweep-large.jsonl" || grep -q "\"variant\":\"$word" "$out/sweep-large.jsonl" || {
     echo "no row of the sweep is of $word"

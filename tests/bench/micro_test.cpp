@@ -83,7 +83,7 @@ TEST(Micro, GemmMeasuresEveryOutputCold) {
     EXPECT_EQ(written, options.outputs) << engine;
 }
 
-// With cold caches every bench takes turns with copies of its operands; see measure::Turns.
+// With cold caches every bench alternates between copies of its operands; see measure::Turns.
 TEST(Micro, EveryBenchRunsCold) {
   Context context({.device = "cpu", .threads = 1, .isa = {}});
   MicroOptions options = tiny();

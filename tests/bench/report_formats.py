@@ -32,7 +32,7 @@ def contrast(a, b):
 
 
 def scaled(record, factor):
-    """A record whose floating point products take so many times as long."""
+    """A record whose floating point products take the given number of times as long."""
     record = dict(record)
     for name in ("standard_fwd", "standard_gx", "standard_gw"):
         record[name] *= factor
@@ -50,7 +50,7 @@ def scaled(record, factor):
 
 class Formats(Case):
     def noisy(self, place, shape=0, factors=(), doubtful=(), spread=True):
-        """Records of the quick grid: the interval of one is a hundred powers of ten long, others are in doubt."""
+        """Records of the quick grid: one has an interval of a hundred powers of ten, others are in doubt."""
         path = os.path.join(place, "noisy.jsonl")
         records = records_of(OWN)
         for at, factor in factors:

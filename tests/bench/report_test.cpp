@@ -128,7 +128,7 @@ TEST(Report, PublishedRecords) {
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 142 + 5);
 }
 
-/// Times of every field that lie that far around the record's, 20th to 80th percentile.
+/// Times of every field with the given distance from the record's, 20th to 80th percentile.
 std::array<measure::Stats, record_fields> spread(const Record& record, double relative,
                                                  std::int64_t count) {
   std::array<measure::Stats, record_fields> parts;

@@ -25,13 +25,13 @@
 namespace switchback::bench {
 namespace {
 
-/// Squares the numbers it is given, in one row or in as many rows as asked for.
+/// Squares the numbers it is given, in one row or in the requested number of rows.
 class Squares : public Workload {
  public:
   std::vector<int> numbers;
   int rows = 1;
   int offset = 0;
-  double case_s = 0;  // what it says that a case takes
+  double case_s = 0;  // the time that it reports for a case
   double case_bytes = 0;
   std::vector<int> measured;
 
@@ -258,8 +258,8 @@ TEST_F(WorkloadCommand, ResumesWhereItWasLeft) {
   EXPECT_EQ(run({"--resume", "--number", "3"}).code, exit_codes::usage);  // no file
 }
 
-// The sentence goes first, and the row has a mark. (Where other programs run meanwhile, so has the
-// other one.)
+// The sentence goes first, and the row has a mark. (If other programs run meanwhile, the other row
+// has a mark too.)
 TEST_F(WorkloadCommand, ARowInDoubtIsMarkedAndTheTableSaysSoFirst) {
   ASSERT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::ok);
   std::string log;

@@ -90,7 +90,7 @@ static void standard_step(void) {
   sums.column_sums = db2;
   CHECK_OK(switchback_quantize(context, &sums));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
-  memset(x, 0xFF, sizeof(x)); /* the copy is what counts */
+  memset(x, 0xFF, sizeof(x)); /* the layer has a copy */
   switchback_linear_grads grads = first();
   CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
   CHECK(same_dx() && same_dw_and_db());
@@ -117,7 +117,7 @@ static void int8_step(int32_t mode) {
   const switchback_linear_grads grads = first(), grads2 = second();
   CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
 
-  /* The codes that a forward gives are those of x, and what it computes with. */
+  /* A forward returns the codes of x, and computes with them. */
   const switchback_kept_input kept_x = kept_of(&mx, NULL, 0);
   switchback_kept_input kept = kept_of(&mcodes, absmax, 0);
   CHECK_INVALID("with kept it must be caller (3)",
@@ -175,8 +175,8 @@ static void int8_step(int32_t mode) {
   CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING, NULL));
   CHECK(memcmp(y, y2, sizeof(y)) != 0);
 
-  /* Prepared for eval, on another context too, after the first is gone; then from the codes alone.
-   */
+  /* Prepared for eval, also on another context, after the first is gone; then from the codes alone.
+   * */
   switchback_context* other = cpu_context(1);
   switchback_linear* shared = NULL;
   CHECK_FAILS(SWITCHBACK_INVALID_STATE, "prepare_for_eval",

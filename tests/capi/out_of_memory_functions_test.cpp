@@ -439,7 +439,7 @@ void layer_cases(std::vector<Case>& cases) {
                      }});
 }
 
-// All gradients that are asked for, added to the old values.
+// All gradients, added to the old values.
 switchback_linear_grads gradients(World& w, std::int32_t dtype, bool dx, bool dw, bool db) {
   switchback_linear_grads grads = {};
   grads.struct_size = sizeof(grads);

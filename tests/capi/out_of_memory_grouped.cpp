@@ -134,7 +134,7 @@ switchback_grouped_linear_options options_of(std::int32_t mode) {
   options.in_features = K;
   options.out_features = N;
   options.mode = mode;
-  // As above; mode auto takes no engine.
+  // As above; mode auto accepts no engine.
   if (mode == SWITCHBACK_STANDARD) options.engine = "reference";
   return options;
 }

@@ -27,7 +27,7 @@ inline std::size_t element_bytes(std::int32_t dtype) {
   return dtype == SWITCHBACK_S8 ? 1 : dtype == SWITCHBACK_F16 || dtype == SWITCHBACK_BF16 ? 2 : 4;
 }
 
-// A context as new, what a call needs on it, the call, and what it writes.
+// A new context, the operands of a call on it, the call, and its outputs.
 class World {
  public:
   explicit World(std::int32_t threads) {
@@ -154,7 +154,7 @@ class World {
   /// Looks at the result of the call if the call does not write it to an output: run after the call
   /// has succeeded.
   std::function<void()> look = [] {};
-  /// Checks that an object is what it was: run after the call has failed.
+  /// Checks that an object has not changed: run after the call has failed.
   std::function<void()> look_unchanged = [] {};
   /// Its outputs contain addresses of objects that it creates, or text: those of two Worlds differ.
   bool makes_addresses = false;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steady state: a call that was made before allocates no heap memory and creates no thread, through
 // C++ and C, in every mode, with and without a tuner.
+//
 // Where every product is this library's own, nothing in the process may allocate at all: malloc and
 // its relatives are replaced (under a sanitizer, which replaces them itself, only operator new and
 // aligned_alloc). For passes that run oneDNN or OpenBLAS only the allocations of this library's

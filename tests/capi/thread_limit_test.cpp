@@ -115,7 +115,7 @@ TEST(ThreadLimit, AContextWithoutItsThreadsIsNotMade) {
   later.forward();
 }
 
-// Regions of fewer threads on the same calling thread: OpenMP lets the others go meanwhile.
+// Regions with fewer threads on the same calling thread: OpenMP ends the other threads meanwhile.
 TEST(ThreadLimit, ASmallerContextInBetweenTakesNothingForGranted) {
   for (const std::int32_t mode : {SWITCHBACK_ROWWISE, SWITCHBACK_STANDARD}) {
     Layer large(mode, 4);

@@ -158,7 +158,8 @@ class CudaBlockwiseProof : public Cuda {
 using Names = std::vector<std::string>;
 using Engines = std::set<std::string>;
 
-// All types, both ways of splitting superblocks among blocks, sums that are added to what is there.
+// All types, both ways of splitting superblocks among blocks, and sums that are added to the old
+// values.
 TEST_F(CudaBlockwiseProof, TheHelperFindsItRight) {
   Context context(emulated());
   autotune::Prover prover(context.state(), {.command = {prove_program(), "--tuner"}});

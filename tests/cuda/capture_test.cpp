@@ -15,7 +15,7 @@ constexpr std::int64_t m = 33, n = 48, k = 37;
 template <class Fill, class Call, class Read>
 void expect_same_captured(Context& context, Fill fill, Call call, Read read) {
   fill(1);
-  call();  // takes the memory
+  call();  // allocates the memory
   context.synchronize();
   core::DeviceRuntime& runtime = *context.state().runtime;
   runtime.begin_capture();
@@ -106,7 +106,7 @@ TEST_F(Cuda, AStepOfEveryModeCanBeCaptured) {
   }
 }
 
-// The groups too are data: each replay has others.
+// The groups are data too: each replay has different ones.
 TEST_F(Cuda, AStepOfGroupsCanBeCaptured) {
   constexpr std::int64_t groups = 3;
   for (const Mode mode :

@@ -65,7 +65,7 @@ TEST_F(Cuda, OverlappedStepsAreTheSameInAnyOrder) {
         Context context(emulated());
         LayerOnDevice on_device(context, mode, overlap, activation);
         const std::size_t waits = calls("cudaStreamWaitEvent");
-        // The first step gets its memory as it goes, the second finds it.
+        // The first step allocates its memory as it runs, the second finds it allocated.
         for (int step = 0; step < 2; ++step) {
           on_device.layer.weight_updated();
           on_device.step();

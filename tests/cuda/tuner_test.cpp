@@ -435,7 +435,7 @@ TEST_F(Cuda, NeverTunesInACapture) {
   const DeviceMatrix<std::int8_t> q(context, 8, 48);
   const DeviceMatrix<float> absmax(context, 1, 8);
   const auto call = [&] { quantize_rowwise(context, x.view(), q.view(), absmax.span()); };
-  call();  // takes the memory
+  call();  // allocates the memory
   const auto tuner = Tuner::open(context, options_in(directory, "tune"));
   tuner->attach(context);
   core::DeviceRuntime& runtime = *context.state().runtime;

@@ -136,7 +136,7 @@ TEST_F(CudaUnchanged, CodesStayUntilAnElementChanges) {
         doubt();
         EXPECT_EQ(download(context, cache.backward_codes()), before) << "made again";
       }
-      cache.invalidate();  // what was planted goes
+      cache.invalidate();  // the planted bytes are overwritten
       make(cache);
       expect_codes_of_now(cache);
       for (const auto& [r, c] : {std::pair<std::int64_t, std::int64_t>{0, 0},

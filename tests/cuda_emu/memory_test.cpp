@@ -84,7 +84,7 @@ TEST_F(CudaEmuMemory, ACopyIntoMemoryThatIsNotThereYetIsAFault) {
   cudaStream_t copying = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&allocating, cudaStreamNonBlocking), cudaSuccess);
   ASSERT_EQ(cudaStreamCreateWithFlags(&copying, cudaStreamNonBlocking), cudaSuccess);
-  emu::options().schedule_seed = 0;  // only what is waited for runs
+  emu::options().schedule_seed = 0;  // only operations that a call waits for run
   int* memory = nullptr;
   ASSERT_EQ(cudaMallocAsync(&memory, sizeof(int), allocating), cudaSuccess);
   ASSERT_EQ(cudaMemsetAsync(memory, 0, sizeof(int), copying), cudaSuccess);

@@ -216,7 +216,7 @@ TEST_F(CudaEmuNet, UseBeforeAnAsynchronousAllocationIsCaught) {
   cudaStream_t using_it = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&allocating, cudaStreamNonBlocking), cudaSuccess);
   ASSERT_EQ(cudaStreamCreateWithFlags(&using_it, cudaStreamNonBlocking), cudaSuccess);
-  emu::options().schedule_seed = 0;  // only what is waited for runs
+  emu::options().schedule_seed = 0;  // only operations that a call waits for run
   int* values = nullptr;
   ASSERT_EQ(cudaMallocAsync(&values, 64, allocating), cudaSuccess);
   EXPECT_DEATH((launch(

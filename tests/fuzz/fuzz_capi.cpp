@@ -21,7 +21,7 @@ class Session : private Draws {
  public:
   explicit Session(Input& input) : Draws(input) { create_context(); }
   ~Session() {
-    // In either order: a layer keeps what it needs of its context.
+    // In either order: a layer keeps everything that it needs of its context.
     const bool context_first = input_.below(2) == 1;
     if (context_first) switchback_context_destroy(context_);
     switchback_linear_destroy(layer_);
@@ -63,7 +63,7 @@ class Session : private Draws {
   std::int64_t layer_n_ = 0, layer_k_ = 0, saved_rows_ = 0;
   std::int32_t layer_type_ = SWITCHBACK_F32, layer_mode_ = SWITCHBACK_STANDARD;
   bool weight_is_gone_ = false;             // freed after prepare_for_eval
-  SharedBlock weight_, bias_, borrowed_x_;  // what the layer borrows
+  SharedBlock weight_, bias_, borrowed_x_;  // memory that the layer borrows
 };
 
 void Session::create_context() {
@@ -153,7 +153,7 @@ void Session::activation(bool backward) {
   const std::int32_t which = input_.rarely(20) ? input_.below(9) - 4 : 1 + input_.below(2);
   const bool quantized = input_.below(2) == 1;
   const std::int32_t accumulate = flag();
-  // Rotations take the place of three activations that do not exist.
+  // Rotations replace three activations that do not exist.
   const std::int32_t rotation = which == 4 ? 16 : which == -4 ? 4 : which == 3 ? -1 : 0;
   switchback_quantize_args args = switchback_quantize_args_of(px);
   args.rotation = rotation;

@@ -195,7 +195,7 @@ TEST(GroupedGemm, NoInnerDimension) {
   check<float>(groups, {.n = 5, .k = 0, .bias = true}, 12);
 }
 
-// A group that holds a NaN leaves the others' rows finite.
+// A NaN in one group does not affect the rows of other groups.
 TEST(GroupedGemm, NonFiniteScalesStayInTheirRows) {
   Random random(13);
   const SomeGroups groups = packed_groups({3, 4});

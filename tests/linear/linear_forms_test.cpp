@@ -172,7 +172,7 @@ TEST(LinearForms, AWiderWeight) {
         for (std::int64_t r = 0; r < c.n; ++r)
           for (std::int64_t k = 0; k < c.k; ++k)
             plain.w.set(r, k, wide.get(r, k));
-        if (mode == Mode::standard) t.w = plain.w;  // what t compares with
+        if (mode == Mode::standard) t.w = plain.w;  // the reference reads this weight
         SwitchbackLinear layer(context, t.options());
         layer.set_weight(wide.any(), t.bias.any());
         t.forward(layer, Save::copy);

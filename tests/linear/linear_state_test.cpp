@@ -353,7 +353,7 @@ TEST(LinearState, MemoryReports) {
     EXPECT_GE(inference, codes + sizeof(float));
     EXPECT_LT(inference, 3 * codes);
     EXPECT_GE(training, inference + codes + sizeof(float));
-    // A training forward makes both layouts at once.
+    // A training forward makes both layouts in one pass.
     t.forward(layer, Save::copy);
     EXPECT_EQ(layer.cached_weight_bytes(), training);
   }

@@ -73,7 +73,7 @@ TEST(Linear, ShapesLayoutsAndOutputTypes) {
 TEST(Linear, EveryEngineGivesTheSameBits) {
   Context context(test::device_options());
   for (const auto& engine : gemm_engines(context)) {
-    // That takes aligned problems alone: int8_fused_test.cpp.
+    // That engine supports only aligned problems: int8_fused_test.cpp.
     if (!engine.available || engine.name == "fused") continue;
     SCOPED_TRACE(engine.name);
     for (const Mode mode : test::int8_modes) {

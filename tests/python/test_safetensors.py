@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""int8 weights in safetensors files: what C++ reads and writes, Python reads and writes, to the bit."""
+"""int8 weights in safetensors files: C++ and Python read and write the same ones, to the bit."""
 
 import json
 import os

@@ -28,8 +28,8 @@ constexpr std::array<Layer, 12> layers = {{{"core", 0},
                                            {"bench", 7},
                                            {"examples", 7},
                                            {"studies", 8}}};
-// Only these include files of studies/. studies/models is included too; its rank is that of its own
-// includes.
+// Only these include files of studies/. studies/models is included too: its rank is that of the
+// files that it includes.
 constexpr std::array<std::string_view, 2> users_of_studies = {"studies/", "examples/"};
 // Public headers that are not named after their layer.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 22> public_headers = {

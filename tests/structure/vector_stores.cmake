@@ -33,19 +33,20 @@ endfunction()
 # The dequantize of a product: f32, f16, bf16 and int32.
 expect_stores(gemm/int8/cuda/epilogue.cu 4 4)
 expect_stores(gemm/int8/cuda/pad.cu 4 2)
-# dW in int8, of two tiles and three types, with sums counted in two ways; and what joins its parts.
+# dW in int8, of two tiles and three types, with sums counted in two ways; and the kernels that add its
+# parts.
 expect_stores(gemm/blockwise/cuda/mma.cu 4 18)
 expect_stores(quant/cuda/dequantize.cu 4 3)
 expect_stores(quant/cuda/column_sums.cu 4 3)
 # Sixteen rows of a column of transposed codes.
 expect_stores(quant/cuda/transpose.cu 4 18)
-# Codes are a quarter or half of what they are made of: 4 or 8 bytes.
+# Codes are a quarter or half as large as their source: 4 or 8 bytes.
 expect_stores(quant/cuda/global.cu 24 4)
 expect_stores(quant/cuda/rowwise.cu 24 20)
 # Activations of f16 also with a list of their values.
 expect_stores(quant/cuda/activation.cu 24 23)
 expect_stores(quant/cuda/rotate.cu 4 65)
-# What grouped operations make: rows copied, rows summed, sums of columns; then codes.
+# Results of grouped operations: rows copied, rows summed, sums of columns; then codes.
 expect_stores(grouped/cuda/gather.cu 4 3)
 expect_stores(grouped/cuda/combine.cu 4 9)
 expect_stores(grouped/cuda/column_sums.cu 4 3)

@@ -68,7 +68,7 @@ TEST(FragmentedCommand, RunsOnADevice) {
 
 // The source's times of 8 rows of 2048: 0.12 and 0.91 ms plain, 0.54 and 1.92 soft, 0.62 hard.
 TEST(FragmentedCommand, PublishedRatiosStandBesideOurs) {
-  // Four million parameters; what sanitizers look for, the smaller sizes have too.
+  // Four million parameters. The smaller sizes show everything that sanitizers look for.
   if (test::under_thread_sanitizer || test::under_address_sanitizer) GTEST_SKIP();
   const auto rows =
       run_fragmented({"--dim", "2048", "--batch", "8", "--fragments", "2", "--mode", "standard"});

@@ -137,7 +137,7 @@ TEST_F(ModelsOnADevice, ElementsHaveTheBitsOfTheCpu) {
     return bits;
   });
   expect_same_bits("optimizers", [&](Context& c, Memory& memory, DType) {
-    // More tensors than a launch takes, an empty one among them, and one of several pieces.
+    // More tensors than one launch can handle, among them an empty one and one of several pieces.
     std::vector<Tensor> tensors;
     std::vector<Update> updates;
     for (std::int64_t i = 0; i < 40; ++i) {

@@ -342,7 +342,7 @@ TEST(ModelsReference, GradientsOfNormsBesideALargeRow) {
                  dbias = tensor(memory, DType::f32, 1, cols);
     const double want = 0x1p24 + static_cast<double>(rows - 1);
     const double error = want * unit * (64 + static_cast<double>(rows) / 64 + 2);
-    ASSERT_LT(error, static_cast<double>(rows) / 2);  // what would be lost
+    ASSERT_LT(error, static_cast<double>(rows) / 2);  // the ones that would be lost
     const auto expect = [&](const Tensor& sums, bool alternate, const std::string& what) {
       for (std::size_t c = 0; c < cols; ++c)
         EXPECT_NEAR(sums.floats()[c], alternate && c % 2 == 1 ? -want : want, error)

@@ -66,7 +66,7 @@ struct GraphOperation {
   Overlap overlap;
 };
 
-/// What a graph owns; shared with the executable graphs made of it.
+/// The data that a graph owns, shared with the executable graphs made of it.
 struct GraphBody {
   std::vector<GraphOperation> operations;
   std::vector<void*> memory;
