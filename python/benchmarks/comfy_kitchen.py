@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The backend "switchback" of comfy-kitchen's int8_linear, compared with the others and bfloat16 nn.Linear.
 
-For the layers of image and video models, ConvRot or not. Calls of all sides take turns, in an order
-that changes. Printed are the median time of this library, and for each other side the median of the
-ratios of neighbours, with half the distance between their quartiles: above 1 this library is faster.
---what: also what share of a call is its product, and the SNR of y against float64 products.
---block: a whole block of a diffusion transformer (attention and perceptron) in place of one layer.
+For the layers of image and video models, with or without ConvRot. Calls of all sides alternate, in an
+order that changes. It prints the median time of this library. For each other side it prints the median
+of the ratios of neighbours, with half the distance between their quartiles: above 1 this library is
+faster.
+--what: also the product's share of a call, and the SNR of y against float64 products.
+--block: a whole block of a diffusion transformer (attention and perceptron) instead of one layer.
 --accuracy: no times, but the SNR of weights and outputs of each backend against float64.
 """
 
@@ -43,7 +44,7 @@ LAYERS = {  # K, N of models' layers
 
 
 def interleaved(sides: dict, rounds: int, device) -> dict:
-    """Seconds of each round of each side, in turns."""
+    """Seconds of each round of each side; the sides alternate."""
     times = {name: [] for name in sides}
     names = list(sides)
     for call in sides.values():
@@ -65,7 +66,7 @@ def synchronize(device) -> None:
 
 
 def told(times: dict, base: str) -> str:
-    """The median of base, and how many times as long the others take."""
+    """The median of base, and the other sides' times as multiples of it."""
     words = [f"{statistics.median(times[base]) * 1e3:9.2f} ms"]
     for name, each in times.items():
         if name != base:
@@ -76,7 +77,7 @@ def told(times: dict, base: str) -> str:
 
 
 def implementations(arguments: dict) -> dict:
-    """int8_linear of each backend that takes this call."""
+    """int8_linear of each backend that supports this call."""
     found = {}
     for name in ["switchback", *registry.list_backends()]:
         if name not in found and registry.validate_backend_for_call(name, "int8_linear", arguments).success:
@@ -116,7 +117,7 @@ def layer_of(options, k: int, n: int, m: int, rotated: bool):
 
 
 def tell_parts(options, arguments: dict, linear, whole: float) -> None:
-    """What a call consists of, and how exact it is."""
+    """The times of a call's parts, and its accuracy."""
     x, weight = arguments["x"], arguments["weight"]
     rotation = GROUP if arguments["convrot"] else 0
     codes, absmax = backend.codes_of(x, rotation)

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps of a whole decoder with nn.Linear and with switchback layers, in turns.
+"""Training steps of a whole decoder with nn.Linear and with switchback layers, alternately.
 
     python3 decoder.py --device cuda --dtype bfloat16 --dw floating int8_block
     python3 decoder.py --width 128 --hidden 512 --heads 4 --layers 2 --context 64 --vocabulary 512
 
 RMSNorm, rotary positions, causal attention, SwiGLU, an untied head (which stays nn.Linear) and AdamW. All
-rivals begin with the same weights and see the same tokens. Each round runs some steps of each, in an order
-that turns around, so that a change of the machine's speed meets all. Printed are, for each: the median time
-of a step and half the distance between its quartiles, tokens per second, how many times as fast as nn.Linear
-it is (the median over rounds, and the least and the greatest), memory, and the losses.
+rivals begin with the same weights and see the same tokens. Each round runs some steps of each rival. The
+order is reversed from round to round, so that a change of the machine's speed affects all rivals.
 
-Memory is the peak on a CUDA device; on a CPU the bytes of parameters, gradients, optimizer and int8 codes,
-and those that a forward keeps for its backward.
+For each rival it prints the median time of a step and half the distance between its quartiles, tokens per
+second, the speedup over nn.Linear (the median over rounds, the least and the greatest), memory, and the
+losses.
+
+Memory is the peak on a CUDA device. On a CPU it is the bytes of parameters, gradients, optimizer and int8
+codes, and those that a forward keeps for its backward.
 """
 
 import argparse
@@ -122,7 +124,7 @@ class Decoder(nn.Module):
 
 
 def make_optimizer(model, rate=1e-4):
-    """AdamW of what trains, as fast as this version has it for the model's device."""
+    """AdamW of the trainable parameters, in the fastest form that this torch has for the device."""
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     decays = [p for name, p in trained if p.dim() == 2 and "embedding" not in name]
     others = [p for name, p in trained if p.dim() != 2 or "embedding" in name]
@@ -135,7 +137,7 @@ def make_optimizer(model, rate=1e-4):
 
 
 class LoRA(nn.Module):
-    """A frozen layer and the product of two narrow ones, which train."""
+    """A frozen layer plus the product of two narrow layers that train (LoRA)."""
 
     def __init__(self, base, rank, dtype):
         super().__init__()
@@ -203,7 +205,7 @@ class Rival:
         return made[:, :-1].to(self.device), made[:, 1:].to(self.device)
 
     def loss(self, tokens, targets):
-        """Of one batch."""
+        """The loss of one batch."""
         logits = self.call(tokens).flatten(0, 1)
         return functional.cross_entropy(logits.float(), targets.flatten())
 
@@ -258,7 +260,7 @@ class Rival:
 
 
 def bytes_of(tensor):
-    """What its elements take."""
+    """The bytes of a tensor's elements."""
     return tensor.numel() * tensor.element_size()
 
 
@@ -299,7 +301,7 @@ def measure(rivals, arguments):
 
 
 def report(rivals, times, arguments):
-    """Prints a line for each."""
+    """Prints a line for each rival."""
     base = [statistics.median(steps) for steps in times[rivals[0]]]
     print(f"{'':34} ms a step          tokens/s     times nn.Linear         memory      loss")
     for rival in rivals:

@@ -4,9 +4,9 @@
 
 Times the forward in eval, the forward that is recorded, forward and backward, and for frozen weights
 (the layer is prepared then) the forward alone and with dX. On a CUDA device host time is the time until
-the calls return: the device is waited for between samples, outside of the times, so that its queue
-stays short. A sample is the mean of a few calls. Samples of both layers are taken in turns. Printed are
-medians with half the distance between the quartiles, and the same of the ratios of neighbours.
+the calls return. Between samples, outside of the times, the script waits for the device, so that its
+queue stays short. A sample is the mean of a few calls. Samples of the two layers alternate. It prints
+medians with half the distance between the quartiles, and the same for the ratios of neighbours.
 SWITCHBACK_DISPATCH=ctypes turns the compiled dispatch off.
 """
 

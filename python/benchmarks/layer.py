@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether int8 pays in PyTorch here: layers of switchback against nn.Linear, shape by shape.
 
-For each shape the forward of inference (no_grad, in reuse_weight_codes(), as a prepared layer's),
-the same by default (checked: that the weight did not change is proven), and a training step
-(forward, backward, and a change of the weight as an optimizer makes it) of nn.Linear and of each
-switchback layer run in turns. Printed are nn.Linear's median time and, for the others, the median of
-the ratios of neighbours with half the distance between its quartiles.
+For each shape it times nn.Linear and each switchback layer, alternately, in three cases. Inference: the
+forward (no_grad, in reuse_weight_codes(), as a prepared layer's). Checked: the same by default, which
+verifies that the weight did not change. Training: a step (forward, backward, and a change of the weight
+as an optimizer makes it).
+
+It prints nn.Linear's median time. For the other layers it prints the median of the ratios of neighbours
+with half the distance between its quartiles.
 """
 
 import argparse
@@ -39,7 +41,7 @@ def shape_of(text):
 
 
 def seconds(function):
-    """Of one call, until the device has done it."""
+    """Seconds of one call, until the device has finished it."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     start = time.perf_counter()

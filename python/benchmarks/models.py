@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of known models with random weights: switchback against what else PyTorch offers.
+"""Blocks of known models with random weights: switchback compared with PyTorch's other int8 layers.
 
 The blocks are transformers' own (BERT, ViT, GPT-2, Llama), at the width of the published models and
-few layers deep, with vocabularies that are smaller in proportion, as a training step touches them all. All rivals of a model have the same weights and inputs and run in turns. Printed are
-the median time of --base (float32 nn.Linear) and, for each rival, the median of the ratios of
-neighbours in time (above 1: faster) with half the distance between its quartiles, and the relative
-error of its output, ||y - y_f32|| / ||y_f32||. A rival that cannot run says why. Phases are inference, training
-and, for GPT-2 and Llama, generate: a greedy loop of transformers over a prompt of `length` tokens,
-with times per token.
+few layers deep. Vocabularies are smaller in proportion, because a training step reads and writes all
+of them. All rivals of a model have the same weights and inputs; their calls alternate.
+
+It prints the median time of --base (float32 nn.Linear). For each rival it prints the median of the
+ratios of neighbours in time (above 1: faster) with half the distance between its quartiles, and the
+relative error of its output, ||y - y_f32|| / ||y_f32||. For a rival that cannot run it prints the
+reason. Phases are inference, training and, for GPT-2 and Llama, generate: a greedy loop of
+transformers over a prompt of `length` tokens, with times per token.
 """
 
 import argparse
@@ -234,7 +236,7 @@ def prepare(name, phase, rivals, layers, batch, length):
 
 
 def measure(runs, min_time, clock):
-    """Seconds of each rival by `clock`, one after the other, again and again."""
+    """Seconds of each rival by `clock`, in alternation."""
     times = {rival: [] for rival in runs}
     order, end = list(runs), time.perf_counter() + min_time
     while time.perf_counter() < end or len(times[order[0]]) < 5:
@@ -290,7 +292,7 @@ def main():
     if given.cpu_time and torch.get_num_threads() > 1:
         parser.error("--cpu-time needs --threads 1: with more it adds what they wait for each other")
     clock = time.process_time if given.cpu_time else time.perf_counter
-    # float32 is the first, because errors are against it.
+    # float32 comes first, because errors are relative to it.
     rivals = list(dict.fromkeys(["f32", given.base, *given.rivals]))
     print(
         f"torch {torch.__version__}, switchback {switchback.library_version()}, "

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Forwards of int8 linear layers beside those of other libraries that PyTorch can call.
+"""Forwards of int8 linear layers compared with those of other libraries that PyTorch can call.
 
-Every side multiplies the same X by the same W, which it has quantized and arranged beforehand; X is
-quantized in the call. Theirs: `fbgemm` and `onednn`, the engines of torch.ops.quantized (one scale
+Every side multiplies the same X by the same W. It quantizes and packs W beforehand; X is quantized in
+the call. The other libraries: `fbgemm` and `onednn`, the engines of torch.ops.quantized (one scale
 for X, one for each row of W), `zentorch` where it is installed (one scale for each row of X), and
-`bfloat16`, nn.functional.linear. Ours is the C call of a layer in mode rowwise, prepared for eval,
-made through ctypes. X and Y are f32, or bfloat16 with --dtype where a library takes it.
+`bfloat16`, nn.functional.linear. This library: the C call of a layer in mode rowwise, prepared for
+eval, made through ctypes. X and Y are f32, or bfloat16 with --dtype where a library supports it.
 
-Blocks of calls of all sides take turns, with a pause between, in which threads that wait for work go
-to sleep. Printed are the library's median time, and for each other one the median of the ratios of
-neighbours, with half the distance between their quartiles: above 1 this library is faster. A result
-that is further from the f32 product than int8 can be is said to be wrong.
+Blocks of calls of all sides alternate, with a pause between them in which threads that wait for work
+go to sleep. It prints this library's median time. For each other library it prints the median of the
+ratios of neighbours, with half the distance between their quartiles: above 1 this library is faster. A
+result that is further from the f32 product than int8 can be is reported as wrong.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import switchback
 from switchback import _abi
 from switchback.nn import SwitchBackLinearVectorwise
 
-from layer import shape_of  # beside this file
+from layer import shape_of  # in the same folder
 
 try:
     import zentorch
@@ -35,7 +35,7 @@ except ImportError:
 
 SHAPES = [f"{m},{k},{n}" for k, n in ((1024, 4096), (4096, 4096), (4096, 11008)) for m in (1, 16)]
 PAUSE = 0.01  # seconds
-# Of normal elements: W is rounded to 1/127 of a row's absmax, X to 1/255 of its whole range.
+# For normal elements: W is rounded to 1/127 of a row's absmax, X to 1/255 of its whole range.
 WRONG = 0.03
 
 
@@ -66,7 +66,7 @@ def torch_engine(name, weight, bias, x):
     scales = (weight.abs().amax(1) / 127).double()
     zero = torch.zeros(len(scales), dtype=torch.int64)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its deprecation
+        warnings.simplefilter("ignore")  # its deprecation warning
         codes = torch.quantize_per_channel(weight.float(), scales, zero, 0, torch.qint8)
     packed = torch.ops.quantized.linear_prepack(codes, bias.float())
 

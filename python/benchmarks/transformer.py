@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The decoder of `switchback-bench transformer` in PyTorch, and both timed in turns.
+"""The decoder of `switchback-bench transformer` in PyTorch; both are timed alternately.
 
 The same shapes in f32: RMSNorm, rotary positions, causal attention, SwiGLU, an untied head, and AdamW.
-Rounds alternate between `switchback-bench transformer --mode standard` (a process of its own) and
-PyTorch (in this one), so that a change of the machine's speed meets both. Printed are the medians of
-the steps' times, and the median of the rounds' ratios: how many times as fast switchback is.
+Rounds alternate between `switchback-bench transformer --mode standard` (in a separate process) and
+PyTorch (in this one), so that a change of the machine's speed affects both. It prints the medians of
+the steps' times, and the median of the rounds' ratios: the speedup of switchback over PyTorch.
 """
 
 import argparse
@@ -53,7 +53,7 @@ class TorchSide:
         return dict(zip(PARTS, times), step=marks[-1] - marks[0])
 
     def times(self, which, steps):
-        """Times of each part by name, one a step, after a step that is not counted."""
+        """Times of each part by name, one per step, after a step that is not counted."""
         self.run_pass(which)
         rows = [self.run_pass(which) for _ in range(steps)]
         return {part: [row[part] for row in rows] for part in rows[0]}

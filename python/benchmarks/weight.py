@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What it costs in inference to be sure that the weight is the one that its codes were made of.
+"""The cost in inference of checking that the weight's codes are still those of the weight.
 
 Times forwards of one layer, interleaved: by default (a fingerprint of the weight), in
-reuse_weight_codes() (none), with the weight quantized every time (as where there are no
-fingerprints), and prepared for eval, with the check of its codes and without; and what the fingerprint and quantizing the weight cost alone.
-Printed are medians of a thread's CPU time, in microseconds, which other programs disturb less.
+reuse_weight_codes() (no fingerprint), with the weight quantized every time (as where there are no
+fingerprints), and prepared for eval, with and without the check of its codes. It also times the
+fingerprint and the quantization of the weight alone. It prints medians of a thread's CPU time, in
+microseconds, which other programs disturb less than elapsed time.
 """
 
 import argparse
@@ -32,7 +33,7 @@ def fingerprint_of(module, x):
 
 
 def race(functions, rounds, seconds):
-    """Median microseconds of each, in turns."""
+    """Median microseconds of each function; calls alternate."""
     times = {name: [] for name in functions}
     calls = {}
     for name, function in functions.items():

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a layer that Python and compiled code share, and how codes of a weight are used
-// again, by the plans of nn/_rules.py. The classes LayerSet and Layer of nn/_layer.py derive from
-// the types here; the functions of libswitchback come as addresses.
+// The state of a layer that Python and compiled code share, and the reuse of a weight's codes by
+// the plans of nn/_rules.py. The classes LayerSet and Layer of nn/_layer.py derive from the types
+// here. Python passes the addresses of libswitchback's functions.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace dispatch {
   F(linear_weight_updated)            \
   F(fingerprint)
 
-// Functions of libswitchback, whose addresses Python hands over by their names.
+// Functions of libswitchback. Python passes their addresses by name.
 struct Functions {
 #define DISPATCH_MEMBER(name) decltype(&switchback_##name) name = nullptr;
   DISPATCH_LIBRARY_FUNCTIONS(DISPATCH_MEMBER)
@@ -65,7 +65,7 @@ struct Layer {
   char on_cpu, is_standard, met, meets_again, read_by_backward;
   long long updates, weight_gradients, weight_version, bias_version;
   PyObject* fingerprint;  // two numbers, or null
-  // What the library holds, if it holds it in place; both null: nothing that is known here.
+  // The weight or the codes that the library holds; both null: unknown here.
   Held* weight;
   Held* codes;
 };
@@ -258,9 +258,9 @@ inline PyType_Spec layer_spec = {"switchback._torch_dispatch.Layer", sizeof(Laye
 inline PyType_Spec layer_set_spec = {"switchback._torch_dispatch.LayerSet", sizeof(LayerSet), 0,
                                      type_flags, layer_set_slots};
 
-// ---- Whether a call can go the short way
+// ---- Whether a call can be handled here
 
-// Whether it lies on the layer's device, in this type of torch.
+// Whether the tensor is on the layer's device and has this torch type.
 inline bool suits(const View& view, const Layer& layer, int32_t dtype) {
   return view.device == layer.device && view.dtype == dtype;
 }
@@ -282,7 +282,7 @@ inline Layer* current_layer(PyObject* layers) {
   return is_true(layer->context_object, names.retired) ? nullptr : layer;
 }
 
-// A context's lock, if it is free. Waiting for it is left to Python.
+// A context's lock, if it is free. Python code waits for it otherwise.
 class Lock {
  public:
   explicit Lock(Layer& layer) : release_(Py_NewRef(layer.release)) {
@@ -307,7 +307,7 @@ class Lock {
   bool is_taken_ = false;
 };
 
-// Context.enter of _context.py; false: Python's error is set.
+// Context.enter of _context.py; false if Python's error is set.
 inline bool enter(const Layer& layer) {
   if (layer.device == host) return true;  // there are no streams
   return static_cast<bool>(
@@ -335,7 +335,7 @@ inline bool has_remembered(const Layer& layer, Py_ssize_t of = 0) {
          PyTuple_Size(layer.fingerprint) >= 2 * of + 2;
 }
 
-// Whether it is this one.
+// Whether the remembered fingerprint is this one.
 inline bool is_remembered(const Layer& layer, const Numbers& found, Py_ssize_t of = 0) {
   if (!has_remembered(layer, of)) return false;
   bool same = true;
@@ -371,7 +371,7 @@ inline bool may_prove(const Layer& layer) {
   return layer.on_cpu != 0 && layer.is_standard == 0;
 }
 
-// Whether the library holds this weight and reads it where it is.
+// Whether the library holds this weight and reads it in place.
 inline bool holds_weight(const Layer& layer, PyObject* weight) {
   View view;
   return layer.weight != nullptr && look_at(weight, view) && layer.weight->weight.is(view) &&
@@ -384,7 +384,7 @@ inline bool holds_bias(const Held& held, PyObject* bias) {
   return look_at(bias, view) && held.bias.is(view) && held.bias.tensor.data() == view.data;
 }
 
-// Whether the library holds a copy of these codes as they are now.
+// Whether the library holds a copy of the current values of these codes.
 inline bool holds_codes(const Layer& layer, PyObject* codes, PyObject* absmax) {
   const Held* held = layer.codes;
   View of_codes, of_absmax;
@@ -395,20 +395,21 @@ inline bool holds_codes(const Layer& layer, PyObject* codes, PyObject* absmax) {
          held->absmax.is(of_absmax);
 }
 
-// As in nn/_function.py, to which such calls are left.
+// As in nn/_function.py, which handles such calls.
 inline bool reads_codes_themselves(const Layer& layer, int64_t rows) {
   return layer.on_cpu != 0 && rows <= rules.few_rows &&
          layer.in_features * layer.out_features >= rules.many_codes && !is_reusing();
 }
 
-// A dense tensor as a matrix; its dtype is -1 if the library has none such.
+// A dense tensor as a matrix; its dtype is -1 if the library has no such type.
 inline switchback_matrix matrix_of(const Place& place) {
   const int32_t dtype = library_type_of(place.dtype);
   const int64_t rows = place.dim == 2 ? place.sizes[0] : 1, cols = place.sizes[place.dim - 1];
   return {place.data, dtype, rows, cols, cols};
 }
 
-// Layer._have_changed of nn/_layer.py, for codes that are held; `unchanged` is what it is not.
+// Layer._have_changed of nn/_layer.py, for codes that are held; that function returns the opposite
+// of `unchanged`.
 inline switchback_status prove_codes(const Layer& layer, bool and_bias, bool& unchanged) {
   unchanged = true;
   if (layer.on_cpu == 0 || is_reusing()) return SWITCHBACK_OK;
@@ -490,7 +491,7 @@ struct Rows {
   int64_t count = 0;
   switchback_matrix matrix = {};
 
-  // false: it is left to Python.
+  // false: Python handles the call.
   bool read(const Layer& layer, PyObject* tensor, int64_t cols) {
     int64_t stride = 0;
     if (!look_at(tensor, view) || !suits(view, layer) || !rows_of(view, cols, count, stride) ||
@@ -509,8 +510,8 @@ inline switchback_matrix matrix_of(const Tensor& tensor, const Layer& layer, int
 
 enum class Outcome { done, left_to_python, raised };
 
-// LayerSet.use of nn/_layer.py with the call after it: locks and enters the context, asks
-// hold(current), which may say that the weight is not the one that the layer holds, and runs.
+// LayerSet.use of nn/_layer.py, including the call after it. Locks and enters the context, asks
+// hold(current), which may report that the weight is not the one that the layer holds, and runs.
 template <class Hold, class Run>
 Outcome call(Layer& layer, Hold hold, Run run) {
   Lock lock(layer);
@@ -527,7 +528,7 @@ Outcome call(Layer& layer, Hold hold, Run run) {
   return Outcome::raised;
 }
 
-// What a function here returns where the outcome is another one than `done`.
+// The return value of a function here if the outcome is not `done`.
 inline PyObject* unfinished(Outcome outcome) {
   return outcome == Outcome::raised ? nullptr : none();
 }

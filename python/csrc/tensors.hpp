@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python objects and torch's tensors, through stable interfaces alone: Python's limited API of 3.10
+// Python objects and torch's tensors, only through stable interfaces: Python's limited API of 3.10
 // and torch's C functions.
 #pragma once
 
@@ -17,14 +17,15 @@
 
 namespace dispatch {
 
-// ---- What the Python side hands over, once
+// ---- Objects that the Python side passes once
 
 struct Torch {
   PyObject* plain_types = nullptr;   // those of tensors that stand for nothing else
-  PyObject* disturbances = nullptr;  // functions that return something false where all is plain
+  PyObject* disturbances = nullptr;  // functions whose result is false if nothing special is active
   PyObject* forward_mode = nullptr;  // torch.autograd.forward_ad
-  // What does the work of torch_tensor_from_pyobject and torch_tensor_to_pyobject without them:
-  // makes a capsule with a new handle of a Python tensor, and a Python tensor of such a capsule.
+  // Replacements for torch_tensor_from_pyobject and torch_tensor_to_pyobject where these do not
+  // exist. They make a capsule with a new handle of a Python tensor, and a Python tensor of such a
+  // capsule.
   PyObject* to_capsule = nullptr;
   PyObject* from_capsule = nullptr;
   PyObject* deletes_handle = nullptr;  // True: from_capsule deletes the handle
@@ -57,7 +58,7 @@ class Ref {
   PyObject* object_ = nullptr;
 };
 
-// Calls a function of the library while other Python threads run.
+// Calls a function of the library without the GIL, so that other Python threads can run.
 template <class F>
 auto without_gil(F function) {
   PyThreadState* state = PyEval_SaveThread();
@@ -70,7 +71,7 @@ inline PyObject* none() {
   return Py_NewRef(Py_None);
 }
 
-// An attribute as a truth value; 1 also where there is none, and Python's error is cleared.
+// An attribute as a truth value. It is 1 if there is no such attribute; Python's error is cleared.
 inline bool is_true(PyObject* object, PyObject* name) {
   Ref found(PyObject_GetAttr(object, name));
   const int truth = found ? PyObject_IsTrue(found.get()) : -1;
@@ -139,7 +140,8 @@ inline Tensor from_python(PyObject* object) {
   return Tensor(handle);
 }
 
-// A Python tensor of it, or None for no tensor; null with Python's error set after a failure.
+// A Python tensor of a torch tensor, or None for no tensor; null with Python's error set after a
+// failure.
 inline Ref to_python(Tensor tensor) {
   if (tensor.get() == nullptr) return Ref(none());
   if (torch_tensor_to_pyobject != nullptr) {
@@ -158,7 +160,7 @@ inline Ref to_python(Tensor tensor) {
 constexpr int max_dims = 8;
 constexpr int32_t host = -1;  // a device; others are CUDA devices, by their index
 
-// The library's types of elements and torch's.
+// The library's element types and torch's.
 struct ElementType {
   int32_t of_library;
   int32_t (**of_torch)();
@@ -168,7 +170,7 @@ inline constexpr ElementType element_types[] = {{SWITCHBACK_F32, &aoti_torch_dty
                                                 {SWITCHBACK_BF16, &aoti_torch_dtype_bfloat16},
                                                 {SWITCHBACK_S8, &aoti_torch_dtype_int8}};
 
-// -1: there is none such.
+// -1: there is no such type.
 inline int32_t torch_type_of(int32_t of_library) {
   for (const ElementType& type : element_types)
     if (type.of_library == of_library) return (*type.of_torch)();
@@ -216,7 +218,8 @@ inline bool look_at(PyObject* object, View& view) {
          aoti_torch_get_data_ptr(handle, &view.data) == TORCH_SUCCESS;
 }
 
-// tensor[..., cols] as a matrix whose rows are evenly spaced; false if it is none or has no rows.
+// tensor[..., cols] as a matrix whose rows are evenly spaced; false if that is impossible or there
+// are no rows.
 inline bool rows_of(const View& view, int64_t cols, int64_t& rows, int64_t& stride) {
   if (view.last() != cols || (cols > 1 && view.strides[view.dim - 1] != 1)) return false;
   rows = 1;
@@ -270,7 +273,7 @@ inline Tensor empty_like(const View& view, int64_t cols) {
   return empty(view.dim, sizes, view.dtype, view.device);
 }
 
-// How often torch has seen a tensor change; false: it does not count that.
+// The number of changes that torch has counted for a tensor; false: torch does not count them.
 inline bool version_of(PyObject* tensor, long long& version) {
   if (tensor == Py_None) {
     version = 0;
@@ -282,9 +285,9 @@ inline bool version_of(PyObject* tensor, long long& version) {
   return version >= 0;
 }
 
-// Where a weight, a bias or scales lie, and how they are read.
+// The memory of a weight, a bias or scales, and how it is read.
 struct Place {
-  Tensor tensor;  // keeps the memory from being used by others
+  Tensor tensor;  // keeps the memory allocated
   void* data = nullptr;
   int32_t dtype = 0;
   int64_t dim = 0;

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python module switchback._torch_dispatch: the short way of a layer's calls to libswitchback.
+// Python module switchback._torch_dispatch: the fast path of a layer's calls to libswitchback.
 //
-// It takes calls on plain tensors of the CPU or a CUDA device, of a layer that holds the weight
-// already, and answers None to all others: python/switchback/nn then goes its own way, which checks
-// everything and says what is wrong. So nothing here reports a bad argument.
+// It handles calls on plain tensors of the CPU or a CUDA device, of a layer that already holds the
+// weight. For all other calls it returns None. python/switchback/nn then uses its own path, which
+// checks everything and reports errors. So nothing here reports a bad argument.
 #include "layers.hpp"
 
 namespace dispatch {
 namespace {
 
-// Of what this module and nn/_dispatch.py expect of each other.
+// The version of the interface between this module and nn/_dispatch.py.
 constexpr long version = 6;
 
 PyObject* apply = nullptr;           // records a forward
 PyObject* apply_prepared = nullptr;  // records a forward from codes
 
-// ---- What a recorded forward keeps of x for dw
+// ---- What a recorded forward saves of x for dw
 
-// Codes with their scales that a forward makes.
+// Codes and their scales, which a forward computes.
 struct KeptCodes {
   Tensor codes, absmax;
   switchback_kept_input input = {sizeof(input), {}, nullptr, 0};
 
-  // codes[rows,K] and absmax[rows]; false: there is no memory.
+  // codes[rows,K] and absmax[rows]; false if there is not enough memory.
   bool make(const Layer& layer, int64_t rows) {
     const int64_t of_codes[2] = {rows, layer.in_features};
     return make(layer, of_codes, 1, of_codes);
@@ -46,7 +46,7 @@ struct KeptCodes {
   }
 };
 
-// What a backward reads of it: x, or codes with their scales.
+// The input of a backward: x, or codes with their scales.
 struct KeptInput {
   switchback_kept_input input = {sizeof(input), {}, nullptr, 0};
 
@@ -80,8 +80,8 @@ struct KeptInput {
 
 // ---- The passes
 
-// forward(layers, x, weight, bias, keeps_codes, keeps_others): y, recorded where autograd is on, or
-// None. With one argument more, which says whether a backward will follow, nothing is recorded.
+// forward(layers, x, weight, bias, keeps_codes, keeps_others): y, recorded if autograd is on, or
+// None. With one more argument, which says whether a backward will follow, nothing is recorded.
 PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if ((count != 6 && count != 7) || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
   PyObject *x = args[1], *weight = args[2], *bias = args[3];
@@ -131,8 +131,8 @@ PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
                                       nullptr);
 }
 
-// forward_prepared(layers, x, codes, absmax, bias): y, recorded where autograd is on, or None. With
-// one argument more nothing is recorded.
+// forward_prepared(layers, x, codes, absmax, bias): y, recorded if autograd is on, or None. With
+// one more argument nothing is recorded.
 PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if ((count != 5 && count != 6) || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
   PyObject *x = args[1], *codes = args[2], *absmax = args[3], *bias = args[4];
@@ -167,8 +167,8 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
                                       nullptr);
 }
 
-// backward(layers, g, x, weight, codes, absmax, wants_db): what the function that recorded the
-// forward returns, or None. weight is None if dx is not wanted, x and codes if dw is not.
+// backward(layers, g, x, weight, codes, absmax, wants_db): the result of the function that recorded
+// the forward, or None. If dx is not wanted, weight = None; if dw is not wanted, x = codes = None.
 PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (count != 7 || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
   PyObject *g = args[1], *x = args[2], *weight = args[3], *codes = args[4], *absmax = args[5];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of torch's stable C interface that are called here. They are found by name in the
-// libraries that torch has loaded, so this module is built without torch, and one build serves all
-// versions of torch that have these functions: 2.10 and later.
+// The functions of torch's stable C interface that this module calls. They are looked up by name in
+// the libraries that torch has loaded. So this module is built without torch, and one build serves
+// all versions of torch that have these functions: 2.10 and later.
 #pragma once
 
 #include <dlfcn.h>
@@ -37,7 +37,7 @@ constexpr AOTITorchError TORCH_SUCCESS = 0;
   F(AOTITorchError, aoti_torch_empty_strided,                                  \
     (int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, AtenTensorHandle*))
 
-// From torch 2.14 on; null before. Python's type may be null: torch.Tensor.
+// From torch 2.14 on; null in earlier versions. Python's type may be null: torch.Tensor.
 #define DISPATCH_LATER_TORCH_FUNCTIONS(F)                                   \
   F(AOTITorchError, torch_tensor_from_pyobject, (void*, AtenTensorHandle*)) \
   F(AOTITorchError, torch_tensor_to_pyobject, (AtenTensorHandle, void*, void**))
@@ -47,7 +47,7 @@ DISPATCH_TORCH_FUNCTIONS(DISPATCH_DECLARE)
 DISPATCH_LATER_TORCH_FUNCTIONS(DISPATCH_DECLARE)
 #undef DISPATCH_DECLARE
 
-// Returns the name of a function or library that is missing; null: all were found.
+// Returns the name of a missing function or library; null if all were found.
 inline const char* find_torch_functions() {
   constexpr const char* name_of_library = "libtorch_python.so";
   void* library = dlopen(name_of_library, RTLD_NOLOAD | RTLD_LAZY);

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from switchback import nn as sb
 
 STEPS, BATCH = 6, 16
-# float32 losses near 1 after few steps: gradients are summed in another order, which moves weights
-# by roundings and, rarely, an int8 code by one: by 1 / 127 of one of 32 terms of one output.
+# float32 losses near 1 after few steps. Gradients are summed in another order, which changes weights by
+# roundings and, rarely, an int8 code by one: by 1 / 127 of one of 32 terms of one output.
 TOLERANCE = 1e-3
 
 
@@ -82,7 +82,7 @@ def main():
             first, last = first or losses[0], losses[0]
             for m in (twin, sharded):
                 m.eval()
-            with torch.no_grad():  # after a step, and again: not with yesterday's codes
+            with torch.no_grad():  # after a step, and again: not with the codes of the earlier weight
                 for _ in range(2):
                     difference = (twin(x) - sharded(x)).abs().max()
                     # One code in 32 terms of absmax about 1.
@@ -93,6 +93,6 @@ def main():
 
 if __name__ == "__main__":
     main()
-    # Not by way of destroy_process_group: gloo's threads sometimes abort a process that ends, with
-    # layers of torch's own too.
+    # destroy_process_group is not called: gloo's threads sometimes abort a process that ends, with torch's
+    # own layers too.
     os._exit(0)

@@ -40,8 +40,8 @@ def main():
         parallel(x[mine], index[mine], weights[mine]).square().mean().backward()
         alone(x, index, weights).square().mean().backward()
         for a, b in zip(model.parameters(), alone.parameters()):
-            # Gradients are sums over the tokens in another order, of numbers of the size of one,
-            # and the codes of a gradient are those of another scale: 1/127 of the largest.
+            # Gradients are sums over the tokens in another order, of numbers of about one. The codes of a
+            # gradient have another scale: 1/127 of the largest.
             assert torch.allclose(a.grad, b.grad, atol=2e-2 * float(b.grad.abs().max()) + 1e-7)
         for optimizer in optimizers:
             optimizer.step()

@@ -16,7 +16,7 @@ from switchback import nn as sb
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-SIZES = (12, 37, 20, 5)  # no number of rows is divisible by two and by three
+SIZES = (12, 37, 20, 5)  # no number of rows is divisible by both two and three
 
 
 def model(make):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests share: where things lie, NumPy references, and running other processes."""
+"""Functions that the tests share: paths, NumPy references, and running other processes."""
 
 import importlib.util
 import os

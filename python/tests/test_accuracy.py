@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the layers compute: the operations' bits, of any dtype and size."""
+"""The results of the layers: the operations' bits, for any dtype and size."""
 
 import math
 import unittest
@@ -46,7 +46,7 @@ class AgainstLinear(unittest.TestCase):
         self.exact = run(self.linear, self.x, self.g)
 
     def test_forward_is_what_the_kernels_say(self):
-        # The layer computes the specified thing, not something near it.
+        # The layer computes exactly the specified result, not an approximation of it.
         weight, bias = self.linear.weight.detach(), self.linear.bias.detach()
         q, rows = ops.quantize_rowwise(self.x)
         for make, quantize in (
@@ -97,7 +97,7 @@ class Values(unittest.TestCase):
                 g = torch.zeros(4, 7)
                 g[1, 3] = bad
                 layer(x).backward(g)
-                # What GradScaler asks of every gradient.
+                # GradScaler makes this check of every gradient.
                 for gradient in (x.grad, layer.weight.grad, layer.bias.grad):
                     self.assertFalse(torch.isfinite(gradient).all())
                 self.assertFalse(torch.isfinite(x.grad[1]).any())

@@ -33,7 +33,7 @@ LAYERS = (
 
 
 def grads(layer, x, g, forward=None):
-    """Output and gradients of x, weight and bias; what was there before does not count."""
+    """Output and gradients of x, weight and bias; earlier gradients do not count."""
     layer.zero_grad()
     x = x.detach().requires_grad_()
     y = (forward or layer)(x)
@@ -51,7 +51,7 @@ class Case(unittest.TestCase):
             self.assertTrue(torch.equal(a, b))
 
     def same(self, layer, got, want):
-        """Equal, but for floating point products over the same numbers with other strides.
+        """Equal, except for floating point products over the same numbers with other strides.
 
         Those may be added in another order, which makes a difference of a few roundings of sums of
         up to 24 products of normal numbers, |sum| < 100: 24 * 2^-24 * 100 < 2e-4.
@@ -166,7 +166,7 @@ class Graphs(Case):
             first = grads(layer, x, second[1])
             both = grads(layer, x, g, forward=lambda t, layer=layer: layer(layer(t)))
             self.equal(both[:2], [second[0], first[1]])
-            # Two terms, added in either order: the same.
+            # Two terms: their sum is the same in either order.
             self.equal(both[2:], [first[2] + second[2], first[3] + second[3]])
 
     def test_retain_graph(self):
@@ -175,7 +175,7 @@ class Graphs(Case):
             y = layer(x)
             one = torch.autograd.grad(y, [x, layer.weight], g, retain_graph=True)
             with torch.no_grad():
-                layer(torch.randn(2, 19))  # what runs between does not matter
+                layer(torch.randn(2, 19))  # calls in between do not matter
             two = torch.autograd.grad(y, [x, layer.weight], g)
             self.equal(one, two)
             with self.assertRaises(RuntimeError):
@@ -238,7 +238,7 @@ class Graphs(Case):
             y = layer(x)
             x.add_(1)
             if layer.mem_efficient:
-                y.sum().backward()  # what was kept is not x
+                y.sum().backward()  # the saved tensor is not x
             else:
                 with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
                     y.sum().backward()
@@ -269,7 +269,7 @@ class Graphs(Case):
             with torch.inference_mode():
                 made_there = type(layer)(19, 11)
                 a = made_there(x)
-                made_there.weight.mul_(2)  # its changes are counted by nobody
+                made_there.weight.mul_(2)  # an inference tensor does not count its changes
                 made_there.bias.mul_(2)
                 self.assertTrue(torch.equal(a * 2, made_there(x)))
 
@@ -284,7 +284,7 @@ def gradients_made():
         return call(self, g, rows, stride, dx, dw, db, *rest, **named)
 
     class Counting:
-        """The compiled code, where there is some."""
+        """The compiled code, if it is available."""
 
         def __getattr__(self, name):
             function = getattr(_dispatch.native, name)
@@ -307,7 +307,7 @@ def gradients_made():
 
 
 class Parts(Case):
-    """Callers that want some of the gradients: nothing else is computed."""
+    """Callers that want only some of the gradients: the others are not computed."""
 
     def test_of_a_linear_layer(self):
         options = ({}, {"mem_efficient": True}, {"dw": "int8_block", "dw_block_rows": 128})
@@ -317,7 +317,7 @@ class Parts(Case):
             operands = {"x": x, "w": layer.weight, "b": layer.bias}
             for _ in range(2):  # also by compiled code
                 want = dict(zip("xwb", torch.autograd.grad(layer(x), list(operands.values()), g)))
-            y = layer(x * 1)  # x is no leaf
+            y = layer(x * 1)  # x is not a leaf
             for wanted in ("x", "w", "b", "xw", "wb", "xb", "xwb"):
                 given = [operands[name] for name in wanted]
                 with gradients_made() as made:
@@ -449,7 +449,7 @@ class Autocast(Case):
             for tensor in (given.grad, layer.weight.grad, layer.bias.grad):
                 self.assertEqual(tensor.dtype, torch.float32)
             self.assertTrue(torch.equal(given.grad, want[1].float()))
-            # float32 sums, of which bfloat16 gradients are the rounding
+            # float32 sums; bfloat16 gradients are their rounding.
             self.assertTrue(torch.equal(layer.weight.grad.bfloat16(), want[2]))
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 self.assertTrue(torch.equal(layer(x.bfloat16()), y))
@@ -520,7 +520,7 @@ class Copies(Case):
             ):
                 self.assertEqual(repr(twin), repr(layer))
                 with torch.no_grad():
-                    layer.weight.add_(1)  # the twin has one of its own
+                    layer.weight.add_(1)  # the twin has its own weight
                 self.equal(grads(twin, x, g), want)
                 with torch.no_grad():
                     layer.weight.copy_(twin.weight)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotated and plain int8 checkpoints in ComfyUI's layouts, files, and what a state_dict remembers."""
+"""Rotated and plain int8 checkpoints in ComfyUI's layouts, files, and the contents of a state_dict."""
 
 import copy
 import importlib.util
@@ -137,7 +137,7 @@ class Comfy(unittest.TestCase):
                 self.expect(loaded, model, group)
 
     def test_a_rotation_is_what_helps_against_outliers(self):
-        """So a rotated layer read as a plain one, or the other way around, would be seen here."""
+        """A rotated layer that was read as a plain one, or the other way around, would fail here."""
         model = Model()
         x = torch.randn(64, 256)
         x[:, 7] *= 60
@@ -155,7 +155,7 @@ class Comfy(unittest.TestCase):
         for group, said in (
             (64, {**about}),
             (64, {"params": about}),
-            # The outer one counts.
+            # The outer dictionary counts.
             (16, {"convrot": 1, "convrot_groupsize": "16", "params": about}),
             (0, {"convrot": False, "params": about}),
             (0, {"params": None}),
@@ -188,7 +188,7 @@ class Comfy(unittest.TestCase):
         for group in (0, 256):
             said = {"convrot": True} if group else {}
             state = self.state(model, group, comfy_quant(format="int8_tensorwise", **said))
-            # The largest of each row is clipped, as programs do that look for the best scale.
+            # The largest element of each row is clipped, as in programs that search for the best scale.
             codes, scale = quantized(model.up.weight, group, clip=0.995)
             state.update({"up.weight": codes, "up.weight_scale": scale})
             self.assertGreater(int((codes == -128).sum()), 5)
@@ -490,7 +490,7 @@ class Written(unittest.TestCase):
 
 
 class Remembered(unittest.TestCase):
-    """What codes mean is part of a state_dict."""
+    """The meaning of codes is part of a state_dict."""
 
     def setUp(self):
         torch.manual_seed(0)
@@ -573,7 +573,7 @@ class Remembered(unittest.TestCase):
 
 
 class Options(unittest.TestCase):
-    """Every class takes what makes sense for it, and says so where it does not."""
+    """Every class accepts the options that make sense for it, and names the one that does not."""
 
     OPTIONS = {"rotation": 64, "rounding": "stochastic", "seed": 3}
     BLOCKS = {"dw": "int8_block", "dw_block_rows": 128}

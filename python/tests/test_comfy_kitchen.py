@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend of comfy-kitchen: bits, which calls it takes, what it keeps of weights; compared with eager."""
+"""The backend of comfy-kitchen: its bits, its supported calls, its data for weights; compared with eager."""
 
 import gc
 import importlib.util
@@ -35,7 +35,7 @@ LAYOUT = "TensorWiseINT8Layout"
 
 
 def run(name, *arguments, **options):
-    """The backend's function, if the registry takes it for this call."""
+    """The backend's function, if the registry chooses it for this call."""
     names = list(backend.inspect.signature(getattr(backend, name)).parameters)
     named = dict(zip(names, arguments), **options)
     return registry.get_implementation(name, backend="switchback", kwargs=named)(**named)
@@ -190,7 +190,7 @@ class Linear(Case):
                     codes, scale = call("quantize_int8_rowwise", weight.to(dtype))
                 y = call("int8_linear", x, codes, scale, bias.to(dtype), dtype, bool(group), group or 256)
                 found.append(snr(y, want))
-            # Where eager rounds as finely, or outliers drown the rest, tenths of a dB are chance.
+            # If eager rounds as finely, or outliers dominate, differences of tenths of a dB are chance.
             self.assertGreater(found[0], found[1] - 0.25, (dtype, group, found))
             if dtype is torch.bfloat16 and (group or values is normal):
                 self.assertGreater(found[0], found[1], (dtype, group, found))
@@ -385,7 +385,7 @@ class Registration(Case):
 
 
 class Kept(Case):
-    """What is kept of a weight: by all ways in which a weight can change, end or be too large."""
+    """The data kept for a weight: every way in which a weight can change, be freed or be too large."""
 
     def call(self, weight):
         scale = torch.ones(weight.shape[0])
@@ -570,7 +570,7 @@ class Tensors(Case):
             )
             want = run("int8_linear", self.x, codes, scale, self.bias, torch.float32, True, 64, "gelu_tanh")
             self.assert_equal(compiled(self.x), want)
-            # Functions that ask the registry break the graph, and go on.
+            # Functions that ask the registry cause a graph break, and then continue.
             compiled = torch.compile(comfy_kitchen.quantize_int8_rowwise, backend="aot_eager")
             for got, want in zip(compiled(self.x), run("quantize_int8_rowwise", self.x)):
                 self.assert_equal(got, want)

@@ -32,7 +32,7 @@ class Cuda(unittest.TestCase):
             y.square().sum().backward()
             results.append([y, x.grad, module.weight.grad, module.bias.grad])
         for got, want in zip(*results):
-            # Codes are the same; sums of floats may be in another order, or in TF32's 10 bits.
+            # Codes are the same. Sums of floats may be in another order, or have TF32's 10 bits.
             self.assertLess(relative_error(got.cpu(), want), 2e-3)
 
     def test_a_change_behind_autograd(self):
@@ -55,7 +55,7 @@ class Cuda(unittest.TestCase):
                 run()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):  # on a stream of its own
+        with torch.cuda.graph(graph):  # on its own stream
             result = run()
         return graph, result
 

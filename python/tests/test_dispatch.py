@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two ways of a call to the library: which one is in use, and that their bits are the same."""
+"""The two paths of a call to the library: which one is in use, and that their bits are the same."""
 
 import contextlib
 import copy
@@ -35,7 +35,7 @@ K, N = 48, 40
 
 
 def without_compiled():
-    """Calls within it go through Python alone."""
+    """Calls inside it use only the Python path."""
     return mock.patch.object(_function, "native", None)
 
 
@@ -108,7 +108,7 @@ class Compiled(unittest.TestCase):
 
     @contextlib.contextmanager
     def taken(self):
-        """How many calls the compiled code takes, in a list."""
+        """The number of calls that the compiled code handles, in a list."""
         names = ("forward", "forward_prepared", "backward", "backward_prepared")
         counts = []
 
@@ -159,7 +159,7 @@ class Compiled(unittest.TestCase):
                     self.assertEqual(taken.count("backward"), 4)
 
     def test_turn_about_on_one_layer(self):
-        """The state is shared: each call may take another way."""
+        """The state is shared: each call may use the other path."""
         layer = sb.SwitchBackLinearVectorwise(K, N)
         twin = copy.deepcopy(layer)
         x, g = torch.randn(5, K), torch.randn(5, N)
@@ -208,7 +208,7 @@ class Compiled(unittest.TestCase):
                 layer.state_W.mul_(2.0)
                 twin = copy.deepcopy(layer)
                 self.same([layer(x)], [twin(x)])
-                layer.half()  # moves nothing of the codes, and the bias
+                layer.half()  # changes the type of the bias, but not the codes
                 with without_compiled():
                     want = layer(x.half())
                 self.same([layer(x.half()), layer(x.half())], [want, want])
@@ -328,7 +328,7 @@ class Compiled(unittest.TestCase):
 
     @contextlib.contextmanager
     def stand_ins(self, replaced):
-        """Functions in place of the library's, on both ways."""
+        """Replaces functions of the library, on both paths."""
         real = {name: getattr(library(), name) for name in _dispatch.native.FUNCTIONS}
         used = dict(real)
         for name, function in replaced.items():
@@ -353,7 +353,7 @@ class Compiled(unittest.TestCase):
         with self.stand_ins({"switchback_linear_forward": lambda *_: 3}):
             self.assertRaises(MemoryError, layer, x)
         want = layer(x)  # the lock is free again
-        # What a second forward of an unchanged weight calls.
+        # The calls of a second forward with an unchanged weight.
         on_cpu = self.device == "cpu"
         called = "switchback_fingerprint" if on_cpu else "switchback_linear_weight_updated"
         with self.stand_ins({called: lambda *_: 7}), torch.no_grad():
@@ -457,7 +457,8 @@ class Compiled(unittest.TestCase):
         layer = sb.SwitchBackLinearVectorwise(K, N)
         x = torch.randn(4, K)
         before = torch.get_num_threads()
-        # Another test may have called switchback.set_num_threads, which ends the following.
+        # Another test may have called switchback.set_num_threads, after which torch's number of threads is
+        # not followed.
         self.addCleanup(_context._retire, "cpu")
         self.addCleanup(torch.set_num_threads, before)
         with mock.patch.object(_context, "_num_threads", None):
@@ -498,12 +499,12 @@ class CompiledOnCuda(Compiled):
 
 
 class Plain(torch.Tensor):
-    """A subclass of torch's tensors with memory of its own."""
+    """A subclass of torch's tensors with its own memory."""
 
 
 @unittest.skipUnless(builds_dispatch(), "it needs torch 2.10, Python 3.10, a compiler and headers")
 class Built(unittest.TestCase):
-    """The module is built and the tests of layers run on it, where they did not already."""
+    """Builds the module and runs the tests of layers with it, if they have not run with it already."""
 
     @unittest.skipIf(COMPILED, "it is there: all tests run on it")
     def test_with_it(self):

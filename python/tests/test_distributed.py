@@ -25,7 +25,7 @@ HAS_GLOO = (
 
 
 def free_port():
-    """A port for a store: below those that the system hands out, another one for each process."""
+    """A port for a store: below the system's ephemeral ports, and different in each process."""
     first, count = 20000, 10000
     for turn in range(count):
         port = first + (os.getpid() + 100 * turn) % count
@@ -36,12 +36,12 @@ def free_port():
 
 
 def torchrun(*arguments, processes=2):
-    # A static rendezvous, not --standalone: that one has heartbeats of 5 s, and gives up if the
-    # machine is too busy for them.
+    # A static rendezvous, not --standalone: the latter has heartbeats of 5 s, and gives up if the machine
+    # is too busy for them.
     options = ["-m", "torch.distributed.run", f"--nproc_per_node={processes}"]
     options += ["--rdzv_backend=static", "--master_addr=127.0.0.1", f"--master_port={free_port()}"]
     if sys.version_info >= (3, 11) and not torch_at_least(2, 0):
-        # There, torchrun trips over its own defaults for these two.
+        # With these versions torchrun fails with its own defaults for these two options.
         options += ["--redirects=0:1", "--tee=0:2"]
     return run_python(*options, *arguments)
 
@@ -72,8 +72,8 @@ class DataParallel(unittest.TestCase):
                         out,
                         *extra,
                     )
-                    # Not the exit status: gloo's threads sometimes abort a process that ends, with
-                    # layers of torch's own too.
+                    # Not the exit status: gloo's threads sometimes abort a process that ends, with torch's
+                    # own layers too.
                     self.assertTrue(os.path.exists(out), done.stdout + done.stderr)
                     with open(out, encoding="utf-8") as file:
                         results.append(json.load(file)["losses"])
@@ -109,7 +109,8 @@ class Shards(unittest.TestCase):
         return layer
 
     def test_rows_of_a_rowwise_weight(self):
-        # Column parallel: one scale per row of W, so a slice computes the slice, to the bit.
+        # Column parallel: one scale per row of W, so a process computes its slice of the result, to the
+        # bit.
         whole = sb.SwitchBackLinearVectorwise(40, 24)
         y = whole(self.x)
         y.backward(self.g)
@@ -123,7 +124,7 @@ class Shards(unittest.TestCase):
             self.assertLess(
                 float((part.weight.grad - whole.weight.grad[rows]).abs().max()), 60 * 2.0**-22
             )
-            # dX does differ from the whole's: G and the columns of W are scaled per shard.
+            # dX differs from the unsharded one: G and the columns of W are scaled per shard.
 
     def test_rows_of_a_global_weight_have_a_scale_of_their_own(self):
         whole = sb.SwitchBackLinearGlobal(40, 24)
@@ -135,10 +136,10 @@ class Shards(unittest.TestCase):
         self.assertLess(float(error), float((whole(self.x) - exact)[:, 8:].norm()))
 
     def test_columns_have_scales_of_their_own(self):
-        # Row parallel: a shard scales its part of each row of X, and of W, by itself. The sum is
-        # not the whole's to the bit, and not further from the exact result than its bound: a code
-        # is off by at most half a step, so each of 40 products by (|x| sw + |w| sx + sw sx / 2)
-        # / 254, s the absmax of a row.
+        # Row parallel: each shard scales its own part of each row of X, and of W. The sum does not equal
+        # the unsharded result to the bit, but it is within the same bound of the exact result. A code is
+        # off by at most half a step, so each of 40 products is off by (|x| sw + |w| sx + sw sx / 2) / 254,
+        # s the absmax of a row.
         whole = sb.SwitchBackLinearVectorwise(40, 24, bias=False)
         weight = whole.weight.detach()
         exact = self.x.double() @ weight.double().t()

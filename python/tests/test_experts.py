@@ -161,15 +161,15 @@ class Experts(Case):
             forward(x, self.index, weights).square().sum().backward()
             inputs.append((x.grad, weights.grad))
         for got, want in zip(*inputs):
-            # The same products; sums of a few terms in another order.
+            # The same products; sums of a few terms may be in another order.
             self.assertLess(relative_error(got, want), 1e-6)
         for name in MLP.names:
             for kind, parameter in getattr(made, name).named_parameters():
                 grads = [getattr(getattr(one, name), kind).grad for one in single]
                 grads = [torch.zeros_like(parameter[0]) if g is None else g for g in grads]
-                # A gradient that moves by a rounding may have another code, 1/127 of its row.
+                # A gradient that changes by a rounding may have another code, 1/127 of its row.
                 self.assertLess(relative_error(parameter.grad, torch.stack(grads)), 1e-2)
-        self.assertFalse(made.down_proj.weight.grad[E - 1].any())  # nobody chose it
+        self.assertFalse(made.down_proj.weight.grad[E - 1].any())  # no token chose it
 
     def test_shapes_and_no_expert(self):
         made, _ = self.filled("rowwise", torch.float32)
@@ -322,7 +322,7 @@ class Replace(Case):
             replaced = []
             sb.replace_experts(model, replaced=replaced)
             self.assertEqual(len(replaced), 2)
-            # A token whose expert changes with a rounding would differ by more.
+            # If the expert of a token changed with a rounding, it would differ by more.
             self.assertLess(relative_error(model(tokens).logits, want), 0.1)
 
 

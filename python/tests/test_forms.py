@@ -45,7 +45,7 @@ class Conv(unittest.TestCase):
         return model[0]
 
     def test_every_option_is_taken_over(self):
-        # The library rotates no weight [in, out]: with a rotation it is given a copy.
+        # The library cannot rotate a weight [in, out], so with a rotation it gets a copy.
         rotated = {"mode": "rowwise", "rotation": 16, "dw": "int8_block", "dw_block_rows": 128}
         stochastic = {"mode": "global", "dw": "int8_block", "rounding": "stochastic", "seed": 7}
         for options in (rotated, stochastic, {**stochastic, "mode": "rowwise_shared"}):
@@ -278,11 +278,11 @@ class Attention(unittest.TestCase):
             cases.append(({}, [x], {"attn_mask": causal, "is_causal": True}))
         for options, inputs, arguments in cases:
             with self.subTest(options=options, arguments=list(arguments)):
-                # In floating point but for the order of sums: 100 roundings of 2^-24.
+                # In floating point only the order of sums differs: 100 roundings of 2^-24.
                 old, new = self.both(sb.StandardLinear, **options)
                 self.compare(old, new, inputs, 1e-5, **arguments)
-                # Each of two int8 products is within 2 % of its largest element here, and softmax and
-                # the sums behind it do not make that more than 10 %.
+                # Each of two int8 products is within 2 % of its largest element here, and softmax and the
+                # sums after it do not make that more than 10 %.
                 old, new = self.both(sb.SwitchBackLinearVectorwise, **options)
                 self.compare(old, new, inputs, 0.1, **arguments)
 
@@ -342,7 +342,7 @@ class Attention(unittest.TestCase):
         x = torch.randn(2, 5, self.E)
         want = layer(x)
         sb.replace_linear(layer, sb.SwitchBackLinearVectorwise, attention=True)
-        # The int8 error of four products, each about 1 %, of what is normalised to size 1.
+        # The int8 error of four products, each about 1 %, of values that are normalised to size 1.
         self.assertLess(relative_error(layer(x), want), 0.05)
 
 
@@ -412,7 +412,7 @@ class Ties(unittest.TestCase):
 
 
 class Transforms(unittest.TestCase):
-    """What cannot be done says so in words that name what can."""
+    """An unsupported case raises an error that names what is supported."""
 
     def setUp(self):
         self.layer = sb.SwitchBackLinear(4, 4)
@@ -443,7 +443,7 @@ class Transforms(unittest.TestCase):
             lambda: torch.func.grad(loss)(named),
             lambda: torch.func.jacrev(layer)(x),
             lambda: torch.func.jvp(layer, (x,), (x,)),
-            *(() if HAS_OPERATORS else batched),  # test_operators.py has what vmap does
+            *(() if HAS_OPERATORS else batched),  # test_operators.py tests vmap
         ):
             self.check("torch.func", call)
 

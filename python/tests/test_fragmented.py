@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FragmentedLinear: against its definition in torch, gradients, fresh weights, what it refuses."""
+"""FragmentedLinear: against its definition in torch, gradients, fresh weights, refused arguments."""
 
 import copy
 import pickle
@@ -101,7 +101,7 @@ class Weights(Case):
         with torch.no_grad():
             for parameter in (layer.weight, layer.selector, layer.down, layer.up):
                 before = layer(self.x)
-                parameter.data.mul_(-1.5)  # behind autograd
+                parameter.data.mul_(-1.5)  # unseen by autograd
                 fresh = copy.deepcopy(layer)
                 self.assertFalse(torch.equal(layer(self.x), before))
                 self.assertTrue(torch.equal(layer(self.x), fresh(self.x)))

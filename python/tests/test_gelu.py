@@ -24,7 +24,7 @@ def result_and_gradient(gelu, x, g):
 
 
 class NewGELUActivation(nn.Module):
-    """As transformers has it, under whose name it is known."""
+    """As in transformers, from which its name comes."""
 
     __module__ = "transformers.activations"
 

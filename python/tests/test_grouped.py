@@ -195,7 +195,7 @@ class Autograd(Case):
 
 class Weight(Case):
     def fresh(self, layer):
-        """What a module that has never seen another weight gives."""
+        """The result of a new module, which has seen no other weight."""
         twin = sb.SwitchBackGroupedLinear(G, K, N, mode=layer.mode)
         twin.load_state_dict(layer.state_dict())
         return twin(self.x, self.offs, self.index)

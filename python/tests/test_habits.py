@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people do with models made of nn.Linear: tracing, second derivatives, torch's encoders."""
+"""Common uses of models with nn.Linear: tracing, second derivatives, torch's encoders."""
 
 import copy
 import pickle
@@ -124,7 +124,7 @@ class Traced(unittest.TestCase):
 
 
 class Penalised(unittest.TestCase):
-    """Second derivatives, as penalties on gradients ask for them: refused, and never left out."""
+    """Second derivatives, which gradient penalties need: refused, and never silently left out."""
 
     MESSAGE = "switchback.* has no second derivative"
 
@@ -192,7 +192,7 @@ class Penalised(unittest.TestCase):
         layer = sb.SwitchBackLinearVectorwise(16, 8)
         layer(self.x.detach()).sum().backward(create_graph=True)
         self.assertFalse(layer.weight.grad.requires_grad or layer.bias.grad.requires_grad)
-        # What is in front of a prepared layer has the second derivative that it has elsewhere.
+        # A layer before a prepared layer has the second derivative that it has elsewhere.
         front, back = nn.Linear(16, 16), layer_of_codes()
         (dx,) = torch.autograd.grad(back(front(self.x)).sum(), self.x, create_graph=True)
         dx.square().sum().backward()
@@ -265,7 +265,7 @@ NAMED = "in_features=16, out_features=8.*exclude"  # the layer, and what to do
 
 
 class Callers(unittest.TestCase):
-    """What torch can ask of nn.Linear: computed, or refused in words that name the layer."""
+    """Features of torch that nn.Linear supports: computed, or refused by an error that names the layer."""
 
     def setUp(self):
         torch.manual_seed(0)
@@ -392,7 +392,7 @@ class Callers(unittest.TestCase):
 
 
 class Encoders(unittest.TestCase):
-    """torch's encoder layers in eval mode, where their fast path reads weights past the layers."""
+    """torch's encoder layers in eval mode, where their fast path reads the weights without calling the layers."""
 
     def setUp(self):
         torch.manual_seed(0)
@@ -441,7 +441,7 @@ class Encoders(unittest.TestCase):
                     self.assertEqual(self.calls(model), count)
                 if which[1]:
                     self.assertTrue(torch.equal(fast, want))
-                else:  # nn.MultiheadAttention has a fast path of its own, and codes may differ by one
+                else:  # nn.MultiheadAttention has its own fast path; codes may differ by one
                     self.assertLess(relative_error(fast, want), 0.02)
                 want = fast
                 with torch.inference_mode():
@@ -459,7 +459,7 @@ class Encoders(unittest.TestCase):
                 y = model(self.x, **{key: self.padding})
                 for row, length in ((0, 5), (1, 3), (2, 4)):
                     alone = model(self.x[row : row + 1, :length])
-                    # Sums over other lengths are rounded otherwise, and codes may then differ by one.
+                    # Sums of other lengths are rounded differently, and codes may then differ by one.
                     self.assertLess(relative_error(y[row, :length], alone[0]), 0.02)
                 if not (which[1] or torch_at_least(2, 0)):
                     continue  # the nn.MultiheadAttention of 1.13 fails under autocast in eval mode

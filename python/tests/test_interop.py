@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of others, transformers' and torchao's interfaces: nothing is left as initialised."""
+"""Checkpoints of other programs, and the interfaces of transformers and torchao: no weight keeps its initial value."""
 
 import copy
 import io
@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 
 
 def importable(name):
-    """Whether a package of a version that fits is there, and else the reason."""
+    """Whether a suitable version of a package is installed, and if not the reason."""
     try:
         __import__(name)
     except (ImportError, AttributeError) as error:
@@ -486,7 +486,7 @@ class Transformers(unittest.TestCase):
                     bare = model(x)
                 self.assertGreater(relative_error(bare, apart), 0.05)
                 model.merge_adapter(safe_merge=True)
-                # Codes are rounded once more: 1 / 127 of a row's largest, a few times over in global.
+                # Codes are rounded once more: 1 / 127 of a row's largest, several times in mode global.
                 self.assertLess(relative_error(model(x), apart), 0.03)
                 model.unmerge_adapter()
                 self.assertIs(model.base_model.model[0].base_layer.W_int8, codes)

@@ -18,7 +18,7 @@ KINDS = (sb.SwitchBackLinearVectorwise, sb.SwitchBackLinearGlobal)
 
 
 class Decoder(nn.Module):
-    """A causal language model whose products are all switchback's, or fixed loops of one shape.
+    """A causal language model. All its products are switchback's, or loops of one fixed shape.
 
     Attention is computed for one sequence and one head at a time, so that torch's products too have
     the same shape in every batch.
@@ -96,7 +96,7 @@ class Rows(unittest.TestCase):
 
 class Models(unittest.TestCase):
     def test_logits_of_a_trainer_and_of_a_sampler(self):
-        """Train, eval, prepared, compiled; alone, in a batch, at any place of it."""
+        """Training, eval, prepared, compiled; alone, and at any place in a batch."""
         for kind in KINDS:
             torch.manual_seed(0)
             trainer = Decoder(kind)

@@ -86,8 +86,8 @@ class FuseQkv(unittest.TestCase):
         for a, b in zip(got[0], want[0]):
             self.assertTrue(torch.equal(a, b))
             self.assertFalse(a._is_view())
-        # dX sums codes with one scale for a row of all gradients: each 1/254 of its largest, and there
-        # are as many errors in the sum of three products.
+        # dX sums codes with one scale for a row of all gradients. Each code's error is 1/254 of the row's
+        # largest, and the sum of three products has the same number of errors.
         self.assertLess(relative_error(got[1], want[1]), 0.02)
         for name, gradient in want[2].items():
             self.assertLess(relative_error(got[2][name], gradient), 1e-6 if not autocast else 4e-3)
@@ -235,7 +235,7 @@ class FuseQkv(unittest.TestCase):
         self.assertIsNone(getattr(joined_of(joined)._local, "waiting", None))
 
     def test_checkpointing_where_inputs_differ(self):
-        """Cross-attention: what is recorded again is what was recorded, until the layers are left alone."""
+        """Cross-attention: recomputation records what the forward recorded, until the layers compute separately."""
         from torch.utils.checkpoint import checkpoint
 
         for reentrant in (False, True):

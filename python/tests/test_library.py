@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding, loading and checking the library; threads of its own, forks, and Python threads."""
+"""Finding, loading and checking the library; its own threads, forks, and Python threads."""
 
 import os
 import platform
@@ -166,7 +166,7 @@ class Threads(unittest.TestCase):
         def work(x, want):
             for turn in range(50):
                 if turn == 25:
-                    switchback.set_num_threads(1)  # others are using the context that this retires
+                    switchback.set_num_threads(1)  # other threads are using the context that this retires
                 got = ops.quantize_rowwise(x)
                 if not all(np.array_equal(a, b) for a, b in zip(got, want)):
                     failures.append(turn)
@@ -229,7 +229,7 @@ class FollowsTorch(unittest.TestCase):
 
 
 class TorchsMemory(unittest.TestCase):
-    """torch's caching allocator behind the library's, with stand-ins for both."""
+    """The library's allocations come from torch's caching allocator, with stand-ins for both."""
 
     def setUp(self):
         self.calls = calls = []
@@ -293,7 +293,7 @@ class TorchsMemory(unittest.TestCase):
 
 
 class Streams(unittest.TestCase):
-    """What a CUDA device needs, with stand-ins for it."""
+    """Setup of a CUDA device, with stand-ins for it."""
 
     def test_the_callers_stream_is_followed(self):
         context = Context("cpu", 1)
@@ -333,7 +333,7 @@ class Streams(unittest.TestCase):
             context.destroy_layer(1)
             self.assertEqual(destroyed, [1])
             with context.lock:
-                # A finalizer in another thread: it must not wait.
+                # A finalizer in another thread, which must not wait.
                 thread = threading.Thread(target=context.destroy_layer, args=(2,))
                 thread.start()
                 thread.join(30)

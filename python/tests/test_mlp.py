@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SwitchBackMLP: the bits of separate operations, and what it keeps for backward."""
+"""SwitchBackMLP: the bits of separate operations, and the tensors that it keeps for backward."""
 
 import copy
 import unittest

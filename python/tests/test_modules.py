@@ -47,7 +47,7 @@ class Construction(unittest.TestCase):
         self.assertTrue(torch.equal(conv(x=x), conv(x)))
 
     def pairs(self):
-        """Modules with those that they replace; prepared ones with the weight that they stand for."""
+        """Modules with the modules that they replace; prepared ones with the weight that their codes represent."""
         for kind in KINDS_OF_LINEAR:
             yield nn.Linear(8, 5), kind(8, 5)
             yield nn.Linear(8, 5, False, dtype=torch.bfloat16), kind(8, 5, False, dtype=torch.bfloat16)

@@ -27,7 +27,7 @@ KINDS = (
 
 
 class Net(nn.Module):
-    """Layers with everything around them that models have."""
+    """Layers with the usual surroundings of a model."""
 
     def __init__(self, kind):
         super().__init__()

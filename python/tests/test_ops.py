@@ -20,7 +20,7 @@ SHAPES = ((1, 1), (13, 83), (5, 64), (3, 129), (64, 1), (0, 7), (7, 0), (0, 0))
 
 
 def awkward(rows, cols, dtype=np.float32, seed=0):
-    """Normal values, with what rounding and scaling can stumble over in the first rows."""
+    """Normal values; the first rows have values that are hard to round or scale."""
     x = np.random.default_rng(seed).standard_normal((rows, cols)).astype(np.float32)
     if rows >= 5 and cols >= 2:
         x[0] = 0
@@ -33,7 +33,7 @@ def awkward(rows, cols, dtype=np.float32, seed=0):
 
 
 def padded(x, margin=3):
-    """The same values in rows that are apart."""
+    """The same values in rows with gaps between them."""
     wide = np.zeros((x.shape[0], x.shape[1] + margin), x.dtype)
     wide[:, : x.shape[1]] = x
     return wide[:, : x.shape[1]]
@@ -130,7 +130,7 @@ class QuantizeNumpy(unittest.TestCase):
 class ActivationNumpy(unittest.TestCase):
     @staticmethod
     def exact(activation, x):
-        """Value and derivative in float64."""
+        """The value and the derivative, in float64."""
         if activation == "gelu_erf":
             phi = np.array([0.5 * math.erfc(-v / math.sqrt(2)) for v in x.ravel()]).reshape(x.shape)
             return x * phi, phi + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
@@ -369,7 +369,7 @@ class Torch(unittest.TestCase):
             ops.quantize_rowwise(x.double())
         with self.assertRaisesRegex(TypeError, "sparse"):
             ops.quantize_rowwise(x.to_sparse())
-        # Operators, which switchback.nn defines where it can, take tensors without memory.
+        # Operators, which switchback.nn defines where it can, accept tensors without memory.
         without_operators = mock.patch.object(ops, "_operators", None)
         with without_operators, self.assertRaisesRegex(switchback.Unsupported, "meta"):
             ops.quantize_rowwise(x.to("meta"))
@@ -414,7 +414,7 @@ class NamesOfBitsandbytes(unittest.TestCase):
                     )
                     np.testing.assert_array_equal(got, want)
                     self.assertEqual(got.dtype, dtype or np.float16)
-            # Scales as they were there: float16, and with more dimensions.
+            # Scales as bitsandbytes had them: float16, and with more dimensions.
             half = function(q, codes.T, state_x.astype(np.float16)[:, None], state_w, None)
             self.assertEqual(half.shape, (5, 9))
         with self.assertRaisesRegex(ValueError, "int8_matmul_mixed_dequantize: b has shape"):

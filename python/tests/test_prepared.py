@@ -123,8 +123,8 @@ class Prepared(unittest.TestCase):
             for dtype, error in ((torch.float16, 2.0**-11), (torch.bfloat16, 2.0**-8)):
                 y = layer(self.x.to(dtype))
                 self.assertEqual(y.dtype, dtype)
-                # x rounded, then y rounded: each by `error` of its size. The sum over K of
-                # |x||w| bounds what the former does; a code may move by one besides.
+                # x is rounded, then y: each by `error` of its size. The sum over K of |x||w| bounds the
+                # error from x. In addition, a code may change by one.
                 bound = 2 * (error + 2 / 127) * (self.x.abs().sum(1, keepdim=True) * 0.25 + 1)
                 self.assertTrue(((y.float() - want).abs() <= bound).all())
             with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -132,7 +132,7 @@ class Prepared(unittest.TestCase):
             self.assertEqual(layer(self.x[:0]).shape, (0, N))
 
     def test_under_autocast_codes_are_those_of_the_float32_weight(self):
-        """Not of its rounding to autocast's type, so the bits are those of a prepared layer."""
+        """Codes of the weight itself, not of its rounding to autocast's type: the bits of a prepared layer."""
         for mode in ("rowwise", "rowwise_shared", "global"):
             layer = sb.SwitchBackLinear(K, N, mode=mode)
             prepared = copy.deepcopy(layer).prepare_for_eval()
@@ -195,7 +195,7 @@ class Prepared(unittest.TestCase):
         self.assertFalse(frozen(self.x).requires_grad)
 
     def test_changes_of_codes_reach_the_next_call(self):
-        """Also those that torch does not count."""
+        """Also changes that torch does not count."""
         changes = {
             "copy_": lambda tensor, new: tensor.copy_(new),
             "_foreach_copy_": lambda tensor, new: torch._foreach_copy_([tensor], [new]),
@@ -260,7 +260,7 @@ class Prepared(unittest.TestCase):
             self.assertTrue(torch.equal(layer(self.x), -before))
 
     def test_few_rows_of_large_codes(self):
-        """They read the buffers of the module: same bits as from the library's copy, which is not made."""
+        """They read the buffers of the module: the same bits as with a copy in the library, and no copy is made."""
         k, n = 2048, 1040
         self.assertGreaterEqual(k * n, _rules.MANY_CODES)
         kinds = [{"mode": mode} for mode in ("rowwise", "rowwise_shared", "global")]
@@ -283,7 +283,7 @@ class Prepared(unittest.TestCase):
                     self.assertTrue(torch.equal(layer(x), -y))
 
     def test_codes_of_others_reach_minus_128(self):
-        """Against sums in 64 bits."""
+        """Compared with sums in 64 bits."""
         for mode, rotation in itertools.product(("rowwise", "global"), (0, 16)):
             layer = sb.SwitchBackLinear(64, N, bias=False, mode=mode, rotation=rotation)
             layer.prepare_for_eval()
@@ -317,7 +317,7 @@ class Prepared(unittest.TestCase):
             for codes in (layer.W_int8, lowest):
                 layer.W_int8 = codes
                 x = torch.randn(2, 7, features, dtype=dtype, requires_grad=True)
-                g = torch.randn(2, 7, 2 * N, dtype=dtype)[..., :N]  # its rows are apart
+                g = torch.randn(2, 7, 2 * N, dtype=dtype)[..., :N]  # there are gaps between its rows
                 layer(x).backward(g)
                 scaled = g.reshape(-1, N).float()
                 unit = layer.state_W
@@ -341,7 +341,7 @@ class Prepared(unittest.TestCase):
             switchback.quantize_rowwise_scaled(g, scales[1:])
 
     def test_gradients_after_the_codes_were_replaced(self):
-        """A graph keeps the codes that it was made with; the layer goes on with its own."""
+        """A graph keeps the codes that it was recorded with; the layer continues with its own."""
         layer = sb.SwitchBackLinear(K, N, mode="rowwise").prepare_for_eval()
         x, g = self.x.clone().requires_grad_(), torch.randn(4, N)
         (want,) = torch.autograd.grad(layer(x), x, g)
@@ -509,7 +509,7 @@ class Checkpoints(unittest.TestCase):
                     self.assertTrue(
                         torch.equal(layer.state_W, given["state_W"].float().reshape(-1))
                     )
-                    self.assertIs(state["state_W"], given["state_W"])  # not changed for others
+                    self.assertIs(state["state_W"], given["state_W"])  # not changed for other modules
                     with torch.no_grad():
                         layer(self.x)
 
@@ -536,7 +536,7 @@ class Checkpoints(unittest.TestCase):
         rejected(("state_W", "SwitchBackLinearVectorwise"), sb.SwitchBackLinear)
         rejected(("Missing", "state_W"), state_W=None)
         rejected(("Missing", "W_int8"), W_int8=None)
-        # Both forms at once are taken for the float one; a layer without codes takes no codes.
+        # A checkpoint with both forms is treated as a float one; a layer without codes rejects codes.
         for make, state in (
             (sb.SwitchBackLinearVectorwise, {**good, "weight": torch.zeros(N, K)}),
             (sb.StandardLinear, good),

@@ -184,7 +184,7 @@ class Replace(unittest.TestCase):
 
 
 class Nothing(unittest.TestCase):
-    """What does nothing says so."""
+    """A call that replaces nothing warns."""
 
     def warned(self, call):
         with warnings.catch_warnings(record=True) as found:

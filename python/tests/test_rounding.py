@@ -93,7 +93,7 @@ class StochasticRounding(unittest.TestCase):
         later.rounding_step = 1
         self.assertTrue(same(gradients(later, x, g), second))
         self.assertFalse(torch.equal(gradients(layer(seed=2**64 - 1), x, g)[1], first[1]))
-        # torch's generator gives the seed where none is said.
+        # If no seed is given, torch's generator gives it.
         self.assertEqual(layer(seed=None).seed, layer(seed=None).seed)
         torch.manual_seed(5)
         self.assertNotEqual(
@@ -150,7 +150,7 @@ class StochasticRounding(unittest.TestCase):
             prepared(into).backward(g)
             self.assertTrue(torch.equal(into.grad, expected))
         self.assertEqual(prepared.rounding_step, 2)
-        # Codes of others reach -128. What is multiplied by it is twice what -64 gives.
+        # Other programs' codes reach -128, whose products are twice those of -64.
         found = []
         for code in (-128, -64):
             with torch.no_grad():

@@ -15,7 +15,7 @@ WIDTH, HIDDEN, TOKENS = 48, 80, 31
 
 
 class Trainer(nn.Module):
-    """A gated perceptron and a mean over what came before, between embedding and head."""
+    """A gated perceptron and a mean over earlier tokens, between embedding and head."""
 
     def __init__(self):
         super().__init__()
@@ -39,7 +39,7 @@ def mixed(h):
 
 
 class Served(nn.Module):
-    """A linear module as engines have them: weights of several matrices, and a method."""
+    """A linear module as serving engines define it: a weight of several matrices, and a method object."""
 
     def __init__(self, method, inputs, outputs, dtype, bias=False):
         super().__init__()
@@ -113,7 +113,7 @@ class Serving(unittest.TestCase):
                     logits = trainer(tokens)
                     want = logits.detach().float().log_softmax(-1)
                     for rows in ([2], [5, 2], [1, 0, 3, 2, 4, 5, 1]):
-                        # As a decoder meets them: each length alone.
+                        # As a decoder sees them: each length separately.
                         for length in (1, 4, 9):
                             got = sampler(tokens[rows][:, :length]).float().log_softmax(-1)
                             ratio = (want[rows][:, :length] - got).exp()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of several threads at once: none waits for a large one, the bits are the same, and codes
-that are shared are there once.
+"""Concurrent calls of several threads: no call waits for a large one, the bits are the same, and codes
+that are shared exist once.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ K, N = 96, 80
 
 @contextlib.contextmanager
 def busy():
-    """Within it another thread uses the context, so that calls take an extra one."""
+    """Inside it another thread uses the context, so that calls use an extra one."""
     context = _context.context_for("cpu")
     held, done = threading.Event(), threading.Event()
 
@@ -49,7 +49,7 @@ def is_free(context):
 
 
 def run_at_once(*functions):
-    """Runs each in a thread, all begin together; raises what one of them raised."""
+    """Runs each in a thread; all begin together. Raises the exception of one of them, if any."""
     begin, problems = threading.Barrier(len(functions)), []
 
     def run(function):
@@ -168,7 +168,7 @@ class Threads(unittest.TestCase):
             lambda: layer.weight.detach().numpy().__imul__(0.7),
             lambda: torch.nn.init.normal_(layer.weight),
         )
-        # What each context has kept is of another weight than the last one.
+        # Each context has kept codes of a weight that is not the latest.
         for change in changes:
             for used in (infer, train):
                 used()
@@ -203,7 +203,7 @@ class Threads(unittest.TestCase):
             self.assertEqual(len(extras), 1)
             self.assertIs(extras[0].context._of, context)
             codes_of_dx = extras[0].cached_bytes() - held
-        # Codes for dX are made by each layer that computes one.
+        # Each layer that computes a dX makes codes for it.
         self.assertEqual(layer._layers.cached_bytes(), held + 2 * codes_of_dx)
 
     def test_other_codes_reach_every_context(self):
@@ -249,7 +249,7 @@ class Threads(unittest.TestCase):
         context = _context.context_for("cpu")
         self.assertLessEqual(len(context._extras), _context.MOST_EXTRAS)
         self.assertEqual(layer._layers.cached_bytes(), held)
-        # When all are taken, a call waits for the first that becomes free.
+        # If all are in use, a call waits for the first that becomes free.
         with busy(), contextlib.ExitStack() as stack:
             taken, done = [], threading.Event()
 

@@ -24,7 +24,7 @@ TOLD = (
 
 @contextlib.contextmanager
 def counted(names=TOLD):
-    """Counts how often a layer of the library is told of a weight, or calls other functions."""
+    """Counts how often a layer of the library is given a weight, and its calls of other functions."""
     calls = []
 
     class Counting:
@@ -55,7 +55,7 @@ class Weight(unittest.TestCase):
         self.x = torch.randn(4, K)
 
     def fresh(self, layer):
-        """What a module that has never seen another weight gives."""
+        """The result of a new module, which has seen no other weight."""
         twin = sb.SwitchBackLinearVectorwise(K, N)
         twin.load_state_dict(layer.state_dict())
         return twin(self.x)
@@ -106,7 +106,7 @@ class Weight(unittest.TestCase):
 
     def test_steps_of_an_optimizer(self):
         class ThroughData:
-            """What some optimizers and sharding schemes do: nothing that autograd could count."""
+            """A change as some optimizers and sharding schemes make it, which autograd cannot count."""
 
             def __init__(self, parameters):
                 self.parameters = list(parameters)
@@ -128,7 +128,7 @@ class Weight(unittest.TestCase):
                 self.assertTrue(torch.equal(after, self.fresh(layer)))
 
     def test_a_teacher_in_training_mode(self):
-        # Follows a student through .data and never runs a backward.
+        # The weight follows a student's through .data, and no backward runs.
         teacher = sb.SwitchBackLinearVectorwise(K, N).requires_grad_(False)
         for scope in (torch.no_grad, contextlib.nullcontext):
             with scope():
@@ -443,7 +443,7 @@ class ChangesUnseen(unittest.TestCase):
                 model.merge(-1)
                 again = model(self.x)
             # Codes of W and of W + BA differ by a rounding of 1/254 of a row's largest magnitude each.
-            # 5 % is ten times their usual effect, and a twentieth of what a lost adapter makes.
+            # 5 % is ten times their usual effect, and a twentieth of the effect of a lost adapter.
             self.assertLess(relative_error(merged, apart), 0.05)
             self.assertLess(relative_error(again, apart), 0.05)
             twin = sb.SwitchBackLinearVectorwise(K, N)
@@ -542,7 +542,7 @@ class ChangesUnseen(unittest.TestCase):
 
 
     def test_a_device_is_asked_where_torch_saw_no_change(self):
-        # A layer that takes this machine for a device: the library's call is the same there.
+        # A layer that treats this machine as a device: the library's call is the same there.
         changed, asked = "switchback_linear_weight_updated", "switchback_linear_weight_may_have_changed"
         layer = sb.SwitchBackLinearVectorwise(K, N)
         optimizer = torch.optim.SGD(layer.parameters(), 0.1)
@@ -567,14 +567,14 @@ class ChangesUnseen(unittest.TestCase):
             self.assertEqual(steps(3), [asked, asked, asked])
             self.assertEqual(steps(1), [asked])
             self.assertEqual(steps(1), [changed])
-            # Nor does torch see this.
+            # torch does not see this change either.
             del calls[:]
             layer.weight.data.mul_(2.0)
             self.assertTrue(torch.equal(layer(self.x), sb_twin(layer)(self.x)))
 
 
 class Cost(unittest.TestCase):
-    """What is read of a weight, and when."""
+    """Which parts of a weight are read, and when."""
 
     def setUp(self):
         torch.manual_seed(0)

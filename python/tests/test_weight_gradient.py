@@ -63,7 +63,7 @@ class Int8WeightGradient(unittest.TestCase):
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             module(x)
         shapes = sorted((tuple(t.shape), t.dtype) for t in kept)
-        # No input of its own is wanted, so neither the weight nor x is kept.
+        # No gradient of x is wanted, so neither the weight nor x is kept.
         self.assertEqual(shapes, sorted([((K, 384), torch.int8), ((3, K), torch.float32)]))
 
     def test_the_same_under_checkpointing_and_from_views(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel: its tag, what it carries, and that it works where it is unpacked."""
+"""The wheel: its tag, its files, and that it works after unpacking."""
 
 import glob
 import importlib.util
@@ -22,7 +22,7 @@ MISSING = [
 
 
 def steps_to_install(home, wheel):
-    """Commands that install a wheel into an empty environment, and the variables of what runs there.
+    """Commands that install a wheel into an empty environment, and the environment variables of programs that run there.
 
     Of the interpreter it has NumPy and torch; where these are in an environment of their own, they are
     named.
@@ -75,7 +75,7 @@ class Wheel(unittest.TestCase):
 
     def test_a_wheel_with_a_library(self):
         with tempfile.TemporaryDirectory() as folder:
-            # An installation: the library, one it needs, and configurations.
+            # An installation: the library, another library that it needs, and configurations.
             prefix = os.path.join(folder, "prefix")
             configs = os.path.join(prefix, "share", "switchback", "configs")
             os.makedirs(os.path.join(prefix, "lib"))
@@ -120,7 +120,7 @@ class Wheel(unittest.TestCase):
     def test_an_empty_environment_trains_with_it(self):
         require_torch()
         with tempfile.TemporaryDirectory() as folder:
-            # A library with nothing beside it, in a checkout that has configurations.
+            # A library alone in its folder, in a checkout that has configurations.
             library = os.path.join(folder, "alone", "libswitchback.so")
             os.mkdir(os.path.dirname(library))
             shutil.copy(os.path.realpath(switchback.library_path()), library)
@@ -136,7 +136,7 @@ class Wheel(unittest.TestCase):
                     name for name in packed.namelist() if "share/switchback/configs/" in name
                 ]
             self.assertIn("switchback/share/switchback/configs/list.jsonl", configs)
-            # Empty but for torch, NumPy and pip, which are the system's.
+            # Empty except for torch, NumPy and pip, which are the system's.
             home = os.path.join(folder, "environment")
             steps, nothing = steps_to_install(home, wheel)
             steps += (
@@ -153,7 +153,7 @@ class Wheel(unittest.TestCase):
             self.assertIn(home, done.stdout)  # the library of this environment
 
     def test_a_library_built_by_cmake(self):
-        # A stand-in for cmake: notes what it is asked and installs the library under test.
+        # A stand-in for cmake: records its arguments and installs the library under test.
         with tempfile.TemporaryDirectory() as folder:
             programs, notes = os.path.join(folder, "bin"), os.path.join(folder, "notes")
             os.mkdir(programs)
@@ -222,7 +222,7 @@ print("\\n".join(sorted(file for file in files if ".so" in file)))
 
 @unittest.skipIf(LACKING, f"portable wheels cannot be built without {LACKING}")
 class Portable(unittest.TestCase):
-    """tools/wheel: what it builds works in an environment that has nothing of switchback."""
+    """tools/wheel: the wheel it builds works in an environment without anything of switchback."""
 
     @classmethod
     def setUpClass(cls):

@@ -45,7 +45,7 @@ inline autotune::Entry winner_of(std::int64_t m, autotune::Effort effort = autot
   winner.time = time;
   return entry;
 }
-/// What a check found of a candidate; `why` empty: it was right.
+/// The result of a check of a candidate; `why` empty: the candidate was right.
 inline autotune::Entry proven_of(std::int64_t m, std::int64_t mc, std::string_view why,
                                  std::string_view time = usual_time) {
   autotune::Entry entry = entry_of(m);
@@ -68,13 +68,13 @@ inline std::string lines_of(const std::vector<autotune::Entry>& entries) {
   return lines;
 }
 
-/// `text` with the first `what` replaced; unchanged where it is not in it.
+/// `text` with the first `what` replaced; unchanged if it does not contain `what`.
 inline std::string replaced(std::string text, std::string_view what, std::string_view with) {
   const std::size_t at = text.find(what);
   if (at != std::string::npos) text.replace(at, what.size(), with);
   return text;
 }
-/// The line as a version to come would write it.
+/// The line as a future version would write it.
 inline std::string newer_line(const autotune::Entry& entry) {
   return replaced(autotune::to_line(entry), R"("v":1)", R"("v":2)");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entries of a cache: as lines and back, and which of two winners stays.
+// Entries of a cache: written as lines and read back, and which of two winners is kept.
 #include "autotune/store/entry.hpp"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST(EntryLine, EverythingComesBack) {
     const auto same = from_line(line, why);
     ASSERT_TRUE(same.has_value()) << why;
     EXPECT_EQ(*same, entry) << line;
-    // A person or a tool may have spaced it; the key's form does not matter.
+    // A person or a tool may have changed the spacing; the form of the key does not matter.
     const auto spaced = from_line(
         replaced(replaced(line, "{\"key\":{", "{ \"new\":[1],\t\"key\": { "), "\"v\":", "\"v\" : "),
         why);
@@ -136,7 +136,7 @@ TEST(EntryMerge, TheBetterWinnerStaysWhateverTheOrder) {
   EXPECT_EQ(merged({older, wrong_clock}).winner, older.winner);
   EXPECT_EQ(merged({in_doubt, quick}).winner, quick.winner);
   EXPECT_EQ(merged({entry_of(1), in_doubt}).winner, in_doubt.winner);
-  // Of equal ones any, but always the same.
+  // Of equal ones either may be kept, but always the same one.
   const Entry twin = winner_of(1, Effort::normal, late, 6);
   EXPECT_EQ(merged({newer, twin}), merged({twin, newer}));
 }
@@ -149,7 +149,7 @@ TEST(EntryMerge, AWinnerThatWasFoundWrongSinceGoes) {
   EXPECT_EQ(merged({winner, wrong_before}).winner, winner.winner);
   EXPECT_EQ(merged({winner, wrong_later}).winner, std::nullopt);
   EXPECT_EQ(merged({wrong_later, winner}).winner, std::nullopt);
-  // What found it wrong may have found another.
+  // The check that found it wrong may have found another one wrong.
   Entry search = other;
   search.proven = wrong_later.proven;
   EXPECT_EQ(merged({winner, search}), search);
@@ -184,7 +184,7 @@ TEST(EntryMerge, TheBestOfSeveralEnvironmentsIsUsableAndDidNotFail) {
   EXPECT_TRUE(failed_since(all[0], all, &why));
   EXPECT_EQ(why, "wrong");
   EXPECT_EQ(best_of(all, any), &all[1]);
-  all[2].env.kernels = "8";  // of other kernels, which says nothing of these
+  all[2].env.kernels = "8";  // of other kernels, so it does not apply to these
   EXPECT_EQ(best_of(all, any), &all[0]);
   EXPECT_EQ(best_of({}, any), nullptr);
 }
@@ -213,7 +213,7 @@ TEST(Snapshot, FindsTheEntriesOfAKeyAndNamesTheRest) {
   EXPECT_EQ(describe(snapshot.warnings()[0]), file.string() + ":4: it is not an entry in JSON");
   EXPECT_EQ(describe(snapshot.warnings()[1]), file.string() + ":10: it is not an entry in JSON");
   EXPECT_EQ(describe(snapshot.warnings()[2]), directory.path().string() + ": it is a directory");
-  // What has a key is read when that is asked for.
+  // The values of a key are read when they are needed.
   std::vector<Warning> warnings;
   EXPECT_TRUE(snapshot.find(key_of(4), &warnings).empty());
   EXPECT_TRUE(snapshot.find(key_of(6), &warnings).empty());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped products and layers under the tuner: keys have the bucket of the rows, trials prove every
-// group, and one call asks once.
+// Grouped products and layers under the tuner: keys have the bucket of the rows, trials check every
+// group, and one call looks up once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -72,7 +72,7 @@ GemmProblem problem(std::int64_t groups, std::int64_t slots, bool strided,
   return p;
 }
 
-// A problem that came back asks as the one that it came from.
+// A problem that was written and read back makes the same query as the original.
 TEST(TunerOfGroups, AQueryIsThatOfItsProblem) {
   Context context(test::cpu_options());
   const ContextState& state = context.state();
@@ -88,7 +88,7 @@ TEST(TunerOfGroups, AQueryIsThatOfItsProblem) {
           EXPECT_EQ(to_query(back, state), query) << gemm_int8::describe(p);
           EXPECT_EQ(back.layout, p.layout);
         }
-  // Near numbers of rows are one problem, others are not.
+  // Similar numbers of rows are one problem, others are not.
   EXPECT_EQ(to_query(problem(8, 1000, false), state), to_query(problem(8, 1024, false), state));
   EXPECT_NE(to_query(problem(8, 1000, false), state), to_query(problem(8, 1025, false), state));
   EXPECT_NE(to_query(problem(8, 1000, false), state), to_query(problem(4, 1000, false), state));
@@ -147,7 +147,7 @@ TEST(TunerOfGroups, AWrongSumIsFound) {
   EXPECT_EQ(wrong_row(), 3);
 }
 
-// Every candidate of every layout is right, in each type of output, with b packed and plain.
+// Every candidate of every layout is right, for each output type, with b packed and unpacked.
 TEST(TunerOfGroups, EveryCandidateIsProven) {
   Context context(test::device_options());
   const ContextState& state = context.state();
@@ -194,10 +194,10 @@ TEST(TunerOfGroups, AStepIsProvenInEveryModeOfALayerAlone) {
   EXPECT_EQ(modes,
             (std::vector<Mode>{Mode::standard, Mode::rowwise, Mode::rowwise_shared, Mode::global}));
   context.synchronize();
-  // Of a forward alone they are the same codes.
+  // For a forward alone, rowwise and rowwise_shared have the same codes.
   p.pass = linear::Pass::forward;
   EXPECT_EQ(linear::candidates(p, context.state()).size(), 3u);
-  // No dX of so many outputs is exact.
+  // With this number of outputs, dX is not exact in any int8 mode.
   p.pass = linear::Pass::step;
   p.n = max_exact_k + 1;
   EXPECT_EQ(linear::candidates(p, context.state()), std::vector<Mode>{Mode::standard});
@@ -234,7 +234,7 @@ TEST(TunerOfGroups, EveryModeOfAGroupedLayerIsProven) {
       }
 }
 
-// Remembers what is asked, and answers grouped products with one configuration.
+// Remembers the queries, and answers those of grouped products with one configuration.
 class Answers : public ConfigSource {
  public:
   bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
@@ -313,7 +313,7 @@ TEST(TunerOfGroups, WhatGroupedLayersAskIsListed) {
       const bool is_of_groups =
           query.op == ConfigOp::grouped_int8 || query.op == ConfigOp::grouped_layer_mode;
       of_groups += is_of_groups ? 1 : 0;
-      // The floating products of packed groups have the rows of each.
+      // The keys of float products of packed groups have the number of rows of each group.
       if (!is_of_groups && !strided) continue;
       EXPECT_NE(std::find(listed.begin(), listed.end(), query), listed.end()) << describe(query);
     }
@@ -342,10 +342,10 @@ TEST(TunerOfGroups, WhatOneTunesAnotherFinds) {
   Context user(test::device_options());
   other->attach(user);
   Step step(user, shape);
-  // On a device the products of layers in floating point are measured only when all are asked for.
+  // On a device, a layer's floating point products are measured only with Problems::all.
   for (const Mode mode : all_modes)
     if (user.state().on_cpu() || traits_of(mode).is_int8()) step.run(user, mode, true);
-  // A device makes the codes of all groups' weights at once.
+  // A device computes the codes of all groups' weights together.
   EXPECT_GT(other->counters().hits, user.state().on_cpu() ? 15 : 12);
   EXPECT_EQ(other->counters().misses, 0);
 }
@@ -363,7 +363,8 @@ TEST(TunerOfGroups, AShapeHasNoNegativeNumberOfGroups) {
   }
 }
 
-// One look-up a call; a configuration changes no bit, and one that cannot run is refused.
+// One look-up per call. A configuration does not change any bit, and one that cannot run is
+// refused.
 TEST(TunerOfGroups, ACallAsksOnceAndRunsWhatItIsTold) {
   Context context(test::device_options());
   const gemm_int8::TrialGroups groups(context, 3, 300, false);

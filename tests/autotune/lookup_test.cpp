@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is remembered of look-ups: within its bound, right, and readable while it is written.
+// The memory of look-ups: within its bound, correct, and readable while it is written.
 #include "autotune/lookup.hpp"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ ConfigQuery query_of(std::int64_t i) {
   query.words[3] = i / 1000;
   return query;
 }
-// Every word tells of which query it is.
+// Every word depends on the query it belongs to.
 Answer answer_of(std::int64_t i) {
   Answer answer;
   answer.choice.words.fill(i);
@@ -72,7 +72,7 @@ TEST(LookupTable, ClearingTakesNoMemory) {
   EXPECT_EQ(table.bytes(), bytes);
 }
 
-// Queries of one hash are told apart by their words.
+// Queries with the same hash are distinguished by their words.
 TEST(LookupTable, CollisionsAreResolved) {
   LookupTable table(10);
   for (std::int64_t i = 0; i < 10; ++i)
@@ -85,8 +85,8 @@ TEST(LookupTable, CollisionsAreResolved) {
   EXPECT_FALSE(table.find(query_of(10), 7, answer));
 }
 
-// Entries are used again for other queries while readers are in them: what they get is an answer to
-// their query or none, never a mixture.
+// Entries are reused for other queries while readers use them. A reader gets an answer to its query
+// or no answer, never a mixture.
 TEST(LookupTable, ReadersSeeWholeAnswersWhileItIsRewritten) {
   constexpr std::int64_t queries = 200;
   LookupTable table(50);
@@ -204,7 +204,7 @@ TEST_F(TunerMemory, HasABoundAndWinnersAreFoundAllTheSame) {
   EXPECT_LE(tuner->counters().memory_bytes, 2'000'000 + 380 * known);
 }
 
-// More than there is room for in the table.
+// More than the table has room for.
 TEST_F(TunerMemory, WhatIsMeasuredMeanwhileIsFound) {
   constexpr std::int64_t measured = 1500;
   constexpr std::int64_t step = 3;

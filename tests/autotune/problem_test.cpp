@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys and configurations in words: what goes in comes back, and equal things have equal words.
+// Keys and configurations as text: reading gives what was written, and equal values have equal
+// text.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -55,7 +56,7 @@ TEST(Problem, KeysComeBackAsTheQueriesTheyAreOf) {
   EXPECT_GT(keys.size(), 25u);
 }
 
-// Two designs of one instruction set are two kinds of machine.
+// Two CPU designs with the same instruction set are two kinds of machine.
 TEST(Problem, TheDesignOfACpuIsPartOfItsKeys) {
   Machine zen4 = machine();
   zen4.design = "AMD family 25 model 17";
@@ -102,7 +103,8 @@ TEST(Problem, KeysOfADevice) {
   EXPECT_EQ(machine_name(gpu), "cuda-sm_90-132-multiprocessors-144-GiB-MIG-1g.18gb");
 }
 
-// Problems that differ in the number of rows alone are of one family, whatever their whole blocks.
+// Problems that differ only in the number of rows are one family, however many whole blocks they
+// have.
 TEST(Problem, KeysOfBlockwiseProducts) {
   Context context(test::cpu_options());
   blockwise::BlockwiseProblem p;
@@ -155,7 +157,7 @@ TEST(Problem, OtherKeysAreRefusedWithAReason) {
             "the key has members that are unknown here");
 }
 
-// Every configuration of every operation, and cuBLASLt's own words, which are kept one by one.
+// Every configuration of every operation, and cuBLASLt's own words, which are stored one by one.
 TEST(Problem, ConfigurationsComeBack) {
   const auto round_trip = [](ConfigOp op, const ConfigChoice& choice) {
     const CandidateText text = to_text(op, choice);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store among processes: several write, some are killed, the disk is full or read-only.
-// Children do their work between fork() and _exit() and report by their exit status; this program
-// has no threads.
+// The store with several processes: several write, some are killed, the disk is full or read-only.
+// Children work between fork() and _exit() and report by their exit status. This program has no
+// threads.
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -32,7 +32,8 @@ using test::lines_of;
 using test::put;
 using test::winner_of;
 
-/// Runs `work` in a child, whose exit status is what it returns; 99 if it throws.
+/// Runs `work` in a child. The exit status of the child is the result of `work`, or 99 if it
+/// throws.
 template <class Work>
 pid_t start(Work work) {
   const pid_t child = ::fork();
@@ -136,7 +137,7 @@ TEST(StoreProcesses, AWriterKilledAtAnyStepLeavesTheOldFileOrTheNew) {
     saw_old = saw_old || text == old_text;
     saw_new = saw_new || (killed && text == new_text);
     saw_leftover = saw_leftover || fs::exists(file.string() + ".tmp");
-    // The lock of the dead is free, and what it left is in no one's way.
+    // The lock of the dead process is free, and its leftover files do not disturb other processes.
     put_into(file, std::vector{winner_of(2), winner_of(3)}, {std::chrono::seconds(0), {}, {}});
     EXPECT_EQ(content(file), new_text);
     ASSERT_LT(steps, 10'000);
@@ -147,7 +148,7 @@ TEST(StoreProcesses, AWriterKilledAtAnyStepLeavesTheOldFileOrTheNew) {
   EXPECT_TRUE(saw_leftover);
 }
 
-// The signal that the system sends at the limit would end a program that does not expect it, and a
+// The signal that the system sends at the limit ends a program that does not handle it, and a
 // library must not ignore it for the whole process.
 TEST(StoreProcesses, AFullDiskIsAnErrorAndChangesNothing) {
   const test::TemporaryDirectory directory;
@@ -169,7 +170,7 @@ TEST(StoreProcesses, AFullDiskIsAnErrorAndChangesNothing) {
           return 4;
       }
       if (content(file) != before || fs::exists(file.string() + ".tmp")) return 5;
-      // The signal is not pending, not blocked, and does what it did.
+      // The signal is not pending, not blocked, and its action is unchanged.
       sigset_t pending;
       sigset_t blocked;
       if (::sigpending(&pending) != 0 || ::sigismember(&pending, SIGXFSZ) != 0) return 6;
@@ -181,7 +182,7 @@ TEST(StoreProcesses, AFullDiskIsAnErrorAndChangesNothing) {
     }));
     EXPECT_EQ(content(file), before);
   }
-  put_into(file, std::vector{winner_of(3)});  // and with room again, it goes on
+  put_into(file, std::vector{winner_of(3)});  // with room again, it is written
   EXPECT_EQ(content(file), before + lines_of({winner_of(3)}));
 }
 
@@ -213,7 +214,8 @@ TEST(StoreProcesses, AReadOnlyDirectoryIsReadAndNotWritten) {
   EXPECT_EQ(content(file), before);
 }
 
-// A cache that is cleared while others write is made again; none writes where no one can read.
+// A cache that is cleared while other processes write is created again; no process writes to a file
+// that others cannot find.
 TEST(StoreProcesses, ARemovedCacheIsMadeAgain) {
   const test::TemporaryDirectory directory;
   const fs::path file = cache_file(directory / "cache", "abc");

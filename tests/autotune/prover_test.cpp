@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Candidates that are proven in a process of their own, by a helper program that must be found.
+// Candidates that a helper program proves in a separate process. The program must be found.
 #include "autotune/proof/prover.hpp"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,7 @@ TEST(Child, SaysHowItEnded) {
   EXPECT_NE(Child().start({"no/such/program"}), "");
 }
 
-// An answer without an end is none, however long.
+// Output that never ends a line is not an answer, however long it is.
 TEST(Child, TakesNoEndlessAnswer) {
   Child child;
   ASSERT_EQ(child.start(shell("read line; while :; do printf 0123456789abcdef; done")), "");
@@ -89,7 +89,8 @@ TEST(ProofSetting, SurvivesItsLine) {
   EXPECT_NE(one_line(""), "");
 }
 
-// The candidates of one product on the CPU, by the program that is installed with the library.
+// The candidates of one product on the CPU, checked by the program that is installed with the
+// library.
 class ProverTest : public ::testing::Test {
  protected:
   ProverTest() : context_({.device = "cpu", .threads = 1}) {
@@ -126,8 +127,8 @@ TEST_F(ProverTest, OneChildProvesAList) {
   EXPECT_EQ(prover.starts(), 1);
 }
 
-// It says "ready", and dies of every candidate: each takes a process, and the next one gets
-// another.
+// It says "ready" and dies of every candidate: each needs a process, and the next candidate gets a
+// new one.
 TEST_F(ProverTest, ACandidateThatKillsTheChildIsWrongAndTheNextIsTried) {
   Prover prover(context_.state(),
                 {.command = shell("read s; echo '" + ready_answer() + "'; read c; kill -SEGV $$")});
@@ -149,7 +150,7 @@ TEST_F(ProverTest, WhatOthersDoToTheChildSaysNothingOfTheCandidate) {
   EXPECT_EQ(cannot.why, "today");
 }
 
-// A child that had nothing to do for a while is gone when the next candidate comes.
+// A child that was idle for a while is gone when the next candidate comes.
 TEST_F(ProverTest, AChildThatEndedByItselfIsStartedAnew) {
   Prover prover(context_.state(), {.command = shell("read s; echo '" + ready_answer() +
                                                     "'; read c; echo right; exit 0")});
@@ -168,7 +169,7 @@ TEST_F(ProverTest, ACandidateThatHangsIsWrongUnlessItsTimeWasCutShort) {
   EXPECT_EQ(prove(patient, 0.2).result, Result::unproven);
 }
 
-// Every way of not getting an answer has a name, and is not tried for each candidate again.
+// Every reason for getting no answer has a name, and is not tried again for each candidate.
 TEST_F(ProverTest, AHelperThatCannotHelpIsNamed) {
   const auto why_of = [&](std::vector<std::string> command) {
     const Proof proof = prove_by(std::move(command));

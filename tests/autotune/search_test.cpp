@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search, on trials whose times are made up: a clock that stands still but for them.
+// The search, on trials with made-up times: only they advance the clock.
 #include "autotune/search.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace switchback::autotune {
 namespace {
 
-// Times and noise of a machine that exists only here.
+// Times and noise of a simulated machine.
 class FakeMachine {
  public:
   explicit FakeMachine(std::uint64_t seed = 1) : seed_(seed) {}
@@ -32,8 +32,8 @@ class FakeMachine {
     return static_cast<double>(measure::random_bits(seed_, counter_++) >> 11) * 0x1p-53;
   }
 
-  // A call that takes `ms` when nothing disturbs it: on a noisy machine a few percent more, now and
-  // then much more, and everything slower for spells of many calls.
+  // A call that takes `ms` if nothing disturbs it. On a noisy machine it takes a few percent more,
+  // now and then much more, and everything is slower for spells of many calls.
   double disturbed(double ms) {
     if (noise_ == 0) return ms;
     if (spell_ == 0 && uniform() < 0.01) spell_ = 20;
@@ -133,7 +133,7 @@ TEST(Search, TheFastestWins) {
   EXPECT_EQ(result.left_out, 0u);
   EXPECT_GE(result.measured.front().stats.count, 15);
   EXPECT_NEAR(result.measured[result.winner()].speedup, 1 / 0.65, 1e-6);
-  // The rest of the final follows in the order in which it would have won.
+  // The other finalists follow in the order in which they would have won.
   ASSERT_EQ(result.ranking.size(), 6u);
   EXPECT_EQ(result.ranking[1], 2u);
 }
@@ -151,7 +151,7 @@ TEST(Search, OnlyAThoroughOneTriesAllCandidates) {
   }
 }
 
-// One call proves it, one is timed, or two if it is less than twice as slow, and that is all.
+// One call checks it. One is timed, or two if it is less than twice as slow. Then it is dropped.
 TEST(Search, ACandidateThatIsMuchSlowerIsDroppedAfterItsFirstTime) {
   FakeMachine machine;
   FakeTrial trial(machine, {1.0, 0.8, 1.1, 1.25, 1.7});
@@ -197,7 +197,7 @@ TEST(Search, RiskyCandidatesAreProvenElsewhereFirst) {
   FakeTrial trial(machine, {1.0, 0.1, 0.2});
   trial.risky = {1, 2};
   SearchOptions options = options_on(machine);
-  EXPECT_EQ(winner_of(trial, options), 0u);  // nowhere to prove them
+  EXPECT_EQ(winner_of(trial, options), 0u);  // no process to prove them in
   EXPECT_EQ(trial.runs.count(1), 0u);
   options.probe = [](const ConfigChoice& choice, double) {
     return FakeTrial::index(choice) == 1 ? Proof::wrong("crashed with signal 11") : Proof();
@@ -259,7 +259,7 @@ TEST(Search, ShortCallsAreTimedSeveralAtATime) {
   EXPECT_NEAR(result.measured[0].stats.median_ms, 0.001, 1e-9);
 }
 
-// A stopwatch of calls that find the caches as `cold` says, and leave them warm.
+// A stopwatch for calls that find the caches as `cold` says, and leave them warm.
 class ColdWatch final : public measure::Stopwatch {
  public:
   ColdWatch(FakeMachine& machine, bool& cold) : machine_(machine), cold_(cold) {}
@@ -279,8 +279,8 @@ class ColdWatch final : public measure::Stopwatch {
   double took_ = 0;
 };
 
-// One that is fast only on operands that the call before has left in the caches, and one that is
-// fast only where its operands lie: neither is in a program.
+// One candidate is fast only on operands that the previous call left in the caches. Another is fast
+// only at certain addresses of its operands. Neither would be fast in a program.
 TEST(Search, AWinnerMustWinAmongOtherOperationsAndElsewhere) {
   FakeMachine machine;
   FakeTrial trial(machine, {1.0, 0.7});
@@ -310,7 +310,7 @@ TEST(Search, AWinnerMustWinAmongOtherOperationsAndElsewhere) {
   EXPECT_EQ(search_with(false, {1.0, 1.05}), 0u);
 }
 
-// Rounds in which the system took a core away are made again, and do not count.
+// Rounds in which the system took a core away are repeated, and do not count.
 TEST(Search, DisturbedRoundsAreDiscarded) {
   FakeMachine machine;
   FakeTrial trial(machine, {1.0, 0.7});
@@ -335,7 +335,7 @@ TEST(Search, DisturbedRoundsAreDiscarded) {
   EXPECT_EQ(quiet.disturbance, measure::Disturbance{});
 }
 
-// What the confirmation takes is part of the budget.
+// The time of the confirmation is part of the budget.
 TEST(Search, ABudgetHoldsWithASlowDisturbance) {
   FakeMachine machine;
   FakeTrial trial(machine, {2.0, 1.0, 3.0});
@@ -352,8 +352,8 @@ TEST(Search, ABudgetHoldsWithASlowDisturbance) {
   EXPECT_EQ(result.winner(), 1u);
 }
 
-// Ten searches of each of many problems on a noisy machine: nearly all agree, and where they do
-// not, what they chose is as fast.
+// Ten searches of each of many problems on a noisy machine. Nearly all agree, and where they do
+// not, their choices are equally fast.
 TEST(Search, WinnersAreStableOnANoisyMachine) {
   int agreed = 0;
   int all = 0;
@@ -369,9 +369,9 @@ TEST(Search, WinnersAreStableOnANoisyMachine) {
       FakeTrial trial(machine, times);
       const std::size_t winner = winner_of(trial, options_on(machine));
       ++all;
-      // Within the tie band and the noise's own width, in the time it takes undisturbed.
+      // Within the tie band and the width of the noise, in the undisturbed time.
       if (times[winner] <= best * (1 + usual_least_gain + 0.01)) ++agreed;
-      // Never worse than what would have run anyway.
+      // Never worse than the choice without a search.
       EXPECT_LE(times[winner], 1.0 + 1e-9);
     }
   }

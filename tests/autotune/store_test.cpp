@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing files of a cache: what stays, who waits, and what is in the way.
+// Writing files of a cache: the entries that remain, waiting for locks, and obstacles in the file
+// system.
 #include "autotune/store/store.hpp"
 
 #include <fcntl.h>
@@ -40,7 +41,7 @@ class StoreTest : public testing::Test {
   std::vector<Added> add(const std::vector<Entry>& entries, const LockWait& wait = {}) const {
     return put_into(file, entries, wait);
   }
-  // What is said, which must be an Error(io_error).
+  // The message of the error, which must be an Error(io_error).
   [[nodiscard]] std::string io_error() const {
     try {
       add({winner_of(99)}, {std::chrono::milliseconds(30), {}, {}});
@@ -76,7 +77,7 @@ TEST_F(StoreTest, HasOneLineForEachKeyAndEnvironment) {
   EXPECT_EQ(add({winner_of(1, Effort::quick)}), std::vector{Added::worse});
   EXPECT_EQ(add({test::doubtful(winner_of(1, Effort::thorough))}), std::vector{Added::worse});
   EXPECT_EQ(fs::last_write_time(file), written);
-  // In place; the two entries of one call are one line.
+  // In place; two entries of one call are one line.
   EXPECT_EQ(add({winner_of(1, Effort::thorough), proven_of(1, 8, "wrong"), winner_of(3)}),
             std::vector(3, Added::added));
   Entry both = winner_of(1, Effort::thorough);
@@ -96,7 +97,7 @@ TEST_F(StoreTest, LinesThatItCannotReadStayAsTheyAre) {
   EXPECT_EQ(content(file), lines + "\n" + lines_of({winner_of(1)}));
 }
 
-// As `cat` makes it of two files.
+// As `cat` joins two files.
 TEST_F(StoreTest, RepeatedLinesBecomeOne) {
   put(file, lines_of({winner_of(1, Effort::quick), winner_of(2), winner_of(1), winner_of(2)}));
   add({proven_of(1, 8, "")});
@@ -149,7 +150,7 @@ TEST_F(StoreTest, NoLockIsWaitedForWithoutEnd) {
   ASSERT_GE(held, 0);
   ASSERT_EQ(::flock(held, LOCK_EX), 0);
   EXPECT_NE(io_error().find(file.string() + ".lock: another process holds"), std::string::npos);
-  // A wait can be ended, and says what it is for after a second.
+  // A wait can be interrupted, and after a second its reason is reported.
   std::string told;
   EXPECT_THROW(
       add({winner_of(2)}, {std::chrono::hours(1), [&](const std::string& text) { told = text; },
@@ -157,7 +158,7 @@ TEST_F(StoreTest, NoLockIsWaitedForWithoutEnd) {
       Locked);
   EXPECT_NE(told.find("waiting for another process"), std::string::npos) << told;
 
-  // A program keeps what it has, and waits once in all.
+  // A program keeps its entries in memory, and waits only once.
   std::vector<std::string> warnings;
   PatientWriter writer(file, "it is lost",
                        [&](const std::string& text) { warnings.push_back(text); });
@@ -188,7 +189,8 @@ TEST_F(StoreTest, NoLockIsWaitedForWithoutEnd) {
   EXPECT_EQ(warnings, Names{file.string() + ": it is a directory; it is lost"});
 }
 
-// A link is a second name: all who write by it write the same file under the same lock.
+// A link is a second name: all processes that write through it write the same file under the same
+// lock.
 TEST_F(StoreTest, LinksAreFollowedByAll) {
   const fs::path target = directory / "elsewhere" / "real.jsonl";
   fs::create_directories(target.parent_path());
@@ -221,7 +223,7 @@ TEST_F(StoreTest, RewritingKeepsPermissionsAndOwner) {
   EXPECT_EQ(status.st_uid, is_root ? other_user : ::geteuid());
 }
 
-// What another user can have put there is neither read nor written by root.
+// Root neither reads nor writes files that another user can have put there.
 TEST_F(StoreTest, RootTrustsNoFileThatOthersCanHavePutThere) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can make such files";
   constexpr uid_t other_user = 65534;
@@ -242,7 +244,7 @@ TEST_F(StoreTest, RootTrustsNoFileThatOthersCanHavePutThere) {
   refused("it belongs to user 65534");
   EXPECT_EQ(content(file), before);
   fs::permissions(file.parent_path(), fs::perms::others_write, fs::perm_options::remove);
-  add({winner_of(2)});  // of the directory's owner, and of no other
+  add({winner_of(2)});  // owned by the directory's owner, and by no other user
 
   put(directory / "victim", before);
   fs::remove(file);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuner from the outside: what other programs disturb, and what a Context looks up by itself.
+// The tuner from the outside: measurements that other programs disturb, and look-ups of a Context
+// itself.
 #include <gtest/gtest.h>
 #include <stdlib.h>  // NOLINT: setenv is POSIX's
 
@@ -44,7 +45,7 @@ TEST(Tuner, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
   near.near_shapes = true;
   EXPECT_EQ(origins_of(*Tuner::open(context, near), context).count(TuneOrigin::near_shape), 0u);
 
-  // A program that records, requires or tunes takes them for problems that nothing is known of.
+  // For a program that records, requires or tunes, they are problems without any result.
   const auto recording = Tuner::open(context, options_in(directory, "record"));
   recording->attach(context);
   use_layer(context, Mode::rowwise);
@@ -64,7 +65,7 @@ TEST(Tuner, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
   EXPECT_EQ(origins_of(*Tuner::open(context, options_in(directory)), context),
             Origins{TuneOrigin::exact});
 
-  // Nor does another one in doubt replace what was measured well.
+  // Another doubtful result does not replace a good measurement either.
   autotune::Snapshot snapshot;
   snapshot.add_file(tuner->cache_file());
   std::vector<Entry> later;
@@ -78,7 +79,7 @@ TEST(Tuner, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
             Origins{TuneOrigin::exact});
 }
 
-// Another program that takes the core in every round.
+// Another program that uses the core in every round.
 TEST(Tuner, WhatOthersDisturbIsKeptInDoubt) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
@@ -116,7 +117,7 @@ TEST(Tuner, WhatOthersDisturbIsKeptInDoubt) {
   EXPECT_EQ(tune(&disturbed).known, quiet.tuned);
 }
 
-// A variable of the environment as long as the object exists.
+// An environment variable that is set as long as the object exists.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) {

@@ -66,14 +66,14 @@ inline void use_layer(Context& context, Mode mode, std::uint32_t allow = 0) {
   t.forward(layer, Save::nothing);
 }
 
-/// The cache of a machine on which the shape was tuned, which no process has open.
+/// The cache of a machine on which the shape was tuned; no process has it open.
 inline std::string tuned_file(Context& context, const TemporaryDirectory& directory) {
   const auto tuner = Tuner::open(context, options_in(directory));
   tuner->tune(context, {shape}, quick());
   return tuner->cache_file();
 }
 
-/// Where the answers to what a layer of the shape asks come from.
+/// The source of the answers to the queries of a layer of the shape.
 inline std::set<TuneOrigin> origins_of(const Tuner& tuner, Context& context) {
   std::set<TuneOrigin> origins;
   for (const ConfigQuery& query : autotune::layer_queries(context, shape))

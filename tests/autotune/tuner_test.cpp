@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuner from the outside: what it measures is what layers ask for, what it stores is what other
-// processes find, and what it must not use it does not.
+// The tuner from the outside. It measures the problems that layers ask for. Other processes find
+// the results that it stores. It does not use results that it must not use.
 #include "switchback/tuner.hpp"
 
 #include <fcntl.h>
@@ -39,7 +39,7 @@ using test::TemporaryDirectory;
 using test::tuned_file;
 using test::use_layer;
 
-// Remembers what is asked.
+// Remembers the queries.
 class Asked : public ConfigSource {
  public:
   bool find(const ConfigQuery& query, const ContextState&, ConfigChoice&) const override {
@@ -59,7 +59,7 @@ TEST(Tuner, TheQueriesOfAShapeAreThoseThatLayersAsk) {
       use_layer(context, mode);
     EXPECT_GT(asked->queries.size(), 15u);
     for (const ConfigQuery& query : asked->queries) {
-      // dX of a layer asks with the gradient of its bias; so does the list.
+      // A layer's query for dX includes the gradient of its bias; so does the list.
       EXPECT_NE(std::find(listed.begin(), listed.end(), query), listed.end())
           << autotune::describe(query);
     }
@@ -96,7 +96,7 @@ TEST(Tuner, WhatOneTunesAnotherFinds) {
   Context context(test::device_options());
   const auto tuner = Tuner::open(context, options_in(directory));
   TuneLimits limits = quick();
-  limits.budget_per_key_s = 600;  // however long somebody takes the cores away
+  limits.budget_per_key_s = 600;  // enough even if other processes take the cores for long
   int steps = 0;
   const TuneSummary first = tuner->tune(context, {shape}, limits, [&](const TuneSummary&) {
     ++steps;
@@ -111,7 +111,7 @@ TEST(Tuner, WhatOneTunesAnotherFinds) {
   const auto other = Tuner::open(context, options_in(directory, "require"));
   Context user(test::device_options());
   other->attach(user);
-  // On a device the products of layers in floating point are measured only when all are asked for.
+  // On a device, a layer's floating point products are measured only with Problems::all.
   for (const Mode mode : test::int8_modes)
     use_layer(user, mode);
   if (user.state().on_cpu())
@@ -123,7 +123,7 @@ TEST(Tuner, WhatOneTunesAnotherFinds) {
   EXPECT_EQ(other->warnings(), std::vector<std::string>());
 }
 
-// A configuration changes speed, never a bit: everything is as the reference says.
+// A configuration changes the speed, never a bit: all results equal the reference.
 TEST(Tuner, ResultsAreThoseOfTheReference) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
@@ -145,7 +145,7 @@ TEST(Tuner, MeasuresOnlyWhatIsNotKnown) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
   TuneLimits limits;
-  limits.max_candidates = 1;  // without a budget per problem nothing is cut short
+  limits.max_candidates = 1;  // without a budget per problem no search is cut short
   const TuneShape small{3, 16, 16, DType::f32, false};
   {
     const auto tuner = Tuner::open(context, options_in(directory));
@@ -161,7 +161,8 @@ TEST(Tuner, MeasuresOnlyWhatIsNotKnown) {
   EXPECT_EQ(tuner->tune(context, {small}, limits).tuned, again.keys);
 }
 
-// A grid made for a large machine: what does not fit is named, and takes nothing from this one.
+// A grid made for a large machine: shapes that do not fit are named, and do not use this machine's
+// time.
 TEST(Tuner, WhatDoesNotFitIntoMemoryIsNamed) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
@@ -359,8 +360,8 @@ TEST(Tuner, ACacheThatCannotBeWrittenIsOneWarning) {
   for (const std::string& warning : warnings)
     about_writing += warning.find("known to this process alone") != std::string::npos ? 1 : 0;
   EXPECT_EQ(about_writing, 1);
-  // It knows all the same. (On a device the passes that it measured miss products in floating
-  // point.)
+  // This process knows the results nevertheless. (On a device, floating point products are missing
+  // in the passes that it measured.)
   const std::int64_t misses = tuner->counters().misses;
   tuner->attach(context);
   use_layer(context, Mode::rowwise);
@@ -390,7 +391,7 @@ TEST(Tuner, DamagedLinesAreNamedAndTheRestIsUsed) {
   EXPECT_EQ(tuner->counters().misses, 0);
 }
 
-// Threads that look up while others add: every answer is right, and nothing is lost or torn.
+// Threads look up while others add: every answer is right, and no entry is lost or torn.
 TEST(Tuner, ManyThreadsLookUpWhileOneTunes) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
@@ -418,7 +419,7 @@ TEST(Tuner, ManyThreadsLookUpWhileOneTunes) {
     EXPECT_TRUE(tuner->state().find(query, context.state(), choice));
 }
 
-// Another process sleeps on the lock: what is written waits, and goes with the next.
+// Another process holds the lock: entries wait, and are written with the next ones.
 TEST(Tuner, ALockOfAnotherProcessKeepsWhatIsRecorded) {
   const TemporaryDirectory directory;
   Context context(test::device_options());

@@ -68,11 +68,11 @@ TEST_F(Axes, OptionsOfOneValueMakeCombinations) {
   ASSERT_EQ(both.size(), 6u);
   EXPECT_EQ(both[1], (Combination{{"batch", "1"}, {"name", "large"}}));
   EXPECT_EQ(both[4], (Combination{{"batch", "4"}, {"name", "small"}}));
-  EXPECT_EQ(batch, 1);  // a combination is for whoever runs it
+  EXPECT_EQ(batch, 1);  // the code that runs a combination applies it
 }
 
 TEST_F(Axes, RefusesWhatIsNoAxis) {
-  EXPECT_THROW(apply({"--axis", "batch=1,2"}), Error);  // takes one value
+  EXPECT_THROW(apply({"--axis", "batch=1,2"}), Error);  // the option takes one value
   command.clear();
   EXPECT_THROW(apply({"--axis", "none=1"}), Error);
   command.clear();

@@ -64,7 +64,8 @@ class Cache : public testing::Test {
     arguments.insert(arguments.begin(), "cache");
     return run_program(arguments);
   }
-  /// `switchback-bench` in an environment with these directories and nothing else of ours.
+  /// `switchback-bench` in an environment with these directories and none of the user's switchback
+  /// variables.
   [[nodiscard]] Result run_program(const std::vector<std::string>& arguments) const {
     std::vector<std::string> words{SWITCHBACK_BENCH_PROGRAM};
     words.insert(words.end(), arguments.begin(), arguments.end());
@@ -122,7 +123,7 @@ class Cache : public testing::Test {
     return found;
   }
 
-  /// An int8 product with `rows` rows whose operands are not packed: many can compute it.
+  /// An int8 product with `rows` rows whose operands are not packed: many engines can compute it.
   [[nodiscard]] ConfigQuery product(std::int64_t rows = 4) {
     TuneShape shape;
     shape.rows = rows;
@@ -163,7 +164,7 @@ class Cache : public testing::Test {
         {autotune::to_text(query.op, choices(query).at(candidate)), "C[0,0] is 1, not 2", time});
     return e;
   }
-  /// Of another machine, as its cache has it.
+  /// An entry of another machine, as that machine's cache has it.
   [[nodiscard]] static Entry foreign(Entry e, std::int64_t cores = 999) {
     std::string why;
     autotune::KeyParts parts = *autotune::parse_key(e.key.json, why);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `switchback-bench cache`: what its commands print, what they leave in files and how they end.
+// `switchback-bench cache`: the output of its commands, the files they write, and how they end.
 #include <cstdlib>
 
 #include "bench/cache/files.hpp"
@@ -143,7 +143,7 @@ TEST_F(Cache, KeysThatAreNoneOrSeveralAreErrorsThatHelp) {
 }
 
 TEST_F(Cache, ExplainShowsARefusalAndNamesTheDefault) {
-  Entry refused = winner(product(), 0);  // of our own kernels
+  Entry refused = winner(product(), 0);  // of the project's own kernels
   refused.env.kernels = "int8 0";
   refused.proven = wrong(product(), 1).proven;
   store({refused});
@@ -183,7 +183,7 @@ TEST_F(Cache, AWinnerInDoubtIsMarkedAndTheDefaultRuns) {
   expect_part(here({"verify", "--run"}).out,
               "1 right, 0 wrong, 1 not used here anyway (1 of them in doubt)");
 
-  // One that is not in doubt takes its place, whatever the effort and the dates say.
+  // A result that is not in doubt replaces it, whatever the effort and the dates are.
   store({winner(product(), 0, Effort::quick, "2026-01-01T00:00:00Z")});
   const json mended = lines(here({"explain", name_of(doubtful.key), "--json"}).out).at(0);
   EXPECT_EQ(mended["runs"]["line"], 1);
@@ -205,7 +205,7 @@ TEST_F(Cache, ExplainSaysWhichEntryWinsAndWhy) {
   EXPECT_EQ(effort["runs"]["line"], 1);
   EXPECT_EQ(effort["entries"][0]["verdicts"].size(), 4u);
 
-  // A later failure of the best one leaves the other, and of that one the system list.
+  // If the best one fails later, the other one remains; if that one fails, the system list's.
   store({wrong(query, 0, next_day)});
   const json failed = lines(here({"explain", name, "--json"}).out).at(0);
   expect_part(failed["entries"][0]["outcome"], "it failed later");
@@ -365,7 +365,7 @@ TEST_F(Cache, VerifyNamesWinnersThatAreWrongOrDoNotFit) {
   ConfigQuery of_large = query;
   of_large.words[0] = std::int64_t{1} << 44;  // rows
   large.key = autotune::key_of(of_large, machine_);
-  // A mode that cannot compute sums of this many codes exactly, which nothing but running it tells.
+  // A mode that cannot compute sums of this many codes exactly. Only a run shows that.
   Entry not_exact = winner(query);
   linear::PassProblem pass;
   static_cast<ConfigOrigin&>(pass) = core::origin_of(context_.state());
@@ -417,7 +417,7 @@ TEST_F(Cache, WhatIsImportedIsUsedAsItWas) {
   EXPECT_EQ(again["added"], 0);
   EXPECT_EQ(again["known"], 1);
 
-  // The system list takes the same file.
+  // The same file serves as the system list.
   fs::copy(file(), in("system/x.jsonl"));
   const json listed = lines(here({"list", "--json", "--cache", in("empty").string()}).out).at(0);
   EXPECT_EQ(listed["origin"], "system list");
@@ -482,20 +482,20 @@ TEST_F(Cache, ImportWritesNothingIfAFileCannotBeRead) {
   EXPECT_EQ(content(in("file")), "mine\n");
 }
 
-// A script that carries the wrong file sees it.
+// A script that passes the wrong file must be able to see it.
 TEST_F(Cache, GarbageIsAnErrorAndMakesNoFile) {
   put(in("garbage"), "not an entry\nnor this\n");
   const Result result = run({"import", in("garbage").string()});
   EXPECT_EQ(result.code, 1);
   expect_part(result.err, in("garbage").string() + ": there is no entry in it");
   EXPECT_FALSE(fs::exists(cache()));
-  // What can be read is taken all the same.
+  // The readable entries are still used.
   put(in("half.jsonl"), test::lines_of({winner(product())}) + "noise\n");
   const Result half = run({"import", in("half.jsonl").string(), "--json"});
   EXPECT_EQ(half.code, 1);
   EXPECT_EQ(lines(half.out).back()["added"], 1);
   EXPECT_EQ(lines(half.out).back()["unreadable"], 1);
-  // An empty file is nothing wrong.
+  // An empty file is not an error.
   put(in("empty.jsonl"), "");
   EXPECT_EQ(run({"import", in("empty.jsonl").string()}).code, 0);
 }

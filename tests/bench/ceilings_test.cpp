@@ -146,7 +146,7 @@ TEST(Ceilings, Measured) {
   EXPECT_FALSE(c.f32_instruction.empty());
 }
 
-// It does not wait for ever: here at most two of eight threads run at a time on many machines.
+// It does not wait forever: on many machines at most two of eight threads run at a time here.
 TEST(CoreLatency, IsThatOfTwoThreads) {
   Context one({.device = "cpu", .threads = 1, .isa = {}});
   EXPECT_EQ(measure_core_latency(one).most_ns, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// switchback-bench as people run it: its exit codes, files, streams and signals.
+// switchback-bench as users run it: its exit codes, files, streams and signals.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -384,7 +384,7 @@ TEST_F(Cli, AppendingAShapeThatIsThereIsSaid) {
       << report.out;
 }
 
-// Every core is kept busy by this process, which is another one than that which measures.
+// This process, which is not the one that measures, keeps every core busy.
 TEST_F(Cli, ADisturbedMachineIsNoticed) {
   measure::LoadMonitor monitor(core::available_cores());
   std::atomic<bool> stop = false;

@@ -20,7 +20,7 @@
 namespace switchback::bench {
 namespace {
 
-/// Runs differ by no more than their samples tell.
+/// Runs do not differ by more than their samples explain.
 VerdictRules quiet_machine() {
   VerdictRules rules;
   rules.run_noise = 0;
@@ -110,7 +110,7 @@ TEST(Weigh, FewNoisySamplesDecideNothing) {
   EXPECT_NE(judge(e, {}).why, "");
 }
 
-// A slow quarter of an hour moves the middle of the times, but the fastest calls hardly.
+// A slow quarter of an hour changes the median of the times, but hardly the fastest calls.
 TEST(Weigh, ABusyMachineIsNoSlowerProgram) {
   std::vector<double> busy = noisy(1, 0.01, 100, 2);
   for (std::size_t i = 25; i < busy.size(); ++i)
@@ -154,19 +154,19 @@ TEST(Weigh, RunsInTurnsAreComparedAsPairs) {
   const Evidence pairs = weigh(a, b, {});
   EXPECT_EQ(pairs.basis, Basis::pairs);
   EXPECT_EQ(verdict_of(pairs), Verdict::slow);
-  // One side after the other: runs, whose spread hides it.
+  // One side after the other: the spread of the runs hides it.
   for (std::size_t i = 0; i < 12; ++i)
     b.runs[i].started[11] = '1';
   EXPECT_EQ(weigh(a, b, {}).basis, Basis::runs);
   EXPECT_EQ(verdict_of(weigh(a, b, {})), Verdict::ambiguous);
 }
 
-// Runs of one side after those of the other, on a machine that changes its speed in between: what
-// all fields have in common is not the program's.
+// Runs of one side after those of the other, on a machine that changes its speed in between: a
+// change that all fields share is not the program's.
 class OneAfterTheOther : public testing::Test {
  protected:
   // `reacts`: how much of the machine's change each field feels.
-  // `in_turns`: the runs are pairs, of which each has a speed of its own.
+  // `in_turns`: the runs of both sides alternate in pairs, and each pair has its own speed.
   SideComparison compared(double machine, double planted, const std::vector<double>& reacts,
                           bool in_turns = false) {
     const auto side = [&](const char* path, double slower, double regression) {
@@ -215,12 +215,12 @@ TEST_F(OneAfterTheOther, ASlowerMachineIsNoSlowerProgram) {
     const SideComparison c = compared(machine, 1, {1, 1, 1, 1, 1, 1});
     EXPECT_EQ(c.counts().slow + c.counts().fast, 0) << machine;
   }
-  // Nor one on which some fields depend more than others.
+  // Nor on a machine on which some fields depend more than others.
   const SideComparison c = compared(1.1, 1, {1, 0.2, 0.9, 0.1, 0.8, 0.3});
   EXPECT_EQ(c.counts().slow + c.counts().fast, 0);
 }
 
-// Of pairs too the other fields take away what the two runs of a pair differ by.
+// For pairs too, the difference that all fields of a pair's two runs share is removed.
 TEST_F(OneAfterTheOther, PairsAreAlsoComparedWithTheOtherFields) {
   int found = 0, elsewhere = 0, unchanged = 0;
   for (int trial = 0; trial < 20; ++trial) {
@@ -233,7 +233,7 @@ TEST_F(OneAfterTheOther, PairsAreAlsoComparedWithTheOtherFields) {
   EXPECT_GE(found, 19);
   EXPECT_LE(elsewhere, 1);
   EXPECT_LE(unchanged, 1);
-  // What all fields have in common is found by their own ratio alone.
+  // A change that all fields share shows only in their own ratio.
   const SideComparison all = compared(1.15, 1, {1, 1, 1, 1, 1, 1}, true);
   EXPECT_EQ(all.counts().slow, 6);
 }
@@ -276,7 +276,7 @@ TEST(Weigh, PairsSurviveAMachineThatChangesItsSpeed) {
   EXPECT_NEAR(slower.ratio, 1.05, 0.02);
   EXPECT_EQ(verdict_of(slower), Verdict::slow);
   EXPECT_NE(verdict_of(weigh_pairs(a, same, {})), Verdict::slow);
-  // The same numbers as two heaps say nothing.
+  // The same numbers, not in pairs, are not significant.
   EXPECT_GT(rank_sum_test(a, b).p, 0.5);
 }
 
@@ -340,7 +340,7 @@ TEST(Compare, WhatWasDisturbedOnEitherSideHasNoVerdict) {
     for (FieldTimes& field : *side)
       field.runs[0].disturbed = false;
   }
-  // One of many runs is no reason to doubt the others.
+  // One disturbed run of many does not put the others in doubt.
   before[2].runs.assign(8, before[2].runs[0]);
   after[2].runs.assign(8, after[2].runs[0]);
   after[2].runs[7].disturbed = after[2].runs[0].disturbed = true;
@@ -366,7 +366,7 @@ TEST(Compare, CasesMatchOnTheirWholeKey) {
   EXPECT_EQ(c.only_new, std::vector<std::string>{"run 64x512x512 dtype=bf16"});
   const std::string table = comparison_table(c, 0);
   EXPECT_NE(table.find("only in REF (1):\n  run 1x8x8 dtype=f32\n"), std::string::npos) << table;
-  // A file that does not know the type goes with any.
+  // A file without a type matches any type.
   now.cases[0].key.clear();
   EXPECT_EQ(compare(side_of("a", ref.cases[0].fields), now, {}, {}).cases.size(), 1u);
   now.cases.erase(now.cases.begin());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// switchback-bench with the emulated device, its fused products too: for the dry run of
+// switchback-bench with the emulated device and its fused products, for the dry run of
 // tools/gpu-check. Never installed.
 #include "bench/cli/cli.hpp"
 #include "support/device_memory.hpp"

@@ -13,7 +13,7 @@ SWITCHBACK_CUBLASLT=none # the emulated device has its own
 export SWITCHBACK_CUBLASLT
 rm -rf "$out"
 
-# expect STATUS TEXT ARGUMENTS...: how it ends, and what it says.
+# expect STATUS TEXT ARGUMENTS...: the exit status, and a text in the output.
 expect() {
   wanted=$1
   text=$2
@@ -40,7 +40,7 @@ expect 2 '--only needs the name of a step' "$out" --only --quick
 expect 2 '--deadline soon: it must be a time such as 90' "$out" --deadline soon
 expect 2 "unknown argument '--fast'" "$out" --fast
 expect 1 'no use of emulated:7 here' "$out" --device emulated:7 --only info
-# No step may take as little as that.
+# No step can be faster than that.
 expect 3 'not begun        verify: it may take 90 s, and' "$out" --device emulated:0 --only info,verify --deadline 5s
 # All of verify takes longer than that on the emulated device.
 expect 3 'not ended        verify: ' "$out" --device emulated:0 --only verify --deadline 21s
@@ -58,14 +58,14 @@ for step in $(sh "$tool" --help | sed -n '/Steps:$/,/^kernels tries/p' | sed '1d
     exit 1
   }
 done
-# The kernels of the fused engine take part, and the product in bf16.
+# The kernels of the fused engine are included, and the product in bf16.
 for word in fused bf16 cublaslt; do
   grep -q "\"name\":\"$word" "$out/sweep-large.jsonl" || grep -q "\"variant\":\"$word" "$out/sweep-large.jsonl" || {
     echo "no row of the sweep is of $word"
     exit 1
   }
 done
-# The kernels of groups with one scale each and of dW, which no record has seen on 9.0.
+# Kernels of groups with one scale each, and kernels of dW: no record has seen them on 9.0.
 for words in 'grouped_int8 fused .*one scale of each group' 'gemm_blockwise wgmma .*blocks of 1024 rows'; do
   grep -q "^seen on 9.0 .*$words" "$out/summary.txt" || {
     echo "the summary has no line of a kernel that was right and in no record: $words"

@@ -280,7 +280,8 @@ TEST(Grid, TooLargeFilesAreRefusedUnread) {
   EXPECT_EQ(message, "g.yaml:1:1: 1048577 bytes; a grid file has at most 1048576");
 }
 
-// Bytes changed, cut and doubled in real grids: an answer or an Error, nothing else.
+// Real grids with bytes changed, cut and doubled: the result is a grid or an Error, never anything
+// else.
 TEST(Grid, DamagedFilesThrowNothingButErrors) {
   test::Random random(11);
   int accepted = 0;

@@ -31,7 +31,7 @@ MicroOptions tiny() {
 
 void expect_measured(const RaceRow& row) {
   SCOPED_TRACE(row.bench + " " + row.subject + " " + row.variant);
-  EXPECT_GE(row.subject_ms.count, 3);  // however busy the machine: of fewer there is no spread
+  EXPECT_GE(row.subject_ms.count, 3);  // also on a busy machine: fewer have no spread
   EXPECT_GT(row.subject_ms.median_ms, 0);
   EXPECT_GT(row.rival_ms.median_ms, 0);
   EXPECT_FALSE(row.rival.empty());
@@ -83,7 +83,7 @@ TEST(Micro, GemmMeasuresEveryOutputCold) {
     EXPECT_EQ(written, options.outputs) << engine;
 }
 
-// With cold caches every bench takes turns with copies of its operands; see measure::Turns.
+// With cold caches every bench alternates between copies of its operands; see measure::Turns.
 TEST(Micro, EveryBenchRunsCold) {
   Context context({.device = "cpu", .threads = 1, .isa = {}});
   MicroOptions options = tiny();
@@ -173,7 +173,7 @@ TEST(Micro, ModelsMeasuresEveryOperationAgainstItsFloor) {
                 row.variant == "memory")
           << row.rival;
       operations.insert(row.subject);
-      // Which of the two floors is higher is the machine's affair, where there are two.
+      // Which of the two floors is higher, where there are two, depends on the machine.
       EXPECT_TRUE(row.variant != "arithmetic" || row.subject.starts_with("attention") ||
                   row.subject.starts_with("gelu") || row.subject.starts_with("swiglu") ||
                   row.subject == "dropout")
@@ -227,7 +227,7 @@ TEST(Micro, WeightGradientHasItsProductAndTheWhole) {
     expect_measured(row);
     variants.insert(row.variant);
     EXPECT_GT(row.gop_s, 0);
-    // A share of the ceiling is of a product alone.
+    // Only a product has a share of the ceiling.
     EXPECT_EQ(row.share.has_value(), row.variant == "product");
     EXPECT_FALSE(row.rival.empty());
   });

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that `switchback-bench` writes, and those next to them: places that cannot be written, names in any bytes,
-companions of any content, and what goes to a terminal.
+companions of any content, and the output on a terminal.
 
     output_files.py PROGRAM REPOSITORY
 """
@@ -214,7 +214,7 @@ class Outputs(Case):
                 text = on_terminal(*options)
                 self.assertNotIn('{"', text)
                 self.assertIn("--out FILE keeps them", text)
-                # Asked for, or into a pipe, they are there.
+                # They are printed if they are requested, or if the output is a pipe.
                 self.assertIn('{"', on_terminal(*options, "--out", "-"))
                 self.assertIn('{"', on_terminal(*options, "--quiet"))
                 self.assertTrue(bench(*options).startswith('{"'))

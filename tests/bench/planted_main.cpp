@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // switchback-bench with a regression planted in it: SWITCHBACK_PLANTED="rowwise_fwd=5" in the
-// environment makes every timed call of that field take 5 percent longer. A program of the tests
-// alone, to find out how often a comparison finds such a regression.
+// environment makes every timed call of that field take 5 percent longer. Only tests use this
+// program, to find out how often a comparison finds such a regression.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -23,7 +23,7 @@ struct Planted {
 };
 Planted planted;
 
-// What the call takes is what it takes now, so that the delay is as noisy as the call.
+// The delay is proportional to the time of the call now, so that it is as noisy as the call.
 std::function<void()> slowed(Field field, std::function<void()> call) {
   if (field != planted.field) return call;
   return [call = std::move(call)] {

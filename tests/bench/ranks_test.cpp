@@ -37,7 +37,8 @@ TEST(RankSum, HollanderWolfePermeability) {
 // Mann and Whitney's own table (1947): P(U <= u) of two samples without ties.
 TEST(RankSum, PublishedTable) {
   const auto p_of = [](std::size_t n, std::size_t m, std::size_t inversions) {
-    // b lies below a but for so many pairs: the first of a are moved below the greatest b.
+    // All b are below all a, except in `inversions` pairs: the first values of a are moved below
+    // the greatest b.
     Values a, b;
     for (std::size_t i = 0; i < n; ++i)
       a.push_back(100.0 + static_cast<double>(i));
@@ -105,7 +106,7 @@ TEST(RankSum, NormalOfManyIsCloseToExact) {
   EXPECT_EQ(exact.method, PMethod::exact);
   EXPECT_EQ(normal.method, PMethod::normal);
   EXPECT_NEAR(std::log(exact.p), std::log(normal.p), 0.35);
-  // All equal: nothing to be surprised by.
+  // All equal: not significant at all.
   EXPECT_EQ(rank_sum_test(Values(50, 1.0), Values(50, 1.0)).p, 1);
 }
 
@@ -205,8 +206,8 @@ TEST(Shift, TooFewSamplesHaveNoInterval) {
   EXPECT_EQ(paired_shift(Values{1, 2, 3, 4, 5, 6}, 0.95).low, 1);
 }
 
-// The interval and the test say the same: a value lies outside of the interval if, taken as the
-// shift, the test refuses it.
+// The interval and the test agree: a value is outside the interval if the test rejects it as the
+// shift.
 TEST(Shift, TheIntervalIsThatOfTheTest) {
   const Values a{3.1, 2.2, 5.7, 4.4, 1.6, 2.9}, b{6.3, 4.1, 7.7, 3.6, 8.2, 5.05, 9.4};
   const Interval interval = shift(a, b, 0.95);

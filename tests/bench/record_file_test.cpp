@@ -111,10 +111,10 @@ TEST_F(RecordFile, CutsATornTailOfAnyLengthAndSaysWhere) {
               path + ":2: a torn line of " + std::to_string(length) + " bytes was cut off");
     EXPECT_EQ(content(), whole);
   }
-  put(whole + next.substr(0, 40) + "\n");  // torn, and a newline written behind it
+  put(whole + next.substr(0, 40) + "\n");  // torn, with a newline after it
   { EXPECT_EQ(open(OpenMode::append).notes().size(), 1u); }
   EXPECT_EQ(content(), whole);
-  put(whole + std::string(100, '\0'));  // what a lost write leaves
+  put(whole + std::string(100, '\0'));  // the result of a lost write
   { EXPECT_EQ(open(OpenMode::append).notes().size(), 1u); }
   EXPECT_EQ(content(), whole);
 }
@@ -174,7 +174,7 @@ TEST_F(RecordFile, AFullDeviceIsFoundWhenOpened) {
   EXPECT_NO_THROW(null.write("x"));
 }
 
-// A file size limit stands for a disk that fills up in the middle of a line.
+// A file size limit simulates a disk that fills up in the middle of a line.
 TEST_F(RecordFile, AWriteThatFailsHalfWayLeavesWhatWasThere) {
   LineFile file = open(OpenMode::create);
   file.write(line_of(1));

@@ -177,7 +177,7 @@ TEST(Record, OfTheFirstPublicationHasNoCasts) {
   EXPECT_EQ(*record.time(Field::standard_fwd), 0.28139352798461914);
   EXPECT_FALSE(record.time(Field::cast_x));
   EXPECT_EQ(*record.time_global(), 0.944625586271286);
-  // What a run goes on from has all of them.
+  // The records that a run is resumed from have all of them.
   EXPECT_EQ(message_of(without_casts), "key 20 is 'time_standard'; it must be 'cast_x'");
   const std::string one_cast =
       replaced(without_casts, ", \"time_standard\"", ", \"cast_g\": 1.0, \"time_standard\"");

@@ -32,7 +32,7 @@ def contrast(a, b):
 
 
 def scaled(record, factor):
-    """A record whose floating point products take so many times as long."""
+    """A record whose floating point products take the given number of times as long."""
     record = dict(record)
     for name in ("standard_fwd", "standard_gx", "standard_gw"):
         record[name] *= factor
@@ -50,7 +50,7 @@ def scaled(record, factor):
 
 class Formats(Case):
     def noisy(self, place, shape=0, factors=(), doubtful=(), spread=True):
-        """Records of the quick grid: the interval of one is a hundred powers of ten long, others are in doubt."""
+        """Records of the quick grid: one has an interval of a hundred powers of ten, others are in doubt."""
         path = os.path.join(place, "noisy.jsonl")
         records = records_of(OWN)
         for at, factor in factors:
@@ -135,7 +135,8 @@ class Formats(Case):
         self.assertEqual(len(page.ids), len(set(page.ids)))
         self.assertIn("@media print", text)
         pictures = re.findall(r"<svg .*?</svg>", text, re.DOTALL)
-        # Lines and beside the A100; for each file a heat map and parts; the roofline of the one with ceilings.
+        # Two of all files: lines, and the comparison with the A100. For each file a heat map and parts. The
+        # roofline of the file with ceilings.
         self.assertEqual(len(pictures), 2 + 2 * 2 + 1)
         for picture in pictures:
             self.check_svg(picture)

@@ -128,7 +128,7 @@ TEST(Report, PublishedRecords) {
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 142 + 5);
 }
 
-/// Times of every field that lie that far around the record's, 20th to 80th percentile.
+/// Times of every field with the given distance from the record's, 20th to 80th percentile.
 std::array<measure::Stats, record_fields> spread(const Record& record, double relative,
                                                  std::int64_t count) {
   std::array<measure::Stats, record_fields> parts;
@@ -212,7 +212,7 @@ TEST(Report, RowsInDoubtAreNotCounted) {
             "In these records, every row is in doubt: they do not say whether int8 pays.\n");
 }
 
-// The same yardstick whatever varies: rows, sides, or both.
+// The same scale whatever varies: rows, sides, or both.
 TEST(Report, SizesAreComparedByOperations) {
   for (const bool varies_rows : {true, false}) {
     Report report;
@@ -236,14 +236,14 @@ TEST(Report, NoShareOfACeilingIsAbove100Percent) {
   EXPECT_EQ(report_cells(report).rows[0][9], "0 %");
 }
 
-// A machine whose int8 rate is far above its f32 rate, as with AMX, explains ratios that would be
+// A machine whose int8 rate is far above its f32 rate, as with AMX, explains ratios that would mean
 // disturbed measurements elsewhere.
 TEST(Report, PlausibleRatiosFollowTheCeilings) {
   const ReportRow fast = row(256, 8, 3, 11);
   Report report;
   EXPECT_EQ(report.most_plausible(), most_plausible_speedup);
   report.s8_tops = 11;
-  EXPECT_NE(report.doubt(fast), "");  // half of the ceilings says nothing
+  EXPECT_NE(report.doubt(fast), "");  // one ceiling without the other is not enough
   report.f32_tflops = 2;
   EXPECT_EQ(report.most_plausible(), 11);
   EXPECT_EQ(report.doubt(fast), "");
@@ -287,7 +287,7 @@ TEST(TunedReport, SlownessBeyondNoise) {
   EXPECT_FALSE(slower_beyond_noise({0.5, 0.0}, 1.0, 3));      // not one cycle of rounds
 }
 
-// The default beside itself may be measured at any ratio: only another configuration can be slower.
+// Two measurements of the default may have any ratio: only another configuration can be slower.
 TEST(TunedReport, NamesFieldsOfAnotherConfigurationAlone) {
   CaseResult result;
   result.shape = case_of_shape(16, 64, 128);
@@ -316,7 +316,7 @@ TEST(TunedReport, NamesFieldsOfAnotherConfigurationAlone) {
             std::string::npos);
   EXPECT_NE(report.sentence({.misses = 1, .refused = 1}).find("cache explain"), std::string::npos);
 
-  // What was disturbed is shown with a mark, and says nothing.
+  // Disturbed measurements are shown with a mark, and no conclusion is drawn from them.
   TunedReport doubtful;
   doubtful.add(result, true);
   EXPECT_NE(doubtful.table().find("16x64x128 !"), std::string::npos) << doubtful.table();

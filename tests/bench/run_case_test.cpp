@@ -87,8 +87,8 @@ TEST(RunCase, MinTimeMakesMoreRounds) {
   EXPECT_GT(run_case(context, case_of_shape(1, 8, 8), options).rounds, 1);
 }
 
-// With cold caches a call finds its operands in memory: each takes turns with copies of them. What
-// is computed stays what it was, in every copy.
+// With cold caches a call finds its operands in memory: the calls alternate between copies of them.
+// In every copy the result stays the same.
 TEST(RunCase, ColdCachesChangeAddressesAndNothingElse) {
   Context context;
   const Case c = case_of_shape(6, 40, 72);
@@ -121,7 +121,7 @@ TEST(RunCase, ColdCachesChangeAddressesAndNothingElse) {
       for (std::size_t o = 0; o < operands.size(); ++o) {
         const measure::Matrix& now = setting.matrix(operands[o]);
         addresses[o].insert(now.data());
-        // A cast writes a part of what the largest one needs.
+        // A cast writes a part of the bytes that the largest operation needs.
         if (operands[o] == &Operands::cast) continue;
         if (call == 0)
           first.push_back(measure::copy_of(context, now));
@@ -222,8 +222,8 @@ TEST(Plan, GrowsWithTheWorkAndFollowsThePace) {
   EXPECT_DOUBLE_EQ(pace.factor(), 2);
 }
 
-// A check that cannot fail checks nothing: each kind finds one changed element in a sampled line
-// and one unwritten element anywhere.
+// Tests that the check can fail: each kind of check finds one changed element in a sampled line and
+// one unwritten element anywhere.
 class Checks : public testing::Test {
  protected:
   Checks() {

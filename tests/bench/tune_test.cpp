@@ -10,7 +10,7 @@ namespace {
 
 class TuneCli : public Cache {
  protected:
-  /// `tune` of one small shape on one thread, as many candidates as make it quick.
+  /// `tune` of one small shape on one thread, with few enough candidates to be quick.
   [[nodiscard]] Result tune(const std::vector<std::string>& more = {}) const {
     std::vector<std::string> all{"tune",     "--shape", "3,16,24",          "--threads", "1",
                                  "--effort", "quick",   "--max-candidates", "2"};
@@ -29,7 +29,7 @@ TEST_F(TuneCli, FillsTheCacheOnceAndGoesOnFromThere) {
   EXPECT_EQ(summary["failed"], 0);
   EXPECT_EQ(summary["cache"], file().string());
   EXPECT_TRUE(fs::exists(file()));
-  // What other programs disturbed meanwhile is measured again.
+  // Measurements that other programs disturbed are repeated.
   const int keys = summary["keys"].get<int>();
   const json again = json::parse(tune({"--json"}).out);
   EXPECT_EQ(again["known"], keys - summary["in_doubt"].get<int>());
@@ -39,13 +39,13 @@ TEST_F(TuneCli, FillsTheCacheOnceAndGoesOnFromThere) {
               fmt::format("{} of them known already", keys - again["in_doubt"].get<int>()));
   const json forced = json::parse(tune({"--json", "--force"}).out);
   EXPECT_EQ(forced["tuned"], forced["keys"]);
-  // People get a table and where it went.
+  // The output on a terminal is a table and the name of the file.
   const Result table = tune({"--force"});
   EXPECT_NE(table.out.find("gemm_int8"), std::string::npos) << table.out;
   EXPECT_NE(table.out.find(file().string()), std::string::npos) << table.out;
 }
 
-// What grouped layers ask for is tuned, shown and explained as anything else.
+// The problems of grouped layers are tuned, shown and explained like any other.
 TEST_F(TuneCli, TunesGroupedLayers) {
   const std::vector<std::string> arguments{"tune",      "--shape", "12,16,24",         "--groups",
                                            "3",         "--json",  "--effort",         "quick",
@@ -101,7 +101,7 @@ TEST_F(TuneCli, WritesRecordsOfTheTunedBest) {
   EXPECT_EQ(record.size(), 25u);
   for (const char* sum : {"time_standard", "time_rowwise", "time_global"})
     EXPECT_GT(record[sum].get<double>(), 0) << sum;
-  // Beside them, every field's default and what mode auto did.
+  // Apart from these: the default of every field, and the choices of mode auto.
   const std::string log = content(in("tuned.run.jsonl"));
   std::istringstream lines(log);
   bool seen = false;
@@ -152,7 +152,7 @@ TEST_F(TuneCli, ABudgetBelowOneMeasurementIsSaid) {
   EXPECT_NE(result.err.find("is below one measurement"), std::string::npos) << result.err;
 }
 
-// What is in the way is left alone, and a script sees that nothing was kept.
+// Files in the way are not changed, and the exit status tells a script that nothing was stored.
 TEST_F(TuneCli, ADirectoryInPlaceOfTheFileIsAnErrorAndNothingIsLost) {
   fs::create_directories(file());
   put(file() / "mine.txt", "keep");

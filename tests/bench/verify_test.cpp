@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A verifier is worth what it catches: comparators on results that are wrong by one code, one unit
+// Tests that the verifier finds errors: comparators on results that are wrong by one code, one unit
 // in the last place or one NaN, and every check of the suite with one element of its output
 // changed.
 #include "bench/verify/verify.hpp"
@@ -123,7 +123,7 @@ TEST(CompareBounded, FiniteNeverTurnsNonFinite) {
   EXPECT_FALSE(bounded(nan, 1.0, 1e9).pass());
   EXPECT_FALSE(bounded(infinity, 1.0, 1e9).pass());
   EXPECT_FALSE(bounded(1.0f, 1.0, not_measured).pass() && bounded(2.0f, 1.0, not_measured).pass());
-  // Where rounding to the type may overflow, the infinity of the right sign is right.
+  // Where rounding to the type may overflow, an infinity of the right sign is accepted.
   test::Matrix<half> m(1, 1);
   m.set(0, 0, half(infinity));
   EXPECT_TRUE(compare_bounded(m.view(), all_rows(1), {1, {65519.0}, {32.0}}).pass());
@@ -159,7 +159,7 @@ TEST(SampleRows, FirstLastSpreadAndSeeded) {
   EXPECT_TRUE(sample_rows(0, 20, 1).empty());
 }
 
-// The oracle itself, on values worked out by hand from the specification.
+// The oracle itself, on values computed by hand from the specification.
 TEST(Oracle, QuantizesAsTheSpecificationSays) {
   const std::vector<float> values = {127, 0.5f, 1.5f,     -2.5f, 0, 0,         0, 0,
                                      1,   nan,  infinity, 2,     1, -infinity, 0, 3};
@@ -265,7 +265,7 @@ TEST(Suite, PassesAndCoversEveryOperationAndMode) {
                                         "quantize_rowwise_stochastic",
                                         "rotate",
                                         "rotate_quantize"}));
-  // An int8 layer with everything that it may do in addition.
+  // An int8 layer with all its additional options.
   EXPECT_EQ(options_of_layers,
             (std::set<std::string>{"dw, accumulated", "dw, rotated by 4, stochastic",
                                    "dw, accumulated, rotated by 4, stochastic",
@@ -277,9 +277,9 @@ TEST(Suite, PassesAndCoversEveryOperationAndMode) {
   EXPECT_EQ(modes, every_mode);
 }
 
-// Changes the last element: a code or sum by one, a float to the next one of its type that an exact
-// comparison must see, or by a hundredth of the matrix' norm, which no bound of a sum allows; a NaN
-// turns finite.
+// Changes the last element. A code or sum changes by one. A float becomes the next number of its
+// type if the comparison is exact; otherwise it changes by a hundredth of the matrix' norm, which
+// no bound of a sum allows. A NaN becomes finite.
 void tamper(const Check& check, AnyMatrix m) {
   const std::int64_t at = (m.rows - 1) * m.stride + m.cols - 1;
   switch (m.dtype) {
@@ -322,7 +322,8 @@ TEST(Suite, EveryCheckFailsWhenOneElementIsWrong) {
 }
 
 TEST(Suite, AnInaccurateLayerFailsByItsErrorAlone) {
-  // The accuracy limits are of their own: 2 % noise that an equal comparison is told to expect.
+  // The accuracy limits are a separate check: the comparison for equality expects the same 2 % of
+  // noise.
   Context context = cpu_context();
   VerifyOptions options = tiny();
   VerifySummary summary;
@@ -352,7 +353,7 @@ TEST(Suite, SamplesTheRowsOfALargeProduct) {
   options.ops = {"gemm_int8"};
   std::int64_t checks = 0;
   const VerifySummary summary = run_verify(options, [&](const Check& c) {
-    // All sums are proven by a vector, and all outputs are those of the first engine.
+    // A vector checks all sums, and all outputs must equal those of the first engine.
     if (c.outcome != Check::Outcome::pass || c.comparison.compared == 300 * 16) return;
     ++checks;
     EXPECT_LE(c.comparison.compared, 40 * 16);

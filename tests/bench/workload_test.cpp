@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A workload of two columns gets everything else from the machinery that it shares with the others.
+// A workload of two columns gets everything else from the machinery that all workloads share.
 #include "bench/workload/workload.hpp"
 
 #include <fmt/format.h>
@@ -25,13 +25,13 @@
 namespace switchback::bench {
 namespace {
 
-/// Squares the numbers it is given, in one row or in as many as asked for.
+/// Squares the numbers it is given, in one row or in the requested number of rows.
 class Squares : public Workload {
  public:
   std::vector<int> numbers;
   int rows = 1;
   int offset = 0;
-  double case_s = 0;  // what it says that a case takes
+  double case_s = 0;  // the time that it reports for a case
   double case_bytes = 0;
   std::vector<int> measured;
 
@@ -180,7 +180,8 @@ TEST_F(WorkloadCommand, AxesOverOptionsOfOneValueMakeAProduct) {
             (std::vector<std::string>{"3, rows=1, offset=5: 14", "3, rows=1, offset=10: 19",
                                       "3, rows=2, offset=5: 14", "3, rows=2, offset=5: 14",
                                       "3, rows=2, offset=10: 19", "3, rows=2, offset=10: 19"}));
-  EXPECT_EQ(lines(path)[1]["rows"], 1);  // options that are no columns of the workload become some
+  // Options that are not columns of the workload become columns.
+  EXPECT_EQ(lines(path)[1]["rows"], 1);
   EXPECT_EQ(lines(path)[1]["offset"], 10);
   EXPECT_NE(result.out.find("rows  offset  number"), std::string::npos) << result.out;
   const Json first_line = lines(run_log_path(path))[0];
@@ -248,7 +249,7 @@ TEST_F(WorkloadCommand, ResumesWhereItWasLeft) {
   EXPECT_EQ(result.measured, std::vector<int>{4});
   EXPECT_EQ(lines(path).size(), 2u);
   EXPECT_EQ(lines(run_log_path(path)).back()["resumed"], 1);
-  // What was there is part of the table.
+  // The rows that were already in the file are part of the table.
   EXPECT_NE(result.out.find("9.00"), std::string::npos) << result.out;
   EXPECT_NE(run({"--number", "4", "--out", path, "--append"})
                 .err.find("it has records of 1 of these cases already"),
@@ -257,8 +258,8 @@ TEST_F(WorkloadCommand, ResumesWhereItWasLeft) {
   EXPECT_EQ(run({"--resume", "--number", "3"}).code, exit_codes::usage);  // no file
 }
 
-// The sentence goes first, and the row has a mark. (Where other programs run meanwhile, so has the
-// other one.)
+// The sentence goes first, and the row has a mark. (If other programs run meanwhile, the other row
+// has a mark too.)
 TEST_F(WorkloadCommand, ARowInDoubtIsMarkedAndTheTableSaysSoFirst) {
   ASSERT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::ok);
   std::string log;

@@ -65,7 +65,7 @@ void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
   return allocate(bytes, 1, __builtin_return_address(0));
 }
 
-// GCC sees through a replaced pair at -O3 and takes free() for the wrong partner of operator new.
+// At -O3 GCC looks into the replaced functions and warns that free() does not match operator new.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 #endif

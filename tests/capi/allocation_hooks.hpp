@@ -5,11 +5,12 @@
 
 namespace switchback::test {
 
-/// Asked before each allocation, from any thread, with the address of the code that wants it; false
-/// makes it fail. Defined by the program.
+/// Called before each allocation, from any thread, with the address of the code that allocates;
+/// false makes the allocation fail. Defined by the program.
 bool may_allocate(void* caller);
 
-/// Whether code of the library under test (this program, if that is static) lies at the address.
+/// Whether the address is in code of the library under test (of this program, if the library is
+/// static).
 bool is_of_library(void* code);
 
 }  // namespace switchback::test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What C lets a caller pass and C++ types rule out: null pointers, and numbers that no enum or flag
+// Arguments that C accepts and C++ types rule out: null pointers, and numbers that no enum or flag
 // has. Each is refused by name, and nothing is written.
 #include <gtest/gtest.h>
 
@@ -34,7 +34,8 @@ TEST_F(Arguments, NullPointersOfContextsAndOperationsAreNamed) {
   refuses_null("context args", switchback_quantize, context, &quantize);
   refuses_null("context q absmax x", switchback_dequantize_rowwise, context, a, scales.floats(),
                dx);
-  // The functions of the header: a null pointer is one in the struct.
+  // The functions of the header that take structs: a null pointer here is a null pointer in the
+  // struct.
   expect_refused(switchback_quantize_rowwise(nullptr, x, q, s), "context is a null pointer", "");
   expect_refused(switchback_quantize_rowwise(context, nullptr, q, s), "x has dtype -1", "");
   expect_refused(switchback_quantize_rowwise(context, x, nullptr, s), "q is a null pointer", "");
@@ -147,7 +148,7 @@ TEST_F(Arguments, NullPointersOfLayersAreNamed) {
   EXPECT_TRUE(info.cached_weight_bytes == 0 && forward_mode == 7 && dx_mode == 7);
   for (const Owned* output : {&y, &dx, &dw, &db, &dws, &dbs, &q, &b_t, &absmax})
     EXPECT_TRUE(output->untouched());
-  // What may be destroyed may be null.
+  // Null is a valid argument of functions that destroy.
   switchback_context_destroy(nullptr);
   switchback_packed_weight_destroy(nullptr);
   switchback_linear_destroy(nullptr);

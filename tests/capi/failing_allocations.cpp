@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Only the library's own allocations fail, or those of oneDNN: what others do without memory is up
-// to them.
+// Only the library's own allocations fail, or those of oneDNN. The behaviour of other libraries
+// without memory is not tested.
 #include "capi/failing_allocations.hpp"
 
 #include <dlfcn.h>
@@ -73,7 +73,7 @@ bool stop_refusing() noexcept {
 
 }  // namespace switchback::test
 
-// What oneDNN's products take memory from.
+// The function from which oneDNN's products get memory.
 extern "C" __attribute__((visibility("default"))) int posix_memalign(void** memory,
                                                                      std::size_t align,
                                                                      std::size_t bytes) noexcept {

@@ -10,8 +10,8 @@ enum class Refuse {
   from_then  ///< it and all after it fail
 };
 
-/// Of how many allocations one is made to fail. Sanitizers, which take ten times as long, look at
-/// samples of what the plain build does in full.
+/// The step between the numbers of allocations that are tested. Sanitizers, which take ten times as
+/// long, test a sample of the plain build's numbers.
 #if defined(SWITCHBACK_TEST_SANITIZED)
 inline constexpr long sample_step = 10;
 #else
@@ -20,10 +20,10 @@ inline constexpr long sample_step = 1;
 
 /// From here on in this thread: `allowed` allocations of the library succeed, then one fails.
 void refuse_allocations(long allowed, Refuse how) noexcept;
-/// Ends that. Whether an allocation was refused.
+/// Ends that. Returns whether an allocation was refused.
 bool stop_refusing() noexcept;
 
-/// The same of what oneDNN takes from posix_memalign, in all threads: `allowed` succeed, those
+/// The same for oneDNN's calls of posix_memalign, in all threads: `allowed` calls succeed, those
 /// after them fail.
 void refuse_allocations_of_onednn(long allowed) noexcept;
 /// Whether there is a shared oneDNN, whose allocations can be refused.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fork() after use: a child goes on with the parent's context, makes another, and destroys both;
- * its results are the parent's to the bit, and it ends. */
+/* fork() after use: a child continues with the parent's context, creates another, and destroys
+ * both. Its results equal the parent's to the bit, and it ends. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <sys/wait.h>

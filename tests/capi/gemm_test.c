@@ -108,7 +108,7 @@ static void packed(void) {
 
   mark(got_s32, sizeof(got_s32));
   CHECK_INVALID("no_such", switchback_pack_weight(context, &mb, 1, pack, "no_such"));
-  /* A pack that could not be replaced is the old one still. */
+  /* If a pack cannot be replaced, the old one remains. */
   CHECK_OK(packed_sums(pack));
   CHECK(memcmp(got_s32, want_s32, sizeof(want_s32)) == 0);
   switchback_packed_weight_destroy(pack);

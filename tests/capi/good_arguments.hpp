@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: right arguments of every function of the C ABI, and what is done to them.
+// Test support: valid arguments of every function of the C ABI, and changes of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ namespace switchback::test {
 inline constexpr std::int64_t G = 2, M = 6, K = 16, N = 4, R = 3, block_rows = 128, padded = 128;
 inline constexpr unsigned char mark = 0x5A;
 
-/// A matrix on memory of its own: what no refused call may change.
+/// A matrix that owns its memory, which no refused call may change.
 struct Owned {
   Owned(std::int32_t dtype, std::int64_t rows, std::int64_t cols)
       : bytes(static_cast<std::size_t>(rows * cols * 4), mark),
@@ -92,7 +92,7 @@ class Arguments : public ::testing::Test {
     return out;
   }
 
-  // Arguments that are right.
+  // Valid arguments.
   static switchback_linear_options layer_options() {
     auto options = sized<switchback_linear_options>();
     options.in_features = K;
@@ -131,7 +131,7 @@ class Arguments : public ::testing::Test {
     of.db = db;
     return of;
   }
-  // What is kept of x: codes, whose scales a forward writes.
+  // The data that the caller keeps of x: codes, with scales that a forward writes.
   switchback_kept_input kept_input() {
     auto of = sized<switchback_kept_input>();
     of.x = q;
@@ -229,8 +229,8 @@ class Arguments : public ::testing::Test {
     return args;
   }
 
-  /// Calls with each pointer in turn null. `names` has a word for each argument; "-" for what is no
-  /// pointer or may be null.
+  /// Calls with one null pointer at a time. `names` has a word for each argument: "-" if it is not
+  /// a pointer or may be null.
   template <class... P>
   void refuses_null(std::string_view names, switchback_status (*f)(P...),
                     std::type_identity_t<P>... good) {

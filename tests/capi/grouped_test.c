@@ -64,7 +64,8 @@ static void quantize_gathers(void) {
   CHECK(untouched(got_absmax + USED, (M - USED) * sizeof(float)));
 }
 
-/* Strided groups that read the same rows, each its own columns: independent models side by side. */
+/* Strided groups that read the same rows, each with its own columns: independent models, next to
+ * each other. */
 static void quantize_reads_columns(void) {
   enum { ROWS = 4, MODELS = 3, COLS = 10 };
   static int8_t got[MODELS * ROWS * COLS], want[ROWS * COLS];
@@ -153,7 +154,7 @@ static void products(void) {
   switchback_packed_weight_destroy(packed);
 }
 
-/* Strided groups, whose rows of d lie side by side. */
+/* Strided groups whose rows of d are next to each other. */
 static void products_write_columns(void) {
   enum { ROWS = 3 };
   static int8_t a[G * ROWS * K], b[G * N * K];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Test support: the little that tests in plain C need: checks that count failures, and matrices on
- * arrays. */
+/* Test support: the few functions that tests in plain C need: checks that count failures, and
+ * matrices on arrays. */
 #ifndef SWITCHBACK_TESTS_CAPI_HARNESS_H
 #define SWITCHBACK_TESTS_CAPI_HARNESS_H
 
@@ -102,7 +102,7 @@ static inline switchback_linear_grads linear_grads(int64_t m, int64_t k, int64_t
   return grads;
 }
 
-/* What the caller keeps of a layer's input. */
+/* The data that the caller keeps of a layer's input. */
 static inline switchback_kept_input kept_of(const switchback_matrix* x, float* absmax,
                                             int32_t in_blocks) {
   switchback_kept_input kept;

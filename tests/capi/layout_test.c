@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is pinned: values, and the layout of every struct that crosses, as 64-bit systems have it.
- */
+/* The parts of the ABI that must not change: values, and the layout of every struct of the C ABI,
+ * on 64-bit systems. */
 #include <stddef.h>
 
 #include "capi/harness.h"

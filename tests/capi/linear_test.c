@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layer through the C ABI: every option, matrix and gradient arrives where it belongs, and
- * objects live as long as they are needed. The values are proven by the suites of tests/linear. */
+/* The layer through the C ABI: every option, matrix and gradient is passed to the right place, and
+ * objects live as long as they are needed. The suites of tests/linear check the values. */
 #include <stddef.h>
 
 #include "capi/harness.h"
@@ -90,7 +90,7 @@ static void standard_step(void) {
   sums.column_sums = db2;
   CHECK_OK(switchback_quantize(context, &sums));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
-  memset(x, 0xFF, sizeof(x)); /* the copy is what counts */
+  memset(x, 0xFF, sizeof(x)); /* the layer has a copy */
   switchback_linear_grads grads = first();
   CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
   CHECK(same_dx() && same_dw_and_db());
@@ -117,7 +117,7 @@ static void int8_step(int32_t mode) {
   const switchback_linear_grads grads = first(), grads2 = second();
   CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
 
-  /* The codes that a forward gives are those of x, and what it computes with. */
+  /* A forward returns the codes of x, and computes with them. */
   const switchback_kept_input kept_x = kept_of(&mx, NULL, 0);
   switchback_kept_input kept = kept_of(&mcodes, absmax, 0);
   CHECK_INVALID("with kept it must be caller (3)",
@@ -175,8 +175,8 @@ static void int8_step(int32_t mode) {
   CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING, NULL));
   CHECK(memcmp(y, y2, sizeof(y)) != 0);
 
-  /* Prepared for eval, on another context too, after the first is gone; then from the codes alone.
-   */
+  /* Prepared for eval, also on another context, after the first is gone; then from the codes alone.
+   * */
   switchback_context* other = cpu_context(1);
   switchback_linear* shared = NULL;
   CHECK_FAILS(SWITCHBACK_INVALID_STATE, "prepare_for_eval",
@@ -284,8 +284,8 @@ static void rotation_and_transposed_weight(void) {
   switchback_linear_destroy(layer);
 }
 
-/* dw in int8 is the product of codes of blocks; what rounds at random is told apart by each member.
- */
+/* dw in int8 is the product of codes of blocks. With stochastic rounding, each member of the
+ * options changes the result. */
 static void int8_dw(void) {
   int8_t g_blocks[N * BLOCK];
   float g_absmax[N];
@@ -317,7 +317,7 @@ static void int8_dw(void) {
   args.absmax_b = block_absmax;
   args.block_rows = BLOCK;
   for (args.accumulate = 0; args.accumulate < 2; ++args.accumulate) {
-    args.m = args.accumulate == 0 ? 0 : M; /* where the padding begins, or not said */
+    args.m = args.accumulate == 0 ? 0 : M; /* where the padding begins; 0: not given */
     if (args.accumulate == 1) memset(dw2, 0, sizeof(dw2));
     CHECK_OK(switchback_gemm_blockwise(context, &args));
     CHECK(memcmp(dw, dw2, sizeof(dw)) == 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The C ABI, used from C as a program would: compiled as C11, linked to the library people get. */
+/* The C ABI as a program in C uses it: compiled as C11, linked to the shared library that users
+ * install. */
 #include "capi/harness.h"
 
 int checks_failed = 0;

@@ -15,7 +15,7 @@ switchback_fragmented_linear_options options_of(std::int32_t mode) {
   options.fragments = F;
   options.rank = R;
   options.mode = mode;
-  // Libraries allocate in ways of their own.
+  // Libraries allocate in their own ways.
   if (mode == SWITCHBACK_STANDARD) options.engine = "reference";
   return options;
 }

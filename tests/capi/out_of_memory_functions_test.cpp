@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every function of the C ABI that returns a status, with the first, second, ... of its allocations
-// failing, that one alone and all from there on. Each time: the status is out_of_memory, every byte
-// of every output is as it was, and the same call, repeated, gives what it gives where nothing
-// fails. A function that the header declares and that has no case here fails the test.
+// Every function of the C ABI that returns a status, with its first, second, ... allocation
+// failing: only that one, or all from there on. Each time the status is out_of_memory, every byte
+// of every output is unchanged, and the same call, repeated, gives the same result as without a
+// failure. A function that the header declares and that has no case here fails the test.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 namespace switchback::test {
 namespace {
 
-// A thread of its own: what libraries keep for a thread is made anew.
+// In a new thread, so that libraries allocate what they keep for each thread again.
 template <class F>
 void in_new_thread(const F& f) {
   std::thread(f).join();
@@ -43,7 +43,7 @@ bool run_with(const Case& c, const Bytes& want, long allowed, Refuse how) {
     refuse_allocations(allowed, how);
     switchback_status status = world.call();
     was_refused = stop_refusing();
-    // A call may do without what it cannot have; then its results are the usual ones.
+    // A call may do without an optional allocation; then its results are the usual ones.
     if (was_refused && status != SWITCHBACK_OK) {
       EXPECT_EQ(status, SWITCHBACK_OUT_OF_MEMORY) << switchback_last_error();
       EXPECT_STRNE(switchback_last_error(), "");
@@ -220,7 +220,7 @@ void product_cases(std::vector<Case>& cases) {
     args.d = d;
     return args;
   };
-  // In place of a smaller one, which a failure leaves there.
+  // It replaces a smaller one, which remains after a failure.
   cases.push_back({"switchback_pack_weight", "", [=](World& w) {
                      constexpr std::int64_t few = 3;
                      expect_ok(pack(w, few)());
@@ -359,7 +359,7 @@ void layer_cases(std::vector<Case>& cases) {
                        return status;
                      };
                    }});
-  // What a layer's state is, a forward over new rows shows.
+  // A forward over new rows shows the state of the layer.
   const auto show_by_forward = [](World& w) {
     const auto x = w.input(SWITCHBACK_F32, M, K);
     const auto y = w.output(SWITCHBACK_F32, M, N);
@@ -439,7 +439,7 @@ void layer_cases(std::vector<Case>& cases) {
                      }});
 }
 
-// Gradients of all that is asked for, added to what is there.
+// All gradients, added to the old values.
 switchback_linear_grads gradients(World& w, std::int32_t dtype, bool dx, bool dw, bool db) {
   switchback_linear_grads grads = {};
   grads.struct_size = sizeof(grads);
@@ -451,7 +451,7 @@ switchback_linear_grads gradients(World& w, std::int32_t dtype, bool dx, bool dw
   return grads;
 }
 
-// With an activation in front of the layer and one behind it.
+// With an activation before the layer and one after it.
 void activate_both_ends(World& w, std::int32_t mode, std::int32_t dtype,
                         switchback_linear_grads& grads) {
   grads.y = w.input(dtype, M, N);
@@ -462,7 +462,7 @@ void activate_both_ends(World& w, std::int32_t mode, std::int32_t dtype,
 void forward_cases(std::vector<Case>& cases) {
   for (const std::int32_t mode : modes)
     for (const std::int32_t activation : {SWITCHBACK_NO_ACTIVATION, SWITCHBACK_GELU_TANH}) {
-      // Its backward shows that the forward saved what it should.
+      // Its backward shows whether the forward saved the right data.
       cases.push_back(
           {"switchback_linear_forward", in_mode(mode),
            [=](World& w) {
@@ -574,7 +574,7 @@ TEST(OutOfMemoryFunctions, EveryFunctionThatReturnsAStatusHasACase) {
     std::ifstream file(std::string(SWITCHBACK_C_HEADERS) + name);
     header.append(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
   }
-  // Has nothing to do but on CUDA.
+  // Does nothing except on CUDA.
   std::set<std::string> covered = {"switchback_context_set_stream"};
   for (const Case& c : cases_of_every_function())
     covered.insert(c.function);

@@ -112,7 +112,7 @@ void product_cases(std::vector<Case>& cases, std::int32_t threads) {
 }
 
 void pack_cases(std::vector<Case>& cases) {
-  // In place of smaller ones, which a failure leaves there.
+  // They replace smaller ones, which remain after a failure.
   cases.push_back({"switchback_pack_weight", "of groups", [](World& w) {
                      constexpr std::int64_t few = 3;
                      expect_ok(pack(w, few)());
@@ -134,7 +134,7 @@ switchback_grouped_linear_options options_of(std::int32_t mode) {
   options.in_features = K;
   options.out_features = N;
   options.mode = mode;
-  // As above; mode auto takes no engine.
+  // As above; mode auto accepts no engine.
   if (mode == SWITCHBACK_STANDARD) options.engine = "reference";
   return options;
 }

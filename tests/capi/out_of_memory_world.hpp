@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: what a call of the C ABI needs in a sweep that lets its allocations fail.
+// Test support: the objects of a C ABI call in a test that lets each of its allocations fail.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ inline std::size_t element_bytes(std::int32_t dtype) {
   return dtype == SWITCHBACK_S8 ? 1 : dtype == SWITCHBACK_F16 || dtype == SWITCHBACK_BF16 ? 2 : 4;
 }
 
-// A context as new, what a call needs on it, the call, and what it writes.
+// A new context, the operands of a call on it, the call, and its outputs.
 class World {
  public:
   explicit World(std::int32_t threads) {
@@ -96,7 +96,7 @@ class World {
     std::memcpy(bytes.data(), &value, sizeof(T));
     return reinterpret_cast<const T*>(bytes.data());
   }
-  /// What the caller keeps of a layer's input.
+  /// The data that the caller keeps of a layer's input.
   static switchback_kept_input kept(const switchback_matrix& x, const float* absmax,
                                     std::int32_t in_blocks = 0) {
     switchback_kept_input kept = {};
@@ -123,7 +123,7 @@ class World {
     return all;
   }
 
-  /// A layer over K = in, N = out with a weight and a bias, and what follows by its mode.
+  /// A layer over K = in, N = out with a weight and a bias, and the data that depends on its mode.
   void make_layer(std::int32_t mode, std::int32_t dtype, std::int64_t in, std::int64_t out,
                   std::int32_t activation = SWITCHBACK_NO_ACTIVATION,
                   std::int32_t how_dw = SWITCHBACK_DW_FLOATING) {
@@ -151,11 +151,12 @@ class World {
   switchback_matrix bias = {};
 
   std::function<switchback_status()> call;
-  /// What the call made, if that is not in outputs of its own: run after it has succeeded.
+  /// Looks at the result of the call if the call does not write it to an output: run after the call
+  /// has succeeded.
   std::function<void()> look = [] {};
-  /// Checks that an object is what it was: run after the call has failed.
+  /// Checks that an object has not changed: run after the call has failed.
   std::function<void()> look_unchanged = [] {};
-  /// Its outputs are addresses of what it makes, or text: those of two Worlds differ.
+  /// Its outputs contain addresses of objects that it creates, or text: those of two Worlds differ.
   bool makes_addresses = false;
 
  private:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The quantize operations through the C ABI: each argument arrives where it belongs. The values are
- * proven by the suites of tests/quant. */
+/* The quantize operations through the C ABI: each argument is passed to the right place. The suites
+ * of tests/quant check the values. */
 #include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -277,7 +277,7 @@ static void stochastic(void) {
       CHECK(abs(blocks[c * padded + r] - want_t[c * rows + r]) <= 1);
 }
 
-/* What no pass computes, and what no result reads. */
+/* Combinations that no pass computes, and operands that no result reads. */
 static void refused(void) {
   start();
   switchback_quantize_args args = with_rows(&mx);

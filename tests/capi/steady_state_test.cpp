@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steady state: a call that was made before takes no memory from the heap and creates no thread,
-// through C++ and C, in every mode, with a tuner attached and without.
+// Steady state: a call that was made before allocates no heap memory and creates no thread, through
+// C++ and C, in every mode, with and without a tuner.
 //
-// Where every product is this library's own, nothing at all may be allocated by anybody in the
-// process: malloc and its relatives are replaced (under a sanitizer, which replaces them itself,
-// operator new and aligned_alloc alone). Passes that run oneDNN or OpenBLAS count what this
-// library's code asks for: those allocate as they like.
+// Where every product is this library's own, nothing in the process may allocate at all: malloc and
+// its relatives are replaced (under a sanitizer, which replaces them itself, only operator new and
+// aligned_alloc). For passes that run oneDNN or OpenBLAS only the allocations of this library's
+// code count: those libraries may allocate.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -95,7 +95,7 @@ namespace {
 
 enum class Count { everybody, library };
 
-// Calls it until what grows has grown and what is cached is, then a few times more.
+// Calls it until buffers have grown and caches are filled, then a few more times.
 void expect_nothing_new(const std::string& what, Count whose, const std::function<void()>& call) {
   for (int i = 0; i < 3; ++i)
     call();
@@ -169,7 +169,8 @@ TEST_P(SteadyState, Int8Products) {
   pack_weight(context, b, packed);
   const std::vector<float> absmax_rows(300, 1.0f), absmax_cols(n, 1.0f);
   const Owned<float> bias(1, n);
-  // Numbers of rows that come to one task and to many: what a call leaves must suit the next.
+  // Numbers of rows that give one task and many: the state that a call leaves must suit the next
+  // call.
   expect_nothing_new("products", Count::everybody, [&] {
     static const Owned<std::int8_t> a(300, k);
     static const Owned<std::int32_t> sums(300, n);
@@ -196,7 +197,8 @@ TEST_P(SteadyState, Int8Products) {
   });
 }
 
-// One layer's calls; dw, which is a floating point product in every mode, only if it is asked for.
+// The calls of one layer. dw, which is a floating point product in every mode, only if it is asked
+// for.
 struct LayerCalls {
   LayerCalls(Context& context, Mode mode, Activation activation)
       : layer(context, options(mode, activation)) {

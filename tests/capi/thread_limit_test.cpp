@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that cannot be created: an error of context_create, and for a thread that has a Context
-// already a slower call; the process goes on in either case. This program stands between everybody
-// and pthread_create(), which is what a limit on processes makes fail.
+// Threads that cannot be created: an error of context_create; for a thread that has a Context
+// already, only a slower call. The process goes on in both cases. This program replaces
+// pthread_create(), the call that fails under a limit on processes, for all code in the process.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -95,8 +95,8 @@ class Layer {
   std::vector<float> w_ = std::vector<float>(n * k);
 };
 
-// Threads that the limit lets through were all created by somebody; first of all, so that no
-// earlier test has had its threads created.
+// Creating a context fails if the limit leaves fewer threads than it needs. This test comes first,
+// so that no earlier test has had the threads created.
 TEST(ThreadLimit, AContextWithoutItsThreadsIsNotMade) {
   for (const long left : {0, 1, 2, 3}) {
     const Limit limit(left);
@@ -115,7 +115,7 @@ TEST(ThreadLimit, AContextWithoutItsThreadsIsNotMade) {
   later.forward();
 }
 
-// Regions of fewer threads on the same calling thread: OpenMP lets the others go meanwhile.
+// Regions with fewer threads on the same calling thread: OpenMP ends the other threads meanwhile.
 TEST(ThreadLimit, ASmallerContextInBetweenTakesNothingForGranted) {
   for (const std::int32_t mode : {SWITCHBACK_ROWWISE, SWITCHBACK_STANDARD}) {
     Layer large(mode, 4);

@@ -36,7 +36,7 @@ static void modes_and_counters(void) {
   CHECK(warnings != NULL && warnings[0] == '\0');
   switchback_context_destroy(context);
 
-  /* A cache that does not exist holds nothing, and is not made by reading it. */
+  /* A cache that does not exist is empty, and reading does not create it. */
   context = context_with("read", "no such folder");
   quantize_something(context, SWITCHBACK_OK);
   quantize_something(context, SWITCHBACK_OK);

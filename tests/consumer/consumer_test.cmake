@@ -20,7 +20,7 @@ run("installing" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/first
 file(RENAME "${WORK}/first" "${WORK}/moved")
 set(prefix "${WORK}/moved")
 
-# Nothing in the packages tells where they were built or first installed.
+# No file of the packages contains the place where it was built or first installed.
 file(GLOB_RECURSE _texts "${prefix}/*.cmake" "${prefix}/*.pc")
 if(NOT _texts)
   message(FATAL_ERROR "no package files below ${prefix}")
@@ -47,7 +47,7 @@ if(NOT _helpers)
   message(FATAL_ERROR "switchback-prove was not installed")
 endif()
 list(GET _helpers 0 _helper)
-# It says that it is no program for people, and answers one that asks as a tuner does.
+# It says that it is not meant to be run by hand, and answers a caller that asks as a tuner does.
 execute_process(COMMAND "${_helper}" RESULT_VARIABLE _status ERROR_VARIABLE _out)
 if(NOT _status EQUAL 2 OR NOT _out MATCHES "helper of libswitchback")
   message(FATAL_ERROR "${_helper} ended with ${_status}:\n${_out}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every switchback-bench command that the README and docs/ show exists, with every option that it is
-# shown with: both stand in its --help. Nothing is measured. Called with PROJECT (the source tree)
-# and BENCH (the program).
+# Every switchback-bench command that the README and docs/ show exists, with every option that it is shown
+# with: both are in its --help. Nothing is measured. Called with PROJECT (the source tree) and BENCH (the
+# program).
 file(GLOB _pages "${PROJECT}/README.md" "${PROJECT}/docs/*.md")
 set(_shown 0)
 foreach(_page IN LISTS _pages)

@@ -3,7 +3,7 @@
 # with an #include, so that they are programs and not fragments.
 function(readme_blocks file language out)
   file(READ "${file}" _text)
-  # Lists split at semicolons and brackets; programs are full of both.
+  # CMake lists are split at semicolons and brackets, and programs are full of both.
   string(REPLACE ";" "<semicolon>" _text "${_text}")
   string(REPLACE "[" "<bracket>" _text "${_text}")
   string(REPLACE "]" "<tekcarb>" _text "${_text}")

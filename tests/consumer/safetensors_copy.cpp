@@ -4,7 +4,8 @@
 //
 //   safetensors_copy own|comfy FROM TO [PREFIX]
 //
-// own: what was read, under the keys of switchback's Python package; comfy: as int8_file::write.
+// own: the weights as read, under the keys of switchback's Python package; comfy: as
+// int8_file::write.
 #include <cstdio>
 #include <deque>
 #include <exception>

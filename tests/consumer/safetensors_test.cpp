@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader of safetensors files of the examples: what the format allows is read, and what it does
-// not allow is named.
+// The reader of safetensors files of the examples: it reads everything that the format allows, and
+// names what the format does not allow.
 #include "safetensors.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using safetensors::File;
 
 class Safetensors : public ::testing::Test {
  protected:
-  // A file with this header and so many bytes of data: 0, 1, 2, ...
+  // A file with this header and `data_bytes` bytes of data: 0, 1, 2, ...
   std::string file(const std::string& header, std::size_t data_bytes) {
     const std::uint64_t count = header.size();
     std::string text(reinterpret_cast<const char*>(&count), 8);
@@ -225,7 +225,7 @@ TEST_F(Safetensors, Int8WeightsThereAndBack) {
             path + ": prefix = 'model.x.'; no key begins with it");
 }
 
-// A file of one weight [2,16], of codes 1, with what is said of it.
+// A file of one weight [2,16], of codes 1, with the given metadata.
 class Int8Files : public Safetensors {
  protected:
   struct Part {

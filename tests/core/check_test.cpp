@@ -37,8 +37,8 @@ TEST(CheckMatrix, NamesArgumentValueAndRule) {
   EXPECT_NE(message_of({data, static_cast<DType>(9), 2, 2, 2}).find("dtype 9"), std::string::npos);
 }
 
-// A message is thrown rarely and checked for always: require() does not compile with a string that
-// was made for it, and formats the values it was given only when it throws.
+// A message is checked on every call but thrown rarely: require() does not compile with a string
+// that was built for it, and formats its values only when it throws.
 template <class Arg>
 concept MayBeInMessage = requires(Arg&& arg) {
   require(true, "{}", std::forward<Arg>(arg));

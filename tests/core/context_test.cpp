@@ -33,7 +33,7 @@ TEST(Context, DefaultsTakeTheWholeMachine) {
   EXPECT_EQ(context.isa(), core::isa_name(core::cpu_features().level()));
 }
 
-// Of the signatures that these CPUs have.
+// From the signatures of these CPUs.
 TEST(Cpu, ADesignHasItsFamilyAndModel) {
   using core::cpu_design;
   EXPECT_EQ(cpu_design("AuthenticAMD", 0x00A10F11), "AMD family 25 model 17");    // Zen 4
@@ -67,7 +67,7 @@ TEST(Context, BadOptionsAreNamed) {
             "device 'tpu' is not one of cpu, cuda, cuda:N");
   EXPECT_EQ(message_of({.device = "cuda:x", .threads = 0, .isa = ""}, Status::invalid_argument),
             "device 'cuda:x' is not one of cpu, cuda, cuda:N");
-  // No machine has so many; what is missing depends on the build and the machine.
+  // No machine has that many devices. The rest of the message depends on the build and the machine.
   EXPECT_TRUE(message_of({.device = "cuda:4000", .threads = 0, .isa = ""}, Status::device_error)
                   .starts_with("device 'cuda:4000': this "));
   EXPECT_EQ(message_of({.device = "cpu", .threads = -2, .isa = ""}, Status::invalid_argument),
@@ -92,7 +92,7 @@ TEST(Context, ACapCoversWhatIsNotAboveIt) {
     EXPECT_TRUE(core::covers(cap, cap));
     EXPECT_TRUE(core::covers(cap, Isa::scalar));
     EXPECT_EQ(core::covers(Isa::scalar, cap), cap == Isa::scalar);
-    // A CPU that has everything, capped, has what is covered.
+    // A CPU that has everything has, when capped, exactly the features of the cap.
     const core::CpuFeatures everything{true, true, true, true, true, true, true};
     const core::CpuFeatures capped = everything.capped(cap);
     for (const Isa isa : all)

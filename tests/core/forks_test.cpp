@@ -43,7 +43,7 @@ TEST(AfterFork, AParentsThreadsAreReplacedByTheCaller) {
       bool alone = true;
       threads->for_each(100, [&](std::int64_t, int worker) { alone = alone && worker == 0; });
       const bool right = alone && threads->inherited() && runs_all(*threads, 100);
-      threads.reset();  // joins nobody
+      threads.reset();  // joins no thread
       return right;
     })) << count;
     EXPECT_TRUE(runs_all(*threads, 100)) << "in the parent afterwards";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of modes, and everything outside of C++ that states a part of it.
+// The table of modes, and all places outside of C++ that state a part of it.
 #include "core/modes.hpp"
 
 #include <fmt/format.h>
@@ -50,7 +50,8 @@ TEST(Modes, PropertiesOfEachFitTogether) {
   for (const ModeTraits& mode : mode_table) {
     SCOPED_TRACE(mode.name);
     EXPECT_EQ(parse_mode(mode.name), mode.mode);
-    // What mode auto chooses runs in the same way in forward and backward, whatever was kept.
+    // The modes that auto chooses among run in the same way in forward and backward, whatever was
+    // kept.
     if (mode.may_be_chosen) {
       EXPECT_FALSE(mode.keeps_codes);
     }

@@ -55,7 +55,8 @@ TEST_F(Quota, Version1) {
   write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
   write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(quota(), std::nullopt);
-  // A container sees its group as the mount, and the path of the host.
+  // A container sees its own group as the root of the mount, but the path that the group has on the
+  // host.
   write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "100000\n");
   EXPECT_EQ(quota(), 1.0);
   write("sys/fs/cgroup/cpu,cpuacct/docker/x/cpu.cfs_quota_us", "50000\n");

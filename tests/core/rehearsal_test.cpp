@@ -34,7 +34,7 @@ TEST(Rehearsal, DoesEverythingButWriteAndIsFollowedByTheRun) {
     stages.push_back(state.stage);
     scratch.push_back(frame.take<float>(1 << 20));
     state.threads.for_each(1, [&](std::int64_t, int) { ++writes; });
-    // A part that is such a sequence itself is not rehearsed again.
+    // A part that is itself such a sequence is not rehearsed again.
     core::all_or_nothing(state, [&] { scratch.push_back(frame.take<float>(1 << 21)); });
   });
   EXPECT_EQ(stages, (std::vector<Stage>{Stage::rehearsal, Stage::performance}));
@@ -81,7 +81,7 @@ TEST(Rehearsal, BothRunsShareOneLookUpAndOneRefusal) {
   const auto source = std::make_shared<Source>();
   context.set_config_source(source);
   std::vector<std::int64_t> found;
-  // More than are kept: those beyond are looked up again, with the same answers.
+  // More than the cache keeps: the others are looked up again, with the same answers.
   constexpr std::int64_t queries = 12;
   constexpr std::int64_t unusable = 4;
   core::all_or_nothing(state, [&] {

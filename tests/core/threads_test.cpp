@@ -34,7 +34,7 @@ TEST(Threads, RunsEveryTaskOnce) {
   }
 }
 
-// In turns, as by workers of equal speed: the tasks that each gets.
+// The tasks of each worker if workers take them alternately, as workers of equal speed do.
 std::vector<std::vector<std::int64_t>> shares_of(std::int64_t tasks, int workers) {
   TaskShares shares;
   shares.divide(tasks, workers);

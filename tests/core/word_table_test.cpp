@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of members: what goes into words comes back, and only what a member may be.
+// Tables of members: reading gives the values that were written, and only values that a member may
+// have.
 #include "core/word_table.hpp"
 
 #include <gtest/gtest.h>
@@ -83,7 +84,7 @@ TEST(WordTable, ValuesHaveNames) {
   EXPECT_EQ(value, 2);
 }
 
-// The origin is part of a query, whatever its words say.
+// The origin is part of a query, independent of its words.
 TEST(WordTable, QueriesHaveAnOrigin) {
   const ConfigOrigin origin = {DeviceKind::cuda, 3, Isa::avx2};
   const ConfigQuery query = make_query(ConfigOp::quantize, origin, table, Thing{});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configurations that name an algorithm of cuBLASLt: what they compute, what refuses them, and what
-// an ordinary call does then.
+// Configurations that name an algorithm of cuBLASLt: their results, what refuses them, and what an
+// ordinary call does then.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using switchback_cuda_emu::AlgoPattern;
 using switchback_cuda_emu::calls;
 using switchback_cuda_emu::options;
 
-// A tuner that knows one answer, and what came of it.
+// A tuner that knows one answer, and records what became of it.
 class Tuned final : public ConfigSource {
  public:
   Tuned(ConfigOp op, const ConfigChoice& choice) : op_(op), choice_(choice) {}
@@ -121,13 +121,13 @@ struct Product {
   std::optional<DeviceMatrix<float>> d_f32, absmax_a, absmax_b;
 };
 
-// Which the stand-in means by a configuration.
+// The algorithm that the stand-in uses for a configuration.
 AlgoPattern pattern_of(const CublasLtAlgorithm& a) {
   return {a.id,      a.tile,   a.stages,      a.split_k,      a.reduction,
           a.swizzle, a.custom, a.inner_shape, a.cluster_shape};
 }
 
-// An algorithm that no other test of these is about.
+// An algorithm that no other of these tests uses.
 GemmConfig chosen(EngineId engine = EngineId::cublaslt) {
   GemmConfig config;
   config.engine = engine;
@@ -233,7 +233,7 @@ TEST_F(CudaAlgorithmConfigs, EnginesReadWhatOthersPacked) {
       args.engine = gemm_int8::engine_name(reader);
       gemm(context, args);
       EXPECT_TRUE(product.right());
-      // And where a tuner says so.
+      // Also if a tuner chooses it.
       args.engine = {};
       GemmConfig config;
       config.engine = reader;
@@ -303,7 +303,7 @@ TEST_F(CudaAlgorithmConfigs, RefusedAtTheCheckIsUnsupportedAndTheDefaultRuns) {
   EXPECT_EQ("gemm: " + source->reasons[0], message);
   for (const auto& launch : switchback_cuda_emu::launches())
     EXPECT_NE(launch.name, "dp4a") << "the default is the library's";
-  // The refusal is known by now: nobody is asked again.
+  // The refusal is known by now, so the library is not asked again.
   const std::size_t checks = calls("cublasLtMatmulAlgoCheck");
   const std::size_t inits = calls("cublasLtMatmulAlgoInit");
   const std::size_t layouts = calls("cublasLtMatrixLayoutCreate");
@@ -412,7 +412,7 @@ TEST_F(CudaAlgorithmConfigs, TheWorkspaceIsNotExceeded) {
   EXPECT_TRUE(product.right());
   EXPECT_GE(context.workspace_bytes(), std::size_t{40} << 20);
 
-  // Without any, the library's first choice is the first that needs none.
+  // Without a workspace, the library's first choice is the first algorithm that needs none.
   GemmConfig none;
   none.engine = EngineId::cublaslt;
   none.cublaslt.workspace_mib = 0;
@@ -432,7 +432,7 @@ TEST_F(CudaAlgorithmConfigs, TheSecondCallPlansAndAllocatesNothing) {
   Product product(context, 33, 52, 144);
   tune(context, chosen());
   product.call();
-  product.call();  // one block for what the first took in several
+  product.call();  // one block for the memory that the first allocated in several
   EXPECT_TRUE(product.right());
   const char* const functions[] = {"cublasLtMatmulAlgoInit",
                                    "cublasLtMatmulAlgoCheck",
@@ -454,7 +454,7 @@ TEST_F(CudaAlgorithmConfigs, TheSecondCallPlansAndAllocatesNothing) {
   EXPECT_TRUE(product.right());
 }
 
-// What one version stored runs under the next, which has checked it anew.
+// The next version runs a configuration that an earlier one stored, after it has checked it again.
 TEST_F(CudaAlgorithmConfigs, AnotherVersionBuildsItAgain) {
   const ConfigChoice stored = gemm_int8::to_choice(chosen());
   options().cublaslt_version += 100;
@@ -467,7 +467,7 @@ TEST_F(CudaAlgorithmConfigs, AnotherVersionBuildsItAgain) {
   EXPECT_TRUE(source->reasons.empty());
 }
 
-// A floating point product of the device with everything it can have.
+// A floating point product of the device with all its options.
 struct StandardProduct {
   StandardProduct(Context& context_, DType input, bool accumulate_)
       : context(context_), accumulate(accumulate_) {

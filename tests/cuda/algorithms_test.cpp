@@ -36,7 +36,7 @@ class CudaAlgorithms : public Cuda {
     if (!context.has_value()) context.emplace(emulated());
     return lt::Plans::of(core::cuda::runtime(context->state())).handle();
   }
-  // The attributes of what the library ranks in a workspace of 64 MiB.
+  // The attributes of the algorithms that the library ranks in a workspace of 64 MiB.
   std::vector<CublasLtAlgorithm> ranked() {
     product.most_workspace_bytes = 64 * mib;
     std::vector<CublasLtAlgorithm> all;
@@ -44,7 +44,7 @@ class CudaAlgorithms : public Cuda {
       all.push_back(lt::attributes_of(result.algo).value());
     return all;
   }
-  // The refusal, and the algorithm in the library's form.
+  // The refusal, and the algorithm in the library's own form.
   lt::Built build(const CublasLtAlgorithm& algorithm) {
     return lt::build(handle(), product, lt::Descriptors(product), algorithm);
   }
@@ -62,7 +62,7 @@ CublasLtAlgorithm large_workspace() {
   return algorithm;
 }
 
-// How often a result is rounded is what ResultsOf16BitsAreRoundedOnce compares.
+// ResultsOf16BitsAreRoundedOnce compares the number of roundings of a result.
 TEST_F(CudaAlgorithms, OfResultsOf16BitsNoneAddsRoundedParts) {
   using Schemes = std::set<std::int64_t>;
   const auto schemes = [&] {
@@ -159,7 +159,8 @@ TEST_F(CudaAlgorithms, WhyOneCannotBeBuiltIsSaid) {
   EXPECT_EQ(build({}).refusal, "") << "the one without tiles";
 }
 
-// The 64 bytes are one version's; the attributes are built into what the next one has.
+// The 64 bytes belong to one version. The attributes can be built into the form of the next
+// version.
 TEST_F(CudaAlgorithms, AttributesOutliveAVersion) {
   CublasLtAlgorithm algorithm = large_workspace();
   algorithm.cluster_shape = 0;
@@ -178,7 +179,7 @@ TEST_F(CudaAlgorithms, CandidatesAreTheDefaultThenTheRanked) {
   const auto all = lt::all_candidates(handle(), product);
   EXPECT_EQ(all.front().place, 0);
   EXPECT_EQ(all.front().choice, CublasLtChoice{});
-  // What it ranks for 64 MiB, each once, and the first of them is the default.
+  // The algorithms that it ranks for 64 MiB, each once; the first is the default.
   product.most_workspace_bytes = 64 * mib;
   const auto ranked = lt::ranking(handle(), product, lt::Descriptors(product), 64);
   EXPECT_EQ(all.size(), ranked.size());
@@ -208,7 +209,8 @@ TEST_F(CudaAlgorithms, UsuallyTheFirstOfTheRankingAreEnough) {
   }
 }
 
-// A library may keep in its 64 bytes what it tells no attribute of: then the place says which.
+// A library may keep state in its 64 bytes that no attribute shows. Then the position in the
+// ranking identifies the algorithm.
 TEST_F(CudaAlgorithms, WhatAttributesDoNotTellIsTakenByPlace) {
   options().hidden_attributes = true;
   const auto ranked = lt::ranking(handle(), product, lt::Descriptors(product), 64);
@@ -230,7 +232,7 @@ TEST_F(CudaAlgorithms, ALibraryWithNothingHasTheDefaultToTry) {
   EXPECT_EQ(lt::candidates(handle(), product).size(), 1u);
 }
 
-// The functions are looked for once a process, so this has a process of its own.
+// The functions are looked up once per process, so this test has its own process.
 TEST_F(CudaAlgorithms, WithoutTheirFunctionsTheRankingIsLeft) {
   if (::testing::UnitTest::GetInstance()->test_to_run_count() != 1)
     GTEST_SKIP() << "another test needs the library whole";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Absmax and transposed codes of a matrix in one launch, whose blocks keep what they have read:
-// where tiles lie in shared memory, in registers, or in neither, and when there are two launches
-// instead. The suites of the operations compare many more matrices.
+// Absmax and transposed codes of a matrix in one launch, whose blocks keep the data that they have
+// read. Tests where tiles are kept (shared memory, registers, or neither), and when there are two
+// launches instead. The suites of the operations compare many more matrices.
 #include <cuda_runtime.h>
 
 #include <string>
@@ -20,7 +20,7 @@ class CudaAtOnce : public Cuda {
  protected:
   using Names = std::vector<std::string>;
 
-  // Kernels launched since then, and memsets.
+  // The kernels launched since then, and the memsets.
   static Names launched(std::size_t since) {
     Names names;
     const auto launches = switchback_cuda_emu::launches();
@@ -37,7 +37,7 @@ class CudaAtOnce : public Cuda {
     Matrix<float> rows, cols, one;
     Matrix<std::int8_t> one_q, one_t, alone_t;
   };
-  // Both operations that a layer's weight needs; `names`: what was launched for each.
+  // Both operations that a layer's weight needs; `names`: the kernels launched for each.
   template <class T>
   static Codes<T> codes_of(const Matrix<T>& host, Names* columnwise = nullptr,
                            Names* global = nullptr) {
@@ -77,9 +77,10 @@ class CudaAtOnce : public Cuda {
   static const inline Names twice_global = {"absmax", "quantize_transpose"};
 };
 
-// Tiles have 128 rows by 8 packs; one of the last has one row and one pack. Four blocks of up to
-// three turns keep four tiles a turn in shared memory and one in registers, and may read one twice:
-// 12 tiles are one to a turn, 60 all kept, 72 the most; more take two launches.
+// Tiles have 128 rows by 8 packs; one of the last has one row and one pack. There are four blocks
+// of up to three groups of 128 threads. A group keeps four tiles in shared memory and one in
+// registers, and may read one tile twice. So 12 tiles are one per group, 60 are all kept, and 72
+// are the most; more need two launches.
 TEST_F(CudaAtOnce, WhereverTilesAreKept) {
   const auto compare = [](auto element, std::int64_t pack) {
     using T = decltype(element);
@@ -126,7 +127,8 @@ TEST_F(CudaAtOnce, NoMemsetAndAnyOrderOfBlocks) {
   }
 }
 
-// Blocks of an A100 have 163 KiB, of an RTX 4090 99: two and one of these tiles for a turn.
+// A block of an A100 has 163 KiB of shared memory, of an RTX 4090 99 KiB: two and one of these
+// tiles per group of threads.
 TEST_F(CudaAtOnce, OtherGenerations) {
   const Matrix<float> x = normal_matrix<float>(128 * 8, 32 * 4, 3);
   const auto want = codes_of(x);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proofs of the blockwise product of warpgroups, by the helper program: it is tuned where it was
-// proven, and runs where it won.
+// Validation of the blockwise product of warpgroups, by the helper program: the product is tuned
+// where it was validated, and runs where it won.
 #include <stdlib.h>  // NOLINT: setenv is POSIX's
 
 #include <optional>
@@ -28,7 +28,8 @@ using autotune::Entry;
 using blockwise::BlockwiseProblem;
 using blockwise::EngineId;
 
-// Two tiles by two, of which the last have few rows and columns; whole blocks but for the last.
+// Two by two tiles, of which the last have few rows and columns. All blocks are whole, except for
+// the last.
 BlockwiseProblem dw_problem(std::int64_t m = 300) {
   BlockwiseProblem p;
   p.n = 150;
@@ -63,7 +64,7 @@ class CudaBlockwiseProof : public Cuda {
     options.notice_others = false;
     options.cache_directory = directory_.path().string();
     options.system_directory = (directory_ / "none").string();
-    options.budget_per_key_s = 600;  // however long somebody takes the cores away
+    options.budget_per_key_s = 600;  // enough even if other processes take the cores for long
     options.prover = prove_program();
     return options;
   }
@@ -73,7 +74,7 @@ class CudaBlockwiseProof : public Cuda {
     return options;
   }
 
-  // What is known of the engine, in the cache and by the tuner that measured it last.
+  // The state of the engine: in the cache, and for the tuner that measured it last.
   struct Known {
     std::set<std::string> measured;  ///< engines
     std::optional<std::string> failure;
@@ -103,7 +104,7 @@ class CudaBlockwiseProof : public Cuda {
     return known;
   }
 
-  // Adds what somebody measured of an engine.
+  // Adds an entry to the cache: `engine` won, or it failed with the reason `why`.
   void add(EngineId engine, const BlockwiseProblem& p, const std::string& why) const {
     Context context(emulated());
     const auto tuner = Tuner::open(context, with_helper());
@@ -123,7 +124,7 @@ class CudaBlockwiseProof : public Cuda {
     tuner->state().add({entry});
   }
 
-  // The kernels of a product with a tuner, in operands `offset` codes behind an aligned address.
+  // The kernels of a product with a tuner, with operands `offset` codes after an aligned address.
   static std::vector<std::string> kernels(Context& context, const BlockwiseProblem& p,
                                           std::int64_t offset = 0, std::string_view engine = {}) {
     const std::int64_t blocks = p.padded_m / p.block_rows;
@@ -157,7 +158,8 @@ class CudaBlockwiseProof : public Cuda {
 using Names = std::vector<std::string>;
 using Engines = std::set<std::string>;
 
-// All types, both ways of splitting superblocks among blocks, sums that are added to what is there.
+// All types, both ways of splitting superblocks among blocks, and sums that are added to the old
+// values.
 TEST_F(CudaBlockwiseProof, TheHelperFindsItRight) {
   Context context(emulated());
   autotune::Prover prover(context.state(), {.command = {prove_program(), "--tuner"}});
@@ -187,7 +189,7 @@ TEST_F(CudaBlockwiseProof, TheHelperFindsItRight) {
   EXPECT_EQ(prover.starts(), 1);
 }
 
-// It needs no proof where a committed record has seen it: then it is the default.
+// It needs no proof where a committed record has seen it. Then it is the default.
 TEST_F(CudaBlockwiseProof, WhatARecordHasSeenIsTheDefault) {
   mark_blockwise_products(true);
   Context context(emulated());
@@ -221,7 +223,7 @@ TEST_F(CudaBlockwiseProof, WhatATunerMustProveIsACandidateAfterTheDefault) {
   EXPECT_FALSE(blockwise::is_tuned(older.state()));
   EXPECT_EQ(blockwise::candidates(dw_problem(), older.state()), usual);
   EXPECT_NE(blockwise::check_config(dw_problem(), {EngineId::wgmma}, older.state()), "");
-  // Of a CPU nobody lists it, but a cache may hold it.
+  // On a CPU the engine is not listed, but a cache may hold it.
   Context cpu(cpu_options());
   EXPECT_FALSE(blockwise::is_tuned(cpu.state()));
   BlockwiseProblem on_cpu = dw_problem();
@@ -248,7 +250,7 @@ TEST_F(CudaBlockwiseProof, OneThatEndsItsProcessCostsItselfAlone) {
       << *known.failure;
 }
 
-// Its last element is of a tile that another one computes.
+// Its last element belongs to a tile that another engine computes.
 TEST_F(CudaBlockwiseProof, OneThatIsWrongInItsLastElementIsFound) {
   setenv("SWITCHBACK_TEST_BREAK", "wrong wgmma", 1);
   const Known known = tune(with_helper(), dw_problem());
@@ -267,7 +269,7 @@ TEST_F(CudaBlockwiseProof, WithoutAHelperItIsLeftOutAloud) {
       << known.warnings.front();
 }
 
-// Each engine is compared with the oracle, and none with another one that may be wrong.
+// Each engine is compared with the oracle, not with another engine that may be wrong.
 TEST_F(CudaBlockwiseProof, AWrongEngineSpoilsNoOther) {
   break_blockwise_products(Fault::wrong, "dp4a");
   Context context(emulated());
@@ -280,8 +282,8 @@ TEST_F(CudaBlockwiseProof, AWrongEngineSpoilsNoOther) {
   }
 }
 
-// What one problem proved need not be proven again: on this kind of machine, with this driver, for
-// results of this type, until it is found wrong. It is the default for other problems then.
+// A proof for one problem holds for others: on this kind of machine, with this driver, for results
+// of this type, until the engine is found wrong. It is the default for other problems then.
 TEST_F(CudaBlockwiseProof, AProofIsRemembered) {
   ASSERT_EQ(tune(with_helper(), dw_problem()).measured.count("wgmma"), 1u);
   const BlockwiseProblem other = dw_problem(1000);
@@ -330,7 +332,7 @@ TEST_F(CudaBlockwiseProof, WhereItWonItRuns) {
   EXPECT_EQ(tuner->counters().misses, 2);
   EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
 
-  // Near shapes of another number of rows, in other whole blocks.
+  // Similar shapes with another number of rows, in a different number of whole blocks.
   TunerOptions near = with_helper();
   near.near_shapes = true;
   const auto near_tuner = Tuner::open(context, near);
@@ -352,7 +354,7 @@ TEST_F(CudaBlockwiseProof, OtherGenerationsAskNobody) {
   }
 }
 
-// Mode tune proves and measures what a call asks for.
+// Mode tune proves and measures the problem that a call asks for.
 TEST_F(CudaBlockwiseProof, ModeTuneProvesItToo) {
   Context context(emulated());
   const auto tuner = Tuner::open(context, with_helper("tune"));
@@ -370,7 +372,7 @@ TEST_F(CudaBlockwiseProof, ModeTuneProvesItToo) {
   EXPECT_EQ(proven, Engines{"wgmma"});
 }
 
-// What is tuned before a layer runs is what its backward asks for.
+// The problems that are tuned before a layer runs are those that its backward asks for.
 TEST_F(CudaBlockwiseProof, ALayerAsksForWhatIsListed) {
   struct Asked : ConfigSource {
     bool find(const ConfigQuery& query, const ContextState&, ConfigChoice&) const override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What computes dW in int8 on a device: which kernel, in tiles of which size, with how much memory.
-// Its bits are the business of the suite of the operation.
+// How a device computes dW in int8: which kernel, in tiles of which size, with how much memory. The
+// suite of the operation checks its bits.
 #include <cuda_runtime.h>
 
 #include <string>
@@ -24,7 +24,7 @@ class CudaBlockwise : public Cuda {
     unsigned blocks = 0, threads = 0;  // of the first
     std::size_t scratch_bytes = 0;
   };
-  // A product of zeros, whose a begins `offset` bytes behind a multiple of 256.
+  // A product of zeros, whose a begins `offset` bytes after a multiple of 256.
   static Launched product(Context& context, std::int64_t m, std::int64_t n, std::int64_t k,
                           std::int64_t offset = 0, std::string_view engine = {},
                           std::int64_t block_rows = 256) {
@@ -73,9 +73,9 @@ TEST_F(CudaBlockwise, TensorCoresAreTheDefault) {
   }
 }
 
-// Its code is for 9.0 alone. Four multiprocessors: two wide tiles take less time than four square
-// ones would, if both fit in one wave; blocks of 128 rows have wide tiles alone, of 512 square
-// ones.
+// Its code is for 9.0 only. With four multiprocessors, two wide tiles take less time than four
+// square tiles would, if both fit in one wave. Blocks of 128 rows have only wide tiles, blocks of
+// 512 rows only square ones.
 TEST_F(CudaBlockwise, ProductsOfWarpgroupsAreOf90) {
   for (const int capability : {75, 80, 90, 100, 120}) {
     switchback_cuda_emu::Options machine;
@@ -99,7 +99,8 @@ TEST_F(CudaBlockwise, ProductsOfWarpgroupsAreOf90) {
   }
 }
 
-// Copies of 16 bytes need such addresses: others are left to the other kernel, named or not.
+// Copies of 16 bytes need such addresses. Other addresses use the other kernel, whether the engine
+// is named or not.
 TEST_F(CudaBlockwise, MisalignedOperandsGoToTheOtherKernel) {
   mark_blockwise_products(true);
   Context context(emulated());
@@ -109,8 +110,9 @@ TEST_F(CudaBlockwise, MisalignedOperandsGoToTheOtherKernel) {
   EXPECT_EQ(product(context, 300, 40, 64, 8, "mma").names, Names{"blockwise"});
 }
 
-// Four multiprocessors: 4 large tiles take as long as 16 small ones would in 1.25 · 16 / 4 of it; 9
-// small ones take less than the 4 that they are parts of. Small ones run three at a time.
+// With four multiprocessors, 4 large tiles take as long as 16 small ones would in 1.25 · 16 / 4 of
+// it. 9 small ones take less than the 4 large ones that contain them. Small ones run three at a
+// time.
 TEST_F(CudaBlockwise, TilesFitTheMultiprocessors) {
   Context context(emulated());
   const Launched large = product(context, 256, 256, 256, 0, "mma");
@@ -129,8 +131,8 @@ TEST_F(CudaBlockwise, TilesFitTheMultiprocessors) {
   EXPECT_EQ(product(turing, 256, 256, 256, 0, "mma").threads, 128u);
 }
 
-// Blocks that have several superblocks keep one tile each between these; with few tiles, each
-// superblock has blocks of its own, and each of those a tile.
+// Blocks that compute several superblocks keep one tile each between them. With few tiles, each
+// superblock has its own blocks, and each of those has a tile.
 TEST_F(CudaBlockwise, SuperblocksTakeLittleMemory) {
   // Of twelve tiles of 16 KiB, or three.
   constexpr std::size_t most = std::size_t{1} << 20;

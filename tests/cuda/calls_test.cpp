@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a forward that has run before asks of the CUDA runtime.
+// The calls of the CUDA runtime in a forward that has run before.
 #include <cuda_runtime.h>
 
 #include <map>
@@ -15,8 +15,8 @@ namespace {
 
 class CudaCalls : public Cuda {
  protected:
-  // The calls of a function by their names, but for launches and cudaGetLastError, which asks
-  // nothing of the driver.
+  // The calls that a function makes, by name. Not counted: launches, and cudaGetLastError, which
+  // does not call the driver.
   template <class Function>
   static std::map<std::string, std::size_t> calls_of(const Function& function) {
     const auto now = [] {
@@ -41,14 +41,14 @@ class CudaCalls : public Cuda {
   static bool is_work(const std::string& name) {
     return name == "cudaMemsetAsync" || name == "cudaMemcpyAsync" || name == "cudaMemcpy2DAsync";
   }
-  // But for what is queued.
+  // Without the calls that queue work.
   static std::size_t all_of(const std::map<std::string, std::size_t>& made) {
     std::size_t all = 0;
     for (const auto& [name, count] : made)
       if (!is_work(name)) all += count;
     return all;
   }
-  // What is queued is work, however often; the others are questions.
+  // Work may be queued any number of times; other calls are queries.
   static void expect_once(const std::map<std::string, std::size_t>& made, std::size_t operands) {
     for (const auto& [name, count] : made) {
       if (is_work(name)) continue;
@@ -57,7 +57,7 @@ class CudaCalls : public Cuda {
   }
 };
 
-// Memory that the library did not give out.
+// Memory that the library did not allocate.
 class Foreign {
  public:
   explicit Foreign(std::size_t bytes) {
@@ -75,7 +75,7 @@ class Foreign {
   void* data_ = nullptr;
 };
 
-// Which device is current, whether the stream is being captured, and where each operand lies.
+// It asks which device is current, whether the stream is being captured, and where each operand is.
 TEST_F(CudaCalls, AForwardThatRanBeforeAsksEachQuestionOnce) {
   for (const Mode mode : {Mode::rowwise, Mode::global, Mode::standard}) {
     SCOPED_TRACE(mode_name(mode));
@@ -96,7 +96,8 @@ TEST_F(CudaCalls, AForwardThatRanBeforeAsksEachQuestionOnce) {
 }
 
 // A whole step with a new weight, each forward in four calls: x and y, then the gradients and g.
-// The weight and the bias were asked for when they were set, and what the library keeps is its own.
+// The weight and the bias were queried when they were set, and the library knows the memory that it
+// keeps.
 TEST_F(CudaCalls, AStepThatRanBeforeAsksEachQuestionOnce) {
   for (const Mode mode :
        {Mode::rowwise, Mode::global, Mode::global_mem_efficient, Mode::standard}) {
@@ -186,8 +187,8 @@ TEST_F(CudaCalls, AnOperationAsksEachQuestionOnce) {
   context.synchronize();
 }
 
-// A kernel is allowed more shared memory than 48 KiB once on each device, and again where that may
-// have been forgotten: the device may have been reset before another Context opens it.
+// A kernel is allowed more shared memory than 48 KiB once on each device. This is repeated where
+// the setting may be lost: the device may have been reset before another Context opens it.
 TEST_F(CudaCalls, SharedMemoryIsAllowedOnce) {
   switchback_cuda_emu::options().device_count = 2;
   constexpr std::int64_t rows = 512, cols = 512;
@@ -216,7 +217,7 @@ TEST_F(CudaCalls, SharedMemoryIsAllowedOnce) {
   EXPECT_EQ(allowed(first, rows), 0u);
 }
 
-// Scales of rows and of columns are cleared together, where they are not in the kernel itself.
+// Scales of rows and of columns are cleared together, unless the kernel itself does it.
 TEST_F(CudaCalls, CodesOfRowsAndColumnsTakeOneMemset) {
   switchback_cuda_emu::options().cooperative_launches = false;
   Context context(emulated());
@@ -233,7 +234,7 @@ TEST_F(CudaCalls, CodesOfRowsAndColumnsTakeOneMemset) {
   context.synchronize();
 }
 
-// What was asked in one call is not believed in the next one.
+// The answers of one call are not reused in the next one.
 TEST_F(CudaCalls, EachForwardAsksAgain) {
   Context context(emulated());
   constexpr std::int64_t m = LayerOnDevice::m, n = LayerOnDevice::n, k = LayerOnDevice::k;

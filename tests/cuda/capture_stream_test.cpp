@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures and streams: a capture on a stream that the Context has not worked on, which is how
-// torch.cuda.graph captures, and captures beside other threads' work on the legacy default stream.
+// Captures and streams: a capture on a stream that the Context has not worked on (torch.cuda.graph
+// captures so), and captures while other threads work on the legacy default stream.
 #include <cuda_runtime.h>
 
 #include <functional>
@@ -25,7 +25,7 @@ struct Streams {
   cudaStream_t second = nullptr;
 };
 
-// What a call on a stream that is being captured by its owner becomes; null if it fails.
+// The graph of a call on a stream that its owner is capturing; null if it fails.
 cudaGraphExec_t captured(Context& context, cudaStream_t stream, const std::function<void()>& call) {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
@@ -86,7 +86,7 @@ TEST_F(Cuda, AStreamThatIsBeingCapturedIsTakenUp) {
     }
 }
 
-// The workspace is the graph's from then on: what needs more adds to it.
+// From then on the workspace belongs to the graph: calls that need more add to it.
 TEST_F(Cuda, ACaptureOnAnotherStreamKeepsItsWorkspace) {
   const Streams streams;
   ContextOptions o = emulated();
@@ -139,8 +139,8 @@ TEST_F(Cuda, AFirstCallInACaptureIsRefusedAndTheCaptureGoesOn) {
   context.synchronize();
 }
 
-// The library's own capture, on its own stream, while another thread uses the stream that is
-// ordered with every stream that was made without thinking of streams.
+// The library's own capture, on its own stream, while another thread uses the legacy default
+// stream, which is ordered with every blocking stream.
 TEST_F(Cuda, WorkOnTheLegacyStreamDoesNotEndACapture) {
   Context context(emulated());
   LayerOnDevice on_device(context, Mode::rowwise, true);
@@ -165,7 +165,8 @@ TEST_F(Cuda, WorkOnTheLegacyStreamDoesNotEndACapture) {
   EXPECT_TRUE(replayed == on_device.y.download());
 }
 
-// Who names no stream works on the legacy one, and neither side waits for the other by hand.
+// A caller that names no stream works on the legacy one, and neither side waits for the other
+// explicitly.
 TEST_F(Cuda, TheContextsOwnStreamIsOrderedWithTheLegacyStream) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     switchback_cuda_emu::Options schedule;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA graphs: whatever ran once can be captured, replayed on new data, and gives the same bits.
+// CUDA graphs: every call that ran once can be captured and replayed on new data, with the same
+// bits.
 #include "cuda/cuda_support.hpp"
 #include "switchback/grouped.hpp"
 #include "switchback/grouped_linear.hpp"
@@ -14,7 +15,7 @@ constexpr std::int64_t m = 33, n = 48, k = 37;
 template <class Fill, class Call, class Read>
 void expect_same_captured(Context& context, Fill fill, Call call, Read read) {
   fill(1);
-  call();  // takes the memory
+  call();  // allocates the memory
   context.synchronize();
   core::DeviceRuntime& runtime = *context.state().runtime;
   runtime.begin_capture();
@@ -105,7 +106,7 @@ TEST_F(Cuda, AStepOfEveryModeCanBeCaptured) {
   }
 }
 
-// The groups too are data: each replay has others.
+// The groups are data too: each replay has different ones.
 TEST_F(Cuda, AStepOfGroupsCanBeCaptured) {
   constexpr std::int64_t groups = 3;
   for (const Mode mode :
@@ -194,7 +195,7 @@ TEST_F(Cuda, ACaptureThatWouldHaveToAllocateIsRefused) {
   context.synchronize();
 }
 
-// A graph holds addresses of the workspace: later calls may add to it and must not replace it.
+// A graph contains addresses of the workspace: later calls may add to it but must not replace it.
 TEST_F(Cuda, ALargerCallLeavesACapturedGraphItsWorkspace) {
   Context context(emulated());
   const DeviceMatrix<float> x(context, m, k);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread's current device is another than the Context's, as it is in a process of several GPUs:
-// the Context's calls are for its own, the other one is neither used nor set up, and remains the
-// current one.
+// The thread's current device is not the Context's, as can happen in a process with several GPUs.
+// The Context's calls use its own device. The other device is neither used nor set up, and remains
+// the current one.
 #include <cuda_runtime.h>
 
 #include <optional>
@@ -112,8 +112,7 @@ TEST_F(CurrentDeviceTest, ADeviceInUseIsTheCurrentOneAgain) {
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }
 
-// Asked of the other device's default stream, whether it is being captured, CUDA has an error for
-// an answer.
+// On the other device's default stream, CUDA's query whether it is being captured returns an error.
 TEST_F(CurrentDeviceTest, ACaptureOnTheCurrentDeviceIsNotAskedAbout) {
   Context context(on_legacy_stream_of(1));
   cudaStream_t blocking = nullptr;
@@ -126,7 +125,7 @@ TEST_F(CurrentDeviceTest, ACaptureOnTheCurrentDeviceIsNotAskedAbout) {
   EXPECT_FALSE(context.state().runtime->capturing());
   {
     const DeviceMatrix<float> more(context, 30, 30);
-    // Freed behind what is queued on the stream of its own device.
+    // Freed after the work that is queued on the stream of the matrix's own device.
   }
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(blocking, &graph), cudaSuccess);
@@ -135,7 +134,7 @@ TEST_F(CurrentDeviceTest, ACaptureOnTheCurrentDeviceIsNotAskedAbout) {
   EXPECT_EQ(cudaStreamDestroy(blocking), cudaSuccess);
 }
 
-// Nobody is told of what fails when things are given back, so nobody is to find it later either.
+// An error of a release is not reported, so a later call must not find it either.
 TEST_F(CurrentDeviceTest, AFailureThatIsIgnoredLeavesNoLastError) {
   Context context(emulated(1));
   for (const char* name : {"cudaFreeAsync", "cudaSetDevice"}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that are missing, too old, or not the one a pointer belongs to.
+// Devices that are missing, too old, or not the device of a pointer.
 #include <cuda_runtime.h>
 
 #include "cuda/cuda_support.hpp"

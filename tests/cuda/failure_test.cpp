@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong: memory, launches, a missing or picky cuBLASLt. Errors name the call, the status
-// and the problem, and the next call works.
+// Failures: memory, launches, a missing or picky cuBLASLt. Errors name the call, the status and the
+// problem, and the next call works.
 #include <algorithm>
 
 #include <cuda_runtime.h>
@@ -88,7 +88,7 @@ TEST_F(Cuda, AnAlgorithmThatIsRefusedWhenItRunsIsFollowedByTheNext) {
   }
 }
 
-// cuBLASLt is looked for once a process, so this has a process of its own.
+// cuBLASLt is looked up once per process, so this test has its own process.
 TEST_F(Cuda, WithoutCublasLtTheDeviceMultipliesByItself) {
   options().cublaslt_missing = true;
   Context context(emulated());

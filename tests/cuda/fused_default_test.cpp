@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which fused kernel is the default, held against what was measured: the committed records of an
-// H200.
+// Which fused kernel is the default, compared with measurements: the committed records of an H200.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

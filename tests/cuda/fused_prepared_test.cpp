@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of a fused kernel are made once for the same arguments, and again for others.
+// Parameters of a fused kernel are created once for the same arguments, and again for different
+// ones.
 #include "gemm/int8/cuda/fused/prepared.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@ class FusedPrepared : public ::testing::Test {
   struct Launch {
     int m = 0;
   };
-  // The rows that the launch found was made for, or -1 after an error.
+  // The number of rows for which the launch's parameters were made, or -1 after an error.
   int find(const FusedArguments& arguments, cudaError_t status = cudaSuccess) {
     Launch* launch = nullptr;
     const auto prepare = [&](Launch& made) {

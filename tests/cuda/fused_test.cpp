@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the fused engine asks of the device around its kernel.
+// The device operations of the fused engine around its kernel.
 #include <cuda_runtime.h>
 
 #include "cuda/cuda_support.hpp"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fused kernels in which nothing can hang: each is compared once in this process before it runs by
-// default.
+// Fused kernels that cannot hang: each is compared once in this process before it runs by default.
 #include <algorithm>
 #include <mutex>
 #include <optional>
@@ -20,7 +19,7 @@ using gemm_int8::GemmConfig;
 using gemm_int8::GemmProblem;
 using gemm_int8::ScaleMode;
 
-// Knows no configuration, and keeps the warnings.
+// Has no configurations, and keeps the warnings.
 class Listener final : public ConfigSource {
  public:
   bool find(const ConfigQuery&, const ContextState&, ConfigChoice&) const override { return false; }
@@ -39,7 +38,7 @@ class Listener final : public ConfigSource {
   mutable std::vector<std::string> texts_;
 };
 
-// Of more rows than the kernels for few rows take, which no stand-in replaces.
+// Has more rows than the kernels for few rows support; no stand-in replaces those kernels.
 GemmProblem problem(DType output = DType::f32) {
   GemmProblem p;
   p.m = 40, p.n = p.stride_d = 48;
@@ -70,7 +69,7 @@ class CudaFusedTrial : public Cuda {
     show_fused_products(false);
     Cuda::TearDown();
   }
-  // Launches of dp4a since the last reset: each trial of a kernel is one.
+  // Launches of dp4a since the last reset: each trial of a kernel launches one.
   static std::size_t trials() {
     const auto all = switchback_cuda_emu::launches();
     return static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [](const auto& launch) {
@@ -81,7 +80,7 @@ class CudaFusedTrial : public Cuda {
 
 TEST_F(CudaFusedTrial, ARightKernelIsTheDefaultAfterOneComparison) {
   for (const int capability : {80, 86, 120}) {
-    show_fused_products(true);  // nothing is known of them again
+    show_fused_products(true);  // their trials are forgotten
     emulate_compute_capability(capability);
     Context context(emulated());
     const GemmConfig usual = gemm_int8::default_config(problem(), context.state());
@@ -93,7 +92,7 @@ TEST_F(CudaFusedTrial, ARightKernelIsTheDefaultAfterOneComparison) {
     Context other(emulated());
     EXPECT_EQ(gemm_int8::default_config(problem(), other.state()), usual);
     EXPECT_EQ(trials(), once) << "known to the process";
-    // Of another type it is another kernel.
+    // With another type it is another kernel.
     EXPECT_EQ(gemm_int8::default_config(problem(DType::bf16), context.state()).engine,
               EngineId::fused);
     EXPECT_GT(trials(), once);
@@ -105,7 +104,7 @@ TEST_F(CudaFusedTrial, ARightKernelIsTheDefaultAfterOneComparison) {
 TEST_F(CudaFusedTrial, AWrongKernelIsFoundAndReplaced) {
   Context context(emulated());
   const int usual_rows = static_cast<int>(gemm_int8::default_config(problem(), context.state()).mc);
-  show_fused_products(true);  // nothing is known of it again
+  show_fused_products(true);  // its trial is forgotten
   break_fused_products(Fault::wrong, usual_rows);
   const auto listener = std::make_shared<Listener>();
   context.set_config_source(listener);
@@ -116,7 +115,7 @@ TEST_F(CudaFusedTrial, AWrongKernelIsFoundAndReplaced) {
                                            std::to_string(usual_rows) + "x"),
             std::string::npos)
       << listener->texts().front();
-  // What a product computes now.
+  // The kernel that computes a product now.
   Random random(1);
   Matrix<std::int8_t> host_a(40, 64), host_b(48, 64);
   fill_codes(host_a, random);
@@ -155,7 +154,7 @@ TEST_F(CudaFusedTrial, AWrongKernelOfGroupsIsFound) {
   }
 }
 
-// What is known there is used; what is not is not found out.
+// Known results are used there; unknown kernels are not tried.
 TEST_F(CudaFusedTrial, NothingIsTriedInACapture) {
   Context context(emulated());
   EXPECT_EQ(gemm_int8::default_config(problem(), context.state()).engine, EngineId::fused);

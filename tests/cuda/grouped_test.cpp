@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped operations on a device, whose host knows nothing of the groups: arrays that lie, and that
-// nothing waits for them or copies them.
+// Grouped operations on a device whose host does not know the groups: arrays with invalid values,
+// and that no call waits for the arrays or copies them.
 #include <functional>
 #include <limits>
 
@@ -25,7 +25,7 @@ DeviceMatrix<std::int32_t> on_device(Context& context, const std::vector<std::in
   return {context, row};
 }
 
-/// An output with rows around it that nobody may write.
+/// An output, with rows around it that must not be written.
 template <class T>
 class Guarded {
  public:
@@ -64,12 +64,12 @@ class Guarded {
   DeviceMatrix<T> all_;
 };
 
-/// What a synchronization says of arrays; "" if nothing.
+/// The report of a synchronization about the arrays; "" if there is none.
 std::string report_of(Context& context) {
   return message_of(Status::invalid_argument, [&] { context.synchronize(); });
 }
 
-/// The arrays of one call: what is empty is not given.
+/// The arrays of one call; an empty one is not given.
 struct Arrays {
   std::vector<std::int32_t> ends = {}, used = {}, index = {};
 };
@@ -123,7 +123,7 @@ Results run(const Arrays& arrays, Mode mode) {
           db.download(), combined.download(), sums.download()};
 }
 
-// What an array means is clamped to what exists.
+// An array's values are clamped to the valid range.
 TEST_F(Cuda, ValuesOfGroupsAreClamped) {
   for (const Mode mode :
        {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
@@ -146,7 +146,7 @@ TEST_F(Cuda, ValuesOfGroupsAreClamped) {
   }
 }
 
-// Ends that fall: which group has which slot is anybody's guess, but nothing outside is touched.
+// Decreasing ends: which group has which slot is not specified, but nothing outside is touched.
 TEST_F(Cuda, EndsThatFallTouchNothingOutside) {
   for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global_mem_efficient})
     for (const std::vector<std::int32_t>& ends :
@@ -181,7 +181,7 @@ TEST_F(Cuda, SlotsOfCombineAreClamped) {
 constexpr std::string_view report_head =
     "a grouped operation that was queued before this synchronization read ";
 
-// Each operation says which element of which array lies, the first of several, once.
+// Each operation reports which element of which array is invalid: the first of several, once.
 TEST_F(Cuda, ValuesThatLieAreReportedByTheNextSynchronization) {
   Context context(emulated());
   const DeviceMatrix<float> x(context, normal_matrix<float>(x_rows, k, 1));
@@ -239,13 +239,13 @@ TEST_F(Cuda, ValuesThatLieAreReportedByTheNextSynchronization) {
   each({.used = {4, 0, 2}}, "");
   each({.used = {4, 5, -1}}, "groups.used[1] = 5; it must be from 0 to groups.rows");
   each({.used = {4, 4, -1}}, "groups.used[2] = -1; ");
-  // Of slots that no group uses an index is not read.
+  // The index of slots that no group uses is not read.
   each({.ends = {4, 4, 11}, .index = {0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 99}}, "");
   each({.ends = {4, 4, m}, .index = {0, 1, 2, 3, 4, 0, 1, -7, 3, 4, 0, 99}},
        "x.index[7] = -7; it must be from 0 to the rows of x less one");
 }
 
-// More groups than slots: those behind the last slot too.
+// More groups than slots: also the groups after the last slot.
 TEST_F(Cuda, GroupsWithoutSlotsAreLookedAt) {
   Context context(emulated());
   const DeviceMatrix<float> x(context, normal_matrix<float>(2, k, 1));
@@ -257,7 +257,7 @@ TEST_F(Cuda, GroupsWithoutSlotsAreLookedAt) {
   EXPECT_EQ(report_of(context).substr(report_head.size(), 19), "groups.ends[4] = 3;");
 }
 
-// A graph reports as the call does that was captured, whenever it runs.
+// A graph reports in the same way as the call that was captured, whenever it runs.
 TEST_F(Cuda, GraphsReportValuesThatLie) {
   Context context(emulated());
   core::DeviceRuntime& runtime = *context.state().runtime;
@@ -320,7 +320,7 @@ struct GroupedOnDevice {
   DeviceMatrix<float> x, w, bias, g, y, dx, dw, db;
 };
 
-// The boundaries stay where they are, and so does everything else.
+// The boundaries stay where they are, and so does all other data.
 TEST_F(Cuda, AStepOfGroupsNeitherCopiesNorWaitsNorAllocates) {
   for (const Mode mode :
        {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
@@ -398,7 +398,7 @@ TEST_F(Cuda, CodesOfWeightsTakeAsManyLaunchesForAnyNumberOfGroups) {
       }
 }
 
-// A pass that runs out of memory has written nothing, and can be repeated.
+// A pass that runs out of memory writes nothing, and can be repeated.
 TEST_F(Cuda, AStepOfGroupsThatRunsOutOfMemoryChangesNothing) {
   for (const Mode mode :
        {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer's passes on a device that has no memory left at the first, second, ... allocation: what
-// is reported, that no output was written, and that the repeated call gives what it should.
+// A layer's passes on a device that runs out of memory at the first, second, ... allocation. The
+// error is reported, no output is written, and the repeated call gives the right result.
 #include <string>
 #include <vector>
 
@@ -27,7 +27,7 @@ struct Pass {
   }
 };
 
-// A layer on a new device, behind a forward, and gradients with something in them.
+// A layer on a new device, after a forward, and gradients that are not zero.
 class Step {
  public:
   explicit Step(const Pass& pass) : context_(emulated()), layer_(context_, layer_options(pass)) {
@@ -50,7 +50,7 @@ class Step {
   void forward_codes() {
     layer_.forward_codes(x_.view(), y_.view(), codes_.view(), absmax_.span());
   }
-  /// Everything that is in the outputs.
+  /// All bytes of the outputs.
   std::vector<Matrix<float>> outputs() {
     std::vector<Matrix<float>> all;
     for (const DeviceMatrix<float>* output : {&dx_, &dw_, &db_, &y_, &absmax_})
@@ -83,8 +83,8 @@ class Step {
   LinearGrads grads_;
 };
 
-// Runs call(step) on a new Step for each number of allocations that succeed, up to all it needs,
-// and returns that.
+// Runs call(step) on a new Step for each number of allocations that succeed, up to the number that
+// it needs. Returns that number.
 template <class Prepare, class Call>
 std::int64_t sweep(const Pass& pass, const Prepare& prepare, const Call& call) {
   std::vector<Matrix<float>> want;
@@ -143,7 +143,7 @@ TEST_F(Cuda, AForwardWithoutMemoryHasWrittenNothing) {
               0);
 }
 
-// What the second backward finds there, it does not ask for again.
+// The second backward does not allocate again the memory that it finds.
 TEST_F(Cuda, ASecondBackwardQueuesNoMoreThanTheFirst) {
   Step step({Mode::rowwise, false, false});
   step.forward();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels begin before the one in front of them has ended: those that wait for it, on devices
-// and with drivers that have such launches. (Without cooperative launches, so that the codes of
-// rows and columns take two.) The results are those of one kernel after another.
+// Which kernels begin before the previous kernel has ended: those that wait for it, on devices and
+// with drivers that have such launches. (Without cooperative launches, so that the codes of rows
+// and columns need two kernels.) The results equal those of kernels that run one after another.
 #include <map>
 
 #include "cuda/cuda_support.hpp"

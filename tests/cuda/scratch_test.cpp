@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much of the device's memory products take for themselves.
+// The amount of device memory that products allocate for themselves.
 #include <algorithm>
 
 #include "cuda/cuda_support.hpp"
@@ -22,8 +22,8 @@ struct Codes {
   Matrix<float> absmax_a, absmax_b;
 };
 
-// M x N sums would be more than twice what there may be at a time. One panel after another has the
-// bits of all at once, also where the last one is moved up.
+// M x N sums would be more than twice the limit. Panels one after another give the same bits as all
+// at once, also where the last panel is moved up to overlap the previous one.
 TEST_F(Cuda, TheSumsOfALargeProductHaveALimit) {
   constexpr std::int64_t cols = 256, inner = 20;
   constexpr std::size_t limit = std::size_t{1} << 20;
@@ -67,12 +67,13 @@ TEST_F(Cuda, TheSumsOfALargeProductHaveALimit) {
     std::size_t limited = 0;
     EXPECT_TRUE(run(64 * limit, limited) == want);
     EXPECT_EQ(passes(), 3);
-    // The rest is the same for both: codes with padding, and what the library wants.
+    // The rest is the same for both: codes with padding, and the library's workspace.
     EXPECT_LE(limited + static_cast<std::size_t>(rows * cols) * 4 - limit, whole + 4096);
   }
 }
 
-// A list of activations of f16 is made where it pays off, in scratch that settles.
+// A table of activations of f16 is made where it pays off, in scratch memory that reaches a fixed
+// size.
 TEST_F(Cuda, LargeMatricesOfF16HaveTheirActivationsListed) {
   constexpr std::int64_t rows = 1024, cols = 512;  // 131,072 elements for each multiprocessor
   const auto lists = [](auto element, std::int64_t from_rows) {

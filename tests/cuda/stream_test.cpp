@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and memory: whose stream, nobody waits, nothing is allocated twice, work in order.
+// Streams and memory: which stream work runs on, calls do not wait, memory is not allocated twice,
+// and work is in order.
 #include <cuda_runtime.h>
 
 #include <array>
@@ -46,15 +47,15 @@ TEST_F(Cuda, ASteadyStepNeitherWaitsNorAllocates) {
   }
 }
 
-// dw on a stream of its own: scratch memory that both used, or a missing wait, would show in some
-// order of the streams.
+// dw on its own stream: if both streams used the same scratch memory, or a wait were missing, some
+// order of the streams would show it.
 TEST_F(Cuda, OverlappedStepsAreTheSameInAnyOrder) {
   for (const Mode mode : modes)
     for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
       SCOPED_TRACE(mode_name(mode));
       if (mode == Mode::global_mem_efficient && activation != Activation::none) continue;
       std::optional<std::array<Matrix<float>, 4>> want;
-      // ThreadSanitizer sees no more in one order than in another.
+      // ThreadSanitizer sees the same in every order.
       const std::uint64_t seeds = under_thread_sanitizer ? 3 : 12;
       for (std::uint64_t seed = 0; seed < seeds; ++seed) {
         const bool overlap = seed > 0;
@@ -64,7 +65,7 @@ TEST_F(Cuda, OverlappedStepsAreTheSameInAnyOrder) {
         Context context(emulated());
         LayerOnDevice on_device(context, mode, overlap, activation);
         const std::size_t waits = calls("cudaStreamWaitEvent");
-        // The first step gets its memory as it goes, the second finds it.
+        // The first step allocates its memory as it runs, the second finds it allocated.
         for (int step = 0; step < 2; ++step) {
           on_device.layer.weight_updated();
           on_device.step();
@@ -100,7 +101,7 @@ TEST_F(Cuda, WorkGoesToTheCallersStream) {
     EXPECT_TRUE(q.download() == want);
     EXPECT_TRUE(absmax.download() == scales);
   }
-  // The stream is the caller's to the end.
+  // The stream belongs to the caller to the end.
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
@@ -126,7 +127,7 @@ TEST_F(Cuda, AnotherStreamFollowsTheOneBefore) {
     const DeviceMatrix<float> absmax(context, 1, 5);
     const DeviceMatrix<float> y(context, 5, 20);
     quantize_rowwise(context, x.view(), q.view(), absmax.span());
-    // What is queued on the second stream reads what the first has yet to write.
+    // The work queued on the second stream reads data that the first has yet to write.
     context.set_stream(second);
     EXPECT_EQ(context.stream(), second);
     dequantize_rowwise(context, q.view(), absmax.span(), y.view());
@@ -268,8 +269,8 @@ TEST_F(Cuda, HalfAnAllocatorIsRefused) {
             std::string::npos);
 }
 
-// In whatever order the streams come to their work, and however small the panels are: a missing
-// wait between them would show as sums that were overwritten or read too early.
+// The streams may reach their work in any order, and panels may be very small: a missing wait
+// between streams would show as sums that were overwritten or read too early.
 TEST_F(Cuda, RowPanelsOnTwoStreamsAreExactInAnyOrder) {
   const std::int64_t m = 1100, n = 70, k = 45;
   Matrix<std::int8_t> a(m, k);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the time of a tune depends on: how many problems one layer shape has on a device, and how
-// many candidates each of them has.
+// The numbers that the time of a tune depends on: problems of one layer shape on a device, and
+// candidates of each of them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class CudaTunerCounts : public Cuda {
   static std::vector<ConfigQuery> list(Context& context, bool bias, Problems problems) {
     return autotune::layer_queries(context, {160, 512, 768, DType::bf16, bias}, problems);
   }
-  // Candidates that are an algorithm of cuBLASLt, the library's own choice included.
+  // Candidates that are an algorithm of cuBLASLt, including the library's own choice.
   static std::size_t of_library(const ConfigQuery& query, const std::vector<ConfigChoice>& among) {
     return static_cast<std::size_t>(
         std::count_if(among.begin(), among.end(), [&](const ConfigChoice& choice) {
@@ -53,7 +53,7 @@ TEST_F(CudaTunerCounts, AProblemHasFewAlgorithmsUnlessAllAreAskedFor) {
     EXPECT_EQ(some.front(), all.front()) << autotune::describe(query);
     for (const ConfigChoice& choice : some) {
       EXPECT_NE(std::find(all.begin(), all.end(), choice), all.end()) << autotune::describe(query);
-      // Of 9.0, only wgmma is in no record.
+      // Of the engines for 9.0, only wgmma is in no record.
       EXPECT_EQ(trial->is_risky(choice),
                 query.op == ConfigOp::gemm_blockwise && choice != some.front())
           << autotune::describe(query);

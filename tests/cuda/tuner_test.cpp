@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuner and what a device can do to it: algorithms that are wrong or refuse, streams that are
-// being captured, versions that change.
+// The tuner and failures of a device: algorithms that are wrong or refuse, streams that are being
+// captured, versions that change.
 #include "switchback/tuner.hpp"
 
 #include <stdlib.h>  // NOLINT: setenv is POSIX's
@@ -49,11 +49,11 @@ TunerOptions options_in(const TemporaryDirectory& directory, const char* mode = 
   options.notice_others = false;
   options.cache_directory = directory.path().string();
   options.system_directory = (directory / "none").string();
-  options.budget_per_key_s = 600;  // however long somebody takes the cores away
+  options.budget_per_key_s = 600;  // enough even if other processes take the cores for long
   return options;
 }
 
-// A wrong algorithm is found out before it is timed, written down, and never wins.
+// A wrong algorithm is found before it is timed, is recorded, and never wins.
 TEST_F(Cuda, TheTunerProvesEveryAlgorithm) {
   Context context(emulated());
   const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
@@ -87,8 +87,8 @@ TEST_F(Cuda, TheTunerProvesEveryAlgorithm) {
   EXPECT_FALSE(is_wrong(outcome.entry.winner->candidate));
 }
 
-// Engines that leave no int32 are proven by their outputs, and b packed for one is tried with all
-// that read it.
+// Engines that do not write int32 sums are checked by their outputs. A packed b is tried with all
+// engines that can read it.
 TEST_F(Cuda, TheTunerProvesEnginesWithoutInt32) {
   show_fused_products(true);
   Context context(emulated());
@@ -114,9 +114,9 @@ TEST_F(Cuda, TheTunerProvesEnginesWithoutInt32) {
     EXPECT_TRUE(measured.contains(engine)) << engine;
 }
 
-// By the helper program, in Tuner::tune() as in mode tune: nothing has to be told but where it is.
-// Of the emulated device's kernels on 9.0 those with tiles of 128 rows have to be proven; a record
-// has seen those of fewer.
+// By the helper program, in Tuner::tune() as in mode tune: only its location has to be given. Of
+// the emulated device's kernels on 9.0, those with tiles of 128 rows have to be proven; a record
+// has seen those with fewer rows.
 class CudaProver : public Cuda {
  protected:
   void SetUp() override {
@@ -134,7 +134,7 @@ class CudaProver : public Cuda {
     options.prover = prove_program();
     return options;
   }
-  // What is known of the fused candidates of a product.
+  // The state of the fused candidates of a product.
   struct Known {
     std::set<std::int64_t> measured, failed;  ///< tiles by their rows
     std::vector<std::string> why, warnings;
@@ -186,7 +186,7 @@ TEST_F(CudaProver, AFusedProductThatCrashesCostsItselfAlone) {
       << known.why.front();
 }
 
-// The last row is compared too, although it is of another tile than the first.
+// The last row is compared too, although it belongs to another tile than the first row.
 TEST_F(CudaProver, AFusedProductThatIsWrongInItsLastRowIsFound) {
   const TemporaryDirectory directory;
   setenv("SWITCHBACK_TEST_BREAK", "wrong 128", 1);
@@ -208,8 +208,8 @@ TEST_F(CudaProver, WithoutAHelperTheyAreLeftOutAloud) {
       << known.warnings.front();
 }
 
-// What one problem proved is the default of the others from then on, and is not proven again: on
-// this kind of machine, with this driver.
+// A kernel that one problem proved is the default of the other problems from then on, and is not
+// proven again on this kind of machine with this driver.
 TEST_F(CudaProver, AProvenKernelIsTheDefaultFromThenOn) {
   const TemporaryDirectory directory;
   gemm_int8::GemmProblem other = problem();
@@ -296,15 +296,15 @@ TEST_F(CudaProver, AKernelThatFailedLaterIsNoDefault) {
   EXPECT_EQ(tile(test::config_of(answer().choice)), tile(unseen));
   add(unseen, "int32 sums: wrong");
   EXPECT_EQ(answer().origin, TuneOrigin::fallback);
-  // Also one that a record has seen right elsewhere: here it was wrong.
+  // Also a kernel that a record has seen right elsewhere: here it was wrong.
   add(seen, "int32 sums: wrong");
   EXPECT_EQ(answer().origin, TuneOrigin::proven);
   EXPECT_NE(tile(test::config_of(answer().choice)), tile(seen));
 }
 
-// All kernels at once, before any problem is tuned, each once; those that were right are part of
-// the default from then on. Those of groups are proven apart for scales of columns, with which a
-// record has seen them, and for one scale of each group.
+// All kernels at once, before any problem is tuned, each once. Those that were right are part of
+// the default from then on. Kernels of groups are proven separately for scales of columns, with
+// which a record has seen them, and for one scale of each group.
 TEST_F(CudaProver, KernelsAreProvenAheadOfProblems) {
   const TemporaryDirectory directory;
   setenv("SWITCHBACK_TEST_BREAK", "crash 128", 1);
@@ -370,7 +370,7 @@ TEST_F(CudaProver, KernelsAreProvenAheadOfProblems) {
   EXPECT_EQ(test::config_of(answer.choice).mc, 128);
 }
 
-// 10.3 computes int8 at a small part of the rate of bf16, and is told so.
+// 10.3 computes int8 at a small part of the rate of bf16, and the tuner says so.
 TEST_F(Cuda, ModeAutoIsStandardWhereTensorCoresHaveNoInt8) {
   options().compute_capability = 103;
   const TemporaryDirectory directory;
@@ -388,7 +388,7 @@ TEST_F(Cuda, ModeAutoIsStandardWhereTensorCoresHaveNoInt8) {
   EXPECT_EQ(Tuner::open(other, options_in(directory))->warnings(), std::vector<std::string>());
 }
 
-// The time of its proofs does not leave a call in mode tune without a final.
+// The time of its proofs does not prevent the final of a call in mode tune.
 TEST_F(CudaProver, ModeTuneProvesThem) {
   const TemporaryDirectory directory;
   Context context(emulated());
@@ -408,7 +408,7 @@ TEST_F(CudaProver, ModeTuneProvesThem) {
   EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
 }
 
-// The library's own bytes are next to the words of an algorithm.
+// The library's own bytes are stored next to the words of an algorithm.
 TEST_F(Cuda, EntriesOfAlgorithmsHoldWordsAndBytes) {
   Context context(emulated());
   const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
@@ -435,7 +435,7 @@ TEST_F(Cuda, NeverTunesInACapture) {
   const DeviceMatrix<std::int8_t> q(context, 8, 48);
   const DeviceMatrix<float> absmax(context, 1, 8);
   const auto call = [&] { quantize_rowwise(context, x.view(), q.view(), absmax.span()); };
-  call();  // takes the memory
+  call();  // allocates the memory
   const auto tuner = Tuner::open(context, options_in(directory, "tune"));
   tuner->attach(context);
   core::DeviceRuntime& runtime = *context.state().runtime;
@@ -451,7 +451,7 @@ TEST_F(Cuda, NeverTunesInACapture) {
   EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
 }
 
-// An algorithm holds for the version of the library it was found with.
+// An algorithm is valid only for the library version that it was found with.
 TEST_F(Cuda, AnotherVersionOfTheLibraryIsAMiss) {
   const TemporaryDirectory directory;
   const TuneShape shape{32, 64, 48, DType::f32, false};
@@ -476,7 +476,7 @@ TEST_F(Cuda, AnotherVersionOfTheLibraryIsAMiss) {
       << tuner->warnings().front();
 }
 
-// A stored algorithm that the library refuses now is the default, said once.
+// If the library now refuses a stored algorithm, the default runs, and one warning is given.
 TEST_F(Cuda, AnAlgorithmThatIsRefusedAtRunTimeIsTheDefaultAloud) {
   const TemporaryDirectory directory;
   Context context(emulated());

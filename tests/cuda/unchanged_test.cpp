@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of a weight that may have changed: the device finds out, keeps those of an unchanged
+// Codes of a weight that may have changed: the device checks that, keeps the codes of an unchanged
 // weight, and never lets a layer read those of an older one.
 #include <cuda_runtime.h>
 
@@ -46,7 +46,8 @@ class CudaUnchanged : public Cuda {
     return static_cast<std::size_t>(packed.step_bytes * (packed.groups - 1)) +
            packed.engine->packed_bytes(packed.rows, packed.cols);
   }
-  // In place of the first codes. Whether they are there later shows whether codes were made again.
+  // Replaces the first codes. If the replacement is still there later, the codes were not computed
+  // again.
   static void plant(Context& context, const QuantizedWeight& codes) {
     const PackedWeightState& packed = codes.packed().state();
     context.state().runtime->fill(packed.buffer.as<void>(), planted, planted_bytes);
@@ -86,7 +87,8 @@ std::vector<Kind> kinds() {
   return all;
 }
 
-// Every element counts, in its lowest bit; so does a weight that comes back.
+// Every element counts, down to its lowest bit, and so does a weight that returns to earlier
+// values.
 TEST_F(CudaUnchanged, CodesStayUntilAnElementChanges) {
   for (const bool at_once : {true, false})
     for (const Kind& kind : kinds()) {
@@ -124,7 +126,7 @@ TEST_F(CudaUnchanged, CodesStayUntilAnElementChanges) {
       doubt();
       expect_codes_of_now(cache);
       const auto forward = download(context, cache.forward_codes());
-      // Of the codes of dX those of rowwise_shared are the forward's, transposed in any case.
+      // For dX, the codes of rowwise_shared are the forward's, transposed in any case.
       plant(context, cache.forward_codes());
       doubt();
       EXPECT_EQ(download(context, cache.forward_codes()), with_planted(forward)) << "made again";
@@ -134,7 +136,7 @@ TEST_F(CudaUnchanged, CodesStayUntilAnElementChanges) {
         doubt();
         EXPECT_EQ(download(context, cache.backward_codes()), before) << "made again";
       }
-      cache.invalidate();  // what was planted goes
+      cache.invalidate();  // the planted bytes are overwritten
       make(cache);
       expect_codes_of_now(cache);
       for (const auto& [r, c] : {std::pair<std::int64_t, std::int64_t>{0, 0},
@@ -158,7 +160,7 @@ TEST_F(CudaUnchanged, CodesStayUntilAnElementChanges) {
     }
 }
 
-// Also of 16-bit types at any address, and not what lies between rows.
+// Also for 16-bit types at any address; bytes between rows do not count.
 TEST_F(CudaUnchanged, TheQuestionIsAboutEveryElement) {
   Context context(emulated());
   ContextState& state = context.state();
@@ -193,8 +195,8 @@ TEST_F(CudaUnchanged, TheQuestionIsAboutEveryElement) {
   }
 }
 
-// Codes that are made without a question, or from other codes, are not taken for those of the
-// weight that was asked about before.
+// Codes that are made without a check, or from other codes, are not mistaken for those of the
+// weight that was checked before.
 TEST_F(CudaUnchanged, ACodeMadeWithoutAQuestionIsOfNoKnownWeight) {
   Context context(emulated());
   ContextState& state = context.state();
@@ -243,7 +245,7 @@ TEST_F(CudaUnchanged, ACodeMadeWithoutAQuestionIsOfNoKnownWeight) {
   expect_codes_of_now();
 }
 
-// A captured forward asks in every replay, whatever was done between.
+// A captured forward checks in every replay, whatever happened between the replays.
 TEST_F(CudaUnchanged, AGraphAsksWheneverItIsReplayed) {
   Context context(emulated());
   ContextState& state = context.state();
@@ -298,7 +300,7 @@ TEST_F(CudaUnchanged, AGraphAsksWheneverItIsReplayed) {
   expect_replayed(first);
   expect_replayed(second);
   expect_replayed(second);
-  // Made without a question, outside of the graph.
+  // Made without a check, outside of the graph.
   set(first);
   context.synchronize();
   of_graph.invalidate();
@@ -310,7 +312,8 @@ TEST_F(CudaUnchanged, AGraphAsksWheneverItIsReplayed) {
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
-// The layers: results are those of the present weight, small or large enough for the question.
+// The layers: results are those of the present weight, whether it is small or large enough for the
+// check.
 TEST_F(CudaUnchanged, LayersReadThePresentWeight) {
   for (const std::int64_t n : {16, 2048}) {
     Context context(emulated());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream capture: what is recorded, what is forbidden, what a replay does.
+// Stream capture: recorded operations, forbidden calls, and replays.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -28,7 +28,7 @@ class CudaEmuCapture : public CudaEmu {
     EXPECT_EQ(cudaStreamIsCapturing(s_, &result), cudaSuccess);
     return result;
   }
-  /// After a forbidden call: the capture has become useless, and ends as that.
+  /// After a forbidden call: the capture is invalid, and ending it returns that error.
   void expect_invalidated() {
     EXPECT_EQ(status(), cudaStreamCaptureStatusInvalidated);
     EXPECT_EQ(launch(
@@ -39,7 +39,7 @@ class CudaEmuCapture : public CudaEmu {
     EXPECT_EQ(graph, nullptr);
     EXPECT_EQ(status(), cudaStreamCaptureStatusNone);
   }
-  /// Ends a capture that nothing has spoiled.
+  /// Ends a capture in which no call failed.
   void end() {
     cudaGraph_t graph = nullptr;
     EXPECT_EQ(cudaStreamEndCapture(s_, &graph), cudaSuccess);
@@ -132,7 +132,7 @@ TEST_F(CudaEmuCapture, TwoCapturesCannotMerge) {
 TEST_F(CudaEmuCapture, TheLegacyStreamAndBlockingStreams) {
   EXPECT_EQ(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeRelaxed),
             cudaErrorStreamCaptureUnsupported);
-  // A capture in a stream that does not block leaves the legacy stream alone.
+  // A capture in a non-blocking stream does not affect the legacy stream.
   begin();
   EXPECT_EQ(launch(1, 1, [] {}), cudaSuccess);
   end();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one product that gives the code of a 16-bit element, as device code computes it, against the
-// definition: every significand of absmax, with every x up to it.
+// Device code computes the code of a 16-bit element by one product. This compares that product with
+// the definition, for every significand of absmax and every x up to it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,7 +40,7 @@ TYPED_TEST(OneProduct, IsTheCode) {
   std::int64_t groups = 0;
   for (int bits = 1; bits < this->infinity; ++bits) {
     const int exponent = bits / this->binade;
-    // Exponents decide only which x there are: a few will do, and all of them for the exceptions.
+    // Exponents only decide which x exist: a few are enough, but all of them for the exceptions.
     const bool multiple = exponent > 0 && (this->binade + bits % this->binade) % 127 == 0;
     const bool last = bits + this->binade >= this->infinity;
     const bool chosen = exponent == 0 || exponent % (this->is_bf16 ? 63 : 14) == 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stand-in for cuBLASLt: what it takes and what it refuses.
+// The stand-in for cuBLASLt: what it accepts and what it refuses.
 #include <cublasLt.h>
 #include <gtest/gtest.h>
 

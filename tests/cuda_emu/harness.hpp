@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: device code as lambdas, and device memory with an owner.
+// Test support: device code as lambdas, and objects that own device memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -39,14 +39,14 @@ cudaError_t launch(dim3 grid, dim3 block, F f, cudaStream_t stream = nullptr,
   return emu::launch(call_kernel<F>, grid, block, shared_bytes, stream, "lambda", f);
 }
 
-/// Runs f for every thread; what the synchronization reports.
+/// Runs f for every thread; returns the report of the synchronization.
 template <class F>
 cudaError_t run(dim3 grid, dim3 block, F f, std::size_t shared_bytes = 0) {
   if (const cudaError_t error = launch(grid, block, f, nullptr, shared_bytes)) return error;
   return cudaDeviceSynchronize();
 }
 
-/// Elements on the device that is current.
+/// Elements on the current device.
 template <class T>
 class DeviceArray {
  public:
@@ -74,7 +74,7 @@ class DeviceArray {
   std::size_t count_ = 0;
 };
 
-/// Starts from a fresh machine, and leaves one.
+/// Starts with a reset machine, and resets it again.
 class CudaEmu : public ::testing::Test {
  protected:
   void SetUp() override { emu::reset(); }

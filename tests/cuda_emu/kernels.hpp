@@ -6,7 +6,7 @@
 
 namespace switchback::test {
 
-/// Four elements an access.
+/// Accesses four elements at a time.
 cudaError_t launch_copy_fours(const float* in, float* out, int fours, cudaStream_t stream);
 
 }  // namespace switchback::test

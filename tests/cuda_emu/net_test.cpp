@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The net holds: mistakes that are planted here are found, by the sanitizer whose matter they are,
-// or by wrong results where there is none.
+// The emulated device finds mistakes that are planted here: by the sanitizer that is responsible
+// for them, or by wrong results without a sanitizer.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,13 +16,12 @@ class CudaEmuNet : public CudaEmu {
  protected:
   void SetUp() override {
     CudaEmu::SetUp();
-    // ThreadSanitizer has a thread of its own, so that a fork alone would not do.
+    // ThreadSanitizer has its own thread, so a fork alone is not enough.
     GTEST_FLAG_SET(death_test_style, "threadsafe");
   }
 };
 
-// Not inlined: where the compiler sees the array, UndefinedBehaviorSanitizer is the first to
-// report.
+// Not inlined: if the compiler sees the array, UndefinedBehaviorSanitizer reports first.
 template <class T>
 __attribute__((noinline)) void store(T* values, unsigned at, T value) {
   values[at] = value;
@@ -88,7 +87,7 @@ TEST_F(CudaEmuNet, WithTheBarrierAllIsWell) {
 
 #ifdef SWITCHBACK_TEST_TSAN
 
-// ThreadSanitizer's exit code where something was reported.
+// The exit code of ThreadSanitizer after a report.
 constexpr int reported = 66;
 
 TEST_F(CudaEmuNet, AMissingBarrierIsARace) {
@@ -112,7 +111,7 @@ TEST_F(CudaEmuNet, AMissingWarpBarrierIsARace) {
       ::testing::ExitedWithCode(reported), "data race");
 }
 
-// The barrier before the write of the next round.
+// The barrier before the write of the next round is missing.
 TEST_F(CudaEmuNet, ABarrierThatIsMissingInALoopIsARace) {
   EXPECT_EXIT(
       {
@@ -217,7 +216,7 @@ TEST_F(CudaEmuNet, UseBeforeAnAsynchronousAllocationIsCaught) {
   cudaStream_t using_it = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&allocating, cudaStreamNonBlocking), cudaSuccess);
   ASSERT_EQ(cudaStreamCreateWithFlags(&using_it, cudaStreamNonBlocking), cudaSuccess);
-  emu::options().schedule_seed = 0;  // only what is waited for runs
+  emu::options().schedule_seed = 0;  // only operations that a call waits for run
   int* values = nullptr;
   ASSERT_EQ(cudaMallocAsync(&values, 64, allocating), cudaSuccess);
   EXPECT_DEATH((launch(
@@ -241,7 +240,7 @@ TEST_F(CudaEmuNet, AKernelThatTouchesAnotherDevicesMemoryIsCaught) {
   EXPECT_DEATH(run(1, 1, [values] { *values = 1; }), "use-after-poison");
 }
 
-// What GCC guards only because the kernel has internal linkage.
+// Memory that GCC guards only because the kernel has internal linkage.
 TEST_F(CudaEmuNet, ASharedArrayOfATemplateIsGuardedInAnUnnamedNamespace) {
   const DeviceArray<int> in(std::vector<int>(256, 0));
   const DeviceArray<int> out(256);
@@ -275,7 +274,7 @@ TEST_F(CudaEmuNet, WrongUsesOfBarriersAreNamed) {
     emu::mbarrier_arrive(Stage(8).filled, 0);
     emu::mbarrier_arrive(Stage(8).filled, 0);
   });
-  expect_fault("mbarrier_wait", [] {  // bytes that never come
+  expect_fault("mbarrier_wait", [] {  // bytes that never arrive
     if (threadIdx.x == 0) {
       emu::mbarrier_init(Stage(8).filled, 1);
       emu::mbarrier_arrive(Stage(8).filled, 16);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that may begin before the kernel in front of them has run: what they read before they
-// wait for it is old, in a stream and in a graph.
+// Kernels that may begin before the previous kernel has run: values that they read before they wait
+// for it are old, in a stream and in a graph.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -106,7 +106,7 @@ TEST_F(CudaEmuOverlap, InAGraph) {
 #if !defined(SWITCHBACK_TEST_TSAN)
     EXPECT_EQ(pair.out.read() == Pair::expected(), waits_in_time);
 #endif
-    // Nothing is left of the first kernel's work to be old the second time.
+    // All of the first kernel's work is done, so no value is old the second time.
     ASSERT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
     ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess) << emu::last_fault();
     EXPECT_EQ(pair.out.read(), Pair::expected());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and events: order where it was asked for, and none where it was not.
+// Streams and events: work is ordered where a dependency was requested, and unordered elsewhere.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -24,7 +24,7 @@ class CudaEmuStream : public CudaEmu {
   }
 };
 
-// What the results of two streams look like over many schedules.
+// The results of two streams over many schedules.
 template <class Enqueue>
 std::set<long long> outcomes(Enqueue enqueue) {
   std::set<long long> seen;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: what sequences of fuzzed C calls draw from the input, and the calls of groups.
+// Test support: the values that sequences of fuzzed C calls draw from the input, and the calls of
+// groups.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ class Draws {
   std::int32_t float_type() { return float_types[input_.below(3)]; }
   std::int32_t flag() { return input_.rarely(50) ? 2 : input_.below(2); }
   switchback_context* context() { return input_.rarely(100) ? nullptr : context_; }
-  /// Null mostly; else one of the operation's engines, or a name that is none.
+  /// Mostly null; else one of the operation's engines, or a name that is not an engine's.
   const char* engine(std::int32_t operation) {
     if (!input_.rarely(8)) return nullptr;
     const switchback_engine_info* infos = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes drive sequences of C ABI calls with every kind of operand. What must hold: no crash and no
-// sanitizer report, a known status, failed calls change nothing, successful ones nothing but their
-// outputs, and the int32 sums are right.
+// Bytes drive sequences of C ABI calls with every kind of operand. Required: no crash and no
+// sanitizer report, a known status, and right int32 sums. Failed calls change nothing; successful
+// ones change only their outputs.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ class Session : private Draws {
  public:
   explicit Session(Input& input) : Draws(input) { create_context(); }
   ~Session() {
-    // In either order: a layer keeps what it needs of its context.
+    // In either order: a layer keeps everything that it needs of its context.
     const bool context_first = input_.below(2) == 1;
     if (context_first) switchback_context_destroy(context_);
     switchback_linear_destroy(layer_);
@@ -63,7 +63,7 @@ class Session : private Draws {
   std::int64_t layer_n_ = 0, layer_k_ = 0, saved_rows_ = 0;
   std::int32_t layer_type_ = SWITCHBACK_F32, layer_mode_ = SWITCHBACK_STANDARD;
   bool weight_is_gone_ = false;             // freed after prepare_for_eval
-  SharedBlock weight_, bias_, borrowed_x_;  // what the layer borrows
+  SharedBlock weight_, bias_, borrowed_x_;  // memory that the layer borrows
 };
 
 void Session::create_context() {
@@ -80,14 +80,15 @@ void Session::create_context() {
   FUZZ_REQUIRE((status == SWITCHBACK_OK) == (context_ != nullptr), "context: status %d", status);
 }
 
-// One pass of those that there are, and at times a request of any results.
+// One of the passes, and sometimes a request for any results.
 void Session::quantize(int which) {
   Operands operands(input_);
   const std::int64_t m = size(), n = size();
   const auto x = operands.matrix(float_type(), m, n, which == 7 ? Access::write : Access::read);
   const auto q = operands.matrix(SWITCHBACK_S8, m, n, which == 7 ? Access::read : Access::write);
   const auto q_t = operands.matrix(SWITCHBACK_S8, n, m, Access::write);
-  // As long as the library may take them to be, whichever operand it believes.
+  // As long as the longest array that the library may read, whichever operand it takes the length
+  // from.
   const std::int64_t most = std::max(m, n) + 1;
   float* rows = operands.floats(most, which == 7 ? Access::read : Access::write);
   float* cols = operands.floats(most, Access::write);
@@ -123,7 +124,7 @@ void Session::quantize(int which) {
   fingerprint(px);
 }
 
-// Reads nothing of the input, so that what the kept inputs mean does not depend on it.
+// Does not read the input, so that the meaning of committed inputs does not depend on it.
 void Session::fingerprint(const switchback_matrix* x) {
   std::uint64_t first[2] = {1, 2};
   std::uint64_t second[2] = {1, 2};
@@ -152,7 +153,7 @@ void Session::activation(bool backward) {
   const std::int32_t which = input_.rarely(20) ? input_.below(9) - 4 : 1 + input_.below(2);
   const bool quantized = input_.below(2) == 1;
   const std::int32_t accumulate = flag();
-  // Rotations take the place of three activations that do not exist.
+  // Rotations replace three activations that do not exist.
   const std::int32_t rotation = which == 4 ? 16 : which == -4 ? 4 : which == 3 ? -1 : 0;
   switchback_quantize_args args = switchback_quantize_args_of(px);
   args.rotation = rotation;
@@ -375,7 +376,7 @@ void Session::set_quantized_weight() {
       layer_, pcodes, absmax, count, with_bias ? &b : nullptr);
   operands.check(status, "set_quantized_weight");
   if (status != SWITCHBACK_OK) return;
-  // All of it was copied, and there is no weight to read again.
+  // All of it was copied, so there is no weight to read again.
   weight_ = bias_ = nullptr;
   weight_is_gone_ = false;
   borrowed_x_ = nullptr;
@@ -470,7 +471,7 @@ void Session::backward(bool from_kept) {
 
 void Session::one_call() {
   const int call = input_.byte();
-  // A remainder of 31 values, as the kept inputs were made with, and what is left of a byte.
+  // A remainder of 31 values, as when the committed inputs were made, and the rest of the byte.
   if (call >= 248) return grouped_call(input_, context_, call - 248);
   if (call == 247) return blockwise();
   const int which = call % 31;
@@ -505,7 +506,7 @@ void Session::one_call() {
     case 17:
       return set_weight();
     case 18:
-      // The caller promises the weight's memory here; it was given back after prepare_for_eval.
+      // The caller promises the weight's memory here, but it was freed after prepare_for_eval.
       if (!weight_is_gone_)
         Operands(input_).check(switchback_linear_weight_updated(layer_), "weight_updated");
       return;
@@ -529,7 +530,7 @@ void Session::one_call() {
 }  // namespace
 }  // namespace switchback::test
 
-// One session after the other: they are divided by three bytes that fuzzing seldom makes.
+// One session after the other, separated by three bytes that fuzzing seldom makes.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static constexpr std::uint8_t mark[] = {0x00, 0xFF, 0x5A};
   const std::uint8_t* const end = data + size;

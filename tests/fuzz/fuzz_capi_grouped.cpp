@@ -57,7 +57,7 @@ class GroupedCalls : private Draws {
   std::int32_t grouped_count_ = 0, grouped_type_ = SWITCHBACK_F32;
 };
 
-// Groups of `slots` slots, which read `rows_of_x` rows; mostly right.
+// Groups of `slots` slots, which read `rows_of_x` rows; mostly valid.
 switchback_groups GroupedCalls::groups(Operands& operands, std::int64_t slots,
                                        std::int64_t rows_of_x) {
   switchback_groups made = {};
@@ -262,7 +262,7 @@ void GroupedCalls::step() {
                      "grouped forward of codes");
     }
   }
-  // The layer borrowed memory that is given back now.
+  // The memory that the layer borrowed is freed now.
   switchback_grouped_linear_destroy(grouped_);
   grouped_ = nullptr;
 }

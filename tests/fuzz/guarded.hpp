@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: operands of a fuzzed C call: matrices and vectors whose description is either true
-// or certain to be refused, in memory of exactly their size, watched over the call.
+// Test support: operands of a fuzzed C call. These are matrices and vectors whose description is
+// either true or certain to be refused. They have exactly the memory they need, which is checked
+// after the call.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,7 @@ inline std::int64_t element_bytes(std::int32_t dtype) {
   return dtype == SWITCHBACK_S8 ? 1 : dtype == SWITCHBACK_F16 || dtype == SWITCHBACK_BF16 ? 2 : 4;
 }
 
-/// Memory of exactly so many bytes: a sanitizer sees any access outside.
+/// Memory of exactly `bytes` bytes: a sanitizer sees any access outside it.
 struct Block {
   explicit Block(std::size_t bytes_) : storage(new unsigned char[bytes_]), bytes(bytes_) {}
   std::unique_ptr<unsigned char[]> storage;
@@ -28,13 +29,13 @@ using SharedBlock = std::shared_ptr<Block>;
 
 enum class Access { read, write };
 
-/// The operands of one call. After it, check() holds the call to the promises of switchback.h: one
-/// that failed changed nothing, one that succeeded changed only the elements of its outputs.
+/// The operands of one call. After it, check() verifies the promises of switchback.h: a failed call
+/// changed nothing, and a successful one changed only the elements of its outputs.
 class Operands {
  public:
   explicit Operands(Input& input) : input_(input) {}
 
-  /// A matrix of about the wanted shape and type. Mostly right; else wrong in a way that the
+  /// A matrix of about the wanted shape and type. Mostly valid; else invalid in a way that the
   /// library must see from the description alone.
   switchback_matrix matrix(std::int32_t dtype, std::int64_t rows, std::int64_t cols,
                            Access access) {
@@ -57,7 +58,7 @@ class Operands {
     switchback_matrix m = {block->storage.get() + offset, dtype, rows, cols, stride};
     regions_.push_back({block, offset, rows, cols * static_cast<std::int64_t>(size),
                         stride * static_cast<std::int64_t>(size), access});
-    // Lies, each of which is refused whatever the other operands are.
+    // Invalid values, each of which is refused whatever the other operands are.
     switch (wrong) {
       case 240:
         m.rows = -1;
@@ -112,14 +113,14 @@ class Operands {
     return input.rarely(60) ? nullptr : &m;
   }
 
-  /// Keeps an operand's memory: what a layer borrows.
+  /// Keeps the memory of an operand that a layer borrows.
   [[nodiscard]] SharedBlock block_of(const void* data) const {
     for (const Region& region : regions_)
       if (region.block->storage.get() + region.offset == data) return region.block;
     return nullptr;
   }
 
-  /// To be called when every operand is there.
+  /// To be called when all operands exist.
   void remember() {
     before_.clear();
     for (const Region& region : regions_)
@@ -163,7 +164,7 @@ class Operands {
     });
   }
 
-  // Filled with what makes numbers of every kind: zeros, ordinary floats, any bytes at all.
+  // Filled to give numbers of every kind: zeros, ordinary floats, and arbitrary bytes.
   SharedBlock new_block(std::size_t bytes) {
     auto block = std::make_shared<Block>(bytes);
     const int kind = input_.below(4);
@@ -184,7 +185,7 @@ class Operands {
   std::vector<std::vector<unsigned char>> before_;
 };
 
-/// A struct with struct_size in memory of exactly that size, sizes that must be refused included.
+/// A struct with struct_size in memory of exactly that size, including sizes that must be refused.
 template <class T>
 class SizedStruct {
  public:

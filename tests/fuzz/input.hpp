@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: a fuzz target's bytes as a stream of decisions, and what it does when a rule
-// breaks.
+// Test support: a fuzz target's bytes as a stream of decisions, and the reaction to a broken rule.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,7 @@
 
 namespace switchback::test {
 
-/// Says what is wrong and stops in the way fuzzers look for.
+/// Prints the error and stops in the way that fuzzers detect.
 #define FUZZ_REQUIRE(condition, ...)                                                 \
   do {                                                                               \
     if (!(condition)) {                                                              \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a fuzz target on files and on the files of directories, for compilers without libFuzzer: the
-// kept corpus is an ordinary test, and a found input can be debugged anywhere.
+// Runs a fuzz target on files and on the files of directories, for compilers without libFuzzer. So
+// the committed corpus is an ordinary test, and an input that fuzzing found can be debugged
+// anywhere.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +33,7 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "cannot read %s\n", file.c_str());
       return 1;
     }
-    // A block of exactly the input's size, so that a sanitizer sees a read behind it.
+    // A block of exactly the input's size, so that a sanitizer sees a read past its end.
     const auto bytes = std::make_unique<std::uint8_t[]>(text.size());
     std::copy(text.begin(), text.end(), bytes.get());
     LLVMFuzzerTestOneInput(bytes.get(), text.size());

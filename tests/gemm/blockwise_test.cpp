@@ -71,7 +71,7 @@ struct Operands {
   }
 };
 
-// A NaN is a NaN, whatever its bits are.
+// All NaNs are equal, whatever their bits are.
 template <class T>
 ::testing::AssertionResult same_values(const Matrix<T>& got, const Matrix<T>& want) {
   for (std::int64_t r = 0; r < want.rows(); ++r)
@@ -113,7 +113,7 @@ void expect_reference_bits(const Operands& o, Layout layout = {}) {
       Context context(options);
       for (const EngineInfo& engine : engines_to_test(context)) {
         SCOPED_TRACE(engine.name + " on " + describe(options) + (accumulate ? " accumulate" : ""));
-        // Whether it is told where the padding begins or not.
+        // With and without being told where the padding begins.
         for (const std::int64_t m : {std::int64_t{-1}, o.batch}) {
           Matrix<T> d = initial<T>(n, k, layout);
           BlockwiseGemmArgs args = o.into(d.view(), accumulate, engine.name);
@@ -199,8 +199,8 @@ TEST(Blockwise, SubnormalResults) {
   }
 }
 
-// Rows and columns of d for which a device's tiles have 128 of each and not 64: those of one tile
-// for each multiprocessor, of which the emulated device has four and an H100 or H200 132.
+// Rows and columns of d for which a device's tiles have 128 of each and not 64: with one tile for
+// each multiprocessor. The emulated device has four multiprocessors, an H100 or H200 has 132.
 std::pair<std::int64_t, std::int64_t> sides_of_large_tiles() {
   return on_emulated() ? std::pair<std::int64_t, std::int64_t>{256, 256}
                        : std::pair<std::int64_t, std::int64_t>{1408, 1536};
@@ -216,9 +216,9 @@ TEST(Blockwise, EdgesOfTilesOfTensorCores) {
   expect_reference_bits<half>(Operands(64, n, k - 62, 256));
 }
 
-// Those of 9.0 have 128 columns of b, and 128 rows of a or, with blocks of up to 256 rows, 256: of
-// one tile, of more than blocks run at a time, with parts of tiles at both ends. Square ones take
-// blocks of codes by twos, of which the last may be missing.
+// Tiles on 9.0 have 128 columns of b, and 128 rows of a or, with blocks of up to 256 rows, 256.
+// Cases: one tile, more tiles than blocks run at a time, and parts of tiles at both ends. Square
+// tiles take blocks of codes in pairs, of which the last may be missing.
 TEST(Blockwise, EdgesOfTilesOfWarpgroups) {
   if (on_cpu()) GTEST_SKIP() << "of kernels of devices";
   for (const auto& [n, k] :
@@ -234,9 +234,9 @@ TEST(Blockwise, EdgesOfTilesOfWarpgroups) {
   expect_reference_bits<float>(Operands(300, 700, 260, 256));
 }
 
-// D between superblocks is kept in memory by a block, or several blocks compute p of one each. The
-// oracle is the other kernel, which other tests compare with the reference: on a GPU these are many
-// products.
+// A block keeps D in memory between superblocks, or several blocks compute p of one superblock
+// each. The oracle is the other kernel, which other tests compare with the reference, because on a
+// GPU these are many products.
 TEST(Blockwise, SuperblocksOfTilesOfTensorCores) {
   if (on_cpu()) GTEST_SKIP() << "of kernels of devices";
   const auto [n, k] = sides_of_large_tiles();
@@ -249,10 +249,10 @@ TEST(Blockwise, SuperblocksOfTilesOfTensorCores) {
   std::vector<Case> cases = {
       {8192 + 70, n - 56, k - 30, true}, {2 * 8192 + 1, n, k, false}, {3 * 8192, 60, 64, true}};
   if (!under_address_sanitizer && !under_thread_sanitizer) {
-    // Large tiles, and too few of them: four superblocks of three.
+    // Large tiles, and fewer of them than multiprocessors: four superblocks of three tiles.
     cases.push_back({4 * 8192, n / 2, k / 2 * 3, true});
-    // More tiles of 256 rows of a than blocks run at a time; one, whose superblocks have a block
-    // each.
+    // More tiles of 256 rows of a than blocks run at a time. Also one tile, whose superblocks have
+    // a block each.
     cases.push_back({8192 + 200, 2 * n + 9, k + 2, true, 256});
     cases.push_back({2 * 8192 + 200, n - 1, k / 2, false, 128});
   }
@@ -274,8 +274,8 @@ TEST(Blockwise, SuperblocksOfTilesOfTensorCores) {
   }
 }
 
-// Results that the caches of one thread do not hold are stored past them, where a kernel can and
-// rows are aligned: those of other rows are the same.
+// Results that are too large for one thread's caches use non-temporal stores, where a kernel can
+// and rows are aligned. Results with other rows are the same.
 template <class T>
 void expect_large_results(Context& context) {
   // Panels of 64 columns, and half of one.
@@ -320,8 +320,9 @@ TEST(Blockwise, StridesAndMisalignment) {
   expect_reference_bits<half>(o, {1, 1});
 }
 
-// Engines are told where the padding begins so that they do not multiply it. Behind the whole step
-// of 64 codes in which it begins, no code is read; here they are not zeros as they should be.
+// Engines are told where the padding begins, so that they do not multiply it. No code is read after
+// the whole step of 64 codes in which the padding begins. Here these codes are not zero, as they
+// should be.
 TEST(Blockwise, PaddingIsNotMultiplied) {
   Context reference(cpu_options());
   for (const std::int64_t m : {1, 64, 100, 129, 300}) {
@@ -355,8 +356,8 @@ TEST(Blockwise, TheLargestSums) {
   fill_constant(o.a, 127);
   fill_constant(o.b, -127);
   expect_reference_bits<float>(o);
-  // The largest that an engine may count up from the bits of 1.5 · 2^23; on devices also with codes
-  // that the library does not make.
+  // The largest sums that an engine may count up from the bits of 1.5 · 2^23. On devices also with
+  // codes that the library does not make.
   for (const int code : {-128, -127, 127}) {
     if (code == -128 && on_cpu()) continue;
     Operands small(512, 8, 16, 256);
@@ -406,7 +407,7 @@ TEST(Blockwise, EmptyProducts) {
   gemm_blockwise(context, no_cols.into(also_nothing.view(), false));
 }
 
-// Batches of whole superblocks, accumulated in f32, are one batch.
+// Batches of whole superblocks, accumulated in f32, give the result of one batch.
 TEST(Blockwise, WholeSuperblocksAccumulateToTheBitsOfOneBatch) {
   const std::int64_t m = 3 * blockwise_superblock_rows - 300;
   const std::int64_t n = 5;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms of cuBLASLt as numbers: what is stored of them is what is read, in every build.
+// Algorithms of cuBLASLt as numbers: reading gives what was stored, in every build.
 #include "gemm/cublaslt/algorithm.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 CublasLtAlgorithm random_algorithm(Random& random) {
   CublasLtAlgorithm algorithm;
   for (const CublasLtAttribute& a : cublaslt_attributes()) {
-    // Zero, the largest, and what lies between.
+    // Zero, the largest, and values in between.
     const std::int64_t dice = random.below(4);
     algorithm.*a.value = dice == 0 ? 0 : dice == 1 ? a.most : random.below(a.most + 1);
   }
@@ -48,7 +48,7 @@ TEST(CublasLtAlgorithm, WordsRoundTrip) {
   for (const CublasLtAttribute& a : cublaslt_attributes())
     largest.*a.value = a.most;
   expect_round_trip(largest);
-  // Each alone, so that no two share a bit.
+  // Each attribute alone, so that no two share a bit.
   for (const CublasLtAttribute& a : cublaslt_attributes()) {
     CublasLtAlgorithm one;
     one.*a.value = a.most;
@@ -76,7 +76,7 @@ TEST(CublasLtAlgorithm, OutOfRangeIsNamedAndNotStored) {
     }
 }
 
-// Whatever words are in a file: they are an algorithm that packs to them, or none.
+// Any words in a file give an algorithm that packs to the same words, or no algorithm.
 TEST(CublasLtAlgorithm, AnyWordsAreUnderstoodOrRefused) {
   Random random(2);
   const auto word = [&] {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm_standard: what it refuses and how it says so; its configurations and how one is chosen.
+// gemm_standard: refused arguments and their messages; its configurations and the choice among
+// them.
 #include <algorithm>
 #include <functional>
 
@@ -197,7 +198,7 @@ TEST(GemmStandardConfig, UnknownChoicesFallBackToTheDefault) {
     }
 }
 
-// A choice an engine refuses (pack_b is no business of OpenBLAS) is not run either.
+// A configuration that an engine refuses does not run: OpenBLAS has no pack_b.
 TEST(GemmStandardConfig, RefusedChoicesFallBackToTheDefault) {
   Context context(test::device_options());
   context.set_config_source(

@@ -40,7 +40,7 @@ class FixedChoice : public ConfigSource {
   mutable int asked_ = 0;
 };
 
-/// Every configuration some problem accepts on this machine.
+/// Every configuration that some problem accepts on this machine.
 inline std::vector<floating::Config> all_configs() {
   if (!on_cpu())
     return {{floating::EngineId::cublaslt, false, 0}, {floating::EngineId::cublaslt, false, 1}};
@@ -75,15 +75,15 @@ struct Case {
   }
 };
 
-/// The operands of a case, its f64 result, and the bound on what an engine may be off.
+/// The operands of a case, its f64 result, and the largest error that an engine may have.
 ///
-/// An engine adds K products, the bias and the old value in f32, in an order we do not know, with
-/// or without fused multiply-add. Each of at most K + 2 additions and K products is off by a factor
-/// of at most 1 + 2^-24, so that the sum is off by (K + 3) · 2^-24 · sum |terms| to first order; 1
-/// % on top covers the higher orders. Instructions for bf16 flush products below 2^-126 to zero, at
-/// most K of them. Then one rounding to the output type. An engine with a factor_error (see
-/// floating::Engine) may be off by that share of each product too. A device may round to the
-/// output's type before it adds a bias of that type, and before it adds what d holds.
+/// An engine adds K products, the bias and the old value in f32, in an unknown order, with or
+/// without fused multiply-add. Each of at most K + 2 additions and K products is off by a factor of
+/// at most 1 + 2^-24, so that the sum is off by (K + 3) · 2^-24 · sum |terms| to first order; 1 %
+/// on top covers the higher orders. Instructions for bf16 flush products below 2^-126 to zero, at
+/// most K of them. Then there is one rounding to the output type. An engine with a factor_error
+/// (see floating::Engine) may be off by that share of each product too. A device may round to the
+/// output's type before it adds a bias of that type, and before it adds the old d.
 class Trial {
  public:
   Trial(const Case& c, Random& random)
@@ -97,7 +97,7 @@ class Trial {
     a_.fill(random);
     b_.fill(random);
     bias_.fill(random);
-    // Without accumulate nothing may depend on what d holds.
+    // Without accumulate the result must not depend on the old d.
     if (c.accumulate)
       old_.fill(random, 3.0f);
     else

@@ -33,7 +33,7 @@ Context make_context(const floating::Config& config, int threads, const char* is
 }
 
 // Each configuration, with every type, transposition, accumulate and bias. Layouts rotate with the
-// cases so that each meets all others over the run.
+// cases, so that over the run each is combined with all others.
 TEST(GemmStandard, EveryConfigurationMatchesF64) {
   const Shape shapes[] =
       {{1, 1, 1},   {1, 7, 5},    {5, 1, 9},    {3, 4, 1},    {2, 33, 64},
@@ -47,7 +47,7 @@ TEST(GemmStandard, EveryConfigurationMatchesF64) {
     for (const int threads : {1, 3}) {
       Context context = make_context(config, threads);
       for (const auto& shape : shapes) {
-        // One row of work is all one thread's; more threads change larger shapes only.
+        // One thread does all the work of a single row. More threads change only larger shapes.
         const bool small = shape.m * shape.n < 200;
         if (small && (threads > 1 || test::under_thread_sanitizer)) continue;
         if (!small && threads == 1 && test::under_thread_sanitizer && test::on_cpu()) continue;
@@ -179,7 +179,7 @@ TEST(GemmStandard, NonFiniteStaysVisible) {
   }
 }
 
-// 300 · 300 overflows f16 and must become Inf, as half(float) does; f32 output keeps it.
+// 300 · 300 overflows f16 and must become Inf, as in half(float); f32 output keeps it.
 TEST(GemmStandard, OverflowOfSixteenBitsBecomesInfinity) {
   for (const auto& config : test::all_configs()) {
     SCOPED_TRACE(describe(config));
@@ -200,8 +200,8 @@ TEST(GemmStandard, OverflowOfSixteenBitsBecomesInfinity) {
   }
 }
 
-// Sums, the old value and the bias meet in f32: 2048 + 1 is no f16 and is lost if the sum is
-// rounded before the old value is added.
+// The sum, the old value and the bias are added in f32. f16 cannot hold 2048 + 1, so the 1 is lost
+// if the sum is rounded before the old value is added.
 TEST(GemmStandard, AccumulateRoundsOnce) {
   for (const auto& config : test::all_configs()) {
     SCOPED_TRACE(describe(config));
@@ -253,8 +253,8 @@ std::vector<float> product_of(FloatMatrix& a, FloatMatrix& b, bool transpose_a, 
   return sums;
 }
 
-// Of integers up to 31 every sum is exact in f32, whatever the order: K · 31² < 2^24. It has more
-// bits than 16-bit types keep, so that a sum, or a part of one, that was rounded on the way shows.
+// Every sum of integers up to 31 is exact in f32, whatever the order: K · 31² < 2^24. It has more
+// bits than 16-bit types hold, so a sum, or a part of one, that was rounded on the way shows.
 TEST(GemmStandard, ResultsOf16BitsAreRoundedOnce) {
   Random random(9);
   std::vector<std::pair<std::string, Context>> contexts;
@@ -288,8 +288,8 @@ TEST(GemmStandard, ResultsOf16BitsAreRoundedOnce) {
         args.transpose_b = transpose_b;
         args.accumulate = (flags & 1) != 0;
         if ((flags & 2) != 0) args.bias = bias.any();
-        // A device may round the product before it adds a bias, and before it adds what d holds:
-        // EveryConfigurationMatchesF64 has the bounds of that.
+        // A device may round the product before it adds a bias, and before it adds the old d.
+        // EveryConfigurationMatchesF64 has the bounds for that.
         const bool twice = (flags & 2) != 0 && !test::on_cpu();
         if (args.accumulate && !test::on_cpu()) continue;
         FloatMatrix want(dtype, m, n);
@@ -336,14 +336,14 @@ TEST(GemmStandard, ForcedEngineIsTheOneThatRuns) {
     const floating::Engine* engine = floating::find_engine(context.state().device.kind, info.name);
     ASSERT_NE(engine, nullptr);
     EXPECT_TRUE(trial.close(forced, engine->factor_error)) << info.name;
-    // The same configuration by the other way in gives the same bits.
+    // The same configuration, set in the other way, gives the same bits.
     Context tuned = make_context({engine->id, false, 0}, context.threads());
     EXPECT_TRUE(trial.run(tuned) == forced) << info.name;
   }
   EXPECT_GE(available, 1);
 }
 
-// More shapes than an engine may keep prepared, twice, from both ends.
+// More shapes than an engine may keep prepared, in two passes, forward and reverse.
 TEST(GemmStandard, ManyShapesInTurn) {
   if (!test::on_cpu()) GTEST_SKIP() << "tests oneDNN's primitives";
   Random random(8);

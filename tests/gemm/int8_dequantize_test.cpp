@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dequantize epilogue: every engine stores the bits the reference stores.
+// The dequantize epilogue: every engine stores the same bits as the reference.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -126,7 +126,7 @@ TEST(Int8Dequantize, EveryOutputScaleAndBias) {
   }
 }
 
-// Tiles of whole columns leave from registers, the others through memory.
+// Tiles of whole columns are stored from registers, the others through memory.
 TEST(Int8Dequantize, WholeAndCutTilesOfEveryHeight) {
   Random random(28);
   for (const std::int64_t m : {1, 6, 7, 13, 24, 29, 33, 64, 75})
@@ -145,8 +145,8 @@ TEST(Int8Dequantize, WholeAndCutTilesOfEveryHeight) {
     }
 }
 
-// Every value that rounding to 16 bits has to get right, in whole tiles of wide and narrow kernels:
-// ties, carries into the exponent, subnormals, the ends of the range.
+// Every value that is hard to round to 16 bits, in whole tiles of wide and narrow kernels: ties,
+// carries into the exponent, subnormals, the ends of the range.
 TEST(Int8Dequantize, RoundingInWholeTiles) {
   Random random(29);
   for (const std::int64_t m : {2, 8, 30}) {
@@ -155,7 +155,7 @@ TEST(Int8Dequantize, RoundingInWholeTiles) {
     fill_codes(a, random);
     for (std::int64_t j = 0; j < 128; ++j)
       for (std::int64_t l = 0; l < 4; ++l)
-        b.set(j, l, 0);  // the bias alone comes out
+        b.set(j, l, 0);  // the result is the bias
     for (int round = 0; round < 2; ++round) {
       Vector<float> bias(128);
       for (std::size_t j = 0; j < bias.size(); ++j) {
@@ -186,7 +186,7 @@ TEST(Int8Dequantize, StridesAndMisalignment) {
   expect_all_outputs(a, b, scales, {3, 3});
 }
 
-// Scales and a bias at addresses that are no multiple of 4.
+// Scales and a bias at addresses that are not a multiple of 4.
 TEST(Int8Dequantize, MisalignedScales) {
   Random random(23);
   Matrix<std::int8_t> a(7, 20);
@@ -224,9 +224,9 @@ TEST(Int8Dequantize, MisalignedScales) {
   }
 }
 
-// Scales no healthy tensor has. NaN and Inf must come out as the reference's NaN, subnormals must
-// not be flushed, sums of zero must keep their sign. One NaN only: which of two a product keeps is
-// the compiler's choice of operand order.
+// Scales that no valid tensor has. NaN and Inf must come out as the reference's NaN, subnormals
+// must not be flushed, sums of zero must keep their sign. There is only one NaN: which of two a
+// product keeps depends on the compiler's order of operands.
 TEST(Int8Dequantize, ExtremeScales) {
   Random random(24);
   const float tiny = std::numeric_limits<float>::denorm_min();
@@ -272,7 +272,7 @@ TEST(Int8Dequantize, NanPayloads) {
   expect_all_outputs(a, b, {rows, columns, {}});
 }
 
-// Large sums: float(sum) rounds, and the result passes the ends of f16.
+// Large sums: float(sum) rounds, and the result exceeds the range of f16.
 TEST(Int8Dequantize, RoundsSumsAboveTwoToTheTwentyFour) {
   Random random(26);
   Matrix<std::int8_t> a(7, 5001);
@@ -285,8 +285,8 @@ TEST(Int8Dequantize, RoundsSumsAboveTwoToTheTwentyFour) {
   expect_all_outputs(a, b, {Vector<float>(7, 3.14159f), {1.2345f}, {}});
 }
 
-// Outputs that the caches of one thread do not hold are stored past them, where a kernel can and
-// rows are aligned: those of other rows are the same.
+// Outputs that are too large for one thread's caches use non-temporal stores, where a kernel can
+// and rows are aligned. Outputs with other rows are the same.
 template <class T>
 void expect_large_outputs() {
   if (!on_cpu()) GTEST_SKIP() << "of CPU kernels";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry of the int8 products: what is refused and in which words, empty shapes, PackedWeight's
-// life.
+// The entry point of the int8 products: refused arguments and their messages, empty shapes, the
+// life of PackedWeight.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -30,7 +30,7 @@ void expect_error(Status status, const std::string& message, F&& f) {
   }
 }
 
-// Valid arguments of gemm that a test then breaks in one place.
+// Valid arguments of gemm; a test then makes one of them invalid.
 struct Call {
   Matrix<std::int8_t> a{3, 5};
   Matrix<std::int8_t> b{4, 5};
@@ -121,7 +121,8 @@ TEST(Int8Entry, RefusesKBeyondExactSums) {
   EXPECT_TRUE(packed.empty());
 }
 
-// Where K is too large for sums of any codes, codes are looked at: by the CPU, which need not wait.
+// If K is too large for sums of arbitrary codes, the codes are checked: on the CPU, which need not
+// wait.
 TEST(Int8Entry, RefusesMinus128WhereItsSumsCouldOverflow) {
   ContextOptions options;
   options.device = "cpu";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused engine: what it takes, which of its kernels run by default, and that it stores the bits
-// of the device's own unfused kernels. On a GPU this is its proof; on the emulated device, where a
-// stand-in computes, the proof of everything around the kernels.
+// The fused engine: the problems it supports, which of its kernels run by default, and that it
+// stores the bits of the device's own unfused kernels. On a GPU this verifies the kernels. On the
+// emulated device a stand-in computes, so there it verifies everything around the kernels.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,8 +26,8 @@ using gemm_int8::EngineId;
 using gemm_int8::GemmConfig;
 using gemm_int8::GemmProblem;
 
-// Of each generation that has kernels: of an emulated device the one that is said, of a GPU its
-// own.
+// One for each generation that has kernels. The emulated device uses the given generation, a GPU
+// its own.
 class Int8Fused : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -58,7 +58,7 @@ std::size_t count(std::int64_t n) {
 
 enum class Codes { random, extreme };
 
-// A product with room around its rows, so that a write outside of them is seen.
+// A product with memory around its rows, so that a write outside of them is seen.
 struct Product {
   Product(std::int64_t m_, std::int64_t n_, std::int64_t k_, DType output_, Codes codes,
           std::int64_t d_padding = 0)
@@ -80,14 +80,14 @@ struct Product {
     for (auto* scales : {&absmax_a, &absmax_b})
       for (float& s : *scales)
         s = static_cast<float>(random.uniform()) * 3.0f;
-    // Rows and columns of zeros, and what must stay visible.
+    // Rows and columns of zeros, and values that must stay visible.
     absmax_a.front() = 0.0f;
     if (m > 2) absmax_a.back() = std::numeric_limits<float>::quiet_NaN();
     for (float& value : bias)
       value = static_cast<float>(random.normal());
   }
 
-  // The bytes of d, rows and what lies between them, as `engine` leaves them.
+  // The bytes of d (rows and the memory between them) after `engine` has run.
   Vector<std::byte> run(Context& context, const std::string& engine, bool per_column,
                         std::optional<DType> bias_type, bool packed) {
     const std::size_t element = dtype_size_bytes(output);
@@ -123,7 +123,8 @@ struct Product {
     return d;
   }
 
-  // Which NaN it is that a NaN becomes, nobody promises: CUTLASS's kernels leave it to the device.
+  // Replaces each NaN by the same NaN: the bits of a NaN are not specified, and CUTLASS's kernels
+  // leave them to the device.
   void say_nan_alike(Vector<std::byte>& d) const {
     const auto alike = [&]<class T>(T) {
       for (std::int64_t i = 0; i < m; ++i)
@@ -166,7 +167,8 @@ TEST_P(Int8Fused, HasTheBitsOfTheUnfusedKernels) {
   std::vector<Shape> shapes = {{1, 16, 16},    {1, 128, 33},    {63, 128, 64},
                                {64, 256, 128}, {65, 264, 1},    {127, 144, 96},
                                {128, 256, 48}, {129, 272, 160}, {257, 16, 127}};
-  // Those of few rows, with fewer elements than a stage, than stages, and than warps have.
+  // Problems of few rows, with fewer elements than a stage, than all stages, and than the warps
+  // hold.
   for (const Shape& few :
        {Shape{1, 16, 4100}, {8, 48, 129}, {16, 40, 1000}, {17, 64, 2100}, {32, 136, 520}})
     shapes.push_back(few);
@@ -187,7 +189,7 @@ TEST_P(Int8Fused, HasTheBitsOfTheUnfusedKernels) {
         }
 }
 
-// The elements of a vector, the first of them at an address that is a multiple of nothing.
+// A copy of a vector's elements that begins at an address without any alignment.
 template <class T>
 class Moved {
  public:
@@ -236,7 +238,7 @@ TEST_P(Int8Fused, ScalesAndBiasMayLieAnywhere) {
       }
 }
 
-// The largest sums there are: 127 · 127 · K just below 2^31.
+// The largest sums: 127 · 127 · K just below 2^31.
 TEST_P(Int8Fused, ExtremesUpToTheLargestK) {
   for (const std::int64_t k : {std::int64_t{4096}, max_exact_k}) {
     Product product(3, 16, k, DType::f32, Codes::extreme);
@@ -255,7 +257,7 @@ GemmProblem problem_of(std::int64_t m, std::int64_t n, std::int64_t k) {
   return p;
 }
 
-// Of fewer stages than a pipeline has, of a part of a stage, and of more tiles than run at once.
+// Fewer stages than a pipeline has, a part of a stage, and more tiles than run at a time.
 TEST_P(Int8Fused, EveryShapeAndOrderOfTilesIsRight) {
   const GemmProblem large = on_emulated() ? problem_of(600, 800, 32) : problem_of(1500, 4112, 1040);
   std::vector<GemmProblem> problems = {large};
@@ -315,7 +317,7 @@ TEST_P(Int8Fused, ConfigurationsThatNoKernelHasAreRefused) {
     EXPECT_EQ(gemm_int8::check_config(problem, unknown, context().state()),
               "engine 'fused' has no algorithms or workspace of cuBLASLt");
   }
-  // What a damaged cache may hold.
+  // Values that a damaged cache may hold.
   GemmConfig none;
   none.engine = EngineId::fused;
   EXPECT_NE(gemm_int8::check_config(problem, none, context().state()), "");
@@ -325,8 +327,8 @@ TEST_P(Int8Fused, ConfigurationsThatNoKernelHasAreRefused) {
   EXPECT_NE(gemm_int8::packing_engine(context().state()).id, EngineId::fused);
 }
 
-// The default is a kernel that is trusted here, also for b packed for cuBLASLt; a tuner tries the
-// others in another process first.
+// The default is a kernel that is trusted here, also for b packed for cuBLASLt. A tuner tries the
+// other kernels in another process first.
 TEST_P(Int8Fused, TheDefaultIsAKernelThatIsTrusted) {
   const ContextState& state = context().state();
   for (const std::int64_t m : {1, 200, 3000})
@@ -353,8 +355,8 @@ TEST_P(Int8Fused, TheDefaultIsAKernelThatIsTrusted) {
       }
 }
 
-// Codes that no quantizer makes: their sums pass 2^31 on the way and come back, so that a kernel
-// which saturates would be wrong.
+// Codes that no quantizer makes. Their sums pass 2^31 on the way and come back, so that a kernel
+// that saturates would be wrong.
 TEST_P(Int8Fused, SumsMayPassTheLargestIntegerOnTheWay) {
   constexpr std::int64_t up = 131088;
   Product product(2, 16, max_exact_k, DType::f32, Codes::extreme);
@@ -375,7 +377,7 @@ TEST_P(Int8Fused, SumsMayPassTheLargestIntegerOnTheWay) {
   EXPECT_EQ(first, y);
 }
 
-// Orders of tiles are tried where there are tiles to order, and not too many.
+// Orders of tiles are tried if there are tiles to order, but not too many orders.
 TEST_P(Int8Fused, OrdersAreCandidatesOfLargeProducts) {
   const auto all_of = [&](const GemmProblem& p) {
     std::vector<GemmConfig> all;
@@ -396,21 +398,22 @@ TEST_P(Int8Fused, OrdersAreCandidatesOfLargeProducts) {
   using Values = std::set<std::int64_t>;
   const auto large = all_of(problem_of(16384, 16384, 4096));
   EXPECT_EQ(sets(large, &GemmConfig::swizzle), (Values{0, 8}));
-  // 128 rows of tiles are more than 64 columns of them, and square tiles are as many both ways.
+  // There are more 128-row tiles in a column than 64-column tiles in a row. Of square tiles, both
+  // numbers are equal.
   EXPECT_TRUE(sets(large, &GemmConfig::raster).contains(1));
   EXPECT_LE(large.size(), 48u);
   const auto wide = all_of(problem_of(1024, 65536, 4096));
   EXPECT_EQ(sets(wide, &GemmConfig::raster), (Values{0, 2}));
-  // All tiles at once: no order.
+  // All tiles run at once, so there is no order.
   const auto small = all_of(problem_of(128, 128, 4096));
   EXPECT_EQ(sets(small, &GemmConfig::raster), (Values{0}));
   EXPECT_EQ(sets(small, &GemmConfig::swizzle), (Values{0}));
   EXPECT_LT(small.size(), large.size());
-  // A decode step is not tried with tiles of 256 rows, nor computed by them when nothing is known.
+  // Tiles of 256 rows are not tried for a decode step, and do not compute it by default.
   const auto decode = all_of(problem_of(1, 4096, 4096));
   for (const GemmConfig& config : decode)
     EXPECT_LE(config.mc, 64) << describe(config);
-  // Kernels for few rows take no more than those.
+  // Kernels for few rows support no more rows.
   EXPECT_NE(gemm_int8::check_config(problem_of(17, 4096, 4096), decode.front(), context().state())
                 .find("takes at most 16 rows, not m=17"),
             std::string::npos);
@@ -435,7 +438,7 @@ TEST_P(Int8Fused, ConfigurationsAreWrittenAsTheirTilesClustersAndOrder) {
   fused.raster = 1, fused.swizzle = 8;
   EXPECT_EQ(describe(fused),
             "fused plain mc=128 nc=128 kc=0 threads=0 cluster=2 raster=1 swizzle=8");
-  // Other engines have neither.
+  // Other engines have neither clusters nor orders of tiles.
   GemmConfig other;
   other.engine = EngineId::dp4a;
   other.cluster = 2;
@@ -470,7 +473,7 @@ TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
             "the bytes of a row of d are no multiple of 16");
   EXPECT_EQ(reason([](GemmProblem& p) { p.stride_d = 65; }),
             "the bytes between rows of d are no multiple of 16");
-  // One row, with any number for the distance to the next, is a matrix too.
+  // One row, with any row stride, is a valid matrix too.
   constexpr std::int64_t tebi = std::int64_t{1} << 40;
   for (const auto stride : {&GemmProblem::stride_a, &GemmProblem::stride_b}) {
     EXPECT_EQ(reason([&](GemmProblem& p) { p.*stride = tebi; }),
@@ -488,7 +491,7 @@ TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
               p.scale = gemm_int8::ScaleMode::none;
             }),
             "it has no int32 output");
-  // Forced, that is an error; chosen, another engine does it.
+  // If the engine is forced, that is an error; if it was chosen, another engine computes.
   Product odd(8, 13, 32, DType::f32, Codes::random);
   EXPECT_THROW(odd.run(context(), "fused", true, DType::f32, false), Error);
   const auto want = odd.run(context(), "dp4a", true, DType::f32, false);
@@ -510,7 +513,7 @@ TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
   EXPECT_EQ(d, want);
 }
 
-// Which devices have it, and which of its tiles: a matter of generation.
+// Which devices have the engine, and which of its tiles, depends on the generation.
 class Int8FusedDevices : public ::testing::Test {
  protected:
   void SetUp() override {

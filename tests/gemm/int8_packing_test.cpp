@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A weight that is packed block by block, from its rows or from its columns, gives the sums of one
+// A weight that is packed block by block, from its rows or its columns, gives the same sums as one
 // that is packed as a whole.
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using gemm_int8::BlockPacker;
 
-// Hands over a matrix in blocks of so many rows and columns.
+// Hands over a matrix in blocks of `rows` rows and `cols` columns.
 void hand_over(const BlockPacker& packer, std::int64_t matrix, MatrixView<const std::int8_t> codes,
                std::int64_t rows, std::int64_t cols) {
   for (std::int64_t r = 0; r < codes.rows; r += rows)

@@ -22,7 +22,7 @@ void for_engines(F&& f) {
   for (const ContextOptions& options : all_contexts()) {
     Context context(options);
     for (const std::string& engine : available_engines(context)) {
-      // One that keeps its int32 in a cache writes none.
+      // An engine that keeps its int32 sums in a cache does not write them.
       const gemm_int8::GemmProblem some = {.m = 1, .n = 1, .k = 1};
       if (!engine_named(context, engine).rejects(some, context.state()).empty()) continue;
       SCOPED_TRACE(engine + " on " + describe(options));
@@ -75,7 +75,7 @@ TEST(Int8Sums, EveryTileEdge) {
     shapes.push_back({40, 50, k});
   shapes.push_back({1, 1, 1});
   shapes.push_back({193, 70, 9});
-  shapes.push_back({130, 33, 19001});  // a K that defaults divide where rows of A fill the L2 cache
+  shapes.push_back({130, 33, 19001});  // a K that the default splits if rows of A fill the L2 cache
   for (const Shape& s : shapes) {
     SCOPED_TRACE(::testing::Message() << "m=" << s.m << " n=" << s.n << " k=" << s.k);
     Matrix<std::int8_t> a(s.m, s.k);
@@ -168,7 +168,7 @@ TEST(Int8Sums, ExtremesUpToTheLargestK) {
   }
 }
 
-// The quantizer makes no −128, but the API takes any code.
+// The quantizer never makes −128, but the API accepts any code.
 TEST(Int8Sums, CodesOfMinus128AreExact) {
   Random random(5);
   Matrix<std::int8_t> a(9, 300);
@@ -196,8 +196,8 @@ TEST(Int8Sums, CodesOfMinus128AreExact) {
   });
 }
 
-// The largest sums there are: to 131071 of -128 · -128, and from there on of codes that quantizers
-// make. One more product of -128 · -128 would be 2^31.
+// The largest sums: up to K = 131071 of -128 · -128, and beyond that of codes that quantizers make.
+// One more product of -128 · -128 would be 2^31.
 TEST(Int8Sums, ExactAtTheEdgesOfK) {
   if (under_thread_sanitizer) GTEST_SKIP() << "of values, not of threads";
   struct Edge {
@@ -230,10 +230,10 @@ TEST(Int8Sums, ExactAtTheEdgesOfK) {
   }
 }
 
-// Several blocks in each direction, so that every loop of the drivers turns more than once.
+// Several blocks in each direction, so that every loop of the drivers runs more than once.
 TEST(Int8Sums, EveryCandidateAndOddBlocksGiveTheSameSums) {
   Random random(6);
-  // Sanitizers slow the reference most; the blocks stay several.
+  // Sanitizers slow the reference down most; there are still several blocks.
   const std::vector<Shape> shapes =
       under_thread_sanitizer || under_address_sanitizer
           ? std::vector<Shape>{{200, 530, 100}, {3, 400, 700}}

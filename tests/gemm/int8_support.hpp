@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: one int8 product in every way it can be asked for, compared with the reference.
+// Test support: one int8 product in every way it can be called, compared with the reference.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 
 namespace switchback::test {
 
-/// The engine of that name, which exists.
+/// The engine of that name, which must exist.
 inline const gemm_int8::Engine& engine_named(const Context& context, std::string_view name) {
   return *gemm_int8::find_engine(context.state().device.kind, name);
 }
@@ -29,12 +29,12 @@ inline const gemm_int8::Engine& engine_named(const Context& context, std::string
 inline std::vector<std::string> available_engines(const Context& context) {
   std::vector<std::string> names;
   for (const EngineInfo& engine : gemm_engines(context))
-    // It takes aligned problems with scales alone: int8_fused_test.cpp tests it.
+    // It supports only aligned problems with scales: int8_fused_test.cpp tests it.
     if (engine.available && engine.name != "fused") names.push_back(engine.name);
   return names;
 }
 
-/// How B reaches the product.
+/// The form in which B is given to the product.
 enum class Give { plain, packed };
 
 /// The int32 product by one engine; empty engine = chosen.
@@ -54,7 +54,7 @@ inline void multiply(Context& context, const Matrix<std::int8_t>& a, const Matri
   gemm_s8s8s32(context, args);
 }
 
-/// Where and by how much two matrices differ first.
+/// The first place where two matrices differ, and the difference.
 template <class T>
 ::testing::AssertionResult same(const Matrix<T>& got, const Matrix<T>& want) {
   if (got == want) return ::testing::AssertionSuccess();
@@ -62,7 +62,7 @@ template <class T>
     for (std::int64_t c = 0; c < want.cols(); ++c) {
       const T x = got.get(r, c);
       const T y = want.get(r, c);
-      // A CUDA device stores one NaN; those of a CPU have the sign its instructions give them.
+      // A CUDA device stores one NaN; a CPU's NaN has the sign that its instructions give it.
       if (!on_cpu() && std::isnan(got.get_float(r, c)) && std::isnan(want.get_float(r, c)))
         continue;
       if (std::memcmp(&x, &y, sizeof(T)) != 0)

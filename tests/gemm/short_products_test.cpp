@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weight gradients of groups of few rows: every sum has the bits of its multiply-adds in order.
+// The weight gradients of groups of few rows: every sum has the bits of multiply-adds in order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,8 +28,8 @@ std::vector<float> some_floats(std::int64_t count, Random& random) {
   return values;
 }
 
-// Products of the given rows; d of each follows that of the one before, `first` floats behind the
-// beginning of a line.
+// Products of the given rows. The d of each follows the previous one; the first begins `first`
+// floats after the beginning of a cache line.
 void check(Context& context, const ShortShape& shape, const std::vector<std::int64_t>& rows,
            std::int64_t first) {
   ContextState& state = context.state();
@@ -86,7 +86,7 @@ TEST(ShortProducts, EveryEdgeOfATile) {
   }
 }
 
-// So much of d that it is stored past the caches, where it is aligned.
+// A d so large that it is stored with non-temporal stores, if it is aligned.
 TEST(ShortProducts, MoreThanTheCachesHold) {
   Context context(ContextOptions{.threads = 1});
   if (!floating::has_short_products(context.state())) GTEST_SKIP() << "no AVX-512";
@@ -96,7 +96,7 @@ TEST(ShortProducts, MoreThanTheCachesHold) {
   check(context, shape, std::vector<std::int64_t>(2 * l2 / bytes + 2, 2), 0);
 }
 
-// What is not finite stays in its row and its column of d.
+// A value that is not finite affects only its row and its column of d.
 TEST(ShortProducts, NotFinite) {
   Context context;
   if (!floating::has_short_products(context.state())) GTEST_SKIP() << "no AVX-512";

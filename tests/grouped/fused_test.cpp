@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fused products of groups: the bits of the device's own kernel, for ragged, empty and large
-// groups. On a GPU this is their proof; on the emulated device, where a stand-in computes (but for
-// the kernels for 8.x, see tests/gemm), the proof of everything around the kernels.
+// groups. On a GPU this verifies the fused kernels. On the emulated device a stand-in computes
+// (except for the kernels for 8.x, see tests/gemm), so there it verifies everything around the
+// kernels.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -51,7 +52,7 @@ std::size_t size_of(std::int64_t count) {
   return static_cast<std::size_t>(count);
 }
 
-// A product of groups whose d has gaps between its rows, and slots behind the last group.
+// A product of groups whose d has gaps between its rows, and slots after the last group.
 struct GroupedProduct {
   GroupedProduct(const SomeGroups& groups_, std::int64_t n_, std::int64_t k_, DType output_,
                  std::int64_t column_stride_ = 0)
@@ -127,7 +128,7 @@ TEST_P(GroupedFused, HasTheBitsOfTheDevicesOwnKernel) {
       }
 }
 
-// Each group has its own scales and its own part of the rows, whichever kind of scales it has, with
+// Each group has its own scales and its own part of the rows, for both kinds of scales. There are
 // empty groups among them, k in one stage of a pipeline or two, and n in one tile or two.
 TEST_P(GroupedFused, EachGroupHasItsOwnScales) {
   for (const SomeGroups& groups :
@@ -195,7 +196,8 @@ TEST_P(GroupedFused, EveryShapeOfTilesIsRight) {
             std::string::npos);
 }
 
-// What it does not take it says; what it takes and is trusted for it computes by default.
+// It refuses unsupported problems with a message. Supported problems run on it by default if its
+// kernels are trusted.
 TEST_P(GroupedFused, RefusesWithAReason) {
   const auto reason = [&](std::int64_t n, DType output, std::int64_t column_stride) {
     GroupedProduct p(strided_groups(4, 2), n, 32, output, column_stride);
@@ -221,8 +223,8 @@ TEST_P(GroupedFused, RefusesWithAReason) {
                          .alignment = 16,
                          .layout = gemm_int8::GroupLayout::packed,
                          .groups = 2};
-  // By default it computes what its kernels are trusted with: on 9.0 no record has seen them with
-  // one scale for each group.
+  // By default it computes the problems for which its kernels are trusted. On 9.0 no record has
+  // seen them with one scale for each group.
   for (const gemm_int8::ScaleMode scale :
        {gemm_int8::ScaleMode::row_col, gemm_int8::ScaleMode::row_scalar}) {
     problem.scale = scale;
@@ -240,7 +242,7 @@ TEST_P(GroupedFused, RefusesWithAReason) {
   EXPECT_EQ(gemm_int8::default_config(problem, context().state()).engine, EngineId::dp4a);
 }
 
-// On 10.0 there are kernels of single products, and none of groups.
+// On 10.0 there are kernels of single products, but not of groups.
 TEST(GroupedFusedDevices, TenHasNoKernelsForGroups) {
   if (!on_emulated()) GTEST_SKIP() << "a GPU is what it is";
   show_fused_products(true);
@@ -263,7 +265,7 @@ TEST(GroupedFusedDevices, TenHasNoKernelsForGroups) {
   emulate_compute_capability(90);
 }
 
-// Boundaries that lie are clamped and reported as by the other kernels.
+// Invalid boundaries are clamped and reported as by the other kernels.
 TEST_P(GroupedFused, ReportsBoundariesThatLie) {
   GroupedProduct p(packed_groups({4, 3, 5}), 16, 32, DType::f32);
   p.groups.ends[1] = 99;

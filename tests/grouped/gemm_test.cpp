@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped products: every engine gives the bits of one product for each group alone, and leaves the
-// slots of no group as they are.
+// Grouped products: every engine gives the bits of a separate product for each group, and does not
+// change slots of no group.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -21,8 +21,7 @@ struct Case {
   Layout layout = {};
 };
 
-// The operands of one grouped product, and the result of one product after another by the
-// reference.
+// The operands of one grouped product, and the result of separate products by the reference.
 template <class Out>
 class Operands {
  public:
@@ -156,7 +155,7 @@ TEST(GroupedGemm, OutputsOfEveryKindOfGroups) {
   }
 }
 
-// So many rows in the mean that engines of the CPU pack b for the call.
+// The mean number of rows is so large that the CPU engines pack b for the call.
 TEST(GroupedGemm, GroupsOfManyRows) {
   const SomeGroups groups = packed_groups({250, 0, 3, 230});
   check<std::int32_t>(groups, {.n = 50, .k = 70}, 16);
@@ -196,7 +195,7 @@ TEST(GroupedGemm, NoInnerDimension) {
   check<float>(groups, {.n = 5, .k = 0, .bias = true}, 12);
 }
 
-// A group that holds a NaN leaves the others' rows finite.
+// A NaN in one group does not affect the rows of other groups.
 TEST(GroupedGemm, NonFiniteScalesStayInTheirRows) {
   Random random(13);
   const SomeGroups groups = packed_groups({3, 4});
@@ -213,7 +212,7 @@ TEST(GroupedGemm, NonFiniteScalesStayInTheirRows) {
       EXPECT_EQ(std::isnan(d.get(r, c)), r == 1) << r << "," << c;
 }
 
-// Layers side by side: the outputs of all groups in one matrix.
+// Layers next to each other: the outputs of all groups in one matrix.
 TEST(GroupedGemm, OutputsSideBySide) {
   Random random(14);
   const SomeGroups groups = strided_groups(6, 3, {6, 2, 5});
@@ -241,7 +240,7 @@ TEST(GroupedGemm, OutputsSideBySide) {
   }
 }
 
-// A row's bits do not depend on what else is in the call.
+// A row's bits do not depend on the rest of the call.
 TEST(GroupedGemm, RowsDoNotDependOnTheBatch) {
   Random random(15);
   const SomeGroups many = packed_groups({40, 3, 17, 0, 1});

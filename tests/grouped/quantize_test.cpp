@@ -90,7 +90,7 @@ TYPED_TEST(GroupedQuantize, RowsByIndex) {
     const Matrix<TypeParam> x = some_rows<TypeParam>(rows, 37, {0, 2}, 3);
     Vector<std::int32_t> index(static_cast<std::size_t>(groups.slots));
     for (std::int64_t slot = 0; slot < groups.slots; ++slot)
-      // What no group reads may be anything.
+      // Rows that no group reads may have any values.
       index[static_cast<std::size_t>(slot)] =
           groups.has(slot) ? static_cast<std::int32_t>(random.below(rows)) : -9;
     check(groups, {.data = x.view(), .index = {index.data(), index.size()}}, x, 37,
@@ -109,7 +109,8 @@ TYPED_TEST(GroupedQuantize, GroupsSideBySide) {
         });
 }
 
-// Rows that a device reads and writes as vectors: short ones, and such as take several a thread.
+// Rows that a device reads and writes as vectors: short ones, and ones with several vectors per
+// thread.
 TYPED_TEST(GroupedQuantize, AlignedRows) {
   const SomeGroups packed = packed_groups({2, 0, 3}, 1);
   const SomeGroups strided = strided_groups(3, 2, {1, 3});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped floating point products: the results of one product for each group alone.
+// Grouped floating point products: the results of a separate product for each group.
 #include <gtest/gtest.h>
 
 #include "gemm/int8_support.hpp"
@@ -114,7 +114,7 @@ TEST(GroupedStandard, TypesAndBias) {
   check<float>(groups, Product::y, false, true);
 }
 
-// Matrices side by side give the bits of the same matrices below each other.
+// Matrices next to each other give the same bits as the same matrices below each other.
 TEST(GroupedStandard, MatricesSideBySide) {
   constexpr std::int64_t n = 19;
   constexpr std::int64_t k = 13;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: groups of every kind, and the slots that each has.
+// Test support: groups of every kind, and the slots of each group.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct SomeGroups {
   }
 };
 
-/// Packed groups of these sizes, with `behind` slots behind the last.
+/// Packed groups of these sizes, with `behind` slots after the last one.
 inline SomeGroups packed_groups(const std::vector<std::int64_t>& sizes, std::int64_t behind = 0) {
   SomeGroups groups;
   groups.name = "packed";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchbackLinear with an activation against a plain layer and the activation as operations of
-// their own, bit for bit.
+// SwitchbackLinear with an activation compared with a plain layer and separate operations for the
+// activation, bit for bit.
 #include <array>
 #include <utility>
 
@@ -93,7 +93,7 @@ TEST(LinearActivation, IsAPlainLayerOfTheActivatedInput) {
   });
 }
 
-// The layer before: its g is the gradient of activation(y).
+// The previous layer: its g is the gradient of activation(y).
 TEST(LinearActivation, TakesTheDerivativeOfWhatFollows) {
   Context context(test::device_options());
   for_each_case([&](const LayerCase& c, Activation activation) {
@@ -129,7 +129,8 @@ TEST(LinearActivation, TakesTheDerivativeOfWhatFollows) {
   });
 }
 
-// Linear, GELU, Linear: the derivative taken by the second layer and by the first give the same.
+// Linear, GELU, Linear: the second layer or the first may compute the derivative; the result is the
+// same.
 TEST(LinearActivation, MlpGivesTheSameEitherWay) {
   Context context(test::device_options());
   for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global})
@@ -166,7 +167,7 @@ TEST(LinearActivation, MlpGivesTheSameEitherWay) {
     }
 }
 
-// What must live on for backward: x and activation(x), or the codes of the latter.
+// The data that must remain for backward: x and activation(x), or the codes of the latter.
 TEST(LinearActivation, ReportsTheMemoryItKeeps) {
   Context context(test::device_options());
   for (const Mode mode : test::all_modes) {

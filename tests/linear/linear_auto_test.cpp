@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mode auto: a layer does in each pass exactly what a layer of the mode it chose does.
+// Mode auto: in each pass a layer does exactly what a layer of the chosen mode does.
 #include <map>
 #include <memory>
 #include <set>
@@ -19,7 +19,7 @@ using linear::WeightCodes;
 using test::LayerCase;
 using test::LayerTrial;
 
-// Answers queries for passes alone, and remembers them.
+// Answers queries for single passes, and remembers the queries.
 class Rankings : public ConfigSource {
  public:
   using Answer = std::function<const ModeRanking*(const PassProblem&)>;
@@ -87,7 +87,7 @@ TEST(LinearAuto, QueriesAndRankingsComeBackWhole) {
     ASSERT_TRUE(linear::from_choice(linear::to_choice(ranking), again));
     EXPECT_EQ(again, ranking);
   }
-  // A ranking from before there was rowwise_shared has that mode last.
+  // A ranking that is older than rowwise_shared has that mode last.
   ConfigChoice older;
   older.words = {2, 1, 0};
   ModeRanking found;
@@ -146,7 +146,7 @@ TEST(LinearAuto, RunsTheFastestAllowedMode) {
   }
 }
 
-// Forward in one mode, dX in another: each as a layer of that mode does it.
+// Forward in one mode, dX in another: each equals that of a layer in that mode.
 TEST(LinearAuto, ChoosesForEachPass) {
   for (const auto& [forward, dx] :
        {std::pair{rowwise_first, standard_first}, std::pair{standard_first, rowwise_first},
@@ -193,14 +193,14 @@ TEST(LinearAuto, AsksForTheShapeAndWhetherCodesAreAtHand) {
   want.pass = Pass::forward;
   want.weight = WeightCodes::cached;
   EXPECT_EQ(source->asked.front(), want);
-  // Inference: what is made of the weight now is used again.
+  // Inference: codes that are made of the weight now are used again.
   layer.weight_updated();
   source->asked.clear();
   t.forward(layer, Save::nothing);
   EXPECT_EQ(source->asked.front(), want);
 }
 
-// Codes of the other scales are used rather than making new ones.
+// Cached codes with other scales are used instead of new ones.
 TEST(LinearAuto, KeepsTheCodesItHas) {
   Context context(test::device_options());
   bool later = false;
@@ -221,7 +221,7 @@ TEST(LinearAuto, KeepsTheCodesItHas) {
   EXPECT_EQ(narrow.forward_mode(13), Mode::global);
 }
 
-// Two steps of a layer, then an inference, and the same of a layer in mode auto.
+// Two steps of a layer and then an inference, compared with the same in a layer of mode auto.
 void expect_steps_of(Mode mode, SwitchbackLinear& layer, LayerTrial& got, Context& context) {
   LayerTrial want(case_of(mode));
   SwitchbackLinear same = want.make(context);
@@ -232,7 +232,7 @@ void expect_steps_of(Mode mode, SwitchbackLinear& layer, LayerTrial& got, Contex
       trial.spoil();
       trial.forward(of, Save::copy);
       trial.backward(of);
-      // Codes are there: gradients of a second batch.
+      // Codes are cached: gradients of a second batch.
       trial.forward(of, Save::copy);
       trial.backward(of, true);
     }
@@ -249,8 +249,8 @@ void expect_steps_of(Mode mode, SwitchbackLinear& layer, LayerTrial& got, Contex
   EXPECT_TRUE(got.y == want.y);
 }
 
-// Whatever is the fastest for one pass alone: a step with a new W is a choice of its own. Behind
-// it, codes are what each pass finds.
+// The fastest mode of a single pass does not matter: a step with a new W is chosen as a whole.
+// After it, each pass finds W's codes cached.
 TEST(LinearAuto, AStepWithANewWeightRunsInOneMode) {
   for (const ModeRanking& step : {shared_first, rowwise_first, global_first})
     for (const ModeRanking& made : {standard_first, rowwise_first, global_first})
@@ -268,7 +268,7 @@ TEST(LinearAuto, AStepWithANewWeightRunsInOneMode) {
         EXPECT_EQ(layer.dx_mode(13), step.modes[0]);
         expect_steps_of(step.modes[0], layer, t, context);
         EXPECT_EQ(layer.dx_mode(13), step.modes[0]);
-        // An inference with a new W is none.
+        // An inference with a new W is not a step.
         layer.weight_updated();
         EXPECT_EQ(layer.forward_mode(13), cached.modes[0]);
       }
@@ -292,8 +292,8 @@ TEST(LinearAuto, PassesAreChosenAloneIfAStepGainsNothing) {
   EXPECT_TRUE(rowwise.gradients_right());
 }
 
-// With codes at hand rowwise_shared is as fast as rowwise; alone it is never chosen to make them
-// where standard is allowed.
+// With cached codes rowwise_shared is as fast as rowwise. If standard is allowed, rowwise_shared is
+// never chosen for a single pass that would have to make the codes.
 TEST(LinearAuto, SharedCodesAreUsedAsThoseOfRowwise) {
   Context context(test::device_options());
   const ModeRanking* step = nullptr;
@@ -307,13 +307,13 @@ TEST(LinearAuto, SharedCodesAreUsedAsThoseOfRowwise) {
   EXPECT_EQ(layer.dx_mode(13), Mode::standard);
   step = &shared_first;
   EXPECT_EQ(layer.dx_mode(13), Mode::rowwise_shared);
-  // Nothing else is allowed.
+  // No other mode is allowed.
   step = nullptr;
   SwitchbackLinear only = auto_layer(context, t, shared);
   expect_steps_of(Mode::rowwise_shared, only, t, context);
 }
 
-// The codes of a forward that inference made serve a dX by columns and one that shares them.
+// An inference's forward makes codes that serve a dX by columns and a dX that shares them.
 TEST(LinearAuto, CodesOfRowsServeEveryModeOfRows) {
   Context context(test::device_options());
   const ModeRanking* dx = &rowwise_first;
@@ -367,7 +367,7 @@ TEST(LinearAuto, OptionsAreChecked) {
               o.allow = 1;
             }),
             "linear: allow = 1; only mode auto chooses, not mode rowwise");
-  // Sums over so many codes are not exact: standard, if that is allowed.
+  // Sums over that many codes are not exact: mode standard is used if it is allowed.
   EXPECT_EQ(failure([](auto& o) { o.in_features = max_exact_k + 1; }), "");
   EXPECT_NE(failure([](auto& o) {
               o.in_features = max_exact_k + 1;

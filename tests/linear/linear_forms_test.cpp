@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchbackLinear with operands in other forms than a weight [N,K] and matrices of one type.
+// SwitchbackLinear with operands in forms other than a weight [N,K] and matrices of one type.
 #include <cmath>
 #include <utility>
 
@@ -84,7 +84,7 @@ void compare_forms(Context& context, const LayerCase& c, WeightGradient dw) {
   t.dw = transposed(dw_t);
   expect_same_results(t, plain, c.mode, dw == WeightGradient::int8_block);
 
-  // A forward that quantizes for itself alone, and a dX before any forward.
+  // A forward that quantizes only for itself, and a dX before any forward.
   layer.weight_updated();
   t.spoil();
   t.forward(layer, Save::nothing);
@@ -156,7 +156,7 @@ TEST(LinearForms, ATransposedWeightInStandardEvalAndModeAuto) {
   }
 }
 
-// Codes are made of the weight as it is; products in floating point read it rounded.
+// Codes are made of the weight itself; products in floating point read the rounded weight.
 TEST(LinearForms, AWiderWeight) {
   for (const ContextOptions& options : test::all_contexts()) {
     SCOPED_TRACE(test::describe(options));
@@ -172,7 +172,7 @@ TEST(LinearForms, AWiderWeight) {
         for (std::int64_t r = 0; r < c.n; ++r)
           for (std::int64_t k = 0; k < c.k; ++k)
             plain.w.set(r, k, wide.get(r, k));
-        if (mode == Mode::standard) t.w = plain.w;  // what t compares with
+        if (mode == Mode::standard) t.w = plain.w;  // the reference reads this weight
         SwitchbackLinear layer(context, t.options());
         layer.set_weight(wide.any(), t.bias.any());
         t.forward(layer, Save::copy);
@@ -254,7 +254,7 @@ TEST(LinearForms, AWiderInput) {
                     narrow.saved_for_backward_bytes() * (borrows ? 2 : 1));
           t.backward(layer);
           check("borrow");
-          // Of x itself, a layer that saves codes computes another dw.
+          // A layer that saves codes of x itself computes a different dw.
           if (traits_of(mode).keeps_codes) continue;
           t.forward(layer, Save::caller);
           layer.backward_from({t.x.any(), {}}, t.grads());

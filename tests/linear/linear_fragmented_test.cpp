@@ -339,8 +339,8 @@ Matrix<T> hard_reference(Context& context, const Shape& s, const Operands<T>& o,
   return y;
 }
 
-// In floating point on a device, grouped products and those of a layer add in orders of their own,
-// so the numbers are small integers there, whose sums are exact.
+// In floating point on a device, grouped products and those of a layer add in different orders. So
+// the numbers are small integers there, whose sums are exact.
 template <class T>
 void check_hard(const Shape& s, Mode mode) {
   const Operands<T> o(s, !on_cpu());
@@ -475,7 +475,7 @@ TEST(LinearFragmented, GradientsAreThoseOfTheDefinition) {
   compare(loss.up, got.dup, "dup");
 }
 
-// Gradients that are skipped change none of the others.
+// Skipping some gradients does not change the others.
 TEST(LinearFragmented, GradientsMayBeSkipped) {
   const Shape s;
   const Operands<float> o(s);
@@ -495,8 +495,8 @@ TEST(LinearFragmented, GradientsMayBeSkipped) {
   expect_same(some, all);
 }
 
-// A row with a NaN or an Inf is the only one that suffers, soft and hard; without a largest logit
-// the first fragment is taken, and of equal ones too.
+// A row with a NaN or an Inf affects only its own result, soft and hard. If there is no largest
+// logit, or several are equal, the first fragment is used.
 TEST(LinearFragmented, NonFiniteRowsAndTies) {
   const Shape s;
   const Operands<float> clean(s, true);
@@ -539,7 +539,7 @@ TEST(LinearFragmented, NonFiniteRowsAndTies) {
   expect_same(got.y, hard_reference(context, s, zeros, Mode::rowwise), "y");
 }
 
-// In eval the caller's weights may be gone; an update makes new codes.
+// In eval the caller may free the weights; an update makes new codes.
 TEST(LinearFragmented, EvalAndUpdates) {
   const Shape s;
   auto o = std::make_unique<Operands<float>>(s, true);

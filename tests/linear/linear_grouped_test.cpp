@@ -73,11 +73,11 @@ struct Step {
       row = static_cast<std::int32_t>(random.below(9));
   }
 
-  // A device multiplies floats of groups and of a layer by kernels that add in orders of their own,
-  // and on a CPU the order of a library may depend on where operands lie. So these are numbers of
-  // few bits, whose sums are exact in any order: of at most 200 products, each a multiple of 1/128
-  // up to 8. Codes restore x exactly (a scale of 127/32 times n/127), so that the same holds where
-  // dW is made of them.
+  // A device uses different kernels for the float products of groups and of a layer, and these add
+  // in different orders. On a CPU a library's order may depend on the operands' addresses. So these
+  // are numbers of few bits, whose sums are exact in any order: sums of at most 200 products, each
+  // a multiple of 1/128 up to 8. Codes restore x exactly (a scale of 127/32 times n/127), so that
+  // the same holds where dW is computed from codes.
   void fill_exact(Random& random) {
     fill_parts(x, 127, 32, random);
     for (std::int64_t r = 0; r < x.rows(); ++r)
@@ -103,7 +103,7 @@ LinearGrads grads_of(ConstAnyMatrix g, Matrix<T>& dx, MatrixView<T> dw, MatrixVi
   return {.g = g, .dx = dx.view(), .dw = dw, .db = db, .accumulate = accumulate};
 }
 
-// Layer after layer.
+// One layer after the other.
 template <class T>
 Results<T> one_by_one(Context& context, const Step<T>& step, const Setting& s) {
   const SomeGroups& groups = step.groups;
@@ -191,7 +191,7 @@ TEST(LinearGrouped, GatheredRowsAndWhatIsSaved) {
   const SomeGroups groups = packed_groups({4, 0, 7, 1}, 2);
   for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global_mem_efficient})
     for (const Save save : {Save::copy, Save::borrow, Save::caller}) {
-      // Codes are kept by the layer alone.
+      // Only the layer keeps codes.
       if (traits_of(mode).keeps_codes && save == Save::caller) continue;
       for (const bool gathered : {false, true})
         check<float>(groups, {.mode = mode, .save = save, .accumulate = true}, gathered);
@@ -210,7 +210,7 @@ TEST(LinearGrouped, OneGroupIsALayer) {
   check<float>(packed_groups({13}), {.mode = Mode::rowwise}, false);
 }
 
-// In eval the caller's weight may be gone; an update of the weight makes new codes.
+// In eval the caller may free the weight; an update of the weight makes new codes.
 TEST(LinearGrouped, EvalAndUpdates) {
   const SomeGroups groups = packed_groups({3, 5});
   const Step<float> step(groups, false, 2);
@@ -241,7 +241,7 @@ TEST(LinearGrouped, EvalAndUpdates) {
   EXPECT_EQ(y.get(0, 1), want.y.get(0, 1));
 }
 
-// Without any slot dw and db are zeros, from a saved forward too.
+// Without any slot, dw and db are zeros, also after a saved forward.
 TEST(LinearGrouped, WithoutSlotsGradientsAreZeros) {
   const SomeGroups groups = packed_groups({0, 0});
   const Step<float> step(groups, false, 4);
@@ -265,7 +265,7 @@ TEST(LinearGrouped, WithoutSlotsGradientsAreZeros) {
   }
 }
 
-// With Save::copy the caller may change everything but the weight before backward.
+// With Save::copy the caller may change everything except the weight before backward.
 TEST(LinearGrouped, CopiesWhatBackwardNeeds) {
   SomeGroups groups = packed_groups({3, 5});
   Step<float> step(groups, true, 3);
@@ -284,8 +284,8 @@ TEST(LinearGrouped, CopiesWhatBackwardNeeds) {
   expect_same(got.dw, want.dw, "dw");
 }
 
-// As with a single layer: an output over borrowed rows drops the saved forward, and borrowed arrays
-// that no longer fit are refused.
+// As with a single layer: an output over borrowed rows invalidates the saved forward, and borrowed
+// arrays that no longer fit are refused.
 TEST(LinearGrouped, WhatWasBorrowedMustStay) {
   SomeGroups groups = packed_groups({3, 5});
   Step<float> step(groups, false, 5);

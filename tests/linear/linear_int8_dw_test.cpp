@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dw in int8: bit for bit the composition of the operations it consists of, from whatever was kept
-// of x; everything else is as with dw in floating point.
+// dw in int8: bit for bit the composition of its operations, whatever was kept of x. Everything
+// else is as with dw in floating point.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -48,7 +48,7 @@ Blocks in_blocks(Context& context, ConstAnyMatrix x, std::int64_t block,
   return made;
 }
 
-// dw of a layer whose products read x: from `old`, which is added to.
+// dw of a layer whose products read x, added to `old`.
 FloatMatrix expected_dw(Context& context, ConstAnyMatrix g, ConstAnyMatrix x, std::int64_t block,
                         const FloatMatrix& old, bool accumulate,
                         const std::optional<StochasticRounding>& rounding = {}) {
@@ -113,7 +113,7 @@ TEST(LinearInt8Dw, IsTheCompositionOfItsOperations) {
         }
 }
 
-// What dw reads may be the layer's, the caller's x, the caller's codes of rows or of blocks.
+// dw may read data of the layer, the caller's x, or the caller's codes of rows or of blocks.
 TEST(LinearInt8Dw, IsTheSameFromWhateverWasKept) {
   Context context(test::device_options());
   const std::int64_t block = 128;
@@ -246,7 +246,7 @@ TEST(LinearInt8Dw, GoesWithRotationAndStochasticRounding) {
       layer.backward(without);
       context.synchronize();
       EXPECT_TRUE(t.dw == want);
-      // From codes of rows, which are those of the rotated x.
+      // From codes of rows, which are codes of the rotated x.
       Matrix<std::int8_t> codes(t.x.rows(), t.x.cols());
       Vector<float> absmax(static_cast<std::size_t>(t.x.rows()));
       layer.forward_codes(t.x.any(), t.y.any(), codes.view(), absmax);
@@ -277,7 +277,7 @@ TEST(LinearInt8Dw, KeepsCodesInsteadOfX) {
   EXPECT_EQ(layer.saved_for_backward_bytes(), codes);
   t.backward(layer);
   const FloatMatrix dw = t.dw;
-  // So x may change before backward runs, even a borrowed one.
+  // So x may change before backward runs, even if it was borrowed.
   t.forward(layer, Save::borrow);
   t.x.fill_value(3.0f);
   t.backward(layer);

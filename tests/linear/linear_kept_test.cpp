@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchbackLinear where the caller keeps what backward needs, and where the weight comes as codes.
+// SwitchbackLinear if the caller keeps the data for backward, and if the weight is given as codes.
 #include <functional>
 
 #include "linear/linear_support.hpp"
@@ -29,7 +29,7 @@ LayerCase case_of(Mode mode, DType dtype, std::int64_t m = 13) {
   return c;
 }
 
-// Codes and scales of a matrix's rows, or of the whole, in memory of the device.
+// Codes and scales of a matrix's rows, or of the whole matrix, in device memory.
 struct Codes {
   Codes(std::int64_t rows, std::int64_t cols, std::int64_t scales)
       : data(count(rows * (cols + 3)), std::int8_t{99}),
@@ -53,8 +53,8 @@ Codes codes_of_weight(Context& context, LayerTrial& t, Mode mode) {
   return codes;
 }
 
-// Two forwards through one layer, then their gradients in the other order, between an earlier saved
-// forward and its backward.
+// Two forwards of one layer, then their gradients in the other order. All of this is between an
+// earlier saved forward and its backward.
 TEST(LinearKept, ForwardsOfOneLayerAreIndependent) {
   Context context(test::device_options());
   for (const Mode mode : test::all_modes)
@@ -79,7 +79,8 @@ TEST(LinearKept, ForwardsOfOneLayerAreIndependent) {
         EXPECT_TRUE(t->y_right());
         EXPECT_TRUE(t->dx_right());
         EXPECT_TRUE(t->db_right());
-        // dw_right takes x of the memory-efficient mode for what its own forward saves: codes.
+        // For the memory-efficient mode, dw_right uses codes of x, as that mode's own forward saves
+        // them.
         if (!traits_of(mode).keeps_codes || t == &saved) {
           EXPECT_TRUE(t->dw_right());
         }
@@ -106,7 +107,7 @@ TEST(LinearKept, CodesStandInForTheInput) {
       layer.backward_from(codes.kept(), t.grads());
       EXPECT_TRUE(t.dx_right());
       EXPECT_TRUE(t.db_right());
-      if (!traits_of(mode).keeps_codes) {  // for that one dw_right does it by itself
+      if (!traits_of(mode).keeps_codes) {  // for that mode dw_right does this itself
         for (std::int64_t i = 0; i < m; ++i)
           for (std::int64_t j = 0; j < k; ++j)
             t.x.set(i, j,
@@ -142,7 +143,7 @@ TEST(LinearKept, TheWeightIsForTheInputGradientAlone) {
     if (!traits_of(mode).keeps_codes) {
       EXPECT_TRUE(t.dw_right());
     }
-    // The memory of a weight that was set may be somebody else's by then: the gradient's, say.
+    // The memory of a weight that was set may have another use by then: for example, the gradient.
     layer.set_weight(t.w.any(), t.bias.any());
     layer.backward_from({t.x.any(), {}}, {t.g.any(), {}, t.w.any(), t.bias.any(), false});
     t.dw = t.w;
@@ -245,7 +246,7 @@ TEST(LinearQuantizedWeight, IsTheLayerThatPrepareForEvalGives) {
           layer.set_quantized_weight(codes.view, codes.scales(),
                                      bias ? ConstAnyMatrix(caller_bias.any()) : ConstAnyMatrix());
           context.synchronize();
-          // Nothing of the caller's is needed any more.
+          // None of the caller's data is needed any more.
           std::fill(codes.data.begin(), codes.data.end(), std::int8_t{-1});
           std::fill(codes.absmax.begin(), codes.absmax.end(), 1e30f);
           caller_bias.fill_value(1e30f);
@@ -272,7 +273,7 @@ std::int64_t scales_of_weight(Mode mode, std::int64_t n) {
   return traits_of(mode).weight.of_rows() ? n : 1;
 }
 
-// Whatever layout an engine has for a weight, what was set is what is read.
+// Whatever layout an engine has for a weight, reading gives the codes that were set.
 TEST(LinearQuantizedWeight, WhatWasSetIsRead) {
   Random random(23);
   for (const ContextOptions& options : test::all_contexts()) {
@@ -468,7 +469,7 @@ FloatMatrix rotated(Context& context, FloatMatrix& x, Rotation rotation) {
   return made;
 }
 
-// Codes that reach -128, as other programs write them.
+// Codes that reach -128, as other programs make them.
 void expect_exact(Context& context, const std::string& engine, const LayerCase& c,
                   Rotation rotation) {
   SCOPED_TRACE(engine + " " + c.text() + " " + std::string(rotation_name(rotation)));

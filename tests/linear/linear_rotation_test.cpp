@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchbackLinear with a rotation: equal to the operations it is made of, bit for bit; gradients
-// against f64; errors.
+// SwitchbackLinear with a rotation: equal to the composition of its operations, bit for bit;
+// gradients against f64; errors.
 #include <array>
 #include <cmath>
 #include <utility>
@@ -46,8 +46,8 @@ void for_each_rotated_case(const F& f) {
       }
 }
 
-// What the layer computes, from public operations alone: a plain layer in f32 of rotate(X) and
-// rotate(W), both in f32, has the same codes.
+// The layer's result from public operations only: a plain layer in f32 of rotate(X) and rotate(W),
+// both in f32, has the same codes.
 TEST(LinearRotation, IsTheCompositionOfItsOperations) {
   Context context(test::device_options());
   for_each_rotated_case([&](const LayerCase& c, Rotation rotation) {
@@ -74,7 +74,7 @@ TEST(LinearRotation, IsTheCompositionOfItsOperations) {
     context.synchronize();
     EXPECT_TRUE(equal_bits(t.dx, dx, "dx"));
 
-    // dW as a plain layer computes it: of X itself, or of what its codes stand for.
+    // dW as a plain layer computes it: of X itself, or of the values of its codes.
     LayerTrial plain(c);
     SwitchbackLinear plain_layer = plain.make(context);
     if (traits_of(c.mode).keeps_codes) {
@@ -116,7 +116,7 @@ TEST(LinearRotation, ComesAfterTheActivation) {
   }
 }
 
-// Codes of the rotated weight, set or made, and codes of the rotated input, handed out and taken
+// Codes of the rotated weight, set or made, and codes of the rotated input, returned and passed
 // back.
 TEST(LinearRotation, CodesAreThoseOfTheRotatedMatrices) {
   Context context(test::device_options());
@@ -218,7 +218,7 @@ TEST(LinearRounding, OfTheGradientIsTheOperations) {
             "backward: row0 = -3; it must not be negative, and row0 + 13 rows at most 2^32");
 }
 
-// What a rotation is for: one column of X is 100 times as large as the others.
+// The purpose of a rotation: one column of X is 100 times as large as the others.
 TEST(LinearRotation, SignalToNoiseSurvivesOutliers) {
   Context context(test::device_options());
   const auto noise = [&](Rotation rotation) {

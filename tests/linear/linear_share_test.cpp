@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers on several Contexts that share one prepared weight: in threads, in any order of their
-// ends, and what is refused.
+// Layers on several Contexts that share one prepared weight: used in threads, destroyed in any
+// order, and the refused cases.
 #include <functional>
 #include <memory>
 #include <thread>
@@ -28,7 +28,7 @@ LayerCase shared_case(Mode mode, std::int64_t rows) {
   return c;
 }
 
-// What a thread asks of its layer: y of all its rows, and their dx.
+// The passes that a thread runs: y of all its rows, and their dx.
 struct PassesOfOne {
   explicit PassesOfOne(Mode mode, std::int64_t rows) : trial(shared_case(mode, rows)) {}
   void run(SwitchbackLinear& layer, Context& context) {
@@ -43,7 +43,7 @@ struct PassesOfOne {
   LayerTrial trial;
 };
 
-// One layer serves while others are made of it. Each thread has a Context.
+// A layer computes while others are created from it. Each thread has a Context.
 TEST(LinearShare, ThreadsServeOneWeight) {
   for (const Mode mode : test::all_modes) {
     SCOPED_TRACE(mode_name(mode));
@@ -129,7 +129,7 @@ TEST(LinearShare, LivesAsLongAsOneOfTheLayers) {
   }
 }
 
-// A layer that gets another weight, or trains again, leaves the others theirs.
+// A layer that gets another weight, or trains again, does not change the others' weight.
 TEST(LinearShare, AnotherWeightIsThatOfOneLayer) {
   struct Change {
     std::uint64_t seed;  // of the operands afterwards; 1: the weight is the same

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mode rowwise_shared, and dX of layers prepared for eval: equal to the operations they are made
-// of, bit for bit.
+// Mode rowwise_shared, and dX of layers prepared for eval: equal to the composition of their
+// operations, bit for bit.
 #include <array>
 #include <string>
 #include <utility>
@@ -44,7 +44,7 @@ void gradient_of_row_codes(Context& context, ConstAnyMatrix g, ConstAnyMatrix w,
   if (rounding == nullptr) {
     quantize_rowwise_scaled(context, g, scales, q.view(), absmax);
   } else {
-    // The products are f32, as if they had been given.
+    // The products are f32, as if they were the input.
     FloatMatrix v(DType::f32, g.rows, g.cols), wide(DType::f32, g.rows, g.cols);
     for (std::int64_t r = 0; r < g.rows; ++r)
       for (std::int64_t c = 0; c < g.cols; ++c)
@@ -166,7 +166,7 @@ TEST(LinearShared, GoesWithEverythingElse) {
         if (rotation != Rotation::none) rotate(context, want.any(), rotation, want.any());
         context.synchronize();
         EXPECT_TRUE(equal_bits(t.dx, want, "dx"));
-        // dW does not know of the scales.
+        // dW does not depend on the scales.
         LayerCase rowwise = c;
         rowwise.mode = Mode::rowwise;
         LayerTrial r(rowwise);
@@ -183,8 +183,8 @@ TEST(LinearShared, GoesWithEverythingElse) {
       }
 }
 
-// A layer that is prepared, and one that never had a weight in floating point, give dX from the
-// codes of their forward: as in training, where that reads these codes too.
+// A prepared layer, and one that never had a floating point weight, compute dX from the codes of
+// their forward. Where training also reads these codes, the result is the same.
 TEST(LinearShared, PreparedLayersGiveInputGradients) {
   Context context(test::device_options());
   for (const ModeTraits& traits : mode_table) {
@@ -208,7 +208,7 @@ TEST(LinearShared, PreparedLayersGiveInputGradients) {
     EXPECT_TRUE(equal_bits(prepared, trained, "dx"));
     if (!traits.is_int8()) continue;
     EXPECT_GT(layer.cached_weight_bytes(), bytes);
-    // Its forward is as before; backward still has nothing saved to run on.
+    // Its forward is as before; backward still has no saved forward.
     FloatMatrix y(c.y, c.m, c.n);
     layer.forward(t.x.any(), y.any());
     SwitchbackLinear fresh = t.make(context);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchbackLinear: its life: weight, saving, eval, memory, moves, and what it refuses.
+// SwitchbackLinear: weight, saving, eval, memory, moves, and refused calls.
 #include <functional>
 #include <utility>
 
@@ -60,7 +60,7 @@ TEST(LinearOptions, EveryRejectionNamesArgumentValueAndRule) {
   EXPECT_EQ(standard,
             "linear: engine 'vnni' is not one of onednn_sgemm, onednn_matmul, openblas, reference "
             "(mode standard)");
-  // The limit is that of int32 sums; a standard layer has none.
+  // The limit is that of int32 sums; a standard layer has no limit.
   LinearOptions wide;
   wide.in_features = max_exact_k + 1;
   wide.out_features = 1;
@@ -164,7 +164,7 @@ TEST(LinearState, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
       EXPECT_TRUE(t.dx == dx_before);
       EXPECT_TRUE(t.dw == dw_before);
     }
-    // What was saved before the refusals is still there and right.
+    // The data saved before the refused calls is still there and correct.
     t.backward(layer);
     EXPECT_TRUE(t.gradients_right());
   }
@@ -190,20 +190,20 @@ TEST(LinearState, BorrowedInputIsGuarded) {
               "memory");
     t.backward(layer);
     EXPECT_TRUE(t.gradients_right());
-    // The caller is done with x: its memory may become an output. backward cannot run again.
+    // The caller no longer needs x: its memory may become an output. backward cannot run again.
     EXPECT_NO_THROW(forward());
     EXPECT_EQ(layer.saved_for_backward_bytes(), 0u);
     EXPECT_EQ(failure(Status::invalid_state, backward),
               "backward: x borrowed by forward was overwritten by an output of a later forward; "
               "borrow only what stays until backward has run, or call forward with save = copy");
-    // A forward that saves makes up for it.
+    // After a forward that saves, backward works again.
     EXPECT_NO_THROW(layer.forward(other.x.any(), over_x, Save::copy));
     EXPECT_NO_THROW(layer.backward({t.g.any(), t.dx.any(), {}, {}, false}));
   }
 }
 
-// A forward that borrowed and never got a backward, whose x was freed: whoever gets that memory
-// next may use it for any output.
+// A borrowing forward whose backward never ran, and whose x was freed: the next owner of that
+// memory may use it for any output.
 TEST(LinearState, AbandonedBorrowedInputIsForgotten) {
   Context context(test::device_options());
   for (const Mode mode : {Mode::rowwise, Mode::global}) {
@@ -255,7 +255,7 @@ TEST(LinearState, EvalKeepsNothingOfTheCallers) {
                 "backward: the layer is prepared for eval; call weight_updated or set_weight, then "
                 "a forward that saves");
       layer.prepare_for_eval();  // again is fine
-      // Back to training, with the caller's bias and weight as they are now.
+      // Back to training, with the present bias and weight of the caller.
       if (trained_before)
         t.set_weight(layer);
       else
@@ -271,8 +271,8 @@ TEST(LinearState, EvalKeepsNothingOfTheCallers) {
     }
 }
 
-// A standard layer packs its weight for eval where that is faster; every batch, stride and type
-// must be right whether it is taken or not.
+// A standard layer packs its weight for eval if that is faster. Every batch, stride and type must
+// be right whether the packed weight is used or not.
 TEST(LinearState, StandardEval) {
   for (const int threads : {1, 3}) {
     ContextOptions options;
@@ -353,7 +353,7 @@ TEST(LinearState, MemoryReports) {
     EXPECT_GE(inference, codes + sizeof(float));
     EXPECT_LT(inference, 3 * codes);
     EXPECT_GE(training, inference + codes + sizeof(float));
-    // A training forward makes both layouts at once.
+    // A training forward makes both layouts in one pass.
     t.forward(layer, Save::copy);
     EXPECT_EQ(layer.cached_weight_bytes(), training);
   }
@@ -383,7 +383,7 @@ TEST(LinearState, LayersAndContextsMayBeMoved) {
     EXPECT_TRUE(t.y_right());
     EXPECT_TRUE(t.gradients_right());
 
-    // What was moved from says so, and answers what it can.
+    // A moved-from layer reports that, and answers the queries that it can.
     for (SwitchbackLinear* gone : {&a, &b}) {
       EXPECT_EQ(failure(Status::invalid_state, [&] { t.forward(*gone, Save::nothing); }),
                 "forward: the layer was moved from; it has no state");
@@ -403,7 +403,7 @@ TEST(LinearState, LayersAndContextsMayBeMoved) {
   }
 }
 
-// Two layers on one Context share its workspace and nothing else.
+// Two layers on one Context share only its workspace.
 TEST(LinearState, LayersOfOneContextAreIndependent) {
   Context context(test::device_options());
   for (const Mode mode : test::all_modes) {

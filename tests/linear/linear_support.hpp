@@ -18,7 +18,7 @@
 
 namespace switchback::test {
 
-/// All but auto.
+/// All modes except auto.
 inline const std::vector<Mode> all_modes =
     modes_where([](const ModeTraits& mode) { return mode.mode != Mode::automatic; });
 inline const std::vector<Mode> int8_modes = modes_where(is_int8_mode);
@@ -120,7 +120,7 @@ class LayerTrial {
     layer.set_weight(w.any(), c_.bias ? ConstAnyMatrix(bias.any()) : ConstAnyMatrix());
   }
   void forward(SwitchbackLinear& layer, Save save) { layer.forward(x.any(), y.any(), save); }
-  /// Asks for all gradients.
+  /// Requests all gradients.
   LinearGrads grads(bool accumulate = false) {
     LinearGrads all;
     all.g = g.any();
@@ -239,7 +239,7 @@ class LayerTrial {
 
  public:
   FloatMatrix x, w, bias, g, y, dx, dw, db;
-  /// Of the engine of floating point products: see floating::Engine.
+  /// The factor_error of the engine of floating point products: see floating::Engine.
   double factor_error = 0;
 };
 

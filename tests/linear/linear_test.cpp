@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchbackLinear: what it computes, against the reference layer.
+// SwitchbackLinear: its results, compared with the reference layer.
 #include <functional>
 
 #include "core/context_state.hpp"
@@ -73,7 +73,7 @@ TEST(Linear, ShapesLayoutsAndOutputTypes) {
 TEST(Linear, EveryEngineGivesTheSameBits) {
   Context context(test::device_options());
   for (const auto& engine : gemm_engines(context)) {
-    // That takes aligned problems alone: int8_fused_test.cpp.
+    // That engine supports only aligned problems: int8_fused_test.cpp.
     if (!engine.available || engine.name == "fused") continue;
     SCOPED_TRACE(engine.name);
     for (const Mode mode : test::int8_modes) {
@@ -163,7 +163,7 @@ TEST(Linear, BackwardMayRunAgain) {
   }
 }
 
-// A saved forward is the layer's own: x may change (copy), and other forwards may come between.
+// A saved forward belongs to the layer: x may change (copy), and other forwards may come between.
 TEST(Linear, SavedForwardIsNotDisturbed) {
   Context context(test::device_options());
   for (const Mode mode : test::all_modes) {
@@ -185,7 +185,7 @@ TEST(Linear, SavedForwardIsNotDisturbed) {
   }
 }
 
-// Microbatches: the weight stays, its codes are made once; each forward replaces what was saved.
+// Microbatches: the weight stays and its codes are made once; each forward replaces the saved one.
 TEST(Linear, MicrobatchesShareTheCachedWeight) {
   Context context(test::device_options());
   for (const Mode mode : test::all_modes) {
@@ -277,7 +277,7 @@ TEST(Linear, EmptyBatch) {
         for (std::int64_t j = 0; j < c.k; ++j)
           ASSERT_EQ(t.dw.get(i, j), want) << i << "," << j;
       }
-      // Null pointers are as good as any for no rows.
+      // Null pointers are valid if there are no rows.
       layer.forward({nullptr, c.dtype, 0, c.k, c.k}, {nullptr, c.dtype, 0, c.n, c.n}, Save::borrow);
       layer.backward({{nullptr, c.dtype, 0, c.n, c.n}, {}, t.dw.any(), {}, false});
       EXPECT_EQ(t.dw.get(0, 0), 0.0f);

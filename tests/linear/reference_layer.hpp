@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: the linear layer as its specification reads, element by element, sharing no code
-// with the library but its types.
+// Test support: the linear layer as its specification reads, element by element. It shares no code
+// with the library except its types.
 #pragma once
 
 #include <algorithm>
@@ -98,9 +98,9 @@ inline void input_gradient(FloatMatrix& g, FloatMatrix& w, WeightForm form, Floa
   multiply(quantize(scaled, false, false), columns, nullptr, d);
 }
 
-/// op(a) · op(b) + bias + old in f64, and what a float implementation may be off before it rounds
-/// to the output type: (terms + 1) roundings of 2^-24 for additions and products each in any order,
-/// 1 % for the higher orders.
+/// op(a) · op(b) + bias + old in f64, and the error that a float implementation may have before it
+/// rounds to the output type: (terms + 1) roundings of 2^-24 for additions and products each in any
+/// order, 1 % for the higher orders.
 struct Bounded {
   double value = 0;
   double bound = 0;

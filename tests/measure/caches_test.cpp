@@ -15,7 +15,7 @@
 namespace switchback::measure {
 namespace {
 
-// Calls that only say which operands they use, and the memory that lies between two uses of a copy.
+// Calls that only report which operands they use, and the memory used between two uses of a copy.
 class TurnsTest : public testing::Test {
  protected:
   using Copy = std::pair<std::size_t, std::size_t>;  // operand, number
@@ -38,7 +38,7 @@ class TurnsTest : public testing::Test {
       for (const auto& each : calls)
         each();
   }
-  // The least distinct memory from one use of a copy to its next, with the copy itself.
+  // The least amount of distinct memory from one use of a copy to its next, including the copy.
   [[nodiscard]] double least_between() const {
     double least = 1e300;
     for (std::size_t i = 0; i < used.size(); ++i) {
@@ -68,13 +68,13 @@ TEST_F(TurnsTest, MemoryIsNotUsedAgainBeforeTheCachesAreFull) {
   calls = {call({a, b}), call({a, c}), call({b, d}), call({a, b, e}), call({c})};
   rounds(60);
   EXPECT_GE(least_between(), 1000);
-  EXPECT_EQ(turns.copies(d), 1u);  // larger than the caches: its end drives its beginning out
+  EXPECT_EQ(turns.copies(d), 1u);  // larger than the caches: its end evicts its beginning
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     EXPECT_EQ(made[i], turns.copies(i)) << i;
     std::set<std::size_t> numbers;
     for (const Copy& copy : used)
       if (copy.first == i) numbers.insert(copy.second);
-    EXPECT_EQ(numbers.size(), made[i]) << i;  // all of them have their turn
+    EXPECT_EQ(numbers.size(), made[i]) << i;  // all of them are used
   }
 }
 
@@ -83,7 +83,7 @@ TEST_F(TurnsTest, SmallOperandsGetManyCopies) {
   calls = {call({a}), call({b}), call({a, b})};
   rounds(400);
   EXPECT_GE(least_between(), 1000);
-  EXPECT_LE(turns.total_bytes(), 1.2 * 1000);  // no more than it takes
+  EXPECT_LE(turns.total_bytes(), 1.2 * 1000);  // no more than necessary
 }
 
 TEST_F(TurnsTest, WhatNobodyUsesHasNoCopies) {

@@ -35,7 +35,7 @@ TEST(CpuLoad, IdleCoresAreForEverybody) {
   EXPECT_FALSE(all.disturbs(0.0));
   EXPECT_FALSE(all.disturbs(0.1));
   EXPECT_TRUE(all.disturbs(0.05 * all.cores() + 0.2));
-  // What measures on one core leaves the others to other programs.
+  // A measurement on one core leaves the other cores to other programs.
   const LoadMonitor one(1);
   EXPECT_FALSE(one.disturbs(one.cores() - 1));
   EXPECT_TRUE(one.disturbs(one.cores() - 0.5));

@@ -48,8 +48,8 @@ TEST(RandomData, NarrowTypesAreTheRoundedFloats) {
 }
 
 // With n samples the standard errors are: mean 1/√n, variance √(2/n), skewness √(6/n), excess
-// kurtosis √(24/n), a probability p √(p(1−p)/n). Six of them each: a right generator fails such a
-// test once in 10^9 seeds, and the seed is fixed.
+// kurtosis √(24/n), a probability p √(p(1−p)/n). The limit is six of them each: a correct generator
+// fails such a test once in 10^9 seeds, and the seed is fixed.
 TEST(RandomData, MomentsAndTailsAreNormal) {
   const std::int64_t rows = 1000;
   const std::int64_t cols = 1000;

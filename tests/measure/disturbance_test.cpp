@@ -12,7 +12,7 @@
 namespace switchback::measure {
 namespace {
 
-// A machine whose disturbances are written down beforehand.
+// A machine with predefined disturbances.
 class Disturbed : public testing::Test {
  protected:
   [[nodiscard]] DisturbanceWatch::Sources sources() {
@@ -26,7 +26,7 @@ class Disturbed : public testing::Test {
     time +=
         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(ms));
   }
-  // A round that takes so long, in which the system took a core so often.
+  // A round with the given time, in which the system took a core the given number of times.
   void round(double ms, std::int64_t taken = 0) {
     pass_ms(ms);
     preemptions += taken;
@@ -94,7 +94,7 @@ TEST_F(Disturbed, UnitsGoTogether) {
   for (int i = 0; i < 12; ++i)
     round(10, i == 5 ? 1 : 0);
   EXPECT_EQ(watch.keep(8, 4), (Places{0, 1, 2, 3, 8, 9, 10, 11}));
-  // The rest that makes no unit stays if all others do.
+  // The remaining rounds, too few for a unit, are kept if all units are.
   watch.begin();
   for (int i = 0; i < 6; ++i)
     round(10);
@@ -137,7 +137,7 @@ TEST_F(Disturbed, SetsAreCountedTogether) {
   EXPECT_EQ(watch.total(), Disturbance{});
 }
 
-// A race makes disturbed rounds again, for half as many at most, and keeps pairs of times.
+// A race repeats disturbed rounds, up to half the number of rounds, and keeps the times in pairs.
 TEST_F(Disturbed, RacesMakeDisturbedRoundsAgain) {
   int call = 0;
   const std::vector<Rival> rivals = {{"a",

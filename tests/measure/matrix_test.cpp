@@ -15,7 +15,7 @@
 namespace switchback::measure {
 namespace {
 
-// On every device: its memory, and the way to the host and back.
+// On every device: its memory, and copies to the host and back.
 TEST(OwnedMatrix, HoldsTheSameDataOnEveryContext) {
   for (const ContextOptions& on : test::all_contexts()) {
     Context context(on);
@@ -35,7 +35,7 @@ TEST(OwnedMatrix, HoldsTheSameDataOnEveryContext) {
   }
 }
 
-// Of more elements than the block that is repeated: two and a half of them.
+// More elements than the block that is repeated: two and a half blocks.
 TEST(OwnedMatrix, ADeviceRepeatsRandomDataAsTheHostDoes) {
   for (const ContextOptions& on : test::all_contexts()) {
     Context context(on), cpu;
@@ -84,7 +84,7 @@ TEST(OwnedMatrix, PoisonIsWhatNoOperationWritesAndStaysInside) {
     EXPECT_EQ(element(q.any(), 0, 1), -128);
     EXPECT_EQ(element(s.any(), 1, 0), -1);
   }
-  // Between the rows of a matrix there may be somebody else's elements.
+  // The memory between the rows of a matrix may belong to other objects.
   Context cpu;
   std::vector<float> elements(8, 1.0f);
   poison(cpu, AnyMatrix(elements.data(), DType::f32, 2, 3, 4));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements worked out by hand from docs/numerics.md. tests/bench/verify_test.cpp has the roundings
+// Elements computed by hand from docs/numerics.md. tests/bench/verify_test.cpp tests the roundings
 // and the products of matrices.
 #include "measure/oracle.hpp"
 

@@ -12,7 +12,7 @@
 namespace switchback::measure {
 namespace {
 
-// A clock that only moves when a callable says how long it "took".
+// A clock that advances only by the times that a callable reports.
 struct FakeClock {
   Clock::time_point time{};
   void pass_ms(double ms) {

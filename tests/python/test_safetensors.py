@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""int8 weights in safetensors files: what C++ reads and writes, Python reads and writes, to the bit."""
+"""int8 weights in safetensors files: C++ and Python read and write the same ones, to the bit."""
 
 import json
 import os
@@ -105,7 +105,7 @@ class Copies(unittest.TestCase):
         state = of_comfy()
         files.write(self.given, state)
         read, metadata = self.copy("comfy")
-        # The same divisions by 127 of what was read.
+        # The same divisions by 127 of the values that were read.
         want = checkpoints.to_int8(checkpoints.from_int8(state), "comfy")
         for key, tensor in want.items():
             if not key.endswith("comfy_quant"):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GELU: the reference against f64, every engine against the reference bit for bit, and the fused
-// operations against the pairs they stand for.
+// operations against the pairs of operations that they replace.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -80,7 +80,7 @@ TEST(Gelu, HasTheKnownValues) {
   for (const Activation activation : activations) {
     EXPECT_EQ(value(activation, 0.0f), 0.0f);
     EXPECT_EQ(derivative(activation, 0.0f), 0.5f);
-    // Far out they are x and 0, 1 and 0, without a detour over Inf or NaN.
+    // For large |x| they are x and 0, 1 and 0, and no NaN or Inf occurs on the way.
     for (const float x : {20.0f, 1e4f, 1e20f, std::numeric_limits<float>::max()}) {
       EXPECT_EQ(value(activation, x), x);
       EXPECT_EQ(value(activation, -x), 0.0f);
@@ -100,7 +100,7 @@ TEST(Gelu, HasTheKnownValues) {
 }
 
 TEST(Gelu, DerivativeIsThatOfTheValue) {
-  // Central differences of f64: the derivative's own formula is not trusted here.
+  // Central differences in f64, so as not to rely on the derivative's own formula.
   for (const Activation activation : activations)
     for (double x = -6.0; x <= 6.0; x += 0.01) {
       const double h = 1e-5;
@@ -110,10 +110,10 @@ TEST(Gelu, DerivativeIsThatOfTheValue) {
     }
 }
 
-// GPUs divide 1 by an approximation that is less than a unit in the last place off, and two fused
-// operations (core/cuda/ptx.cuh). From every such approximation they reach the rounded inverse, but
-// for one significand, of which that would have to be 1/2: compilers' own division begins with the
-// same steps and relies on that it is not.
+// GPUs divide 1 by an approximation with an error of less than a unit in the last place, and two
+// fused operations (core/cuda/ptx.cuh). From every such approximation these reach the rounded
+// inverse, with one exception: one significand, if its approximation is exactly 1/2. Compilers' own
+// division begins with the same steps and relies on the approximation not being that.
 TEST(Gelu, StepsOfADevicesInverseRoundCorrectly) {
   constexpr std::uint32_t one = 0x3F800000u, two = 0x40000000u;
   for (std::uint32_t bits = one; bits < two - 1; ++bits) {
@@ -127,8 +127,8 @@ TEST(Gelu, StepsOfADevicesInverseRoundCorrectly) {
   }
 }
 
-// What compilers made of the functions has the bits that they have in running programs, where the
-// fused operations are those of the processor.
+// Tables that the compiler computed have the bits that running programs compute, where the fused
+// operations are those of the processor.
 template <class Table>
 void tables_hold_their_functions() {
   static constexpr Table made[] = {Table(Activation::gelu_tanh), Table(Activation::gelu_erf)};
@@ -158,7 +158,7 @@ TEST(Gelu, NamesRoundTrip) {
 
 // ---- Engines
 
-// What the four operations make of x and g.
+// The results of the four operations for x and g.
 template <class T>
 struct Results {
   Matrix<T> y, dx, y_beside, dx_beside;
@@ -266,7 +266,7 @@ using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(Activations, FloatTypes);
 
 TYPED_TEST(Activations, EdgesOfVectorsAndBlocks) {
-  // Values, which ThreadSanitizer has nothing to say about.
+  // Tests of values, which ThreadSanitizer does not check.
   const std::vector<std::int64_t> few = {0, 16, 33};
   const std::vector<std::int64_t> all = {0, 1, 3, 8, 15, 16, 17, 31, 33, 64, 65, 129, 260};
   for (const std::int64_t cols : under_thread_sanitizer ? few : all)
@@ -284,8 +284,8 @@ TYPED_TEST(Activations, StridesAndMisalignment) {
 }
 
 TYPED_TEST(Activations, LongRows) {
-  // On the emulated device just beyond what a block keeps in registers; on CPUs rows that do not
-  // stay in a cache.
+  // On the emulated device just more than a block keeps in registers; on CPUs rows that do not stay
+  // in a cache.
   check_shape<TypeParam>(2, on_emulated() ? 16392 : 70000);
   check_shape<TypeParam>(5, 2048);
   check_shape<TypeParam>(4, 16384);
@@ -313,7 +313,7 @@ TYPED_TEST(Activations, NonFiniteStaysVisible) {
     }
 }
 
-// Each pattern of the 16-bit types as x, so many times, beside gradients of all sizes.
+// Each pattern of the 16-bit types as x, `times` times, with gradients of all sizes.
 template <class T>
 void every_pattern(std::int64_t times = 1) {
   Matrix<T> x(128 * times, 512);
@@ -328,7 +328,7 @@ void every_pattern(std::int64_t times = 1) {
 TEST(ActivationsF16, EveryPattern) {
   every_pattern<half>();
 }
-// So large that the emulated device takes them from a list, and with rows of every kind of block.
+// So large that the emulated device uses a table, and with rows of every kind of block.
 TEST(ActivationsF16, LargeMatrices) {
   if (on_cpu()) GTEST_SKIP() << "CPUs have no such list";
   every_pattern<half>(8);
@@ -338,15 +338,15 @@ TEST(ActivationsF16, LargeMatrices) {
 TEST(ActivationsBf16, EveryPattern) {
   every_pattern<bfloat16>();
 }
-// Larger than the caches that results go past.
+// Larger than the caches that non-temporal stores bypass.
 TEST(ActivationsBf16, LargeMatrices) {
   if (!on_cpu()) GTEST_SKIP() << "devices have no such stores";
   every_pattern<bfloat16>(20);
 }
 
-// Every exponent of both signs with few and many bits behind it, what lies on both sides of where
-// the sequences change (the ends of their ranges, the next power of two of an exponential), and NaN
-// with payloads.
+// Every exponent, with both signs and with few and many significand bits. Values on both sides of
+// each place where the sequence of operations changes (the ends of their ranges, the next power of
+// two of an exponential). NaN with payloads.
 TEST(ActivationsF32, EveryExponentAndEveryBoundary) {
   std::vector<float> values;
   Random random(7);
@@ -438,7 +438,7 @@ TYPED_TEST(Activations, FusedOperationsAreTheirPairs) {
     }
 }
 
-// ---- What is refused
+// ---- Refused arguments
 
 TEST(ActivationValidation, NamesArgumentValueAndRule) {
   Context context(cpu_options());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: the Contexts that quantize operations are compared on.
+// Test support: the Contexts on which quantize operations are compared.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@
 
 namespace switchback::test {
 
-/// Each instruction set that has kernels of its own here, on one thread, and the best one on three:
-/// how work is cut for threads does not depend on the instruction set. Contexts are kept, so that
-/// workspaces are used by many shapes one after the other.
+/// Each instruction set that has its own kernels here, on one thread, and the best one on three:
+/// how work is divided among threads does not depend on the instruction set. Contexts are kept, so
+/// that many shapes use the same workspaces one after the other.
 inline std::vector<std::pair<std::string, Context>>& contexts() {
   static auto* const all = [] {
     auto* list = new std::vector<std::pair<std::string, Context>>;

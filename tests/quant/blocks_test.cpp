@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes that are handed over block by block are those that a request for each matrix has.
+// Codes that are handed over block by block equal the codes of a request for each matrix.
 #include "quant/blocks.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 
 using quant::Scales;
 
-// Puts blocks together again.
+// Joins blocks to a matrix.
 class Collector final : public core::CodeSink {
  public:
   Collector(std::int64_t rows, std::int64_t cols, std::int64_t matrices)
@@ -99,7 +99,7 @@ void expect_codes_of_reference(Matrix<T>& x, std::int64_t matrices) {
         return MatrixView<std::int8_t>(all.data + i * height * all.stride, height, width,
                                        all.stride);
       };
-      // One at a time: the reference makes no two results that share their scale.
+      // One at a time: the reference does not compute two results that share their scale.
       if (wish.q != Scales::none) {
         one.q = {wish.q, part(q, rows, cols),
                  std::span(absmax).subspan(at * scales(wish.q), scales(wish.q))};

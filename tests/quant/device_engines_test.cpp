@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is particular to the kernels of a device: each way they cut a matrix, at each size of block,
-// and that operations can be captured.
+// Properties specific to device kernels: each way in which they divide a matrix, at each size of
+// block, and that operations can be captured.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 namespace switchback::test {
 namespace {
 
-/// Blocks of so many threads.
+/// Blocks of a given number of threads.
 class BlockThreads : public ConfigSource {
  public:
   explicit BlockThreads(std::int64_t threads) : threads_(threads) {}
@@ -143,7 +143,7 @@ class DeviceEngines : public ::testing::Test {
 using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(DeviceEngines, FloatTypes);
 
-// A row is kept in registers, one to eight packs of a thread, or is read twice.
+// A row is kept in registers, one to eight packs per thread, or is read twice.
 TYPED_TEST(DeviceEngines, RowsOfEveryLength) {
   for (const std::int64_t threads : {32, 64, 96, 1024}) {
     this->block_threads(threads);
@@ -169,7 +169,7 @@ TYPED_TEST(DeviceEngines, FewLongRowsAreSplit) {
     }
 }
 
-// A block of rows is read once if there are enough of them, by one, two or four packs of a thread.
+// A block of rows is read once if there are enough of them, by one, two or four packs per thread.
 TYPED_TEST(DeviceEngines, ColumnSumsOfManyRows) {
   // On a device of many processors only the last sizes are large enough.
   const std::int64_t enough = this->multiprocessors() * column_sum_block_rows;
@@ -195,8 +195,8 @@ TYPED_TEST(DeviceEngines, ColumnSumsOfManyRows) {
   this->check_sums(x, {1, 1});
 }
 
-// A block of threads has the tiles of 256 rows, or of a block of rows, or some of their rows, whole
-// ones as long as they fit.
+// A block of threads computes the tiles of 256 rows, or of a block of rows, or some of their rows:
+// whole tiles as long as they fit.
 TYPED_TEST(DeviceEngines, BlocksOfRows) {
   constexpr std::int64_t of_pack = TestFixture::pack;
   for (const std::int64_t block_rows : {128, 256, 512, 1024}) {
@@ -210,7 +210,7 @@ TYPED_TEST(DeviceEngines, BlocksOfRows) {
     this->check_blocks(normal_of_size<TypeParam>(5, packs * of_pack), 256);
   for (const std::int64_t rows : {127, 128, 129, 383, 385})
     this->check_blocks(normal_of_size<TypeParam>(rows, 18 * of_pack), 128);
-  // Codes that lie at multiples of 16, 8, 4 and 1.
+  // Codes at addresses that are multiples of 16, 8, 4 and 1.
   for (const std::int64_t padding : {16, 8, 4, 1})
     this->check_blocks(normal_of_size<TypeParam>(300, 10 * of_pack, {2 * of_pack, 0}), 256,
                        {padding, 0});
@@ -239,7 +239,7 @@ TYPED_TEST(DeviceEngines, UnusualBlocksOfRows) {
   }
 }
 
-// Payloads and signs of NaN do not reach absmax, whatever else is in the group.
+// Payloads and signs of NaN do not reach absmax, whatever other values the group has.
 TEST(DeviceEnginesF32, NanPayloads) {
   if (on_cpu()) GTEST_SKIP() << "tests devices other than the CPU";
   Context context(device_options());
@@ -267,9 +267,9 @@ TYPED_TEST(DeviceEngines, EveryBlockSize) {
   }
 }
 
-// One product does not give the codes of 16-bit groups whose absmax has the significand of a
-// multiple of 127, or is tiny. Each is the absmax of a row and of a column here; the last also of
-// the matrix.
+// For some 16-bit groups one product does not give the codes: absmax has the significand of a
+// multiple of 127, or is tiny. Each such absmax is that of a row and of a column here; the last is
+// also that of the matrix.
 TYPED_TEST(DeviceEngines, AbsmaxThatNeedsTheDivision) {
   constexpr bool is_bf16 = std::is_same_v<TypeParam, bfloat16>;
   constexpr int one = is_bf16 ? 128 : 1024;

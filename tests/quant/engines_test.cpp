@@ -81,7 +81,7 @@ TYPED_TEST(Engines, StridesAndMisalignment) {
 }
 
 TYPED_TEST(Engines, RowsThatThreadsShare) {
-  // On the emulated device just beyond what a block keeps in registers.
+  // On the emulated device just more than a block keeps in registers.
   const std::int64_t many = on_emulated() ? 17003 : 100003;
   check(normal_of_size<TypeParam>(1, many));
   check(normal_of_size<TypeParam>(2, many * 7 / 10, {1, 0}));
@@ -134,7 +134,7 @@ TYPED_TEST(Engines, MixedMagnitudesByRowAndColumn) {
 
 TYPED_TEST(Engines, ExactTies) {
   // x = k/2 with absmax 127: 127·(x/127) is k/2 wherever the division is exact enough, and each odd
-  // k is a tie or one rounding beside it.
+  // k is a tie or one rounding away from it.
   Matrix<TypeParam> x(3, 255);
   for (std::int64_t c = 0; c < 255; ++c) {
     x.set(0, c, TypeParam(static_cast<float>(c - 127) * 0.5f));
@@ -177,7 +177,7 @@ TEST(EnginesF32, SubnormalsCount) {
 
 template <class T>
 void every_pattern() {
-  // One pattern a row beside a fixed value, so that each is widened, compared and coded.
+  // One pattern and a fixed value in each row, so that each pattern is widened, compared and coded.
   Matrix<T> pairs(65536, 2);
   Matrix<T> plane(256, 256);
   for (std::int64_t i = 0; i < 65536; ++i) {
@@ -289,7 +289,8 @@ class Fixed : public ConfigSource {
 
 TYPED_TEST(Engines, EveryConfigurationGivesTheSame) {
   const Matrix<TypeParam> small = normal_of_size<TypeParam>(300, 331, {0, 4});
-  // Rows of 64 bytes at an aligned address, as streaming stores want them, and more than one panel.
+  // Rows of 64 bytes at an aligned address, as non-temporal stores need them, and more than one
+  // panel.
   const Matrix<TypeParam> wide = normal_of_size<TypeParam>(130, 1088);
   for (const Matrix<TypeParam>* x : {&small, &wide}) {
     const Outputs want = run_every_op(reference(), *x);

@@ -17,7 +17,7 @@
 
 namespace switchback::test {
 
-/// Floats at any address, with guards; a row matrix serves as one.
+/// Floats at any address, with guards; a matrix of one row.
 struct Floats {
   Matrix<float> values;
   explicit Floats(std::int64_t count, std::int64_t misalignment_bytes = 0)
@@ -25,7 +25,7 @@ struct Floats {
   std::span<float> span() { return {values.data(), static_cast<std::size_t>(values.cols())}; }
 };
 
-/// What the operations have written, by name.
+/// The results that the operations have written, by name.
 struct Outputs {
   std::vector<std::pair<std::string, Matrix<std::int8_t>>> codes;
   std::vector<std::pair<std::string, Matrix<float>>> floats;
@@ -152,7 +152,7 @@ Outputs run_every_op(Context& context, const Matrix<T>& x, Layout layout = {}) {
     cast_to_int8(context, input, q.second.view());
     keep_codes(q);
   }
-  // The scales of an empty matrix are set by no kernel: see tests/support/main.cpp.
+  // No kernel sets the scales of an empty matrix: see tests/support/main.cpp.
   context.synchronize();
   return out;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fingerprint(): the same on every instruction set and thread count and for every layout, another
-// one after every change, and its arithmetic. That two different matrices have one fingerprint has
-// a probability of 2^-95, so that not even the millions compared here can be seen to.
+// fingerprint(): the same on every instruction set and thread count and for every layout, different
+// after every change, and its arithmetic. Two different matrices have the same fingerprint with a
+// probability of 2^-95, so not even the millions compared here can show such a pair.
 #include "switchback/fingerprint.hpp"
 
 #include <gtest/gtest.h>
@@ -189,7 +189,7 @@ TEST(FingerprintField, ProductsAndPowers) {
   static_assert(hash::multiply(Field(1) << 126, 2) == 1);
   static_assert(hash::multiply(Field(1) << 100, Field(1) << 100) == Field(1) << 73);
   static_assert(hash::add(last, 1) == 0);
-  // The long way: doubling and adding.
+  // The slow way: doubling and adding.
   Random random(7);
   const auto draw = [&] {
     return hash::reduced((Field(random.next()) << 64 | random.next()) & hash::prime);
@@ -212,7 +212,7 @@ TEST(FingerprintField, ProductsAndPowers) {
   }
 }
 
-// ---- What is refused
+// ---- Refused arguments
 
 TEST(FingerprintRefuses, WhatIsNoMatrix) {
   Context context(cpu_options());

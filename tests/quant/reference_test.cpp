@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference engine against values worked out by hand: it is the oracle of every other test.
+// The reference engine against values computed by hand: it is the oracle of every other test.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -193,7 +193,7 @@ TEST(DequantizeReference, MultipliesTheQuotient) {
   EXPECT_EQ(x[1], -2.0f);
   for (int i = 2; i < 6; ++i)
     EXPECT_EQ(bits(x[static_cast<std::size_t>(i)]), 0x7FC00000u);
-  EXPECT_EQ(x[6], -inf);  // -128 is no code, and overflows
+  EXPECT_EQ(x[6], -inf);  // -128 is not a valid code, and overflows
   EXPECT_EQ(x[7], largest);
 
   std::vector<half> narrow(8);

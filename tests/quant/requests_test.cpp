@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests: every combination of what can be wanted of a matrix, whether one operation makes it or
-// several do, equal to the reference bit for bit.
+// Requests: every combination of results of a matrix, computed by one operation or by several,
+// equal to the reference bit for bit.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -24,7 +24,7 @@ using quant::Request;
 using quant::Scales;
 using quant::Source;
 
-// What is wanted of v.
+// The results that are wanted of v.
 struct Wanted {
   Source source = Source::floats;
   Scales q = Scales::none;
@@ -150,8 +150,8 @@ Request request_of(Inputs<X, V>& in, Made<V>& out, const Wanted& wanted) {
   return r;
 }
 
-// In every Context, and by the reference in one go. Also what is not wanted is compared: it must
-// stay as it was.
+// In every Context, and by the reference in a single call. Results that are not wanted are compared
+// too: they must not change.
 template <class X, class V>
 void check(Inputs<X, V>& in, const std::vector<Wanted>& combinations, Layout layout = {}) {
   const std::int64_t rows = in.x.rows();
@@ -206,7 +206,7 @@ TEST(RequestsEngines, EveryCombinationOfRotatedCodes) {
   check(in, combinations);
 }
 
-// What a layer asks of a gradient: codes, sums, and the gradient itself where it is derived.
+// A layer's request for a gradient: codes, sums, and the gradient itself if it is derived.
 TEST(RequestsEngines, StochasticCodes) {
   std::vector<Wanted> combinations;
   for (const Source source : {Source::floats, Source::activation, Source::gradient, Source::codes})
@@ -219,7 +219,7 @@ TEST(RequestsEngines, StochasticCodes) {
   check(in, combinations);
 }
 
-// What a layer with one int8 W asks of a gradient: codes of its scaled columns, everything else of
+// A layer with one int8 W requests codes of the gradient's scaled columns, and all other results of
 // the gradient itself.
 std::vector<Wanted> scaled_combinations() {
   std::vector<Wanted> combinations;
@@ -245,7 +245,7 @@ class RequestsOfTypes : public ::testing::Test {};
 using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(RequestsOfTypes, FloatTypes);
 
-// What an int8 weight gradient reads: both layouts of a matrix, and its column sums.
+// The operands of an int8 weight gradient: both layouts of a matrix, and its column sums.
 TYPED_TEST(RequestsOfTypes, BothLayoutsAndColumnSums) {
   std::vector<Wanted> wanted;
   for (const Source source : {Source::floats, Source::activation, Source::gradient})
@@ -325,7 +325,7 @@ TEST(RequestsEngines, UnusualScaledRows) {
 struct ManyMatrices {
   std::int64_t rows, cols, count;
   std::int64_t gap = 0;  ///< rows between matrices, also of the codes
-  bool columns = false;  ///< side by side
+  bool columns = false;  ///< next to each other
   Layout layout = {};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rotation: the reference against the dense matrix in f64, every engine against the reference
-// bit for bit, and the fused operations against those they stand for.
+// bit for bit, and the fused operations against the operations that they replace.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,8 +32,8 @@ using quant::rotations;
 
 // ---- The reference
 
-// H4 ⊗ … ⊗ H4, element by element: the product of the elements of H4 that the digits of row and
-// column in base 4 name.
+// H4 ⊗ … ⊗ H4, element by element: the product of elements of H4. The base-4 digits of row and
+// column select them.
 double dense(std::int64_t group, std::int64_t row, std::int64_t col) {
   constexpr std::array<std::array<double, 4>, 4> h4 = {
       {{.5, .5, .5, -.5}, {.5, .5, -.5, .5}, {.5, -.5, .5, .5}, {-.5, .5, .5, .5}}};
@@ -192,7 +192,7 @@ TYPED_TEST(RotationEngines, StridesAndMisalignment) {
 }
 
 TYPED_TEST(RotationEngines, LongRows) {
-  // Beyond what a block of threads keeps in registers, and longer than what one thread takes.
+  // More than a block of threads keeps in registers, and longer than one thread's share.
   const std::int64_t cols = on_emulated() ? 17 * 1024 : 40 * 1024;
   check(normal_of_size<TypeParam>(1, cols), Rotation::hadamard_1024);
   check(normal_of_size<TypeParam>(2, cols), Rotation::hadamard_256);
@@ -281,7 +281,7 @@ TYPED_TEST(RotationEngines, TinyAndHugeRows) {
       check(normal_of_size<TypeParam>(3, 1024, {}, scale), rotation);
 }
 
-// Stores past the caches are chosen for matrices too large for a test.
+// Non-temporal stores are chosen for matrices that are too large for a test.
 TYPED_TEST(RotationEngines, StreamedCodesAreTheSame) {
   if (!on_cpu()) GTEST_SKIP() << "has no such stores";
   const auto streamed = [](std::int64_t cols, Rotation rotation) {

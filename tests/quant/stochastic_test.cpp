@@ -113,7 +113,7 @@ TYPED_TEST(StochasticEngines, EdgesOfCountersAndVectors) {
     for (const std::int64_t rows : {0, 1, 5})
       check(normal_of_size<TypeParam>(rows, cols));
   check(normal_of_size<TypeParam>(2, 9000));
-  // The most that the registers of 256 and of 512 threads hold, and more.
+  // The most that the registers of 256 and of 512 threads hold, and more than that.
   for (const std::int64_t cols : {4096, 4104, 16384, 16392})
     check(normal_of_size<TypeParam>(3, cols));
   check(normal_of_size<TypeParam>(33, 1000));
@@ -148,8 +148,9 @@ void check_blocks(const Matrix<T>& x, std::int64_t block_rows, Layout layout = {
   }
 }
 
-// Elements of 16 bits are divided by a product with the reciprocal of absmax in two words: each
-// significand by many others, of both signs, and scales for which it does not hold.
+// For elements of 16 bits the division is a product with the reciprocal of absmax in two words. The
+// test takes each significand with many others, of both signs, and scales for which the product
+// does not give the quotient.
 TYPED_TEST(StochasticEngines, QuotientsOfSignificands) {
   if (std::is_same_v<TypeParam, float>) GTEST_SKIP() << "has the division";
   constexpr bool is_bf16 = std::is_same_v<TypeParam, bfloat16>;
@@ -208,7 +209,7 @@ TYPED_TEST(StochasticEngines, UnusualColumnsOfBlocks) {
     check_blocks(normal_of_size<TypeParam>(40, 20, {}, scale), 128);
 }
 
-// With equal magnitudes everywhere the scales of rows and blocks are equal, and then the codes.
+// If all magnitudes are equal, the scales of rows and blocks are equal, and so are the codes.
 TEST(StochasticReference, RowsAndBlocksHaveTheSameRandomBits) {
   Matrix<float> x = normal_of_size<float>(128, 128);
   for (std::int64_t i = 0; i < 128; ++i)

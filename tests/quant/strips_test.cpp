@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of columns in blocks of rows, stored through the caches and past them, at addresses that
+// Codes of columns in blocks of rows, with ordinary and with non-temporal stores, at addresses that
 // are multiples of cache lines and at others: against the reference, bit for bit.
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@
 namespace switchback::test {
 namespace {
 
-// Codes [cols, whole blocks] at an address that is a multiple of 64 and `offset` behind it, the
-// bytes beside them, and the scales of blocks. Everything is compared.
+// Codes [cols, whole blocks] at an address `offset` bytes after a multiple of 64, the bytes around
+// them, and the scales of blocks. Everything is compared.
 struct Blocks {
   static constexpr std::int8_t untouched = 99;
   static constexpr std::int64_t beside = 128;
@@ -42,7 +42,7 @@ struct Blocks {
            whole_block_rows(rows, block_rows)};
   }
   [[nodiscard]] std::vector<std::int8_t> codes() const {
-    // With what lies beside them, of which all have 64 bytes at least.
+    // With 64 bytes on each side of the codes.
     return {q_t.data - 64, q_t.data + q_t.rows * q_t.cols + 64};
   }
   [[nodiscard]] std::vector<std::uint32_t> scale_bits() const {
@@ -125,7 +125,7 @@ TYPED_TEST(Strips, StridesAndMisalignment) {
 TYPED_TEST(Strips, ColumnsOfEveryKind) {
   constexpr float inf = std::numeric_limits<float>::infinity();
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-  // Alone in their strip, and then one beside the other.
+  // Each special column in a separate strip, and then all of them adjacent.
   for (const std::int64_t step : {37, 1}) {
     Matrix<TypeParam> x = normal_of_size<TypeParam>(150, 37 * 12);
     const auto fill = [&](std::int64_t kind, const auto& value) {
@@ -147,7 +147,7 @@ TYPED_TEST(Strips, ColumnsOfEveryKind) {
   }
 }
 
-// Every significand an absmax may have, its exact halves, and what is nearest to each tie.
+// Every significand that an absmax may have, its exact halves, and the values nearest to each tie.
 template <class T>
 void every_significand(int binade, int exponents) {
   Random random(11);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the entry points of quantization refuse, in which words, and that they then write nothing.
+// Arguments that the entry points of quantization refuse, the messages, and that nothing is written
+// then.
 #include <gtest/gtest.h>
 
 #include <array>

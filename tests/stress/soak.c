@@ -24,8 +24,8 @@
 
 enum { slots = 8, modes = 5, most_reports = 4096 };
 
-/* What rounds of allocation of unequal sizes may leave behind by chance: far less than a leak of
- * one problem's configuration (about a kilobyte) a call adds up to. */
+/* Memory that rounds of allocations of unequal sizes may leave by chance. A leak of one problem's
+ * configuration (about a kilobyte) in each call adds up to far more. */
 static const size_t slack_bytes = (size_t)1 << 20;
 
 typedef struct settings {
@@ -92,8 +92,8 @@ static size_t element_bytes(int32_t dtype) {
   return dtype == SWITCHBACK_F32 ? 4 : 2;
 }
 
-/* Numbers of about one in any of the three types, without a conversion of our own: the bits of
- * +-[0.5, 2) in f32 and in bf16 (its upper half), and those of f16. */
+/* Numbers of about one in any of the three types, without a conversion: the bits of +-[0.5, 2) in
+ * f32 and in bf16 (its upper half), and those of f16. */
 static void* random_matrix(int64_t rows, int64_t cols, int32_t dtype) {
   const int64_t count = rows * cols;
   void* const data = malloc((size_t)count * element_bytes(dtype) + 1);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/bench without a compiler: what it does before it builds, and that an interrupt ends all of it.
+"""tools/bench without a compiler: its work before it builds, and that an interrupt ends all its processes.
 
     bench_tool_test.py REPOSITORY [PROGRAM]
 """
@@ -17,7 +17,7 @@ import unittest
 ROOT = sys.argv[1]
 PROGRAM = sys.argv[2] if len(sys.argv) > 2 else None
 
-# Stands in for cmake: configures at once, and builds for as long as it is let.
+# A stand-in for cmake: configures immediately, and builds until it is stopped.
 SLOW_CMAKE = """#!/bin/sh
 echo "$@" >>"$CALLS"
 case "$*" in *--build*) ;; *) exit 0 ;; esac
@@ -25,7 +25,7 @@ echo '[30/120] half of the way'
 touch "$BUILDING"
 exec sleep 600
 """
-# Builds at once: a program that says what it was called with.
+# Builds immediately: a program that prints how it was called.
 QUICK_CMAKE = """#!/bin/sh
 echo "$@" >>"$CALLS"
 case "$*" in *--build*) ;; *) exit 0 ;; esac
@@ -123,7 +123,7 @@ class BenchTool(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.splitlines()
         records = next(line for line in lines if line.startswith("records: "))[len("records: "):]
-        # What the program says is last, and with it the sentence.
+        # The output of the program comes last, after the sentence.
         self.assertEqual(lines[-1], f"called: run --out {records} --grid {self.root}/data/grids/quick.yaml")
         self.assertTrue(records.startswith(self.root + "/build/records/"))
 
@@ -190,7 +190,7 @@ class BenchTool(unittest.TestCase):
                         pass
                 return found
 
-            # The build itself goes on: it got no signal. What reports on it ends.
+            # The build itself continues: it got no signal. The process that reports on it ends.
             self.assertTrue(wait_for(lambda: not any("tools/bench" in name for name in names())), names())
         finally:
             if processes_of(running.pid):
@@ -201,7 +201,7 @@ class BenchTool(unittest.TestCase):
         os.makedirs(os.path.dirname(log))
         with open(log, "w", encoding="utf-8") as out:
             out.write("[1/120] a\n[30/120] b\nnot a step\n")
-        # Seconds pass at once: 30 of them, then the process that is watched is gone.
+        # Seconds pass immediately: 30 of them, then the watched process is gone.
         script = f"""
             cd '{self.root}'; . tools/lib/common.sh
             sleep() {{ seconds=$((${{seconds:-0}} + $1)); [ "$seconds" -le 30 ]; }}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a GPU has the registers and the shared memory for the blocks that the library launches: programs run on the
-emulated device, which writes down what they launch, and the kernels' needs are read from the compiled objects. Exit code 77
+emulated device, which records their launches, and the kernels' needs are read from the compiled objects. Exit code 77
 where there is no cuobjdump.
 
     launch_bounds.py REPOSITORY BUILD[,BUILD ...] PROGRAM [ARGUMENT ...] [-- PROGRAM ...]
@@ -15,11 +15,13 @@ import tempfile
 
 SKIPPED = 77
 KIB = 1024
-# The most shared memory of a block, which it has to ask for beyond 48 KiB; what the system keeps of it is not in there.
+# The most shared memory of a block. Beyond 48 KiB a kernel has to request it. The part that the system
+# keeps is not included.
 SHARED_BYTES = {75: 64 * KIB, 80: 163 * KIB, 86: 99 * KIB, 87: 163 * KIB, 89: 99 * KIB, 90: 227 * KIB, 100: 227 * KIB,
                 120: 99 * KIB}
 UNASKED_BYTES = 48 * KIB
-# Fewer, and the programs no longer launch what is to be compared: quantizers, products and groups; models.
+# If there are fewer, the programs no longer launch the kernels that are to be compared: quantizers,
+# products and groups; models.
 OF_MODELS = "models::"
 FEWEST_KERNELS = {"": 100, OF_MODELS: 35}
 
@@ -112,7 +114,7 @@ def test_the_rules():
 
 
 def short(sass, name):
-    """A demangled name without namespaces but that of models, whose kernels may be called as others are."""
+    """A demangled name without namespaces. That of models stays: its kernels may have the names of other kernels."""
     return (OF_MODELS if "::" + OF_MODELS in name.split("(anonymous")[0] else "") + sass.plain(name)
 
 

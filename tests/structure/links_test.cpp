@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The documents of the project point to files and headings that exist.
+// The links in the project's documents point to files and headings that exist.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -72,7 +72,7 @@ std::string text_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// What is wrong with a link of `document`; empty if it leads somewhere.
+// The error in a link of `document`; empty if the link's target exists.
 std::string broken(const fs::path& document, const std::string& target) {
   const std::size_t hash = std::min(target.find('#'), target.size());
   const std::string path = target.substr(0, hash);

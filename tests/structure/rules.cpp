@@ -28,8 +28,8 @@ constexpr std::array<Layer, 12> layers = {{{"core", 0},
                                            {"bench", 7},
                                            {"examples", 7},
                                            {"studies", 8}}};
-// Only these include files of studies/, also of studies/models, whose rank is that of what it
-// includes.
+// Only these include files of studies/. studies/models is included too: its rank is that of the
+// files that it includes.
 constexpr std::array<std::string_view, 2> users_of_studies = {"studies/", "examples/"};
 // Public headers that are not named after their layer.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 22> public_headers = {
@@ -64,7 +64,7 @@ const Layer* layer_named(std::string_view name) {
 
 // The layer of "switchback/quant.hpp", "core/check.hpp", ...: an include, or a path below src/.
 const Layer* layer_of_include(std::string_view name) {
-  // An operation's trial lies in the operation's folder, and is part of the tuner.
+  // The trial of an operation is in the operation's folder, and is part of the tuner.
   for (const std::string_view folder :
        {"quant/", "gemm/int8/", "gemm/floating/", "gemm/blockwise/", "linear/", "measure/"})
     if (name.starts_with(folder) && name.substr(folder.size()).starts_with("trial"))
@@ -140,7 +140,7 @@ bool mentions(std::string_view line, std::string_view word, bool call) {
     if (end < line.size() && is_word(line[end])) continue;
     if (!call) return true;
     const std::size_t next = line.find_first_not_of(" \t", end);
-    // A method or a member of that name is somebody else's.
+    // A method or member of that name is a different function.
     const bool member = at > 0 && (line[at - 1] == '.' || line[at - 1] == '>');
     if (!member && next != std::string_view::npos && line[next] == '(') return true;
   }
@@ -271,7 +271,7 @@ std::vector<Violation> check_no_output(const std::string& path, const std::strin
 
 std::vector<Violation> check_no_outside_paths(const std::string& path, const std::string& text) {
   std::vector<Violation> found;
-  // Spelled in two pieces, so that this file passes its own rule.
+  // Written in two pieces, so that this file passes its own rule.
   const std::string homes[] = {std::string("/ho") + "me/", std::string("/Us") + "ers/",
                                std::string("/ro") + "ot/", std::string("/wo") + "rk/",
                                std::string("C:") + "\\"};
@@ -291,7 +291,8 @@ std::vector<Violation> check_no_outside_paths(const std::string& path, const std
          at = line.find("\"/", at + 1)) {
       const std::string_view rest = line.substr(at + 1);
       const bool letter = rest.size() > 1 && std::isalpha(static_cast<unsigned char>(rest[1])) != 0;
-      // A directory, then more: "/sys/…"; "/index0" that is appended to something is none.
+      // An absolute path: a directory, then more ("/sys/…"). "/index0", appended to a string, is
+      // not an absolute path.
       const std::size_t slash = rest.find('/', 1);
       const bool absolute = letter && slash < rest.find('"', 1);
       const bool system = rest.starts_with("/proc/") || rest.starts_with("/sys/") ||

@@ -20,14 +20,14 @@ struct Violation {
 std::string without_comments(std::string_view text, bool keep_strings);
 
 /// core <- quant <- gemm <- linear <- autotune <- capi, bench: an include never points up, a public
-/// header counts as its layer's, and no include climbs with "..".
+/// header belongs to its layer, and no include climbs with "..".
 std::vector<Violation> check_layers(const std::string& path, const std::string& text);
 /// Public headers include each other and the standard library, nothing else.
 std::vector<Violation> check_public_includes(const std::string& path, const std::string& text);
 /// The library never prints, exits or aborts.
 std::vector<Violation> check_no_output(const std::string& path, const std::string& text);
 /// Nothing names a place outside of the project: no home directories, and in code no absolute paths
-/// but the system's descriptions of itself.
+/// except the system's descriptions of itself.
 std::vector<Violation> check_no_outside_paths(const std::string& path, const std::string& text);
 
 /// All of them.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/sass on what a stand-in for cuobjdump prints: what it counts, and what it refuses.
+"""tools/sass on the output of a stand-in for cuobjdump: its counts, and refused input.
 
     sass_test.py REPOSITORY
 """

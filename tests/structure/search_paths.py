@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Where the files of a build or of an installation look for libraries: `search_paths.py READELF FOLDER...`. No element of a
-RUNPATH or RPATH is empty or relative, which is the current directory of whoever loads the file, and none is a folder that
+RUNPATH or RPATH is empty or relative, which would be the current directory of the loading process, and none is a folder that
 everyone can write to."""
 import os
 import re

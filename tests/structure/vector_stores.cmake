@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compiles device code to PTX (no assembler, no GPU: seconds) and counts the kernels that have a store
-# of a vector of words to global memory. A store that was written as one and came out as four of 4
-# bytes is as right as before and makes four times the transactions, which no other test sees. Called
-# by the test vector_stores_test with NVCC, SOURCE_DIR and OUTPUT (a file).
+# Compiles device code to PTX (no assembler, no GPU: seconds) and counts the kernels that store vectors of
+# words to global memory. If the compiler splits such a store into four of 4 bytes, results stay right but
+# there are four times the transactions, and no other test notices. Called by the test vector_stores_test
+# with NVCC, SOURCE_DIR and OUTPUT (a file).
 set(_failures "")
 
-# expect_stores(FILE VECTORS COUNT): so many kernels of the file store vectors of so many words (a
-# regular expression's set of digits). Any other number is a failure: what adds such kernels says so
-# below.
+# expect_stores(FILE VECTORS COUNT): COUNT kernels of the file store vectors of VECTORS words (a regular
+# expression's set of digits). Any other number is a failure. A change that adds such kernels changes the
+# number below.
 function(expect_stores file vectors count)
   execute_process(
     COMMAND "${NVCC}" -ptx -O3 -DNDEBUG -std=c++20 -fmad=false -arch=compute_80
@@ -33,19 +33,20 @@ endfunction()
 # The dequantize of a product: f32, f16, bf16 and int32.
 expect_stores(gemm/int8/cuda/epilogue.cu 4 4)
 expect_stores(gemm/int8/cuda/pad.cu 4 2)
-# dW in int8, of two tiles and three types, with sums counted in two ways; and what joins its parts.
+# dW in int8, of two tiles and three types, with sums counted in two ways; and the kernels that add its
+# parts.
 expect_stores(gemm/blockwise/cuda/mma.cu 4 18)
 expect_stores(quant/cuda/dequantize.cu 4 3)
 expect_stores(quant/cuda/column_sums.cu 4 3)
 # Sixteen rows of a column of transposed codes.
 expect_stores(quant/cuda/transpose.cu 4 18)
-# Codes are a quarter or half of what they are made of: 4 or 8 bytes.
+# Codes are a quarter or half as large as their source: 4 or 8 bytes.
 expect_stores(quant/cuda/global.cu 24 4)
 expect_stores(quant/cuda/rowwise.cu 24 20)
 # Activations of f16 also with a list of their values.
 expect_stores(quant/cuda/activation.cu 24 23)
 expect_stores(quant/cuda/rotate.cu 4 65)
-# What grouped operations make: rows copied, rows summed, sums of columns; then codes.
+# Results of grouped operations: rows copied, rows summed, sums of columns; then codes.
 expect_stores(grouped/cuda/gather.cu 4 3)
 expect_stores(grouped/cuda/combine.cu 4 9)
 expect_stores(grouped/cuda/column_sums.cu 4 3)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command `fragmented`: every layer and mode has a row, whose identities hold, and the
-// published figures stand beside them.
+// The command `fragmented`: every layer and mode has a row. The row's identities hold, and it has
+// the published figures.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -68,7 +68,7 @@ TEST(FragmentedCommand, RunsOnADevice) {
 
 // The source's times of 8 rows of 2048: 0.12 and 0.91 ms plain, 0.54 and 1.92 soft, 0.62 hard.
 TEST(FragmentedCommand, PublishedRatiosStandBesideOurs) {
-  // Four million parameters; what sanitizers look for, the smaller sizes have too.
+  // Four million parameters. The smaller sizes show everything that sanitizers look for.
   if (test::under_thread_sanitizer || test::under_address_sanitizer) GTEST_SKIP();
   const auto rows =
       run_fragmented({"--dim", "2048", "--batch", "8", "--fragments", "2", "--mode", "standard"});

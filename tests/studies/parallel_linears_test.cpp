@@ -99,8 +99,8 @@ void expect_the_same(const Json& row, bool exact) {
   EXPECT_EQ(row["checks"]["near_weights"], true) << row.dump();
 }
 
-// Each layout, and data that stay or are new, on the CPU and on a device whose memory this program
-// cannot read: all ways compute the same outputs, and train the same weights.
+// Each layout, with data that stay or are new, on the CPU and on a device whose memory this program
+// cannot read. All methods compute the same outputs, and train the same weights.
 TEST(MultiModelCommand, LayoutsAndDataOnEveryDevice) {
   for (const char* device : {"cpu", "emulated:0"})
     for (const char* layout : {"below", "beside"})

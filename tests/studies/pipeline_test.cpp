@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command `pipeline`: every variant has a row, and all of one number of microbatches are the
-// same to the bit.
+// The command `pipeline`: every variant has a row, and all variants with the same number of
+// microbatches are equal to the bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ TEST(PipelineCommand, RowsOfEveryVariant) {
   const std::vector<Json> rows =
       run_pipeline({"--batch", "4", "--microbatches", "2", "--stages", "2", "--mode", "rowwise",
                     "--keep", "values", "codes", "--checkpoint", "always"});
-  // One stage, and no checkpointing, which the others are compared with; values and codes.
+  // One stage without checkpointing, with which the others are compared; values and codes.
   ASSERT_EQ(rows.size(), 8u);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Json& row = rows[i];
@@ -83,7 +83,7 @@ TEST(PipelineCommand, AsksForNoLessMemoryThanItTakes) {
     const double wanted = row["wanted_bytes"];
     const double taken = row["bytes"]["peak_allocated"];
     EXPECT_LE(taken, wanted) << row.dump();
-    EXPECT_GE(taken, (wanted - 32e6) / 1.3) << row.dump();  // beside what is for the process
+    EXPECT_GE(taken, (wanted - 32e6) / 1.3) << row.dump();  // 32 MB are for the process
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of the emulated device's blockwise products, for tests of those who must find them.
+// Faults of the emulated device's blockwise products, for tests of the code that must find them.
 #include <cstdlib>
 #include <optional>
 #include <vector>
@@ -24,7 +24,7 @@ void crash(ContextState&, const BlockwiseProblem&, const BlockwiseConfig&,
   std::abort();
 }
 
-// The random operands of a task give no zero.
+// Sets the last element to zero, which is wrong: random operands do not give a zero.
 void run_wrong(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig& config,
                const BlockwiseOperands& o) {
   right(state, p, config, o);
@@ -34,8 +34,8 @@ void run_wrong(ContextState& state, const BlockwiseProblem& p, const BlockwiseCo
   state.runtime->fill(static_cast<std::byte*>(o.d) + last * element, 0, element);
 }
 
-// Engines as the backend has them, except for a fault of one, which no record has seen then, or for
-// whether records have seen them.
+// The backend's engines with one change: either one engine has a fault, and no record has seen it
+// then, or it is set whether records have seen the engines.
 void change_blockwise_products(Fault how, std::string_view engine,
                                std::optional<bool> seen) noexcept {
   static std::vector<Engine> engines;

@@ -6,7 +6,8 @@
 
 namespace switchback::test {
 
-/// The configuration of a choice; of numbers that are none, one of an engine that nobody has.
+/// The configuration of a choice. If the choice's numbers are not a valid configuration: one whose
+/// engine does not exist.
 inline gemm_int8::GemmConfig config_of(const ConfigChoice& choice) {
   gemm_int8::GemmConfig config;
   if (!gemm_int8::from_choice(choice, config)) config.engine = static_cast<gemm_int8::EngineId>(-1);

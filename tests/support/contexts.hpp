@@ -12,13 +12,14 @@
 
 namespace switchback::test {
 
-/// Whether the build looks for races: one thread cannot race, so such runs can be left out.
+/// Whether the build detects data races. One thread cannot race, so such runs can be left out.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool under_thread_sanitizer = true;
 #else
 inline constexpr bool under_thread_sanitizer = false;
 #endif
-/// Whether the build looks for accesses out of bounds: these happen at edges, whatever the values.
+/// Whether the build detects accesses out of bounds. These happen at edges, whatever the values
+/// are.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool under_address_sanitizer = true;
 #else
@@ -45,8 +46,8 @@ inline std::vector<ContextOptions> isa_contexts(int threads = 1) {
   return options;
 }
 
-/// isa_contexts() at 1 and at 3 threads (3: more than the cores of a small machine, and odd); or
-/// the one Context of another device.
+/// On the CPU: isa_contexts() at 1 and at 3 threads (3: more than the cores of a small machine, and
+/// odd). On another device: its one Context.
 inline std::vector<ContextOptions> all_contexts() {
   if (!on_cpu()) return {device_options()};
   if (under_thread_sanitizer) return isa_contexts(3);

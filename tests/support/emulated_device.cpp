@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The emulated device as the device under test, and where its backend loads libraries from.
+// The emulated device as the device under test, and the place from which its backend loads
+// libraries.
 #include <cuda_runtime.h>
 
 #include "core/cuda/library.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: a guarded matrix whose element type is a value, and the error of rounding to it.
+// Test support: a guarded matrix with an element type chosen at run time, and the error of rounding
+// to that type.
 #pragma once
 
 #include <algorithm>
@@ -73,7 +74,8 @@ class FloatMatrix {
   Matrix<bfloat16> bf16_;
 };
 
-/// Half a unit in the last place of a result of this size, or of the smallest results there are.
+/// Half a unit in the last place of a result of this size, or of the type's smallest numbers if it
+/// is smaller.
 inline double rounding_error(DType dtype, double value) {
   const double v = std::fabs(value);
   switch (dtype) {

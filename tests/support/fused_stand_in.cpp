@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replaces CUTLASS's kernels on the emulated device: checks their arguments against the rules of
 // fused.hpp, and computes with the backend's other kernels through int32. The kernels for few rows
-// run there as they are.
+// are not replaced.
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -59,8 +59,8 @@ std::size_t workspace_bytes(DType, const FusedArguments& p) {
   return static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n) * sizeof(std::int32_t);
 }
 
-// Code of one generation does not run on another, and no block gets more shared memory than there
-// is.
+// Code of one generation does not run on another, and no block gets more shared memory than the
+// device has.
 enum class Code { sm80, sm90, sm100, sm120 };
 
 bool runs_here(Code code, std::size_t shared_bytes) {
@@ -87,7 +87,7 @@ cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaS
   const Dp4aArguments product = {p.a, p.b, sums, p.m, p.n, p.k, p.a_stride, p.b_stride, p.n};
   if (const cudaError_t status = launch_dp4a(product, p.overlaps, stream); status != cudaSuccess)
     return status;
-  // The last row is of a tile that another one computes.
+  // The last row belongs to a tile that another block computes.
   const bool is_wrong = fault == test::Fault::wrong && faulty_rows == TileM;
   const int rows = is_wrong ? p.m - 1 : p.m;
   const EpilogueArguments epilogue = {sums,       p.n,        p.d,    p.d_stride,  rows,      p.n,
@@ -106,7 +106,8 @@ FusedVariant variant(double time) {
           shared_bytes, workspace_bytes, launch<code, shared_bytes, TileM>, time};
 }
 
-// Of kernels that a committed record has seen right, and of those that may be tried in place.
+// For kernels that a committed record has seen right, and for kernels that may be tried in this
+// process.
 template <class Variant>
 constexpr Variant seen(Variant variant) {
   variant.seen = "tests";
@@ -142,7 +143,7 @@ cudaError_t launch_groups(DType output, const GroupedFusedArguments& given, void
   if (!keeps_the_rules(output, p)) return cudaErrorNotSupported;
   if (reinterpret_cast<std::uintptr_t>(p.absmax_a) % alignof(float) != 0)
     return cudaErrorMisalignedAddress;
-  // The last group keeps what it had.
+  // The last group keeps its old values.
   if (fault == test::Fault::wrong && faulty_rows == TileM) --p.groups.count;
   const GroupedDp4aArguments product = {p.groups,          p.a,      p.a_stride,  p.b,
                                         p.b_stride,        p.b_step, p.d,         p.d_stride,
@@ -161,7 +162,8 @@ GroupedFusedVariant grouped_variant() {
           shared_bytes, no_workspace, launch_groups<code, shared_bytes, TileM>};
 }
 
-// Each showing has tables of its own, so that nothing is known of its kernels from an earlier one.
+// Each call of show_fused_products() has its own tables, so that nothing that was learned of
+// earlier kernels applies to them.
 template <class Variant>
 std::span<const Variant> if_shown(std::span<const Variant> all, std::string_view& why) {
   if (shown) {

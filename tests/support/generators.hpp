@@ -42,7 +42,7 @@ void fill_normal(Matrix<T>& m, Random& random, float scale = 1.0f) {
       m.set(r, c, T(random.normal() * scale));
 }
 
-/// Others for each size, unless a seed is added.
+/// Normally distributed numbers. The seed depends on the shape, and on `seed`.
 template <class T>
 Matrix<T> normal_of_size(std::int64_t rows, std::int64_t cols, Layout layout = {},
                          float scale = 1.0f, std::uint64_t seed = 0) {
@@ -52,7 +52,7 @@ Matrix<T> normal_of_size(std::int64_t rows, std::int64_t cols, Layout layout = {
   return x;
 }
 
-/// Codes as quantize operations make them: [-127, 127].
+/// Codes in the range that quantize operations use: [-127, 127].
 inline void fill_codes(Matrix<std::int8_t>& m, Random& random) {
   for (std::int64_t r = 0; r < m.rows(); ++r)
     for (std::int64_t c = 0; c < m.cols(); ++c)

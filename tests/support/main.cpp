@@ -13,9 +13,9 @@
 int main(int argc, char** argv) {
   // A test reads results when the call has returned, so the real device must have finished its
   // kernels by then. Tests of asynchronous behaviour, and of results that a memset or a copy
-  // leaves, wait explicitly.
+  // writes, wait explicitly.
   (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 0);
-  // The cache of the user who runs the tests changes none of them.
+  // The cache of the user who runs the tests must not affect them.
   (void)setenv("SWITCHBACK_TUNE", "off", 0);
   ::testing::InitGoogleTest(&argc, argv);
   std::string device = "cpu";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: matrices that own their memory and detect writes outside of their elements.
+// Test support: matrices that own their memory and detect writes outside their elements.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: the programs that tests start. They lie in the folder of the test program, in a
+// Test support: the programs that tests start. They are in the folder of the test program, in a
 // build and in a bundle.
 #pragma once
 

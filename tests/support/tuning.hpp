@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: lets programs tune as long as the object exists, which tests do not do otherwise.
+// Test support: lets programs tune as long as the object exists. Tests do not tune otherwise.
 #pragma once
 
 #include <stdlib.h>  // NOLINT: setenv is POSIX

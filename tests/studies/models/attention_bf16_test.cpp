@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of bf16 by instructions that multiply bf16: every set of kernels that this CPU has
-// against the formula in f64, each element within a bound of its own.
+// Attention of bf16 by instructions that multiply bf16: every set of kernels that this CPU has is
+// compared with the formula in f64, each element within its own bound.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ using models::Memory;
 using models::Tensor;
 namespace bf16 = models::bf16;
 
-// Calls f(context, what it is) for the instruction sets at which bf16 has kernels of its own.
+// Calls f(context, a name) for the instruction sets that have their own bf16 kernels.
 template <class F>
 void for_bf16_contexts(F&& f) {
   int contexts = 0;
@@ -62,7 +62,7 @@ Values results_of(const Bf16Run& r) {
   return all;
 }
 
-// What is wanted, and by how much each element may differ.
+// The wanted results, and the most that each element may differ.
 struct Bounded {
   explicit Bounded(std::size_t size) : want(size), bound(size) {}
   Values want, bound;
@@ -71,7 +71,7 @@ struct BoundedResults {
   Bounded out, lse, dqkv;
 };
 
-// Bounds from the roundings, of first order, with a hundredth for the others.
+// Bounds from the roundings, of first order, with a hundredth added for the higher orders.
 //
 // A factor or result that is rounded to bf16 moves by `round` of itself. A weight that is not
 // rounded yet moves by `loose`: 9e-5 by its power of two, as much by the sum that it is divided by,
@@ -133,7 +133,7 @@ BoundedResults bounded_results(const Bf16Run& r) {
           out.bound[of_out(t) + c] += (round + loose) * std::fabs(term);
         }
       }
-      // out · dout, of the out that the gradient was given, and how far it is from the exact one's.
+      // out · dout, with the out that the gradient was given, and its distance from the exact one.
       double mean = 0, mean_moves = 0;
       for (std::size_t i = of_out(t); i < of_out(t) + d; ++i) {
         mean += got_out[i] * dout[i];
@@ -207,8 +207,8 @@ TEST(Bf16Attention, KernelsAreThoseOfTheInstructionSet) {
   }
 }
 
-// Lengths around a block (32), half of one, and a tile of queries or keys (256); widths of heads
-// that are no blocks, and less than a pair.
+// Lengths around a block (32), around half a block, and around a tile of queries or keys (256).
+// Head widths that are not multiples of a block, or less than a pair.
 TEST(Bf16AttentionReference, IsWithinBoundsOfItsRoundings) {
   for_bf16_contexts([](Context& context, const std::string& name) {
     for (const auto& [length, dim] : {std::pair<std::int64_t, std::int64_t>{1, 1},
@@ -245,7 +245,7 @@ TEST(Bf16AttentionReference, IsWithinBoundsWhereOperandsAreSubnormal) {
   });
 }
 
-// What lies in scratch memory: blocks of which a diagonal product leaves parts as they were.
+// Old data in scratch memory: blocks of which a diagonal product does not write all parts.
 TEST(Bf16Attention, StaleScratchReachesNoResult) {
   const core::CpuFeatures& features = core::cpu_features();
   std::vector<const bf16::Kernels*> all;
@@ -296,9 +296,9 @@ TEST(Bf16Attention, StaleScratchReachesNoResult) {
     }
 }
 
-// A NaN of a gradient of `out` reaches the gradient of its own query, and those of the keys and
-// values that this query sees; of tokens behind it, at most 31, whose weights of zero are factors
-// of the same products.
+// A NaN in the gradient of `out` reaches the gradient of that token's query, and the gradients of
+// the keys and values that this query sees. It also reaches at most 31 later tokens, whose weights
+// of zero are factors of the same products.
 TEST(Bf16Attention, NaNOfAGradientReachesWhatItsQuerySees) {
   for_bf16_contexts([](Context& context, const std::string& name) {
     Memory memory;
@@ -328,7 +328,7 @@ TEST(Bf16Attention, NaNOfAGradientReachesWhatItsQuerySees) {
   });
 }
 
-// Several tasks of a head, and tasks that threads share unevenly.
+// Several tasks per head, and tasks that are divided unevenly among threads.
 TEST(Bf16Attention, BitsDoNotDependOnThreads) {
   for (const ContextOptions& one : isa_contexts(1)) {
     std::vector<Values> all;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bf16 results: rounded to nearest even with one NaN, on every instruction set, by whatever
-// instruction, into the caches and past them.
+// bf16 results: rounded to nearest even with one NaN, on every instruction set, by any instruction,
+// with ordinary and with non-temporal stores.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -40,8 +40,8 @@ Words last_rows(const Tensor& t, std::int64_t count) {
   return bits;
 }
 
-// Rows of a table, which an embedding rounds: more bytes than a core's cache, of whole lines and
-// not, or few.
+// Rows of a table that an embedding rounds: more bytes than a core's cache, or few; whole cache
+// lines, or not.
 TEST(ModelsReference, StoresOfBf16RoundEveryKindOfNumber) {
   if (!on_cpu()) GTEST_SKIP() << "a test of vectors";
   const auto l2 = std::max<std::int64_t>(static_cast<std::int64_t>(core::cpu_caches().l2_bytes),
@@ -79,7 +79,7 @@ TEST(ModelsReference, StoresOfBf16RoundEveryKindOfNumber) {
     }
 }
 
-// A matrix of bf16 of which some are subnormal, Inf or NaN: rows with any are apart from the
+// A matrix of bf16 with some subnormals, Infs or NaNs. Rows that have any are apart from the
 // others.
 Tensor with_specials(Memory& memory, std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
   Tensor t = filled(memory, DType::bf16, rows, cols, seed);
@@ -154,13 +154,13 @@ std::vector<Words> results_of_rows(ContextState& state, Memory& memory, const Te
   std::vector<Words> last;
   for (std::size_t i = 0; i + 1 < out.size(); ++i)
     last.push_back(last_rows(out[i], count));
-  // Angles are those of the first rows.
+  // The angles are those of the first rows.
   last.push_back(first == 0 ? Words() : last_rows(out[8], n));
   return last;
 }
 
-// Results that are larger than a core's cache are those of their last rows, and with AVX-512 BF16
-// those of AVX-512 without it, which sums in the same order.
+// Results that are larger than a core's cache have the bits of their last rows computed alone.
+// Those of AVX-512 BF16 equal those of AVX-512 without it, which sums in the same order.
 TEST(ModelsReference, LargeBf16ResultsAreThoseOfTheRowsAndOfAvx512WithoutBf16) {
   if (!on_cpu()) GTEST_SKIP() << "a test of caches";
   const auto l2 = std::max<std::int64_t>(static_cast<std::int64_t>(core::cpu_caches().l2_bytes),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What holds of models on a device beside what holds everywhere: element by element the bits are
-// those of the CPU, a decoder trains there as on the CPU, and a step can be captured.
+// Additional properties of models on a device: elementwise operations give the bits of the CPU, a
+// decoder trains there as on the CPU, and a step can be captured.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace models;
 
-// A test of a device, and of a CPU with the same fused multiply-adds.
+// A test of a device, compared with a CPU that has the same fused multiply-adds.
 class ModelsOnADevice : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -31,7 +31,7 @@ class ModelsOnADevice : public ::testing::Test {
   }
 };
 
-// What an operation left in its tensors.
+// The data that an operation left in its tensors.
 using Bits = std::vector<std::vector<std::byte>>;
 
 std::vector<std::byte> bytes_of(const Tensor& t) {
@@ -137,7 +137,7 @@ TEST_F(ModelsOnADevice, ElementsHaveTheBitsOfTheCpu) {
     return bits;
   });
   expect_same_bits("optimizers", [&](Context& c, Memory& memory, DType) {
-    // More tensors than a launch takes, an empty one among them, and one of several pieces.
+    // More tensors than one launch can handle, among them an empty one and one of several pieces.
     std::vector<Tensor> tensors;
     std::vector<Update> updates;
     for (std::int64_t i = 0; i < 40; ++i) {
@@ -174,7 +174,7 @@ TEST_F(ModelsOnADevice, ElementsHaveTheBitsOfTheCpu) {
   });
 }
 
-// A row of Inf, NaN or -Inf does the same on both.
+// A row of Inf, NaN or -Inf has the same effect on both.
 TEST_F(ModelsOnADevice, NonFiniteValuesStayVisible) {
   Context context(device_options());
   Memory memory(visible_memory(context));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations at the edges of their numbers: logits and scores whose exponentials overflow, sums
-// beside terms that are 2^24 times as large, and gradients that are NaN or Inf, which a trainer's
-// scaler must find where the formula has them, and nowhere else.
+// with terms that are 2^24 times as large as the rest, and gradients that are NaN or Inf. A
+// trainer's scaler must find these where the formula has them, and nowhere else.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -42,10 +42,10 @@ double steps_of_row(const Setting& s, std::int64_t cols) {
 // ---- Exponentials ----
 
 // Logits are f(class). Terms more than 17 below the largest are less than a unit of it each. The
-// exponent of another is rounded twice, to 34 units, an exponential errs by 2e-7, or 3e-6 of bf16,
-// and a sum over chunks of 16 steps by 22 units (on a device: of all steps). bf16 rounds the
-// product of the shift with log2(e), whose error is that of the exponent: as many units as the
-// shift is.
+// exponent of another is rounded twice, to 34 units. An exponential errs by 2e-7, or 3e-6 for bf16.
+// A sum over chunks of 16 steps errs by 22 units (on a device: of all steps). bf16 rounds the
+// product of the shift and log2(e). The error of that product is the error of the exponent: its
+// number of units equals the shift.
 void expect_loss(const Setting& s, std::int64_t vocabulary, std::int32_t target,
                  const std::function<double(std::int64_t)>& f, const std::string& name) {
   const std::string what = s.name + " " + name + " of " + std::to_string(vocabulary);
@@ -103,7 +103,7 @@ TEST(ModelsReference, CrossEntropyOfExtremeLogits) {
         expect_loss(
             s, vocabulary, target, [&](std::int64_t i) { return i == at ? 1e4 : noise(i); },
             "one above, at " + std::to_string(at));
-      // What is far above all before it, more than once.
+      // A value far above all earlier ones, more than once.
       expect_loss(
           s, vocabulary, target,
           [&](std::int64_t i) { return 300.0 * static_cast<double>(i / 600) + noise(i); }, "steps");
@@ -154,8 +154,9 @@ TEST(ModelsReference, CrossEntropyKeepsNonFiniteRowsVisibleAndApart) {
   });
 }
 
-// How far the gradient of one head may be from its formula where each weight, product and output is
-// known to `relative` of what it is a sum of: qkv as in reference::attention_gradient.
+// The most that the gradient of one head may differ from its formula, if each weight, product and
+// output is known to `relative` of the magnitudes it is a sum of: qkv as in
+// reference::attention_gradient.
 Values bound_of_gradient(const Values& qkv, const Values& dout, std::int64_t length,
                          std::int64_t dim, double relative) {
   const double scale = 1 / std::sqrt(static_cast<double>(dim));
@@ -248,7 +249,7 @@ TEST(ModelsReference, AttentionOfExtremeScores) {
 
 // ---- Sums ----
 
-// Rows' losses are added in f64: a loss of 2^24 hides no other. Each errs as above.
+// Rows' losses are added in f64: a loss of 2^24 does not hide the others. Each loss errs as above.
 TEST(ModelsReference, LossOfManyTokensBesideALargeOne) {
   const std::int64_t rows = on_emulated() ? 600 : 5000;
   for_all_settings([&](const Setting& s) {
@@ -273,8 +274,8 @@ TEST(ModelsReference, LossOfManyClassesBesideALargeOne) {
   });
 }
 
-// A square of 2^24 beside ones. A sum of f32 errs by a unit of it in each of its steps; one after
-// the other would lose all the ones.
+// A square of 2^24 among ones. An f32 sum errs by one of its units in each step; if the terms were
+// added one after the other, all the ones would be lost.
 TEST(ModelsReference, NormsOfWideRowsBesideALargeElement) {
   for_all_settings([](const Setting& s) {
     constexpr std::int64_t cols = 32768;
@@ -292,8 +293,8 @@ TEST(ModelsReference, NormsOfWideRowsBesideALargeElement) {
   });
 }
 
-// Beside a mean of 2^12, squares of which leave no room for a deviation of 1 in an f32: the mean
-// errs by a unit of it in each step, and so do the deviations, a tenth at the most.
+// With a mean of 2^12, the squares leave no room in an f32 for a deviation of 1. The mean errs by
+// one of its units in each step, and so do the deviations: by a tenth at most.
 TEST(ModelsReference, LayerNormBesideALargeMean) {
   for_all_settings([](const Setting& s) {
     constexpr std::int64_t cols = 512;
@@ -319,9 +320,9 @@ TEST(ModelsReference, LayerNormBesideALargeMean) {
   });
 }
 
-// Gradients of parameters: sums over blocks of 64 rows, and then over the blocks: each step errs by
-// a unit of the sum of magnitudes. A row of 2^24 beside ones: one after the other all ones would be
-// lost.
+// Gradients of parameters are sums over blocks of 64 rows, and then over the blocks. Each step errs
+// by a unit of the sum of magnitudes. One row is 2^24, the others are ones: if the rows were added
+// one after the other, all ones would be lost.
 TEST(ModelsReference, GradientsOfNormsBesideALargeRow) {
   const std::int64_t rows = on_emulated() ? 1024 : 8192;
   constexpr std::int64_t cols = 4;
@@ -341,7 +342,7 @@ TEST(ModelsReference, GradientsOfNormsBesideALargeRow) {
                  dbias = tensor(memory, DType::f32, 1, cols);
     const double want = 0x1p24 + static_cast<double>(rows - 1);
     const double error = want * unit * (64 + static_cast<double>(rows) / 64 + 2);
-    ASSERT_LT(error, static_cast<double>(rows) / 2);  // what would be lost
+    ASSERT_LT(error, static_cast<double>(rows) / 2);  // the ones that would be lost
     const auto expect = [&](const Tensor& sums, bool alternate, const std::string& what) {
       for (std::size_t c = 0; c < cols; ++c)
         EXPECT_NEAR(sums.floats()[c], alternate && c % 2 == 1 ? -want : want, error)
@@ -397,7 +398,8 @@ TEST(ModelsReference, GradientOfARepeatedTokenBesideALargeRow) {
 
 enum class Reach { nothing, everything, unsaid };
 
-// What `spoiled` has where `reach` says so must not be finite, and elsewhere be as in `clean`.
+// Elements of `spoiled` that `reach` names must not be finite; the others must equal those of
+// `clean`.
 void expect_reach(const Values& clean, const Values& spoiled,
                   const std::function<Reach(std::int64_t)>& reach, const std::string& what) {
   ASSERT_EQ(clean.size(), spoiled.size()) << what;
@@ -433,8 +435,8 @@ Tensor gradient_with(Memory& memory, DType dtype, std::int64_t rows, std::int64_
   return t;
 }
 
-// The row's mean of products takes it to the whole row; of the parameters' gradients it has a
-// column.
+// The row's mean of products carries it to the whole row. In the parameters' gradients it affects
+// one column.
 TEST(ModelsReference, NonFiniteGradientsOfNorms) {
   constexpr std::int64_t rows = 70, cols = 37, row = 66, col = 35;
   for_all_spoils([](const Setting& s, Memory& memory, float value, const std::string& what) {
@@ -518,7 +520,7 @@ TEST(ModelsReference, NonFiniteGradientsOfElements) {
           return to;
         },
         [](std::int64_t i) { return i == row * cols + col; });
-    // What is dropped has no gradient.
+    // Dropped elements have no gradient.
     const auto kept = [](std::int64_t i) { return philox::element_bits(5, 6, i) >= (1u << 31); };
     for (const std::int64_t at_col : {col, col - 1, col - 2, col - 3})
       expect(
@@ -547,9 +549,10 @@ TEST(ModelsReference, NonFiniteGradientsOfElements) {
   });
 }
 
-// Of query t of a head: its own gradient, those of the keys and values that it sees, and none of
-// another head, sequence or query. Keys of the same tiles that it does not see have weights of zero
-// in the same products; those that are further behind are as they were.
+// A non-finite gradient of the output of query t of a head reaches the query's own gradient, and
+// those of the keys and values that it sees. It reaches no other head, sequence or query. Keys of
+// the same tiles that it does not see have weights of zero in the same products. The gradients of
+// keys after those tiles do not change.
 TEST(ModelsReference, NonFiniteGradientsOfAttention) {
   constexpr std::int64_t length = 150, heads = 2, dim = 8, width = heads * dim, query = 30;
   constexpr std::int64_t tile = 64;

@@ -174,14 +174,15 @@ struct AttentionGradient : AttentionRun {
   Tensor dout, dqkv;
 };
 
-// Where long sequences are left out: what reads out of bounds does so at the edges of a tile.
+// For builds that leave out long sequences: accesses out of bounds happen at the edges of a tile.
 bool is_slow() {
   return under_address_sanitizer && on_emulated();
 }
 
-// Lengths around a tile (64), vectors and rows of register tiles in it, and a second part of a head
-// (256); widths of heads that are no vectors. Products of bf16 round the weights too, each to 2^-8
-// of itself and at random, so that sums of weighted values err less than a result's rounding.
+// Lengths around a tile (64), around the vectors and rows of register tiles in it, and around a
+// second part of a head (256). Head widths that are not multiples of a vector. Products of bf16
+// round the weights too, each to 2^-8 of itself and at random, so that sums of weighted values err
+// less than the rounding of a result.
 TEST(ModelsReference, AttentionForward) {
   for_all_settings([](const Setting& s) {
     Memory memory(visible_memory(s.context));
@@ -215,7 +216,8 @@ TEST(ModelsReference, AttentionOfLargeScoresAndNaN) {
     const Tensor out = tensor(memory, s.dtype, 150, 16);
     const Tensor lse = tensor(memory, DType::f32, 1, 150);
     attention(s.context.state(), shape, qkv.any(), out.any(), lse.floats());
-    // A score of some hundred is rounded to 2^-24 of itself, and its weight by as many units.
+    // A score of some hundred is rounded to 2^-24 of itself, and its weight by the same number of
+    // units.
     expect_near(values_of(out), reference::attention(values_of(qkv), 1, 150, 1, 16),
                 s.dtype == DType::f32 ? 2e-4 : 0.02, s.name);
     const Values before = values_of(out);
@@ -231,8 +233,8 @@ TEST(ModelsReference, AttentionOfLargeScoresAndNaN) {
   });
 }
 
-// A value that no arithmetic hides reaches its query and all later ones, and at most 31 before it;
-// what else there is has the bits that it has without it.
+// A value that no arithmetic hides reaches its query and all later ones, and at most 31 before it.
+// All other elements have the same bits as without it.
 TEST(ModelsReference, AttentionOfValuesThatAreNaNOrInf) {
   for_all_settings([](const Setting& s) {
     Memory memory(visible_memory(s.context));
@@ -301,7 +303,8 @@ TEST(ModelsGradient, Attention) {
   });
 }
 
-// Results that are larger than a core's cache go past it: the bits are those of their parts.
+// Results that are larger than a core's cache use non-temporal stores: the bits are those of their
+// parts.
 TEST(ModelsReference, LargeResultsAreThoseOfTheirParts) {
   const auto l2 = std::max<std::int64_t>(static_cast<std::int64_t>(core::cpu_caches().l2_bytes),
                                          std::int64_t{1} << 20);

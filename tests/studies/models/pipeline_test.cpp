@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pipelined stack: gradients of every parameter against central differences of its formula in
-// f64, and that neither stages nor checkpointing change a bit.
+// f64, and neither stages nor checkpointing change a bit.
 #include "studies/models/pipeline.hpp"
 
 #include <gtest/gtest.h>
@@ -151,7 +151,7 @@ std::vector<std::vector<std::int64_t>> divisions() {
 }
 
 TEST(ModelsPipeline, StagesAndCheckpointingChangeNoBit) {
-  // One pair of stages races, and reads out of bounds, in all the ways that there are.
+  // One pair of stages shows all races and accesses out of bounds that there can be.
   const bool is_short = on_emulated() && (under_thread_sanitizer || under_address_sanitizer);
   for (const Mode mode : {Mode::standard, Mode::rowwise})
     for (const bool codes : {false, true}) {
@@ -176,7 +176,7 @@ TEST(ModelsPipeline, StagesAndCheckpointingChangeNoBit) {
             if (checkpoint == Checkpoint::never) continue;
             EXPECT_LT(other.saved, one.saved) << what;
             if (recompute == Recompute::full) saved_fully_recomputed = other.saved;
-            // One stage alone keeps the same.
+            // A single stage keeps the same.
             if (recompute == Recompute::selective && parts.size() == 1) {
               EXPECT_EQ(other.saved, saved_fully_recomputed) << what;
             }
@@ -246,7 +246,7 @@ TEST(ModelsPipeline, BalancedStagesAreTheBestOfAllDivisions) {
             EXPECT_EQ(costliest(o, split, checkpoint), best) << stages << " stages";
           }
         }
-  // The last stage computes nothing twice, so it takes more of the parts.
+  // The last stage computes nothing twice, so it gets more of the parts.
   const StackOptions o{
       .vocabulary = 750, .width = 192, .hidden = 768, .layers = 12, .heads = 12, .length = 128};
   const std::int64_t without = balanced_parts(o, 2, Checkpoint::never)[0];

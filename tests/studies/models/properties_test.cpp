@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold of a decoder whatever its numbers: the past does not see the future, sequences of
-// a batch do not see each other, bits do not depend on threads, and a step that has run before
-// takes no memory.
+// Properties of a decoder that hold for all numbers: earlier tokens do not depend on later ones,
+// sequences of a batch do not affect each other, bits do not depend on threads, and a step that has
+// run before allocates no memory.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -48,7 +48,7 @@ bool same_bits(const Tensor& a, std::int64_t row_a, const Tensor& b, std::int64_
              static_cast<std::size_t>(rows) * width) == 0;
 }
 
-// In the modes whose scales are of a row, a row's bits depend on nothing but what it sees.
+// In the modes with a scale per row, a row's bits depend only on the tokens that it sees.
 TEST(ModelsDecoder, IsCausalAndItsSequencesAreIndependent) {
   for (const Mode mode : {Mode::rowwise, Mode::global}) {
     Context context = with_threads(2);
@@ -128,7 +128,7 @@ TEST(ModelsDecoder, BitsDoNotDependOnThreads) {
       const Values more = values_of(*t);
       values.insert(values.end(), more.begin(), more.end());
     }
-    // Of bf16, in several tiles of queries and keys, and in tasks of 256 queries.
+    // In bf16, with several tiles of queries and keys, and tasks of 256 queries.
     const AttentionShape long_one{.batch = 2, .length = 300, .heads = 2, .head_dim = 16};
     const Tensor qkv16 = filled(memory, DType::bf16, 600, 96, 3);
     const Tensor out16 = tensor(memory, DType::bf16, 600, 32),

@@ -69,7 +69,7 @@ void for_all_settings(F&& f) {
   }
 }
 
-/// Each element within `tolerance` of the largest magnitude that is wanted.
+/// Each element within `tolerance` of the largest wanted magnitude.
 inline void expect_near(const Values& got, const Values& want, double tolerance,
                         const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
@@ -84,7 +84,7 @@ inline void expect_near(const Values& got, const Values& want, double tolerance,
 }
 
 /// f32: sums of some hundred terms, each step rounded to 2^-24, and the exponential. bf16: a result
-/// is rounded to 2^-8 of itself; what is made of rounded results has several such errors.
+/// is rounded to 2^-8 of itself; values computed from rounded results have several such errors.
 inline double tolerance_of(DType dtype) {
   return dtype == DType::f32 ? 1e-5 : 0.02;
 }

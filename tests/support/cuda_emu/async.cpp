@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What threads of 9.0 and later wait for apart from the barrier of the block: asynchronous
-// barriers, copies that these count, barriers with numbers.
+// Waits of threads on 9.0 and later, other than the block's barrier: asynchronous barriers, copies
+// that these count, barriers with numbers.
 #include <cstring>
 
 #include "block_state.hpp"
@@ -11,7 +11,7 @@ using namespace scheduler;
 
 namespace {
 
-// An asynchronous barrier as its word has it.
+// An asynchronous barrier, as its word in memory represents it.
 struct Mbarrier {
   std::int32_t bytes;     // announced but not there; negative: there before they were announced
   std::uint16_t missing;  // arrivals of this phase
@@ -56,7 +56,7 @@ void run(const Copy& copy) {
       const std::int64_t row = box.row + r;
       const std::int64_t column = box.column + c;
       const bool inside = row >= 0 && row < box.rows && column >= 0 && column < box.columns;
-      // The number of a piece changes by that of its row, of eight each.
+      // The index of a piece in its row is XORed with the row's index modulo eight.
       base[at ^ (at / width % 8 * piece)] =
           inside ? box.matrix[row * box.stride + column] : static_cast<unsigned char>(0);
     }
@@ -96,7 +96,7 @@ void mbarrier_arrive(std::uint64_t* barrier, unsigned announced_bytes) {
 }
 
 void mbarrier_wait(std::uint64_t* barrier, unsigned parity, Site site) {
-  // A copy may come as late as this.
+  // A copy may complete as late as this.
   run_copies_of(barrier);
   Thread& thread = block.threads[get_current()];
   while (load(barrier).phase == parity) {

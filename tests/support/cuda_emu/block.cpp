@@ -28,22 +28,22 @@ Block scheduler::block;
 
 namespace {
 
-// Static shared memory that is small is filled before every block, else before every launch.
+// Small static shared memory is filled before every block, larger memory before every launch.
 constexpr std::size_t fill_per_block_bytes = std::size_t{16} << 10;
 // Calls of __nanosleep in a block between which no thread returned and no barrier opened.
 constexpr int max_idle_calls = 1000000;
 
 const Grid* grid = nullptr;
-// Of a grid that overlaps with the kernel before it.
+// State of a grid that overlaps with the kernel before it.
 bool waits = false;   // a thread waits for that now
 bool waited = false;  // one has
 std::uint64_t random_state = 0;
 thread_local int current = -1;  // the thread that runs
-char grid_sync[2];              // of the barriers of a grid, in turn, for ThreadSanitizer
+char grid_sync[2];              // of the barriers of a grid, used alternately, for ThreadSanitizer
 unsigned grid_barriers = 0;
 void* shared_memory = nullptr;
 
-// A fault, as its thread left it; put into words by the scheduler.
+// A fault, as its thread left it; the scheduler formats the message.
 struct Fault {
   bool happened;
   const char* what;
@@ -106,7 +106,7 @@ void scheduler::make_waiting_ready(State state, const void* barrier) {
     if (block.threads[i].state == state && block.threads[i].barrier == barrier) make_ready(i);
 }
 
-// Without a division: this is asked at every switch.
+// Without a division, because every switch calls this.
 int scheduler::random_below(int n) {
   return static_cast<int>(((next_random(random_state) >> 32) * static_cast<std::uint64_t>(n)) >>
                           32);
@@ -115,13 +115,13 @@ int scheduler::random_below(int n) {
 void scheduler::wait_in(State state) {
   const int thread = get_current();
   block.threads[thread].state = state;
-  release(&block.end);  // in case that it never goes on
+  release(&block.end);  // in case it never continues
   fiber_switch_back();
 }
 
 namespace {
 
-// A fiber may be resumed on another OS thread than the one it began on, so that no address of a
+// A fiber may be resumed on another OS thread than the one it began on. So no address of a
 // thread_local variable may be kept across a switch.
 [[gnu::noinline]] void set_current(int thread) {
   current = thread;
@@ -155,7 +155,7 @@ void run_thread(int thread) {
   for (;;) {
     run_thread(get_current());
 #ifndef SWITCHBACK_CUDA_EMU_TSAN
-    // No switch where the next thread can begin on this stack. (ThreadSanitizer tells threads apart
+    // No switch if the next thread can begin on this stack. (ThreadSanitizer distinguishes threads
     // by their fibers.)
     while (block.fresh_count > 0 && block.ready_count == 0) {
       Fiber* mine = block.threads[get_current()].fiber;
@@ -190,7 +190,8 @@ void write_text() {
   }
 }
 
-// Nobody can go on: somebody waits for a thread that has finished, or that waits elsewhere.
+// No thread can continue: at least one waits for a thread that has finished, or that waits
+// elsewhere.
 void report_divergence() {
   fault = {};
   fault.happened = true;
@@ -252,8 +253,8 @@ void start_block() {
 }
 
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
-// Always the same fiber for a thread of a block: its clock is then that of this thread. (Of the
-// first blocks of a cooperative launch, which are there at once.)
+// A thread of a block always has the same fiber, so the fiber's clock is that of this thread. (For
+// a cooperative launch: the first blocks that exist at the same time.)
 constexpr int most_at_once = 8;
 int place_at_once = 0;
 Fiber* fibers_by_thread[most_at_once][max_threads];
@@ -290,7 +291,7 @@ void clean_up_after_fault() {
   }
 }
 
-// Keeps what threads have put into static shared memory while another kernel runs.
+// Saves the threads' data in static shared memory while another kernel runs.
 __attribute__((no_sanitize("address"))) unsigned char* kept_variables(
     const SharedVariables& variables) {
   auto* const kept = static_cast<unsigned char*>(std::malloc(variables.bytes + 1));
@@ -313,7 +314,8 @@ __attribute__((no_sanitize("address"))) void put_back(const SharedVariables& var
   std::free(kept);
 }
 
-// Runs the kernel before this one, between two threads of a block. False after a fault of that.
+// Runs the kernel before this one, between two threads of a block. False after a fault of that
+// kernel.
 bool run_kernel_before() {
   static Block kept_block;
   kept_block = block;
@@ -337,12 +339,12 @@ bool run_kernel_before() {
   return good;
 }
 
-// How often, on average, a block of a cooperative launch makes way for another one: after every so
-// many threads that it has let go on.
+// How often, on average, a block of a cooperative launch lets another block run: each time it has
+// resumed this number of threads.
 constexpr int turns_of_a_block = 64;
 
-// Goes on with the block until it has ended, or, in a cooperative launch, cannot go on or makes
-// way.
+// Continues the block until it has ended or, in a cooperative launch, cannot continue or lets
+// another block run.
 bool run_block() {
   const bool shuffled = grid->seed != 0;
   while (block.finished < block.count) {
@@ -359,7 +361,7 @@ bool run_block() {
         block.ready_count > 0 && (block.fresh_count == 0 || (shuffled && random_below(4) == 0));
     int thread = 0;
     if (resume) {
-      // At random also where sleepers would otherwise be first again and again.
+      // Also at random, because sleepers would otherwise be first again and again.
       thread = take(block.ready, block.ready_count, shuffled || block.idle_calls > 0);
     } else {
       thread = take(block.fresh, block.fresh_count, false);
@@ -372,7 +374,7 @@ bool run_block() {
     const bool ended = block.threads[get_current()].state == State::finished;
     if (ended) give_back(fiber);
     if (waits && !run_kernel_before()) {
-      // In words already.
+      // The message is already formatted.
       clean_up_after_fault();
       return false;
     }
@@ -390,9 +392,10 @@ bool run_block() {
   return false;
 }
 
-// Static variables are written past AddressSanitizer: their sizes here may include their red zones.
+// Static variables are written past AddressSanitizer, because their sizes here may include their
+// red zones.
 __attribute__((no_sanitize("address"))) void fill_variable(const SharedVariable& variable) {
-  // volatile: not to become a call of memset, which would check.
+  // volatile: must not become a call of memset, which would check.
   auto* at = static_cast<volatile unsigned char*>(variable.at);
   for (std::size_t i = 0; i < variable.bytes; ++i)
     at[i] = 0xff;
@@ -405,7 +408,7 @@ __attribute__((no_sanitize("address"))) bool was_written(const SharedVariable& v
   return false;
 }
 
-// What a block leaves behind, the next one cannot rely on. As floats these bytes are NaN.
+// A block cannot rely on values that an earlier block left. As floats these bytes are NaN.
 void fill_shared(const SharedVariables& variables, std::size_t dynamic_bytes, bool first_block) {
   if (first_block || variables.bytes <= fill_per_block_bytes)
     for (std::size_t i = 0; i < variables.count; ++i)
@@ -461,7 +464,7 @@ void wait_for_kernel_before() {
     waited = true;
     return;
   }
-  // The scheduler runs it when this thread has let it.
+  // The scheduler runs it after this thread has switched back.
   waits = true;
   make_ready(get_current());
   release(&block.end);
@@ -481,7 +484,7 @@ uint3 block_at(std::uint64_t at) {
           static_cast<unsigned>(at / g.x / g.y)};
 }
 
-// Threads of all blocks wait for each other, or for one that has ended.
+// Threads of all blocks wait for each other, or for a thread that has ended.
 bool open_grid_barrier(Aside* blocks, int count) {
   const Site* site = nullptr;
   int ended = 0;
@@ -518,7 +521,7 @@ bool open_grid_barrier(Aside* blocks, int count) {
   return true;
 }
 
-// As much of a block as its threads have filled.
+// Only the part of a block that its threads have filled.
 void copy_block(Block& to, const Block& from) {
   static_cast<BlockCounts&>(to) = from;
   const auto count = static_cast<std::size_t>(from.count);
@@ -532,9 +535,9 @@ void copy_block(Block& to, const Block& from) {
   copy(to.copies, from.copies, static_cast<std::size_t>(from.copy_count));
 }
 
-// All blocks at once, in turns of random length, so that each is ahead of the others at some time.
-// Their kernels have dynamic shared memory alone: there is one of each static variable, which would
-// have to be put aside with a block at each of its turns.
+// Runs all blocks interleaved, each for random lengths of time, so that each is ahead of the others
+// at some time. Their kernels have only dynamic shared memory. Each static variable exists once, so
+// it would have to be saved and restored whenever another block runs.
 bool run_cooperative(const SharedVariables& variables) {
   const int count = static_cast<int>(grid->grid.x * grid->grid.y * grid->grid.z);
   auto* const blocks =
@@ -553,7 +556,7 @@ bool run_cooperative(const SharedVariables& variables) {
   int at = -1;
   int faulted = -1;  // its threads are cleaned up already
   while (live > 0 && good) {
-    // The next one that can go on, from any place.
+    // The next block that can continue, from a random place on.
     int next = grid->seed != 0 ? random_below(count) : (at + 1) % count;
     int tried = 0;
     const auto waits_for_others = [](const Aside& one) {
@@ -591,7 +594,7 @@ bool run_cooperative(const SharedVariables& variables) {
     live -= mine.ended ? 1 : 0;
     copy_block(mine.block, block);
   }
-  // Also of blocks that were left in the middle.
+  // Also for blocks that were left in the middle.
   acquire(&block.end);
   for (int b = 0; b < count; ++b) {
     if (!good && b != faulted && blocks[b].begun) {
@@ -643,7 +646,7 @@ bool run_grid(const Grid& to_run) {
       stride = (stride + 1) % total;
   }
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
-  // A thread's fiber cannot be that of another kernel's.
+  // A thread's fiber cannot be the fiber of another kernel's thread.
   if (to_run.before != nullptr) {
     if (!to_run.before(to_run.before_arguments)) return false;
     Grid alone = to_run;

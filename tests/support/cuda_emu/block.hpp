@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: runs the blocks of a launch, threads as fibers: one after another,
-// or, where the launch is cooperative, by turns.
+// Test support, emulated CUDA: runs the blocks of a launch, with threads as fibers. Blocks run one
+// after another; those of a cooperative launch interleave.
 #pragma once
 
 #include <cstddef>
@@ -18,19 +18,20 @@ struct Grid {
   dim3 grid, block;
   std::size_t shared_bytes = 0;
   std::uint64_t seed = 0;    ///< of the order of blocks and threads; 0: ascending
-  bool cooperative = false;  ///< all blocks are there at once and can wait for each other
-  /// Launched to overlap with the kernel before it, for which it has to wait.
+  bool cooperative = false;  ///< all blocks exist at the same time and can wait for each other
+  /// Launched to overlap with the kernel before it, and has to wait for that kernel.
   bool overlaps = false;
-  /// Runs that kernel, if it has not run yet; false after a fault.
+  /// Runs that kernel if it has not run yet; false after a fault.
   bool (*before)(void*) = nullptr;
   void* before_arguments = nullptr;
 };
 
-/// Runs it to the end. False after a fault, described in fault_text(). One launch at a time.
+/// Runs the launch to the end. False after a fault, described in fault_text(). One launch at a
+/// time.
 bool run_grid(const Grid& grid);
 const char* fault_text();
 
-/// SplitMix64; the state moves on.
+/// SplitMix64; advances the state.
 inline std::uint64_t next_random(std::uint64_t& state) {
   std::uint64_t z = (state += 0x9e3779b97f4a7c15u);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

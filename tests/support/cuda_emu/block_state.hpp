@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: the state of the block that runs, for the scheduler and for what its
-// threads meet at. Never compiled with ThreadSanitizer, and free of library containers: all fibers
-// of a block work on this state, and only the threads of the kernel are to be seen racing.
+// Test support, emulated CUDA: the state of the running block, for the scheduler and for the
+// barriers and collectives of its threads. Never compiled with ThreadSanitizer, and free of library
+// containers: all fibers of a block use this state, and ThreadSanitizer must see only the races of
+// the kernel's threads.
 #pragma once
 
 #include "block.hpp"
@@ -33,12 +34,12 @@ struct Thread {
   Fiber* fiber;
   Site site;
   unsigned mask;
-  std::uint64_t value;  // what it brings to a collective, then what it takes away
-  int source;           // the lane whose value a shuffle wants
-  const void* barrier;  // that it waits at
+  std::uint64_t value;  // its operand of a collective, then the result
+  int source;           // the lane whose value a shuffle reads
+  const void* barrier;  // at which it waits
 };
 
-// One collective that is under way, under the lowest lane of its mask.
+// A collective that is under way, stored at the lowest lane of its mask.
 struct Group {
   unsigned mask, arrived;
   WarpVote vote;
@@ -48,13 +49,13 @@ struct Group {
 
 struct Warp {
   Group groups[lanes_per_warp];
-  // Addresses that stand for collectives in ThreadSanitizer's eyes. Two of each, in turn: a fast
-  // lane's arrival at the next collective must not look as if a slow lane, still leaving this one,
-  // had seen it.
+  // Addresses that represent collectives to ThreadSanitizer. There are two of each, used
+  // alternately: a fast lane's arrival at the next collective must not look as if a slow lane,
+  // still leaving this one, had seen it.
   char sync[lanes_per_warp][2];
 };
 
-// A barrier with a number, or that of a warpgroup.
+// A barrier with a number, or the barrier of a warpgroup.
 struct NamedBarrier {
   int arrived, threads;
 };
@@ -66,11 +67,11 @@ struct Copy {
   std::uint64_t* barrier;
 };
 
-// Numbers of a block.
+// The counters and barriers of a block.
 struct BlockCounts {
   int count;
   int finished;
-  // Of the threads that can go on, and of those that have not begun.
+  // Threads that can continue, and threads that have not begun.
   int ready_count;
   int fresh_count;
   // The barrier of the block.
@@ -96,7 +97,7 @@ struct Block : BlockCounts {
   Copy copies[max_copies];
 };
 
-// A block of a cooperative launch while another one has its turn.
+// A block of a cooperative launch that is suspended while another block runs.
 struct Aside {
   bool begun, ended;
   uint3 index;
@@ -106,22 +107,22 @@ struct Aside {
 
 extern Block block;
 
-/// For ThreadSanitizer.
+/// Report a release and an acquire to ThreadSanitizer.
 void release(void* address);
 void acquire(void* address);
 
-/// The thread that runs.
+/// The index of the running thread.
 int get_current();
-/// Whether two places are one.
+/// Whether two sites are the same place.
 bool same(const Site& a, const Site& b);
-/// Ends the launch with a fault of the thread that runs, and of another.
+/// Ends the launch with a fault of the running thread, and of thread `other` if that is not -1.
 [[noreturn]] void fail(const char* what, int other = -1);
 void make_ready(int thread);
-/// The threads that wait at a barrier go on.
+/// Makes the threads that wait at a barrier ready.
 void make_waiting_ready(State state, const void* barrier);
-/// In [0, n), in an order that belongs to the launch.
+/// A number in [0, n) from the launch's random sequence.
 int random_below(int n);
-/// The thread that runs waits until it is made ready.
+/// The running thread waits until it is made ready.
 void wait_in(State state);
 
 }  // namespace switchback_cuda_emu::scheduler

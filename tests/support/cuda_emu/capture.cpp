@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream capture: what is recorded in place of queued, what it forbids, graphs and their replay.
+// Stream capture: recording instead of queuing, the calls that it forbids, graphs and their replay.
 #include <algorithm>
 #include <utility>
 
@@ -41,7 +41,7 @@ cudaError_t replay(const GraphBody& body) {
     const std::size_t at = s.options.schedule_seed == 0 ? 0 : next_random(s.random) % ready.size();
     const GraphOperation& operation = body.operations[ready[at]];
     done[ready[at]] = true;
-    // A kernel that may overlap with this one does, if it is behind nothing else.
+    // A kernel that may overlap with this one does so, if it depends on no other operation.
     const GraphOperation* next = nullptr;
     for (std::size_t i = 0; i < count && operation.overlap.kernel && next == nullptr; ++i)
       if (!done[i] && body.operations[i].overlap.run_both != nullptr &&
@@ -67,7 +67,7 @@ void leave_capture(Capture& capture) {
   capture.ended = true;
   for (const cudaStream_t stream : capture.streams) {
     stream->capture_after.clear();
-    // Last: it may own the capture.
+    // Last, because it may own the capture.
     stream->capture = nullptr;
   }
 }
@@ -186,7 +186,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     *status = cudaStreamCaptureStatusNone;
     if (stream->is_legacy()) {
-      // A question that has no answer, but no reason to invalidate the capture.
+      // A query that has no answer, but does not invalidate the capture.
       for (const CapturePtr& capture : state().captures)
         for (const cudaStream_t captured : capture->streams)
           if (captured->blocking() && captured->device == stream->device)
@@ -246,7 +246,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return call("cudaGraphExecDestroy", Safety::always, [&] {
     if (state().execs.erase(exec) == 0) return cudaErrorInvalidValue;
-    // Launches that have not run keep what they need.
+    // Launches that have not run keep the data they need.
     delete exec;
     return cudaSuccess;
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the threads of a block, and the lanes of a warp, meet.
+// Barriers of the threads of a block, and collectives of the lanes of a warp.
 #include <cstdlib>
 
 #include "block_state.hpp"
@@ -89,7 +89,7 @@ std::uint64_t warp_collective(WarpVote vote, unsigned mask, std::uint64_t value,
     return thread.value;
   }
 
-  // The last to arrive gives each lane its result: no lane needs another's value afterwards.
+  // The last lane to arrive gives each lane its result: no lane needs another's value afterwards.
   std::uint64_t values[lanes_per_warp];
   std::uint64_t all = 0;
   bool begun = false;

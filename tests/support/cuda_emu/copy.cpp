@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies and fills. From and to pageable memory they are as synchronous as documented, and no more.
+// Copies and fills. With pageable memory they are as synchronous as CUDA documents, but no more.
 #include <cstring>
 #include <vector>
 
@@ -24,7 +24,7 @@ Rows rows_at(const void* base, std::size_t pitch, std::size_t width, std::size_t
 
 enum class Side { device, pinned, pageable };
 
-// Where memory is, if all of it is there.
+// The place of the memory, if all of it is allocated.
 bool find_side(const Rows& rows, Side& side) {
   const Allocation* a = find_allocation(rows.base);
   if (a == nullptr) {
@@ -36,7 +36,8 @@ bool find_side(const Rows& rows, Side& side) {
   return rows.extent() <= a->bytes - offset;
 }
 
-// The device whose memory it is, -1 for the host's; false if it is not there at this point of time.
+// The device that owns the memory, -1 for the host; false if it is not allocated at this point of
+// time.
 bool device_of(const Rows& rows, int& device) {
   const Allocation* a = find_allocation(rows.base);
   device = a == nullptr || a->type != cudaMemoryTypeDevice ? -1 : a->device;
@@ -94,7 +95,7 @@ cudaError_t copy(Rows to, Rows from, cudaMemcpyKind kind, cudaStream_t handle, b
   const bool captured = stream->capture != nullptr;
 
   if (from_side == Side::pageable && to_side == Side::device && !captured) {
-    // Returns when the source has been staged, maybe long before the copy.
+    // Returns when the source has been staged, perhaps long before the copy.
     if (synchronous) drain(stream_tail(stream));
     auto staged = std::make_shared<std::vector<char>>(from.width * from.height);
     for (std::size_t r = 0; r < from.height; ++r)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events: a place in a stream that other streams and the host can wait for.
+// Events: places in a stream that other streams and the host can wait for.
 #include <utility>
 
 #include "state.hpp"
@@ -68,7 +68,7 @@ cudaError_t wait_for(cudaStream_t handle, cudaEvent_t event) {
   }
   if (stream->capture != nullptr) {
     if (event->recorded == nullptr) return cudaSuccess;
-    // What is captured cannot wait for what is not.
+    // Captured work cannot wait for work that is not captured.
     invalidate(stream->capture);
     return cudaErrorStreamCaptureIsolation;
   }

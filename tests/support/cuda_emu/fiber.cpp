@@ -21,8 +21,8 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-// ucontext saves the signal mask, with a system call at each switch: several times the cost of all
-// else that a barrier does. So the switch is written out where it can be.
+// ucontext saves the signal mask, with a system call at each switch: several times the cost of
+// everything else in a barrier. So the switch is in assembly where that is available.
 #if defined(__x86_64__)
 asm(R"(
 .text
@@ -122,7 +122,7 @@ void switch_stacks(Fiber& from, Fiber& to) {
   __sanitizer_start_switch_fiber(&from.asan_fake_stack, to.stack, to.stack_bytes);
 #endif
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
-  // Without synchronization: what orders two threads of a block is said at barriers, nowhere else.
+  // Without synchronization: only barriers order two threads of a block.
   __tsan_switch_to_fiber(to.tsan, __tsan_switch_to_fiber_no_sync);
 #endif
 #ifdef SWITCHBACK_CUDA_EMU_UCONTEXT
@@ -131,7 +131,7 @@ void switch_stacks(Fiber& from, Fiber& to) {
   switchback_cuda_emu_switch(&from.stack_pointer, to.stack_pointer);
 #endif
 #ifdef SWITCHBACK_CUDA_EMU_ASAN
-  // Back in `from`. A fiber outlives a launch, and the next one may come from another OS thread.
+  // Back in `from`. A fiber outlives a launch, and the next launch may come from another OS thread.
   const void* left = nullptr;
   std::size_t left_bytes = 0;
   __sanitizer_finish_switch_fiber(from.asan_fake_stack, &left, &left_bytes);
@@ -171,7 +171,7 @@ void fiber_abandon(Fiber& fiber) {
   if (!fiber.started) return;
   fiber.started = false;
 #ifdef SWITCHBACK_CUDA_EMU_ASAN
-  // Frames that never returned have left their red zones.
+  // Frames that never returned have left their red zones in shadow memory.
   __asan_unpoison_memory_region(fiber.stack, fiber.stack_bytes);
 #endif
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
@@ -196,7 +196,7 @@ void fiber_resume(Fiber& fiber, void (*entry)()) {
     fresh.uc_link = nullptr;
     makecontext(&fresh, begin, 0);
 #else
-    // As if begin() had called the switch: the registers it restores, then where it returns to.
+    // As if begin() had called the switch: the registers that it restores, then its return address.
     auto* top = reinterpret_cast<std::uintptr_t*>(fiber.stack + fiber.stack_bytes);
 #if defined(__x86_64__)
     *--top = 0;  // begin's return address: none, which ends a backtrace

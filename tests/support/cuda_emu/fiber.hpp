@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: fibers, stacks that take turns on one OS thread. Sanitizers are
-// told.
+// Test support, emulated CUDA: fibers: several stacks of which one at a time runs on an OS thread.
+// Sanitizers are told of each switch.
 #pragma once
 
 #include <cstddef>
 
 namespace switchback_cuda_emu {
 
-/// One stack. A fiber runs from its entry each time it is started, may switch back to whoever
-/// resumed it and be resumed, and must switch back in place of returning.
+/// One stack. A fiber runs from its entry each time it is started. It may switch back to the code
+/// that resumed it, and be resumed. It must switch back instead of returning.
 struct Fiber {
   void* stack_pointer = nullptr;
   char* stack = nullptr;  ///< lowest address
@@ -18,10 +18,10 @@ struct Fiber {
   void* asan_fake_stack = nullptr;
 };
 
-/// Creates the stack, with a page below it that cannot be touched. Never returns null.
+/// Creates the stack, with an inaccessible page below it. Never returns null.
 Fiber* fiber_create();
 
-/// Forgets what the fiber was doing; its next resume starts at the entry.
+/// Forgets the state of the fiber; its next resume starts at the entry.
 void fiber_abandon(Fiber& fiber);
 
 /// From the scheduler: runs `fiber` until it switches back. The first time it calls entry().

@@ -15,8 +15,8 @@ std::uint32_t magic() {
   return 0x53424c54u ^ static_cast<std::uint32_t>(options().cublaslt_version);
 }
 
-// Best first. Between them: every attribute, every pointer, fast ones that want 16 bytes, and
-// workspaces from none to more than the usual 32 MiB.
+// Best first. Together they have every attribute, every pointer, fast algorithms that need 16 bytes
+// of alignment, and workspaces from none to more than the usual 32 MiB.
 const std::vector<LtAlgoFamily>& families() {
   static const auto* const all = new std::vector<LtAlgoFamily>{
       {66,
@@ -67,7 +67,7 @@ bool runs_here(const LtAlgoFamily& family) {
   return options().compute_capability >= family.min_compute_capability;
 }
 
-// Without a list, as with a shape, there is what is undefined.
+// Without a list of ids only the undefined value, 0, is valid. For shapes 0 is always valid.
 template <class Id>
 bool contains(const std::vector<Id>& values, std::uint32_t value) {
   return std::find(values.begin(), values.end(), value) != values.end();
@@ -79,7 +79,7 @@ bool has_shape(const std::vector<std::uint16_t>& values, std::uint32_t value) {
   return value == 0 || contains(values, value);
 }
 
-// Only 16-bit results differ from what they are computed in.
+// Only 16-bit results differ from the type in which they are computed.
 std::uint32_t reductions_of(const LtAlgoFamily& family, std::uint32_t type_d) {
   const bool of_16_bits = type_d == CUDA_R_16F || type_d == CUDA_R_16BF;
   return family.reductions == 0 || !of_16_bits
@@ -90,7 +90,7 @@ std::uint32_t reductions_of(const LtAlgoFamily& family, std::uint32_t type_d) {
 // A cluster of 1x2 has an extra buffer: more than 32 MiB, less than 64.
 constexpr std::size_t large_workspace_bytes = std::size_t{40} << 20;
 
-// Of types with fewer bytes, an element is enough.
+// For types with fewer bytes, the alignment of an element is enough.
 std::uint32_t needed_alignment(const LtAlgoFamily& family, bool int8) {
   return int8 ? family.alignment : std::max(2u, family.alignment > 4 ? family.alignment : 2u);
 }
@@ -122,7 +122,7 @@ struct Candidate {
   std::size_t workspace;
 };
 
-// What the heuristic would propose, best first.
+// The algorithms that the heuristic proposes, best first.
 std::vector<Candidate> candidates(const LtProblem& p, const std::uint32_t alignment[4],
                                   std::size_t workspace_bytes, std::uint32_t reduction_mask) {
   std::vector<Candidate> result;
@@ -152,14 +152,15 @@ std::vector<Candidate> candidates(const LtProblem& p, const std::uint32_t alignm
         split.reduction = scheme;
         propose(split);
       };
-      // As the library itself does at odd shapes: of 16 bits what rounds the parts comes first.
+      // As the library itself does at odd shapes: for 16-bit results, algorithms that round the
+      // parts come first.
       propose_split(CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE);
       if (p.rounds_to_16_bits()) propose_split(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
       propose(algo);
       if (!p.rounds_to_16_bits()) propose_split(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
     }
   }
-  // What is seldom the best: other shapes, at the end.
+  // Algorithms that are seldom the best come last: other shapes.
   for (const LtAlgoFamily& family : families()) {
     if (!runs_here(family)) continue;
     LtAlgo algo = fresh_algo(family.id, p);
@@ -236,7 +237,8 @@ cublasStatus_t check_algo(const LtProblem& p, const LtAlgo& algo, std::size_t* w
     return CUBLAS_STATUS_NOT_SUPPORTED;
   if (algo.split_k < 1 || (algo.split_k > 1 && algo.split_k > p.k))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  // Pieces are added up by one scheme, one that it has; a whole one by none.
+  // Pieces are added up by one scheme that the algorithm supports; an unsplit product uses no
+  // scheme.
   const bool one_scheme = algo.reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE ||
                           algo.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ||
                           algo.reduction == CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
@@ -247,14 +249,14 @@ cublasStatus_t check_algo(const LtProblem& p, const LtAlgo& algo, std::size_t* w
       algo.custom > static_cast<std::uint32_t>(family->custom_options))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   if (matches(options().refuse_at_check, algo)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  // The alignment is one of leading dimensions too.
+  // The alignment applies to leading dimensions too.
   const std::int64_t aligned = needed_alignment(*family, p.int8());
   for (const auto* layout : {&p.a, &p.b, &p.c, &p.d})
     if (layout->ld * static_cast<std::int64_t>(element_bytes(layout->type)) % aligned != 0)
       return CUBLAS_STATUS_NOT_SUPPORTED;
   *workspace = family->workspace_bytes;
   if (algo.cluster_shape == CUBLASLT_CLUSTER_SHAPE_1x2x1) *workspace = large_workspace_bytes;
-  // In place there is a counter for each tile, else every piece lies in the workspace.
+  // In place, there is a counter for each tile; otherwise every piece is in the workspace.
   if (algo.reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE)
     *workspace += static_cast<std::size_t>((p.m + 63) / 64 * ((p.n + 63) / 64)) * 4;
   else if (algo.split_k > 1)
@@ -352,7 +354,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     std::uint32_t alignment = 0;
     if (const cublasStatus_t status = check_algo(p, unpack(*algo), &workspace, &alignment))
       return status;
-    // `algo` may lie in *result, whose own is never updated.
+    // `algo` may be part of *result, whose own copy is never updated.
     const cublasLtMatmulAlgo_t kept = result->algo;
     *result = {};
     result->algo = kept;

@@ -42,7 +42,7 @@ void write_float(void* base, std::uint32_t type, std::int64_t at, float value) {
   if (type == CUDA_R_32F) {
     std::memcpy(p, &value, sizeof value);
   } else if (type == CUDA_R_8I) {
-    // Saturated; NaN cannot come of integers.
+    // Saturated; integers cannot give a NaN.
     const float rounded = std::nearbyint(value);
     const auto code = static_cast<std::int8_t>(std::clamp(rounded, -128.0f, 127.0f));
     std::memcpy(p, &code, sizeof code);
@@ -72,14 +72,14 @@ float rounded_to(std::uint32_t type, float value) {
   return read_float(&rounded, type, 0);
 }
 
-// A factor as the instructions of the compute type see it: of tf32 they cut off the last 13 bits.
+// A factor as the instructions of the compute type read it: tf32 drops the last 13 bits.
 float factor(std::int32_t compute, float value) {
   if (compute != CUBLAS_COMPUTE_32F_FAST_TF32) return value;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & ~0x1fffu);
 }
 
-// Each sum in the order of k, in f32; vectors go along i. Parts of a split K are rounded to D's
-// type where they are added up in it.
+// Each sum is in the order of k, in f32; vectors go along i. Parts of a split K are rounded to D's
+// type if they are added up in that type.
 void float_sums(const LtProblem& p, const LtAlgo& algo, const void* a, const void* b, float* sum) {
   std::vector<float> wide(static_cast<std::size_t>(p.m * p.k));  // [k][m]
   const bool ta = p.desc.transa != CUBLAS_OP_N;
@@ -157,8 +157,8 @@ void compute_product(const LtProblem& p, const LtAlgo& algo, LtScalars scalars, 
         float value = alpha * (p.int8() ? static_cast<float>(sums[from]) : floats[from]);
         // With beta 0, C is not read: it may be NaN.
         if (beta != 0.0f) value += beta * read_float(c_at, p.c.type, i + j * p.c.ld);
-        // As seen of cuBLASLt 13.1 on 9.0: the sum over the parts of a split K is written in D's
-        // type, and a bias added to that.
+        // Observed in cuBLASLt 13.1 on 9.0: the sum over the parts of a split K is written in D's
+        // type, and a bias is added to that.
         if (p.has_bias() && algo.split_k > 1) value = rounded_to(p.d.type, value);
         if (p.has_bias())
           value += read_float(p.desc.bias, static_cast<std::uint32_t>(p.bias_type), i);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: what the files of the cuBLASLt stand-in share.
+// Test support, emulated CUDA: the declarations that the files of the cuBLASLt stand-in share.
 #pragma once
 
 #include <cstddef>
@@ -66,21 +66,21 @@ struct LtProblem {
   }
 };
 
-/// What an algorithm of the stand-in can do.
+/// The capabilities of an algorithm of the stand-in.
 struct LtAlgoFamily {
   int id;
-  std::vector<std::uint32_t> tiles, stages;  ///< empty: undefined alone
+  std::vector<std::uint32_t> tiles, stages;  ///< empty: only "undefined"
   std::uint32_t reductions;                  ///< of split K; 0: it cannot split
   bool swizzling;
   std::int32_t custom_options;
-  std::vector<std::uint16_t> inner_shapes, cluster_shapes;  ///< beside 0
+  std::vector<std::uint16_t> inner_shapes, cluster_shapes;  ///< in addition to 0
   std::uint32_t alignment;                                  ///< of every pointer
   std::uint64_t workspace_bytes;
   int min_compute_capability;
 };
 
-/// The configuration inside a cublasLtMatmulAlgo_t. It is one version's own: another one takes the
-/// same bytes for no algorithm.
+/// The configuration inside a cublasLtMatmulAlgo_t. It belongs to one version: in another version
+/// the same bytes are not an algorithm.
 struct LtAlgo {
   std::uint32_t magic;
   std::int32_t id;
@@ -89,7 +89,7 @@ struct LtAlgo {
   std::uint32_t reduction, swizzling, custom;
   std::uint16_t inner_shape, cluster_shape;
   std::uint8_t types[6];  ///< compute, scale, A, B, C, D
-  std::uint8_t hidden;    ///< no attribute tells of it
+  std::uint8_t hidden;    ///< no attribute shows it
 };
 static_assert(sizeof(LtAlgo) <= sizeof(cublasLtMatmulAlgo_t));
 
@@ -114,7 +114,7 @@ cublasStatus_t get_bytes(const void* member, std::size_t member_bytes, void* val
 std::size_t element_bytes(std::uint32_t type);
 /// Whether the tables have this combination of types.
 bool supported_types(int compute, int scale, int a, int b, int c, int d);
-/// Everything that can be said without pointers and algorithm.
+/// Checks everything that needs neither pointers nor an algorithm.
 cublasStatus_t check_problem(const cublasLtMatmulDescOpaque_t& desc,
                              const cublasLtMatrixLayoutOpaque_t& a,
                              const cublasLtMatrixLayoutOpaque_t& b,
@@ -125,12 +125,12 @@ std::size_t extent_bytes(const cublasLtMatrixLayoutOpaque_t& layout);
 
 // lt_algo.cpp
 LtAlgo unpack(const cublasLtMatmulAlgo_t& algo);
-/// Whether it was initialised for these types, and which workspace and alignment it needs.
-/// INVALID_VALUE where it does not match the product, ARCH_MISMATCH for another device's,
-/// NOT_SUPPORTED for a configuration that its capabilities do not have.
+/// Checks that the algorithm was initialised for these types, and finds the workspace and alignment
+/// that it needs. INVALID_VALUE: it does not match the product. ARCH_MISMATCH: it belongs to
+/// another device. NOT_SUPPORTED: its capabilities do not include its configuration.
 cublasStatus_t check_algo(const LtProblem& problem, const LtAlgo& algo, std::size_t* workspace,
                           std::uint32_t* alignment);
-/// The configuration that is taken where none is given.
+/// The configuration that is used if none is given.
 bool default_algo(const LtProblem& problem, const std::uint32_t alignment[4],
                   std::size_t workspace_bytes, LtAlgo* algo);
 

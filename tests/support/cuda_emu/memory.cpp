@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations: each a block of the heap of exactly its size, so that AddressSanitizer knows its
-// ends.
+// Allocations: each is a heap block of exactly its size, so that AddressSanitizer knows its ends.
 #include <cstdlib>
 #include <cstring>
 
@@ -15,7 +14,7 @@ namespace switchback_cuda_emu {
 namespace {
 
 constexpr std::size_t alignment = 256;
-// As floats NaN, as codes -1: what is read before it is written does not go unnoticed.
+// NaN as floats, -1 as codes: a read before a write is noticed.
 constexpr int garbage = 0xff;
 
 bool of_device(const Allocation& a) {
@@ -34,7 +33,7 @@ void allow(const Allocation& a, bool allowed) {
 #endif
 }
 
-// Whether code that runs now may touch it.
+// Whether the code that runs now may access it.
 bool allowed_now(const Allocation& a) {
   const State& s = state();
   if (!of_device(a)) return true;
@@ -120,7 +119,7 @@ void release_allocation(void* base) {
   s.memory.erase(found);
   if (a.type != cudaMemoryTypeHost) s.devices[a.device].used_bytes -= a.bytes;
   allow(a, true);
-  // Without AddressSanitizer too, what uses it afterwards should not find what it had.
+  // Without AddressSanitizer too, a use after free should not find the old data.
   std::memset(a.base, garbage, a.bytes);
   std::free(a.base);
 }
@@ -143,7 +142,7 @@ cudaError_t free_now(void* pointer, bool host) {
   if (a == nullptr || a->base != pointer || a->free_called || a->of_graph ||
       (a->type == cudaMemoryTypeHost) != host)
     return cudaErrorInvalidValue;
-  // Waits for the device, which is what cudaFree does.
+  // Waits for the device, as cudaFree does.
   a->free_called = true;
   drain_all();
   release_allocation(pointer);
@@ -161,7 +160,7 @@ cudaError_t malloc_async(void** pointer, std::size_t bytes, cudaStream_t handle)
   current_device() = caller;
   if (error != cudaSuccess || *pointer == nullptr) return error;
   if (stream->capture != nullptr) {
-    // The address belongs to the graph; the memory is usable between its two operations.
+    // The address belongs to the graph; the memory can be used between its two operations.
     find_allocation(*pointer)->of_graph = true;
     stream->capture->body->memory.push_back(*pointer);
   }

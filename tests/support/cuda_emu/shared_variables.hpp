@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: where the static shared memory of the program's kernels lies.
+// Test support, emulated CUDA: the location of the static shared memory of the program's kernels.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct SharedVariables {
   std::size_t bytes = 0;  ///< of all of them
 };
 
-/// Every __shared__ variable of the modules that are loaded at the first call, as far as they have
-/// symbols: of a stripped program, none.
+/// Every __shared__ variable of the modules that are loaded at the first call, if it has a symbol.
+/// A stripped program has no symbols.
 SharedVariables shared_variables();
 
 }  // namespace switchback_cuda_emu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: what the host API's files share: devices, streams, memory, captures.
-// All of it is guarded by one lock, which every API call holds from entry to return.
+// Test support, emulated CUDA: the state that the host API's files share: devices, streams, memory,
+// captures. One lock guards all of it; every API call holds the lock from entry to return.
 #pragma once
 
 #include <chrono>
@@ -26,10 +26,10 @@ struct Capture;
 
 using Run = std::function<cudaError_t()>;
 
-/// What an operation that is a kernel may overlap with.
+/// For an operation that is a kernel: which kernel it may overlap with.
 struct Overlap {
   bool kernel = false;
-  /// Of a kernel that may begin before the one in front of it: runs both.
+  /// For a kernel that may begin before the previous one has run: runs both.
   std::function<cudaError_t(const Run& before)> run_both;
 };
 
@@ -45,9 +45,9 @@ struct Operation {
 using OperationPtr = std::shared_ptr<Operation>;
 
 enum class MemoryState {
-  pending,  ///< from cudaMallocAsync, and its stream has not come there yet
+  pending,  ///< from cudaMallocAsync; its stream has not reached it yet
   live,
-  freed  ///< cudaFreeAsync was called, and the memory may still be in use
+  freed  ///< cudaFreeAsync was called; the memory may still be in use
 };
 
 struct Allocation {
@@ -66,7 +66,7 @@ struct GraphOperation {
   Overlap overlap;
 };
 
-/// What a graph owns; shared with the executable graphs made of it.
+/// The data that a graph owns, shared with the executable graphs made of it.
 struct GraphBody {
   std::vector<GraphOperation> operations;
   std::vector<void*> memory;
@@ -90,7 +90,7 @@ struct Device {
   int id = 0;
   cudaStream_t legacy = nullptr;
   std::map<std::thread::id, cudaStream_t> per_thread;
-  std::vector<cudaStream_t> streams;  ///< all of them, destroyed ones too while they have work
+  std::vector<cudaStream_t> streams;  ///< also destroyed ones that still have work
   cudaError_t sticky = cudaSuccess;
   std::size_t used_bytes = 0;
   bool has_context = false;  ///< its primary context is active
@@ -113,57 +113,59 @@ struct State {
   std::uint64_t random = 1;
   std::uint64_t drains = 0;
   unsigned long long last_id = 0;
-  bool on_device = false;  ///< device memory can be touched now
+  bool on_device = false;  ///< device memory can be accessed now
   int touchable_device = -1;
 };
 State& state();
 std::recursive_mutex& lock();
 
-/// A call of the API: takes the lock, counts, lets failures be injected, sets the current device up
-/// if nothing has, reports sticky errors, and remembers the error of `body`.
+/// A call of the API: takes the lock, counts the call, and lets failures be injected. Sets up the
+/// current device if nothing has yet, reports sticky errors, and remembers the error of `body`.
 enum class Safety { always, unsafe_in_capture };
 cudaError_t call(const char* name, Safety safety, const std::function<cudaError_t()>& body);
 /// The same for queries of devices, which need no context of the current one.
 cudaError_t call_without_context(const char* name, const std::function<cudaError_t()>& body);
-/// The same without devices: for queries that work on a machine that has none.
+/// The same for queries that work on a machine without a device.
 cudaError_t call_without_device(const char* name, const std::function<cudaError_t()>& body);
 /// Counts a call for the injector; cudaSuccess or the injected error.
 cudaError_t injected(const char* name);
 int& current_device();
-/// What cudaDeviceGetAttribute answers; false if it has no answer.
+/// The value that cudaDeviceGetAttribute returns; false if there is none.
 bool device_attribute(cudaDeviceAttr attribute, int* value);
 bool valid_device(int device);
 void set_fault(std::string text);
 
 // Memory (memory.cpp).
 Allocation* find_allocation(const void* pointer);
-/// Whether [pointer, pointer + bytes) is memory that `device` can use at this point of its time.
+/// Whether [pointer, pointer + bytes) is memory that `device` can use at this point of its
+/// execution.
 bool device_accessible(const void* pointer, std::size_t bytes, int device);
 cudaError_t allocate(void** pointer, std::size_t bytes, cudaMemoryType type, MemoryState at_first);
 void release_allocation(void* base);
-/// Lets AddressSanitizer allow device memory of one device, or of none (-1).
+/// Lets AddressSanitizer allow accesses to the memory of one device, or of no device (-1).
 void enter_device(int device);
 void free_all_memory();
 
 // Streams (stream.cpp).
-/// The stream behind a handle, special ones included; nullptr if it is not valid.
+/// The stream that a handle means, special handles included; nullptr if the handle is not valid.
 cudaStream_t resolve(cudaStream_t stream);
-/// Queues, or captures. An error of `run` when it runs is a fault of the device.
+/// Queues or captures an operation. If `run` returns an error when it runs, that is a fault of the
+/// device.
 cudaError_t enqueue(cudaStream_t stream, Run run, OperationPtr after = nullptr,
                     OperationPtr* queued = nullptr, Overlap overlap = {});
-/// Runs until `target` is done; others run or not as the schedule has it.
+/// Runs until the targets are done. The schedule decides which other operations run.
 void drain(const std::vector<OperationPtr>& targets);
 void drain_device(int device);
 void drain_all();
-/// Runs something, if there is something.
+/// Runs one operation, if any can run.
 void drain_step();
-/// Operations that are done when all work of the stream is.
+/// The operations after which all work of the stream is done.
 std::vector<OperationPtr> stream_tail(cudaStream_t stream);
 void drop_work(Device& device);
 void delete_streams();
 
 // Captures (capture.cpp).
-/// Fails and invalidates as calls that wait or touch the legacy stream do.
+/// Fails and invalidates the capture, as calls that wait or use the legacy stream do.
 cudaError_t refuse_in_capture(cudaStream_t stream);
 /// The same for a device.
 cudaError_t refuse_in_capture(const Device& device);

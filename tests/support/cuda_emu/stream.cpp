@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: queues that run when somebody waits, in an order that only what was asked for decides.
+// Streams: queues that run only when a call waits. Only the dependencies that were asked for
+// restrict the order.
 #include <algorithm>
 #include <utility>
 
@@ -27,7 +28,7 @@ void finish(Operation& operation) {
   operation.done = true;
   operation.run = nullptr;
   operation.overlap = {};
-  // Not earlier than now: a chain of operations that own each other would be deep to destroy.
+  // Cleared here: destroying a chain of operations that own each other would recurse deeply.
   operation.after.clear();
 }
 
@@ -56,7 +57,7 @@ void run_front(cudaStream_t stream) {
   stream->queue.pop_front();
   Device& device = *stream->device;
   enter_device(device.id);
-  // A kernel that may overlap with this one does, if both are wanted.
+  // A kernel that may overlap with this one does so, if both are wanted.
   OperationPtr next;
   if (operation->overlap.kernel && !stream->queue.empty()) {
     next = stream->queue.front();
@@ -75,7 +76,7 @@ void run_front(cudaStream_t stream) {
   report(device, error);
 }
 
-// Marks everything that has to run for `targets` to be done.
+// Marks every operation that has to run before `targets` are done.
 void mark_wanted(std::vector<OperationPtr> pending, std::uint64_t drain) {
   while (!pending.empty()) {
     const OperationPtr operation = std::move(pending.back());
@@ -104,10 +105,10 @@ void delete_drained_streams() {
   }
 }
 
-// How a drain chooses among what can run. Each is legal on a device; together they show a missing
-// dependency whichever side of it would have to come first.
+// How a drain chooses among the operations that can run. Each order is legal on a device. Together
+// they show a missing dependency, whichever side of it has to come first.
 enum class Order {
-  wanted_only,   // the rest stays behind as long as it may
+  wanted_only,   // the rest runs as late as it can
   others_first,  // the rest runs as far ahead as it can
   any,           // interleaved
   by_stream      // one stream at a time, as far as it goes
@@ -280,7 +281,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
       std::erase(capture->streams, stream);
       stream->capture = nullptr;
     }
-    // Its work goes on.
+    // Its queued work still runs.
     stream->destroyed = true;
     delete_drained_streams();
     return cudaSuccess;

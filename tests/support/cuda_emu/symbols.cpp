@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the symbol tables of the program's files: neither language nor linker has another way to
-// enumerate function-local statics of templates, or to name a function without linkage.
+// Reads the symbol tables of the program's files. Neither the language nor the linker has another
+// way to enumerate function-local statics of templates, or to name a function without linkage.
 #include "symbols.hpp"
 
 #include <cstring>

@@ -11,11 +11,12 @@ struct Symbol {
   const char* name = "";  ///< mangled
   void* at = nullptr;
   std::size_t bytes = 0;
-  bool function = false;  ///< or a variable
+  bool function = false;  ///< false: a variable
 };
 using OnSymbol = std::function<void(const Symbol&)>;
 
-/// Calls it for every function and variable that has a symbol: of a stripped program, none.
+/// Calls `found` for every function and variable that has a symbol. A stripped program has no
+/// symbols.
 void for_each_symbol(const OnSymbol& found);
 
 }  // namespace switchback_cuda_emu

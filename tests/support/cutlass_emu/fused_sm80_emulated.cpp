@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused products of 8.x and 12.x themselves, CUTLASS's parts too, on the emulated device, in
-// place of the stand-in for them. Copies to shared memory are not asynchronous there: that waits
-// and stages are right, a GPU has to say.
+// The real fused products of 8.x and 12.x, including CUTLASS's code, on the emulated device,
+// instead of their stand-in. Copies to shared memory are not asynchronous there: only a GPU can
+// show that waits and stages are right.
 #include "gemm/int8/cuda/fused/groups/sm80.cuh"
 #include "gemm/int8/cuda/fused/kernels.cpp"
 #include "support/device_memory.hpp"

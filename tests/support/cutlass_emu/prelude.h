@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: what CUTLASS's headers want of nvcc, for the host compiler and the emulated device.
-// Included ahead of everything (see CMakeLists.txt beside it).
+// Test support: the parts of nvcc that CUTLASS's headers need, for the host compiler and the
+// emulated device. Included before everything else (see CMakeLists.txt in this folder).
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
-// The toolkit's headers of narrow types want these of its headers of types, which the emulated
-// device has its own of.
+// The toolkit's headers of narrow types need these declarations of its headers of types. The
+// emulated device has its own headers of types.
 #define __NV_SILENCE_DEPRECATION_BEGIN
 #define __NV_SILENCE_DEPRECATION_END
 struct alignas(16) long4 {
@@ -27,7 +27,7 @@ struct alignas(32) double4_32a {
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-// Named by templates that nobody here instantiates.
+// Named by templates that are not instantiated here.
 __half2 __hfma2(__half2, __half2, __half2);
 __nv_bfloat162 __hfma2(__nv_bfloat162, __nv_bfloat162, __nv_bfloat162);
 namespace cutlass {
@@ -43,6 +43,6 @@ template <class Operator>
 void device_kernel(typename Operator::Params params);
 }  // namespace cutlass
 
-// CUTLASS's own is 0 for a host compiler.
+// CUTLASS's own value is 0 for a host compiler.
 #include <cutlass/cutlass.h>
 #define canonical_warp_idx_sync() (static_cast<int>(threadIdx.x) / 32)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: the part of cuBLASLt that its stand-in has. Names, values and
+// Test support, emulated CUDA: the part of cuBLASLt that the stand-in implements. Names, values and
 // signatures are those of cuBLASLt 13.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: the CUDA runtime header of an emulated device, for .cu and host files in tests.
-// Every name is in a namespace, none has C linkage: a program can also link the real runtime.
+// Test support: the CUDA runtime header of an emulated device, for .cu and host files in tests. All
+// names are in a namespace and have C++ linkage, so that a program can also link the real runtime.
 #pragma once
 
 #include "cuda_runtime_api.h"

@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: in place of CUTLASS's header of this name, whose kernels nobody here starts.
+// Test support: replaces CUTLASS's header of this name, whose kernels are not started here.
 #pragma once

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: the part of the host API that exists here. Names, values and
-// signatures are CUDA 13's; enumerations have int below them, so that tests can pass values that do
-// not exist.
+// Test support, emulated CUDA: the part of the host API that is emulated. Names, values and
+// signatures are CUDA 13's. The underlying type of enumerations is int, so that tests can pass
+// values that do not exist.
 #pragma once
 
 #include <cstddef>
@@ -98,7 +98,7 @@ struct cudaUUID_t {
   char bytes[16];
 };
 
-/// The members that mean something here; not the layout of CUDA's.
+/// Only the members that are emulated; the layout is not CUDA's.
 struct cudaDeviceProp {
   char name[256];
   cudaUUID_t uuid;
@@ -165,7 +165,7 @@ cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
-/// Of the driver there are the functions for primary contexts.
+/// Of the driver API, only the functions for primary contexts exist.
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
                                              unsigned long long flags,
                                              cudaDriverEntryPointQueryResult* result);

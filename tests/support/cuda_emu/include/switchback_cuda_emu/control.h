@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: what a test sets and asks: machines, failures, schedules, faults.
+// Test support, emulated CUDA: the options that a test can set (devices, failures, schedules), and
+// queries of the state (faults, objects, calls, launches).
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,8 @@
 
 namespace switchback_cuda_emu {
 
-/// One configuration of a cuBLASLt algorithm, or several: of what is negative, any. An id must be
-/// given; without one it is none.
+/// One configuration of a cuBLASLt algorithm, or several. A negative member matches any value.
+/// Without an id the pattern matches nothing.
 struct AlgoPattern {
   std::int64_t id = -1, tile = -1, stages = -1, split_k = -1, reduction = -1, swizzling = -1,
                custom = -1, inner_shape = -1, cluster_shape = -1;
@@ -36,22 +37,22 @@ struct Options {
   bool guard_host_access = true;  ///< AddressSanitizer reports host code that touches device memory
 
   // Failures. Negative: never.
-  std::int64_t fail_allocation_after = -1;  ///< so many allocations succeed, all later ones fail
-  std::int64_t fail_call_after = -1;        ///< so many API calls succeed, the next one fails
+  std::int64_t fail_allocation_after = -1;  ///< this many allocations succeed, all later ones fail
+  std::int64_t fail_call_after = -1;        ///< this many API calls succeed, the next one fails
   cudaError_t fail_call_error = cudaErrorUnknown;
   std::string fail_call_name;  ///< counts calls of this function alone; empty: all
 
   // cuBLASLt.
-  std::size_t cublaslt_version = 130100;  ///< algorithms of one are nothing to another
+  std::size_t cublaslt_version = 130100;  ///< an algorithm of one version is invalid in another
   std::string cublaslt_missing_function;  ///< the library has no function of that name
   bool cublaslt_missing = false;
-  bool hidden_attributes = false;     ///< the heuristic's algorithms are more than their attributes
+  bool hidden_attributes = false;     ///< the heuristic's algorithms have state without attributes
   bool refuse_rows_up_to_16 = false;  ///< int8 with at most 16 columns of D
-  int refuse_algo = -1;         ///< this id passes every check and is refused by cublasLtMatmul
-  int corrupt_algo = -1;        ///< this id computes one wrong element
-  AlgoPattern refuse_at_check;  ///< cublasLtMatmulAlgoCheck and the heuristic do not take these
-  AlgoPattern refuse_at_run;    ///< these pass every check and are refused by cublasLtMatmul
-  AlgoPattern corrupt;          ///< these compute one wrong element
+  int refuse_algo = -1;               ///< this id passes every check, but cublasLtMatmul refuses it
+  int corrupt_algo = -1;              ///< this id computes one wrong element
+  AlgoPattern refuse_at_check;        ///< cublasLtMatmulAlgoCheck and the heuristic refuse these
+  AlgoPattern refuse_at_run;          ///< these pass every check, but cublasLtMatmul refuses them
+  AlgoPattern corrupt;                ///< these compute one wrong element
 };
 
 /// Set between synchronizations, by one thread.
@@ -61,11 +62,11 @@ Options& options();
 /// sets the options.
 void reset(const Options& to = {});
 
-/// What the last fault of a device was, in words; empty: none since the last reset.
+/// A description of the last fault of a device; empty if there was none since the last reset.
 std::string last_fault();
 
-/// Whether a device has been set up for this process, which takes memory of a real one: by a call
-/// that needs a device and found it the current one, or by one that was for it.
+/// Whether this process has a context on the device (on a GPU it takes memory). The first call that
+/// needs a device creates it: on the current device, or on the device that the call names.
 bool has_context(int device);
 
 struct Usage {
@@ -80,7 +81,8 @@ struct Usage {
 };
 Usage usage();
 
-/// Calls of one API function since the last reset ("cudaMalloc"; "launch" for kernels).
+/// The number of calls of one API function since the last reset ("cudaMalloc"; "launch" for
+/// kernels).
 std::size_t calls(const std::string& function);
 
 struct LaunchRecord {
@@ -90,11 +92,11 @@ struct LaunchRecord {
   bool overlaps = false;     ///< with the kernel before it
   bool cooperative = false;  ///< its blocks wait for each other
 };
-/// Kernels that were launched or captured since the last reset, oldest first.
+/// The kernels that were launched or captured since the last reset, oldest first.
 std::vector<LaunchRecord> launches();
 
-/// The stand-in's function of that name for a library_prefix that begins with "cublasLt" or
-/// "libcublasLt"; nullptr if there is none, or options().cublaslt_missing.
+/// The stand-in's function of that name, if library_prefix begins with "cublasLt" or "libcublasLt".
+/// nullptr if there is no such function, or if options().cublaslt_missing.
 void* library_symbol(const char* library_prefix, const char* symbol);
 
 }  // namespace switchback_cuda_emu

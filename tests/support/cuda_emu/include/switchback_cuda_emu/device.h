@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: what device code is written in: qualifiers, the indices of a thread,
-// barriers and warp collectives.
+// Test support, emulated CUDA: the parts of the language of device code: qualifiers, the indices of
+// a thread, barriers and warp collectives.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +21,16 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define __forceinline__ inline __attribute__((always_inline))
-// No __noinline__: libstdc++ spells an attribute that way, and a macro would break its headers.
-// __attribute__((noinline)) is understood by every compiler concerned.
+// There is no __noinline__: libstdc++ has an attribute of that name, and a macro would break its
+// headers. All compilers used here understand __attribute__((noinline)).
 
-// Blocks run one after another, or by turns where a launch is cooperative, each on one OS thread.
-// `static` rather than on a heap, so that AddressSanitizer puts red zones around each array. GCC
-// does so only for what has internal linkage: a kernel template belongs into an anonymous
-// namespace. The tag gets into the symbol's name, by which the emulation finds the variables and
-// fills them with 0xFF bytes before a block: what an earlier one has left there must not make up
-// for a missing barrier. An alignment goes before it (alignas) or after it (__align__).
+// Blocks run one after another; those of a cooperative launch interleave. Each block runs on one OS
+// thread. Variables are `static` rather than on a heap, so that AddressSanitizer puts red zones
+// around each array. GCC does so only for variables with internal linkage, so a kernel template
+// belongs in an anonymous namespace. The tag becomes part of the symbol's name. The emulation finds
+// the variables by it and fills them with 0xFF bytes before a block: values that an earlier block
+// left must not hide a missing barrier. An alignment goes before __shared__ (alignas) or after it
+// (__align__).
 #define __shared__ static __attribute__((abi_tag("switchback_cuda_emu_shared")))
 
 // The dynamic shared memory of the block: exactly the bytes that the launch asked for.
@@ -38,10 +39,10 @@
 
 namespace switchback_cuda_emu {
 
-/// The dynamic shared memory of the block that runs, full of 0xFF bytes when the block starts.
+/// The dynamic shared memory of the running block. It is full of 0xFF bytes when the block starts.
 void* dynamic_shared();
 
-/// Where in the source a thread waits.
+/// The place in the source where a thread waits.
 struct Site {
   const char* operation;
   const char* file;
@@ -51,10 +52,10 @@ struct Site {
 enum class BlockVote { none, any, all, count };
 enum class WarpVote { none, ballot, shuffle, max, min, add, all_or, all_and };
 
-/// Waits for every thread of the block; what the vote says of the predicates.
+/// Waits for every thread of the block. Returns the result of the vote over the predicates.
 int block_barrier(BlockVote vote, int predicate, Site site);
-/// Waits for every lane of `mask`; the result of the vote for this lane. `source` is for shuffles:
-/// the lane whose value this one wants.
+/// Waits for every lane of `mask`. Returns the result of the vote for this lane. `source` (for
+/// shuffles): the lane whose value this lane reads.
 std::uint64_t warp_collective(WarpVote vote, unsigned mask, std::uint64_t value, int source,
                               Site site);
 /// The lane of this thread in its warp, and the lanes of its warp that exist.
@@ -64,47 +65,50 @@ unsigned warp_lanes();
 void yield_thread();
 /// Waits for every thread of all blocks of a cooperative launch.
 void grid_barrier(Site site = {"grid_barrier", __builtin_FILE(), __builtin_LINE()});
-/// The kernel before this one has run; where one was launched to overlap with it, not earlier.
+/// Waits until the kernel before this one has run. A kernel that was launched to overlap with that
+/// one cannot rely on it before this call.
 void wait_for_kernel_before();
 /// Ends the launch with a fault.
 [[noreturn]] void trap(const char* what);
 
-// Asynchronous barriers (mbarriers): words in shared memory, in phases. A phase ends when all its
-// arrivals have come, and all bytes that these announced.
+// Asynchronous barriers (mbarriers): words in shared memory that go through phases. A phase ends
+// when all its arrivals, and all bytes that they announced, have come.
 void mbarrier_init(std::uint64_t* barrier, unsigned arrivals);
 void mbarrier_arrive(std::uint64_t* barrier, unsigned announced_bytes);
-/// Waits for the end of the phase of this parity; that of the first phase is 0.
+/// Waits for the end of the phase with this parity. The parity of the first phase is 0.
 void mbarrier_wait(std::uint64_t* barrier, unsigned parity,
                    Site site = {"mbarrier_wait", __builtin_FILE(), __builtin_LINE()});
 
-/// A box of a matrix of bytes. What lies outside of the matrix is 0.
+/// A box of a matrix of bytes. Elements outside the matrix are 0.
 struct Box {
   const unsigned char* matrix;
   std::int64_t rows, columns, stride;  ///< of the matrix
   std::int64_t row, column;            ///< where the box begins
   int box_rows;                        ///< each of 128 bytes
 };
-/// Copies a box into dynamic shared memory in the swizzle of 128 bytes (which counts from its
-/// beginning), and counts its bytes at a barrier: at once or when a thread waits for that.
+/// Copies a box into dynamic shared memory, in the 128-byte swizzle (which counts from the
+/// beginning of that memory). Its bytes are counted at a barrier: at once, or when a thread waits
+/// for the barrier.
 void copy_box(void* to, const Box& box, std::uint64_t* barrier);
 
-/// A barrier with a number, for as many threads of a block; some of them need not wait (bar.sync
+/// A barrier with a number, for `threads` threads of a block. Some of them need not wait (bar.sync
 /// and bar.arrive).
 void named_barrier(int number, int threads, bool waits,
                    Site site = {"named_barrier", __builtin_FILE(), __builtin_LINE()});
-/// Waits for the other threads of its warpgroup.
+/// Waits for the other threads of the calling thread's warpgroup.
 void meet_warpgroup(Site site = {"meet_warpgroup", __builtin_FILE(), __builtin_LINE()});
 
 namespace names {
 
-// Written when a thread starts or resumes. constinit: no wrapper is called at an access.
+// Written when a thread starts or resumes. constinit avoids a call of a wrapper at each access.
 extern constinit thread_local uint3 threadIdx;
 extern constinit thread_local uint3 blockIdx;
 extern constinit thread_local dim3 blockDim;
 extern constinit thread_local dim3 gridDim;
 inline constexpr int warpSize = 32;
 
-// The defaults name the place of the call: threads that meet at different barriers are a fault.
+// The default arguments record the place of the call: if threads meet at different barriers, that
+// is a fault.
 #define SWITCHBACK_CUDA_EMU_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 inline void __syncthreads(SWITCHBACK_CUDA_EMU_SITE) {
@@ -139,7 +143,8 @@ inline int __all_sync(unsigned mask, int predicate, SWITCHBACK_CUDA_EMU_SITE) {
              ? 1
              : 0;
 }
-/// Without independent scheduling in the emulation: every lane of the warp that exists.
+/// The emulation has no independent thread scheduling, so this is every lane of the warp that
+/// exists.
 inline unsigned __activemask() {
   return warp_lanes();
 }

@@ -39,7 +39,7 @@ inline double __longlong_as_double(long long x) {
   return std::bit_cast<double>(x);
 }
 
-// Conversions saturate and take NaN to zero, as the device's do.
+// Conversions saturate, and convert NaN to zero, as the device's do.
 template <class Int>
 Int saturating(float x) {
   if (x != x) return 0;
@@ -138,7 +138,7 @@ SWITCHBACK_CUDA_EMU_MINMAX(unsigned long)
 SWITCHBACK_CUDA_EMU_MINMAX(long long)
 SWITCHBACK_CUDA_EMU_MINMAX(unsigned long long)
 #undef SWITCHBACK_CUDA_EMU_MINMAX
-// For floats they are fmin and fmax: a NaN loses.
+// For floats these are fmin and fmax: if one operand is NaN, the result is the other.
 inline float min(float a, float b) {
   return std::fmin(a, b);
 }
@@ -215,7 +215,7 @@ inline unsigned __vmaxs4(unsigned a, unsigned b) {
   return result;
 }
 
-// Hints about caches change no value.
+// Cache hints do not change values.
 #define SWITCHBACK_CUDA_EMU_LOAD(name) \
   template <class T>                   \
   T name(const T* p) {                 \
@@ -239,7 +239,7 @@ SWITCHBACK_CUDA_EMU_STORE(__stcs)
 SWITCHBACK_CUDA_EMU_STORE(__stwt)
 #undef SWITCHBACK_CUDA_EMU_STORE
 
-// Fibers of one OS thread see each other's writes in any case; the compiler must not move them.
+// Fibers of one OS thread see each other's writes anyway; only the compiler must not move them.
 inline void __threadfence() {
   __asm__ volatile("" ::: "memory");
 }
@@ -250,7 +250,7 @@ inline void __threadfence_system() {
   __asm__ volatile("" ::: "memory");
 }
 
-// Relaxed, as the device's are: an atomic orders nothing around it.
+// Relaxed, as the device's are: an atomic does not order other accesses.
 #define SWITCHBACK_CUDA_EMU_FETCH(name, builtin, type) \
   inline type name(type* p, type v) {                  \
     return builtin(p, v, __ATOMIC_RELAXED);            \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: launches a kernel onto a stream, in the place of <<<>>>.
+// Test support, emulated CUDA: launches a kernel onto a stream, instead of <<<>>>.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace switchback_cuda_emu {
 
-/// A kernel with its arguments: what one thread runs.
+/// A kernel with its arguments, as one thread runs it.
 struct KernelCall {
   const void* function = nullptr;  ///< for attributes
   const char* name = "";
@@ -23,7 +23,7 @@ struct KernelCall {
 cudaError_t launch_call(KernelCall call, dim3 grid, dim3 block, std::size_t shared_bytes,
                         cudaStream_t stream);
 
-/// A kernel with its arguments, which are converted to the kernel's parameters and copied now.
+/// Binds a kernel to its arguments, which are converted to the kernel's parameters and copied now.
 template <class... P, class... A>
 KernelCall kernel_call(void (*kernel)(P...), const char* name, A&&... args) {
   static_assert(sizeof...(P) == sizeof...(A), "as many arguments as the kernel has parameters");
@@ -42,8 +42,8 @@ KernelCall kernel_call(void (*kernel)(P...), const char* name, A&&... args) {
 }
 
 /// Checks the configuration as the driver does and queues the kernel. `name` must outlive the
-/// launch. `overlaps`: it may begin before the kernel in front of it in the stream has run, and
-/// does, if there is one.
+/// launch. `overlaps`: the kernel may begin before the previous kernel of the stream has run, and
+/// does so if there is one.
 template <class... P, class... A>
 cudaError_t launch_behind(void (*kernel)(P...), dim3 grid, dim3 block, std::size_t shared_bytes,
                           cudaStream_t stream, const char* name, bool overlaps, A&&... args) {
@@ -51,7 +51,7 @@ cudaError_t launch_behind(void (*kernel)(P...), dim3 grid, dim3 block, std::size
   call.overlaps = overlaps;
   return launch_call(std::move(call), grid, block, shared_bytes, stream);
 }
-/// All blocks are there at once, and can wait for each other.
+/// A cooperative launch: all blocks exist at the same time and can wait for each other.
 template <class... P, class... A>
 cudaError_t launch_cooperative(void (*kernel)(P...), dim3 grid, dim3 block,
                                std::size_t shared_bytes, cudaStream_t stream, const char* name,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: in place of CUTLASS's header of this name: its accesses to global memory in C++.
+// Test support: replaces CUTLASS's header of this name: accesses to global memory in C++.
 #pragma once
 
 #include <cstring>

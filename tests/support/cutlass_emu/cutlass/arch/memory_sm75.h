@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: in place of CUTLASS's header of this name: ldmatrix in C++.
+// Test support: replaces CUTLASS's header of this name: ldmatrix in C++.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ inline unsigned cutlass_get_smem_pointer(const void*) {
   return 0;  // of copies that are asynchronous where there is hardware for them
 }
 
-/// Matrices of 8 rows of 16 bytes: lane 8i + r says where row r of matrix i lies, and lane 4r + t
-/// gets bytes 4t … 4t + 3 of row r of each.
+/// Matrices of 8 rows of 16 bytes: lane 8i + r has the address of row r of matrix i. Lane 4r + t
+/// gets bytes 4t … 4t + 3 of row r of each matrix.
 template <class Layout, int Count>
 void ldsm(Array<unsigned, Count>& to, const void* row) {
   static_assert(std::is_same_v<Layout, layout::RowMajor>);
