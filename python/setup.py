@@ -36,7 +36,7 @@ except ImportError:  # before setuptools 70.1
     from wheel.bdist_wheel import bdist_wheel
 
 HERE = pathlib.Path(__file__).resolve().parent
-# In a source distribution the sources of the library lie beside this file.
+# In a source distribution the sources of the library are next to this file.
 SOURCES = HERE / "cpp" if (HERE / "cpp").is_dir() else HERE.parent
 CONFIGS = pathlib.Path("share", "switchback", "configs")
 HELPER = "switchback-prove"
