@@ -35,8 +35,7 @@ int index_of(std::string_view name, std::string_view kind) {
 }  // namespace
 
 DeviceTable<const DevicePlatform*>& device_platforms() noexcept {
-  static DeviceTable<const DevicePlatform*> table =
-      cuda::device_table<DevicePlatform>(nullptr, cuda::platform());
+  static auto table = cuda::table_of<DeviceTable<const DevicePlatform*>>(nullptr, cuda::platform());
   return table;
 }
 

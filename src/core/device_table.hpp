@@ -17,10 +17,11 @@ namespace switchback::core {
 inline constexpr std::string_view oracle_name = "reference";
 
 /// One entry for each kind of device, in the order of DeviceKind; the entry is empty if this build
-/// has nothing for a kind. The owner of a table lists the entries of the build; tests install the
-/// entries of the emulated device.
-template <class Entry>
+/// has nothing for a kind. The owner of a table makes it of the CPU's entry and the linked
+/// backend's (core/cuda/platform.hpp).
+template <class T>
 struct DeviceTable {
+  using Entry = T;
   std::array<Entry, device_kinds> entries = {};
 
   [[nodiscard]] const Entry& of(DeviceKind kind) const noexcept {

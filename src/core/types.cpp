@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "switchback/types.hpp"
 
-#include <array>
 #include <string>
 #include <vector>
 
@@ -13,38 +12,22 @@ namespace switchback {
 
 namespace {
 
-// Names in the order of the enum's values.
-constexpr std::array<std::string_view, 5> dtype_names = {"f32", "f16", "bf16", "s8", "s32"};
-constexpr auto mode_names = [] {
-  std::array<std::string_view, mode_count> names;
-  for (std::size_t value = 0; value < mode_count; ++value)
-    names[value] = traits_of(static_cast<Mode>(value)).name;
-  return names;
-}();
-constexpr std::array<std::string_view, 3> activation_names = {"none", "gelu_tanh", "gelu_erf"};
-constexpr std::array<std::string_view, 2> weight_gradient_names = {"floating", "int8_block"};
-
-template <class Enum, std::size_t count>
-std::string_view name_in(const std::array<std::string_view, count>& names, Enum value) noexcept {
-  const auto index = static_cast<std::size_t>(value);
-  return index < count ? names[index] : "unknown";
-}
-
-template <class Enum, std::size_t count>
-Enum parse(std::string_view what, const std::array<std::string_view, count>& names,
-           std::string_view name) {
+// The value whose name is `text`, of an enum whose values are consecutive from 0.
+template <auto name_of, class Enum>
+Enum parse(std::string_view what, std::string_view text) {
   std::string list;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (name == names[i]) return static_cast<Enum>(i);
-    list.append(i == 0 ? "" : ", ").append(names[i]);
+  for (std::int32_t value = 0; name_of(static_cast<Enum>(value)) != "unknown"; ++value) {
+    const std::string_view name = name_of(static_cast<Enum>(value));
+    if (text == name) return static_cast<Enum>(value);
+    list.append(list.empty() ? "" : ", ").append(name);
   }
-  core::fail(Status::invalid_argument, "{} '{}' is not one of {}", what, name, list);
+  core::fail(Status::invalid_argument, "{} '{}' is not one of {}", what, text, list);
 }
 
 }  // namespace
 
 std::string_view dtype_name(DType dtype) noexcept {
-  return name_in(dtype_names, dtype);
+  return core::name_among({"f32", "f16", "bf16", "s8", "s32"}, dtype);
 }
 
 std::size_t dtype_size_bytes(DType dtype) noexcept {
@@ -67,15 +50,15 @@ DType parse_dtype(std::string_view name) {
   if (name == "bfloat16") return DType::bf16;
   if (name == "int8") return DType::s8;
   if (name == "int32") return DType::s32;
-  return parse<DType>("dtype", dtype_names, name);
+  return parse<dtype_name, DType>("dtype", name);
 }
 
 std::string_view mode_name(Mode mode) noexcept {
-  return name_in(mode_names, mode);
+  return static_cast<std::size_t>(mode) < mode_count ? traits_of(mode).name : "unknown";
 }
 
 Mode parse_mode(std::string_view name) {
-  return parse<Mode>("mode", mode_names, name);
+  return parse<mode_name, Mode>("mode", name);
 }
 
 std::string mode_names_where(bool (*property)(const ModeTraits& mode),
@@ -87,19 +70,19 @@ std::string mode_names_where(bool (*property)(const ModeTraits& mode),
 }
 
 std::string_view activation_name(Activation activation) noexcept {
-  return name_in(activation_names, activation);
+  return core::name_among({"none", "gelu_tanh", "gelu_erf"}, activation);
 }
 
 Activation parse_activation(std::string_view name) {
-  return parse<Activation>("activation", activation_names, name);
+  return parse<activation_name, Activation>("activation", name);
 }
 
 std::string_view weight_gradient_name(WeightGradient dw) noexcept {
-  return name_in(weight_gradient_names, dw);
+  return core::name_among({"floating", "int8_block"}, dw);
 }
 
 WeightGradient parse_weight_gradient(std::string_view name) {
-  return parse<WeightGradient>("dw", weight_gradient_names, name);
+  return parse<weight_gradient_name, WeightGradient>("dw", name);
 }
 
 }  // namespace switchback

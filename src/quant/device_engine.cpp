@@ -7,8 +7,8 @@
 namespace switchback::quant {
 
 core::DeviceTable<const DeviceEngine*>& device_engines() noexcept {
-  static core::DeviceTable<const DeviceEngine*> table =
-      core::cuda::device_table<DeviceEngine>(nullptr, cuda::engine());
+  static auto table =
+      core::cuda::table_of<core::DeviceTable<const DeviceEngine*>>(nullptr, cuda::engine());
   return table;
 }
 

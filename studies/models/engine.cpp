@@ -8,8 +8,8 @@
 namespace switchback::models {
 
 core::DeviceTable<const Engine*>& engines() noexcept {
-  static core::DeviceTable<const Engine*> table =
-      core::cuda::device_table<Engine>(&cpu::engine, cuda::engine());
+  static auto table =
+      core::cuda::table_of<core::DeviceTable<const Engine*>>(&cpu::engine, cuda::engine());
   return table;
 }
 

@@ -2,8 +2,6 @@
 // CUDA core: the backend as core sees it.
 #pragma once
 
-#include <span>
-
 #include "core/device.hpp"
 
 namespace switchback::core::cuda {
@@ -14,21 +12,12 @@ extern const DeviceKind kind;
 const DevicePlatform* platform() noexcept;
 
 /// The table of the CPU's entry and the linked backend's.
-template <class Table, class Entry>
-Table table_of(Entry cpu, Entry backend) noexcept {
+template <class Table>
+Table table_of(typename Table::Entry cpu, typename Table::Entry backend) noexcept {
   Table table;
   table.install(DeviceKind::cpu, cpu);
   table.install(kind, backend);
   return table;
-}
-template <class Entry>
-DeviceTable<const Entry*> device_table(const Entry* cpu, const Entry* backend) noexcept {
-  return table_of<DeviceTable<const Entry*>>(cpu, backend);
-}
-template <class Engine>
-EngineTable<Engine> engine_table(std::span<const Engine* const> cpu,
-                                 std::span<const Engine* const> backend) noexcept {
-  return table_of<EngineTable<Engine>>(cpu, backend);
 }
 
 }  // namespace switchback::core::cuda

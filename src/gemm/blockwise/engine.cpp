@@ -7,8 +7,8 @@
 namespace switchback::blockwise {
 
 core::EngineTable<Engine>& engine_table() noexcept {
-  static core::EngineTable<Engine> table =
-      core::cuda::engine_table<Engine>(cpu_engines(), cuda::engines());
+  static auto table =
+      core::cuda::table_of<core::EngineTable<Engine>>(cpu_engines(), cuda::engines());
   return table;
 }
 

@@ -11,8 +11,7 @@ namespace switchback::floating {
 core::EngineTable<Engine>& engine_table() noexcept {
   static constexpr std::array on_cpu = {&onednn_sgemm_engine, &onednn_matmul_engine,
                                         &openblas_engine, &reference_engine};
-  static core::EngineTable<Engine> table =
-      core::cuda::engine_table<Engine>(on_cpu, cuda::engines());
+  static auto table = core::cuda::table_of<core::EngineTable<Engine>>(on_cpu, cuda::engines());
   return table;
 }
 

@@ -251,6 +251,7 @@ void run_groups(ContextState& state, const GemmProblem& problem, const GemmConfi
   core::all_or_nothing(state, [&] {
     for (std::int64_t g = 0; g < problem.groups; ++g) {
       const GemmProblem one = problem_of(problem, operands.rows[static_cast<std::size_t>(g)]);
+      if (one.m == 0) continue;
       run_checked(state, one, engine.default_config(one, state), operands_of(problem, operands, g));
     }
   });

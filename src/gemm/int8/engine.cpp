@@ -23,8 +23,7 @@ core::EngineTable<Engine>& engine_table() noexcept {
     &blocked_engine<EngineId::avx2, avx2_kernel>,
     &reference_engine,
   };
-  static core::EngineTable<Engine> table =
-      core::cuda::engine_table<Engine>(on_cpu, cuda::engines());
+  static auto table = core::cuda::table_of<core::EngineTable<Engine>>(on_cpu, cuda::engines());
   return table;
 }
 

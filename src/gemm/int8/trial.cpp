@@ -44,8 +44,7 @@ struct Expected {
 class ProductTrial final : public measure::TrialOf<GemmConfig> {
  public:
   ProductTrial(Context& context, const GemmProblem& p, const measure::TrialOptions& options)
-      : TrialOf(context, options, p.has_groups() ? "grouped_gemm" : "gemm", p.output),
-        single_(!p.has_groups()) {
+      : TrialOf(context, options, p.has_groups() ? "grouped_gemm" : "gemm", p.output) {
     timed_ = setting(p, p.m);
     // The compared problem has the largest number of slots that fits, because copies of its results
     // are kept.
@@ -107,7 +106,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
 
     // On a device a single product is compared at its full size, because a kernel's last tiles are
     // then as far from its first ones as possible.
-    const bool is_whole = single_ && !context_.state().on_cpu();
+    const bool is_whole = single() && !context_.state().on_cpu();
     const Setting& setting = is_whole ? timed_ : checked_;
     const std::vector<Expected>& expected =
         is_whole ? expected_of(timed_, expected_of_whole_) : expected_of(checked_, expected_);
@@ -138,15 +137,17 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
   }
   std::int64_t scratch_of(const GemmConfig& config) override {
     const Engine* engine = engine_of(config);
-    return !single_ || engine == nullptr ? 0 : engine->scratch_bytes(timed_.problem, config);
+    return !single() || engine == nullptr ? 0 : engine->scratch_bytes(timed_.problem, config);
   }
   bool may_crash(const GemmConfig& config) override {
     return gemm_int8::is_risky(timed_.problem, config, context_.state());
   }
   std::string provenance_of(const GemmConfig& config) override {
-    return single_ ? gemm_int8::provenance(timed_.problem, config, context_.state()) : "";
+    return single() ? gemm_int8::provenance(timed_.problem, config, context_.state()) : "";
   }
 
+  // Whether it is one product, without groups.
+  [[nodiscard]] bool single() const { return !timed_.problem.has_groups(); }
   // Null if the number does not belong to an engine.
   [[nodiscard]] const Engine* engine_of(const GemmConfig& config) const {
     return find_engine(context_.state().device.kind, config.engine);
@@ -156,23 +157,23 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
                            [&](const GemmConfig& config) { return engine_of(config)->is_oracle; });
   }
   void run_setting(const Setting& setting, const GemmConfig& config, GemmOperands o) {
-    if (!single_) {
+    if (!single()) {
       o.rows = setting.groups->rows();
       o.groups = setting.groups->view();
     }
     gemm_int8::run(context_, setting.problem, config, o);
   }
-  [[nodiscard]] std::string_view sums_op() const { return single_ ? "gemm_s8s8s32" : op_; }
+  [[nodiscard]] std::string_view sums_op() const { return single() ? "gemm_s8s8s32" : op_; }
   [[nodiscard]] std::string operands_text() const {
     const GemmProblem& p = timed_.problem;
     std::string text = p.packed_for == EngineId::none ? "plain" : "packed";
-    if (single_) return text;
+    if (single()) return text;
     return text + (p.layout == GroupLayout::columns   ? ", groups side by side"
                    : p.layout == GroupLayout::strided ? ", strided groups"
                                                       : ", packed groups");
   }
   [[nodiscard]] std::string group_text(std::size_t group) const {
-    return single_ ? std::string() : fmt::format(", group {}", group);
+    return single() ? std::string() : fmt::format(", group {}", group);
   }
   [[nodiscard]] std::string epilogue_text() const {
     const GemmProblem& p = timed_.problem;
@@ -189,7 +190,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     const bool strided = problem.layout != GroupLayout::packed;
     made.groups = std::make_shared<TrialGroups>(context_, problem.groups, slots, strided);
     problem.m = made.groups->slots();
-    if (strided && !single_) problem.group_rows = problem.m / problem.groups;
+    if (strided && problem.has_groups()) problem.group_rows = problem.m / problem.groups;
     made.problem = problem;
     return made;
   }
@@ -332,7 +333,6 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     return part;
   }
 
-  bool single_;
   Setting timed_;
   Setting checked_;  ///< of fewer slots
   Matrix a_, b_, d_, d_sums_, absmax_a_, absmax_b_, bias_, packed_;
