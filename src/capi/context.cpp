@@ -4,7 +4,6 @@
 
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
-#include "core/context_state.hpp"
 
 using namespace switchback;
 using namespace switchback::capi;

@@ -66,41 +66,47 @@ std::span<const float> read_absmax_b(std::string_view op, const switchback_gemm_
   return read_span(given.absmax_b, given.absmax_b_count);
 }
 
+// The part that the int8 products with and without groups have in common.
+template <class Args>
+Args read_product(std::string_view op, const switchback_gemm_args& given) {
+  Args cpp;
+  cpp.a = read_view<const std::int8_t>(op, "a", given.a);
+  if (given.packed_b == nullptr) {
+    cpp.b = read_view<const std::int8_t>(op, "b", given.b);
+  } else {
+    core::require(given.b.data == nullptr,
+                  "{}: b and packed_b are both given; b's data must be null", op);
+    cpp.packed_b = &given.packed_b->packed;
+  }
+  cpp.engine = read_name(given.engine);
+  return cpp;
+}
+
 void multiply(Context& context, const switchback_gemm_args& given) {
   const bool sums = given.d.dtype == SWITCHBACK_S32;
   const std::string_view op = sums ? "gemm_s8s8s32" : "gemm";
   core::require(given.d_column_stride == 0, "{}: d_column_stride = {} without groups; it must be 0",
                 op, given.d_column_stride);
-  const auto a = read_view<const std::int8_t>(op, "a", given.a);
-  MatrixView<const std::int8_t> b;
-  const PackedWeight* packed_b = nullptr;
-  read_b(op, given.b, given.packed_b, b, packed_b);
-  const std::string_view engine = read_name(given.engine);
   if (sums) {
+    auto cpp = read_product<GemmS8S8S32Args>(op, given);
     check_sums(op, given);
-    const auto d = read_view<std::int32_t>(op, "d", given.d);
-    return gemm_s8s8s32(context, {.a = a, .b = b, .packed_b = packed_b, .d = d, .engine = engine});
+    cpp.d = read_view<std::int32_t>(op, "d", given.d);
+    return gemm_s8s8s32(context, cpp);
   }
-  const AnyMatrix d = read_matrix(op, "d", given.d);
-  gemm(context, {.a = a,
-                 .b = b,
-                 .packed_b = packed_b,
-                 .d = d,
-                 .absmax_a = read_span(given.absmax_a, a.rows),
-                 .absmax_b = read_absmax_b(op, given, 1, d.cols),
-                 .bias = read_bias(op, given.bias, given.bias_dtype, 1, d.cols),
-                 .engine = engine});
+  auto cpp = read_product<GemmArgs>(op, given);
+  cpp.d = read_matrix(op, "d", given.d);
+  cpp.absmax_a = read_span(given.absmax_a, cpp.a.rows);
+  cpp.absmax_b = read_absmax_b(op, given, 1, cpp.d.cols);
+  cpp.bias = read_bias(op, given.bias, given.bias_dtype, 1, cpp.d.cols);
+  gemm(context, cpp);
 }
 
 void multiply_groups(Context& context, const switchback_gemm_args& given) {
   constexpr std::string_view op = "grouped_gemm";
-  GroupedGemmArgs cpp;
-  cpp.a = read_view<const std::int8_t>(op, "a", given.a);
+  auto cpp = read_product<GroupedGemmArgs>(op, given);
   cpp.groups = read_groups(op, context, given.groups, cpp.a.rows).groups;
-  read_b(op, given.b, given.packed_b, cpp.b, cpp.packed_b);
   cpp.d = read_matrix(op, "d", given.d);
   cpp.d_column_stride = given.d_column_stride;
-  cpp.engine = read_name(given.engine);
   if (cpp.d.dtype == DType::s32) {
     check_sums(op, given);
     return grouped_gemm(context, cpp);
@@ -108,10 +114,9 @@ void multiply_groups(Context& context, const switchback_gemm_args& given) {
   const std::int64_t groups = cpp.groups.count;
   // A packed_b with another number of groups is refused below.
   const bool fits = cpp.packed_b == nullptr || cpp.packed_b->groups() == groups;
-  const std::int64_t n = !fits                     ? 0
-                         : cpp.packed_b != nullptr ? cpp.packed_b->rows()
-                         : groups > 0              ? cpp.b.rows / groups
-                                                   : 0;
+  const std::int64_t n = cpp.packed_b != nullptr ? cpp.packed_b->rows()
+                         : groups > 0            ? cpp.b.rows / groups
+                                                 : 0;
   cpp.absmax_a = read_span(given.absmax_a, cpp.a.rows);
   cpp.absmax_b = fits ? read_absmax_b(op, given, groups, groups * n)
                       : read_span(given.absmax_b, given.absmax_b_count);

@@ -86,18 +86,6 @@ inline Context& read_context(std::string_view op, const switchback_context* cont
   return *context->context;
 }
 
-/// b as given, or the packed matrix instead of it.
-inline void read_b(std::string_view op, const switchback_matrix& b,
-                   const switchback_packed_weight* packed_b, MatrixView<const std::int8_t>& view,
-                   const PackedWeight*& packed) {
-  if (packed_b == nullptr) {
-    view = read_view<const std::int8_t>(op, "b", b);
-    return;
-  }
-  core::require(b.data == nullptr, "{}: b and packed_b are both given; b's data must be null", op);
-  packed = &packed_b->packed;
-}
-
 /// The layer that a handle of any kind points to.
 template <class Handle>
 auto& read_layer(std::string_view op, Handle* linear) {

@@ -65,9 +65,8 @@ TEST_F(Arguments, NullPointersOfContextsAndOperationsAreNamed) {
   expect_refused(switchback_gemm_s8s8s32(context, nullptr, b, s32), "a has dtype -1", "");
   expect_refused(switchback_gemm_s8s8s32(context, a, nullptr, s32), "b has dtype -1", "");
   expect_refused(switchback_gemm_s8s8s32(context, a, b, nullptr), "d has dtype -1", "");
-  const auto rows = groups();
-  refuses_null("context x groups q absmax", switchback_grouped_quantize_rowwise, context, x, &rows,
-               q, s);
+  refuses_null("context x groups q absmax", switchback_grouped_quantize_rowwise, context, x,
+               &good_groups, q, s);
   refuses_null("context y slots - out", switchback_combine, context, y, slots, nullptr, g);
 
   EXPECT_TRUE(bytes == 7 && fingerprint[0] == 7 && fingerprint[1] == 7 && info.threads == 0);
@@ -114,7 +113,6 @@ TEST_F(Arguments, NullPointersOfLayersAreNamed) {
   EXPECT_EQ(switchback_linear_prepare_for_eval(layer), SWITCHBACK_OK);
   refuses_null("linear codes absmax -", switchback_linear_quantized_weight, layer, b, s, N);
 
-  const auto rows = groups();
   const auto of_groups = grouped_options();
   const auto grads_of_groups = grouped_grads();
   switchback_grouped_linear* no_groups = nullptr;
@@ -124,9 +122,10 @@ TEST_F(Arguments, NullPointersOfLayersAreNamed) {
   refuses_null("linear", switchback_grouped_linear_weight_updated, grouped);
   refuses_null("linear", switchback_grouped_linear_weight_may_have_changed, grouped);
   refuses_null("linear", switchback_grouped_linear_prepare_for_eval, grouped);
-  refuses_null("linear groups x y -", switchback_grouped_linear_forward, grouped, &rows, x, y, 0);
+  refuses_null("linear groups x y -", switchback_grouped_linear_forward, grouped, &good_groups, x,
+               y, 0);
   refuses_null("linear grads - -", switchback_grouped_linear_backward, grouped, &grads_of_groups,
-               &rows, x);
+               &good_groups, x);
   refuses_null("linear out", switchback_grouped_linear_get_info, grouped, &info);
 
   const auto of_fragments = fragmented_options();
@@ -202,8 +201,7 @@ TEST_F(Arguments, NumbersOutsideOfStructsAreNamed) {
       {"codes has dtype f32", [&] { return switchback_linear_quantized_weight(layer, dw, s, N); }}};
   for (const auto& [text, call] : calls)
     expect_refused(call(), text, text);
-  const auto rows = groups();
-  expect_refused(switchback_grouped_linear_forward(grouped, &rows, x, y, 4),
+  expect_refused(switchback_grouped_linear_forward(grouped, &good_groups, x, y, 4),
                  "save_for_backward = 4", "");
   EXPECT_TRUE(infos == nullptr && count == 77 && mode == 7);
   for (const Owned* output : {&y, &dx, &dw, &q, &b_t, &s32, &sums, &absmax})

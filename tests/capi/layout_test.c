@@ -26,6 +26,8 @@ _Static_assert(SWITCHBACK_ENGINES_QUANTIZE == 0 && SWITCHBACK_ENGINES_GEMM == 1 
 
 #define AT(type, field, offset) \
   _Static_assert(offsetof(type, field) == (offset), #type "." #field " is pinned")
+#define SIZE(type, size) \
+  _Static_assert(sizeof(type) == (size), "grown? add the field and the first size")
 
 #if UINTPTR_MAX == 0xFFFFFFFFFFFFFFFFu
 /* Frozen. */
@@ -47,7 +49,7 @@ AT(switchback_context_options, release, 48);
 AT(switchback_context_options, allocator_user, 56);
 AT(switchback_context_options, tune, 64);
 AT(switchback_context_options, tune_cache, 72);
-_Static_assert(sizeof(switchback_context_options) == 80, "grown? add the field and the first size");
+SIZE(switchback_context_options, 80);
 
 AT(switchback_context_info, struct_size, 0);
 AT(switchback_context_info, device, 8);
@@ -57,7 +59,7 @@ AT(switchback_context_info, workspace_bytes, 32);
 AT(switchback_context_info, tune_hits, 40);
 AT(switchback_context_info, tune_misses, 48);
 AT(switchback_context_info, tune_refused, 56);
-_Static_assert(sizeof(switchback_context_info) == 64, "grown? add the field and the first size");
+SIZE(switchback_context_info, 64);
 
 AT(switchback_quantize_args, struct_size, 0);
 AT(switchback_quantize_args, x, 8);
@@ -81,7 +83,7 @@ AT(switchback_quantize_args, rounding_stream, 308);
 AT(switchback_quantize_args, rounding_step, 312);
 AT(switchback_quantize_args, rounding_seed, 320);
 AT(switchback_quantize_args, rounding_row0, 328);
-_Static_assert(sizeof(switchback_quantize_args) == 336, "grown? add the field and the first size");
+SIZE(switchback_quantize_args, 336);
 
 AT(switchback_gemm_args, struct_size, 0);
 AT(switchback_gemm_args, a, 8);
@@ -96,7 +98,7 @@ AT(switchback_gemm_args, bias_dtype, 168);
 AT(switchback_gemm_args, groups, 176);
 AT(switchback_gemm_args, d_column_stride, 184);
 AT(switchback_gemm_args, engine, 192);
-_Static_assert(sizeof(switchback_gemm_args) == 200, "grown? add the field and the first size");
+SIZE(switchback_gemm_args, 200);
 
 AT(switchback_gemm_standard_args, struct_size, 0);
 AT(switchback_gemm_standard_args, a, 8);
@@ -109,8 +111,7 @@ AT(switchback_gemm_standard_args, bias_dtype, 140);
 AT(switchback_gemm_standard_args, bias, 144);
 AT(switchback_gemm_standard_args, groups, 152);
 AT(switchback_gemm_standard_args, engine, 160);
-_Static_assert(sizeof(switchback_gemm_standard_args) == 168,
-               "grown? add the field and the first size");
+SIZE(switchback_gemm_standard_args, 168);
 
 AT(switchback_gemm_blockwise_args, struct_size, 0);
 AT(switchback_gemm_blockwise_args, a, 8);
@@ -122,8 +123,7 @@ AT(switchback_gemm_blockwise_args, block_rows, 144);
 AT(switchback_gemm_blockwise_args, accumulate, 148);
 AT(switchback_gemm_blockwise_args, m, 152);
 AT(switchback_gemm_blockwise_args, engine, 160);
-_Static_assert(sizeof(switchback_gemm_blockwise_args) == 168,
-               "grown? add the field and the first size");
+SIZE(switchback_gemm_blockwise_args, 168);
 
 AT(switchback_linear_options, struct_size, 0);
 AT(switchback_linear_options, in_features, 8);
@@ -138,13 +138,13 @@ AT(switchback_linear_options, dw, 52);
 AT(switchback_linear_options, dw_block_rows, 56);
 AT(switchback_linear_options, rotation, 60);
 AT(switchback_linear_options, transposed_weight, 64);
-_Static_assert(sizeof(switchback_linear_options) == 72, "grown? add the field and the first size");
+SIZE(switchback_linear_options, 72);
 
 AT(switchback_kept_input, struct_size, 0);
 AT(switchback_kept_input, x, 8);
 AT(switchback_kept_input, absmax, 48);
 AT(switchback_kept_input, in_blocks, 56);
-_Static_assert(sizeof(switchback_kept_input) == 64, "grown? add the field and the first size");
+SIZE(switchback_kept_input, 64);
 
 AT(switchback_linear_grads, struct_size, 0);
 AT(switchback_linear_grads, g, 8);
@@ -160,12 +160,12 @@ AT(switchback_linear_grads, rounding_stream, 224);
 AT(switchback_linear_grads, rounding_step, 228);
 AT(switchback_linear_grads, rounding_seed, 232);
 AT(switchback_linear_grads, rounding_row0, 240);
-_Static_assert(sizeof(switchback_linear_grads) == 248, "grown? add the field and the first size");
+SIZE(switchback_linear_grads, 248);
 
 AT(switchback_layer_info, struct_size, 0);
 AT(switchback_layer_info, saved_for_backward_bytes, 8);
 AT(switchback_layer_info, cached_weight_bytes, 16);
-_Static_assert(sizeof(switchback_layer_info) == 24, "grown? add the field and the first size");
+SIZE(switchback_layer_info, 24);
 
 AT(switchback_groups, struct_size, 0);
 AT(switchback_groups, count, 8);
@@ -175,7 +175,7 @@ AT(switchback_groups, rows_of, 24);
 AT(switchback_groups, row_stride, 32);
 AT(switchback_groups, column_stride, 40);
 AT(switchback_groups, row_index, 48);
-_Static_assert(sizeof(switchback_groups) == 56, "grown? add the field and the first size");
+SIZE(switchback_groups, 56);
 
 AT(switchback_grouped_linear_options, struct_size, 0);
 AT(switchback_grouped_linear_options, groups, 8);
@@ -185,8 +185,7 @@ AT(switchback_grouped_linear_options, mode, 32);
 AT(switchback_grouped_linear_options, dtype, 36);
 AT(switchback_grouped_linear_options, engine, 40);
 AT(switchback_grouped_linear_options, allow, 48);
-_Static_assert(sizeof(switchback_grouped_linear_options) == 56,
-               "grown? add the field and the first size");
+SIZE(switchback_grouped_linear_options, 56);
 
 AT(switchback_grouped_linear_grads, struct_size, 0);
 AT(switchback_grouped_linear_grads, g, 8);
@@ -194,8 +193,7 @@ AT(switchback_grouped_linear_grads, dx, 48);
 AT(switchback_grouped_linear_grads, dw, 88);
 AT(switchback_grouped_linear_grads, db, 128);
 AT(switchback_grouped_linear_grads, accumulate, 168);
-_Static_assert(sizeof(switchback_grouped_linear_grads) == 176,
-               "grown? add the field and the first size");
+SIZE(switchback_grouped_linear_grads, 176);
 
 AT(switchback_fragmented_linear_options, struct_size, 0);
 AT(switchback_fragmented_linear_options, in_features, 8);
@@ -206,16 +204,14 @@ AT(switchback_fragmented_linear_options, mode, 40);
 AT(switchback_fragmented_linear_options, dtype, 44);
 AT(switchback_fragmented_linear_options, engine, 48);
 AT(switchback_fragmented_linear_options, allow, 56);
-_Static_assert(sizeof(switchback_fragmented_linear_options) == 64,
-               "grown? add the field and the first size");
+SIZE(switchback_fragmented_linear_options, 64);
 
 AT(switchback_fragmented_weights, struct_size, 0);
 AT(switchback_fragmented_weights, weight, 8);
 AT(switchback_fragmented_weights, selector, 48);
 AT(switchback_fragmented_weights, down, 88);
 AT(switchback_fragmented_weights, up, 128);
-_Static_assert(sizeof(switchback_fragmented_weights) == 168,
-               "grown? add the field and the first size");
+SIZE(switchback_fragmented_weights, 168);
 
 AT(switchback_fragmented_linear_grads, struct_size, 0);
 AT(switchback_fragmented_linear_grads, g, 8);
@@ -225,8 +221,7 @@ AT(switchback_fragmented_linear_grads, dselector, 128);
 AT(switchback_fragmented_linear_grads, ddown, 168);
 AT(switchback_fragmented_linear_grads, dup, 208);
 AT(switchback_fragmented_linear_grads, accumulate, 248);
-_Static_assert(sizeof(switchback_fragmented_linear_grads) == 256,
-               "grown? add the field and the first size");
+SIZE(switchback_fragmented_linear_grads, 256);
 
 AT(switchback_engine_info, name, 0);
 AT(switchback_engine_info, available, 8);

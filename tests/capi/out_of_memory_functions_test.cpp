@@ -15,7 +15,6 @@
 #include <span>
 #include <string>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
 #include "capi/failing_allocations.hpp"
@@ -78,17 +77,19 @@ void sweep(const Case& c) {
 constexpr std::int64_t M = 20, N = 170, K = 130;
 
 void quantize_cases(std::vector<Case>& cases) {
-  const auto add = [&](std::string name, std::function<void(World&)> prepare) {
-    cases.push_back({name, "of one thread", prepare, 1});
-    cases.push_back({name, "of two threads", prepare, 2});
+  const auto add = [&](const std::string& name, const std::string& what,
+                       const std::function<void(World&)>& prepare) {
+    cases.push_back({name, what + " of one thread", prepare, 1});
+    cases.push_back({name, what + " of two threads", prepare, 2});
   };
   // One long row, which threads share, and several.
   for (const std::int64_t rows : {std::int64_t{1}, M}) {
     const std::int64_t cols = rows == M ? K : 8320;
     // Quantizes x of a type, with all that fill_in() adds to the arguments.
     using Args = switchback_quantize_args;
-    const auto quantize = [&](std::int32_t dtype, std::int64_t width, auto fill_in) {
-      add("switchback_quantize", [=](World& w) {
+    const auto quantize = [&](const std::string& what, std::int32_t dtype, std::int64_t width,
+                              auto fill_in) {
+      add("switchback_quantize", what, [=](World& w) {
         const auto x = w.input(dtype, rows, width);
         Args args = switchback_quantize_args_of(&x);
         fill_in(w, args);
@@ -109,79 +110,80 @@ void quantize_cases(std::vector<Case>& cases) {
       args.column_sums = w.floats(args.x.cols);
       args.accumulate = 1;
     };
-    quantize(SWITCHBACK_F32, cols,
+    quantize("q with row scales", SWITCHBACK_F32, cols,
              [=](World& w, Args& args) { add_q(w, args, SWITCHBACK_SCALE_PER_ROW); });
-    quantize(SWITCHBACK_F32, cols,
+    quantize("q with a global scale", SWITCHBACK_F32, cols,
              [=](World& w, Args& args) { add_q(w, args, SWITCHBACK_SCALE_GLOBAL); });
-    quantize(SWITCHBACK_F32, cols,
+    quantize("q_t with row scales", SWITCHBACK_F32, cols,
              [=](World& w, Args& args) { add_q_t(w, args, SWITCHBACK_SCALE_PER_ROW); });
-    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+    quantize("q_t with a global scale", SWITCHBACK_F32, cols, [=](World& w, Args& args) {
       add_q_t(w, args, SWITCHBACK_SCALE_GLOBAL);
       args.absmax_t = w.floats(1);
     });
-    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+    quantize("q and column_sums", SWITCHBACK_F32, cols, [=](World& w, Args& args) {
       add_q(w, args, SWITCHBACK_SCALE_PER_ROW);
       add_sums(w, args);
     });
-    quantize(SWITCHBACK_F16, cols, [=](World& w, Args& args) {
+    quantize("q, column_scales and column_sums", SWITCHBACK_F16, cols, [=](World& w, Args& args) {
       add_q(w, args, SWITCHBACK_SCALE_PER_ROW);
       args.column_scales = w.floats(cols);
       add_sums(w, args);
     });
-    quantize(SWITCHBACK_BF16, cols, [=](World& w, Args& args) { add_sums(w, args); });
-    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+    quantize("column_sums", SWITCHBACK_BF16, cols,
+             [=](World& w, Args& args) { add_sums(w, args); });
+    quantize("q and q_t with row scales", SWITCHBACK_F32, cols, [=](World& w, Args& args) {
       add_q(w, args, SWITCHBACK_SCALE_PER_ROW);
       add_q_t(w, args, SWITCHBACK_SCALE_PER_ROW);
     });
-    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+    quantize("q and q_t with a global scale", SWITCHBACK_F32, cols, [=](World& w, Args& args) {
       add_q(w, args, SWITCHBACK_SCALE_GLOBAL);
       add_q_t(w, args, SWITCHBACK_SCALE_GLOBAL);
     });
-    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+    quantize("q without scales", SWITCHBACK_F32, cols, [=](World& w, Args& args) {
       args.q = w.output(SWITCHBACK_S8, rows, cols);
       args.q_scale = SWITCHBACK_SCALE_NONE;
     });
-    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+    quantize("stochastic q", SWITCHBACK_F32, cols, [=](World& w, Args& args) {
       add_q(w, args, SWITCHBACK_SCALE_PER_ROW);
       args.stochastic = 1;
     });
-    add("switchback_dequantize_rowwise", [=](World& w) {
+    add("switchback_dequantize_rowwise", "", [=](World& w) {
       const auto q = w.input(SWITCHBACK_S8, rows, cols);
       const float* const absmax = w.scales(rows);
       const auto x = w.output(SWITCHBACK_F16, rows, cols);
       w.call = [=, &w] { return switchback_dequantize_rowwise(w.context, &q, absmax, &x); };
     });
-    add("switchback_fingerprint", [=](World& w) {
+    add("switchback_fingerprint", "", [=](World& w) {
       const auto x = w.input(SWITCHBACK_F32, rows, cols);
       auto* const out = w.result<std::array<std::uint64_t, 2>>();
       w.call = [=, &w] { return switchback_fingerprint(w.context, &x, out->data()); };
     });
-    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+    quantize("activation", SWITCHBACK_F32, cols, [=](World& w, Args& args) {
       args.activation = SWITCHBACK_GELU_ERF;
       args.value = w.output(SWITCHBACK_F32, rows, cols);
     });
-    quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+    quantize("activation's gradient", SWITCHBACK_F32, cols, [=](World& w, Args& args) {
       args.g = w.input(SWITCHBACK_F32, rows, cols);
       args.activation = SWITCHBACK_GELU_TANH;
       args.value = w.output(SWITCHBACK_F32, rows, cols);
     });
-    quantize(SWITCHBACK_F32, 64, [=](World& w, Args& args) {
+    quantize("rotation", SWITCHBACK_F32, 64, [=](World& w, Args& args) {
       args.rotation = 64;
       args.rotated = w.output(SWITCHBACK_F32, rows, 64);
     });
     for (const std::int32_t activation : {SWITCHBACK_NO_ACTIVATION, SWITCHBACK_GELU_TANH})
-      quantize(SWITCHBACK_F32, 64, [=](World& w, Args& args) {
+      quantize("rotation and q", SWITCHBACK_F32, 64, [=](World& w, Args& args) {
         args.activation = activation;
         args.rotation = 16;
         add_q(w, args, SWITCHBACK_SCALE_PER_ROW);
       });
     for (const bool all : {false, true}) {
-      quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+      quantize("activation and q", SWITCHBACK_F32, cols, [=](World& w, Args& args) {
         args.activation = SWITCHBACK_GELU_TANH;
         add_q(w, args, SWITCHBACK_SCALE_PER_ROW);
         if (all) args.value = w.output(SWITCHBACK_F32, rows, cols);
       });
-      quantize(SWITCHBACK_F32, cols, [=](World& w, Args& args) {
+      quantize("activation's gradient and q", SWITCHBACK_F32, cols, [=](World& w, Args& args) {
         args.g = w.input(SWITCHBACK_F32, rows, cols);
         args.activation = SWITCHBACK_GELU_TANH;
         args.value = w.output(SWITCHBACK_F32, rows, cols);

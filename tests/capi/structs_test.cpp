@@ -4,14 +4,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <utility>
-#include <vector>
 
 #include "capi/good_arguments.hpp"
 
 namespace switchback::test {
 namespace {
+
+// A function of an object, as a function of its struct alone.
+auto on(auto* object, auto function) {
+  return [=](auto* given) { return function(object, given); };
+}
 
 TEST_F(Arguments, StructsMayBeNewer) {
   auto options = sized<switchback_context_options>();
@@ -30,9 +33,6 @@ TEST_F(Arguments, StructsMayBeNewer) {
   accepts_sizes(
       "options", fragmented_options(),
       creating(switchback_fragmented_linear_create, switchback_fragmented_linear_destroy));
-  const auto on = [](auto* object, auto function) {
-    return [=](const auto* given) { return function(object, given); };
-  };
   accepts_sizes("args", quantize_args(), on(context, switchback_quantize));
   accepts_sizes(
       "out", sized<switchback_context_info>(), [this](const switchback_context_info* out) {
@@ -63,9 +63,8 @@ TEST_F(Arguments, StructsMayBeNewer) {
   accepts_sizes("grads", grads(), [&](const switchback_linear_grads* given) {
     return switchback_linear_backward(layer, given, &kept);
   });
-  const auto rows = groups();
   accepts_sizes("grads", grouped_grads(), [&](const switchback_grouped_linear_grads* given) {
-    return switchback_grouped_linear_backward(grouped, given, &rows, x);
+    return switchback_grouped_linear_backward(grouped, given, &good_groups, x);
   });
   accepts_sizes("grads", fragmented_grads(),
                 [this](const switchback_fragmented_linear_grads* given) {
@@ -167,10 +166,10 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
                  {"kept.x has dtype f32; it must be s8", [this](Kept& o) { o.x = x; }},
                  {"codes is [6,15]", [](Kept& o) { o.x.cols = 15; }}});
   using GroupedGrads = switchback_grouped_linear_grads;
-  const auto rows = groups();
   refuses<GroupedGrads>(grouped_grads(),
                         [&](const GroupedGrads* given) {
-                          return switchback_grouped_linear_backward(grouped, given, &rows, x);
+                          return switchback_grouped_linear_backward(grouped, given, &good_groups,
+                                                                    x);
                         },
                         {{"accumulate = 2", [](GroupedGrads& o) { o.accumulate = 2; }},
                          {"db", [](GroupedGrads& o) { o.db.rows = 1; }}});
@@ -191,8 +190,7 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
     o.q = {};
     o.absmax = nullptr;
   };
-  refuses<Quantize>(quantize_args(),
-                    [this](const Quantize* given) { return switchback_quantize(context, given); },
+  refuses<Quantize>(quantize_args(), on(context, switchback_quantize),
                     {{"x has dtype 9", [](Quantize& o) { o.x.dtype = 9; }},
                      {"x has dtype s8", [this](Quantize& o) { o.x = a; }},
                      {"q has dtype f32; it must be s8", [this](Quantize& o) { o.q = dx; }},
@@ -258,12 +256,11 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
                         o.rounding_row0 = -1;
                       }}});
   using Info = switchback_context_info;
-  refuses<Info>(sized<Info>(),
-                [this](Info* out) { return switchback_context_get_info(context, out); },
+  refuses<Info>(sized<Info>(), on(context, switchback_context_get_info),
                 {{"out has struct_size = 8", [](Info& o) { o.struct_size = 8; }}});
   using Gemm = switchback_gemm_args;
   refuses<Gemm>(
-      gemm(), [this](const Gemm* given) { return switchback_gemm(context, given); },
+      gemm(), on(context, switchback_gemm),
       {{"absmax_b_count = 5", [](Gemm& o) { o.absmax_b_count = 5; }},
        {"absmax_b_count", [](Gemm& o) { o.absmax_b_count = INT64_MIN; }},
        {"absmax_a is a null", [](Gemm& o) { o.absmax_a = nullptr; }},
@@ -283,33 +280,28 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
        {"no_such", [](Gemm& o) { o.engine = "no_such"; }},
        {"b and packed_b are both given", [this](Gemm& o) { o.packed_b = packed; }}});
   using Standard = switchback_gemm_standard_args;
-  refuses<Standard>(
-      gemm_standard(),
-      [this](const Standard* given) { return switchback_gemm_standard(context, given); },
-      {{"transpose_a = 2", [](Standard& o) { o.transpose_a = 2; }},
-       {"transpose_b = -1", [](Standard& o) { o.transpose_b = -1; }},
-       {"accumulate = 3", [](Standard& o) { o.accumulate = 3; }},
-       {"bias has dtype 5",
-        [](Standard& o) {
-          o.bias = o.a.data;
-          o.bias_dtype = 5;
-        }},
-       {"no_such", [](Standard& o) { o.engine = "no_such"; }}});
+  refuses<Standard>(gemm_standard(), on(context, switchback_gemm_standard),
+                    {{"transpose_a = 2", [](Standard& o) { o.transpose_a = 2; }},
+                     {"transpose_b = -1", [](Standard& o) { o.transpose_b = -1; }},
+                     {"accumulate = 3", [](Standard& o) { o.accumulate = 3; }},
+                     {"bias has dtype 5",
+                      [](Standard& o) {
+                        o.bias = o.a.data;
+                        o.bias_dtype = 5;
+                      }},
+                     {"no_such", [](Standard& o) { o.engine = "no_such"; }}});
   using Blockwise = switchback_gemm_blockwise_args;
-  refuses<Blockwise>(
-      gemm_blockwise(),
-      [this](const Blockwise* given) { return switchback_gemm_blockwise(context, given); },
-      {{"block_rows = 0", [](Blockwise& o) { o.block_rows = 0; }},
-       {"accumulate = 2", [](Blockwise& o) { o.accumulate = 2; }},
-       {"absmax_b is a null", [](Blockwise& o) { o.absmax_b = nullptr; }},
-       {"m = -1", [](Blockwise& o) { o.m = -1; }},
-       {"m = 129", [](Blockwise& o) { o.m = padded + 1; }},
-       {"no_such", [](Blockwise& o) { o.engine = "no_such"; }}});
+  refuses<Blockwise>(gemm_blockwise(), on(context, switchback_gemm_blockwise),
+                     {{"block_rows = 0", [](Blockwise& o) { o.block_rows = 0; }},
+                      {"accumulate = 2", [](Blockwise& o) { o.accumulate = 2; }},
+                      {"absmax_b is a null", [](Blockwise& o) { o.absmax_b = nullptr; }},
+                      {"m = -1", [](Blockwise& o) { o.m = -1; }},
+                      {"m = 129", [](Blockwise& o) { o.m = padded + 1; }},
+                      {"no_such", [](Blockwise& o) { o.engine = "no_such"; }}});
   auto small_groups = groups();
   small_groups.struct_size = 8;
-  const auto multiply = [this](const Gemm* given) { return switchback_gemm(context, given); };
   refuses<Gemm>(
-      grouped_gemm(false), multiply,
+      grouped_gemm(false), on(context, switchback_gemm),
       {{"groups has struct_size = 8", [&](Gemm& o) { o.groups = &small_groups; }},
        {"absmax_b_count = 3; it must be 2, one for each matrix, or 8, one for each row of b",
         [](Gemm& o) { o.absmax_b_count = 3; }},
@@ -322,20 +314,18 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
        {"no_such", [](Gemm& o) { o.engine = "no_such"; }},
        {"the int32 sums", [](Gemm& o) { o.d.dtype = SWITCHBACK_S32; }},
        {"b and packed_b are both given", [this](Gemm& o) { o.packed_b = packed; }}});
-  refuses<Gemm>(grouped_gemm(true), multiply,
+  refuses<Gemm>(grouped_gemm(true), on(context, switchback_gemm),
                 {{"d has dtype f32; without scales", [](Gemm& o) { o.d.dtype = SWITCHBACK_F32; }},
                  {"the int32 sums", [this](Gemm& o) { o.absmax_a = scales.floats(); }}});
-  refuses<Standard>(
-      grouped_standard(),
-      [this](const Standard* given) { return switchback_gemm_standard(context, given); },
-      {{"groups has struct_size = 8", [&](Standard& o) { o.groups = &small_groups; }},
-       {"transpose_a = 2", [](Standard& o) { o.transpose_a = 2; }},
-       {"transpose_b = 3", [](Standard& o) { o.transpose_b = 3; }},
-       {"accumulate = 5", [](Standard& o) { o.accumulate = 5; }},
-       {"bias", [](Standard& o) {
-          o.bias = o.a.data;
-          o.bias_dtype = 9;
-        }}});
+  refuses<Standard>(grouped_standard(), on(context, switchback_gemm_standard),
+                    {{"groups has struct_size = 8", [&](Standard& o) { o.groups = &small_groups; }},
+                     {"transpose_a = 2", [](Standard& o) { o.transpose_a = 2; }},
+                     {"transpose_b = 3", [](Standard& o) { o.transpose_b = 3; }},
+                     {"accumulate = 5", [](Standard& o) { o.accumulate = 5; }},
+                     {"bias", [](Standard& o) {
+                        o.bias = o.a.data;
+                        o.bias_dtype = 9;
+                      }}});
   using Groups = switchback_groups;
   refuses<Groups>(
       groups(),

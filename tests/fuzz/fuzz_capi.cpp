@@ -249,8 +249,7 @@ void Session::gemm_dequantize() {
   args.engine = engine(SWITCHBACK_ENGINES_GEMM);
   const SizedStruct<switchback_gemm_args> sized(input_, args);
   operands.remember();
-  operands.check(switchback_gemm(context(), input_.rarely(60) ? nullptr : sized.get()),
-                 "gemm_dequantize");
+  operands.check(switchback_gemm(context(), input_.rarely(60) ? nullptr : sized.get()), "gemm");
 }
 
 void Session::gemm_standard() {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of groups of rows for fuzz_capi.cpp.
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 
 #include "fuzz/draws.hpp"
@@ -115,7 +114,7 @@ void GroupedCalls::pack_groups() {
   operands.remember();
   const switchback_status status =
       switchback_pack_weight(context(), &b, count, packed_, engine(SWITCHBACK_ENGINES_GEMM));
-  operands.check(status, "pack_weights");
+  operands.check(status, "pack_weight of groups");
   if (status == SWITCHBACK_OK) {
     packed_n_ = b.rows / count;
     packed_k_ = b.cols;
