@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Studies: adds 0.01 a thousand times, in each accumulator type that products can have.
 #include <fmt/format.h>
-#include <CLI/CLI.hpp>
 
 #include <array>
 #include <cmath>
@@ -76,7 +75,7 @@ std::optional<double> published_sum(const Accumulator& a) {
   return std::nullopt;
 }
 
-class Accum : public Workload {
+class Accumulators : public Workload {
  public:
   [[nodiscard]] std::string_view name() const override { return "accum"; }
   [[nodiscard]] std::string_view about() const override {
@@ -155,7 +154,7 @@ class Accum : public Workload {
 }  // namespace
 
 std::shared_ptr<Workload> make_accumulators() {
-  return std::make_shared<Accum>();
+  return std::make_shared<Accumulators>();
 }
 
 }  // namespace switchback::bench

@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "bench/workload/session.hpp"
-#include "bench/workload/statistic.hpp"
 #include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/matrix_rows.hpp"
+#include "core/modes.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "measure/rounds.hpp"
@@ -309,7 +309,7 @@ class FragmentedWorkload : public Workload {
     }
     modes_ = modes_of(mode_names_, {Mode::standard, Mode::rowwise});
     for (const Mode mode : modes_)
-      core::require(mode != Mode::global_mem_efficient,
+      core::require(!traits_of(mode).keeps_codes,
                     "--mode {}: a fragmented layer does not have it: the gradient of its selector "
                     "needs x itself",
                     mode_name(mode));
@@ -471,7 +471,7 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
       auto layer = std::make_unique<Fragmented>(context, inference, shape, fragments, mode,
                                                 *weights_, operands);
       // A floating point library may use another order of additions if the number of rows differs.
-      if (mode != Mode::standard && mode != Mode::automatic)
+      if (traits_of(mode).is_int8())
         independent = independent && rows_are_independent(context, *layer, operands);
       all.push_back(std::move(layer));
     }

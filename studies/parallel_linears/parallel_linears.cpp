@@ -12,12 +12,12 @@
 
 #include "bench/workload/auto_tuning.hpp"
 #include "bench/workload/session.hpp"
-#include "bench/workload/statistic.hpp"
 #include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/device.hpp"
 #include "core/matrix_rows.hpp"
+#include "core/modes.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
 #include "measure/rounds.hpp"
@@ -100,6 +100,17 @@ std::vector<std::int32_t> ends_of(const Shape& shape, bool ragged, std::uint64_t
   return ends;
 }
 
+// Copies rows to a dense matrix. On a device the copy is queued.
+void copy_rows(Context& context, ConstAnyMatrix from, const Matrix& to) {
+  const auto row_bytes = static_cast<std::size_t>(from.cols) * sizeof(float);
+  const auto stride_bytes = static_cast<std::size_t>(from.stride) * sizeof(float);
+  if (core::DeviceRuntime* runtime = context.state().runtime.get(); runtime != nullptr)
+    return runtime->copy(to.data(), row_bytes, from.data, stride_bytes, row_bytes, from.rows);
+  for (std::int64_t r = 0; r < from.rows; ++r)
+    std::memcpy(to.floats().data() + r * from.cols,
+                static_cast<const float*>(from.data) + r * from.stride, row_bytes);
+}
+
 // A matrix of inputs or targets. In each step new data is copied to it from the host's memory,
 // which has several batches that are used in rotation.
 class StepData {
@@ -116,8 +127,7 @@ class StepData {
   }
   void load(Context& context, std::int64_t step) const {
     if (batches_.empty()) return;
-    measure::copy(context, batches_[static_cast<std::size_t>(step) % batches_.size()].any(),
-                  now_.any());
+    copy_rows(context, batches_[static_cast<std::size_t>(step) % batches_.size()].any(), now_);
   }
   [[nodiscard]] const Matrix& matrix() const noexcept { return now_; }
 
@@ -286,17 +296,8 @@ class Models {
   void separate_inputs() {
     for (std::size_t i = 0; i < own_x_.size(); ++i) {
       const AnyMatrix from = inputs_.x_of(shape_, static_cast<std::int64_t>(i));
-      copy_rows(from, own_x_[i]);
+      copy_rows(context_, from, own_x_[i]);
     }
-  }
-  void copy_rows(ConstAnyMatrix from, const Matrix& to) {
-    const auto row_bytes = static_cast<std::size_t>(from.cols) * sizeof(float);
-    const auto stride_bytes = static_cast<std::size_t>(from.stride) * sizeof(float);
-    if (core::DeviceRuntime* runtime = context_.state().runtime.get(); runtime != nullptr)
-      return runtime->copy(to.data(), row_bytes, from.data, stride_bytes, row_bytes, from.rows);
-    for (std::int64_t r = 0; r < from.rows; ++r)
-      std::memcpy(to.floats().data() + r * from.cols,
-                  static_cast<const float*>(from.data) + r * from.stride, row_bytes);
   }
 
   void run_forward(Save save) {
@@ -325,14 +326,14 @@ class Models {
   std::vector<GroupedSwitchbackLinear> grouped_;
 };
 
-class MultiModel : public Workload {
+class ParallelLinears : public Workload {
  public:
   [[nodiscard]] std::string_view name() const override { return "multimodel"; }
   [[nodiscard]] std::string_view about() const override {
     return "Train n independent linear layers: loops of layers beside one grouped layer";
   }
   [[nodiscard]] std::shared_ptr<Workload> another() const override {
-    return std::make_shared<MultiModel>();
+    return std::make_shared<ParallelLinears>();
   }
   [[nodiscard]] std::string footer() const override {
     return "Each row is one way to run the models: a loop of layers with inputs of their own, a "
@@ -351,7 +352,10 @@ class MultiModel : public Workload {
     command.add_option("--batch", shape_.batch, "rows of each model")->capture_default_str();
     command.add_option("--dim-in", shape_.dim_in, "inputs of each model")->capture_default_str();
     command.add_option("--dim-out", shape_.dim_out, "outputs of each model")->capture_default_str();
-    command.add_option("--mode", mode_names_, help_of_modes())
+    command
+        .add_option("--mode", mode_names_, mode_names_where([](const ModeTraits& mode) {
+                                             return mode.has_groups();
+                                           }) + "; may be given again")
         ->type_name("NAME ...")
         ->default_str("standard rowwise auto");
     command
@@ -525,9 +529,10 @@ std::vector<TuneShape> shapes_of(const Shape& shape) {
 // order: a device has separate kernels for groups, and a library on the CPU may choose its order by
 // the layout of the operands. Such outputs, and weights that were trained with such a dW, are close
 // to each other. In mode auto with a tuner, each way uses the mode that was fastest for it.
-std::string MultiModel::difference(Session& session,
-                                   const std::vector<std::unique_ptr<Models>>& all,
-                                   AnyMatrix (*matrix_of)(const Models&), bool may_be_near) const {
+std::string ParallelLinears::difference(Session& session,
+                                        const std::vector<std::unique_ptr<Models>>& all,
+                                        AnyMatrix (*matrix_of)(const Models&),
+                                        bool may_be_near) const {
   Context& context = session.context();
   for (std::size_t v = 0; v < all.size(); ++v)
     for (std::size_t w = 0; w < v; ++w) {
@@ -535,8 +540,7 @@ std::string MultiModel::difference(Session& session,
       if (one.mode != other.mode || (one.mode == Mode::automatic && tuning_.attached())) continue;
       const Matrix others = measure::host_copy(context, matrix_of(other));
       const bool of_groups = (one.way == Way::grouped) != (other.way == Way::grouped);
-      const bool floating = one.mode == Mode::standard || one.mode == Mode::automatic ||
-                            matrix_of == Models::weights_of;
+      const bool floating = !traits_of(one.mode).is_int8() || matrix_of == Models::weights_of;
       const bool other_order = session.on_cpu() ? floating : of_groups;
       if (may_be_near && other_order &&
           are_near(measure::host_copy(context, matrix_of(one)), others))
@@ -549,7 +553,7 @@ std::string MultiModel::difference(Session& session,
   return {};
 }
 
-CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sink) {
+CaseOutcome ParallelLinears::measure(Session& session, std::size_t i, const Sink& sink) {
   Context& context = session.context();
   const std::uint64_t seed = session.options().seed;
   Shape shape = shape_;
@@ -638,7 +642,7 @@ CaseOutcome MultiModel::measure(Session& session, std::size_t i, const Sink& sin
 }  // namespace
 
 std::shared_ptr<Workload> make_parallel_linears() {
-  return std::make_shared<MultiModel>();
+  return std::make_shared<ParallelLinears>();
 }
 
 }  // namespace switchback::bench

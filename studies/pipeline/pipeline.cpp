@@ -15,6 +15,7 @@
 #include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
+#include "core/modes.hpp"
 #include "measure/rounds.hpp"
 #include "studies/common/training.hpp"
 #include "studies/models/pipeline.hpp"
@@ -351,7 +352,7 @@ class PipelineWorkload : public Workload {
     }
     const double scratch = stages * rows / microbatches * (8 * d + 3 * f) * 4 +
                            rows / microbatches * v * 4 + stages * d * f * 8 + d * v * 8;
-    return params * (s.mode == Mode::standard ? 12 : 15) + saved + scratch + 32e6;
+    return params * (traits_of(s.mode).is_floating() ? 12 : 15) + saved + scratch + 32e6;
   }
   [[nodiscard]] double most_bytes_wanted(const Setting& s,
                                          const std::vector<Variant>& variants) const {

@@ -92,7 +92,7 @@ models::MemoryUse bytes_wanted(const Setting& s, const std::vector<Mode>& modes)
   set(MemoryClass::optimizer, s.pass == Pass::step ? params * 8 : 0);
   double int8_weights = 0;
   for (const Mode mode : modes)
-    if (mode != Mode::standard) int8_weights += linear_weights * (trains ? 2.2 : 1.1);
+    if (!traits_of(mode).is_floating()) int8_weights += linear_weights * (trains ? 2.2 : 1.1);
   set(MemoryClass::int8_weights, int8_weights);
   const double saved_of_layer =
       (8 * d + 3 * f) * element + (static_cast<double>(s.size.heads) + 2) * 4;

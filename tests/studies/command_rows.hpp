@@ -6,9 +6,9 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
-#include <memory>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/cli/cli.hpp"
@@ -21,11 +21,11 @@ namespace switchback::bench {
 using Arguments = std::vector<std::string>;
 
 /// Standard output of the command.
-inline std::string output_of(const std::shared_ptr<Workload>& workload, const Arguments& shared,
+inline std::string output_of(std::string_view workload, const Arguments& shared,
                              const Arguments& more, int code = exit_codes::ok) {
   CLI::App app;
-  add_workload_command(app, workload);
-  Arguments reversed = {std::string(workload->name())};
+  add_workload_command(app, make_workload(workload));
+  Arguments reversed = {std::string(workload)};
   for (const Arguments* some : {&shared, &more})
     reversed.insert(reversed.end(), some->begin(), some->end());
   std::reverse(reversed.begin(), reversed.end());
@@ -44,7 +44,7 @@ inline std::string output_of(const std::shared_ptr<Workload>& workload, const Ar
 }
 
 /// The same as records, one a line.
-inline std::vector<Json> rows_of(const std::shared_ptr<Workload>& workload, const Arguments& shared,
+inline std::vector<Json> rows_of(std::string_view workload, const Arguments& shared,
                                  const Arguments& more, int code = exit_codes::ok) {
   std::istringstream out(output_of(workload, shared, more, code));
   std::vector<Json> rows;
@@ -54,7 +54,7 @@ inline std::vector<Json> rows_of(const std::shared_ptr<Workload>& workload, cons
 }
 
 /// The error that the command ends with.
-inline std::string message_of(const std::shared_ptr<Workload>& workload, const Arguments& shared,
+inline std::string message_of(std::string_view workload, const Arguments& shared,
                               const Arguments& more) {
   try {
     output_of(workload, shared, more);

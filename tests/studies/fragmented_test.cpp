@@ -21,7 +21,7 @@ const Arguments of_fragmented = {"--quiet", "--steps", "2"};
 std::vector<Json> run_fragmented(Arguments arguments, const std::string& device = "cpu") {
   if (device == "cpu") arguments.insert(arguments.end(), {"--threads", "2"});
   arguments.insert(arguments.end(), {"--device", device});
-  return rows_of(make_workload("fragmented"), of_fragmented, arguments);
+  return rows_of("fragmented", of_fragmented, arguments);
 }
 
 TEST(FragmentedCommand, RowsOfEveryLayerAndMode) {
@@ -111,7 +111,7 @@ TEST(FragmentedCommand, ReportsShowWhatIsPublishedBesideThem) {
 
 TEST(FragmentedCommand, Rejections) {
   const auto message_of = [](const Arguments& more) {
-    return bench::message_of(make_workload("fragmented"), of_fragmented, more);
+    return bench::message_of("fragmented", of_fragmented, more);
   };
   EXPECT_EQ(message_of({"--dim", "10", "--fragments", "3"}),
             "--dim 10: it must be a positive multiple of --fragments 3");

@@ -22,10 +22,10 @@ Arguments on(const std::string& device, Arguments arguments) {
   return arguments;
 }
 std::string run_multimodel(const Arguments& arguments, const std::string& device = "cpu") {
-  return output_of(make_workload("multimodel"), of_multimodel, on(device, arguments));
+  return output_of("multimodel", of_multimodel, on(device, arguments));
 }
 std::vector<Json> rows_of_run(const Arguments& arguments, const std::string& device = "cpu") {
-  return rows_of(make_workload("multimodel"), of_multimodel, on(device, arguments));
+  return rows_of("multimodel", of_multimodel, on(device, arguments));
 }
 
 const std::vector<std::string> small_models = {
@@ -37,7 +37,7 @@ std::vector<std::string> small_with(const std::vector<std::string>& more) {
   return arguments;
 }
 
-TEST(MultiModelCommand, ModeAutoIsTunedForEveryWay) {
+TEST(ParallelLinearsCommand, ModeAutoIsTunedForEveryWay) {
   const test::Tuning tuning;
   const std::filesystem::path cache =
       std::filesystem::path(testing::TempDir()) / "multimodel_auto_cache";
@@ -50,7 +50,7 @@ TEST(MultiModelCommand, ModeAutoIsTunedForEveryWay) {
   std::filesystem::remove_all(cache);
 }
 
-TEST(MultiModelCommand, RowsOfEveryWayAndMode) {
+TEST(ParallelLinearsCommand, RowsOfEveryWayAndMode) {
   for (const bool ragged : {false, true}) {
     std::vector<std::string> arguments = {"--models", "3",        "4",       "--batch",
                                           "5",        "--dim-in", "24",      "--dim-out",
@@ -76,7 +76,7 @@ TEST(MultiModelCommand, RowsOfEveryWayAndMode) {
   }
 }
 
-TEST(MultiModelCommand, PublishedRatiosStandBesideOurs) {
+TEST(ParallelLinearsCommand, PublishedRatiosStandBesideOurs) {
   std::istringstream out(run_multimodel({"--models", "8", "--mode", "standard"}));
   std::string line;
   while (std::getline(out, line)) {
@@ -101,7 +101,7 @@ void expect_the_same(const Json& row, bool exact) {
 
 // Each layout, with data that stay or are new, on the CPU and on a device whose memory this program
 // cannot read. All methods compute the same outputs, and train the same weights.
-TEST(MultiModelCommand, LayoutsAndDataOnEveryDevice) {
+TEST(ParallelLinearsCommand, LayoutsAndDataOnEveryDevice) {
   for (const char* device : {"cpu", "emulated:0"})
     for (const char* layout : {"below", "beside"})
       for (const char* data : {"resident", "fresh"}) {
@@ -121,12 +121,12 @@ TEST(MultiModelCommand, LayoutsAndDataOnEveryDevice) {
       }
 }
 
-TEST(MultiModelCommand, RaggedModelsOnADevice) {
+TEST(ParallelLinearsCommand, RaggedModelsOnADevice) {
   for (const Json& row : rows_of_run(small_with({"--ragged"}), "emulated:0"))
     expect_the_same(row, false);
 }
 
-TEST(MultiModelCommand, WaysAreThoseThatWereNamed) {
+TEST(ParallelLinearsCommand, WaysAreThoseThatWereNamed) {
   const std::vector<Json> rows = rows_of_run(small_with({"--way", "grouped"}));
   std::set<std::string> ways;
   for (const Json& row : rows)
@@ -134,9 +134,9 @@ TEST(MultiModelCommand, WaysAreThoseThatWereNamed) {
   EXPECT_EQ(ways, (std::set<std::string>{"loop", "grouped"}));  // ratios need the loop
 }
 
-TEST(MultiModelCommand, Rejections) {
+TEST(ParallelLinearsCommand, Rejections) {
   const auto message_of = [](const Arguments& more) {
-    return bench::message_of(make_workload("multimodel"), of_multimodel, more);
+    return bench::message_of("multimodel", of_multimodel, more);
   };
   EXPECT_EQ(message_of({"--models", "0"}), "--models 0: it must be from 1 to 65536");
   EXPECT_EQ(message_of({"--batch", "0"}), "--batch 0: it must be at least 1");

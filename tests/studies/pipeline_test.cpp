@@ -18,7 +18,7 @@ const Arguments of_pipeline = {"--threads", "1", "--quiet",    "--steps", "1",
 
 std::vector<Json> run_pipeline(Arguments arguments, const std::string& device = "cpu") {
   arguments.insert(arguments.begin(), {"--device", device});
-  return rows_of(make_workload("pipeline"), of_pipeline, arguments);
+  return rows_of("pipeline", of_pipeline, arguments);
 }
 
 TEST(PipelineCommand, RowsOfEveryVariant) {
@@ -134,7 +134,7 @@ TEST(PipelineCommand, TableOfPublishedRunsHasOursBesideThem) {
 
 TEST(PipelineCommand, Rejections) {
   const auto message_of = [](const Arguments& more) {
-    return bench::message_of(make_workload("pipeline"), of_pipeline, more);
+    return bench::message_of("pipeline", of_pipeline, more);
   };
   EXPECT_EQ(message_of({"--microbatches", "3"}),
             "--microbatches 3: the batch of 64 must be a multiple of it");

@@ -19,8 +19,8 @@ namespace {
 
 const Arguments of_transformer = {"--threads", "1", "--quiet"};
 
-std::vector<Json> rows_of(const std::shared_ptr<Workload>& workload, Arguments arguments,
-                          int code = exit_codes::ok, const std::string& device = "cpu") {
+std::vector<Json> rows_of(std::string_view workload, Arguments arguments, int code = exit_codes::ok,
+                          const std::string& device = "cpu") {
   arguments.insert(arguments.begin(), {"--device", device});
   return bench::rows_of(workload, of_transformer, arguments, code);
 }
@@ -35,7 +35,7 @@ TEST(TransformerCommand, RowsOfEveryModeAndPhase) {
     for (const char* more : {"--pass", pass.c_str(), "--steps", "3", "--warmup", "2", "--mode",
                              "rowwise", "auto", "--tune", "0"})
       arguments.emplace_back(more);
-    const std::vector<Json> rows = rows_of(make_workload("transformer"), arguments);
+    const std::vector<Json> rows = rows_of("transformer", arguments);
     ASSERT_EQ(rows.size(), 9u);  // standard, which ratios need, is first
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const Json& row = rows[i];
@@ -66,7 +66,7 @@ TEST(TransformerCommand, RunsOnADevice) {
         "--d-model",    "16", "--layers", "1", "--heads", "2",       "--context", "8",
         "--vocabulary", "40", "--batch",  "2", "--mode",  "rowwise", "--tune",    "0"};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    return rows_of(make_workload("transformer"), arguments, exit_codes::ok, "emulated:0");
+    return rows_of("transformer", arguments, exit_codes::ok, "emulated:0");
   };
   const std::vector<Json> rows = on_device({"--steps", "1", "--warmup", "1"});
   ASSERT_EQ(rows.size(), 6u);
@@ -86,7 +86,7 @@ TEST(TransformerCommand, AsksForNoLessMemoryThanItTakes) {
   const std::vector<std::string> arguments = {
       "--d-model", "128", "--layers", "3",       "--heads", "4", "--context", "64",
       "--steps",   "1",   "--mode",   "rowwise", "--batch", "4", "--tune",    "0"};
-  const std::vector<Json> rows = rows_of(make_workload("transformer"), arguments);
+  const std::vector<Json> rows = rows_of("transformer", arguments);
   transformer::Setting setting{.size = {"", 128, 512, 3, 4}};
   setting.context = 64;
   const auto wanted = static_cast<double>(
@@ -98,8 +98,8 @@ TEST(TransformerCommand, AsksForNoLessMemoryThanItTakes) {
 
 TEST(TransformerCommand, WhatDoesNotFitIsARow) {
   const std::vector<Json> rows =
-      rows_of(make_workload("transformer"),
-              {"--d-model", "200000", "--layers", "1000", "--heads", "10"}, exit_codes::failed);
+      rows_of("transformer", {"--d-model", "200000", "--layers", "1000", "--heads", "10"},
+              exit_codes::failed);
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0]["fits"], false);
   EXPECT_TRUE(rows[0]["forward"].is_null());
@@ -122,9 +122,8 @@ TEST(TransformerCommand, PublishedTimesAreThoseOfTheSize) {
 
 TEST(TransformerCommand, PublishedSizesThatAreNotAskedForAreRows) {
   const std::vector<Json> rows =
-      rows_of(make_workload("transformer"),
-              {"--d-model", "16", "--layers", "1", "--heads", "2", "--context", "8", "--steps", "1",
-               "--mode", "standard", "--published"});
+      rows_of("transformer", {"--d-model", "16", "--layers", "1", "--heads", "2", "--context", "8",
+                              "--steps", "1", "--mode", "standard", "--published"});
   ASSERT_EQ(rows.size(), 3u + 2 + 2 + 3);  // two sizes have times with and without warm-up
   std::vector<std::string> sizes;
   for (std::size_t i = 3; i < rows.size(); ++i) {
@@ -171,31 +170,31 @@ TEST(TransformerCommand, TrainsWithInt8WeightGradientsAndRotation) {
   for (int i = 0; i < 200; ++i)
     to << "all work and no play makes jack a dull boy\n";
   to.close();
-  const std::vector<Json> rows = rows_of(make_workload("transformer"), {"--train",
-                                                                        text,
-                                                                        "--steps",
-                                                                        "20",
-                                                                        "--mode",
-                                                                        "rowwise",
-                                                                        "rowwise_shared",
-                                                                        "--dw",
-                                                                        "floating",
-                                                                        "int8_block",
-                                                                        "--rotation",
-                                                                        "0",
-                                                                        "16",
-                                                                        "--d-model",
-                                                                        "32",
-                                                                        "--layers",
-                                                                        "1",
-                                                                        "--heads",
-                                                                        "2",
-                                                                        "--context",
-                                                                        "16",
-                                                                        "--batch",
-                                                                        "4",
-                                                                        "--learning-rate",
-                                                                        "0.01"});
+  const std::vector<Json> rows = rows_of("transformer", {"--train",
+                                                         text,
+                                                         "--steps",
+                                                         "20",
+                                                         "--mode",
+                                                         "rowwise",
+                                                         "rowwise_shared",
+                                                         "--dw",
+                                                         "floating",
+                                                         "int8_block",
+                                                         "--rotation",
+                                                         "0",
+                                                         "16",
+                                                         "--d-model",
+                                                         "32",
+                                                         "--layers",
+                                                         "1",
+                                                         "--heads",
+                                                         "2",
+                                                         "--context",
+                                                         "16",
+                                                         "--batch",
+                                                         "4",
+                                                         "--learning-rate",
+                                                         "0.01"});
   // Mode standard, whose dW is floating and which does not rotate, is trained once.
   ASSERT_EQ(rows.size(), 1u + 2 * 2 * 2);
   std::vector<double> losses;
@@ -223,7 +222,7 @@ TEST(TransformerCommand, TrainsAndDrawsTheLosses) {
     to << "all work and no play makes jack a dull boy\n";
   to.close();
   const std::vector<Json> rows =
-      rows_of(make_workload("transformer"),
+      rows_of("transformer",
               {"--train",   text, "--steps",         "40",   "--seeds", "2", "--mode",    "rowwise",
                "--d-model", "32", "--layers",        "1",    "--heads", "2", "--context", "16",
                "--batch",   "4",  "--learning-rate", "0.01", "--plot",  plot});
@@ -285,7 +284,7 @@ TEST(TransformerCommand, SummaryOfTrainingsHasMeansAndSpreadOverSeeds) {
 
 TEST(TransformerCommand, Rejections) {
   const auto message_of = [](const Arguments& more) {
-    return bench::message_of(make_workload("transformer"), of_transformer, more);
+    return bench::message_of("transformer", of_transformer, more);
   };
   EXPECT_EQ(message_of({"--size", "huge"}),
             "--size huge: it must be small, medium, large, xl or 2.7B; or give --d-model, --d-ff, "
@@ -306,7 +305,7 @@ TEST(TransformerCommand, Rejections) {
 }
 
 TEST(AccumCommand, SumsAreThePublishedOnes) {
-  const std::vector<Json> rows = rows_of(make_workload("accum"), {});
+  const std::vector<Json> rows = rows_of("accum", {});
   ASSERT_EQ(rows.size(), 6u);
   for (std::size_t i = 0; i < 5; ++i)
     EXPECT_EQ(rows[i]["checks"]["as_published"], true) << rows[i].dump();
