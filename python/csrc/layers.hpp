@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
 #include "tensors.hpp"
@@ -411,20 +410,20 @@ inline switchback_matrix matrix_of(const Place& place) {
 // Layer._have_changed of nn/_layer.py, for codes that are held; that function returns the opposite
 // of `unchanged`.
 inline switchback_status prove_codes(const Layer& layer, bool and_bias, bool& unchanged) {
-  unchanged = true;
-  if (layer.on_cpu == 0 || is_reusing()) return SWITCHBACK_OK;
+  unchanged = layer.on_cpu == 0 || is_reusing();
+  if (unchanged) return SWITCHBACK_OK;
   const Held& held = *layer.codes;
   const Place* const places[3] = {&held.weight, &held.absmax, &held.bias};
   const int count = and_bias && held.has_bias ? 3 : 2;
-  for (int i = 0; i < count && unchanged; ++i) {
+  for (int i = 0; i < count; ++i) {
     Numbers found;
-    unchanged = has_remembered(layer, i);
-    if (!unchanged) break;
+    if (!has_remembered(layer, i)) return SWITCHBACK_OK;
     if (const auto status = fingerprint_of(layer, matrix_of(*places[i]), found);
         status != SWITCHBACK_OK)
       return status;
-    unchanged = is_remembered(layer, found, i);
+    if (!is_remembered(layer, found, i)) return SWITCHBACK_OK;
   }
+  unchanged = true;
   return SWITCHBACK_OK;
 }
 

@@ -4,13 +4,15 @@
 // It handles calls on plain tensors of the CPU or a CUDA device, of a layer that already holds the
 // weight. For all other calls it returns None. python/switchback/nn then uses its own path, which
 // checks everything and reports errors. So nothing here reports a bad argument.
+#include <cstring>
+
 #include "layers.hpp"
 
 namespace dispatch {
 namespace {
 
 // The version of the interface between this module and nn/_dispatch.py.
-constexpr long version = 6;
+constexpr long version = 7;
 
 PyObject* apply = nullptr;           // records a forward
 PyObject* apply_prepared = nullptr;  // records a forward from codes
@@ -67,10 +69,10 @@ struct KeptInput {
         input.in_blocks != 0
             ? is_dense(scales_, count, k) && is_dense(view, k, count * layer.block_rows)
             : is_dense(scales_) && scales_.dim == 1 && count == rows && is_dense(view, rows, k);
-    const int64_t* sizes = view.sizes;
-    if (fits) input.x = {view.data, SWITCHBACK_S8, sizes[0], sizes[1], sizes[1]};
-    if (fits) input.absmax = static_cast<float*>(scales_.data);
-    return fits;
+    if (!fits) return false;
+    input.x = {view.data, SWITCHBACK_S8, view.sizes[0], view.sizes[1], view.sizes[1]};
+    input.absmax = static_cast<float*>(scales_.data);
+    return true;
   }
 
  private:
@@ -80,10 +82,10 @@ struct KeptInput {
 
 // ---- The passes
 
-// forward(layers, x, weight, bias, keeps_codes, keeps_others): y, recorded if autograd is on, or
-// None. With one more argument, which says whether a backward will follow, nothing is recorded.
+// forward(layers, x, weight, bias, keeps_codes): y, recorded if autograd is on, or None. With one
+// more argument, which says whether a backward will follow, nothing is recorded.
 PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if ((count != 6 && count != 7) || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
+  if ((count != 5 && count != 6) || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
   PyObject *x = args[1], *weight = args[2], *bias = args[3];
   Layer* layer = current_layer(args[0]);
   const Ref keep(Py_XNewRef(reinterpret_cast<PyObject*>(layer)));
@@ -94,16 +96,16 @@ PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
       !version_of(bias, bias_version))
     return none();
   bool recorded = false, wants_dw = false;
-  if (count == 6 && aoti_torch_grad_mode_is_enabled()) {
+  if (count == 5 && aoti_torch_grad_mode_is_enabled()) {
     wants_dw = requires_grad(weight);
     recorded = wants_dw || requires_grad(x) || requires_grad(bias);
   }
-  const bool trains = recorded || (count == 7 && args[6] == Py_True);
+  const bool trains = recorded || (count == 6 && args[5] == Py_True);
 
   const int64_t rows = given.count;
   Tensor y = empty_like(given.view, layer->out_features);
   KeptCodes kept;
-  if (wants_dw && args[5] == Py_True) {
+  if (wants_dw && layer->block_rows > 0) {
     if (!kept.make_blocks(*layer, rows)) return none();
   } else if (wants_dw && args[4] == Py_True && !kept.make(*layer, rows)) {
     return none();
@@ -232,13 +234,13 @@ PyObject* backward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) 
   grads.struct_size = sizeof(grads);
   grads.g = given.matrix;
   grads.dx = matrix_of(dx, *layer, given.count, layer->in_features);
-  const switchback_kept_input nothing = {sizeof(nothing), {}, nullptr, 0};
+  const KeptInput nothing;
   const auto hold = [&](bool& current) {
     current = holds_codes(*layer, codes, absmax);
     return current ? prove_codes(*layer, false, current) : switchback_status(SWITCHBACK_OK);
   };
-  const Outcome outcome =
-      call(*layer, hold, [&] { return library.linear_backward(layer->linear, &grads, &nothing); });
+  const Outcome outcome = call(
+      *layer, hold, [&] { return library.linear_backward(layer->linear, &grads, &nothing.input); });
   if (outcome != Outcome::done) return unfinished(outcome);
   return to_python(std::move(dx)).release();
 }

@@ -80,6 +80,10 @@ class _NumpyArrays:
         array = numpy.ascontiguousarray(array)
         return Vector(array, array.ctypes.data, array.size)
 
+    def address(self, array) -> int:
+        """The memory of an array that empty() returned."""
+        return array.ctypes.data
+
     def empty(self, shape: tuple[int, ...], code: int):
         dtype = self._bfloat16 if code == _abi.BF16 else _abi.DTYPE_NAMES[code]
         if dtype is None:
@@ -135,6 +139,10 @@ class _TorchArrays:
         array = self._tensors.memory_of(array.detach(), self.op, "an array")
         self._tensors.check_storage(array, self.op, "an array")
         return array
+
+    def address(self, array) -> int:
+        # In fake tensor mode a new tensor has no memory: TypeError.
+        return self._tensors.memory_of(array, self.op, "output").data_ptr()
 
     def empty(self, shape: tuple[int, ...], code: int):
         import torch

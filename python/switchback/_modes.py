@@ -6,7 +6,7 @@ A test of the library compares the two tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 
@@ -29,10 +29,14 @@ _TABLE = {
 }
 # Without global_mem_efficient: in Python that is the argument mem_efficient, for any int8 mode.
 MODES = {name: mode for name, mode in _TABLE.items() if name != "global_mem_efficient"}
-MODES_OF_ROWS = tuple(name for name, mode in MODES.items() if mode.of_rows)
 
 
 def names_where(has: Callable[[Mode], bool]) -> str:
     """The names of the modes with a property: "'rowwise', 'rowwise_shared' or 'global'"."""
-    *others, last = (repr(name) for name, mode in MODES.items() if has(mode))
+    return one_of(repr(name) for name, mode in MODES.items() if has(mode))
+
+
+def one_of(values: Iterable) -> str:
+    """Two values or more as the text "4, 16 or 64"."""
+    *others, last = map(str, values)
     return f"{', '.join(others)} or {last}"

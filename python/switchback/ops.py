@@ -19,7 +19,7 @@ import functools
 import weakref
 
 from . import _abi
-from ._arrays import Operand, Vector, arrays_like
+from ._arrays import Operand, arrays_like
 from ._errors import InvalidArgument
 from ._library import check, library
 
@@ -114,11 +114,11 @@ def quantize_blockwise_transpose(x, block_rows=256):
             f"{arrays.op}: block_rows = {block_rows}; it must be 128, 256, 512 or 1024"
         )
     blocks = -(-rows // block_rows)
-    q_t = arrays.empty((cols, blocks * block_rows), _abi.S8)
+    q_t = _output(arrays, (cols, blocks * block_rows), _abi.S8)
     absmax = arrays.empty((blocks, cols), _abi.F32)
-    codes, scales = _output(arrays, q_t), arrays.vector(absmax.reshape(-1))
-    _quantize(arrays, given, q_t=codes.matrix, absmax_t=scales.address, block_rows=block_rows)
-    return q_t, absmax
+    scales = arrays.address(absmax)
+    _quantize(arrays, given, q_t=q_t.matrix, absmax_t=scales, block_rows=block_rows)
+    return q_t.array, absmax
 
 
 @_dispatched
@@ -126,12 +126,11 @@ def quantize_global(w):
     """Codes [N,K] and absmax [1] of w[N,K]: one scale."""
     arrays = arrays_like(w, "quantize_global")
     given = _matrix(arrays, w, "w", _abi.FLOATS)
-    q = arrays.empty((given.matrix.rows, given.matrix.cols), _abi.S8)
+    q = _output(arrays, (given.matrix.rows, given.matrix.cols), _abi.S8)
     absmax = arrays.empty((1,), _abi.F32)
-    codes, scale = _output(arrays, q), arrays.vector(absmax)
-    members = {"q": codes.matrix, "absmax": scale.address, "q_scale": _abi.SCALE_GLOBAL}
+    members = {"q": q.matrix, "absmax": arrays.address(absmax), "q_scale": _abi.SCALE_GLOBAL}
     _quantize(arrays, given, **members)
-    return q, absmax
+    return q.array, absmax
 
 
 @_dispatched
@@ -150,10 +149,10 @@ def dequantize_rowwise(q, absmax, dtype=None):
     codes = _matrix(arrays, q, "q", (_abi.S8,))
     rows, cols = codes.matrix.rows, codes.matrix.cols
     scales = _scales(arrays, absmax, "absmax", (rows,), "M")
-    x = arrays.empty((rows, cols), _output_code(arrays, dtype))
-    out = _output(arrays, x)
-    _call(arrays, library().switchback_dequantize_rowwise, codes, scales, out)
-    return x
+    x = _output(arrays, (rows, cols), _output_code(arrays, dtype))
+    function = library().switchback_dequantize_rowwise
+    _call(arrays, function, codes.address, scales.address, x.address)
+    return x.array
 
 
 @_dispatched
@@ -165,9 +164,9 @@ def activation_forward(x, activation):
     arrays = arrays_like(x, "activation_forward")
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     which = _activation(arrays, activation)
-    y = arrays.empty((given.matrix.rows, given.matrix.cols), given.matrix.dtype)
-    _quantize(arrays, given, activation=which, value=_output(arrays, y).matrix)
-    return y
+    y = _output(arrays, (given.matrix.rows, given.matrix.cols), given.matrix.dtype)
+    _quantize(arrays, given, activation=which, value=y.matrix)
+    return y.array
 
 
 @_dispatched
@@ -177,10 +176,9 @@ def activation_backward(g, x, activation):
     gradient = _matrix(arrays, g, "g", _abi.FLOATS)
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     which = _activation(arrays, activation)
-    dx = arrays.empty((given.matrix.rows, given.matrix.cols), gradient.matrix.dtype)
-    members = {"g": gradient.matrix, "activation": which, "value": _output(arrays, dx).matrix}
-    _quantize(arrays, given, **members)
-    return dx
+    dx = _output(arrays, (given.matrix.rows, given.matrix.cols), gradient.matrix.dtype)
+    _quantize(arrays, given, g=gradient.matrix, activation=which, value=dx.matrix)
+    return dx.array
 
 
 @_dispatched
@@ -188,9 +186,9 @@ def rotate(x, rotation):
     """x[M,K] in float32, with each `rotation` adjacent elements of a row times the Hadamard matrix."""
     arrays = arrays_like(x, "rotate")
     given = _matrix(arrays, x, "x", _abi.FLOATS)
-    y = arrays.empty((given.matrix.rows, given.matrix.cols), _abi.F32)
-    _quantize(arrays, given, rotation=rotation, rotated=_output(arrays, y).matrix)
-    return y
+    y = _output(arrays, (given.matrix.rows, given.matrix.cols), _abi.F32)
+    _quantize(arrays, given, rotation=rotation, rotated=y.matrix)
+    return y.array
 
 
 def rotate_quantize(x, rotation, activation=None):
@@ -215,10 +213,10 @@ def activation_backward_quantize(g, x, activation):
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     which = _activation(arrays, activation)
     rows, cols = given.matrix.rows, given.matrix.cols
-    dx, sums = arrays.empty((rows, cols), given.matrix.dtype), arrays.empty((cols,), _abi.F32)
-    also = {"value": _output(arrays, dx).matrix, "column_sums": arrays.vector(sums).address}
+    dx, sums = _output(arrays, (rows, cols), given.matrix.dtype), arrays.empty((cols,), _abi.F32)
+    also = {"value": dx.matrix, "column_sums": arrays.address(sums)}
     q, absmax = _quantize_rows(arrays, given, g=gradient.matrix, activation=which, **also)
-    return dx, q, absmax, sums
+    return dx.array, q, absmax, sums
 
 
 class PackedWeight:
@@ -236,7 +234,7 @@ class PackedWeight:
         self.pointer = out.value
         # Not at exit: the system frees everything.
         weakref.finalize(self, lib.switchback_packed_weight_destroy, self.pointer).atexit = False
-        _call(arrays, lib.switchback_pack_weight, given, 1, self.pointer, None)
+        _call(arrays, lib.switchback_pack_weight, given.address, 1, self.pointer, None)
         self.shape = (given.matrix.rows, given.matrix.cols)
 
     @property
@@ -258,10 +256,10 @@ def gemm_s8s8s32(a, b):
     arrays = arrays_like(a, "gemm_s8s8s32")
     left = _matrix(arrays, a, "a", (_abi.S8,))
     right = _matrix(arrays, b, "b", (_abi.S8,))
-    d = arrays.empty((left.matrix.rows, right.matrix.rows), _abi.S32)
-    args = _abi.GemmArgs(a=left.matrix, b=right.matrix, d=_output(arrays, d).matrix)
-    _call_with(arrays, library().switchback_gemm, args)
-    return d
+    d = _output(arrays, (left.matrix.rows, right.matrix.rows), _abi.S32)
+    args = _abi.GemmArgs(a=left.matrix, b=right.matrix, d=d.matrix)
+    _call(arrays, library().switchback_gemm, ctypes.addressof(args))
+    return d.array
 
 
 @_dispatched
@@ -281,9 +279,8 @@ def gemm_dequantize(a, b, absmax_a, absmax_b, bias=None, dtype=None):
     rows, cols = left.matrix.rows, right.rows
     scales_a = _scales(arrays, absmax_a, "absmax_a", (rows,), "M")
     scales_b = _scales(arrays, absmax_b, "absmax_b", (cols, 1), "N or 1")
-    d = arrays.empty((rows, cols), _output_code(arrays, dtype))
-    out = _output(arrays, d)
-    args = _abi.GemmArgs(a=left.matrix, b=right, d=out.matrix, packed_b=packed)
+    d = _output(arrays, (rows, cols), _output_code(arrays, dtype))
+    args = _abi.GemmArgs(a=left.matrix, b=right, d=d.matrix, packed_b=packed)
     args.absmax_a = scales_a.address
     args.absmax_b, args.absmax_b_count = scales_b.address, scales_b.count
     if bias is not None:
@@ -292,8 +289,8 @@ def gemm_dequantize(a, b, absmax_a, absmax_b, bias=None, dtype=None):
         _require_shape(arrays, "bias", bias, (cols,), "N")
         bias = arrays.vector(bias)
         args.bias, args.bias_dtype = bias.address, code
-    _call_with(arrays, library().switchback_gemm, args)
-    return d
+    _call(arrays, library().switchback_gemm, ctypes.addressof(args))
+    return d.array
 
 
 def gemm_blockwise(a, b, absmax_a, absmax_b, block_rows=256, rows=None, dtype=None):
@@ -310,17 +307,16 @@ def gemm_blockwise(a, b, absmax_a, absmax_b, block_rows=256, rows=None, dtype=No
     blocks = padded // block_rows if block_rows > 0 else 0
     scales_a = _block_scales(arrays, absmax_a, "absmax_a", (blocks, n), "[Mp / block_rows,N]")
     scales_b = _block_scales(arrays, absmax_b, "absmax_b", (blocks, k), "[Mp / block_rows,K]")
-    d = arrays.empty((n, k), _output_code(arrays, dtype))
-    out = _output(arrays, d)
-    args = _abi.BlockwiseGemmArgs(a=left.matrix, b=right.matrix, d=out.matrix)
+    d = _output(arrays, (n, k), _output_code(arrays, dtype))
+    args = _abi.BlockwiseGemmArgs(a=left.matrix, b=right.matrix, d=d.matrix)
     args.absmax_a, args.absmax_b = scales_a.address, scales_b.address
     args.block_rows = block_rows
     # 0 means "unknown" in the C struct; a real number of rows is never 0 if there is a block.
     if rows is not None and not (rows > 0 or padded == 0):
         raise InvalidArgument(f"gemm_blockwise: rows = {rows}; it must be positive")
     args.m = rows or 0
-    _call_with(arrays, library().switchback_gemm_blockwise, args)
-    return d
+    _call(arrays, library().switchback_gemm_blockwise, ctypes.addressof(args))
+    return d.array
 
 
 # ---- The names of bitsandbytes.triton. quantize_rowwise, quantize_global, quantize_global_transpose
@@ -366,25 +362,23 @@ def _matmul_dequantize(op: str, a, b, state_x, state_w, bias, dtype):
 def _quantize_rows(arrays, x: Operand, **members):
     """Codes of x with one scale per row."""
     rows, cols = x.matrix.rows, x.matrix.cols
-    q, absmax = arrays.empty((rows, cols), _abi.S8), arrays.empty((rows,), _abi.F32)
-    codes, scales = _output(arrays, q), arrays.vector(absmax)
-    _quantize(arrays, x, q=codes.matrix, absmax=scales.address, **members)
-    return q, absmax
+    q, absmax = _output(arrays, (rows, cols), _abi.S8), arrays.empty((rows,), _abi.F32)
+    _quantize(arrays, x, q=q.matrix, absmax=arrays.address(absmax), **members)
+    return q.array, absmax
 
 
 def _quantize_transpose(arrays, x: Operand, scale_count: int, scale: int):
     """Codes of x, stored transposed, and absmax [scale_count]."""
-    q_t = arrays.empty((x.matrix.cols, x.matrix.rows), _abi.S8)
+    q_t = _output(arrays, (x.matrix.cols, x.matrix.rows), _abi.S8)
     absmax = arrays.empty((scale_count,), _abi.F32)
-    codes, scales = _output(arrays, q_t), arrays.vector(absmax)
-    _quantize(arrays, x, q_t=codes.matrix, absmax_t=scales.address, q_t_scale=scale)
-    return q_t, absmax
+    _quantize(arrays, x, q_t=q_t.matrix, absmax_t=arrays.address(absmax), q_t_scale=scale)
+    return q_t.array, absmax
 
 
 def _quantize(arrays, x: Operand, **members) -> None:
     """Calls switchback_quantize with these members of its struct. The caller keeps the arrays alive."""
     args = _abi.QuantizeArgs(x=x.matrix, **members)
-    _call_with(arrays, library().switchback_quantize, args)
+    _call(arrays, library().switchback_quantize, ctypes.addressof(args))
 
 
 def _activation(arrays, name) -> int:
@@ -419,8 +413,10 @@ def _block_scales(arrays, array, name: str, shape: tuple[int, int], meaning: str
     return arrays.vector(array.reshape(-1))
 
 
-def _output(arrays, array) -> Operand:
-    return arrays.matrix(array, arrays.code_of(array, "output"))
+def _output(arrays, shape: tuple[int, int], code: int) -> Operand:
+    """A new matrix."""
+    array = arrays.empty(shape, code)
+    return Operand(array, arrays.address(array), code, *shape, shape[1])
 
 
 def _output_code(arrays, dtype) -> int:
@@ -446,19 +442,11 @@ def _require_shape(arrays, name: str, array, counts: tuple[int, ...], meaning: s
         )
 
 
-def _call_with(arrays, function, args) -> None:
-    """Calls a function whose argument is a struct."""
-    _call(arrays, function, ctypes.addressof(args))
-
-
-def _call(arrays, function, *arguments: Operand | Vector | int | None) -> None:
+def _call(arrays, function, *arguments: int | None) -> None:
+    """Calls a function of the library. The caller keeps alive what the addresses point to."""
     context = arrays.context.take()
     try:
         context.enter()
-        check(
-            function(
-                context.pointer, *(getattr(argument, "address", argument) for argument in arguments)
-            )
-        )
+        check(function(context.pointer, *arguments))
     finally:
         context.lock.release()

@@ -12,7 +12,6 @@ import tempfile
 import unittest
 import warnings
 
-import numpy as np
 from support import hadamard, relative_error, require_torch
 
 torch = require_torch()

@@ -26,7 +26,7 @@ import torch
 
 from .. import ops
 from .._errors import InvalidArgument, Unsupported
-from .._modes import MODES_OF_ROWS
+from .._modes import MODES
 from ..nn import SwitchBackLinear, replace_linear
 from ..nn._conv1d import is_conv1d
 from ..nn._options import ROTATIONS
@@ -362,7 +362,7 @@ def _check_module(name: str, module, mode: str, rotation: int) -> None:
     """Checks that the module is a layer for such codes, or can be replaced by one."""
     if isinstance(module, Int8Layer):
         of_rows = mode == "rowwise"
-        if (module.mode in MODES_OF_ROWS) != of_rows and module.out_features != 1:
+        if MODES[module.mode].of_rows != of_rows and module.out_features != 1:
             raise InvalidArgument(
                 f"load_int8: {name!r} is a layer in mode {module.mode!r}, and the checkpoint has scales of "
                 f"mode {mode!r}; start from nn.Linear, or from a layer in that mode"

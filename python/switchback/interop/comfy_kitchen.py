@@ -29,7 +29,7 @@ except ImportError as error:
 
 from .. import ops
 from .._errors import Error, InvalidArgument, Unsupported
-from .._tensors import FLOATS, HAS_OPERATORS, context_of, needs_operator
+from .._tensors import FLOATS, context_of, needs_operator
 from ..nn._function import codes_of, reads_codes_themselves
 from ..nn._options import ROTATIONS
 from ._packed_weights import PackedWeights

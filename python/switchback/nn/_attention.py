@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional
 
 from .._errors import InvalidArgument
-from .._tensors import HAS_OPERATORS
 from ._function import linear
 from ._layer import LayerSet
+from ._module import outside_graphs
 from ._options import LayerOptions
 from ._trace import as_leaf, is_traced
 from .linear import adopt
@@ -169,8 +169,4 @@ def attention_like(old, inner, out_proj):
     return new
 
 
-if not HAS_OPERATORS and hasattr(torch, "compiler") and hasattr(torch.compiler, "disable"):
-    # As in linear.py: without operators, a compiled model breaks its graph at each product.
-    SwitchBackMultiheadAttention._linear = torch.compiler.disable(
-        SwitchBackMultiheadAttention._linear
-    )
+outside_graphs(SwitchBackMultiheadAttention, "_linear")

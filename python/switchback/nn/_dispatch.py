@@ -19,7 +19,7 @@ from .. import _library, _tensors
 from . import _rules
 
 VARIABLE = "SWITCHBACK_DISPATCH"
-_VERSION = 6  # version of the interface between the extension module and this file
+_VERSION = 7  # version of the interface between the extension module and this file
 
 
 def _load():

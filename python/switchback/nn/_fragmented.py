@@ -31,7 +31,7 @@ from ._layer import Layer, LayerSet
 from ._module import OnLibrary, outside_graphs
 from ._once import differentiable_once
 from ._options import LayerOptions
-from ._rules import reuse
+from ._rules import KEEP, PROVE, REMEMBER, plan_of, reuse
 from ._trace import as_leaf, is_traced
 from ._wanted import wanted_gradients
 
@@ -51,6 +51,14 @@ class _FragmentedLayers(LayerSet):
     def _new_layer(self, dtype, context):
         return _FragmentedLayer(self, dtype, context)
 
+    def weight_updated(self) -> None:
+        self.prepared = False
+        super().weight_updated()
+
+    def release(self) -> None:
+        self.prepared = False
+        super().release()
+
 
 class _FragmentedLayer(Layer):
     """A switchback_fragmented_linear. It checks its weights by the rules for other layers."""
@@ -60,7 +68,6 @@ class _FragmentedLayer(Layer):
     _OPTIONS = _abi.FragmentedLinearOptions
 
     def _make_arguments(self, owner: _FragmentedLayers, code: int) -> None:
-        self._k, self._n, self._code = owner.in_features, owner.out_features, code
         self._keys: tuple = ()
         self._fingerprints: tuple | None = None
         self._in_eval = False
@@ -70,11 +77,19 @@ class _FragmentedLayer(Layer):
         weights, hard = weight
         keys = tuple(map(key_of, weights))
         same = self._holds_all(keys) and owner.updates == self._updates
-        counted = all(map(is_counted, keys))
-        if same and counted and (reuse.on or (hard and owner.prepared)):
+        plan = plan_of(
+            same,
+            all(map(is_counted, keys)) and (reuse.on or (hard and owner.prepared)),
+            owner.weight_gradients == self._weight_gradients,
+            self._may_prove(),
+            met=False,
+            meets_again=False,
+            once=once,
+        )
+        if plan & KEEP:
             return self._enter(hard)
         unproven = None
-        if same and owner.weight_gradients == self._weight_gradients and self._may_prove():
+        if plan & PROVE:
             unproven = self._fingerprints_of(weights)
             if unproven == self._fingerprints:
                 return self._enter(hard)
@@ -82,7 +97,8 @@ class _FragmentedLayer(Layer):
         updates, weight_gradients = owner.updates, owner.weight_gradients
         self._set(weights, keys)
         self._updates, self._weight_gradients = updates, weight_gradients
-        if unproven is None and not once and self._may_prove():
+        # Asked again: _set() has decided whether the weights are copied.
+        if unproven is None and plan & REMEMBER and self._may_prove():
             unproven = self._fingerprints_of(weights)
         self._fingerprints = unproven
         return self._enter(hard)
@@ -333,20 +349,11 @@ class FragmentedLinear(OnLibrary, torch.nn.Module):
             self._layers.prepared = False
         return super().train(mode)
 
-    def weight_updated(self) -> None:
-        """As SwitchBackLinear.weight_updated."""
-        self._layers.prepared = False
-        super().weight_updated()
-
     def extra_repr(self) -> str:
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"fragments={self.fragments}, rank={self.rank}, mode={self.mode}"
         )
-
-    def _apply(self, fn, *args, **kwargs):
-        self._layers.prepared = False
-        return super()._apply(fn, *args, **kwargs)
 
 
 outside_graphs(FragmentedLinear, "forward")

@@ -37,6 +37,7 @@ quantize_rowwise = ops.quantize_rowwise.__wrapped__
 quantize_columnwise_transpose = ops.quantize_columnwise_transpose.__wrapped__
 gemm_dequantize = ops.gemm_dequantize.__wrapped__
 
+
 def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     """y[..., N] = x[..., K] . weight[N,K]^T + bias[N], recorded if autograd is on.
 
@@ -44,7 +45,7 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     dtype. TypeError or InvalidArgument names an operand that does not fit.
     """
     if native and not is_compiling():
-        y = native.forward(layers, x, weight, bias, mem_efficient, layers.keeps_blocks)
+        y = native.forward(layers, x, weight, bias, mem_efficient)
         if y is not None:
             return y
     if layers.is_empty:

@@ -47,7 +47,7 @@ class _GroupedLayer(Layer):
     _OPTIONS = _abi.GroupedLinearOptions
 
     def _make_arguments(self, owner: _GroupedLayers, code: int) -> None:
-        self._k, self._n, self._code = owner.in_features, owner.out_features, code
+        self._k, self._n = owner.in_features, owner.out_features
 
     def _matrix(self, tensor, cols: int) -> _abi.Matrix:
         """The matrix of a contiguous tensor. The last dimension is a row."""
@@ -64,12 +64,13 @@ class _GroupedLayer(Layer):
             row_index=None if index is None else index.data_ptr(),
         )
 
-    def grouped_forward(self, x, offs, index, y, save: int) -> None:
+    def grouped_forward(self, x, offs, index, y, trains: bool) -> None:
         """y[M,N] from the rows of x that the slots read."""
         memory, rows, stride = as_rows(x, self._k)
         given = _abi.Matrix(memory.data_ptr(), self._code, rows, self._k, stride)
         out = self._matrix(y, self._n)
         groups = self._groups(offs, index)
+        save = _abi.SAVE_CALLER if trains else _abi.SAVE_NOTHING
         self._call("forward", *map(ctypes.byref, (groups, given, out)), save)
 
     def grouped_backward(self, g, x, offs, index, dx, dw, db) -> None:
@@ -117,7 +118,7 @@ def grouped_linear(x, weight, bias, offs, index, slots, layers: _GroupedLayers):
     _refuse_tangents(layers, x, weight, bias)
     if recorded and torch.is_grad_enabled():
         return _GroupedLinear.apply(x, weight, bias, offs, index, slots, layers)
-    return product(x, weight, bias, offs, index, layers, _abi.SAVE_NOTHING, once=False)
+    return product(x, weight, bias, offs, index, layers, once=False)
 
 
 def numbers(tensor, name: str, dtypes: tuple, device):
@@ -146,11 +147,11 @@ def _clear_unused(rows, offs) -> None:
         rows[int(offs[-1]) :].zero_()
 
 
-def product(x, weight, bias, offs, index, layers: _GroupedLayers, save: int, once: bool):
+def product(x, weight, bias, offs, index, layers: _GroupedLayers, once: bool):
     slots = x.shape[0] if index is None else index.numel()
     y = _empty(x, slots, layers.out_features)
     with layers.use(weight, bias, x.dtype, x.device, once, waits=True) as layer:
-        layer.grouped_forward(x, offs, index, y, save)
+        layer.grouped_forward(x, offs, index, y, once)
     _clear_unused(y, offs)
     return y
 
@@ -164,7 +165,7 @@ class _GroupedLinear(Function):
         ctx.layers, ctx.dtype, ctx.rows = layers, x.dtype, x.shape[0]
         ctx.weight_dtype = weight.dtype
         ctx.bias_dtype = None if bias is None else bias.dtype
-        y = product(x, weight, bias, offs, index, layers, _abi.SAVE_CALLER, once=True)
+        y = product(x, weight, bias, offs, index, layers, once=True)
         ctx.save_for_backward(
             x if wants_dw else None, weight if wants_dx else None, offs, index, slots
         )

@@ -10,7 +10,7 @@ import weakref
 import torch
 from torch.autograd import Function, forward_ad
 
-from .._modes import MODES_OF_ROWS
+from .._modes import MODES, names_where
 from .._tensors import (
     PLAIN_TYPES,
     autocast_dtype,
@@ -76,8 +76,8 @@ def _why_not(layers) -> str:
         return "a weight is not a plain Parameter"
     if any(layer._layers.is_empty for layer in layers):
         return "a layer has no inputs or no outputs"
-    if first.mode not in MODES_OF_ROWS:
-        return f"mode {first.mode!r}; it must be " + " or ".join(map(repr, MODES_OF_ROWS))
+    if not MODES[first.mode].of_rows:
+        return f"mode {first.mode!r}; it must be {names_where(lambda each: each.of_rows)}"
     if first.rounding != "nearest" or first.transposed:
         return "stochastic rounding" if first.rounding != "nearest" else "weights [in, out]"
     for name in ("in_features", "mem_efficient"):

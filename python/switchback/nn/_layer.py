@@ -321,10 +321,7 @@ class Layer(native.Layer if native else object):
         self._met, self._meets_again = plan & MET != 0, plan & MEETS_AGAIN != 0
         fingerprint = None
         if plan & PROVE:
-            if not self._is_copy:
-                fingerprint = self._digest_of(self._lent)
-            else:
-                fingerprint = self._fingerprint_of_tensor(weight)
+            fingerprint = self._fingerprint_of(weight)
             if fingerprint == self._fingerprint:
                 if self._is_copy:
                     self._copy_bias_again()

@@ -12,7 +12,6 @@ import threading
 
 import torch
 
-from .. import _abi
 from .._errors import InvalidArgument, InvalidState, Unsupported
 from .._operators import (
     check_floats,
@@ -132,7 +131,7 @@ def _linear(x, weight, bias, options: str):
     once = weight.requires_grad
     if native and weight.dim() == 2:
         layers = _linear_layers(weight, options)
-        y = native.forward(layers, x, weight, bias, False, False, once)
+        y = native.forward(layers, x, weight, bias, False, once)
         if y is not None:
             return y
     _check(x, weight, bias, options)
@@ -386,10 +385,8 @@ def _grouped_linear(x, weight, bias, offs, index, slots, options: str):
     if index is not None:
         kinds = torch.int32, torch.int64
         index = _grouped.numbers(index, "index", kinds, x.device).to(torch.int32)
-    save = _abi.SAVE_CALLER if weight.requires_grad else _abi.SAVE_NOTHING
     layers = _grouped_layers(weight, options)
-    once = weight.requires_grad
-    return _grouped.product(x, weight, bias, offs, index, layers, save, once=once)
+    return _grouped.product(x, weight, bias, offs, index, layers, once=weight.requires_grad)
 
 
 def _fake_grouped_linear(x, weight, bias, offs, index, slots, options: str):

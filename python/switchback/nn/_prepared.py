@@ -14,7 +14,7 @@ import torch
 
 from .. import ops
 from .._errors import InvalidArgument, InvalidState
-from .._modes import MODES, MODES_OF_ROWS
+from .._modes import MODES
 from .._tensors import FLOATS
 
 CODES, SCALES, ROTATION = "W_int8", "state_W", "rotation_W"
@@ -55,7 +55,7 @@ def prepare(module, keep_float: bool = False) -> None:
 
 def _quantized(module, rows) -> tuple:
     """Codes and scales of a weight [N,K], in the form of this module."""
-    quantize = ops.quantize_rowwise if module.mode in MODES_OF_ROWS else ops.quantize_global
+    quantize = ops.quantize_rowwise if MODES[module.mode].of_rows else ops.quantize_global
     # Outside of inference mode, because tensors made in it cannot be used elsewhere.
     with torch.inference_mode(False), torch.no_grad():
         return quantize(ops.rotate(rows, module.rotation) if module.rotation else rows)
@@ -90,7 +90,7 @@ def set_empty_codes(module) -> None:
     if not _is_to_be_prepared(module):
         return
     shape, device = (module.out_features, module.in_features), module.weight.device
-    count = shape[0] if module.mode in MODES_OF_ROWS else 1
+    count = shape[0] if MODES[module.mode].of_rows else 1
     codes = torch.empty(shape, dtype=torch.int8, device=device)
     set_codes(module, codes, torch.empty(count, dtype=torch.float32, device=device))
 
@@ -177,7 +177,7 @@ def is_placeholder(weight) -> bool:
 def _problems(module, codes, scales, told) -> list[str]:
     """The errors in a checkpoint's codes, scales and rotation, as texts."""
     shape = (module.out_features, module.in_features)
-    count = shape[0] if module.mode in MODES_OF_ROWS else 1
+    count = shape[0] if MODES[module.mode].of_rows else 1
     found = []
     if codes.dtype is not torch.int8 or tuple(codes.shape) != shape:
         found.append(

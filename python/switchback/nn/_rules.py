@@ -41,7 +41,7 @@ def reuse_weight_codes():
 
 
 # The bits of a plan.
-KEEP = 1  # the codes are current
+KEEP = 1  # the codes are current; no other bit is set
 PROVE = 2  # the codes are current if the weight's fingerprint is still that of when they were made
 REMEMBER = 4  # if the codes are made again, compute the weight's fingerprint for a later proof
 MET = 8  # the next plan's `met`
@@ -59,7 +59,7 @@ def plan_of(same, reusing, unused, provable, met, meets_again, once) -> int:
     one forward and its backward, so that a fingerprint does not pay unless meets_again is set.
     """
     if same and reusing:
-        return KEEP | (met and MET) | (meets_again and MEETS_AGAIN)
+        return KEEP
     if same and unused:
         plan = MET
     else:

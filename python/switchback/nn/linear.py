@@ -9,7 +9,7 @@ import torch
 
 from .. import _abi
 from .._errors import InvalidState
-from .._modes import MODES, names_where
+from .._modes import MODES, names_where, one_of
 from . import _prepared
 from ._function import linear, prepared_linear
 from ._layer import LayerSet
@@ -412,15 +412,10 @@ def _mode_of(mode, vector_wise_quantization: bool, mem_efficient: bool) -> str:
     return mode
 
 
-def _one_of(values) -> str:
-    *others, last = map(str, values)
-    return f"{', '.join(others)} or {last}"
-
-
 def _check_rotation(rotation: int, in_features: int, mode: str) -> None:
     if rotation not in (0, *ROTATIONS):
         raise ValueError(
-            f"SwitchBackLinear: rotation = {rotation!r}; it must be 0, {_one_of(ROTATIONS)}"
+            f"SwitchBackLinear: rotation = {rotation!r}; it must be 0, {one_of(ROTATIONS)}"
         )
     if rotation and in_features % rotation:
         raise ValueError(
