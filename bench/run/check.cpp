@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/context_state.hpp"
-#include "measure/data.hpp"
+#include "measure/compare.hpp"
 #include "measure/expected.hpp"
 #include "measure/matrix.hpp"
 #include "measure/trial.hpp"
@@ -142,7 +142,7 @@ SampleCheck check_cast(ConstAnyMatrix x, MatrixView<const std::int8_t> q, std::u
 namespace {
 
 // Whole rows and whole columns of a product: together they touch every edge of a tile.
-std::array<measure::Sample, 2> lines_of(ConstAnyMatrix d, std::uint64_t seed) {
+std::array<measure::Sample, 2> samples_of(ConstAnyMatrix d, std::uint64_t seed) {
   return {measure::Sample{lines_of(d.rows, seed), measure::all_rows(d.cols)},
           measure::Sample{measure::all_rows(d.rows), lines_of(d.cols, seed + 1)}};
 }
@@ -163,7 +163,7 @@ SampleCheck check_int8_product(Context& context, MatrixView<const std::int8_t> a
   if (!check.ok()) return check;
   const measure::TrialOptions options;
   measure::Checker checker(context, options);
-  for (const measure::Sample& lines : lines_of(d, seed))
+  for (const measure::Sample& lines : samples_of(d, seed))
     checker.exact("gemm", "product", d, lines,
                   measure::oracle::int8_product(context, a, b, lines, as_row(absmax_a),
                                                 as_row(absmax_b), {}, d.dtype)
@@ -182,7 +182,7 @@ SampleCheck check_standard_product(Context& context, ConstAnyMatrix a, bool tran
   const measure::TrialOptions options;
   measure::Checker checker(context, options);
   double worst = 0, largest_value = 0;
-  for (const measure::Sample& lines : lines_of(d, seed)) {
+  for (const measure::Sample& lines : samples_of(d, seed)) {
     const measure::Product product =
         measure::oracle::floating_product(context, a, transpose_a, b, transpose_b, lines);
     constexpr auto kind = measure::oracle::SumBound::any_data;

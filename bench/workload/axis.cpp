@@ -353,7 +353,7 @@ class Product : public Workload {
 
   // Passes the rows of a part on as rows of the whole.
   [[nodiscard]] Sink renamed(std::size_t p, const Sink& sink) {
-    return [this, p, &sink, all = columns()](Row row) {
+    return [this, p, &sink](Row row) {
       Json values = Json::parse(row.line);
       const std::string id = text_at(values, "case") + suffix_of(parts_[p].values);
       values.erase("workload");

@@ -118,8 +118,9 @@ Row Workload::row(const std::string& case_id, const Json& values) {
     if (!record.contains(key))
       core::fail(Status::internal, "{}: its records have no column '{}'", name(), key);
   Json samples = take_samples(record);
-  records_.push_back(record);
-  return {json_line(record), cells_of(all, record), {}, std::move(samples)};
+  records_.push_back(std::move(record));
+  const Json& kept = records_.back();
+  return {json_line(kept), cells_of(all, kept), {}, std::move(samples)};
 }
 
 }  // namespace switchback::bench

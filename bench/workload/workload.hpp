@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bench: a workload is measured case by case, writes records with its own columns, and is a
-// subcommand. Everything else that such a subcommand offers comes from drive.hpp.
-//
+// subcommand. Everything else that such a subcommand offers comes from
+// run_workload().
 #pragma once
 
 #include <cstddef>

@@ -64,9 +64,8 @@ TEST(Tuner, TheQueriesOfAShapeAreThoseThatLayersAsk) {
           << autotune::describe(query);
     }
   };
-  expect_listed({std::begin(test::int8_modes), std::end(test::int8_modes)},
-                autotune::Problems::layers);
-  std::vector<Mode> all = {std::begin(test::all_modes), std::end(test::all_modes)};
+  expect_listed(test::int8_modes, autotune::Problems::layers);
+  std::vector<Mode> all = test::all_modes;
   all.push_back(Mode::automatic);
   expect_listed(all, autotune::Problems::all);
 }

@@ -15,6 +15,7 @@ using test::FloatMatrix;
 using test::LayerCase;
 using test::LayerTrial;
 using test::Random;
+using test::scales_of_weight;
 
 std::size_t count(std::int64_t n) {
   return static_cast<std::size_t>(n);
@@ -44,7 +45,7 @@ struct Codes {
 
 Codes codes_of_weight(Context& context, LayerTrial& t, Mode mode) {
   const ConstAnyMatrix w = t.w.any();
-  Codes codes(w.rows, w.cols, traits_of(mode).weight.of_rows() ? w.rows : 1);
+  Codes codes(w.rows, w.cols, scales_of_weight(mode, w.rows));
   if (traits_of(mode).weight.of_rows())
     quantize_rowwise(context, w, codes.view, codes.scales());
   else
@@ -268,10 +269,6 @@ struct ReadCodes {
   test::Matrix<std::int8_t> codes;
   test::Vector<float> absmax;
 };
-
-std::int64_t scales_of_weight(Mode mode, std::int64_t n) {
-  return traits_of(mode).weight.of_rows() ? n : 1;
-}
 
 // Whatever layout an engine has for a weight, reading gives the codes that were set.
 TEST(LinearQuantizedWeight, WhatWasSetIsRead) {

@@ -143,8 +143,7 @@ TEST(LinearRotation, CodesAreThoseOfTheRotatedMatrices) {
     FloatMatrix w(DType::f32, c.n, c.k);
     rotate(context, t.w.any(), rotation, w.any());
     test::Matrix<std::int8_t> w_codes(c.n, c.k);
-    test::Vector<float> w_scales(traits_of(c.mode).weight.of_rows() ? static_cast<std::size_t>(c.n)
-                                                                    : 1);
+    test::Vector<float> w_scales(static_cast<std::size_t>(test::scales_of_weight(c.mode, c.n)));
     if (traits_of(c.mode).weight.of_rows())
       rotate_quantize(context, t.w.any(), rotation, w_codes.view(), w_scales);
     else

@@ -22,6 +22,12 @@ namespace switchback::test {
 inline const std::vector<Mode> all_modes =
     modes_where([](const ModeTraits& mode) { return mode.mode != Mode::automatic; });
 inline const std::vector<Mode> int8_modes = modes_where(is_int8_mode);
+
+/// How many scales a weight of n rows has.
+inline std::int64_t scales_of_weight(Mode mode, std::int64_t n) {
+  return traits_of(mode).weight.of_rows() ? n : 1;
+}
+
 inline const DType float_types[] = {DType::f32, DType::f16, DType::bf16};
 
 /// The message of the Error of this status that a call throws.

@@ -47,6 +47,8 @@ def blocks_of_code(text, marker):
         stripped = line.strip()
         if marker == "//" and (in_block or stripped.startswith("/*")):
             if not in_block:
+                if run:
+                    blocks.append((first, "\n".join(run)))
                 run, first, in_block = [], number, True
             run.append(re.sub(r"^(/\*+|\*(?!/))|\*/.*$", "", stripped))
             if "*/" in stripped:
@@ -121,7 +123,7 @@ def blocks_of(path):
         return blocks_of_page(text)
     if re.search(r"\.(h|hpp|c|cpp|cu|cuh|def|in)$", path):
         return blocks_of_code(text, "//")
-    if re.search(r"(\.(py|sh|cmake|txt))$", path):
+    if re.search(r"\.(py|sh|cmake|txt)$", path) or text.startswith("#!"):
         return blocks_of_code(text, "#")
     return []
 
@@ -138,6 +140,7 @@ def test_itself():
     assert len(found("```\nbeside\n```\n| behind | x |\n")) == 1
     assert len(found("word " * 41 + ".\n")) == 1 and not found("word " * 40 + ".\n")
     assert [line for line, _ in found("int x;\n// a\n// anew\nint y;  ///< behind\n", page=False)] == [3, 4]
+    assert [line for line, _ in found("// beside\n/* x */\n", page=False)] == [1]
     assert [line for line, _ in found("/* one\n * nobody\n */\n", page=False)] == [2]
 
 
