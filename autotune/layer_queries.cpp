@@ -19,7 +19,6 @@
 #include "measure/matrix.hpp"
 #include "measure/source_scope.hpp"
 #include "switchback/gemm.hpp"
-#include "switchback/grouped_linear.hpp"
 #include "switchback/linear.hpp"
 
 namespace switchback::autotune {
@@ -106,7 +105,7 @@ class DryRun {
           recorder_.passes_in_int8 = std::span(passes).subspan(first);
           if (shape_.groups == 0)
             run_layer(mode, bias);
-          else if (mode.has_groups())
+          else
             run_groups(mode, bias);
           if (mode.mode != Mode::automatic) break;
         }
@@ -176,11 +175,11 @@ class DryRun {
       GroupedRows x;
       x.data = slots(x_);
       if (layout == linear::RowsLayout::gathered) x.index = index_.values<const std::int32_t>();
-      GroupedSwitchbackLinear layer(context_, {.groups = groups_,
-                                               .in_features = shape_.in_features,
-                                               .out_features = shape_.out_features,
-                                               .mode = mode.mode,
-                                               .dtype = shape_.dtype});
+      SwitchbackLinear layer(context_, {.groups = groups_,
+                                        .in_features = shape_.in_features,
+                                        .out_features = shape_.out_features,
+                                        .mode = mode.mode,
+                                        .dtype = shape_.dtype});
       layer.set_weight(w_.any(), bias(has_bias));
       for (int step = 0; step < 2; ++step) {  // with a new weight, and with the same one again
         layer.forward(groups, x, slots(y_), Save::borrow);

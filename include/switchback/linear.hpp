@@ -4,6 +4,10 @@
 // Y[M,N] = X[M,K] · W[N,K]ᵀ + b, dX = G · W, dW = Gᵀ · X, db = column sums of G. In the int8 modes
 // Y and dX are int8 products of quantized operands; dW is computed in floating point, or from codes
 // too (LinearOptions::dw).
+//
+// A layer may have groups, each with its own weight of the same shape: experts of a mixture,
+// independent models side by side. Each row of x then belongs to a group, and every result of a
+// group has the bits that a layer of its weight and its rows alone has.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +19,7 @@
 
 #include "switchback/context.hpp"
 #include "switchback/export.h"
+#include "switchback/groups.hpp"
 #include "switchback/matrix.hpp"
 #include "switchback/rotation.hpp"
 #include "switchback/rounding.hpp"
@@ -22,6 +27,7 @@
 namespace switchback {
 
 struct LinearOptions {
+  std::int64_t groups = 1;        ///< G; with several, calls are given Groups
   std::int64_t in_features = 0;   ///< K
   std::int64_t out_features = 0;  ///< N
   /// In rowwise_shared W is quantized once, and only by rows. dX = G · W sums over these rows, so
@@ -40,8 +46,9 @@ struct LinearOptions {
   /// Mode automatic: the modes it may use, any of allow_mode(Mode::standard) |
   /// allow_mode(Mode::rowwise) | allow_mode(Mode::rowwise_shared) | allow_mode(Mode::global); 0 =
   /// all four. For a step of M rows with a new W, or for a pass over M rows, it takes the mode that
-  /// the Context's tuner measured as the fastest (see tuner.hpp). Where nothing was measured it
-  /// takes standard, if that is allowed.
+  /// the Context's tuner measured as the fastest (see tuner.hpp). With groups: for this number of
+  /// groups, a similar number of rows of all of them, and rows with this layout. Where nothing was
+  /// measured it takes standard, if that is allowed.
   std::uint32_t allow = 0;
   /// Applied to x first: y = activation(x) · Wᵀ + b. The int8 modes compute and quantize
   /// activation(x) in one pass over memory. dx is still the gradient of x; dw uses activation(x),
@@ -56,8 +63,9 @@ struct LinearOptions {
   /// with a scale for each column of dw_block_rows rows. A forward that saves keeps these codes
   /// instead of x, 1 + 4/dw_block_rows bytes an element; if the layer has an activation, instead of
   /// activation(x). For modes rowwise, rowwise_shared and global, and for automatic: there dw is
-  /// computed from codes if its forward runs in an int8 mode over at least 128 rows. overlap_dw has
-  /// no effect with it.
+  /// computed from codes if its forward runs in an int8 mode over at least 128 rows (with groups:
+  /// 128 rows of a group on average). overlap_dw has no effect with it. With groups, each group
+  /// begins a new block.
   WeightGradient dw = WeightGradient::floating;
   std::int64_t dw_block_rows = 256;  ///< 128, 256, 512 or 1024: part of what dw is, like a type
   /// For the int8 modes, with in_features a multiple of the group: X, after the activation, and W
@@ -69,8 +77,8 @@ struct LinearOptions {
   Rotation rotation = Rotation::none;
   /// The weight that set_weight takes is Wᵀ, [K,N], and so is dw = Xᵀ · G: for models that store
   /// their weights like that. In the int8 modes y, dx and db have the bits of a layer that is given
-  /// W. Codes of the weight are those of W (set_quantized_weight). Not with a rotation; in mode
-  /// standard prepare_for_eval packs nothing.
+  /// W. Codes of the weight are those of W (set_quantized_weight). Not with a rotation or several
+  /// groups; in mode standard prepare_for_eval packs nothing.
   bool transposed_weight = false;
 };
 
@@ -88,12 +96,13 @@ enum class Save : std::int32_t {
   caller = 3,   ///< the caller keeps x for backward_from; an earlier saved forward stays saved
 };
 
-/// Operands of backward. Outputs with null data are skipped.
+/// Operands of backward. Outputs with null data are skipped. With groups, M counts slots: rows of
+/// dx are those of the slots, and those of slots without a group are not written.
 struct LinearGrads {
   ConstAnyMatrix g = {};    ///< [M,N], the layer's dtype: the gradient of y
   AnyMatrix dx = {};        ///< [M,K], the layer's dtype or f32
-  AnyMatrix dw = {};        ///< [N,K] (transposed_weight: [K,N]), the layer's dtype or f32
-  AnyMatrix db = {};        ///< [1,N], the layer's dtype or f32
+  AnyMatrix dw = {};        ///< [G·N,K] (transposed_weight: [K,N]), the layer's dtype or f32
+  AnyMatrix db = {};        ///< [G,N], the layer's dtype or f32
   bool accumulate = false;  ///< add to dw and db; dx is always overwritten
 
   // For an MLP, two layers of which the second has an activation. The second can apply the
@@ -108,7 +117,7 @@ struct LinearGrads {
   bool dx_of_activation = false;
   /// The codes of G, of which an int8 dX and an int8 dW are made, are rounded stochastically
   /// (rounding.hpp) instead of to nearest. Give each backward its own step. No effect on db and
-  /// on what is computed in floating point.
+  /// on what is computed in floating point. Not with groups.
   std::optional<StochasticRounding> rounding = {};
 };
 
@@ -139,28 +148,30 @@ class SWITCHBACK_API SwitchbackLinear {
   [[nodiscard]] const LinearOptions& options() const noexcept;
 
   /// The mode in which a forward over `rows` rows would run now, or the computation of dX, with
-  /// outputs in the layer's dtype: the layer's own mode, or the one that mode automatic takes.
+  /// outputs in the layer's dtype: the layer's own mode, or the one that mode automatic takes. Of a
+  /// layer with several groups: over strided groups with `rows` slots in total.
   [[nodiscard]] Mode forward_mode(std::int64_t rows, Save save = Save::nothing) const;
   [[nodiscard]] Mode dx_mode(std::int64_t rows) const;
 
-  /// weight[N,K] (transposed_weight: [K,N]) in the layer's dtype or f32, and bias[1,N] (f32, f16 or
-  /// bf16; default: none), both borrowed until replaced. Leaves eval mode. The layer cannot see
+  /// weight[G·N,K], the matrices of the groups below each other (transposed_weight: [K,N]), in the
+  /// layer's dtype or f32, and bias[G,N] (f32, f16 or bf16; default: none; its rows follow each
+  /// other), both borrowed until replaced. Leaves eval mode. The layer cannot see
   /// that elements change: until weight_updated() is called, forward and backward use int8 codes of
   /// the old weight, and their results are wrong without an error. Where other code may write to
   /// the weight without your knowledge, compare fingerprints (switchback/fingerprint.hpp).
   void set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias = {});
-  /// Sets the weight as codes[N,K] with their scales: absmax[N], one per row, in modes rowwise and
-  /// rowwise_shared; absmax[1] in modes global and global_mem_efficient; refused in other modes.
-  /// Codes and scales from quantize_rowwise or quantize_global give the same layer as set_weight
-  /// and prepare_for_eval. Codes of -128, which other programs write, are exact too. Everything is
-  /// copied. The layer is then prepared for eval, until set_weight. Where K or N is above 131071
-  /// the CPU refuses codes of -128, because the int32 sums could overflow; a device does not check
-  /// for them, because the call would have to wait for the result.
+  /// Sets the weight as codes[G·N,K] with their scales: absmax[G·N], one per row, in modes rowwise
+  /// and rowwise_shared; absmax[G] in modes global and global_mem_efficient; refused in other
+  /// modes. Codes and scales from quantize_rowwise or quantize_global give the same layer as
+  /// set_weight and prepare_for_eval. Codes of -128, which other programs write, are exact too.
+  /// Everything is copied. The layer is then prepared for eval, until set_weight. Where K or N is
+  /// above 131071 the CPU refuses codes of -128, because the int32 sums could overflow; a device
+  /// does not check for them, because the call would have to wait for the result.
   void set_quantized_weight(MatrixView<const std::int8_t> codes, std::span<const float> absmax,
                             ConstAnyMatrix bias = {});
-  /// The reverse, of a layer prepared for eval: writes its codes[N,K] and their scales, absmax[N]
-  /// or absmax[1], as set_quantized_weight takes them. The same bits, whatever the engine's own
-  /// layout of them. With a rotation they are codes of the rotated weight.
+  /// The reverse, of a layer prepared for eval: writes its codes[G·N,K] and their scales,
+  /// absmax[G·N] or absmax[G], as set_quantized_weight takes them. The same bits, whatever the
+  /// engine's own layout of them. With a rotation they are codes of the rotated weight.
   void quantized_weight(MatrixView<std::int8_t> codes, std::span<float> absmax) const;
   /// Tells the layer that elements of the weight or the bias have changed. Leaves eval mode.
   void weight_updated();
@@ -197,6 +208,10 @@ class SWITCHBACK_API SwitchbackLinear {
   /// y[M,N] from x[M,K], each in the layer's dtype or f32. If a forward that saves
   /// runs out of memory, the forward saved before it is dropped too.
   void forward(ConstAnyMatrix x, AnyMatrix y, Save save = Save::nothing);
+  /// The same for rows of groups: y[M,N] from the rows of x that the slots read. groups.count must
+  /// be the layer's. With Save::borrow the arrays of `groups` and `x` must stay until backward has
+  /// run; with Save::copy they are copied.
+  void forward(const Groups& groups, const GroupedRows& x, AnyMatrix y, Save save = Save::nothing);
   /// A forward with Save::caller that also returns the quantized x: codes[M,K] and absmax[M], a
   /// quarter or half the bytes of x. For the int8 modes.
   void forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<std::int8_t> codes,
@@ -214,6 +229,9 @@ class SWITCHBACK_API SwitchbackLinear {
   /// works for a layer prepared for eval, whose weight stays as it is: for adapters on a frozen
   /// weight.
   void backward_from(const KeptInput& input, const LinearGrads& grads);
+  /// The same for rows of groups, from the input itself. x.data may be null if dw is skipped (and
+  /// dx does not need it for an activation's derivative).
+  void backward_from(const Groups& groups, const GroupedRows& x, const LinearGrads& grads);
 
   /// Bytes kept for backward by the last forward that saved, including a borrowed x.
   [[nodiscard]] std::size_t saved_for_backward_bytes() const noexcept;

@@ -360,7 +360,7 @@ static inline switchback_status switchback_quantize_global_transpose(switchback_
  * rows_of[g] - 1. M is count * row_stride.
  *
  * The last two members say where a slot finds its row in x, for
- * switchback_grouped_quantize_rowwise and for the grouped layer. Products do not read them: the
+ * switchback_grouped_quantize_rowwise and for layers. Products do not read them: the
  * rows of their operands are slots. */
 typedef struct switchback_groups {
   size_t struct_size;
@@ -509,13 +509,14 @@ typedef struct switchback_linear_options {
   size_t struct_size;
   int64_t in_features;  /* K */
   int64_t out_features; /* N */
+  int64_t groups;       /* G; 0 = 1. With several, calls are given groups (switchback_groups.h) */
   int32_t mode;         /* SWITCHBACK_ROWWISE, ... */
   int32_t dtype;        /* of x, weight and g: f32, f16 or bf16. Weight and x may also be f32 */
   const char* engine;   /* forces an engine by name; NULL = chosen; NULL in mode auto */
   /* Mode auto: the modes it may use, any of 1 << SWITCHBACK_STANDARD | 1 << SWITCHBACK_ROWWISE | 1
-   * << SWITCHBACK_GLOBAL | 1 << SWITCHBACK_ROWWISE_SHARED (of layers without groups); 0 = all of
-   * them. It takes the one that the tuner measured as the fastest. Where nothing was measured it
-   * takes standard, if that is allowed. */
+   * << SWITCHBACK_GLOBAL | 1 << SWITCHBACK_ROWWISE_SHARED; 0 = all of them. It takes the one that
+   * the tuner measured as the fastest. Where nothing was measured it takes standard, if that is
+   * allowed. */
   uint32_t allow;
   /* Applied to x first, SWITCHBACK_GELU_TANH, ...: y = activation(x) . W^T + b. dx is still the
    * gradient of x; dw uses activation(x). */
@@ -524,7 +525,8 @@ typedef struct switchback_linear_options {
    * the same. */
   int32_t overlap_dw;
   /* How dw is computed: SWITCHBACK_DW_FLOATING, or SWITCHBACK_DW_INT8_BLOCK in modes rowwise,
-   * rowwise_shared, global and auto. A forward that saves then keeps codes instead of x. */
+   * rowwise_shared, global and auto. A forward that saves then keeps codes instead of x. Each group
+   * begins a new block. */
   int32_t dw;
   int32_t dw_block_rows; /* the rows that share scales: 128, 256, 512 or 1024; 0 = 256 */
   /* 0, or in the int8 modes 4, 16, 64, 256 or 1024, of which in_features is a multiple: x, after
@@ -534,7 +536,8 @@ typedef struct switchback_linear_options {
   int32_t rotation;
   /* 1: the weight that switchback_linear_set_weight takes is the transpose of W, [K,N], and so is
    * dw = X^T . G. In the int8 modes y, dx and db have the bits of a layer that is given W. Codes of
-   * the weight (switchback_linear_set_quantized_weight) are those of W. Not with a rotation. */
+   * the weight (switchback_linear_set_quantized_weight) are those of W. Not with a rotation, and
+   * not with several groups. */
   int32_t transposed_weight;
 } switchback_linear_options;
 
@@ -543,10 +546,10 @@ SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* co
                                                           switchback_linear** out);
 SWITCHBACK_API void switchback_linear_destroy(switchback_linear* or_null);
 
-/* weight[N,K] (with transposed_weight [K,N]) in the layer's dtype or f32; codes are made of an f32
- * weight as it is, and products in floating point round it to the layer's dtype in every call.
- * bias[1,N] (f32, f16 or bf16; NULL or NULL data: none). Both are the caller's memory, borrowed
- * until replaced. Leaves eval mode. The layer cannot see that elements change: until
+/* weight[G*N,K] (with transposed_weight [K,N]) in the layer's dtype or f32; codes are made of an
+ * f32 weight as it is, and products in floating point round it to the layer's dtype in every call.
+ * bias[G,N] (f32, f16 or bf16, stride N; NULL or NULL data: none). Both are the caller's memory,
+ * borrowed until replaced. Leaves eval mode. The layer cannot see that elements change: until
  * switchback_linear_weight_updated, forward and backward use int8 codes of the old weight, and
  * their results are wrong without an error. Where other code may write to the weight without your
  * knowledge, compare fingerprints (switchback_fingerprint). */
@@ -584,19 +587,20 @@ SWITCHBACK_API switchback_status switchback_linear_share(const switchback_linear
                                                          switchback_context* context,
                                                          switchback_linear** out);
 
-/* Sets the weight as codes[N,K] (s8) with their scales: absmax[N], one per row, in modes rowwise
- * and rowwise_shared; absmax[1] in modes global and global_mem_efficient; refused in other modes.
- * Codes and scales from switchback_quantize_rowwise or switchback_quantize_global give the same
- * layer as set_weight and prepare_for_eval. Codes of -128, which other programs write, are exact
- * too. Everything is copied and may be freed afterwards (on a CUDA device, once the stream has
- * reached the copy). The layer is then prepared for eval; it trains again after set_weight. Where K
- * or N is above 131071 the CPU refuses codes of -128, because the int32 sums could overflow; a CUDA
- * device does not check for them, because the call would have to wait for the result. */
+/* Sets the weight as codes[G*N,K] (s8) with their scales: absmax[G*N], one per row, in modes
+ * rowwise and rowwise_shared; absmax[G] in modes global and global_mem_efficient; refused in other
+ * modes. Codes and scales from switchback_quantize_rowwise or switchback_quantize_global give the
+ * same layer as set_weight and prepare_for_eval. Codes of -128, which other programs write, are
+ * exact too. Everything is copied and may be freed afterwards (on a CUDA device, once the stream
+ * has reached the copy). The layer is then prepared for eval; it trains again after set_weight.
+ * Where K or N is above 131071 the CPU refuses codes of -128, because the int32 sums could
+ * overflow; a CUDA device does not check for them, because the call would have to wait for the
+ * result. */
 SWITCHBACK_API switchback_status switchback_linear_set_quantized_weight(
     switchback_linear* linear, const switchback_matrix* codes, const float* absmax,
     int64_t absmax_count, const switchback_matrix* bias_or_null);
-/* The reverse, of a layer that is prepared for eval: writes its codes[N,K] (s8) and their scales,
- * absmax[N] or absmax[1], as switchback_linear_set_quantized_weight takes them. With a rotation
+/* The reverse, of a layer that is prepared for eval: writes its codes[G*N,K] (s8) and their scales,
+ * absmax[G*N] or absmax[G], as switchback_linear_set_quantized_weight takes them. With a rotation
  * they are codes of the rotated weight. */
 SWITCHBACK_API switchback_status switchback_linear_quantized_weight(const switchback_linear* linear,
                                                                     const switchback_matrix* codes,
@@ -642,8 +646,8 @@ typedef struct switchback_linear_grads {
   size_t struct_size;
   switchback_matrix g;  /* [M,N], the layer's dtype: the gradient of y */
   switchback_matrix dx; /* [M,K]; this and the two below: the layer's dtype or f32, */
-  switchback_matrix dw; /* [N,K] or, with transposed_weight, [K,N]; NULL data = skip */
-  switchback_matrix db; /* [1,N] */
+  switchback_matrix dw; /* [G*N,K] or, with transposed_weight, [K,N]; NULL data = skip */
+  switchback_matrix db; /* [G,N] */
   int32_t accumulate;   /* 1: add to dw and db; dx is always overwritten */
   /* If g is the gradient of y_activation(y): y[M,N] in the layer's dtype, which forward wrote, and
    * its activation. The layer then uses g . y_activation'(y), rounded to g's type, in place of g,
@@ -656,8 +660,8 @@ typedef struct switchback_linear_grads {
   int32_t dx_of_activation;
   /* 1: the codes of g, of which an int8 dx and an int8 dw are made, are rounded stochastically,
    * with the random bits that switchback_quantize_args describes; give each backward its own step.
-   * No effect on db and on what is computed in floating point. 0: to nearest, and the members below
-   * are not read. */
+   * No effect on db and on what is computed in floating point. Not with groups. 0: to nearest, and
+   * the members below are not read. */
   int32_t stochastic;
   uint32_t rounding_stream; /* for example the number of a layer */
   uint32_t rounding_step;   /* for example the number of the training step */
@@ -689,7 +693,7 @@ SWITCHBACK_API switchback_status switchback_linear_get_info(const switchback_lin
 }
 #endif
 
-/* Groups of rows: their products, and layers made of them. */
+/* Groups of rows: their layers, and layers made of fragments. */
 #include "switchback/switchback_groups.h"
 
 #endif

@@ -34,75 +34,28 @@ SWITCHBACK_API switchback_status switchback_combine(switchback_context* context,
                                                     const switchback_matrix* weights_or_null,
                                                     const switchback_matrix* out);
 
-/* ---- The grouped linear layer -----------------------------------------------------------------
+/* ---- Linear layers with groups -----------------------------------------------------------------
  *
- * Linear layers of one shape in one call, each for its own group of rows: for each group
- * g, Y = X . W_g^T + b_g, dX = G . W_g, dW_g = G^T . X, db_g = column sums of G, with the modes
- * and, row by row, the bits of a switchback_linear.
+ * A switchback_linear with several groups is that many layers of one shape, each for its own group
+ * of rows. Its weight is the groups' matrices below each other, [G*N,K], and its bias is [G,N]. For
+ * each group every result has the bits of a layer of its weight and its rows alone.
  */
-typedef struct switchback_grouped_linear switchback_grouped_linear;
 
-typedef struct switchback_grouped_linear_options {
-  size_t struct_size;
-  int64_t groups;       /* G */
-  int64_t in_features;  /* K */
-  int64_t out_features; /* N */
-  int32_t mode;         /* SWITCHBACK_ROWWISE, ... */
-  int32_t dtype;        /* of x, weight and g: f32, f16 or bf16 */
-  const char* engine;   /* forces an engine by name; NULL = chosen; NULL in mode auto */
-  /* Mode auto: as in switchback_linear_options. It takes the mode that was measured as the fastest
-   * for this number of groups, a similar number of rows of all of them, and rows with this
-   * layout. */
-  uint32_t allow;
-} switchback_grouped_linear_options;
+/* switchback_linear_forward for rows of groups: y[M,N] from the rows of x that the slots read.
+ * groups->count is the layer's G. With SWITCHBACK_SAVE_COPY the arrays of groups are copied too;
+ * with SWITCHBACK_SAVE_BORROW they and x must stay until backward has run. */
+SWITCHBACK_API switchback_status switchback_linear_forward_groups(switchback_linear* linear,
+                                                                  const switchback_groups* groups,
+                                                                  const switchback_matrix* x,
+                                                                  const switchback_matrix* y,
+                                                                  int32_t save_for_backward);
 
-SWITCHBACK_API switchback_status switchback_grouped_linear_create(
-    switchback_context* context, const switchback_grouped_linear_options* options,
-    switchback_grouped_linear** out);
-SWITCHBACK_API void switchback_grouped_linear_destroy(switchback_grouped_linear* or_null);
-
-/* weight[G*N,K] in the layer's dtype, the groups' matrices below each other, and bias[G,N] (f32,
- * f16 or bf16, stride N; NULL or NULL data: none): the caller's memory, borrowed until replaced.
- * Leaves eval mode. What switchback_linear_set_weight says of changed elements holds here too. */
-SWITCHBACK_API switchback_status switchback_grouped_linear_set_weight(
-    switchback_grouped_linear* linear, const switchback_matrix* weight,
-    const switchback_matrix* bias_or_null);
-/* Tells the layer that elements of the weight or the bias have changed. Leaves eval mode. */
-SWITCHBACK_API switchback_status
-switchback_grouped_linear_weight_updated(switchback_grouped_linear* linear);
-/* As switchback_linear_weight_may_have_changed. */
-SWITCHBACK_API switchback_status
-switchback_grouped_linear_weight_may_have_changed(switchback_grouped_linear* linear);
-/* As switchback_linear_prepare_for_eval. */
-SWITCHBACK_API switchback_status
-switchback_grouped_linear_prepare_for_eval(switchback_grouped_linear* linear);
-
-/* y[M,N] (the layer's dtype or f32) from the rows of x (the layer's dtype) that the slots read.
- * groups->count is the layer's G. save_for_backward is SWITCHBACK_SAVE_NOTHING, ...: with _COPY the
- * arrays of groups are copied too; with _BORROW they and x must stay until backward has run. */
-SWITCHBACK_API switchback_status switchback_grouped_linear_forward(
-    switchback_grouped_linear* linear, const switchback_groups* groups, const switchback_matrix* x,
-    const switchback_matrix* y, int32_t save_for_backward);
-
-typedef struct switchback_grouped_linear_grads {
-  size_t struct_size;
-  switchback_matrix g;  /* [M,N], the layer's dtype: the gradient of y */
-  switchback_matrix dx; /* [M,K], of the row that each slot read; this and the two below: the */
-  switchback_matrix dw; /* [G*N,K]                      layer's dtype or f32, NULL data = skip */
-  switchback_matrix db; /* [G,N] */
-  int32_t accumulate;   /* 1: add to dw and db; dx is always overwritten */
-} switchback_grouped_linear_grads;
-
-/* Gradients of the last forward that saved; may be called more than once for it. With
- * groups_or_null: of a forward whose groups and input the caller kept; saved forwards are not used.
- * x may be NULL if grads skips dw. If grads skips dx, the weight is then not read. */
-SWITCHBACK_API switchback_status switchback_grouped_linear_backward(
-    switchback_grouped_linear* linear, const switchback_grouped_linear_grads* grads,
-    const switchback_groups* groups_or_null, const switchback_matrix* x_or_null);
-
-/* What the layer holds now, in *out, whose struct_size the caller has set. */
-SWITCHBACK_API switchback_status switchback_grouped_linear_get_info(
-    const switchback_grouped_linear* linear, switchback_layer_info* out);
+/* Gradients of a forward whose groups and input the caller kept; saved forwards are not used. (The
+ * gradients of one that saved: switchback_linear_backward.) x may be NULL if grads skips dw and the
+ * layer has no activation. If grads skips dx, the weight is not read. */
+SWITCHBACK_API switchback_status switchback_linear_backward_groups(
+    switchback_linear* linear, const switchback_linear_grads* grads,
+    const switchback_groups* groups, const switchback_matrix* x_or_null);
 
 /* ---- The fragmented linear layer ---------------------------------------------------------------
  *

@@ -113,7 +113,7 @@ struct TuneShape {
   std::int64_t out_features = 0;  ///< N
   DType dtype = DType::f32;
   bool bias = false;  ///< the layer has a bias, in its dtype
-  /// Above zero: a GroupedSwitchbackLinear of this many groups, and `rows` are those of all groups.
+  /// Above zero: the layer has this many groups, and `rows` are those of all groups.
   std::int64_t groups = 0;
 };
 

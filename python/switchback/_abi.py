@@ -149,6 +149,7 @@ class LinearOptions(_Sized):
         ("struct_size", c_size_t),
         ("in_features", c_int64),
         ("out_features", c_int64),
+        ("groups", c_int64),
         ("mode", c_int32),
         ("dtype", c_int32),
         ("engine", c_char_p),
@@ -219,34 +220,6 @@ class Groups(_Sized):
     ]
 
 
-class GroupedLinearOptions(_Sized):
-    """switchback_grouped_linear_options"""
-
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("groups", c_int64),
-        ("in_features", c_int64),
-        ("out_features", c_int64),
-        ("mode", c_int32),
-        ("dtype", c_int32),
-        ("engine", c_char_p),
-        ("allow", c_uint32),
-    ]
-
-
-class GroupedLinearGrads(_Sized):
-    """switchback_grouped_linear_grads"""
-
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("g", Matrix),
-        ("dx", Matrix),
-        ("dw", Matrix),
-        ("db", Matrix),
-        ("accumulate", c_int32),
-    ]
-
-
 class FragmentedLinearOptions(_Sized):
     """switchback_fragmented_linear_options"""
 
@@ -313,15 +286,10 @@ _FAILING = {
     "switchback_linear_share": (_P, _P, POINTER(c_void_p)),
     "switchback_linear_forward": (_P, _P, _P, c_int32, _P),
     "switchback_linear_backward": (_P, _P, _P),
+    "switchback_linear_forward_groups": (_P, _P, _P, _P, c_int32),
+    "switchback_linear_backward_groups": (_P, _P, _P, _P),
     "switchback_linear_get_info": (_P, _P),
     "switchback_combine": (_P, _P, _P, _P, _P),
-    "switchback_grouped_linear_create": (_P, _P, POINTER(c_void_p)),
-    "switchback_grouped_linear_set_weight": (_P, _P, _P),
-    "switchback_grouped_linear_weight_updated": (_P,),
-    "switchback_grouped_linear_weight_may_have_changed": (_P,),
-    "switchback_grouped_linear_forward": (_P, _P, _P, _P, c_int32),
-    "switchback_grouped_linear_backward": (_P, _P, _P, _P),
-    "switchback_grouped_linear_get_info": (_P, _P),
     "switchback_fragmented_linear_create": (_P, _P, POINTER(c_void_p)),
     "switchback_fragmented_linear_set_weights": (_P, _P),
     "switchback_fragmented_linear_prepare_for_eval": (_P,),
@@ -337,7 +305,6 @@ _OTHERS = {
     "switchback_context_destroy": (None, (_P,)),
     "switchback_packed_weight_destroy": (None, (_P,)),
     "switchback_linear_destroy": (None, (_P,)),
-    "switchback_grouped_linear_destroy": (None, (_P,)),
     "switchback_fragmented_linear_destroy": (None, (_P,)),
 }
 

@@ -132,12 +132,13 @@ class Case(unittest.TestCase):
 
 
 class Experts(Case):
-    def filled(self, mode, dtype, bias=False):
+    def filled(self, mode, dtype, bias=False, **options):
         """Experts, and layers of switchback with the same weights, one by one."""
-        made = sb.SwitchBackExperts(E, H, WIDE, bias=bias, dtype=dtype, mode=mode)
+        options.update(dtype=dtype, mode=mode)
+        made = sb.SwitchBackExperts(E, H, WIDE, bias=bias, **options)
         single = nn.ModuleList()
         for e in range(E):
-            one = MLP(bias, lambda *a, **k: sb.SwitchBackLinear(*a, **k, dtype=dtype, mode=mode))
+            one = MLP(bias, lambda *a, **k: sb.SwitchBackLinear(*a, **k, **options))
             for name in MLP.names:
                 for kind, parameter in getattr(made, name).named_parameters():
                     getattr(getattr(one, name), kind).data.copy_(parameter.detach()[e])
@@ -153,8 +154,26 @@ class Experts(Case):
                     y = made(x, self.index, self.weights)
                     self.equal(y, loop(single, x, self.index, self.weights))
 
+    def test_options(self):
+        options = {"rotation": 4, "dw": "int8_block", "dw_block_rows": 128}
+        made, single = self.filled("rowwise_shared", torch.float32, bias=True, **options)
+        self.assertEqual(made.down_proj.dw_block_rows, 128)
+        # The bits of torch's SiLU depend on the place of an element in its tensor.
+        made.activation = torch.relu
+        for expert in single:
+            expert.act_fn = nn.ReLU()
+        y = made(self.x, self.index, self.weights)
+        self.equal(y, loop(single, self.x, self.index, self.weights))
+        with self.assertRaisesRegex(ValueError, "in_features = 24; it must be a multiple"):
+            sb.SwitchBackExperts(E, H, WIDE, rotation=16)
+
     def test_gradients(self):
-        made, single = self.filled("rowwise", torch.float32, bias=True)
+        for options in ({}, {"rotation": 4, "dw": "int8_block"}):
+            with self.subTest(**options):
+                self.check_gradients(**options)
+
+    def check_gradients(self, **options):
+        made, single = self.filled("rowwise", torch.float32, bias=True, **options)
         inputs = []
         for forward in (made, lambda *a: loop(single, *a)):
             x, weights = self.x.clone().requires_grad_(), self.weights.clone().requires_grad_()
@@ -300,6 +319,19 @@ class Replace(Case):
         model = MixtralSparseMoeBlock()
         sb.replace_experts(model, mode="standard")
         self.assertEqual(model.experts.gate_proj.mode, "standard")
+
+    def test_options(self):
+        for model in (MixtralSparseMoeBlock(), nn.Sequential(Parameters())):
+            experts = [type(module) for module in model.modules()]
+            with self.assertRaisesRegex(ValueError, "in_features = 24; it must be a multiple"):
+                sb.replace_experts(model, rotation=16)
+            self.assertEqual([type(module) for module in model.modules()], experts)
+            sb.replace_experts(model, mode="rowwise_shared", rotation=4, dw="int8_block")
+            for module in model.modules():
+                if isinstance(module, sb.SwitchBackGroupedLinear):
+                    found = module.mode, module.rotation, module.dw
+                    self.assertEqual(found, ("rowwise_shared", 4, "int8_block"))
+            self.assertTrue(any(isinstance(m, sb.SwitchBackExperts) for m in model.modules()))
 
     def test_transformers(self):
         try:

@@ -15,6 +15,7 @@ torch = require_torch()
 from test_distributed import HAS_GLOO, torchrun  # noqa: E402
 
 import switchback  # noqa: E402
+from switchback._tensors import HAS_OPERATORS  # noqa: E402
 from switchback import nn as sb  # noqa: E402
 
 G, K, N, T = 4, 19, 11, 7
@@ -22,6 +23,17 @@ ENDS = (5, 5, 6, 13)  # the second group is empty
 INDEX = (0, 2, 3, 5, 6, 1, 0, 1, 2, 3, 4, 5, 6, 100, -1)  # the last two rows belong to no group
 M, USED = len(INDEX), ENDS[-1]
 MODES = ("rowwise", "global", "standard")
+ROTATED = 32  # in_features of layers that may be rotated
+OPTIONS = (
+    {"mode": "rowwise_shared"},
+    {"mode": "rowwise", "rotation": 16},
+    {"mode": "rowwise", "dw": "int8_block"},
+    {"mode": "global", "rotation": 16, "dw": "int8_block", "dw_block_rows": 128},
+    {"mode": "rowwise_shared", "rotation": 16, "dw": "int8_block", "dw_block_rows": 128},
+)
+# Groups of more rows than a block has. The last row belongs to no group.
+LONG_ENDS = (150, 150, 151, 420)
+LONG_INDEX = tuple(row * 5 % 37 for row in range(LONG_ENDS[-1])) + (99,)
 
 
 def ends(*values):
@@ -38,6 +50,9 @@ def layers_of(grouped):
             grouped.bias is not None,
             dtype=grouped.weight.dtype,
             mode=grouped.mode,
+            rotation=grouped.rotation,
+            dw=grouped.dw,
+            dw_block_rows=grouped.dw_block_rows,
         )
         state = {"weight": grouped.weight.detach()[g]}
         if grouped.bias is not None:
@@ -57,14 +72,16 @@ class Case(unittest.TestCase):
         self.assertEqual((got.shape, got.dtype), (want.shape, want.dtype))
         self.assertTrue(torch.equal(got, want))
 
-    def near(self, got, want):
+    def near(self, got, want, terms=ROTATED):
         """Floating point products, which may add in another order.
 
-        A few roundings of sums of up to 24 products of normal numbers, |sum| < 100: in float32
-        24 * 2^-24 * 100 < 2e-4; results in bfloat16 may round to the next number, 2^-7 of it.
+        One rounding for each term of a sum of products of normal numbers, |sum| < 100. Results in
+        bfloat16 may round to the next number, 2^-7 of it.
         """
         self.assertEqual((got.shape, got.dtype), (want.shape, want.dtype))
-        error = 2e-4 if got.dtype is torch.float32 else 2e-4 + 2**-7 * want.abs().float()
+        error = terms * 2**-24 * 100
+        if got.dtype is not torch.float32:
+            error = error + 2**-7 * want.abs().float()
         self.assertTrue(((got.float() - want.float()).abs() <= error).all())
 
 
@@ -76,45 +93,68 @@ class Bits(Case):
             with self.subTest(mode=mode, dtype=dtype, bias=bias):
                 self.check(sb.SwitchBackGroupedLinear(G, K, N, bias, dtype=dtype, mode=mode))
 
-    def check(self, layer):
+    def test_options(self):
+        for options, dtype, long in itertools.product(
+            OPTIONS, (torch.float32, torch.bfloat16), (False, True)
+        ):
+            with self.subTest(**options, dtype=dtype, long=long):
+                layer = sb.SwitchBackGroupedLinear(G, ROTATED, N, dtype=dtype, **options)
+                self.check(layer, *((37, LONG_ENDS, LONG_INDEX) if long else ()))
+
+    def test_one_group(self):
+        for options in ({}, *OPTIONS):
+            with self.subTest(**options):
+                layer = sb.SwitchBackGroupedLinear(1, ROTATED, N, **options)
+                self.check(layer, T, (USED,), INDEX)
+
+    def check(self, layer, count=T, group_ends=ENDS, index=INDEX):
         same = self.near if layer.mode == "standard" else self.equal
-        dtype = layer.weight.dtype
-        x, g = self.x.to(dtype).clone().requires_grad_(), self.g.to(dtype)
-        y = layer(x, self.offs, self.index)
+        dtype, k = layer.weight.dtype, layer.in_features
+        offs, index, used = ends(*group_ends), torch.tensor(index), group_ends[-1]
+        x, g = torch.randn(count, k), torch.randn(len(index), N).to(dtype)
+        x = x.to(dtype).requires_grad_()
+        y = layer(x, offs, index)
         y.backward(g)
-        begin, dx = 0, torch.zeros(T, K)
-        for i, (one, end) in enumerate(zip(layers_of(layer), ENDS)):
-            rows = self.index[begin:end]
+        begin, dx = 0, torch.zeros(count, k)
+        for i, (one, end) in enumerate(zip(layers_of(layer), group_ends)):
+            rows = index[begin:end]
             inputs = x.detach()[rows].requires_grad_()
             want = one(inputs)
             want.backward(g[begin:end])
             same(y[begin:end], want)
             for row, gradient in zip(rows, inputs.grad):  # in the order of the rows of y
                 dx[row] += gradient.float()
-            self.near(layer.weight.grad[i], one.weight.grad)
+            if layer.dw == "int8_block":
+                self.equal(layer.weight.grad[i], one.weight.grad)
+            else:
+                self.near(layer.weight.grad[i], one.weight.grad, max(end - begin, ROTATED))
             if layer.bias is not None:
                 self.equal(layer.bias.grad[i], one.bias.grad)
             begin = end
         same(x.grad, dx.to(dtype))
-        self.assertFalse(y[USED:].any())
+        self.assertFalse(y[used:].any())
         with torch.no_grad():
-            self.equal(layer(x, self.offs, self.index), y)
-            self.equal(layer.eval()(x, self.offs, self.index.int()), y)
+            self.equal(layer(x, offs, index), y)
+            self.equal(layer.eval()(x, offs, index.int()), y)
 
     def test_without_an_index(self):
-        layer = sb.SwitchBackGroupedLinear(G, K, N)
-        x = self.x[self.index.clamp(0, T - 1)].requires_grad_()
-        y = layer(x, self.offs)
-        y.backward(self.g)
-        again = self.x.clone().requires_grad_()
-        self.equal(y, layer(again, self.offs, self.index))
-        self.assertFalse(x.grad[USED:].any())
-        begin = 0
-        for one, end in zip(layers_of(layer), ENDS):
-            part = x.detach()[begin:end].requires_grad_()
-            one(part).backward(self.g[begin:end])
-            self.equal(x.grad[begin:end], part.grad)
-            begin = end
+        for options in ({}, *OPTIONS):
+            with self.subTest(**options):
+                layer = sb.SwitchBackGroupedLinear(G, ROTATED, N, **options)
+                rows = torch.randn(T, ROTATED)
+                x = rows[self.index.clamp(0, T - 1)].requires_grad_()
+                y = layer(x, self.offs)
+                y.backward(self.g)
+                self.equal(y, layer(rows, self.offs, self.index))
+                self.assertFalse(x.grad[USED:].any())
+                begin = 0
+                for i, (one, end) in enumerate(zip(layers_of(layer), ENDS)):
+                    part = x.detach()[begin:end].requires_grad_()
+                    one(part).backward(self.g[begin:end])
+                    self.equal(x.grad[begin:end], part.grad)
+                    if layer.dw == "int8_block":
+                        self.equal(layer.weight.grad[i], one.weight.grad)
+                    begin = end
 
     def test_strides(self):
         layer = sb.SwitchBackGroupedLinear(G, K, N)
@@ -182,15 +222,30 @@ class Autograd(Case):
             y.sum().backward()
 
     def test_autocast(self):
-        layer = sb.SwitchBackGroupedLinear(G, K, N, bias=False)
-        x = self.x.requires_grad_()
+        for options in ({}, {"mode": "global"}, *OPTIONS):
+            with self.subTest(**options):
+                layer = sb.SwitchBackGroupedLinear(G, ROTATED, N, **options)
+                x = torch.randn(M, ROTATED, requires_grad=True)
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    y = layer(x, self.offs)
+                y.backward(self.g.bfloat16())
+                begin = 0
+                for i, (one, end) in enumerate(zip(layers_of(layer), ENDS)):
+                    part = x.detach()[begin:end].requires_grad_()
+                    with torch.autocast("cpu", dtype=torch.bfloat16):
+                        want = one(part)
+                    want.backward(self.g[begin:end].bfloat16())
+                    self.equal(y[begin:end], want)
+                    self.equal(x.grad[begin:end], part.grad)
+                    self.near(layer.weight.grad[i], one.weight.grad)
+                    begin = end
+
+    def test_autocast_in_mode_standard(self):
+        layer = sb.SwitchBackGroupedLinear(G, K, N, bias=False, mode="standard")
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            y = layer(x, self.offs, self.index)
+            y = layer(self.x, self.offs, self.index)
         twin = copy.deepcopy(layer).bfloat16()
-        self.equal(y, twin(x.detach().bfloat16(), self.offs, self.index))
-        y.sum().backward()
-        self.assertEqual(layer.weight.grad.dtype, torch.float32)
-        self.assertEqual(x.grad.dtype, torch.float32)
+        self.equal(y, twin(self.x.bfloat16(), self.offs, self.index))
 
 
 class Weight(Case):
@@ -281,8 +336,24 @@ class Errors(Case):
         ):
             with self.assertRaisesRegex(ValueError, text):
                 sb.SwitchBackGroupedLinear(*arguments)
-        with self.assertRaisesRegex(ValueError, "mode = 'fast'"):
-            sb.SwitchBackGroupedLinear(G, K, N, mode="fast")
+        for options, text in (
+            ({"mode": "fast"}, "mode = 'fast'"),
+            ({"rotation": 8}, "rotation = 8; it must be 0, 4, 16, 64, 256 or 1024"),
+            ({"rotation": 16}, "in_features = 19; it must be a multiple of rotation, 16"),
+            ({"rotation": 16, "mode": "auto"}, "rotation = 16 in mode 'auto'"),
+            ({"dw": "int8"}, "dw = 'int8'"),
+            ({"dw": "int8_block", "dw_block_rows": 64}, "dw_block_rows = 64"),
+            ({"dw": "int8_block", "mode": "standard"}, "dw = 'int8_block' in mode 'standard'"),
+        ):
+            k = 32 if options.get("mode") == "auto" else K
+            with self.assertRaisesRegex(ValueError, f"SwitchBackGroupedLinear: .*{text}"):
+                sb.SwitchBackGroupedLinear(G, k, N, **options)
+
+    def test_options_in_its_description(self):
+        layer = sb.SwitchBackGroupedLinear(
+            G, ROTATED, N, mode="global", rotation=16, dw="int8_block", dw_block_rows=128
+        )
+        self.assertIn("mode=global, rotation=16, dw=int8_block, dw_block_rows=128", repr(layer))
 
     def test_operands(self):
         layer = sb.SwitchBackGroupedLinear(G, K, N)
@@ -308,6 +379,68 @@ class Errors(Case):
                 layer(*arguments)
         with self.assertRaises(switchback.InvalidArgument):
             layer(x, offs)
+
+
+@unittest.skipUnless(HAS_OPERATORS, "this torch has no operators")
+class Operator(Case):
+    def test_options(self):
+        layer = sb.SwitchBackGroupedLinear(G, ROTATED, N)
+        operands = torch.randn(USED, ROTATED), layer.weight.detach(), layer.bias.detach()
+        g = self.g[:USED]
+        for options in (
+            "mode=rowwise_shared,rotation=16",
+            "mode=rowwise,dw=int8_block,dw_block_rows=128",
+            "mode=global,rotation=16,dw=int8_block",
+            "mode=rowwise,activation=gelu_tanh",
+            "mode=rowwise_shared,activation=gelu_erf,rotation=16,dw=int8_block",
+        ):
+            with self.subTest(options):
+                y, dx, dw, db = self.of_groups(operands, g, options)
+                begin = 0
+                for i, end in enumerate(ENDS):
+                    given = [operands[0][begin:end], operands[1][i], operands[2][i]]
+                    given = [operand.clone().requires_grad_() for operand in given]
+                    want = torch.ops.switchback.linear(*given, options)
+                    grads = torch.autograd.grad(want, given, g[begin:end])
+                    self.equal(y[begin:end], want)
+                    self.equal(dx[begin:end], grads[0])
+                    (self.equal if "int8" in options else self.near)(dw[i], grads[1])
+                    self.equal(db[i], grads[2])
+                    begin = end
+                # With a frozen weight the gradient of an activation still reads x.
+                self.equal(self.of_groups(operands, g, options, trains=1)[1], dx)
+
+    def of_groups(self, operands, g, options, trains=3):
+        """y, and the gradients of the first operands."""
+        given = [operand.clone() for operand in operands]
+        wanted = [operand.requires_grad_() for operand in given[:trains]]
+        y = torch.ops.switchback.grouped_linear(*given, self.offs, None, None, options)
+        return y, *torch.autograd.grad(y, wanted, g)
+
+    def test_options_of_a_compiled_module(self):
+        for options in OPTIONS[-2:]:
+            with self.subTest(**options):
+                torch._dynamo.reset()
+                layer = sb.SwitchBackGroupedLinear(G, ROTATED, N, **options)
+                compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+                x = torch.randn(T, ROTATED)
+                results = []
+                for module in (layer, compiled):
+                    layer.zero_grad()
+                    rows = x.clone().requires_grad_()
+                    y = module(rows, self.offs, self.index)
+                    y.backward(self.g)
+                    results.append([y, rows.grad, layer.weight.grad, layer.bias.grad])
+                for got, want in zip(*results):
+                    self.equal(got, want)
+
+    def test_what_groups_do_not_have(self):
+        weight = torch.randn(G, N, K)
+        for options in ("mode=rowwise,transposed=1", "mode=rowwise,rounding=stochastic"):
+            with self.assertRaisesRegex(ValueError, f"options = '{options}'; with groups"):
+                torch.ops.switchback.grouped_linear(
+                    self.x, weight, None, self.offs, self.index, None, options
+                )
 
 
 @unittest.skipUnless(HAS_GLOO, "this torch has no gloo")

@@ -235,6 +235,7 @@ class Checked(Operators):
         index = torch.tensor([4, 0, 1, 1, 3])
         slots = torch.tensor([[1, -1], [2, 3], [-1, -1], [4, -1], [0, -1]], dtype=torch.int32)
         parts = torch.randn(4, 4), torch.randn(2, 16), torch.randn(8, 2)
+        of_groups = "mode=rowwise_shared,activation=gelu_tanh,rotation=16,dw=int8_block"
         all_ops = torch.ops.switchback
         for options in ("mode=rowwise", "mode=global", "mode=standard"):
             for operands in ((x, w, b), (x, w, None), trained, (x, trained[1], b)):
@@ -252,6 +253,10 @@ class Checked(Operators):
             (all_ops.linear_prepared, (trained[0], codes, absmax, b, "mode=rowwise")),
             (all_ops.linear_prepared_dx, (g, codes, absmax, "mode=rowwise")),
             (all_ops.grouped_linear, (x[0], weights, None, offs, None, None, "mode=rowwise")),
+            (
+                all_ops.grouped_linear,
+                (trained[0][0].detach().requires_grad_(), weights, None, offs, None, None, of_groups),
+            ),
             (
                 all_ops.grouped_linear,
                 (

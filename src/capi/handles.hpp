@@ -13,7 +13,6 @@
 #include "switchback/context.hpp"
 #include "switchback/fragmented_linear.hpp"
 #include "switchback/gemm.hpp"
-#include "switchback/grouped_linear.hpp"
 #include "switchback/linear.hpp"
 #include "switchback/quant.hpp"
 #include "switchback/switchback.h"
@@ -61,15 +60,6 @@ struct switchback_linear {
   switchback::SwitchbackLinear linear;
 };
 
-struct switchback_grouped_linear {
-  switchback_grouped_linear(std::shared_ptr<switchback::Context> owner,
-                            const switchback::GroupedLinearOptions& options)
-      : context(std::move(owner)), linear(*context, options) {}
-
-  std::shared_ptr<switchback::Context> context;  // before `linear`: destroyed after it
-  switchback::GroupedSwitchbackLinear linear;
-};
-
 struct switchback_fragmented_linear {
   switchback_fragmented_linear(std::shared_ptr<switchback::Context> owner,
                                const switchback::FragmentedLinearOptions& options)
@@ -91,28 +81,6 @@ template <class Handle>
 auto& read_layer(std::string_view op, Handle* linear) {
   check_pointer(op, "linear", linear);
   return linear->linear;
-}
-
-/// set_weight of either kind of layer.
-template <class Handle>
-void set_weight(Handle* linear, const switchback_matrix* weight,
-                const switchback_matrix* bias_or_null) {
-  constexpr std::string_view op = "set_weight";
-  auto& layer = read_layer(op, linear);
-  const AnyMatrix w = read_matrix(op, "weight", weight);
-  AnyMatrix bias;
-  if (bias_or_null != nullptr) bias = read_optional_matrix(op, "bias", *bias_or_null);
-  layer.set_weight(w, bias);
-}
-
-/// The members that the gradients of both kinds of layers have in common.
-template <class Given, class Grads>
-void read_gradients(std::string_view op, const Given& given, Grads& grads) {
-  grads.g = read_matrix(op, "g", given.g);
-  grads.dx = read_optional_matrix(op, "dx", given.dx);
-  grads.dw = read_optional_matrix(op, "dw", given.dw);
-  grads.db = read_optional_matrix(op, "db", given.db);
-  grads.accumulate = read_flag(op, "accumulate", given.accumulate);
 }
 
 /// The memory that a layer of any kind holds, in bytes.

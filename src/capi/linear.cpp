@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// C ABI: the linear layer.
+// C ABI: the linear layer, also with groups.
 #include "switchback/linear.hpp"
 
+#include "capi/groups.hpp"
 #include "capi/guard.hpp"
 #include "capi/handles.hpp"
 
@@ -26,7 +27,11 @@ namespace {
 LinearGrads read_grads(std::string_view op, const switchback_linear_grads* grads) {
   const auto given = read_struct(op, "grads", grads);
   LinearGrads cpp;
-  read_gradients(op, given, cpp);
+  cpp.g = read_matrix(op, "g", given.g);
+  cpp.dx = read_optional_matrix(op, "dx", given.dx);
+  cpp.dw = read_optional_matrix(op, "dw", given.dw);
+  cpp.db = read_optional_matrix(op, "db", given.db);
+  cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
   cpp.y = read_optional_matrix(op, "y", given.y);
   cpp.y_activation = static_cast<Activation>(given.y_activation);
   cpp.dx_of_activation = read_flag(op, "dx_of_activation", given.dx_of_activation);
@@ -87,6 +92,7 @@ switchback_status switchback_linear_create(switchback_context* context,
     LinearOptions cpp;
     cpp.in_features = given.in_features;
     cpp.out_features = given.out_features;
+    if (given.groups != 0) cpp.groups = given.groups;
     cpp.mode = read_mode(op, given.mode);
     cpp.dtype = read_float_dtype(op, "dtype", given.dtype);
     cpp.engine = read_name(given.engine);
@@ -108,7 +114,14 @@ void switchback_linear_destroy(switchback_linear* or_null) {
 switchback_status switchback_linear_set_weight(switchback_linear* linear,
                                                const switchback_matrix* weight,
                                                const switchback_matrix* bias_or_null) {
-  return guard([&] { set_weight(linear, weight, bias_or_null); });
+  return guard([&] {
+    constexpr std::string_view op = "set_weight";
+    SwitchbackLinear& layer = read_layer(op, linear);
+    const AnyMatrix w = read_matrix(op, "weight", weight);
+    AnyMatrix bias;
+    if (bias_or_null != nullptr) bias = read_optional_matrix(op, "bias", *bias_or_null);
+    layer.set_weight(w, bias);
+  });
 }
 
 switchback_status switchback_linear_set_quantized_weight(switchback_linear* linear,
@@ -198,6 +211,36 @@ switchback_status switchback_linear_backward(switchback_linear* linear,
     const LinearGrads cpp = read_grads(op, grads);
     if (kept_or_null == nullptr) return layer.backward(cpp);
     layer.backward_from(read_kept(op, layer, kept_or_null), cpp);
+  });
+}
+
+switchback_status switchback_linear_forward_groups(switchback_linear* linear,
+                                                   const switchback_groups* groups,
+                                                   const switchback_matrix* x,
+                                                   const switchback_matrix* y,
+                                                   int32_t save_for_backward) {
+  return guard([&] {
+    constexpr std::string_view op = "forward_groups";
+    SwitchbackLinear& layer = read_layer(op, linear);
+    const AnyMatrix in = read_matrix(op, "x", x);
+    const AnyMatrix out = read_matrix(op, "y", y);
+    Grouping grouping = read_groups(op, *linear->context, groups, out.rows);
+    grouping.rows.data = in;
+    layer.forward(grouping.groups, grouping.rows, out, read_save(op, save_for_backward));
+  });
+}
+
+switchback_status switchback_linear_backward_groups(switchback_linear* linear,
+                                                    const switchback_linear_grads* grads,
+                                                    const switchback_groups* groups,
+                                                    const switchback_matrix* x_or_null) {
+  return guard([&] {
+    constexpr std::string_view op = "backward_groups";
+    SwitchbackLinear& layer = read_layer(op, linear);
+    const LinearGrads cpp = read_grads(op, grads);
+    Grouping grouping = read_groups(op, *linear->context, groups, cpp.g.rows);
+    if (x_or_null != nullptr) grouping.rows.data = read_matrix(op, "x", x_or_null);
+    layer.backward_from(grouping.groups, grouping.rows, cpp);
   });
 }
 

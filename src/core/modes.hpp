@@ -58,10 +58,9 @@ struct ModeTraits {
   [[nodiscard]] constexpr bool has_int8_dw() const noexcept {
     return !is_floating() && !keeps_codes;
   }
-  /// Whether a grouped layer may use it. Grouped layers lack an operation that multiplies each
-  /// group's G by different scales.
-  [[nodiscard]] constexpr bool has_groups() const noexcept {
-    return !is_int8() || !weight.scales_gradient();
+  /// Whether dX multiplies the columns of G by the scales of W's rows before it quantizes G.
+  [[nodiscard]] constexpr bool scales_gradient() const noexcept {
+    return is_int8() && weight.scales_gradient();
   }
 };
 

@@ -8,6 +8,7 @@
 
 #include "core/context_state.hpp"
 #include "core/device_table.hpp"
+#include "grouped/dispatch.hpp"
 #include "grouped/fragments.hpp"
 #include "switchback/grouped.hpp"
 
@@ -18,12 +19,24 @@ struct DeviceEngine {
   /// in the arrays of groups, index and slots are clamped to existing ones.
   void (*quantize_rowwise)(ContextState& state, const Groups& groups, const GroupedRows& x,
                            MatrixView<std::int8_t> q, std::span<float> absmax);
+  /// The same for x · column_scales, in f32: column_scales [G,K] has the scales of each group.
+  void (*quantize_scaled)(ContextState& state, const Groups& groups, const GroupedRows& x,
+                          const float* column_scales, MatrixView<std::int8_t> q,
+                          std::span<float> absmax);
   /// to[M,K], of the type of x: the row that each slot reads; see grouped::gather().
   void (*gather)(ContextState& state, const Groups& groups, const GroupedRows& x, AnyMatrix to);
   void (*combine)(ContextState& state, const CombineArgs& args);
-  /// grouped::column_sums.
+  /// db[G,N] (+)= the column sums of each group's rows of g[M,N], rounded to the type of db.
   void (*column_sums)(ContextState& state, const Groups& groups, ConstAnyMatrix g, AnyMatrix db,
                       bool accumulate);
+  /// Writes the blocks of each group, the blocks of the previous groups first. All are below
+  /// `blocks`.
+  void (*find_blocks)(ContextState& state, const Groups& groups, std::int64_t slots,
+                      std::int64_t block_rows, std::int64_t blocks, blockwise::BlockGroup* found);
+  /// to[layout.blocks · layout.block_rows, K], of the type of x: the rows that the slots read, each
+  /// in the blocks of its group, and zeros in all other rows.
+  void (*copy_to_blocks)(ContextState& state, const Groups& groups, const GroupedRows& x,
+                         std::int64_t slots, const BlockLayout& layout, AnyMatrix to);
   /// grouped_gemm_standard.
   void (*multiply_standard)(ContextState& state, const GroupedStandardGemmArgs& args);
   /// The operations of grouped/fragments.hpp.

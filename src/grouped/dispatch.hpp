@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+#include <span>
 
 #include "core/context_state.hpp"
+#include "gemm/blockwise/block_group.hpp"
+#include "quant/request.hpp"
 #include "switchback/grouped.hpp"
 
 namespace switchback::grouped {
@@ -18,16 +20,39 @@ void quantize_rowwise(ContextState& state, const Groups& groups, const GroupedRo
 /// unchanged.
 void gather(ContextState& state, const Groups& groups, const GroupedRows& x, AnyMatrix to);
 
+/// Where codes of blocks of groups are. Each group begins a new block; the last block of a group is
+/// filled up with zeros.
+struct BlockLayout {
+  std::int64_t block_rows = 0;
+  std::int64_t blocks = 0;  ///< the most that all groups can have together
+  std::span<const blockwise::BlockGroup> groups = {};  ///< one for each group, in memory of the
+                                                       ///< device
+};
+/// The layout of M slots in blocks of block_rows rows. Its memory is in the frame.
+BlockLayout block_layout(ContextState& state, core::Workspace::Frame& frame, const Groups& groups,
+                         std::int64_t slots, std::int64_t block_rows);
+
+/// quant::run() for rows of groups. The rows of the results are the M slots; the rows of x are
+/// those that the slots read, and request.x is ignored. The results for each group have the bits
+/// that quant::run() gives for the rows of the group alone.
+///
+/// What a request has for a whole matrix, it has here for each group: column_scales [G·cols], and
+/// column_sums [G·cols]. Codes of blocks are where `layout` says: q_t [cols, layout.blocks ·
+/// block_rows] with absmax [layout.blocks, cols]. On a device, blocks that no group has are zeros.
+///
+/// Supported are codes of rows (q), codes of blocks (q_t), column_sums, value, activation, g with
+/// an activation, rotation and column_scales. x has an index or a column stride only without g.
+///
+/// Slots without a group are not written, except that on a device q, absmax and `value` have
+/// unspecified values there.
+void run(ContextState& state, const Groups& groups, std::int64_t slots, const GroupedRows& x,
+         const quant::Request& request, const BlockLayout& layout = {});
+
 /// grouped_gemm and grouped_gemm_standard without their checks.
 void multiply(ContextState& state, const GroupedGemmArgs& args);
 void multiply(ContextState& state, const GroupedStandardGemmArgs& args);
 
 /// combine() without its checks.
 void combine(ContextState& state, const CombineArgs& args);
-
-/// db[G,N] (+)= the column sums of each group's rows of g[M,N], as switchback/quant.hpp defines
-/// column_sums, rounded to the type of db.
-void column_sums(ContextState& state, const Groups& groups, ConstAnyMatrix g, AnyMatrix db,
-                 bool accumulate);
 
 }  // namespace switchback::grouped

@@ -140,4 +140,13 @@ std::span<const gemm_int8::GroupRows> rows_of(const ContextState& state,
   return {rows, static_cast<std::size_t>(groups.count)};
 }
 
+std::int64_t consecutive_slots(std::span<const gemm_int8::GroupRows> groups) noexcept {
+  std::int64_t end = 0;
+  for (const gemm_int8::GroupRows& group : groups) {
+    if (group.rows > 0 && group.begin != end) return -1;
+    end += group.rows;
+  }
+  return end;
+}
+
 }  // namespace switchback::grouped

@@ -24,6 +24,14 @@ void check_rows(const ContextState& state, std::string_view op, const Groups& gr
 std::span<const gemm_int8::GroupRows> rows_of(const ContextState& state,
                                               core::Workspace::Frame& frame, const Groups& groups);
 
+/// The number of slots of all groups, if they are consecutive from 0 on; else -1.
+std::int64_t consecutive_slots(std::span<const gemm_int8::GroupRows> groups) noexcept;
+
+/// Whether each slot reads the row of its number.
+inline bool is_in_place(const GroupedRows& x) noexcept {
+  return x.index.empty() && x.column_stride == 0;
+}
+
 /// An array of numbers as an operand for check_operands.
 inline ConstAnyMatrix as_operand(std::span<const std::int32_t> numbers) noexcept {
   const auto count = static_cast<std::int64_t>(numbers.size());

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows that slots read: quantized, copied, or summed.
+// The rows that slots read: quantized or copied.
 #include <algorithm>
 #include <cstring>
 
-#include "core/matrix_rows.hpp"
-#include "core/rehearsal.hpp"
 #include "core/unaligned.hpp"
-#include "gemm/floating/cpu/convert.hpp"
 #include "grouped/device_engine.hpp"
 #include "grouped/dispatch.hpp"
 #include "grouped/groups.hpp"
-#include "quant/cpu/columns.hpp"
 #include "quant/dispatch.hpp"
 #include "quant/gathered.hpp"
-#include "quant/scalar.hpp"
-#include "switchback/quant.hpp"
 
 namespace switchback::grouped {
 
@@ -43,37 +37,6 @@ const void* const* addresses(core::Workspace::Frame& frame, std::span<const Grou
   return rows;
 }
 
-// The number of slots of all groups, if they are consecutive from 0 on and each reads its own row;
-// else -1.
-std::int64_t slots_in_place(std::span<const GroupRows> groups, const GroupedRows& x) {
-  if (!x.index.empty() || x.column_stride > 0) return -1;
-  std::int64_t end = 0;
-  for (const GroupRows& group : groups) {
-    if (group.rows > 0 && group.begin != end) return -1;
-    end += group.rows;
-  }
-  return end;
-}
-
-// One thread computes each sum. Only for groups that are a single block of column_sums(); false for
-// others.
-bool sum_short_groups(ContextState& state, std::span<const GroupRows> groups, ConstAnyMatrix g,
-                      float* sums) {
-  const auto is_block = [](const GroupRows& group) { return group.rows <= column_sum_block_rows; };
-  if (state.features.level() == core::Isa::scalar) return false;
-  if (!std::all_of(groups.begin(), groups.end(), is_block)) return false;
-  const auto add = quant::cpu::add_kernel(state.features);
-  state.threads.for_each(static_cast<std::int64_t>(groups.size()), [&](std::int64_t i, int) {
-    const auto [begin, count] = groups[static_cast<std::size_t>(i)];
-    const ConstAnyMatrix rows = core::rows_of(g, begin, count);
-    float* const sum = sums + i * g.cols;
-    std::fill_n(sum, g.cols, 0.0f);
-    if (rows.rows > 0) add(rows, {0, rows.rows, 0, g.cols}, sum);
-    std::transform(sum, sum + g.cols, sum, [](float value) { return quant::canonical(value); });
-  });
-  return true;
-}
-
 }  // namespace
 
 void quantize_rowwise(ContextState& state, const Groups& groups, const GroupedRows& x,
@@ -81,7 +44,7 @@ void quantize_rowwise(ContextState& state, const Groups& groups, const GroupedRo
   if (!state.on_cpu()) return device_engine(state).quantize_rowwise(state, groups, x, q, absmax);
   core::Workspace::Frame frame(state.workspace);
   const std::span<const GroupRows> rows = rows_of(state, frame, groups);
-  const std::int64_t in_place = slots_in_place(rows, x);
+  const std::int64_t in_place = is_in_place(x) ? consecutive_slots(rows) : -1;
   if (in_place < 0)
     return quant::quantize_gathered(
         state, {addresses(frame, rows, x, q.rows), x.data.dtype, q, absmax.data()});
@@ -108,23 +71,6 @@ void gather(ContextState& state, const Groups& groups, const GroupedRows& x, Any
                                      static_cast<std::byte*>(to.data) + r * to.stride * element,
                                      rows[r], static_cast<std::size_t>(row_bytes));
                            });
-}
-
-void column_sums(ContextState& state, const Groups& groups, ConstAnyMatrix g, AnyMatrix db,
-                 bool accumulate) {
-  if (!state.on_cpu()) return device_engine(state).column_sums(state, groups, g, db, accumulate);
-  core::Workspace::Frame frame(state.workspace);
-  const std::span<const GroupRows> rows = rows_of(state, frame, groups);
-  auto* const sums = frame.take<float>(db.rows * db.cols);
-  core::all_or_nothing(state, [&] {
-    if (!sum_short_groups(state, rows, g, sums))
-      for (std::int64_t i = 0; i < groups.count; ++i) {
-        const auto [begin, count] = rows[static_cast<std::size_t>(i)];
-        quant::run(state, {.x = core::rows_of(g, begin, count),
-                           .column_sums = {sums + i * db.cols, static_cast<std::size_t>(db.cols)}});
-      }
-    floating::finish(state, sums, db.cols, nullptr, accumulate, db);
-  });
 }
 
 }  // namespace switchback::grouped

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "linear/checks.hpp"
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,19 @@ void check_features(std::string_view op, std::string_view name, std::int64_t fea
                 op, name, features, mode.name, max_exact_k, product);
 }
 
+void check_groups(std::string_view op, const LinearOptions& options) {
+  constexpr std::int64_t most_groups = std::numeric_limits<std::int32_t>::max();
+  core::require(options.groups >= 1 && options.groups <= most_groups,
+                "{}: groups = {}; it must be from 1 to 2^31 - 1", op, options.groups);
+  for (const std::int64_t features : {options.in_features, options.out_features})
+    core::require(features <= std::numeric_limits<std::int64_t>::max() / options.groups,
+                  "{}: {} groups of {} features are more than a 64-bit signed count holds", op,
+                  options.groups, features);
+  core::require(options.groups == 1 || !options.transposed_weight,
+                "{}: transposed_weight with {} groups; only a layer without groups may have it", op,
+                options.groups);
+}
+
 }  // namespace
 
 void check_options(std::string_view op, const Context& context, const LinearOptions& options) {
@@ -91,6 +105,7 @@ void check_options(std::string_view op, const Context& context, const LinearOpti
   check_features(op, "out_features", options.out_features, options, "dX");
   core::check_float(op, "dtype", options.dtype);
   core::check_enum<activation_name>(op, "activation", options.activation);
+  check_groups(op, options);
   if (options.rotation != Rotation::none) {
     quant::check_rotation(op, options.rotation, options.in_features, "in_features");
     if (!traits_of(options.mode).is_int8())

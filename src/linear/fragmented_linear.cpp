@@ -39,8 +39,8 @@ FragmentedLinearOptions checked(const Context& context, FragmentedLinearOptions 
   core::require(!traits_of(options.mode).keeps_codes,
                 "{}: mode {}; it keeps codes of x, and the selector's gradient needs x itself",
                 layer_name, mode_name(options.mode));
-  core::require(traits_of(options.mode).has_groups(),
-                "{}: mode {}; its hard forward is a grouped product, which has no such mode",
+  core::require(!traits_of(options.mode).scales_gradient(),
+                "{}: mode {}; no operation of a fragmented layer scales the columns of g",
                 layer_name, mode_name(options.mode));
   core::require(options.fragments >= 1, "{}: fragments = {}; it must be at least 1", layer_name,
                 options.fragments);

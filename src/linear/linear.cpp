@@ -3,6 +3,7 @@
 #include "switchback/linear.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/check.hpp"
@@ -10,6 +11,7 @@
 #include "core/cpu/isa.hpp"
 #include "core/device.hpp"
 #include "gemm/int8/checks.hpp"
+#include "grouped/groups.hpp"
 #include "linear/checks.hpp"
 #include "linear/copy.hpp"
 #include "linear/linear_state.hpp"
@@ -26,6 +28,7 @@ using linear::check_gradient;
 using linear::check_output_dtype;
 using linear::gradient_operand;
 using linear::SavedState;
+using linear::Slots;
 using linear::usable;
 
 void check_has_weight(const LinearState& layer, std::string_view op) {
@@ -74,15 +77,30 @@ void check_kept(std::string_view op, const LinearState& layer, const KeptInput& 
                   input.absmax.size(), dtype_name(x.dtype));
 }
 
+// Checks that the call has groups if the layer has several.
+void check_single(std::string_view op, const LinearState& layer) {
+  core::require(layer.options.groups == 1,
+                "{}: the layer has {} groups; a call without groups is for a layer with one", op,
+                layer.options.groups);
+}
+
+// The names of sizes in messages about a layer with one group, or several.
+std::string_view name_of(const LinearState& layer, std::string_view of_one,
+                         std::string_view of_groups) {
+  return layer.options.groups == 1 ? of_one : of_groups;
+}
+std::int64_t all_outputs(const LinearState& layer) {
+  return layer.options.groups * layer.options.out_features;
+}
+
 // Checks the weight, or its gradient. The layer's options say whether it is transposed.
 void check_weight_shape(std::string_view op, std::string_view argument, const LinearState& layer,
                         ConstAnyMatrix w) {
-  const std::int64_t n = layer.options.out_features;
   const std::int64_t k = layer.options.in_features;
   if (layer.options.transposed_weight)
-    core::check_shape(op, argument, w, k, "K", n, "N (transposed_weight)");
+    core::check_shape(op, argument, w, k, "K", layer.options.out_features, "N (transposed_weight)");
   else
-    core::check_shape(op, argument, w, n, "N", k, "K");
+    core::check_shape(op, argument, w, all_outputs(layer), name_of(layer, "N", "G·N"), k, "K");
 }
 
 // In eval mode an int8 layer does not refer to the caller's memory: the weight and bias may have
@@ -95,7 +113,11 @@ void check_bias(std::string_view op, ConstAnyMatrix bias, const LinearState& lay
   if (bias.data == nullptr) return;
   core::check_matrix(op, "bias", bias);
   core::check_float(op, "bias", bias.dtype);
-  core::check_shape(op, "bias", bias, 1, "1", layer.options.out_features, "N");
+  core::check_shape(op, "bias", bias, layer.options.groups, name_of(layer, "1", "G"),
+                    layer.options.out_features, "N");
+  core::require(bias.stride == bias.cols || bias.rows <= 1,
+                "{}: bias has stride = {}; its rows must follow each other, stride N = {}", op,
+                bias.stride, bias.cols);
 }
 
 // Checks codes of the weight and their scales, which are to be read or written.
@@ -103,22 +125,23 @@ void check_weight_codes(std::string_view op, const LinearState& layer,
                         MatrixView<const std::int8_t> codes, std::span<const float> absmax) {
   check_int8(op, layer);
   core::check_matrix(op, "codes", codes);
-  core::check_shape(op, "codes", codes, layer.options.out_features, "N", layer.options.in_features,
-                    "K");
+  core::check_shape(op, "codes", codes, all_outputs(layer), name_of(layer, "N", "G·N"),
+                    layer.options.in_features, "K");
   const auto of_rows = [](const ModeTraits& mode) {
     return mode.is_int8() && mode.weight.of_rows();
   };
   if (of_rows(traits_of(layer.options.mode)))
-    core::check_span(op, "absmax", absmax, layer.options.out_features,
-                     fmt::format("N (modes {})", mode_names_where(of_rows, "and")));
+    core::check_span(
+        op, "absmax", absmax, all_outputs(layer),
+        fmt::format("{} (modes {})", name_of(layer, "N", "G·N"), mode_names_where(of_rows, "and")));
   else
-    core::check_span(op, "absmax", absmax, 1, "1");
+    core::check_span(op, "absmax", absmax, layer.options.groups, name_of(layer, "1", "G"));
 }
 
 // Checks that sums of codes fit into int32: those over K in the forward, and those over N in dX.
 void check_sums(std::string_view op, const LinearState& layer,
                 MatrixView<const std::int8_t> codes) {
-  if (std::max(codes.rows, codes.cols) > max_exact_k_of_any_codes)
+  if (std::max(layer.options.out_features, codes.cols) > max_exact_k_of_any_codes)
     gemm_int8::check_codes(*layer.context, op, "codes", codes,
                            " where K or N is above 131071, or the int32 sums could overflow");
 }
@@ -135,18 +158,34 @@ void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix
   core::check_shape(op, "y", y, x.rows, "M", layer.options.out_features, "N");
 }
 
+// The arrays of groups and of the rows that their slots read, as operands.
+struct GroupOperands {
+  core::Operand index, ends, used;
+
+  GroupOperands(const Groups& groups, const GroupedRows& x)
+      : index(core::operand("x.index", grouped::as_operand(x.index))),
+        ends(core::operand("groups.ends", grouped::as_operand(groups.ends))),
+        used(core::operand("groups.used", grouped::as_operand(groups.used))) {}
+};
+
 // Checks the outputs of a forward. They must not overlap x or the caller's weight and bias. Whether
 // weight and bias are in the device's memory was checked when the layer was given them. It is not
 // checked again, because each check calls the driver.
 void check_outputs(std::string_view op, LinearState& layer, ConstAnyMatrix x,
-                   std::initializer_list<core::Operand> outputs) {
+                   std::initializer_list<core::Operand> outputs,
+                   const GroupOperands* of_groups = nullptr) {
   const ConstAnyMatrix none;
   const bool callers = refers_to_caller(layer);
   core::check_disjoint(
       op, outputs,
       {core::operand("x", x), core::operand("weight", callers ? layer.weight : none),
        core::operand("bias", callers ? layer.bias : none)});
-  core::check_operands(*layer.context, op, outputs, {core::operand("x", x)});
+  if (of_groups == nullptr)
+    core::check_operands(*layer.context, op, outputs, {core::operand("x", x)});
+  else
+    core::check_operands(
+        *layer.context, op, outputs,
+        {core::operand("x", x), of_groups->index, of_groups->ends, of_groups->used});
   for (const core::Operand& output : outputs)
     linear::forget_overwritten(layer.saved.state, layer.saved.input.x, output.matrix);
 }
@@ -178,10 +217,11 @@ void check_activations(std::string_view op, const LinearState& layer, const Line
 }
 
 // rows_name names the source of the number of rows. Outputs must not overlap g, the input, the
-// weight or the bias.
+// weight, the bias or the arrays of the groups.
 void check_grads(std::string_view op, const LinearState& layer, const LinearGrads& grads,
                  std::int64_t rows, std::string_view rows_name, core::Operand input,
-                 ConstAnyMatrix weight, ConstAnyMatrix bias) {
+                 ConstAnyMatrix weight, ConstAnyMatrix bias,
+                 const GroupOperands* of_groups = nullptr) {
   const std::int64_t n = layer.options.out_features;
   const std::int64_t k = layer.options.in_features;
   core::check_matrix(op, "g", grads.g);
@@ -194,14 +234,37 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
     check_output_dtype(op, "dw", grads.dw.dtype, layer.options.dtype);
     check_weight_shape(op, "dw", layer, grads.dw);
   }
-  check_gradient(op, "db", grads.db, layer.options.dtype, 1, "1", n, "N");
+  check_gradient(op, "db", grads.db, layer.options.dtype, layer.options.groups,
+                 name_of(layer, "1", "G"), n, "N");
   const std::initializer_list<core::Operand> outputs = {gradient_operand("dx", grads.dx),
                                                         gradient_operand("dw", grads.dw),
                                                         gradient_operand("db", grads.db)};
   const core::Operand g = core::operand("g", grads.g), y = core::operand("y", grads.y);
   core::check_disjoint(op, outputs,
                        {g, y, core::operand("weight", weight), core::operand("bias", bias), input});
-  core::check_operands(*layer.context, op, outputs, {g, y, input});
+  if (of_groups == nullptr) {
+    core::check_operands(*layer.context, op, outputs, {g, y, input});
+    return;
+  }
+  core::require(!grads.rounding, "{}: rounding is given with groups; it must be empty", op);
+  core::check_operands(*layer.context, op, outputs,
+                       {g, y, input, of_groups->index, of_groups->ends, of_groups->used});
+}
+
+// Checks groups, and the rows that their slots read unless x is null.
+void check_rows(std::string_view op, const LinearState& layer, const Groups& groups,
+                const GroupedRows* x, std::int64_t slots) {
+  core::require(groups.count == layer.options.groups,
+                "{}: groups.count = {}; it must be the layer's groups, {}", op, groups.count,
+                layer.options.groups);
+  grouped::check_groups(*layer.context, op, groups, slots);
+  constexpr std::int64_t most_rows = std::numeric_limits<std::int32_t>::max();
+  core::require(layer.options.dw == WeightGradient::floating || groups.rows <= most_rows,
+                "{}: groups.rows = {}; for dw = int8_block it must be at most 2^31 - 1", op,
+                groups.rows);
+  if (x == nullptr) return;
+  grouped::check_rows(*layer.context, op, groups, *x, slots, layer.options.in_features);
+  check_output_dtype(op, "x", x->data.dtype, layer.options.dtype);
 }
 
 // The packed weight has the layout of an engine. The other Context must have that engine too.
@@ -256,6 +319,11 @@ const LinearOptions& SwitchbackLinear::options() const noexcept {
 
 Mode SwitchbackLinear::forward_mode(std::int64_t rows, Save save) const {
   const LinearState& layer = usable(state_, "forward_mode");
+  if (layer.options.groups > 1) {
+    const Slots slots = {.groups = {.count = layer.options.groups}, .count = rows};
+    return linear::mode_of_pass(layer, linear::Pass::forward, rows, layer.options.dtype,
+                                layer.bias.data != nullptr, save != Save::nothing, &slots);
+  }
   return linear::mode_of_pass(layer, linear::Pass::forward, rows, layer.options.dtype,
                               layer.bias.data != nullptr, save != Save::nothing);
 }
@@ -263,6 +331,11 @@ Mode SwitchbackLinear::forward_mode(std::int64_t rows, Save save) const {
 Mode SwitchbackLinear::dx_mode(std::int64_t rows) const {
   const LinearState& layer = usable(state_, "dx_mode");
   const bool bias = layer.bias.data != nullptr;
+  if (layer.options.groups > 1) {
+    const Slots slots = {.groups = {.count = layer.options.groups}, .count = rows};
+    return linear::mode_of_pass(layer, linear::Pass::dx, rows, layer.options.dtype, bias, true,
+                                &slots);
+  }
   if (const auto step = linear::mode_of_step(layer, rows, layer.options.dtype, bias)) return *step;
   return linear::mode_of_pass(layer, linear::Pass::dx, rows, layer.options.dtype, bias, true);
 }
@@ -300,7 +373,7 @@ void SwitchbackLinear::set_quantized_weight(MatrixView<const std::int8_t> codes,
   check_sums(op, layer, codes);
   auto prepared = std::make_shared<linear::PreparedWeight>(*layer.context);
   prepared->bias = linear::copy_of(*layer.context, bias);
-  prepared->codes.set(*layer.context, codes, absmax, traits_of(options.mode).weight,
+  prepared->codes.set(*layer.context, codes, absmax, options.groups, traits_of(options.mode).weight,
                       options.engine);
   layer.weight = {};
   layer.caller_bias = {};
@@ -349,9 +422,27 @@ void SwitchbackLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
   LinearState& layer = usable(state_, op);
   const core::DeviceScope scope(*layer.context, op);
   linear::check_save(op, save);
+  check_single(op, layer);
   check_forward(op, layer, x, y, save);
   check_outputs(op, layer, x, {core::operand("y", y)});
   linear::forward_pass(layer, x, y, save);
+}
+
+void SwitchbackLinear::forward(const Groups& groups, const GroupedRows& x, AnyMatrix y, Save save) {
+  constexpr std::string_view op = "forward";
+  LinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
+  linear::check_save(op, save);
+  check_has_weight(layer, op);
+  linear::check_saves_in_training(op, save, layer.in_eval());
+  core::check_matrix(op, "y", y);
+  check_output_dtype(op, "y", y.dtype, layer.options.dtype);
+  core::check_shape(op, "y", y, y.rows, "M", layer.options.out_features, "N");
+  check_rows(op, layer, groups, &x, y.rows);
+  const GroupOperands of_groups(groups, x);
+  check_outputs(op, layer, x.data, {core::operand("y", y)}, &of_groups);
+  const Slots slots = {groups, y.rows, x.index, x.column_stride};
+  linear::forward_pass(layer, x.data, y, save, {}, &slots);
 }
 
 void SwitchbackLinear::forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<std::int8_t> codes,
@@ -360,6 +451,7 @@ void SwitchbackLinear::forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<s
   LinearState& layer = usable(state_, op);
   const core::DeviceScope scope(*layer.context, op);
   check_int8(op, layer);
+  check_single(op, layer);
   check_forward(op, layer, x, y, Save::caller);
   core::check_matrix(op, "codes", codes);
   core::check_shape(op, "codes", codes, x.rows, "M", layer.options.in_features, "K");
@@ -377,6 +469,7 @@ void SwitchbackLinear::forward_block_codes(ConstAnyMatrix x, AnyMatrix y,
   LinearState& layer = usable(state_, op);
   const core::DeviceScope scope(*layer.context, op);
   check_int8_dw(op, layer);
+  check_single(op, layer);
   check_forward(op, layer, x, y, Save::caller);
   const quant::CodesOut blocks = linear::block_codes(layer, x.rows, codes_t.data, absmax.data());
   core::check_matrix(op, "codes_t", codes_t);
@@ -398,14 +491,21 @@ void SwitchbackLinear::backward(const LinearGrads& grads) {
   const core::DeviceScope scope(*layer.context, op);
   linear::check_trains(op, layer.in_eval());
   linear::check_saved(op, layer.saved.state);
-  check_activations(op, layer, grads, layer.saved.rows, "M of the saved forward",
-                    layer.saved.input.x);
-  check_grads(op, layer, grads, layer.saved.rows, "M of the saved forward",
-              core::operand("x borrowed by forward", layer.saved.state == SavedState::borrowed
-                                                         ? layer.saved.input.x
-                                                         : ConstAnyMatrix()),
-              layer.weight, layer.bias);
-  linear::backward_pass(layer, grads, layer.saved.input, layer.saved.for_dw);
+  const linear::SavedForward& saved = layer.saved;
+  const bool borrowed = saved.state == SavedState::borrowed;
+  const Slots* const slots = saved.slots ? &*saved.slots : nullptr;
+  const GroupedRows x = slots == nullptr ? GroupedRows() : slots->rows(saved.input.x);
+  const GroupOperands of_groups(slots == nullptr ? Groups() : slots->groups, x);
+  if (slots != nullptr && borrowed) {
+    // The contents of the arrays may have changed since.
+    const bool has_rows = saved.input.x.data != nullptr && saved.input.x.dtype != DType::s8;
+    check_rows(op, layer, slots->groups, has_rows ? &x : nullptr, saved.rows);
+  }
+  check_activations(op, layer, grads, saved.rows, "M of the saved forward", saved.input.x);
+  check_grads(op, layer, grads, saved.rows, "M of the saved forward",
+              core::operand("x borrowed by forward", borrowed ? saved.input.x : ConstAnyMatrix()),
+              layer.weight, layer.bias, slots == nullptr ? nullptr : &of_groups);
+  linear::backward_pass(layer, grads, saved.input, saved.for_dw, slots);
 }
 
 void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& grads) {
@@ -416,12 +516,32 @@ void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& 
   // allocate them again.
   const bool reads_weight = grads.dx.data != nullptr;
   if (reads_weight) check_has_weight(layer, op);
+  check_single(op, layer);
   const ConstAnyMatrix& x = input.x;
   if (x.data != nullptr || grads.dw.data != nullptr) check_kept(op, layer, input, grads.g.rows);
   check_activations(op, layer, grads, grads.g.rows, "M", x);
   check_grads(op, layer, grads, grads.g.rows, "M", core::operand("x", x),
               reads_weight && refers_to_caller(layer) ? layer.weight : ConstAnyMatrix(), {});
   linear::backward_pass(layer, grads, input);
+}
+
+void SwitchbackLinear::backward_from(const Groups& groups, const GroupedRows& x,
+                                     const LinearGrads& grads) {
+  constexpr std::string_view op = "backward_from";
+  LinearState& layer = usable(state_, op);
+  const core::DeviceScope scope(*layer.context, op);
+  const bool reads_weight = grads.dx.data != nullptr;
+  if (reads_weight) check_has_weight(layer, op);
+  core::check_matrix(op, "g", grads.g);
+  const bool reads_x = x.data.data != nullptr || grads.dw.data != nullptr;
+  check_rows(op, layer, groups, reads_x ? &x : nullptr, grads.g.rows);
+  check_activations(op, layer, grads, grads.g.rows, "M", x.data);
+  const GroupOperands of_groups(groups, x);
+  check_grads(op, layer, grads, grads.g.rows, "M", core::operand("x", x.data),
+              reads_weight && refers_to_caller(layer) ? layer.weight : ConstAnyMatrix(), {},
+              &of_groups);
+  const Slots slots = {groups, grads.g.rows, x.index, x.column_stride};
+  linear::backward_pass(layer, grads, {x.data, {}}, {}, &slots);
 }
 
 std::size_t SwitchbackLinear::saved_for_backward_bytes() const noexcept {

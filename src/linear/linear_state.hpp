@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "core/aligned_buffer.hpp"
 #include "core/context_state.hpp"
 #include "linear/layer_state.hpp"
 #include "linear/prepared_weight.hpp"
+#include "linear/slots.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/linear.hpp"
 
@@ -19,16 +21,19 @@ namespace linear {
 
 /// The data kept by the last forward that saved. For dw in floating point: x and activation(x), or
 /// the codes and row scales of activation(x). For dw in int8: codes of blocks of activation(x), and
-/// x if there is an activation. The buffers only grow.
+/// x if there is an activation. With groups, all but a borrowed x are rows of slots. The buffers
+/// only grow.
 struct SavedForward {
   explicit SavedForward(const ContextState& context)
       : copy(context.make_buffer()),
         codes(context.make_buffer()),
         absmax(context.make_buffer()),
-        activation_of_x(context.make_buffer()) {}
+        activation_of_x(context.make_buffer()),
+        numbers(context.make_buffer()) {}
 
   SavedState state = SavedState::none;
-  std::int64_t rows = 0;
+  std::int64_t rows = 0;       ///< of y
+  std::optional<Slots> slots;  ///< of `input`, if the forward was given groups
   KeptInput input;             ///< in the caller's memory or in the buffers below
   KeptInput for_dw;            ///< the input of dw, unless that is `input`
   core::AlignedBuffer copy;    ///< [M,K] in the layer's dtype
@@ -36,16 +41,19 @@ struct SavedForward {
   core::AlignedBuffer absmax;  ///< [M], or of blocks [B,K]
   /// [M,K] in the layer's dtype, read by dw: for a layer with an activation that saves x.
   core::AlignedBuffer activation_of_x;
+  core::AlignedBuffer numbers;   ///< the ends or used rows of the groups
   std::size_t needed_bytes = 0;  ///< kept for backward, the caller's memory included
 
   void release() noexcept {
     state = SavedState::none;
+    slots.reset();
     input = {};
     for_dw = {};
     copy.release();
     codes.release();
     absmax.release();
     activation_of_x.release();
+    numbers.release();
     needed_bytes = 0;
   }
 };
@@ -55,7 +63,7 @@ struct SavedForward {
 struct LinearState : linear::LayerState<LinearOptions> {
   LinearState(ContextState& context_, const LinearOptions& options_)
       : LayerState(context_, options_),
-        cache(1, options_.rotation, options_.transposed_weight),
+        cache(options_.groups, options_.rotation, options_.transposed_weight),
         saved(context_) {}
 
   ConstAnyMatrix weight;

@@ -183,31 +183,31 @@ std::optional<Mode> mode_of_step(const LinearState& layer, std::int64_t rows, DT
 }
 
 Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
-                  bool trains) {
-  if (layer.options.mode != Mode::automatic) return layer.options.mode;
-  if (pass == Pass::forward && trains)
+                  bool trains, const Slots* slots) {
+  const LinearOptions& options = layer.options;
+  if (options.mode != Mode::automatic) return options.mode;
+  if (slots == nullptr && pass == Pass::forward && trains)
     if (const std::optional<Mode> step = mode_of_step(layer, rows, output, bias)) return *step;
-  return fastest_mode(*layer.context, problem_of(layer.options, pass, rows, output, bias),
-                      layer.options.allow, layer.cache, trains);
+  const PassProblem problem = problem_of(options, pass, rows, output, bias);
+  if (slots == nullptr)
+    return fastest_mode(*layer.context, problem, options.allow, layer.cache, trains);
+  return fastest(*layer.context, GroupedPassProblem{problem, slots->groups.count, slots->layout()},
+                 or_all(options.allow), layer.cache, trains);
 }
 
-bool computes_dw_in_int8(const LinearState& layer, std::int64_t rows) {
+bool computes_dw_in_int8(const LinearState& layer, std::int64_t rows, const Slots* slots) {
   if (layer.options.dw != WeightGradient::int8_block) return false;
-  if (layer.options.mode == Mode::automatic && rows < least_rows_of_int8_dw) return false;
+  const std::int64_t groups = slots == nullptr ? 1 : std::max<std::int64_t>(1, slots->groups.count);
+  if (layer.options.mode == Mode::automatic && rows / groups < least_rows_of_int8_dw) return false;
   // Decided as for inference without a bias. So forward and backward decide alike, whatever codes
   // of the weight exist by then.
-  return mode_of_pass(layer, Pass::forward, rows, layer.options.dtype, false, false) !=
+  return mode_of_pass(layer, Pass::forward, rows, layer.options.dtype, false, false, slots) !=
          Mode::standard;
 }
 
 Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,
                   const WeightCache& cache, bool trains) {
   return fastest(state, problem, or_all(allow), cache, trains);
-}
-
-Mode fastest_mode(ContextState& state, GroupedPassProblem problem, std::uint32_t allow,
-                  const WeightCache& cache, bool trains) {
-  return fastest(state, problem, or_all(allow) & choosable_by_groups, cache, trains);
 }
 
 }  // namespace switchback::linear

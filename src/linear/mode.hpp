@@ -14,6 +14,7 @@
 #include "core/check_enum.hpp"
 #include "core/modes.hpp"
 #include "core/tunable.hpp"
+#include "linear/slots.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/linear.hpp"
 
@@ -25,8 +26,8 @@ enum class Pass : std::int64_t {
   forward = 0,
   dx = 1,
   /// A training step: forward and dX in one mode, with a new W and a dw in floating point. Its
-  /// codes are made in one pass over W, a saving that neither pass alone shows. Not for grouped
-  /// layers.
+  /// codes are made in one pass over W, a saving that neither pass alone shows. Not for rows of
+  /// groups.
   step = 2,
 };
 
@@ -75,19 +76,11 @@ PassProblem problem_of(const Options& options, Pass pass, std::int64_t rows, DTy
 std::string describe(const PassProblem& problem);
 core::ProblemSize size_of(const PassProblem& problem) noexcept;
 
-/// How the rows of a grouped layer are laid out. The values never change, because they are part of
-/// tuning records.
-enum class RowsLayout : std::int64_t {
-  packed = 0,
-  strided = 1,
-  gathered = 2,  ///< by an index, for groups of either kind
-  columns = 3,   ///< strided groups next to each other: GroupedRows::column_stride
-};
 constexpr std::string_view layout_name(RowsLayout layout) noexcept {
   return core::name_among({"packed", "strided", "gathered", "columns"}, layout);
 }
 
-/// A whole pass of a grouped layer. m counts the slots of all groups; a query has the bucket of
+/// A whole pass over rows of groups. m counts the slots of all groups; a query has the bucket of
 /// that number.
 struct GroupedPassProblem : PassProblem {
   std::int64_t groups = 0;
@@ -116,9 +109,6 @@ inline constexpr auto choosable_modes = [] {
     if (each.may_be_chosen) modes[count++] = each.mode;
   return modes;
 }();
-/// The subset that a grouped layer may have.
-inline constexpr std::uint32_t choosable_by_groups =
-    bits_of_modes([](const ModeTraits& mode) { return mode.may_be_chosen && mode.has_groups(); });
 
 /// choosable_modes, the fastest first. A mode is ranked before `standard` only if it is clearly
 /// faster. So if `standard` is allowed, the first allowed mode is never slower than it.
@@ -148,12 +138,13 @@ bool from_choice(const ConfigChoice& choice, Mode& candidate) noexcept;
 
 /// The layer's own mode. In mode auto, the mode for a pass over `rows` rows with this output type,
 /// by the ranking of the Context's ConfigSource. Without a ranking it is `standard`, if that is
-/// allowed. A forward in training whose W has no codes yet runs as mode_of_step() says.
+/// allowed. A forward in training whose W has no codes yet runs as mode_of_step() says. `slots`:
+/// the groups of the rows, or null.
 Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
-                  bool trains);
+                  bool trains, const Slots* slots = nullptr);
 /// In mode auto, the int8 mode in which a step with a new W is the fastest. Empty if W has codes,
 /// if mode standard is as fast, or if nothing is known about steps. Then passes are chosen one by
-/// one.
+/// one. Not for rows of groups.
 std::optional<Mode> mode_of_step(const LinearState& layer, std::int64_t rows, DType output,
                                  bool bias);
 /// In mode auto, dw over fewer rows than this is computed in floating point. They fill at most half
@@ -162,13 +153,12 @@ std::optional<Mode> mode_of_step(const LinearState& layer, std::int64_t rows, DT
 /// times as long as one with a floating point dw for bf16, and as long for f32. With 128 rows it
 /// takes 0.9 and 0.7 of the time.)
 inline constexpr std::int64_t least_rows_of_int8_dw = 128;
-/// Whether dw over `rows` rows is computed from codes of blocks, if the layer decides.
-bool computes_dw_in_int8(const LinearState& layer, std::int64_t rows);
+/// Whether dw over `rows` rows is computed from codes of blocks, if the layer decides. With groups,
+/// the mean number of rows of a group counts.
+bool computes_dw_in_int8(const LinearState& layer, std::int64_t rows, const Slots* slots = nullptr);
 /// The mode that mode auto chooses for a layer that allows `allow` (0: all). `problem` describes
 /// the pass, except where it runs and whether the weight has codes.
 Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,
-                  const WeightCache& cache, bool trains);
-Mode fastest_mode(ContextState& state, GroupedPassProblem problem, std::uint32_t allow,
                   const WeightCache& cache, bool trains);
 
 }  // namespace switchback::linear

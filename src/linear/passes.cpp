@@ -10,6 +10,7 @@
 #include "gemm/blockwise/engine.hpp"
 #include "gemm/floating/dispatch.hpp"
 #include "gemm/int8/dispatch.hpp"
+#include "grouped/dispatch.hpp"
 #include "linear/copy.hpp"
 #include "linear/mode.hpp"
 #include "linear/scratch.hpp"
@@ -18,6 +19,68 @@
 namespace switchback::linear {
 
 namespace {
+
+// Computes the results of a request for the layer's rows. With `slots`, request.x has the rows that
+// they read; `layout` is that of codes of blocks.
+void quantize(LinearState& layer, const Slots* slots, const quant::Request& request,
+              const grouped::BlockLayout& layout = {}) {
+  if (slots == nullptr) return quant::run(*layer.context, request);
+  grouped::run(*layer.context, slots->groups, slots->count, slots->rows(request.x), request,
+               layout);
+}
+
+// Computes a request that has one result, of the type and size of `to`, and stores it there. With
+// `slots`, the rows of slots without a group stay unchanged.
+void compute(LinearState& layer, const Slots* slots, quant::Request request,
+             AnyMatrix quant::Request::*result, AnyMatrix to) {
+  ContextState& state = *layer.context;
+  request.*result = to;
+  if (slots == nullptr) return quant::run(state, request);
+  core::Workspace::Frame frame(state.workspace);
+  request.*result = take_matrix(frame, to.dtype, to.rows, to.cols);
+  quant::run(state, request);
+  grouped::gather(state, slots->groups, {.data = request.*result}, to);
+}
+
+// The rows that the slots read, as a matrix of slots: x itself, or a copy in the frame.
+ConstAnyMatrix in_slots(LinearState& layer, core::Workspace::Frame& frame, const Slots& slots,
+                        ConstAnyMatrix x) {
+  if (slots.in_place()) {
+    x.rows = slots.count;
+    return x;
+  }
+  const AnyMatrix copy = take_matrix(frame, x.dtype, slots.count, layer.options.in_features);
+  grouped::gather(*layer.context, slots.groups, slots.rows(x), copy);
+  return copy;
+}
+
+void multiply(LinearState& layer, const Slots* slots, const RowCodes& a, const QuantizedWeight& w,
+              AnyMatrix d, ConstAnyMatrix bias = {}) {
+  if (slots == nullptr) {
+    auto args = product_of<GemmArgs>(a, w, d, layer.options.engine);
+    args.bias = bias;
+    return gemm_int8::multiply(*layer.context, args);
+  }
+  auto args = product_of<GroupedGemmArgs>(a, w, d, layer.options.engine);
+  args.groups = slots->groups;
+  args.bias = bias;
+  grouped::multiply(*layer.context, args);
+}
+
+void multiply(LinearState& layer, const Slots* slots, const StandardGemmArgs& args) {
+  if (slots == nullptr) return floating::multiply(*layer.context, args);
+  GroupedStandardGemmArgs of_groups;
+  of_groups.groups = slots->groups;
+  of_groups.a = args.a;
+  of_groups.b = args.b;
+  of_groups.d = args.d;
+  of_groups.transpose_a = args.transpose_a;
+  of_groups.transpose_b = args.transpose_b;
+  of_groups.accumulate = args.accumulate;
+  of_groups.bias = args.bias;
+  of_groups.engine = args.engine;
+  grouped::multiply(*layer.context, of_groups);
+}
 
 // The floating point input that the layer's products read: x, or activation(x), which is stored in
 // `into` or in the frame.
@@ -44,22 +107,50 @@ ConstAnyMatrix weight_of_products(LinearState& layer, core::Workspace::Frame& fr
   return in_type_of_layer(layer, frame, layer.weight);
 }
 
-std::int64_t blocks_of(const LinearState& layer, std::int64_t rows) {
-  return whole_block_rows(rows, layer.options.dw_block_rows) / layer.options.dw_block_rows;
+// The layout of codes of blocks for `rows` rows.
+grouped::BlockLayout layout_of(LinearState& layer, core::Workspace::Frame& frame,
+                               const Slots* slots, std::int64_t rows) {
+  const std::int64_t block_rows = layer.options.dw_block_rows;
+  if (slots != nullptr)
+    return grouped::block_layout(*layer.context, frame, slots->groups, rows, block_rows);
+  return {block_rows, whole_block_rows(rows, block_rows) / block_rows};
+}
+
+// Codes of blocks of a matrix with `cols` columns, in this memory.
+quant::CodesOut blocks_at(const grouped::BlockLayout& layout, std::int64_t cols, std::int8_t* codes,
+                          float* absmax) noexcept {
+  return {quant::Scales::per_block,
+          {codes, cols, layout.blocks * layout.block_rows},
+          {absmax, count_of(layout.blocks * cols)},
+          layout.block_rows};
+}
+
+// Copies the arrays of the groups, which the caller may change after a forward with Save::copy, to
+// memory that is large enough.
+void keep_numbers(LinearState& layer, Groups& groups) {
+  std::span<const std::int32_t>& numbers = groups.ends.empty() ? groups.used : groups.ends;
+  if (numbers.empty()) return;
+  const core::AlignedBuffer& kept = layer.saved.numbers;
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  copy_dense(*layer.context, {numbers.data(), DType::s32, 1, count, count}, kept.as<void>());
+  numbers = {kept.as<const std::int32_t>(), numbers.size()};
 }
 
 // Allocates the memory of a forward that saves, before anything is computed. Returns where the
 // forward writes what backward needs of x. Until the forward is done there is no saved forward to
 // run backward on.
-PreparedInput begin_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
+PreparedInput begin_saving(LinearState& layer, ConstAnyMatrix x, std::int64_t rows, Save save,
+                           const Slots* slots) {
   SavedForward& saved = layer.saved;
-  const std::int64_t rows = x.rows;
   const std::int64_t k = layer.options.in_features;
   const DType dtype = layer.options.dtype;
   const bool activates = layer.options.activation != Activation::none;
   saved.state = SavedState::none;
   saved.input = {};
   saved.for_dw = {};
+  if (slots != nullptr && save == Save::copy)
+    saved.numbers.reserve((slots->groups.ends.size() + slots->groups.used.size()) *
+                          sizeof(std::int32_t));
   PreparedInput place;
   const auto reserve_codes = [&](std::int64_t codes, std::int64_t scales) {
     saved.codes.reserve(bytes_of(codes, 1, DType::s8));
@@ -73,17 +164,17 @@ PreparedInput begin_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
     return place;
   }
   saved.needed_bytes = 0;
-  const bool in_blocks = computes_dw_in_int8(layer, rows);
+  const bool in_blocks = computes_dw_in_int8(layer, rows, slots);
   if (in_blocks) {
-    reserve_codes(k * whole_block_rows(rows, layer.options.dw_block_rows),
-                  blocks_of(layer, rows) * k);
-    place.blocks =
-        block_codes(layer, rows, saved.codes.as<std::int8_t>(), saved.absmax.as<float>());
+    core::Workspace::Frame frame(layer.context->workspace);
+    const grouped::BlockLayout layout = layout_of(layer, frame, slots, rows);
+    reserve_codes(k * layout.blocks * layout.block_rows, layout.blocks * k);
+    place.blocks = blocks_at(layout, k, saved.codes.as<std::int8_t>(), saved.absmax.as<float>());
     // In this case only dx needs x, for the derivative.
     if (!activates) return place;
   }
   const std::size_t bytes = bytes_of(rows, k, dtype);
-  saved.needed_bytes += save == Save::copy ? bytes : bytes_of(rows, k, x.dtype);
+  saved.needed_bytes += save == Save::copy ? bytes : bytes_of(x.rows, x.cols, x.dtype);
   if (save == Save::copy) saved.copy.reserve(bytes);
   if (activates && !in_blocks) {
     saved.activation_of_x.reserve(bytes);
@@ -94,14 +185,22 @@ PreparedInput begin_saving(LinearState& layer, ConstAnyMatrix x, Save save) {
 }
 
 // `x` is the caller's, `a` is x in the layer's type.
-void finish_saving(LinearState& layer, ConstAnyMatrix x, ConstAnyMatrix a, Save save,
-                   const PreparedInput& place) {
+void finish_saving(LinearState& layer, ConstAnyMatrix x, ConstAnyMatrix a, std::int64_t rows,
+                   Save save, const PreparedInput& place, const Slots* slots) {
   SavedForward& saved = layer.saved;
   const std::int64_t k = layer.options.in_features;
-  saved.rows = x.rows;
+  saved.rows = rows;
   saved.state = SavedState::owned;
+  saved.slots.reset();
+  if (slots != nullptr) {
+    saved.slots = slots->of_slots();
+    if (save == Save::copy)
+      keep_numbers(layer, saved.slots->groups);
+    else
+      saved.state = SavedState::borrowed;
+  }
   if (layer.saves_codes()) {
-    saved.input = {place.codes, {place.absmax, count_of(x.rows)}};
+    saved.input = {place.codes, {place.absmax, count_of(rows)}};
     return;
   }
   if (place.activated.data != nullptr) saved.for_dw = {place.activated, {}};
@@ -112,19 +211,25 @@ void finish_saving(LinearState& layer, ConstAnyMatrix x, ConstAnyMatrix a, Save 
   saved.input = {x, {}};
   if (save == Save::borrow) {
     saved.state = SavedState::borrowed;
+    if (slots != nullptr) saved.slots = *slots;
     return;
   }
-  copy_dense(*layer.context, a, saved.copy.as<void>());
-  saved.input.x = {saved.copy.as<void>(), a.dtype, a.rows, k, k};
+  const AnyMatrix copy = {saved.copy.as<void>(), a.dtype, rows, k, k};
+  if (slots == nullptr)
+    copy_dense(*layer.context, a, copy.data);
+  else
+    grouped::gather(*layer.context, slots->groups, slots->rows(a), copy);
+  saved.input.x = copy;
 }
 
 // Whether dX will run in the same mode as a forward that saves. If so, the forward quantizes the
 // weight for both in one pass. (Unknown properties of dX are assumed to be those of the forward.)
-bool dx_will_run_in(const LinearState& layer, Mode mode, std::int64_t rows, DType output) {
+bool dx_will_run_in(const LinearState& layer, Mode mode, std::int64_t rows, DType output,
+                    const Slots* slots) {
   if (layer.options.mode != Mode::automatic) return true;
   const bool bias = layer.bias.data != nullptr;
-  if (mode_of_step(layer, rows, output, bias) == mode) return true;
-  const Mode dx = mode_of_pass(layer, Pass::dx, rows, layer.options.dtype, bias, true);
+  if (slots == nullptr && mode_of_step(layer, rows, output, bias) == mode) return true;
+  const Mode dx = mode_of_pass(layer, Pass::dx, rows, layer.options.dtype, bias, true, slots);
   return dx == mode;
 }
 
@@ -137,29 +242,34 @@ const QuantizedWeight& weight_codes(LinearState& layer, Mode mode, bool and_back
 }
 
 void forward_int8(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, bool trains,
-                  const PreparedInput& out) {
+                  const PreparedInput& out, const Slots* slots) {
   core::Workspace::Frame frame(layer.context->workspace);
-  const RowCodes codes = take_codes(frame, x.rows, x.cols, out.codes, out.absmax);
+  const RowCodes codes =
+      take_codes(frame, y.rows, layer.options.in_features, out.codes, out.absmax);
   const QuantizedWeight& w =
-      weight_codes(layer, mode, trains && dx_will_run_in(layer, mode, x.rows, y.dtype));
-  auto args = product_of<GemmArgs>(codes, w, y, layer.options.engine);
-  args.bias = layer.bias;
+      weight_codes(layer, mode, trains && dx_will_run_in(layer, mode, y.rows, y.dtype, slots));
+  const bool wants_blocks = out.blocks.scales != quant::Scales::none;
+  grouped::BlockLayout layout;
+  if (wants_blocks) layout = layout_of(layer, frame, slots, y.rows);
   const bool rotated = layer.options.rotation != Rotation::none;
   const auto pass = [&] {
-    quant::run(*layer.context, {.x = x,
-                                .activation = layer.options.activation,
-                                .q = {quant::Scales::per_row, codes.q, codes.absmax},
-                                .q_t = rotated ? quant::CodesOut() : out.blocks,
-                                .value = out.activated,
-                                .rotation = layer.options.rotation});
+    quantize(layer, slots,
+             {.x = x,
+              .activation = layer.options.activation,
+              .q = {quant::Scales::per_row, codes.q, codes.absmax},
+              .q_t = rotated ? quant::CodesOut() : out.blocks,
+              .value = out.activated,
+              .rotation = layer.options.rotation},
+             layout);
     // dw reads x without the rotation.
-    if (rotated && out.blocks.scales != quant::Scales::none)
-      quant::run(*layer.context,
-                 {.x = x, .activation = layer.options.activation, .q_t = out.blocks});
-    gemm_int8::multiply(*layer.context, args);
+    if (rotated && wants_blocks)
+      quantize(layer, slots, {.x = x, .activation = layer.options.activation, .q_t = out.blocks},
+               layout);
+    multiply(layer, slots, codes, w, y, layer.bias);
   };
-  // The caller's codes are written before the product allocates memory.
-  if (out.codes.data != nullptr || out.blocks.scales != quant::Scales::none)
+  // The caller's codes are written before the product allocates memory, and so is y of groups that
+  // are multiplied one by one.
+  if (slots != nullptr || out.codes.data != nullptr || wants_blocks)
     core::all_or_nothing(*layer.context, pass);
   else
     pass();
@@ -175,25 +285,27 @@ quant::Request gradient_of(const LinearGrads& grads, AnyMatrix derived) {
 // Computes G · W from codes. The same read of G also makes everything else that is wanted of G. The
 // result is the gradient of the input that the products read: x, or activation(x).
 void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Request of_g,
-                         std::int64_t rows, AnyMatrix d_input) {
+                         std::int64_t rows, AnyMatrix d_input, const Slots* slots,
+                         const grouped::BlockLayout& layout) {
   const Rotation rotation = layer.options.rotation;
   core::Workspace::Frame frame(layer.context->workspace);
   const RowCodes codes = take_codes(frame, rows, layer.options.out_features);
   of_g.q = {quant::Scales::per_row, codes.q, codes.absmax};
   // These are transposed codes of the forward: the scales of their rows belong to the columns of G.
   if (w.form().scales_gradient()) of_g.column_scales = layer.forward_codes().absmax();
-  quant::run(*layer.context, of_g);
+  quantize(layer, slots, of_g, layout);
   // The product has the columns of the rotated W. It is rotated back before the single rounding.
   const AnyMatrix d = rotation == Rotation::none || d_input.dtype == DType::f32
                           ? d_input
                           : take_matrix(frame, DType::f32, d_input.rows, d_input.cols);
-  gemm_int8::multiply(*layer.context, product_of<GemmArgs>(codes, w, d, layer.options.engine));
+  multiply(layer, slots, codes, w, d);
   if (rotation != Rotation::none)
-    quant::run(*layer.context, {.x = d, .rotation = rotation, .rotated = d_input});
+    compute(layer, slots, {.x = d, .rotation = rotation}, &quant::Request::rotated, d_input);
 }
 
 // The same in floating point.
-void input_gradient_floating(LinearState& layer, ConstAnyMatrix g, AnyMatrix d_input) {
+void input_gradient_floating(LinearState& layer, ConstAnyMatrix g, AnyMatrix d_input,
+                             const Slots* slots) {
   core::Workspace::Frame frame(layer.context->workspace);
   StandardGemmArgs args;
   args.a = g;
@@ -201,7 +313,7 @@ void input_gradient_floating(LinearState& layer, ConstAnyMatrix g, AnyMatrix d_i
   args.transpose_b = layer.options.transposed_weight;
   args.d = d_input;
   args.engine = layer.options.engine;
-  floating::multiply(*layer.context, args);
+  multiply(layer, slots, args);
 }
 
 // X (activated) in the layer's type, from the codes of its rows. Codes of a rotated X are rotated
@@ -228,7 +340,7 @@ ConstAnyMatrix input_of_dw(LinearState& layer, core::Workspace::Frame& frame,
 // dw = Gᵀ · X in floating point, or Xᵀ · G for a transposed weight. X (activated) is dequantized if
 // only its codes were kept.
 void weight_gradient_floating(LinearState& layer, const LinearGrads& grads, ConstAnyMatrix g,
-                              const KeptInput& input, const KeptInput& for_dw) {
+                              const KeptInput& input, const KeptInput& for_dw, const Slots* slots) {
   core::Workspace::Frame frame(layer.context->workspace);
   StandardGemmArgs args;
   args.a = g;
@@ -238,27 +350,24 @@ void weight_gradient_floating(LinearState& layer, const LinearGrads& grads, Cons
   if (layer.options.mode == Mode::standard) args.engine = layer.options.engine;
   args.b = input_of_dw(layer, frame, input, for_dw);
   if (layer.options.transposed_weight) std::swap(args.a, args.b);
-  floating::multiply(*layer.context, args);
+  multiply(layer, slots, args);
 }
 
-quant::CodesOut take_blocks(core::Workspace::Frame& frame, std::int64_t rows, std::int64_t cols,
-                            std::int64_t block_rows) {
-  const std::int64_t padded = whole_block_rows(rows, block_rows);
-  const std::int64_t scales = padded / block_rows * cols;
-  auto* const codes = frame.take<std::int8_t>(cols * padded);
-  auto* const absmax = frame.take<float>(scales);
-  return {quant::Scales::per_block, {codes, cols, padded}, {absmax, count_of(scales)}, block_rows};
+quant::CodesOut take_blocks(core::Workspace::Frame& frame, const grouped::BlockLayout& layout,
+                            std::int64_t cols) {
+  auto* const codes = frame.take<std::int8_t>(cols * layout.blocks * layout.block_rows);
+  return blocks_at(layout, cols, codes, frame.take<float>(layout.blocks * cols));
 }
 
 // Codes of blocks of the input that the forward's product read. They are made here unless they were
 // kept.
 KeptInput input_in_blocks(LinearState& layer, core::Workspace::Frame& frame, const KeptInput& input,
-                          const KeptInput& for_dw) {
+                          const KeptInput& for_dw, const Slots* slots,
+                          const grouped::BlockLayout& layout) {
   if (for_dw.in_blocks) return for_dw;
   if (input.in_blocks) return input;
   quant::Request request;
-  request.q_t =
-      take_blocks(frame, input.x.rows, layer.options.in_features, layer.options.dw_block_rows);
+  request.q_t = take_blocks(frame, layout, layer.options.in_features);
   if (input.x.dtype != DType::s8 && for_dw.x.data == nullptr) {
     // The pass that quantizes also applies the activation, if there is one.
     request.x = input.x;
@@ -266,15 +375,16 @@ KeptInput input_in_blocks(LinearState& layer, core::Workspace::Frame& frame, con
   } else {
     request.x = input_of_dw(layer, frame, input, for_dw);
   }
-  quant::run(*layer.context, request);
+  quantize(layer, slots, request, layout);
   return {request.q_t.codes, request.q_t.absmax, true};
 }
 
 // dw in int8, from codes of G in blocks.
 void weight_gradient_int8(LinearState& layer, const LinearGrads& grads, const quant::CodesOut& g,
-                          const KeptInput& input, const KeptInput& for_dw) {
+                          const KeptInput& input, const KeptInput& for_dw, const Slots* slots,
+                          const grouped::BlockLayout& layout) {
   core::Workspace::Frame frame(layer.context->workspace);
-  const KeptInput x = input_in_blocks(layer, frame, input, for_dw);
+  const KeptInput x = input_in_blocks(layer, frame, input, for_dw, slots, layout);
   BlockwiseGemmArgs args;
   args.a = g.codes;
   args.b = {static_cast<const std::int8_t*>(x.x.data), x.x.rows, x.x.cols, x.x.stride};
@@ -286,21 +396,23 @@ void weight_gradient_int8(LinearState& layer, const LinearGrads& grads, const qu
     std::swap(args.absmax_a, args.absmax_b);
   }
   args.block_rows = g.block_rows;
-  args.m = grads.g.rows;
+  args.m = slots == nullptr ? grads.g.rows : -1;
   args.accumulate = grads.accumulate;
   // Not every engine of int8 products exists for this product.
   const DeviceKind device = layer.context->device.kind;
   if (blockwise::engine_table().find(device, layer.options.engine) != nullptr)
     args.engine = layer.options.engine;
-  blockwise::multiply(*layer.context, args);
+  blockwise::multiply(*layer.context, args, layout.groups);
 }
 
 void store_bias_gradient(AnyMatrix db, std::span<const float> sums, bool accumulate) {
-  for (std::int64_t j = 0; j < db.cols; ++j) {
-    float value = sums[static_cast<std::size_t>(j)];
-    if (accumulate) value += core::load_float(db.data, db.dtype, j);
-    core::store_float(db.data, db.dtype, j, value);
-  }
+  for (std::int64_t r = 0; r < db.rows; ++r)
+    for (std::int64_t j = 0; j < db.cols; ++j) {
+      const std::int64_t at = r * db.stride + j;
+      float value = sums[static_cast<std::size_t>(r * db.cols + j)];
+      if (accumulate) value += core::load_float(db.data, db.dtype, at);
+      core::store_float(db.data, db.dtype, at, value);
+    }
 }
 
 // The second stream of a device: work queued until leave() runs concurrently with work queued
@@ -361,7 +473,7 @@ void drop_prepared(LinearState& layer) noexcept {
 void pack_standard(LinearState& layer, PreparedWeight& prepared) {
   core::Workspace::Frame frame(layer.context->workspace);
   const ConstAnyMatrix weight = weight_of_products(layer, frame);
-  if (!layer.options.transposed_weight)
+  if (!layer.options.transposed_weight && layer.options.groups == 1)
     prepared.packed.pack(*layer.context, weight, layer.options.engine);
   layer.phase = LinearState::Phase::eval_packed;
 }
@@ -419,25 +531,34 @@ void share_prepared(const LinearState& from, LinearState& to) {
   to.phase = from.phase;
 }
 
-void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, PreparedInput out) {
+void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, PreparedInput out,
+                  const Slots* slots) {
   const bool trains = save != Save::nothing;
   const bool saves = trains && save != Save::caller;
-  if (saves) out = begin_saving(layer, x, save);
-  const Mode mode =
-      mode_of_pass(layer, Pass::forward, x.rows, y.dtype, layer.bias.data != nullptr, trains);
+  if (saves) out = begin_saving(layer, x, y.rows, save, slots);
+  const Mode mode = mode_of_pass(layer, Pass::forward, y.rows, y.dtype, layer.bias.data != nullptr,
+                                 trains, slots);
   core::Workspace::Frame frame(layer.context->workspace);
   const ConstAnyMatrix input = in_type_of_layer(layer, frame, x);
+  const auto save_input = [&] {
+    if (saves) finish_saving(layer, x, input, y.rows, save, out, slots);
+  };
   if (mode != Mode::standard) {
-    forward_int8(layer, mode, input, y, trains, out);
-    if (saves) finish_saving(layer, x, input, save, out);
-    return;
+    forward_int8(layer, mode, input, y, trains, out, slots);
+    return save_input();
   }
   // Needed when mode automatic uses this mode for the first time.
   if (layer.phase == LinearState::Phase::eval) pack_standard(layer, *layer.prepared);
-  const ConstAnyMatrix a = input_of_products(layer, frame, input, out.activated);
+  const Slots of_slots = slots == nullptr ? Slots() : slots->of_slots();
+  const Slots* const of_a = slots == nullptr ? nullptr : &of_slots;
+  const ConstAnyMatrix rows = slots == nullptr ? input : in_slots(layer, frame, *slots, input);
+  const ConstAnyMatrix a = input_of_products(layer, frame, rows, out.activated);
+  const bool wants_blocks = out.blocks.scales != quant::Scales::none;
+  grouped::BlockLayout layout;
+  if (wants_blocks) layout = layout_of(layer, frame, of_a, y.rows);
   const auto pass = [&] {
-    quant::run(*layer.context, {.x = a, .q_t = out.blocks});
-    if (layer.in_eval() && layer.prepared->packed.takes(a, y))
+    if (wants_blocks) quantize(layer, of_a, {.x = a, .q_t = out.blocks}, layout);
+    if (slots == nullptr && layer.in_eval() && layer.prepared->packed.takes(a, y))
       return layer.prepared->packed.multiply(*layer.context, a, layer.bias, y);
     core::Workspace::Frame of_weight(layer.context->workspace);
     StandardGemmArgs args;
@@ -447,24 +568,20 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
     args.d = y;
     args.bias = layer.bias;
     args.engine = layer.options.engine;
-    floating::multiply(*layer.context, args);
+    multiply(layer, of_a, args);
   };
-  if (out.blocks.scales != quant::Scales::none)
+  if (wants_blocks)
     core::all_or_nothing(*layer.context, pass);
   else
     pass();
-  if (saves) finish_saving(layer, x, input, save, out);
+  save_input();
 }
 
 quant::CodesOut block_codes(const LinearState& layer, std::int64_t rows, std::int8_t* codes,
                             float* absmax) noexcept {
-  const std::int64_t k = layer.options.in_features;
   const std::int64_t block_rows = layer.options.dw_block_rows;
-  const std::int64_t padded = whole_block_rows(rows, block_rows);
-  return {quant::Scales::per_block,
-          {codes, k, padded},
-          {absmax, count_of(padded / block_rows * k)},
-          block_rows};
+  return blocks_at({block_rows, whole_block_rows(rows, block_rows) / block_rows},
+                   layer.options.in_features, codes, absmax);
 }
 
 namespace {
@@ -472,13 +589,16 @@ namespace {
 // The whole backward. dX is computed from the codes of W if they are given, otherwise in floating
 // point.
 void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput& kept,
-                  const KeptInput& for_dw, const QuantizedWeight* codes) {
+                  const KeptInput& for_dw, const QuantizedWeight* codes, const Slots* slots_of_x) {
   core::Workspace::Frame frame(layer.context->workspace);
-  const KeptInput input = {in_type_of_layer(layer, frame, kept.x), kept.absmax, kept.in_blocks};
+  KeptInput input = {in_type_of_layer(layer, frame, kept.x), kept.absmax, kept.in_blocks};
   const bool wants_dx = grads.dx.data != nullptr;
   const bool wants_db = grads.db.data != nullptr;
   std::span<float> sums;
-  if (wants_db) sums = {frame.take<float>(grads.g.cols), static_cast<std::size_t>(grads.g.cols)};
+  if (wants_db) {
+    const std::int64_t count = grads.db.rows * grads.db.cols;
+    sums = {frame.take<float>(count), count_of(count)};
+  }
   const bool derives = grads.y_activation != Activation::none;
   const AnyMatrix derived =
       derives ? take_matrix(frame, grads.g.dtype, grads.g.rows, grads.g.cols) : AnyMatrix();
@@ -489,40 +609,52 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
                                 ? take_matrix(frame, grads.dx.dtype, grads.dx.rows, grads.dx.cols)
                                 : grads.dx;
   bool wants_dw = grads.dw.data != nullptr;
-  const bool int8_dw =
-      wants_dw && (input.in_blocks || for_dw.in_blocks || computes_dw_in_int8(layer, grads.g.rows));
+  const bool int8_dw = wants_dw && (input.in_blocks || for_dw.in_blocks ||
+                                    computes_dw_in_int8(layer, grads.g.rows, slots_of_x));
+  // Rows of g and of everything that was made from x are slots. Only blocks are made from the rows
+  // of x in another order.
+  const Slots of_slots = slots_of_x == nullptr ? Slots() : slots_of_x->of_slots();
+  const Slots* const slots = slots_of_x == nullptr ? nullptr : &of_slots;
+  const bool reads_x = (wants_dx && activates) || (wants_dw && for_dw.x.data == nullptr);
+  if (slots != nullptr && reads_x && !(int8_dw && !activates)) {
+    input.x = in_slots(layer, frame, *slots_of_x, input.x);
+    slots_of_x = slots;
+  }
+  grouped::BlockLayout layout;
+  if (int8_dw) layout = layout_of(layer, frame, slots, g.rows);
   std::optional<SecondStream> dw_stream;
   // Not if dw would have to wait for g: g may be derived, or converted to codes, in the pass that
   // quantizes.
   if (layer.options.overlap_dw && wants_dw && wants_dx && !derives && !int8_dw &&
       layer.context->runtime != nullptr) {
     dw_stream.emplace(*layer.context);
-    weight_gradient_floating(layer, grads, g, input, for_dw);
+    weight_gradient_floating(layer, grads, g, input, for_dw, slots);
     dw_stream->leave();
     wants_dw = false;
   }
   // A single request makes everything that is made from G.
   quant::Request of_g = gradient_of(grads, derived);
   of_g.column_sums = sums;
-  if (int8_dw) of_g.q_t = take_blocks(frame, g.rows, g.cols, layer.options.dw_block_rows);
+  if (int8_dw) of_g.q_t = take_blocks(frame, layout, g.cols);
   of_g.stochastic = grads.rounding;
   if (codes != nullptr) {
-    input_gradient_int8(layer, *codes, of_g, g.rows, d_input);
+    input_gradient_int8(layer, *codes, of_g, g.rows, d_input, slots, layout);
   } else {
-    quant::run(*layer.context, of_g);
-    if (wants_dx) input_gradient_floating(layer, g, d_input);
+    quantize(layer, slots, of_g, layout);
+    if (wants_dx) input_gradient_floating(layer, g, d_input, slots);
   }
   if (wants_dx && activates)
-    quant::run(*layer.context,
-               {.x = input.x, .g = d_input, .activation = activation, .value = grads.dx});
+    compute(layer, slots, {.x = input.x, .g = d_input, .activation = activation},
+            &quant::Request::value, grads.dx);
   if (int8_dw)
-    weight_gradient_int8(layer, grads, of_g.q_t, input, for_dw);
+    weight_gradient_int8(layer, grads, of_g.q_t, input, for_dw, slots_of_x, layout);
   else if (wants_dw)
-    weight_gradient_floating(layer, grads, g, input, for_dw);
+    weight_gradient_floating(layer, grads, g, input, for_dw, slots);
   if (dw_stream) dw_stream->join();
   if (wants_db && layer.context->runtime != nullptr) {
-    const auto n = static_cast<std::int64_t>(sums.size());
-    layer.context->runtime->convert({sums.data(), DType::f32, 1, n, n}, grads.db, grads.accumulate);
+    const AnyMatrix& db = grads.db;
+    layer.context->runtime->convert({sums.data(), DType::f32, db.rows, db.cols, db.cols}, db,
+                                    grads.accumulate);
   } else if (wants_db) {
     // One task runs on the calling thread, in the default floating point environment.
     layer.context->threads.for_each(
@@ -531,13 +663,17 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
 }
 
 // The codes that dX reads; null if dX is in floating point, or skipped.
-const QuantizedWeight* codes_for_dx(LinearState& layer, const LinearGrads& grads) {
+const QuantizedWeight* codes_for_dx(LinearState& layer, const LinearGrads& grads,
+                                    const Slots* slots) {
   if (grads.dx.data == nullptr) return nullptr;
   // In eval an int8 layer has only the codes of its forward.
   if (layer.in_eval() && layer.is_int8())
     return &layer.cache.backward_of_forward(*layer.context, layer.forward_codes());
+  // The rows of g are slots, in whatever order the forward read its rows.
+  const Slots of_slots = slots == nullptr ? Slots() : slots->of_slots();
   const Mode mode =
-      mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true);
+      mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true,
+                   slots == nullptr ? nullptr : &of_slots);
   if (mode == Mode::standard) return nullptr;
   return &layer.cache.backward(*layer.context, layer.weight, traits_of(mode).weight,
                                layer.options.engine);
@@ -546,14 +682,15 @@ const QuantizedWeight* codes_for_dx(LinearState& layer, const LinearGrads& grads
 }  // namespace
 
 void prepare_dx(LinearState& layer, const LinearGrads& grads) {
-  codes_for_dx(layer, grads);
+  codes_for_dx(layer, grads, nullptr);
 }
 
 void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
-                   const KeptInput& for_dw) {
+                   const KeptInput& for_dw, const Slots* slots) {
   // The codes are not an output and are cached, so they may be made before all memory is allocated.
-  const QuantizedWeight* const codes = codes_for_dx(layer, grads);
-  core::all_or_nothing(*layer.context, [&] { run_backward(layer, grads, input, for_dw, codes); });
+  const QuantizedWeight* const codes = codes_for_dx(layer, grads, slots);
+  core::all_or_nothing(*layer.context,
+                       [&] { run_backward(layer, grads, input, for_dw, codes, slots); });
 }
 
 }  // namespace switchback::linear

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dispatch zone: a layer's forward and backward as compositions of operations. The entry points
-// have validated the arguments.
+// have validated the arguments. With `slots`, rows belong to groups: the weight is the groups'
+// matrices below each other, and every group has the results of a layer of its own weight and rows.
 #pragma once
 
 #include "linear/linear_state.hpp"
@@ -18,15 +19,15 @@ struct PreparedInput {
 };
 
 void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save,
-                  PreparedInput out = {});
+                  PreparedInput out = {}, const Slots* slots = nullptr);
 /// Describes memory for codes of blocks of `rows` rows of the layer's input.
 quant::CodesOut block_codes(const LinearState& layer, std::int64_t rows, std::int8_t* codes,
                             float* absmax) noexcept;
 /// `input` is what was kept of the forward's x. dw reads it, and so does dx if there is an
 /// activation. `for_dw` is what dw reads instead, if something was kept for it: activation(x), or
-/// codes of blocks.
+/// codes of blocks. `slots` are those of `input`.
 void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
-                   const KeptInput& for_dw = {});
+                   const KeptInput& for_dw = {}, const Slots* slots = nullptr);
 /// Makes the codes that dX of this backward reads, if it will run in int8 and they are missing. In
 /// a sequence (core/rehearsal.hpp) they must be made before the backward.
 void prepare_dx(LinearState& layer, const LinearGrads& grads);

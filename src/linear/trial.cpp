@@ -15,7 +15,6 @@
 #include "measure/caches.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"
-#include "switchback/grouped_linear.hpp"
 #include "switchback/linear.hpp"
 
 namespace switchback::linear {
@@ -24,24 +23,17 @@ namespace {
 
 using measure::Matrix;
 
-// The parts that differ between a single layer and a grouped one.
+// The parts that differ between a layer with one group and with several.
 struct OneLayer {
   using Problem = PassProblem;
-  using Layer = SwitchbackLinear;
 
   OneLayer(Context& context, const Problem& p)
       : options{.in_features = p.k, .out_features = p.n, .dtype = p.dtype},
         x(context, p.dtype, p.m, p.k) {}
 
   static std::int64_t groups(const Problem&) { return 1; }
-  void forward(Layer& layer, AnyMatrix y, Save save) const { layer.forward(x.any(), y, save); }
-  static void backward(Layer& layer, ConstAnyMatrix g, AnyMatrix dx, AnyMatrix dw, AnyMatrix db) {
-    LinearGrads grads;
-    grads.g = g;
-    grads.dx = dx;
-    grads.dw = dw;
-    grads.db = db;
-    layer.backward(grads);
+  void forward(SwitchbackLinear& layer, AnyMatrix y, Save save) const {
+    layer.forward(x.any(), y, save);
   }
 
   LinearOptions options;
@@ -50,7 +42,6 @@ struct OneLayer {
 
 struct ManyLayers {
   using Problem = GroupedPassProblem;
-  using Layer = GroupedSwitchbackLinear;
 
   ManyLayers(Context& context, const Problem& p)
       : options{.groups = p.groups, .in_features = p.k, .out_features = p.n, .dtype = p.dtype},
@@ -71,14 +62,11 @@ struct ManyLayers {
   }
 
   static std::int64_t groups(const Problem& p) { return p.groups; }
-  void forward(Layer& layer, AnyMatrix y, Save save) const {
+  void forward(SwitchbackLinear& layer, AnyMatrix y, Save save) const {
     layer.forward(slots.view(), rows, y, save);
   }
-  static void backward(Layer& layer, ConstAnyMatrix g, AnyMatrix dx, AnyMatrix dw, AnyMatrix db) {
-    layer.backward({.g = g, .dx = dx, .dw = dw, .db = db});
-  }
 
-  GroupedLinearOptions options;
+  LinearOptions options;
   gemm_int8::TrialGroups slots;
   Matrix x, index;
   GroupedRows rows;
@@ -88,7 +76,6 @@ template <class Kind>
 class LayerTrial final : public measure::Trial {
  public:
   using Problem = typename Kind::Problem;
-  using AnyLayer = typename Kind::Layer;
 
   LayerTrial(Context& context, const Problem& p, const measure::TrialOptions& options)
       : context_(context), problem_(p), options_(options), kind_(context, p) {
@@ -150,13 +137,17 @@ class LayerTrial final : public measure::Trial {
   }
 
   void run(const ConfigChoice& choice) override {
-    AnyLayer& layer = layer_of(choice);
+    SwitchbackLinear& layer = layer_of(choice);
     if (problem_.weight == WeightCodes::made) set_weight(layer, next_++ % w_.size());
     if (problem_.pass != Pass::dx)
       kind_.forward(layer, y_.any(), problem_.pass == Pass::step ? Save::borrow : Save::nothing);
     if (problem_.pass == Pass::forward) return;
-    Kind::backward(layer, g_.any(), dx_.any(), dw_.empty() ? AnyMatrix() : dw_.any(),
-                   problem_.bias ? db_.any() : AnyMatrix());
+    LinearGrads grads;
+    grads.g = g_.any();
+    grads.dx = dx_.any();
+    if (!dw_.empty()) grads.dw = dw_.any();
+    if (problem_.bias) grads.db = db_.any();
+    layer.backward(grads);
   }
 
   // A pass that is timed alone finds data in the caches that it would not find in a step. The
@@ -170,7 +161,7 @@ class LayerTrial final : public measure::Trial {
  private:
   struct Layer {
     Mode mode = Mode::standard;
-    std::optional<AnyLayer> layer;
+    std::optional<SwitchbackLinear> layer;
   };
 
   // The first result is that of mode standard, and becomes the expected one.
@@ -196,21 +187,21 @@ class LayerTrial final : public measure::Trial {
                        10 * std::log10(signal / noise));
   }
 
-  void set_weight(AnyLayer& layer, std::size_t which) {
+  void set_weight(SwitchbackLinear& layer, std::size_t which) {
     layer.set_weight(w_[which].any(),
                      problem_.bias ? ConstAnyMatrix(bias_.any()) : ConstAnyMatrix());
   }
 
-  AnyLayer& layer_of(const ConfigChoice& choice) {
+  SwitchbackLinear& layer_of(const ConfigChoice& choice) {
     Layer* found = layers_.data();
     Mode mode{};
     for (Layer& each : layers_)
       if (from_choice(choice, mode) && each.mode == mode) found = &each;
     if (found->layer) return *found->layer;
-    auto options = kind_.options;
+    LinearOptions options = kind_.options;
     options.mode = found->mode;
     found->layer.emplace(context_, options);
-    AnyLayer& layer = *found->layer;
+    SwitchbackLinear& layer = *found->layer;
     set_weight(layer, 0);
     if (problem_.pass == Pass::dx) {
       kind_.forward(layer, g_.any(), Save::borrow);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "linear/weight_cache.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -70,11 +71,12 @@ void QuantizedWeight::finish(ContextState& state, const quant::CodesOut& out, st
 }
 
 void QuantizedWeight::set(ContextState& state, MatrixView<const std::int8_t> codes,
-                          std::span<const float> absmax, WeightForm form, std::string_view engine) {
+                          std::span<const float> absmax, std::int64_t groups, WeightForm form,
+                          std::string_view engine) {
   QuantizedWeight made;
   const std::span<float> own = made.begin(state, static_cast<std::int64_t>(absmax.size()));
   copy_dense(state, core::operand("absmax", absmax).matrix, own.data());
-  gemm_int8::pack(state, pack_op, codes, 1, made.packed_, engine);
+  gemm_int8::pack(state, pack_op, codes, groups, made.packed_, engine);
   made.form_ = form;
   made.valid_ = true;
   *this = std::move(made);
@@ -88,26 +90,31 @@ void QuantizedWeight::read(ContextState& state, MatrixView<std::int8_t> codes,
 
 namespace {
 
-// Writes 1.0f. On a device only bytes can be written here.
-void store_one(ContextState& state, float* to) {
+// Fills the array with 1.0f. On a device only bytes can be written here, and then copied.
+void store_ones(ContextState& state, std::span<float> to) {
   if (state.on_cpu()) {
-    *to = 1.0f;
+    std::fill(to.begin(), to.end(), 1.0f);
     return;
   }
-  auto* const bytes = reinterpret_cast<std::byte*>(to);
+  if (to.empty()) return;
+  auto* const bytes = reinterpret_cast<std::byte*>(to.data());
   static_assert(std::bit_cast<std::uint32_t>(1.0f) == 0x3F800000u);
   state.runtime->fill(bytes, 0, 2);
   state.runtime->fill(bytes + 2, 0x80, 1);
   state.runtime->fill(bytes + 3, 0x3F, 1);
+  for (std::size_t done = 1; done < to.size(); done *= 2) {
+    const std::span<const float> known = to.first(std::min(done, to.size() - done));
+    copy_dense(state, core::operand("absmax", known).matrix, to.data() + done);
+  }
 }
 
 }  // namespace
 
 void QuantizedWeight::set_transposed(ContextState& state, const QuantizedWeight& from) {
-  const std::span<float> absmax = begin(state, 1);
+  const std::span<float> absmax = begin(state, from.packed_.groups());
   gemm_int8::pack_transposed(state, from.packed_, packed_);
   if (from.form_.of_rows())
-    store_one(state, absmax.data());
+    store_ones(state, absmax);
   else
     copy_dense(state, core::operand("absmax", from.absmax()).matrix, absmax.data());
   form_ = {from.form_.scales, true};
@@ -159,9 +166,9 @@ bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightFo
   // One pass makes codes for both layouts, with one kind of scales or with two.
   const BothSinks both(rows, columns);
   if (rowwise && (parts.rows_share || parts.columns_share)) {
-    SWITCHBACK_ASSERT(parts.of_rows != nullptr && parts.of_columns != nullptr && groups_ == 1);
+    SWITCHBACK_ASSERT(parts.of_rows != nullptr && parts.of_columns != nullptr);
     quant::BlocksOut& without = parts.rows_share ? request.q : request.q_t;
-    store_one(state, without.absmax.data());
+    store_ones(state, without.absmax);
     without = {};
     (parts.rows_share ? request.q_t : request.q).sink = &both;
   }
@@ -176,7 +183,7 @@ WeightCache::Parts WeightCache::parts_of(WeightForm form, bool forward, bool bac
   Parts parts;
   (transposed_ ? parts.of_columns : parts.of_rows) = forward ? &forward_ : nullptr;
   (transposed_ ? parts.of_rows : parts.of_columns) = backward ? &backward_ : nullptr;
-  (transposed_ ? parts.rows_share : parts.columns_share) = backward && shares(form);
+  (transposed_ ? parts.rows_share : parts.columns_share) = backward && form.shared;
   return parts;
 }
 
@@ -288,7 +295,7 @@ const QuantizedWeight& WeightCache::forward_of_columns(ContextState& state, Cons
 const QuantizedWeight& WeightCache::backward(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                              std::string_view engine) {
   if (backward_.valid(form)) return backward_;
-  if (shares(form)) {
+  if (form.shared) {
     if (!has_forward(form)) make(state, w, form, engine, true, true);
     return backward_of_forward(state, forward_);
   }

@@ -21,7 +21,7 @@
 
 namespace switchback::linear {
 
-/// A packed int8 matrix and its scales: one per row, or one in total.
+/// A packed int8 matrix and its scales: one per row, or one in total. Or one for each group.
 class QuantizedWeight {
  public:
   [[nodiscard]] bool valid() const noexcept { return valid_; }
@@ -76,14 +76,15 @@ class QuantizedWeight {
   quant::CodesOut begin_codes(ContextState& state, core::Workspace::Frame& frame,
                               quant::Scales scales, std::int64_t groups, std::int64_t rows,
                               std::int64_t cols, std::string_view engine);
-  /// Copies codes and scales that the caller made. If it fails, the object is unchanged.
+  /// Copies codes and scales that the caller made, of `groups` matrices below each other. If it
+  /// fails, the object is unchanged.
   void set(ContextState& state, MatrixView<const std::int8_t> codes, std::span<const float> absmax,
-           WeightForm form, std::string_view engine);
+           std::int64_t groups, WeightForm form, std::string_view engine);
   /// The reverse of set(): writes codes and scales to the caller's memory.
   void read(ContextState& state, MatrixView<std::int8_t> codes, std::span<float> absmax_out) const;
-  /// Takes the transposed codes of another object. If that has one scale for the matrix, the scale
-  /// is copied. Otherwise the scale is 1, since scales per row belong to the operand that the
-  /// transposed codes are multiplied with.
+  /// Takes the transposed codes of another object, matrix by matrix. If that has one scale for each
+  /// matrix, the scales are copied. Otherwise they are 1, since scales per row belong to the
+  /// operand that the transposed codes are multiplied with.
   void set_transposed(ContextState& state, const QuantizedWeight& from);
   /// Call it when the codes of `groups` groups are written. It packs them if necessary; then the
   /// object is valid.
@@ -106,7 +107,7 @@ class QuantizedWeight {
 class WeightCache {
  public:
   /// With a rotation, codes are those of rotate(W). If `transposed`, the calls below are given
-  /// Wᵀ[K,N]. The two cannot be combined, and neither works for groups.
+  /// Wᵀ[K,N]; not with a rotation or groups.
   explicit WeightCache(std::int64_t groups = 1, Rotation rotation = Rotation::none,
                        bool transposed = false)
       : groups_(groups), rotation_(rotation), transposed_(transposed) {}
@@ -150,8 +151,6 @@ class WeightCache {
   [[nodiscard]] bool has_forward(WeightForm form) const noexcept {
     return forward_.valid() && forward_.form().scales == form.scales;
   }
-  // For groups W is quantized a second time, since only a single packed matrix can be transposed.
-  [[nodiscard]] bool shares(WeightForm form) const noexcept { return form.shared && groups_ == 1; }
   // Makes the missing codes of both layouts, after the rotation of w.
   void make(ContextState& state, ConstAnyMatrix w, WeightForm form, std::string_view engine,
             bool forward, bool backward);

@@ -24,7 +24,6 @@
 #include "studies/common/training.hpp"
 #include "studies/models/optimizer.hpp"
 #include "studies/published/published.hpp"
-#include "switchback/grouped_linear.hpp"
 #include "switchback/linear.hpp"
 
 namespace switchback::bench {
@@ -206,10 +205,10 @@ class Models {
     for (const Matrix* m : {&y_, &g_, &dx_})
       models::zero(context.state(), m->any());
     if (way == Way::grouped) {
-      grouped_.emplace_back(context, GroupedLinearOptions{.groups = shape.models,
-                                                          .in_features = shape.dim_in,
-                                                          .out_features = shape.dim_out,
-                                                          .mode = mode});
+      grouped_.emplace_back(context, LinearOptions{.groups = shape.models,
+                                                   .in_features = shape.dim_in,
+                                                   .out_features = shape.dim_out,
+                                                   .mode = mode});
     } else {
       for (std::int64_t i = 0; i < shape.models; ++i) {
         LinearOptions options;
@@ -263,7 +262,7 @@ class Models {
       int8_weights += layer.cached_weight_bytes();
       saved += layer.saved_for_backward_bytes();
     }
-    for (const GroupedSwitchbackLinear& layer : grouped_) {
+    for (const SwitchbackLinear& layer : grouped_) {
       int8_weights += layer.cached_weight_bytes();
       saved += layer.saved_for_backward_bytes();
     }
@@ -285,7 +284,7 @@ class Models {
 
   void use_weights() {
     const AnyMatrix weight = weight_.value.any(), bias = bias_.value.any();
-    for (GroupedSwitchbackLinear& layer : grouped_)
+    for (SwitchbackLinear& layer : grouped_)
       layer.set_weight(weight, bias);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const auto model = static_cast<std::int64_t>(i);
@@ -323,7 +322,7 @@ class Models {
   Matrix y_, g_, dx_;
   std::vector<Matrix> own_x_;
   std::vector<SwitchbackLinear> layers_;
-  std::vector<GroupedSwitchbackLinear> grouped_;
+  std::vector<SwitchbackLinear> grouped_;
 };
 
 class ParallelLinears : public Workload {
@@ -353,8 +352,8 @@ class ParallelLinears : public Workload {
     command.add_option("--dim-in", shape_.dim_in, "inputs of each model")->capture_default_str();
     command.add_option("--dim-out", shape_.dim_out, "outputs of each model")->capture_default_str();
     command
-        .add_option("--mode", mode_names_, mode_names_where([](const ModeTraits& mode) {
-                                             return mode.has_groups();
+        .add_option("--mode", mode_names_, mode_names_where([](const ModeTraits&) {
+                                             return true;
                                            }) + "; may be given again")
         ->type_name("NAME ...")
         ->default_str("standard rowwise auto");

@@ -23,7 +23,7 @@
 #include "support/temporary_directory.hpp"
 #include "switchback/error.hpp"
 #include "switchback/grouped.hpp"
-#include "switchback/grouped_linear.hpp"
+#include "switchback/linear.hpp"
 #include "switchback/tuner.hpp"
 
 namespace switchback::autotune {
@@ -271,7 +271,7 @@ struct Step {
       measure::fill_normal(context, m->any(), 3);
   }
   void run(Context& context, Mode mode, bool is_strided) {
-    GroupedSwitchbackLinear layer(
+    SwitchbackLinear layer(
         context,
         {.groups = groups, .in_features = x.cols(), .out_features = y.cols(), .mode = mode});
     layer.set_weight(w.any(), bias.any());
@@ -288,8 +288,7 @@ struct Step {
 };
 
 const TuneShape shape{24, 40, 56, DType::f32, true, 3};
-const std::vector<Mode> all_modes =
-    modes_where([](const ModeTraits& mode) { return mode.has_groups(); });
+const std::vector<Mode> all_modes = modes_where([](const ModeTraits&) { return true; });
 
 TEST(TunerOfGroups, WhatGroupedLayersAskIsListed) {
   Context context(test::device_options());

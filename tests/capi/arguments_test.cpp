@@ -113,20 +113,11 @@ TEST_F(Arguments, NullPointersOfLayersAreNamed) {
   EXPECT_EQ(switchback_linear_prepare_for_eval(layer), SWITCHBACK_OK);
   refuses_null("linear codes absmax -", switchback_linear_quantized_weight, layer, b, s, N);
 
-  const auto of_groups = grouped_options();
   const auto grads_of_groups = grouped_grads();
-  switchback_grouped_linear* no_groups = nullptr;
-  refuses_null("context options out", switchback_grouped_linear_create, context, &of_groups,
-               &no_groups);
-  refuses_null("linear weight -", switchback_grouped_linear_set_weight, grouped, weights, nullptr);
-  refuses_null("linear", switchback_grouped_linear_weight_updated, grouped);
-  refuses_null("linear", switchback_grouped_linear_weight_may_have_changed, grouped);
-  refuses_null("linear", switchback_grouped_linear_prepare_for_eval, grouped);
-  refuses_null("linear groups x y -", switchback_grouped_linear_forward, grouped, &good_groups, x,
-               y, 0);
-  refuses_null("linear grads - -", switchback_grouped_linear_backward, grouped, &grads_of_groups,
-               &good_groups, x);
-  refuses_null("linear out", switchback_grouped_linear_get_info, grouped, &info);
+  refuses_null("linear groups x y -", switchback_linear_forward_groups, grouped, &good_groups, x, y,
+               0);
+  refuses_null("linear grads groups -", switchback_linear_backward_groups, grouped,
+               &grads_of_groups, &good_groups, x);
 
   const auto of_fragments = fragmented_options();
   const auto parts = fragmented_weights();
@@ -143,7 +134,7 @@ TEST_F(Arguments, NullPointersOfLayersAreNamed) {
                &grads_of_fragments, x);
   refuses_null("linear out", switchback_fragmented_linear_get_info, fragmented, &info);
 
-  EXPECT_TRUE(none == nullptr && no_groups == nullptr && no_fragments == nullptr);
+  EXPECT_TRUE(none == nullptr && no_fragments == nullptr);
   EXPECT_TRUE(info.cached_weight_bytes == 0 && forward_mode == 7 && dx_mode == 7);
   for (const Owned* output : {&y, &dx, &dw, &db, &dws, &dbs, &q, &b_t, &absmax})
     EXPECT_TRUE(output->untouched());
@@ -151,7 +142,6 @@ TEST_F(Arguments, NullPointersOfLayersAreNamed) {
   switchback_context_destroy(nullptr);
   switchback_packed_weight_destroy(nullptr);
   switchback_linear_destroy(nullptr);
-  switchback_grouped_linear_destroy(nullptr);
   switchback_fragmented_linear_destroy(nullptr);
 }
 
@@ -201,7 +191,7 @@ TEST_F(Arguments, NumbersOutsideOfStructsAreNamed) {
       {"codes has dtype f32", [&] { return switchback_linear_quantized_weight(layer, dw, s, N); }}};
   for (const auto& [text, call] : calls)
     expect_refused(call(), text, text);
-  expect_refused(switchback_grouped_linear_forward(grouped, &good_groups, x, y, 4),
+  expect_refused(switchback_linear_forward_groups(grouped, &good_groups, x, y, 4),
                  "save_for_backward = 4", "");
   EXPECT_TRUE(infos == nullptr && count == 77 && mode == 7);
   for (const Owned* output : {&y, &dx, &dw, &q, &b_t, &s32, &sums, &absmax})

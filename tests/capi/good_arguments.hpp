@@ -66,19 +66,19 @@ class Arguments : public ::testing::Test {
     EXPECT_EQ(switchback_context_create(&options, &context), SWITCHBACK_OK);
     layer = made(switchback_linear_create, layer_options());
     blocks = made(switchback_linear_create, block_options());
-    grouped = made(switchback_grouped_linear_create, grouped_options());
+    grouped = made(switchback_linear_create, grouped_options());
     fragmented = made(switchback_fragmented_linear_create, fragmented_options());
     EXPECT_EQ(switchback_packed_weight_create(&packed), SWITCHBACK_OK);
     EXPECT_EQ(switchback_linear_set_weight(layer, weight, nullptr), SWITCHBACK_OK);
     EXPECT_EQ(switchback_linear_set_weight(blocks, weight, nullptr), SWITCHBACK_OK);
-    EXPECT_EQ(switchback_grouped_linear_set_weight(grouped, weights, nullptr), SWITCHBACK_OK);
+    EXPECT_EQ(switchback_linear_set_weight(grouped, weights, nullptr), SWITCHBACK_OK);
     const auto of_fragments = fragmented_weights();
     EXPECT_EQ(switchback_fragmented_linear_set_weights(fragmented, &of_fragments), SWITCHBACK_OK);
   }
   ~Arguments() override {
     switchback_linear_destroy(layer);
     switchback_linear_destroy(blocks);
-    switchback_grouped_linear_destroy(grouped);
+    switchback_linear_destroy(grouped);
     switchback_fragmented_linear_destroy(fragmented);
     switchback_packed_weight_destroy(packed);
     switchback_context_destroy(context);
@@ -106,12 +106,9 @@ class Arguments : public ::testing::Test {
     options.dw_block_rows = block_rows;
     return options;
   }
-  static switchback_grouped_linear_options grouped_options() {
-    auto options = sized<switchback_grouped_linear_options>();
+  static switchback_linear_options grouped_options() {
+    auto options = layer_options();
     options.groups = G;
-    options.in_features = K;
-    options.out_features = N;
-    options.mode = SWITCHBACK_ROWWISE;
     return options;
   }
   static switchback_fragmented_linear_options fragmented_options() {
@@ -149,10 +146,8 @@ class Arguments : public ::testing::Test {
     of.x = x;
     return of;
   }
-  switchback_grouped_linear_grads grouped_grads() {
-    auto of = sized<switchback_grouped_linear_grads>();
-    of.g = g;
-    of.dx = dx;
+  switchback_linear_grads grouped_grads() {
+    auto of = grads();
     of.dw = dws;
     of.db = dbs;
     return of;
@@ -325,7 +320,7 @@ class Arguments : public ::testing::Test {
   switchback_context* context = nullptr;
   switchback_linear* layer = nullptr;
   switchback_linear* blocks = nullptr;
-  switchback_grouped_linear* grouped = nullptr;
+  switchback_linear* grouped = nullptr;
   switchback_fragmented_linear* fragmented = nullptr;
   switchback_packed_weight* packed = nullptr;
 };

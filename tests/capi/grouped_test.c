@@ -251,52 +251,57 @@ static void combining(void) {
   CHECK(out[0] == 1001 && out[1] == 2002 && out[2] == 0 && out[3] == 0);
 }
 
-static switchback_grouped_linear* new_layer(int32_t mode) {
-  switchback_grouped_linear_options options;
-  memset(&options, 0, sizeof(options));
-  options.struct_size = sizeof(options);
-  options.groups = G;
-  options.in_features = K;
-  options.out_features = N;
-  options.mode = mode;
+/* Options of a layer without groups. */
+static switchback_linear_options options_of(int32_t mode) {
+  switchback_linear_options options = linear_options(K, N, mode);
   options.engine = mode == SWITCHBACK_STANDARD ? "reference" : NULL;
-  switchback_grouped_linear* layer = NULL;
-  CHECK_OK(switchback_grouped_linear_create(context, &options, &layer));
+  return options;
+}
+
+static switchback_linear* new_layer(switchback_linear_options options) {
+  options.groups = G;
+  switchback_linear* layer = NULL;
+  CHECK_OK(switchback_linear_create(context, &options, &layer));
   return layer;
+}
+
+static void set_weights(switchback_linear* layer) {
+  const switchback_matrix mw = matrix_of(w, SWITCHBACK_F32, G * N, K);
+  const switchback_matrix mb = matrix_of(bias, SWITCHBACK_F32, G, N);
+  CHECK_OK(switchback_linear_set_weight(layer, &mw, &mb));
 }
 
 static float y[M * N], dx[M * K], dw[G * N * K], db[G * N];
 static float one_y[M * N], one_dx[M * K], one_dw[G * N * K], one_db[G * N];
+static float one_eval_dx[M * K]; /* after prepare_for_eval */
 
 /* A layer for each group, called with the group's rows alone. */
-static void one_after_the_other(int32_t mode) {
+static void one_after_the_other(const switchback_linear_options* options) {
   for (int group = 0; group < G; ++group) {
     const int begin = begin_of(group), rows = ends[group] - begin;
-    switchback_linear_options options = linear_options(K, N, mode);
-    options.engine = mode == SWITCHBACK_STANDARD ? "reference" : NULL;
     switchback_linear* layer = NULL;
-    CHECK_OK(switchback_linear_create(context, &options, &layer));
+    CHECK_OK(switchback_linear_create(context, options, &layer));
     const switchback_matrix mw = matrix_of(w + group * N * K, SWITCHBACK_F32, N, K);
     const switchback_matrix mb = matrix_of(bias + group * N, SWITCHBACK_F32, 1, N);
     CHECK_OK(switchback_linear_set_weight(layer, &mw, &mb));
     const switchback_matrix mx = matrix_of(in_slots + begin * K, SWITCHBACK_F32, rows, K);
     const switchback_matrix my = matrix_of(one_y + begin * N, SWITCHBACK_F32, rows, N);
     CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_COPY, NULL));
-    const switchback_linear_grads grads = linear_grads(
-        rows, K, N, g + begin * N, one_dx + begin * K, one_dw + group * N * K, one_db + group * N);
+    switchback_linear_grads grads = linear_grads(rows, K, N, g + begin * N, one_dx + begin * K,
+                                                 one_dw + group * N * K, one_db + group * N);
     CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
+    CHECK_OK(switchback_linear_prepare_for_eval(layer));
+    const switchback_kept_input kept = kept_of(&mx, NULL, 0);
+    grads.dx.data = one_eval_dx + begin * K;
+    CHECK_OK(switchback_linear_backward(layer, &grads, &kept));
     switchback_linear_destroy(layer);
   }
 }
 
-static switchback_grouped_linear_grads all_grads(void) {
-  switchback_grouped_linear_grads grads;
-  memset(&grads, 0, sizeof(grads));
-  grads.struct_size = sizeof(grads);
-  grads.g = matrix_of(g, SWITCHBACK_F32, M, N);
-  grads.dx = matrix_of(dx, SWITCHBACK_F32, M, K);
-  grads.dw = matrix_of(dw, SWITCHBACK_F32, G * N, K);
-  grads.db = matrix_of(db, SWITCHBACK_F32, G, N);
+static switchback_linear_grads all_grads(void) {
+  switchback_linear_grads grads = linear_grads(M, K, N, g, dx, dw, db);
+  grads.dw.rows = G * N;
+  grads.db.rows = G;
   return grads;
 }
 
@@ -306,52 +311,162 @@ static void mark_gradients(void) {
   mark(db, sizeof(db));
 }
 
-static void check_gradients(void) {
-  CHECK(memcmp(dx, one_dx, USED * K * sizeof(float)) == 0);
+static void check_output(void) {
+  CHECK(memcmp(y, one_y, USED * N * sizeof(float)) == 0);
+  CHECK(untouched(y + USED * N, (M - USED) * N * sizeof(float)));
+}
+
+static void check_gradients(const float* want_dx) {
+  CHECK(memcmp(dx, want_dx, USED * K * sizeof(float)) == 0);
   CHECK(untouched(dx + USED * K, (M - USED) * K * sizeof(float)));
   CHECK(memcmp(dw, one_dw, sizeof(dw)) == 0);
   CHECK(memcmp(db, one_db, sizeof(db)) == 0);
 }
 
-static void layer_in_mode(int32_t mode) {
-  switchback_grouped_linear* layer = new_layer(mode);
-  const switchback_matrix mw = matrix_of(w, SWITCHBACK_F32, G * N, K);
-  const switchback_matrix mb = matrix_of(bias, SWITCHBACK_F32, G, N);
-  CHECK_OK(switchback_grouped_linear_set_weight(layer, &mw, &mb));
-  one_after_the_other(mode);
+static void layer_with(switchback_linear_options options) {
+  switchback_linear* layer = new_layer(options);
+  set_weights(layer);
+  one_after_the_other(&options);
   const switchback_groups groups = packed_groups(index_of);
   const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, T, K);
   const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, M, N);
-  const switchback_grouped_linear_grads grads = all_grads();
+  const switchback_linear_grads grads = all_grads();
   for (int32_t save = SWITCHBACK_SAVE_NOTHING; save <= SWITCHBACK_SAVE_CALLER; ++save) {
     mark(y, sizeof(y));
-    CHECK_OK(switchback_grouped_linear_forward(layer, &groups, &mx, &my, save));
-    CHECK(memcmp(y, one_y, USED * N * sizeof(float)) == 0);
-    CHECK(untouched(y + USED * N, (M - USED) * N * sizeof(float)));
+    CHECK_OK(switchback_linear_forward_groups(layer, &groups, &mx, &my, save));
+    check_output();
     if (save == SWITCHBACK_SAVE_NOTHING) continue;
     mark_gradients();
     if (save == SWITCHBACK_SAVE_CALLER) {
-      CHECK_OK(switchback_grouped_linear_backward(layer, &grads, &groups, &mx));
+      CHECK_OK(switchback_linear_backward_groups(layer, &grads, &groups, &mx));
     } else {
-      CHECK_OK(switchback_grouped_linear_backward(layer, &grads, NULL, NULL));
+      CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
     }
-    check_gradients();
+    check_gradients(one_dx);
   }
-  CHECK_INVALID("x is given without groups",
-                switchback_grouped_linear_backward(layer, &grads, NULL, &mx));
   switchback_layer_info info = zero_layer_info();
-  CHECK_OK(switchback_grouped_linear_get_info(layer, &info));
+  CHECK_OK(switchback_linear_get_info(layer, &info));
   CHECK(info.saved_for_backward_bytes > 0);
-  CHECK((info.cached_weight_bytes > 0) == (mode != SWITCHBACK_STANDARD));
+  CHECK((info.cached_weight_bytes > 0) == (options.mode != SWITCHBACK_STANDARD));
+  int32_t forward_mode = -1, dx_mode = -1;
+  CHECK_OK(switchback_linear_pass_modes(layer, M, SWITCHBACK_SAVE_COPY, &forward_mode, &dx_mode));
+  CHECK(forward_mode == options.mode && dx_mode == options.mode);
 
-  CHECK_OK(switchback_grouped_linear_weight_updated(layer));
-  CHECK_OK(switchback_grouped_linear_weight_may_have_changed(layer));
-  CHECK_OK(switchback_grouped_linear_prepare_for_eval(layer));
-  CHECK_OK(switchback_grouped_linear_forward(layer, &groups, &mx, &my, SWITCHBACK_SAVE_NOTHING));
-  CHECK(memcmp(y, one_y, USED * N * sizeof(float)) == 0);
+  CHECK_OK(switchback_linear_weight_updated(layer));
+  CHECK_OK(switchback_linear_weight_may_have_changed(layer));
+  CHECK_OK(switchback_linear_prepare_for_eval(layer));
+  mark(y, sizeof(y));
+  CHECK_OK(switchback_linear_forward_groups(layer, &groups, &mx, &my, SWITCHBACK_SAVE_NOTHING));
+  check_output();
   CHECK_FAILS(SWITCHBACK_INVALID_STATE, "prepared for eval",
-              switchback_grouped_linear_backward(layer, &grads, NULL, NULL));
-  switchback_grouped_linear_destroy(layer);
+              switchback_linear_backward(layer, &grads, NULL));
+  mark_gradients();
+  CHECK_OK(switchback_linear_backward_groups(layer, &grads, &groups, &mx));
+  check_gradients(one_eval_dx);
+  switchback_linear_destroy(layer);
+}
+
+static void layers(void) {
+  layer_with(options_of(SWITCHBACK_STANDARD));
+  layer_with(options_of(SWITCHBACK_ROWWISE));
+  layer_with(options_of(SWITCHBACK_ROWWISE_SHARED));
+  switchback_linear_options options = options_of(SWITCHBACK_ROWWISE);
+  options.rotation = 4;
+  layer_with(options);
+  options = options_of(SWITCHBACK_ROWWISE);
+  options.dw = SWITCHBACK_DW_INT8_BLOCK;
+  options.dw_block_rows = 128;
+  layer_with(options);
+  options.activation = SWITCHBACK_GELU_TANH;
+  layer_with(options);
+}
+
+/* Codes of all groups: read from a layer and given to another, and shared. */
+static void codes_of_the_weight(int32_t mode) {
+  static int8_t codes[G * N * K], want[G * N * K];
+  static float absmax[G * N], want_absmax[G * N];
+  const int one_scale = mode == SWITCHBACK_GLOBAL;
+  const int64_t count = one_scale ? G : G * N;
+  const switchback_matrix mcodes = matrix_of(codes, SWITCHBACK_S8, G * N, K);
+  const switchback_matrix mb = matrix_of(bias, SWITCHBACK_F32, G, N);
+  const switchback_linear_options options = options_of(mode);
+  one_after_the_other(&options);
+  switchback_linear* layer = new_layer(options);
+  set_weights(layer);
+  CHECK_OK(switchback_linear_prepare_for_eval(layer));
+  CHECK_OK(switchback_linear_quantized_weight(layer, &mcodes, absmax, count));
+  for (int group = 0; group < G; ++group) {
+    const switchback_matrix mw = matrix_of(w + group * N * K, SWITCHBACK_F32, N, K);
+    const switchback_matrix mwant = matrix_of(want + group * N * K, SWITCHBACK_S8, N, K);
+    if (one_scale) {
+      CHECK_OK(switchback_quantize_global(context, &mw, &mwant, want_absmax + group));
+    } else {
+      CHECK_OK(switchback_quantize_rowwise(context, &mw, &mwant, want_absmax + group * N));
+    }
+  }
+  CHECK(memcmp(codes, want, sizeof(codes)) == 0);
+  CHECK(memcmp(absmax, want_absmax, (size_t)count * sizeof(float)) == 0);
+
+  switchback_linear* of_codes = new_layer(options);
+  CHECK_OK(switchback_linear_set_quantized_weight(of_codes, &mcodes, absmax, count, &mb));
+  CHECK_INVALID("absmax",
+                switchback_linear_set_quantized_weight(of_codes, &mcodes, absmax, count - 1, &mb));
+  switchback_linear* shared = NULL;
+  CHECK_OK(switchback_linear_share(layer, context, &shared));
+  const switchback_groups groups = packed_groups(index_of);
+  const switchback_matrix mx = matrix_of(x, SWITCHBACK_F32, T, K);
+  const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, M, N);
+  switchback_linear* const layers_of_codes[] = {of_codes, shared};
+  for (size_t i = 0; i < COUNT(layers_of_codes); ++i) {
+    mark(y, sizeof(y));
+    CHECK_OK(switchback_linear_forward_groups(layers_of_codes[i], &groups, &mx, &my,
+                                              SWITCHBACK_SAVE_NOTHING));
+    check_output();
+  }
+  switchback_linear_destroy(layer);
+  switchback_linear_destroy(of_codes);
+  switchback_linear_destroy(shared);
+}
+
+static void refusals(void) {
+  switchback_linear_options options = options_of(SWITCHBACK_ROWWISE);
+  switchback_linear* layer = new_layer(options);
+  set_weights(layer);
+  switchback_linear* none = NULL;
+  options.groups = G;
+  options.transposed_weight = 1;
+  CHECK_INVALID("transposed_weight with 3 groups",
+                switchback_linear_create(context, &options, &none));
+  CHECK(none == NULL);
+
+  const switchback_groups groups = packed_groups(NULL);
+  switchback_groups too_few = groups;
+  too_few.count = 2;
+  const switchback_matrix mx = matrix_of(in_slots, SWITCHBACK_F32, M, K);
+  const switchback_matrix my = matrix_of(y, SWITCHBACK_F32, M, N);
+  const switchback_kept_input kept = kept_of(&mx, NULL, 0);
+  switchback_linear_grads grads = all_grads();
+  mark(y, sizeof(y));
+  mark_gradients();
+  CHECK_INVALID("it must be the layer's groups, 3",
+                switchback_linear_forward_groups(layer, &too_few, &mx, &my, 0));
+  CHECK_INVALID("it must be the layer's groups, 3",
+                switchback_linear_backward_groups(layer, &grads, &too_few, &mx));
+  CHECK_INVALID("the layer has 3 groups", switchback_linear_forward(layer, &mx, &my, 0, NULL));
+  CHECK_INVALID("the layer has 3 groups", switchback_linear_backward(layer, &grads, &kept));
+  CHECK_FAILS(SWITCHBACK_INVALID_STATE, "no forward has saved anything",
+              switchback_linear_backward(layer, &grads, NULL));
+  grads.stochastic = 1;
+  CHECK_INVALID("rounding is given with groups",
+                switchback_linear_backward_groups(layer, &grads, &groups, &mx));
+  CHECK(untouched(y, sizeof(y)) && untouched(dx, sizeof(dx)));
+  CHECK(untouched(dw, sizeof(dw)) && untouched(db, sizeof(db)));
+  /* dx and db do not read x. */
+  grads.stochastic = 0;
+  grads.dw.data = NULL;
+  CHECK_OK(switchback_linear_backward_groups(layer, &grads, &groups, NULL));
+  CHECK(!untouched(dx, USED * K * sizeof(float)));
+  switchback_linear_destroy(layer);
 }
 
 void grouped_tests(void) {
@@ -363,7 +478,9 @@ void grouped_tests(void) {
   products_write_columns();
   floating_products();
   combining();
-  layer_in_mode(SWITCHBACK_STANDARD);
-  layer_in_mode(SWITCHBACK_ROWWISE);
+  layers();
+  codes_of_the_weight(SWITCHBACK_ROWWISE);
+  codes_of_the_weight(SWITCHBACK_GLOBAL);
+  refusals();
   switchback_context_destroy(context);
 }

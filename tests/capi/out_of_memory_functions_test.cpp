@@ -584,7 +584,7 @@ TEST(OutOfMemoryFunctions, EveryFunctionThatReturnsAStatusHasACase) {
   std::set<std::string> declared;
   for (std::sregex_iterator at(header.begin(), header.end(), declaration), end; at != end; ++at)
     declared.insert((*at)[1]);
-  EXPECT_GE(declared.size(), 40u);
+  EXPECT_GE(declared.size(), 35u);
   for (const std::string& function : declared)
     EXPECT_TRUE(covered.contains(function)) << function << " has no case in this file";
   for (const std::string& function : covered)

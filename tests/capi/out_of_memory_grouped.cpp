@@ -127,59 +127,89 @@ void pack_cases(std::vector<Case>& cases) {
                    }});
 }
 
-switchback_grouped_linear_options options_of(std::int32_t mode) {
-  switchback_grouped_linear_options options = {};
+struct Kind {
+  std::int32_t mode;
+  std::int32_t activation = SWITCHBACK_NO_ACTIVATION;
+  std::int32_t dw = SWITCHBACK_DW_FLOATING;
+  std::int32_t rotation = 0;
+};
+constexpr Kind kinds[] = {
+    {SWITCHBACK_STANDARD},
+    {SWITCHBACK_ROWWISE},
+    {SWITCHBACK_ROWWISE_SHARED},
+    {SWITCHBACK_GLOBAL},
+    {SWITCHBACK_GLOBAL_MEM_EFFICIENT},
+    {SWITCHBACK_STANDARD, SWITCHBACK_GELU_TANH},
+    {SWITCHBACK_ROWWISE, SWITCHBACK_NO_ACTIVATION, SWITCHBACK_DW_INT8_BLOCK},
+    {SWITCHBACK_ROWWISE, SWITCHBACK_GELU_TANH, SWITCHBACK_DW_INT8_BLOCK, 4},
+};
+
+// A rotation needs groups of four columns.
+std::int64_t k_of(const Kind& kind) {
+  return kind.rotation == 0 ? K : K + 2;
+}
+
+switchback_linear_options options_of(const Kind& kind) {
+  switchback_linear_options options = {};
   options.struct_size = sizeof(options);
-  options.groups = G;
-  options.in_features = K;
+  options.in_features = k_of(kind);
   options.out_features = N;
-  options.mode = mode;
-  // As above; mode auto accepts no engine.
-  if (mode == SWITCHBACK_STANDARD) options.engine = "reference";
+  options.groups = G;
+  options.mode = kind.mode;
+  // As above.
+  if (kind.mode == SWITCHBACK_STANDARD) options.engine = "reference";
+  options.activation = kind.activation;
+  options.dw = kind.dw;
+  options.dw_block_rows = 128;
+  options.rotation = kind.rotation;
   return options;
 }
 
 // A layer with weights and biases.
-void make_layer(World& w, std::int32_t mode) {
-  const auto options = options_of(mode);
-  expect_ok(switchback_grouped_linear_create(w.context, &options, &w.grouped_layer));
-  w.weight = w.input(SWITCHBACK_F32, G * N, K);
+void make_layer(World& w, const Kind& kind) {
+  const auto options = options_of(kind);
+  expect_ok(switchback_linear_create(w.context, &options, &w.layer));
+  w.weight = w.input(SWITCHBACK_F32, G * N, k_of(kind));
   w.bias = w.input(SWITCHBACK_F32, G, N);
-  expect_ok(switchback_grouped_linear_set_weight(w.grouped_layer, &w.weight, &w.bias));
+  expect_ok(switchback_linear_set_weight(w.layer, &w.weight, &w.bias));
 }
 
-switchback_grouped_linear_grads gradients(World& w, bool with_dw) {
-  switchback_grouped_linear_grads grads = {};
+switchback_linear_grads gradients(World& w, const Kind& kind) {
+  switchback_linear_grads grads = {};
   grads.struct_size = sizeof(grads);
   grads.g = w.input(SWITCHBACK_F32, M, N);
-  grads.dx = w.output(SWITCHBACK_F32, M, K);
-  if (with_dw) grads.dw = w.output(SWITCHBACK_F32, G * N, K);
+  grads.dx = w.output(SWITCHBACK_F32, M, k_of(kind));
+  // In the int8 modes a dw in floating point is a product of libraries: see above.
+  if (kind.mode == SWITCHBACK_STANDARD || kind.dw == SWITCHBACK_DW_INT8_BLOCK)
+    grads.dw = w.output(SWITCHBACK_F32, G * N, k_of(kind));
   grads.db = w.output(SWITCHBACK_F32, G, N);
   return grads;
 }
 
-void layer_cases(std::vector<Case>& cases, std::int32_t mode) {
-  const std::string in_mode = "in mode " + std::to_string(mode);
+void layer_cases(std::vector<Case>& cases, const Kind& kind) {
+  const std::string what = "of groups in mode " + std::to_string(kind.mode) + ", activation " +
+                           std::to_string(kind.activation) + ", dw " + std::to_string(kind.dw) +
+                           ", rotation " + std::to_string(kind.rotation);
   const auto forward = [](World& w, const switchback_groups& groups, const switchback_matrix& x,
                           const switchback_matrix& y, std::int32_t save) {
-    return switchback_grouped_linear_forward(w.grouped_layer, &groups, &x, &y, save);
+    return switchback_linear_forward_groups(w.layer, &groups, &x, &y, save);
   };
-  cases.push_back({"switchback_grouped_linear_create", in_mode, [=](World& w) {
+  cases.push_back({"switchback_linear_create", what, [=](World& w) {
                      w.makes_addresses = true;
-                     auto** const out = w.result<switchback_grouped_linear*>();
+                     auto** const out = w.result<switchback_linear*>();
                      w.call = [=, &w] {
-                       const auto options = options_of(mode);
+                       const auto options = options_of(kind);
                        const switchback_status status =
-                           switchback_grouped_linear_create(w.context, &options, out);
-                       w.grouped_layer = *out;
+                           switchback_linear_create(w.context, &options, out);
+                       w.layer = *out;
                        return status;
                      };
                    }});
   const auto on_layer = [&](std::string name, auto call) {
-    cases.push_back({name, in_mode, [=](World& w) {
-                       make_layer(w, mode);
+    cases.push_back({name, what, [=](World& w) {
+                       make_layer(w, kind);
                        const auto groups = groups_of(w, true);
-                       const auto x = w.input(SWITCHBACK_F32, T, K);
+                       const auto x = w.input(SWITCHBACK_F32, T, k_of(kind));
                        const auto y = w.output(SWITCHBACK_F32, M, N);
                        w.call = [=, &w] { return call(w); };
                        w.look = [=, &w] {
@@ -187,53 +217,40 @@ void layer_cases(std::vector<Case>& cases, std::int32_t mode) {
                        };
                      }});
   };
-  on_layer("switchback_grouped_linear_set_weight", [](World& w) {
-    return switchback_grouped_linear_set_weight(w.grouped_layer, &w.weight, &w.bias);
-  });
-  on_layer("switchback_grouped_linear_weight_updated",
-           [](World& w) { return switchback_grouped_linear_weight_updated(w.grouped_layer); });
-  on_layer("switchback_grouped_linear_weight_may_have_changed", [](World& w) {
-    return switchback_grouped_linear_weight_may_have_changed(w.grouped_layer);
-  });
-  on_layer("switchback_grouped_linear_prepare_for_eval",
-           [](World& w) { return switchback_grouped_linear_prepare_for_eval(w.grouped_layer); });
-  cases.push_back({"switchback_grouped_linear_get_info", in_mode, [=](World& w) {
-                     make_layer(w, mode);
-                     switchback_layer_info info = {};
-                     info.struct_size = sizeof(info);
-                     auto* const out = w.result(info);
-                     w.call = [=, &w] {
-                       return switchback_grouped_linear_get_info(w.grouped_layer, out);
+  on_layer("switchback_linear_set_weight",
+           [](World& w) { return switchback_linear_set_weight(w.layer, &w.weight, &w.bias); });
+  on_layer("switchback_linear_weight_updated",
+           [](World& w) { return switchback_linear_weight_updated(w.layer); });
+  on_layer("switchback_linear_weight_may_have_changed",
+           [](World& w) { return switchback_linear_weight_may_have_changed(w.layer); });
+  on_layer("switchback_linear_prepare_for_eval",
+           [](World& w) { return switchback_linear_prepare_for_eval(w.layer); });
+  cases.push_back({"switchback_linear_forward_groups", what, [=](World& w) {
+                     make_layer(w, kind);
+                     const auto groups = groups_of(w, true);
+                     const auto x = w.input(SWITCHBACK_F32, T, k_of(kind));
+                     const auto y = w.output(SWITCHBACK_F32, M, N);
+                     const auto grads = gradients(w, kind);
+                     w.call = [=, &w] { return forward(w, groups, x, y, SWITCHBACK_SAVE_COPY); };
+                     w.look = [=, &w] {
+                       expect_ok(switchback_linear_backward(w.layer, &grads, nullptr));
                      };
                    }});
-  // dw is a floating point product of libraries in the int8 modes: see above.
-  const bool with_dw = mode == SWITCHBACK_STANDARD;
-  cases.push_back(
-      {"switchback_grouped_linear_forward", in_mode, [=](World& w) {
-         make_layer(w, mode);
-         const auto groups = groups_of(w, true);
-         const auto x = w.input(SWITCHBACK_F32, T, K);
-         const auto y = w.output(SWITCHBACK_F32, M, N);
-         const auto grads = gradients(w, with_dw);
-         w.call = [=, &w] { return forward(w, groups, x, y, SWITCHBACK_SAVE_COPY); };
-         w.look = [=, &w] {
-           expect_ok(switchback_grouped_linear_backward(w.grouped_layer, &grads, nullptr, nullptr));
-         };
-       }});
-  for (const bool from : {false, true})
-    cases.push_back(
-        {"switchback_grouped_linear_backward", in_mode + (from ? ", kept x" : ""), [=](World& w) {
-           make_layer(w, mode);
-           const auto groups = groups_of(w, true);
-           const auto x = w.input(SWITCHBACK_F32, T, K);
-           const auto y = w.input(SWITCHBACK_F32, M, N);
-           const auto grads = gradients(w, with_dw);
-           if (!from) expect_ok(forward(w, groups, x, y, SWITCHBACK_SAVE_COPY));
-           w.call = [=, &w] {
-             return switchback_grouped_linear_backward(
-                 w.grouped_layer, &grads, from ? &groups : nullptr, from ? &x : nullptr);
-           };
-         }});
+  for (const bool kept : {false, true})
+    cases.push_back({kept ? "switchback_linear_backward_groups" : "switchback_linear_backward",
+                     what, [=](World& w) {
+                       make_layer(w, kind);
+                       const auto groups = groups_of(w, true);
+                       const auto x = w.input(SWITCHBACK_F32, T, k_of(kind));
+                       const auto y = w.input(SWITCHBACK_F32, M, N);
+                       const auto grads = gradients(w, kind);
+                       if (!kept) expect_ok(forward(w, groups, x, y, SWITCHBACK_SAVE_COPY));
+                       w.call = [=, &w] {
+                         return kept ? switchback_linear_backward_groups(w.layer, &grads, &groups,
+                                                                         &x)
+                                     : switchback_linear_backward(w.layer, &grads, nullptr);
+                       };
+                     }});
 }
 
 }  // namespace
@@ -242,9 +259,8 @@ void grouped_cases(std::vector<Case>& cases) {
   for (const std::int32_t threads : {1, 2})
     product_cases(cases, threads);
   pack_cases(cases);
-  for (const std::int32_t mode : {SWITCHBACK_STANDARD, SWITCHBACK_ROWWISE, SWITCHBACK_GLOBAL,
-                                  SWITCHBACK_GLOBAL_MEM_EFFICIENT})
-    layer_cases(cases, mode);
+  for (const Kind& kind : kinds)
+    layer_cases(cases, kind);
 }
 
 }  // namespace switchback::test

@@ -40,7 +40,6 @@ class World {
     expect_ok(switchback_context_create(&options, &context));
   }
   ~World() {
-    switchback_grouped_linear_destroy(grouped_layer);
     switchback_fragmented_linear_destroy(fragmented_layer);
     switchback_linear_destroy(layer);
     switchback_packed_weight_destroy(packed);
@@ -145,7 +144,6 @@ class World {
   switchback_context* context = nullptr;
   switchback_packed_weight* packed = nullptr;
   switchback_linear* layer = nullptr;
-  switchback_grouped_linear* grouped_layer = nullptr;
   switchback_fragmented_linear* fragmented_layer = nullptr;
   switchback_matrix weight = {};
   switchback_matrix bias = {};

@@ -24,7 +24,6 @@
 #include "switchback/fragmented_linear.hpp"
 #include "switchback/gemm.hpp"
 #include "switchback/grouped.hpp"
-#include "switchback/grouped_linear.hpp"
 #include "switchback/linear.hpp"
 #include "switchback/quant.hpp"
 #include "switchback/switchback.h"
@@ -308,15 +307,26 @@ TEST_P(SteadyState, GroupedProducts) {
 
 TEST_P(SteadyState, GroupedLayers) {
   const GroupedOperands o;
-  for (const Mode mode :
-       {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
-    const Count whose = mode == Mode::standard ? Count::library : Count::everybody;
-    GroupedSwitchbackLinear layer(context, {o.g, k, n, mode});
+  std::vector<LinearOptions> kinds;
+  for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::rowwise_shared, Mode::global,
+                          Mode::global_mem_efficient})
+    kinds.push_back({.groups = o.g, .in_features = k, .out_features = n, .mode = mode});
+  LinearOptions int8_dw = kinds[1];
+  int8_dw.dw = WeightGradient::int8_block;
+  kinds.push_back(int8_dw);
+  int8_dw.activation = Activation::gelu_tanh;
+  int8_dw.rotation = Rotation::hadamard_16;
+  kinds.push_back(int8_dw);
+  for (const LinearOptions& kind : kinds) {
+    const bool own = kind.mode != Mode::standard;
+    const Count whose = own ? Count::everybody : Count::library;
+    const bool own_dw = own && kind.dw == WeightGradient::int8_block;
+    SwitchbackLinear layer(context, kind);
     layer.set_weight(o.w, o.bias);
     const auto step = [&](Save save, bool with_dw) {
       layer.weight_updated();
       layer.forward(o.groups, o.rows, o.y, save);
-      GroupedLinearGrads grads;
+      LinearGrads grads;
       grads.g = o.grad;
       grads.dx = o.dx;
       if (with_dw) grads.dw = o.dw;
@@ -326,11 +336,14 @@ TEST_P(SteadyState, GroupedLayers) {
       else
         layer.backward(grads);
     };
-    const std::string what = "grouped " + std::string(mode_name(mode));
+    const std::string what = "grouped " + std::string(mode_name(kind.mode)) + ", dw " +
+                             std::string(weight_gradient_name(kind.dw)) + ", activation " +
+                             std::string(activation_name(kind.activation));
     for (const Save save : {Save::copy, Save::borrow, Save::caller}) {
       const std::string name = what + " step, save " + std::to_string(static_cast<int>(save));
       expect_nothing_new(name, whose, [&] { step(save, false); });
-      expect_nothing_new(name + ", dw", Count::library, [&] { step(save, true); });
+      expect_nothing_new(name + ", dw", own_dw ? Count::everybody : Count::library,
+                         [&] { step(save, true); });
     }
     layer.prepare_for_eval();
     expect_nothing_new(what + " eval", whose, [&] { layer.forward(o.groups, o.rows, o.y); });

@@ -29,7 +29,7 @@ TEST_F(Arguments, StructsMayBeNewer) {
   accepts_sizes("options", layer_options(),
                 creating(switchback_linear_create, switchback_linear_destroy));
   accepts_sizes("options", grouped_options(),
-                creating(switchback_grouped_linear_create, switchback_grouped_linear_destroy));
+                creating(switchback_linear_create, switchback_linear_destroy));
   accepts_sizes(
       "options", fragmented_options(),
       creating(switchback_fragmented_linear_create, switchback_fragmented_linear_destroy));
@@ -63,8 +63,8 @@ TEST_F(Arguments, StructsMayBeNewer) {
   accepts_sizes("grads", grads(), [&](const switchback_linear_grads* given) {
     return switchback_linear_backward(layer, given, &kept);
   });
-  accepts_sizes("grads", grouped_grads(), [&](const switchback_grouped_linear_grads* given) {
-    return switchback_grouped_linear_backward(grouped, given, &good_groups, x);
+  accepts_sizes("grads", grouped_grads(), [&](const switchback_linear_grads* given) {
+    return switchback_linear_backward_groups(grouped, given, &good_groups, x);
   });
   accepts_sizes("grads", fragmented_grads(),
                 [this](const switchback_fragmented_linear_grads* given) {
@@ -116,15 +116,14 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
                       o.dw = SWITCHBACK_DW_INT8_BLOCK;
                       o.dw_block_rows = 100;
                     }}});
-  using Grouped = switchback_grouped_linear_options;
-  refuses<Grouped>(grouped_options(),
-                   creating(switchback_grouped_linear_create, switchback_grouped_linear_destroy),
-                   {{"groups = 0", [](Grouped& o) { o.groups = 0; }},
-                    {"in_features = -1", [](Grouped& o) { o.in_features = -1; }},
-                    {"out_features = -1", [](Grouped& o) { o.out_features = -1; }},
-                    {"mode = 6", [](Grouped& o) { o.mode = 6; }},
-                    {"dtype = 3", [](Grouped& o) { o.dtype = SWITCHBACK_S8; }},
-                    {"no_such", [](Grouped& o) { o.engine = "no_such"; }}});
+  refuses<Linear>(grouped_options(), creating(switchback_linear_create, switchback_linear_destroy),
+                  {{"groups = -1; it must be from 1 to 2^31 - 1", [](Linear& o) { o.groups = -1; }},
+                   {"groups = 2147483648", [](Linear& o) { o.groups = INT64_C(1) << 31; }},
+                   {"transposed_weight with 2 groups", [](Linear& o) { o.transposed_weight = 1; }},
+                   {"more than a 64-bit signed count", [](Linear& o) {
+                      o.mode = SWITCHBACK_STANDARD;
+                      o.out_features = INT64_MAX;
+                    }}});
   using Fragmented = switchback_fragmented_linear_options;
   refuses<Fragmented>(
       fragmented_options(),
@@ -165,14 +164,16 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
                 {{"kept.in_blocks = -1", [](Kept& o) { o.in_blocks = -1; }},
                  {"kept.x has dtype f32; it must be s8", [this](Kept& o) { o.x = x; }},
                  {"codes is [6,15]", [](Kept& o) { o.x.cols = 15; }}});
-  using GroupedGrads = switchback_grouped_linear_grads;
-  refuses<GroupedGrads>(grouped_grads(),
-                        [&](const GroupedGrads* given) {
-                          return switchback_grouped_linear_backward(grouped, given, &good_groups,
-                                                                    x);
-                        },
-                        {{"accumulate = 2", [](GroupedGrads& o) { o.accumulate = 2; }},
-                         {"db", [](GroupedGrads& o) { o.db.rows = 1; }}});
+  refuses<Grads>(grouped_grads(),
+                 [&](const Grads* given) {
+                   return switchback_linear_backward_groups(grouped, given, &good_groups, x);
+                 },
+                 {{"accumulate = 2", [](Grads& o) { o.accumulate = 2; }},
+                  {"g is [6,3]", [](Grads& o) { o.g.cols = 3; }},
+                  {"dx is [6,15]", [](Grads& o) { o.dx.cols = 15; }},
+                  {"dw is [4,16]", [](Grads& o) { o.dw.rows = N; }},
+                  {"db is [1,4]", [](Grads& o) { o.db.rows = 1; }},
+                  {"rounding is given with groups", [](Grads& o) { o.stochastic = 1; }}});
   using FragmentedGrads = switchback_fragmented_linear_grads;
   refuses<FragmentedGrads>(fragmented_grads(),
                            [this](const FragmentedGrads* given) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cuda/cuda_support.hpp"
-#include "switchback/grouped_linear.hpp"
+#include "switchback/linear.hpp"
 
 namespace switchback::test {
 namespace {
@@ -138,8 +138,8 @@ TEST_F(CudaCalls, AStepOfGroupsAsksEachQuestionOnce) {
     const DeviceMatrix<float> x(context, normal_matrix<float>(m, k, 2));
     const DeviceMatrix<float> g(context, normal_matrix<float>(m, n, 3));
     const DeviceMatrix<float> y(context, m, n), dx(context, m, k), dw(context, groups * n, k);
-    GroupedSwitchbackLinear layer(
-        context, {.groups = groups, .in_features = k, .out_features = n, .mode = mode});
+    SwitchbackLinear layer(context,
+                           {.groups = groups, .in_features = k, .out_features = n, .mode = mode});
     layer.set_weight(w.view());
     const Groups of = {.count = groups, .ends = ends.span()};
     const auto forward = [&] {

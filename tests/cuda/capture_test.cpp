@@ -3,7 +3,7 @@
 // bits.
 #include "cuda/cuda_support.hpp"
 #include "switchback/grouped.hpp"
-#include "switchback/grouped_linear.hpp"
+#include "switchback/linear.hpp"
 
 namespace switchback::test {
 namespace {
@@ -113,8 +113,8 @@ TEST_F(Cuda, AStepOfGroupsCanBeCaptured) {
        {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
     SCOPED_TRACE(mode_name(mode));
     Context context(emulated());
-    GroupedSwitchbackLinear layer(
-        context, {.groups = groups, .in_features = k, .out_features = n, .mode = mode});
+    SwitchbackLinear layer(context,
+                           {.groups = groups, .in_features = k, .out_features = n, .mode = mode});
     const DeviceMatrix<float> w(context, normal_matrix<float>(groups * n, k, 9));
     const DeviceMatrix<float> bias(context, normal_matrix<float>(groups, n, 10));
     const DeviceMatrix<float> x(context, m, k);

@@ -7,7 +7,7 @@
 #include "cuda/cuda_support.hpp"
 #include "grouped/dispatch.hpp"
 #include "switchback/grouped.hpp"
-#include "switchback/grouped_linear.hpp"
+#include "switchback/linear.hpp"
 
 namespace switchback::test {
 namespace {
@@ -97,8 +97,8 @@ Results run(const Arrays& arrays, Mode mode) {
   const DeviceMatrix<float> g(context, normal_matrix<float>(m, n, 4));
   const Guarded<float> y(context, m, n), dx(context, m, k), dw(context, groups * n, k),
       db(context, groups, n);
-  GroupedSwitchbackLinear layer(
-      context, {.groups = groups, .in_features = k, .out_features = n, .mode = mode});
+  SwitchbackLinear layer(context,
+                         {.groups = groups, .in_features = k, .out_features = n, .mode = mode});
   layer.set_weight(w.view(), bias.view());
   layer.forward(some, {.data = x.view(), .index = index.span()}, y.view(), Save::copy);
   layer.backward({.g = g.view(), .dx = dx.view(), .dw = dw.view(), .db = db.view()});
@@ -228,7 +228,7 @@ TEST_F(Cuda, ValuesThatLieAreReportedByTheNextSynchronization) {
     args.transpose_b = false;
     grouped_gemm_standard(context, args);
     expect("dW");
-    grouped::column_sums(context.state(), some, y.view(), sums.view(), false);
+    grouped::run(context.state(), some, m, {.data = y.view()}, {.column_sums = sums.span()});
     expect("column sums");
   };
   each({.ends = {4, 4, m}}, "");
@@ -315,7 +315,7 @@ struct GroupedOnDevice {
     return all;
   }
 
-  GroupedSwitchbackLinear layer;
+  SwitchbackLinear layer;
   DeviceMatrix<std::int32_t> ends, index;
   DeviceMatrix<float> x, w, bias, g, y, dx, dw, db;
 };
@@ -370,7 +370,7 @@ TEST_F(Cuda, CodesOfWeightsTakeAsManyLaunchesForAnyNumberOfGroups) {
     const DeviceMatrix<float> w(context, normal_matrix<float>(count * outs, ins, 1));
     const DeviceMatrix<float> x(context, normal_matrix<float>(count, ins, 2));
     const DeviceMatrix<float> y(context, count, outs);
-    GroupedSwitchbackLinear layer(
+    SwitchbackLinear layer(
         context, {.groups = count, .in_features = ins, .out_features = outs, .mode = mode});
     layer.set_weight(w.view());
     const auto queued = [] {

@@ -13,7 +13,7 @@
 #include "cuda/cuda_support.hpp"
 #include "gemm/int8/packed_weight.hpp"
 #include "linear/weight_cache.hpp"
-#include "switchback/grouped_linear.hpp"
+#include "switchback/linear.hpp"
 
 namespace switchback::test {
 namespace {

@@ -13,7 +13,7 @@ class GroupedCalls : private Draws {
  public:
   GroupedCalls(Input& input, switchback_context* context) : Draws(input, context) {}
   ~GroupedCalls() {
-    switchback_grouped_linear_destroy(grouped_);
+    switchback_linear_destroy(layer_);
     switchback_packed_weight_destroy(packed_);
   }
   GroupedCalls(const GroupedCalls&) = delete;
@@ -51,9 +51,9 @@ class GroupedCalls : private Draws {
 
   switchback_packed_weight* packed_ = nullptr;
   std::int64_t packed_n_ = 0, packed_k_ = 0;
-  switchback_grouped_linear* grouped_ = nullptr;
-  std::int64_t grouped_n_ = 0, grouped_k_ = 0;
-  std::int32_t grouped_count_ = 0, grouped_type_ = SWITCHBACK_F32;
+  switchback_linear* layer_ = nullptr;
+  switchback_linear_options options_ = {};  ///< of the layer
+  std::int32_t grouped_count_ = 0;
 };
 
 // Groups of `slots` slots, which read `rows_of_x` rows; mostly valid.
@@ -193,8 +193,9 @@ void GroupedCalls::combine() {
   operands.check(switchback_combine(context(), &y, &where, pweights, &out), "combine");
 }
 
+// What committed inputs of an earlier version do not say is read from their end.
 void GroupedCalls::create_layer() {
-  switchback_grouped_linear_options options = {};
+  switchback_linear_options options = {};
   options.groups = input_.rarely(40) ? -size() : 1 + input_.below(4);
   options.in_features = input_.rarely(40) ? -size() : size();
   options.out_features = input_.rarely(40) ? INT64_MAX : size();
@@ -202,68 +203,97 @@ void GroupedCalls::create_layer() {
   options.dtype = input_.rarely(40) ? 3 + input_.below(9) : float_type();
   options.engine = engine(options.mode == SWITCHBACK_STANDARD ? SWITCHBACK_ENGINES_GEMM_STANDARD
                                                               : SWITCHBACK_ENGINES_GEMM);
-  const SizedStruct<switchback_grouped_linear_options> sized(input_, options);
-  switchback_grouped_linear* made = nullptr;
-  const switchback_status status = switchback_grouped_linear_create(context(), sized.get(), &made);
-  FUZZ_REQUIRE(status >= 0 && status < SWITCHBACK_INTERNAL, "grouped create: status %d", status);
-  FUZZ_REQUIRE((status == SWITCHBACK_OK) == (made != nullptr), "grouped create: %d", status);
+  const int features = input_.byte_from_end();
+  const bool shares = (features & 4) != 0, rotates = (features & 32) != 0;
+  options.activation = (features & 3) == 3 ? SWITCHBACK_NO_ACTIVATION : features & 3;
+  if (shares && options.mode == SWITCHBACK_ROWWISE) options.mode = SWITCHBACK_ROWWISE_SHARED;
+  const bool has_dw = options.mode == SWITCHBACK_ROWWISE || options.mode == SWITCHBACK_GLOBAL ||
+                      options.mode >= SWITCHBACK_AUTO;
+  options.dw = has_dw ? features >> 3 & 1 : SWITCHBACK_DW_FLOATING;
+  options.dw_block_rows = (features & 16) != 0 ? 128 : 0;
+  if (rotates) options.in_features = options.in_features / 4 * 4;
+  const bool is_int8 = options.mode != SWITCHBACK_STANDARD && options.mode != SWITCHBACK_AUTO;
+  options.rotation = rotates && is_int8 ? 4 : 0;
+  const bool may_transpose = options.groups <= 1 || (features & 1) == 0;
+  options.transposed_weight = may_transpose && (features & 0xC0) == 0xC0 ? 1 : 0;
+  const SizedStruct<switchback_linear_options> sized(input_, options);
+  switchback_linear* made = nullptr;
+  const switchback_status status = switchback_linear_create(context(), sized.get(), &made);
+  FUZZ_REQUIRE(status >= 0 && status < SWITCHBACK_INTERNAL, "create of groups: status %d", status);
+  FUZZ_REQUIRE((status == SWITCHBACK_OK) == (made != nullptr), "create of groups: %d", status);
   if (made == nullptr) return;
-  switchback_grouped_linear_destroy(grouped_);
-  grouped_ = made;
-  grouped_count_ = static_cast<std::int32_t>(options.groups);
-  grouped_k_ = options.in_features;
-  grouped_n_ = std::min<std::int64_t>(options.out_features, 200);
-  grouped_type_ = options.dtype;
+  switchback_linear_destroy(layer_);
+  layer_ = made;
+  options_ = options;
+  grouped_count_ = options.groups == 0 ? 1 : static_cast<std::int32_t>(options.groups);
 }
 
 // All of a layer's calls, on memory that lives as long as they last.
 void GroupedCalls::step() {
-  if (grouped_ == nullptr) {
-    FUZZ_REQUIRE(switchback_grouped_linear_weight_updated(nullptr) == SWITCHBACK_INVALID_ARGUMENT,
+  if (layer_ == nullptr) {
+    FUZZ_REQUIRE(switchback_linear_prepare_for_eval(nullptr) == SWITCHBACK_INVALID_ARGUMENT,
                  "null");
     return;
   }
   Operands operands(input_);
-  const std::int64_t slots = size(), rows = size(), n = grouped_n_, k = grouped_k_;
-  const auto other = [&] { return input_.below(2) == 0 ? grouped_type_ : SWITCHBACK_F32; };
-  const auto w = operands.matrix(grouped_type_, grouped_count_ * n, k, Access::read);
+  const int how = input_.byte_from_end();
+  const std::int64_t slots = size(), rows = size(), k = options_.in_features;
+  const std::int64_t n = std::min<std::int64_t>(options_.out_features, 200);
+  const std::int32_t type = options_.dtype;
+  const auto other = [&] { return input_.below(2) == 0 ? type : SWITCHBACK_F32; };
+  const auto weight = [&](std::int32_t dtype, Access access) {
+    return options_.transposed_weight != 0 ? operands.matrix(dtype, k, grouped_count_ * n, access)
+                                           : operands.matrix(dtype, grouped_count_ * n, k, access);
+  };
+  const auto w = weight((how & 1) == 0 ? type : SWITCHBACK_F32, Access::read);
   const auto bias = operands.matrix(float_type(), grouped_count_, n, Access::read);
-  const auto x = operands.matrix(grouped_type_, rows, k, Access::read);
+  const auto x = operands.matrix((how & 2) == 0 ? type : SWITCHBACK_F32, rows, k, Access::read);
   const auto y = operands.matrix(other(), slots, n, Access::write);
   const switchback_groups made = groups(operands, slots, rows);
-  switchback_grouped_linear_grads grads = {};
-  grads.g = operands.matrix(grouped_type_, slots, n, Access::read);
+  switchback_linear_grads grads = {};
+  grads.g = operands.matrix(type, slots, n, Access::read);
   const int wanted = input_.byte();
   if ((wanted & 1) == 0) grads.dx = operands.matrix(other(), slots, k, Access::write);
-  if ((wanted & 2) == 0) grads.dw = operands.matrix(other(), grouped_count_ * n, k, Access::write);
+  if ((wanted & 2) == 0) grads.dw = weight(other(), Access::write);
   if ((wanted & 4) == 0) grads.db = operands.matrix(other(), grouped_count_, n, Access::write);
   grads.accumulate = flag();
-  const SizedStruct<switchback_grouped_linear_grads> sized(input_, grads);
+  if ((how & 12) == 12) {
+    grads.y_activation = SWITCHBACK_GELU_ERF;
+    grads.y = y;
+  }
+  if (options_.activation != SWITCHBACK_NO_ACTIVATION) grads.dx_of_activation = how >> 4 & 1;
+  grads.stochastic = (how & 0xE0) == 0xE0 ? 1 : 0;
+  const SizedStruct<switchback_linear_grads> sized(input_, grads);
   const std::int32_t save = input_.rarely(40) ? 4 : input_.below(4);
   const auto* pbias = input_.below(2) == 0 ? nullptr : &bias;
   const bool eval = input_.rarely(5);
   operands.remember();
-  switchback_status status = switchback_grouped_linear_set_weight(grouped_, &w, pbias);
-  operands.check(status, "grouped set_weight");
+  switchback_status status = switchback_linear_set_weight(layer_, &w, pbias);
+  operands.check(status, "set_weight of groups");
   if (status == SWITCHBACK_OK) {
-    status = switchback_grouped_linear_forward(grouped_, &made, &x, &y, save);
-    operands.check(status, "grouped forward");
+    // A layer with one group takes rows without groups too.
+    status = (how & 0xE0) == 0x60 ? switchback_linear_forward(layer_, &x, &y, save, nullptr)
+                                  : switchback_linear_forward_groups(layer_, &made, &x, &y, save);
+    operands.check(status, "forward of groups");
     if (status == SWITCHBACK_OK) operands.remember();
     const bool saved = save == SWITCHBACK_SAVE_COPY || save == SWITCHBACK_SAVE_BORROW;
     status = saved && status == SWITCHBACK_OK
-                 ? switchback_grouped_linear_backward(grouped_, sized.get(), nullptr, nullptr)
-                 : switchback_grouped_linear_backward(grouped_, sized.get(), &made, &x);
-    operands.check(status, "grouped backward");
+                 ? switchback_linear_backward(layer_, sized.get(), nullptr)
+                 : switchback_linear_backward_groups(layer_, sized.get(), &made, &x);
+    operands.check(status, "backward of groups");
     if (eval) {
       operands.remember();
-      operands.check(switchback_grouped_linear_prepare_for_eval(grouped_), "grouped eval");
-      operands.check(switchback_grouped_linear_forward(grouped_, &made, &x, &y, 0),
-                     "grouped forward of codes");
+      operands.check(switchback_linear_prepare_for_eval(layer_), "eval of groups");
+      operands.check(switchback_linear_forward_groups(layer_, &made, &x, &y, 0),
+                     "forward of groups of codes");
+      operands.remember();
+      operands.check(switchback_linear_backward_groups(layer_, sized.get(), &made, &x),
+                     "backward of groups of codes");
     }
   }
   // The memory that the layer borrowed is freed now.
-  switchback_grouped_linear_destroy(grouped_);
-  grouped_ = nullptr;
+  switchback_linear_destroy(layer_);
+  layer_ = nullptr;
 }
 
 }  // namespace

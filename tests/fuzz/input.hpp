@@ -26,6 +26,8 @@ class Input {
   [[nodiscard]] bool empty() const { return at_ >= size_; }
   /// Zero at the end.
   std::uint8_t byte() { return at_ < size_ ? data_[at_++] : std::uint8_t{0}; }
+  /// The last byte that is left, for decisions that inputs made earlier did not contain.
+  std::uint8_t byte_from_end() { return at_ < size_ ? data_[--size_] : std::uint8_t{0}; }
   /// In [0, bound), bound <= 256.
   int below(int bound) { return byte() % bound; }
   /// True about once in n bytes, and never at the end.

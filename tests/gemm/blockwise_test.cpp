@@ -6,10 +6,14 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "gemm/blockwise/dispatch.hpp"
+#include "gemm/blockwise/engine.hpp"
 #include "support/contexts.hpp"
 #include "support/generators.hpp"
 #include "support/matrix.hpp"
@@ -462,6 +466,173 @@ TEST(Blockwise, WholeSuperblocksAccumulateToTheBitsOfOneBatch) {
       norm += std::pow(exact, 2);
     }
   EXPECT_LT(std::sqrt(error / norm), 0.015);
+}
+
+// Groups of these rows, each in its own blocks of a and b. One block after every second group
+// belongs to no group. Its codes are random.
+struct Groups {
+  Operands all;
+  Vector<blockwise::BlockGroup> groups;
+
+  Groups(const std::vector<std::int64_t>& rows, std::int64_t n, std::int64_t k, std::int64_t block,
+         Layout layout = {})
+      : all(block * blocks_of(rows, block), n, k, block, layout) {
+    std::int64_t first = 0;
+    for (std::size_t g = 0; g < rows.size(); ++g) {
+      groups.push_back({static_cast<std::int32_t>(first), static_cast<std::int32_t>(rows[g])});
+      const std::int64_t end = first * block + whole_block_rows(rows[g], block);
+      for (std::int64_t t = first * block + rows[g]; t < end; ++t) {
+        for (std::int64_t r = 0; r < n; ++r)
+          all.a.set(r, t, 0);
+        for (std::int64_t r = 0; r < k; ++r)
+          all.b.set(r, t, 0);
+      }
+      first = end / block + follows(g, rows);
+    }
+  }
+
+  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(groups.size()); }
+  [[nodiscard]] std::int64_t n() const { return all.a.rows(); }
+  [[nodiscard]] std::int64_t k() const { return all.b.rows(); }
+
+  // The product of one group.
+  [[nodiscard]] BlockwiseGemmArgs only(std::int64_t group, AnyMatrix d, bool accumulate,
+                                       std::string_view engine) const {
+    const auto [first, rows] = groups[static_cast<std::size_t>(group)];
+    const std::int64_t padded = whole_block_rows(rows, all.block_rows);
+    const std::int64_t blocks = padded / all.block_rows;
+    const auto part = [&](const Matrix<std::int8_t>& codes) {
+      return MatrixView<const std::int8_t>(codes.data() + first * all.block_rows, codes.rows(),
+                                           padded, codes.stride());
+    };
+    const auto scales = [&](const Vector<float>& of_all, std::int64_t count) {
+      return std::span<const float>(of_all).subspan(static_cast<std::size_t>(first * count),
+                                                    static_cast<std::size_t>(blocks * count));
+    };
+    BlockwiseGemmArgs args = all.into(d, accumulate, engine);
+    args.a = part(all.a);
+    args.b = part(all.b);
+    args.absmax_a = scales(all.absmax_a, n());
+    args.absmax_b = scales(all.absmax_b, k());
+    if (rows > 0) args.m = rows;
+    return args;
+  }
+
+ private:
+  // The number of blocks without a group that follow group g. None follows the last group, so that
+  // an empty one may begin after the last block.
+  static std::int64_t follows(std::size_t g, const std::vector<std::int64_t>& rows) {
+    return g % 2 == 1 && g + 2 < rows.size() ? 1 : 0;
+  }
+  static std::int64_t blocks_of(const std::vector<std::int64_t>& rows, std::int64_t block) {
+    std::int64_t blocks = 0;
+    for (std::size_t g = 0; g < rows.size(); ++g)
+      blocks += whole_block_rows(rows[g], block) / block + follows(g, rows);
+    return blocks;
+  }
+};
+
+template <class T>
+MatrixView<T> rows_of_group(Matrix<T>& d, std::int64_t group, std::int64_t n) {
+  return {d.data() + group * n * d.stride(), n, d.cols(), d.stride()};
+}
+
+// Compares with the reference's product of each group alone. An accumulated d begins with -0 in
+// each group: adding zero to it would change its sign.
+template <class T>
+void expect_bits_of_each_group(const Groups& o, Layout layout = {}) {
+  Context reference(cpu_options());
+  const auto before = [&](Layout of_d) {
+    Matrix<T> d = initial<T>(o.count() * o.n(), o.k(), of_d);
+    for (std::int64_t g = 0; g < o.count(); ++g)
+      d.set(g * o.n(), 0, T(-0.0f));
+    return d;
+  };
+  for (const bool accumulate : {false, true}) {
+    Matrix<T> want = before({});
+    for (std::int64_t g = 0; g < o.count(); ++g)
+      gemm_blockwise(reference, o.only(g, rows_of_group(want, g, o.n()), accumulate, "reference"));
+    for (const ContextOptions& options : all_contexts()) {
+      Context context(options);
+      std::vector<std::string> engines = {""};  // the default
+      for (const EngineInfo& engine : engines_to_test(context))
+        engines.push_back(engine.name);
+      for (const std::string& engine : engines) {
+        SCOPED_TRACE("engine '" + engine + "' on " + describe(options) +
+                     (accumulate ? " accumulate" : ""));
+        Matrix<T> d = before(layout);
+        BlockwiseGemmArgs args = o.all.into(d.view(), accumulate, engine);
+        args.m = 1;  // ignored
+        blockwise::multiply(context.state(), args, o.groups);
+        context.synchronize();
+        EXPECT_TRUE(same_values(d, want));
+        EXPECT_TRUE(d.guards_intact());
+        if (::testing::Test::HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Blockwise, GroupsHaveTheBitsOfTheirOwnProducts) {
+  for (const std::int64_t block : {128, 512}) {
+    const Groups o({0, 1, block - 1, block, block + 1, 0, 64, 65, 0}, 20, 40, block);
+    expect_bits_of_each_group<float>(o);
+    expect_bits_of_each_group<half>(o, {1, 0});
+    expect_bits_of_each_group<bfloat16>(o);
+  }
+  expect_bits_of_each_group<float>(Groups({300}, 9, 18, 256));
+  // Operands at any address and stride.
+  expect_bits_of_each_group<bfloat16>(Groups({5, 0, 200}, 7, 18, 128, {5, 3}), {3, 1});
+}
+
+// A block of a device keeps the tile of one job after the other in memory between superblocks: the
+// emulated device runs 12 blocks at a time, and the last group begins with job 12.
+TEST(Blockwise, SuperblocksBeginWithTheirGroup) {
+  if (under_thread_sanitizer && !on_cpu()) GTEST_SKIP() << "it takes minutes";
+  expect_bits_of_each_group<float>(Groups({70, 2 * 8192 + 1}, 5, 18, 1024));
+  expect_bits_of_each_group<bfloat16>(Groups({8193, 0, 70, 0, 0, 0, 8192 + 70}, 5, 70, 1024),
+                                      {3, 0});
+}
+
+// Several tiles in each group, and more of them than blocks that a device runs at a time.
+TEST(Blockwise, TilesOfGroups) {
+  if (on_cpu()) GTEST_SKIP() << "of kernels of devices";
+  expect_bits_of_each_group<bfloat16>(Groups({0, 70, 0, 300, 256, 1, 0}, 129, 66, 256));
+  if (under_address_sanitizer || under_thread_sanitizer) return;
+  // Large tiles.
+  const auto [n, k] = sides_of_large_tiles();
+  expect_bits_of_each_group<half>(Groups({65, 0, 129}, n - 3, k - 62, 128));
+}
+
+TEST(Blockwise, GroupsWithoutRows) {
+  expect_bits_of_each_group<float>(Groups({0}, 3, 5, 128));
+  expect_bits_of_each_group<bfloat16>(Groups({0, 0, 0}, 3, 5, 256));
+  const Groups no_columns({3, 0}, 4, 0, 128);
+  Matrix<float> nothing(8, 0);
+  Context context(device_options());
+  blockwise::multiply(context.state(), no_columns.all.into(nothing.view(), false),
+                      no_columns.groups);
+}
+
+TEST(Blockwise, WhichEnginesOfDevicesComputeGroups) {
+  if (on_cpu()) GTEST_SKIP() << "of engines of devices";
+  Context context(device_options());
+  blockwise::BlockwiseProblem p;
+  p.n = p.k = p.stride_d = 64;
+  p.m = p.padded_m = p.stride_a = p.stride_b = 256;
+  p.block_rows = 128;
+  p.alignment = 16;
+  const auto rejects = [&](blockwise::EngineId id) {
+    return blockwise::engine_table().find(context.state().device.kind, id)->rejects(p);
+  };
+  EXPECT_EQ(rejects(blockwise::EngineId::wgmma), "");
+  p.groups = 2;
+  EXPECT_EQ(rejects(blockwise::EngineId::wgmma), "it does not compute groups of blocks");
+  EXPECT_EQ(rejects(blockwise::EngineId::mma), "");
+  EXPECT_EQ(blockwise::default_config(p, context.state()).engine, blockwise::EngineId::mma);
+  p.groups = std::int64_t{1} << 31;
+  EXPECT_EQ(rejects(blockwise::EngineId::mma), "it has too many rows, codes or tiles");
+  EXPECT_EQ(blockwise::default_config(p, context.state()).engine, blockwise::EngineId::dp4a);
 }
 
 TEST(Blockwise, RefusesWhatDoesNotFit) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The grouped layer: every result has the bits of one SwitchbackLinear for each group alone.
+// A layer with groups: every result has the bits of one SwitchbackLinear for each group alone.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -12,20 +12,37 @@
 #include "support/contexts.hpp"
 #include "support/generators.hpp"
 #include "switchback/error.hpp"
-#include "switchback/grouped_linear.hpp"
+#include "switchback/linear.hpp"
 
 namespace switchback::test {
 namespace {
 
 constexpr std::int64_t n = 21;
-constexpr std::int64_t k = 34;
-const std::vector<Mode> modes_of_groups = modes_where(
-    [](const ModeTraits& mode) { return mode.has_groups() && mode.mode != Mode::automatic; });
+constexpr std::int64_t k = 36;
+const std::vector<Mode> modes =
+    modes_where([](const ModeTraits& mode) { return mode.mode != Mode::automatic; });
 
 struct Setting {
   Mode mode = Mode::rowwise;
   Save save = Save::copy;
   bool accumulate = false;
+  Rotation rotation = Rotation::none;
+  WeightGradient dw = WeightGradient::floating;
+  Activation activation = Activation::none;
+  bool derives_y = false;  // g is the gradient of an activation of y
+
+  template <class T>
+  [[nodiscard]] LinearOptions options(std::int64_t groups) const {
+    return {.groups = groups,
+            .in_features = k,
+            .out_features = n,
+            .mode = mode,
+            .dtype = dtype_of<T>,
+            .activation = activation,
+            .dw = dw,
+            .dw_block_rows = 128,
+            .rotation = rotation};
+  }
 };
 
 template <class T>
@@ -99,8 +116,13 @@ struct Step {
 
 template <class T>
 LinearGrads grads_of(ConstAnyMatrix g, Matrix<T>& dx, MatrixView<T> dw, MatrixView<T> db,
-                     bool accumulate) {
-  return {.g = g, .dx = dx.view(), .dw = dw, .db = db, .accumulate = accumulate};
+                     const Setting& s, ConstAnyMatrix y) {
+  LinearGrads grads{.g = g, .dx = dx.view(), .dw = dw, .db = db, .accumulate = s.accumulate};
+  if (s.derives_y) {
+    grads.y = y;
+    grads.y_activation = Activation::gelu_erf;
+  }
+  return grads;
 }
 
 // One layer after the other.
@@ -121,13 +143,12 @@ Results<T> one_by_one(Context& context, const Step<T>& step, const Setting& s) {
       for (std::int64_t c = 0; c < n; ++c)
         g.set(r, c, step.g.get(slot, c));
     }
-    SwitchbackLinear layer(
-        context, {.in_features = k, .out_features = n, .mode = s.mode, .dtype = dtype_of<T>});
+    SwitchbackLinear layer(context, s.options<T>(1));
     layer.set_weight({step.weight.data() + group * n * k, dtype_of<T>, n, k, k},
                      {step.bias.data() + group * n, DType::f32, 1, n, n});
     layer.forward(x.view(), y.view(), Save::copy);
     layer.backward(grads_of<T>(g.view(), dx, {results.dw.data() + group * n * k, n, k},
-                               {results.db.data() + group * n, 1, n}, s.accumulate));
+                               {results.db.data() + group * n, 1, n}, s, y.view()));
     context.synchronize();
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::int64_t c = 0; c < n; ++c)
@@ -157,17 +178,10 @@ void check(const SomeGroups& groups, const Setting& s, bool gathered) {
     Context context(options);
     const Results<T> want = one_by_one(context, step, s);
     Results<T> got(groups.slots, groups.count());
-    GroupedSwitchbackLinear layer(context, {.groups = groups.count(),
-                                            .in_features = k,
-                                            .out_features = n,
-                                            .mode = s.mode,
-                                            .dtype = dtype_of<T>});
+    SwitchbackLinear layer(context, s.options<T>(groups.count()));
     layer.set_weight(step.weight.view(), step.bias.view());
-    GroupedLinearGrads grads{.g = step.g.view(),
-                             .dx = got.dx.view(),
-                             .dw = got.dw.view(),
-                             .db = got.db.view(),
-                             .accumulate = s.accumulate};
+    const LinearGrads grads =
+        grads_of<T>(step.g.view(), got.dx, got.dw.view(), got.db.view(), s, got.y.view());
     layer.forward(groups.view(), step.rows(), got.y.view(), s.save);
     if (s.save == Save::caller)
       layer.backward_from(groups.view(), step.rows(), grads);
@@ -183,8 +197,34 @@ void check(const SomeGroups& groups, const Setting& s, bool gathered) {
 
 TEST(LinearGrouped, EveryModeOfEveryKindOfGroups) {
   for (const SomeGroups& groups : all_groups())
-    for (const Mode mode : modes_of_groups)
+    for (const Mode mode : modes)
       check<float>(groups, {.mode = mode}, false);
+}
+
+// What a layer can do besides the modes. The products of dW with an activation are in int8: the
+// order of sums in floating point differs between kernels.
+TEST(LinearGrouped, EveryFeatureOfALayer) {
+  constexpr auto int8 = WeightGradient::int8_block;
+  std::vector<Setting> settings;
+  for (const Mode mode : {Mode::rowwise, Mode::rowwise_shared, Mode::global}) {
+    settings.push_back({.mode = mode, .rotation = Rotation::hadamard_4});
+    settings.push_back({.mode = mode, .accumulate = true, .dw = int8});
+    settings.push_back({.mode = mode,
+                        .rotation = Rotation::hadamard_4,
+                        .dw = int8,
+                        .activation = Activation::gelu_tanh,
+                        .derives_y = true});
+  }
+  const std::vector<SomeGroups> some = {packed_groups({4, 0, 130, 1}, 2),
+                                        strided_groups(5, 3, {5, 0, 2})};
+  for (const SomeGroups& groups : some)
+    for (Setting setting : settings)
+      for (const Save save : {Save::copy, Save::borrow, Save::caller}) {
+        if (traits_of(setting.mode).keeps_codes && save == Save::caller) continue;
+        setting.save = save;
+        check<float>(groups, setting, save != Save::copy);
+        check<bfloat16>(groups, setting, save == Save::copy);
+      }
 }
 
 TEST(LinearGrouped, GatheredRowsAndWhatIsSaved) {
@@ -216,7 +256,7 @@ TEST(LinearGrouped, EvalAndUpdates) {
   const Step<float> step(groups, false, 2);
   Context context(device_options());
   const Results<float> want = one_by_one(context, step, {});
-  GroupedSwitchbackLinear layer(context, {.groups = 2, .in_features = k, .out_features = n});
+  SwitchbackLinear layer(context, {.groups = 2, .in_features = k, .out_features = n});
   auto weight = std::make_unique<Matrix<float>>(step.weight);
   auto bias = std::make_unique<Matrix<float>>(step.bias);
   layer.set_weight(weight->view(), bias->view());
@@ -241,15 +281,58 @@ TEST(LinearGrouped, EvalAndUpdates) {
   EXPECT_EQ(y.get(0, 1), want.y.get(0, 1));
 }
 
+// In eval an int8 layer computes dx from the codes that it has. Its weight can be read, and set, as
+// codes; another layer can share it.
+TEST(LinearGrouped, GradientsAndCodesInEval) {
+  const SomeGroups groups = packed_groups({3, 5});
+  const Step<float> step(groups, false, 6);
+  for (const Mode mode : {Mode::rowwise, Mode::global}) {
+    SCOPED_TRACE(mode_name(mode));
+    Context context(device_options());
+    Matrix<float> want(groups.slots, k), got(groups.slots, k), y(groups.slots, n),
+        same(groups.slots, n);
+    for (std::int64_t g = 0; g < 2; ++g) {
+      SwitchbackLinear one(context, Setting{.mode = mode}.options<float>(1));
+      one.set_weight({step.weight.data() + g * n * k, DType::f32, n, k, k});
+      one.prepare_for_eval();
+      const std::int64_t begin = groups.begins[static_cast<std::size_t>(g)];
+      const std::int64_t rows = groups.counts[static_cast<std::size_t>(g)];
+      LinearGrads grads;
+      grads.g = {step.g.data() + begin * step.g.stride(), DType::f32, rows, n, step.g.stride()};
+      grads.dx = {want.data() + begin * want.stride(), DType::f32, rows, k, want.stride()};
+      one.backward_from(KeptInput(), grads);
+    }
+    SwitchbackLinear layer(context, Setting{.mode = mode}.options<float>(2));
+    layer.set_weight(step.weight.view());
+    layer.prepare_for_eval();
+    layer.backward_from(groups.view(), {}, {.g = step.g.view(), .dx = got.view()});
+    layer.forward(groups.view(), step.rows(), y.view());
+    context.synchronize();
+    expect_same(got, want, "dx");
+
+    Matrix<std::int8_t> codes(2 * n, k);
+    Vector<float> absmax(static_cast<std::size_t>(mode == Mode::global ? 2 : 2 * n));
+    layer.quantized_weight(codes.view(), {absmax.data(), absmax.size()});
+    SwitchbackLinear other(context, Setting{.mode = mode}.options<float>(2));
+    other.set_quantized_weight(codes.cview(), {absmax.data(), absmax.size()});
+    for (const SwitchbackLinear* each : {&other, &layer}) {
+      SwitchbackLinear shared = each->share(context);
+      shared.forward(groups.view(), step.rows(), same.view());
+      context.synchronize();
+      expect_same(same, y, "y");
+    }
+  }
+}
+
 // Without any slot, dw and db are zeros, also after a saved forward.
 TEST(LinearGrouped, WithoutSlotsGradientsAreZeros) {
   const SomeGroups groups = packed_groups({0, 0});
   const Step<float> step(groups, false, 4);
-  for (const Mode mode : modes_of_groups) {
+  for (const Mode mode : modes) {
     SCOPED_TRACE(mode_name(mode));
     Context context(device_options());
-    GroupedSwitchbackLinear layer(context,
-                                  {.groups = 2, .in_features = k, .out_features = n, .mode = mode});
+    SwitchbackLinear layer(context,
+                           {.groups = 2, .in_features = k, .out_features = n, .mode = mode});
     layer.set_weight(step.weight.view(), step.bias.view());
     Results<float> got(0, 2);
     layer.forward(groups.view(), step.rows(), got.y.view(), Save::copy);
@@ -271,7 +354,7 @@ TEST(LinearGrouped, CopiesWhatBackwardNeeds) {
   Step<float> step(groups, true, 3);
   Context context(device_options());
   const Results<float> want = one_by_one(context, step, {});
-  GroupedSwitchbackLinear layer(context, {.groups = 2, .in_features = k, .out_features = n});
+  SwitchbackLinear layer(context, {.groups = 2, .in_features = k, .out_features = n});
   layer.set_weight(step.weight.view(), step.bias.view());
   Results<float> got(groups.slots, 2);
   layer.forward(groups.view(), step.rows(), got.y.view(), Save::copy);
@@ -290,7 +373,7 @@ TEST(LinearGrouped, WhatWasBorrowedMustStay) {
   SomeGroups groups = packed_groups({3, 5});
   Step<float> step(groups, false, 5);
   Context context(device_options());
-  GroupedSwitchbackLinear layer(context, {.groups = 2, .in_features = k, .out_features = n});
+  SwitchbackLinear layer(context, {.groups = 2, .in_features = k, .out_features = n});
   layer.set_weight(step.weight.view());
   Results<float> got(groups.slots, 2);
   layer.forward(groups.view(), step.rows(), got.y.view(), Save::borrow);
@@ -319,16 +402,22 @@ std::string message_of(const std::function<void()>& call) {
 TEST(LinearGrouped, Rejections) {
   Context context(cpu_options());
   EXPECT_EQ(message_of([&] {
-              GroupedSwitchbackLinear(context, {.groups = 0, .in_features = 1, .out_features = 1});
+              SwitchbackLinear(context, {.groups = 0, .in_features = 1, .out_features = 1});
             }),
-            "grouped linear: groups = 0; it must be from 1 to 2^31 - 1");
+            "linear: groups = 0; it must be from 1 to 2^31 - 1");
   EXPECT_EQ(message_of([&] {
-              GroupedSwitchbackLinear(context, {.groups = 1, .in_features = 0, .out_features = 1});
+              SwitchbackLinear(context, {.groups = 1, .in_features = 0, .out_features = 1});
             }),
-            "grouped linear: in_features = 0; it must be at least 1");
+            "linear: in_features = 0; it must be at least 1");
+  EXPECT_EQ(message_of([&] {
+              SwitchbackLinear(
+                  context,
+                  {.groups = 2, .in_features = 1, .out_features = 1, .transposed_weight = true});
+            }),
+            "linear: transposed_weight with 2 groups; only a layer without groups may have it");
   const SomeGroups groups = packed_groups({3, 5});
   const Step<float> step(groups, false, 4);
-  GroupedSwitchbackLinear layer(context, {.groups = 2, .in_features = k, .out_features = n});
+  SwitchbackLinear layer(context, {.groups = 2, .in_features = k, .out_features = n});
   Matrix<float> y(groups.slots, n);
   EXPECT_EQ(message_of([&] { layer.forward(groups.view(), step.rows(), y.view()); }),
             "forward: the layer has no weight; call set_weight first");
@@ -336,6 +425,12 @@ TEST(LinearGrouped, Rejections) {
   const SomeGroups three = packed_groups({3, 5, 0});
   EXPECT_EQ(message_of([&] { layer.forward(three.view(), step.rows(), y.view()); }),
             "forward: groups.count = 3; it must be the layer's groups, 2");
+  EXPECT_EQ(message_of([&] { layer.forward(step.x.view(), y.view()); }),
+            "forward: the layer has 2 groups; a call without groups is for a layer with one");
+  LinearGrads rounded{.g = step.g.view()};
+  rounded.rounding.emplace();
+  EXPECT_EQ(message_of([&] { layer.backward_from(groups.view(), step.rows(), rounded); }),
+            "backward_from: rounding is given with groups; it must be empty");
   EXPECT_EQ(message_of([&] { layer.backward({.g = step.g.view()}); }),
             "backward: no forward has saved anything; call forward with save = copy or borrow "
             "first");

@@ -8,7 +8,7 @@
 #include "linear/linear_support.hpp"
 #include "switchback/activation.hpp"
 #include "switchback/gemm.hpp"
-#include "switchback/grouped_linear.hpp"
+#include "switchback/linear.hpp"
 #include "switchback/quant.hpp"
 #include "switchback/rotation.hpp"
 #include "switchback/rounding.hpp"
@@ -271,24 +271,6 @@ TEST(LinearShared, EmptyBatch) {
 
 TEST(LinearShared, Refusals) {
   Context context(test::cpu_options());
-  EXPECT_EQ(
-      failure(
-          Status::invalid_argument,
-          [&] {
-            GroupedSwitchbackLinear layer(
-                context,
-                {.groups = 2, .in_features = 8, .out_features = 8, .mode = Mode::rowwise_shared});
-          }),
-      "grouped linear: mode rowwise_shared; each group would scale the columns of g by scales "
-      "of its own, and no operation does");
-  GroupedLinearOptions of_groups{
-      .groups = 2, .in_features = 8, .out_features = 8, .mode = Mode::automatic};
-  of_groups.allow = allow_mode(Mode::rowwise_shared);
-  EXPECT_EQ(failure(Status::invalid_argument,
-                    [&] { const GroupedSwitchbackLinear layer(context, of_groups); }),
-            "grouped linear: allow = 32, rowwise_shared alone, which is not a mode of groups");
-  of_groups.allow |= allow_mode(Mode::rowwise);
-  EXPECT_NO_THROW(const GroupedSwitchbackLinear layer(context, of_groups));
   LinearOptions options{.in_features = 8, .out_features = 4, .mode = Mode::rowwise_shared};
   SwitchbackLinear layer(context, options);
   test::Matrix<std::int8_t> codes(4, 8);

@@ -49,7 +49,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 22> public_h
      {"gemm.hpp", "gemm"},
      {"grouped.hpp", "grouped"},
      {"linear.hpp", "linear"},
-     {"grouped_linear.hpp", "linear"},
      {"fragmented_linear.hpp", "linear"},
      {"prove.hpp", "autotune"},
      {"tuner.hpp", "autotune"},

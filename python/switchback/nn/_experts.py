@@ -35,9 +35,10 @@ class SwitchBackExperts(torch.nn.Module):
     Args:
         experts, hidden_features, intermediate_features: their number, the features of x, and the
             features inside.
-        bias, device, dtype, mode: as for SwitchBackGroupedLinear.
+        bias, device, dtype: as for SwitchBackGroupedLinear.
         activation: a function of a tensor.
         fused: gate and up are one layer, with the rows of gate first.
+        options: mode, rotation, dw and dw_block_rows: as for SwitchBackGroupedLinear, for all layers.
     """
 
     def __init__(
@@ -51,12 +52,11 @@ class SwitchBackExperts(torch.nn.Module):
         fused: bool = False,
         device=None,
         dtype=None,
-        mode: str = "rowwise",
+        **options,
     ):
         super().__init__()
-        make = functools.partial(
-            SwitchBackGroupedLinear, experts, bias=bias, device=device, dtype=dtype, mode=mode
-        )
+        options.update(bias=bias, device=device, dtype=dtype)
+        make = functools.partial(SwitchBackGroupedLinear, experts, **options)
         self.experts = experts
         if fused:
             self.gate_up_proj = make(hidden_features, 2 * intermediate_features)
@@ -135,7 +135,7 @@ class SwitchBackExperts(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
-def replace_experts(model, *, include=None, exclude=None, replaced=None, mode="rowwise"):
+def replace_experts(model, *, include=None, exclude=None, replaced=None, **options):
     """Replaces the experts of a model's mixtures by SwitchBackExperts, in place; returns the model.
 
     It recognises lists of gated MLPs of one shape, whose nn.Linears are gate_proj, up_proj and
@@ -152,9 +152,10 @@ def replace_experts(model, *, include=None, exclude=None, replaced=None, mode="r
 
     Args:
         include, exclude, replaced: as for replace_linear, of lists and modules of experts.
-        mode: as for SwitchBackGroupedLinear.
+        options: as for SwitchBackExperts.
 
-    ValueError, with nothing replaced, if experts have hooks.
+    ValueError, with nothing replaced, if experts have hooks, or if their features are not a multiple of
+    the rotation in the options.
     """
     parents = {}
     for parent in model.modules():
@@ -174,7 +175,7 @@ def replace_experts(model, *, include=None, exclude=None, replaced=None, mode="r
         made[module] = form
         names.append(name)
         blocks += above if loops else ()
-    made = {module: make(module, mode) for module, make in made.items()}
+    made = {module: make(module, options) for module, make in made.items()}
     for module, new in made.items():
         new.train(module.training)
         for parent in parents.get(module, ()):
@@ -242,7 +243,7 @@ def _form_of_linear(part) -> tuple:
     return part.weight.shape, part.weight.dtype, part.weight.device, part.bias is None
 
 
-def _of_list(names, old, mode: str):
+def _of_list(names, old, options: dict):
     first = getattr(old[0], names[0])
     made = SwitchBackExperts(
         len(old),
@@ -252,7 +253,7 @@ def _of_list(names, old, mode: str):
         activation=getattr(old[0], "act_fn", torch.nn.functional.silu),
         device="meta",
         dtype=first.weight.dtype,
-        mode=mode,
+        **options,
     )
     for name, part in zip(names, _PARTS):
         layer = getattr(made, part)
@@ -265,7 +266,7 @@ def _of_list(names, old, mode: str):
     return made
 
 
-def _of_parameters(old, mode: str):
+def _of_parameters(old, options: dict):
     experts, width, hidden = old.gate_up_proj.shape
     made = SwitchBackExperts(
         experts,
@@ -275,7 +276,7 @@ def _of_parameters(old, mode: str):
         fused=True,
         device="meta",
         dtype=old.gate_up_proj.dtype,
-        mode=mode,
+        **options,
     )
     made.gate_up_proj.weight, made.down_proj.weight = old.gate_up_proj, old.down_proj
     return made

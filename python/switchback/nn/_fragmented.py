@@ -66,6 +66,7 @@ class _FragmentedLayer(Layer):
     _PREFIX = "switchback_fragmented_linear_"
 
     _OPTIONS = _abi.FragmentedLinearOptions
+    _IS_LINEAR = False
 
     def _make_arguments(self, owner: _FragmentedLayers, code: int) -> None:
         self._keys: tuple = ()

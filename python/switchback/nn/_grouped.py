@@ -16,6 +16,7 @@ from .._modes import MODES
 from .._tensors import DTYPES, as_rows, context_of, memory_of, needs_operator
 from ._function import (
     _check_bias,
+    _is_product_of_two,
     _refuse_tangents,
     cast_by_autocast,
     check_dtypes,
@@ -25,7 +26,7 @@ from ._function import (
 from ._layer import Layer, LayerSet
 from ._module import OnLibrary, outside_graphs
 from ._once import differentiable_once
-from ._options import LayerOptions
+from ._options import LayerOptions, check_dw, check_rotation
 from ._trace import as_leaf, is_traced
 from ._wanted import wanted_gradients
 
@@ -40,21 +41,7 @@ class _GroupedLayers(LayerSet):
 
 
 class _GroupedLayer(Layer):
-    """A switchback_grouped_linear. It checks its weight by the rules for other layers."""
-
-    _PREFIX = "switchback_grouped_linear_"
-
-    _OPTIONS = _abi.GroupedLinearOptions
-
-    def _make_arguments(self, owner: _GroupedLayers, code: int) -> None:
-        self._k, self._n = owner.in_features, owner.out_features
-
-    def _matrix(self, tensor, cols: int) -> _abi.Matrix:
-        """The matrix of a contiguous tensor. The last dimension is a row."""
-        if tensor is None:
-            return _abi.Matrix()
-        code = DTYPES[tensor.dtype]
-        return _abi.Matrix(tensor.data_ptr(), code, tensor.numel() // cols, cols, cols)
+    """A switchback_linear with groups. For backward it reads the input, not codes of it."""
 
     def _groups(self, offs, index) -> _abi.Groups:
         return _abi.Groups(
@@ -66,28 +53,25 @@ class _GroupedLayer(Layer):
 
     def grouped_forward(self, x, offs, index, y, trains: bool) -> None:
         """y[M,N] from the rows of x that the slots read."""
-        memory, rows, stride = as_rows(x, self._k)
-        given = _abi.Matrix(memory.data_ptr(), self._code, rows, self._k, stride)
-        out = self._matrix(y, self._n)
-        groups = self._groups(offs, index)
+        m, d = self._x, self._y
+        memory, m.rows, m.stride = as_rows(x, m.cols)
+        m.data = memory.data_ptr()
+        d.data, d.rows = y.data_ptr(), y.shape[0]
+        groups = ctypes.byref(self._groups(offs, index))
         save = _abi.SAVE_CALLER if trains else _abi.SAVE_NOTHING
-        self._call("forward", *map(ctypes.byref, (groups, given, out)), save)
+        self._call("forward_groups", groups, self._x_at, self._y_at, save)
 
     def grouped_backward(self, g, x, offs, index, dx, dw, db) -> None:
         """dx[M,K] of the row that each slot read, dw[G,N,K] and db[G,N], each unless it is None."""
-        memory, rows, stride = as_rows(g, self._n)
-        grads = _abi.GroupedLinearGrads(
-            g=_abi.Matrix(memory.data_ptr(), self._code, rows, self._n, stride),
-            dx=self._matrix(dx, self._k),
-            dw=self._matrix(dw, self._k),
-            db=self._matrix(db, self._n),
-        )
+        memory, rows, stride = as_rows(g, self._g.cols)
+        self._set_gradients(memory, rows, stride, dx, dw, db)
         kept = None
         if x is not None:
-            x, rows, stride = as_rows(x, self._k)
-            kept = ctypes.byref(_abi.Matrix(x.data_ptr(), self._code, rows, self._k, stride))
-        groups = self._groups(offs, index)
-        self._call("backward", ctypes.byref(grads), ctypes.byref(groups), kept)
+            m, kept = self._x, self._x_at
+            x, m.rows, m.stride = as_rows(x, m.cols)
+            m.data = x.data_ptr()
+        groups = ctypes.byref(self._groups(offs, index))
+        self._call("backward_groups", self._grads_at, groups, kept)
 
 
 def grouped_linear(x, weight, bias, offs, index, slots, layers: _GroupedLayers):
@@ -162,29 +146,26 @@ class _GroupedLinear(Function):
     @staticmethod
     def forward(ctx, x, weight, bias, offs, index, slots, layers: _GroupedLayers):
         wants_dx, wants_dw = ctx.needs_input_grad[:2]
-        ctx.layers, ctx.dtype, ctx.rows = layers, x.dtype, x.shape[0]
-        ctx.weight_dtype = weight.dtype
-        ctx.bias_dtype = None if bias is None else bias.dtype
+        dtypes = weight.dtype, None if bias is None else bias.dtype
+        ctx.call = layers, x.dtype, x.shape[0], dtypes
         y = product(x, weight, bias, offs, index, layers, once=True)
-        ctx.save_for_backward(
-            x if wants_dw else None, weight if wants_dx else None, offs, index, slots
-        )
+        kept_x = x if reads_x(layers.options, wants_dx, wants_dw) else None
+        ctx.save_for_backward(kept_x, weight if wants_dx else None, offs, index, slots)
         return y
 
     @staticmethod
-    @differentiable_once("SwitchBackGroupedLinear", lambda ctx: all(ctx.needs_input_grad[:2]))
+    @differentiable_once("SwitchBackGroupedLinear", _is_product_of_two)
     def backward(ctx, g):
-        x, weight, offs, index, slots = ctx.saved_tensors
+        layers, dtype, rows, dtypes = ctx.call
         wanted = wanted_gradients(ctx)[:3]
-        grads = gradients(
-            memory_of(g, "backward", "the gradient").to(ctx.dtype),
-            (x if wanted[1] else None, weight, offs, index, slots),
-            ctx.rows,
-            wanted,
-            (ctx.weight_dtype, ctx.bias_dtype),
-            ctx.layers,
-        )
+        g = memory_of(g, "backward", "the gradient").to(dtype)
+        grads = gradients(g, ctx.saved_tensors, rows, wanted, dtypes, layers)
         return *grads, None, None, None, None
+
+
+def reads_x(options: LayerOptions, wants_dx: bool, wants_dw: bool) -> bool:
+    """Whether a backward reads x. The gradient of an activation depends on it."""
+    return wants_dw or (wants_dx and bool(options.activation))
 
 
 def gradients(g, kept: tuple, rows: int, wanted: tuple, dtypes: tuple, layers: _GroupedLayers):
@@ -195,6 +176,8 @@ def gradients(g, kept: tuple, rows: int, wanted: tuple, dtypes: tuple, layers: _
     """
     x, weight, offs, index, slots = kept
     wants_dx, wants_dw, wants_db = wanted
+    if not reads_x(layers.options, wants_dx, wants_dw):
+        x = None
     dtype, (of_weight, of_bias) = g.dtype, dtypes
     groups, n, k = layers.groups, layers.out_features, layers.in_features
     dx = dw = db = None
@@ -315,14 +298,16 @@ def combine_gradients(g, y, slots, weights, wants_dy: bool, wants_dweights: bool
 class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
     """Linear layers of one shape, each for one group of rows, in one call.
 
-    Each row of y has the bits of a SwitchBackLinear with its group's weight and mode. The parameters
-    are weight[groups, out_features, in_features] and bias[groups, out_features].
+    Each row of y has the bits of a SwitchBackLinear with its group's weight and these options. The
+    parameters are weight[groups, out_features, in_features] and bias[groups, out_features].
 
     Args:
         groups, in_features, out_features: the number of layers and their features.
         bias, device, dtype: as for nn.Linear.
-        mode: "rowwise" (one scale per row of a weight), "global" (one for each group's weight),
-            "standard" (no int8) or "auto" (as SwitchBackLinear's, for the mean group).
+        mode: as for SwitchBackLinear. Each group's weight has its own scales; "auto" takes the mode
+            that is the fastest for all groups together.
+        rotation, dw, dw_block_rows: as for SwitchBackLinear. The input is kept for backward also
+            with dw="int8_block". Each group begins a new block of rows.
     """
 
     def __init__(
@@ -335,6 +320,9 @@ class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
         dtype=None,
         *,
         mode: str = "rowwise",
+        rotation: int = 0,
+        dw: str = "floating",
+        dw_block_rows: int = 256,
     ):
         super().__init__()
         sizes = {"groups": groups, "in_features": in_features, "out_features": out_features}
@@ -348,8 +336,11 @@ class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
             raise ValueError(
                 f"SwitchBackGroupedLinear: mode = {mode!r}; it must be one of {allowed}"
             )
+        check_rotation("SwitchBackGroupedLinear", rotation, in_features, mode)
+        check_dw("SwitchBackGroupedLinear", dw, dw_block_rows, mode)
         self.groups, self.in_features, self.out_features = groups, in_features, out_features
-        self.mode = mode
+        self.mode, self.rotation = mode, rotation
+        self.dw, self.dw_block_rows = dw, dw_block_rows
         options = {"device": device, "dtype": dtype}
         self.weight = torch.nn.Parameter(
             torch.empty((groups, out_features, in_features), **options)
@@ -362,8 +353,12 @@ class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
         self.reset_parameters()
 
     def _new_layers(self) -> _GroupedLayers:
-        return _GroupedLayers(
-            self.groups, self.in_features, self.out_features, LayerOptions(self.mode)
+        sizes = self.groups, self.in_features, self.out_features
+        return _GroupedLayers(*sizes, self._options())
+
+    def _options(self) -> LayerOptions:
+        return LayerOptions(
+            self.mode, rotation=self.rotation, dw=self.dw, dw_block_rows=self.dw_block_rows
         )
 
     def reset_parameters(self) -> None:
@@ -394,7 +389,8 @@ class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
     def extra_repr(self) -> str:
         return (
             f"groups={self.groups}, in_features={self.in_features}, "
-            f"out_features={self.out_features}, bias={self.bias is not None}, mode={self.mode}"
+            f"out_features={self.out_features}, bias={self.bias is not None}, "
+            f"{self._options().text.replace(',', ', ')}"
         )
 
 

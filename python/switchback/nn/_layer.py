@@ -52,6 +52,7 @@ class LayerSet(native.LayerSet if native else object):
 
     announced = 0  # number of weight_updated() calls, of all modules
     SIZES = ("in_features", "out_features")
+    groups = 1
 
     def __init__(self, *sizes_and_options):
         """The sizes in the order of SIZES, and LayerOptions."""
@@ -201,6 +202,7 @@ class Layer(native.Layer if native else object):
 
     _PREFIX = "switchback_linear_"  # of the library functions that it calls
     _OPTIONS = _abi.LinearOptions
+    _IS_LINEAR = True  # it is a switchback_linear
 
     def __init__(self, owner: LayerSet, dtype: torch.dtype, context: Context):
         self._lib = library()
@@ -241,7 +243,7 @@ class Layer(native.Layer if native else object):
         self._is_standard = owner.options.mode == "standard"
         # Whether the library quantizes a float32 weight (under autocast) without a cast. Floating
         # point products read a copy in their own dtype, which is made once.
-        self._reads_float32 = type(self) is Layer and MODES[owner.options.mode].is_int8
+        self._reads_float32 = self._IS_LINEAR and MODES[owner.options.mode].is_int8
         # Whether the library reads a transposed copy of the weight.
         self._turns = bool(owner.options.transposed) and not owner.options.reads_transposed
         self._digest = (ctypes.c_uint64 * 2)()
@@ -262,7 +264,7 @@ class Layer(native.Layer if native else object):
     def _make_arguments(self, owner: LayerSet, code: int) -> None:
         """Creates the arguments of the passes. Each call fills them in."""
         in_features, out_features = owner.in_features, owner.out_features
-        rows, cols = out_features, in_features  # of the weight
+        rows, cols = owner.groups * out_features, in_features  # of the weight
         if owner.options.reads_transposed:
             rows, cols = cols, rows
         self._x = _abi.Matrix(None, code, 0, in_features, in_features)
@@ -275,7 +277,7 @@ class Layer(native.Layer if native else object):
             g=_abi.Matrix(None, code, 0, out_features, out_features),
             dx=_abi.Matrix(None, code, 0, in_features, in_features),
             dw=_abi.Matrix(None, code, rows, cols, cols),
-            db=_abi.Matrix(None, code, 1, out_features, out_features),
+            db=_abi.Matrix(None, code, owner.groups, out_features, out_features),
         )
         self._x_at, self._y_at, self._grads_at = map(
             ctypes.addressof, (self._x, self._y, self._grads)
@@ -421,7 +423,7 @@ class Layer(native.Layer if native else object):
             bias_memory = memory_of(bias_source, "forward", "bias").contiguous()
             check_storage(bias_memory, "forward", "bias")
             bias_matrix = ctypes.byref(bias_matrix_of(bias_memory))
-        # The weight of a grouped layer has an extra dimension, and its rows are contiguous.
+        # The weight of a layer with groups has an extra dimension, and its rows are contiguous.
         cols = matrix.shape[-1]
         rows, stride = matrix.numel() // cols, max(matrix.stride(-2), cols)
         lent = _abi.Matrix(matrix.data_ptr(), DTYPES[matrix.dtype], rows, cols, stride)
@@ -612,14 +614,7 @@ class Layer(native.Layer if native else object):
         x[rows,K] is the input or, with absmax, its codes as forward() made them. It is None if dw is
         None.
         """
-        m, d, w, b = self._g, self._dx, self._dw, self._db
-        m.data, m.rows, m.stride = g.data_ptr(), rows, stride
-        d.data, d.rows = None if dx is None else dx.data_ptr(), rows
-        w.data = b.data = None
-        if dw is not None:
-            w.data, w.dtype = dw.data_ptr(), DTYPES[dw.dtype]
-        if db is not None:
-            b.data, b.dtype = db.data_ptr(), DTYPES[db.dtype]
+        self._set_gradients(g, rows, stride, dx, dw, db)
         kept = self._nothing_at
         if absmax is not None:
             kept = self._kept_codes(x, absmax)
@@ -629,6 +624,17 @@ class Layer(native.Layer if native else object):
         status = self._lib.switchback_linear_backward(self.pointer, self._grads_at, kept)
         if status:
             check(status)
+
+    def _set_gradients(self, g, rows: int, stride: int, dx, dw, db) -> None:
+        """Fills in the gradients of a backward, whose addresses are at _grads_at."""
+        m, d, w, b = self._g, self._dx, self._dw, self._db
+        m.data, m.rows, m.stride = g.data_ptr(), rows, stride
+        d.data, d.rows = None if dx is None else dx.data_ptr(), rows
+        w.data = b.data = None
+        if dw is not None:
+            w.data, w.dtype = dw.data_ptr(), DTYPES[dw.dtype]
+        if db is not None:
+            b.data, b.dtype = db.data_ptr(), DTYPES[db.dtype]
 
     def round_stochastically(self, seed: int, stream: int, step: int) -> None:
         """Sets the seed, stream and step of the next backward's random bits."""

@@ -360,7 +360,12 @@ define_loop("linear_prepared_dx", rows_of_first=True)
 
 
 def _check_grouped(x, weight, bias, offs, options: str) -> None:
-    LayerOptions.parse(options)
+    parsed = LayerOptions.parse(options)
+    if parsed.transposed or parsed.is_stochastic:
+        raise InvalidArgument(
+            f"forward: options = {options!r}; with groups they must have neither transposed = 1 nor "
+            "rounding = stochastic"
+        )
     if x.dim() != 2 or weight.dim() != 3 or x.shape[1] != weight.shape[2]:
         raise InvalidArgument(
             f"forward: x has shape {tuple(x.shape)} and weight {tuple(weight.shape)}; they must be "
@@ -444,7 +449,9 @@ def _keep_grouped(ctx, inputs, output) -> None:
     x, weight, bias, offs, index, slots, ctx.options = inputs
     ctx.rows, ctx.dtype = x.shape[0], x.dtype
     ctx.of_bias = bias.dtype if ctx.needs_input_grad[2] else None
-    ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight, offs, index, slots)
+    wants_dx, wants_dw = ctx.needs_input_grad[:2]
+    keeps_x = _grouped.reads_x(LayerOptions.parse(ctx.options), wants_dx, wants_dw)
+    ctx.save_for_backward(x if keeps_x else None, weight, offs, index, slots)
 
 
 def _backward_of_grouped(ctx, g):
@@ -452,7 +459,7 @@ def _backward_of_grouped(ctx, g):
     wants = wanted_gradients(ctx)[:3]
     grads = torch.ops.switchback.grouped_linear_backward(
         g.to(ctx.dtype),
-        x if wants[1] else None,
+        x if _grouped.reads_x(LayerOptions.parse(ctx.options), *wants[:2]) else None,
         weight,
         offs,
         index,

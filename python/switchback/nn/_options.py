@@ -8,11 +8,12 @@ import functools
 
 from .. import _abi
 from .._errors import InvalidArgument
-from .._modes import MODES
+from .._modes import MODES, names_where, one_of
 
 
 ROUNDINGS = ("nearest", "stochastic")
 ROTATIONS = (4, 16, 64, 256, 1024)  # the group sizes of a rotation
+BLOCK_ROWS = (128, 256, 512, 1024)  # of codes for an int8 weight gradient
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,3 +108,33 @@ class LayerOptions:
                 )
             values[name] = kinds[name](value)
         return cls(**values)
+
+
+def check_rotation(module: str, rotation: int, in_features: int, mode: str) -> None:
+    """ValueError unless this rotation is possible. `module`: the name of the module's class."""
+    if rotation not in (0, *ROTATIONS):
+        raise ValueError(f"{module}: rotation = {rotation!r}; it must be 0, {one_of(ROTATIONS)}")
+    if rotation and in_features % rotation:
+        raise ValueError(
+            f"{module}: in_features = {in_features}; it must be a multiple of rotation, {rotation}"
+        )
+    if rotation and not MODES[mode].is_int8:
+        raise ValueError(
+            f"{module}: rotation = {rotation} in mode {mode!r}; it needs mode "
+            f"{names_where(lambda each: each.is_int8)}"
+        )
+
+
+def check_dw(module: str, dw: str, dw_block_rows: int, mode: str) -> None:
+    """ValueError unless the weight gradient can be computed like this. `module`: as above."""
+    if dw not in _abi.WEIGHT_GRADIENTS:
+        raise ValueError(f"{module}: dw = {dw!r}; it must be 'floating' or 'int8_block'")
+    if dw_block_rows not in BLOCK_ROWS:
+        raise ValueError(
+            f"{module}: dw_block_rows = {dw_block_rows!r}; it must be {one_of(BLOCK_ROWS)}"
+        )
+    if dw == "int8_block" and not MODES[mode].int8_dw:
+        raise ValueError(
+            f"{module}: dw = 'int8_block' in mode {mode!r}; it needs mode "
+            f"{names_where(lambda each: each.int8_dw)}"
+        )

@@ -7,14 +7,13 @@ import copy
 
 import torch
 
-from .. import _abi
 from .._errors import InvalidState
-from .._modes import MODES, names_where, one_of
+from .._modes import MODES, names_where
 from . import _prepared
 from ._function import linear, prepared_linear
 from ._layer import LayerSet
 from ._module import OnLibrary, outside_graphs
-from ._options import ROTATIONS, LayerOptions
+from ._options import LayerOptions, check_dw, check_rotation
 from ._trace import as_leaf, is_traced
 from ._weight_of_codes import weight_of_codes
 
@@ -279,8 +278,13 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
         seed: int | None = None,
     ):
         mode = _mode_of(mode, vector_wise_quantization, mem_efficient)
-        _check_rotation(rotation, in_features, mode)
-        _check_dw(dw, dw_block_rows, mode, mem_efficient)
+        check_rotation("SwitchBackLinear", rotation, in_features, mode)
+        check_dw("SwitchBackLinear", dw, dw_block_rows, mode)
+        if dw == "int8_block" and mem_efficient:
+            raise ValueError(
+                "SwitchBackLinear: dw = 'int8_block' with mem_efficient; it keeps codes of the input by "
+                "itself, so leave mem_efficient out"
+            )
         seed = _seed_of(rounding, seed, mode)
         for name, value in (("in_features", in_features), ("out_features", out_features)):
             if value < 0:
@@ -412,22 +416,6 @@ def _mode_of(mode, vector_wise_quantization: bool, mem_efficient: bool) -> str:
     return mode
 
 
-def _check_rotation(rotation: int, in_features: int, mode: str) -> None:
-    if rotation not in (0, *ROTATIONS):
-        raise ValueError(
-            f"SwitchBackLinear: rotation = {rotation!r}; it must be 0, {one_of(ROTATIONS)}"
-        )
-    if rotation and in_features % rotation:
-        raise ValueError(
-            f"SwitchBackLinear: in_features = {in_features}; it must be a multiple of rotation, {rotation}"
-        )
-    if rotation and not MODES[mode].is_int8:
-        raise ValueError(
-            f"SwitchBackLinear: rotation = {rotation} in mode {mode!r}; it needs mode "
-            f"{names_where(lambda each: each.is_int8)}"
-        )
-
-
 def _seed_of(rounding: str, seed: int | None, mode: str) -> int:
     """Checks the combination of options. LayerOptions checks the values."""
     if rounding != "stochastic":
@@ -441,27 +429,6 @@ def _seed_of(rounding: str, seed: int | None, mode: str) -> int:
             "SwitchBackLinear: rounding = 'stochastic' in mode 'standard', which has no codes to round"
         )
     return int(torch.randint(2**63 - 1, (), device="cpu")) if seed is None else seed
-
-
-def _check_dw(dw: str, dw_block_rows: int, mode: str, mem_efficient: bool) -> None:
-    if dw not in _abi.WEIGHT_GRADIENTS:
-        raise ValueError(
-            f"SwitchBackLinear: dw = {dw!r}; it must be 'floating' or 'int8_block'"
-        )
-    if dw_block_rows not in (128, 256, 512, 1024):
-        raise ValueError(
-            f"SwitchBackLinear: dw_block_rows = {dw_block_rows!r}; it must be 128, 256, 512 or 1024"
-        )
-    if dw == "int8_block" and not MODES[mode].int8_dw:
-        raise ValueError(
-            f"SwitchBackLinear: dw = 'int8_block' in mode {mode!r}; it needs mode "
-            f"{names_where(lambda each: each.int8_dw)}"
-        )
-    if dw == "int8_block" and mem_efficient:
-        raise ValueError(
-            "SwitchBackLinear: dw = 'int8_block' with mem_efficient; it keeps codes of the input by "
-            "itself, so leave mem_efficient out"
-        )
 
 
 outside_graphs(Int8Layer, "forward")

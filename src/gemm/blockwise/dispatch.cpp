@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gemm/blockwise/dispatch.hpp"
 
+#include "core/assert.hpp"
 #include "core/check.hpp"
 #include "core/device.hpp"
+#include "core/rehearsal.hpp"
 #include "gemm/blockwise/engine.hpp"
 #include "gemm/tuned.hpp"
 
@@ -37,14 +39,54 @@ bool run_tuned(ContextState& state, const BlockwiseProblem& problem,
       });
 }
 
+// Runs the named engine, or what the tuner knows, else the default.
+void run_product(ContextState& state, const Engine* named, const BlockwiseProblem& problem,
+                 const BlockwiseOperands& operands) {
+  const auto engines = engine_table().of(state.device.kind);
+  if (problem.padded_m == 0) {
+    if (!problem.accumulate) engines.back()->run(state, problem, {engines.back()->id}, operands);
+    return;
+  }
+  if (named == nullptr && problem.groups == 0 && run_tuned(state, problem, operands)) return;
+  // Without groups a named engine that rejects the problem runs another kernel by itself.
+  const bool runs_named =
+      named != nullptr && (problem.groups == 0 || named->rejects(problem).empty());
+  const BlockwiseConfig config =
+      runs_named ? BlockwiseConfig{named->id} : default_config(problem, state);
+  engine_table().find(state.device.kind, config.engine)->run(state, problem, config, operands);
+}
+
+// Runs the products of the groups one after the other. The problem is that of all groups.
+void run_groups(ContextState& state, const Engine* named, const BlockwiseProblem& problem,
+                const BlockwiseOperands& operands, std::span<const BlockGroup> groups) {
+  const std::int64_t d_bytes =
+      problem.n * problem.stride_d * static_cast<std::int64_t>(dtype_size_bytes(problem.output));
+  core::all_or_nothing(state, [&] {
+    auto* d = static_cast<std::byte*>(operands.d);
+    for (const auto& [first_block, rows] : groups) {
+      BlockwiseProblem p = problem;
+      p.m = rows;
+      p.padded_m = whole_block_rows(rows, p.block_rows);
+      const std::int64_t code = first_block * p.block_rows;
+      run_product(state, named, p,
+                  {operands.a + code, operands.b + code, operands.absmax_a + first_block * p.n,
+                   operands.absmax_b + first_block * p.k, d});
+      d += d_bytes;
+    }
+  });
+}
+
 }  // namespace
 
-void multiply(ContextState& state, const BlockwiseGemmArgs& args) {
+void multiply(ContextState& state, const BlockwiseGemmArgs& args,
+              std::span<const BlockGroup> groups) {
   const Engine* engine = args.engine.empty() ? nullptr : &named_engine(state, args.engine);
-  const BlockwiseProblem problem = {
-      .n = args.d.rows,
+  const auto count = static_cast<std::int64_t>(groups.size());
+  SWITCHBACK_ASSERT(count == 0 || args.d.rows % count == 0);
+  BlockwiseProblem problem = {
+      .n = count == 0 ? args.d.rows : args.d.rows / count,
       .k = args.d.cols,
-      .m = args.m == -1 ? args.a.cols : args.m,
+      .m = args.m == -1 || count > 0 ? args.a.cols : args.m,
       .padded_m = args.a.cols,
       .block_rows = args.block_rows,
       .stride_a = args.a.stride,
@@ -53,18 +95,13 @@ void multiply(ContextState& state, const BlockwiseGemmArgs& args) {
       .output = args.d.dtype,
       .accumulate = args.accumulate,
       .alignment = core::alignment_class(state, {args.a.data, args.b.data})};
-  const BlockwiseOperands operands = {args.a.data, args.b.data, args.absmax_a.data(),
-                                      args.absmax_b.data(), args.d.data};
+  BlockwiseOperands operands = {args.a.data, args.b.data, args.absmax_a.data(),
+                                args.absmax_b.data(), args.d.data};
   if (problem.n == 0 || problem.k == 0) return;
-  const auto engines = engine_table().of(state.device.kind);
-  if (problem.padded_m == 0) {
-    if (!problem.accumulate) engines.back()->run(state, problem, {engines.back()->id}, operands);
-    return;
-  }
-  if (engine == nullptr && run_tuned(state, problem, operands)) return;
-  const BlockwiseConfig config =
-      engine == nullptr ? default_config(problem, state) : BlockwiseConfig{engine->id};
-  engine_table().find(state.device.kind, config.engine)->run(state, problem, config, operands);
+  if (count > 0 && state.on_cpu()) return run_groups(state, engine, problem, operands, groups);
+  problem.groups = count;
+  if (count > 0) operands.block_groups = groups.data();
+  run_product(state, engine, problem, operands);
 }
 
 }  // namespace switchback::blockwise

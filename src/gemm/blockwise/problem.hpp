@@ -9,6 +9,7 @@
 
 #include "core/context_state.hpp"
 #include "core/tunable.hpp"
+#include "gemm/blockwise/block_group.hpp"
 #include "gemm/int8/problem.hpp"
 #include "switchback/types.hpp"
 
@@ -16,7 +17,8 @@ namespace switchback::blockwise {
 
 using gemm_int8::EngineId;
 
-/// d[N,K] (+)= a[N,Mp] · b[K,Mp]ᵀ, as BlockwiseGemmArgs says.
+/// d[N,K] (+)= a[N,Mp] · b[K,Mp]ᵀ, as BlockwiseGemmArgs says. With groups, each group multiplies
+/// its own blocks of a and b, and d is [groups · N,K]. A tuner never sees groups.
 struct BlockwiseProblem {
   std::int64_t n = 0;
   std::int64_t k = 0;
@@ -29,6 +31,7 @@ struct BlockwiseProblem {
   DType output = DType::f32;
   bool accumulate = false;
   std::int64_t alignment = 0;  ///< core::alignment_class of a and b
+  std::int64_t groups = 0;     ///< 0: no groups. Only engines of devices know groups
 
   [[nodiscard]] std::int64_t blocks() const noexcept { return padded_m / block_rows; }
   friend bool operator==(const BlockwiseProblem&, const BlockwiseProblem&) = default;
@@ -44,6 +47,7 @@ struct BlockwiseOperands {
   const float* absmax_a = nullptr;  ///< [blocks,n]
   const float* absmax_b = nullptr;  ///< [blocks,k]
   void* d = nullptr;
+  const BlockGroup* block_groups = nullptr;  ///< [groups], read by kernels only
 };
 
 struct BlockwiseConfig {

@@ -10,7 +10,7 @@
 #include "gemm/int8/candidates.hpp"
 #include "gemm/int8/packed_weight.hpp"
 #include "gemm/int8/product.hpp"
-#include "gemm/int8/tuned.hpp"
+#include "gemm/tuned.hpp"
 
 namespace switchback::gemm_int8 {
 
@@ -21,7 +21,7 @@ const Engine* forced_engine(const ContextState& state, std::string_view op,
                             const GemmProblem& problem, std::string_view forced) {
   if (!forced.empty()) {
     const Engine* engine = &named_engine(op, forced, state);
-    const std::string_view reason = engine->rejects(problem, state);
+    const std::string_view reason = refusal(*engine, problem, state);
     if (!reason.empty())
       core::fail(Status::unsupported, "{}: engine '{}' cannot run {}: {}", op, forced,
                  describe(problem), reason);
@@ -38,19 +38,35 @@ const Engine* forced_engine(const ContextState& state, std::string_view op,
   return nullptr;
 }
 
-// Runs the tuned configuration. If there is none, runs the default of the forced engine, of the
-// engine that b is packed for, or of the first that accepts the problem. A library may have no
-// algorithm for a problem that its engine accepts. Then, unless that engine was forced, the
-// device's last engine runs: it accepts everything and reads the packed form of the other engines.
-void choose_and_run(ContextState& state, std::string_view op, Product product,
-                    std::string_view forced) {
+// Runs the tuned configuration if there is one that is valid here and, with a forced engine,
+// belongs to that engine. Otherwise returns false.
+bool run_tuned(ContextState& state, const GemmProblem& problem, const GemmOperands& operands,
+               const Engine* forced) {
+  if (state.config_source == nullptr) return false;
+  return products::run_tuned<GemmConfig>(
+      state, problem.has_groups() ? grouped_tunable : tunable, to_query(problem, state),
+      [&](const GemmConfig& config) { return forced == nullptr || config.engine == forced->id; },
+      [&](const GemmConfig& config) { return check_read_config(problem, config, state); },
+      [&](const GemmConfig& config) { run_checked(state, problem, config, operands); });
+}
+
+}  // namespace
+
+void multiply(ContextState& state, std::string_view op, Product& product, std::string_view forced) {
   auto& [problem, operands] = product;
   problem.alignment =
       core::alignment_class(state, {operands.a, operands.b, operands.packed_b, operands.d});
   const Engine* engine = forced_engine(state, op, problem, forced);
+  const auto usual = [&] {
+    return engine != nullptr ? default_config(*engine, problem, state)
+                             : default_config(problem, state);
+  };
+  if (problem.has_groups() && (problem.groups == 0 || problem.m == 0 || problem.n == 0)) {
+    usual();  // reports that no engine can run it
+    return;
+  }
   if (run_tuned(state, problem, operands, engine)) return;
-  const GemmConfig config =
-      engine != nullptr ? engine->default_config(problem, state) : default_config(problem, state);
+  const GemmConfig config = usual();
   try {
     return run_checked(state, problem, config, operands);  // engines' default configurations run
   } catch (const Error& error) {
@@ -58,23 +74,21 @@ void choose_and_run(ContextState& state, std::string_view op, Product product,
     if (error.status() != Status::unsupported || !forced.empty() || state.on_cpu() ||
         config.engine == last.id)
       throw;
-    last.run(state, problem, last.default_config(problem, state), operands);
+    run_checked(state, problem, default_config(last, problem, state), operands);
   }
 }
 
-}  // namespace
-
 void multiply(ContextState& state, const GemmS8S8S32Args& args) {
-  const Product product = product_of(args);
+  Product product = product_of(args);
   SWITCHBACK_ASSERT(args.d.rows == product.problem.m && args.d.cols == product.problem.n);
-  choose_and_run(state, "gemm_s8s8s32", product, args.engine);
+  multiply(state, "gemm_s8s8s32", product, args.engine);
 }
 
 void multiply(ContextState& state, const GemmArgs& args) {
   Product product = product_of(args);
   SWITCHBACK_ASSERT(args.d.rows == product.problem.m && args.d.cols == product.problem.n);
   add_scales(args, product);
-  choose_and_run(state, "gemm", product, args.engine);
+  multiply(state, "gemm", product, args.engine);
 }
 
 namespace {
@@ -125,19 +139,23 @@ void pack(ContextState& state, std::string_view op, MatrixView<const std::int8_t
 
 void unpack(ContextState& state, const PackedWeight& b, MatrixView<std::int8_t> codes) {
   const PackedWeightState& from = b.state();
-  SWITCHBACK_ASSERT(from.groups == 1 && codes.rows == from.rows && codes.cols == from.cols);
+  SWITCHBACK_ASSERT(codes.rows == from.groups * from.rows && codes.cols == from.cols);
   if (codes.rows == 0 || codes.cols == 0) return;
-  from.engine->unpack(state, from.buffer.as<const void>(), codes);
+  for (std::int64_t g = 0; g < from.groups; ++g)
+    from.engine->unpack(
+        state, from.buffer.as<const std::byte>() + g * from.step_bytes,
+        {codes.data + g * from.rows * codes.stride, from.rows, from.cols, codes.stride});
 }
 
 void pack_transposed(ContextState& state, const PackedWeight& b, PackedWeight& out) {
   const PackedWeightState& from = b.state();
-  SWITCHBACK_ASSERT(from.groups == 1);
   const Engine* packer = from.engine;
-  PackedWeightState& packed = make_packed(state, *packer, 1, from.cols, from.rows, out);
+  PackedWeightState& packed = make_packed(state, *packer, from.groups, from.cols, from.rows, out);
   packed.engine = nullptr;
-  packer->pack_transposed(state, from.rows, from.cols, from.buffer.as<const void>(),
-                          packed.buffer.as<void>());
+  for (std::int64_t g = 0; g < from.groups; ++g)
+    packer->pack_transposed(state, from.rows, from.cols,
+                            from.buffer.as<const std::byte>() + g * from.step_bytes,
+                            packed.buffer.as<std::byte>() + g * packed.step_bytes);
   packed.engine = packer;
 }
 

@@ -45,6 +45,16 @@ void quantize_rowwise(ContextState& state, const Groups& groups, const GroupedRo
   });
 }
 
+void quantize_scaled(ContextState& state, const Groups& groups, const GroupedRows& x,
+                     const float* column_scales, MatrixView<std::int8_t> q,
+                     std::span<float> absmax) {
+  if (q.rows == 0) return;
+  const SlotRows rows = slot_rows(state, groups, x, q.rows);
+  queue(state, "kernel grouped_quantize_scaled", [&](const Launch& launch) {
+    return launch_quantize_scaled(launch, rows, x.data, column_scales, q, absmax.data());
+  });
+}
+
 void gather(ContextState& state, const Groups& groups, const GroupedRows& x, AnyMatrix to) {
   if (to.rows == 0 || to.cols == 0) return;
   const SlotRows rows = slot_rows(state, groups, x, to.rows);
@@ -70,6 +80,24 @@ void column_sums(ContextState& state, const Groups& groups, ConstAnyMatrix g, An
           [&](const Launch& launch) { return launch_block_sums(launch, arrays, g, block_sums); });
   queue(state, "kernel grouped_finish_column_sums", [&](const Launch& launch) {
     return launch_finish_sums(launch, arrays, block_sums, db, accumulate);
+  });
+}
+
+void find_blocks(ContextState& state, const Groups& groups, std::int64_t slots,
+                 std::int64_t block_rows, std::int64_t blocks, BlockGroup* found) {
+  if (groups.count == 0) return;
+  const GroupArrays arrays = arrays_of(state, groups, slots);
+  queue(state, "kernel grouped_find_blocks", [&](const Launch& launch) {
+    return launch_find_blocks(launch, arrays, block_rows, blocks, found);
+  });
+}
+
+void copy_to_blocks(ContextState& state, const Groups& groups, const GroupedRows& x,
+                    std::int64_t slots, const BlockLayout& layout, AnyMatrix to) {
+  if (to.rows == 0 || to.cols == 0) return;
+  const SlotRows rows = slot_rows(state, groups, x, slots);
+  queue(state, "kernel grouped_copy_to_blocks", [&](const Launch& launch) {
+    return launch_copy_to_blocks(launch, rows, x.data, layout.groups.data(), layout.block_rows, to);
   });
 }
 
@@ -143,9 +171,12 @@ void fragment_gradients(ContextState& state, const FragmentGradients& args) {
 const DeviceEngine* engine() noexcept {
   static constexpr DeviceEngine backend = {
       .quantize_rowwise = quantize_rowwise,
+      .quantize_scaled = quantize_scaled,
       .gather = gather,
       .combine = combine,
       .column_sums = column_sums,
+      .find_blocks = find_blocks,
+      .copy_to_blocks = copy_to_blocks,
       .multiply_standard = multiply_standard,
       .weigh_fragments = weigh_fragments,
       .choose_fragments = choose_fragments,

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(256) gather_kernel(GatherArguments a) {
     const quant::Place place = quant::place_of(tile, a.tiles.across);
     const std::int64_t slot = place.down * blockDim.y + threadIdx.y;
     std::int64_t element = 0;
-    if (slot >= a.rows || !find_row(a.slots, slot, element)) continue;
+    if (slot >= a.rows || find_row(a.slots, slot, element) < 0) continue;
     const T* const from = static_cast<const T*>(a.x) + element;
     T* const to = static_cast<T*>(a.to) + slot * a.to_stride;
     const std::int64_t begin = place.across * each * blockDim.x + threadIdx.x;

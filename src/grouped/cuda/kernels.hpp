@@ -7,12 +7,14 @@
 #include <cstdint>
 
 #include "core/cuda/groups.hpp"
+#include "gemm/blockwise/block_group.hpp"
 #include "grouped/fragments.hpp"
 #include "quant/cuda/kernels.hpp"
 #include "switchback/matrix.hpp"
 
 namespace switchback::grouped::cuda {
 
+using blockwise::BlockGroup;
 using core::cuda::GroupArrays;
 using core::cuda::Report;
 using quant::cuda::Codes;
@@ -29,8 +31,19 @@ struct SlotRows {
 /// q may have rows without columns; absmax is then 0.
 cudaError_t launch_quantize(const Launch& launch, const SlotRows& slots, ConstAnyMatrix x, Codes q,
                             float* absmax);
+/// The same for x · column_scales, in f32; column_scales [groups, cols].
+cudaError_t launch_quantize_scaled(const Launch& launch, const SlotRows& slots, ConstAnyMatrix x,
+                                   const float* column_scales, Codes q, float* absmax);
 cudaError_t launch_gather(const Launch& launch, const SlotRows& slots, ConstAnyMatrix x,
                           AnyMatrix to);
+
+/// `found` [groups]: the blocks of each group, all below `blocks`.
+cudaError_t launch_find_blocks(const Launch& launch, const GroupArrays& groups,
+                               std::int64_t block_rows, std::int64_t blocks, BlockGroup* found);
+/// The rows that the slots read, each in the blocks of its group, and zeros in all other rows of
+/// `to`. There is a group, or to has no elements.
+cudaError_t launch_copy_to_blocks(const Launch& launch, const SlotRows& slots, ConstAnyMatrix x,
+                                  const BlockGroup* blocks, std::int64_t block_rows, AnyMatrix to);
 
 /// combine(): `weights` [T,S] in f32, or without data; `slots` [T,S] in s32.
 cudaError_t launch_combine(const Launch& launch, ConstAnyMatrix y, ConstAnyMatrix slots,

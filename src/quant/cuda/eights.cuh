@@ -190,6 +190,41 @@ __device__ __forceinline__ uint2 code_eight(const float (&v)[each], const Eights
   }
 }
 
+/// Codes and absmax of a row of any length and alignment, by blockDim.x threads that read it twice.
+/// All threads of the block must call it; row_max defines the size of `maxima`.
+template <class T, bool random>
+__device__ __forceinline__ void code_eights_twice(const EightsArguments& a, std::int64_t row,
+                                                  unsigned* maxima) {
+  const bool exists = row < a.rows;
+  const std::int64_t eights = exists ? divide_up<std::int64_t>(a.cols, each) : 0;
+  const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
+  unsigned largest = 0;
+  float v[each];
+  for (std::int64_t eight = threadIdx.x; eight < eights; eight += blockDim.x) {
+    load_eight(from, a.column_scales, eight, a.cols, a.packed, v);
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+      largest = max(largest, magnitude_bits(v[i]));
+  }
+  const float absmax = absmax_from_bits(row_max(largest, maxima));
+  if (threadIdx.x == 0 && exists) store_element(a.absmax + row, absmax);
+  const Scale<float> scale = scale_of<float>(absmax);
+  std::int8_t* const to = a.q + row * a.q_stride;
+  for (std::int64_t eight = threadIdx.x; eight < eights; eight += blockDim.x) {
+    load_eight(from, a.column_scales, eight, a.cols, a.packed, v);
+    const uint2 codes = code_eight<random>(v, a, eight, row, scale);
+    if (a.packed) {
+      store_codes<each>(to, eight, codes);
+    } else {
+#pragma unroll
+      for (int i = 0; i < each; ++i)
+        if (eight * each + i < a.cols)
+          to[eight * each + i] =
+              static_cast<std::int8_t>((i < 4 ? codes.x : codes.y) >> (8 * (i % 4)));
+    }
+  }
+}
+
 /// Eight neighbouring elements of a row, as they are stored in memory.
 template <class T>
 struct Eight {

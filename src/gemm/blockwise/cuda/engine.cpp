@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
+#include <cstdint>
 
 #include "core/cuda/runtime.hpp"
 #include "core/cuda/status.hpp"
@@ -68,7 +70,9 @@ BlockwiseArguments arguments_of(const BlockwiseProblem& p, const BlockwiseOperan
           p.stride_a,
           p.stride_b,
           p.stride_d,
-          p.accumulate};
+          p.accumulate,
+          o.block_groups,
+          std::max<std::int64_t>(p.groups, 1)};
 }
 
 void run_dp4a(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig&,

@@ -11,8 +11,8 @@ namespace {
 // Tiles are computed in strips of `strip` rows of tiles, and each strip column by column.
 template <int strip>
 struct TileOfJob {
-  unsigned part, tile;
-  int down, across;  // position of the tile, in tiles
+  unsigned part, tile;  // part: the group, if there are groups
+  int down, across;     // position of the tile, in tiles
 
   __device__ __forceinline__ TileOfJob(const TileArguments& a, unsigned job) {
     part = job / a.tiles;

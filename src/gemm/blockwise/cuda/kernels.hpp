@@ -7,11 +7,13 @@
 
 #include "core/cuda/api.hpp"
 #include "core/cuda/tensor_map.hpp"
+#include "gemm/blockwise/block_group.hpp"
 #include "switchback/types.hpp"
 
 namespace switchback::blockwise::cuda {
 
 /// d[n,k] (+)= a[n,m] · b[k,m]ᵀ in blocks of block_rows codes along m, at any stride and alignment.
+/// With groups: d[groups · n,k], each group from its own blocks.
 struct BlockwiseArguments {
   const std::int8_t* a;
   const std::int8_t* b;
@@ -23,6 +25,8 @@ struct BlockwiseArguments {
   std::int64_t blocks, block_rows, superblock;  ///< superblock: in blocks
   std::int64_t a_stride, b_stride, d_stride;
   bool accumulate;
+  const BlockGroup* block_groups;  ///< null: no groups
+  std::int64_t groups;             ///< 1 if there are none
 };
 cudaError_t launch_blockwise(DType output, const BlockwiseArguments& arguments,
                              cudaStream_t stream);
@@ -47,7 +51,7 @@ struct TileArguments {
   float* slots;
   unsigned down, across, tiles;  ///< of d
   unsigned parts;  ///< if more than one: superblocks that different blocks compute, one each
-  unsigned jobs;   ///< tiles · parts
+  unsigned jobs;   ///< tiles · parts, or with groups, for which parts is 1: tiles · groups
   bool aligned;    ///< d and its stride are multiples of what the kernel stores at once
 };
 
@@ -82,8 +86,8 @@ struct WgmmaLaunch {
   bool overlaps;  ///< see launch_behind
   cudaStream_t stream;
 };
-/// Only where there is code for 9.0a. Operands as above, but scales at multiples of 4 bytes. `down`
-/// counts rows of b, `across` rows of a. Stores two elements at once.
+/// Only where there is code for 9.0a, and without groups. Operands as above, but scales at
+/// multiples of 4 bytes. `down` counts rows of b, `across` rows of a. Stores two elements at once.
 cudaError_t launch_blockwise_wgmma(DType output, const WgmmaTile& tile, const WgmmaOperands& codes,
                                    const TileArguments& arguments, const WgmmaLaunch& how);
 

@@ -40,9 +40,10 @@ std::string_view mma_rejects(const BlockwiseProblem& p) {
     return "addresses and strides of its operands must be multiples of 16";
   const std::int64_t n = std::max<std::int64_t>(p.n, 1);
   const std::int64_t k = std::max<std::int64_t>(p.k, 1);
-  if (n > most || k > most || p.m >= most_codes || p.stride_a > most_codes / n ||
+  const std::int64_t groups = std::max<std::int64_t>(p.groups, 1);
+  if (n > most / groups || k > most || p.m >= most_codes || p.stride_a > most_codes / n ||
       p.stride_b > most_codes / k ||
-      divide_up(n, mma_small.side) > most_tiles / divide_up(k, mma_small.side))
+      divide_up(n, mma_small.side) > most_tiles / groups / divide_up(k, mma_small.side))
     return "it has too many rows, codes or tiles";
   return {};
 }

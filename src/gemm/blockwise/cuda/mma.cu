@@ -114,7 +114,7 @@ struct Sums {
 // whole bandwidth of shared memory, the small tile 1.5 times as much. 8.6 and 8.9 have half the
 // tensor rate.
 //
-// The large tile needs at most 255 registers, the small one 167; neither spills. Another register
+// The large tile needs at most 255 registers, the small one 168; neither spills. Another register
 // array, for D, would not fit: between superblocks D is kept in a slot. (Counted. On an H200 the
 // kernel was right and had 529 TOPS at 8192x4096x4096, data/records/h200.)
 template <class Out, class T, bool by_bits>
@@ -164,6 +164,8 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Ti
 #pragma unroll 1
   for (unsigned job = blockIdx.x; job < a.jobs; job += gridDim.x) {
     const Place place(a, job, T::rows, T::columns);
+    // A group without rows leaves an accumulated d unchanged. Otherwise its sums are zeros.
+    if (place.steps == 0 && p.accumulate) continue;
     TileOperands<T> operands(p, place);
     const auto copy = [&](unsigned to_stage) {
       operands.copy(copies, &shared->codes[0][0][0], to_stage);

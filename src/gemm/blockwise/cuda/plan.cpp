@@ -14,6 +14,8 @@ Plan plan_of(const BlockwiseProblem& p, std::int64_t rows, std::int64_t columns,
   constexpr std::int64_t most_part_bytes = std::int64_t{64} << 20;
   constexpr double cost_of_parts = 1.15;
   const std::int64_t multiprocessors = std::max(device.multiprocessors, 1);
+  const std::int64_t groups = std::max<std::int64_t>(p.groups, 1);
+  // The host does not know how long the longest group is: one group may have all rows.
   const std::int64_t superblocks = divide_up(p.m, blockwise_superblock_rows);
   Plan best{};
   best.tile = choices.size();
@@ -26,7 +28,7 @@ Plan plan_of(const BlockwiseProblem& p, std::int64_t rows, std::int64_t columns,
     const std::int64_t tile_bytes =
         std::int64_t{tile.rows} * tile.columns * static_cast<std::int64_t>(sizeof(float));
     const auto consider = [&](std::int64_t parts) {
-      const std::int64_t jobs = down * across * parts;
+      const std::int64_t jobs = down * across * groups * parts;
       const std::int64_t rows_of_job = parts > 1 ? blockwise_superblock_rows : p.m;
       const double cost = static_cast<double>(divide_up(jobs, multiprocessors)) *
                           static_cast<double>(rows_of_job) * tile.time *
@@ -38,7 +40,8 @@ Plan plan_of(const BlockwiseProblem& p, std::int64_t rows, std::int64_t columns,
       best = {i, down, across, parts, jobs, blocks, slots};
     };
     consider(1);
-    if (superblocks > 1 && down * across <= most_part_bytes / tile_bytes / superblocks)
+    if (p.groups == 0 && superblocks > 1 &&
+        down * across <= most_part_bytes / tile_bytes / superblocks)
       consider(superblocks);
   }
   return best;

@@ -34,7 +34,8 @@ struct TileChoice {
 struct Plan {
   std::size_t tile;           ///< index of the choice; choices.size(): none fits the device
   std::int64_t down, across;  ///< tiles
-  std::int64_t parts;         ///< if more than one: superblocks that different blocks compute
+  std::int64_t parts;         ///< if more than one: superblocks that different blocks compute;
+                              ///< 1 if there are groups
   std::int64_t jobs, blocks;
   std::int64_t slots;  ///< f32 tiles that the kernel keeps in memory
 };

@@ -52,10 +52,11 @@ __device__ __forceinline__ int place_of_piece(int row, int piece) {
 
 // The tile and the codes that a job computes.
 struct Place {
-  int row, column;  // of d
+  int row, column;  // of d, or of the group's d
+  int first_row;    // of the group's d; 0 without groups
   unsigned tile;
   unsigned first;  // first block of codes
-  int steps;
+  int steps;       // 0: the group has no rows
 
   __device__ __forceinline__ Place(const TileArguments& a, unsigned job, int tile_rows,
                                    int tile_columns) {
@@ -64,6 +65,15 @@ struct Place {
     tile = at.tile;
     row = at.down * tile_rows;
     column = at.across * tile_columns;
+    first_row = 0;
+    if (p.block_groups != nullptr) {
+      const BlockGroup group = p.block_groups[at.part];
+      first_row = static_cast<int>(at.part) * static_cast<int>(p.n);
+      // A group without rows may begin after the last block. Its scales are not used, but read.
+      first = group.rows > 0 ? static_cast<unsigned>(group.first_block) : 0u;
+      steps = static_cast<int>((static_cast<unsigned>(group.rows) + step_codes - 1) / step_codes);
+      return;
+    }
     const auto superblock = static_cast<unsigned>(p.superblock);
     first = at.part * superblock;
     const auto steps_of_block = static_cast<unsigned>(p.block_rows) / step_codes;
@@ -220,8 +230,8 @@ __device__ __forceinline__ void join_with_operand(const TileArguments& a, const 
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = place.row + at.row + 16 * i + 8 * half;
-      const Out* from =
-          static_cast<const Out*>(b.d) + row * b.d_stride + (place.column + at.column);
+      const Out* from = static_cast<const Out*>(b.d) + (place.first_row + row) * b.d_stride +
+                        (place.column + at.column);
 #pragma unroll
       for (int j = 0; j < T::across; ++j) {
         float before[2] = {};
@@ -274,7 +284,7 @@ __device__ __forceinline__ void store_tile(const TileArguments& a, const Place& 
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = place.row + at.row + 16 * i + 8 * half;
-      Out* const to = static_cast<Out*>(b.d) + row * b.d_stride;
+      Out* const to = static_cast<Out*>(b.d) + (place.first_row + row) * b.d_stride;
       const auto store = [&](int column, const unsigned(&words)[4]) {
         if (row < rows) store_words(to + column, a.aligned, columns - column, words);
       };

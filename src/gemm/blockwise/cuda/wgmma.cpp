@@ -15,8 +15,10 @@
 
 namespace switchback::blockwise::cuda {
 
-// Rows, and codes of a row, are coordinates of the copy engine, which have 31 bits.
+// Its jobs are tiles of one product. Rows, and codes of a row, are coordinates of the copy engine,
+// which have 31 bits.
 std::string_view wgmma_rejects(const BlockwiseProblem& p) {
+  if (p.groups > 0) return "it does not compute groups of blocks";
   if (p.padded_m > std::numeric_limits<int>::max() - blockwise_superblock_rows)
     return "it has too many codes in a row";
   return mma_rejects(p);

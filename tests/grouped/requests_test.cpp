@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests for rows of groups: every combination of results, equal for each group to the request
+// for its rows alone, bit for bit.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+
+#include "core/context_state.hpp"
+#include "grouped/dispatch.hpp"
+#include "grouped/support.hpp"
+#include "quant/backends.hpp"
+#include "quant/dispatch.hpp"
+#include "support/generators.hpp"
+
+namespace switchback::test {
+namespace {
+
+using quant::Request;
+using quant::Scales;
+using quant::Source;
+
+constexpr std::int64_t block_rows = 128;
+
+struct Wanted {
+  Source source = Source::floats;
+  bool q = false, blocks = false, sums = false, value = false;
+  Rotation rotation = Rotation::none;
+  bool scaled = false;
+};
+
+std::string results_of(const Wanted& w) {
+  return "source " + std::to_string(static_cast<int>(w.source)) + (w.q ? " q" : "") +
+         (w.blocks ? " blocks" : "") + (w.sums ? " sums" : "") + (w.value ? " value" : "") + " " +
+         std::string(rotation_name(w.rotation)) + (w.scaled ? " scaled" : "");
+}
+
+// Rotations need columns in groups of 16.
+std::vector<Wanted> all_combinations(std::vector<Source> sources, bool rotations) {
+  std::vector<Wanted> all;
+  for (const Source source : sources)
+    for (int results = 1; results < 16; ++results) {
+      Wanted wanted = {source, (results & 1) != 0, (results & 2) != 0, (results & 4) != 0,
+                       (results & 8) != 0};
+      if (wanted.value && source == Source::floats) continue;
+      all.push_back(wanted);
+      if (wanted.q) {
+        wanted.scaled = true;
+        all.push_back(wanted);
+        wanted.scaled = false;
+      }
+      wanted.rotation = Rotation::hadamard_16;
+      if (rotations && (wanted.q || wanted.blocks)) all.push_back(wanted);
+    }
+  return all;
+}
+
+// Where the slots find their rows.
+enum class Reads { in_place, index, columns, index_and_columns };
+
+template <class T>
+void set_all(Matrix<T>& m, T value) {
+  for (std::int64_t r = 0; r < m.rows(); ++r)
+    for (std::int64_t c = 0; c < m.cols(); ++c)
+      m.set(r, c, value);
+}
+
+template <class X, class V>
+struct Inputs {
+  const SomeGroups& groups;
+  std::int64_t cols;
+  Reads reads;
+  std::int64_t column_stride = 0;
+  Vector<std::int32_t> index;
+  Matrix<X> x;
+  Matrix<V> g;
+  Matrix<float> scales;
+
+  Inputs(const SomeGroups& groups_, Reads reads_, std::int64_t cols_, Layout layout)
+      : groups(groups_),
+        cols(cols_),
+        reads(reads_),
+        column_stride(has_columns() ? cols + 8 : 0),
+        x(rows_of_x(), has_columns() ? groups_.count() * column_stride : cols_, layout),
+        g(groups_.slots, cols_, layout),
+        scales(1, groups_.count() * cols_, {0, layout.misalignment_bytes}) {
+    Random random(static_cast<std::uint64_t>(groups.slots * 1000 + cols));
+    fill_normal(x, random);
+    fill_normal(g, random);
+    fill_normal(scales, random, 3.0f);
+    if (x.rows() > 4) {
+      x.set(1, 0, X(std::numeric_limits<float>::infinity()));
+      x.set(4, x.cols() - 1, X(std::numeric_limits<float>::quiet_NaN()));
+    }
+    if (reads == Reads::index || reads == Reads::index_and_columns)
+      for (std::int64_t slot = 0; slot < groups.slots; ++slot)
+        // Rows that no group reads may have any values.
+        index.push_back(groups.has(slot) ? static_cast<std::int32_t>(random.below(x.rows())) : -9);
+  }
+
+  [[nodiscard]] bool has_columns() const {
+    return reads == Reads::columns || reads == Reads::index_and_columns;
+  }
+  [[nodiscard]] std::int64_t rows_of_x() const {
+    return reads == Reads::in_place ? groups.slots : reads == Reads::columns ? groups.rows : 11;
+  }
+  [[nodiscard]] GroupedRows rows() const {
+    return {
+        .data = x.view(), .index = {index.data(), index.size()}, .column_stride = column_stride};
+  }
+  // The rows of a group by themselves.
+  [[nodiscard]] Matrix<X> rows_of(std::int64_t group) const {
+    const std::int64_t begin = groups.begins[static_cast<std::size_t>(group)];
+    Matrix<X> rows(groups.counts[static_cast<std::size_t>(group)], cols);
+    for (std::int64_t r = 0; r < rows.rows(); ++r) {
+      const std::int64_t row = !index.empty()  ? index[static_cast<std::size_t>(begin + r)]
+                               : has_columns() ? r
+                                               : begin + r;
+      for (std::int64_t c = 0; c < cols; ++c)
+        rows.set(r, c, x.get(row, group * column_stride + c));
+    }
+    return rows;
+  }
+};
+
+// Results of rows in groups, or of one group. They begin as numbers that no request writes.
+template <class V>
+struct Outputs {
+  Matrix<std::int8_t> q, q_t;
+  Matrix<float> absmax, absmax_t, sums;
+  Matrix<V> value;
+
+  Outputs(std::int64_t rows, std::int64_t cols, std::int64_t groups, std::int64_t blocks,
+          Layout layout = {})
+      : q(rows, cols, layout),
+        q_t(cols, blocks * block_rows, layout),
+        absmax(1, rows, {0, layout.misalignment_bytes}),
+        absmax_t(1, blocks * cols, {0, layout.misalignment_bytes}),
+        sums(1, groups * cols, {0, layout.misalignment_bytes}),
+        value(rows, cols, layout) {
+    set_all(q, std::int8_t{101});
+    set_all(q_t, std::int8_t{101});
+    set_all(absmax, -5.0f);
+    set_all(absmax_t, -5.0f);
+    set_all(sums, 0.25f);
+    set_all(value, V(-7.0f));
+  }
+  [[nodiscard]] bool guards_intact() const {
+    return q.guards_intact() && q_t.guards_intact() && absmax.guards_intact() &&
+           absmax_t.guards_intact() && sums.guards_intact() && value.guards_intact();
+  }
+};
+
+std::span<float> all_of(Matrix<float>& m) {
+  return {m.data(), static_cast<std::size_t>(m.cols())};
+}
+
+template <class V>
+Request request_of(const Wanted& wanted, Outputs<V>& out, bool accumulate) {
+  Request r;
+  if (wanted.source != Source::floats) r.activation = Activation::gelu_tanh;
+  if (wanted.q) r.q = {Scales::per_row, out.q.view(), all_of(out.absmax)};
+  if (wanted.blocks) r.q_t = {Scales::per_block, out.q_t.view(), all_of(out.absmax_t), block_rows};
+  if (wanted.sums) r.column_sums = all_of(out.sums);
+  r.accumulate = accumulate;
+  if (wanted.value) r.value = out.value.view();
+  r.rotation = wanted.rotation;
+  return r;
+}
+
+// Elements [r, c) of both matrices, in this many rows and columns.
+template <class T>
+bool same(const Matrix<T>& a, std::int64_t a_row, std::int64_t a_col, const Matrix<T>& b,
+          std::int64_t b_row, std::int64_t b_col, std::int64_t rows, std::int64_t cols) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < cols; ++c) {
+      const T one = a.get(a_row + r, a_col + c);
+      const T other = b.get(b_row + r, b_col + c);
+      if (std::memcmp(&one, &other, sizeof(T)) != 0) return false;
+    }
+  return true;
+}
+template <class T>
+bool all_are(const Matrix<T>& m, std::int64_t row, std::int64_t rows, std::int64_t col,
+             std::int64_t cols, T value) {
+  for (std::int64_t r = row; r < row + rows; ++r)
+    for (std::int64_t c = col; c < col + cols; ++c) {
+      const T element = m.get(r, c);
+      if (std::memcmp(&element, &value, sizeof(T)) != 0) return false;
+    }
+  return true;
+}
+
+template <class X, class V>
+void check_groups(Context& context, const Inputs<X, V>& in, const Wanted& wanted, bool accumulate,
+                  const Outputs<V>& got) {
+  const std::int64_t cols = in.cols;
+  std::int64_t block = 0;
+  for (std::int64_t group = 0; group < in.groups.count(); ++group) {
+    SCOPED_TRACE("group " + std::to_string(group));
+    const std::int64_t begin = in.groups.begins[static_cast<std::size_t>(group)];
+    const Matrix<X> x = in.rows_of(group);
+    const std::int64_t rows = x.rows();
+    const std::int64_t blocks = whole_block_rows(rows, block_rows) / block_rows;
+    Outputs<V> want(rows, cols, 1, blocks);
+    Request request = request_of(wanted, want, accumulate);
+    request.x = x.view();
+    Matrix<V> g(rows, cols);
+    if (wanted.source == Source::gradient) {
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t c = 0; c < cols; ++c)
+          g.set(r, c, in.g.get(begin + r, c));
+      request.g = g.view();
+    }
+    if (wanted.scaled)
+      request.column_scales = {in.scales.data() + group * cols, static_cast<std::size_t>(cols)};
+    quant::run(context.state(), request);
+    context.synchronize();
+    EXPECT_TRUE(same(got.q, begin, 0, want.q, 0, 0, rows, cols)) << "q";
+    EXPECT_TRUE(same(got.absmax, 0, begin, want.absmax, 0, 0, 1, rows)) << "absmax";
+    EXPECT_TRUE(same(got.value, begin, 0, want.value, 0, 0, rows, cols)) << "value";
+    EXPECT_TRUE(same(got.sums, 0, group * cols, want.sums, 0, 0, 1, cols)) << "sums";
+    EXPECT_TRUE(same(got.q_t, 0, block * block_rows, want.q_t, 0, 0, cols, blocks * block_rows))
+        << "q of blocks";
+    EXPECT_TRUE(same(got.absmax_t, 0, block * cols, want.absmax_t, 0, 0, 1, blocks * cols))
+        << "absmax of blocks";
+    block += blocks;
+  }
+  const std::int64_t other = got.absmax_t.cols() / cols - block;
+  if (on_cpu()) {
+    EXPECT_EQ(other, 0);
+  }
+  if (!wanted.blocks) return;
+  EXPECT_TRUE(all_are(got.q_t, 0, cols, block * block_rows, other * block_rows, std::int8_t{0}));
+  EXPECT_TRUE(all_are(got.absmax_t, 0, 1, block * cols, other * cols, 0.0f));
+}
+
+// The last block of a group, or the blocks of all, are at the place that the layout says.
+void check_layout(const SomeGroups& groups, const grouped::BlockLayout& layout) {
+  ASSERT_EQ(static_cast<std::int64_t>(layout.groups.size()), groups.count());
+  std::int64_t block = 0;
+  for (std::size_t g = 0; g < layout.groups.size(); ++g) {
+    EXPECT_EQ(layout.groups[g].first_block, block);
+    EXPECT_EQ(layout.groups[g].rows, groups.counts[g]);
+    block += whole_block_rows(groups.counts[g], block_rows) / block_rows;
+  }
+  EXPECT_LE(block, layout.blocks);
+}
+
+template <class X, class V>
+void check_requests(const SomeGroups& groups, Reads reads, std::int64_t cols,
+                    const std::vector<Wanted>& combinations, Layout layout) {
+  const Inputs<X, V> in(groups, reads, cols, layout);
+  for (auto& [name, context] : contexts()) {
+    ContextState& state = context.state();
+    bool accumulate = false;
+    for (const Wanted& wanted : combinations) {
+      SCOPED_TRACE(name + " groups " + groups.name + " reads " +
+                   std::to_string(static_cast<int>(reads)) + ": " + results_of(wanted));
+      core::Workspace::Frame frame(state.workspace);
+      const grouped::BlockLayout blocks =
+          grouped::block_layout(state, frame, groups.view(), groups.slots, block_rows);
+      context.synchronize();
+      check_layout(groups, blocks);
+      Outputs<V> got(groups.slots, cols, groups.count(), blocks.blocks, layout);
+      Request request = request_of(wanted, got, accumulate);
+      if (wanted.source == Source::gradient) request.g = in.g.view();
+      if (wanted.scaled)
+        request.column_scales = {in.scales.data(), static_cast<std::size_t>(in.scales.cols())};
+      grouped::run(state, groups.view(), groups.slots, in.rows(), request, blocks);
+      context.synchronize();
+      EXPECT_TRUE(got.guards_intact());
+      check_groups(context, in, wanted, accumulate, got);
+      for (std::int64_t slot = 0; slot < groups.slots && on_cpu(); ++slot) {
+        if (groups.has(slot)) continue;
+        EXPECT_TRUE(all_are(got.q, slot, 1, 0, cols, std::int8_t{101})) << slot;
+        EXPECT_TRUE(all_are(got.absmax, 0, 1, slot, 1, -5.0f)) << slot;
+        EXPECT_TRUE(all_are(got.value, slot, 1, 0, cols, V(-7.0f))) << slot;
+      }
+      if (::testing::Test::HasFailure()) return;
+      accumulate = !accumulate;
+    }
+  }
+}
+
+// Empty groups first, in the middle and last, a group of several blocks, slots without a group.
+std::vector<SomeGroups> some_groups() {
+  std::vector<SomeGroups> some;
+  some.push_back(packed_groups({0, 1, 5, 0, 131, 0}, 3));
+  some.push_back(strided_groups(9, 4, {0, 9, 3, 1}));
+  if (on_emulated()) return some;
+  some.push_back(packed_groups({7}));
+  some.push_back(packed_groups({0, 0, 0}, 4));
+  some.push_back(packed_groups({2, 1, 0, 128, 3}));
+  some.push_back(strided_groups(7, 3));
+  some.push_back(strided_groups(140, 2, {140, 0}));
+  return some;
+}
+
+const std::vector<Source> reading_x = {Source::floats, Source::activation};
+const std::vector<Source> all_sources = {Source::floats, Source::activation, Source::gradient};
+
+template <class T>
+class GroupedRequests : public ::testing::Test {};
+using Types = ::testing::Types<float, half, bfloat16>;
+TYPED_TEST_SUITE(GroupedRequests, Types);
+
+TYPED_TEST(GroupedRequests, RowsInPlace) {
+  for (const SomeGroups& groups : some_groups()) {
+    check_requests<TypeParam, TypeParam>(groups, Reads::in_place, 37,
+                                         all_combinations(all_sources, false), {1, 1});
+    check_requests<TypeParam, TypeParam>(groups, Reads::in_place, 48,
+                                         all_combinations(all_sources, true), {});
+  }
+}
+
+TYPED_TEST(GroupedRequests, RowsByIndex) {
+  for (const SomeGroups& groups : some_groups())
+    check_requests<TypeParam, TypeParam>(groups, Reads::index, 32,
+                                         all_combinations(reading_x, true), {});
+}
+
+TYPED_TEST(GroupedRequests, GroupsSideBySide) {
+  check_requests<TypeParam, TypeParam>(strided_groups(9, 4, {0, 9, 3, 1}), Reads::columns, 32,
+                                       all_combinations(reading_x, true), {});
+  check_requests<TypeParam, TypeParam>(packed_groups({2, 0, 3}, 1), Reads::index_and_columns, 21,
+                                       all_combinations(reading_x, false), {0, 1});
+}
+
+// Rows that a device reads as vectors, with several of them in a thread.
+TYPED_TEST(GroupedRequests, LongRows) {
+  std::vector<Wanted> combinations(2);
+  combinations[0].q = combinations[1].q = true;
+  combinations[0].scaled = combinations[1].scaled = true;
+  combinations[1].sums = true;
+  for (const std::int64_t cols : {520, 16384, 16392}) {
+    if (on_cpu() && cols > 520) continue;
+    check_requests<TypeParam, TypeParam>(packed_groups({2, 0, 3}, 1), Reads::index, cols,
+                                         combinations, {});
+  }
+}
+
+// Gradients of another type than x.
+TEST(GroupedRequestsOfTwoTypes, Gradients) {
+  check_requests<half, float>(packed_groups({0, 5, 2, 0}, 1), Reads::in_place, 48,
+                              all_combinations({Source::gradient}, true), {});
+}
+
+// A device clamps invalid ends, which here would need more blocks than there are, and reports them.
+TEST(GroupedRequestsOfInvalidGroups, BlocksStayInside) {
+  if (on_cpu()) GTEST_SKIP() << "the host checks its groups";
+  SomeGroups groups = packed_groups({1024, 0, 0});
+  groups.ends[1] = 0;
+  const Inputs<half, half> in(groups, Reads::in_place, 3, {});
+  for (auto& [name, context] : contexts()) {
+    core::Workspace::Frame frame(context.state().workspace);
+    const grouped::BlockLayout layout =
+        grouped::block_layout(context.state(), frame, groups.view(), groups.slots, block_rows);
+    Outputs<half> got(groups.slots, in.cols, groups.count(), layout.blocks);
+    Wanted wanted;
+    wanted.blocks = true;
+    grouped::run(context.state(), groups.view(), groups.slots, in.rows(),
+                 request_of(wanted, got, false), layout);
+    EXPECT_THROW(context.synchronize(), Error);
+    EXPECT_TRUE(got.guards_intact());
+    for (const blockwise::BlockGroup& group : layout.groups) {
+      EXPECT_GE(group.first_block, 0);
+      EXPECT_LE(group.first_block + (group.rows + block_rows - 1) / block_rows, layout.blocks);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace switchback::test
