@@ -34,7 +34,7 @@ std::filesystem::path own_file(bool* is_the_program = nullptr) {
   return file;
 }
 
-constexpr const char* helper_name = "switchback-prove";
+constexpr const char* helper_name = "switchback-validate";
 
 bool can_run(const std::filesystem::path& file) {
   std::error_code error;
@@ -79,21 +79,21 @@ std::vector<std::string> helper_command(const std::string& named, std::string& w
   };
   const auto given = [&](const std::string& file, const char* by) {
     if (can_run(file)) return command(file);
-    why =
-        fmt::format("there is no helper program: {} = {} is no program that can be run", by, file);
+    why = fmt::format("the helper program was not found: {} = {} is not an executable file", by,
+                      file);
     return std::vector<std::string>();
   };
-  if (!named.empty()) return given(named, "TunerOptions::prover");
-  if (const std::string file = from_environment("SWITCHBACK_PROVE"); !file.empty())
-    return given(file, "SWITCHBACK_PROVE");
+  if (!named.empty()) return given(named, "TunerOptions::validator");
+  if (const std::string file = from_environment("SWITCHBACK_VALIDATE"); !file.empty())
+    return given(file, "SWITCHBACK_VALIDATE");
   const std::filesystem::path folder = own.parent_path();
   const std::filesystem::path prefix = folder.parent_path();
   for (const std::filesystem::path& place :
        {folder / "switchback", folder, prefix / "lib" / "switchback", prefix / "bin"})
     if (can_run(place / helper_name)) return command(place / helper_name);
   why = fmt::format(
-      "there is no helper program: {} is neither in {} nor in {}, and "
-      "SWITCHBACK_PROVE does not name it",
+      "the helper program was not found: {} is neither in {} nor in {}, and SWITCHBACK_VALIDATE is "
+      "not set",
       helper_name, (folder / "switchback").string(), folder.string());
   return {};
 }

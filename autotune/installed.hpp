@@ -15,7 +15,7 @@ std::string from_environment(const char* name);
 /// The folder of the list of tuned configurations; it need not exist.
 std::filesystem::path installed_list();
 
-/// The command of the helper program that validates candidates: `named`, else $SWITCHBACK_PROVE,
+/// The command of the helper program that validates candidates: `named`, else $SWITCHBACK_VALIDATE,
 /// else the helper next to the library. If no helper is found, the result is empty and `why` lists
 /// the places that were searched.
 std::vector<std::string> helper_command(const std::string& named, std::string& why);

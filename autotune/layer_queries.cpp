@@ -11,8 +11,8 @@
 #include "autotune/operations.hpp"
 #include "autotune/trials.hpp"
 #include "core/check.hpp"
+#include "core/dry_run.hpp"
 #include "core/matrix_rows.hpp"
-#include "core/rehearsal.hpp"
 #include "gemm/blockwise/problem.hpp"
 #include "gemm/floating/problem.hpp"
 #include "linear/mode.hpp"
@@ -272,7 +272,7 @@ std::vector<ConfigQuery> layer_queries(Context& context, const TuneShape& shape,
   const measure::SourceScope source(context, recorder);
   DryRun layers(context, shape, problems, *recorder);
   {
-    const core::StageScope stage(context.state(), core::Stage::rehearsal);
+    const core::StageScope stage(context.state(), core::Stage::dry_run);
     layers.run();
   }
   std::stable_partition(

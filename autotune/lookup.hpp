@@ -24,7 +24,7 @@ struct Answer {
   bool refused = false;                      ///< there is an entry, but it cannot be used
   /// Whether the choice comes from an entry and not from a default.
   [[nodiscard]] bool is_entry() const noexcept {
-    return origin != TuneOrigin::fallback && origin != TuneOrigin::proven;
+    return origin != TuneOrigin::fallback && origin != TuneOrigin::validated;
   }
 };
 

@@ -53,9 +53,9 @@ class Search {
     std::vector<ConfigChoice> candidates =
         options_.effort == Effort::thorough ? trial_.all_candidates() : trial_.candidates();
     core::require(!candidates.empty(), "tune: the problem has no configuration");
-    if (options_.usual) {
-      std::erase(candidates, *options_.usual);
-      candidates.insert(candidates.begin(), *options_.usual);
+    if (options_.by_default) {
+      std::erase(candidates, *options_.by_default);
+      candidates.insert(candidates.begin(), *options_.by_default);
     }
     begin_default(candidates.front());
     candidates.erase(candidates.begin());
@@ -156,36 +156,36 @@ class Search {
   // Validates a candidate and takes its first times, if there is time. Its duration is not known
   // yet, so the default's times for the check and for a sample serve as the estimate.
   void try_candidate(const ConfigChoice& choice) {
-    const Measured& usual = result_.measured.front();
+    const Measured& by_default = result_.measured.front();
     // The check makes up to two calls and compares their results. After it there must still be time
     // for the final.
-    const double final_s = sample_s(usual) * least_rounds * 2;
-    if (left_s() < 3 * best_ms(usual) / 1e3 + sample_s(usual) + final_s) {
+    const double final_s = sample_s(by_default) * least_rounds * 2;
+    if (left_s() < 3 * best_ms(by_default) / 1e3 + sample_s(by_default) + final_s) {
       ++result_.left_out;
       result_.budget_hit = true;
       return;
     }
     Measured m;
     m.choice = choice;
-    if (trial_.is_risky(choice)) {
+    if (trial_.is_unvalidated(choice)) {
       if (!options_.probe) {
         ++result_.left_out;
         return;
       }
       stop_if_interrupted();
       const Clock::time_point before = options_.now();
-      const bool extra = options_.proofs_are_extra;
-      Proof proof = options_.probe(choice, extra ? 1e9 : left_s());
+      const bool extra = options_.validation_is_extra;
+      Validation validation = options_.probe(choice, extra ? 1e9 : left_s());
       if (extra && deadline_ != Clock::time_point::max()) deadline_ += options_.now() - before;
-      if (proof.result == Proof::Result::unproven) {
+      if (validation.result == Validation::Result::unvalidated) {
         ++result_.left_out;
-        ++result_.unproven;
-        result_.why_unproven = std::move(proof.why);
+        ++result_.unvalidated;
+        result_.why_unvalidated = std::move(validation.why);
         return;
       }
-      m.failure = std::move(proof.why);
+      m.failure = std::move(validation.why);
     }
-    if (m.failure.empty()) prove_and_sample(m);
+    if (m.failure.empty()) validate_and_sample(m);
     if (m.failure.empty() && m.times_ms.empty()) {
       ++result_.left_out;
       result_.budget_hit = true;
@@ -195,7 +195,7 @@ class Search {
     report();
   }
 
-  void prove_and_sample(Measured& m) {
+  void validate_and_sample(Measured& m) {
     stop_if_interrupted();
     try {
       m.failure = trial_.check(m.choice);
@@ -211,10 +211,10 @@ class Search {
     ++done_;
     if (!options_.progress) return;
     double best = best_ms(result_.measured.front());
-    const double usual = best;
+    const double by_default = best;
     for (const Measured& m : result_.measured)
       if (m.failure.empty() && !m.times_ms.empty()) best = std::min(best, best_ms(m));
-    options_.progress(done_, total_, best > 0 ? usual / best : 1.0);
+    options_.progress(done_, total_, best > 0 ? by_default / best : 1.0);
   }
 
   [[nodiscard]] double best_of_all() const {
@@ -296,7 +296,7 @@ class Search {
       result_.budget_hit = true;
     }
     std::sort(in.begin() + 1, in.end());  // among equals the first candidate wins
-    const double usual_s = sample_s(result_.measured.front());
+    const double default_s = sample_s(result_.measured.front());
     for (const std::size_t i : in) {
       Measured& m = result_.measured[i];
       if (i != 0)
@@ -304,7 +304,7 @@ class Search {
       m.times_ms.clear();
     }
     const int wanted = in.size() == 1 ? std::max(3, final_rounds(options_.effort) / 3)
-                                      : final_rounds(options_.effort, usual_s);
+                                      : final_rounds(options_.effort, default_s);
     std::vector<std::function<void()>> calls;
     for (const std::size_t i : in)
       calls.push_back(calls_of(trial_, result_.measured[i].choice, calls_));
@@ -324,11 +324,11 @@ class Search {
     result_.effort = !decides             ? Effort::cut
                      : result_.budget_hit ? std::min(options_.effort, Effort::quick)
                                           : options_.effort;
-    const std::vector<double>& usual = result_.measured.front().times_ms;
+    const std::vector<double>& by_default = result_.measured.front().times_ms;
     for (const std::size_t i : in) {
       Measured& m = result_.measured[i];
       m.stats = measure::summarize(m.times_ms);
-      m.speedup = measure::speed_ratio(usual, m.times_ms).median;
+      m.speedup = measure::speed_ratio(by_default, m.times_ms).median;
     }
     rank(in, result_.effort != Effort::cut);
     confirm();
@@ -370,12 +370,12 @@ class Search {
       if (place > 0) trial = renewed(winner);
       if (trial == nullptr) break;
       const Pairs here = time_pairs(*trial, winner, rounds);
-      ahead = measure::speed_ratio(here.usual_ms, here.winner_ms).median > 1;
-      all.usual_ms.insert(all.usual_ms.end(), here.usual_ms.begin(), here.usual_ms.end());
+      ahead = measure::speed_ratio(here.default_ms, here.winner_ms).median > 1;
+      all.default_ms.insert(all.default_ms.end(), here.default_ms.begin(), here.default_ms.end());
       all.winner_ms.insert(all.winner_ms.end(), here.winner_ms.begin(), here.winner_ms.end());
     }
-    if (ahead && decide({{&all.usual_ms, 0}, {&all.winner_ms, 0}}, trial_.least_gain()) == 1) {
-      result_.measured[winner].speedup = measure::speed_ratio(all.usual_ms, all.winner_ms).median;
+    if (ahead && decide({{&all.default_ms, 0}, {&all.winner_ms, 0}}, trial_.least_gain()) == 1) {
+      result_.measured[winner].speedup = measure::speed_ratio(all.default_ms, all.winner_ms).median;
       return;
     }
     std::erase(result_.ranking, std::size_t{0});
@@ -383,7 +383,7 @@ class Search {
   }
 
   struct Pairs {
-    std::vector<double> usual_ms, winner_ms;
+    std::vector<double> default_ms, winner_ms;
   };
 
   // Null if there is no other place, or no time for one.
@@ -406,10 +406,10 @@ class Search {
     // If the caches are disturbed before each sample, a sample is one call: a second call would
     // find its operands in the caches.
     const int calls = options_.disturb ? 1 : calls_;
-    const ConfigChoice& usual = result_.measured.front().choice;
+    const ConfigChoice& by_default = result_.measured.front().choice;
     const ConfigChoice& fastest = result_.measured[winner].choice;
     if (&trial != &trial_) {  // the first call allocates and prepares
-      trial.run(usual);
+      trial.run(by_default);
       trial.run(fastest);
     }
     measure::RoundRules rules;
@@ -419,8 +419,8 @@ class Search {
              (so_far.rounds < least_rounds || left_s() >= so_far.last_elapsed_s);
     };
     measure::Times times_ms =
-        samples({calls_of(trial, usual, calls), calls_of(trial, fastest, calls)}, calls, rounds,
-                std::move(rules));
+        samples({calls_of(trial, by_default, calls), calls_of(trial, fastest, calls)}, calls,
+                rounds, std::move(rules));
     return {std::move(times_ms[0]), std::move(times_ms[1])};
   }
 

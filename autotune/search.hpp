@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "autotune/proof/proof.hpp"
 #include "autotune/store/entry.hpp"
 #include "autotune/trials.hpp"
+#include "autotune/validation/validation.hpp"
 #include "measure/rounds.hpp"
 #include "measure/statistics.hpp"
 
@@ -37,14 +37,14 @@ struct SearchOptions {
   /// Null: disturbance is not detected.
   measure::DisturbanceWatch* disturbance = nullptr;
   /// The configuration that runs if nothing is known, if it is not the trial's first candidate.
-  std::optional<ConfigChoice> usual;
+  std::optional<ConfigChoice> by_default;
   /// Called before every call. If it returns true, the search ends by throwing Interrupted.
   std::function<bool()> interrupted = [] { return false; };
-  /// Validates a risky candidate in another process before it runs here. Without this function,
-  /// risky candidates are left out. It should end within `limit_s`.
-  std::function<Proof(const ConfigChoice&, double limit_s)> probe;
+  /// Validates an unvalidated candidate in another process before it runs here. Without this
+  /// function, unvalidated candidates are left out. It should end within `limit_s`.
+  std::function<Validation(const ConfigChoice&, double limit_s)> probe;
   /// Whether the time spent on validation is added to the deadline.
-  bool proofs_are_extra = false;
+  bool validation_is_extra = false;
   /// The conditions under which a likely winner is confirmed against the default. Before each call,
   /// `disturb` leaves the caches as other operations would; that takes about `disturb_s` seconds.
   /// `renew` makes the trial again, with operands elsewhere in memory, in about `renew_s` seconds;
@@ -75,9 +75,9 @@ struct SearchResult {
   std::vector<std::size_t> ranking;
   Effort effort = Effort::cut;  ///< reached; less than requested if the deadline came first
   bool budget_hit = false;
-  std::size_t left_out = 0;  ///< candidates not tried, because of the deadline or max_candidates
-  std::size_t unproven = 0;  ///< of those: risky candidates that could not be validated
-  std::string why_unproven;
+  std::size_t left_out = 0;     ///< candidates not tried, because of the deadline or max_candidates
+  std::size_t unvalidated = 0;  ///< of those: unvalidated candidates that could not be validated
+  std::string why_unvalidated;
   double seconds = 0;
   measure::Disturbance disturbance;  ///< of the rounds of the final and the confirmation
 
@@ -88,7 +88,7 @@ struct SearchResult {
 SearchResult search(Trial& trial, const SearchOptions& options);
 
 /// The minimal gain of a candidate, unless its trial defines another one.
-inline constexpr double usual_least_gain = 0.02;
+inline constexpr double default_least_gain = 0.02;
 
 /// The fastest of several finalists that were timed in the same rounds, by the tuner's rule.
 /// Finalist 0 is the default. It stays unless another one is faster by the least gain and beyond
@@ -98,6 +98,6 @@ struct Finalist {
   const std::vector<double>* times_ms = nullptr;
   std::int64_t scratch_bytes = 0;
 };
-std::size_t decide(const std::vector<Finalist>& in, double least_gain = usual_least_gain);
+std::size_t decide(const std::vector<Finalist>& in, double least_gain = default_least_gain);
 
 }  // namespace switchback::autotune

@@ -108,9 +108,9 @@ SessionResult run_session(TunerState& tuner, Context& context,
       search.disturbance = disturbance;
       search.progress = options.candidate;
       search.probe = [&](const ConfigChoice& choice, double limit_s) {
-        if (tuner.is_proven(query, choice)) return Proof();
+        if (tuner.is_validated(query, choice)) return Validation();
         return options.probe ? options.probe(query, choice, limit_s)
-                             : tuner.prove(query, context.state(), choice, limit_s);
+                             : tuner.validate(query, context.state(), choice, limit_s);
       };
       if (bounded) {
         const double left_s = seconds_between(now, end);
@@ -132,11 +132,12 @@ SessionResult run_session(TunerState& tuner, Context& context,
         const TuneOutcome outcome =
             tune_problem(context, query, tuner.machine, tuner.policy, std::move(search));
         // The time it took now, plus that of a few more candidates: each is called about ten times.
-        const Measured& usual = outcome.search.measured.front();
-        needed_s[todo[t]] = seconds_between(now, Clock::now()) + 60 * usual.stats.median_ms / 1e3;
+        const Measured& by_default = outcome.search.measured.front();
+        needed_s[todo[t]] =
+            seconds_between(now, Clock::now()) + 60 * by_default.stats.median_ms / 1e3;
         const bool decided = outcome.search.effort != Effort::cut;
         const bool in_doubt = autotune::in_doubt(*outcome.entry.winner);
-        tuner.tell_unproven(outcome.search);
+        tuner.tell_unvalidated(outcome.search);
         // A second pass that had too little time to decide adds no entry.
         if (pass == 0 || decided) {
           tuner.add({outcome.entry});
@@ -170,7 +171,7 @@ SessionResult run_session(TunerState& tuner, Context& context,
     todo = std::move(cut);
     if (!bounded || limits.budget_per_key_s > 0 || seconds_between(Clock::now(), end) <= 0) break;
   }
-  tuner.end_proofs();
+  tuner.end_validation();
   tuner.flush();
   count_lost();
   return result;

@@ -19,8 +19,8 @@ struct SessionOptions {
   Effort effort = Effort::normal;
   std::function<bool()> interrupted = [] { return false; };  ///< see SearchOptions
   measure::DisturbanceWatch* disturbance = nullptr;  ///< see SearchOptions; null: the tuner's own
-  /// Validates risky candidates; by default the tuner's own helper program does that.
-  std::function<Proof(const ConfigQuery&, const ConfigChoice&, double limit_s)> probe;
+  /// Validates unvalidated candidates; by default the tuner's own helper program does that.
+  std::function<Validation(const ConfigQuery&, const ConfigChoice&, double limit_s)> probe;
   /// Called before a problem is measured, and again afterwards with the result or with the reason
   /// why there is none.
   std::function<void(std::size_t index, const ConfigQuery&)> begin;

@@ -13,7 +13,7 @@
 namespace switchback::autotune {
 
 void fail_no_problem(const ConfigQuery& query) {
-  core::fail(Status::invalid_argument, "tune: the query of op {} is no problem",
+  core::fail(Status::invalid_argument, "tune: the query of op {} is not a valid problem",
              static_cast<std::int64_t>(query.op));
 }
 
@@ -27,8 +27,8 @@ bool matches(const ConfigQuery& query, const ContextState& state) noexcept {
 
 std::unique_ptr<Trial> make_trial(Context& context, const ConfigQuery& query, Purpose purpose) {
   core::require(matches(query, context.state()),
-                "tune: {} is a problem of another device, number of threads or instruction set "
-                "than this Context's ({}, {} threads, {})",
+                "tune: {} is for another device, number of threads or instruction set than this "
+                "Context ({}, {} threads, {})",
                 query, context.state().device, context.threads(), context.isa());
   TrialOptions options;
   options.takes_turns = purpose == Purpose::timing;
@@ -50,8 +50,8 @@ std::string too_large(const ConfigQuery& query, const ContextState& state) {
       state.runtime != nullptr ? state.runtime->free_bytes() : core::available_memory_bytes();
   // If the system does not report its free memory, a failing allocation will.
   if (free == 0 || trial_bytes(query) <= static_cast<double>(free)) return {};
-  return fmt::format("it takes {:.1f} GB, and there are {:.1f} GB", trial_bytes(query) * 1e-9,
-                     static_cast<double>(free) * 1e-9);
+  return fmt::format("it needs {:.1f} GB of memory, and {:.1f} GB are free",
+                     trial_bytes(query) * 1e-9, static_cast<double>(free) * 1e-9);
 }
 
 double trial_cost(const ConfigQuery& query) noexcept {

@@ -66,8 +66,8 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
     return elsewhere.get();
   };
   if (const auto& source = context.state().config_source) {
-    ConfigChoice usual;
-    if (source->usual(query, context.state(), usual)) options.usual = usual;
+    ConfigChoice by_default;
+    if (source->by_default(query, context.state(), by_default)) options.by_default = by_default;
   }
   measure::CacheSweep sweep(context, trial_bytes(query));
   options.disturb = [&] { sweep.run(); };
@@ -84,11 +84,11 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
   entry.env = environment_of(context.state());
   const std::string now = time_now();
   for (const Measured& m : found.measured) {
-    core::RiskyKernel kernel;
+    core::UnvalidatedKernel kernel;
     const bool may_fail =
         tunable.kernel_of != nullptr && tunable.kernel_of(query, m.choice, kernel);
     if (!m.failure.empty() || (may_fail && !m.times_ms.empty()))
-      entry.proven.push_back({text_of(tunable, m.choice), m.failure, now});
+      entry.validated.push_back({text_of(tunable, m.choice), m.failure, now});
   }
   entry.winner = Winner{.candidate = to_text(query.op, outcome.choice),
                         .stats = winner.stats,

@@ -39,8 +39,8 @@ std::string_view tune_origin_name(TuneOrigin origin) noexcept {
       return "near shape";
     case TuneOrigin::system_list:
       return "system list";
-    case TuneOrigin::proven:
-      return "proven default";
+    case TuneOrigin::validated:
+      return "validated default";
   }
   return "unknown";
 }
@@ -54,8 +54,8 @@ std::shared_ptr<Tuner> Tuner::open(const Context& context, const TunerOptions& o
 
 void Tuner::attach(Context& context) const {
   const autotune::Machine there = autotune::machine_of(context.state());
-  core::require(there == state_->machine, "attach: the Context is of {}; the tuner is of {}", there,
-                state_->machine);
+  core::require(there == state_->machine, "attach: the Context is for {}; the tuner is for {}",
+                there, state_->machine);
   context.set_config_source(state_->mode == TuneMode::off ? nullptr : state_);
 }
 
@@ -81,7 +81,7 @@ TuneSummary Tuner::tune(Context& context, const std::vector<TuneShape>& shapes,
                 "negative",
                 limits.budget_s, limits.budget_per_key_s, limits.max_candidates);
   const autotune::Machine there = autotune::machine_of(context.state());
-  core::require(there == state_->machine, "tune: the Context is of {}; the tuner is of {}", there,
+  core::require(there == state_->machine, "tune: the Context is for {}; the tuner is for {}", there,
                 state_->machine);
   autotune::SessionOptions session;
   session.limits = limits;

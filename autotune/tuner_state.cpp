@@ -62,7 +62,7 @@ TunerState::TunerState(const Context& context, const TunerOptions& given) : opti
   const auto tell = [this](std::string text) { warn(std::move(text)); };
   if (!cache_directory.empty()) {
     cache_file = autotune::cache_file(cache_directory, machine_name(machine));
-    writer_.emplace(cache_file, "what is measured is known to this process alone", tell);
+    writer_.emplace(cache_file, "measured results are kept in this process only", tell);
     record_file = cache_directory / "recorded.jsonl";
   }
   const std::string recorded = options.record_file.empty()
@@ -70,7 +70,8 @@ TunerState::TunerState(const Context& context, const TunerOptions& given) : opti
                                    : options.record_file;
   if (!recorded.empty()) record_file = recorded;
   if (mode == TuneMode::record && !record_file.empty())
-    recorder_.emplace(record_file, "what is not in the cache is not recorded", tell);
+    recorder_.emplace(record_file, "problems that are missing from the cache are not recorded",
+                      tell);
   if (mode != TuneMode::off) read_files(state);
   answers_.emplace(cache.keys() + system_list.keys() + most_others);
   unknown_.emplace(most_unknown);
@@ -82,7 +83,7 @@ void TunerState::read_files(const ContextState& state) {
   if (!state.on_cpu()) {
     std::vector<Entry> entries;
     for (const Operation& operation : operations())
-      if (const std::string_view engine = operation.tunable->proven_engine; !engine.empty())
+      if (const std::string_view engine = operation.tunable->validated_engine; !engine.empty())
         cache.for_each_with(fmt::format("\"{}\"", engine),
                             [&](const Entry& entry) { entries.push_back(entry); });
     learn_kernels(entries);
@@ -92,10 +93,9 @@ void TunerState::read_files(const ContextState& state) {
     system_directory = from_environment("SWITCHBACK_TUNE_SYSTEM");
     std::error_code error;
     if (!system_directory.empty() && !std::filesystem::exists(system_directory, error))
-      warn(
-          fmt::format("SWITCHBACK_TUNE_SYSTEM = {}: it cannot be read: {}; there is no system list",
-                      system_directory.string(),
-                      error ? error.message() : "there is no such file or directory"));
+      warn(fmt::format("SWITCHBACK_TUNE_SYSTEM = {}: it cannot be read: {}; no system list is used",
+                       system_directory.string(),
+                       error ? error.message() : "no such file or directory"));
   }
   if (system_directory.empty()) system_directory = installed_list();
   find_system_files();
@@ -105,7 +105,7 @@ void TunerState::read_files(const ContextState& state) {
     for (const Warning& warning : snapshot->warnings())
       warn(autotune::describe(warning));
   if (const std::string_view why = core::why_no_int8(state); !why.empty())
-    warn(fmt::format("mode auto of a layer is standard on this device: {}", why));
+    warn(fmt::format("on this device, mode auto always uses mode standard: {}", why));
 }
 
 void TunerState::find_system_files() {
@@ -162,11 +162,11 @@ bool TunerState::give(const Answer& answer, const ConfigQuery& query, ConfigChoi
   if (answer.refused) refusals.fetch_add(1, std::memory_order_relaxed);
   if (mode == TuneMode::require && !is_empty(query))
     core::fail(Status::unsupported,
-               "tuner: {} is not in the cache{}, and its mode is require; measure it with "
+               "tuner: {} is not in the cache{}, and the tuner's mode is require; measure it with "
                "'switchback-bench tune', or choose mode read",
                autotune::describe(query),
-               answer.refused ? " in a form that can be used here (see its warnings)" : "");
-  if (answer.origin != TuneOrigin::proven) return false;
+               answer.refused ? " in a usable form (see the tuner's warnings)" : "");
+  if (answer.origin != TuneOrigin::validated) return false;
   choice = answer.choice;
   return true;
 }
@@ -235,8 +235,10 @@ bool TunerState::first_answer(const ConfigQuery& query, const ContextState& stat
   if (found) answer = {*found, TuneOrigin::exact, false};
   const std::lock_guard lock(mutex_);
   if (++measured_ == most_measured)
-    warn(fmt::format("mode tune has measured {} problems in this process; others run the default",
-                     most_measured));
+    warn(
+        fmt::format("mode tune has measured {} problems in this process, which is the limit; "
+                    "further problems run the default configuration",
+                    most_measured));
   remember(query, hash, answer);
   return give(answer, query, choice);
 }
@@ -262,17 +264,19 @@ std::optional<ConfigChoice> TunerState::measure_now(const ConfigQuery& query,
     search.effort = Effort::quick;
     search.deadline = Clock::now() + measure::from_seconds(options.budget_per_key_s);
     search.probe = [&](const ConfigChoice& candidate, double limit_s) {
-      return is_proven(query, candidate) ? Proof() : prove(query, state, candidate, limit_s);
+      return is_validated(query, candidate) ? Validation()
+                                            : validate(query, state, candidate, limit_s);
     };
-    search.proofs_are_extra = true;
+    search.validation_is_extra = true;
     std::optional<measure::DisturbanceWatch> watch = watch_for(context);
     if (watch) search.disturbance = &*watch;
     TuneOutcome outcome = tune_problem(context, query, machine, policy, std::move(search));
-    tell_unproven(outcome.search);
+    tell_unvalidated(outcome.search);
     const bool doubtful = in_doubt(*outcome.entry.winner);
     store_entries({std::move(outcome.entry)});
     if (!doubtful) return outcome.choice;
-    warn(fmt::format("{}: the default runs: {}", autotune::describe(query), doubt_text));
+    warn(fmt::format("{}: the default configuration runs: {}", autotune::describe(query),
+                     doubt_text));
     return std::nullopt;
   } catch (const std::exception& error) {
     warn(fmt::format("{} was not measured: {}", autotune::describe(query), error.what()));
@@ -280,28 +284,28 @@ std::optional<ConfigChoice> TunerState::measure_now(const ConfigQuery& query,
   }
 }
 
-Proof TunerState::prove(const ConfigQuery& query, const ContextState& state,
-                        const ConfigChoice& choice, double limit_s) const {
-  const std::lock_guard lock(prover_mutex_);
-  if (!prover_) {
-    ProverOptions found;
-    found.command = helper_command(options.prover, found.why_none);
-    prover_.emplace(state, std::move(found));
+Validation TunerState::validate(const ConfigQuery& query, const ContextState& state,
+                                const ConfigChoice& choice, double limit_s) const {
+  const std::lock_guard lock(validator_mutex_);
+  if (!validator_) {
+    ValidatorOptions found;
+    found.command = helper_command(options.validator, found.why_none);
+    validator_.emplace(state, std::move(found));
   }
-  return prover_->prove(query, choice, limit_s);
+  return validator_->validate(query, choice, limit_s);
 }
 
-void TunerState::end_proofs() const {
-  const std::lock_guard lock(prover_mutex_);
-  prover_.reset();
+void TunerState::end_validation() const {
+  const std::lock_guard lock(validator_mutex_);
+  validator_.reset();
 }
 
-void TunerState::tell_unproven(const SearchResult& found) const {
-  if (found.unproven > 0)
+void TunerState::tell_unvalidated(const SearchResult& found) const {
+  if (found.unvalidated > 0)
     warn(
-        fmt::format("candidates that may fail on a machine they never ran on were left out, since "
-                    "they could not be tried in another process: {}",
-                    found.why_unproven));
+        fmt::format("candidates that were never validated on this machine were skipped, because "
+                    "they could not be validated in a separate process: {}",
+                    found.why_unvalidated));
 }
 
 void TunerState::add(std::vector<Entry> entries) {
@@ -324,7 +328,7 @@ void TunerState::store_entries(std::vector<Entry> entries) const {
   unstored_.lost += std::ssize(entries);
   unstored_.error =
       "there is no cache directory: none of SWITCHBACK_TUNE_CACHE, XDG_CACHE_HOME and HOME is set";
-  warn(unstored_.error + "; what is measured is known to this process alone");
+  warn(unstored_.error + "; measured results are kept in this process only");
 }
 
 std::vector<Verdict> TunerState::judge(const Entry& entry, const ConfigQuery& query,
@@ -414,48 +418,52 @@ Answer TunerState::resolve(const ConfigQuery& query, const ContextState& state) 
   if (take(best_of(system_list, key, query, state, was_refused), TuneOrigin::system_list))
     return answer;
   answer.refused = was_refused;
-  if (proven_default(query, state, answer.choice)) answer.origin = TuneOrigin::proven;
+  if (validated_default(query, state, answer.choice)) answer.origin = TuneOrigin::validated;
   return answer;
 }
 
 void TunerState::learn_kernels(const std::vector<Entry>& entries) const {
   struct Said {
     ConfigQuery query;
-    const Proven* proven;
+    const Validated* validated;
   };
   std::vector<Said> all;
   for (const Entry& entry : entries) {
     std::string why;
     const std::optional<KeyParts> parts = parse_key(entry.key.json, why);
     if (!parts || parts->machine != machine || !(entry.env == environment)) continue;
-    for (const Proven& proven : entry.proven)
-      all.push_back({parts->query, &proven});
+    for (const Validated& validated : entry.validated)
+      all.push_back({parts->query, &validated});
   }
   // The last result for a kernel counts; if two have the same second, the one that says "wrong".
   std::stable_sort(all.begin(), all.end(), [](const Said& a, const Said& b) {
-    return a.proven->time != b.proven->time ? a.proven->time < b.proven->time
-                                            : a.proven->is_right() && !b.proven->is_right();
+    return a.validated->time != b.validated->time
+               ? a.validated->time < b.validated->time
+               : a.validated->is_right() && !b.validated->is_right();
   });
   for (const Said& said : all) {
     const core::Tunable& tunable = tunable_of(said.query.op);
-    if (tunable.kernel_of == nullptr || said.proven->candidate.engine != tunable.proven_engine)
+    if (tunable.kernel_of == nullptr ||
+        said.validated->candidate.engine != tunable.validated_engine)
       continue;
     std::string why;
     const std::optional<ConfigChoice> choice =
-        to_choice(said.query.op, said.proven->candidate, why);
-    core::RiskyKernel kernel;
+        to_choice(said.query.op, said.validated->candidate, why);
+    core::UnvalidatedKernel kernel;
     if (!choice || !tunable.kernel_of(said.query, *choice, kernel)) continue;
     auto of_op = std::find_if(known_kernels_.begin(), known_kernels_.end(),
                               [&](const KernelsOfOp& each) { return each.op == said.query.op; });
     if (of_op == known_kernels_.end())
       of_op = known_kernels_.insert(known_kernels_.end(), {said.query.op, {}});
     core::KnownKernels& known = of_op->kernels;
-    std::vector<core::RiskyKernel>& same = said.proven->is_right() ? known.right : known.wrong;
-    std::vector<core::RiskyKernel>& other = said.proven->is_right() ? known.wrong : known.right;
+    std::vector<core::UnvalidatedKernel>& same =
+        said.validated->is_right() ? known.right : known.wrong;
+    std::vector<core::UnvalidatedKernel>& other =
+        said.validated->is_right() ? known.wrong : known.right;
     if (std::find(same.begin(), same.end(), kernel) != same.end()) continue;
     same.push_back(kernel);
     std::erase(other, kernel);
-    if (tunable.proven_default != nullptr) stale_.store(true, std::memory_order_release);
+    if (tunable.validated_default != nullptr) stale_.store(true, std::memory_order_release);
   }
 }
 
@@ -465,23 +473,23 @@ const core::KnownKernels* TunerState::known_kernels(ConfigOp op) const {
   return nullptr;
 }
 
-bool TunerState::proven_default(const ConfigQuery& query, const ContextState& state,
-                                ConfigChoice& choice) const {
+bool TunerState::validated_default(const ConfigQuery& query, const ContextState& state,
+                                   ConfigChoice& choice) const {
   const core::Tunable& tunable = tunable_of(query.op);
   const core::KnownKernels* known = known_kernels(query.op);
-  return known != nullptr && tunable.proven_default != nullptr &&
-         tunable.proven_default(query, state, *known, choice);
+  return known != nullptr && tunable.validated_default != nullptr &&
+         tunable.validated_default(query, state, *known, choice);
 }
 
-bool TunerState::usual(const ConfigQuery& query, const ContextState& state,
-                       ConfigChoice& choice) const {
+bool TunerState::by_default(const ConfigQuery& query, const ContextState& state,
+                            ConfigChoice& choice) const {
   const std::lock_guard lock(mutex_);
-  return proven_default(query, state, choice);
+  return validated_default(query, state, choice);
 }
 
-bool TunerState::is_proven(const ConfigQuery& query, const ConfigChoice& choice) const {
+bool TunerState::is_validated(const ConfigQuery& query, const ConfigChoice& choice) const {
   const core::Tunable& tunable = tunable_of(query.op);
-  core::RiskyKernel kernel;
+  core::UnvalidatedKernel kernel;
   if (tunable.kernel_of == nullptr || !tunable.kernel_of(query, choice, kernel)) return false;
   const std::lock_guard lock(mutex_);
   const core::KnownKernels* known = known_kernels(query.op);
@@ -527,8 +535,9 @@ void TunerState::record_miss(const ConfigQuery& query) const {
   if (recorded_++ < most_recorded)
     recorder_->add({{key_of(query, machine, policy), environment, {}, {}}}, lock_wait);
   else
-    warn(fmt::format("{} problems were recorded in {}; others are not", most_recorded,
-                     record_file.string()));
+    warn(fmt::format(
+        "{} problems were recorded in {}, which is the limit; further problems are not recorded",
+        most_recorded, record_file.string()));
 }
 
 }  // namespace switchback

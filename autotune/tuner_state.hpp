@@ -16,10 +16,10 @@
 #include "autotune/entry/candidate.hpp"
 #include "autotune/entry/key.hpp"
 #include "autotune/lookup.hpp"
-#include "autotune/proof/prover.hpp"
 #include "autotune/store/snapshot.hpp"
 #include "autotune/store/store.hpp"
 #include "autotune/tune.hpp"
+#include "autotune/validation/validator.hpp"
 #include "core/config_source.hpp"
 #include "core/tunable.hpp"
 #include "measure/disturbance.hpp"
@@ -34,8 +34,8 @@ struct TunerState final : ConfigSource {
 
   bool find(const ConfigQuery& query, const ContextState& state,
             ConfigChoice& choice) const override;
-  bool usual(const ConfigQuery& query, const ContextState& state,
-             ConfigChoice& choice) const override;
+  bool by_default(const ConfigQuery& query, const ContextState& state,
+                  ConfigChoice& choice) const override;
   void refused(const ConfigQuery& query, const ConfigChoice& choice,
                std::string_view reason) const noexcept override;
   /// The answer to a query as find() would give it. Does not count, record or measure anything.
@@ -50,15 +50,15 @@ struct TunerState final : ConfigSource {
   bool knows(const ConfigQuery& query, const ContextState& state, autotune::Effort effort) const;
   /// Validates a candidate for the device of this tuner's Contexts in another process. That process
   /// is kept for further candidates.
-  autotune::Proof prove(const ConfigQuery& query, const ContextState& state,
-                        const ConfigChoice& choice, double limit_s) const;
+  autotune::Validation validate(const ConfigQuery& query, const ContextState& state,
+                                const ConfigChoice& choice, double limit_s) const;
   /// Whether a candidate needs no validation, because its kernel was validated with another
   /// problem.
-  bool is_proven(const ConfigQuery& query, const ConfigChoice& choice) const;
+  bool is_validated(const ConfigQuery& query, const ConfigChoice& choice) const;
   /// Ends the validation process.
-  void end_proofs() const;
+  void end_validation() const;
   /// Warns of candidates that could not be validated.
-  void tell_unproven(const autotune::SearchResult& found) const;
+  void tell_unvalidated(const autotune::SearchResult& found) const;
   /// Detects other programs' activity while this Context measures. Does nothing if the options
   /// disable it.
   std::optional<measure::DisturbanceWatch> watch_for(const Context& context) const;
@@ -117,8 +117,8 @@ struct TunerState final : ConfigSource {
   void index_families() const;
   /// Notes which kernels the entries found right or wrong on this machine.
   void learn_kernels(const std::vector<autotune::Entry>& entries) const;
-  bool proven_default(const ConfigQuery& query, const ContextState& state,
-                      ConfigChoice& choice) const;
+  bool validated_default(const ConfigQuery& query, const ContextState& state,
+                         ConfigChoice& choice) const;
   bool first_answer(const ConfigQuery& query, const ContextState& state,
                     ConfigChoice& choice) const;
   std::optional<ConfigChoice> measure_now(const ConfigQuery& query,
@@ -151,8 +151,8 @@ struct TunerState final : ConfigSource {
   mutable std::int64_t recorded_ = 0;                        ///< number of problems, in mode record
   /// Guards everything above except the counters. A first look-up holds it until it is done.
   mutable std::mutex mutex_;
-  mutable std::mutex prover_mutex_;
-  mutable std::optional<autotune::Prover> prover_;  ///< for the device of the first candidate
+  mutable std::mutex validator_mutex_;
+  mutable std::optional<autotune::Validator> validator_;  ///< for the device of the first candidate
   mutable std::mutex warnings_mutex_;
   mutable std::vector<std::string> warnings_;
   mutable std::optional<autotune::LookupTable> answers_;  ///< to the other queries

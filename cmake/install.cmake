@@ -20,7 +20,7 @@ install(TARGETS switchback EXPORT switchback-targets
 # the build folder with a colon to replace them during installation. Such an empty element means the
 # current directory of the process that loads the file.
 if(UNIX AND NOT APPLE)
-  set(_installed switchback switchback-prove)
+  set(_installed switchback switchback-validate)
   if(SWITCHBACK_BENCH)
     list(APPEND _installed switchback-bench)
   endif()
@@ -28,7 +28,7 @@ if(UNIX AND NOT APPLE)
     BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
   set_target_properties(switchback PROPERTIES INSTALL_RPATH "$ORIGIN")
   # In lib/switchback of an installation, in bin of a bundle.
-  set_target_properties(switchback-prove PROPERTIES INSTALL_RPATH "$ORIGIN/..;$ORIGIN/../lib")
+  set_target_properties(switchback-validate PROPERTIES INSTALL_RPATH "$ORIGIN/..;$ORIGIN/../lib")
   if(SWITCHBACK_BENCH)
     set_target_properties(switchback-bench PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
   endif()
@@ -37,7 +37,7 @@ install(DIRECTORY include/switchback DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" C
 install(DIRECTORY data/configs/ DESTINATION "${CMAKE_INSTALL_DATADIR}/switchback/configs"
         COMPONENT runtime FILES_MATCHING PATTERN "*.jsonl")
 # The tuner's helper, in a separate folder: users do not run it.
-install(TARGETS switchback-prove RUNTIME DESTINATION "${CMAKE_INSTALL_LIBDIR}/switchback"
+install(TARGETS switchback-validate RUNTIME DESTINATION "${CMAKE_INSTALL_LIBDIR}/switchback"
         COMPONENT runtime)
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
 install(FILES README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT dev)

@@ -39,7 +39,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 # In a source distribution the sources of the library are next to this file.
 SOURCES = HERE / "cpp" if (HERE / "cpp").is_dir() else HERE.parent
 CONFIGS = pathlib.Path("share", "switchback", "configs")
-HELPER = "switchback-prove"
+HELPER = "switchback-validate"
 
 
 def from_file(path):

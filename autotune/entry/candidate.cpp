@@ -108,7 +108,7 @@ std::optional<ConfigChoice> to_choice(ConfigOp op, const CandidateText& text, st
     std::copy(words.begin(), words.end(), to.begin());
   }
   if (used != text.attributes.size()) {
-    why = "the configuration has attributes that are unknown here";
+    why = "the configuration has attributes that this version does not know";
     return std::nullopt;
   }
   return choice;
@@ -117,7 +117,7 @@ std::optional<ConfigChoice> to_choice(ConfigOp op, const CandidateText& text, st
 std::string mismatch(ConfigOp op, std::string_view engine, const Environment& then,
                      const Environment& now) {
   const auto differs = [](std::string_view what, std::string_view a, std::string_view b) {
-    return fmt::format("measured with {} '{}', this is '{}'", what, a, b);
+    return fmt::format("measured with {} '{}', not with the current '{}'", what, a, b);
   };
   const core::Tunable& tunable = tunable_of(op);
   const bool everything = tunable.is_composed();
@@ -157,8 +157,9 @@ std::vector<Verdict> judge(const Entry& entry, const ConfigQuery& query, const C
     return verdicts;
   if (strict) {
     const auto same = [](std::string_view then, std::string_view here) {
-      return then == here ? std::string()
-                          : fmt::format("measured with '{}', this is '{}'", then, here);
+      return then == here
+                 ? std::string()
+                 : fmt::format("measured with '{}', not with the current '{}'", then, here);
     };
     if (refused("driver", same(entry.env.driver, now.driver)) ||
         refused("product", same(entry.env.product, now.product)) ||

@@ -111,11 +111,11 @@ bool read(const Json& json, std::string_view name, T& out, std::string& why) {
   }
   if constexpr (std::is_same_v<T, std::string>) {
     if (!found->is_string()) {
-      why = fmt::format("the key's '{}' is no string", name);
+      why = fmt::format("the key's '{}' is not a string", name);
       return false;
     }
   } else if (!found->is_number_integer()) {
-    why = fmt::format("the key's '{}' is no integer", name);
+    why = fmt::format("the key's '{}' is not an integer", name);
     return false;
   }
   out = found->template get<T>();
@@ -149,7 +149,7 @@ bool read_origin(const Json& json, const Tunable& tunable, const Machine& machin
       (tunable.depends_on_isa && !read(json, isa_word, isa, why)))
     return false;
   if (!threads_word.accepts(threads)) {
-    why = fmt::format("the key's threads {} are no number of threads", threads);
+    why = fmt::format("the key's threads = {} is not a valid number of threads", threads);
     return false;
   }
   origin = {device_kind_of(machine), static_cast<int>(threads), static_cast<core::Isa>(isa)};
@@ -165,7 +165,7 @@ Key key_of(const ConfigQuery& query, const Machine& machine, const Policy& polic
 std::optional<KeyParts> parse_key(std::string_view text, std::string& why) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) {
-    why = "the key is no JSON object";
+    why = "the key is not a JSON object";
     return std::nullopt;
   }
   KeyParts parts;
@@ -192,7 +192,7 @@ std::optional<KeyParts> parse_key(std::string_view text, std::string& why) {
   if (!read_origin(json, *tunable, parts.machine, parts.query.origin, why)) return std::nullopt;
   // A key with members that are unknown here describes another problem.
   if (Json::parse(members_of(parts.query, parts.machine, parts.policy).text()) != json) {
-    why = "the key has members that are unknown here";
+    why = "the key has members that this version does not know";
     return std::nullopt;
   }
   return parts;

@@ -74,8 +74,8 @@ double finite(const char* name, double value) {
 Json json_of(const CandidateText& candidate) {
   Json attributes = Json::object();
   for (const auto& [name, value] : candidate.attributes) {
-    require(!attributes.contains(name), "entry: attribute '{}' is there twice; each is given once",
-            name);
+    require(!attributes.contains(name),
+            "entry: attribute '{}' is given twice; each may be given only once", name);
     attributes[name] = value;
   }
   Json json = {{"engine", candidate.engine}, {"attributes", std::move(attributes)}};
@@ -110,7 +110,7 @@ Json json_of(const Winner& winner) {
 
 const Json& field(const Json& object, const char* name) {
   const auto found = object.find(name);
-  require(found != object.end(), "there is no field '{}'", name);
+  require(found != object.end(), "field '{}' is missing", name);
   return *found;
 }
 
@@ -122,7 +122,7 @@ const Json& object_field(const Json& object, const char* name) {
 
 std::string text_field(const Json& object, const char* name) {
   const Json& value = field(object, name);
-  require(value.is_string(), "field '{}' is not a text", name);
+  require(value.is_string(), "field '{}' is not a string", name);
   return value.get<std::string>();
 }
 
@@ -195,17 +195,17 @@ Entry read_entry(const Json& object) {
   entry.env = read_environment(object_field(object, "env"));
   if (object.contains("winner")) entry.winner = read_winner(object_field(object, "winner"));
   if (!object.contains("proven")) return entry;
-  const Json& proven = field(object, "proven");
-  require(proven.is_array(), "field 'proven' is not a list");
-  for (const Json& one : proven)
-    entry.proven.push_back(
+  const Json& validated = field(object, "proven");
+  require(validated.is_array(), "field 'proven' is not a list");
+  for (const Json& one : validated)
+    entry.validated.push_back(
         {read_candidate(one), text_or_empty(one, "why"), text_field(one, "time")});
   return entry;
 }
 
-bool found_wrong_since(const Winner& winner, const Proven& proven) {
-  return !proven.is_right() && proven.candidate == winner.candidate &&
-         !is_later(winner.time, proven.time);
+bool found_wrong_since(const Winner& winner, const Validated& validated) {
+  return !validated.is_right() && validated.candidate == winner.candidate &&
+         !is_later(winner.time, validated.time);
 }
 
 }  // namespace
@@ -251,19 +251,19 @@ bool better_winner(const Winner& a, const Winner& b) {
 }
 
 void merge_into(Entry& entry, const Entry& other) {
-  for (const Proven& one : other.proven) {
+  for (const Validated& one : other.validated) {
     const auto known =
-        std::find_if(entry.proven.begin(), entry.proven.end(),
-                     [&](const Proven& old) { return old.candidate == one.candidate; });
-    if (known == entry.proven.end())
-      entry.proven.push_back(one);
+        std::find_if(entry.validated.begin(), entry.validated.end(),
+                     [&](const Validated& old) { return old.candidate == one.candidate; });
+    if (known == entry.validated.end())
+      entry.validated.push_back(one);
     else if (known->time != one.time ? is_later(one.time, known->time) : one.why > known->why)
       *known = one;
   }
   const auto holds = [&](const std::optional<Winner>& winner) {
-    return winner && std::none_of(entry.proven.begin(), entry.proven.end(), [&](const Proven& one) {
-             return found_wrong_since(*winner, one);
-           });
+    return winner &&
+           std::none_of(entry.validated.begin(), entry.validated.end(),
+                        [&](const Validated& one) { return found_wrong_since(*winner, one); });
   };
   if (!holds(entry.winner)) entry.winner.reset();
   if (holds(other.winner) && (!entry.winner || better_winner(*other.winner, *entry.winner)))
@@ -273,9 +273,9 @@ void merge_into(Entry& entry, const Entry& other) {
 bool failed_since(const Entry& entry, std::span<const Entry> entries, std::string* why) {
   for (const Entry& other : entries) {
     if (!same_hard(other.env, entry.env)) continue;
-    for (const Proven& proven : other.proven)
-      if (found_wrong_since(*entry.winner, proven)) {
-        if (why != nullptr) *why = proven.why;
+    for (const Validated& validated : other.validated)
+      if (found_wrong_since(*entry.winner, validated)) {
+        if (why != nullptr) *why = validated.why;
         return true;
       }
   }
@@ -301,10 +301,10 @@ std::string to_line(const Entry& entry) {
                text_of(Json(key)));
   Json rest = {{"v", schema_version}, {"env", json_of(entry.env)}};
   if (entry.winner) rest["winner"] = json_of(*entry.winner);
-  for (const Proven& proven : entry.proven) {
+  for (const Validated& validated : entry.validated) {
     Json& json = rest["proven"].emplace_back();
-    json = {{"candidate", json_of(proven.candidate)}, {"time", proven.time}};
-    if (!proven.is_right()) json["why"] = proven.why;
+    json = {{"candidate", json_of(validated.candidate)}, {"time", validated.time}};
+    if (!validated.is_right()) json["why"] = validated.why;
   }
   return "{\"key\":" + key + ',' + text_of(rest).substr(1);
 }
@@ -316,7 +316,7 @@ std::optional<Entry> from_line(std::string_view line, std::string& why, bool* ne
                          extent_of_object(line.substr(first)).depth <= max_depth;
   const Json object = is_object ? Json::parse(line, nullptr, false) : Json();
   if (!object.is_object()) {
-    why = "it is not an entry in JSON";
+    why = "it is not a valid JSON object";
     return std::nullopt;
   }
   try {

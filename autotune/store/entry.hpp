@@ -86,13 +86,13 @@ bool in_doubt(const Winner& winner) noexcept;
 bool better_winner(const Winner& a, const Winner& b);
 
 /// A candidate that a check found wrong, or an unvalidated one that was found right.
-struct Proven {
+struct Validated {
   CandidateText candidate;
   std::string why;  ///< what was wrong; empty: it was correct
   std::string time;
 
   [[nodiscard]] bool is_right() const noexcept { return why.empty(); }
-  friend bool operator==(const Proven&, const Proven&) = default;
+  friend bool operator==(const Validated&, const Validated&) = default;
 };
 
 /// Without a winner and without validated candidates, an entry records a miss: a program met this
@@ -101,9 +101,9 @@ struct Entry {
   Key key;
   Environment env;
   std::optional<Winner> winner;
-  std::vector<Proven> proven;  ///< each candidate once
+  std::vector<Validated> validated;  ///< each candidate once
 
-  [[nodiscard]] bool is_miss() const noexcept { return !winner && proven.empty(); }
+  [[nodiscard]] bool is_miss() const noexcept { return !winner && validated.empty(); }
   friend bool operator==(const Entry&, const Entry&) = default;
 };
 

@@ -65,11 +65,13 @@ std::string resolve_links(const std::filesystem::path& path, std::filesystem::pa
     struct stat link {};
     if (::lstat(target.c_str(), &link) != 0 || !S_ISLNK(link.st_mode)) return {};
     if (::geteuid() == 0 && link.st_uid != 0)
-      return fmt::format("{} is a symbolic link of user {}; root follows only its own",
-                         target.string(), link.st_uid);
+      return fmt::format(
+          "{} is a symbolic link that belongs to user {}; root follows only links that belong to "
+          "root",
+          target.string(), link.st_uid);
     std::error_code error;
     const std::filesystem::path next = std::filesystem::read_symlink(target, error);
-    if (error) return "its link cannot be read: " + error.message();
+    if (error) return "the symbolic link cannot be read: " + error.message();
     target = next.is_absolute() ? next : directory_of(target) / next;
   }
   return "there are too many symbolic links: " + error_text(ELOOP);
@@ -78,15 +80,15 @@ std::string resolve_links(const std::filesystem::path& path, std::filesystem::pa
 std::string untrusted(const File& file, const std::filesystem::path& path) {
   if (::geteuid() != 0) return {};
   struct stat status {};
-  if (::fstat(file.fd(), &status) != 0) return "it cannot be examined: " + error_text(errno);
+  if (::fstat(file.fd(), &status) != 0) return "its status cannot be read: " + error_text(errno);
   if (status.st_uid == 0) return {};
   struct stat directory {};
   if (::stat(directory_of(path).c_str(), &directory) == 0 && directory.st_uid == status.st_uid &&
       (directory.st_mode & S_IWOTH) == 0)
     return {};
   return fmt::format(
-      "it belongs to user {} in a directory that others may write to; root uses it only where the "
-      "directory is that user's and no other may write there",
+      "it belongs to user {}; root uses it only if its directory belongs to the same user and is "
+      "not writable by others",
       status.st_uid);
 }
 
@@ -122,7 +124,7 @@ ReadResult open_to_read(const std::filesystem::path& path, int flags, File& file
 ReadResult read_open_file(const File& file, std::string& text, std::string& why) {
   struct stat status {};
   if (::fstat(file.fd(), &status) != 0) {
-    why = "it cannot be examined: " + error_text(errno);
+    why = "its status cannot be read: " + error_text(errno);
     return ReadResult::failed;
   }
   if (!S_ISREG(status.st_mode)) {
@@ -136,7 +138,7 @@ ReadResult read_open_file(const File& file, std::string& text, std::string& why)
   try {
     text.resize(static_cast<std::size_t>(status.st_size));
   } catch (const std::bad_alloc&) {
-    why = fmt::format("there is no memory for its {} bytes", status.st_size);
+    why = fmt::format("there is not enough memory for its {} bytes", status.st_size);
     return ReadResult::failed;
   }
   std::size_t done = 0;

@@ -68,7 +68,7 @@ void wait_for_lock(int fd, const fs::path& path, const LockWait& wait) {
                                path.string(), std::chrono::duration<double>(waited).count()));
     if (!told && wait.tell && waited >= std::chrono::seconds(1)) {
       told = true;
-      wait.tell(fmt::format("waiting for another process, which holds {} (at most {} s)",
+      wait.tell(fmt::format("waiting for the lock {}, which another process holds (at most {} s)",
                             path.string(),
                             std::chrono::duration_cast<std::chrono::seconds>(wait.most).count()));
     }
@@ -101,7 +101,7 @@ File Lock::take(const fs::path& file, const LockWait& wait) {
         same_file(held, named))
       return lock;
   }
-  core::fail(Status::io_error, "{}: it cannot be locked: it was removed {} times meanwhile",
+  core::fail(Status::io_error, "{}: it cannot be locked: other processes removed it {} times",
              path.string(), attempts);
 }
 
@@ -279,7 +279,8 @@ void PatientWriter::flush(LockWait wait) {
   } catch (const Locked& locked) {
     locked_out_ = true;
     error_ = locked.what();
-    tell_(fmt::format("{}; what is to be written is kept, and tried again with the next", error_));
+    tell_(fmt::format("{}; the entries are kept in memory and will be written with the next ones",
+                      error_));
     if (std::ssize(waiting_) <= most_waiting) return;
   } catch (const Error& error) {
     error_ = error.what();

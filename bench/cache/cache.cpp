@@ -31,7 +31,7 @@ std::string state_of(const fs::path& path) {
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status))
     return error && error != std::errc::no_such_file_or_directory ? error.message()
-                                                                  : "not there yet";
+                                                                  : "does not exist yet";
   if (fs::is_directory(status)) return "directory";
   const std::uintmax_t bytes = fs::file_size(path, error);
   return error ? error.message() : format_bytes(static_cast<double>(bytes));
@@ -64,7 +64,7 @@ std::string wrong_mode() {
     (void)parse_tune_mode(mode);
     return {};
   } catch (const Error& error) {
-    return fmt::format("{}; a tuner is not opened with it", error.what());
+    return fmt::format("{}; no tuner can be opened in this mode", error.what());
   }
 }
 
@@ -79,7 +79,7 @@ int cache_path(const CacheOptions& options) {
   std::string system_state = state_of(tuner.system_directory);
   if (system_state == "directory" && tuner.system_files.empty())
     system_state = "directory without a list";
-  const std::string system_by = set_by("SWITCHBACK_TUNE_SYSTEM", "the library's place");
+  const std::string system_by = set_by("SWITCHBACK_TUNE_SYSTEM", "the library's default");
   std::vector<Place> places = {
       {"cache", tuner.cache_directory, cache_set_by(options)},
       {"file of this machine", tuner.cache_file, "the machine"},
@@ -122,7 +122,7 @@ int cache_path(const CacheOptions& options) {
   for (const char* name : names)
     variables.add({name, variable(name).empty() ? "not set"
                          : !wrong.empty() && name == names[0]
-                             ? variable(name) + " (no mode: off, read, record, tune or require)"
+                             ? variable(name) + " (unknown; use off, read, record, tune or require)"
                              : variable(name)});
   fmt::print("{}", variables.text_for(stdout));
   return exit_codes::ok;
@@ -216,8 +216,7 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
                 {"in_doubt", doubtful},
                 {"skipped", skipped}});
   } else if (keys == 0) {
-    fmt::print("There is nothing in the cache yet ({}); 'switchback-bench tune' fills it.\n",
-               where);
+    fmt::print("The cache is still empty ({}); 'switchback-bench tune' fills it.\n", where);
   } else {
     if (!table.empty()) fmt::print("{}\n", table.text_for(stdout));
     fmt::print("{} {}{} in {}\n", keys, keys == 1 ? "key" : "keys",

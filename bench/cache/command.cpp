@@ -16,20 +16,20 @@ namespace switchback::bench {
 namespace {
 
 constexpr const char* cache_footer =
-    R"(A cache holds which configuration is the fastest for each problem, as 'switchback-bench tune'
-found it, in one file for each kind of machine: 'cache path' names this machine's. A line is what is
-known of one problem. A key is a problem on a machine; 'cache list' shows its name, of which the first
-digits are enough, at least four.
+    R"(The cache stores the fastest configuration of each problem, as measured by 'switchback-bench tune'.
+It has one file for each kind of machine; 'cache path' shows the file of this machine. Each line
+describes one problem. A key identifies a problem on a machine. 'cache list' shows the names of the
+keys; the first four or more digits of a name are enough if they are unique.
 
-To carry winners to another machine, copy that file and 'import' it there, or put it into a directory
-that SWITCHBACK_TUNE_SYSTEM names. To forget a problem, delete its line; to forget all, delete the
-file.
+To use winners on another machine, copy the file and 'import' it there, or put it into a directory
+that SWITCHBACK_TUNE_SYSTEM names. To forget a problem, delete its line. To forget everything, delete
+the file.
 
-'import' waits at most 60 s for another process that holds the cache's lock, and says so.
+If another process holds the cache's lock, 'import' says so and waits at most 60 s.
 Root reads only its own files, and files that only their owner can have written.
 
-Exit codes: 0 fine; 1 something is wrong in a file, or a file cannot be read or written; 2 usage;
-5 no such device; 130 interrupted.
+Exit codes: 0 ok; 1 a file has errors, or it cannot be read or written; 2 usage; 5 no such device;
+130 interrupted.
 
 Examples:
   switchback-bench cache list
@@ -41,37 +41,38 @@ constexpr const char* path_footer =
   switchback-bench cache path)";
 
 constexpr const char* list_footer =
-    R"(One line a key: the winner, its time, how many times as fast as the default it is, and whether
-this Context (--device, --threads, --isa) uses it.
+    R"(Prints one line per key: the winner, its time, its speed-up over the default, and whether this
+Context (--device, --threads, --isa) uses it.
 
 Examples:
   switchback-bench cache list --op gemm_int8 --filter onednn
   switchback-bench cache list --all --json)";
 
 constexpr const char* explain_footer =
-    R"(Of a key every entry that a look-up comes across, what each check says of it, and what runs: from
-the cache, a near shape, the system list, or the default. Of shapes a line for each problem.
-A winner of more effort goes first, then the later one; a date more than a day ahead of the clock
-is of a clock that was wrong, and goes after all others. A winner in doubt is not used.
+    R"(For a key: shows every entry that a look-up considers, the result of each check, and the
+configuration that runs (from the cache, a near shape or the system list, or the default).
+For shapes: prints one line per problem.
+A winner of higher effort takes precedence, then the later one. A date more than a day in the future
+comes from a wrong clock; such a winner comes last. A winner in doubt is not used.
 
 Examples:
   switchback-bench cache explain 3f2a90
   switchback-bench cache explain --shape 512,4096,11008 --dtype bf16 --threads 4)";
 
 constexpr const char* verify_footer =
-    R"(Exit code 1 if a line cannot be read (unless a newer version wrote it), is in another machine's
-file or, with --run, a winner is wrong.
+    R"(The exit code is 1 if a line cannot be read (unless a newer version wrote it), if a line is in the
+file of another machine or, with --run, if a winner is wrong.
 
 Examples:
   switchback-bench cache verify
   switchback-bench cache verify --run)";
 
 constexpr const char* import_footer =
-    R"(Each entry goes to the file of its machine. Of two winners of a problem in the same environment one
-stays: first one that is not in doubt, then that of most effort, then the latest. Nothing is
-written if a file cannot be read; lines that cannot be read are left out, and the exit code is 1. The
-last lines say how many of the winners this Context (--device, --threads, --isa) uses, and why not the
-others.
+    R"(Each entry is added to the file of its machine. If a problem has two winners in the same environment,
+one is kept: one that is not in doubt rather than one in doubt, then the one of higher effort, then the
+later one. If a file cannot be read, nothing is written. Lines that cannot be read are skipped, and the
+exit code is 1. The last lines say how many of the winners this Context (--device, --threads, --isa)
+uses, and why it does not use the others.
 
 Examples:
   switchback-bench cache import tuned.jsonl
@@ -80,9 +81,9 @@ Examples:
 CLI::App* add(CLI::App& parent, const char* name, const char* description, const char* examples,
               CacheOptions& options, bool needs_context) {
   CLI::App* command = parent.add_subcommand(name, description);
-  command->add_option("--cache", options.cache, "cache directory; default: as the library's")
+  command->add_option("--cache", options.cache, "cache directory; default: that of the library")
       ->type_name("DIR");
-  command->add_flag("--json", options.json, "one JSON object a line");
+  command->add_flag("--json", options.json, "one JSON object per line");
   if (needs_context) add_context_options(*command, options.context);
   command->footer(examples);
   return command;
@@ -117,15 +118,15 @@ void add_list(CLI::App& cache) {
     std::string op;
   };
   auto a = std::make_shared<CacheArguments<Extra>>();
-  CLI::App* command =
-      add(cache, "list", "The keys of this machine, one a line", list_footer, a->options, true);
+  CLI::App* command = add(cache, "list", "List the keys of this machine, one per line", list_footer,
+                          a->options, true);
   command
       ->add_option("--op", a->extra.op,
                    "only quantize, gemm_int8, gemm_blockwise, gemm_standard or layer_mode problems")
       ->type_name("OP");
   command
       ->add_option("--filter", a->extra.what.filter,
-                   "only lines with this text in the problem or the winner")
+                   "only lines whose problem or winner contains this text")
       ->type_name("TEXT");
   command->add_flag("--all", a->extra.what.all, "the keys of every machine");
   command->callback([a] {
@@ -143,37 +144,37 @@ void add_explain(CLI::App& cache) {
     std::int64_t groups = 0;
   };
   auto a = std::make_shared<CacheArguments<Extra>>();
-  CLI::App* command = add(cache, "explain", "Why a configuration is used or refused",
+  CLI::App* command = add(cache, "explain", "Explain why a configuration is used or refused",
                           explain_footer, a->options, true);
-  CLI::Option* key =
-      command->add_option("KEY", a->extra.what.key, "the first digits of a key's name");
+  CLI::Option* key = command->add_option("KEY", a->extra.what.key,
+                                         "at least the first four digits of a key's name");
   CLI::Option* shape =
       command
-          ->add_option(
-              "--shape", a->extra.shapes,
-              "every problem of a layer: M,K,N (rows, dim_in, dim_out); may be given again")
+          ->add_option("--shape", a->extra.shapes,
+                       "all problems of a layer M,K,N (rows, dim_in, dim_out); may be repeated")
           ->type_name("M,K,N")
           ->allow_extra_args(false)
           ->excludes(key);
-  CLI::Option* dtype =
-      command
-          ->add_option("--dtype", a->extra.dtype, "of the shapes: f32, f16 or bf16 (default f32)")
-          ->type_name("NAME");
-  command->add_flag("--bias", a->extra.bias, "also what layers with a bias come to");
+  CLI::Option* dtype = command
+                           ->add_option("--dtype", a->extra.dtype,
+                                        "type of the shapes: f32, f16 or bf16 (default f32)")
+                           ->type_name("NAME");
+  command->add_flag("--bias", a->extra.bias, "the layers have a bias");
   command
-      ->add_option("--groups", a->extra.groups,
-                   "the shapes are of grouped layers of so many groups; default: single layers")
+      ->add_option(
+          "--groups", a->extra.groups,
+          "the shapes are of grouped layers with this number of groups; default: single layers")
       ->type_name("G");
   command->add_flag("--near-shapes", a->extra.what.near_shapes,
                     "as with TunerOptions::near_shapes");
   command->add_flag("--strict", a->extra.what.strict, "as with TunerOptions::strict");
   command->callback([a, key, shape, dtype] {
-    core::require(key->count() + shape->count() > 0,
-                  "explain: it needs a KEY or --shape M,K,N; 'switchback-bench cache list' shows "
-                  "the keys");
+    core::require(
+        key->count() + shape->count() > 0,
+        "explain: give a KEY or --shape M,K,N; 'switchback-bench cache list' shows the keys");
     core::require(
         shape->count() > 0 || (dtype->count() == 0 && !a->extra.bias && a->extra.groups == 0),
-        "explain {}: --dtype, --bias and --groups are for --shape; a key has its own",
+        "explain {}: --dtype, --bias and --groups require --shape; a key already includes them",
         a->extra.what.key);
     core::require(a->extra.groups >= 0, "--groups {}: it must not be negative", a->extra.groups);
     a->extra.what.key = lower(a->extra.what.key);
@@ -193,9 +194,10 @@ void add_explain(CLI::App& cache) {
 
 void add_verify(CLI::App& cache) {
   auto a = std::make_shared<CacheArguments<bool>>();
-  CLI::App* command = add(cache, "verify", "Read every line; with --run prove the winners again",
-                          verify_footer, a->options, true);
-  command->add_flag("--run", a->extra, "prove every winner of this machine again");
+  CLI::App* command =
+      add(cache, "verify", "Check every line; with --run, also validate the winners again",
+          verify_footer, a->options, true);
+  command->add_flag("--run", a->extra, "validate every winner of this machine again");
   command->callback([a] { set_exit_code(cache_verify(a->options, a->extra)); });
 }
 
@@ -210,12 +212,12 @@ void add_import(CLI::App& cache) {
 }  // namespace
 
 void add_cache_command(CLI::App& app) {
-  CLI::App* cache =
-      app.add_subcommand("cache", "Look into tuning caches, check them, and carry them elsewhere");
+  CLI::App* cache = app.add_subcommand("cache", "Show, check and import tuning caches");
   cache->require_subcommand(1);
   cache->footer(cache_footer);
   auto path = std::make_shared<CacheOptions>();
-  add(*cache, "path", "Where the files are, and which setting says so", path_footer, *path, true)
+  add(*cache, "path", "Show where the files are, and which setting determines it", path_footer,
+      *path, true)
       ->callback([path] { set_exit_code(cache_path(*path)); });
   add_list(*cache);
   add_explain(*cache);

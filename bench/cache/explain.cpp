@@ -150,18 +150,19 @@ class Explainer {
           (second == nullptr || autotune::better_winner(entry.winner(), second->winner())))
         second = &entry;
     result.from = winner->line;
-    result.why = second == nullptr ? "the only entry there that holds here"
+    result.why = second == nullptr ? "the only entry from there that is valid here"
                                    : reason(winner->winner(), second->winner());
     for (Considered& entry : result.considered) {
       if (!entry.usable) continue;
       if (&entry == winner)
         entry.outcome = "wins: " + result.why;
       else if (entry.origin == winner->origin && entry.of == winner->of)
-        entry.outcome = "holds; loses: " + reason(winner->winner(), entry.winner());
+        entry.outcome = "valid; loses: " + reason(winner->winner(), entry.winner());
       else if (entry.origin == winner->origin)
-        entry.outcome = "holds; another number of rows is nearer";
+        entry.outcome = "valid; loses: another entry has a nearer number of rows";
       else
-        entry.outcome = fmt::format("holds; the {} goes first", tune_origin_name(winner->origin));
+        entry.outcome =
+            fmt::format("valid; loses: the {} takes precedence", tune_origin_name(winner->origin));
     }
   }
 
@@ -172,24 +173,24 @@ class Explainer {
 
   static std::string reason(const Winner& winner, const Winner& loser) {
     if (winner.effort != loser.effort)
-      return fmt::format("effort {} goes before {}", autotune::effort_name(winner.effort),
+      return fmt::format("effort {} takes precedence over {}", autotune::effort_name(winner.effort),
                          autotune::effort_name(loser.effort));
     if (winner.time != loser.time && loser.time > winner.time)
       return fmt::format(
-          "of equal effort {} goes before {}, which is more than a day ahead of the clock",
+          "equal effort; {} takes precedence over {}, which is more than a day in the future",
           winner.time, loser.time);
     if (winner.time != loser.time)
-      return fmt::format("of equal effort the later goes first, {} before {}", winner.time,
+      return fmt::format("equal effort; the later one takes precedence, {} over {}", winner.time,
                          loser.time);
-    return "of equal effort and time the smaller text goes first";
+    return "equal effort and time; the smaller text takes precedence";
   }
 
   void take_default(Explanation& result, const ConfigQuery& query, bool refused) const {
     result.candidate = default_of(query, view_.context);
     result.runs = words_of(result.candidate, query.op);
-    result.why = refused                     ? "no entry holds here"
-                 : result.considered.empty() ? "nothing is known of it"
-                                             : "no winner is known of it";
+    result.why = refused                     ? "no entry is valid here"
+                 : result.considered.empty() ? "there is no entry for it"
+                                             : "there is no winner for it";
   }
 
   const CacheView& view_;
@@ -253,9 +254,9 @@ void explain_text(const KeyGroup& group, const Explanation& e) {
   Table wrong({"wrong, or could not run", "why", "date", "from"}, {"why", "date", "from"});
   for (const Considered& one : e.considered) {
     const Entry& entry = one.line->entry;
-    for (const autotune::Proven& proven : entry.proven)
-      if (!proven.is_right())
-        wrong.add({words_of(proven.candidate, op), proven.why, date_of(proven.time),
+    for (const autotune::Validated& validated : entry.validated)
+      if (!validated.is_right())
+        wrong.add({words_of(validated.candidate, op), validated.why, date_of(validated.time),
                    place_of(*one.line)});
     if (!entry.winner) continue;
     const Winner& winner = *entry.winner;
@@ -267,7 +268,7 @@ void explain_text(const KeyGroup& group, const Explanation& e) {
   if (!table.empty()) fmt::print("{}", table.text_for(stdout));
   if (!wrong.empty()) fmt::print("{}", wrong.text_for(stdout));
   if (!e.looked_up)
-    fmt::print("runs: nothing here looks it up; it is {}\n\n", printable(e.why));
+    fmt::print("runs: nothing, because it is not looked up here; it is {}\n\n", printable(e.why));
   else if (e.from != nullptr)
     fmt::print("runs: {}, from the {} ({}): {}\n\n", printable(e.runs), tune_origin_name(e.origin),
                printable(place_of(*e.from)), printable(e.why));
@@ -297,8 +298,8 @@ void warn_of_mode(StatusLine& out) {
   const char* mode = std::getenv("SWITCHBACK_TUNE");
   if (mode != nullptr && std::string_view(mode) == "off")
     out.warning(
-        "SWITCHBACK_TUNE is off: programs look nothing up and run the defaults; this is "
-        "what they would find");
+        "SWITCHBACK_TUNE is off: programs look nothing up and run the defaults; this shows what "
+        "they would find otherwise");
   if (const std::string why = wrong_mode(); !why.empty()) out.warning(why);
 }
 
@@ -348,17 +349,22 @@ int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) 
       add_line(group, explanation, found, refusals, unknown);
   }
   if (options.json) return exit_codes::ok;
-  if (!found.empty()) fmt::print("These run what was found:\n{}\n", found.text_for(stdout));
+  if (!found.empty())
+    fmt::print("These problems run a configuration that was found:\n{}\n", found.text_for(stdout));
   if (!refusals.empty())
-    fmt::print("Of these something is known, and the default runs:\n{}\n",
+    fmt::print("These problems have entries, but run the default:\n{}\n",
                refusals.text_for(stdout));
   if (!unknown.empty())
-    fmt::print("Nothing is known of these; the default runs:\n{}\n", unknown.text_for(stdout));
+    fmt::print("These problems have no entries and run the default:\n{}\n",
+               unknown.text_for(stdout));
   if (!found.empty() || !refusals.empty())
-    fmt::print("'switchback-bench cache explain KEY' shows every entry of one and each check.\n");
-  fmt::print("{} problems: {} run what was found, {} the default", problems, tuned,
+    fmt::print(
+        "'switchback-bench cache explain KEY' shows every entry of a key and the result of each "
+        "check.\n");
+  fmt::print("{} problems: {} run a configuration that was found, {} the default", problems, tuned,
              problems - tuned);
-  fmt::print("{}\n", refused > 0 ? fmt::format(", {} of those in spite of entries", refused) : "");
+  fmt::print("{}\n",
+             refused > 0 ? fmt::format(", {} of those although they have entries", refused) : "");
   if (tuned < problems)
     fmt::print("'switchback-bench tune' with the same shape measures what is missing.\n");
   return exit_codes::ok;

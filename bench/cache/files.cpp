@@ -88,7 +88,7 @@ fs::path cache_directory_of(const CacheOptions& options) {
   fs::path directory =
       options.cache.empty() ? autotune::default_cache_directory() : fs::path(options.cache);
   core::require(!directory.empty(),
-                "--cache: there is no cache directory; name one, or set SWITCHBACK_TUNE_CACHE, "
+                "--cache: the cache directory is unknown; give one, or set SWITCHBACK_TUNE_CACHE, "
                 "XDG_CACHE_HOME or HOME");
   return directory;
 }
@@ -141,8 +141,8 @@ std::vector<CacheFile> CacheView::read(bool all) const {
 std::string why_foreign(const autotune::KeyParts& parts, const TunerState& tuner,
                         const Context& context) {
   if (parts.machine != tuner.machine)
-    return fmt::format("of another machine: {}", autotune::describe(parts.machine));
-  if (parts.policy != tuner.policy) return "timed in another way than look-ups ask for";
+    return fmt::format("for another machine: {}", autotune::describe(parts.machine));
+  if (parts.policy != tuner.policy) return "measured with another timing policy than look-ups use";
   if (autotune::matches(parts.query, context.state())) return {};
   const ConfigOrigin& origin = parts.query.origin;
   std::vector<std::string> differences;
@@ -152,7 +152,7 @@ std::string why_foreign(const autotune::KeyParts& parts, const TunerState& tuner
   if (const std::string_view isa = core::isa_name(origin.isa);
       autotune::tunable_of(parts.query.op).depends_on_isa && isa != context.isa())
     differences.push_back(fmt::format("instruction set {} (--isa {})", isa, isa));
-  return fmt::format("of another Context: {}", fmt::join(differences, ", "));
+  return fmt::format("for another Context: {}", fmt::join(differences, ", "));
 }
 
 std::string CacheView::foreign(const KeyGroup& group) const {
@@ -192,18 +192,17 @@ const KeyGroup& find_key(const std::vector<KeyGroup>& groups, std::string_view b
   constexpr std::size_t least_digits = 4, most_digits = 16;
   const bool digits = beginning.size() >= least_digits && beginning.size() <= most_digits &&
                       beginning.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-  core::require(
-      digits,
-      "KEY '{}': it must be {} to {} hexadecimal digits, the beginning of a key's name as "
-      "'switchback-bench cache list' shows it",
-      beginning, least_digits, most_digits);
+  core::require(digits,
+                "KEY '{}': it must be {} to {} hexadecimal digits, the beginning of a key's name "
+                "in 'switchback-bench cache list'",
+                beginning, least_digits, most_digits);
   std::vector<const KeyGroup*> found;
   for (const KeyGroup& group : groups)
     if (name_of(group.key).starts_with(beginning)) found.push_back(&group);
-  core::require(!found.empty(),
-                "KEY '{}': no key begins so; 'switchback-bench cache list --all' shows the {} that "
-                "there are",
-                beginning, groups.size());
+  core::require(
+      !found.empty(),
+      "KEY '{}': no key begins with it; 'switchback-bench cache list --all' shows all {} keys",
+      beginning, groups.size());
   if (found.size() == 1) return *found.front();
   std::string matches;
   constexpr std::size_t most_matches = 20;
@@ -212,7 +211,7 @@ const KeyGroup& find_key(const std::vector<KeyGroup>& groups, std::string_view b
         fmt::format("{}{} ({})", i == 0 ? "" : ", ", name_of(found[i]->key), describe(*found[i]));
   if (found.size() > most_matches)
     matches += fmt::format(" and {} more", found.size() - most_matches);
-  core::fail(Status::invalid_argument, "KEY '{}': {} keys begin so: {}; give more digits",
+  core::fail(Status::invalid_argument, "KEY '{}': {} keys begin with it: {}; give more digits",
              beginning, found.size(), matches);
 }
 
@@ -263,7 +262,7 @@ std::string why_not(const Entry& entry, const KeyGroup& group, const CacheView& 
   std::optional<ConfigChoice> choice;
   const std::vector<autotune::Verdict> verdicts =
       view.tuner().judge(entry, group.parts->query, view.context.state(), choice);
-  return choice ? "another winner goes first" : verdicts.back().why;
+  return choice ? "another winner takes precedence" : verdicts.back().why;
 }
 
 }  // namespace switchback::bench

@@ -31,16 +31,16 @@ std::vector<CacheFile> read_inputs(const std::vector<std::string>& names, Status
     const bool is_directory = fs::is_directory(name, error);
     const std::vector<fs::path> paths =
         is_directory ? files_of_cache(name) : std::vector<fs::path>{name};
-    core::require(!paths.empty(), "FILE {}: it is a directory without a cache (v1/*.jsonl)", name);
+    core::require(!paths.empty(), "FILE {}: the directory has no cache files (v1/*.jsonl)", name);
     for (const fs::path& path : paths) {
       const CacheFile& file = files.emplace_back(read_cache_file(path, TuneOrigin::exact, false));
       if (!file.exists)
-        core::fail(Status::io_error, "FILE {}: there is no such file", path.string());
+        core::fail(Status::io_error, "FILE {}: the file does not exist", path.string());
       if (!file.problem.empty())
         core::fail(Status::io_error, "FILE {}: {}", path.string(), file.problem);
       warn_of_skipped(file, out);
       if (file.lines > 0 && file.entries.empty() && file.newer.empty())
-        out.warning(fmt::format("{}: there is no entry in it", path.string()));
+        out.warning(fmt::format("{}: it has no entries", path.string()));
     }
   }
   return files;
@@ -86,7 +86,7 @@ void print(const Use& use) {
   if (use.winners == 0) return;
   fmt::print("{} of the {} winners {} used here.\n", use.used, use.winners,
              use.used == 1 ? "is" : "are");
-  Table table({"why others are not", "winners"});
+  Table table({"why the others are not", "winners"});
   for (const auto& [why, winners] : use.not_used)
     table.add({why, std::to_string(winners)});
   if (!table.empty()) fmt::print("{}", table.text_for(stdout));
@@ -153,7 +153,7 @@ int cache_import(const CacheOptions& options, const std::vector<std::string>& in
   fmt::print("{} entries added, {} already there, {} unreadable\n", sum[Added::added],
              sum[Added::known], unreadable);
   if (misses > 0)
-    fmt::print("{} misses were left out: they are for 'switchback-bench tune --recorded'\n",
+    fmt::print("{} misses were skipped; 'switchback-bench tune --recorded' measures them\n",
                misses);
   print(use);
   return code;

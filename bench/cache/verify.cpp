@@ -8,14 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "autotune/proof/prover.hpp"
 #include "autotune/trials.hpp"
+#include "autotune/validation/validator.hpp"
 #include "bench/cache/cache.hpp"
 #include "bench/cache/files.hpp"
 #include "bench/cli/cli.hpp"
-#include "bench/cli/prover.hpp"
 #include "bench/cli/signals.hpp"
 #include "bench/cli/table.hpp"
+#include "bench/cli/validator.hpp"
 #include "core/context_state.hpp"
 
 namespace switchback::bench {
@@ -37,8 +37,8 @@ Audit audit(const CacheFile& file, bool of_machine) {
   for (const CacheLine& line : file.entries) {
     result.winners += line.entry.winner ? 1 : 0;
     result.misses += line.entry.is_miss() ? 1 : 0;
-    for (const autotune::Proven& proven : line.entry.proven)
-      result.wrong += proven.is_right() ? 0 : 1;
+    for (const autotune::Validated& validated : line.entry.validated)
+      result.wrong += validated.is_right() ? 0 : 1;
     std::string why;
     const std::optional<autotune::KeyParts> parts = autotune::parse_key(line.entry.key.json, why);
     if (!parts)
@@ -46,7 +46,7 @@ Audit audit(const CacheFile& file, bool of_machine) {
     else if (of_machine && is_misplaced(line, *parts))
       result.misplaced.push_back(
           {file.path, line.number,
-           fmt::format("it is of {}, whose file is {}.jsonl; nothing finds it here",
+           fmt::format("it is for {}, whose file is {}.jsonl; look-ups do not find it here",
                        autotune::describe(parts->machine),
                        autotune::machine_name(parts->machine))});
   }
@@ -68,8 +68,8 @@ ordered_json to_json(const CacheFile& file, const Audit& audit) {
   return json;
 }
 
-struct ProofCounts {
-  std::int64_t proven = 0;
+struct ValidationCounts {
+  std::int64_t validated = 0;
   std::int64_t wrong = 0;
   std::int64_t refused = 0;   ///< not used here in any case
   std::int64_t in_doubt = 0;  ///< of those refused
@@ -79,8 +79,8 @@ struct ProofCounts {
 
 // Why a winner is no longer correct; empty if it is correct. Sets `not_run` if that could not be
 // determined.
-std::string prove(Context& context, autotune::Prover& prover, const ConfigQuery& query,
-                  const ConfigChoice& choice, bool& not_run) {
+std::string validate(Context& context, autotune::Validator& validator, const ConfigQuery& query,
+                     const ConfigChoice& choice, bool& not_run) {
   try {
     // A problem that was measured on a larger machine of the same kind may not fit into this
     // machine's memory.
@@ -91,10 +91,10 @@ std::string prove(Context& context, autotune::Prover& prover, const ConfigQuery&
     const std::unique_ptr<autotune::Trial> trial = autotune::make_trial(context, query);
     std::string why = trial->check(trial->candidates().front());
     if (!why.empty()) return "the default is wrong: " + why;
-    if (trial->is_risky(choice)) {
-      autotune::Proof proof = prover.prove(query, choice);
-      not_run = proof.result == autotune::Proof::Result::unproven;
-      why = std::move(proof.why);
+    if (trial->is_unvalidated(choice)) {
+      autotune::Validation validation = validator.validate(query, choice);
+      not_run = validation.result == autotune::Validation::Result::unvalidated;
+      why = std::move(validation.why);
     }
     if (why.empty()) why = trial->check(choice);
     context.synchronize();
@@ -104,14 +104,14 @@ std::string prove(Context& context, autotune::Prover& prover, const ConfigQuery&
     return error.what();
   } catch (const std::bad_alloc&) {
     not_run = true;
-    return "its memory could not be had";
+    return "there is not enough memory for it";
   }
 }
 
 // Validates the winners of this machine. Returns false if it was interrupted.
-bool prove_winners(const CacheOptions& options, StatusLine& out, ProofCounts& counts) {
+bool validate_winners(const CacheOptions& options, StatusLine& out, ValidationCounts& counts) {
   CacheView view(options);
-  autotune::Prover prover(view.context.state(), this_program_as_prover());
+  autotune::Validator validator(view.context.state(), this_program_as_validator());
   std::vector<CacheFile> files;
   files.push_back(read_cache_file(view.tuner().cache_file));
   const std::vector<KeyGroup> groups = group_keys(files);
@@ -140,9 +140,9 @@ bool prove_winners(const CacheOptions& options, StatusLine& out, ProofCounts& co
     // A usable candidate has attributes that are known here.
     const ConfigChoice choice = *autotune::to_choice(query.op, candidate, why);
     bool not_run = false;
-    why = prove(view.context, prover, query, choice, not_run);
+    why = validate(view.context, validator, query, choice, not_run);
     if (why.empty()) {
-      ++counts.proven;
+      ++counts.validated;
       continue;
     }
     const std::string words = words_of(candidate, query.op);
@@ -190,8 +190,8 @@ int cache_verify(const CacheOptions& options, bool run) {
     const CacheFile file = read_cache_file(paths[i]);
     const Audit found = audit(file, i < of_machines);
     warn_of_skipped(file, out);
-    warn_of_lines(found.unreadable, "are of problems that are unknown here", out);
-    warn_of_lines(found.misplaced, "are of other machines than their file's", out);
+    warn_of_lines(found.unreadable, "have problems that are unknown here", out);
+    warn_of_lines(found.misplaced, "are for other machines than their file", out);
     for (const autotune::Warning& warning : file.skipped)
       ++why_skipped[warning.what];
     wrong = wrong || !file.problem.empty() || !file.skipped.empty() || !found.misplaced.empty();
@@ -217,22 +217,22 @@ int cache_verify(const CacheOptions& options, bool run) {
     table.add(std::move(row));
   }
   if (!options.json && paths.empty())
-    fmt::print("There is nothing in the cache yet ({}); 'switchback-bench tune' fills it.\n",
+    fmt::print("The cache is still empty ({}); 'switchback-bench tune' fills it.\n",
                directory.string());
   if (!options.json && !paths.empty())
     fmt::print("Cache {}\n\n{}{}", directory.string(), table.text_for(stdout),
                reasons(why_skipped));
 
-  ProofCounts counts;
-  if (run && !prove_winners(options, out, counts)) {
-    out.warning("interrupted: not every winner was proven");
+  ValidationCounts counts;
+  if (run && !validate_winners(options, out, counts)) {
+    out.warning("interrupted: not every winner was validated");
     return exit_codes::interrupted;
   }
   wrong = wrong || counts.wrong > 0;
   if (options.json) {
     ordered_json json = {{"type", "summary"}, {"cache", directory.string()}, {"ok", !wrong}};
     if (run)
-      json["winners"] = {{"right", counts.proven},
+      json["winners"] = {{"right", counts.validated},
                          {"wrong", counts.wrong},
                          {"refused", counts.refused},
                          {"in_doubt", counts.in_doubt},
@@ -240,11 +240,11 @@ int cache_verify(const CacheOptions& options, bool run) {
                          {"not_run", counts.not_run}};
     print_json(json);
   } else if (run) {
-    fmt::print("\nWinners: {} right, {} wrong", counts.proven, counts.wrong);
+    fmt::print("\nWinners: {} right, {} wrong", counts.validated, counts.wrong);
     if (counts.refused > 0) fmt::print(", {} not used here anyway", counts.refused);
     if (counts.in_doubt > 0) fmt::print(" ({} of them in doubt)", counts.in_doubt);
     if (counts.foreign > 0)
-      fmt::print(", {} of another device, number of threads or instruction set", counts.foreign);
+      fmt::print(", {} for another device, number of threads or instruction set", counts.foreign);
     if (counts.not_run > 0) fmt::print(", {} could not be run", counts.not_run);
     fmt::print("\n");
   }

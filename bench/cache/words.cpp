@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 ConfigChoice default_choice(const ConfigQuery& query, const Context& context) {
   ConfigChoice choice;
   if (autotune::tunable_of(query.op).default_choice(query, context.state(), choice)) return choice;
-  core::fail(Status::invalid_argument, "cache: the query of op {} is no problem",
+  core::fail(Status::invalid_argument, "cache: the query of op {} is not a valid problem",
              static_cast<std::int64_t>(query.op));
 }
 
@@ -97,10 +97,11 @@ ordered_json to_json(const CacheLine& line) {
     json["time"] = w.time;
   }
   json["wrong"] = ordered_json::array();
-  for (const autotune::Proven& proven : line.entry.proven)
-    if (!proven.is_right())
-      json["wrong"].push_back(
-          {{"candidate", to_json(proven.candidate)}, {"why", proven.why}, {"time", proven.time}});
+  for (const autotune::Validated& validated : line.entry.validated)
+    if (!validated.is_right())
+      json["wrong"].push_back({{"candidate", to_json(validated.candidate)},
+                               {"why", validated.why},
+                               {"time", validated.time}});
   json["env"] = to_json(line.entry.env);
   json["file"] = line.file.string();
   json["line"] = line.number;

@@ -14,7 +14,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "autotune/usual_source.hpp"
+#include "autotune/default_source.hpp"
 #include "bench/cli/parse_error.hpp"
 #include "bench/cli/table.hpp"
 #include "bench/cli/terminal.hpp"
@@ -80,23 +80,36 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
+// The arguments, with the present name of a command that is given by its former name.
+std::vector<const char*> with_present_name(int argc, const char* const* argv) {
+  constexpr std::pair<std::string_view, const char*> names[] = {
+      {"compare-builds", "compare-builds"},
+      {"accum", "accumulators"},
+      {"multimodel", "parallel-linears"}};
+  std::vector<const char*> arguments(argv, argv + argc);
+  if (argc < 2) return arguments;
+  for (const auto& [former, present] : names)
+    if (arguments[1] == former) arguments[1] = present;
+  return arguments;
+}
+
 int parse_and_run(int argc, const char* const* argv) {
-  CLI::App app("Measures int8 linear layers against floating point ones on this machine.",
+  CLI::App app("Compares int8 linear layers with floating point ones on this machine.",
                "switchback-bench");
   app.formatter(std::make_shared<HelpFormatter>());
   app.set_version_flag("--version", tool_name());
   app.require_subcommand(1);
   app.footer(
       "'switchback-bench COMMAND --help' explains a command. Without options,\n"
-      "'switchback-bench run' takes half a minute and says whether int8 pays here.");
+      "'switchback-bench run' takes half a minute and tells whether int8 is faster here.");
   for (const std::shared_ptr<Workload>& workload : make_workloads())
     add_workload_command(app, workload);
   add_tune_command(app);
   add_cache_command(app);
-  add_prove_command(app);
+  add_validate_command(app);
   add_report_command(app);
   add_compare_command(app);
-  add_ab_command(app);
+  add_compare_builds_command(app);
   add_merge_command(app);
   add_list_command(app);
   add_verify_command(app);
@@ -105,7 +118,7 @@ int parse_and_run(int argc, const char* const* argv) {
 
   set_exit_code(exit_codes::ok);
   try {
-    app.parse(argc, argv);
+    app.parse(argc, with_present_name(argc, argv).data());
   } catch (const CLI::ParseError& error) {
     // CLI11 reports --help and --version as errors that have the exit code of a success.
     if (error.get_exit_code() != 0) {
@@ -136,28 +149,32 @@ int run_cli(int argc, const char* const* argv) {
     // fmt throws this when a stream does not accept the output.
     print_error(std::ferror(stdout) != 0
                     ? "standard output: cannot be written: " + error.code().message()
-                    : fmt::format("unexpected: {}", error.what()));
+                    : fmt::format("unexpected error: {}", error.what()));
     std::clearerr(stdout);
     return exit_codes::failed;
   } catch (const std::exception& error) {
-    print_error(fmt::format("unexpected: {}", error.what()));
+    print_error(fmt::format("unexpected error: {}", error.what()));
     return exit_codes::failed;
   }
 }
 
 void add_context_options(CLI::App& command, ContextOptions& options) {
-  command.add_option("--device", options.device, "cpu, cuda or cuda:N; default: the best there is")
+  command
+      .add_option("--device", options.device,
+                  "cpu, cuda or cuda:N; default: the best available one")
       ->type_name("NAME");
   // The library makes the final check of the number of threads.
   add_integer_option(
       command, "--threads", [&options](std::uint64_t n) { options.threads = static_cast<int>(n); },
-      0, 4096, "CPU threads; 0 (default): every core");
+      0, 4096, "CPU threads; 0 (default): one for each core");
   std::string names;
   for (const core::Isa isa : core::all_isas())
     names += fmt::format("{}{}", names.empty() ? "" : ", ", core::isa_name(isa));
   command
-      .add_option("--isa", options.isa,
-                  fmt::format("instruction set at most: {}; default: the best this CPU has", names))
+      .add_option(
+          "--isa", options.isa,
+          fmt::format("highest instruction set to use: {}; default: the best one of this CPU",
+                      names))
       ->type_name("NAME");
 }
 
@@ -196,7 +213,7 @@ CLI::Option* add_duration_option(CLI::App& command, const std::string& name,
 void add_seed_option(CLI::App& command, std::uint64_t& seed) {
   add_integer_option(
       command, "--seed", [&seed](std::uint64_t n) { seed = n; }, 0,
-      std::numeric_limits<std::uint64_t>::max(), "of the random data (default 1)");
+      std::numeric_limits<std::uint64_t>::max(), "seed of the random data (default 1)");
 }
 
 std::uint64_t parse_integer(std::string_view option, std::string_view text, std::uint64_t low,
@@ -221,7 +238,7 @@ double parse_percentage(std::string_view option, std::string_view text, double l
   double value = -1;
   const auto [rest, error] = std::from_chars(digits.data(), end, value);
   core::require(error == std::errc() && rest == end && value >= low && value <= high,
-                "{} '{}': it must be a number of percent from {} to {}", option, text, low, high);
+                "{} '{}': it must be a percentage from {} to {}", option, text, low, high);
   return value;
 }
 
@@ -244,8 +261,8 @@ double parse_duration_s(std::string_view option, std::string_view text) {
   if (unit == "m" || unit == "min") factor = 60;
   if (unit == "h") factor = 3600;
   core::require(used > 0 && factor > 0 && value > 0 && value * factor <= 1e9,
-                "{} '{}': not a duration above zero such as 90, 90s, 1.5m, 2h or 500ms", option,
-                text);
+                "{} '{}': it must be a duration above zero, such as 90, 90s, 1.5m, 2h or 500ms",
+                option, text);
   return value * factor;
 }
 

@@ -46,7 +46,7 @@ int exit_code() noexcept;
 void add_list_command(CLI::App& app);
 void add_report_command(CLI::App& app);
 void add_compare_command(CLI::App& app);
-void add_ab_command(CLI::App& app);
+void add_compare_builds_command(CLI::App& app);
 void add_merge_command(CLI::App& app);
 void add_verify_command(CLI::App& app);
 void add_info_command(CLI::App& app);
@@ -54,7 +54,7 @@ void add_micro_command(CLI::App& app);
 void add_tune_command(CLI::App& app);
 void add_cache_command(CLI::App& app);
 /// The subcommand that `tune` itself runs in another process; not listed in the help.
-void add_prove_command(CLI::App& app);
+void add_validate_command(CLI::App& app);
 
 /// The whole program: parses the arguments, runs the subcommand, prints errors to stderr, and
 /// returns the exit code.
@@ -110,8 +110,8 @@ std::string format_duration(double seconds);
 std::string format_bytes(double bytes);
 /// How --shape is described in all subcommands.
 inline constexpr const char* shape_help =
-    "one shape M,K,N: the batch (rows of X), dim_in and dim_out; MxKxN, as shapes are printed, is "
-    "the same";
+    "one shape M,K,N: the batch (rows of X), dim_in and dim_out; the printed form MxKxN is "
+    "accepted too";
 /// "a,b, c" → {"a","b","c"}; empty parts are dropped.
 std::vector<std::string> split_list(std::string_view text, char separator = ',');
 

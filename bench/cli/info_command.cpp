@@ -116,7 +116,7 @@ void run_info(const InfoArguments& arguments) {
   if (!arguments.json) {
     print_machine(machine);
     fmt::print("tuned configurations: {}\n\n", config_source(context));
-    if (!no_int8.empty()) fmt::print("mode auto of layers is standard: {}\n\n", no_int8);
+    if (!no_int8.empty()) fmt::print("layers in mode auto use mode standard: {}\n\n", no_int8);
     print_engines(lists);
     flush_stdout();
   }
@@ -128,7 +128,7 @@ void run_info(const InfoArguments& arguments) {
     std::string warning;
     if (const std::optional<double> others = load.others_cores(); load.disturbs(others))
       warning = fmt::format(
-          "warning: {} meanwhile; the ceilings of the machine are higher than what follows",
+          "warning: {} meanwhile; the true ceilings of the machine are higher than those measured",
           measure::load_text(*others, load.cores()));
     json["warning"] = warning;
     if (!warning.empty()) fmt::print(stderr, "{}\n", warning);
@@ -145,7 +145,7 @@ void run_info(const InfoArguments& arguments) {
       const std::string where = device ? "" : " in registers";
       if (!device)
         table.add({"copy in L3",
-                   c.copy_l3_gb_s > 0 ? number(c.copy_l3_gb_s) + " GB/s" : "L3 not known",
+                   c.copy_l3_gb_s > 0 ? number(c.copy_l3_gb_s) + " GB/s" : "L3 unknown",
                    "bytes read and written"});
       table.add({"int8", number(c.s8_tops) + " TOPS", c.s8_instruction + where});
       if (device)
@@ -166,7 +166,7 @@ void run_info(const InfoArguments& arguments) {
     GemmOptions options;
     options.shapes = {medium};
     options.min_time_s = products_budget_s;
-    Table table({"product", "engine", "GOP/s", "of ceiling", ": best f32"}, {"engine"});
+    Table table({"product", "engine", "GOP/s", "of ceiling", "/ best f32"}, {"engine"});
     json["products"] = nlohmann::ordered_json::array();
     micro_gemm(context, options, [&](const RaceRow& row) {
       json["products"].push_back(to_json(row));
@@ -184,12 +184,13 @@ void run_info(const InfoArguments& arguments) {
 void add_info_command(CLI::App& app) {
   auto arguments = std::make_shared<InfoArguments>();
   CLI::App* command = app.add_subcommand(
-      "info", "Shows the machine, the engines and why one is missing, and measures the ceilings");
+      "info",
+      "Show the machine, its engines and why others are unavailable, and measure the ceilings");
   add_context_options(*command, arguments->context);
-  command->add_flag("--json", arguments->json, "one JSON document on stdout");
+  command->add_flag("--json", arguments->json, "print one JSON document on stdout");
   command->add_flag_callback(
       "--no-measure", [arguments] { arguments->measure = false; },
-      "leave out what takes time (3 seconds)");
+      "skip the measurements, which take 3 seconds");
   command->callback([arguments] { run_info(*arguments); });
 }
 

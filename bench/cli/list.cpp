@@ -137,10 +137,11 @@ void add_list_command(CLI::App& app) {
   command->add_option("WHAT", options->what, "grids, engines, fields, isas or cases")->required();
   add_selection_options(*command, options->selection);
   add_context_options(*command, options->context);
-  command->add_flag("--json", options->json, "as a JSON array");
+  command->add_flag("--json", options->json, "print a JSON array");
   command->footer(
-      "Cases come in the order in which 'run' measures them: by work, the smallest first.\n\n"
-      "Examples:\n  switchback-bench list engines\n"
+      "Cases are listed in the order in which 'run' measures them: by work, the smallest first.\n\n"
+      "Examples:\n"
+      "  switchback-bench list engines\n"
       "  switchback-bench list cases --grid llm --filter 'batch_size=1'");
   command->callback([options] {
     const auto listing = [&] {

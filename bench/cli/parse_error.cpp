@@ -74,13 +74,14 @@ std::string unknown_word(const CLI::App& app, const std::string& typed) {
   const std::string name = name_of(app);
   const std::string where = name.empty() ? "" : " of '" + name + "'";
   if (!is_option && commands.empty())
-    return fmt::format("'{}': '{}' takes no such argument; {}", word, name, see_help(app));
+    return fmt::format("unexpected argument '{}' of '{}'; {}", word, name, see_help(app));
   const std::vector<std::string> known = is_option ? options_of(app) : commands;
   const std::string_view kind = is_option ? "option" : "subcommand";
   const std::string meant = nearest(word, known);
-  return fmt::format("'{}' is no {}{}; {}{}", word, kind, where,
-                     meant.empty() ? "" : "did you mean '" + meant + "'? ",
-                     meant.empty() ? fmt::format("there are {}", joined(known)) : see_help(app));
+  return fmt::format(
+      "unknown {} '{}'{}; {}{}", kind, word, where,
+      meant.empty() ? "" : "did you mean '" + meant + "'? ",
+      meant.empty() ? fmt::format("the {}s are {}", kind, joined(known)) : see_help(app));
 }
 
 // The option at the start of a CLI11 message.
@@ -115,7 +116,7 @@ std::string parse_error_text(const CLI::App& app, const CLI::ParseError& error) 
     return unknown_word(command, rest.front());
   const std::string kind = error.get_name();
   if (kind == "RequiredError" && !commands_of(command).empty())
-    return fmt::format("name a subcommand{}: {}",
+    return fmt::format("give a subcommand{}: {}",
                        name_of(command).empty() ? "" : " of '" + name_of(command) + "'",
                        joined(commands_of(command)));
   if (kind == "ArgumentMismatch") {
@@ -123,7 +124,7 @@ std::string parse_error_text(const CLI::App& app, const CLI::ParseError& error) 
     if (option != nullptr)
       return option->get_type_size() == 0 || option->get_items_expected_max() == 0
                  ? fmt::format("{}: it takes no value", option->get_name())
-                 : fmt::format("{}: it takes one value, {}, and is given once; {}",
+                 : fmt::format("{}: it takes one value, {}, and may be given only once; {}",
                                option->get_name(), option->get_type_name(), see_help(command));
   }
   if (kind == "ConversionError") {

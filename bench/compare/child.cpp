@@ -151,7 +151,7 @@ ChildEnd run_child(const Contender& contender, const std::vector<std::string>& a
     const pid_t ended = ::waitpid(child, &status, WNOHANG);
     if (ended == child) break;
     if (ended < 0 && errno != EINTR)
-      core::fail(Status::io_error, "{}: its end is not known: {}", contender.program,
+      core::fail(Status::io_error, "{}: its exit status is unknown: {}", contender.program,
                  std::strerror(errno));
     if (StopSignals::requested() && !end.interrupted) {
       end.interrupted = true;

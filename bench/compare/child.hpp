@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: one side of `ab`: a program with its environment and arguments, run as a child process.
+// Bench: one side of `compare-builds`: a program with its environment and arguments, run as a child
+// process.
 #pragma once
 
 #include <string>

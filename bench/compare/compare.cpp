@@ -48,7 +48,7 @@ std::set<std::string> chosen_fields(const CompareSelection& selection, const Sid
         chosen.insert(name);
         any = true;
       }
-    core::require(any, "--fields '{}': neither file has times of it; they have {}", item,
+    core::require(any, "--fields '{}': neither file has times of this field; they have {}", item,
                   fmt::join(known, ", "));
   }
   return chosen;
@@ -167,7 +167,7 @@ SideComparison compare(Side ref, Side now, const CompareSelection& selection,
   drop_cases(ref);
   drop_cases(now);
   core::require(!ref.cases.empty() || !now.cases.empty(),
-                "--filter: no case of either file is left");
+                "--filter: no case of either file matches");
   SideComparison result;
   result.rules = rules;
   std::vector<bool> matched(now.cases.size(), false);
@@ -213,8 +213,8 @@ SideComparison compare(Side ref, Side now, const CompareSelection& selection,
   if (result.cases.empty())
     core::fail(Status::invalid_argument,
                "{} and {} have no case in common: the first has '{}', the second '{}'", ref.path,
-               now.path, ref.cases.empty() ? "none that is selected" : ref.cases.front().name(),
-               now.cases.empty() ? "none that is selected" : now.cases.front().name());
+               now.path, ref.cases.empty() ? "no selected case" : ref.cases.front().name(),
+               now.cases.empty() ? "no selected case" : now.cases.front().name());
   judge_all(result.cases, rules);
   result.ref = std::move(ref);
   result.now = std::move(now);
@@ -264,12 +264,12 @@ std::string comparison_table(const SideComparison& comparison, std::size_t colum
       doubt.sentence() + side_text("REF", comparison.ref) + side_text("NEW", comparison.now);
   if (!comparison.ref.machine.empty() && !comparison.now.machine.empty() &&
       comparison.ref.machine != comparison.now.machine)
-    text += "The machines differ: ratios say how they compare, not what changed in the program.\n";
+    text += "The machines differ: the ratios compare the machines, not changes of the program.\n";
   for (const Side* side : {&comparison.ref, &comparison.now})
     if (!side->has_run_file)
       text += fmt::format(
-          "{} has no run file: without samples its times have no interval and no test, so that "
-          "nothing can be called slower or the same.\n",
+          "{} has no run file: without samples there is no interval and no test, so nothing can be "
+          "called slower or the same.\n",
           side->path);
   const std::string confidence =
       fmt::format("{:.3g} % interval", 100 * (1 - comparison.rules.alpha));

@@ -333,7 +333,7 @@ Side load_side(const std::string& path) {
     add_workload_record(side, place.record, samples, logged != nullptr && disturbed(logged->line),
                         logged != nullptr ? text_at(logged->start, "time") : "");
   }
-  core::require(!side.cases.empty(), "{}: there is no record with times in it", side.path);
+  core::require(!side.cases.empty(), "{}: it has no record with times", side.path);
   return side;
 }
 

@@ -296,27 +296,27 @@ Judgement judge_relative(const Evidence& e, const VerdictRules& rules) {
   const Interval& r = *e.relative;
   const auto within = [&](double low, double high) { return low >= 1 / most && high <= most; };
   if (within(e.low, e.high) && within(r.low, r.high)) return {Verdict::same, {}};
-  const std::string all_moved = fmt::format("all fields moved: {:.3f}", *e.drift);
+  const std::string all_moved = fmt::format("all fields changed: {:.3f}", *e.drift);
   if (r.low <= 1 && r.high >= 1)
     return {Verdict::ambiguous,
-            e.low <= 1 && e.high >= 1 ? "the interval is wide and holds 1" : all_moved};
+            e.low <= 1 && e.high >= 1 ? "the interval is wide and contains 1" : all_moved};
   if (!beyond(r.value, r.value, rules.threshold))
-    return {Verdict::ambiguous, "less than the threshold, its interval more"};
+    return {Verdict::ambiguous, "within the threshold, but its interval is not"};
   // The correction is that of the family, whichever of the two tests of pairs gave the smaller
   // p-value.
   const double correction = *e.p > 0 ? e.p_adjusted.value_or(*e.p) / *e.p : 1;
   const double tests = e.basis == Basis::pairs ? 2 : 1;
   if (tests * correction * *e.p_relative > rules.alpha)
-    return {Verdict::ambiguous, "chance among so many fields"};
+    return {Verdict::ambiguous, "not significant among this many fields"};
   // The machine was the same for both sides of a pair, but not for runs one after the other.
   if (e.basis == Basis::pairs)
-    return {direction(r.value), fmt::format("against the other fields {:.3f}", r.value)};
+    return {direction(r.value), fmt::format("relative to the other fields: {:.3f}", r.value)};
   const double effect = std::abs(std::log(r.value));
   if (effect < std::abs(std::log(*e.drift))) return {Verdict::ambiguous, all_moved};
   if (effect < 3 * e.others_spread)
     return {Verdict::ambiguous, fmt::format("other fields differ by {:.1f} % as well",
                                             100 * std::expm1(e.others_spread))};
-  return {direction(r.value), fmt::format("against the other fields {:.3f}", r.value)};
+  return {direction(r.value), fmt::format("relative to the other fields: {:.3f}", r.value)};
 }
 
 // For pairs whose own ratio does not decide.
@@ -336,30 +336,33 @@ Judgement judge(const Evidence& e, const VerdictRules& rules) {
   const double most = 1 + rules.threshold;
   if (e.disturbed) return {Verdict::ambiguous, "disturbed"};
   if (e.basis == Basis::runs && e.relative && rules.run_noise > 0) return judge_relative(e, rules);
-  if (e.basis == Basis::record) return {Verdict::ambiguous, "medians alone: no spread, no samples"};
+  if (e.basis == Basis::record) return {Verdict::ambiguous, "only medians: no spread, no samples"};
   if (e.low >= 1 / most && e.high <= most) return {Verdict::same, {}};
   const auto open = [&](const char* why) {
     return or_relative({Verdict::ambiguous, why}, e, rules);
   };
   if (e.low <= 1 && e.high >= 1)
-    return open(std::isfinite(e.high) ? "the interval is wide and holds 1"
-                                      : "too few for an interval");
+    return open(std::isfinite(e.high) ? "the interval is wide and contains 1"
+                                      : "too few values for an interval");
   if (!beyond(e.ratio, e.ratio, rules.threshold))
-    return open("less than the threshold, its interval more");
+    return open("within the threshold, but its interval is not");
   if (!e.p) return {Verdict::ambiguous, "no samples for a test"};
-  if (e.p_adjusted.value_or(*e.p) > rules.alpha) return open("chance among so many fields");
+  if (e.p_adjusted.value_or(*e.p) > rules.alpha)
+    return open("not significant among this many fields");
   if (e.basis == Basis::samples && rules.run_noise > 0) {
     if (!beyond(e.ratio, e.ratio, rules.run_noise))
-      return {Verdict::ambiguous, "less than what two runs may differ by"};
+      return {Verdict::ambiguous, "less than two runs of one program may differ"};
     if (!e.drift)
-      return {Verdict::ambiguous, "few runs, and too few other fields to know the machine by"};
+      return {Verdict::ambiguous,
+              "few runs, and too few other fields to rule out a change of the machine"};
   }
   if (e.basis == Basis::runs && !beyond(e.ratio, e.ratio, rules.run_noise))
-    return {Verdict::ambiguous, "not in turns, and too few other fields to know the machine by"};
+    return {Verdict::ambiguous,
+            "not alternating, and too few other fields to rule out a change of the machine"};
   if (e.fast_ratio && !beyond(*e.fast_ratio, e.ratio, rules.threshold))
     return {Verdict::ambiguous, fmt::format("the fastest calls: {:.3f}", *e.fast_ratio)};
   if (e.basis == Basis::samples && e.drift && !beyond(e.ratio / *e.drift, e.ratio, rules.threshold))
-    return {Verdict::ambiguous, fmt::format("all fields moved: {:.3f}", *e.drift)};
+    return {Verdict::ambiguous, fmt::format("all fields changed: {:.3f}", *e.drift)};
   return {direction(e.ratio), {}};
 }
 

@@ -11,10 +11,10 @@
 namespace switchback::bench {
 
 const char* const filter_help =
-    "only these cases: terms separated by commas, all of which must hold: KEY=V, !=, <, <=, >, >=, "
-    "KEY=A..B, KEY=A|B with KEY batch_size, dim_in, dim_out, wm or switch; or a part of the case's "
-    "id (batch_size x dim_in x dim_out, as 1024x4096x1024), with * and ? a pattern for all of it. "
-    "Given again: cases that match either";
+    "only cases that match all of these terms, separated by commas. A term is KEY=V (or !=, <, <=, "
+    ">, >=), KEY=A..B or KEY=A|B, where KEY is batch_size, dim_in, dim_out, wm or switch; or a "
+    "part of the case's id (batch_size x dim_in x dim_out, such as 1024x4096x1024), or with * and "
+    "? a pattern for the whole id. If repeated: cases that match any of them";
 
 namespace {
 
@@ -44,7 +44,7 @@ bool glob(std::string_view pattern, std::string_view text) {
 
 double parse_value(std::string_view term, std::string_view key, std::string_view text) {
   if (key == "switch") {
-    core::require(text == "true" || text == "false", "--filter '{}': switch is true or false",
+    core::require(text == "true" || text == "false", "--filter '{}': switch must be true or false",
                   term);
     return text == "true" ? 1 : 0;
   }
@@ -77,8 +77,8 @@ std::function<bool(const Case&)> parse_term(std::string_view term) {
   const std::string_view right = term.substr(at + length);
   core::require(op != "!" && op != "==", "--filter '{}': '{}' is not one of = != < <= > >=", term,
                 op);
-  core::require(
-      key != "switch" || op == "=" || op == "!=", "--filter '{}': switch takes = and !=", term);
+  core::require(key != "switch" || op == "=" || op == "!=",
+                "--filter '{}': switch allows only = and !=", term);
 
   constexpr double infinity = std::numeric_limits<double>::infinity();
   std::vector<Range> ranges;
@@ -96,7 +96,7 @@ std::function<bool(const Case&)> parse_term(std::string_view term) {
                       "--filter '{}': the range {} is empty", term, part);
       }
     }
-    core::require(!ranges.empty(), "--filter '{}': no value", term);
+    core::require(!ranges.empty(), "--filter '{}': it has no value", term);
   } else {
     const double value = parse_value(term, key, right);
     if (op == "<") ranges.push_back({-infinity, std::nextafter(value, -infinity)});
@@ -117,7 +117,7 @@ std::function<bool(const Case&)> parse_term(std::string_view term) {
 Filter::Filter(std::string_view expression) {
   for (const std::string& term : split_list(expression))
     terms_.push_back(parse_term(term));
-  core::require(!terms_.empty(), "--filter '{}': no term", expression);
+  core::require(!terms_.empty(), "--filter '{}': it has no term", expression);
 }
 
 bool Filter::matches(const Case& c) const {

@@ -53,7 +53,7 @@ class Reader {
     for (std::size_t i = 0; i < node.keys.size(); ++i)
       if (std::find(known.begin(), known.end(), node.keys[i]) == known.end())
         yaml::fail_at(file_name_, node.key_lines[i], node.key_columns[i],
-                      fmt::format("'{}' is no key of {}; the keys are {}", node.keys[i], what,
+                      fmt::format("unknown key '{}' in {}; the keys are {}", node.keys[i], what,
                                   fmt::join(known.begin(), known.end(), ", ")));
   }
 
@@ -64,7 +64,7 @@ class Reader {
   }
   const Node& need(const Node& map, const std::string& what, std::string_view key) const {
     const Node* node = find(map, key);
-    if (node == nullptr) fail(map, fmt::format("{} has no '{}'", what, key));
+    if (node == nullptr) fail(map, fmt::format("{} must have '{}'", what, key));
     return *node;
   }
 
@@ -161,7 +161,8 @@ std::vector<Rule> read_rules(const Reader& read, const Node& node) {
   for (const Node& item : read.list(node, "exclude")) {
     read.check_map(item, "a rule of exclude",
                    {"dim", "wm", "batch_size", "switch", "dim_in", "dim_out"});
-    if (item.keys.empty()) read.fail(item, "a rule of exclude without a key leaves nothing over");
+    if (item.keys.empty())
+      read.fail(item, "a rule of exclude without a key would exclude every case");
     if (rules.size() >= 256) read.fail(item, "more than 256 rules in exclude");
     Rule& rule = rules.emplace_back();
     rule.node = &item;
@@ -184,8 +185,8 @@ class CaseList {
   void add(const Node& from, const Case& c) {
     const auto [first, fresh] = lines_.try_emplace({c.batch_size, c.dim_in, c.dim_out}, from.line);
     if (!fresh)
-      read_.fail(from, fmt::format("batch_size {}, dim_in {}, dim_out {} a second time (first from "
-                                   "line {}); each shape may occur once",
+      read_.fail(from, fmt::format("batch_size {}, dim_in {}, dim_out {} occur again (first in "
+                                   "line {}); each shape may occur only once",
                                    c.batch_size, c.dim_in, c.dim_out, first->second));
     if (cases_.size() >= grid_limits::cases)
       read_.fail(from, fmt::format("more than {} cases", grid_limits::cases));
@@ -254,7 +255,8 @@ void read_shapes(const Reader& read, const Node& shapes, std::span<const std::in
                                       dim_in, dim_out));
     } else {
       if (batch_sizes.empty())
-        read.fail(item, "an item of shapes has no 'batch_size', and the grid no 'batch_sizes'");
+        read.fail(item,
+                  "an item of shapes must have 'batch_size' if the grid has no 'batch_sizes'");
       for (const std::int64_t batch_size : batch_sizes)
         cases.add(item, case_of_shape(batch_size, dim_in, dim_out));
     }
@@ -279,7 +281,8 @@ Grid read_grid(std::string_view text, std::string_view file_name) {
 
   const Node* dims = Reader::find(root, "dims");
   const Node* shapes = Reader::find(root, "shapes");
-  if (dims == nullptr && shapes == nullptr) read.fail(root, "a grid has 'dims', 'shapes' or both");
+  if (dims == nullptr && shapes == nullptr)
+    read.fail(root, "a grid must have 'dims', 'shapes' or both");
 
   std::vector<std::int64_t> batch_sizes;
   if (const Node* node = Reader::find(root, "batch_sizes")) {
@@ -291,7 +294,7 @@ Grid read_grid(std::string_view text, std::string_view file_name) {
     }
     if (batch_sizes.empty()) read.fail(*node, "batch_sizes is an empty list");
   } else if (dims != nullptr) {
-    read.fail(root, "a grid with 'dims' has no 'batch_sizes'");
+    read.fail(root, "a grid with 'dims' must have 'batch_sizes'");
   }
 
   std::vector<bool> switches;
@@ -312,7 +315,7 @@ Grid read_grid(std::string_view text, std::string_view file_name) {
   CaseList cases(read, grid.cases);
   if (dims != nullptr) read_dims(read, *dims, batch_sizes, switches, rules, cases);
   for (const Rule& rule : rules)
-    if (!rule.used) read.fail(*rule.node, "this rule of exclude leaves out no case of dims");
+    if (!rule.used) read.fail(*rule.node, "this rule of exclude matches no case of dims");
   if (shapes != nullptr) read_shapes(read, *shapes, batch_sizes, cases);
   if (grid.cases.empty()) read.fail(root, "the grid has no case");
   sort_cases(grid.cases);
@@ -407,13 +410,12 @@ Grid load_grid(const std::string& file_or_name) {
   std::string names;
   for (const BuiltinGrid& grid : builtin_grids())
     names += fmt::format("{}{}", names.empty() ? "" : ", ", grid.name);
-  core::require(file.good(),
-                "--grid '{}': no such file can be read, and it is no built-in grid ({})",
+  core::require(file.good(), "--grid '{}': it is neither a readable file nor a built-in grid ({})",
                 file_or_name, names);
   std::string text(grid_limits::file_bytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   core::require(!file.bad() && (file.eof() || file.gcount() > 0),
-                "--grid '{}': cannot be read as a file", file_or_name);
+                "--grid '{}': the file cannot be read", file_or_name);
   text.resize(static_cast<std::size_t>(file.gcount()));
   return parse_grid(text, file_or_name);
 }

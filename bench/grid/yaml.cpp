@@ -22,7 +22,7 @@ class Builder : public YAML::EventHandler {
   explicit Builder(std::string_view file_name) : file_name_(file_name) {}
 
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (documents_++ > 0) fail(mark, "a second document; a grid file holds one");
+    if (documents_++ > 0) fail(mark, "a second document; a grid file must have only one");
   }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -30,7 +30,7 @@ class Builder : public YAML::EventHandler {
     add(mark, Kind::null);
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
-    fail(mark, "an alias; a grid file has none");
+    fail(mark, "an alias; a grid file must not have aliases");
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
@@ -65,11 +65,11 @@ class Builder : public YAML::EventHandler {
     fail_at(file_name_, mark.line + 1, mark.column + 1, message);
   }
   void no_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) const {
-    if (anchor != YAML::NullAnchor) fail(mark, "an anchor; a grid file has none");
+    if (anchor != YAML::NullAnchor) fail(mark, "an anchor; a grid file must not have anchors");
   }
   void no_tag(const YAML::Mark& mark, const std::string& tag) const {
     if (!tag.empty() && tag != "?" && tag != "!")
-      fail(mark, fmt::format("the tag '{}'; a grid file has none", tag));
+      fail(mark, fmt::format("the tag '{}'; a grid file must not have tags", tag));
   }
   [[nodiscard]] bool expects_key() const {
     return !path_.empty() && path_.back()->kind == Kind::map &&
@@ -79,7 +79,7 @@ class Builder : public YAML::EventHandler {
     Node& map = *path_.back();
     const auto same = std::find(map.keys.begin(), map.keys.end(), key);
     if (same != map.keys.end())
-      fail(mark, fmt::format("'{}' a second time (first at line {})", key,
+      fail(mark, fmt::format("'{}' occurs again (first in line {})", key,
                              map.key_lines[static_cast<std::size_t>(same - map.keys.begin())]));
     // A map's keys are looked up one by one above. A map of a grid has only a few.
     if (map.keys.size() >= 64) fail(mark, "more than 64 keys in one map");
@@ -88,7 +88,7 @@ class Builder : public YAML::EventHandler {
     map.key_columns.push_back(mark.column + 1);
   }
   Node& add(const YAML::Mark& mark, Kind kind) {
-    if (expects_key()) fail(mark, "a key that is not plain text");
+    if (expects_key()) fail(mark, "the key is not plain text");
     if (++nodes_ > grid_limits::nodes)
       fail(mark, fmt::format("more than {} values in one file", grid_limits::nodes));
     Node node;
@@ -127,9 +127,9 @@ class Builder : public YAML::EventHandler {
 /// UTF-8 text without control characters: the YAML library then gets nothing but text.
 void check_text(std::string_view text, std::string_view file_name) {
   if (text.size() > grid_limits::file_bytes)
-    fail_at(
-        file_name, 1, 1,
-        fmt::format("{} bytes; a grid file has at most {}", text.size(), grid_limits::file_bytes));
+    fail_at(file_name, 1, 1,
+            fmt::format("{} bytes; a grid file must have at most {}", text.size(),
+                        grid_limits::file_bytes));
   int line = 1;
   int column = 1;
   for (std::size_t i = 0; i < text.size();) {
@@ -147,8 +147,8 @@ void check_text(std::string_view text, std::string_view file_name) {
     if (valid && length == 3 && text.substr(i, 3) == "\xEF\xBB\xBF") valid = false;
     if (!valid)
       fail_at(file_name, line, column,
-              fmt::format("the byte 0x{:02X}; a grid file is UTF-8 text without control characters "
-                          "or byte order mark",
+              fmt::format("the byte 0x{:02X}; a grid file must be UTF-8 text without control "
+                          "characters or byte order mark",
                           byte));
     if (byte == '\n') {
       ++line;

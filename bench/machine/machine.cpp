@@ -160,7 +160,7 @@ std::string busy_warning() {
   const std::optional<double> others = monitor.others_cores();
   if (!monitor.disturbs(others)) return {};
   return fmt::format(
-      "warning: {} just now; times measured meanwhile are not what this machine can do",
+      "warning: {} just now; times measured meanwhile do not show what this machine can do",
       measure::load_text(*others, monitor.cores()));
 }
 

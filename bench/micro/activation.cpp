@@ -192,12 +192,13 @@ class ActivationBench final : public RaceBench {
   using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "activation"; }
   [[nodiscard]] std::string_view about() const override {
-    return "GELU fused with quantization against the two by themselves";
+    return "GELU fused with quantization, compared with the two done separately";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "GELU fused with quantization against the two by themselves, and the training step of "
-           "an MLP\n(Linear K -> N, GELU, Linear N -> K, weights new, mode rowwise) with the one, "
-           "the other, and standard layers.";
+    return "GELU fused with quantization, compared with the two done separately. Also the training "
+           "step of an MLP\n"
+           "(Linear K -> N, GELU, Linear N -> K, weights new, mode rowwise): fused, separate, and "
+           "with standard layers.";
   }
   [[nodiscard]] Table table() const override {
     return Table({"size", "what", "activation", "ms", "rival", "rival ms", "ratio"},

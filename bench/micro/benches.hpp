@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "autotune/proof/prover.hpp"
+#include "autotune/validation/validator.hpp"
 #include "bench/micro/micro.hpp"
 #include "bench/micro/race.hpp"
 #include "measure/disturbance.hpp"
@@ -44,7 +44,7 @@ void micro_quantize(Context& context, const QuantizeOptions& options, const Race
 /// tuner must validate takes part only if another process found it right. The result names the
 /// engines that were left out, and the reasons.
 LeftOut micro_weight_gradient(Context& context, const MicroOptions& options, const RaceSink& sink,
-                              const autotune::ProverOptions& prover = {});
+                              const autotune::ValidatorOptions& validator = {});
 
 /// How often this program has called operator new; null if that is not counted (main.cpp counts
 /// it).

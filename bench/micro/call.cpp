@@ -280,19 +280,20 @@ class CallBench final : public MicroBench {
  public:
   using MicroBench::MicroBench;
   [[nodiscard]] std::string_view name() const override { return "call"; }
-  [[nodiscard]] std::string_view about() const override { return "what a call costs"; }
+  [[nodiscard]] std::string_view about() const override { return "the fixed cost of a call"; }
   [[nodiscard]] std::string_view explanation() const override {
-    return "a layer with next to nothing to compute (mode rowwise, f32, bias), so that "
-           "what\nremains is what a call costs; a step is weight_updated, forward and backward. "
-           "Through Python:\npython/benchmarks/host_time.py.";
+    return "a layer with almost nothing to compute (mode rowwise, f32, bias), so its time is\n"
+           "the fixed cost of a call. A step is weight_updated, forward and backward. For Python, "
+           "see\n"
+           "python/benchmarks/host_time.py.";
   }
   [[nodiscard]] std::vector<Column> columns() const override {
     std::vector<Column> columns = {
-        {.name = "what", .meaning = "the call", .is_text = true},
+        {.name = "what", .meaning = "call that is timed", .is_text = true},
         {.name = "through", .meaning = "C++, C or plain loops", .is_text = true},
         {.name = "ns", .meaning = "time of one call", .unit = "ns"},
         {.name = "mad_ns", .meaning = "its median absolute deviation", .unit = "ns"},
-        {.name = "allocations", .meaning = "of one call; null: nobody counts"}};
+        {.name = "allocations", .meaning = "number in one call; null: not counted"}};
     for (Column& column : disturbance_columns())
       columns.push_back(std::move(column));
     return columns;

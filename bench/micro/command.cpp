@@ -59,8 +59,8 @@ std::vector<MicroBench*> chosen_benches(const MicroArguments& arguments, const C
     if (!asked && (bench->only_if_named() || !named.empty() || !has_rows)) continue;
     const std::string why = bench->refuses(context);
     if (asked && !why.empty())
-      core::fail(Status::unsupported, "micro {}: not on {}: {}", bench->name(), context.device(),
-                 why);
+      core::fail(Status::unsupported, "micro {}: not available on {}: {}", bench->name(),
+                 context.device(), why);
     if (why.empty()) chosen.push_back(bench.get());
   }
   return chosen;
@@ -119,7 +119,8 @@ void run_micro(MicroArguments& arguments) {
              printable(start["machine"]["cpu"].get<std::string>()), context.isa(),
              context.threads());
   fmt::print(tables,
-             "Medians ± median absolute deviations; ratios above 1 are for the int8 side.\n");
+             "Medians ± median absolute deviations. A ratio above 1 means that the int8 side is "
+             "faster.\n");
   measure::LoadMonitor load(session.on_cpu() ? context.threads() : 1);
 
   Doubt doubt;
@@ -145,7 +146,7 @@ void run_micro(MicroArguments& arguments) {
   }
   if (rows == 0 && !arguments.options.only.empty())
     core::fail(Status::invalid_argument,
-               "--only '{}': no operation of models or quantize has that in its name",
+               "--only '{}': no operation of models or quantize has this text in its name",
                fmt::join(arguments.options.only, "' or '"));
   const std::optional<double> others = load.others_cores_overall();
   Json end;
@@ -171,7 +172,7 @@ void add_micro_command(CLI::App& app) {
   MicroOptions& options = arguments->options;
   arguments->benches = make_micro_benches(options);
   CLI::App* command = app.add_subcommand(
-      "micro", "Measures the claims of speed: products, layers and quantize against their rivals");
+      "micro", "Compare the speed of products, layers and quantize operations with their rivals");
   command
       ->add_option("bench", arguments->named,
                    fmt::format("{} (default: these), {}", names_of(*arguments, false),
@@ -185,22 +186,22 @@ void add_micro_command(CLI::App& app) {
             for (const std::string& text : shapes)
               options.shapes.push_back(parse_verify_shape(text));
           },
-          std::string(shape_help) + ", of gemm, layer and activation; may be given again")
+          std::string(shape_help) + ", for gemm, layer and activation; may be repeated")
       ->type_name("M,K,N")
       ->allow_extra_args(false);
-  add_text_option(
-      *command, "--dtype", "NAME",
-      "f32, f16 or bf16 of layers and their rivals (default f32) and of quantize (default: "
-      "all)",
-      [&options](const std::string& text) {
-        options.dtype = parse_dtype(text);
-        core::require(*options.dtype == DType::f32 || dtype_size_bytes(*options.dtype) == 2,
-                      "--dtype '{}' is not one of f32, f16, bf16", text);
-      });
+  add_text_option(*command, "--dtype", "NAME",
+                  "type of layers and their rivals (default f32) and of quantize (default: all): "
+                  "f32, f16 or bf16",
+                  [&options](const std::string& text) {
+                    options.dtype = parse_dtype(text);
+                    core::require(
+                        *options.dtype == DType::f32 || dtype_size_bytes(*options.dtype) == 2,
+                        "--dtype '{}' is not one of f32, f16, bf16", text);
+                  });
   command
       ->add_option("--only", options.only,
-                   "only operations that have this in their names, of models and quantize; may be "
-                   "given again")
+                   "of models and quantize, measure only operations with this text in their names; "
+                   "may be repeated")
       ->type_name("TEXT")
       ->allow_extra_args(false);
   SessionOptions ignored;
@@ -208,21 +209,22 @@ void add_micro_command(CLI::App& app) {
     bench->add_options(*command, ignored);
   add_duration_option(
       *command, "--min-time", [&options](double s) { options.min_time_s = s; },
-      "time of each group of rivals (default 4s products, 2s forwards, 4s steps, 300ms "
-      "quantize)");
+      "time for each group of rivals (default: products 4s, forwards 2s, steps 4s, quantize "
+      "300ms)");
   command->add_flag_callback(
-      "--quick", [&options] { options.time_factor = 0.2; }, "a fifth of the time");
+      "--quick", [&options] { options.time_factor = 0.2; }, "take a fifth of the time");
   add_seed_option(*command, options.seed);
-  command->add_flag("--cold", options.cold,
-                    "calls find no operand in a cache: on the CPU they take turns with copies, "
-                    "twice as many bytes as the last cache has; on a device its L2 cache is "
-                    "emptied before each call. Of gemm, dw, layer, activation, experts; models "
-                    "always are, and quantize has a place of its own for it");
+  command->add_flag(
+      "--cold", options.cold,
+      "calls find no operand in a cache. On the CPU, successive calls use different copies, which "
+      "take twice as many bytes as the last-level cache holds. On a device, its L2 cache is "
+      "emptied before each call. For gemm, dw, layer, activation and experts; models is always "
+      "cold, and quantize has separate rows for it");
   command->add_flag("--json", arguments->json,
-                    "one JSON object a line on stdout, tables on stderr");
-  command->add_option("--out", arguments->out, "the JSON objects into a new file")
+                    "print one JSON object per line on stdout, and tables on stderr");
+  command->add_option("--out", arguments->out, "write the JSON objects to a new file")
       ->type_name("FILE");
-  command->add_flag("--force", arguments->force, "replace the file of --out");
+  command->add_flag("--force", arguments->force, "replace the file of --out if it exists");
   command->callback([arguments] { run_micro(*arguments); });
 }
 

@@ -214,17 +214,20 @@ class ExpertsBench final : public RaceBench {
   using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "experts"; }
   [[nodiscard]] std::string_view about() const override {
-    return "the int8 product of a mixture of experts against a loop and against its bounds";
+    return "the int8 product of a mixture of experts, compared with a loop and with its bounds";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "The int8 product of a mixture of experts, tokens routed unevenly, weights packed: one "
-           "call against a\nloop of products; with many tokens against one product of as many "
-           "operations: of all tokens with one\nexpert's weight, of a share of them with all "
-           "weights, and the first followed by reading all weights; with\nfew tokens against the "
-           "reading of the weights that are used.";
+    return "The int8 product of a mixture of experts, with unevenly routed tokens and packed "
+           "weights. One call is\n"
+           "compared with a loop of products. With many tokens it is also compared with one "
+           "product of as many\n"
+           "operations: all tokens with one expert's weight, the same followed by reading all "
+           "weights, and a share of\n"
+           "the tokens with all weights. With few tokens it is also compared with reading the "
+           "weights that are used.";
   }
   [[nodiscard]] std::string refuses(const Context& context) const override {
-    return context.state().on_cpu() ? "" : "it reads weights by the CPU";
+    return context.state().on_cpu() ? "" : "it reads weights on the CPU";
   }
   [[nodiscard]] Table table() const override {
     return Table({"MxKxN", "experts", "ms", "rival", "rival ms", "ratio"}, {"experts", "rival"});

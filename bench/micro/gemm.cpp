@@ -168,12 +168,14 @@ class GemmBench final : public RaceBench {
   using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "gemm"; }
   [[nodiscard]] std::string_view about() const override {
-    return "int8 products against floating point ones";
+    return "int8 products compared with floating point ones";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "int8 engines with W packed, scales and rounded output included; f32 engines X·Wᵀ. "
-           "Share of the\nrate of the best int8 (or f32) instruction in registers, and time of "
-           "reading as many bytes as W has\ncodes over the engine's, measured in the same rounds.";
+    return "int8 engines: with W packed, including scales and rounded output; f32 engines: X·Wᵀ. "
+           "'of ceiling': share of\n"
+           "the rate of the best int8 (or f32) instruction in registers. 'of reading W': time to "
+           "read as many bytes as W\n"
+           "has codes, divided by the engine's time. All are measured in the same rounds.";
   }
   void add_options(CLI::App& command, SessionOptions& /*shared*/) override {
     command
@@ -188,12 +190,13 @@ class GemmBench final : public RaceBench {
                     "--output '{}' is not one of f32, f16, bf16", output);
               }
             },
-            "f32, f16 or bf16 out of the int8 products of gemm (default f32); may be repeated")
+            "output type of the int8 products of gemm: f32, f16 or bf16 (default f32); may be "
+            "repeated")
         ->type_name("NAME");
   }
   [[nodiscard]] Table table() const override {
     return Table(
-        {"MxKxN", "engine", "output", "ms", "GOP/s", "of ceiling", "of reading W", ": best f32"},
+        {"MxKxN", "engine", "output", "ms", "GOP/s", "of ceiling", "of reading W", "/ best f32"},
         {"engine", "output"});
   }
   [[nodiscard]] std::size_t key_columns() const override { return 2; }

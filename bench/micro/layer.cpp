@@ -287,14 +287,16 @@ class LayerBench final : public RaceBench {
   using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "layer"; }
   [[nodiscard]] std::string_view about() const override {
-    return "int8 layers against floating point products";
+    return "int8 layers compared with floating point products";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "int8 layer (quantize, product, dequantize) against the fastest floating point product "
-           "of the same\ndtype: the best engine of each pass. A full step is forward, dX and dW "
-           "with a new W. A layer\nwith a rotation is beside the same layer without. With --tune "
-           "also in mode auto (what it chose\nfor forward and dX), beside a layer in mode "
-           "standard.";
+    return "int8 layer (quantize, product, dequantize) compared with the fastest floating point "
+           "product of the same\n"
+           "dtype: the best engine of each pass. A full step is forward, dX and dW with a new W. A "
+           "layer\n"
+           "with a rotation is compared with the same layer without. With --tune, a layer in mode "
+           "auto (what it\n"
+           "chose for forward and dX) is also compared with a layer in mode standard.";
   }
   [[nodiscard]] Table table() const override {
     return Table({"MxKxN", "what", "mode", "ms", "best rival", "rival ms", "ratio"},

@@ -256,19 +256,21 @@ class QuantizeBench final : public RaceBench {
   using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "quantize"; }
   [[nodiscard]] std::string_view about() const override {
-    return "quantize operations against a copy";
+    return "quantize operations compared with a copy";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "operation against a copy that reads and writes as many bytes once, plain or streaming "
-           "stores,\nwhichever is faster. An absmax over all of W, or a column of it, needs a "
-           "second read.";
+    return "each operation is compared with a copy that reads and writes the same number of bytes "
+           "once, with plain\n"
+           "or streaming stores, whichever is faster. An absmax over all of W, or over a column, "
+           "needs a second read.";
   }
   void add_options(CLI::App& command, SessionOptions& /*shared*/) override {
     add_integer_option(
         command, "--quantize-bytes",
         [this](std::uint64_t n) { bytes_ = static_cast<std::int64_t>(n); }, 0,
         std::uint64_t{1} << 50,
-        "floats and codes of a quantize, in place of sizes past L3 and in it (0: those)")
+        "bytes of the floats and codes of a quantize; 0 (default): one size larger than L3 and one "
+        "within it")
         ->type_name("BYTES");
   }
   [[nodiscard]] bool has_operations() const override { return true; }

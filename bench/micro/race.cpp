@@ -59,22 +59,25 @@ Json timed_json(const std::string& name, const measure::Stats& s) {
 std::vector<Column> race_columns() {
   std::vector<Column> columns = {
       {.name = "variant", .meaning = "mode, activation, or where the data lies"},
-      {.name = "dtype", .meaning = "of the subject's operands"},
+      {.name = "dtype", .meaning = "type of the subject's operands"},
       {.name = "batch", .meaning = "rows of X"},
       {.name = "dim_in", .meaning = "columns of X"},
-      {.name = "dim_out", .meaning = "rows of W; 0: there is no W"},
+      {.name = "dim_out", .meaning = "rows of W; 0: no W"},
       {.name = "subject", .meaning = "what is measured, and its times"},
       {.name = "rival", .meaning = "what it is measured against, and its times"},
-      {.name = "ratio", .meaning = "the rival's time over the subject's, median of the rounds"},
+      {.name = "ratio",
+       .meaning = "the rival's time divided by the subject's, median of the rounds"},
       {.name = "ratio_mad", .meaning = "its median absolute deviation"},
-      {.name = "gop_s", .meaning = "operations of a product, two a multiply-add", .unit = "GOP/s"},
+      {.name = "gop_s",
+       .meaning = "operations of a product; a multiply-add is two",
+       .unit = "GOP/s"},
       {.name = "gb_s", .meaning = "bytes read and written by a quantize", .unit = "GB/s"},
       {.name = "ceiling", .meaning = "the instruction whose rate in registers is the ceiling"},
-      {.name = "share_of_ceiling", .meaning = "the product's rate over that"},
+      {.name = "share_of_ceiling", .meaning = "the product's rate divided by that ceiling"},
       {.name = "share_mad", .meaning = "its median absolute deviation"},
       {.name = "output", .meaning = "type that an int8 product writes"},
       {.name = "share_of_reading_w",
-       .meaning = "time to read as many bytes as W has codes over the product's"},
+       .meaning = "time to read as many bytes as W has codes, divided by the product's"},
       {.name = "share_of_reading_w_mad", .meaning = "its median absolute deviation"}};
   for (Column& column : disturbance_columns())
     columns.push_back(std::move(column));
@@ -185,19 +188,19 @@ std::string share_text(const measure::Middle& share, std::int64_t samples) {
   return fmt::format("{:.0f} ± {:.0f} %", 100 * share.median, 100 * share.mad);
 }
 
-bool is_right(autotune::Prover& prover, const ConfigQuery& query, const ConfigChoice& choice,
+bool is_right(autotune::Validator& validator, const ConfigQuery& query, const ConfigChoice& choice,
               const std::string& name, LeftOut& left_out) {
-  using autotune::Proof;
-  const Proof proof = prover.prove(query, choice);
-  if (proof.result == Proof::Result::right) return true;
-  (proof.result == Proof::Result::wrong ? left_out.wrong : left_out.unproven)
-      .push_back(fmt::format("{}: {}", name, proof.why));
+  using autotune::Validation;
+  const Validation validation = validator.validate(query, choice);
+  if (validation.result == Validation::Result::right) return true;
+  (validation.result == Validation::Result::wrong ? left_out.wrong : left_out.unvalidated)
+      .push_back(fmt::format("{}: {}", name, validation.why));
   return false;
 }
 
 void LeftOutWarnings::add(Session& session, const LeftOut& of_case, std::string_view bench,
                           bool is_last) {
-  for (const std::string& what : of_case.unproven)
+  for (const std::string& what : of_case.unvalidated)
     session.warning("left out: " + what);
   for (const std::string& what : of_case.wrong)
     session.warning("WRONG: " + what);

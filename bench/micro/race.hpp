@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "autotune/proof/prover.hpp"
+#include "autotune/validation/validator.hpp"
 #include "bench/machine/ceilings.hpp"
 #include "bench/micro/micro.hpp"
 #include "bench/workload/session.hpp"
@@ -110,11 +110,11 @@ std::string share_text(const measure::Middle& share, std::int64_t samples);
 /// be validated.
 struct LeftOut {
   std::vector<std::string> wrong;
-  std::vector<std::string> unproven;
+  std::vector<std::string> unvalidated;
 };
 
 /// Whether a configuration is right. If not, adds the reason to `left_out` under this name.
-bool is_right(autotune::Prover& prover, const ConfigQuery& query, const ConfigChoice& choice,
+bool is_right(autotune::Validator& validator, const ConfigQuery& query, const ConfigChoice& choice,
               const std::string& name, LeftOut& left_out);
 
 /// Warns of the configurations that the cases of a bench left out.

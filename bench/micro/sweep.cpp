@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "autotune/trials.hpp"
-#include "bench/cli/prover.hpp"
 #include "bench/cli/table.hpp"
+#include "bench/cli/validator.hpp"
 #include "bench/micro/race.hpp"
 #include "bench/workload/session.hpp"
 #include "core/check.hpp"
@@ -75,7 +75,7 @@ LeftOut sweep(Context& context, const MicroOptions& options, const RaceSink& sin
   const MicroShape& shape = options.shapes.front();
   const DType output = options.dtype.value_or(DType::bf16);
   LeftOut left_out;
-  autotune::Prover prover(context.state(), this_program_as_prover());
+  autotune::Validator validator(context.state(), this_program_as_validator());
   const ConfigQuery query = gemm_int8::to_query(forward_of(shape, output), context.state());
   const std::string why = autotune::too_large(query, context.state());
   if (!why.empty())
@@ -87,7 +87,7 @@ LeftOut sweep(Context& context, const MicroOptions& options, const RaceSink& sin
     gemm_int8::GemmConfig config;
     if (!gemm_int8::from_choice(choice, config)) continue;
     const std::string name = gemm_int8::describe(config);
-    if (is_right(prover, query, choice, fmt::format("{} {}", shape_text(shape), name), left_out))
+    if (is_right(validator, query, choice, fmt::format("{} {}", shape_text(shape), name), left_out))
       int8.push_back({name, [&trial = *trial, choice] { trial.run(choice); }});
   }
   if (int8.empty()) return left_out;
@@ -130,16 +130,18 @@ class SweepBench final : public RaceBench {
   using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "sweep"; }
   [[nodiscard]] std::string_view about() const override {
-    return "every kernel of a device's int8 product against the floating point one";
+    return "every kernel of a device's int8 product compared with the floating point one";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "every configuration that another process found right, with scales, a bias and rounded "
-           "output, but without\nquantizing X; the rival is X·Wᵀ of 16 bits with a bias.";
+    return "every configuration that was validated in another process, with scales, a bias and "
+           "rounded output, but without\n"
+           "quantizing X; the rival is X·Wᵀ in 16-bit floats with a bias.";
   }
   [[nodiscard]] bool only_if_named() const override { return true; }
   [[nodiscard]] std::string refuses(const Context& context) const override {
-    return context.state().on_cpu() ? "it is of a device's kernels; 'micro gemm' has the CPU's"
-                                    : std::string();
+    return context.state().on_cpu()
+               ? "it measures a device's kernels; 'micro gemm' measures the CPU's"
+               : std::string();
   }
   [[nodiscard]] Table table() const override {
     return Table({"MxKxN", "configuration", "ms", "TOP/s", ": best floating"}, {"configuration"});

@@ -46,7 +46,7 @@ class TemporaryFolder {
   TemporaryFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "switchback_XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr)
-      core::fail(Status::io_error, "micro tuner: no folder could be made at {}", name);
+      core::fail(Status::io_error, "micro tuner: cannot create a folder at {}", name);
     path_ = name;
   }
   ~TemporaryFolder() {
@@ -71,7 +71,8 @@ std::vector<ConfigQuery> many_queries(Context& context, std::int64_t count) {
   const auto product = std::find_if(some.begin(), some.end(), [&](const ConfigQuery& q) {
     return gemm_int8::from_query(q, problem) && problem.packed_for == gemm_int8::EngineId::none;
   });
-  core::require(product != some.end(), "micro tuner: a layer asks for no plain int8 product");
+  core::require(product != some.end(),
+                "micro tuner: a layer has no query for a plain int8 product");
   for (std::int64_t i = 0; i < count; ++i) {
     problem.m = 1 + i % 1000;
     problem.n = 8 * (1 + i / 1000);
@@ -97,8 +98,7 @@ void write_cache(const std::filesystem::path& file, const Context& context,
     winner.candidate = autotune::to_text(query.op, choice);
     out << autotune::to_line(entry) << '\n';
   }
-  if (!out.flush())
-    core::fail(Status::io_error, "micro tuner: {} could not be written", file.string());
+  if (!out.flush()) core::fail(Status::io_error, "micro tuner: cannot write {}", file.string());
 }
 
 // The times of alternating calls, and their disturbances.
@@ -213,7 +213,7 @@ void measure_agreement(Context& context, const MicroOptions& options, const Micr
       winners.push_back(outcome.choice);
       disturbance += outcome.search.disturbance;
     }
-    const ConfigChoice usual = *std::max_element(
+    const ConfigChoice by_default = *std::max_element(
         winners.begin(), winners.end(), [&](const ConfigChoice& a, const ConfigChoice& b) {
           return std::count(winners.begin(), winners.end(), a) <
                  std::count(winners.begin(), winners.end(), b);
@@ -222,12 +222,12 @@ void measure_agreement(Context& context, const MicroOptions& options, const Micr
     static_cast<void>(trial->check(trial->candidates().front()));
     for (const ConfigChoice& winner : winners) {
       ++all;
-      if (winner == usual) {
+      if (winner == by_default) {
         ++same;
         continue;
       }
       // Warm caches, alternating calls.
-      trial->run(usual);
+      trial->run(by_default);
       trial->run(winner);
       const auto eight = [&](const ConfigChoice& choice) {
         return [&trial, &choice] {
@@ -235,7 +235,7 @@ void measure_agreement(Context& context, const MicroOptions& options, const Micr
             trial->run(choice);
         };
       };
-      const Watched watched(options, 41, 0, {eight(usual), eight(winner)});
+      const Watched watched(options, 41, 0, {eight(by_default), eight(winner)});
       const std::vector<double>&a = watched.times_ms[0], &b = watched.times_ms[1];
       disturbance += watched.disturbance;
       if (autotune::decide({{&a, 0}, {&b, 0}}, trial->least_gain()) == 0 &&
@@ -284,7 +284,7 @@ class TunerBench final : public MicroBench {
   using MicroBench::MicroBench;
   [[nodiscard]] std::string_view name() const override { return "tuner"; }
   [[nodiscard]] std::string_view about() const override {
-    return "what a tuner costs, and whether its winners agree";
+    return "the cost of a tuner, and whether its winners agree";
   }
   [[nodiscard]] bool only_if_named() const override { return true; }
   [[nodiscard]] std::string refuses(const Context& context) const override {
@@ -295,8 +295,8 @@ class TunerBench final : public MicroBench {
         {.name = "what", .meaning = "the property", .is_text = true},
         {.name = "value", .meaning = "its median"},
         {.name = "mad", .meaning = "its median absolute deviation"},
-        {.name = "unit", .meaning = "of the value", .is_text = true},
-        {.name = "bar", .meaning = "the value must stay below; negative: must reach; 0: none"},
+        {.name = "unit", .meaning = "unit of the value", .is_text = true},
+        {.name = "bar", .meaning = "upper limit of the value; negative: lower limit; 0: none"},
         {.name = "note", .meaning = "what it was measured on", .is_text = true}};
     for (Column& column : disturbance_columns())
       columns.push_back(std::move(column));

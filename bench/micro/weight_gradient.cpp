@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "bench/cli/prover.hpp"
 #include "bench/cli/table.hpp"
+#include "bench/cli/validator.hpp"
 #include "bench/micro/race.hpp"
 #include "bench/workload/session.hpp"
 #include "core/context_state.hpp"
@@ -22,7 +22,7 @@ namespace switchback::bench {
 namespace {
 
 constexpr double weight_gradient_min_time_s = 3;
-constexpr std::int64_t usual_block_rows = 256;
+constexpr std::int64_t default_block_rows = 256;
 
 // G, X and dW of one shape, and the operands of the int8 product.
 class DwOperands {
@@ -30,14 +30,14 @@ class DwOperands {
   DwOperands(Context& context, const MicroShape& shape, DType dtype, std::uint64_t seed,
              measure::Turns& turns)
       : context_(context),
-        padded_(whole_block_rows(shape.batch, usual_block_rows)),
+        padded_(whole_block_rows(shape.batch, default_block_rows)),
         g_(turns, context, dtype, shape.batch, shape.dim_out),
         x_(turns, context, dtype, shape.batch, shape.dim_in),
         dw_(turns, context, DType::f32, shape.dim_out, shape.dim_in),
         q_g_(turns, context, DType::s8, shape.dim_out, padded_),
         q_x_(turns, context, DType::s8, shape.dim_in, padded_),
-        absmax_g_(turns, context, DType::f32, padded_ / usual_block_rows, shape.dim_out),
-        absmax_x_(turns, context, DType::f32, padded_ / usual_block_rows, shape.dim_in) {
+        absmax_g_(turns, context, DType::f32, padded_ / default_block_rows, shape.dim_out),
+        absmax_x_(turns, context, DType::f32, padded_ / default_block_rows, shape.dim_in) {
     measure::fill_normal(context, g_.first().any(), seed);
     measure::fill_normal(context, x_.first().any(), seed + 1);
     measure::fill_normal(context, dw_.first().any(), seed + 2);
@@ -51,9 +51,9 @@ class DwOperands {
   Codes next_codes() { return {q_g_.next(), q_x_.next(), absmax_g_.next(), absmax_x_.next()}; }
 
   void quantize(const Codes& to) {
-    quantize_blockwise_transpose(context_, g_.next().any(), usual_block_rows,
+    quantize_blockwise_transpose(context_, g_.next().any(), default_block_rows,
                                  to.g.view<std::int8_t>(), scales(to.absmax_g));
-    quantize_blockwise_transpose(context_, x_.next().any(), usual_block_rows,
+    quantize_blockwise_transpose(context_, x_.next().any(), default_block_rows,
                                  to.x.view<std::int8_t>(), scales(to.absmax_x));
   }
 
@@ -64,7 +64,7 @@ class DwOperands {
     args.d = dw_.next().any();
     args.absmax_a = scales(codes.absmax_g);
     args.absmax_b = scales(codes.absmax_x);
-    args.block_rows = usual_block_rows;
+    args.block_rows = default_block_rows;
     args.m = g_.first().any().rows;  // only its size is used; the product reads codes
     args.engine = engine;
     gemm_blockwise(context_, args);
@@ -94,24 +94,24 @@ class DwOperands {
 // Whether this process may run an engine. If the engine must be validated, another process does
 // that first.
 bool may_run(Context& context, const std::string& engine, const MicroShape& shape,
-             autotune::Prover& prover, LeftOut& left_out) {
+             autotune::Validator& validator, LeftOut& left_out) {
   const blockwise::BlockwiseConfig config = {
       blockwise::engine_table().find(context.state().device.kind, engine)->id};
-  if (!blockwise::is_risky(config)) return true;
+  if (!blockwise::is_unvalidated(config)) return true;
   blockwise::BlockwiseProblem p;
   p.n = shape.dim_out;
   p.k = p.stride_d = shape.dim_in;
   p.m = shape.batch;
-  p.block_rows = usual_block_rows;
+  p.block_rows = default_block_rows;
   p.padded_m = p.stride_a = p.stride_b = whole_block_rows(p.m, p.block_rows);
   p.alignment = 16;
-  return is_right(prover, blockwise::to_query(p, context.state()), blockwise::to_choice(config),
+  return is_right(validator, blockwise::to_query(p, context.state()), blockwise::to_choice(config),
                   fmt::format("{} {}", shape_text(shape), engine), left_out);
 }
 
 void weight_gradient_of_shape(Context& context, const MicroOptions& options,
-                              const MicroShape& shape, autotune::Prover& prover, LeftOut& left_out,
-                              const RaceSink& sink) {
+                              const MicroShape& shape, autotune::Validator& validator,
+                              LeftOut& left_out, const RaceSink& sink) {
   const DType dtype = options.dtype.value_or(DType::f32);
   measure::Turns turns(options.cold_bytes);
   DwOperands dw(context, shape, dtype, options.seed, turns);
@@ -123,7 +123,7 @@ void weight_gradient_of_shape(Context& context, const MicroOptions& options,
   const std::size_t first_int8 = rivals.size();
   std::vector<measure::Rival> int8;
   for (const std::string& engine : fast_engines(gemm_blockwise_engines(context)))
-    if (may_run(context, engine, shape, prover, left_out))
+    if (may_run(context, engine, shape, validator, left_out))
       int8.push_back({engine, [&dw, engine] { dw.multiply(engine, dw.next_codes()); }});
   // A device has few engines, and its user wants to compare all of them.
   if (context.state().runtime == nullptr)
@@ -165,12 +165,14 @@ class WeightGradientBench final : public RaceBench {
   using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "dw"; }
   [[nodiscard]] std::string_view about() const override {
-    return "int8 weight gradients against floating point ones";
+    return "int8 weight gradients compared with floating point ones";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "dW = Gᵀ·X from codes of blocks of 256 rows: the product alone, and with the quantizes "
-           "of G and X,\nagainst the fastest floating point product of the same dtype. (A layer "
-           "writes these codes in passes\nthat it makes anyway.) Share of the rate of the best "
+    return "dW = Gᵀ·X from codes of blocks of 256 rows: the product alone, and with quantizing G "
+           "and X,\n"
+           "compared with the fastest floating point product of the same dtype. (A layer writes "
+           "these codes in\n"
+           "passes over memory that it needs anyway.) 'of ceiling': share of the rate of the best "
            "int8 instruction in registers.";
   }
   [[nodiscard]] Table table() const override {
@@ -189,7 +191,7 @@ class WeightGradientBench final : public RaceBench {
   }
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override {
     const LeftOut left_out = micro_weight_gradient(session.context(), of_case(i), rows_to(sink),
-                                                   this_program_as_prover());
+                                                   this_program_as_validator());
     warnings_.add(session, left_out, name(), i + 1 == last_);
     return {};
   }
@@ -213,11 +215,11 @@ class WeightGradientBench final : public RaceBench {
 }  // namespace
 
 LeftOut micro_weight_gradient(Context& context, const MicroOptions& options, const RaceSink& sink,
-                              const autotune::ProverOptions& with) {
+                              const autotune::ValidatorOptions& with) {
   LeftOut left_out;
-  autotune::Prover prover(context.state(), with);
+  autotune::Validator validator(context.state(), with);
   for (const MicroShape& shape : options.shapes.empty() ? default_micro_shapes() : options.shapes)
-    weight_gradient_of_shape(context, options, shape, prover, left_out, sink);
+    weight_gradient_of_shape(context, options, shape, validator, left_out, sink);
   return left_out;
 }
 

@@ -49,7 +49,7 @@ std::string in_format(const ReportArguments& arguments, const AnySources& source
 std::string published_beside(const ReportArguments& arguments, const std::string& kind,
                              const std::vector<std::string>& contents) {
   core::require(arguments.format.value_or(ReportFormat::table) == ReportFormat::table,
-                "--with published: of records of {} it is for --format table", kind);
+                "--with published: for records of {} it requires --format table", kind);
   std::vector<Json> records;
   for (const std::string& text : contents) {
     std::istringstream lines(text);
@@ -59,15 +59,15 @@ std::string published_beside(const ReportArguments& arguments, const std::string
   if (const auto workload = make_workload(kind); workload != nullptr)
     if (std::string text = workload->published_beside(records); !text.empty()) return text;
   core::fail(Status::invalid_argument,
-             "--with published: nothing is published that could stand beside records of {}, but "
-             "for what is in their table",
+             "--with published: for records of {} there are no published figures other than those "
+             "in their table",
              kind);
 }
 
 void run_report(const ReportArguments& arguments) {
   core::require(!arguments.figure || !arguments.format,
-                "--figure and --format: a figure is SVG; give one of them");
-  core::require(arguments.figure || !arguments.batch_size, "--batch: it is for --figure");
+                "--figure and --format: a figure is always SVG; give only one of them");
+  core::require(arguments.figure || !arguments.batch_size, "--batch: it requires --figure");
   std::vector<std::string> paths = {arguments.path}, contents;
   bool with_published = false;
   for (const std::string& with : arguments.with)
@@ -85,9 +85,10 @@ void run_report(const ReportArguments& arguments) {
   const std::string kind = kind_of_records(contents.front());
   for (std::size_t i = 1; i < paths.size(); ++i)
     if (const std::string other = kind_of_records(contents[i]); other != kind)
-      core::fail(Status::invalid_argument,
-                 "--with {}: its records are of {}, those of {} of {}; a report is of one kind",
-                 paths[i], other, paths.front(), kind);
+      core::fail(
+          Status::invalid_argument,
+          "--with {}: its records are of {}, those of {} are of {}; a report shows only one kind",
+          paths[i], other, paths.front(), kind);
   std::string text;
   if (kind == "run") {
     Sources sources;
@@ -98,7 +99,7 @@ void run_report(const ReportArguments& arguments) {
     text = arguments.figure ? published_figure(*arguments.figure, sources, arguments.batch_size)
                             : in_format(arguments, sources);
   } else {
-    core::require(!arguments.figure, "--figure: it is of records of run; {} has records of {}",
+    core::require(!arguments.figure, "--figure: it requires records of run; {} has records of {}",
                   arguments.path, kind);
     WorkloadSources sources;
     for (std::size_t i = 0; i < paths.size(); ++i)
@@ -119,49 +120,47 @@ void run_report(const ReportArguments& arguments) {
 void add_report_command(CLI::App& app) {
   auto arguments = std::make_shared<ReportArguments>();
   CLI::App* command = app.add_subcommand(
-      "report",
-      "Show a record file as a table, a page or a figure, and say whether int8 pays in it");
+      "report", "Show a record file as a table, a page or a figure, and tell whether int8 pays");
   command
-      ->add_option(
-          "FILE", arguments->path,
-          "records of any workload of this program, what 'micro --out' wrote, or published "
-          "records with or without the three casts; - is standard input")
+      ->add_option("FILE", arguments->path,
+                   "records of any workload of this program, the output of 'micro --out', or "
+                   "published records with or without the three casts; - is standard input")
       ->required();
   command
       ->add_option("--with", arguments->with,
-                   "another file beside it, or 'published': the figures of the workload's source; "
-                   "may be given again")
+                   "another file for comparison, or 'published' for the figures of the workload's "
+                   "source; may be repeated")
       ->type_name("FILE")
       ->allow_extra_args(false);
   add_text_option(
       *command, "--format", "NAME",
       "table (default), markdown, csv, json or html (one file with pictures, without scripts)",
       [arguments](const std::string& text) { arguments->format = parse_report_format(text); });
-  add_text_option(
-      *command, "--figure", "NAME",
-      "one picture (SVG) as the script of the published records draws it: speedup or parts "
-      "over dim, or quantize, the share of quantizing",
-      [arguments](const std::string& text) { arguments->figure = parse_figure(text); });
+  add_text_option(*command, "--figure", "NAME",
+                  "one picture (SVG) like those that the script of the published records draws: "
+                  "speedup or parts over dim, or quantize (the share of quantizing)",
+                  [arguments](const std::string& text) { arguments->figure = parse_figure(text); });
   add_integer_option(
       *command, "--batch",
       [arguments](std::uint64_t n) { arguments->batch_size = static_cast<std::int64_t>(n); }, 1,
       static_cast<std::uint64_t>(grid_limits::batch_size),
-      "the batch_size of a figure (default: the published script's, where there are records of "
-      "them, else all)");
+      "batch_size of a figure (default: those of the published script if there are records of "
+      "them, otherwise all)");
   command
       ->add_option("--sort", arguments->sort,
-                   "order of the rows: a column of --format csv, with - before it the greatest "
-                   "first; default: by work")
+                   "sort the rows by this column of --format csv, or in descending order with - "
+                   "before its name; default: by work")
       ->type_name("COLUMN");
   command->add_option("--out", arguments->out, "write it to this file instead of standard output")
       ->type_name("FILE");
-  command->add_flag("--force", arguments->force, "replace the file of --out");
+  command->add_flag("--force", arguments->force, "replace the file of --out if it exists");
   command->footer(
-      "Rows come by work, the smallest first. Of several records of a shape the last one counts. "
-      "If the run file NAME.run.jsonl is in the folder of NAME.jsonl, the table says what machine "
-      "it is of, and which rows are in doubt: their times differ too much, or other programs "
-      "were running.\n\n"
-      "Examples:\n  switchback-bench report data/reference/switchback_a100_2023.jsonl\n"
+      "Rows are sorted by work, the smallest first. If a shape has several records, the last one "
+      "counts. If the run file NAME.run.jsonl is in the folder of NAME.jsonl, the table names the "
+      "machine and marks the rows in doubt: their times differ too much, or other programs were "
+      "running.\n\n"
+      "Examples:\n"
+      "  switchback-bench report data/reference/switchback_a100_2023.jsonl\n"
       "  switchback-bench run --out - | switchback-bench report -\n"
       "  switchback-bench report mine.jsonl --with theirs.jsonl --format html --out page.html\n"
       "  switchback-bench report mine.jsonl --figure speedup --out speedup.svg");

@@ -162,7 +162,7 @@ std::string step_parts(const ReportSource& source) {
 
 std::string beside_published(const Sources& sources) {
   LinePlot plot;
-  plot.title = "Speed-up of a training step, beside the published A100 (f16)";
+  plot.title = "Speed-up of a training step, compared with the published A100 (f16)";
   plot.x = {.label = "operations of a product, 2·M·N·K", .logarithmic = true};
   plot.y = {.label = "speed-up over standard"};
   plot.rule = 1;
@@ -295,7 +295,7 @@ std::vector<std::int64_t> batches_of(const Sources& sources,
     return {*batch_size};
   }
   core::require(!all.empty(),
-                "--figure: no record has a W of dim and 4*dim, as the published ones");
+                "--figure: no record has a W of dim and 4*dim, as the published ones have");
   std::vector<std::int64_t> batches;
   for (const std::int64_t b : {16384, 32768, 65536, 131072})
     if (all.contains(b)) batches.push_back(b);
@@ -376,7 +376,8 @@ std::string published_figure(PublishedFigure figure, const Sources& sources,
                       });
   }
   if (plot.series.empty())
-    core::fail(Status::invalid_argument, "--figure: no record has all the fields that it needs");
+    core::fail(Status::invalid_argument,
+               "--figure: no record has all fields that the figure needs");
   return plot.svg();
 }
 

@@ -97,7 +97,8 @@ std::string report_text(const Sources& sources, std::size_t columns) {
   Table table(cells.header);
   for (const std::vector<std::string>& row : cells.rows)
     table.add(row);
-  return text + "\nSide by side, over standard of the same file:\n\n" + table.text(columns, 3);
+  return text + "\nSide by side: speed-ups over standard of the same file:\n\n" +
+         table.text(columns, 3);
 }
 
 std::string report_markdown(const Sources& sources) {

@@ -33,9 +33,8 @@ std::string published_table(const Sources& sources) {
       }
   if (rows.empty())
     return html_paragraph(
-        "None of these shapes is among the published ones, so there is no row to set "
-        "beside another.");
-  return html_table({"shape", "speed-up here", "A100, published", "here : published"}, rows);
+        "None of these shapes is among the published ones, so there is nothing to compare.");
+  return html_table({"shape", "speed-up here", "A100, published", "here / published"}, rows);
 }
 
 // The result of the records, and how reliable it is.
@@ -50,10 +49,10 @@ std::string source_section(const ReportSource& source) {
   std::string text = fmt::format("<section>\n<h2>{}</h2>\n", xml_escaped(source.label));
   text += html_paragraph(report_heading(report, source.path));
   text += html_figure(step_heat_map(source),
-                      "Mode standard's time over the faster of modes rowwise and global. Above 1 "
-                      "(blue) int8 pays. Hatched, and !: in doubt.");
+                      "Mode standard's time divided by that of the faster of modes rowwise and "
+                      "global. Above 1 (blue) int8 pays. Hatched, and !: in doubt.");
   text += html_figure(step_parts(source),
-                      "Time of a step by field, in each of the three ways, as a share of mode "
+                      "Time of a step by field, in each of the three modes, relative to mode "
                       "standard's. Hatched, and !: in doubt.");
   text += html_figure(
       roofline(source),
@@ -80,7 +79,7 @@ std::string report_html(const Sources& sources) {
       " class=\"legend\"");
   text += html_figure(
       step_lines(sources),
-      "Error bars: 95 % intervals from the spread of the times, where a run file tells it.");
+      "Error bars: 95 % intervals from the spread of the times, if there is a run file.");
   text += html_figure(
       beside_published(sources),
       "Ratios, not times: a CPU and an A100 differ in speed, but the question is the same.");

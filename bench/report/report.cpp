@@ -107,8 +107,8 @@ std::string verdict(const std::vector<Judged>& judged, std::size_t measured) {
     for (const Judged& j : judged)
       speedups.push_back(j.speedup);
     return fmt::format(
-        "pays at {} of the {} measured shapes, without a size from which on it always "
-        "does ({}, median {:.2f}x)",
+        "pays at {} of the {} measured shapes, but not at every shape above some size ({}, median "
+        "{:.2f}x)",
         paying, total, span(judged), measure::middle(speedups).median);
   }
   const Case& first =
@@ -117,8 +117,8 @@ std::string verdict(const std::vector<Judged>& judged, std::size_t measured) {
       })->shape;
   const std::size_t below = total - above.size(), paying_below = paying - above.size();
   return fmt::format(
-      "pays from {} operations a product on, such as {} ({} at the {} shapes there; at {} "
-      "of the {} below)",
+      "pays from {} operations per product on, such as {} ({} at the {} shapes from there on; at "
+      "{} of the {} smaller ones)",
       operations_text(2 * first.macs()), case_id(first), span(above), above.size(),
       paying_below == 0 ? std::string("none") : std::to_string(paying_below), below);
 }
@@ -175,7 +175,7 @@ std::string Report::doubt(const ReportRow& row) const {
   if (row.step_error && *row.step_error > doubtful_error) return "its times differ too much";
   for (const std::optional<double> speedup : {row.step_speedup(), row.forward_speedup()})
     if (speedup && !(*speedup >= least_plausible_speedup && *speedup <= most_plausible()))
-      return "no kernel explains its ratio";
+      return "its ratio is not plausible";
   return {};
 }
 
@@ -230,14 +230,15 @@ std::vector<const ReportRow*> sorted_rows(const Report& report) {
 
 std::string report_legend(const ReportCells& cells) {
   std::string text = fmt::format(
-      "ms: a training step's products and quantizing; rowwise, global: how much faster than "
-      "standard.\nint8 TOPS, forward: the int8 product of the forward pass{}, and quantizing X "
-      "with it against standard.\nOperations of a product: 2·batch_size·dim_in·dim_out.\n",
-      cells.with_packed ? ", W packed before" : "");
+      "ms: a training step's products and quantizing; rowwise, global: speed-up over standard.\n"
+      "int8 TOPS: the int8 product of the forward pass{}; forward: speed-up of it and quantizing X "
+      "over standard.\n"
+      "Operations of a product: 2·batch_size·dim_in·dim_out.\n",
+      cells.with_packed ? ", W packed in advance" : "");
   if (cells.with_errors)
     text +=
-        "noise: the standard error of the step's ratio, from the spread of its times; !: that row "
-        "is in doubt, or, of the ceiling, more than it.\n";
+        "noise: the standard error of the step's ratio, from the spread of its times; !: the row "
+        "is in doubt, or the rate is above the ceiling.\n";
   return text;
 }
 
@@ -282,11 +283,11 @@ std::string report_sentence(const Report& report) {
     judge(row.forward_speedup(), forwards, all_forwards);
   }
   if (left_out > 0 && left_out == report.rows.size())
-    return fmt::format("{}, every row is in doubt: they do not say whether int8 pays.\n",
+    return fmt::format("{}, every row is in doubt, so it is unknown whether int8 pays.\n",
                        report.where);
   return fmt::format(
-      "{}{}, for training steps int8 {}; for the forward of inference, with W's codes "
-      "at hand, it {}.\n",
+      "{}{}, for training steps int8 {}; for the forward of inference, with W's codes cached, it "
+      "{}.\n",
       report.where,
       left_out > 0
           ? fmt::format(", without the {} row{} in doubt", left_out, left_out == 1 ? "" : "s")
@@ -348,8 +349,7 @@ Report load_report(const std::string& path, std::string text) {
   }
   for (const Record& record : parse_records(text, name, RecordKeys::all_or_without_casts))
     report.add(report_row(record, log));
-  if (report.rows.empty())
-    throw Error(Status::invalid_argument, name + ": there is no record in it");
+  if (report.rows.empty()) throw Error(Status::invalid_argument, name + ": it has no records");
   report.without_casts = text.find("\"cast_x\"") == std::string::npos;
   return report;
 }

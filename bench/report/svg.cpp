@@ -284,7 +284,7 @@ std::string notes_of(const LinePlot& plot, const Scale& y) {
       beyond = beyond || (y.drawable(p.y) && outside(p.y)) || outside(p.low) || outside(p.high);
     }
   return fmt::format("{}{}{}", doubt ? "! in doubt" : "", doubt && beyond ? "; " : "",
-                     beyond ? "arrows: goes on beyond the axis" : "");
+                     beyond ? "arrows: continues beyond the axis" : "");
 }
 
 // Blue above 1, orange below 1; the full colour at a factor of four or a quarter.

@@ -80,9 +80,10 @@ std::string TunedReport::table() const {
   }
   if (table.empty()) return {};
   return table.text() +
-         "field gain: the median speed-up of the fields that ran another configuration than the "
-         "default, over the default\nin the same rounds. auto: a layer that chooses its mode over "
-         "a standard one, in a training step and in inference.\n";
+         "field gain: the median speed-up over the default, in the same rounds, of the fields that "
+         "ran another\n"
+         "configuration. auto: the speed-up of a layer in mode auto over a standard one, in a "
+         "training step and in inference.\n";
 }
 
 std::string TunedReport::sentence(const TunerCounters& counters) const {
@@ -104,7 +105,7 @@ std::string TunedReport::sentence(const TunerCounters& counters) const {
       // If the same code ran in both configurations, the difference is noise.
       if (!field.tuned) return;
       ++tuned;
-      if (field.tuned_speedup.median >= 1 + autotune::usual_least_gain) ++faster;
+      if (field.tuned_speedup.median >= 1 + autotune::default_least_gain) ++faster;
       if (slower_beyond_noise(field.tuned_speedup, field.default_stats.median_ms,
                               field.stats.count))
         add_slower(c, name, field.tuned_speedup);
@@ -120,17 +121,17 @@ std::string TunedReport::sentence(const TunerCounters& counters) const {
                             c.layer->auto_forward.count))
       add_slower(c, "auto eval", c.layer->forward_speedup);
   }
-  std::string text = "Every case is in doubt: they do not say what tuning gains.\n";
+  std::string text = "Every case is in doubt, so it is unknown what tuning gains.\n";
   if (std::any_of(cases_.begin(), cases_.end(), [](const Measured& c) { return !c.disturbed; })) {
     text = fmt::format(
         "Of {} fields {} ran a configuration that is not the default, {} of them at least 2 % "
         "faster",
         fields, tuned, faster);
     if (!steps.empty())
-      text +=
-          fmt::format("; training steps in mode auto run at {:.2f}x to {:.2f}x of standard ones",
-                      *std::min_element(steps.begin(), steps.end()),
-                      *std::max_element(steps.begin(), steps.end()));
+      text += fmt::format(
+          "; training steps in mode auto run at {:.2f}x to {:.2f}x the speed of standard ones",
+          *std::min_element(steps.begin(), steps.end()),
+          *std::max_element(steps.begin(), steps.end()));
     text += slower.empty() ? "; nothing is slower beyond noise.\n"
                            : fmt::format("; slower beyond noise: {}.\n", slower);
   }
@@ -140,7 +141,7 @@ std::string TunedReport::sentence(const TunerCounters& counters) const {
         "shapes says why.\n";
   else if (counters.misses > 0 && counters.hits == 0)
     text +=
-        "Nothing of this was in the cache: run 'switchback-bench tune' with the same shapes "
+        "None of these problems was in the cache: run 'switchback-bench tune' with the same shapes "
         "first.\n";
   return text;
 }

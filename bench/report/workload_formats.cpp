@@ -295,7 +295,7 @@ std::string report_html(const WorkloadSources& sources) {
           html_figure(workload_times(group),
                       "Medians of the parts of a step. Hatched, and !: in doubt.") +
           html_figure(workload_losses(group),
-                      "Validation losses: a colour for each mode, a line for each seed.");
+                      "Validation losses: one colour for each mode, one line for each seed.");
       drawn = drawn || !pictures.empty();
       const WorkloadCells cells = cells_of_group(group);
       sections += pictures + html_table(cells.header, cells.rows) +

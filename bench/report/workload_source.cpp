@@ -177,21 +177,21 @@ WorkloadSource load_workload_source(const std::string& path, const std::string& 
       const std::string type = text_at(line, "type");
       if (type == "micro_start") describe_source(source, std::move(line));
       if (type == "micro_start" || type == "micro_end") continue;
-      if (type != "micro") refuse("not a line of what 'micro --out' writes, as those before it");
+      if (type != "micro") refuse("not a line of 'micro --out', as the lines before it are");
       group_named(source.groups, "micro " + text_at(line, "bench"))
           .rows.push_back(
               {micro_record(line), micro_id(line), line.value("disturbed", Json()) == true});
       continue;
     }
     if (text_at(line, "workload") != kind || !line.contains("case"))
-      refuse(fmt::format("no record of {}, as those before it", kind));
+      refuse(fmt::format("not a record of {}, as the lines before it are", kind));
     const std::string id = text_at(line, "case");
     line.erase("workload");
     const auto known = disturbed.find(id);
     group_named(source.groups, kind)
         .rows.push_back({std::move(line), id, known != disturbed.end() && known->second});
   }
-  core::require(!source.groups.empty(), "{}: there is no record in it", name);
+  core::require(!source.groups.empty(), "{}: it has no records", name);
   const Json axes =
       source.start.is_object() ? source.start.value("axes", Json::object()) : Json::object();
   Json shown = Json::object();
@@ -208,7 +208,7 @@ WorkloadSource load_workload_source(const std::string& path, const std::string& 
       column.in_table = column.in_table && in_micro_table(column.name);
       if (column.name.ends_with("_ms")) column.unit = "ms";
       if (column.name == "ratio") {
-        column.meaning = "the rival's time : the subject's";
+        column.meaning = "the rival's time divided by the subject's";
         column.better = Better::more;
       }
     }

@@ -78,7 +78,7 @@ CaseResult run_case(Context& context, const Case& c, const CaseOptions& options)
   try {
     measure_case(context, c, options, result);
   } catch (const std::bad_alloc&) {
-    out_of_memory("memory could not be had");
+    out_of_memory("there is not enough memory");
   } catch (const std::length_error& error) {
     out_of_memory(error.what());
   } catch (const Error& error) {

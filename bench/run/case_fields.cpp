@@ -109,7 +109,7 @@ std::string int8_config(const CaseSetting& setting, const Int8Product& product,
 
 /// Runs a field's work once and checks its output. The call to time and the engine that ran are set
 /// as far as they are known.
-struct Proof {
+struct Validation {
   CaseSetting& setting;
   std::function<void()>& call;
   std::string& engine;
@@ -249,7 +249,7 @@ void prepare_field(CaseSetting& setting, Field field, CaseResult& result) {
   FieldResult& out = result.fields[index(field)];
   try {
     std::function<void()> call;
-    const SampleCheck check = std::visit(Proof{setting, call, out.engine}, spec.work);
+    const SampleCheck check = std::visit(Validation{setting, call, out.engine}, spec.work);
     out.error = check.error;
     out.status = check.ok() ? CaseStatus::ok : CaseStatus::wrong;
     out.why = check.wrong;

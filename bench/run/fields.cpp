@@ -55,13 +55,13 @@ constexpr std::array<FieldSpec, all_fields> table{{
     {"cast_x", "plain cast of X to int8", "cast", Cast{&Operands::x}},
     {"cast_g", "plain cast of G to int8", "cast", Cast{&Operands::g}},
     {"cast_w", "plain cast of W to int8", "cast", Cast{&Operands::w}},
-    {"fwd_packed", "rowwise_fwd with W packed before (run file only)", "packed",
+    {"fwd_packed", "rowwise_fwd with W packed in advance (run file only)", "packed",
      Int8Product{&Operands::qx, &Operands::absmax_x, &Operands::qw_row, &Operands::absmax_w_row,
                  &Operands::y, &Operands::packed_fwd}},
-    {"bwd_packed", "rowwise_bwd with W packed before (run file only)", "packed",
+    {"bwd_packed", "rowwise_bwd with W packed in advance (run file only)", "packed",
      Int8Product{&Operands::qg, &Operands::absmax_g, &Operands::qw_column_t,
                  &Operands::absmax_w_column, &Operands::dx, &Operands::packed_bwd}},
-    {"standard_fwd_packed", "standard_fwd with W packed before (run file only)", "packed",
+    {"standard_fwd_packed", "standard_fwd with W packed in advance (run file only)", "packed",
      EvalForward{forward_product}},
 }};
 
@@ -120,7 +120,7 @@ FieldSet parse_fields(std::string_view list) {
     for (std::size_t i = 0; i < all_fields; ++i)
       if (item == "all" || item == table[i].group || item == table[i].name) add(i);
     core::require(known,
-                  "--fields '{}': no field, sum or group of that name; groups are all, standard, "
+                  "--fields '{}': no field, sum or group has this name; groups are all, standard, "
                   "rowwise, global, gemm, quantize, cast, packed; 'list fields' names the fields",
                   item);
   }

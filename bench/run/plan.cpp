@@ -114,10 +114,10 @@ void add_selection_options(CLI::App& command, CaseSelection& selection) {
   command
       .add_option("--grid", selection.grids,
                   "a YAML file of shapes, or a built-in grid (quick, vit, llm, reference); may be "
-                  "given again. Default without --shape: quick")
+                  "repeated. Default without --shape: quick")
       ->type_name("FILE")
       ->allow_extra_args(false);
-  command.add_option("--shape", selection.shapes, std::string(shape_help) + "; may be given again")
+  command.add_option("--shape", selection.shapes, std::string(shape_help) + "; may be repeated")
       ->type_name("M,K,N")
       ->allow_extra_args(false);
   command.add_option("--filter", selection.filters, filter_help)

@@ -100,12 +100,11 @@ std::string kind_of_line(std::string_view line) {
   if (found == object.end() || !found->is_string()) return {};
   const auto type = found->get<std::string>();
   if (type == "run_start" || type == "case" || type == "run_end")
-    return "a line of a run file (NAME.run.jsonl), which says how the records of NAME.jsonl beside "
-           "it came about; give that one";
-  if (type.starts_with("micro"))
-    return "a line of what 'micro --out' writes; a report is of one kind";
-  if (type.starts_with("verify") || type == "check") return "a line of what 'verify --out' writes";
-  if (type == "info") return "what 'info --json' prints";
+    return "a line of a run file (NAME.run.jsonl), which describes how the records of NAME.jsonl "
+           "were measured; give NAME.jsonl";
+  if (type.starts_with("micro")) return "a line of 'micro --out'; a report shows only one kind";
+  if (type.starts_with("verify") || type == "check") return "a line of 'verify --out'";
+  if (type == "info") return "the output of 'info --json'";
   return {};
 }
 
@@ -130,10 +129,10 @@ Record parse_record(std::string_view line, RecordKeys allowed) {
   } catch (const Json::parse_error& error) {
     core::fail(Status::invalid_argument, "not JSON at byte {}", error.byte);
   } catch (const nlohmann::json::exception&) {
-    core::fail(Status::invalid_argument, "not JSON that can be read");
+    core::fail(Status::invalid_argument, "not readable JSON");
   }
   if (const std::string kind = kind_of_line(line); !kind.empty())
-    core::fail(Status::invalid_argument, "no record but {}", kind);
+    core::fail(Status::invalid_argument, "not a record but {}", kind);
   require(!nested && object.is_object(), "not a flat JSON object");
   std::vector<std::string> wanted = record_keys();
   if (allowed == RecordKeys::all_or_without_casts &&
@@ -164,7 +163,7 @@ Record parse_record(std::string_view line, RecordKeys allowed) {
     const std::optional<double> written = read_time(object, sum.name);
     const std::optional<double> computed = sum_of(sum, record.times_ms);
     if (written != computed)
-      core::fail(Status::invalid_argument, "{} is {}; its parts add to {}", sum.name,
+      core::fail(Status::invalid_argument, "{} is {}; its parts add up to {}", sum.name,
                  time_text(written), time_text(computed));
   }
   return record;
@@ -182,7 +181,7 @@ std::vector<Record> parse_records(std::string_view text, std::string_view file_n
       const bool other_file = !line.starts_with("{\"repeat\"") && kind_of_line(line).empty();
       core::fail(
           Status::invalid_argument, "{}:{}: {}{}", file_name, number, error.what(),
-          other_file ? "; a file of records holds one JSON object a line, {\"repeat\": …" : "");
+          other_file ? "; a file of records has one JSON object per line, {\"repeat\": …" : "");
     }
     text.remove_prefix(std::min(end + 1, text.size()));
   }

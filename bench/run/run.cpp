@@ -32,18 +32,18 @@ constexpr double run_ceilings_budget_s = 0.4;
 
 constexpr const char* run_footer =
     R"(Fields. X[M,K], W[N,K] and G[M,N] are seeded normal data; M is batch_size, K dim_in, N dim_out.
-Each field is checked on that data before it is timed, then all take turns, repeat/2 rounds to warm
-up and `repeat` timed ones; a record holds medians in ms, null for what was not measured or is
+Each field is checked on that data before it is timed. Then all fields are interleaved: repeat/2
+rounds to warm up and `repeat` timed ones. A record has medians in ms; null means not measured or
 wrong. rowwise_* and global_* include packing W's codes, as in a training step, where W is new each
-time; the run file beside the records has them with W packed before, and everything else there is to
-know. 'switchback-bench list fields' explains them all. Cases are measured, and records written, in
-the order of their work, the smallest first.
+time. The run file next to the records also has the products with W packed in advance, the machine
+and the statistics of every field. 'switchback-bench list fields' explains all fields. Cases are
+measured, and records written, in the order of their work, the smallest first.
 
-Other programs spoil a measurement. What they use is watched and written into the run file, and the
-table marks rows whose times differ too much; where those are many the last sentence says so.
+Other programs disturb a measurement. Their load is recorded in the run file, and the table marks
+rows whose times differ too much. If many rows are marked, a sentence says so.
 
 Exit codes: 0 done; 1 a wrong result, a failed case or file; 2 usage; 5 no such device or engine
-here; 6 the deadline came first; 130 interrupted (what was measured is kept).
+here; 6 deadline reached; 130 interrupted (what was measured is kept).
 
 Examples:
   switchback-bench run                                half a minute: does int8 pay here?
@@ -139,7 +139,7 @@ class Run final : public Workload {
 
   [[nodiscard]] std::string_view name() const override { return "run"; }
   [[nodiscard]] std::string_view about() const override {
-    return "Time the parts of standard and int8 layers over a grid, one record a shape";
+    return "Time the parts of standard and int8 layers over a grid, one record per shape";
   }
   [[nodiscard]] std::string footer() const override { return run_footer; }
   [[nodiscard]] std::string_view cases_noun() const override { return "shapes"; }
@@ -152,62 +152,63 @@ class Run final : public Workload {
     add_integer_option(
         command, "--repeat",
         [this](std::uint64_t n) { options_.cases.repeat = static_cast<int>(n); }, 1,
-        grid_limits::repeat, "timed calls a field (default: the grid's)");
+        grid_limits::repeat, "timed calls per field (default: that of the grid)");
     add_duration_option(
         command, "--min-time", [this](double s) { options_.min_time_s = s; },
-        "time each shape at least so long, with more rounds than --repeat if need be");
+        "time each shape for at least this time, with more rounds than --repeat if necessary");
     add_percentage_option(
         command, "--max-noise", options_.max_noise, 0.01, 100,
-        fmt::format("percent: time each shape with more rounds, up to {} times --repeat, until "
-                    "the standard error of each field's median is below it",
+        fmt::format("percent: time each shape with more rounds, up to {} times --repeat, until the "
+                    "standard error of each field's median is below this",
                     most_rounds_of_repeat));
     add_deadline_option(command, shared)
         ->description(
-            "end the whole run within so long (90, 90s, 1.5m, 2h): a shape that by estimate "
-            "would end later is not begun, and the last one gets fewer rounds, at least 3");
+            "stop the whole run after this time (90, 90s, 1.5m, 2h): a shape that would probably "
+            "end later is not started, and the last one gets fewer rounds, at least 3");
     add_text_option(command, "--fields", "LIST",
-                    "which fields to time: names, sums or groups (all, standard, rowwise, global, "
-                    "gemm, quantize, cast, packed) with commas between; default all",
+                    "fields to time, separated by commas: names, sums or groups (all, standard, "
+                    "rowwise, global, gemm, quantize, cast, packed); default: all",
                     [this](const std::string& text) { options_.fields = parse_fields(text); });
     command
         .add_option("--engine", options_.engines,
-                    "force an engine by name ('list engines') for the products it offers; may be "
-                    "given again. Default: the library's choice for int8 products, the fastest by "
-                    "trial for floating point ones")
+                    "force an engine by name ('list engines') for the products that it supports; "
+                    "may be repeated. Default: the library's choice for int8 products, the fastest "
+                    "measured one for floating point ones")
         ->type_name("NAME")
         ->allow_extra_args(false);
     add_output_options(command, shared)
-        ->description("instead of --append: skip shapes that the file has in full");
+        ->description("like --append, but skip shapes whose records in the file are complete");
     command.add_flag("--graph", options_.graphs,
-                     "on a CUDA device: time each call as a replayed CUDA graph, without what "
-                     "queueing its kernels costs the host");
+                     "on a CUDA device: time each call as a replayed CUDA graph, without the "
+                     "host's cost of launching its kernels");
     command.add_flag("--cold", options_.cold_cache,
-                     "no call finds its operands in a cache: on the CPU calls take turns with "
-                     "copies of them, twice as many bytes as the last cache has; on a CUDA device "
-                     "its L2 cache is emptied before every timed call");
+                     "no call finds its operands in a cache. On the CPU, successive calls use "
+                     "different copies, which take twice as many bytes as the last-level cache "
+                     "holds. On a CUDA device, its L2 cache is emptied before every timed call");
     command.add_flag_callback(
         "--no-ceilings", [this] { options_.ceilings = false; },
-        "do not measure first what the machine can reach (0.4 s): the run file has no shares of "
-        "it");
-    add_text_option(
-        command, "--mode", "NAME",
-        "default, or tuned: configurations from the tuning cache ('tune' fills it), each "
-        "field timed beside its default one, and layers in mode auto beside standard",
-        [this](const std::string& text) { options_.tuned = is_tuned(text); });
+        "skip measuring the machine's ceilings first (0.4 s); the run file then has no shares of "
+        "them");
+    add_text_option(command, "--mode", "NAME",
+                    "default, or tuned: use configurations from the tuning cache ('tune' fills "
+                    "it). Each field is also timed with its default configuration, and layers in "
+                    "mode auto are compared with standard ones",
+                    [this](const std::string& text) { options_.tuned = is_tuned(text); });
     command.add_option("--cache", options_.cache, "directory of the tuning cache")
         ->type_name("DIR");
     add_dry_run_and_quiet(command, shared)
         ->description(
-            "print the shapes with their memory and a rough estimate of their time, from "
+            "only print the shapes with their memory and a rough estimate of their time, from "
             "measuring one small shape");
     add_seed_option(command, shared.seed);
   }
 
   void check_options() override {
-    core::require(options_.cache.empty() || options_.tuned, "--cache {}: it is for --mode tuned",
+    core::require(options_.cache.empty() || options_.tuned, "--cache {}: it requires --mode tuned",
                   options_.cache);
-    core::require(!options_.tuned || options_.engines.empty(),
-                  "--engine and --mode tuned: a forced engine is not the tuned one");
+    core::require(
+        !options_.tuned || options_.engines.empty(),
+        "--engine and --mode tuned: a forced engine replaces the tuned one; leave out one of them");
     selected_ = select_cases(options_.cases);
   }
 
@@ -229,8 +230,8 @@ class Run final : public Workload {
   }
 
   void open(Session& session) override {
-    core::require(!session.on_cpu() || !options_.graphs, "--graph is for a CUDA device; this is {}",
-                  session.context().state().device);
+    core::require(!session.on_cpu() || !options_.graphs,
+                  "--graph requires a CUDA device; this is {}", session.context().state().device);
     if (session.on_cpu() && options_.cold_cache) cold_bytes_ = measure::cold_bytes();
     engines_ = resolve_engines(session.context(), options_.engines);
   }

@@ -17,10 +17,10 @@
 #include "autotune/store/snapshot.hpp"
 #include "bench/cache/files.hpp"
 #include "bench/cli/cli.hpp"
-#include "bench/cli/prover.hpp"
 #include "bench/cli/signals.hpp"
 #include "bench/cli/status_line.hpp"
 #include "bench/cli/table.hpp"
+#include "bench/cli/validator.hpp"
 #include "bench/machine/machine.hpp"
 #include "bench/run/run.hpp"
 #include "bench/workload/disturbance.hpp"
@@ -49,9 +49,10 @@ struct Tally {
 // The problems in a file of misses or in a cache, as far as they belong to this machine.
 std::vector<ConfigQuery> read_recorded(const std::string& file, const Context& context,
                                        const TunerState& tuner, StatusLine& out) {
-  core::require(::access(file.c_str(), R_OK) == 0,
-                "--recorded {}: the file cannot be read; it is what SWITCHBACK_TUNE=record writes",
-                file);
+  core::require(
+      ::access(file.c_str(), R_OK) == 0,
+      "--recorded {}: the file cannot be read; it must be a file that SWITCHBACK_TUNE=record wrote",
+      file);
   autotune::Snapshot snapshot;
   snapshot.add_file(file);
   for (const autotune::Warning& warning : snapshot.warnings())
@@ -76,7 +77,7 @@ std::vector<ConfigQuery> read_recorded(const std::string& file, const Context& c
   for (const auto& [why, count] : foreign)
     out.warning(fmt::format("{}: {} problem{} left out: {}", file, count,
                             count == 1 ? " is" : "s are", why));
-  core::require(!queries.empty(), "--recorded {}: there is no problem of this Context in it", file);
+  core::require(!queries.empty(), "--recorded {}: it has no problem of this Context", file);
   return queries;
 }
 
@@ -100,9 +101,9 @@ class Tune {
     session.effort = options_.effort;
     session.interrupted = StopSignals::requested;
     session.disturbance = &disturbance_;
-    autotune::Prover prover(context_.state(), this_program_as_prover());
+    autotune::Validator validator(context_.state(), this_program_as_validator());
     session.probe = [&](const ConfigQuery& query, const ConfigChoice& choice, double limit_s) {
-      return prover.prove(query, choice, limit_s);
+      return validator.validate(query, choice, limit_s);
     };
     session.begin = [&](std::size_t index, const ConfigQuery& query) { begin(index, query); };
     session.candidate = [&](std::size_t done, std::size_t all, double speedup) {
@@ -138,14 +139,14 @@ class Tune {
     std::string text;
     if (!table.empty())
       text += table.text_for(stdout) +
-              "changed: another configuration than the default won; gain: the median speed-up of "
+              "changed: a configuration other than the default won; gain: the median speed-up of "
               "those; in doubt: more than a quarter of the rounds were disturbed, so the default "
               "stays.\n";
     text += disturbance_text(disturbance_.total());
     text += fmt::format("{} problems: {} measured", s.keys, s.tuned);
-    if (s.known > 0) text += fmt::format(", {} known already", s.known);
+    if (s.known > 0) text += fmt::format(", {} already known", s.known);
     if (s.cut > 0)
-      text += fmt::format(", {} left to the default or cut short: the budget was over", s.cut);
+      text += fmt::format(", {} not measured or cut short because the budget was used up", s.cut);
     text += fmt::format(", in {}.\n", format_duration(elapsed_s()));
     if (s.in_doubt > 0)
       text += fmt::format(
@@ -154,7 +155,7 @@ class Tune {
           s.in_doubt);
     const std::string file = tuner_.cache_file();
     if (s.lost > 0)
-      text += fmt::format("Not stored: what was measured of {} problems: {}\n", s.lost,
+      text += fmt::format("Not stored: the results of {} problems: {}\n", s.lost,
                           printable(tuner_.state().stored().error));
     if (!file.empty() && (s.lost == 0 || result.stored > 0))
       text += fmt::format("Cache: {}\n", file);
@@ -232,9 +233,9 @@ class Tune {
                               m.failure));
       }
     if (found.winner() == 0)
-      return out_.note(fmt::format("{} the default stays, {} ms{}{}", head_,
-                                   number(winner.stats.median_ms),
-                                   found.effort == Effort::cut ? " (no time to look)" : "", mark));
+      return out_.note(
+          fmt::format("{} the default stays, {} ms{}{}", head_, number(winner.stats.median_ms),
+                      found.effort == Effort::cut ? " (no time to search)" : "", mark));
     if (!in_doubt) {
       ++tally.changed;
       tally.speedups.push_back(winner.speedup);
@@ -263,8 +264,7 @@ class Tune {
 int tune_command(const TuneOptions& options) {
   const measure::Clock::time_point start = measure::Clock::now();
   core::require(options.records.empty() || options.has_cases || options.recorded.empty(),
-                "--records {}: records are of shapes; name some by --grid or --shape",
-                options.records);
+                "--records {}: it needs shapes; give --grid or --shape", options.records);
   StatusLine out(options.quiet);
   Context context(options.context);
   TunerOptions tuner_options;
@@ -291,7 +291,7 @@ int tune_command(const TuneOptions& options) {
     std::int64_t known = 0;
     for (const ConfigQuery& query : queries)
       known += tuner->state().knows(query, context.state(), options.effort) ? 1 : 0;
-    fmt::print("{} problems of {} shapes, {} of them known already in {}\n", queries.size(),
+    fmt::print("{} problems of {} shapes, {} of them already known in {}\n", queries.size(),
                shapes.size(), known, tuner->cache_file());
     return exit_codes::ok;
   }
@@ -317,20 +317,20 @@ int tune_command(const TuneOptions& options) {
   if (result.interrupted) {
     out.warning(
         lost > 0 ? fmt::format("interrupted; {} problems that were measured are not stored", lost)
-                 : "interrupted: what was measured is kept; run it again to go on");
+                 : "interrupted: what was measured is kept; run it again to continue");
     return exit_codes::interrupted;
   }
   if (lost > 0) {
-    out.warning(fmt::format("what was measured of {} problems is not in the cache: {}", lost,
+    out.warning(fmt::format("the results of {} problems are not in the cache: {}", lost,
                             tuner->state().stored().error));
     return exit_codes::failed;
   }
   const TuneSummary& summary = result.summary;
   if (summary.tuned == 0 && summary.known == 0 && summary.cut > 0) {
-    out.warning(fmt::format(
-        "the budget of {:g} s is below one measurement; nothing was tuned. Give it more, or fewer "
-        "and smaller shapes",
-        options.limits.budget_s));
+    out.warning(
+        fmt::format("the budget of {:g} s is too short for one measurement; nothing was tuned. "
+                    "Give a larger budget, or fewer and smaller shapes",
+                    options.limits.budget_s));
     return exit_codes::deadline;
   }
   if (options.records.empty()) return exit_codes::ok;

@@ -34,7 +34,7 @@ struct TuneOptions {
 
 /// Returns an exit code. Throws Error for errors that are found before the first problem.
 int tune_command(const TuneOptions& options);
-/// The same for `tune --prove`, which measures nothing.
-int prove_command(const TuneOptions& options);
+/// The same for `tune --validate`, which measures nothing.
+int validate_command(const TuneOptions& options);
 
 }  // namespace switchback::bench

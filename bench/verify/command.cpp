@@ -52,9 +52,9 @@ std::string explain(const Check& check) {
                   check.output.empty() ? "?" : check.output, check.engine, check.isa, check.threads,
                   data_name(check.data), verified_shape(check.shape));
   if (c.wrong > 0)
-    text += fmt::format("\n    {} of {} wrong; worst [{},{}]: {} where {} is right", c.wrong,
-                        c.compared, c.worst.row, c.worst.col, value_text(c.worst.got),
-                        value_text(c.worst.want));
+    text +=
+        fmt::format("\n    {} of {} wrong; worst [{},{}]: {} instead of {}", c.wrong, c.compared,
+                    c.worst.row, c.worst.col, value_text(c.worst.got), value_text(c.worst.want));
   if (c.wrong > 0 && std::isfinite(c.worst_share))
     text += fmt::format(" ({:.3g} times the bound)", c.worst_share);
   if (!check.reason.empty()) text += "\n    " + check.reason;
@@ -113,11 +113,14 @@ class VerifyReport {
                  number(line.largest_error), number(line.smallest_snr_db)});
     }
     fmt::print(to, "{}", table.text_for(to, 3));
-    fmt::print(to,
-               "\n'of bound': the largest error as a share of what is allowed, 'equal' where the "
-               "bits must be\nand are the same; relative error and SNR: the worst of random normal "
-               "data against f64.\nEach line sums up all dtypes, shapes, data and, for the "
-               "quantize operations, instruction sets.\n");
+    fmt::print(
+        to,
+        "\n"
+        "'of bound': the largest error as a share of the allowed error; 'equal' if the bits must "
+        "be\n"
+        "and are the same. Relative error and SNR: the worst for random normal data against f64.\n"
+        "Each line combines all dtypes, shapes, data and, for the quantize operations, instruction "
+        "sets.\n");
     for (const auto& [what, count] : skips_)
       fmt::print(to, "skipped {}: {}\n", count, printable(what));
     for (const std::string& failure : failures_)
@@ -160,7 +163,7 @@ VerifyOptions read(const VerifyArguments& arguments) {
     for (const std::string& name : split_list(arguments.modes)) {
       options.modes.push_back(parse_mode(name));
       core::require(options.modes.back() != Mode::automatic,
-                    "--mode 'auto' is one of the others at run time; name those");
+                    "--mode 'auto' becomes one of the other modes at run time; give those instead");
     }
     // The user chose modes, so the layer is checked.
     if (arguments.ops.empty()) options.ops = {"layer"};
@@ -220,7 +223,7 @@ void run_verify(const VerifyArguments& arguments) {
   report.print(arguments.json ? stderr : stdout, summary);
   core::require(summary.passed + summary.failed > 0,
                 "nothing was checked: the options exclude every check{}",
-                summary.skipped > 0 ? " but skipped ones" : "");
+                summary.skipped > 0 ? " that is not skipped" : "");
   set_exit_code(summary.failed == 0 ? exit_codes::ok : exit_codes::failed);
 }
 
@@ -237,44 +240,51 @@ std::vector<std::string> all_modes() {
 void add_verify_command(CLI::App& app) {
   auto arguments = std::make_shared<VerifyArguments>();
   CLI::App* command = app.add_subcommand(
-      "verify", "Checks every operation, layer mode, dtype and engine against f64 references");
+      "verify", "Check every operation, layer mode, dtype and engine against f64 references");
   add_context_options(*command, arguments->options.context);
   command
       ->add_option(
           "--shape", arguments->shapes,
-          std::string(shape_help) + "; may be given again (default: odd, small and medium ones)")
+          std::string(shape_help) + "; may be repeated (default: odd, small and medium ones)")
       ->type_name("M,K,N")
       ->allow_extra_args(false);
-  command->add_option("--grid", arguments->grid, "shapes of a grid file, or of a built-in grid")
+  command
+      ->add_option("--grid", arguments->grid, "use the shapes of a grid file or of a built-in grid")
       ->type_name("FILE");
-  command->add_option("--dtype", arguments->dtypes, "of f32, f16, bf16 (default: all)")
+  command
+      ->add_option("--dtype", arguments->dtypes,
+                   "types, separated by commas: f32, f16, bf16 (default: all)")
       ->type_name("LIST");
   command
       ->add_option("--mode", arguments->modes,
-                   fmt::format("of {}; checks the layer alone", fmt::join(all_modes(), ", ")))
+                   fmt::format("check only layers, in these modes, separated by commas: {}",
+                               fmt::join(all_modes(), ", ")))
       ->type_name("LIST");
   command
       ->add_option("--op", arguments->ops,
-                   fmt::format("of {} (default: all)", fmt::join(verify_ops(), ", ")))
+                   fmt::format("operations, separated by commas: {} (default: all)",
+                               fmt::join(verify_ops(), ", ")))
       ->type_name("LIST");
   command
       ->add_option("--data", arguments->data,
-                   "of normal, outliers, zeros, ties, subnormal, nonfinite (default: all; on large "
-                   "shapes normal, outliers, nonfinite)")
+                   "kinds of data, separated by commas: normal, outliers, zeros, ties, subnormal, "
+                   "nonfinite (default: all; for large shapes normal, outliers, nonfinite)")
       ->type_name("LIST");
   command
       ->add_option("--engine", arguments->options.engine,
-                   "check the products of this engine alone (default: every available one)")
+                   "check only the products of this engine (default: every available one)")
       ->type_name("NAME");
   add_seed_option(*command, arguments->options.seed);
   command->add_flag("--json", arguments->json,
-                    "one JSON object a check on stdout, table on stderr");
-  command->add_option("--out", arguments->out, "the JSON objects into a new file")
+                    "print one JSON object per check on stdout, and the table on stderr");
+  command->add_option("--out", arguments->out, "write the JSON objects to a new file")
       ->type_name("FILE");
-  command->add_flag("--force", arguments->force, "replace the file of --out");
-  command->add_flag("-v,--verbose", arguments->verbose, "every check on stderr as it is made");
+  command->add_flag("--force", arguments->force, "replace the file of --out if it exists");
+  command->add_flag("-v,--verbose", arguments->verbose,
+                    "print every check on stderr as it is done");
   command->footer(
-      "Exit code: 0 all right, 1 something is wrong, 2 usage, 5 no such device or engine.");
+      "Exit codes: 0 all checks passed; 1 something is wrong; 2 usage; 5 no such device or "
+      "engine.");
   command->callback([arguments] { run_verify(*arguments); });
 }
 

@@ -10,8 +10,8 @@ namespace switchback::bench {
 void AutoTuning::add_options(CLI::App& command) {
   command
       .add_option("--tune", seconds_,
-                  "seconds in which the tuner may measure each size for mode auto, if its cache "
-                  "lacks it; 0: none")
+                  "seconds that the tuner may spend on each size for mode auto if its cache lacks "
+                  "it; 0: none")
       ->capture_default_str();
   command.add_option("--cache", cache_, "directory of the tuner's cache")->type_name("DIR");
 }

@@ -74,7 +74,7 @@ std::vector<std::string> option_values(std::string_view text, const std::string&
     for (const std::int64_t v : range)
       values.push_back(std::to_string(v));
   }
-  core::require(!values.empty(), "--axis '{}': no value", text);
+  core::require(!values.empty(), "--axis '{}': it has no value", text);
   return values;
 }
 
@@ -99,7 +99,7 @@ ValueAxis parse_axis(std::string_view text) {
   const std::string option = fmt::format("--axis {}", axis.name);
   for (const std::string& part : split_list(text.substr(axis.name.size() + 1)))
     add_range(axis.values, option, part);
-  core::require(!axis.values.empty(), "--axis '{}': no value", text);
+  core::require(!axis.values.empty(), "--axis '{}': it has no value", text);
   return axis;
 }
 
@@ -109,13 +109,11 @@ void add_axis_option(CLI::App& command, std::vector<std::string>& axes,
   const std::string names = names_of_axes(command, single);
   if (!shapes && names.empty()) return;
   command
-      .add_option(
-          "--axis", axes,
-          fmt::format(
-              "NAME=V,V,… with numbers and ranges FROM:TO:*FACTOR or FROM:TO:+STEP: {}; given "
-              "again: every combination",
-              shapes ? "m, k and n of shapes (batch, dim_in, dim_out)"
-                     : "all of them for the option NAME, one of " + names))
+      .add_option("--axis", axes,
+                  fmt::format("NAME=V,V,… with numbers and ranges FROM:TO:*FACTOR or "
+                              "FROM:TO:+STEP. NAME is {}. If repeated: every combination",
+                              shapes ? "m, k or n of the shapes (batch, dim_in, dim_out)"
+                                     : "the name of an option: " + names))
       ->type_name("NAME=LIST")
       ->allow_extra_args(false);
 }
@@ -172,7 +170,7 @@ std::vector<Combination> apply_axes(CLI::App& command, const std::vector<std::st
   }
   if (!any_side) return combinations;
   for (std::size_t i = 0; i < sides.size(); ++i)
-    core::require(!sides[i].empty(), "--axis: m, k and n make a shape together; {} is missing",
+    core::require(!sides[i].empty(), "--axis: a shape needs m, k and n; {} is missing",
                   side_names.substr(i, 1));
   core::require(sides[0].size() * sides[1].size() * sides[2].size() <= grid_limits::cases,
                 "--axis: m, k and n make {} shapes; at most {} are allowed",
@@ -262,8 +260,9 @@ class Product : public Workload {
       if (known != base.end())
         known->in_table = true;
       else
-        all.push_back(
-            {.name = column, .meaning = "of --axis", .is_text = !value_of(value).is_number()});
+        all.push_back({.name = column,
+                       .meaning = "value of --axis",
+                       .is_text = !value_of(value).is_number()});
     }
     all.insert(all.end(), base.begin(), base.end());
     return all;

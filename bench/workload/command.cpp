@@ -39,15 +39,15 @@ std::string arguments_of(const CLI::App& command) {
 CLI::Option* add_deadline_option(CLI::App& command, SessionOptions& options) {
   return add_duration_option(
       command, "--deadline", [&options](double s) { options.deadline_s = s; },
-      "end the whole run within so long (90, 90s, 1.5m, 2h): a case that by estimate would end "
-      "later is not begun");
+      "stop the whole run after this time (90, 90s, 1.5m, 2h): a case that would probably end "
+      "later is not started");
 }
 
 CLI::Option* add_output_options(CLI::App& command, SessionOptions& options) {
   add_text_option(
       command, "--shard", "I/N",
-      "I/N: measure every Nth case from the Ith on, so that N machines or processes share the "
-      "work; 'merge' puts their records together",
+      "I/N: measure every Nth case, starting with the Ith, so that N machines or processes share "
+      "the work; 'merge' merges their records",
       [&options](const std::string& text) {
         const std::size_t slash = text.find('/');
         core::require(slash != std::string::npos, "--shard '{}': it must be I/N, such as 2/4",
@@ -58,13 +58,14 @@ CLI::Option* add_output_options(CLI::App& command, SessionOptions& options) {
   command
       .add_option("--out", options.out,
                   "record file, or - for standard output (default, unless that is a terminal); "
-                  "NAME.run.jsonl is written beside it. A file with content is refused without "
-                  "--append or --resume")
+                  "NAME.run.jsonl is written next to it. A file with content is refused unless "
+                  "--append or --resume is given")
       ->type_name("FILE");
   CLI::Option* append =
       command.add_flag("--append", options.append, "add to the records in the file");
-  CLI::Option* resume = command.add_flag(
-      "--resume", options.resume, "instead of --append: skip cases that the file has in full");
+  CLI::Option* resume =
+      command.add_flag("--resume", options.resume,
+                       "like --append, but skip cases whose records in the file are complete");
   append->excludes(resume);
   return resume;
 }
@@ -72,10 +73,9 @@ CLI::Option* add_output_options(CLI::App& command, SessionOptions& options) {
 CLI::Option* add_dry_run_and_quiet(CLI::App& command, SessionOptions& options) {
   CLI::Option* dry_run =
       command.add_flag("--dry-run", options.dry_run,
-                       "print the cases with their memory and time, as far as these can be "
-                       "estimated, and measure none");
+                       "only print the cases, with estimates of their memory and time if possible");
   command.add_flag("--quiet", options.quiet,
-                   "no progress, no table and no word on noise, only what went wrong");
+                   "print only errors: no progress, no table and no remarks on noise");
   return dry_run;
 }
 
@@ -91,7 +91,7 @@ void add_workload_command(CLI::App& app, const std::shared_ptr<Workload>& worklo
   const auto options = std::make_shared<SessionOptions>();
   const auto axes = std::make_shared<std::vector<std::string>>();
   CLI::App* command =
-      app.add_subcommand(std::string(workload->name()), std::string(workload->about()));
+      app.add_subcommand(std::string(workload->command()), std::string(workload->about()));
   workload->add_options(*command, *options);
   const std::vector<std::string> single =
       workload->another() != nullptr ? single_options(*command) : std::vector<std::string>();
@@ -99,7 +99,7 @@ void add_workload_command(CLI::App& app, const std::shared_ptr<Workload>& worklo
   command->footer(workload->footer());
   command->callback([workload, options, axes, command, single] {
     core::require(!(options->append || options->resume) || options->out != "-",
-                  "--{} needs --out FILE: standard output holds no records to go on from",
+                  "--{} needs --out FILE: standard output has no records to continue from",
                   options->append ? "append" : "resume");
     // Records between lines of progress would be noise.
     if (command->get_option("--out")->empty() && !options->quiet && !options->dry_run &&

@@ -17,13 +17,16 @@ void put_disturbance(const measure::Disturbance& d, Json& line) {
 }
 
 std::vector<Column> disturbance_columns() {
-  return {{.name = "discarded_rounds", .meaning = "disturbed, and measured again"},
-          {.name = "disturbed_rounds", .meaning = "disturbed, and kept"},
-          {.name = "preempted_rounds", .meaning = "the system took a core away"},
-          {.name = "loaded_rounds", .meaning = "other programs or the host were in the way"},
-          {.name = "slow_clock_rounds", .meaning = "the core ran slower than in others"},
-          {.name = "steal_cores", .meaning = "the host's part of what others used"},
-          {.name = "disturbed", .meaning = "more than a quarter of the rounds kept"}};
+  return {{.name = "discarded_rounds", .meaning = "disturbed rounds that were measured again"},
+          {.name = "disturbed_rounds", .meaning = "disturbed rounds that were kept"},
+          {.name = "preempted_rounds", .meaning = "rounds in which the system took a core away"},
+          {.name = "loaded_rounds",
+           .meaning = "rounds in which other programs or the host used the cores"},
+          {.name = "slow_clock_rounds",
+           .meaning = "rounds in which the clock was slower than in others"},
+          {.name = "steal_cores", .meaning = "the host's part of the cores that others used"},
+          {.name = "disturbed",
+           .meaning = "whether more than a quarter of the kept rounds were disturbed"}};
 }
 
 std::string doubt_mark(const measure::Disturbance& disturbance) {
@@ -34,7 +37,7 @@ std::string disturbance_text(const measure::Disturbance& total) {
   if (total.discarded == 0 && total.disturbed == 0) return {};
   return fmt::format(
       "{} of {} rounds were disturbed and discarded, {} disturbed ones remain: a core was taken "
-      "away in {}, others were in the way in {}, the clock was slow in {}.\n",
+      "away in {}, others used the cores in {}, the clock was slow in {}.\n",
       total.discarded, total.rounds, total.disturbed, total.preempted, total.loaded,
       total.slow_clock);
 }

@@ -48,7 +48,7 @@ void check_setting(const Workload& workload, const Session& session, const RunOu
   const std::vector<std::string> now = setting_of(session.machine(), now_more);
   for (std::size_t i = 0; i < now.size(); ++i)
     core::require(was[i] == now[i],
-                  "{}: its records were measured with {}, this run would with {}; --append mixes "
+                  "{}: its records were measured with {}, but this run uses {}; --append mixes "
                   "them, another --out keeps them apart",
                   session.options().out, was[i], now[i]);
 }
@@ -83,7 +83,7 @@ int dry_run(Workload& workload, Session& session) {
       ++too_large;
     std::vector<std::string> row = {plan.id, plan.bytes > 0 ? format_bytes(plan.bytes) : "-",
                                     fits && plan.total_s > 0 ? format_duration(plan.total_s) : "-",
-                                    fits ? "" : "more than the memory there is"};
+                                    fits ? "" : "more than the available memory"};
     if (repeats) row.insert(row.begin() + 1, std::to_string(plan.repeat));
     table.add(std::move(row));
   }
@@ -97,7 +97,7 @@ int dry_run(Workload& workload, Session& session) {
       too_large > 0 ? fmt::format("; {} cases need more and would be skipped", too_large) : "");
   const std::optional<double> others = session.load().others_cores();
   if (session.load().disturbs(others))
-    fmt::print("Just now {}: it will take longer.\n",
+    fmt::print("Just now {}: the run will take longer.\n",
                measure::load_text(*others, session.load().cores()));
   return exit_codes::ok;
 }
@@ -295,20 +295,19 @@ class Drive {
     const auto again = std::count_if(cases().begin(), cases().end(),
                                      [&](const CasePlan& plan) { return there.contains(plan.id); });
     if (options_.append && again > 0)
-      session_.warning(fmt::format(
-          "{}: it has records of {} of these {} already; both stay, and the last one counts in "
-          "'report' (--resume would skip them)",
-          options_.out, again, workload_.cases_noun()));
+      session_.warning(
+          fmt::format("{}: it already has records of {} of these {}; both are kept, and the last "
+                      "one counts in 'report' (--resume would skip them)",
+                      options_.out, again, workload_.cases_noun()));
   }
 
   // Printed once, so that the user can stop the run now.
   void warn_of_load(std::optional<double> others) {
     if (load_warned_ || !session_.load().disturbs(others)) return;
     load_warned_ = true;
-    session_.note(
-        fmt::format("switchback-bench: {}: times measured meanwhile are not what this machine "
-                    "can do",
-                    measure::load_text(*others, session_.load().cores())));
+    session_.note(fmt::format(
+        "switchback-bench: {}: times measured meanwhile do not show what this machine can do",
+        measure::load_text(*others, session_.load().cores())));
   }
 
   // Why the run ended.
@@ -416,13 +415,13 @@ class Drive {
       return exit_codes::failed;
     }
     if (reason == "deadline") {
-      session_.warning(fmt::format("the deadline came first: {} of {} cases were measured",
+      session_.warning(fmt::format("the deadline was reached: {} of {} cases were measured",
                                    tally_.measured, cases().size()));
       return exit_codes::deadline;
     }
     if (tally_.oom > 0)
-      session_.warning(
-          fmt::format("{} cases were skipped: they need more memory than there is", tally_.oom));
+      session_.warning(fmt::format("{} cases were skipped: they need more memory than is available",
+                                   tally_.oom));
     return tally_.oom > 0 && tally_.measured + tally_.resumed == 0 ? exit_codes::failed
                                                                    : exit_codes::ok;
   }

@@ -77,7 +77,7 @@ MergeFile read_merge_file(const std::string& path) {
     merged.text = std::move(line);
     file.records.push_back(std::move(merged));
   }
-  core::require(!file.records.empty(), "{}: there is no record in it", path);
+  core::require(!file.records.empty(), "{}: it has no records", path);
   struct stat status {};
   const std::string beside = run_log_path(path);
   if (::stat(beside.c_str(), &status) == 0) file.run_lines = whole_lines(read_file(beside));
@@ -87,14 +87,14 @@ MergeFile read_merge_file(const std::string& path) {
 
 void check_alike(const MergeFile& first, const MergeFile& other, bool mixed) {
   if (first.workload != other.workload)
-    core::fail(Status::invalid_argument, "{} has records of {}, {} of {}", first.path,
-               first.workload, other.path, other.workload);
+    core::fail(Status::invalid_argument, "{} has records of {}, but {} has records of {}",
+               first.path, first.workload, other.path, other.workload);
   if (mixed || first.setting.empty() || other.setting.empty()) return;
   for (std::size_t i = 0; i < std::min(first.setting.size(), other.setting.size()); ++i)
     if (first.setting[i] != other.setting[i])
       core::fail(Status::invalid_argument,
-                 "{} was measured with {}, {} with {}; --mixed merges them nevertheless",
-                 first.path, first.setting[i], other.path, other.setting[i]);
+                 "{} was measured with {}, but {} with {}; --mixed merges them anyway", first.path,
+                 first.setting[i], other.path, other.setting[i]);
 }
 
 void merge_files(const std::vector<std::string>& paths, const std::string& out, bool force,
@@ -130,7 +130,7 @@ void merge_files(const std::vector<std::string>& paths, const std::string& out, 
     write_new_file(run_out, run_lines);
   write_new_file(out, text);
   fmt::print(stderr, "{}: {} records of {} files{}\n", out, records.size(), files.size(),
-             without.empty() ? "" : "; no run file beside " + without);
+             without.empty() ? "" : "; no run file next to " + without);
 }
 
 }  // namespace
@@ -142,19 +142,21 @@ void add_merge_command(CLI::App& app) {
     bool force = false, mixed = false;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command =
-      app.add_subcommand("merge", "Put the records of several runs, such as shards, into one file");
+  CLI::App* command = app.add_subcommand(
+      "merge", "Merge the records of several runs, such as shards, into one file");
   command->add_option("FILE", arguments->files, "files of records of one workload")->required();
-  command->add_option("--out", arguments->out, "the new file; NAME.run.jsonl is written beside it")
+  command->add_option("--out", arguments->out, "the new file; NAME.run.jsonl is written next to it")
       ->required()
       ->type_name("FILE");
-  command->add_flag("--force", arguments->force, "replace files that exist");
-  command->add_flag("--mixed", arguments->mixed,
-                    "also if machines, threads or types differ; readers then go by the last run");
+  command->add_flag("--force", arguments->force, "replace existing files");
+  command->add_flag(
+      "--mixed", arguments->mixed,
+      "merge even if machines, threads or types differ; readers then use those of the last run");
   command->footer(
-      "Records of 'run' come by work, those of other workloads in the order of the files. The run "
-      "files beside them are put together in the same order.\n\n"
-      "Example:\n  switchback-bench run --grid llm --shard 1/2 --out a.jsonl\n"
+      "Records of 'run' are sorted by work; those of other workloads keep the order of the files. "
+      "The run files next to them are merged in the same order.\n\n"
+      "Example:\n"
+      "  switchback-bench run --grid llm --shard 1/2 --out a.jsonl\n"
       "  switchback-bench run --grid llm --shard 2/2 --out b.jsonl\n"
       "  switchback-bench merge a.jsonl b.jsonl --out llm.jsonl");
   command->callback([arguments] {

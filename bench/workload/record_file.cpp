@@ -79,8 +79,8 @@ LineFile::LineFile(const std::string& path, OpenMode mode, std::string_view line
     size_ = status.st_size;
     if (mode == OpenMode::create)
       core::require(size_ == 0,
-                    "{}: exists and holds {} bytes, and nothing is overwritten: --append adds to "
-                    "it, --resume also skips the cases it has, or name another file",
+                    "{}: the file has {} bytes and is not overwritten; use --append to add to it, "
+                    "--resume to also skip the cases that it has, or name another file",
                     path_, size_);
     else
       read_and_repair(line_start, check);
@@ -128,9 +128,8 @@ void LineFile::read_and_repair(std::string_view line_start, const CheckLine& che
       // A line that is complete JSON was not truncated, even if something else is wrong with it.
       const bool cut_short = !nlohmann::json::accept(line);
       if (!last || !cut_short || !(starts_ours || zeros))
-        core::fail(Status::invalid_argument,
-                   "{}:{}: {}; the file is left as it is: name another one", path_,
-                   lines_.size() + 1, error.what());
+        core::fail(Status::invalid_argument, "{}:{}: {}; the file is not changed; name another one",
+                   path_, lines_.size() + 1, error.what());
       torn = line;
       break;
     }
@@ -140,13 +139,13 @@ void LineFile::read_and_repair(std::string_view line_start, const CheckLine& che
   }
   size_ = static_cast<std::int64_t>(begin);
   if (!torn.empty()) {
-    if (::ftruncate(fd_, size_) != 0) fail("its torn last line cannot be cut off", errno);
-    notes_.push_back(fmt::format("{}:{}: a torn line of {} bytes was cut off", path_,
+    if (::ftruncate(fd_, size_) != 0) fail("its incomplete last line cannot be removed", errno);
+    notes_.push_back(fmt::format("{}:{}: an incomplete line of {} bytes was removed", path_,
                                  lines_.size() + 1, text.size() - begin));
   } else if (newline_missing) {
     write({});
     notes_.push_back(
-        fmt::format("{}:{}: the line had no newline and was given one", path_, lines_.size()));
+        fmt::format("{}:{}: a missing newline was added to the line", path_, lines_.size()));
   }
 }
 
@@ -155,7 +154,7 @@ void LineFile::reserve(std::int64_t bytes) {
 #ifdef FALLOC_FL_KEEP_SIZE
   if (::fallocate(fd_, FALLOC_FL_KEEP_SIZE, size_, bytes) == 0) return;
   // Not every file system can reserve space; the others report a full disk at the first write.
-  if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) fail("no room for the records", errno);
+  if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) fail("no space for the records", errno);
 #endif
 }
 
@@ -178,7 +177,7 @@ void LineFile::write(std::string_view line) {
     error = errno;
   if (error != 0) {
     if (regular_ && ::ftruncate(fd_, size_) != 0)
-      fail("cannot be cut back after a failed write", errno);
+      fail("cannot be truncated after a failed write", errno);
     fail("cannot be written", error);
   }
   size_ += static_cast<std::int64_t>(bytes.size());

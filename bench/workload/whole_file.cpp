@@ -44,12 +44,12 @@ void check_new_file(std::string_view argument, const fs::path& file, bool force)
   const fs::file_status status = fs::status(file, ignored);
   const std::string name = file.string();
   if (fs::exists(status)) {
-    core::require(fs::is_regular_file(status), "{} {}: it is no regular file", argument, name);
+    core::require(fs::is_regular_file(status), "{} {}: it is not a regular file", argument, name);
     core::require(force, "{} {}: the file exists; --force replaces it", argument, name);
   }
   const Temporary temporary = make_temporary(target_of(file));
   if (!temporary.file.is_open())
-    core::fail(Status::io_error, "{} {}: no file can be made there: {}", argument, name,
+    core::fail(Status::io_error, "{} {}: no file can be created there: {}", argument, name,
                std::strerror(errno));
   fs::remove(temporary.path, ignored);
 }
@@ -77,7 +77,7 @@ void check_not_the_same(std::string_view argument, const fs::path& file, const f
   std::error_code ignored;
   const std::string name = file.string();
   core::require(!fs::equivalent(file, read, ignored),
-                "{} {}: it is the file that is read; name another one", argument, name);
+                "{} {}: it is also an input file; name another one", argument, name);
 }
 
 NewLines::NewLines(std::string_view argument, std::string path, bool force)

@@ -104,8 +104,10 @@ class Workload {
  public:
   virtual ~Workload() = default;
 
-  /// The name of the subcommand, and the value of "workload" in records.
+  /// The value of "workload" in records.
   [[nodiscard]] virtual std::string_view name() const = 0;
+  /// The name of the subcommand.
+  [[nodiscard]] virtual std::string_view command() const { return name(); }
   /// One line for the list of subcommands.
   [[nodiscard]] virtual std::string_view about() const = 0;
   /// Text below the options in --help.

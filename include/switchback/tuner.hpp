@@ -67,11 +67,11 @@ struct TunerOptions {
   /// this library.
   bool strict = false;
   /// The program that first runs configurations that may fail on a machine on which they never
-  /// ran; see prove.hpp. Empty: $SWITCHBACK_PROVE, else the `switchback-prove`
+  /// ran; see validate.hpp. Empty: $SWITCHBACK_VALIDATE, else the `switchback-validate`
   /// installed with the library. If there is none, these configurations are left out, with a
   /// warning.
-  std::string prover = {};
-  /// Mode tune: seconds per problem. What the program above needs to prove configurations is not
+  std::string validator = {};
+  /// Mode tune: seconds per problem. What the program above needs to validate configurations is not
   /// counted.
   double budget_per_key_s = 0.5;
   /// Whether tune() and mode tune watch for other programs. A measurement that these disturb too
@@ -89,9 +89,9 @@ enum class TuneOrigin : std::int32_t {
   exact = 1,        ///< the cache
   near_shape = 2,   ///< an entry of the cache for another number of rows
   system_list = 3,  ///< the list installed with the library
-  /// No entry; the default follows from what measurements of other problems, or proofs, have shown
-  /// of kernels on this kind of machine.
-  proven = 4
+  /// No entry; the default follows from what measurements of other problems, or validations, have
+  /// shown of kernels on this kind of machine.
+  validated = 4
 };
 SWITCHBACK_API std::string_view tune_origin_name(TuneOrigin origin) noexcept;
 

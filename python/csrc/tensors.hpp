@@ -148,7 +148,7 @@ inline Ref to_python(Tensor tensor) {
     void* made = nullptr;
     if (torch_tensor_to_pyobject(tensor.get(), nullptr, &made) != TORCH_SUCCESS &&
         !PyErr_Occurred())
-      PyErr_SetString(PyExc_RuntimeError, "forward: torch made no tensor");
+      PyErr_SetString(PyExc_RuntimeError, "forward: torch could not create a tensor");
     return Ref(static_cast<PyObject*>(made));
   }
   Ref capsule(PyCapsule_New(tensor.get(), nullptr, nullptr));

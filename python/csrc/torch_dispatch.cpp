@@ -269,7 +269,7 @@ PyObject* connect(PyObject*, PyObject* args) {
                         &plan_count))
     return nullptr;
   if (plan_count != sizeof(found.plans)) {
-    PyErr_Format(PyExc_ValueError, "connect: there are %zd plans; there must be %zu", plan_count,
+    PyErr_Format(PyExc_ValueError, "connect: got %zd plans; there must be %zu", plan_count,
                  sizeof(found.plans));
     return nullptr;
   }
@@ -283,7 +283,8 @@ PyObject* connect(PyObject*, PyObject* args) {
 // use(addresses): the functions of the library, a tuple in the order of FUNCTIONS.
 PyObject* use(PyObject*, PyObject* addresses) {
   if (!PyTuple_Check(addresses) || PyTuple_Size(addresses) != function_count) {
-    PyErr_Format(PyExc_ValueError, "use: it takes a tuple of %d addresses", function_count);
+    PyErr_Format(PyExc_ValueError, "use: the argument must be a tuple of %d addresses",
+                 function_count);
     return nullptr;
   }
   Functions found;

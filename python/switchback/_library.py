@@ -107,12 +107,12 @@ def _load() -> None:
         if not os.environ.get(VARIABLE):
             failures.insert(0, f"  {VARIABLE}: not set")
             if not os.path.isdir(_FOLDER):
-                failures.insert(1, f"  {_FOLDER}: the package carries no library")
+                failures.insert(1, f"  {_FOLDER}: the package contains no library")
         tried = "\n".join(failures)
         raise LibraryError(
             f"no usable libswitchback:\n{tried}\n"
-            f"Set {VARIABLE} to the file of a libswitchback.so with ABI {_abi.VERSION_MAJOR}."
-            f"{_abi.VERSION_MINOR} or later, or install the package with pip, which packs one."
+            f"Set {VARIABLE} to the path of a libswitchback.so with ABI {_abi.VERSION_MAJOR}."
+            f"{_abi.VERSION_MINOR} or later, or install the package with pip, which includes one."
         )
 
 

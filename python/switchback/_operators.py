@@ -172,7 +172,7 @@ define(
     ops.gemm_dequantize.__wrapped__,
     _fake_gemm_dequantize,
 )
-refuse_gradient("gemm_dequantize", "is not recorded; use a layer, or detach its arguments")
+refuse_gradient("gemm_dequantize", "has no gradient; use a layer, or detach its arguments")
 
 
 # ---- Rotation

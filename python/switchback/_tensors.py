@@ -71,9 +71,8 @@ def stands_for_a_batch(tensor) -> bool:
 
 
 BATCHED_GRADIENTS = (
-    "backward: a batch of gradients (is_grads_batched, jacobian with vectorize=True) cannot go through "
-    "{}; ask for them one after the other (vectorize=False), or use nn.Linear in its "
-    "place (exclude= of replace_linear)"
+    "backward: a batch of gradients (is_grads_batched, jacobian with vectorize=True) cannot go through {}; "
+    "compute them one at a time (vectorize=False), or use nn.Linear in its place (exclude= of replace_linear)"
 )
 
 
@@ -102,9 +101,9 @@ if HAS_OPERATORS:
     def _refuse_distributed(tensor) -> None:
         if type(tensor).__name__ == "DTensor":
             raise TypeError(
-                "forward: an operand of a switchback layer is a DTensor, for which it has no rule; for "
-                "tensor parallelism use switchback.nn.SwitchBackColumnParallel and SwitchBackRowParallel "
-                "in place of parallelize_module, or pass to_local()"
+                "forward: an operand of a switchback layer is a DTensor, which is not supported; for tensor "
+                "parallelism use switchback.nn.SwitchBackColumnParallel and SwitchBackRowParallel in place "
+                "of parallelize_module, or pass to_local()"
             )
 
     def _refuse_derivatives(of) -> None:

@@ -216,7 +216,7 @@ class Comfy(unittest.TestCase):
             warnings.simplefilter("error")
             self.expect(checkpoints.load_int8(Model(), state, format="compressed-tensors"), model, 0)
             checkpoints.load_int8(Model(), self.state(model, 0, comfy_quant(format="int8_tensorwise")))
-        with self.assertRaisesRegex(Unsupported, "nothing says what the codes of up.weight are"):
+        with self.assertRaisesRegex(Unsupported, "the codes of up.weight have no description"):
             checkpoints.load_int8(Model(), state, format="comfy")
         with self.assertRaisesRegex(ValueError, "format = 'gguf'; it must be one of"):
             checkpoints.load_int8(Model(), state, format="gguf")
@@ -291,7 +291,7 @@ class Comfy(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "prefix = 'net.'; no key begins with it"):
             checkpoints.load_int8(Model(), state, prefix="net.")
         prefixed = self.state(model, 0, None, "net.")
-        with self.assertRaisesRegex(ValueError, "there is no such module.*prefix"):
+        with self.assertRaisesRegex(ValueError, "it does not exist in the model.*prefix"):
             checkpoints.load_int8(Model(), prefixed)
 
     def test_headers_that_say_nothing_useful(self):
@@ -414,7 +414,7 @@ class Written(unittest.TestCase):
         loaded = checkpoints.load_int8_file(Model(), paths)
         self.assertTrue(torch.equal(loaded.up.W_int8, model.up.W_int8))
         self.assertEqual((loaded.up.rotation, loaded.down.rotation), (64, 0))
-        with self.assertRaisesRegex(ValueError, "up.*as a file before it has"):
+        with self.assertRaisesRegex(ValueError, "up.*which an earlier file contains too"):
             checkpoints.load_int8_file(Model(), [paths[0], paths[0]])
 
     @unittest.skipUnless(importlib.util.find_spec("safetensors"), "safetensors is not installed")
@@ -450,22 +450,22 @@ class Written(unittest.TestCase):
             ("not a safetensors file", struct.pack("<Q", 2**60) + b"{}"),
             ("its header", header(b"{]")),
             ("not a JSON object", header(b"[]")),
-            ("up: the header says", header(json.dumps({"up": about}).encode(), b"1234567")),
+            ("up: the header describes it as", header(json.dumps({"up": about}).encode(), b"1234567")),
             (
-                "up: the header says",
+                "up: the header describes it as",
                 header(json.dumps({"up": {**about, "shape": [3]}}).encode(), b"0" * 12),
             ),
             (
-                "up: the header says",
+                "up: the header describes it as",
                 header(json.dumps({"up": {**about, "shape": [-2]}}).encode(), b"0" * 8),
             ),
             (
-                "up: the header says",
+                "up: the header describes it as",
                 header(json.dumps({"up": {**about, "data_offsets": [-8, 0]}}).encode(), b"0" * 8),
             ),
-            ("up: the header says", header(json.dumps({"up": 3}).encode(), b"0" * 8)),
+            ("up: the header describes it as", header(json.dumps({"up": 3}).encode(), b"0" * 8)),
             (
-                "up: its type 'F4'",
+                "up: its dtype 'F4'",
                 header(json.dumps({"up": {**about, "dtype": "F4"}}).encode(), b"0" * 8),
             ),
         ):

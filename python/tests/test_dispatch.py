@@ -46,7 +46,7 @@ class Reported(unittest.TestCase):
 
     def test_ctypes_on_demand(self):
         done = self.said(SWITCHBACK_DISPATCH="ctypes")
-        self.assertEqual(done.stdout.strip(), "ctypes (SWITCHBACK_DISPATCH says so)", done.stderr)
+        self.assertEqual(done.stdout.strip(), "ctypes (SWITCHBACK_DISPATCH = 'ctypes')", done.stderr)
 
     def test_an_unknown_way(self):
         done = self.said(SWITCHBACK_DISPATCH="fast")
@@ -56,7 +56,7 @@ class Reported(unittest.TestCase):
     def test_compiled_or_a_reason(self):
         said = sb.dispatch_path()
         self.assertRegex(said, r"^compiled$" if COMPILED else r"^ctypes \(.+\)$")
-        if not COMPILED and "says so" not in said:
+        if not COMPILED and "SWITCHBACK_DISPATCH" not in said:
             done = self.said(SWITCHBACK_DISPATCH="compiled")
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("SWITCHBACK_DISPATCH = 'compiled', but", done.stderr)
@@ -246,7 +246,7 @@ class Compiled(unittest.TestCase):
                     got = call().detach()
                 self.assertEqual(taken, [])
                 if name in operands and operands[name].numel():
-                    one = _function._is_usual(operands[name], layer.weight, layer.bias, layer._layers)
+                    one = _function._is_default(operands[name], layer.weight, layer.bias, layer._layers)
                     both = "columns", "uneven rows"  # Python copies these
                     self.assertEqual(one, name in both)
                 with without_compiled():
@@ -259,7 +259,7 @@ class Compiled(unittest.TestCase):
         with self.taken() as taken:
             for x in (wide[:, K:], wide[::2, :K], wide.view(2, 3, 2 * K)[:, :, :K], wide[0, :K]):
                 got = layer(x)
-                usual = _function._is_usual(x, layer.weight, layer.bias, layer._layers)
+                usual = _function._is_default(x, layer.weight, layer.bias, layer._layers)
                 self.assertTrue(usual)
                 with without_compiled():
                     self.same([layer(x)], [got])

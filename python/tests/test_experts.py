@@ -293,7 +293,7 @@ class Replace(Case):
 
     def test_what_is_left_alone(self):
         model = AnotherBlock()
-        with self.assertWarnsRegex(UserWarning, "left alone 'experts'"):
+        with self.assertWarnsRegex(UserWarning, "did not replace 'experts'"):
             sb.replace_experts(model)
         self.assertIs(type(model), AnotherBlock)
         self.assertIs(type(model.experts), nn.ModuleList)

@@ -361,7 +361,7 @@ class FuseQkv(unittest.TestCase):
             warnings.simplefilter("always")
             self.assertIs(sb.fuse_qkv(model, fused=fused), model)
         self.assertEqual(fused, ["a"])
-        self.assertRegex(str(caught[0].message), "fuse_qkv left alone 'c' .mode 'global'; it must be")
+        self.assertRegex(str(caught[0].message), "fuse_qkv did not fuse 'c' .mode 'global'; it must be")
         self.assertRegex(str(caught[0].message), "'d' .a layer is prepared")
         names = []
         sb.fuse_qkv(model["a"], names=(("k_proj", "v_proj"),), fused=names)

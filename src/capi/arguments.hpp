@@ -135,9 +135,10 @@ T read_struct(std::string_view op, std::string_view argument, const T* given) {
   static_assert(std::is_trivially_copyable_v<T> && offsetof(T, struct_size) == 0);
   check_pointer(op, argument, given);
   const std::size_t size = given->struct_size;
-  core::require(size >= first_size<T> && size <= max_struct_bytes,
-                "{}: {} has struct_size = {}; it must be sizeof the struct, {} here", op, argument,
-                size, sizeof(T));
+  core::require(
+      size >= first_size<T> && size <= max_struct_bytes,
+      "{}: {} has struct_size = {}; it must be the size of the struct, {} in this version", op,
+      argument, size, sizeof(T));
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (std::size_t i = sizeof(T); i < size; ++i)
     core::require(bytes[i] == 0,

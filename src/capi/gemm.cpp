@@ -47,9 +47,10 @@ switchback_status switchback_pack_weight(switchback_context* context, const swit
 namespace {
 
 void check_sums(std::string_view op, const switchback_gemm_args& given) {
-  core::require(
-      given.absmax_a == nullptr && given.absmax_b == nullptr && given.bias == nullptr,
-      "{}: absmax_a, absmax_b or bias is given; the int32 sums (d has dtype s32) take none", op);
+  core::require(given.absmax_a == nullptr && given.absmax_b == nullptr && given.bias == nullptr,
+                "{}: absmax_a, absmax_b or bias is given; for int32 sums (d has dtype s32) all "
+                "three must be null",
+                op);
 }
 
 // The scales of b: n of them, or one for each of `groups` matrices.

@@ -27,8 +27,8 @@ inline Grouping read_groups(std::string_view op, const Context& context,
   const bool on_device = read_flag(op, "groups.on_device", given.on_device);
   if (has_arrays && !on_device && context.device() != "cpu")
     core::fail(Status::unsupported,
-               "{}: groups.on_device = 0 on {}; the arrays must be the device's memory, and "
-               "on_device 1",
+               "{}: groups.on_device = 0 on {}; the arrays must be in the device's memory, with "
+               "on_device = 1",
                op, context.device());
   Grouping result;
   Groups& groups = result.groups;

@@ -31,7 +31,7 @@ switchback_status guard(Body&& body) noexcept {
   } catch (const std::bad_alloc&) {
     return failed(Status::out_of_memory, "could not allocate host memory");
   } catch (const std::length_error&) {  // a container was asked for more than max_size()
-    return failed(Status::out_of_memory, "could not allocate host memory: size beyond any limit");
+    return failed(Status::out_of_memory, "could not allocate host memory: the size is too large");
   } catch (const std::exception& error) {
     return failed(Status::internal, error.what());
   } catch (...) {

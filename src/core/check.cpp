@@ -51,9 +51,9 @@ void check_matrix(std::string_view op, std::string_view argument, ConstAnyMatrix
   const auto limit =
       std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(element_bytes(m));
   require(m.cols <= limit && m.rows - 1 <= (limit - m.cols) / m.stride,
-          "{}: {} {} spans more bytes than a 64-bit signed count holds", op, argument, m);
-  require(m.data != nullptr, "{}: {} {} has a null pointer; only an empty matrix may", op, argument,
-          m);
+          "{}: {} {} spans more bytes than a 64-bit signed integer can count", op, argument, m);
+  require(m.data != nullptr, "{}: {} {} has a null pointer; only an empty matrix may have one", op,
+          argument, m);
   const auto range = extent(m);
   require(range.end >= range.begin, "{}: {} {} at {} runs past the end of the address space", op,
           argument, m, m.data);

@@ -78,8 +78,8 @@ class ConfigSource {
                     ConfigChoice& choice) const = 0;
   /// The configuration for a problem without a tuned one, if it differs from the operation's own
   /// default. This measures nothing and counts nothing.
-  virtual bool usual(const ConfigQuery& /*query*/, const ContextState& /*state*/,
-                     ConfigChoice& /*choice*/) const {
+  virtual bool by_default(const ConfigQuery& /*query*/, const ContextState& /*state*/,
+                          ConfigChoice& /*choice*/) const {
     return false;
   }
   /// Called when the answer of find() cannot be used, with the reason; the call goes on with the

@@ -7,7 +7,7 @@
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 #include "core/cpu/quota.hpp"
-#include "core/usual_source.hpp"
+#include "core/default_source.hpp"
 
 namespace switchback {
 
@@ -18,17 +18,16 @@ constexpr int max_threads = 4096;
 bool ContextState::find_config(const ConfigQuery& query, ConfigChoice& choice) {
   if (config_source == nullptr) return false;
   bool found = false;
-  if (stage == core::Stage::performance && rehearsed_lookups.next(query, found, choice))
-    return found;
+  if (stage == core::Stage::run && dry_run_lookups.next(query, found, choice)) return found;
   found = config_source->find(query, *this, choice);
-  if (stage == core::Stage::rehearsal) rehearsed_lookups.add(query, found, choice);
+  if (stage == core::Stage::dry_run) dry_run_lookups.add(query, found, choice);
   return found;
 }
 
 void ContextState::refuse_config(const ConfigQuery& query, const ConfigChoice& choice,
                                  std::string_view reason) noexcept {
   config_source->refused(query, choice, reason);
-  if (stage == core::Stage::rehearsal) rehearsed_lookups.refuse();
+  if (stage == core::Stage::dry_run) dry_run_lookups.refuse();
 }
 
 Context::Context(const ContextOptions& options) {
@@ -41,7 +40,7 @@ Context::Context(const ContextOptions& options) {
     core::require(options.stream == nullptr,
                   "context: stream is not null; a cpu context has no stream");
     core::require(allocator.allocate == nullptr && allocator.release == nullptr,
-                  "context: an allocator is given; a cpu context uses the host's");
+                  "context: an allocator is given; a cpu context uses the host's allocator");
   }
   core::require((allocator.allocate == nullptr) == (allocator.release == nullptr),
                 "context: the allocator has only one of allocate and release; it needs both");
@@ -58,12 +57,12 @@ Context::Context(const ContextOptions& options) {
   } catch (const std::system_error& error) {
     core::fail(
         Status::out_of_memory,
-        "context: threads = {}; {} more threads must be creatable, and are not ({}): ask for "
-        "fewer, or raise the limit on the user's processes (ulimit -u)",
+        "context: threads = {}; {} more threads could not be created ({}): request fewer, or raise "
+        "the limit on the user's processes (ulimit -u)",
         options.threads > 0 ? fmt::format("{}", threads) : fmt::format("0 (all {} cores)", threads),
         threads - 1, error.code().message());
   }
-  state_->config_source = core::usual_source();
+  state_->config_source = core::default_source();
 }
 
 Context::~Context() = default;

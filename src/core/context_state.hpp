@@ -12,15 +12,15 @@
 #include "core/cpu/threads.hpp"
 #include "core/device.hpp"
 #include "core/device_kind.hpp"
-#include "core/rehearsed_lookups.hpp"
+#include "core/dry_run_lookups.hpp"
 #include "core/workspace.hpp"
 
 namespace switchback {
 
 namespace core {
-/// Whether an operation runs by itself, or in the first (rehearsal) or second (performance) run of
-/// a sequence (core/rehearsal.hpp).
-enum class Stage { single, rehearsal, performance };
+/// Whether an operation runs by itself, or in the first (dry run) or second (actual) run of
+/// a sequence (core/dry_run.hpp).
+enum class Stage { single, dry_run, run };
 }  // namespace core
 
 struct ContextState : std::enable_shared_from_this<ContextState> {
@@ -41,7 +41,7 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   /// An empty buffer that allocates the device's memory.
   [[nodiscard]] core::AlignedBuffer make_buffer() const { return core::AlignedBuffer(runtime); }
 
-  /// Asks the ConfigSource; in the second run of a sequence, repeats the rehearsal's answer.
+  /// Asks the ConfigSource; in the second run of a sequence, repeats the dry run's answer.
   bool find_config(const ConfigQuery& query, ConfigChoice& choice);
   /// Tells the ConfigSource that the last answer of find_config() cannot be used.
   void refuse_config(const ConfigQuery& query, const ConfigChoice& choice,
@@ -54,7 +54,7 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   core::Workspace workspace;                     ///< of the device's memory
   std::shared_ptr<const ConfigSource> config_source;
   core::Stage stage = core::Stage::single;
-  core::RehearsedLookups rehearsed_lookups;
+  core::RehearsedLookups dry_run_lookups;
 };
 
 }  // namespace switchback

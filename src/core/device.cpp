@@ -48,20 +48,20 @@ std::string_view device_kind_name(DeviceKind kind) noexcept {
 std::int64_t alignment_class(const ContextState& state,
                              std::initializer_list<const void*> addresses,
                              std::initializer_list<std::int64_t> strides_bytes) noexcept {
-  constexpr std::int64_t usual = 16;
+  constexpr std::int64_t by_default = 16;
   if (state.runtime == nullptr) return 0;
   for (const void* address : addresses)
-    if (reinterpret_cast<std::uintptr_t>(address) % usual != 0) return 1;
+    if (reinterpret_cast<std::uintptr_t>(address) % by_default != 0) return 1;
   for (const std::int64_t stride : strides_bytes)
-    if (stride % usual != 0) return 1;
-  return usual;
+    if (stride % by_default != 0) return 1;
+  return by_default;
 }
 
 void check_process(const ContextState& state, std::string_view op) {
   if (state.runtime != nullptr && state.threads.inherited())
     fail(Status::invalid_state,
-         "{}: the Context was made before fork(), on {}; a device's Context does not survive "
-         "fork(): make one in the child, which must be the first to use the device",
+         "{}: the Context was made before fork(), on {}; a device's Context cannot be used after "
+         "fork(): create one in the child, and do not use the device before fork()",
          op, state.device);
 }
 
@@ -78,7 +78,7 @@ DeviceScope::DeviceScope(const ContextState& state, std::string_view op)
 
 void check_operands(const ContextState& state, std::string_view op,
                     std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs) {
-  if (state.stage == Stage::rehearsal) return;  // the second run checks
+  if (state.stage == Stage::dry_run) return;  // the second run checks
   check_disjoint(op, outputs, inputs);
   if (state.runtime == nullptr) return;
   check_process(state, op);
@@ -110,9 +110,7 @@ Device parse_device(const std::string& name) {
       core::fail(Status::device_error, "device '{}': this build has no CUDA backend; use cpu",
                  name);
     const int count = platform->count(why_none);
-    if (count == 0)
-      core::fail(Status::device_error, "device '{}': {}; the cpu device can be used", name,
-                 why_none);
+    if (count == 0) core::fail(Status::device_error, "device '{}': {}; use cpu", name, why_none);
     if (index >= count)
       core::fail(Status::device_error, "device '{}': this machine has {} such device{}, {}:0{}",
                  name, count, count == 1 ? "" : "s", kind_name,

@@ -40,11 +40,9 @@ struct DeviceInfo {
   /// Why int8 products cannot be faster than floating-point products on this device; empty if they
   /// can.
   [[nodiscard]] std::string_view why_no_int8() const noexcept {
-    return compute_capability() == 103
-               ? "the tensor cores of compute capability 10.3 have given up int8 for narrow "
-                 "floating "
-                 "point: int8 products run at a small part of the rate of bf16"
-               : std::string_view();
+    return compute_capability() == 103 ? "the tensor cores of compute capability 10.3 compute int8 "
+                                         "products at a small fraction of the rate of bf16"
+                                       : std::string_view();
   }
 };
 
@@ -111,10 +109,10 @@ class DeviceRuntime : public MemorySource {
   /// Makes the work that is queued on the first stream from here on wait for the other stream.
   virtual void join_beside() = 0;
 
-  /// While on, no work is queued: the rehearsal of core/rehearsal.hpp. Memory is allocated, and
+  /// While on, no work is queued: the dry run of core/dry_run.hpp. Memory is allocated, and
   /// streams and plans are made.
-  void rehearse(bool on) noexcept { rehearsing_ = on; }
-  [[nodiscard]] bool rehearsing() const noexcept { return rehearsing_; }
+  void set_dry_run(bool on) noexcept { is_dry_run_ = on; }
+  [[nodiscard]] bool is_dry_run() const noexcept { return is_dry_run_; }
 
   /// Begins and ends an operation of this Context, or a part of one. Properties that do not change
   /// meanwhile are queried once. See DeviceScope.
@@ -130,7 +128,7 @@ class DeviceRuntime : public MemorySource {
   virtual void close() noexcept = 0;
 
  private:
-  bool rehearsing_ = false;
+  bool is_dry_run_ = false;
 };
 
 /// A kind of device that this process can use.

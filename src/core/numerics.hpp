@@ -7,7 +7,7 @@
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ != 0) || \
     defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) ||                          \
     defined(__NO_SIGNED_ZEROS__) || (defined(__CUDA_FTZ) && __CUDA_FTZ != 0)
-#error "flags such as -ffast-math change the results of floating point operations: leave them out"
+#error "flags such as -ffast-math change floating-point results: compile without them"
 #endif
 
 namespace switchback::core {

@@ -46,19 +46,19 @@ inline ConfigOrigin origin_of(const ContextState& state) noexcept {
 }
 
 /// A kernel that may give wrong results on some of the machines that it was compiled for.
-struct RiskyKernel {
+struct UnvalidatedKernel {
   std::int64_t output = 0;  ///< the type of its results
   /// Another property of a problem that selects different kernels: for int8 products the kind of
   /// scales, for blockwise products the rows of a block.
   std::int64_t variant = 0;
   ConfigChoice config;  ///< without the parts that the kernel's arguments decide
-  friend bool operator==(const RiskyKernel&, const RiskyKernel&) = default;
+  friend bool operator==(const UnvalidatedKernel&, const UnvalidatedKernel&) = default;
 };
 
 /// Which of these kernels measurements on a machine have shown to be right or wrong.
 struct KnownKernels {
-  std::vector<RiskyKernel> right;
-  std::vector<RiskyKernel> wrong;
+  std::vector<UnvalidatedKernel> right;
+  std::vector<UnvalidatedKernel> wrong;
 };
 
 /// An operation that can be tuned.
@@ -86,15 +86,15 @@ struct Tunable {
 
   /// The next three members are for an operation with an engine whose kernels must be validated on
   /// each machine. This is the name of that engine; empty if the operation has no such engine.
-  std::string_view proven_engine = {};
+  std::string_view validated_engine = {};
   /// Finds the kernel that a configuration of that engine runs for a query; false for a
   /// configuration of another engine. Null: the validation of kernels never changes the default.
   bool (*kernel_of)(const ConfigQuery& query, const ConfigChoice& choice,
-                    RiskyKernel& kernel) = nullptr;
+                    UnvalidatedKernel& kernel) = nullptr;
   /// The configuration to run when `known` is all that measurements have shown of these kernels;
   /// false if that is the default anyway.
-  bool (*proven_default)(const ConfigQuery& query, const ContextState& state,
-                         const KnownKernels& known, ConfigChoice& choice) = nullptr;
+  bool (*validated_default)(const ConfigQuery& query, const ContextState& state,
+                            const KnownKernels& known, ConfigChoice& choice) = nullptr;
   /// Small problems for a device's Context whose candidates together include all those kernels.
   /// Null if kernel_of is null.
   std::vector<ConfigQuery> (*kernel_problems)(const ContextState& state) = nullptr;
@@ -148,7 +148,7 @@ constexpr Tunable make_tunable(ConfigOp op, std::string_view name, std::string_v
                        const ContextState& state) {
     Problem problem;
     Config config;
-    if (!from_query(query, problem)) return std::string("the query is no problem");
+    if (!from_query(query, problem)) return std::string("the query is not a valid problem");
     if (!from_choice(choice, config)) return no_configuration(ConfigTable.words(), choice);
     return check_config(problem, config, state);
   };

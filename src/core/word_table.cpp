@@ -32,7 +32,7 @@ std::string out_of_range(std::span<const Word> table, std::span<const std::int64
 
 std::string no_configuration(std::span<const Word> table, const ConfigChoice& choice) {
   const std::string reason = out_of_range(table, choice.words);
-  return fmt::format("its numbers are no configuration of this version{}{}",
+  return fmt::format("its numbers are not a valid configuration in this version{}{}",
                      reason.empty() ? "" : ": ", reason);
 }
 

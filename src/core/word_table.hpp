@@ -113,7 +113,7 @@ class WordTable {
 
   template <class T, std::size_t Size>
   constexpr void write(const T& from, std::array<std::int64_t, Size>& to) const noexcept {
-    static_assert(count <= Size, "there are more words than a query or a choice has");
+    static_assert(count <= Size, "the table has more words than a query or a choice");
     std::size_t at = 0;
     std::apply([&](const auto&... row) { (write_row(row, from, to.data(), at), ...); }, rows_);
   }
@@ -122,7 +122,7 @@ class WordTable {
   /// limits.
   template <class T, std::size_t Size>
   constexpr bool read(const std::array<std::int64_t, Size>& from, T& to) const noexcept {
-    static_assert(count <= Size, "there are more words than a query or a choice has");
+    static_assert(count <= Size, "the table has more words than a query or a choice");
     for (std::size_t i = 0; i < count; ++i)
       if (!words_[i].accepts(from[i])) return false;
     std::size_t at = 0;

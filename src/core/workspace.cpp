@@ -41,7 +41,7 @@ void* Workspace::take_bytes(std::int64_t count, std::size_t element_bytes) {
   constexpr std::size_t align = alignment_bytes;
   require(count >= 0 && static_cast<std::uint64_t>(count) <=
                             (std::numeric_limits<std::size_t>::max() / 2) / element_bytes,
-          "workspace: {} elements of {} bytes is not a size", count, element_bytes);
+          "workspace: {} elements of {} bytes is not a valid size", count, element_bytes);
   const std::size_t bytes =
       (static_cast<std::size_t>(count) * element_bytes + align - 1) / align * align;
   if (source_ != nullptr && source_->pins()) pinned_ = true;

@@ -57,11 +57,12 @@ void combine(Context& context, const CombineArgs& args) {
   core::check_float(op, "y", args.y.dtype);
   core::check_matrix(op, "out", args.out);
   core::check_float(op, "out", args.out.dtype);
-  core::require(args.out.cols == args.y.cols, "{}: out has {} columns; it must have those of y, {}",
-                op, args.out.cols, args.y.cols);
+  core::require(args.out.cols == args.y.cols,
+                "{}: out has {} columns; it must have as many as y, {}", op, args.out.cols,
+                args.y.cols);
   core::check_matrix(op, "slots", args.slots);
   core::require(args.slots.rows == args.out.rows,
-                "{}: slots has {} rows; it must have those of out, {}", op, args.slots.rows,
+                "{}: slots has {} rows; it must have as many as out, {}", op, args.slots.rows,
                 args.out.rows);
   const bool weighted = args.weights.data != nullptr;
   if (weighted) {

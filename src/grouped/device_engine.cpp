@@ -16,8 +16,8 @@ core::DeviceTable<const DeviceEngine*>& device_engines() noexcept {
 const DeviceEngine& device_engine(const ContextState& state) {
   const DeviceEngine* engine = device_engines().of(state.device.kind);
   if (engine == nullptr)
-    core::fail(Status::unsupported, "grouped operations: this build has none for device {}",
-               state.device);
+    core::fail(Status::unsupported,
+               "grouped operations: this build does not support them on device {}", state.device);
   return *engine;
 }
 

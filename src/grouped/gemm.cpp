@@ -38,21 +38,22 @@ void check_d(std::string_view op, const GroupedGemmArgs& args, std::int64_t n) {
   core::require(stride >= 0, "{}: d_column_stride = {}; it must not be negative", op, stride);
   if (stride == 0) return core::check_shape(op, "d", args.d, args.a.rows, "M", n, "N");
   core::require(args.groups.ends.empty(),
-                "{}: d_column_stride = {} with packed groups; it needs strided ones", op, stride);
+                "{}: d_column_stride = {} with packed groups; it needs strided groups", op, stride);
   core::require(args.groups.count <= 1 || stride >= n,
                 "{}: d_column_stride = {}; it must be at least N = {}", op, stride, n);
   core::require(args.d.rows == args.groups.rows, "{}: d has {} rows; it must have groups.rows = {}",
                 op, args.d.rows, args.groups.rows);
   const std::int64_t others = std::max<std::int64_t>(0, args.groups.count - 1);
-  core::require(args.d.cols >= n && (others == 0 || stride <= (args.d.cols - n) / others),
-                "{}: d has {} columns; the last of {} groups writes {} from column {} · {}", op,
-                args.d.cols, args.groups.count, n, others, stride);
+  core::require(
+      args.d.cols >= n && (others == 0 || stride <= (args.d.cols - n) / others),
+      "{}: d has {} columns; the last of {} groups writes {} columns, starting at column {} · {}",
+      op, args.d.cols, args.groups.count, n, others, stride);
 }
 
 void check_scales(std::string_view op, const GroupedGemmArgs& args, std::int64_t n) {
   if (args.d.dtype == DType::s32) {
     core::require(args.absmax_a.empty() && args.absmax_b.empty() && args.bias.data == nullptr,
-                  "{}: d is s32; it takes no absmax_a, absmax_b or bias", op);
+                  "{}: d has dtype s32; absmax_a, absmax_b and bias must be empty", op);
     return;
   }
   core::check_float(op, "d", args.d.dtype);
@@ -68,7 +69,7 @@ void check_scales(std::string_view op, const GroupedGemmArgs& args, std::int64_t
   core::check_float(op, "bias", args.bias.dtype);
   core::check_shape(op, "bias", args.bias, groups, "G", n, "N");
   core::require(args.bias.stride == n || groups <= 1,
-                "{}: bias has stride = {}; its rows must follow each other, stride N = {}", op,
+                "{}: bias has stride = {}; its rows must be contiguous: stride = N = {}", op,
                 args.bias.stride, n);
 }
 

@@ -21,22 +21,22 @@ void check_numbers(std::string_view op, std::string_view argument,
                 "{}: {} holds {} numbers; it must hold {} = {}", op, argument, numbers.size(),
                 want_name, want);
   core::require(want == 0 || numbers.data() != nullptr,
-                "{}: {} holds {} numbers at a null pointer; only an empty one may", op, argument,
-                want);
+                "{}: {} holds {} numbers at a null pointer; only an empty array may have one", op,
+                argument, want);
 }
 
 void check_packed(const ContextState& state, std::string_view op, const Groups& groups,
                   std::int64_t slots) {
   check_numbers(op, "groups.ends", groups.ends, groups.count, "groups.count");
   core::require(groups.used.empty() && groups.rows == 0,
-                "{}: groups has ends and also rows or used; packed groups have ends alone", op);
+                "{}: groups has ends and also rows or used; packed groups have only ends", op);
   if (!state.on_cpu()) return;
   std::int64_t begin = 0;
   for (std::int64_t g = 0; g < groups.count; ++g) {
     const std::int64_t end = at(groups.ends, g);
     core::require(end >= begin,
-                  "{}: groups.ends[{}] = {}; ends must not fall below the one before, {}", op, g,
-                  end, begin);
+                  "{}: groups.ends[{}] = {}; it must be at least the previous end, {}", op, g, end,
+                  begin);
     core::require(end <= slots, "{}: groups.ends[{}] = {}; it must be at most M = {}", op, g, end,
                   slots);
     begin = end;
@@ -48,8 +48,8 @@ void check_strided(const ContextState& state, std::string_view op, const Groups&
   core::require(groups.rows >= 0, "{}: groups.rows = {}; it must not be negative", op, groups.rows);
   core::require(
       groups.count == 0 || groups.rows <= std::numeric_limits<std::int64_t>::max() / groups.count,
-      "{}: groups.rows = {} times groups.count = {} is more than a 64-bit count holds", op,
-      groups.rows, groups.count);
+      "{}: groups.rows = {} times groups.count = {} is more than a 64-bit signed integer can count",
+      op, groups.rows, groups.count);
   core::require(slots == groups.count * groups.rows,
                 "{}: M = {}; it must be groups.count · groups.rows = {} · {}", op, slots,
                 groups.count, groups.rows);
@@ -90,16 +90,17 @@ void check_rows(const ContextState& state, std::string_view op, const Groups& gr
     core::require(
         x.column_stride <= (x.data.cols - cols) / std::max<std::int64_t>(1, groups.count - 1) &&
             x.data.cols >= cols,
-        "{}: x has {} columns; the last of {} groups needs {} from column {} · {}", op, x.data.cols,
-        groups.count, cols, groups.count - 1, x.column_stride);
+        "{}: x has {} columns; the last of {} groups reads {} columns, starting at column {} · {}",
+        op, x.data.cols, groups.count, cols, groups.count - 1, x.column_stride);
   }
   if (x.index.empty()) {
     core::require(!beside || groups.ends.empty(),
-                  "{}: x.column_stride = {} with packed groups; they need an index too", op,
+                  "{}: x.column_stride = {} with packed groups; x.index must be given too", op,
                   x.column_stride);
     const std::int64_t rows = beside ? groups.rows : slots;
-    core::require(x.data.rows >= rows, "{}: x has {} rows; its slots read {}", op, x.data.rows,
-                  rows);
+    core::require(x.data.rows >= rows,
+                  "{}: x has {} rows; it must have at least {}, which the slots read", op,
+                  x.data.rows, rows);
     return;
   }
   check_numbers(op, "x.index", x.index, slots, "M");

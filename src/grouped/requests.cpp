@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/assert.hpp"
+#include "core/dry_run.hpp"
 #include "core/matrix_rows.hpp"
-#include "core/rehearsal.hpp"
 #include "core/unaligned.hpp"
 #include "grouped/device_engine.hpp"
 #include "grouped/dispatch.hpp"

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "core/check.hpp"
+#include "core/dry_run.hpp"
 #include "core/matrix_rows.hpp"
-#include "core/rehearsal.hpp"
 #include "gemm/floating/cpu/short_products.hpp"
 #include "gemm/floating/dispatch.hpp"
 #include "grouped/device_engine.hpp"
@@ -113,14 +113,15 @@ void check_columns(std::string_view op, const GroupedStandardGemmArgs& args) {
   const std::int64_t stride = args.b_column_stride;
   const std::int64_t k = args.a.cols;
   core::require(stride > 0, "{}: b_column_stride = {}; it must not be negative", op, stride);
-  core::require(args.transpose_b,
-                "{}: b_column_stride = {} without transpose_b; only matrices [N,K] may lie side by "
-                "side",
-                op, stride);
+  core::require(
+      args.transpose_b,
+      "{}: b_column_stride = {} without transpose_b; only matrices [N,K] may be side by side", op,
+      stride);
   const std::int64_t others = std::max<std::int64_t>(0, args.groups.count - 1);
-  core::require(args.b.cols >= k && (others == 0 || stride <= (args.b.cols - k) / others),
-                "{}: b has {} columns; the last of {} groups reads {} from column {} · {}", op,
-                args.b.cols, args.groups.count, k, others, stride);
+  core::require(
+      args.b.cols >= k && (others == 0 || stride <= (args.b.cols - k) / others),
+      "{}: b has {} columns; the last of {} groups reads {} columns, starting at column {} · {}",
+      op, args.b.cols, args.groups.count, k, others, stride);
 }
 
 void check_shapes(std::string_view op, const GroupedStandardGemmArgs& args) {
@@ -128,9 +129,9 @@ void check_shapes(std::string_view op, const GroupedStandardGemmArgs& args) {
   const bool below = args.b_column_stride == 0;
   if (!below) check_columns(op, args);
   if (args.transpose_a) {
-    core::require(!args.transpose_b, "{}: transpose_a and transpose_b are both set; one may be",
-                  op);
-    core::require(args.bias.data == nullptr, "{}: bias is given with transpose_a; it may not be",
+    core::require(!args.transpose_b,
+                  "{}: transpose_a and transpose_b are both set; only one may be set", op);
+    core::require(args.bias.data == nullptr, "{}: bias is given with transpose_a; it must be empty",
                   op);
     core::check_shape(op, "b", args.b, args.a.rows, "slots", args.b.cols, "N");
     const bool fits = groups == 0
@@ -142,8 +143,8 @@ void check_shapes(std::string_view op, const GroupedStandardGemmArgs& args) {
     return;
   }
   core::require(!below || (groups > 0 ? args.b.rows % groups == 0 : args.b.rows == 0),
-                "{}: b has {} rows; it must have as many for each of the {} groups", op,
-                args.b.rows, groups);
+                "{}: b has {} rows; it must have the same number of rows for each of the {} groups",
+                op, args.b.rows, groups);
   const std::int64_t each = !below ? args.b.rows : groups > 0 ? args.b.rows / groups : 0;
   const std::int64_t k = !below ? args.a.cols : args.transpose_b ? args.b.cols : each;
   const std::int64_t n = args.transpose_b ? each : args.b.cols;

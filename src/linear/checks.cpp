@@ -45,16 +45,16 @@ std::string choosable_with_bits() {
 // Checks the modes that mode auto may choose from: at least one must be possible.
 void check_allowed(std::string_view op, const LinearOptions& options) {
   if (options.mode != Mode::automatic) {
-    core::require(options.allow == 0, "{}: allow = {}; only mode auto chooses, not mode {}", op,
+    core::require(options.allow == 0, "{}: allow = {}; only mode auto uses it, not mode {}", op,
                   options.allow, mode_name(options.mode));
     return;
   }
   if ((options.allow & ~all_choosable) != 0)
-    core::fail(Status::invalid_argument, "{}: allow = {}; mode auto chooses from {}", op,
+    core::fail(Status::invalid_argument, "{}: allow = {}; mode auto can choose only from {}", op,
                options.allow, choosable_with_bits());
   core::require(options.engine.empty(),
-                "{}: engine '{}' in mode auto; it chooses between products that have different "
-                "engines",
+                "{}: engine '{}' in mode auto; engine must be empty, because the modes that auto "
+                "chooses from have different engines",
                 op, options.engine);
 }
 
@@ -89,8 +89,8 @@ void check_groups(std::string_view op, const LinearOptions& options) {
                 "{}: groups = {}; it must be from 1 to 2^31 - 1", op, options.groups);
   for (const std::int64_t features : {options.in_features, options.out_features})
     core::require(features <= std::numeric_limits<std::int64_t>::max() / options.groups,
-                  "{}: {} groups of {} features are more than a 64-bit signed count holds", op,
-                  options.groups, features);
+                  "{}: {} groups of {} features are more than a 64-bit signed integer can count",
+                  op, options.groups, features);
   core::require(options.groups == 1 || !options.transposed_weight,
                 "{}: transposed_weight with {} groups; only a layer without groups may have it", op,
                 options.groups);
@@ -109,10 +109,9 @@ void check_options(std::string_view op, const Context& context, const LinearOpti
   if (options.rotation != Rotation::none) {
     quant::check_rotation(op, options.rotation, options.in_features, "in_features");
     if (!traits_of(options.mode).is_int8())
-      core::fail(Status::invalid_argument,
-                 "{}: rotation = {} in mode {}; only {} rotate, in front of the quantization", op,
+      core::fail(Status::invalid_argument, "{}: rotation = {} in mode {}; it needs mode {}", op,
                  quant::group_of(options.rotation), mode_name(options.mode),
-                 mode_names_where(is_int8_mode, "and"));
+                 mode_names_where(is_int8_mode));
     core::require(!options.transposed_weight,
                   "{}: rotation = {} with transposed_weight; only a weight [N,K] is rotated", op,
                   quant::group_of(options.rotation));
@@ -147,7 +146,7 @@ void check_usable(std::string_view op, bool moved_from, bool context_is_gone) {
     core::fail(Status::invalid_state, "{}: the layer was moved from; it has no state", op);
   if (context_is_gone)
     core::fail(Status::invalid_state,
-               "{}: the Context the layer was made on is destroyed; it must outlive the layer", op);
+               "{}: the layer's Context was destroyed; it must outlive the layer", op);
 }
 
 void check_weight_is_set(std::string_view op, bool is_set) {
@@ -170,8 +169,8 @@ void check_save(std::string_view op, Save save) {
 void check_saves_in_training(std::string_view op, Save save, bool in_eval) {
   if (in_eval && save != Save::nothing)
     core::fail(Status::invalid_state,
-               "{}: save = {} ({}) after prepare_for_eval; only nothing (0) may be saved until "
-               "weight_updated or set_weight",
+               "{}: save = {} ({}) after prepare_for_eval; it must be nothing (0) until "
+               "weight_updated or set_weight is called",
                op, save_name(save), static_cast<std::int32_t>(save));
 }
 
@@ -185,10 +184,11 @@ void check_trains(std::string_view op, bool in_eval) {
 
 void check_saved(std::string_view op, SavedState saved) {
   if (saved == SavedState::overwritten)
-    core::fail(Status::invalid_state,
-               "{}: x borrowed by forward was overwritten by an output of a later forward; borrow "
-               "only what stays until backward has run, or call forward with save = copy",
-               op);
+    core::fail(
+        Status::invalid_state,
+        "{}: x borrowed by forward was overwritten by an output of a later forward; borrow only "
+        "memory that stays unchanged until backward has run, or call forward with save = copy",
+        op);
   if (!is_valid(saved))
     core::fail(Status::invalid_state,
                "{}: no forward has saved anything; call forward with save = copy or borrow first",

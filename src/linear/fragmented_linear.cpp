@@ -37,10 +37,10 @@ FragmentedLinearOptions checked(const Context& context, FragmentedLinearOptions 
   linear::check_options(layer_name, context,
                         options_of(options, options.in_features, options.out_features));
   core::require(!traits_of(options.mode).keeps_codes,
-                "{}: mode {}; it keeps codes of x, and the selector's gradient needs x itself",
+                "{}: mode {}; it keeps only codes of x, and the gradient of the selector needs x",
                 layer_name, mode_name(options.mode));
   core::require(!traits_of(options.mode).scales_gradient(),
-                "{}: mode {}; no operation of a fragmented layer scales the columns of g",
+                "{}: mode {}; it scales the columns of g, which fragmented layers do not support",
                 layer_name, mode_name(options.mode));
   core::require(options.fragments >= 1, "{}: fragments = {}; it must be at least 1", layer_name,
                 options.fragments);
@@ -98,8 +98,8 @@ void check_forward(std::string_view op, const FragmentedLinearState& layer, Cons
 void check_soft(std::string_view op, const FragmentedLinearState& layer) {
   if (layer.eval)
     core::fail(Status::invalid_state,
-               "{}: the layer is prepared for eval, where it has the codes of forward_hard alone; "
-               "call weights_updated or set_weights first",
+               "{}: the layer is prepared for eval, and has only the codes for forward_hard; call "
+               "weights_updated or set_weights first",
                op);
 }
 

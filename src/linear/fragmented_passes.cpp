@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dispatch zone: forward and backward of a fragmented layer, composed of the passes of linear
 // layers, grouped products, and the operations of grouped/fragments.hpp.
+#include "core/dry_run.hpp"
 #include "core/matrix_rows.hpp"
-#include "core/rehearsal.hpp"
 #include "grouped/dispatch.hpp"
 #include "grouped/fragments.hpp"
 #include "linear/copy.hpp"

@@ -57,7 +57,7 @@ void check_kept(std::string_view op, const LinearState& layer, const KeptInput& 
     check_int8_dw(op, layer);
     const std::int64_t block_rows = layer.options.dw_block_rows;
     const std::int64_t padded = whole_block_rows(rows, block_rows);
-    core::require(x.dtype == DType::s8, "{}: x has dtype {}; codes of blocks have s8", op,
+    core::require(x.dtype == DType::s8, "{}: x has dtype {}; with in_blocks it must be s8", op,
                   dtype_name(x.dtype));
     core::check_shape(op, "x", x, k, "K", padded, "M of g rounded up to whole blocks");
     core::check_span(op, "absmax", input.absmax, padded / block_rows * k, "blocks * K");
@@ -72,16 +72,17 @@ void check_kept(std::string_view op, const LinearState& layer, const KeptInput& 
   if (x.dtype == DType::s8)
     core::check_span(op, "absmax", input.absmax, x.rows, "M");
   else
-    core::require(input.absmax.empty(),
-                  "{}: absmax holds {} floats; it must be empty, since x ({}) is no codes", op,
-                  input.absmax.size(), dtype_name(x.dtype));
+    core::require(
+        input.absmax.empty(),
+        "{}: absmax holds {} floats; it must be empty, because x ({}) does not hold codes", op,
+        input.absmax.size(), dtype_name(x.dtype));
 }
 
 // Checks that the call has groups if the layer has several.
 void check_single(std::string_view op, const LinearState& layer) {
   core::require(layer.options.groups == 1,
-                "{}: the layer has {} groups; a call without groups is for a layer with one", op,
-                layer.options.groups);
+                "{}: the layer has {} groups; a call without groups needs a layer with one group",
+                op, layer.options.groups);
 }
 
 // The names of sizes in messages about a layer with one group, or several.
@@ -208,12 +209,12 @@ void check_activations(std::string_view op, const LinearState& layer, const Line
   core::require(activates || !grads.dx_of_activation,
                 "{}: dx_of_activation is set, but the layer has no activation", op);
   const bool reads_x = activates && grads.dx.data != nullptr && !grads.dx_of_activation;
-  core::require(!reads_x || (x.data != nullptr && x.dtype != DType::s8) || grads.g.rows == 0,
-                "{}: dx of a layer with activation {} takes its derivative at x, of which {} was "
-                "kept; set dx_of_activation, and let the layer that made x take the derivative "
-                "(y_activation)",
-                op, activation_name(layer.options.activation),
-                x.data == nullptr ? "nothing" : "codes alone");
+  core::require(
+      !reads_x || (x.data != nullptr && x.dtype != DType::s8) || grads.g.rows == 0,
+      "{}: dx of a layer with activation {} needs x for the derivative, but {} kept; set "
+      "dx_of_activation, and let the layer that computed x apply the derivative (y_activation)",
+      op, activation_name(layer.options.activation),
+      x.data == nullptr ? "nothing was" : "only codes were");
 }
 
 // rows_name names the source of the number of rows. Outputs must not overlap g, the input, the
@@ -270,11 +271,10 @@ void check_rows(std::string_view op, const LinearState& layer, const Groups& gro
 // The packed weight has the layout of an engine. The other Context must have that engine too.
 void check_shareable(std::string_view op, const LinearState& layer, const ContextState& context) {
   const ContextState& own = *layer.context;
-  core::require(
-      layer.options.mode != Mode::automatic,
-      "{}: the layer's mode is auto, which prepares the weight in forwards; it must be one "
-      "of the other modes",
-      op);
+  core::require(layer.options.mode != Mode::automatic,
+                "{}: the layer's mode is auto, which prepares the weight during forward; it must "
+                "be another mode",
+                op);
   if (!layer.in_eval())
     core::fail(Status::invalid_state,
                "{}: the layer is not prepared for eval; call prepare_for_eval or "
@@ -295,8 +295,7 @@ LinearState& with_weight_of_caller(const std::unique_ptr<LinearState>& state, st
   check_has_weight(layer, op);
   if (layer.weight_source == LinearState::WeightSource::codes)
     core::fail(Status::invalid_state,
-               "{}: the layer holds a quantized weight and none of the caller's; call set_weight",
-               op);
+               "{}: the layer has only a quantized weight; call set_weight first", op);
   layer.bias = layer.caller_bias;
   return layer;
 }

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/rehearsal.hpp"
+#include "core/dry_run.hpp"
 #include "core/unaligned.hpp"
 #include "gemm/blockwise/dispatch.hpp"
 #include "gemm/blockwise/engine.hpp"

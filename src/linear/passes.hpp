@@ -29,7 +29,7 @@ quant::CodesOut block_codes(const LinearState& layer, std::int64_t rows, std::in
 void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
                    const KeptInput& for_dw = {}, const Slots* slots = nullptr);
 /// Makes the codes that dX of this backward reads, if it will run in int8 and they are missing. In
-/// a sequence (core/rehearsal.hpp) they must be made before the backward.
+/// a sequence (core/dry_run.hpp) they must be made before the backward.
 void prepare_dx(LinearState& layer, const LinearGrads& grads);
 
 /// set_weight with checked arguments. A bias without data means that there is no bias.

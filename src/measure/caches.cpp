@@ -16,11 +16,11 @@ namespace {
 
 // A system may report the cache of a whole host, of which one process has only a part.
 double last_cache_bytes(Context& context) noexcept {
-  constexpr double usual = 32.0 * (1 << 20);
+  constexpr double by_default = 32.0 * (1 << 20);
   double cache = static_cast<double>(core::cpu_caches().l3_bytes);
   if (const auto& runtime = context.state().runtime; runtime != nullptr)
     cache = static_cast<double>(runtime->info().l2_bytes);
-  return cache > 0 ? std::min(cache, 4 * usual) : usual;
+  return cache > 0 ? std::min(cache, 4 * by_default) : by_default;
 }
 
 }  // namespace
@@ -32,10 +32,10 @@ std::size_t rotation(Context& context, double bytes) noexcept {
 }
 
 double cold_bytes() noexcept {
-  constexpr double usual = 32.0 * (1 << 20);
+  constexpr double by_default = 32.0 * (1 << 20);
   const auto& caches = core::cpu_caches();
   const auto last = static_cast<double>(std::max(caches.l2_bytes, caches.l3_bytes));
-  return 2 * std::max(last, usual);
+  return 2 * std::max(last, by_default);
 }
 
 std::size_t Turns::add(double bytes, std::function<void()> add_copy) {
@@ -93,9 +93,9 @@ CacheSweep::CacheSweep(Context& context, double task_bytes)
   const double most = last_cache_bytes(context);
   double least = 0;
   if (context.state().on_cpu()) {
-    constexpr double usual_l2 = 1 << 20;
+    constexpr double typical_l2 = 1 << 20;
     const auto l2 = static_cast<double>(core::cpu_caches().l2_bytes);
-    least = 2 * (l2 > 0 ? l2 : usual_l2) * context.state().threads.count();
+    least = 2 * (l2 > 0 ? l2 : typical_l2) * context.state().threads.count();
   }
   bytes_ = static_cast<std::size_t>(
       std::clamp(times_the_task * task_bytes, std::min(least, most), most));

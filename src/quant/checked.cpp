@@ -241,7 +241,7 @@ void run_checked(Context& context, const Request& request) {
   check_use(request);
   if (results_wanted(request) == 0) {
     core::require(request.x.rows == 0 || request.x.cols == 0,
-                  "{}: no result is wanted: q, q_t, column_sums, value and rotated are null",
+                  "{}: no result is requested: q, q_t, column_sums, value and rotated are null",
                   any_results);
     return;
   }
@@ -250,7 +250,7 @@ void run_checked(Context& context, const Request& request) {
   const OpParts* const op = single_pass(of_x_type);
   if (op == nullptr)
     core::fail(Status::unsupported,
-               "{}: no pass computes all the wanted results; use several calls", any_results);
+               "{}: no single pass computes all requested results; use several calls", any_results);
   run_checked(context, any_results, *op, names_of_any, request);
 }
 

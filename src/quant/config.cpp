@@ -115,7 +115,7 @@ std::string check_config(const Problem& problem, const Config& config, const Con
                         ? config.engine == Engine::cuda
                         : config.engine == Engine::reference || (config.engine == Engine::highway &&
                                                                  problem.isa != core::Isa::scalar);
-  return runs ? "" : "its engine does not run here";
+  return runs ? "" : "its engine is not available on this device with this isa";
 }
 
 Config default_config(const Problem& p, const ContextState&) {

@@ -5,7 +5,7 @@
 
 #include "core/assert.hpp"
 #include "core/context_state.hpp"
-#include "core/rehearsal.hpp"
+#include "core/dry_run.hpp"
 #include "quant/config.hpp"
 #include "quant/passes.hpp"
 

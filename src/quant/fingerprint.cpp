@@ -88,8 +88,8 @@ Fingerprint fingerprint(Context& context, ConstAnyMatrix x) {
   ContextState& state = context.state();
   if (!state.on_cpu())
     core::fail(Status::unsupported,
-               "{}: the context is on {}; it must be on the cpu: a device's memory cannot be "
-               "looked at without waiting for its stream",
+               "{}: the context is on {}; it must be on the cpu: a device's memory cannot be read "
+               "without waiting for its stream",
                op, device_name(state.device));
   const quant::hash::Key& key = quant::hash::key();
   const bool vectors = quant::cpu::refusal(state.features).empty();

@@ -78,28 +78,30 @@ std::optional<double> published_sum(const Accumulator& a) {
 class Accumulators : public Workload {
  public:
   [[nodiscard]] std::string_view name() const override { return "accum"; }
+  [[nodiscard]] std::string_view command() const override { return "accumulators"; }
   [[nodiscard]] std::string_view about() const override {
-    return "Add 0.01 a thousand times, in every accumulator: what rounding does to a sum";
+    return "Add 0.01 a thousand times in every accumulator type, to show what rounding does to a "
+           "sum";
   }
   [[nodiscard]] std::string footer() const override {
-    return "Each row adds a thousand times 0.01, rounded to a type, into an accumulator that is "
-           "rounded after\nevery addition. int8 codes are summed in int32 by the int8 product and "
-           "scaled once.";
+    return "Each row adds 0.01, rounded to a type, a thousand times to an accumulator that is "
+           "rounded after\n"
+           "every addition. int8 codes are summed in int32 by the int8 product and scaled once.";
   }
   void open(Session& session) override {
-    core::require(session.on_cpu(), "accum: device {}: it adds on the CPU; use --device cpu",
+    core::require(session.on_cpu(), "accumulators: device {}: it adds on the CPU; use --device cpu",
                   session.context().state().device);
   }
   [[nodiscard]] std::vector<Column> columns() const override {
-    return {{.name = "dtype", .meaning = "of the terms", .is_text = true},
+    return {{.name = "dtype", .meaning = "type of the terms", .is_text = true},
             {.name = "into", .meaning = "type of the accumulator", .is_text = true},
-            {.name = "terms", .meaning = "that are added", .in_table = false},
-            {.name = "sum", .meaning = "of them"},
-            {.name = "error", .meaning = "of the sum, relative to 10"},
-            {.name = "published", .meaning = "sum in the source"},
-            {.name = "host_ms", .meaning = "of one sum", .unit = "ms", .in_table = false},
-            {.name = "synced_ms", .meaning = "of one sum", .unit = "ms", .in_table = false},
-            {.name = "checks", .meaning = "identities that held", .in_table = false}};
+            {.name = "terms", .meaning = "number of terms", .in_table = false},
+            {.name = "sum", .meaning = "sum of the terms"},
+            {.name = "error", .meaning = "error of the sum, relative to 10"},
+            {.name = "published", .meaning = "published sum"},
+            {.name = "host_ms", .meaning = "time of one sum", .unit = "ms", .in_table = false},
+            {.name = "synced_ms", .meaning = "time of one sum", .unit = "ms", .in_table = false},
+            {.name = "checks", .meaning = "which identities hold", .in_table = false}};
   }
   std::vector<CasePlan> plan(Session&) override {
     std::vector<CasePlan> plans;

@@ -23,7 +23,7 @@ std::vector<Mode> modes_of(const std::vector<std::string>& names, std::vector<Mo
 }
 
 std::string help_of_modes() {
-  return mode_names_where([](const ModeTraits&) { return true; }) + "; may be given again";
+  return mode_names_where([](const ModeTraits&) { return true; }) + "; may be repeated";
 }
 
 Json names_of(std::span<const Mode> modes) {
@@ -87,12 +87,12 @@ Json VariantTimes::statistics(std::size_t variant) const {
 
 Column host_ms_column() {
   return {.name = "host_ms",
-          .meaning = "a step until its calls returned",
+          .meaning = "time until a step's calls have returned",
           .unit = "ms",
           .in_table = false};
 }
 Column synced_ms_column() {
-  return {.name = "synced_ms", .meaning = "a step until it was done", .unit = "ms"};
+  return {.name = "synced_ms", .meaning = "time until a step is done", .unit = "ms"};
 }
 
 std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocabulary,

@@ -262,37 +262,40 @@ class FragmentedWorkload : public Workload {
  public:
   [[nodiscard]] std::string_view name() const override { return "fragmented"; }
   [[nodiscard]] std::string_view about() const override {
-    return "Train and run fragmented linear layers beside a plain one of the same size";
+    return "Train and run fragmented linear layers, compared with a plain one of the same size";
   }
   [[nodiscard]] std::shared_ptr<Workload> another() const override {
     return std::make_shared<FragmentedWorkload>();
   }
   [[nodiscard]] std::string footer() const override {
-    return "A fragmented layer trains soft and infers hard (Snowyiu/fragmented_linear): each row "
-           "then reads only\nthe part of the weight that its content selects, and a product of low "
-           "rank. Times: inference of layers\nprepared for it; a step is forward, backward with "
-           "the loss's gradient, and Adam, with weights that are\nquantized anew. Ratios are "
-           "against the plain layer in mode standard, round by round. The published ones\nare the "
-           "source's, on a GPU (data/reference/fragmented_linear.csv); its hard layer copied a "
-           "part of the\nweight for every row.";
+    return "A fragmented layer trains soft and infers hard (Snowyiu/fragmented_linear): in "
+           "inference, each row reads\n"
+           "only the part of the weight that its content selects, and a low-rank product. "
+           "Inference is timed with\n"
+           "prepared layers. A step is forward, backward with the loss's gradient, and Adam; it "
+           "quantizes the weights\n"
+           "again. Ratios are against the plain layer in mode standard, round by round. The "
+           "published ratios are\n"
+           "those of the source, on a GPU (data/reference/fragmented_linear.csv); its hard layer "
+           "copied a part of the\n"
+           "weight for every row.";
   }
   void add_options(CLI::App& command, SessionOptions& shared) override {
-    command.add_option("--dim", dims_, "inputs and outputs; may be given again")
+    command.add_option("--dim", dims_, "number of inputs and of outputs; may be repeated")
         ->type_name("N ...")
         ->default_str("2048 4096 8192");
-    command.add_option("--batch", batches_, "rows; may be given again")
+    command.add_option("--batch", batches_, "rows; may be repeated")
         ->type_name("N ...")
         ->default_str("1 8 16");
-    command.add_option("--fragments", fragments_, "F; may be given again")
+    command.add_option("--fragments", fragments_, "number of fragments; may be repeated")
         ->type_name("N ...")
         ->default_str("2 8 32 128");
-    command.add_option("--rank", rank_, "of the product of low rank; 0: dim / 32")
+    command.add_option("--rank", rank_, "rank of the low-rank product; 0: dim / 32")
         ->capture_default_str();
-    command
-        .add_option("--mode", mode_names_, "standard, rowwise, global or auto; may be given again")
+    command.add_option("--mode", mode_names_, "standard, rowwise, global or auto; may be repeated")
         ->type_name("NAME ...")
         ->default_str("standard rowwise");
-    command.add_option("--steps", steps_, "rounds, each of a step of every layer")
+    command.add_option("--steps", steps_, "rounds; each has one step of every layer")
         ->capture_default_str();
     Workload::add_options(command, shared);
   }
@@ -310,45 +313,51 @@ class FragmentedWorkload : public Workload {
     modes_ = modes_of(mode_names_, {Mode::standard, Mode::rowwise});
     for (const Mode mode : modes_)
       core::require(!traits_of(mode).keeps_codes,
-                    "--mode {}: a fragmented layer does not have it: the gradient of its selector "
-                    "needs x itself",
+                    "--mode {}: a fragmented layer does not support it, because the gradient of "
+                    "its selector needs x itself",
                     mode_name(mode));
   }
   [[nodiscard]] std::vector<Column> columns() const override {
-    return {
-        {.name = "dim", .meaning = "inputs and outputs"},
-        {.name = "batch", .meaning = "rows"},
-        {.name = "layer", .meaning = "linear, or fragmented", .is_text = true},
-        {.name = "fragments", .meaning = "F"},
-        {.name = "mode", .meaning = "of the products", .is_text = true},
-        {.name = "dtype", .meaning = "of weights and inputs", .is_text = true, .in_table = false},
-        {.name = "rank", .meaning = "of the product of low rank", .in_table = false},
-        {.name = "inference", .meaning = "prepared; hard", .unit = "ms"},
-        {.name = "forward", .meaning = "weights new; soft", .unit = "ms"},
-        {.name = "backward", .meaning = "loss gradient, all gradients", .unit = "ms"},
-        {.name = "optimizer", .meaning = "Adam", .unit = "ms", .in_table = false},
-        host_ms_column(),
-        synced_ms_column(),
-        {.name = "inference_ratio",
-         .meaning = "the plain layer in mode standard : this",
-         .better = Better::more},
-        {.name = "inference_ratio_in_mode",
-         .meaning = "the plain layer in this mode : this",
-         .in_table = false,
-         .better = Better::more},
-        {.name = "step_ratio",
-         .meaning = "the plain layer in mode standard : this",
-         .better = Better::more},
-        {.name = "step_ratio_in_mode",
-         .meaning = "the plain layer in this mode : this",
-         .in_table = false,
-         .better = Better::more},
-        {.name = "published_inference", .meaning = "published plain : published hard forward"},
-        {.name = "published_step", .meaning = "published plain : published soft step"},
-        {.name = "published_peak_mb", .meaning = "published peak memory", .in_table = false},
-        {.name = "params", .meaning = "of the layer", .in_table = false},
-        {.name = "bytes", .meaning = "by class", .in_table = false},
-        {.name = "checks", .meaning = "identities that held", .in_table = false}};
+    return {{.name = "dim", .meaning = "number of inputs and of outputs"},
+            {.name = "batch", .meaning = "rows"},
+            {.name = "layer", .meaning = "linear, or fragmented", .is_text = true},
+            {.name = "fragments", .meaning = "number of fragments"},
+            {.name = "mode", .meaning = "mode of the products", .is_text = true},
+            {.name = "dtype",
+             .meaning = "type of weights and inputs",
+             .is_text = true,
+             .in_table = false},
+            {.name = "rank", .meaning = "rank of the low-rank product", .in_table = false},
+            {.name = "inference", .meaning = "hard, prepared", .unit = "ms"},
+            {.name = "forward", .meaning = "soft, with new weights", .unit = "ms"},
+            {.name = "backward",
+             .meaning = "the loss's gradient and all other gradients",
+             .unit = "ms"},
+            {.name = "optimizer", .meaning = "Adam", .unit = "ms", .in_table = false},
+            host_ms_column(),
+            synced_ms_column(),
+            {.name = "inference_ratio",
+             .meaning = "time of the plain layer in mode standard, divided by this",
+             .better = Better::more},
+            {.name = "inference_ratio_in_mode",
+             .meaning = "time of the plain layer in the same mode, divided by this",
+             .in_table = false,
+             .better = Better::more},
+            {.name = "step_ratio",
+             .meaning = "time of the plain layer in mode standard, divided by this",
+             .better = Better::more},
+            {.name = "step_ratio_in_mode",
+             .meaning = "time of the plain layer in the same mode, divided by this",
+             .in_table = false,
+             .better = Better::more},
+            {.name = "published_inference",
+             .meaning = "published time of plain, divided by that of the hard forward"},
+            {.name = "published_step",
+             .meaning = "published time of plain, divided by that of the soft step"},
+            {.name = "published_peak_mb", .meaning = "published peak memory", .in_table = false},
+            {.name = "params", .meaning = "parameters of the layer", .in_table = false},
+            {.name = "bytes", .meaning = "bytes by class", .in_table = false},
+            {.name = "checks", .meaning = "which identities hold", .in_table = false}};
   }
 
   std::vector<CasePlan> plan(Session&) override {
@@ -551,7 +560,8 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
     sink(row(case_id(shape), values));
   }
   if (i + 1 == shapes_.size()) weights_.reset();
-  outcome.summary = fmt::format("hard inference at best {:.2f}x of the plain layer's", best);
+  outcome.summary =
+      fmt::format("hard inference at best {:.2f}x the speed of the plain layer", best);
   return outcome;
 }
 

@@ -457,17 +457,20 @@ class ModelsBench final : public RaceBench {
   using RaceBench::RaceBench;
   [[nodiscard]] std::string_view name() const override { return "models"; }
   [[nodiscard]] std::string_view about() const override {
-    return "the operations of a model beside its linear layers against their floors";
+    return "the operations of a model other than linear layers, compared with their floors";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "The operations of a model beside its linear layers, against the slower of two floors. "
-           "Memory: reading and\nwriting as many bytes past the caches, with the better of plain "
-           "and streaming stores, and, for the embedding,\nrows that lie anywhere in a table. "
-           "Arithmetic, where the result fixes the multiplications: multiply-adds in\nregisters, "
-           "and, for attention, before them a product of as many multiply-adds as its own, by the "
-           "engine of\nmode standard; of dropout also additions, as many as it has operations of "
-           "any kind. On a device memory\nis that of its own copy, and arithmetic is only that of "
-           "products.";
+    return "The operations of a model other than linear layers, compared with the slower of two "
+           "floors. Memory: reading\n"
+           "and writing the same number of bytes past the caches, with the better of plain and "
+           "streaming stores; for the\n"
+           "embedding, rows at random places of a table. Arithmetic, if the result determines the "
+           "multiplications: the\n"
+           "same number of multiply-adds in registers; for attention, first a product with as many "
+           "multiply-adds as its\n"
+           "own, by the engine of mode standard; for dropout also as many additions as it has "
+           "operations of any kind.\n"
+           "On a device, memory is the device's own copy, and arithmetic is only that of products.";
   }
   [[nodiscard]] bool has_operations() const override { return true; }
   [[nodiscard]] Table table() const override {

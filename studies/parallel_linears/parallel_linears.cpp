@@ -328,55 +328,60 @@ class Models {
 class ParallelLinears : public Workload {
  public:
   [[nodiscard]] std::string_view name() const override { return "multimodel"; }
+  [[nodiscard]] std::string_view command() const override { return "parallel-linears"; }
   [[nodiscard]] std::string_view about() const override {
-    return "Train n independent linear layers: loops of layers beside one grouped layer";
+    return "Train n independent linear layers: loops of layers compared with one grouped layer";
   }
   [[nodiscard]] std::shared_ptr<Workload> another() const override {
     return std::make_shared<ParallelLinears>();
   }
   [[nodiscard]] std::string footer() const override {
-    return "Each row is one way to run the models: a loop of layers with inputs of their own, a "
-           "loop over inputs\nthat lie in one matrix, or one grouped layer, in one mode. Times are "
-           "those of one call for all models,\non a device by its events; inference finds the "
-           "codes of the weights in the cache, and a step (new data\nwith --data fresh, forward, "
-           "backward with the loss's gradient, SGD with momentum) quantizes them\nanew. Ratios are "
-           "against the loop in mode standard, round by round. The published ratios are those of a "
-           "grouped\nconvolution against a loop, on a GPU (Kahsolt/benchmark-pytorch-mmodel;\n"
+    return "Each row is one way to run the models in one mode: a loop of layers with separate "
+           "inputs, a loop over\n"
+           "inputs in one matrix, or one grouped layer. Times are those of one call for all "
+           "models; on a device they\n"
+           "are measured by its events. In inference the codes of the weights are cached. A step "
+           "(new data with\n"
+           "--data fresh, forward, backward with the loss's gradient, SGD with momentum) quantizes "
+           "them again.\n"
+           "Ratios are against the loop in mode standard, round by round. The published ratios are "
+           "those of a grouped\n"
+           "convolution against a loop, on a GPU (Kahsolt/benchmark-pytorch-mmodel;\n"
            "data/reference/multi_model.csv).";
   }
   void add_options(CLI::App& command, SessionOptions& shared) override {
-    command.add_option("--models", models_, "n: how many models; may be given again")
+    command.add_option("--models", models_, "number of models; may be repeated")
         ->type_name("N ...")
         ->default_str("8 32 64");
     command.add_option("--batch", shape_.batch, "rows of each model")->capture_default_str();
     command.add_option("--dim-in", shape_.dim_in, "inputs of each model")->capture_default_str();
     command.add_option("--dim-out", shape_.dim_out, "outputs of each model")->capture_default_str();
     command
-        .add_option("--mode", mode_names_, mode_names_where([](const ModeTraits&) {
-                                             return true;
-                                           }) + "; may be given again")
+        .add_option("--mode", mode_names_,
+                    mode_names_where([](const ModeTraits&) { return true; }) + "; may be repeated")
         ->type_name("NAME ...")
         ->default_str("standard rowwise auto");
     command
         .add_option("--way", way_names_,
-                    "loop (of layers with inputs of their own), packed (a loop over inputs in one "
-                    "matrix) or grouped; may be given again")
+                    "loop (of layers with separate inputs), packed (a loop over inputs in one "
+                    "matrix) or grouped; may be repeated")
         ->type_name("NAME ...")
         ->default_str("loop packed grouped");
     command
         .add_option("--data", data_,
-                    "resident: the same in every step; fresh: new ones, copied from the host's "
-                    "memory as part of the step")
+                    "resident: the same inputs in every step; fresh: new inputs, copied from the "
+                    "host's memory as part of the step")
         ->type_name("NAME")
         ->capture_default_str();
     command
         .add_option("--layout", layout_name_,
-                    "of the inputs: below ([n,B,d], one model's rows below another's) or beside "
-                    "([B,n·d], their columns side by side)")
+                    "layout of the inputs: below ([n,B,d]: the models' rows one below the other) "
+                    "or beside ([B,n·d]: their columns side by side)")
         ->type_name("NAME")
         ->capture_default_str();
-    command.add_flag("--ragged", ragged_, "models have different numbers of rows, of the same sum");
-    command.add_option("--steps", steps_, "rounds, each of a step of every variant")
+    command.add_flag("--ragged", ragged_,
+                     "the models have different numbers of rows, with the same sum");
+    command.add_option("--steps", steps_, "rounds; each has one step of every variant")
         ->capture_default_str();
     tuning_.add_options(command);
     Workload::add_options(command, shared);
@@ -394,8 +399,9 @@ class ParallelLinears : public Workload {
     core::require(layout_name_ == "below" || layout_name_ == "beside",
                   "--layout '{}' is not one of below, beside", layout_name_);
     layout_ = layout_name_ == "below" ? InputLayout::below : InputLayout::beside;
-    core::require(!ragged_ || layout_ == InputLayout::below,
-                  "--layout beside: models side by side have the same rows; leave out --ragged");
+    core::require(
+        !ragged_ || layout_ == InputLayout::below,
+        "--layout beside: models side by side have the same number of rows; leave out --ragged");
     ways_.clear();
     for (const std::string& name : way_names_) {
       const auto found = std::find(way_names.begin(), way_names.end(), name);
@@ -413,36 +419,43 @@ class ParallelLinears : public Workload {
 
   [[nodiscard]] std::vector<Column> columns() const override {
     return {
-        {.name = "models", .meaning = "n"},
+        {.name = "models", .meaning = "number of models"},
         {.name = "way",
          .meaning = "a loop of layers, a loop over packed inputs, or one grouped layer",
          .is_text = true},
-        {.name = "mode", .meaning = "of the layers", .is_text = true},
-        {.name = "dtype", .meaning = "of weights and inputs", .is_text = true, .in_table = false},
+        {.name = "mode", .meaning = "mode of the layers", .is_text = true},
+        {.name = "dtype",
+         .meaning = "type of weights and inputs",
+         .is_text = true,
+         .in_table = false},
         {.name = "batch", .meaning = "rows of a model", .in_table = false},
         {.name = "dim_in", .meaning = "inputs of a model", .in_table = false},
         {.name = "dim_out", .meaning = "outputs of a model", .in_table = false},
-        {.name = "ragged", .meaning = "models differ in rows", .in_table = false},
-        {.name = "layout", .meaning = "of the inputs", .is_text = true, .in_table = false},
-        {.name = "data", .meaning = "from step to step", .is_text = true, .in_table = false},
-        {.name = "inference", .meaning = "forward, codes cached", .unit = "ms"},
-        {.name = "forward", .meaning = "forward, weights new", .unit = "ms"},
-        {.name = "backward", .meaning = "loss gradient, dX, dW, db", .unit = "ms"},
+        {.name = "ragged",
+         .meaning = "whether the models have different numbers of rows",
+         .in_table = false},
+        {.name = "layout", .meaning = "layout of the inputs", .is_text = true, .in_table = false},
+        {.name = "data", .meaning = "resident or fresh", .is_text = true, .in_table = false},
+        {.name = "inference", .meaning = "forward with cached codes", .unit = "ms"},
+        {.name = "forward", .meaning = "forward with new weights", .unit = "ms"},
+        {.name = "backward", .meaning = "the loss's gradient, dX, dW and db", .unit = "ms"},
         {.name = "optimizer", .meaning = "SGD with momentum", .unit = "ms", .in_table = false},
-        {.name = "load", .meaning = "new data, copied", .unit = "ms", .in_table = false},
+        {.name = "load", .meaning = "copying new data", .unit = "ms", .in_table = false},
         host_ms_column(),
         synced_ms_column(),
         {.name = "inference_ratio",
-         .meaning = "the loop in mode standard : this",
+         .meaning = "time of the loop in mode standard, divided by this",
          .better = Better::more},
         {.name = "step_ratio",
-         .meaning = "the loop in mode standard : this",
+         .meaning = "time of the loop in mode standard, divided by this",
          .better = Better::more},
-        {.name = "published_forward", .meaning = "published loop : published grouped call"},
-        {.name = "published_step", .meaning = "published loop : published grouped call"},
-        {.name = "params", .meaning = "of all models", .in_table = false},
-        {.name = "bytes", .meaning = "by class", .in_table = false},
-        {.name = "checks", .meaning = "identities that held", .in_table = false}};
+        {.name = "published_forward",
+         .meaning = "published time of the loop, divided by that of the grouped call"},
+        {.name = "published_step",
+         .meaning = "published time of the loop, divided by that of the grouped call"},
+        {.name = "params", .meaning = "parameters of all models", .in_table = false},
+        {.name = "bytes", .meaning = "bytes by class", .in_table = false},
+        {.name = "checks", .meaning = "which identities hold", .in_table = false}};
   }
 
   std::vector<CasePlan> plan(Session&) override {
@@ -634,7 +647,8 @@ CaseOutcome ParallelLinears::measure(Session& session, std::size_t i, const Sink
     }
     sink(row(case_id(shape), values));
   }
-  outcome.summary = fmt::format("grouped step at best {:.2f}x of the loop in mode standard", best);
+  outcome.summary =
+      fmt::format("grouped step at best {:.2f}x the speed of the loop in mode standard", best);
   return outcome;
 }
 

@@ -73,50 +73,57 @@ class PipelineWorkload : public Workload {
  public:
   [[nodiscard]] std::string_view name() const override { return "pipeline"; }
   [[nodiscard]] std::string_view about() const override {
-    return "Train a stack in pipelined stages: memory and time of checkpointing and of int8 codes";
+    return "Train a stack in pipelined stages: memory and time with checkpointing and with int8 "
+           "codes";
   }
   [[nodiscard]] std::shared_ptr<Workload> another() const override {
     return std::make_shared<PipelineWorkload>();
   }
   [[nodiscard]] std::string footer() const override {
-    return "Stages are threads, each with a memory of its own and, on a device, a stream; bytes "
-           "are the sums of\nthe stages' peaks. Activations are all but parameters, gradients, "
-           "velocities and quantized weights.\nRatios of memory and time are against the same "
-           "stages, microbatches and mode without checkpointing,\nthose of codes against the same "
-           "with inputs of linears kept as values. Of all variants of one number\nof microbatches, "
-           "losses and gradients are the same to the bit (the column same_bits). The "
-           "published\nratios are those of a study of GPipe on GPUs "
-           "(data/reference/gpipe_gpt2_memory.csv). With --published,\nall of its runs are printed "
-           "beside ours, and those of its size that were not asked for are rows that\nsay what "
-           "they need.";
+    return "Stages are threads. Each has its own memory and, on a device, its own stream. Bytes "
+           "are the sums of the\n"
+           "stages' peaks. Activations are everything except parameters, gradients, velocities and "
+           "quantized weights.\n"
+           "Ratios of memory and time are against the same stages, microbatches and mode without "
+           "checkpointing;\n"
+           "ratios of codes are against the same with the inputs of linears kept as values. All "
+           "variants with the\n"
+           "same number of microbatches have the same losses and gradients to the bit (column "
+           "same_bits). The\n"
+           "published ratios are those of a study of GPipe on GPUs "
+           "(data/reference/gpipe_gpt2_memory.csv). With\n"
+           "--published, all of its runs are printed next to ours. Those of its size that were not "
+           "requested are rows\n"
+           "with the memory that they need.";
   }
   void add_options(CLI::App& command, SessionOptions& shared) override {
     command
         .add_option("--size", size_name_,
                     "small (width 192, vocabulary 750) or published (768, 3000); both 12 blocks")
         ->capture_default_str();
-    command.add_option("--layers", layers_, "blocks instead of 12")->type_name("N");
-    command.add_option("--stages", stages_, "K: may be given again")
+    command.add_option("--layers", layers_, "number of blocks (default 12)")->type_name("N");
+    command.add_option("--stages", stages_, "number of stages, K; may be repeated")
         ->type_name("K ...")
         ->default_str("1 2 4");
     command
-        .add_option(
-            "--split", split_name_,
-            "of the 16 parts among stages: published (16, 8 8, 5 3 3 5) or balanced (by what "
-            "they cost with the checkpoints of the row)")
+        .add_option("--split", split_name_,
+                    "how the 16 parts are divided among stages: published (16, 8 8, 5 3 3 5) or "
+                    "balanced (by their cost with the checkpoints of the row)")
         ->type_name("NAME")
         ->capture_default_str();
-    command.add_option("--microbatches", microbatches_, "M: may be given again")
+    command
+        .add_option("--microbatches", microbatches_, "number of microbatches, M; may be repeated")
         ->type_name("M ...")
         ->default_str("1 8 64");
     command
         .add_option("--checkpoint", checkpoint_names_,
-                    "never, except_last or always; may be given again (default: all)")
+                    "never, except_last or always; may be repeated (default: all)")
         ->type_name("NAME ...");
     command
-        .add_option("--recompute", recompute_name_,
-                    "of checkpointed microbatches: full (from the stage's input on) or selective "
-                    "(each block also keeps the sum in front of its last norm)")
+        .add_option(
+            "--recompute", recompute_name_,
+            "what checkpointed microbatches compute again: full (everything from the stage's input "
+            "on) or selective (each block also keeps the sum before its last norm)")
         ->type_name("NAME")
         ->capture_default_str();
     command.add_option("--mode", mode_names_, help_of_modes())
@@ -124,22 +131,22 @@ class PipelineWorkload : public Workload {
         ->default_str("standard");
     command
         .add_option("--keep", keep_names_,
-                    "of the inputs of linears: values, codes (int8); may be given again")
+                    "how the inputs of linears are kept: values or codes (int8); may be repeated")
         ->type_name("NAME ...")
         ->default_str("values");
-    command.add_option("--batch", batch_, "sequences")->capture_default_str();
-    command.add_option("--sequence", sequence_, "tokens of each")->capture_default_str();
-    command.add_option("--dropout", dropout_, "probability")->capture_default_str();
+    command.add_option("--batch", batch_, "sequences in a batch")->capture_default_str();
+    command.add_option("--sequence", sequence_, "tokens of each sequence")->capture_default_str();
+    command.add_option("--dropout", dropout_, "dropout probability")->capture_default_str();
     command
         .add_option("--stage-threads", stage_threads_,
                     "CPU threads of each stage, the same for every K (default: --threads divided "
                     "by the largest K)")
         ->type_name("N");
-    command.add_option("--steps", steps_, "timed steps, after one that is not")
+    command.add_option("--steps", steps_, "timed steps, after one untimed step")
         ->capture_default_str();
     command.add_flag("--published", with_published_,
-                     "print the published runs beside ours; those of the published size that were "
-                     "not asked for are rows that say what they need");
+                     "print the published runs next to ours; those of the published size that were "
+                     "not requested are rows with the memory that they need");
     Workload::add_options(command, shared);
   }
   void check_options() override {
@@ -211,59 +218,64 @@ class PipelineWorkload : public Workload {
   }
 
   [[nodiscard]] std::vector<Column> columns() const override {
-    return {{.name = "size", .meaning = "of the stack", .is_text = true},
-            {.name = "stages", .meaning = "K"},
-            {.name = "microbatches", .meaning = "M"},
-            {.name = "checkpoint", .meaning = "never, except_last, always", .is_text = true},
-            {.name = "parts", .meaning = "of each stage", .in_table = false},
-            {.name = "recompute",
-             .meaning = "of checkpointed microbatches: full, selective",
-             .is_text = true,
-             .in_table = false},
-            {.name = "mode", .meaning = "of the linear layers", .is_text = true},
-            {.name = "keep", .meaning = "of the inputs of linears", .is_text = true},
-            {.name = "dtype", .meaning = "of activations", .is_text = true, .in_table = false},
-            {.name = "batch", .meaning = "sequences", .in_table = false},
-            {.name = "sequence", .meaning = "tokens of each", .in_table = false},
-            {.name = "width", .meaning = "of the stack", .in_table = false},
-            {.name = "layers", .meaning = "of the stack", .in_table = false},
-            {.name = "stage_threads", .meaning = "of each stage", .in_table = false},
-            {.name = "fits", .meaning = "into memory", .in_table = false},
-            {.name = "forward", .meaning = "all microbatches", .unit = "ms"},
-            {.name = "backward", .meaning = "all microbatches", .unit = "ms"},
-            {.name = "optimizer",
-             .meaning = "SGD with Nesterov's momentum",
-             .unit = "ms",
-             .in_table = false},
-            host_ms_column(),
-            synced_ms_column(),
-            {.name = "samples_per_s", .meaning = "sequences per second"},
-            {.name = "slowdown",
-             .meaning = "a step's time, this : without checkpointing",
-             .better = Better::less},
-            {.name = "parameters", .meaning = "values, gradients, velocities", .unit = "MiB"},
-            {.name = "activations", .meaning = "at the stages' peaks", .unit = "MiB"},
-            {.name = "memory_ratio",
-             .meaning = "activations, this : without checkpointing",
-             .better = Better::less},
-            {.name = "codes_ratio",
-             .meaning = "activations, this : kept as values",
-             .better = Better::less},
-            {.name = "published", .meaning = "the study's memory_ratio"},
-            {.name = "published_slowdown", .meaning = "the study's slowdown"},
-            {.name = "published_activations",
-             .meaning = "the study's",
-             .unit = "MiB",
-             .in_table = false},
-            {.name = "published_samples_per_s", .meaning = "the study's", .in_table = false},
-            {.name = "stage_peaks", .meaning = "of all bytes, by stage", .in_table = false},
-            {.name = "loss", .meaning = "of the first step", .in_table = false},
-            {.name = "params", .meaning = "of the stack", .in_table = false},
-            {.name = "bytes", .meaning = "by class, sums over stages", .in_table = false},
-            {.name = "wanted_bytes", .meaning = "by estimate, from above", .in_table = false},
-            {.name = "same_bits", .meaning = "losses and gradients equal one stage's"},
-            {.name = "checks", .meaning = "identities that held", .in_table = false},
-            {.name = "note", .meaning = "for people", .is_text = true}};
+    return {
+        {.name = "size", .meaning = "size of the stack", .is_text = true},
+        {.name = "stages", .meaning = "number of stages"},
+        {.name = "microbatches", .meaning = "number of microbatches"},
+        {.name = "checkpoint", .meaning = "never, except_last or always", .is_text = true},
+        {.name = "parts", .meaning = "number of parts in each stage", .in_table = false},
+        {.name = "recompute",
+         .meaning = "what checkpointed microbatches compute again: full or selective",
+         .is_text = true,
+         .in_table = false},
+        {.name = "mode", .meaning = "mode of the linear layers", .is_text = true},
+        {.name = "keep", .meaning = "how the inputs of linears are kept", .is_text = true},
+        {.name = "dtype", .meaning = "type of activations", .is_text = true, .in_table = false},
+        {.name = "batch", .meaning = "sequences", .in_table = false},
+        {.name = "sequence", .meaning = "tokens of a sequence", .in_table = false},
+        {.name = "width", .meaning = "width of the stack", .in_table = false},
+        {.name = "layers", .meaning = "blocks of the stack", .in_table = false},
+        {.name = "stage_threads", .meaning = "threads of each stage", .in_table = false},
+        {.name = "fits", .meaning = "whether it fits into memory", .in_table = false},
+        {.name = "forward", .meaning = "forward of all microbatches", .unit = "ms"},
+        {.name = "backward", .meaning = "backward of all microbatches", .unit = "ms"},
+        {.name = "optimizer",
+         .meaning = "SGD with Nesterov's momentum",
+         .unit = "ms",
+         .in_table = false},
+        host_ms_column(),
+        synced_ms_column(),
+        {.name = "samples_per_s", .meaning = "sequences per second"},
+        {.name = "slowdown",
+         .meaning = "a step's time, divided by that without checkpointing",
+         .better = Better::less},
+        {.name = "parameters", .meaning = "values, gradients, velocities", .unit = "MiB"},
+        {.name = "activations", .meaning = "bytes at the stages' peaks", .unit = "MiB"},
+        {.name = "memory_ratio",
+         .meaning = "activations, divided by those without checkpointing",
+         .better = Better::less},
+        {.name = "codes_ratio",
+         .meaning = "activations, divided by those with inputs kept as values",
+         .better = Better::less},
+        {.name = "published", .meaning = "the study's memory_ratio"},
+        {.name = "published_slowdown", .meaning = "the study's slowdown"},
+        {.name = "published_activations",
+         .meaning = "the study's activations",
+         .unit = "MiB",
+         .in_table = false},
+        {.name = "published_samples_per_s",
+         .meaning = "the study's samples_per_s",
+         .in_table = false},
+        {.name = "stage_peaks", .meaning = "peak of all bytes, by stage", .in_table = false},
+        {.name = "loss", .meaning = "loss of the first step", .in_table = false},
+        {.name = "params", .meaning = "parameters of the stack", .in_table = false},
+        {.name = "bytes", .meaning = "bytes by class, sums over stages", .in_table = false},
+        {.name = "wanted_bytes",
+         .meaning = "upper estimate of the memory needed",
+         .in_table = false},
+        {.name = "same_bits", .meaning = "whether losses and gradients equal those of one stage"},
+        {.name = "checks", .meaning = "which identities hold", .in_table = false},
+        {.name = "note", .meaning = "remarks", .is_text = true}};
   }
   [[nodiscard]] RecordFormat format() const override {
     RecordFormat format = Workload::format();

@@ -101,8 +101,8 @@ std::string table_of_published(std::span<const Json> records) {
     table.add(std::move(cells));
   }
   return "Published runs (data/reference/gpipe_gpt2_memory.csv; GPUs, 12 blocks of width 768, "
-         "batch 64, sequence 128)\nand ours in mode standard. Ratios are against the same without "
-         "checkpointing:\n" +
+         "batch 64, sequence 128)\n"
+         "and ours in mode standard. Ratios are against the same run without checkpointing:\n" +
          table.text();
 }
 

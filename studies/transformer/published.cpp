@@ -72,7 +72,7 @@ std::string times_table(std::span<const Json> records) {
 }
 
 std::string ratios_text(std::span<const Json> records) {
-  std::string text = "backward : forward with warm-up:";
+  std::string text = "backward / forward with warm-up:";
   for (const Size& size : sizes()) {
     const Published* const forward = published(size.name, Pass::forward, true);
     const Published* const backward = published(size.name, Pass::backward, true);
@@ -95,7 +95,7 @@ std::string attention_text(std::span<const Json> records) {
     (table.text(row, "part") == "softmax" ? softmax_us : products_us) =
         value_of(table, row, "time_us");
   std::string text = fmt::format(
-      "attention, softmax : products of a forward: published {:.2f} ({} and {} us, size not "
+      "attention, softmax / products of a forward: published {:.2f} ({} and {} us, size not "
       "stated)",
       softmax_us / products_us, softmax_us, products_us);
   for (const Size& size : sizes()) {
@@ -137,11 +137,13 @@ const Published* published(std::string_view size, Pass pass, bool warmup) {
 
 std::string tables_of_published(std::span<const Json> records, const Setting& like,
                                 const std::vector<Mode>& modes) {
-  return "Published sizes (data/reference/transformer_sizes.csv), and the memory that this pass in "
-         "these modes needs:\n" +
+  return "Published sizes (data/reference/transformer_sizes.csv), and the memory that this pass "
+         "needs in these modes:\n" +
          sizes_table(records, like, modes) +
-         "\nPublished times (data/reference/transformer_warmup.csv; a GPU) and ours in mode "
-         "standard, in ms. Without\nwarm-up, the first steps count:\n" +
+         "\n"
+         "Published times (data/reference/transformer_warmup.csv; a GPU) and ours in mode "
+         "standard, in ms. Without\n"
+         "warm-up, the first steps are included:\n" +
          times_table(records) + ratios_text(records) + attention_text(records);
 }
 

@@ -37,16 +37,22 @@ using transformer::Size;
 using transformer::StepTimes;
 
 constexpr std::string_view timing_footer =
-    "Each row is a mode of the linear layers; attention stays in floating point. Modes take turns, "
-    "a step\neach, on the same weights. Rows 'first' are the steps before the timed ones "
-    "(--warmup), 'timed' those\nafter them, 'all' both, as a measurement without warm-up sees "
-    "them. In pass step the weights are\nnew in every step, and quantized in it; in the other "
-    "passes their codes are cached. Ratios are\nagainst mode standard, round by round. The "
-    "published times are of a GPU (data/reference/\ntransformer_warmup.csv); compare the ratio of "
-    "backward to forward. A size that does not fit into memory\nis a row that says how much it "
-    "needs. With --published, so is each published size that was not asked\nfor, and the published "
-    "tables are printed beside ours. With --train, a byte-level model is fitted to a\ntext "
-    "instead, once in each mode with each seed.";
+    "Each row is a mode of the linear layers; attention is always floating point. The steps of the "
+    "modes\n"
+    "alternate, on the same weights. Rows 'first' are the steps before the timed ones (--warmup), "
+    "'timed' are\n"
+    "the timed ones, and 'all' are both, as a measurement without warm-up would show. In pass step "
+    "the weights\n"
+    "are new and quantized in every step; in the other passes their codes are cached. Ratios are "
+    "against mode\n"
+    "standard, round by round. The published times were measured on a GPU (data/reference/\n"
+    "transformer_warmup.csv), so compare the ratio of backward to forward. A size that does not "
+    "fit into\n"
+    "memory is a row with the memory that it needs. With --published, so is each published size "
+    "that was not\n"
+    "requested, and the published tables are printed next to ours. With --train, a byte-level "
+    "model is fitted\n"
+    "to a text instead, once in each mode with each seed.";
 
 class Transformer : public Workload {
  public:
@@ -62,41 +68,44 @@ class Transformer : public Workload {
   void add_options(CLI::App& command, SessionOptions& shared) override {
     command
         .add_option("--size", size_names_,
-                    "small, medium, large, xl or 2.7B; may be given again (default: small; with "
-                    "--train a model of its own)")
+                    "small, medium, large, xl or 2.7B; may be repeated (default: small; with "
+                    "--train: a smaller model)")
         ->type_name("NAME ...");
-    command.add_option("--d-model", own_.width, "width of a size of your own")->type_name("N");
-    command.add_option("--d-ff", own_.hidden, "its hidden width; default: 4 times --d-model")
+    command.add_option("--d-model", own_.width, "width of a custom size")->type_name("N");
+    command
+        .add_option("--d-ff", own_.hidden,
+                    "hidden width of the custom size; default: 4 times --d-model")
         ->type_name("N");
-    command.add_option("--layers", own_.layers, "its layers")->type_name("N");
-    command.add_option("--heads", own_.heads, "its heads")->type_name("N");
+    command.add_option("--layers", own_.layers, "layers of the custom size")->type_name("N");
+    command.add_option("--heads", own_.heads, "heads of the custom size")->type_name("N");
     command
         .add_option("--vocabulary", vocabulary_,
-                    "tokens there are (default 10000; 256 with --train)")
+                    "number of different tokens (default 10000; 256 with --train)")
         ->type_name("N");
     command
         .add_option("--context", context_, "tokens of a sequence (default 256; 128 with --train)")
         ->type_name("T");
-    command.add_option("--batch", batch_, "sequences of a step (default 4; 16 with --train)")
+    command.add_option("--batch", batch_, "sequences in a step (default 4; 16 with --train)")
         ->type_name("B");
     command
         .add_option(
             "--dw", dw_names_,
             fmt::format(
-                "how layers in modes {} compute dW: floating or int8_block; may "
-                "be given again",
+                "how layers in modes {} compute dW: floating or int8_block; may be repeated",
                 mode_names_where([](const ModeTraits& mode) { return mode.has_int8_dw(); }, "and")))
         ->type_name("NAME ...")
         ->default_str("floating");
     command
         .add_option("--rotation", rotations_,
-                    "group of the rotation of inputs and weights in the int8 modes but auto: 0 "
-                    "(none), 4, 16, 64, 256 or 1024; may be given again")
+                    "group of the rotation of inputs and weights in the int8 modes except auto: 0 "
+                    "(none), 4, 16, 64, 256 or 1024; may be repeated")
         ->type_name("G ...")
         ->default_str("0");
-    command.add_option("--dtype", dtype_name_, "of activations and products: f32 or bf16")
+    command.add_option("--dtype", dtype_name_, "type of activations and products: f32 or bf16")
         ->capture_default_str();
-    command.add_option("--pass", pass_name_, "forward, backward (and forward) or step (and AdamW)")
+    command
+        .add_option("--pass", pass_name_,
+                    "forward, backward (includes forward) or step (also includes AdamW)")
         ->capture_default_str();
     command.add_option("--mode", mode_names_, help_of_modes())
         ->type_name("NAME ...")
@@ -107,30 +116,35 @@ class Transformer : public Workload {
         ->type_name("N");
     timing_.tuning.add_options(command);
     command.add_flag("--published", with_published_,
-                     "print the published tables beside ours; sizes that were not asked for are "
-                     "rows that say what they need");
+                     "print the published tables next to ours; sizes that were not requested are "
+                     "rows with the memory that they need");
     command.add_flag("--operations", print_operations_,
                      "also print a table of the times of each operation");
     command.add_option("--train", train_file_, "train on the bytes of this text")
         ->type_name("FILE");
-    command.add_option("--seeds", seeds_, "with --train: trainings of each mode, from --seed on")
+    command
+        .add_option("--seeds", seeds_,
+                    "with --train: number of trainings of each mode; the first one has seed --seed")
         ->capture_default_str();
-    command.add_option("--learning-rate", training_.learning_rate, "with --train: the highest")
+    command
+        .add_option("--learning-rate", training_.learning_rate,
+                    "with --train: the highest learning rate")
         ->capture_default_str();
-    command.add_option("--plot", plot_file_, "with --train: a picture of the losses (SVG)")
+    command.add_option("--plot", plot_file_, "with --train: write a picture of the losses (SVG)")
         ->type_name("FILE");
     Workload::add_options(command, shared);
   }
 
   void check_options() override {
     const bool trains = !train_file_.empty();
-    core::require(trains || plot_file_.empty(), "--plot {}: it is for --train", plot_file_);
+    core::require(trains || plot_file_.empty(), "--plot {}: it requires --train", plot_file_);
     if (!plot_file_.empty()) {
       check_not_the_same("--plot", plot_file_, train_file_);
       check_new_file("--plot", plot_file_, true);
     }
-    core::require(!trains || !with_published_,
-                  "--published: the published tables are of passes; it is not for --train");
+    core::require(
+        !trains || !with_published_,
+        "--published: it does not support --train; the published tables have times of passes");
     const bool own = own_.width > 0 || own_.hidden > 0 || own_.layers > 0 || own_.heads > 0;
     std::vector<Size> wanted;
     for (const std::string& size : size_names_)
@@ -140,7 +154,8 @@ class Transformer : public Workload {
       if (size.hidden == 0) size.hidden = 4 * size.width;
       for (const auto& [option, value] :
            {std::pair("--d-model", size.width), {"--layers", size.layers}, {"--heads", size.heads}})
-        core::require(value >= 1, "{} {}: a size of your own needs it, at least 1", option, value);
+        core::require(value >= 1, "{} {}: a custom size needs it, and it must be at least 1",
+                      option, value);
       core::require(size.width % (2 * size.heads) == 0,
                     "--d-model {}: it must be a multiple of twice --heads {}", size.width,
                     size.heads);
@@ -154,8 +169,8 @@ class Transformer : public Workload {
     if (context_ == 0) context_ = trains ? 128 : 256;
     if (batch_ == 0) batch_ = trains ? 16 : 4;
     if (steps_ == 0) steps_ = trains ? 500 : 5;
-    core::require(!trains || vocabulary_ == 256, "--vocabulary {}: with --train it is 256, bytes",
-                  vocabulary_);
+    core::require(!trains || vocabulary_ == 256,
+                  "--vocabulary {}: with --train it must be 256, the number of bytes", vocabulary_);
     core::require(vocabulary_ >= 1, "--vocabulary {}: it must be at least 1", vocabulary_);
     core::require(context_ >= 1, "--context {}: it must be at least 1", context_);
     core::require(batch_ >= 1, "--batch {}: it must be at least 1", batch_);
@@ -163,8 +178,8 @@ class Transformer : public Workload {
     core::require(seeds_ >= 1, "--seeds {}: it must be at least 1", seeds_);
     core::require(timing_.warmup >= 0, "--warmup {}: it must not be negative", timing_.warmup);
     core::require(!with_published_ || timing_.warmup >= 1,
-                  "--warmup 0: --published compares with a warm-up and without; it must be at "
-                  "least 1");
+                  "--warmup 0: it must be at least 1, because --published compares times with and "
+                  "without warm-up");
     timing_.tuning.check_options();
     const DType dtype = parse_dtype(dtype_name_);
     core::require(dtype == DType::f32 || dtype == DType::bf16, "--dtype {}: it must be f32 or bf16",
@@ -323,9 +338,10 @@ class Transformer : public Workload {
                   "--rotation {}: it must be 0, 4, 16, 64, 256 or 1024", group);
     for (const Size& size : sizes)
       for (const std::int64_t features : {size.width, size.hidden})
-        core::require(features % group == 0,
-                      "--rotation {}: size {} has layers of {} inputs, which is no multiple of it",
-                      group, size.name, features);
+        core::require(
+            features % group == 0,
+            "--rotation {}: size {} has layers with {} inputs, which is not a multiple of it",
+            group, size.name, features);
   }
   // Whether an earlier setting has the same layers in this mode, because the mode has no dW in int8
   // or does not rotate.
@@ -340,57 +356,63 @@ class Transformer : public Workload {
   }
 
   static std::vector<Column> timing_columns() {
-    return {{.name = "size", .meaning = "of the decoder", .is_text = true},
-            {.name = "mode", .meaning = "of the linear layers", .is_text = true},
-            {.name = "phase", .meaning = "first steps, timed ones, or all", .is_text = true},
+    return {{.name = "size", .meaning = "size of the decoder", .is_text = true},
+            {.name = "mode", .meaning = "mode of the linear layers", .is_text = true},
+            {.name = "phase", .meaning = "first, timed or all steps", .is_text = true},
             {.name = "dw", .meaning = "how dW is computed", .is_text = true},
-            {.name = "rotation", .meaning = "group; 0: none"},
-            {.name = "dtype", .meaning = "of activations", .is_text = true, .in_table = false},
+            {.name = "rotation", .meaning = "group of the rotation; 0: none"},
+            {.name = "dtype", .meaning = "type of activations", .is_text = true, .in_table = false},
             {.name = "batch", .meaning = "sequences", .in_table = false},
             {.name = "context", .meaning = "tokens of a sequence", .in_table = false},
-            {.name = "pass", .meaning = "what a step is", .is_text = true, .in_table = false},
-            {.name = "fits", .meaning = "into memory", .in_table = false},
+            {.name = "pass", .meaning = "passes of a step", .is_text = true, .in_table = false},
+            {.name = "fits", .meaning = "whether it fits into memory", .in_table = false},
             {.name = "forward", .meaning = "logits", .unit = "ms"},
             {.name = "backward", .meaning = "loss and gradients", .unit = "ms"},
             {.name = "optimizer", .meaning = "AdamW", .unit = "ms"},
             host_ms_column(),
             synced_ms_column(),
-            {.name = "forward_ratio", .meaning = "mode standard : this", .better = Better::more},
-            {.name = "step_ratio", .meaning = "mode standard : this", .better = Better::more},
-            {.name = "back:fwd", .meaning = "backward : forward"},
-            {.name = "published_forward", .meaning = "mean on a GPU", .unit = "ms"},
-            {.name = "published_backward", .meaning = "mean on a GPU", .unit = "ms"},
-            {.name = "published_back:fwd", .meaning = "backward : forward, published"},
-            {.name = "first_step", .meaning = "where its time went, in ms", .in_table = false},
+            {.name = "forward_ratio",
+             .meaning = "time of mode standard, divided by this",
+             .better = Better::more},
+            {.name = "step_ratio",
+             .meaning = "time of mode standard, divided by this",
+             .better = Better::more},
+            {.name = "back:fwd", .meaning = "backward divided by forward"},
+            {.name = "published_forward", .meaning = "published mean on a GPU", .unit = "ms"},
+            {.name = "published_backward", .meaning = "published mean on a GPU", .unit = "ms"},
+            {.name = "published_back:fwd", .meaning = "published backward divided by forward"},
+            {.name = "first_step",
+             .meaning = "what took the first step's time, in ms",
+             .in_table = false},
             {.name = "attention",
              .meaning = "products and softmax of a forward, in ms",
              .in_table = false},
             {.name = "operations", .meaning = "times by name", .in_table = false},
-            {.name = "params", .meaning = "of the model", .in_table = false},
-            {.name = "bytes", .meaning = "by class, at the peak", .in_table = false},
-            {.name = "checks", .meaning = "identities that held", .in_table = false},
-            {.name = "note", .meaning = "for people", .is_text = true}};
+            {.name = "params", .meaning = "parameters of the model", .in_table = false},
+            {.name = "bytes", .meaning = "bytes by class, at the peak", .in_table = false},
+            {.name = "checks", .meaning = "which identities hold", .in_table = false},
+            {.name = "note", .meaning = "remarks", .is_text = true}};
   }
   static std::vector<Column> training_columns() {
-    return {{.name = "size", .meaning = "of the decoder", .is_text = true},
-            {.name = "mode", .meaning = "of the linear layers", .is_text = true},
-            {.name = "seed", .meaning = "of weights and pieces of text"},
+    return {{.name = "size", .meaning = "size of the decoder", .is_text = true},
+            {.name = "mode", .meaning = "mode of the linear layers", .is_text = true},
+            {.name = "seed", .meaning = "seed of the weights and pieces of text"},
             {.name = "dw", .meaning = "how dW is computed", .is_text = true},
-            {.name = "rotation", .meaning = "group; 0: none"},
-            {.name = "dtype", .meaning = "of activations", .is_text = true, .in_table = false},
+            {.name = "rotation", .meaning = "group of the rotation; 0: none"},
+            {.name = "dtype", .meaning = "type of activations", .is_text = true, .in_table = false},
             {.name = "batch", .meaning = "sequences", .in_table = false},
             {.name = "context", .meaning = "tokens of a sequence", .in_table = false},
-            {.name = "steps", .meaning = "of training"},
-            {.name = "training_loss", .meaning = "last mean, nats per byte"},
+            {.name = "steps", .meaning = "steps of training"},
+            {.name = "training_loss", .meaning = "mean of the last steps, nats per byte"},
             {.name = "validation_loss", .meaning = "at the end, nats per byte"},
             {.name = "loss_ratio",
-             .meaning = "validation loss : that of mode standard",
+             .meaning = "validation loss, divided by that of mode standard",
              .better = Better::less},
             {.name = "curve", .meaning = "losses by step", .in_table = false},
             host_ms_column(),
             synced_ms_column(),
-            {.name = "params", .meaning = "of the model", .in_table = false},
-            {.name = "bytes", .meaning = "by class, at the peak", .in_table = false}};
+            {.name = "params", .meaning = "parameters of the model", .in_table = false},
+            {.name = "bytes", .meaning = "bytes by class, at the peak", .in_table = false}};
   }
 
   [[nodiscard]] static std::string case_id(const Setting& s) {
@@ -506,7 +528,7 @@ class Transformer : public Workload {
                       measure::summarize(mode.timed.whole).median_ms);
       const std::string attention =
           session.on_cpu()
-              ? fmt::format("; attention's products {:.3g} ms, its softmax {:.3g} ms a forward",
+              ? fmt::format("; attention in a forward: products {:.3g} ms, softmax {:.3g} ms",
                             mode.attention_products_ms, mode.attention_softmax_ms)
               : "";
       operations_.push_back(fmt::format("{}, {}: timed operations{}\n{}", s.size.name,

@@ -22,7 +22,7 @@ inline autotune::Key key_of(std::int64_t m) {
 inline autotune::CandidateText candidate_of(std::int64_t mc) {
   return {"avx512_vnni", {{"mc", mc}, {"nc", 512}}, ""};
 }
-inline constexpr const char* usual_time = "2026-11-21T17:36:23Z";
+inline constexpr const char* default_time = "2026-11-21T17:36:23Z";
 
 /// A miss.
 inline autotune::Entry entry_of(std::int64_t m) {
@@ -35,7 +35,7 @@ inline autotune::Entry entry_of(std::int64_t m) {
   return entry;
 }
 inline autotune::Entry winner_of(std::int64_t m, autotune::Effort effort = autotune::Effort::normal,
-                                 std::string_view time = usual_time, std::int64_t mc = 96) {
+                                 std::string_view time = default_time, std::int64_t mc = 96) {
   autotune::Entry entry = entry_of(m);
   autotune::Winner& winner = entry.winner.emplace();
   winner.candidate = candidate_of(mc);
@@ -46,10 +46,10 @@ inline autotune::Entry winner_of(std::int64_t m, autotune::Effort effort = autot
   return entry;
 }
 /// The result of a check of a candidate; `why` empty: the candidate was right.
-inline autotune::Entry proven_of(std::int64_t m, std::int64_t mc, std::string_view why,
-                                 std::string_view time = usual_time) {
+inline autotune::Entry validated_of(std::int64_t m, std::int64_t mc, std::string_view why,
+                                    std::string_view time = default_time) {
   autotune::Entry entry = entry_of(m);
-  entry.proven.push_back({candidate_of(mc), std::string(why), std::string(time)});
+  entry.validated.push_back({candidate_of(mc), std::string(why), std::string(time)});
   return entry;
 }
 

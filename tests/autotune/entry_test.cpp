@@ -23,9 +23,9 @@ using test::entry_of;
 using test::key_of;
 using test::lines_of;
 using test::newer_line;
-using test::proven_of;
 using test::put;
 using test::replaced;
+using test::validated_of;
 using test::winner_of;
 
 constexpr const char* early = "2026-01-01T00:00:00Z";
@@ -48,8 +48,8 @@ TEST(EntryLine, EverythingComesBack) {
   full.winner->candidate.attributes = {{"b", -1}, {"a", std::numeric_limits<std::int64_t>::max()}};
   full.winner->candidate.algo_hex = "00ff";
   full.winner->stats.min_ms = 1e-300;
-  full.proven = {{candidate_of(1), "", early}, {candidate_of(2), "C[0,0] is 1,\nnot 2", late}};
-  for (const Entry& entry : {entry_of(3), winner_of(1), proven_of(2, 8, "wrong"), full}) {
+  full.validated = {{candidate_of(1), "", early}, {candidate_of(2), "C[0,0] is 1,\nnot 2", late}};
+  for (const Entry& entry : {entry_of(3), winner_of(1), validated_of(2, 8, "wrong"), full}) {
     const std::string line = to_line(entry);
     EXPECT_EQ(line.find('\n'), std::string::npos);
     EXPECT_EQ(line.find("{\"key\":" + entry.key.json + ","), 0u);
@@ -98,11 +98,11 @@ TEST(EntryLine, OtherLinesAreRefusedWithAReason) {
   const std::string line = to_line(test::doubtful(winner_of(1)));
   for (std::size_t size = 0; size < line.size(); ++size)
     EXPECT_NE(why_not(line.substr(0, size)), "") << size;
-  EXPECT_EQ(why_not("noise"), "it is not an entry in JSON");
-  EXPECT_EQ(why_not(std::string(100'000, '[')), "it is not an entry in JSON");
-  EXPECT_EQ(why_not("{\"key\":" + std::string(100'000, '{')), "it is not an entry in JSON");
+  EXPECT_EQ(why_not("noise"), "it is not a valid JSON object");
+  EXPECT_EQ(why_not(std::string(100'000, '[')), "it is not a valid JSON object");
+  EXPECT_EQ(why_not("{\"key\":" + std::string(100'000, '{')), "it is not a valid JSON object");
   EXPECT_EQ(why_not(replaced(line, R"("v":1)", R"("v":"1")")), "field 'v' is not a 64-bit integer");
-  EXPECT_EQ(why_not(replaced(line, R"("env":{)", R"("vne":{)")), "there is no field 'env'");
+  EXPECT_EQ(why_not(replaced(line, R"("env":{)", R"("vne":{)")), "field 'env' is missing");
   EXPECT_EQ(why_not(replaced(line, R"("mc":96)", R"("mc":9.5)")),
             "field 'mc' is not a 64-bit integer");
   EXPECT_EQ(why_not(replaced(line, R"("mc":96)", R"("mc":9223372036854775808)")),
@@ -144,37 +144,37 @@ TEST(EntryMerge, TheBetterWinnerStaysWhateverTheOrder) {
 TEST(EntryMerge, AWinnerThatWasFoundWrongSinceGoes) {
   const Entry winner = winner_of(1, Effort::thorough, early, 96);
   const Entry other = winner_of(1, Effort::quick, late, 64);
-  const Entry wrong_later = proven_of(1, 96, "wrong", late);
-  const Entry wrong_before = proven_of(1, 96, "wrong", "2025-01-01T00:00:00Z");
+  const Entry wrong_later = validated_of(1, 96, "wrong", late);
+  const Entry wrong_before = validated_of(1, 96, "wrong", "2025-01-01T00:00:00Z");
   EXPECT_EQ(merged({winner, wrong_before}).winner, winner.winner);
   EXPECT_EQ(merged({winner, wrong_later}).winner, std::nullopt);
   EXPECT_EQ(merged({wrong_later, winner}).winner, std::nullopt);
   // The check that found it wrong may have found another one wrong.
   Entry search = other;
-  search.proven = wrong_later.proven;
+  search.validated = wrong_later.validated;
   EXPECT_EQ(merged({winner, search}), search);
   EXPECT_EQ(merged({search, winner}), search);
   // Of one second, to be careful.
-  EXPECT_EQ(merged({winner, proven_of(1, 96, "wrong", early)}).winner, std::nullopt);
+  EXPECT_EQ(merged({winner, validated_of(1, 96, "wrong", early)}).winner, std::nullopt);
 }
 
 TEST(EntryMerge, TheLaterWordOnACandidateCounts) {
-  const Entry right = proven_of(1, 8, "", early), wrong = proven_of(1, 8, "wrong", late);
-  const Entry right_again = proven_of(1, 8, "", "2026-03-01T00:00:00Z");
-  EXPECT_EQ(merged({right, wrong}).proven, wrong.proven);
-  EXPECT_EQ(merged({wrong, right}).proven, wrong.proven);
-  EXPECT_EQ(merged({right_again, wrong, right}).proven, right_again.proven);
-  const Entry wrong_at_once = proven_of(1, 8, "wrong", early);
-  EXPECT_EQ(merged({wrong_at_once, right}).proven, wrong_at_once.proven);
-  EXPECT_EQ(merged({right, wrong_at_once}).proven, wrong_at_once.proven);
-  EXPECT_EQ(merged({right, proven_of(1, 9, "")}).proven.size(), 2u);
+  const Entry right = validated_of(1, 8, "", early), wrong = validated_of(1, 8, "wrong", late);
+  const Entry right_again = validated_of(1, 8, "", "2026-03-01T00:00:00Z");
+  EXPECT_EQ(merged({right, wrong}).validated, wrong.validated);
+  EXPECT_EQ(merged({wrong, right}).validated, wrong.validated);
+  EXPECT_EQ(merged({right_again, wrong, right}).validated, right_again.validated);
+  const Entry wrong_at_once = validated_of(1, 8, "wrong", early);
+  EXPECT_EQ(merged({wrong_at_once, right}).validated, wrong_at_once.validated);
+  EXPECT_EQ(merged({right, wrong_at_once}).validated, wrong_at_once.validated);
+  EXPECT_EQ(merged({right, validated_of(1, 9, "")}).validated.size(), 2u);
 }
 
 TEST(EntryMerge, TheBestOfSeveralEnvironmentsIsUsableAndDidNotFail) {
   Entry old_driver = winner_of(1, Effort::thorough, early, 96);
   old_driver.env.driver = "1";
   const Entry here = winner_of(1, Effort::quick, late, 64);
-  Entry wrong = proven_of(1, 96, "wrong", late);
+  Entry wrong = validated_of(1, 96, "wrong", late);
   const auto any = [](const Entry&) { return true; };
   std::vector<Entry> all = {old_driver, here};
   EXPECT_EQ(best_of(all, any), &all[0]);
@@ -210,20 +210,20 @@ TEST(Snapshot, FindsTheEntriesOfAKeyAndNamesTheRest) {
   EXPECT_EQ(snapshot.find(key_of(9)), std::vector<Entry>());
   EXPECT_EQ(snapshot.skipped(), 2);
   ASSERT_EQ(snapshot.warnings().size(), 3u);
-  EXPECT_EQ(describe(snapshot.warnings()[0]), file.string() + ":4: it is not an entry in JSON");
-  EXPECT_EQ(describe(snapshot.warnings()[1]), file.string() + ":10: it is not an entry in JSON");
+  EXPECT_EQ(describe(snapshot.warnings()[0]), file.string() + ":4: it is not a valid JSON object");
+  EXPECT_EQ(describe(snapshot.warnings()[1]), file.string() + ":10: it is not a valid JSON object");
   EXPECT_EQ(describe(snapshot.warnings()[2]), directory.path().string() + ": it is a directory");
   // The values of a key are read when they are needed.
   std::vector<Warning> warnings;
   EXPECT_TRUE(snapshot.find(key_of(4), &warnings).empty());
   EXPECT_TRUE(snapshot.find(key_of(6), &warnings).empty());
   ASSERT_EQ(warnings.size(), 2u);
-  EXPECT_EQ(describe(warnings[0]), file.string() + ":8: there is no field 'env'");
+  EXPECT_EQ(describe(warnings[0]), file.string() + ":8: field 'env' is missing");
   EXPECT_EQ(describe(warnings[1]),
             file.string() + ":9: schema version 2; this library reads version 1");
 
-  snapshot.add(proven_of(2, 8, "wrong"));
-  EXPECT_EQ(snapshot.find(key_of(2)), (std::vector{winner_of(2), proven_of(2, 8, "wrong")}));
+  snapshot.add(validated_of(2, 8, "wrong"));
+  EXPECT_EQ(snapshot.find(key_of(2)), (std::vector{winner_of(2), validated_of(2, 8, "wrong")}));
   std::int64_t entries = 0;
   snapshot.for_each([&](const Entry&) { ++entries; });
   EXPECT_EQ(entries, 5);

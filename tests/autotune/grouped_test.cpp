@@ -148,7 +148,7 @@ TEST(TunerOfGroups, AWrongSumIsFound) {
 }
 
 // Every candidate of every layout is right, for each output type, with b packed and unpacked.
-TEST(TunerOfGroups, EveryCandidateIsProven) {
+TEST(TunerOfGroups, EveryCandidateIsValidated) {
   Context context(test::device_options());
   const ContextState& state = context.state();
   const gemm_int8::EngineId packer = gemm_int8::packing_engine(state).id;
@@ -175,7 +175,7 @@ TEST(TunerOfGroups, EveryCandidateIsProven) {
       }
 }
 
-TEST(TunerOfGroups, AStepIsProvenInEveryModeOfALayerAlone) {
+TEST(TunerOfGroups, AStepIsValidatedInEveryModeOfALayerAlone) {
   Context context(test::device_options());
   linear::PassProblem p;
   p.pass = linear::Pass::step;
@@ -203,7 +203,7 @@ TEST(TunerOfGroups, AStepIsProvenInEveryModeOfALayerAlone) {
   EXPECT_EQ(linear::candidates(p, context.state()), std::vector<Mode>{Mode::standard});
 }
 
-TEST(TunerOfGroups, EveryModeOfAGroupedLayerIsProven) {
+TEST(TunerOfGroups, EveryModeOfALayerWithGroupsIsValidated) {
   Context context(test::device_options());
   for (const linear::RowsLayout layout :
        {linear::RowsLayout::packed, linear::RowsLayout::strided, linear::RowsLayout::gathered,

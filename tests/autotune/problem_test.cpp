@@ -147,14 +147,14 @@ TEST(Problem, OtherKeysAreRefusedWithAReason) {
     EXPECT_NE(at, std::string::npos) << from << " in " << text;
     return text.replace(at, from.size(), to);
   };
-  EXPECT_EQ(why_not("[1]"), "the key is no JSON object");
+  EXPECT_EQ(why_not("[1]"), "the key is not a JSON object");
   EXPECT_EQ(why_not("{}"), "the key has no 'backend'");
   EXPECT_EQ(why_not(replaced("\"op\":\"gemm_standard\"", "\"op\":\"sort\"")),
             "op 'sort' is unknown");
   EXPECT_EQ(why_not(replaced("\"bf16\"", "\"bf17\"")), "the key's input 'bf17' is unknown");
-  EXPECT_EQ(why_not(replaced("\"m\":16", "\"m\":\"16\"")), "the key's 'm' is no integer");
+  EXPECT_EQ(why_not(replaced("\"m\":16", "\"m\":\"16\"")), "the key's 'm' is not an integer");
   EXPECT_EQ(why_not(replaced("\"m\":16", "\"m\":16,\"moon\":1")),
-            "the key has members that are unknown here");
+            "the key has members that this version does not know");
 }
 
 // Every configuration of every operation, and cuBLASLt's own words, which are stored one by one.
@@ -217,7 +217,7 @@ TEST(Problem, ConfigurationsComeBack) {
   text.engine = "cublaslt";
   text.attributes.emplace_back("beads", 7);
   EXPECT_FALSE(to_choice(ConfigOp::gemm_int8, text, why).has_value());
-  EXPECT_EQ(why, "the configuration has attributes that are unknown here");
+  EXPECT_EQ(why, "the configuration has attributes that this version does not know");
 }
 
 TEST(Problem, FamiliesDifferInTheTokensAlone) {
@@ -258,7 +258,7 @@ TEST(Problem, WhatAnEntryWasMeasuredWithMattersAsFarAsItsEngineDependsOnIt) {
   const auto onednn = [](Environment& e) { e.onednn = "3.0"; };
   const auto cublaslt = [](Environment& e) { e.cublaslt = "13.1"; };
   EXPECT_EQ(differs(ConfigOp::gemm_int8, "avx512_vnni", kernels),
-            "measured with kernels 'k1', this is 'k2'");
+            "measured with kernels 'k1', not with the current 'k2'");
   EXPECT_EQ(differs(ConfigOp::gemm_int8, "avx512_vnni", onednn), "");
   EXPECT_NE(differs(ConfigOp::gemm_int8, "onednn", onednn), "");
   EXPECT_EQ(differs(ConfigOp::gemm_floating, "onednn_matmul", kernels), "");

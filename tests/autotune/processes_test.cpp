@@ -94,7 +94,8 @@ TEST(StoreProcesses, WritersAtOnceLoseNothingAndReadersSeeWholeFiles) {
     children.push_back(start([&, w] {
       for (std::int64_t m = 0; m < entries; ++m) {
         put_into(file, std::vector{winner_of(w * entries + m)});
-        put_into(file, std::vector{test::proven_of(-1, w * entries + m, "wrong")});  // of one key
+        put_into(file,
+                 std::vector{test::validated_of(-1, w * entries + m, "wrong")});  // of one key
       }
       return 0;
     }));
@@ -114,7 +115,7 @@ TEST(StoreProcesses, WritersAtOnceLoseNothingAndReadersSeeWholeFiles) {
   for (std::int64_t m = 0; m < writers * entries; ++m)
     ASSERT_EQ(snapshot.find(key_of(m)), std::vector{winner_of(m)}) << m;
   ASSERT_EQ(snapshot.find(key_of(-1)).size(), 1u);
-  EXPECT_EQ(snapshot.find(key_of(-1))[0].proven.size(),
+  EXPECT_EQ(snapshot.find(key_of(-1))[0].validated.size(),
             static_cast<std::size_t>(writers * entries));
 }
 

@@ -92,14 +92,16 @@ class FakeTrial : public Trial {
   std::int64_t scratch_bytes(const ConfigChoice& choice) override {
     return scratch.count(index(choice)) != 0 ? scratch[index(choice)] : 0;
   }
-  double least_gain() const override { return usual_least_gain; }
-  bool is_risky(const ConfigChoice& choice) override { return risky.count(index(choice)) != 0; }
+  double least_gain() const override { return default_least_gain; }
+  bool is_unvalidated(const ConfigChoice& choice) override {
+    return unvalidated.count(index(choice)) != 0;
+  }
 
   static std::size_t index(const ConfigChoice& choice) {
     return static_cast<std::size_t>(choice.words[0]);
   }
   std::size_t few = 1000;  ///< how many are worth trying without an order to try all
-  std::set<std::size_t> wrong, throws, risky;
+  std::set<std::size_t> wrong, throws, unvalidated;
   std::map<std::size_t, std::int64_t> scratch;
   std::map<std::size_t, int> runs;
   std::vector<std::size_t> checked;
@@ -192,15 +194,16 @@ TEST(Search, WrongAndFailingCandidatesAreRecordedAndNeverTimed) {
   EXPECT_THROW(search(trial, options_on(machine)), Error);
 }
 
-TEST(Search, RiskyCandidatesAreProvenElsewhereFirst) {
+TEST(Search, CandidatesAreValidatedElsewhereFirst) {
   FakeMachine machine;
   FakeTrial trial(machine, {1.0, 0.1, 0.2});
-  trial.risky = {1, 2};
+  trial.unvalidated = {1, 2};
   SearchOptions options = options_on(machine);
-  EXPECT_EQ(winner_of(trial, options), 0u);  // no process to prove them in
+  EXPECT_EQ(winner_of(trial, options), 0u);  // no process to validate them in
   EXPECT_EQ(trial.runs.count(1), 0u);
   options.probe = [](const ConfigChoice& choice, double) {
-    return FakeTrial::index(choice) == 1 ? Proof::wrong("crashed with signal 11") : Proof();
+    return FakeTrial::index(choice) == 1 ? Validation::wrong("crashed with signal 11")
+                                         : Validation();
   };
   const SearchResult result = search(trial, options);
   EXPECT_EQ(FakeTrial::index(result.measured[result.winner()].choice), 2u);
@@ -370,7 +373,7 @@ TEST(Search, WinnersAreStableOnANoisyMachine) {
       const std::size_t winner = winner_of(trial, options_on(machine));
       ++all;
       // Within the tie band and the width of the noise, in the undisturbed time.
-      if (times[winner] <= best * (1 + usual_least_gain + 0.01)) ++agreed;
+      if (times[winner] <= best * (1 + default_least_gain + 0.01)) ++agreed;
       // Never worse than the choice without a search.
       EXPECT_LE(times[winner], 1.0 + 1e-9);
     }

@@ -31,8 +31,8 @@ using test::content;
 using test::entry_of;
 using test::lines_of;
 using test::newer_line;
-using test::proven_of;
 using test::put;
+using test::validated_of;
 using test::winner_of;
 using Names = std::vector<std::string>;
 
@@ -78,10 +78,10 @@ TEST_F(StoreTest, HasOneLineForEachKeyAndEnvironment) {
   EXPECT_EQ(add({test::doubtful(winner_of(1, Effort::thorough))}), std::vector{Added::worse});
   EXPECT_EQ(fs::last_write_time(file), written);
   // In place; two entries of one call are one line.
-  EXPECT_EQ(add({winner_of(1, Effort::thorough), proven_of(1, 8, "wrong"), winner_of(3)}),
+  EXPECT_EQ(add({winner_of(1, Effort::thorough), validated_of(1, 8, "wrong"), winner_of(3)}),
             std::vector(3, Added::added));
   Entry both = winner_of(1, Effort::thorough);
-  both.proven = proven_of(1, 8, "wrong").proven;
+  both.validated = validated_of(1, 8, "wrong").validated;
   EXPECT_EQ(content(file), lines_of({both, entry_of(2), driver, winner_of(3)}));
 }
 
@@ -100,9 +100,9 @@ TEST_F(StoreTest, LinesThatItCannotReadStayAsTheyAre) {
 // As `cat` joins two files.
 TEST_F(StoreTest, RepeatedLinesBecomeOne) {
   put(file, lines_of({winner_of(1, Effort::quick), winner_of(2), winner_of(1), winner_of(2)}));
-  add({proven_of(1, 8, "")});
+  add({validated_of(1, 8, "")});
   Entry one = winner_of(1);
-  one.proven = proven_of(1, 8, "").proven;
+  one.validated = validated_of(1, 8, "").validated;
   EXPECT_EQ(content(file), lines_of({one, winner_of(2), winner_of(2)}));
 }
 
@@ -156,7 +156,7 @@ TEST_F(StoreTest, NoLockIsWaitedForWithoutEnd) {
       add({winner_of(2)}, {std::chrono::hours(1), [&](const std::string& text) { told = text; },
                            [&] { return !told.empty(); }}),
       Locked);
-  EXPECT_NE(told.find("waiting for another process"), std::string::npos) << told;
+  EXPECT_NE(told.find("waiting for the lock"), std::string::npos) << told;
 
   // A program keeps its entries in memory, and waits only once.
   std::vector<std::string> warnings;
@@ -169,7 +169,8 @@ TEST_F(StoreTest, NoLockIsWaitedForWithoutEnd) {
   EXPECT_EQ(writer.lost(), 991);
   EXPECT_EQ(writer.written(), 0);
   ASSERT_FALSE(warnings.empty());
-  EXPECT_NE(warnings.front().find("is kept, and tried again with the next"), std::string::npos);
+  EXPECT_NE(warnings.front().find("kept in memory and will be written with the next ones"),
+            std::string::npos);
   EXPECT_EQ(content(file), before);
   ::close(held);
   writer.flush({});
@@ -250,7 +251,7 @@ TEST_F(StoreTest, RootTrustsNoFileThatOthersCanHavePutThere) {
   fs::remove(file);
   fs::create_symlink(directory / "victim", file);
   ASSERT_EQ(::lchown(file.c_str(), other_user, other_user), 0);
-  refused("is a symbolic link of user 65534");
+  refused("is a symbolic link that belongs to user 65534");
   EXPECT_EQ(content(directory / "victim"), before);
   ASSERT_EQ(::lchown(file.c_str(), 0, 0), 0);
   add({winner_of(2)});

@@ -6,10 +6,10 @@
 
 #include <optional>
 
+#include "autotune/default_source.hpp"
 #include "autotune/entries.hpp"
 #include "autotune/session.hpp"
 #include "autotune/tuner_support.hpp"
-#include "autotune/usual_source.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback {
@@ -146,7 +146,7 @@ TEST(Tuner, AContextLooksUpByItselfAsTheEnvironmentSays) {
     const Variable mode("SWITCHBACK_TUNE", "read");
     Context context(test::device_options());
     Context another(test::device_options());
-    const auto tuner = autotune::usual_tuner(context.state());
+    const auto tuner = autotune::default_tuner(context.state());
     use_layer(context, Mode::rowwise);
     const std::int64_t hits = tuner->hits.load();
     EXPECT_GT(hits, 0);  // the Context's own tuner is the same one

@@ -40,7 +40,7 @@ inline TunerOptions options_in(const TemporaryDirectory& directory, std::string 
   options.cache_directory = directory.path().string();
   options.system_directory = (directory / "system").string();
   options.record_file = (directory / "recorded.jsonl").string();
-  options.prover = prove_program();
+  options.validator = validate_program();
   options.notice_others = false;  // machines that run tests are seldom quiet
   return options;
 }

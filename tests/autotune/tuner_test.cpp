@@ -228,7 +228,8 @@ TEST(Tuner, RequireFailsOnAMissAndChangesNothing) {
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), Status::unsupported);
     const std::string text = error.what();
-    EXPECT_NE(text.find("is not in the cache, and its mode is require"), std::string::npos) << text;
+    EXPECT_NE(text.find("is not in the cache, and the tuner's mode is require"), std::string::npos)
+        << text;
   }
   // Nothing to compute is nothing to look up.
   LayerTrial t(case_of(Mode::rowwise));
@@ -357,7 +358,7 @@ TEST(Tuner, ACacheThatCannotBeWrittenIsOneWarning) {
   const auto warnings = tuner->warnings();
   int about_writing = 0;
   for (const std::string& warning : warnings)
-    about_writing += warning.find("known to this process alone") != std::string::npos ? 1 : 0;
+    about_writing += warning.find("kept in this process only") != std::string::npos ? 1 : 0;
   EXPECT_EQ(about_writing, 1);
   // This process knows the results nevertheless. (On a device, floating point products are missing
   // in the passes that it measured.)
@@ -384,7 +385,8 @@ TEST(Tuner, DamagedLinesAreNamedAndTheRestIsUsed) {
   const auto tuner = Tuner::open(context, options_in(directory));
   const auto warnings = tuner->warnings();
   ASSERT_EQ(warnings.size(), 2u);
-  EXPECT_NE(warnings[0].find(".jsonl:1: it is not an entry"), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find(".jsonl:1: it is not a valid JSON object"), std::string::npos)
+      << warnings[0];
   tuner->attach(context);
   use_layer(context, Mode::rowwise);
   EXPECT_EQ(tuner->counters().misses, 0);
@@ -434,7 +436,8 @@ TEST(Tuner, ALockOfAnotherProcessKeepsWhatIsRecorded) {
   const auto warnings = tuner->warnings();
   ASSERT_FALSE(warnings.empty());
   EXPECT_NE(warnings[0].find("another process holds this lock"), std::string::npos) << warnings[0];
-  EXPECT_NE(warnings[0].find("is kept, and tried again"), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find("kept in memory and will be written"), std::string::npos)
+      << warnings[0];
   ::close(held);
   use_layer(context, Mode::global);  // other problems among them
   autotune::Snapshot recorded;

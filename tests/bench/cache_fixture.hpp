@@ -160,7 +160,7 @@ class Cache : public testing::Test {
   }
   Entry wrong(const ConfigQuery& query, std::size_t candidate, const char* time = day) {
     Entry e = entry(query);
-    e.proven.push_back(
+    e.validated.push_back(
         {autotune::to_text(query.op, choices(query).at(candidate)), "C[0,0] is 1, not 2", time});
     return e;
   }

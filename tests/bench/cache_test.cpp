@@ -14,7 +14,7 @@ TEST_F(Cache, AnEmptyCacheIsNoError) {
        std::vector<std::vector<std::string>>{{"list"}, {"verify"}, {"verify", "--run"}}) {
     const Result result = here(arguments);
     EXPECT_EQ(result.code, 0) << arguments[0] << result.err;
-    expect_part(result.out, "There is nothing in the cache");
+    expect_part(result.out, "The cache is still empty");
     EXPECT_EQ(result.err, "");
   }
   EXPECT_FALSE(fs::exists(cache()));
@@ -29,7 +29,7 @@ TEST_F(Cache, PathSaysWhereEverythingIsAndWhatSaysSo) {
   expect_part(people.out, file().string());
   expect_part(people.out, in("system/list.jsonl").string());
   expect_part(people.out, "SWITCHBACK_TUNE_SYSTEM");
-  expect_part(people.out, "not there yet");  // the file of misses
+  expect_part(people.out, "does not exist yet");  // the file of misses
   const json program = lines(here({"path", "--json", "--cache", in("other").string()}).out).at(0);
   EXPECT_EQ(program["places"][0]["path"], in("other").string());
   EXPECT_EQ(program["places"][0]["set_by"], "--cache");
@@ -65,7 +65,7 @@ TEST_F(Cache, AModeThatIsNoneIsNamed) {
                                         in("out").string(), in("err").string());
   EXPECT_EQ(std::system(shell.c_str()), 0);
   expect_part(content(in("err")), "mode 'bogus' is not one of off, read, record, tune, require");
-  expect_part(content(in("out")), "bogus (no mode: off, read, record, tune or require)");
+  expect_part(content(in("out")), "bogus (unknown; use off, read, record, tune or require)");
 }
 
 TEST_F(Cache, ListHasALineForEachKey) {
@@ -97,7 +97,7 @@ TEST_F(Cache, ListHasALineForEachKey) {
   EXPECT_EQ(only(lines(here({"list", "--json", "--all"}).out), "summary")["keys"], 5);
   EXPECT_EQ(only(lines(here({"list", "--json", "--op", "quantize"}).out), "summary")["shown"], 0);
   EXPECT_EQ(only(lines(here({"list", "--json", "--filter", "m=4 "}).out), "summary")["shown"], 1);
-  expect_part(run({"list", "--device", "cpu", "--threads", "2"}).out, "of another Context:");
+  expect_part(run({"list", "--device", "cpu", "--threads", "2"}).out, "for another Context:");
 }
 
 TEST_F(Cache, LinesThatCannotBeReadAreNamed) {
@@ -106,7 +106,7 @@ TEST_F(Cache, LinesThatCannotBeReadAreNamed) {
   const Result result = here({"list"});
   EXPECT_EQ(result.code, 0);
   expect_part(result.out, "2 lines were skipped");
-  expect_part(result.err, file().string() + ":2: it is not an entry in JSON");
+  expect_part(result.err, file().string() + ":2: it is not a valid JSON object");
   expect_part(result.err, file().string() + ":3: schema version 2");
   EXPECT_EQ(only(lines(here({"list", "--json"}).out), "skipped")["line"], 2);
 }
@@ -126,14 +126,14 @@ TEST_F(Cache, KeysThatAreNoneOrSeveralAreErrorsThatHelp) {
   const std::string name = name_of(two[0].key);
   const Result several = here({"explain", name.substr(0, 4)});
   EXPECT_EQ(several.code, 2);
-  expect_part(several.err, "2 keys begin so");
+  expect_part(several.err, "2 keys begin with it");
   expect_part(several.err, name);
   expect_part(several.err, name_of(two[1].key));
   EXPECT_EQ(here({"explain", name}).code, 0);
 
   const Result none = here({"explain", name.starts_with("ffff") ? "0000" : "ffff"});
   EXPECT_EQ(none.code, 2) << none.out;
-  expect_part(none.err, "no key begins so");
+  expect_part(none.err, "no key begins with it");
   for (const char* key : {"abc", "xyz1"}) {
     const Result result = here({"explain", key});
     EXPECT_EQ(result.code, 2);
@@ -145,13 +145,13 @@ TEST_F(Cache, KeysThatAreNoneOrSeveralAreErrorsThatHelp) {
 TEST_F(Cache, ExplainShowsARefusalAndNamesTheDefault) {
   Entry refused = winner(product(), 0);  // of the project's own kernels
   refused.env.kernels = "int8 0";
-  refused.proven = wrong(product(), 1).proven;
+  refused.validated = wrong(product(), 1).validated;
   store({refused});
   const std::string name = name_of(refused.key);
   const Result people = here({"explain", name.substr(0, 8)});
   EXPECT_EQ(people.code, 0) << people.err;
   expect_part(people.out, "refused: libraries and kernels: measured with kernels 'int8 0'");
-  expect_part(people.out, "the default: no entry holds here");
+  expect_part(people.out, "the default: no entry is valid here");
   expect_part(people.out, file().string() + ":1");
   expect_part(people.out, "C[0,0] is 1, not 2");
 
@@ -179,7 +179,7 @@ TEST_F(Cache, AWinnerInDoubtIsMarkedAndTheDefaultRuns) {
   const std::string explained = here({"explain", name_of(doubtful.key)}).out;
   expect_part(explained, "measurement no");
   expect_part(explained, "refused: measurement: in doubt");
-  expect_part(explained, "the default: no entry holds here");
+  expect_part(explained, "the default: no entry is valid here");
   expect_part(here({"verify", "--run"}).out,
               "1 right, 0 wrong, 1 not used here anyway (1 of them in doubt)");
 
@@ -198,9 +198,10 @@ TEST_F(Cache, ExplainSaysWhichEntryWinsAndWhy) {
   const std::string name = name_of(thorough.key);
   const json effort = lines(here({"explain", name, "--json"}).out).at(0);
   ASSERT_EQ(effort["entries"].size(), 3u);
-  expect_part(effort["entries"][0]["outcome"], "wins: effort thorough goes before quick");
-  expect_part(effort["entries"][1]["outcome"], "loses: effort thorough goes before quick");
-  expect_part(effort["entries"][2]["outcome"], "the cache goes first");
+  expect_part(effort["entries"][0]["outcome"], "wins: effort thorough takes precedence over quick");
+  expect_part(effort["entries"][1]["outcome"],
+              "loses: effort thorough takes precedence over quick");
+  expect_part(effort["entries"][2]["outcome"], "the cache takes precedence");
   EXPECT_EQ(effort["runs"]["origin"], "cache");
   EXPECT_EQ(effort["runs"]["line"], 1);
   EXPECT_EQ(effort["entries"][0]["verdicts"].size(), 4u);
@@ -216,7 +217,7 @@ TEST_F(Cache, ExplainSaysWhichEntryWinsAndWhy) {
   EXPECT_EQ(system["runs"]["file"], in("system/list.jsonl").string());
 
   const Result other = run({"explain", name, "--device", "cpu", "--threads", "2"});
-  expect_part(other.out, "nothing here looks it up; it is of another Context");
+  expect_part(other.out, "it is not looked up here; it is for another Context");
   expect_part(other.out, "--threads 1");
 }
 
@@ -230,9 +231,10 @@ TEST_F(Cache, ExplainTakesShapes) {
             1);
   const Result people = here({"explain", "--shape", "4,16,8"});
   EXPECT_EQ(people.code, 0) << people.err;
-  expect_part(people.out, "Nothing is known of these; the default runs:");
+  expect_part(people.out, "These problems have no entries and run the default:");
   expect_part(people.out,
-              fmt::format("{} problems: 1 run what was found, {} the default", all, all - 1));
+              fmt::format("{} problems: 1 run a configuration that was found, {} the default", all,
+                          all - 1));
 }
 
 // Twenty problems are one table, not twenty.
@@ -255,8 +257,8 @@ TEST_F(Cache, ExplainOfShapesHasALineForEachProblem) {
     return found;
   };
   EXPECT_EQ(count("problem: what runs"), 2u) << result.out;
-  expect_part(result.out, "These run what was found:");
-  expect_part(result.out, "Of these something is known, and the default runs:");
+  expect_part(result.out, "These problems run a configuration that was found:");
+  expect_part(result.out, "These problems have entries, but run the default:");
   expect_part(result.out, "refused: ");
   for (const Entry& one : winners)
     EXPECT_EQ(count(name_of(one.key)), 1u);
@@ -272,7 +274,8 @@ TEST_F(Cache, ADateAheadOfTheClockLosesAndSaysSo) {
   store({ahead, now});
   const json explained = lines(here({"explain", name_of(now.key), "--json"}).out).at(0);
   EXPECT_EQ(explained["runs"]["line"], 2);
-  expect_part(explained["why"], "goes before 9876-01-01T00:00:00Z, which is more than a day ahead");
+  expect_part(explained["why"],
+              "takes precedence over 9876-01-01T00:00:00Z, which is more than a day in the future");
 }
 
 TEST_F(Cache, ExplainFollowsNearShapes) {
@@ -306,8 +309,8 @@ TEST_F(Cache, VerifyCountsAndNamesWhatIsWrong) {
       content(file()) + test::replaced(line, "\"env\"", "\"nev\"") + "\n" + line.substr(0, 50));
   const Result bad = run({"verify"});
   EXPECT_EQ(bad.code, 1);
-  expect_part(bad.err, file().string() + ":5: there is no field 'env'");
-  expect_part(bad.err, file().string() + ":6: it is not an entry in JSON");
+  expect_part(bad.err, file().string() + ":5: field 'env' is missing");
+  expect_part(bad.err, file().string() + ":6: it is not a valid JSON object");
   expect_part(bad.out, "why lines were skipped");
   const std::vector<json> program = lines(run({"verify", "--json"}).out);
   const json counts = only(program, "file");
@@ -327,7 +330,7 @@ TEST_F(Cache, VerifyFindsEntriesInAnotherMachinesFile) {
   const Result result = run({"verify"});
   EXPECT_EQ(result.code, 1);
   expect_part(result.err,
-              file(other_machine()).string() + ":1: it is of " + autotune::describe(machine_));
+              file(other_machine()).string() + ":1: it is for " + autotune::describe(machine_));
   expect_part(result.out, "recorded.jsonl");
   const json listed = lines(here({"list", "--all", "--json"}).out).at(0);
   EXPECT_EQ(listed["winner"]["file"], file().string());
@@ -342,10 +345,10 @@ TEST_F(Cache, VerifyNamesTheFirstOfManyAndCountsTheRest) {
   const Result result = run({"verify"});
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 101);
-  expect_part(result.err, "150 more lines are of other machines than their file's");
+  expect_part(result.err, "150 more lines are for other machines than their file");
 }
 
-TEST_F(Cache, VerifyProvesWinnersAgain) {
+TEST_F(Cache, VerifyValidatesWinnersAgain) {
   Entry refused = winner(product(6));
   refused.env.kernels = "int8 0";
   store({winner(product(), 1), winner(product(5)), refused});
@@ -408,7 +411,7 @@ TEST_F(Cache, WhatIsImportedIsUsedAsItWas) {
   const Result imported = run({"import", file().string(), "--cache", other});
   EXPECT_EQ(imported.code, 0) << imported.err;
   expect_part(imported.out, "1 entries added, 0 already there, 0 unreadable");
-  expect_part(imported.out, "1 misses were left out");
+  expect_part(imported.out, "1 misses were skipped");
   const json there = lines(here({"list", "--json", "--cache", other}).out).at(0);
   EXPECT_EQ(there["winner"]["candidate"],
             lines(here({"list", "--json"}).out).at(0)["winner"]["candidate"]);
@@ -434,16 +437,16 @@ TEST_F(Cache, ImportSaysHowManyAreUsedHereAndWhyNotTheOthers) {
   EXPECT_EQ(people.code, 0) << people.err;
   expect_part(people.out, "2 of the 6 winners are used here.");
   expect_part(people.out, "measured with kernels 'int8 0'");
-  expect_part(people.out, "of another machine: " + autotune::describe(other_machine()));
+  expect_part(people.out, "for another machine: " + autotune::describe(other_machine()));
   expect_part(people.out, "in doubt");
-  expect_part(people.out, "another winner goes first");
+  expect_part(people.out, "another winner takes precedence");
   const json again =
       lines(run({"import", in("in.jsonl").string(), "--json", "--device", "cpu", "--threads", "2"})
                 .out)
           .back();
   EXPECT_EQ(again["used_here"], 0);
   EXPECT_EQ(again["other_wins"], 1);
-  EXPECT_EQ(again["not_used"]["of another machine: " + autotune::describe(other_machine())], 1);
+  EXPECT_EQ(again["not_used"]["for another machine: " + autotune::describe(other_machine())], 1);
 }
 
 TEST_F(Cache, ImportPutsEntriesIntoTheFilesOfTheirMachines) {
@@ -487,7 +490,7 @@ TEST_F(Cache, GarbageIsAnErrorAndMakesNoFile) {
   put(in("garbage"), "not an entry\nnor this\n");
   const Result result = run({"import", in("garbage").string()});
   EXPECT_EQ(result.code, 1);
-  expect_part(result.err, in("garbage").string() + ": there is no entry in it");
+  expect_part(result.err, in("garbage").string() + ": it has no entries");
   EXPECT_FALSE(fs::exists(cache()));
   // The readable entries are still used.
   put(in("half.jsonl"), test::lines_of({winner(product())}) + "noise\n");
@@ -510,10 +513,10 @@ TEST_F(Cache, UsageErrorsNameTheOption) {
   };
   expect({}, 2, "subcommand");
   expect({"list", "--op", "sort"}, 2, "--op 'sort' is not one of quantize, gemm_int8");
-  expect({"explain"}, 2, "it needs a KEY or --shape");
+  expect({"explain"}, 2, "give a KEY or --shape");
   expect({"explain", "--shape", "1,2"}, 2, "--shape '1,2'");
   expect({"explain", "--shape", "1,2,3", "--dtype", "s8"}, 2, "--dtype s8");
-  expect({"explain", "abcd", "--bias"}, 2, "--bias and --groups are for --shape");
+  expect({"explain", "abcd", "--bias"}, 2, "--bias and --groups require --shape");
   expect({"explain", "abcd", "--shape", "1,2,3"}, 2, "excludes");
   expect({"import"}, 2, "FILE");
   expect({"list", "--device", "cuda:77"}, 5, "cuda");

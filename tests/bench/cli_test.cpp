@@ -155,7 +155,7 @@ TEST_F(Cli, FilesGetRecordsAndARunLogBesideThem) {
 
   const Result report = run({"report", in("r.jsonl")});
   EXPECT_EQ(report.code, 0) << report.err;
-  EXPECT_NE(report.out.find("W packed before"), std::string::npos);
+  EXPECT_NE(report.out.find("W packed in advance"), std::string::npos);
 }
 
 TEST_F(Cli, NothingIsOverwrittenAndResumeSkipsWhatIsThere) {
@@ -189,7 +189,7 @@ TEST_F(Cli, ATornTailIsReportedCutAndMeasuredAgain) {
   ASSERT_EQ(::truncate(out.c_str(), static_cast<off_t>(text.size() - 30)), 0);
   const Result result = run(tiny({"--out", out, "--resume"}));
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_NE(result.err.find("r.jsonl:2: a torn line"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("r.jsonl:2: an incomplete line"), std::string::npos) << result.err;
   EXPECT_EQ(parse_records(read_file(out), "r").size(), 2u);
 }
 
@@ -239,21 +239,21 @@ TEST_F(Cli, UnknownWordsAreNamedWithWhatIsMeant) {
     EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
     EXPECT_EQ(result.err.find("Could not convert"), std::string::npos) << result.err;
   };
-  expect(
-      {},
-      "name a subcommand: run, multimodel, fragmented, transformer, accum, pipeline, tune, cache, "
-      "report, compare, ab, merge, list, verify, micro, info");
-  expect({"rum"}, "'rum' is no subcommand; did you mean 'run'?");
+  expect({},
+         "give a subcommand: run, parallel-linears, fragmented, transformer, accumulators, "
+         "pipeline, tune, cache, report, compare, ab, merge, list, verify, micro, info");
+  expect({"rum"}, "unknown subcommand 'rum'; did you mean 'run'?");
+  // Former names still work.
+  expect({"accum", "--nosuch"}, "unknown option '--nosuch' of 'accumulators'; ");
   expect({"nosuch"},
-         "'nosuch' is no subcommand; there are run, multimodel, fragmented, transformer, accum, "
-         "pipeline, "
-         "tune, cache");
-  expect({"cache", "nosuch"}, "'nosuch' is no subcommand of 'cache'; there are ");
-  expect({"run", "--sead", "1"}, "'--sead' is no option of 'run'; did you mean '--seed'?");
-  expect({"list", "--nosuch=3"}, "'--nosuch' is no option of 'list'; there are ");
-  expect({"list", "grids", "more"}, "'more': 'list' takes no such argument");
-  expect({"run", "--out"}, "--out: it takes one value, FILE, and is given once");
-  expect(tiny({"--threads", "2"}), "--threads: it takes one value, N, and is given once");
+         "unknown subcommand 'nosuch'; the subcommands are run, parallel-linears, fragmented, "
+         "transformer, accumulators, pipeline, tune, cache");
+  expect({"cache", "nosuch"}, "unknown subcommand 'nosuch' of 'cache'; the subcommands are ");
+  expect({"run", "--sead", "1"}, "unknown option '--sead' of 'run'; did you mean '--seed'?");
+  expect({"list", "--nosuch=3"}, "unknown option '--nosuch' of 'list'; the options are ");
+  expect({"list", "grids", "more"}, "unexpected argument 'more' of 'list'");
+  expect({"run", "--out"}, "--out: it takes one value, FILE, and may be given only once");
+  expect(tiny({"--threads", "2"}), "--threads: it takes one value, N, and may be given only once");
   expect({"report"}, "FILE is required");
 }
 
@@ -353,19 +353,20 @@ TEST_F(Cli, ReportReadsStandardInputAndNamesOtherFiles) {
     EXPECT_EQ(result.err.find("json.exception"), std::string::npos) << result.err;
   };
   expect(R"({"type":"run_start","schema":1,"machine":{}})",
-         "x.jsonl:1: no record but a line of a run file (NAME.run.jsonl)");
-  expect(R"({"type":"micro_start","v":1,"machine":{}})", "x.jsonl: there is no record in it");
+         "x.jsonl:1: not a record but a line of a run file (NAME.run.jsonl)");
+  expect(R"({"type":"micro_start","v":1,"machine":{}})", "x.jsonl: it has no records");
   expect(R"({"workload":"accum","case":"a"})"
          "\n"
          R"({"workload":"other","case":"a"})",
-         "x.jsonl:2: no record of accum, as those before it");
+         "x.jsonl:2: not a record of accum, as the lines before it are");
   expect(to_line(some_record()) + "\n" + R"({"type":"micro","bench":"gemm"})",
-         "x.jsonl:2: no record but a line of what 'micro");
+         "x.jsonl:2: not a record but a line of 'micro");
   expect("batch,ms",
-         "x.jsonl:1: not JSON at byte 1; a file of records holds one JSON object a line");
+         "x.jsonl:1: not JSON at byte 1; a file of records has one JSON object per line");
   const Result resumed = run(tiny({"--resume", "--out", in("x.jsonl")}));
   EXPECT_EQ(resumed.code, 2);
-  EXPECT_NE(resumed.err.find("x.jsonl:1: not JSON at byte 1; the file is left"), std::string::npos)
+  EXPECT_NE(resumed.err.find("x.jsonl:1: not JSON at byte 1; the file is not changed"),
+            std::string::npos)
       << resumed.err;
 }
 
@@ -374,7 +375,7 @@ TEST_F(Cli, AppendingAShapeThatIsThereIsSaid) {
   const Result again =
       run({"run", "--shape", "2x8x16", "--repeat", "2", "--append", "--out", in("r.jsonl")});
   EXPECT_EQ(again.code, 0) << again.err;
-  EXPECT_NE(again.err.find("it has records of 1 of these shapes already"), std::string::npos)
+  EXPECT_NE(again.err.find("it already has records of 1 of these shapes"), std::string::npos)
       << again.err;
   const Result report = run({"report", in("r.jsonl")});
   EXPECT_NE(
@@ -402,7 +403,7 @@ TEST_F(Cli, ADisturbedMachineIsNoticed) {
     spinner.join();
   if (!monitor.others_cores()) GTEST_SKIP() << "this system does not count the time of its cores";
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_NE(result.err.find("times measured meanwhile are not"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("times measured meanwhile do not"), std::string::npos) << result.err;
   for (const std::string& out : {result.out, report.out})
     EXPECT_NE(
         out.find("Do not trust these numbers: 1 of 1 rows is in doubt (!): other programs were "

@@ -70,10 +70,10 @@ TEST(Filter, NamesWhatIsWrong) {
             "--filter 'dim<3': 'dim' is not one of batch_size, dim_in, dim_out, wm, switch");
   EXPECT_EQ(message("dim_in<x"), "--filter 'dim_in<x': 'x' is not a number");
   EXPECT_EQ(message("dim_in=9..2"), "--filter 'dim_in=9..2': the range 9..2 is empty");
-  EXPECT_EQ(message("switch=1"), "--filter 'switch=1': switch is true or false");
-  EXPECT_EQ(message("switch<true"), "--filter 'switch<true': switch takes = and !=");
-  EXPECT_EQ(message(" , "), "--filter ' , ': no term");
-  EXPECT_EQ(message("dim_in="), "--filter 'dim_in=': no value");
+  EXPECT_EQ(message("switch=1"), "--filter 'switch=1': switch must be true or false");
+  EXPECT_EQ(message("switch<true"), "--filter 'switch<true': switch allows only = and !=");
+  EXPECT_EQ(message(" , "), "--filter ' , ': it has no term");
+  EXPECT_EQ(message("dim_in="), "--filter 'dim_in=': it has no value");
 }
 
 TEST(Filter, SeveralExpressionsAreAlternatives) {

@@ -146,7 +146,7 @@ TEST(Grid, LoadsAFileAndNamesAMissingOne) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
-                 "--grid 'nowhere/x.yaml': no such file can be read, and it is no built-in grid "
+                 "--grid 'nowhere/x.yaml': it is neither a readable file nor a built-in grid "
                  "(quick, vit, llm, reference)");
   }
 }
@@ -174,22 +174,22 @@ std::vector<Bad> bad_grids() {
       {"empty", "", "g.yaml:1:1: the file is empty; it must be a map"},
       {"scalar", "grid", "g.yaml:1:1: a grid is grid; it must be a map"},
       {"list", "[1]", "g.yaml:1:1: a grid is a list; it must be a map"},
-      {"noversion", "name: t\n" + shapes, "g.yaml:1:1: a grid has no 'switchback_grid'"},
+      {"noversion", "name: t\n" + shapes, "g.yaml:1:1: a grid must have 'switchback_grid'"},
       {"version", "switchback_grid: 2\nname: t\n" + shapes,
        "g.yaml:1:18: switchback_grid = 2; it must be an integer from 1 to 1"},
-      {"noname", "switchback_grid: 1\n" + shapes, "g.yaml:1:1: a grid has no 'name'"},
+      {"noname", "switchback_grid: 1\n" + shapes, "g.yaml:1:1: a grid must have 'name'"},
       {"namelist", "switchback_grid: 1\nname: [a]\n" + shapes,
        "g.yaml:2:7: name is a list; it must be text"},
       {"unknown", with_head("dmis: []\n"),
-       "g.yaml:3:1: 'dmis' is no key of a grid; the keys are switchback_grid, name, description, "
+       "g.yaml:3:1: unknown key 'dmis' in a grid; the keys are switchback_grid, name, description, "
        "repeat, dims, batch_sizes, switch, exclude, shapes"},
-      {"nothing", head, "g.yaml:1:1: a grid has 'dims', 'shapes' or both"},
+      {"nothing", head, "g.yaml:1:1: a grid must have 'dims', 'shapes' or both"},
       {"repeat0", with_head("repeat: 0\n" + shapes),
        "g.yaml:3:9: repeat = 0; it must be an integer from 1 to 1000000"},
       {"repeattext", with_head("repeat: '3'\n" + shapes),
        "g.yaml:3:9: repeat = '3'; it must be an integer from 1 to 1000000"},
       {"nobatch", with_head("dims: [{dim: 4, wm: 2}]\n"),
-       "g.yaml:1:1: a grid with 'dims' has no 'batch_sizes'"},
+       "g.yaml:1:1: a grid with 'dims' must have 'batch_sizes'"},
       {"batchscalar", with_head("batch_sizes: 4\n" + shapes),
        "g.yaml:3:14: batch_sizes is 4; it must be a list"},
       {"batchnegative", with_head("batch_sizes: [1, -4]\n" + shapes),
@@ -223,41 +223,41 @@ std::vector<Bad> bad_grids() {
       {"shapek", with_head("shapes:\n  - {batch_size: 1, dim_in: 133145, dim_out: 8}\n"),
        "g.yaml:4:29: dim_in = 133145; it must be an integer from 1 to 133144"},
       {"shapeunknown", with_head("shapes:\n  - {batch: 1, dim_in: 8, dim_out: 8}\n"),
-       "g.yaml:4:6: 'batch' is no key of an item of shapes; the keys are batch_size, dim_in, "
+       "g.yaml:4:6: unknown key 'batch' in an item of shapes; the keys are batch_size, dim_in, "
        "dim_out"},
       {"shapebatch", with_head("shapes:\n  - {dim_in: 8, dim_out: 8}\n"),
-       "g.yaml:4:5: an item of shapes has no 'batch_size', and the grid no 'batch_sizes'"},
+       "g.yaml:4:5: an item of shapes must have 'batch_size' if the grid has no 'batch_sizes'"},
       {"duplicate",
        with_head("batch_sizes: [2]\ndims:\n  - {dim: 8, wm: 2}\nshapes:\n"
                  "  - {dim_in: 8, dim_out: 16}\n"),
-       "g.yaml:7:5: batch_size 2, dim_in 8, dim_out 16 a second time (first from line 5); each "
-       "shape may occur once"},
+       "g.yaml:7:5: batch_size 2, dim_in 8, dim_out 16 occur again (first in line 5); each shape "
+       "may occur only once"},
       {"switchtext", with_head("switch: [yes]\n" + shapes),
        "g.yaml:3:10: switch = yes; it must be true or false"},
       {"switchtwice", with_head("switch: [true, true]\n" + shapes),
        "g.yaml:3:16: switch has true twice"},
       {"unusedrule",
        with_head("batch_sizes: [2]\ndims: [{dim: 8, wm: 2}]\nexclude:\n  - {dim: 9}\n"),
-       "g.yaml:6:5: this rule of exclude leaves out no case of dims"},
+       "g.yaml:6:5: this rule of exclude matches no case of dims"},
       {"emptyrule", with_head("batch_sizes: [2]\ndims: [{dim: 8, wm: 2}]\nexclude: [{}]\n"),
-       "g.yaml:5:11: a rule of exclude without a key leaves nothing over"},
+       "g.yaml:5:11: a rule of exclude without a key would exclude every case"},
       {"nocase", with_head("batch_sizes: [2]\ndims: [{dim: 8, wm: 2}]\nexclude: [{dim: 8}]\n"),
        "g.yaml:1:1: the grid has no case"},
-      {"keytwice", with_head("name: u\n"), "g.yaml:3:1: 'name' a second time (first at line 2)"},
+      {"keytwice", with_head("name: u\n"), "g.yaml:3:1: 'name' occurs again (first in line 2)"},
       {"manycases", with_head("batch_sizes: " + many + "\ndims: [{dim: " + many + ", wm: 2}]\n"),
        "g.yaml:4:8: more than 10000 cases"},
       {"alias", with_head("dims: [&a {dim: 8, wm: 2}, *a]\n"),
-       "g.yaml:3:8: an anchor; a grid file has none"},
+       "g.yaml:3:8: an anchor; a grid file must not have anchors"},
       {"tag", with_head("repeat: !!int 4\n"),
-       "g.yaml:3:9: the tag 'tag:yaml.org,2002:int'; a grid file has none"},
+       "g.yaml:3:9: the tag 'tag:yaml.org,2002:int'; a grid file must not have tags"},
       {"documents", with_head(shapes + "---\nname: u\n"),
-       "g.yaml:4:1: a second document; a grid file holds one"},
+       "g.yaml:4:1: a second document; a grid file must have only one"},
       {"control", with_head("description: a\x01"),
-       "g.yaml:3:15: the byte 0x01; a grid file is UTF-8 text without control characters or byte "
-       "order mark"},
+       "g.yaml:3:15: the byte 0x01; a grid file must be UTF-8 text without control characters or "
+       "byte order mark"},
       {"latin1", with_head("description: \xE9\n"),
-       "g.yaml:3:14: the byte 0xE9; a grid file is UTF-8 text without control characters or byte "
-       "order mark"},
+       "g.yaml:3:14: the byte 0xE9; a grid file must be UTF-8 text without control characters or "
+       "byte order mark"},
       {"deep", with_head("dims: [[[[[[[[[[1]]]]]]]]]]\n"),
        "g.yaml:3:14: nested deeper than 8 levels"},
   };
@@ -277,7 +277,7 @@ TEST(Grid, BrokenYamlSaysWhere) {
 
 TEST(Grid, TooLargeFilesAreRefusedUnread) {
   const std::string message = message_of(std::string((1 << 20) + 1, '#'));
-  EXPECT_EQ(message, "g.yaml:1:1: 1048577 bytes; a grid file has at most 1048576");
+  EXPECT_EQ(message, "g.yaml:1:1: 1048577 bytes; a grid file must have at most 1048576");
 }
 
 // Real grids with bytes changed, cut and doubled: the result is a grid or an Error, never anything

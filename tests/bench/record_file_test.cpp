@@ -108,7 +108,7 @@ TEST_F(RecordFile, CutsATornTailOfAnyLengthAndSaysWhere) {
     LineFile file = open(OpenMode::append);
     ASSERT_EQ(file.notes().size(), 1u) << length;
     EXPECT_EQ(file.notes()[0],
-              path + ":2: a torn line of " + std::to_string(length) + " bytes was cut off");
+              path + ":2: an incomplete line of " + std::to_string(length) + " bytes was removed");
     EXPECT_EQ(content(), whole);
   }
   put(whole + next.substr(0, 40) + "\n");  // torn, with a newline after it

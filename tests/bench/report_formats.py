@@ -164,7 +164,7 @@ class Formats(Case):
             beyond = [p for p in svg.iter(SVG + "path") if p.get("class") == "beyond"]
             self.assertGreaterEqual(len(beyond), 2)  # the long interval and the far point
             self.assertTrue(any((p.find(SVG + "title").text or "").startswith(("to ", "1x2048")) for p in beyond))
-            self.assertTrue(any("goes on beyond" in (t.text or "") for t in svg.iter(SVG + "text")))
+            self.assertTrue(any("continues beyond" in (t.text or "") for t in svg.iter(SVG + "text")))
 
     def test_doubt_shows_on_every_colour_and_in_every_plot(self):
         with tempfile.TemporaryDirectory() as place:
@@ -218,7 +218,7 @@ class Formats(Case):
         place = os.path.join(ROOT, "data/records/xeon-spr-2core")
         page = bench("report", os.path.join(place, "pipeline.jsonl"), "--format", "html")
         first = page.index("<svg")
-        self.assertIn("memory_ratio (activations, this : without checkpointing; less is better): 0.02 to 1.00", page[:first])
+        self.assertIn("memory_ratio (activations, divided by those without checkpointing; less is better): 0.02 to 1.00", page[:first])
         heat = ElementTree.fromstring(pictures_of(page)[0])
         fills, fill = {}, None
         for element in heat:
@@ -230,10 +230,10 @@ class Formats(Case):
         self.assertGreater(blue, red)  # less memory is good
         red, _, blue = (int(fills["1.17"][i:i + 2], 16) for i in (1, 3, 5))
         self.assertGreater(red, blue)  # a slowdown is not
-        self.assertIn("slowdown: a step's time, this : without checkpointing (less is better)", words_of(page))
+        self.assertIn("slowdown: a step's time, divided by that without checkpointing (less is better)", words_of(page))
         page = bench("report", os.path.join(place, "multimodel.jsonl"), "--format", "html")
         self.assertLess(page.index("Do not trust"), page.index("<svg"))
-        self.assertIn("step_ratio (the loop in mode standard : this; more is better)", page[:page.index("<svg")])
+        self.assertIn("step_ratio (time of the loop in mode standard, divided by this; more is better)", page[:page.index("<svg")])
 
     def test_machine_in_words_and_units(self):
         words = words_of(bench("report", OWN, "--format", "html"))

@@ -51,12 +51,12 @@ TEST(Report, SentenceWhenItAlwaysOrNeverPays) {
   report.add(row(1, 8, 0.5, 2));
   EXPECT_EQ(report_sentence(report),
             "On this machine, for training steps int8 does not pay at the one measured shape "
-            "(0.50x); for the forward of inference, with W's codes at hand, it pays at the one "
+            "(0.50x); for the forward of inference, with W's codes cached, it pays at the one "
             "measured shape (2.00x).\n");
   report.add(row(2, 8, 0.8, 3));
   EXPECT_EQ(report_sentence(report),
             "On this machine, for training steps int8 pays at none of the 2 measured shapes (0.50x "
-            "to 0.80x); for the forward of inference, with W's codes at hand, it pays at all 2 "
+            "to 0.80x); for the forward of inference, with W's codes cached, it pays at all 2 "
             "measured shapes (2.00x to 3.00x).\n");
 }
 
@@ -65,13 +65,13 @@ TEST(Report, SentenceNamesTheSizeFromWhichOnItPays) {
   for (const std::int64_t batch_size : {1, 16, 256, 1024})
     report.add(row(batch_size, 8, batch_size >= 256 ? 1.5 : 0.7, batch_size == 16 ? 0.9 : 2));
   const std::string sentence = report_sentence(report);
-  EXPECT_NE(
-      sentence.find("training steps int8 pays from 131072 operations a product on, such as "
-                    "256x8x32 (1.50x to 1.50x at the 2 shapes there; at none of the 2 below)"),
-      std::string::npos)
+  EXPECT_NE(sentence.find(
+                "training steps int8 pays from 131072 operations per product on, such as 256x8x32 "
+                "(1.50x to 1.50x at the 2 shapes from there on; at none of the 2 smaller ones)"),
+            std::string::npos)
       << sentence;
-  EXPECT_NE(sentence.find("it pays from 131072 operations a product on, such as 256x8x32 (2.00x to "
-                          "2.00x at the 2 shapes there; at 1 of the 2 below)"),
+  EXPECT_NE(sentence.find("it pays from 131072 operations per product on, such as 256x8x32 (2.00x "
+                          "to 2.00x at the 2 shapes from there on; at 1 of the 2 smaller ones)"),
             std::string::npos)
       << sentence;
 }
@@ -83,8 +83,8 @@ TEST(Report, SentenceNamesNoSizeWithoutATrend) {
   report.add(row(4, 8, 1.3, 1));
   report.add(row(8, 8, 0.8, 1));
   const std::string sentence = report_sentence(report);
-  EXPECT_NE(sentence.find("pays at 2 of the 4 measured shapes, without a size from which on it "
-                          "always does (0.70x to 1.50x, median 1.05x)"),
+  EXPECT_NE(sentence.find("pays at 2 of the 4 measured shapes, but not at every shape above some "
+                          "size (0.70x to 1.50x, median 1.05x)"),
             std::string::npos)
       << sentence;
 }
@@ -117,8 +117,8 @@ TEST(Report, PublishedRecords) {
   EXPECT_EQ(paying, 102);
   const std::string sentence = report_sentence(report);
   EXPECT_NE(sentence.find("In these records, for training steps int8 pays from 550 billion "
-                          "operations a product on, such as 4096x4096x16384 (1.03x to 1.56x at the "
-                          "62 shapes there; at 36 of the 80 below)"),
+                          "operations per product on, such as 4096x4096x16384 (1.03x to 1.56x at "
+                          "the 62 shapes from there on; at 36 of the 80 smaller ones)"),
             std::string::npos)
       << sentence;
   const std::string table = report_table(report);
@@ -205,11 +205,11 @@ TEST(Report, RowsInDoubtAreNotCounted) {
   report.rows[1].disturbed = true;
   EXPECT_EQ(report_sentence(report),
             "In these records, without the 1 row in doubt, for training steps int8 pays at the one "
-            "measured shape (1.50x); for the forward of inference, with W's codes at hand, it pays "
+            "measured shape (1.50x); for the forward of inference, with W's codes cached, it pays "
             "at the one measured shape (1.50x).\n");
   report.rows[0].disturbed = true;
   EXPECT_EQ(report_sentence(report),
-            "In these records, every row is in doubt: they do not say whether int8 pays.\n");
+            "In these records, every row is in doubt, so it is unknown whether int8 pays.\n");
 }
 
 // The same scale whatever varies: rows, sides, or both.
@@ -218,10 +218,9 @@ TEST(Report, SizesAreComparedByOperations) {
     Report report;
     for (const std::int64_t size : {64, 128, 256, 512})
       report.add(row(varies_rows ? size : 64, varies_rows ? 64 : size, size >= 256 ? 1.5 : 0.7, 2));
-    EXPECT_NE(report_sentence(report).find(varies_rows ? "8.39 million operations a product on, "
-                                                         "such as 256x64x256"
-                                                       : "33.6 million operations a product on, "
-                                                         "such as 64x256x1024"),
+    EXPECT_NE(report_sentence(report).find(
+                  varies_rows ? "8.39 million operations per product on, such as 256x64x256"
+                              : "33.6 million operations per product on, such as 64x256x1024"),
               std::string::npos)
         << report_sentence(report);
   }
@@ -312,7 +311,7 @@ TEST(TunedReport, NamesFieldsOfAnotherConfigurationAlone) {
   for (const char* const same : {"global_fwd", "auto step", "auto eval"})
     EXPECT_EQ(of_one.find(same), std::string::npos) << of_one;
   EXPECT_EQ(of_one.find("cache"), std::string::npos) << of_one;
-  EXPECT_NE(report.sentence({.misses = 1}).find("Nothing of this was in the cache"),
+  EXPECT_NE(report.sentence({.misses = 1}).find("None of these problems was in the cache"),
             std::string::npos);
   EXPECT_NE(report.sentence({.misses = 1, .refused = 1}).find("cache explain"), std::string::npos);
 
@@ -321,7 +320,7 @@ TEST(TunedReport, NamesFieldsOfAnotherConfigurationAlone) {
   doubtful.add(result, true);
   EXPECT_NE(doubtful.table().find("16x64x128 !"), std::string::npos) << doubtful.table();
   EXPECT_EQ(doubtful.sentence({.hits = 1, .misses = 1}),
-            "Every case is in doubt: they do not say what tuning gains.\n");
+            "Every case is in doubt, so it is unknown what tuning gains.\n");
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST_F(TuneCli, FillsTheCacheOnceAndGoesOnFromThere) {
   EXPECT_EQ(again["tuned"], summary["in_doubt"]);
   const Result dry = tune({"--dry-run"});
   expect_part(dry.out,
-              fmt::format("{} of them known already", keys - again["in_doubt"].get<int>()));
+              fmt::format("{} of them already known", keys - again["in_doubt"].get<int>()));
   const json forced = json::parse(tune({"--json", "--force"}).out);
   EXPECT_EQ(forced["tuned"], forced["keys"]);
   // The output on a terminal is a table and the name of the file.
@@ -89,7 +89,7 @@ TEST_F(TuneCli, TunesWhatProgramsMissed) {
       {"tune", "--recorded", in("recorded.jsonl").string(), "--threads", "1", "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(json::parse(result.out)["keys"], 1);
-  EXPECT_NE(result.err.find("1 problem is left out: of another machine: cpu "), std::string::npos)
+  EXPECT_NE(result.err.find("1 problem is left out: for another machine: cpu "), std::string::npos)
       << result.err;
 }
 
@@ -149,7 +149,7 @@ TEST_F(TuneCli, ABudgetBelowOneMeasurementIsSaid) {
   const Result result =
       run_program({"tune", "--shape", "64,512,512", "--threads", "1", "--budget", "1ms"});
   EXPECT_EQ(result.code, 6) << result.err;
-  EXPECT_NE(result.err.find("is below one measurement"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("is too short for one measurement"), std::string::npos) << result.err;
 }
 
 // Files in the way are not changed, and the exit status tells a script that nothing was stored.
@@ -158,8 +158,8 @@ TEST_F(TuneCli, ADirectoryInPlaceOfTheFileIsAnErrorAndNothingIsLost) {
   put(file() / "mine.txt", "keep");
   const Result result = tune();
   EXPECT_EQ(result.code, 1) << result.err;
-  EXPECT_NE(result.err.find("known to this process alone"), std::string::npos) << result.err;
-  expect_part(result.out, "Not stored: what was measured of ");
+  EXPECT_NE(result.err.find("kept in this process only"), std::string::npos) << result.err;
+  expect_part(result.out, "Not stored: the results of ");
   EXPECT_EQ(result.out.find("Cache: "), std::string::npos) << result.out;
   EXPECT_EQ(content(file() / "mine.txt"), "keep");
 }

@@ -38,7 +38,7 @@ class Squares : public Workload {
   [[nodiscard]] std::string_view name() const override { return "squares"; }
   [[nodiscard]] std::string_view about() const override { return "Square numbers"; }
   void add_options(CLI::App& command, SessionOptions& shared) override {
-    command.add_option("--number", numbers, "a number to square; may be given again");
+    command.add_option("--number", numbers, "a number to square; may be repeated");
     command.add_option("--rows", rows, "rows of each");
     command.add_option("--offset", offset, "is added");
     Workload::add_options(command, shared);
@@ -252,7 +252,7 @@ TEST_F(WorkloadCommand, ResumesWhereItWasLeft) {
   // The rows that were already in the file are part of the table.
   EXPECT_NE(result.out.find("9.00"), std::string::npos) << result.out;
   EXPECT_NE(run({"--number", "4", "--out", path, "--append"})
-                .err.find("it has records of 1 of these cases already"),
+                .err.find("it already has records of 1 of these cases"),
             std::string::npos);
   EXPECT_EQ(lines(path).size(), 3u);
   EXPECT_EQ(run({"--resume", "--number", "3"}).code, exit_codes::usage);  // no file
@@ -306,7 +306,7 @@ TEST_F(WorkloadCommand, AResumedRunIsOfTheSameSetting) {
   std::ofstream(run_log_path(path), std::ios::trunc) << log;
   const Result result = run({"--number", "4", "--out", path, "--resume"});
   EXPECT_EQ(result.code, exit_codes::usage);
-  EXPECT_NE(result.err.find("its records were measured with threads=9, this run would with "
+  EXPECT_NE(result.err.find("its records were measured with threads=9, but this run uses "
                             "threads=1; --append mixes them"),
             std::string::npos)
       << result.err;
@@ -320,7 +320,7 @@ TEST_F(WorkloadCommand, ACaseOfSeveralRowsIsMeasuredAgainWhereItsEndIsLost) {
   ASSERT_EQ(::truncate(path.c_str(), static_cast<off_t>(text.size() - 5)), 0);
   const Result result = run({"--number", "3", "4", "--rows", "2", "--out", path, "--resume"});
   EXPECT_EQ(result.measured, std::vector<int>{4});
-  EXPECT_NE(result.err.find("a torn line"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("an incomplete line"), std::string::npos) << result.err;
 }
 
 TEST_F(WorkloadCommand, ForeignRecordsAreRefused) {

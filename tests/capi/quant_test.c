@@ -286,7 +286,7 @@ static void refused(void) {
   CHECK(switchback_quantize(context, &args) == SWITCHBACK_UNSUPPORTED);
   CHECK(strstr(switchback_last_error(), "use several calls") != NULL);
   args = switchback_quantize_args_of(&mx);
-  CHECK_INVALID("no result is wanted", switchback_quantize(context, &args));
+  CHECK_INVALID("no result is requested", switchback_quantize(context, &args));
   args.value = my;
   CHECK_INVALID("value is given without an activation", switchback_quantize(context, &args));
   args = with_rows(&mx);

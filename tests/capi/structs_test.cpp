@@ -120,7 +120,7 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
                   {{"groups = -1; it must be from 1 to 2^31 - 1", [](Linear& o) { o.groups = -1; }},
                    {"groups = 2147483648", [](Linear& o) { o.groups = INT64_C(1) << 31; }},
                    {"transposed_weight with 2 groups", [](Linear& o) { o.transposed_weight = 1; }},
-                   {"more than a 64-bit signed count", [](Linear& o) {
+                   {"more than a 64-bit signed integer", [](Linear& o) {
                       o.mode = SWITCHBACK_STANDARD;
                       o.out_features = INT64_MAX;
                     }}});
@@ -260,26 +260,26 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
   refuses<Info>(sized<Info>(), on(context, switchback_context_get_info),
                 {{"out has struct_size = 8", [](Info& o) { o.struct_size = 8; }}});
   using Gemm = switchback_gemm_args;
-  refuses<Gemm>(
-      gemm(), on(context, switchback_gemm),
-      {{"absmax_b_count = 5", [](Gemm& o) { o.absmax_b_count = 5; }},
-       {"absmax_b_count", [](Gemm& o) { o.absmax_b_count = INT64_MIN; }},
-       {"absmax_a is a null", [](Gemm& o) { o.absmax_a = nullptr; }},
-       {"absmax_b is a null", [](Gemm& o) { o.absmax_b = nullptr; }},
-       {"the int32 sums (d has dtype s32) take none", [](Gemm& o) { o.d.dtype = SWITCHBACK_S32; }},
-       {"d has dtype f32; without scales it must be s32",
-        [](Gemm& o) {
-          o.absmax_a = o.absmax_b = nullptr;
-          o.absmax_b_count = 0;
-        }},
-       {"d_column_stride = 4 without groups", [](Gemm& o) { o.d_column_stride = 4; }},
-       {"bias has dtype 17",
-        [](Gemm& o) {
-          o.bias = o.absmax_a;
-          o.bias_dtype = 17;
-        }},
-       {"no_such", [](Gemm& o) { o.engine = "no_such"; }},
-       {"b and packed_b are both given", [this](Gemm& o) { o.packed_b = packed; }}});
+  refuses<Gemm>(gemm(), on(context, switchback_gemm),
+                {{"absmax_b_count = 5", [](Gemm& o) { o.absmax_b_count = 5; }},
+                 {"absmax_b_count", [](Gemm& o) { o.absmax_b_count = INT64_MIN; }},
+                 {"absmax_a is a null", [](Gemm& o) { o.absmax_a = nullptr; }},
+                 {"absmax_b is a null", [](Gemm& o) { o.absmax_b = nullptr; }},
+                 {"for int32 sums (d has dtype s32) all three must be null",
+                  [](Gemm& o) { o.d.dtype = SWITCHBACK_S32; }},
+                 {"d has dtype f32; without scales it must be s32",
+                  [](Gemm& o) {
+                    o.absmax_a = o.absmax_b = nullptr;
+                    o.absmax_b_count = 0;
+                  }},
+                 {"d_column_stride = 4 without groups", [](Gemm& o) { o.d_column_stride = 4; }},
+                 {"bias has dtype 17",
+                  [](Gemm& o) {
+                    o.bias = o.absmax_a;
+                    o.bias_dtype = 17;
+                  }},
+                 {"no_such", [](Gemm& o) { o.engine = "no_such"; }},
+                 {"b and packed_b are both given", [this](Gemm& o) { o.packed_b = packed; }}});
   using Standard = switchback_gemm_standard_args;
   refuses<Standard>(gemm_standard(), on(context, switchback_gemm_standard),
                     {{"transpose_a = 2", [](Standard& o) { o.transpose_a = 2; }},
@@ -313,11 +313,11 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
         }},
        {"d_column_stride", [](Gemm& o) { o.d_column_stride = N; }},
        {"no_such", [](Gemm& o) { o.engine = "no_such"; }},
-       {"the int32 sums", [](Gemm& o) { o.d.dtype = SWITCHBACK_S32; }},
+       {"for int32 sums", [](Gemm& o) { o.d.dtype = SWITCHBACK_S32; }},
        {"b and packed_b are both given", [this](Gemm& o) { o.packed_b = packed; }}});
   refuses<Gemm>(grouped_gemm(true), on(context, switchback_gemm),
                 {{"d has dtype f32; without scales", [](Gemm& o) { o.d.dtype = SWITCHBACK_F32; }},
-                 {"the int32 sums", [this](Gemm& o) { o.absmax_a = scales.floats(); }}});
+                 {"for int32 sums", [this](Gemm& o) { o.absmax_a = scales.floats(); }}});
   refuses<Standard>(grouped_standard(), on(context, switchback_gemm_standard),
                     {{"groups has struct_size = 8", [&](Standard& o) { o.groups = &small_groups; }},
                      {"transpose_a = 2", [](Standard& o) { o.transpose_a = 2; }},
@@ -335,7 +335,7 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
       },
       {{"groups.count = -1", [](Groups& o) { o.count = -1; }},
        {"groups.on_device = 2", [](Groups& o) { o.on_device = 2; }},
-       {"packed groups have ends alone", [](Groups& o) { o.row_stride = 3; }},
+       {"packed groups have only ends", [](Groups& o) { o.row_stride = 3; }},
        {"groups.used[1] = 5",
         [](Groups& o) {
           o.rows_of = std::exchange(o.ends, nullptr);

@@ -42,18 +42,18 @@ foreach(_file include/switchback/switchback.h include/switchback/linear.hpp
   endif()
 endforeach()
 
-file(GLOB _helpers "${prefix}/lib*/switchback/switchback-prove" "${prefix}/lib/*/switchback/switchback-prove")
+file(GLOB _helpers "${prefix}/lib*/switchback/switchback-validate" "${prefix}/lib/*/switchback/switchback-validate")
 if(NOT _helpers)
-  message(FATAL_ERROR "switchback-prove was not installed")
+  message(FATAL_ERROR "switchback-validate was not installed")
 endif()
 list(GET _helpers 0 _helper)
 # It says that it is not meant to be run by hand, and answers a caller that asks as a tuner does.
 execute_process(COMMAND "${_helper}" RESULT_VARIABLE _status ERROR_VARIABLE _out)
-if(NOT _status EQUAL 2 OR NOT _out MATCHES "helper of libswitchback")
+if(NOT _status EQUAL 2 OR NOT _out MATCHES "a helper program that libswitchback's tuner starts")
   message(FATAL_ERROR "${_helper} ended with ${_status}:\n${_out}")
 endif()
 file(GLOB _library "${prefix}/lib*/libswitchback.so" "${prefix}/lib/*/libswitchback.so")
-file(WRITE "${WORK}/request" "prove cpu,1,,\n")
+file(WRITE "${WORK}/request" "validate cpu,1,,\n")
 execute_process(COMMAND "${_helper}" --tuner ${_library} INPUT_FILE "${WORK}/request"
                 OUTPUT_VARIABLE _out RESULT_VARIABLE _status)
 if(NOT _status EQUAL 0 OR NOT _out MATCHES "^ready ")

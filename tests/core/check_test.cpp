@@ -33,7 +33,7 @@ TEST(CheckMatrix, NamesArgumentValueAndRule) {
   EXPECT_EQ(message_of({data, DType::f32, 2, 2, 1}),
             "op: x has stride = 1; it must be at least cols = 2");
   EXPECT_EQ(message_of({nullptr, DType::f32, 2, 2, 2}),
-            "op: x [2,2] stride 2 f32 has a null pointer; only an empty matrix may");
+            "op: x [2,2] stride 2 f32 has a null pointer; only an empty matrix may have one");
   EXPECT_NE(message_of({data, static_cast<DType>(9), 2, 2, 2}).find("dtype 9"), std::string::npos);
 }
 

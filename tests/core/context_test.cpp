@@ -51,7 +51,7 @@ TEST(AfterFork, AContextOfADeviceIsRefused) {
       call();
     } catch (const Error& error) {
       return error.status() == Status::invalid_state &&
-             std::string(error.what()).find("does not survive fork()") != std::string::npos;
+             std::string(error.what()).find("cannot be used after fork()") != std::string::npos;
     }
     return false;
   };

@@ -65,8 +65,9 @@ TEST(WordTable, WordsOutsideOfTheirLimitsAreNoObject) {
   EXPECT_EQ(out_of_range(table.words(), Words{1, 0, 9, 9}), "shiny=9; a thing is shiny or not");
   ConfigChoice choice;
   choice.words = {1, 0, 0, 11};
-  EXPECT_EQ(no_configuration(table.words(), choice),
-            "its numbers are no configuration of this version: edge=11; it must be 0 to 10");
+  EXPECT_EQ(
+      no_configuration(table.words(), choice),
+      "its numbers are not a valid configuration in this version: edge=11; it must be 0 to 10");
 }
 
 TEST(WordTable, ValuesHaveNames) {

@@ -80,7 +80,7 @@ TEST_F(CudaAlgorithms, OfResultsOf16BitsNoneAddsRoundedParts) {
     split.reduction = reduction;
     return build(split).refusal;
   };
-  const std::string rounds = ": its reduction adds parts that were rounded to 16 bits";
+  const std::string rounds = ": its reduction adds partial sums that were rounded to 16 bits";
   for (const cudaDataType_t type : {CUDA_R_16F, CUDA_R_16BF}) {
     product.type_a = product.type_b = product.type_d = type;
     product.compute = CUBLAS_COMPUTE_32F;
@@ -103,7 +103,7 @@ TEST_F(CudaAlgorithms, WantTheAlignmentThereIs) {
   product.most_workspace_bytes = 32 * mib;
   CublasLtAlgorithm aligned = large_workspace();
   aligned.cluster_shape = 0;
-  EXPECT_NE(build(aligned).refusal.find("it wants B aligned to 16 bytes, which is aligned to 4"),
+  EXPECT_NE(build(aligned).refusal.find("B must be aligned to 16 bytes; it is aligned to 4"),
             std::string::npos)
       << build(aligned).refusal;
   product.align_b = 16;
@@ -155,7 +155,7 @@ TEST_F(CudaAlgorithms, WhyOneCannotBeBuiltIsSaid) {
   EXPECT_EQ(refusal([](auto& a) { a.cluster_shape = 4; }), unsupported);
   EXPECT_EQ(refusal([](auto& a) { a.custom = -1; }).find("custom = -1"), 0u);
   EXPECT_EQ(refusal([](auto& a) { a.cluster_shape = CUBLASLT_CLUSTER_SHAPE_1x2x1; }),
-            "it needs 41943040 bytes of workspace, of which it may have 33554432");
+            "it needs 41943040 bytes of workspace; the limit is 33554432");
   EXPECT_EQ(build({}).refusal, "") << "the one without tiles";
 }
 
@@ -237,7 +237,7 @@ TEST_F(CudaAlgorithms, WithoutTheirFunctionsTheRankingIsLeft) {
   if (::testing::UnitTest::GetInstance()->test_to_run_count() != 1)
     GTEST_SKIP() << "another test needs the library whole";
   options().cublaslt_missing_function = "cublasLtMatmulAlgoInit";
-  const std::string reason = "cuBLASLt was found, but has no cublasLtMatmulAlgoInit";
+  const std::string reason = "cuBLASLt was found, but lacks the function cublasLtMatmulAlgoInit";
   const lt::Descriptors descriptors(product);
   EXPECT_EQ(lt::CublasLt::missing(), "");
   EXPECT_EQ(lt::CublasLt::cannot_build(), reason);

@@ -66,8 +66,8 @@ TEST_F(CudaBlockwise, TensorCoresAreTheDefault) {
     machine.compute_capability = capability;
     switchback_cuda_emu::reset(machine);
     Context context(emulated());
-    const char* const usual = capability == 90 ? "blockwise_wgmma" : "blockwise_mma";
-    EXPECT_EQ(product(context, 300, 40, 64).names, Names{usual}) << capability;
+    const char* const by_default = capability == 90 ? "blockwise_wgmma" : "blockwise_mma";
+    EXPECT_EQ(product(context, 300, 40, 64).names, Names{by_default}) << capability;
     EXPECT_EQ(product(context, 300, 40, 64, 0, "mma").names, Names{"blockwise_mma"}) << capability;
     EXPECT_EQ(product(context, 300, 40, 64, 0, "dp4a").names, Names{"blockwise"}) << capability;
   }

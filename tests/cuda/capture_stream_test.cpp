@@ -124,9 +124,10 @@ TEST_F(Cuda, AFirstCallInACaptureIsRefusedAndTheCaptureGoesOn) {
   ASSERT_EQ(cudaStreamBeginCapture(streams.second, cudaStreamCaptureModeGlobal), cudaSuccess);
   context.set_stream(streams.second);
   const std::string message = message_of(Status::invalid_state, [&] { on_device.step(); });
-  EXPECT_NE(message.find("is needed while the stream is being captured; run the same call once "
-                         "before the capture"),
-            std::string::npos)
+  EXPECT_NE(
+      message.find("is not possible while the stream is being captured; run the same call once "
+                   "before the capture"),
+      std::string::npos)
       << message;
   EXPECT_NE(message_of(Status::invalid_state, [&] { context.set_stream(streams.first); }), "")
       << "work is queued where it would not be captured";

@@ -182,13 +182,14 @@ TEST_F(Cuda, ACaptureThatWouldHaveToAllocateIsRefused) {
   const std::size_t launched = switchback_cuda_emu::calls("launch");
   const std::string message =
       message_of(Status::invalid_state, [&] { column_sums(context, x.view(), sums.span()); });
-  EXPECT_NE(message.find("is needed while the stream is being captured; run the same call once "
-                         "before the capture"),
-            std::string::npos)
+  EXPECT_NE(
+      message.find("is not possible while the stream is being captured; run the same call once "
+                   "before the capture"),
+      std::string::npos)
       << message;
   EXPECT_EQ(switchback_cuda_emu::calls("launch"), launched);
   EXPECT_NE(message_of(Status::invalid_state, [&] { context.synchronize(); })
-                .find("waiting for the stream is needed while"),
+                .find("waiting for the stream is not possible while"),
             std::string::npos);
   (void)runtime.end_capture();
   column_sums(context, x.view(), sums.span());  // and all is well afterwards

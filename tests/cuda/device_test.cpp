@@ -18,7 +18,7 @@ std::string refusal(const std::string& device) {
 TEST_F(Cuda, AMissingDeviceIsNamedAndTheCpuGoesOn) {
   options().device_count = 0;
   EXPECT_EQ(refusal("emulated:0"),
-            "device 'emulated:0': the NVIDIA driver finds no device; the cpu device can be used");
+            "device 'emulated:0': the NVIDIA driver finds no device; use cpu");
   options().device_count = 1;
   EXPECT_EQ(refusal("emulated:1"),
             "device 'emulated:1': this machine has 1 such device, emulated:0");
@@ -156,8 +156,7 @@ TEST_F(Cuda, ALayerOfADestroyedContextSaysSo) {
   }
   const std::string message =
       message_of(Status::invalid_state, [&] { layer->forward({}, {}, Save::nothing); });
-  EXPECT_NE(message.find("the Context the layer was made on is destroyed"), std::string::npos)
-      << message;
+  EXPECT_NE(message.find("the layer's Context was destroyed"), std::string::npos) << message;
 }
 
 }  // namespace

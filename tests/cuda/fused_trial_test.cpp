@@ -83,14 +83,14 @@ TEST_F(CudaFusedTrial, ARightKernelIsTheDefaultAfterOneComparison) {
     show_fused_products(true);  // their trials are forgotten
     emulate_compute_capability(capability);
     Context context(emulated());
-    const GemmConfig usual = gemm_int8::default_config(problem(), context.state());
-    EXPECT_EQ(usual.engine, EngineId::fused) << capability;
+    const GemmConfig by_default = gemm_int8::default_config(problem(), context.state());
+    EXPECT_EQ(by_default.engine, EngineId::fused) << capability;
     const std::size_t once = trials();
     EXPECT_GT(once, 0u);
     for (int i = 0; i < 3; ++i)
-      EXPECT_EQ(gemm_int8::default_config(problem(), context.state()), usual);
+      EXPECT_EQ(gemm_int8::default_config(problem(), context.state()), by_default);
     Context other(emulated());
-    EXPECT_EQ(gemm_int8::default_config(problem(), other.state()), usual);
+    EXPECT_EQ(gemm_int8::default_config(problem(), other.state()), by_default);
     EXPECT_EQ(trials(), once) << "known to the process";
     // With another type it is another kernel.
     EXPECT_EQ(gemm_int8::default_config(problem(DType::bf16), context.state()).engine,
@@ -103,16 +103,17 @@ TEST_F(CudaFusedTrial, ARightKernelIsTheDefaultAfterOneComparison) {
 
 TEST_F(CudaFusedTrial, AWrongKernelIsFoundAndReplaced) {
   Context context(emulated());
-  const int usual_rows = static_cast<int>(gemm_int8::default_config(problem(), context.state()).mc);
+  const int default_rows =
+      static_cast<int>(gemm_int8::default_config(problem(), context.state()).mc);
   show_fused_products(true);  // its trial is forgotten
-  break_fused_products(Fault::wrong, usual_rows);
+  break_fused_products(Fault::wrong, default_rows);
   const auto listener = std::make_shared<Listener>();
   context.set_config_source(listener);
   const GemmConfig instead = gemm_int8::default_config(problem(), context.state());
-  EXPECT_NE(static_cast<int>(instead.mc), usual_rows);
+  EXPECT_NE(static_cast<int>(instead.mc), default_rows);
   ASSERT_EQ(listener->texts().size(), 1u);
-  EXPECT_NE(listener->texts().front().find("engine 'fused': the results of its kernel of tiles " +
-                                           std::to_string(usual_rows) + "x"),
+  EXPECT_NE(listener->texts().front().find("engine 'fused': its kernel with tiles of " +
+                                           std::to_string(default_rows) + "x"),
             std::string::npos)
       << listener->texts().front();
   // The kernel that computes a product now.

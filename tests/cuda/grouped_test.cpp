@@ -167,9 +167,9 @@ TEST_F(Cuda, SlotsOfCombineAreClamped) {
   const Guarded<float> out(context, 3, k);
   combine(context, {.y = rows.view(), .slots = {slots.data(), 3, 2}, .out = out.view()});
   EXPECT_EQ(report_of(context),
-            "a grouped operation that was queued before this synchronization read slots[0] = 4; it "
-            "must be below the rows of y (below 0: no slot), in the device's memory; the value was "
-            "clamped");
+            "a grouped operation that was queued before this synchronization read an invalid value "
+            "from the device's memory and clamped it: slots[0] = 4; it must be at most the last "
+            "row of y (a negative value means no slot)");
   const Matrix<float> got = out.download();
   for (std::int64_t c = 0; c < k; ++c) {
     EXPECT_EQ(got.get(0, c), y.get(3, c) + y.get(2, c));
@@ -232,7 +232,8 @@ TEST_F(Cuda, ValuesThatLieAreReportedByTheNextSynchronization) {
     expect("column sums");
   };
   each({.ends = {4, 4, m}}, "");
-  each({.ends = {4, 3, 13}}, "groups.ends[1] = 3; ends must not fall, and be from 0 to the number");
+  each({.ends = {4, 3, 13}},
+       "groups.ends[1] = 3; ends must not decrease, and must be from 0 to the number");
   each({.ends = {4, 6, 13}}, "groups.ends[2] = 13; ");
   each({.ends = {-1, 6, 11}}, "groups.ends[0] = -1; ");
   each({.ends = {lowest, highest, 3}}, "groups.ends[0] = -2147483648; ");
@@ -242,7 +243,7 @@ TEST_F(Cuda, ValuesThatLieAreReportedByTheNextSynchronization) {
   // The index of slots that no group uses is not read.
   each({.ends = {4, 4, 11}, .index = {0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 99}}, "");
   each({.ends = {4, 4, m}, .index = {0, 1, 2, 3, 4, 0, 1, -7, 3, 4, 0, 99}},
-       "x.index[7] = -7; it must be from 0 to the rows of x less one");
+       "x.index[7] = -7; it must be from 0 to the last row of x");
 }
 
 // More groups than slots: also the groups after the last slot.
@@ -472,8 +473,8 @@ TEST_F(Cuda, AFloatingProductOfGroupsTakesNoEngineByName) {
   args.transpose_b = true;
   args.engine = "cublaslt";
   EXPECT_EQ(message_of(Status::unsupported, [&] { grouped_gemm_standard(context, args); }),
-            "grouped_gemm_standard: engine 'cublaslt' is named; a device has one for groups, "
-            "without a name");
+            "grouped_gemm_standard: engine = 'cublaslt'; on a device it must be empty, because "
+            "there is only one engine");
 }
 
 }  // namespace

@@ -195,7 +195,7 @@ TEST_F(Cuda, MemoryComesFromTheCallersAllocator) {
     counting.empty = true;
     const std::string message = message_of(
         Status::out_of_memory, [&] { const DeviceMatrix<float> more(context, 1000, 1000); });
-    EXPECT_NE(message.find("the Context's allocator gave no memory for 4000001 bytes"),
+    EXPECT_NE(message.find("the Context's allocator could not allocate 4000001 bytes"),
               std::string::npos)
         << message;
   }
@@ -250,10 +250,9 @@ TEST_F(Cuda, NoWeightIsSharedWithAStreamThatIsCaptured) {
   Context second(emulated());
   cudaStream_t stream = static_cast<cudaStream_t>(second.stream());
   ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
-  EXPECT_EQ(
-      message_of(Status::invalid_state, [&] { (void)on_device.layer.share(second); }),
-      "waiting for the device is needed while the stream is being captured; run the same call "
-      "once before the capture");
+  EXPECT_EQ(message_of(Status::invalid_state, [&] { (void)on_device.layer.share(second); }),
+            "waiting for the device is not possible while the stream is being captured; run the "
+            "same call once before the capture");
   cudaGraph_t graph = nullptr;
   ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);

@@ -12,11 +12,11 @@
 #include "autotune/entry/candidate.hpp"
 #include "autotune/entry/environment.hpp"
 #include "autotune/entry/key.hpp"
-#include "autotune/prove_kernels.hpp"
 #include "autotune/session.hpp"
 #include "autotune/store/snapshot.hpp"
 #include "autotune/tune.hpp"
 #include "autotune/tuner_state.hpp"
+#include "autotune/validate_kernels.hpp"
 #include "cuda/cuda_support.hpp"
 #include "gemm/int8/candidates.hpp"
 #include "linear/mode.hpp"
@@ -54,12 +54,12 @@ TunerOptions options_in(const TemporaryDirectory& directory, const char* mode = 
 }
 
 // A wrong algorithm is found before it is timed, is recorded, and never wins.
-TEST_F(Cuda, TheTunerProvesEveryAlgorithm) {
+TEST_F(Cuda, TheTunerValidatesEveryAlgorithm) {
   Context context(emulated());
   const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
   GemmConfig wrong;
   for (const GemmConfig& config : gemm_int8::candidates(problem(), context.state()))
-    if (config.cublaslt.algorithm && !gemm_int8::is_risky(problem(), config, context.state()))
+    if (config.cublaslt.algorithm && !gemm_int8::is_unvalidated(problem(), config, context.state()))
       wrong = config;
   ASSERT_TRUE(wrong.cublaslt.algorithm.has_value());
   const CublasLtAlgorithm& a = *wrong.cublaslt.algorithm;
@@ -76,12 +76,12 @@ TEST_F(Cuda, TheTunerProvesEveryAlgorithm) {
     EXPECT_TRUE(choice.has_value()) << why;
     return choice && test::config_of(*choice).cublaslt.algorithm == wrong.cublaslt.algorithm;
   };
-  for (const autotune::Proven& proven : outcome.entry.proven) {
-    EXPECT_EQ(is_wrong(proven.candidate), !proven.is_right())
-        << autotune::describe(proven.candidate);
-    if (proven.is_right()) continue;
+  for (const autotune::Validated& validated : outcome.entry.validated) {
+    EXPECT_EQ(is_wrong(validated.candidate), !validated.is_right())
+        << autotune::describe(validated.candidate);
+    if (validated.is_right()) continue;
     ++failures;
-    EXPECT_NE(proven.why.find("int32 sums"), std::string::npos) << proven.why;
+    EXPECT_NE(validated.why.find("int32 sums"), std::string::npos) << validated.why;
   }
   EXPECT_GE(failures, 1);
   EXPECT_FALSE(is_wrong(outcome.entry.winner->candidate));
@@ -89,7 +89,7 @@ TEST_F(Cuda, TheTunerProvesEveryAlgorithm) {
 
 // Engines that do not write int32 sums are checked by their outputs. A packed b is tried with all
 // engines that can read it.
-TEST_F(Cuda, TheTunerProvesEnginesWithoutInt32) {
+TEST_F(Cuda, TheTunerValidatesEnginesWithoutInt32) {
   show_fused_products(true);
   Context context(emulated());
   gemm_int8::GemmProblem p = problem();
@@ -99,7 +99,7 @@ TEST_F(Cuda, TheTunerProvesEnginesWithoutInt32) {
   p.stride_b = 0;
   autotune::SearchOptions search;
   search.effort = autotune::Effort::quick;
-  search.probe = [](const ConfigChoice&, double) { return autotune::Proof(); };
+  search.probe = [](const ConfigChoice&, double) { return autotune::Validation(); };
   const autotune::TuneOutcome outcome =
       autotune::tune_problem(context, gemm_int8::to_query(p, context.state()),
                              autotune::machine_of(context.state()), {}, std::move(search));
@@ -115,9 +115,9 @@ TEST_F(Cuda, TheTunerProvesEnginesWithoutInt32) {
 }
 
 // By the helper program, in Tuner::tune() as in mode tune: only its location has to be given. Of
-// the emulated device's kernels on 9.0, those with tiles of 128 rows have to be proven; a record
+// the emulated device's kernels on 9.0, those with tiles of 128 rows have to be validated; a record
 // has seen those with fewer rows.
-class CudaProver : public Cuda {
+class CudaValidator : public Cuda {
  protected:
   void SetUp() override {
     Cuda::SetUp();
@@ -131,7 +131,7 @@ class CudaProver : public Cuda {
   }
   static TunerOptions with_helper(const TemporaryDirectory& directory, const char* mode = "read") {
     TunerOptions options = options_in(directory, mode);
-    options.prover = prove_program();
+    options.validator = validate_program();
     return options;
   }
   // The state of the fused candidates of a product.
@@ -153,21 +153,21 @@ class CudaProver : public Cuda {
     autotune::Snapshot written;
     written.add_file(tuner->cache_file());
     written.for_each([&](const Entry& entry) {
-      for (const autotune::Proven& proven : entry.proven) {
-        if (proven.candidate.engine != "fused") continue;
+      for (const autotune::Validated& validated : entry.validated) {
+        if (validated.candidate.engine != "fused") continue;
         std::string why;
-        const auto choice = autotune::to_choice(ConfigOp::gemm_int8, proven.candidate, why);
+        const auto choice = autotune::to_choice(ConfigOp::gemm_int8, validated.candidate, why);
         ASSERT_TRUE(choice.has_value()) << why;
         const GemmConfig config = test::config_of(*choice);
-        (proven.is_right() ? known.measured : known.failed).insert(config.mc);
-        if (!proven.is_right()) known.why.push_back(proven.why);
+        (validated.is_right() ? known.measured : known.failed).insert(config.mc);
+        if (!validated.is_right()) known.why.push_back(validated.why);
       }
     });
     return known;
   }
 };
 
-TEST_F(CudaProver, TuneProvesFusedProductsByItself) {
+TEST_F(CudaValidator, TuneValidatesFusedProducts) {
   const TemporaryDirectory directory;
   const Known known = tune(with_helper(directory));
   EXPECT_EQ(known.measured, (std::set<std::int64_t>{64, 128}));
@@ -175,7 +175,7 @@ TEST_F(CudaProver, TuneProvesFusedProductsByItself) {
   EXPECT_EQ(known.warnings, std::vector<std::string>());
 }
 
-TEST_F(CudaProver, AFusedProductThatCrashesCostsItselfAlone) {
+TEST_F(CudaValidator, AFusedProductThatCrashesCostsItselfAlone) {
   const TemporaryDirectory directory;
   setenv("SWITCHBACK_TEST_BREAK", "crash 128", 1);
   const Known known = tune(with_helper(directory));
@@ -187,7 +187,7 @@ TEST_F(CudaProver, AFusedProductThatCrashesCostsItselfAlone) {
 }
 
 // The last row is compared too, although it belongs to another tile than the first row.
-TEST_F(CudaProver, AFusedProductThatIsWrongInItsLastRowIsFound) {
+TEST_F(CudaValidator, AFusedProductThatIsWrongInItsLastRowIsFound) {
   const TemporaryDirectory directory;
   setenv("SWITCHBACK_TEST_BREAK", "wrong 128", 1);
   const Known known = tune(with_helper(directory));
@@ -196,10 +196,10 @@ TEST_F(CudaProver, AFusedProductThatIsWrongInItsLastRowIsFound) {
   EXPECT_NE(known.why.front().find("[149,"), std::string::npos) << known.why.front();
 }
 
-TEST_F(CudaProver, WithoutAHelperTheyAreLeftOutAloud) {
+TEST_F(CudaValidator, WithoutAHelperTheyAreLeftOutAloud) {
   const TemporaryDirectory directory;
   TunerOptions options = with_helper(directory);
-  options.prover = "no/such/program";
+  options.validator = "no/such/program";
   const Known known = tune(options);
   EXPECT_EQ(known.measured, std::set<std::int64_t>{64});
   EXPECT_EQ(known.failed, std::set<std::int64_t>());
@@ -208,9 +208,9 @@ TEST_F(CudaProver, WithoutAHelperTheyAreLeftOutAloud) {
       << known.warnings.front();
 }
 
-// A kernel that one problem proved is the default of the other problems from then on, and is not
-// proven again on this kind of machine with this driver.
-TEST_F(CudaProver, AProvenKernelIsTheDefaultFromThenOn) {
+// A kernel that one problem validated is the default of the other problems from then on, and is not
+// validated again on this kind of machine with this driver.
+TEST_F(CudaValidator, AValidatedKernelIsTheDefaultFromThenOn) {
   const TemporaryDirectory directory;
   gemm_int8::GemmProblem other = problem();
   other.m = 1000, other.n = other.stride_d = 512;
@@ -231,9 +231,9 @@ TEST_F(CudaProver, AProvenKernelIsTheDefaultFromThenOn) {
   EXPECT_EQ(answer_to(other).origin, TuneOrigin::fallback);
   EXPECT_EQ(tune(with_helper(directory)).measured, (std::set<std::int64_t>{64, 128}));
 
-  const autotune::Answer proven = answer_to(other);
-  EXPECT_EQ(proven.origin, TuneOrigin::proven);
-  const GemmConfig config = test::config_of(proven.choice);
+  const autotune::Answer validated = answer_to(other);
+  EXPECT_EQ(validated.origin, TuneOrigin::validated);
+  const GemmConfig config = test::config_of(validated.choice);
   EXPECT_EQ(config.engine, gemm_int8::EngineId::fused);
   EXPECT_EQ(config.mc, 128);
   gemm_int8::GemmProblem of_another_type = other;
@@ -243,28 +243,28 @@ TEST_F(CudaProver, AProvenKernelIsTheDefaultFromThenOn) {
   EXPECT_EQ(answer_to(other).origin, TuneOrigin::fallback);
   options().driver_version -= 10;
 
-  // A tuner without a helper measures the proven kernel of another problem, as its default.
+  // A tuner without a helper measures the validated kernel of another problem, as its default.
   Context context(emulated());
   TunerOptions without = with_helper(directory);
-  without.prover = "no/such/program";
+  without.validator = "no/such/program";
   const auto tuner = Tuner::open(context, without);
   autotune::SessionOptions session;
   session.effort = autotune::Effort::quick;
-  std::optional<GemmConfig> usual;
+  std::optional<GemmConfig> by_default;
   session.end = [&](std::size_t, const ConfigQuery&, const autotune::TuneOutcome* outcome,
                     const std::string& why, const TuneSummary&) {
     ASSERT_NE(outcome, nullptr) << why;
-    usual = test::config_of(outcome->search.measured.front().choice);
+    by_default = test::config_of(outcome->search.measured.front().choice);
   };
   other.m = 600;
   autotune::run_session(tuner->state(), context, {gemm_int8::to_query(other, context.state())},
                         session);
-  ASSERT_TRUE(usual.has_value());
-  EXPECT_EQ(usual->engine, gemm_int8::EngineId::fused);
-  EXPECT_EQ(usual->mc, 128);
+  ASSERT_TRUE(by_default.has_value());
+  EXPECT_EQ(by_default->engine, gemm_int8::EngineId::fused);
+  EXPECT_EQ(by_default->mc, 128);
 }
 
-TEST_F(CudaProver, AKernelThatFailedLaterIsNoDefault) {
+TEST_F(CudaValidator, AKernelThatFailedLaterIsNoDefault) {
   const TemporaryDirectory directory;
   Context context(emulated());
   const auto tuner = Tuner::open(context, options_in(directory));
@@ -279,8 +279,8 @@ TEST_F(CudaProver, AKernelThatFailedLaterIsNoDefault) {
     Entry entry;
     entry.key = autotune::key_of(query_of(1000), tuner->state().machine);
     entry.env = tuner->state().environment;
-    entry.proven.push_back({autotune::to_text(ConfigOp::gemm_int8, gemm_int8::to_choice(config)),
-                            why, autotune::time_now()});
+    entry.validated.push_back({autotune::to_text(ConfigOp::gemm_int8, gemm_int8::to_choice(config)),
+                               why, autotune::time_now()});
     tuner->state().add({entry});
   };
   const auto answer = [&] { return tuner->state().look_up(query_of(1200), context.state()); };
@@ -292,55 +292,56 @@ TEST_F(CudaProver, AKernelThatFailedLaterIsNoDefault) {
     if (config.engine == gemm_int8::EngineId::fused && config.mc == 128) unseen = config;
   EXPECT_EQ(answer().origin, TuneOrigin::fallback);
   add(unseen, "");
-  EXPECT_EQ(answer().origin, TuneOrigin::proven);
+  EXPECT_EQ(answer().origin, TuneOrigin::validated);
   EXPECT_EQ(tile(test::config_of(answer().choice)), tile(unseen));
   add(unseen, "int32 sums: wrong");
   EXPECT_EQ(answer().origin, TuneOrigin::fallback);
   // Also a kernel that a record has seen right elsewhere: here it was wrong.
   add(seen, "int32 sums: wrong");
-  EXPECT_EQ(answer().origin, TuneOrigin::proven);
+  EXPECT_EQ(answer().origin, TuneOrigin::validated);
   EXPECT_NE(tile(test::config_of(answer().choice)), tile(seen));
 }
 
 // All kernels at once, before any problem is tuned, each once. Those that were right are part of
-// the default from then on. Kernels of groups are proven separately for scales of columns, with
+// the default from then on. Kernels of groups are validated separately for scales of columns, with
 // which a record has seen them, and for one scale of each group.
-TEST_F(CudaProver, KernelsAreProvenAheadOfProblems) {
+TEST_F(CudaValidator, KernelsAreValidatedBeforeProblems) {
   const TemporaryDirectory directory;
   setenv("SWITCHBACK_TEST_BREAK", "crash 128", 1);
   Context context(emulated());
-  const auto prove_all = [&] {
+  const auto validate_all = [&] {
     const auto tuner = Tuner::open(context, with_helper(directory));
-    return autotune::prove_kernels(
+    return autotune::validate_kernels(
         tuner->state(), context, [&](const ConfigQuery& query, const ConfigChoice& choice) {
-          return tuner->state().prove(query, context.state(), choice, 600);
+          return tuner->state().validate(query, context.state(), choice, 600);
         });
   };
-  const auto usual_of_groups = [&](gemm_int8::ScaleMode scale) {
+  const auto default_of_groups = [&](gemm_int8::ScaleMode scale) {
     gemm_int8::GemmProblem p = problem();
     p.layout = gemm_int8::GroupLayout::packed;
     p.groups = 2;
     p.scale = scale;
     const auto tuner = Tuner::open(context, options_in(directory));
     ConfigChoice choice;
-    return tuner->state().usual(gemm_int8::to_query(p, context.state()), context.state(), choice)
+    return tuner->state().by_default(gemm_int8::to_query(p, context.state()), context.state(),
+                                     choice)
                ? test::config_of(choice).engine
                : gemm_int8::default_config(p, context.state()).engine;
   };
-  EXPECT_EQ(usual_of_groups(gemm_int8::ScaleMode::row_col), gemm_int8::EngineId::fused);
-  EXPECT_EQ(usual_of_groups(gemm_int8::ScaleMode::row_scalar), gemm_int8::EngineId::dp4a);
+  EXPECT_EQ(default_of_groups(gemm_int8::ScaleMode::row_col), gemm_int8::EngineId::fused);
+  EXPECT_EQ(default_of_groups(gemm_int8::ScaleMode::row_scalar), gemm_int8::EngineId::dp4a);
 
   int right = 0, wrong = 0;
   int right_of_dw = 0;
-  for (const autotune::KernelProof& one : prove_all()) {
-    const bool is_right = one.proof.result == autotune::Proof::Result::right;
+  for (const autotune::KernelValidation& one : validate_all()) {
+    const bool is_right = one.validation.result == autotune::Validation::Result::right;
     if (one.query.op == ConfigOp::gemm_blockwise) {
-      EXPECT_TRUE(is_right) << one.proof.why;
+      EXPECT_TRUE(is_right) << one.validation.why;
       ++right_of_dw;
       continue;
     }
     ++(is_right ? right : wrong);
-    EXPECT_EQ(is_right, one.query.op == ConfigOp::grouped_int8) << one.proof.why;
+    EXPECT_EQ(is_right, one.query.op == ConfigOp::grouped_int8) << one.validation.why;
     if (is_right)
       EXPECT_EQ(one.kernel.variant, static_cast<std::int64_t>(gemm_int8::ScaleMode::row_scalar));
     else
@@ -351,14 +352,14 @@ TEST_F(CudaProver, KernelsAreProvenAheadOfProblems) {
   EXPECT_EQ(right, 6);
   EXPECT_EQ(wrong, 6);
   EXPECT_EQ(right_of_dw, 15);
-  EXPECT_EQ(usual_of_groups(gemm_int8::ScaleMode::row_scalar), gemm_int8::EngineId::fused);
+  EXPECT_EQ(default_of_groups(gemm_int8::ScaleMode::row_scalar), gemm_int8::EngineId::fused);
   unsetenv("SWITCHBACK_TEST_BREAK");
   // Those that were wrong are tried again.
-  const auto again = prove_all();
+  const auto again = validate_all();
   EXPECT_EQ(again.size(), 6u);
-  for (const autotune::KernelProof& one : again)
-    EXPECT_EQ(one.proof.result, autotune::Proof::Result::right) << one.proof.why;
-  EXPECT_TRUE(prove_all().empty());
+  for (const autotune::KernelValidation& one : again)
+    EXPECT_EQ(one.validation.result, autotune::Validation::Result::right) << one.validation.why;
+  EXPECT_TRUE(validate_all().empty());
 
   const auto tuner = Tuner::open(context, options_in(directory));
   gemm_int8::GemmProblem large = problem();
@@ -366,7 +367,7 @@ TEST_F(CudaProver, KernelsAreProvenAheadOfProblems) {
   large.output = DType::bf16;
   const autotune::Answer answer =
       tuner->state().look_up(gemm_int8::to_query(large, context.state()), context.state());
-  EXPECT_EQ(answer.origin, TuneOrigin::proven);
+  EXPECT_EQ(answer.origin, TuneOrigin::validated);
   EXPECT_EQ(test::config_of(answer.choice).mc, 128);
 }
 
@@ -388,8 +389,8 @@ TEST_F(Cuda, ModeAutoIsStandardWhereTensorCoresHaveNoInt8) {
   EXPECT_EQ(Tuner::open(other, options_in(directory))->warnings(), std::vector<std::string>());
 }
 
-// The time of its proofs does not prevent the final of a call in mode tune.
-TEST_F(CudaProver, ModeTuneProvesThem) {
+// The time of its validations does not prevent the final of a call in mode tune.
+TEST_F(CudaValidator, ModeTuneValidatesThem) {
   const TemporaryDirectory directory;
   Context context(emulated());
   const auto tuner = Tuner::open(context, with_helper(directory, "tune"));
@@ -401,8 +402,8 @@ TEST_F(CudaProver, ModeTuneProvesThem) {
   autotune::Snapshot written;
   written.add_file(tuner->cache_file());
   written.for_each([&](const Entry& entry) {
-    for (const autotune::Proven& proven : entry.proven)
-      engines.insert(proven.candidate.engine);
+    for (const autotune::Validated& validated : entry.validated)
+      engines.insert(validated.candidate.engine);
   });
   EXPECT_TRUE(engines.contains("fused"));
   EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
@@ -419,7 +420,7 @@ TEST_F(Cuda, EntriesOfAlgorithmsHoldWordsAndBytes) {
   for (const ConfigChoice& choice : candidates) {
     if (with_bytes == 2) break;
     const std::string words = autotune::describe(autotune::to_text(query.op, choice));
-    if (words.find("cublaslt_tile") == std::string::npos || trial->is_risky(choice)) continue;
+    if (words.find("cublaslt_tile") == std::string::npos || trial->is_unvalidated(choice)) continue;
     EXPECT_EQ(trial->check(choice), "");
     EXPECT_EQ(trial->provenance(choice).size(), 128u) << words;
     ++with_bytes;

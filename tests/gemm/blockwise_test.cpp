@@ -627,11 +627,11 @@ TEST(Blockwise, WhichEnginesOfDevicesComputeGroups) {
   };
   EXPECT_EQ(rejects(blockwise::EngineId::wgmma), "");
   p.groups = 2;
-  EXPECT_EQ(rejects(blockwise::EngineId::wgmma), "it does not compute groups of blocks");
+  EXPECT_EQ(rejects(blockwise::EngineId::wgmma), "it does not support groups");
   EXPECT_EQ(rejects(blockwise::EngineId::mma), "");
   EXPECT_EQ(blockwise::default_config(p, context.state()).engine, blockwise::EngineId::mma);
   p.groups = std::int64_t{1} << 31;
-  EXPECT_EQ(rejects(blockwise::EngineId::mma), "it has too many rows, codes or tiles");
+  EXPECT_EQ(rejects(blockwise::EngineId::mma), "the problem has too many rows, codes or tiles");
   EXPECT_EQ(blockwise::default_config(p, context.state()).engine, blockwise::EngineId::dp4a);
 }
 
@@ -656,8 +656,8 @@ TEST(Blockwise, RefusesWhatDoesNotFit) {
   for (const std::int64_t m : {-2, 0, 128, 257}) {
     EXPECT_EQ(refused([m](auto& args) { args.m = m; }),
               "gemm_blockwise: m = " + std::to_string(m) +
-                  "; it must be -1, or end in the last block of a, whose 256 columns are blocks of "
-                  "128 rows");
+                  "; it must be -1, or end in the last block of a, which has 256 columns in "
+                  "blocks of 128");
   }
   EXPECT_EQ(refused([](auto& args) { args.b.cols = 128; }),
             "gemm_blockwise: b is [5,128]; it must be [K,columns of a] = [5,256]");

@@ -128,7 +128,7 @@ TEST(CublasLtChoice, ConfigurationsOfBothProductsRoundTrip) {
     gemm_int8::GemmConfig int8{gemm_int8::EngineId::cublaslt, {}, 1, 2, 3, 4, random.below(64)};
     int8.cublaslt = choice;
     EXPECT_EQ(test::config_of(gemm_int8::to_choice(int8)), int8);
-    EXPECT_FALSE(gemm_int8::is_risky(gemm_int8::GemmProblem(), int8, context.state()));
+    EXPECT_FALSE(gemm_int8::is_unvalidated(gemm_int8::GemmProblem(), int8, context.state()));
     EXPECT_NE(gemm_int8::describe(int8).find(describe(choice)), std::string::npos);
 
     floating::Config config{floating::EngineId::cublaslt, false, random.below(64)};
@@ -143,7 +143,7 @@ TEST(CublasLtChoice, ZerosLeaveAllToTheLibrary) {
   EXPECT_EQ(from_words({0, 0, 0}), CublasLtChoice{});
   EXPECT_EQ(to_words({}), (CublasLtChoiceWords{0, 0, 0}));
   EXPECT_EQ(describe(CublasLtChoice{}), "");
-  EXPECT_EQ(workspace_bytes({}), usual_workspace_mib << 20);
+  EXPECT_EQ(workspace_bytes({}), default_workspace_mib << 20);
 }
 
 TEST(CublasLtChoice, WhatNoVersionStoresIsRefused) {
@@ -176,7 +176,7 @@ TEST(CublasLtChoice, EnginesWithoutTheLibrarySayThatTheyHaveNone) {
   gemm_int8::GemmConfig config;
   config.cublaslt.algorithm = CublasLtAlgorithm{};
   EXPECT_EQ(gemm_int8::check_config(problem, config, context.state()),
-            "engine 'reference' has no algorithms or workspace of cuBLASLt");
+            "engine 'reference' does not support a cuBLASLt algorithm or workspace");
   EXPECT_EQ(gemm_int8::provenance(problem, {}, context.state()), "");
   config.cublaslt = {};
   config.algorithm = most_ranked_algorithms;
@@ -187,7 +187,7 @@ TEST(CublasLtChoice, EnginesWithoutTheLibrarySayThatTheyHaveNone) {
   floating::Config standard_config;
   standard_config.cublaslt.workspace_mib = 0;
   EXPECT_EQ(floating::check_config(p, standard_config, context.state()),
-            "engine 'reference' has no algorithms or workspace of cuBLASLt");
+            "engine 'reference' does not support a cuBLASLt algorithm or workspace");
   EXPECT_EQ(floating::provenance(p, {}, context.state()), "");
 }
 

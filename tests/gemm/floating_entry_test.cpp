@@ -62,7 +62,7 @@ TEST(GemmStandardEntry, EveryRejectionNamesArgumentValueAndRule) {
        [](Operands& o) { o.args.a.stride = 5; }},
       {"gemm_standard: b has rows = -1; it must not be negative",
        [](Operands& o) { o.args.b.rows = -1; }},
-      {"gemm_standard: a [4,6] stride 6 f32 has a null pointer; only an empty matrix may",
+      {"gemm_standard: a [4,6] stride 6 f32 has a null pointer; only an empty matrix may have one",
        [](Operands& o) { o.args.a.data = nullptr; }},
       {"gemm_standard: output d overlaps input a; they must not share memory",
        [](Operands& o) { o.args.d = AnyMatrix(o.a.data(), DType::f32, 4, 5, 6); }},

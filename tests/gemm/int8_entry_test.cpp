@@ -69,7 +69,7 @@ TEST(Int8Entry, RefusesWithTheArgumentTheValueAndTheRule) {
   refused("gemm: a has stride = 4; it must be at least cols = 5",
           [](GemmArgs& args) { args.a.stride = 4; });
   refused("gemm: b is [4,4]; it must be [N,K] = [4,5]", [](GemmArgs& args) { args.b.cols = 4; });
-  refused("gemm: b [4,5] stride 5 s8 has a null pointer; only an empty matrix may",
+  refused("gemm: b [4,5] stride 5 s8 has a null pointer; only an empty matrix may have one",
           [](GemmArgs& args) { args.b.data = nullptr; });
   refused("gemm: d is [3,3]; it must be [M,N] = [3,4]", [](GemmArgs& args) { args.d.cols = 3; });
   refused("gemm: d has dtype s32; it must be f32, f16 or bf16",
@@ -231,7 +231,7 @@ TEST(Int8Entry, PackedWeightIsNamedWhenItDoesNotFit) {
   expect_error(Status::invalid_argument, "gemm: both b and packed_b are given; give one of them",
                [&] { gemm(context, args); });
   args.b = {};
-  expect_error(Status::invalid_state, "gemm: packed_b is empty; pack_weight fills it",
+  expect_error(Status::invalid_state, "gemm: packed_b is empty; call pack_weight first",
                [&] { gemm(context, args); });
   pack_weight(context, call.b.cview(), packed, "reference");
   EXPECT_NO_THROW(gemm(context, args));
@@ -279,7 +279,7 @@ TEST(Int8Entry, PackedWeightMovesAndReusesItsMemory) {
   GemmArgs args = call.gemm_args();
   args.b = {};
   args.packed_b = &packed;
-  expect_error(Status::invalid_state, "gemm: packed_b is empty; pack_weight fills it",
+  expect_error(Status::invalid_state, "gemm: packed_b is empty; call pack_weight first",
                [&] { gemm(context, args); });
   pack_weight(context, call.b.cview(), packed);
   EXPECT_NO_THROW(gemm(context, args));

@@ -299,11 +299,10 @@ TEST_P(Int8Fused, ConfigurationsThatNoKernelHasAreRefused) {
     if (config.engine != EngineId::fused) continue;
     GemmConfig unknown = config;
     unknown.cluster = 7;
-    EXPECT_EQ(
-        gemm_int8::check_config(problem, unknown, context().state()),
-        fmt::format("engine 'fused': there is no kernel of tiles {}x{} (kc={}) in clusters of "
-                    "7 for this device",
-                    config.mc, config.nc, config.kc));
+    EXPECT_EQ(gemm_int8::check_config(problem, unknown, context().state()),
+              fmt::format("engine 'fused': there is no kernel with tiles of {}x{} (kc={}) and "
+                          "clusters of 7 for this device",
+                          config.mc, config.nc, config.kc));
     unknown = config;
     unknown.raster = 3;
     EXPECT_EQ(gemm_int8::check_config(problem, unknown, context().state()),
@@ -315,7 +314,7 @@ TEST_P(Int8Fused, ConfigurationsThatNoKernelHasAreRefused) {
     unknown = config;
     unknown.cublaslt.workspace_mib = 32;
     EXPECT_EQ(gemm_int8::check_config(problem, unknown, context().state()),
-              "engine 'fused' has no algorithms or workspace of cuBLASLt");
+              "engine 'fused' does not support a cuBLASLt algorithm or workspace");
   }
   // Values that a damaged cache may hold.
   GemmConfig none;
@@ -342,11 +341,12 @@ TEST_P(Int8Fused, TheDefaultIsAKernelThatIsTrusted) {
         }
         int trusted = 0;
         for (const GemmConfig& config : gemm_int8::candidates(p, state))
-          if (config.engine == EngineId::fused && !gemm_int8::is_risky(p, config, state)) ++trusted;
-        const GemmConfig usual = gemm_int8::default_config(p, state);
-        SCOPED_TRACE(describe(p) + " by " + describe(usual));
-        EXPECT_EQ(usual.engine == EngineId::fused, trusted > 0);
-        EXPECT_FALSE(gemm_int8::is_risky(p, usual, state));
+          if (config.engine == EngineId::fused && !gemm_int8::is_unvalidated(p, config, state))
+            ++trusted;
+        const GemmConfig by_default = gemm_int8::default_config(p, state);
+        SCOPED_TRACE(describe(p) + " by " + describe(by_default));
+        EXPECT_EQ(by_default.engine == EngineId::fused, trusted > 0);
+        EXPECT_FALSE(gemm_int8::is_unvalidated(p, by_default, state));
         if (!on_emulated()) continue;
         EXPECT_EQ(trusted > 0, GetParam() != 100 || m == 1) << "of 10.0 no record has seen one";
         GemmProblem unaligned = p;
@@ -419,11 +419,11 @@ TEST_P(Int8Fused, OrdersAreCandidatesOfLargeProducts) {
             std::string::npos);
   const auto* engine =
       gemm_int8::find_engine(context().state().device.kind, std::string_view("fused"));
-  const auto usual = [&](std::int64_t m) {
+  const auto by_default = [&](std::int64_t m) {
     return engine->default_config(problem_of(m, 4096, 4096), context().state()).mc;
   };
-  EXPECT_LE(usual(1), 64);
-  EXPECT_GE(usual(4096), 128);
+  EXPECT_LE(by_default(1), 64);
+  EXPECT_GE(by_default(4096), 128);
 }
 
 TEST_P(Int8Fused, ConfigurationsAreWrittenAsTheirTilesClustersAndOrder) {
@@ -443,13 +443,13 @@ TEST_P(Int8Fused, ConfigurationsAreWrittenAsTheirTilesClustersAndOrder) {
   other.engine = EngineId::dp4a;
   other.cluster = 2;
   EXPECT_EQ(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state()),
-            "engine 'dp4a' has no clusters");
+            "engine 'dp4a' does not support clusters");
   other.cluster = 0, other.swizzle = 4;
   EXPECT_EQ(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state()),
-            "engine 'dp4a' has no order of tiles");
+            "engine 'dp4a' does not support an order of tiles");
   other.swizzle = -4;
   EXPECT_NE(gemm_int8::check_config(problem_of(512, 512, 512), other, context().state())
-                .find("swizzle=-4; none may be negative"),
+                .find("swizzle=-4; it must not be negative"),
             std::string::npos);
 }
 
@@ -468,20 +468,20 @@ TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
   };
   EXPECT_EQ(reason([](GemmProblem&) {}), "");
   EXPECT_EQ(reason([](GemmProblem& p) { p.alignment = 1; }),
-            "an operand's address is no multiple of 16 bytes");
+            "an operand's address is not a multiple of 16 bytes");
   EXPECT_EQ(reason([](GemmProblem& p) { p.n = 60; }),
-            "the bytes of a row of d are no multiple of 16");
+            "the size of a row of d is not a multiple of 16 bytes");
   EXPECT_EQ(reason([](GemmProblem& p) { p.stride_d = 65; }),
-            "the bytes between rows of d are no multiple of 16");
+            "the stride of d is not a multiple of 16 bytes");
   // One row, with any row stride, is a valid matrix too.
   constexpr std::int64_t tebi = std::int64_t{1} << 40;
   for (const auto stride : {&GemmProblem::stride_a, &GemmProblem::stride_b}) {
     EXPECT_EQ(reason([&](GemmProblem& p) { p.*stride = tebi; }),
-              "the bytes between rows of an operand are 2^40 or more");
+              "the stride of an operand is 2^40 bytes or more");
     EXPECT_EQ(reason([&](GemmProblem& p) { p.*stride = tebi - 16; }), "");
   }
   EXPECT_EQ(reason([](GemmProblem& p) { p.stride_d = tebi / 2; }),
-            "the bytes between rows of an operand are 2^40 or more");
+            "the stride of an operand is 2^40 bytes or more");
   EXPECT_EQ(reason([](GemmProblem& p) { p.k = 0; }), "k is 0");
   EXPECT_EQ(reason([](GemmProblem& p) { p.m = (std::int64_t{1} << 31) - 256; }),
             "m or n is 2^31 - 256 or more");
@@ -490,7 +490,7 @@ TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
               p.output = DType::s32;
               p.scale = gemm_int8::ScaleMode::none;
             }),
-            "it has no int32 output");
+            "it does not support int32 output");
   // If the engine is forced, that is an error; if it was chosen, another engine computes.
   Product odd(8, 13, 32, DType::f32, Codes::random);
   EXPECT_THROW(odd.run(context(), "fused", true, DType::f32, false), Error);
@@ -586,8 +586,8 @@ TEST_F(Int8FusedDevices, AnotherDevicesTilesAreRefused) {
   emulate_compute_capability(90);
   const Context hopper(device_options());
   EXPECT_EQ(gemm_int8::check_config(problem, tall, hopper.state()),
-            "engine 'fused': there is no kernel of tiles 256x128 (kc=64) in clusters of 1 for this "
-            "device");
+            "engine 'fused': there is no kernel with tiles of 256x128 (kc=64) and clusters of 1 "
+            "for this device");
 }
 
 }  // namespace

@@ -210,7 +210,7 @@ TEST_P(GroupedFused, RefusesWithAReason) {
     return std::string();
   };
   EXPECT_EQ(reason(16, DType::f32, 16), "");
-  EXPECT_NE(reason(15, DType::f32, 16).find("bytes of a row of d"), std::string::npos);
+  EXPECT_NE(reason(15, DType::f32, 16).find("size of a row of d"), std::string::npos);
   EXPECT_NE(reason(8, DType::bf16, 12).find("bytes"), std::string::npos);
   GemmProblem problem = {.m = 64,
                          .n = 64,
@@ -231,7 +231,8 @@ TEST_P(GroupedFused, RefusesWithAReason) {
     const ContextState& state = context().state();
     bool trusted = false;
     for (const GemmConfig& config : gemm_int8::candidates(problem, state))
-      trusted |= config.engine == EngineId::fused && !gemm_int8::is_risky(problem, config, state);
+      trusted |=
+          config.engine == EngineId::fused && !gemm_int8::is_unvalidated(problem, config, state);
     EXPECT_EQ(gemm_int8::default_config(problem, state).engine,
               trusted ? EngineId::fused : EngineId::dp4a);
     if (on_emulated()) {

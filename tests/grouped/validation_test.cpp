@@ -50,11 +50,11 @@ class GroupedValidation : public ::testing::Test {
 
 TEST_F(GroupedValidation, EndsThatFallOrExceed) {
   groups.ends[1] = 1;
-  refused_gemm("groups.ends[1] = 1; ends must not fall below the one before, 2");
+  refused_gemm("groups.ends[1] = 1; it must be at least the previous end, 2");
   groups.ends[1] = 6;
   refused_gemm("groups.ends[1] = 6; it must be at most M = 5");
   groups.ends[0] = -1;
-  refused_gemm("groups.ends[0] = -1; ends must not fall below the one before, 0");
+  refused_gemm("groups.ends[0] = -1; it must be at least the previous end, 0");
 }
 
 TEST_F(GroupedValidation, CountsAndRows) {
@@ -69,7 +69,7 @@ TEST_F(GroupedValidation, CountsAndRows) {
   refused_gemm("groups.used[0] = 6; it must be from 0 to groups.rows = 5");
   args.groups = groups.view();
   args.groups.rows = 4;
-  refused_gemm("groups has ends and also rows or used; packed groups have ends alone");
+  refused_gemm("groups has ends and also rows or used; packed groups have only ends");
 }
 
 TEST_F(GroupedValidation, Weights) {
@@ -79,7 +79,7 @@ TEST_F(GroupedValidation, Weights) {
   PackedWeight packed;
   args.b = {};
   args.packed_b = &packed;
-  refused_gemm("packed_b is empty; pack_weights fills it");
+  refused_gemm("packed_b is empty; call pack_weights first");
   pack_weight(context, b.view(), packed);
   refused_gemm("packed_b holds the matrices of 1 groups; groups.count is 3");
   pack_weights(context, b.view(), 3, packed, "reference");
@@ -94,11 +94,11 @@ TEST_F(GroupedValidation, ScalesAndOutputs) {
   refused_gemm("absmax_b holds 5 floats; it must hold G·N = 12 or G = 3");
   args.absmax_b = {absmax_b.data(), 12};
   args.d_column_stride = 4;
-  refused_gemm("d_column_stride = 4 with packed groups; it needs strided ones");
+  refused_gemm("d_column_stride = 4 with packed groups; it needs strided groups");
   args.d_column_stride = 0;
   Matrix<std::int32_t> sums(5, 4);
   args.d = sums.view();
-  refused_gemm("d is s32; it takes no absmax_a, absmax_b or bias");
+  refused_gemm("d has dtype s32; absmax_a, absmax_b and bias must be empty");
 }
 
 TEST_F(GroupedValidation, RowsThatSlotsRead) {
@@ -117,12 +117,14 @@ TEST_F(GroupedValidation, RowsThatSlotsRead) {
   rows.index = {};
   rows.column_stride = 8;
   refused(
-      "grouped_quantize_rowwise: x has 8 columns; the last of 3 groups needs 8 from column 2 · 8",
+      "grouped_quantize_rowwise: x has 8 columns; the last of 3 groups reads 8 columns, starting "
+      "at column 2 · 8",
       quantize);
   rows.column_stride = 0;
   Matrix<float> four(4, 8);
   rows.data = four.view();
-  refused("grouped_quantize_rowwise: x has 4 rows; its slots read 5", quantize);
+  refused("grouped_quantize_rowwise: x has 4 rows; it must have at least 5, which the slots read",
+          quantize);
 }
 
 TEST_F(GroupedValidation, Combine) {

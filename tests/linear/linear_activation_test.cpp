@@ -264,10 +264,11 @@ TEST(LinearActivation, RejectionsNameArgumentValueAndRule) {
   LayerTrial kept(case_of(Mode::global_mem_efficient, DType::f32, 13, DType::f32));
   SwitchbackLinear codes = layer_of(kept, context, Activation::gelu_tanh);
   kept.forward(codes, Save::copy);
-  EXPECT_EQ(refused(codes, [](LinearGrads&) {}),
-            "backward: dx of a layer with activation gelu_tanh takes its derivative at x, of which "
-            "codes alone was kept; set dx_of_activation, and let the layer that made x take the "
-            "derivative (y_activation)");
+  EXPECT_EQ(
+      refused(codes, [](LinearGrads&) {}),
+      "backward: dx of a layer with activation gelu_tanh needs x for the derivative, but "
+      "only codes were kept; set dx_of_activation, and let the layer that computed x apply the "
+      "derivative (y_activation)");
 }
 
 }  // namespace

@@ -356,17 +356,17 @@ TEST(LinearAuto, OptionsAreChecked) {
   };
   EXPECT_EQ(failure([](auto&) {}), "");
   EXPECT_EQ(failure([](auto& o) { o.allow = allow_mode(Mode::global_mem_efficient); }),
-            "linear: allow = 8; mode auto chooses from standard (bit 0), rowwise (bit 1), global "
-            "(bit 2) and rowwise_shared (bit 5)");
+            "linear: allow = 8; mode auto can choose only from standard (bit 0), rowwise (bit 1), "
+            "global (bit 2) and rowwise_shared (bit 5)");
   EXPECT_EQ(failure([](auto& o) { o.allow = allow_mode(Mode::rowwise_shared); }), "");
   EXPECT_EQ(failure([](auto& o) { o.engine = "reference"; }),
-            "linear: engine 'reference' in mode auto; it chooses between products that have "
-            "different engines");
+            "linear: engine 'reference' in mode auto; engine must be empty, because the modes that "
+            "auto chooses from have different engines");
   EXPECT_EQ(failure([](auto& o) {
               o.mode = Mode::rowwise;
               o.allow = 1;
             }),
-            "linear: allow = 1; only mode auto chooses, not mode rowwise");
+            "linear: allow = 1; only mode auto uses it, not mode rowwise");
   // Sums over that many codes are not exact: mode standard is used if it is allowed.
   EXPECT_EQ(failure([](auto& o) { o.in_features = max_exact_k + 1; }), "");
   EXPECT_NE(failure([](auto& o) {

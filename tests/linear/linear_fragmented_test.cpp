@@ -613,8 +613,8 @@ TEST(LinearFragmentedRejection, NamesArgumentValueAndRule) {
                   .out_features = 4,
                   .fragments = 2,
                   .mode = Mode::global_mem_efficient}),
-            "fragmented linear: mode global_mem_efficient; it keeps codes of x, and the selector's "
-            "gradient needs x itself");
+            "fragmented linear: mode global_mem_efficient; it keeps only codes of x, and the "
+            "gradient of the selector needs x");
   const Operands<float> o(s);
   FragmentedLinear layer(context, options_of(s, Mode::rowwise, DType::f32));
   Results<float> got(s);
@@ -629,10 +629,9 @@ TEST(LinearFragmentedRejection, NamesArgumentValueAndRule) {
             "backward: no forward has saved anything; call forward with save = copy or borrow "
             "first");
   layer.prepare_for_eval();
-  EXPECT_EQ(
-      message_of([&] { layer.forward(o.x.view(), got.y.view()); }),
-      "forward: the layer is prepared for eval, where it has the codes of forward_hard alone; "
-      "call weights_updated or set_weights first");
+  EXPECT_EQ(message_of([&] { layer.forward(o.x.view(), got.y.view()); }),
+            "forward: the layer is prepared for eval, and has only the codes for forward_hard; "
+            "call weights_updated or set_weights first");
   EXPECT_EQ(FragmentedLinear(context, {.in_features = 64, .out_features = 4, .fragments = 2})
                 .options()
                 .rank,

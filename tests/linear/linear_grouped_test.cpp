@@ -426,7 +426,7 @@ TEST(LinearGrouped, Rejections) {
   EXPECT_EQ(message_of([&] { layer.forward(three.view(), step.rows(), y.view()); }),
             "forward: groups.count = 3; it must be the layer's groups, 2");
   EXPECT_EQ(message_of([&] { layer.forward(step.x.view(), y.view()); }),
-            "forward: the layer has 2 groups; a call without groups is for a layer with one");
+            "forward: the layer has 2 groups; a call without groups needs a layer with one group");
   LinearGrads rounded{.g = step.g.view()};
   rounded.rounding.emplace();
   EXPECT_EQ(message_of([&] { layer.backward_from(groups.view(), step.rows(), rounded); }),

@@ -442,7 +442,7 @@ TEST(LinearInt8Dw, EveryRejectionNamesArgumentValueAndRule) {
                           [&] {
                             layer.backward_from({t.x.any(), {}, true}, t.grads());
                           }),
-            "backward_from: x has dtype f32; codes of blocks have s8");
+            "backward_from: x has dtype f32; with in_blocks it must be s8");
   EXPECT_EQ(
       test::failure(Status::invalid_argument,
                     [&] {

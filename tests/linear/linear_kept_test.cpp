@@ -195,7 +195,8 @@ TEST(LinearKept, EveryRejectionNamesArgumentValueAndRuleAndChangesNothing) {
       {"backward_from: x has dtype bf16; it must be the layer's, f16, f32 or s8 (codes)",
        backward({other.any(), {}})},
       {"backward_from: x is [13,40]; it must be [M of g,K] = [13,33]", backward({wide.any(), {}})},
-      {"backward_from: absmax holds 13 floats; it must be empty, since x (f16) is no codes",
+      {"backward_from: absmax holds 13 floats; it must be empty, because x (f16) does not hold "
+       "codes",
        backward({t.x.any(), codes.scales()})},
       {"backward_from: absmax holds 0 floats; it must hold M = 13",
        backward({MatrixView<const std::int8_t>(codes.view), {}})},
@@ -394,8 +395,7 @@ TEST(LinearQuantizedWeight, IsForForwardsUntilAWeightIsSet) {
     EXPECT_EQ(layer.saved_for_backward_bytes(), 0u);
     constexpr Status state = Status::invalid_state;
     EXPECT_EQ(failure(state, [&] { layer.weight_updated(); }),
-              "weight_updated: the layer holds a quantized weight and none of the caller's; call "
-              "set_weight");
+              "weight_updated: the layer has only a quantized weight; call set_weight first");
     EXPECT_EQ(failure(state, [&] { t.backward(layer); }),
               "backward: the layer is prepared for eval; call weight_updated or set_weight, then a "
               "forward that saves");

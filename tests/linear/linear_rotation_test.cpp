@@ -275,12 +275,11 @@ TEST(LinearRotationRejections, NameTheOption) {
   EXPECT_EQ(made(Mode::rowwise, 96, static_cast<Rotation>(32)),
             "linear: rotation = 32; it must be one of hadamard_4 (4), hadamard_16 (16), "
             "hadamard_64 (64), hadamard_256 (256), hadamard_1024 (1024)");
-  EXPECT_EQ(made(Mode::standard, 64, Rotation::hadamard_64),
-            "linear: rotation = 64 in mode standard; only " +
-                mode_names_where(is_int8_mode, "and") + " rotate, in front of the quantization");
+  EXPECT_EQ(
+      made(Mode::standard, 64, Rotation::hadamard_64),
+      "linear: rotation = 64 in mode standard; it needs mode " + mode_names_where(is_int8_mode));
   EXPECT_EQ(made(Mode::automatic, 64, Rotation::hadamard_16),
-            "linear: rotation = 16 in mode auto; only " + mode_names_where(is_int8_mode, "and") +
-                " rotate, in front of the quantization");
+            "linear: rotation = 16 in mode auto; it needs mode " + mode_names_where(is_int8_mode));
 }
 
 }  // namespace

@@ -179,10 +179,9 @@ TEST(LinearShare, RefusalsNameArgumentValueAndRule) {
   any_mode.mode = Mode::automatic;
   SwitchbackLinear automatic = t.make(context, any_mode);
   automatic.prepare_for_eval();
-  EXPECT_EQ(
-      failure(Status::invalid_argument, [&] { (void)automatic.share(context); }),
-      "share: the layer's mode is auto, which prepares the weight in forwards; it must be one "
-      "of the other modes");
+  EXPECT_EQ(failure(Status::invalid_argument, [&] { (void)automatic.share(context); }),
+            "share: the layer's mode is auto, which prepares the weight during forward; it must be "
+            "another mode");
   layer.prepare_for_eval();
   if (!test::on_cpu()) {
     Context cpu(test::cpu_options());

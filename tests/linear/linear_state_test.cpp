@@ -195,7 +195,8 @@ TEST(LinearState, BorrowedInputIsGuarded) {
     EXPECT_EQ(layer.saved_for_backward_bytes(), 0u);
     EXPECT_EQ(failure(Status::invalid_state, backward),
               "backward: x borrowed by forward was overwritten by an output of a later forward; "
-              "borrow only what stays until backward has run, or call forward with save = copy");
+              "borrow only memory that stays unchanged until backward has run, or call forward "
+              "with save = copy");
     // After a forward that saves, backward works again.
     EXPECT_NO_THROW(layer.forward(other.x.any(), over_x, Save::copy));
     EXPECT_NO_THROW(layer.backward({t.g.any(), t.dx.any(), {}, {}, false}));
@@ -247,10 +248,9 @@ TEST(LinearState, EvalKeepsNothingOfTheCallers) {
       t.w = w;  // in place: the layer's pointers must stay good
       t.bias = bias;
       EXPECT_TRUE(t.y_right());
-      EXPECT_EQ(
-          failure(Status::invalid_state, [&] { t.forward(layer, Save::copy); }),
-          "forward: save = copy (1) after prepare_for_eval; only nothing (0) may be saved until "
-          "weight_updated or set_weight");
+      EXPECT_EQ(failure(Status::invalid_state, [&] { t.forward(layer, Save::copy); }),
+                "forward: save = copy (1) after prepare_for_eval; it must be nothing (0) until "
+                "weight_updated or set_weight is called");
       EXPECT_EQ(failure(Status::invalid_state, [&] { t.backward(layer); }),
                 "backward: the layer is prepared for eval; call weight_updated or set_weight, then "
                 "a forward that saves");

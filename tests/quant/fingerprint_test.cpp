@@ -240,10 +240,9 @@ TEST(FingerprintEngines, RefusesADevice) {
     FAIL() << "it was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), Status::unsupported);
-    EXPECT_EQ(std::string(error.what()),
-              "fingerprint: the context is on " + device() +
-                  "; it must be on the cpu: a device's memory cannot be looked at without waiting "
-                  "for its stream");
+    EXPECT_EQ(std::string(error.what()), "fingerprint: the context is on " + device() +
+                                             "; it must be on the cpu: a device's memory cannot be "
+                                             "read without waiting for its stream");
   }
 }
 

@@ -89,15 +89,16 @@ TEST_F(Validation, SizesStridesAndPointers) {
                                             out_t, cols);
             }),
             "quantize_columnwise_transpose: w has stride = 2; it must be at least cols = 3");
-  EXPECT_EQ(
-      refusal([&] {
-        quantize_global_transpose(context, MatrixView<const float>(nullptr, 2, 3), out_t, one);
-      }),
-      "quantize_global_transpose: w [2,3] stride 3 f32 has a null pointer; only an empty matrix "
-      "may");
+  EXPECT_EQ(refusal([&] {
+              quantize_global_transpose(context, MatrixView<const float>(nullptr, 2, 3), out_t,
+                                        one);
+            }),
+            "quantize_global_transpose: w [2,3] stride 3 f32 has a null pointer; only an empty "
+            "matrix may have one");
   EXPECT_EQ(
       refusal([&] { quantize_rowwise(context, in, MatrixView<std::int8_t>(nullptr, 2, 3), rows); }),
-      "quantize_rowwise: q [2,3] stride 3 s8 has a null pointer; only an empty matrix may");
+      "quantize_rowwise: q [2,3] stride 3 s8 has a null pointer; only an empty matrix may have "
+      "one");
 }
 
 TEST_F(Validation, Shapes) {

@@ -50,7 +50,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 22> public_h
      {"grouped.hpp", "grouped"},
      {"linear.hpp", "linear"},
      {"fragmented_linear.hpp", "linear"},
-     {"prove.hpp", "autotune"},
+     {"validate.hpp", "autotune"},
      {"tuner.hpp", "autotune"},
      {"switchback.h", "capi"},
      {"switchback_groups.h", "capi"}}};

@@ -106,7 +106,7 @@ TEST(FragmentedCommand, ReportsShowWhatIsPublishedBesideThem) {
   EXPECT_NE(report({"report", file, "--with", "published"}).find("fragmented_inference"),
             std::string::npos);
   EXPECT_EQ(report({"report", file, "--with", "published", "--format", "csv"}),
-            "--with published: of records of fragmented it is for --format table");
+            "--with published: for records of fragmented it requires --format table");
 }
 
 TEST(FragmentedCommand, Rejections) {
@@ -117,8 +117,8 @@ TEST(FragmentedCommand, Rejections) {
             "--dim 10: it must be a positive multiple of --fragments 3");
   EXPECT_EQ(message_of({"--batch", "0"}), "--batch 0: it must be at least 1");
   EXPECT_EQ(message_of({"--mode", "global_mem_efficient"}),
-            "--mode global_mem_efficient: a fragmented layer does not have it: the gradient of its "
-            "selector needs x itself");
+            "--mode global_mem_efficient: a fragmented layer does not support it, because the "
+            "gradient of its selector needs x itself");
 }
 
 TEST(PublishedTable, FieldsByNameAndNumber) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command `multimodel`: every way and mode has a row, and both ways train the same weights.
+// The command `parallel-linears`: every way and mode has a row, and both ways train the same
+// weights.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,18 +15,18 @@
 namespace switchback::bench {
 namespace {
 
-const Arguments of_multimodel = {"--quiet", "--steps", "2"};
+const Arguments of_parallel_linears = {"--quiet", "--steps", "2"};
 
 Arguments on(const std::string& device, Arguments arguments) {
   if (device == "cpu") arguments.insert(arguments.begin(), {"--threads", "2"});
   arguments.insert(arguments.begin(), {"--device", device});
   return arguments;
 }
-std::string run_multimodel(const Arguments& arguments, const std::string& device = "cpu") {
-  return output_of("multimodel", of_multimodel, on(device, arguments));
+std::string run_parallel_linears(const Arguments& arguments, const std::string& device = "cpu") {
+  return output_of("parallel-linears", of_parallel_linears, on(device, arguments));
 }
 std::vector<Json> rows_of_run(const Arguments& arguments, const std::string& device = "cpu") {
-  return rows_of("multimodel", of_multimodel, on(device, arguments));
+  return rows_of("parallel-linears", of_parallel_linears, on(device, arguments));
 }
 
 const std::vector<std::string> small_models = {
@@ -77,7 +78,7 @@ TEST(ParallelLinearsCommand, RowsOfEveryWayAndMode) {
 }
 
 TEST(ParallelLinearsCommand, PublishedRatiosStandBesideOurs) {
-  std::istringstream out(run_multimodel({"--models", "8", "--mode", "standard"}));
+  std::istringstream out(run_parallel_linears({"--models", "8", "--mode", "standard"}));
   std::string line;
   while (std::getline(out, line)) {
     const Json row = Json::parse(line);
@@ -136,15 +137,16 @@ TEST(ParallelLinearsCommand, WaysAreThoseThatWereNamed) {
 
 TEST(ParallelLinearsCommand, Rejections) {
   const auto message_of = [](const Arguments& more) {
-    return bench::message_of("multimodel", of_multimodel, more);
+    return bench::message_of("parallel-linears", of_parallel_linears, more);
   };
   EXPECT_EQ(message_of({"--models", "0"}), "--models 0: it must be from 1 to 65536");
   EXPECT_EQ(message_of({"--batch", "0"}), "--batch 0: it must be at least 1");
   EXPECT_EQ(message_of({"--way", "both"}), "--way 'both' is not one of loop, packed, grouped");
   EXPECT_EQ(message_of({"--data", "old"}), "--data 'old' is not one of resident, fresh");
   EXPECT_EQ(message_of({"--layout", "odd"}), "--layout 'odd' is not one of below, beside");
-  EXPECT_EQ(message_of({"--layout", "beside", "--ragged"}),
-            "--layout beside: models side by side have the same rows; leave out --ragged");
+  EXPECT_EQ(
+      message_of({"--layout", "beside", "--ragged"}),
+      "--layout beside: models side by side have the same number of rows; leave out --ragged");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands `transformer` and `accum`: rows of every mode and phase, sizes that do not fit,
-// training.
+// The commands `transformer` and `accumulators`: rows of every mode and phase, sizes that do not
+// fit, training.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -291,21 +291,24 @@ TEST(TransformerCommand, Rejections) {
             "--layers and --heads");
   EXPECT_EQ(message_of({"--d-model", "30", "--layers", "1", "--heads", "4"}),
             "--d-model 30: it must be a multiple of twice --heads 4");
-  EXPECT_EQ(message_of({"--layers", "1"}), "--d-model 0: a size of your own needs it, at least 1");
-  EXPECT_EQ(message_of({"--plot", "x.svg"}), "--plot x.svg: it is for --train");
+  EXPECT_EQ(message_of({"--layers", "1"}),
+            "--d-model 0: a custom size needs it, and it must be at least 1");
+  EXPECT_EQ(message_of({"--plot", "x.svg"}), "--plot x.svg: it requires --train");
   EXPECT_EQ(message_of({"--published", "--warmup", "0"}),
-            "--warmup 0: --published compares with a warm-up and without; it must be at least 1");
+            "--warmup 0: it must be at least 1, because --published compares times with and "
+            "without warm-up");
   EXPECT_EQ(message_of({"--rotation", "32"}),
             "--rotation 32: it must be 0, 4, 16, 64, 256 or 1024");
-  EXPECT_EQ(message_of({"--rotation", "16", "256", "--d-model", "256", "--d-ff", "640", "--layers",
-                        "1", "--heads", "4"}),
-            "--rotation 256: size 256x640x1 has layers of 640 inputs, which is no multiple of it");
+  EXPECT_EQ(
+      message_of({"--rotation", "16", "256", "--d-model", "256", "--d-ff", "640", "--layers", "1",
+                  "--heads", "4"}),
+      "--rotation 256: size 256x640x1 has layers with 640 inputs, which is not a multiple of it");
   EXPECT_EQ(message_of({"--pass", "sideways"}),
             "--pass sideways: it must be forward, backward or step");
 }
 
 TEST(AccumCommand, SumsAreThePublishedOnes) {
-  const std::vector<Json> rows = rows_of("accum", {});
+  const std::vector<Json> rows = rows_of("accumulators", {});
   ASSERT_EQ(rows.size(), 6u);
   for (std::size_t i = 0; i < 5; ++i)
     EXPECT_EQ(rows[i]["checks"]["as_published"], true) << rows[i].dump();

@@ -28,7 +28,7 @@ void crash(ContextState&, const BlockwiseProblem&, const BlockwiseConfig&,
 void run_wrong(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig& config,
                const BlockwiseOperands& o) {
   right(state, p, config, o);
-  if (state.runtime->rehearsing()) return;
+  if (state.runtime->is_dry_run()) return;
   const std::size_t element = dtype_size_bytes(p.output);
   const auto last = static_cast<std::size_t>((p.n - 1) * p.stride_d + p.k - 1);
   state.runtime->fill(static_cast<std::byte*>(o.d) + last * element, 0, element);

@@ -208,7 +208,7 @@ std::span<const FusedVariant> built_for_sm120(std::string_view& why_none) noexce
 }
 
 std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept {
-  // Tests prove those of 128 rows.
+  // Tests validate those of 128 rows.
   static const FusedVariant all[] = {
       seen(fused_skinny),
 #define FUSED_SM90(m, n, k, cluster, time, ...)               \

@@ -13,8 +13,8 @@ inline std::string program_next_to_this(const char* name) {
 }
 
 /// The tuner's helper program with the emulated device.
-inline std::string prove_program() {
-  return program_next_to_this("switchback-test-prove");
+inline std::string validate_program() {
+  return program_next_to_this("switchback-test-validate");
 }
 
 }  // namespace switchback::test

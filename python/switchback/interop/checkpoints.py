@@ -78,9 +78,10 @@ def from_int8(state_dict, *, prefix: str = "", metadata=None, format: str | None
     unsaid = [layer for layer in weights if layer not in said and layer + "weight_scale" in state]
     if unsaid and format is None:
         warnings.warn(
-            f"from_int8: nothing says whether the codes of {prefix}{unsaid[0]}weight are rotated; they are "
-            "read as not rotated. Files for ComfyUI say it in comfy_quant or in the file's header, which "
-            'load_int8_file reads. For a file that LLM Compressor wrote say format="compressed-tensors"',
+            f"from_int8: nothing states whether the codes of {prefix}{unsaid[0]}weight are rotated; they "
+            "are read as not rotated. Files for ComfyUI state it in comfy_quant or in the file's header, "
+            "which load_int8_file reads. For a file that LLM Compressor wrote, pass "
+            'format="compressed-tensors"',
             stacklevel=_caller(),
         )
     made = dict(state)
@@ -89,8 +90,8 @@ def from_int8(state_dict, *, prefix: str = "", metadata=None, format: str | None
         scale_keys = [layer + name for name in _SCALE_KEYS if layer + name in state]
         if len(scale_keys) != 1:
             raise InvalidArgument(
-                f"from_int8: {key} is int8 and has {scale_keys or 'no scales'}; next to it there must "
-                f"be one of {[layer + name for name in _SCALE_KEYS]}"
+                f"from_int8: {key} is int8 and has {scale_keys or 'no scales'}; there must be exactly one of "
+                f"{[layer + name for name in _SCALE_KEYS]}"
             )
         scale = _checked_scale(state[scale_keys[0]], codes, scale_keys[0])
         about = said.get(layer)
@@ -164,7 +165,7 @@ def _said_by_comfy(state, weights, prefix: str, metadata, must: bool) -> dict:
         for layer in weights:
             if layer not in said:
                 raise Unsupported(
-                    f"from_int8: nothing says what the codes of {prefix}{layer}weight are, neither a "
+                    f"from_int8: the codes of {prefix}{layer}weight have no description: there is neither a "
                     f"comfy_quant next to them nor {_HEADER} in the file's header; ComfyUI would read them "
                     "as the weight itself"
                 )
@@ -177,8 +178,8 @@ def _check_words(about: dict, layer: str) -> None:
     for word in sorted(set(words) - set(_ROTATION_WORDS)):
         if any(part in word.lower() for part in _TELLING):
             raise Unsupported(
-                f"from_int8: comfy_quant of {layer}weight says {word} = {words[word]!r}; the known "
-                f"entries on rotations are {' and '.join(_ROTATION_WORDS)}"
+                f"from_int8: comfy_quant of {layer}weight says {word} = {words[word]!r}; the supported "
+                f"entries for rotations are {' and '.join(_ROTATION_WORDS)}"
             )
     if words.get("convrot") not in (None, False, True):
         raise Unsupported(
@@ -226,12 +227,12 @@ def _check_aside(state, layer: str) -> None:
     for name in _STATIC:
         if layer + name in state:
             raise Unsupported(
-                f"from_int8: there is {layer + name}; inputs are quantized dynamically here, each row "
-                "with its own scale, and weights have no groups"
+                f"from_int8: {layer + name} is not supported; inputs are quantized dynamically, with one "
+                "scale for each row, and weights have no groups"
             )
     zero = state.get(layer + "weight_zero_point")
     if zero is not None and bool((zero != 0).any()):
-        raise Unsupported(f"from_int8: {layer}weight_zero_point is not 0; codes are symmetric here")
+        raise Unsupported(f"from_int8: {layer}weight_zero_point is not 0; only symmetric codes are supported")
     layout = state.get(layer + "weight_format")
     if layout is not None and int(layout) != 0:
         raise Unsupported(
@@ -277,7 +278,7 @@ def _add_scales(made, layer: str, absmax, codes, rotation: int, format: str, sca
     if rotation and format != "comfy":
         raise Unsupported(
             f"to_int8: the codes of {layer[:-1]!r} are rotated, with rotation = {rotation}, which the format "
-            f"{format!r} cannot say; 'comfy' can"
+            f"{format!r} cannot represent; use 'comfy'"
         )
     if format == "bitsandbytes":
         made[layer + "SCB"] = absmax.expand(codes.shape[0]).contiguous()
@@ -373,7 +374,7 @@ def _check_module(name: str, module, mode: str, rotation: int) -> None:
                 f"codes have rotation = {rotation}; start from nn.Linear, or from a layer with that rotation"
             )
     elif type(module) is not torch.nn.Linear and (module is None or not is_conv1d(module)):
-        what = "there is no such module" if module is None else f"it is a {type(module).__name__}"
+        what = "it does not exist" if module is None else f"it is a {type(module).__name__}"
         raise InvalidArgument(
             f"load_int8: the checkpoint has int8 codes for {name!r}, and {what} in the model; it must "
             "be an nn.Linear or a switchback layer (prefix = ... removes the beginning of the keys)"
@@ -399,7 +400,9 @@ def load_int8_file(
         tensors, about = files.read(one, prefix)
         twice = sorted(set(tensors) & set(state))
         if twice:
-            raise InvalidArgument(f"load_int8_file: {one} has {twice[0]}, as a file before it has")
+            raise InvalidArgument(
+                f"load_int8_file: {one} contains {twice[0]}, which an earlier file contains too"
+            )
         state.update(tensors)
         metadata = _joined(metadata, about, one)
     return load_int8(

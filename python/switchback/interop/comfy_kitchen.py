@@ -118,11 +118,11 @@ def _compare_signature(name: str) -> str | None:
     parameters = inspect.signature(theirs).parameters
     known = [p for p in inspect.signature(globals()[name]).parameters if p in parameters]
     if list(parameters)[: len(known)] != known:
-        return f"its parameters are {', '.join(parameters)}, in an order that is not known here"
+        return f"its parameters are {', '.join(parameters)}, in an order that switchback does not know"
     further = list(parameters.values())[len(known) :]
     for parameter in further:
         if parameter.default is inspect.Parameter.empty:
-            return f"it must be given {parameter.name}, which is not known here"
+            return f"it requires {parameter.name}, which switchback does not know"
     _neutral[name] = {parameter.name: parameter.default for parameter in further}
     return None
 
@@ -191,7 +191,7 @@ def _linear_rule(a) -> tuple | None:
     if x.dim() < 1 or x.shape[-1] != width * cols:
         return "x", f"shape {tuple(x.shape)} does not fit weight {tuple(weight.shape)}"
     if scale is not None and scale.numel() not in (1, rows):
-        return "weight_scale", f"shape {tuple(scale.shape)} is neither one scale nor {rows}"
+        return "weight_scale", f"shape {tuple(scale.shape)} does not have 1 or {rows} elements"
     if bias is not None and bias.numel() != rows:
         return "bias", f"shape {tuple(bias.shape)} does not have {rows} elements"
     if a.get("out_dtype") is not None and a["out_dtype"] not in FLOATS:

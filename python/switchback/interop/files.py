@@ -67,15 +67,15 @@ def _tensor(memory, data: int, about, where: str):
         kind, shape = about["dtype"], [int(extent) for extent in about["shape"]]
         begin, end = (data + int(offset) for offset in about["data_offsets"])
     except (KeyError, TypeError, ValueError):
-        raise InvalidArgument(f"{where}: the header says {about!r} of it") from None
+        raise InvalidArgument(f"{where}: the header describes it as {about!r}, which is not valid") from None
     dtype = getattr(torch, _TYPES.get(kind, ""), None)
     if dtype is None:
-        raise Unsupported(f"{where}: its type {kind!r} is not known here")
+        raise Unsupported(f"{where}: its dtype {kind!r} is not supported")
     size, count = torch.empty((), dtype=dtype).element_size(), math.prod(shape)
     fits = data <= begin <= end <= len(memory) and end - begin == count * size
     if min(shape, default=0) < 0 or not fits:
         raise InvalidArgument(
-            f"{where}: the header says {about!r} of it, and there are {len(memory) - data} bytes of data"
+            f"{where}: the header describes it as {about!r}, and there are {len(memory) - data} bytes of data"
         )
     if count == 0:
         return torch.empty(shape, dtype=dtype)
@@ -93,7 +93,7 @@ def write(path, tensors: dict) -> None:
     for name in order:
         tensor = tensors[name]
         if tensor.dtype not in names:
-            raise Unsupported(f"{name} is {tensor.dtype}, which safetensors files do not have")
+            raise Unsupported(f"{name} is {tensor.dtype}, which safetensors files do not support")
         end = offset + tensor.numel() * tensor.element_size()
         header[name] = {
             "dtype": names[tensor.dtype],

@@ -67,7 +67,7 @@ def _checked(options: str) -> str:
     known = LayerOptions.parse(options)
     if known.mode not in ("rowwise", "global") or known.activation or known.rotation:
         raise Unsupported(
-            f"switchback.interop.onnx: a layer with {options}; ONNX has layers in the modes 'rowwise' and "
-            "'global', without a fused activation and without a rotation"
+            f"switchback.interop.onnx: a layer with {options}; only layers in the modes 'rowwise' and "
+            "'global' can be exported, without a fused activation and without a rotation"
         )
     return known.mode

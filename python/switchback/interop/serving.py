@@ -43,8 +43,8 @@ class SwitchBackLinearMethod:
         if input_size_per_partition != input_size:
             raise Unsupported(
                 f"create_weights: input_size_per_partition = {input_size_per_partition}; it must be "
-                f"input_size = {input_size}: a part of the columns has other scales, and results "
-                "would not have the bits of the whole layer"
+                f"input_size = {input_size}: a part of the columns has other scales, and results would "
+                "differ from those of the whole layer"
             )
         if params_dtype not in FLOATS:
             raise TypeError(

@@ -158,8 +158,8 @@ def attention_like(old, inner, out_proj):
     """The replacement of `old`, in the mode of the switchback layer `inner`."""
     if inner.rotation or inner.dw != "floating":
         raise InvalidArgument(
-            f"replace_linear: attention = True with rotation = {inner.rotation} and dw = {inner.dw!r}; "
-            "they must be 0 and 'floating', because the input projections of nn.MultiheadAttention have "
+            f"replace_linear: attention = True with rotation = {inner.rotation} and dw = {inner.dw!r}; they "
+            "must be 0 and 'floating', because the input projections of nn.MultiheadAttention support "
             "neither: replace it in a separate call"
         )
     new = SwitchBackMultiheadAttention.__new__(SwitchBackMultiheadAttention)

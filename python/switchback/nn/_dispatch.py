@@ -28,10 +28,10 @@ def _load():
     if wanted not in ("auto", "compiled", "ctypes"):
         raise ValueError(f"{VARIABLE} = {wanted!r}; it must be 'auto', 'compiled' or 'ctypes'")
     if wanted == "ctypes":
-        return None, f"{VARIABLE} says so"
+        return None, f"{VARIABLE} = 'ctypes'"
     try:
         if _tensors.TORCH_VERSION < (2, 10):
-            raise ImportError(f"torch is {torch.__version__}, it needs 2.10")
+            raise ImportError(f"it needs torch 2.10 or later, and this is torch {torch.__version__}")
         from .. import _torch_dispatch as found
 
         if found.VERSION != _VERSION:

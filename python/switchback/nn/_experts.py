@@ -104,7 +104,7 @@ class SwitchBackExperts(torch.nn.Module):
             if low < 0 or high > self.experts:
                 raise InvalidArgument(
                     f"SwitchBackExperts: top_k_index is from {low} to {high}; it must be from 0 to "
-                    f"{self.experts}, the number of experts, which means none"
+                    f"{self.experts}, the number of experts, which means no expert"
                 )
 
     def _route(self, top_k_index):
@@ -188,9 +188,9 @@ def replace_experts(model, *, include=None, exclude=None, replaced=None, **optio
         replaced.extend(names)
     if left:
         warnings.warn(
-            f"replace_experts left alone {', '.join(map(repr, left))}: their caller loops "
-            "over them, and is not a known block; pass the tokens, top_k_index and top_k_weights "
-            "to a SwitchBackExperts there, or exclude these experts",
+            f"replace_experts did not replace {', '.join(map(repr, left))}: their caller loops over them "
+            "and is not a supported block; pass the tokens, top_k_index and top_k_weights to a "
+            "SwitchBackExperts there, or exclude these experts",
             stacklevel=2,
         )
     return made.get(model, model)
@@ -288,8 +288,8 @@ def _check_no_hooks(name: str, module) -> None:
             if "_hook" in kind and hooks and hasattr(hooks, "__len__"):
                 where = f"{name}.{inner}" if inner else name
                 raise ValueError(
-                    f"replace_experts: {where!r} has hooks in {kind}, which nothing would call any "
-                    "more; remove them, or exclude it"
+                    f"replace_experts: {where!r} has hooks in {kind}, which would no longer be called; "
+                    "remove them, or exclude it"
                 )
 
 

@@ -37,7 +37,7 @@ from ._wanted import wanted_gradients
 
 _NAMES = ("weight", "selector", "down", "up")
 HARD_HAS_NO_GRADIENT = (
-    "backward: this FragmentedLinear ran in eval mode, where it selects one fragment a row and has no "
+    "backward: this FragmentedLinear ran in eval mode, where it selects one fragment for each row and has no "
     "gradient; call train() before the forward"
 )
 

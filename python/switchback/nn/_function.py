@@ -51,7 +51,7 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     if layers.is_empty:
         return _empty_product(x, weight.t() if layers.options.transposed else weight, bias, layers)
     record = _record
-    if not _is_usual(x, weight, bias, layers):
+    if not _is_default(x, weight, bias, layers):
         if _is_nested(x):
             return by_rows(lambda rows: linear(rows, weight, bias, layers, mem_efficient), x)
         record = _Linear.apply
@@ -60,7 +60,7 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
             if layers.options.is_stochastic:
                 raise Unsupported(
                     "forward: rounding = 'stochastic' in a compiled or exported model, or for a tensor "
-                    "subclass; it counts its steps, so it needs eager mode"
+                    "subclass; it needs eager mode, because it counts its steps"
                 )
             return linear_operator(x, weight, bias, layers.text, mem_efficient)
         x, dtype = checked_wide_input(x, weight, layers)
@@ -88,7 +88,7 @@ def _empty_product(x, weight, bias, layers: LayerSet):
     return torch.nn.functional.linear(x, weight, bias)
 
 
-def _is_usual(x, weight, bias, layers: LayerSet) -> bool:
+def _is_default(x, weight, bias, layers: LayerSet) -> bool:
     """Whether x certainly passes every check. If not, the checks decide.
 
     True for a plain tensor with the weight's dtype and device if no feature of torch intercepts the call.
@@ -172,8 +172,8 @@ def _refuse_tangents(layers: LayerSet, *tensors) -> None:
     for tensor in tensors:
         if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:
             raise Unsupported(
-                f"forward: forward mode (torch.autograd.forward_ad, jvp) has no derivative of {layers}; "
-                "use backward(), or nn.Linear in its place (exclude= of replace_linear)"
+                f"forward: forward mode (torch.autograd.forward_ad, jvp) is not supported by {layers}; use "
+                "backward(), or nn.Linear in its place (exclude= of replace_linear)"
             )
 
 

@@ -62,14 +62,14 @@ def fuse_qkv(model, *, names=PROJECTIONS, fused=None):
             if fused is not None:
                 fused.append(name)
     if left:
-        warnings.warn(f"fuse_qkv left alone {', '.join(left)}", stacklevel=2)
+        warnings.warn(f"fuse_qkv did not fuse {', '.join(left)}", stacklevel=2)
     return model
 
 
 def _why_not(layers) -> str:
     first = layers[0]
     if len(set(map(id, layers))) < len(layers):
-        return "a layer is there twice"
+        return "a layer appears twice"
     if any(layer.is_prepared for layer in layers):
         return "a layer is prepared for inference"
     if any(type(layer._parameters.get("weight")) is not torch.nn.Parameter for layer in layers):
@@ -82,16 +82,16 @@ def _why_not(layers) -> str:
         return "stochastic rounding" if first.rounding != "nearest" else "weights [in, out]"
     for name in ("in_features", "mem_efficient"):
         if len({getattr(layer, name) for layer in layers}) > 1:
-            return f"layers of different {name}"
+            return f"layers with different {name}"
     if len({layer._options() for layer in layers}) > 1:
-        return "layers of different options"
+        return "layers with different options"
     if len({layer.bias is None for layer in layers}) > 1:
         return "a bias is missing"
     parameters = [p for layer in layers for p in (layer.weight, layer.bias) if p is not None]
     if len({(p.dtype, p.device) for p in parameters}) > 1 or parameters[0].is_meta:
-        return "parameters of different dtypes or devices, or on the meta device"
+        return "parameters with different dtypes or devices, or on the meta device"
     if any(p.is_shared() and p.device.type == "cpu" for p in parameters):
-        return "parameters in memory that processes share"
+        return "parameters in memory that several processes share"
     return ""
 
 

@@ -20,8 +20,8 @@ class OnLibrary:
 
     def __prepare_scriptable__(self):
         raise Unsupported(
-            f"torch.jit.script: {type(self).__name__} cannot be compiled, its products run outside of "
-            f"torch{self._SCRIPT_INSTEAD}"
+            f"torch.jit.script: {type(self).__name__} cannot be compiled, because its products run outside "
+            f"of torch{self._SCRIPT_INSTEAD}"
         )
 
     def _load_from_state_dict(self, *arguments):

@@ -92,7 +92,7 @@ def _check(x, weight, bias, options: str, codes: bool = False) -> None:
             f"forward: {name} has shape {tuple(weight.shape)}; it must be [out_features, in_features]"
         )
     if transposed and codes:
-        raise InvalidArgument("forward: options have transposed = 1; of codes it must be 0")
+        raise InvalidArgument("forward: options have transposed = 1; for codes it must be 0")
     weight = _rows(weight, options)
     if x.dim() == 0 or x.shape[-1] != weight.shape[1]:
         raise InvalidArgument(
@@ -318,8 +318,8 @@ def _prepared_dx(g, codes, absmax, options: str):
     g, layers = memory_of(g, "backward", "the gradient"), _linear_layers(codes, options)
     if layers.options.is_stochastic:
         raise Unsupported(
-            "backward: rounding = 'stochastic' in a compiled or exported model; the bits depend on how "
-            "many backwards ran before, which an operator does not know"
+            "backward: rounding = 'stochastic' in a compiled or exported model; the result depends on how "
+            "many backward passes ran before, which an operator does not know"
         )
     return _function.prepared_dx(g, codes, absmax, layers)
 

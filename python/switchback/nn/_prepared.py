@@ -47,8 +47,8 @@ def prepare(module, keep_float: bool = False) -> None:
         return
     if "weight" not in module._parameters:
         raise InvalidState(
-            "prepare_for_eval: the weight is computed from other parameters (a parametrization); "
-            "remove that first, leaving its result"
+            "prepare_for_eval: the weight is computed from other parameters (a parametrization); first "
+            "remove the parametrization and keep its result as the weight"
         )
     set_codes(module, *_quantized(module, module._weight_rows()), keep_float)
 

@@ -113,7 +113,7 @@ def replace_gelu(model, *, forms=_abi.ACTIVATIONS, include=None, exclude=None, r
     for form in forms:
         if form not in _abi.ACTIVATIONS:
             allowed = " and ".join(repr(name) for name in _abi.ACTIVATIONS)
-            raise InvalidArgument(f"replace_gelu: forms holds {form!r}; it must be of {allowed}")
+            raise InvalidArgument(f"replace_gelu: forms contains {form!r}; the forms are {allowed}")
     selected = {
         module: name
         for name, module in model.named_modules()
@@ -172,8 +172,8 @@ def prepare_for_eval(model):
     layers = [module for module in model.modules() if isinstance(module, Int8Layer)]
     if not layers:
         warnings.warn(
-            f"prepare_for_eval: there is no switchback layer in {type(model).__name__}; replace_linear "
-            "makes them",
+            f"prepare_for_eval: there is no switchback layer in {type(model).__name__}; call replace_linear "
+            "first",
             stacklevel=2,
         )
     elif not any(MODES[module.mode].is_int8 for module in layers):
@@ -211,9 +211,9 @@ def _warn_of(left: dict) -> None:
         hints.append("run a batch through LazyLinear first, which makes it an nn.Linear")
     if any(is_conv1d(module) for module in left):
         hints.append("a Conv1D needs a layer that is a SwitchBackLinear")
-    hints.append("exclude modules that should stay, and this warning ends")
+    hints.append("to avoid this warning, exclude modules that should stay")
     warnings.warn(
-        f"replace_linear left alone {names}: only modules whose type is nn.Linear itself or "
+        f"replace_linear did not replace {names}: only modules whose type is nn.Linear itself or "
         f"transformers' Conv1D are replaced; {'; '.join(hints)}",
         stacklevel=3,
     )

@@ -91,7 +91,7 @@ def _check_unwritten(func, args, kwargs, module) -> None:
             continue
         if any(isinstance(t, _ReadOnly) for t in pytree.tree_flatten(value)[0]):
             raise InvalidState(
-                f"{func}: the weight of {module!r} cannot be written, the layer is prepared and has int8 "
-                "codes in its place; load a state_dict with a float weight, or leave the layer out by "
-                "exclude= of replace_linear"
+                f"{func}: the weight of {module!r} cannot be written, because the layer is prepared and has "
+                "int8 codes instead; load a state_dict with a float weight, or exclude the layer (exclude= "
+                "of replace_linear)"
             )

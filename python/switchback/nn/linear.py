@@ -21,7 +21,7 @@ from ._weight_of_codes import weight_of_codes
 _COMPUTED_WEIGHT = (
     "the weight of {!r} cannot be computed from other parameters (parametrizations, pruning, norms of "
     "weights): the layer is prepared, and computes with int8 codes; do it before prepare_for_eval, or "
-    "leave the layer out by exclude= of replace_linear"
+    "exclude the layer (exclude= of replace_linear)"
 )
 
 
@@ -282,8 +282,8 @@ class SwitchBackLinear(Int8Layer, torch.nn.Linear):
         check_dw("SwitchBackLinear", dw, dw_block_rows, mode)
         if dw == "int8_block" and mem_efficient:
             raise ValueError(
-                "SwitchBackLinear: dw = 'int8_block' with mem_efficient; it keeps codes of the input by "
-                "itself, so leave mem_efficient out"
+                "SwitchBackLinear: dw = 'int8_block' with mem_efficient; it always keeps codes of the input, "
+                "so omit mem_efficient"
             )
         seed = _seed_of(rounding, seed, mode)
         for name, value in (("in_features", in_features), ("out_features", out_features)):
@@ -406,7 +406,7 @@ def _mode_of(mode, vector_wise_quantization: bool, mem_efficient: bool) -> str:
         raise ValueError(f"SwitchBackLinear: mode = {mode!r}; it must be None or one of {allowed}")
     if vector_wise_quantization and mode != "rowwise":
         raise ValueError(
-            f"SwitchBackLinear: vector_wise_quantization = True in mode {mode!r}; it is mode 'rowwise'"
+            f"SwitchBackLinear: vector_wise_quantization = True in mode {mode!r}; it means mode 'rowwise'"
         )
     if mem_efficient and not MODES[mode].is_int8:
         raise ValueError(

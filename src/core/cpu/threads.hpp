@@ -38,7 +38,7 @@ class Threads {
   /// set.
   template <class F>
   void for_each(std::int64_t tasks, F&& f) {
-    if (rehearsing_) return;
+    if (is_dry_run_) return;
     using Function = std::remove_reference_t<F>;
     run(tasks, const_cast<void*>(static_cast<const void*>(std::addressof(f))),
         [](void* function, std::int64_t task, int worker) {
@@ -56,8 +56,8 @@ class Threads {
     });
   }
 
-  /// While on, for_each and for_ranges call nothing: the rehearsal of core/rehearsal.hpp.
-  void rehearse(bool on) noexcept { rehearsing_ = on; }
+  /// While on, for_each and for_ranges call nothing: the dry run of core/dry_run.hpp.
+  void set_dry_run(bool on) noexcept { is_dry_run_ = on; }
 
  private:
   using Call = void (*)(void* function, std::int64_t task, int worker);
@@ -66,7 +66,7 @@ class Threads {
   struct Pool;
   int count_;
   unsigned fork_generation_;
-  bool rehearsing_ = false;
+  bool is_dry_run_ = false;
   std::unique_ptr<Pool> pool_;
 };
 

@@ -14,7 +14,7 @@ std::string describe(ReportedArray array, Report report) {
   switch (array) {
     case ReportedArray::ends:
       name = "groups.ends";
-      rule = "ends must not fall, and be from 0 to the number of slots M";
+      rule = "ends must not decrease, and must be from 0 to the number of slots M";
       break;
     case ReportedArray::used:
       name = "groups.used";
@@ -22,11 +22,11 @@ std::string describe(ReportedArray array, Report report) {
       break;
     case ReportedArray::index:
       name = "x.index";
-      rule = "it must be from 0 to the rows of x less one";
+      rule = "it must be from 0 to the last row of x";
       break;
     case ReportedArray::slots:
       name = "slots";
-      rule = "it must be below the rows of y (below 0: no slot)";
+      rule = "it must be at most the last row of y (a negative value means no slot)";
       break;
   }
   return fmt::format("{}[{}] = {}; {}", name, report >> 32,

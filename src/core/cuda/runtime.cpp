@@ -150,8 +150,7 @@ Runtime::Runtime(int index, const ContextOptions& options)
   constexpr int oldest = 75;
   if (compute_capability() < oldest)
     fail(Status::device_error,
-         "device 'cuda:{}': {} has compute capability {}.{}; it must be at least 7.5; the cpu "
-         "device can be used",
+         "device 'cuda:{}': {} has compute capability {}.{}; it must be at least 7.5; use cpu",
          index, info_.name, info_.compute_major, info_.compute_minor);
   forget_shared_bytes(index);
   pools_ = attribute(cudaDevAttrMemoryPoolsSupported, index) != 0;
@@ -239,7 +238,7 @@ void Runtime::leave() noexcept {
 void Runtime::refuse_in_capture(std::string_view what) const {
   if (asks_capturing())
     fail(Status::invalid_state,
-         "{} is needed while the stream is being captured; run the same call once before the "
+         "{} is not possible while the stream is being captured; run the same call once before the "
          "capture",
          what);
 }
@@ -268,7 +267,8 @@ std::string Runtime::wrong_memory(const void* data) const {
         return fmt::format("is memory of cuda:{}", attributes.device);
       return {};
     case cudaMemoryTypeHost:  // pinned: the device reads it over the bus
-      if (attributes.devicePointer != data) return "is pinned host memory the device does not see";
+      if (attributes.devicePointer != data)
+        return "is pinned host memory that the device cannot access";
       return {};
     default:  // managed
       return {};
@@ -282,7 +282,7 @@ void* Runtime::allocate(std::size_t bytes) {
   if (allocator_.allocate != nullptr) {
     data = allocator_.allocate(allocator_.user, bytes, stream_);
     if (data == nullptr)
-      fail(Status::out_of_memory, "the Context's allocator gave no memory for {} bytes", bytes);
+      fail(Status::out_of_memory, "the Context's allocator could not allocate {} bytes", bytes);
   } else if (pools_) {
     check(cudaMallocAsync(&data, bytes, stream_), "cudaMallocAsync", "{} bytes", bytes);
   } else {
@@ -321,7 +321,7 @@ void Runtime::release_shared(void* data, std::size_t bytes) noexcept {
 
 void Runtime::copy(void* to, std::size_t to_stride_bytes, const void* from,
                    std::size_t from_stride_bytes, std::size_t row_bytes, std::int64_t rows) {
-  if (row_bytes == 0 || rows == 0 || rehearsing()) return;
+  if (row_bytes == 0 || rows == 0 || is_dry_run()) return;
   const CurrentDevice current(index_);
   const auto height = static_cast<std::size_t>(rows);
   if (height == 1 || (to_stride_bytes == row_bytes && from_stride_bytes == row_bytes)) {
@@ -335,7 +335,7 @@ void Runtime::copy(void* to, std::size_t to_stride_bytes, const void* from,
 }
 
 void Runtime::fill(void* data, int byte, std::size_t bytes) {
-  if (bytes == 0 || rehearsing()) return;
+  if (bytes == 0 || is_dry_run()) return;
   const CurrentDevice current(index_);
   check(cudaMemsetAsync(data, byte, bytes, cuda_stream()), "cudaMemsetAsync", "{} bytes", bytes);
 }
@@ -345,7 +345,7 @@ std::shared_ptr<MemorySource> Runtime::visible_memory() {
 }
 
 void Runtime::convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) {
-  if (to.rows == 0 || to.cols == 0 || rehearsing()) return;
+  if (to.rows == 0 || to.cols == 0 || is_dry_run()) return;
   const CurrentDevice current(index_);
   convert_matrix(*this, from, to, accumulate);
 }
@@ -364,8 +364,8 @@ void Runtime::synchronize() {
     if (report == no_report) continue;
     clear_reports();
     fail(Status::invalid_argument,
-         "a grouped operation that was queued before this synchronization read {}, in the device's "
-         "memory; the value was clamped",
+         "a grouped operation that was queued before this synchronization read an invalid value "
+         "from the device's memory and clamped it: {}",
          describe(static_cast<ReportedArray>(i), report));
   }
 }
@@ -444,13 +444,13 @@ bool Runtime::enter_beside() {
     if (captures(first_stream())) return false;
     beside_stream_.make();
   }
-  if (!rehearsing()) start_beside();
+  if (!is_dry_run()) start_beside();
   beside_ = true;
   return true;
 }
 
 void Runtime::join_beside() {
-  if (rehearsing()) return;
+  if (is_dry_run()) return;
   const CurrentDevice current(index_);
   check(cudaEventRecord(beside_stream_.event(), beside_stream_.get()), "cudaEventRecord");
   check(cudaStreamWaitEvent(first_stream(), beside_stream_.event(), 0), "cudaStreamWaitEvent");

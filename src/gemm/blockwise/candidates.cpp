@@ -11,7 +11,7 @@ namespace switchback::blockwise {
 namespace {
 
 bool takes(const Engine& engine, const BlockwiseProblem& problem, const ContextState& state) {
-  return engine.unavailable(state).empty() && engine.rejects(problem).empty();
+  return engine.unavailable(state).empty() && engine.unsupported(problem).empty();
 }
 
 // The default configuration of an engine that accepts the problem.
@@ -20,7 +20,8 @@ BlockwiseConfig best_of(const Engine& engine, const BlockwiseProblem& problem,
   return {engine.id, engine.tiles(problem, state).tile_n.front()};
 }
 
-bool has(const std::vector<core::RiskyKernel>& kernels, const core::RiskyKernel& kernel) {
+bool has(const std::vector<core::UnvalidatedKernel>& kernels,
+         const core::UnvalidatedKernel& kernel) {
   return std::find(kernels.begin(), kernels.end(), kernel) != kernels.end();
 }
 
@@ -32,12 +33,12 @@ BlockwiseConfig default_config(const BlockwiseProblem& problem, const ContextSta
   for (const Engine* engine : engines) {
     if (!takes(*engine, problem, state)) continue;
     const BlockwiseConfig config = best_of(*engine, problem, state);
-    if (!engine->needs_proof() || has(known.right, kernel_of(problem, config))) return config;
+    if (!engine->needs_validation() || has(known.right, kernel_of(problem, config))) return config;
   }
   return {engines.back()->id};
 }
 
-core::RiskyKernel kernel_of(const BlockwiseProblem& problem, const BlockwiseConfig& config) {
+core::UnvalidatedKernel kernel_of(const BlockwiseProblem& problem, const BlockwiseConfig& config) {
   return {static_cast<std::int64_t>(problem.output), problem.block_rows, to_choice(config)};
 }
 
@@ -65,7 +66,7 @@ std::string check_config(const BlockwiseProblem& problem, const BlockwiseConfig&
   if (engine == nullptr)
     return fmt::format("the device has no engine '{}'", gemm_int8::engine_name(config.engine));
   std::string_view reason = engine->unavailable(state);
-  if (reason.empty()) reason = engine->rejects(problem);
+  if (reason.empty()) reason = engine->unsupported(problem);
   if (reason.empty() && config.tile_n != 0) {
     const Tiles tiles = engine->tiles(problem, state);
     if (std::find(tiles.begin(), tiles.end(), config.tile_n) == tiles.end())
@@ -75,10 +76,10 @@ std::string check_config(const BlockwiseProblem& problem, const BlockwiseConfig&
   return reason.empty() ? std::string() : fmt::format("engine '{}': {}", engine->name, reason);
 }
 
-bool is_risky(const BlockwiseConfig& config) noexcept {
+bool is_unvalidated(const BlockwiseConfig& config) noexcept {
   for (std::size_t device = 0; device < device_kinds; ++device)
     if (const Engine* engine = engine_table().find(static_cast<DeviceKind>(device), config.engine))
-      if (engine->needs_proof()) return true;
+      if (engine->needs_validation()) return true;
   return false;
 }
 

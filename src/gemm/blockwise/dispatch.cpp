@@ -4,7 +4,7 @@
 #include "core/assert.hpp"
 #include "core/check.hpp"
 #include "core/device.hpp"
-#include "core/rehearsal.hpp"
+#include "core/dry_run.hpp"
 #include "gemm/blockwise/engine.hpp"
 #include "gemm/tuned.hpp"
 
@@ -50,7 +50,7 @@ void run_product(ContextState& state, const Engine* named, const BlockwiseProble
   if (named == nullptr && problem.groups == 0 && run_tuned(state, problem, operands)) return;
   // Without groups a named engine that rejects the problem runs another kernel by itself.
   const bool runs_named =
-      named != nullptr && (problem.groups == 0 || named->rejects(problem).empty());
+      named != nullptr && (problem.groups == 0 || named->unsupported(problem).empty());
   const BlockwiseConfig config =
       runs_named ? BlockwiseConfig{named->id} : default_config(problem, state);
   engine_table().find(state.device.kind, config.engine)->run(state, problem, config, operands);

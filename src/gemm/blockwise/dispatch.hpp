@@ -18,7 +18,7 @@ namespace switchback::blockwise {
 /// d is [G·N,K], the matrices of the groups below each other. args.m is ignored. A group without
 /// rows has a d of zeros, or an unchanged one if it accumulates. `groups` is in the memory of the
 /// Context's device: on a device it is read by kernels only. On the CPU it is also read in a
-/// rehearsal. The tuner is not asked.
+/// dry run. The tuner is not asked.
 void multiply(ContextState& state, const BlockwiseGemmArgs& args,
               std::span<const BlockGroup> groups = {});
 

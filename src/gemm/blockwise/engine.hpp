@@ -45,7 +45,7 @@ struct Engine {
   std::string_view (*unavailable)(const ContextState& state);
   /// Why its kernels cannot compute this problem; empty if they can. Otherwise the last engine of
   /// the device computes it, even if this engine is named.
-  std::string_view (*rejects)(const BlockwiseProblem& problem) = takes_every_problem;
+  std::string_view (*unsupported)(const BlockwiseProblem& problem) = takes_every_problem;
   /// The tiles in which it can compute the problem; empty if it has no choice.
   Tiles (*tiles)(const BlockwiseProblem& problem,
                  const ContextState& state) noexcept = without_tiles;
@@ -54,8 +54,10 @@ struct Engine {
   void (*run)(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
               const BlockwiseOperands& operands);
 
-  /// Whether it runs only where it is named, or where a tuner has proven its kernels.
-  [[nodiscard]] constexpr bool needs_proof() const noexcept { return needs_trust && seen.empty(); }
+  /// Whether it runs only where it is named, or where a tuner has validated its kernels.
+  [[nodiscard]] constexpr bool needs_validation() const noexcept {
+    return needs_trust && seen.empty();
+  }
 };
 
 /// All engines of this build, in order of preference. The last engine of a device accepts every

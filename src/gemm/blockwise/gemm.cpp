@@ -18,8 +18,8 @@ void gemm_blockwise(Context& context, const BlockwiseGemmArgs& args) {
                 "{}: a has {} columns; it must have whole blocks of block_rows = {}", op, padded_m,
                 args.block_rows);
   core::require(args.m == -1 || (args.m <= padded_m && args.m > padded_m - args.block_rows),
-                "{}: m = {}; it must be -1, or end in the last block of a, whose {} columns are "
-                "blocks of {} rows",
+                "{}: m = {}; it must be -1, or end in the last block of a, which has {} columns in "
+                "blocks of {}",
                 op, args.m, padded_m, args.block_rows);
   core::check_matrix(op, "b", args.b);
   core::check_shape(op, "b", args.b, args.b.rows, "K", padded_m, "columns of a");

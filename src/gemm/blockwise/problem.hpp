@@ -67,19 +67,19 @@ ConfigChoice to_choice(const BlockwiseConfig& config) noexcept;
 bool from_choice(const ConfigChoice& choice, BlockwiseConfig& config) noexcept;
 std::string check_config(const BlockwiseProblem& problem, const BlockwiseConfig& config,
                          const ContextState& state);
-/// The first engine of the table that accepts the problem and either needs no proof or has a kernel
-/// for it that is known to be right.
+/// The first engine of the table that accepts the problem and either needs no validation or has a
+/// kernel for it that is known to be right.
 BlockwiseConfig default_config(const BlockwiseProblem& problem, const ContextState& state,
                                const core::KnownKernels& known = {});
 /// The default. If is_tuned(), also the other engines in all their tiles, except the last engine of
 /// the table, which is never the fastest.
 std::vector<BlockwiseConfig> candidates(const BlockwiseProblem& problem, const ContextState& state);
 
-/// The kernel of a configuration that needs a proof, as the proof identifies it.
-core::RiskyKernel kernel_of(const BlockwiseProblem& problem, const BlockwiseConfig& config);
+/// The kernel of a configuration that needs a validation, as the validation identifies it.
+core::UnvalidatedKernel kernel_of(const BlockwiseProblem& problem, const BlockwiseConfig& config);
 
-/// Whether running it may hang or fault; see gemm_int8::is_risky().
-bool is_risky(const BlockwiseConfig& config) noexcept;
+/// Whether running it may hang or fault; see gemm_int8::is_unvalidated().
+bool is_unvalidated(const BlockwiseConfig& config) noexcept;
 
 /// Whether a tuner can choose in this Context, because there are several engines for tensor cores.
 /// Otherwise nothing is looked up.

@@ -75,7 +75,9 @@ class BlockwiseTrial final : public measure::TrialOf<BlockwiseConfig> {
     blockwise::run(context_.state(), problem_, config,
                    copy == nullptr ? operands(a_, b_, d_) : operands(copy->a, copy->b, copy->d));
   }
-  bool may_crash(const BlockwiseConfig& config) override { return blockwise::is_risky(config); }
+  bool may_crash(const BlockwiseConfig& config) override {
+    return blockwise::is_unvalidated(config);
+  }
 
   // Codes of blocks, 0 from m on.
   void fill_codes(const Matrix& codes, std::uint64_t seed) {

@@ -51,17 +51,17 @@ constexpr core::WordTable config_table(
     row<&BlockwiseConfig::tile_n>({.name = "tile_n", .most = 1024}));
 
 bool kernel_of_query(const ConfigQuery& query, const ConfigChoice& choice,
-                     core::RiskyKernel& kernel) {
+                     core::UnvalidatedKernel& kernel) {
   BlockwiseProblem problem;
   BlockwiseConfig config;
-  if (!from_query(query, problem) || !from_choice(choice, config) || !is_risky(config))
+  if (!from_query(query, problem) || !from_choice(choice, config) || !is_unvalidated(config))
     return false;
   kernel = kernel_of(problem, config);
   return true;
 }
 
-bool proven_default(const ConfigQuery& query, const ContextState& state,
-                    const core::KnownKernels& known, ConfigChoice& choice) {
+bool validated_default(const ConfigQuery& query, const ContextState& state,
+                       const core::KnownKernels& known, ConfigChoice& choice) {
   BlockwiseProblem problem;
   if (!from_query(query, problem)) return false;
   const BlockwiseConfig config = default_config(problem, state, known);
@@ -90,9 +90,9 @@ std::vector<ConfigQuery> kernel_problems(const ContextState& state) {
 }
 
 constexpr core::Tunable with_kernels(core::Tunable made) {
-  made.proven_engine = gemm_int8::engine_name(EngineId::wgmma);
+  made.validated_engine = gemm_int8::engine_name(EngineId::wgmma);
   made.kernel_of = kernel_of_query;
-  made.proven_default = proven_default;
+  made.validated_default = validated_default;
   made.kernel_problems = kernel_problems;
   return made;
 }

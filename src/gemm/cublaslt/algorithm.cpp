@@ -67,7 +67,7 @@ bool is_valid(const CublasLtAlgorithm& algorithm) noexcept {
 std::string out_of_range(const CublasLtAlgorithm& algorithm) {
   for (const CublasLtAttribute& a : attributes)
     if (algorithm.*a.value < 0 || algorithm.*a.value > a.most)
-      return fmt::format("{} = {} of an algorithm of cuBLASLt; it must be 0 to {}", a.name,
+      return fmt::format("{} = {} in a cuBLASLt algorithm; it must be 0 to {}", a.name,
                          algorithm.*a.value, a.most);
   return {};
 }

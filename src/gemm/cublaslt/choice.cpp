@@ -14,29 +14,29 @@ constexpr std::int64_t most_workspace_mib = 4096;
 std::string describe(const CublasLtChoice& choice) {
   std::string text;
   if (choice.algorithm.has_value()) text += " " + describe(*choice.algorithm);
-  if (choice.workspace_mib != CublasLtChoice::usual_workspace)
+  if (choice.workspace_mib != CublasLtChoice::default_workspace)
     text += fmt::format(" workspace={}MiB", choice.workspace_mib);
   return text;
 }
 
 bool is_valid(const CublasLtChoice& choice) noexcept {
-  if (choice.workspace_mib < CublasLtChoice::usual_workspace ||
+  if (choice.workspace_mib < CublasLtChoice::default_workspace ||
       choice.workspace_mib > most_workspace_mib)
     return false;
   return !choice.algorithm.has_value() || is_valid(*choice.algorithm);
 }
 
 std::string out_of_range(const CublasLtChoice& choice) {
-  if (choice.workspace_mib < CublasLtChoice::usual_workspace ||
+  if (choice.workspace_mib < CublasLtChoice::default_workspace ||
       choice.workspace_mib > most_workspace_mib)
-    return fmt::format("workspace_mib = {}; it must be 0 to {}, or -1 for the usual",
+    return fmt::format("workspace_mib = {}; it must be 0 to {}, or -1 for the default",
                        choice.workspace_mib, most_workspace_mib);
   return choice.algorithm.has_value() ? out_of_range(*choice.algorithm) : std::string();
 }
 
 std::int64_t workspace_bytes(const CublasLtChoice& choice) noexcept {
-  const std::int64_t mib = choice.workspace_mib == CublasLtChoice::usual_workspace
-                               ? usual_workspace_mib
+  const std::int64_t mib = choice.workspace_mib == CublasLtChoice::default_workspace
+                               ? default_workspace_mib
                                : choice.workspace_mib;
   return mib << 20;
 }

@@ -17,16 +17,16 @@ constexpr std::int64_t most_ranked_algorithms = 64;
 /// The workspace limit if a configuration does not set one. NVIDIA recommends it from Hopper on.
 /// Algorithms of older devices need less, and only the memory that the chosen algorithm needs is
 /// allocated.
-constexpr std::int64_t usual_workspace_mib = 32;
+constexpr std::int64_t default_workspace_mib = 32;
 
 struct CublasLtChoice {
-  static constexpr std::int64_t usual_workspace = -1;
+  static constexpr std::int64_t default_workspace = -1;
 
   /// Exactly this algorithm, wherever the library ranks it. If not set, the position in the ranking
   /// selects it.
   std::optional<CublasLtAlgorithm> algorithm;
   /// The most scratch memory that the library may use.
-  std::int64_t workspace_mib = usual_workspace;
+  std::int64_t workspace_mib = default_workspace;
 
   friend bool operator==(const CublasLtChoice&, const CublasLtChoice&) = default;
 };

@@ -4,9 +4,9 @@
 //    fused products        gemm/int8/cuda/fused/shapes.def, and kernels.cpp for skinny.cu
 //    int8 weight gradients gemm/blockwise/cuda/engine.cpp
 //
-// A kernel with such a record is used by default on GPUs of that generation, without a proof or a
-// cache. If you change the code of a kernel, remove its record, unless the change cannot alter the
-// results. tools/gpu-check runs all kernels on a GPU, and prints the names to add.
+// A kernel with such a record is used by default on GPUs of that generation, without a validation
+// or a cache. If you change the code of a kernel, remove its record, unless the change cannot alter
+// the results. tools/gpu-check runs all kernels on a GPU, and prints the names to add.
 #pragma once
 
 #include <string_view>

@@ -68,9 +68,8 @@ std::string refusal(const Problem& problem, const Config& config) {
   if (e == nullptr)
     return fmt::format("engine number {} is unknown", static_cast<std::int64_t>(config.engine));
   std::string reason = e->unavailable();
-  if (reason.empty()) reason = e->rejects(problem);
-  if (reason.empty() && config.pack_b && !e->packs_b)
-    reason = "it reads b as it lies; pack_b is for others";
+  if (reason.empty()) reason = e->unsupported(problem);
+  if (reason.empty() && config.pack_b && !e->packs_b) reason = "it cannot pack b; pack_b must be 0";
   return reason.empty() ? reason : fmt::format("engine '{}': {}", e->name, reason);
 }
 
@@ -124,9 +123,9 @@ std::string check_config(const Problem& problem, const Config& config, const Con
   if (reason.empty()) reason = out_of_range(config.cublaslt);
   if (!reason.empty() || config.cublaslt == CublasLtChoice{}) return reason;
   const Engine* e = find_engine(problem.device, config.engine);
-  if (e->refuses_config == nullptr)
-    return fmt::format("engine '{}' has no algorithms or workspace of cuBLASLt", e->name);
-  reason = e->refuses_config(problem, config, state);
+  if (e->invalid_config == nullptr)
+    return fmt::format("engine '{}' does not support a cuBLASLt algorithm or workspace", e->name);
+  reason = e->invalid_config(problem, config, state);
   return reason.empty() ? reason : fmt::format("engine '{}': {}", e->name, reason);
 }
 

@@ -52,7 +52,7 @@ Config forced_config(std::string_view name, const Problem& problem) {
   Config config;
   config.engine = forced->id;
   std::string reason = forced->unavailable();
-  if (reason.empty()) reason = forced->rejects(problem);
+  if (reason.empty()) reason = forced->unsupported(problem);
   if (!reason.empty())
     core::fail(Status::unsupported, "{}: engine '{}' cannot run {}: {}", op, name,
                describe(problem), reason);

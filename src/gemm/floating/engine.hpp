@@ -57,7 +57,7 @@ struct Engine {
 
   std::string (*unavailable)() = available_everywhere;
   /// m, n and k are at least 1.
-  std::string (*rejects)(const Problem& problem) = accepts_every_problem;
+  std::string (*unsupported)(const Problem& problem) = accepts_every_problem;
 
   /// Null for an engine with a single configuration, or with those of the table in config.cpp.
   void (*candidates)(const Problem& problem, const ContextState& state,
@@ -66,7 +66,7 @@ struct Engine {
   /// has all.
   void (*all_candidates)(const Problem& problem, const ContextState& state,
                          std::vector<Config>& out) = nullptr;
-  std::string (*refuses_config)(const Problem& problem, const Config& config,
+  std::string (*invalid_config)(const Problem& problem, const Config& config,
                                 const ContextState& state) = nullptr;
   std::string (*provenance)(const Problem& problem, const Config& config,
                             const ContextState& state) = nullptr;

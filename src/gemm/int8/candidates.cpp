@@ -5,7 +5,7 @@
 #include <array>
 
 #include "core/check.hpp"
-#include "core/rehearsal.hpp"
+#include "core/dry_run.hpp"
 
 namespace switchback::gemm_int8 {
 
@@ -20,9 +20,9 @@ struct Part {
 };
 constexpr std::array parts = {
     Part{part_clusters, "clusters", [](const GemmConfig& c) { return c.cluster != 0; }},
-    Part{part_order, "order of tiles",
+    Part{part_order, "an order of tiles",
          [](const GemmConfig& c) { return c.raster != 0 || c.swizzle != 0; }},
-    Part{part_cublaslt, "algorithms or workspace of cuBLASLt",
+    Part{part_cublaslt, "a cuBLASLt algorithm or workspace",
          [](const GemmConfig& c) { return c.cublaslt != CublasLtChoice{}; }},
 };
 
@@ -72,10 +72,10 @@ std::int64_t scales_of(const GemmProblem& problem) {
 
 // The configurations of an engine that compute a problem.
 std::vector<GemmConfig> configs_of(const GemmProblem& problem, const Engine& engine,
-                                   const std::vector<core::RiskyKernel>& kernels) {
+                                   const std::vector<core::UnvalidatedKernel>& kernels) {
   std::vector<GemmConfig> found;
   GemmConfig config;
-  for (const core::RiskyKernel& kernel : kernels)
+  for (const core::UnvalidatedKernel& kernel : kernels)
     if (kernel.output == static_cast<std::int64_t>(problem.output) &&
         kernel.variant == scales_of(problem) && from_choice(kernel.config, config) &&
         config.engine == engine.id)
@@ -85,13 +85,14 @@ std::vector<GemmConfig> configs_of(const GemmProblem& problem, const Engine& eng
 
 }  // namespace
 
-bool is_risky(const GemmProblem& problem, const GemmConfig& config, const ContextState& state) {
+bool is_unvalidated(const GemmProblem& problem, const GemmConfig& config,
+                    const ContextState& state) {
   const Engine* engine = find_engine(state.device.kind, config.engine);
   return engine != nullptr && engine->needs_trust() && !engine->is_trusted(problem, config, state);
 }
 
 bool kernel_of(DeviceKind device, const GemmProblem& problem, const GemmConfig& config,
-               core::RiskyKernel& kernel) {
+               core::UnvalidatedKernel& kernel) {
   const Engine* engine = find_engine(device, config.engine);
   if (engine == nullptr || engine->kernel_of == nullptr) return false;
   kernel = {static_cast<std::int64_t>(problem.output), scales_of(problem),
@@ -160,7 +161,7 @@ GemmConfig default_config(const GemmProblem& problem, const ContextState& state,
   if (trusted_default(problem, state, known, trusted)) return trusted;
   if (problem.packed_for != EngineId::none) {
     const Engine* engine = find_engine(state.device.kind, problem.packed_for);
-    core::require(engine != nullptr, "{}: packed_for = {}; there is no such engine",
+    core::require(engine != nullptr, "{}: packed_for = {}; no engine has this number",
                   name_of(problem), static_cast<std::int64_t>(problem.packed_for));
     const std::string_view reason = refusal(*engine, problem, state);
     if (reason.empty()) return default_config(*engine, problem, state);
@@ -184,8 +185,8 @@ namespace {
 std::string refused_by(const Engine& engine, const GemmProblem& problem, const GemmConfig& config,
                        const ContextState& state) {
   // A library is not given an empty product.
-  if (engine.refuses_config == nullptr || problem.m == 0 || problem.n == 0) return {};
-  return engine.refuses_config(seen_by(engine, problem), config, state);
+  if (engine.invalid_config == nullptr || problem.m == 0 || problem.n == 0) return {};
+  return engine.invalid_config(seen_by(engine, problem), config, state);
 }
 
 std::string check(const GemmProblem& problem, const GemmConfig& config, const ContextState& state,
@@ -202,7 +203,7 @@ std::string check(const GemmProblem& problem, const GemmConfig& config, const Co
     if (std::string invalid = out_of_range(config); !invalid.empty()) return invalid;
   for (const Part& part : parts)
     if ((engine->config_parts & part.bit) == 0 && part.is_used(config))
-      return fmt::format("engine '{}' has no {}", engine->name, part.what);
+      return fmt::format("engine '{}' does not support {}", engine->name, part.what);
   std::string refused = refused_by(*engine, problem, config, state);
   return refused.empty() ? refused : fmt::format("engine '{}': {}", engine->name, refused);
 }

@@ -59,7 +59,7 @@ const PackedWeightState& check_filled(std::string_view op, MatrixView<const std:
                                       const PackedWeight& packed_b, std::string_view packer) {
   core::require(b.data == nullptr, "{}: both b and packed_b are given; give one of them", op);
   if (packed_b.empty())
-    core::fail(Status::invalid_state, "{}: packed_b is empty; {} fills it", op, packer);
+    core::fail(Status::invalid_state, "{}: packed_b is empty; call {} first", op, packer);
   return packed_b.state();
 }
 

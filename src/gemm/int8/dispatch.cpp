@@ -57,16 +57,16 @@ void multiply(ContextState& state, std::string_view op, Product& product, std::s
   problem.alignment =
       core::alignment_class(state, {operands.a, operands.b, operands.packed_b, operands.d});
   const Engine* engine = forced_engine(state, op, problem, forced);
-  const auto usual = [&] {
+  const auto by_default = [&] {
     return engine != nullptr ? default_config(*engine, problem, state)
                              : default_config(problem, state);
   };
   if (problem.has_groups() && (problem.groups == 0 || problem.m == 0 || problem.n == 0)) {
-    usual();  // reports that no engine can run it
+    by_default();  // reports that no engine can run it
     return;
   }
   if (run_tuned(state, problem, operands, engine)) return;
-  const GemmConfig config = usual();
+  const GemmConfig config = by_default();
   try {
     return run_checked(state, problem, config, operands);  // engines' default configurations run
   } catch (const Error& error) {

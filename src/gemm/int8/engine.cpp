@@ -50,9 +50,9 @@ std::string_view refusal(const Engine& engine, const GemmProblem& problem,
                          const ContextState& state) {
   const std::string_view reason = engine.unavailable(state);
   if (!reason.empty()) return reason;
-  if (engine.takes_groups || !problem.has_groups()) return engine.rejects(problem, state);
-  return state.on_cpu() ? engine.rejects(mean_problem(problem), state)
-                        : "it has no grouped product";
+  if (engine.takes_groups || !problem.has_groups()) return engine.unsupported(problem, state);
+  return state.on_cpu() ? engine.unsupported(mean_problem(problem), state)
+                        : "it does not support groups";
 }
 
 bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) noexcept {

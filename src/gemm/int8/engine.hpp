@@ -76,8 +76,8 @@ struct Engine {
   /// device they cannot run, since the host does not know the groups.
   bool takes_groups = false;
   /// Why the engine rejects this problem although it is available; empty if it accepts the problem.
-  std::string_view (*rejects)(const GemmProblem& problem,
-                              const ContextState& state) = accepts_every_problem;
+  std::string_view (*unsupported)(const GemmProblem& problem,
+                                  const ContextState& state) = accepts_every_problem;
 
   /// The engine whose packed layout this one reads: itself, unless engines of a device share a
   /// layout.
@@ -113,12 +113,12 @@ struct Engine {
   /// Why the engine cannot run a problem with this configuration, although it accepts the problem
   /// and the configuration is within its limits; empty if it can. May ask a library; the answer is
   /// kept. Null if there is nothing to ask.
-  std::string (*refuses_config)(const GemmProblem& problem, const GemmConfig& config,
+  std::string (*invalid_config)(const GemmProblem& problem, const GemmConfig& config,
                                 const ContextState& state) = nullptr;
-  /// Whether the kernel of a configuration is trusted here without a proof. It is if a committed
-  /// record has seen it right (gemm/cuda/seen.hpp), or if it was compared in this process. Null if
-  /// the engine has no kernels that may fail on a machine on which they never ran; then the next
-  /// two are null too.
+  /// Whether the kernel of a configuration is trusted here without a validation. It is if a
+  /// committed record has seen it right (gemm/cuda/seen.hpp), or if it was compared in this
+  /// process. Null if the engine has no kernels that may fail on a machine on which they never ran;
+  /// then the next two are null too.
   bool (*is_trusted)(const GemmProblem& problem, const GemmConfig& config,
                      const ContextState& state) = nullptr;
   /// The kernel of a configuration, written as a configuration: without the members that are only
@@ -141,8 +141,8 @@ struct Engine {
   void (*run)(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
               const GemmOperands& operands);
 
-  /// Whether some kernels of the engine may need a proof. By default it runs only with kernels that
-  /// need no proof.
+  /// Whether some kernels of the engine may need a validation. By default it runs only with kernels
+  /// that need no validation.
   [[nodiscard]] constexpr bool needs_trust() const noexcept { return is_trusted != nullptr; }
 };
 

@@ -140,7 +140,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     return !single() || engine == nullptr ? 0 : engine->scratch_bytes(timed_.problem, config);
   }
   bool may_crash(const GemmConfig& config) override {
-    return gemm_int8::is_risky(timed_.problem, config, context_.state());
+    return gemm_int8::is_unvalidated(timed_.problem, config, context_.state());
   }
   std::string provenance_of(const GemmConfig& config) override {
     return single() ? gemm_int8::provenance(timed_.problem, config, context_.state()) : "";
@@ -239,7 +239,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     if (p.packed_for == EngineId::none) return;
     const Engine* engine = find_engine(context_.state().device.kind, p.packed_for);
     core::require(engine != nullptr && engine->unavailable(context_.state()).empty(),
-                  "tune: b is packed for engine '{}', which is not here",
+                  "tune: b is packed for engine '{}', which is not available",
                   engine_name(p.packed_for));
     const std::int64_t step = packed_step(engine->packed_bytes(p.n, p.k));
     const std::int64_t groups = timed_.problem.groups;

@@ -73,7 +73,7 @@ constexpr core::WordTable problem_table(
     row<&GemmProblem::alignment>(alignment_word));
 
 constexpr Word size_word(std::string_view name) {
-  return {.name = name, .rule = "none may be negative"};
+  return {.name = name, .rule = "it must not be negative"};
 }
 
 constexpr core::WordTable config_table(
@@ -87,7 +87,7 @@ constexpr core::WordTable config_table(
                                  .rule = "a ranking has at most 64 places"}),
     CublasLtRow<&GemmConfig::cublaslt>(), row<&GemmConfig::cluster>(size_word("cluster")),
     row<&GemmConfig::raster>(size_word("raster")), row<&GemmConfig::swizzle>(size_word("swizzle")));
-static_assert(most_ranked_algorithms == 64, "as the rule above says");
+static_assert(most_ranked_algorithms == 64, "the rule above states this number");
 
 constexpr std::string_view layout_name(GroupLayout layout) noexcept {
   switch (layout) {
@@ -123,17 +123,17 @@ bool is_problem(const GemmProblem& p) noexcept {
   return p.output != DType::s8 && (p.scale == ScaleMode::none) == (p.output == DType::s32);
 }
 
-// The members of a Tunable about kernels that may need a proof.
+// The members of a Tunable about kernels that may need a validation.
 bool kernel_of_query(const ConfigQuery& query, const ConfigChoice& choice,
-                     core::RiskyKernel& kernel) {
+                     core::UnvalidatedKernel& kernel) {
   GemmProblem problem;
   GemmConfig config;
   return from_query(query, problem) && from_choice(choice, config) &&
          kernel_of(query.origin.device, problem, config, kernel);
 }
 
-bool proven_default(const ConfigQuery& query, const ContextState& state,
-                    const core::KnownKernels& known, ConfigChoice& choice) {
+bool validated_default(const ConfigQuery& query, const ContextState& state,
+                       const core::KnownKernels& known, ConfigChoice& choice) {
   GemmProblem problem;
   if (!from_query(query, problem)) return false;
   const GemmConfig config = default_config(problem, state, known);
@@ -184,9 +184,9 @@ std::vector<ConfigQuery> grouped_kernel_problems(const ContextState& state) {
 
 constexpr core::Tunable with_kernels(core::Tunable made,
                                      std::vector<ConfigQuery> (*problems)(const ContextState&)) {
-  made.proven_engine = "fused";
+  made.validated_engine = "fused";
   made.kernel_of = kernel_of_query;
-  made.proven_default = proven_default;
+  made.validated_default = validated_default;
   made.kernel_problems = problems;
   return made;
 }

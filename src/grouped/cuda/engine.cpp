@@ -20,11 +20,11 @@ GroupArrays arrays_of(const ContextState& state, const Groups& groups, std::int6
   return group_arrays(groups, slots, runtime(state).reports());
 }
 
-// Queues what `start` launches, unless this is a rehearsal.
+// Queues what `start` launches, unless this is a dry run.
 template <class Start>
 void queue(const ContextState& state, std::string_view kernel, const Start& start) {
   Runtime& device = runtime(state);
-  if (device.rehearsing()) return;
+  if (device.is_dry_run()) return;
   const CurrentDevice current(device.index());
   check(start(Launch{device.cuda_stream(), 0, device.info().multiprocessors, false, false, 0}),
         kernel);
@@ -104,8 +104,8 @@ void copy_to_blocks(ContextState& state, const Groups& groups, const GroupedRows
 void multiply_standard(ContextState& state, const GroupedStandardGemmArgs& args) {
   if (!args.engine.empty())
     core::fail(Status::unsupported,
-               "grouped_gemm_standard: engine '{}' is named; a device has one for groups, without "
-               "a name",
+               "grouped_gemm_standard: engine = '{}'; on a device it must be empty, because there "
+               "is only one engine",
                args.engine);
   if (args.d.rows == 0 || args.d.cols == 0) return;
   const GroupArrays arrays = arrays_of(state, args.groups, args.a.rows);

@@ -2,8 +2,8 @@
 // Device code: quantizes the rows that slots read. These are the kernels of quantize_rowwise and of
 // rows with scaled columns, which here find their rows on the device.
 #include "grouped/cuda/slot_rows.cuh"
-#include "quant/cuda/eights.cuh"
 #include "quant/cuda/rowwise.cuh"
+#include "quant/cuda/rowwise_scaled.cuh"
 
 namespace switchback::grouped::cuda {
 
@@ -24,19 +24,19 @@ struct RowsOfSlots {
 };
 
 struct ScaledArguments {
-  quant::EightsArguments rows;  // column_scales: of group 0
+  quant::ScaledRowsArguments rows;  // column_scales: of group 0
   SlotRows slots;
 };
 
 // The row of this thread and the scales of its group, as a matrix of one row; or of no row, if the
 // slot has no group.
 template <class T>
-__device__ __forceinline__ quant::EightsArguments row_of_thread(const ScaledArguments& a) {
+__device__ __forceinline__ quant::ScaledRowsArguments row_of_thread(const ScaledArguments& a) {
   const std::int64_t slot =
       a.rows.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   std::int64_t element = 0;
   const std::int64_t group = slot < a.rows.rows ? find_row(a.slots, slot, element) : -1;
-  quant::EightsArguments row = a.rows;
+  quant::ScaledRowsArguments row = a.rows;
   row.rows = 0;
   if (group < 0) return row;
   row.rows = 1;
@@ -47,15 +47,15 @@ __device__ __forceinline__ quant::EightsArguments row_of_thread(const ScaledArgu
   return row;
 }
 
-using ScaledShape = quant::EightsShape<512, 1, 4>;
+using ScaledShape = quant::ScaledRowsShape<512, 1, 4>;
 
 // Rows of eights at aligned addresses. Floor: each element is read once and its code written once
 // (f32 5, f16 and bf16 3 bytes). The scales of a column, 4 bytes, are read twice for each row; they
 // come from a cache. Neighbouring slots may have different groups, so rows do not share them.
 template <class T>
 __global__ void __launch_bounds__(ScaledShape::threads, 1) scaled_kernel(ScaledArguments a) {
-  __shared__ quant::EightsShared<false, ScaledShape> shared;
-  quant::code_eights<T, false>(row_of_thread<T>(a), 0, shared);
+  __shared__ quant::ScaledRowsShared<false, ScaledShape> shared;
+  quant::code_row<T, false>(row_of_thread<T>(a), 0, shared);
 }
 
 // Rows of any length and alignment. Floor: as above, and a second read of each element from a
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(ScaledShape::threads, 1) scaled_kernel(ScaledA
 template <class T>
 __global__ void __launch_bounds__(1024, 1) scaled_twice_kernel(ScaledArguments a) {
   __shared__ unsigned maxima[32];
-  quant::code_eights_twice<T, false>(row_of_thread<T>(a), 0, maxima);
+  quant::code_row_twice<T, false>(row_of_thread<T>(a), 0, maxima);
 }
 
 }  // namespace
@@ -85,9 +85,9 @@ cudaError_t launch_quantize_scaled(const Launch& launch, const SlotRows& slots, 
                                    const float* column_scales, Codes q, float* absmax) {
   return quant::for_type(x.dtype, [&](auto element) {
     using T = decltype(element);
-    ScaledArguments a = {
-        quant::eights_of({x.data, x.dtype, q.rows, q.cols, x.stride}, column_scales, {}, q, absmax),
-        slots};
+    ScaledArguments a = {quant::scaled_rows_of({x.data, x.dtype, q.rows, q.cols, x.stride},
+                                               column_scales, {}, q, absmax),
+                         slots};
     a.rows.packed = a.rows.packed && are_packed(slots, x.data, q.cols, quant::each);
     const std::int64_t eights = quant::divide_up<std::int64_t>(q.cols, quant::each);
     const bool fits = a.rows.packed && quant::is_multiple(column_scales, 16) &&

@@ -10,9 +10,9 @@
 #include <type_traits>
 
 #include "core/cpu/isa.hpp"
+#include "core/dry_run.hpp"
 #include "core/matrix_rows.hpp"
 #include "core/per_worker.hpp"
-#include "core/rehearsal.hpp"
 #include "hwy/cache_control.h"
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/engine.hpp"

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "core/assert.hpp"
+#include "core/dry_run.hpp"
 #include "core/per_worker.hpp"
-#include "core/rehearsal.hpp"
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/strips.hpp"
 #include "quant/cpu/transpose.hpp"

@@ -6,8 +6,8 @@
 #define HWY_TARGET_INCLUDE "quant/cpu/rotate.cpp"
 #include "hwy/foreach_target.h"
 //
+#include "core/dry_run.hpp"
 #include "core/per_worker.hpp"
-#include "core/rehearsal.hpp"
 #include "hwy/cache_control.h"
 #include "quant/cpu/rotated_rows.hpp"
 #include "quant/cpu/rotation-inl.h"

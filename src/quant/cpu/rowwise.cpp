@@ -6,7 +6,7 @@
 #define HWY_TARGET_INCLUDE "quant/cpu/rowwise.cpp"
 #include "hwy/foreach_target.h"
 //
-#include "core/rehearsal.hpp"
+#include "core/dry_run.hpp"
 #include "hwy/cache_control.h"
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/engine.hpp"

@@ -6,8 +6,8 @@
 #define HWY_TARGET_INCLUDE "quant/cpu/scaled.cpp"
 #include "hwy/foreach_target.h"
 //
+#include "core/dry_run.hpp"
 #include "core/per_worker.hpp"
-#include "core/rehearsal.hpp"
 #include "hwy/cache_control.h"
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/engine.hpp"

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "quant/cuda/blocks.cuh"
-#include "quant/cuda/eights.cuh"
 #include "quant/cuda/rowwise.cuh"
+#include "quant/cuda/rowwise_scaled.cuh"
 
 namespace switchback::quant::cuda {
 
@@ -19,8 +19,8 @@ __host__ __device__ constexpr int packs_of_row(int turns, bool scaled) {
   return scaled ? 2 : turns == 2 ? 8 : 4;
 }
 template <class T, int turns>
-using ScaledShape = EightsShape<turns * turn_threads, rows_of_threads(turns, true),
-                                packs_of_row(turns, true) * vector_elements<T> / each>;
+using ScaledShape = ScaledRowsShape<turns * turn_threads, rows_of_threads(turns, true),
+                                    packs_of_row(turns, true) * vector_elements<T> / each>;
 
 // Thread blocks of a multiprocessor, which limit the registers: to 64, or to 80 if 64 are too few.
 template <class T>
@@ -38,7 +38,7 @@ constexpr int blocks_at_a_time(int turns, bool scaled) {
 template <bool scaled>
 struct BlocksArguments {
   TransposeArguments matrix;
-  std::conditional_t<scaled, EightsArguments, RowwiseArguments> rows;
+  std::conditional_t<scaled, ScaledRowsArguments, RowwiseArguments> rows;
   unsigned of_tiles, of_rows;  // thread blocks of a group
   int warps;                   // warps whose rows share the scales of columns
   std::int64_t first_group;    // of this grid
@@ -54,7 +54,7 @@ template <class T, int turns, bool scaled>
 __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns, scaled))
     blocks_kernel(BlocksArguments<scaled> a) {
   constexpr int V = vector_elements<T>;
-  using Tile = Turn<T, V>;
+  using Tile = TransposeTile<T, V>;
   static_assert(Tile::threads == turn_threads && Tile::packs == ColumnMaxima<T, turns>::packs);
   SWITCHBACK_DYNAMIC_SHARED(Tile, tiles);
   __shared__ ColumnMaxima<T, turns> column_maxima;
@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns
                              (static_cast<std::int64_t>(index) * blockDim.y + threadIdx.y) *
                                  rows_of_threads(turns, scaled);
     if constexpr (scaled) {
-      __shared__ EightsShared<false, ScaledShape<T, turns>> shared;
-      code_eights<T, false>(a.rows, row, shared);
+      __shared__ ScaledRowsShared<false, ScaledShape<T, turns>> shared;
+      code_row<T, false>(a.rows, row, shared);
     } else {
       __shared__ unsigned row_maxima[32];
       const T* const from = static_cast<const T*>(a.rows.x) + row * a.rows.x_stride;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns
   }
   const auto thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
   const int turn = thread / turn_threads;
-  TurnPlace at = {static_cast<unsigned>(group) * turns + turn, index};
+  TilePlace at = {static_cast<unsigned>(group) * turns + turn, index};
   // Such a turn has no tile.
   if (std::int64_t{at.down} * tile_rows >= a.matrix.code_rows) at.across = a.of_tiles;
   Pack<T, V> x[2][4];
@@ -90,7 +90,8 @@ __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns
   column_maxima.add(thread / 32, thread % 32, x);
   __syncthreads();
   const FoundBits<T, turns> bits = {column_maxima, thread / 32 / a.warps * a.warps, a.warps};
-  code_turn<T, V, TurnKind::columnwise>(a.matrix, tiles[turn], at, thread % turn_threads, x, bits);
+  code_turn<T, V, TransposeKind::columnwise>(a.matrix, tiles[turn], at, thread % turn_threads, x,
+                                             bits);
 }
 
 template <class T, int turns, bool scaled>
@@ -103,16 +104,17 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, const float* column_sc
   a.matrix.block_shift = block_shift_of(block_rows);
   a.warps = static_cast<int>(block_rows / 32);
   if constexpr (scaled)
-    a.rows = eights_of(x, column_scales, {}, q, absmax);
+    a.rows = scaled_rows_of(x, column_scales, {}, q, absmax);
   else
     a.rows = {x.data, q.data, absmax, nullptr, x.rows, a.matrix.packs, x.stride, q.stride, 0};
-  a.of_tiles = static_cast<unsigned>(divide_up<std::int64_t>(a.matrix.packs, Turn<T, V>::packs));
+  a.of_tiles =
+      static_cast<unsigned>(divide_up<std::int64_t>(a.matrix.packs, TransposeTile<T, V>::packs));
   const dim3 block = block_of_few_rows(a.matrix.packs, packs_of_row(turns, scaled),
                                        turns * turn_threads, scaled ? 32 : 1);
   if (q.data != nullptr)
     a.of_rows = static_cast<unsigned>(turns * tile_rows / rows_of_threads(turns, scaled)) / block.y;
   const auto kernel = blocks_kernel<T, turns, scaled>;
-  constexpr std::size_t shared_bytes = sizeof(Turn<T, V>) * turns;
+  constexpr std::size_t shared_bytes = sizeof(TransposeTile<T, V>) * turns;
   if (shared_bytes > std::size_t{32} << 10) {
     const cudaError_t status = core::cuda::allow_shared(kernel, shared_bytes);
     if (status != cudaSuccess) return status;
@@ -145,7 +147,7 @@ bool blocks_together(const Launch& launch, ConstAnyMatrix x, std::int64_t block_
   (void)for_type(x.dtype, [&](auto element) {
     using T = decltype(element);
     constexpr std::size_t of_turn =
-        sizeof(Turn<T, vector_elements<T>>) + sizeof(ColumnMaxima<T, 1>);
+        sizeof(TransposeTile<T, vector_elements<T>>) + sizeof(ColumnMaxima<T, 1>);
     constexpr std::size_t other_bytes = 1024;
     const int turns = turns_of(block_rows);
     takes = is_packed<T>(x) && turns <= most_turns<T> &&
@@ -162,7 +164,7 @@ bool blocks_and_rows_together(ConstAnyMatrix x, const float* column_scales, Code
   (void)for_type(x.dtype, [&](auto element) {
     using T = decltype(element);
     const int turns = turns_of(block_rows);
-    const bool packed = scaled ? eights_of(x, column_scales, {}, q, nullptr).packed &&
+    const bool packed = scaled ? scaled_rows_of(x, column_scales, {}, q, nullptr).packed &&
                                      is_multiple(column_scales, 16)
                                : are_packed<T>(q);
     takes =

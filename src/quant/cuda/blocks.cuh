@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "quant/cuda/turn.cuh"
+#include "quant/cuda/transpose_tile.cuh"
 
 namespace switchback::quant::cuda {
 

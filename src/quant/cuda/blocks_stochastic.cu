@@ -2,7 +2,7 @@
 // Device code: codes with a scale for each column of a block of rows, stored transposed and rounded
 // stochastically.
 #include "quant/cuda/blocks.cuh"
-#include "quant/cuda/eights.cuh"
+#include "quant/cuda/rowwise_scaled.cuh"
 
 namespace switchback::quant::cuda {
 
@@ -91,8 +91,8 @@ constexpr int random_blocks(int turns) {
 
 // The codes of a turn and the numbers that they are computed with.
 template <class T>
-struct RandomTurn : Turn<T, each> {
-  static constexpr int columns = Turn<T, each>::columns;
+struct StochasticTile : TransposeTile<T, each> {
+  static constexpr int columns = TransposeTile<T, each>::columns;
   float column_low[columns];  // of the reciprocals, whose first words are in column_upper
 };
 
@@ -105,9 +105,9 @@ struct RandomArguments {
   core::cuda::PhiloxKeys keys;
 
   // The random bits of a pack.
-  __device__ __forceinline__ uint4 words(TurnPlace at, int pack, int row) const {
+  __device__ __forceinline__ uint4 words(TilePlace at, int pack, int row) const {
     return core::cuda::philox_words(
-        keys, make_uint4(at.across * Turn<half, each>::packs + pack,
+        keys, make_uint4(at.across * TransposeTile<half, each>::packs + pack,
                          static_cast<unsigned>(rounding.row0) + at.down * tile_rows + row,
                          rounding.stream, rounding.step));
   }
@@ -115,9 +115,10 @@ struct RandomArguments {
 
 // The codes of a thread's packs in the columns that need the division.
 template <class T>
-__device__ __forceinline__ void divide_random_turn(const RandomArguments& a, RandomTurn<T>& tile,
-                                                   TurnPlace at, int thread) {
-  using Tile = Turn<T, each>;
+__device__ __forceinline__ void divide_random_turn(const RandomArguments& a,
+                                                   StochasticTile<T>& tile, TilePlace at,
+                                                   int thread) {
+  using Tile = TransposeTile<T, each>;
   const int pack = thread % Tile::packs;
   const std::int64_t first_row = std::int64_t{at.down} * tile_rows;
 #pragma unroll 1
@@ -147,7 +148,7 @@ __device__ __forceinline__ void divide_random_turn(const RandomArguments& a, Ran
 template <class T, int turns>
 __global__ void __launch_bounds__(turns* turn_threads, random_blocks(turns))
     blocks_random_kernel(RandomArguments a) {
-  using Tile = RandomTurn<T>;
+  using Tile = StochasticTile<T>;
   SWITCHBACK_DYNAMIC_SHARED(Tile, tiles);
   __shared__ ColumnMaxima<T, turns> column_maxima;
   let_next_kernel_begin();
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(turns* turn_threads, random_blocks(turns))
   const int turn = number / turn_threads;
   const int thread = number % turn_threads;
   const std::int64_t first_row = (place.down * turns + turn) * tile_rows;
-  TurnPlace at = {static_cast<unsigned>(place.down) * turns + turn,
+  TilePlace at = {static_cast<unsigned>(place.down) * turns + turn,
                   static_cast<unsigned>(place.across)};
   if (first_row >= a.matrix.code_rows) at.across = a.across;  // the turn has no tile
   Pack<T, each> x[2][4];
@@ -224,13 +225,14 @@ cudaError_t start_random(const Launch& launch, ConstAnyMatrix x, const Stochasti
   a.warps = static_cast<int>(block_rows / 32);
   a.rounding = rounding;
   a.keys = core::cuda::PhiloxKeys(rounding.seed);
-  a.across = static_cast<unsigned>(divide_up<std::int64_t>(a.matrix.packs, Turn<T, each>::packs));
+  a.across =
+      static_cast<unsigned>(divide_up<std::int64_t>(a.matrix.packs, TransposeTile<T, each>::packs));
   const std::int64_t tiles = a.across * divide_up<std::int64_t>(q_t.cols, turns * tile_rows);
   cudaError_t status = cudaSuccess;
   for (; a.first_tile < tiles && status == cudaSuccess; a.first_tile += most_blocks)
     status = core::cuda::launch("quantize_blocks_random", blocks_random_kernel<T, turns>,
                                 dim3(grid_of(tiles - a.first_tile)), dim3(turns * turn_threads),
-                                sizeof(RandomTurn<T>) * turns, launch.stream, a);
+                                sizeof(StochasticTile<T>) * turns, launch.stream, a);
   return status;
 }
 

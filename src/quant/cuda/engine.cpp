@@ -22,7 +22,7 @@ class Run {
  public:
   Run(ContextState& state, const Problem& problem, const Launch& launch, const Request& request)
       : frame_(state.workspace),
-        rehearsing_(state.runtime->rehearsing()),
+        is_dry_run_(state.runtime->is_dry_run()),
         problem_(problem),
         launch_(launch),
         o_(request),
@@ -78,21 +78,21 @@ class Run {
  private:
   [[nodiscard]] bool empty() const { return problem_.rows == 0 || problem_.cols == 0; }
 
-  /// Calls a launcher, unless this is a rehearsal.
+  /// Calls a launcher, unless this is a dry run.
   template <class... Parameters, class... Arguments>
   void queue(cudaError_t (*launcher)(const Launch&, Parameters...),
              const Arguments&... arguments) const {
-    if (rehearsing_) return;
+    if (is_dry_run_) return;
     check(launcher(launch_, arguments...), "a kernel", "{}", problem_);
   }
 
   /// The same for a launcher that may find no room on the device at this time; then it returns
   /// false.
   template <class... Parameters, class... Arguments>
-  [[nodiscard]] bool queued_at_once(cudaError_t (*launcher)(const Launch&, Parameters...),
-                                    const Arguments&... arguments) const {
-    if (!transposes_at_once(launch_, o_.x, o_.q.codes, o_.q_t.codes)) return false;
-    if (rehearsing_) return true;
+  [[nodiscard]] bool queued_cooperatively(cudaError_t (*launcher)(const Launch&, Parameters...),
+                                          const Arguments&... arguments) const {
+    if (!transposes_cooperatively(launch_, o_.x, o_.q.codes, o_.q_t.codes)) return false;
+    if (is_dry_run_) return true;
     const cudaError_t status = launcher(launch_, arguments...);
     if (status == cudaErrorCooperativeLaunchTooLarge) {
       (void)cudaGetLastError();
@@ -104,7 +104,7 @@ class Run {
 
   /// Writes zeros for an empty matrix, or for rows without codes: there is nothing to read.
   void zero(std::span<float> values) const {
-    if (values.empty() || rehearsing_) return;
+    if (values.empty() || is_dry_run_) return;
     check(cudaMemsetAsync(values.data(), 0, values.size_bytes(), launch_.stream),
           "cudaMemsetAsync");
   }
@@ -231,8 +231,8 @@ class Run {
     const std::span<float> absmax = transposes ? o_.q_t.absmax : o_.q.absmax;
     if (empty()) return zero(absmax);
     unsigned* const bits = frame_.take<unsigned>(matrices_);
-    if (transposes && queued_at_once(launch_global_transpose_at_once, o_.x, o_.q.codes,
-                                     o_.q_t.codes, bits, absmax.data()))
+    if (transposes && queued_cooperatively(launch_global_transpose_cooperative, o_.x, o_.q.codes,
+                                           o_.q_t.codes, bits, absmax.data()))
       return;
     queue(launch_absmax, o_.x, bits, false);
     if (transposes)
@@ -280,9 +280,9 @@ class Run {
     unsigned* const column_bits =
         frame_.take<unsigned>(scales + (rows_too ? matrices_ * problem_.rows : 0));
     unsigned* const row_bits = rows_too ? column_bits + scales : nullptr;
-    if (block_rows == 0 &&
-        queued_at_once(launch_columnwise_transpose_at_once, o_.x, o_.q.codes, o_.q.absmax.data(),
-                       row_bits, o_.q_t.codes, o_.q_t.absmax.data(), column_bits))
+    if (block_rows == 0 && queued_cooperatively(launch_columnwise_transpose_cooperative, o_.x,
+                                                o_.q.codes, o_.q.absmax.data(), row_bits,
+                                                o_.q_t.codes, o_.q_t.absmax.data(), column_bits))
       return;
     queue(launch_absmax_columns, o_.x, block_rows, column_bits, row_bits);
     queue(launch_columnwise_transpose, o_.x, o_.q.codes, o_.q.absmax.data(), row_bits, o_.q_t.codes,
@@ -303,7 +303,7 @@ class Run {
   }
 
   Frame frame_;
-  const bool rehearsing_;
+  const bool is_dry_run_;
   const Problem& problem_;
   const Launch& launch_;
   const Request& o_;
@@ -332,7 +332,7 @@ void run(ContextState& state, const Problem& problem, const Config& config,
 void ask_whether_changed(ContextState& state, ConstAnyMatrix w, const std::uint64_t (&seed)[2],
                          WeightProof* proof, unsigned codes) {
   core::cuda::Runtime& runtime = core::cuda::runtime(state);
-  if (runtime.rehearsing()) return;
+  if (runtime.is_dry_run()) return;
   const core::cuda::CurrentDevice current(runtime.index());
   const Launch launch = {runtime.cuda_stream(), 0, runtime.info().multiprocessors, false, false, 0};
   check(launch_fingerprint(launch, w, seed, proof, codes), "kernel fingerprint");

@@ -127,17 +127,17 @@ cudaError_t launch_columnwise_transpose(const Launch& launch, ConstAnyMatrix x, 
                                         float* absmax_cols, std::int64_t block_rows,
                                         const unsigned* column_bits);
 /// Whether one of the next two supports the matrix and is faster than the two launches above.
-bool transposes_at_once(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t) noexcept;
+bool transposes_cooperatively(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t) noexcept;
 /// The same results as launch_absmax and launch_global_transpose, in one launch. `bits`: scratch of
 /// one word. cudaErrorCooperativeLaunchTooLarge: the device, or this process's part of it, has no
 /// room for all blocks; nothing was queued.
-cudaError_t launch_global_transpose_at_once(const Launch& launch, ConstAnyMatrix x, Codes q,
-                                            Codes q_t, unsigned* bits, float* absmax);
+cudaError_t launch_global_transpose_cooperative(const Launch& launch, ConstAnyMatrix x, Codes q,
+                                                Codes q_t, unsigned* bits, float* absmax);
 /// The same for launch_absmax_columns and launch_columnwise_transpose. `row_bits`: null, or after
 /// column_bits.
-cudaError_t launch_columnwise_transpose_at_once(const Launch& launch, ConstAnyMatrix x, Codes q,
-                                                float* absmax, unsigned* row_bits, Codes q_t,
-                                                float* absmax_cols, unsigned* column_bits);
+cudaError_t launch_columnwise_transpose_cooperative(const Launch& launch, ConstAnyMatrix x, Codes q,
+                                                    float* absmax, unsigned* row_bits, Codes q_t,
+                                                    float* absmax_cols, unsigned* column_bits);
 
 /// ask_whether_changed().
 cudaError_t launch_fingerprint(const Launch& launch, ConstAnyMatrix x,

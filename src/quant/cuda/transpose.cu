@@ -7,7 +7,7 @@
 // first one ended. A memset and two launches, for any number of matrices. For example, 64 weights
 // of 512 by 512 in bf16 with both codes are 67 MB, and 34 more if the second read misses the cache:
 // 16 to 24 us at 4.2 TB/s, while 64 times three launches took 700.
-#include "quant/cuda/turn.cuh"
+#include "quant/cuda/transpose_tile.cuh"
 
 namespace switchback::quant::cuda {
 
@@ -92,14 +92,14 @@ __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArgum
 // 13.6 (12.2; was 33), by one absmax 11.7 (11.5; was 24); f32 by columns 12.9 (12.2; was 30). Of
 // the time that an H200 needs for the bytes these are 38, 46, 40 (53 without q) and 35 %. sm_90: at
 // most 95 registers, 127 with rows too; 9 to 10 KiB of shared memory a turn.
-template <class T, int V, TurnKind kind>
+template <class T, int V, TransposeKind kind>
 __global__ void __launch_bounds__(512, 1) transpose_kernel(TransposeArguments all) {
-  using Tile = Turn<T, V>;
+  using Tile = TransposeTile<T, V>;
   SWITCHBACK_DYNAMIC_SHARED(Tile, shared);
   let_next_kernel_begin();
   if (is_unchanged(all.changed)) return wait_for_kernel_before();
   const TransposeArguments a = of_matrix<T>(all, all.first_matrix + (gridDim.z - 1 - blockIdx.z));
-  const TurnPlace at = {static_cast<unsigned>(a.last_down) - blockIdx.y,
+  const TilePlace at = {static_cast<unsigned>(a.last_down) - blockIdx.y,
                         (gridDim.x - 1 - blockIdx.x) * blockDim.y + threadIdx.y};
   const auto thread = static_cast<int>(threadIdx.x);
   Pack<T, V> x[2][4];
@@ -109,10 +109,10 @@ __global__ void __launch_bounds__(512, 1) transpose_kernel(TransposeArguments al
   code_turn<T, V, kind>(a, shared[threadIdx.y], at, thread, x, StoredBits{});
 }
 
-template <class T, int V, TurnKind kind>
+template <class T, int V, TransposeKind kind>
 cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
                   TransposeArguments a) {
-  using Tile = Turn<T, V>;
+  using Tile = TransposeTile<T, V>;
   constexpr int most_turns = 512 / Tile::threads;
   const int wanted = divide_up(launch.block_threads, Tile::threads);
   const int turns = wanted < 1 ? 1 : wanted < most_turns ? wanted : most_turns;
@@ -137,7 +137,7 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
   });
 }
 
-template <TurnKind kind>
+template <TransposeKind kind>
 cudaError_t start(const Launch& launch, ConstAnyMatrix x, Codes q, Codes q_t,
                   const TransposeArguments& a) {
   return for_type(x.dtype, [&](auto element) {
@@ -196,7 +196,7 @@ cudaError_t launch_global_transpose(const Launch& launch, ConstAnyMatrix x, Code
   a.bits = bits;
   a.absmax = absmax;
   a.scale_step = 1;
-  return start<TurnKind::global>(launch, x, q, q_t, a);
+  return start<TransposeKind::global>(launch, x, q, q_t, a);
 }
 
 cudaError_t launch_columnwise_transpose(const Launch& launch, ConstAnyMatrix x, Codes q,
@@ -210,8 +210,8 @@ cudaError_t launch_columnwise_transpose(const Launch& launch, ConstAnyMatrix x, 
   a.row_absmax = absmax;
   a.block_shift = block_shift_of(block_rows);
   a.scale_step = blocks_of(x.rows, block_rows) * x.cols;
-  if (row_bits == nullptr) return start<TurnKind::columnwise>(launch, x, q, q_t, a);
-  return start<TurnKind::columnwise_and_rowwise>(launch, x, q, q_t, a);
+  if (row_bits == nullptr) return start<TransposeKind::columnwise>(launch, x, q, q_t, a);
+  return start<TransposeKind::columnwise_and_rowwise>(launch, x, q, q_t, a);
 }
 
 }  // namespace switchback::quant::cuda

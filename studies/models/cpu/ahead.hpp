@@ -13,9 +13,9 @@
 namespace switchback::models {
 
 inline std::int64_t l2_bytes() {
-  constexpr std::int64_t usual = std::int64_t{1} << 20;
+  constexpr std::int64_t by_default = std::int64_t{1} << 20;
   const auto bytes = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
-  return bytes > 0 ? bytes : usual;
+  return bytes > 0 ? bytes : by_default;
 }
 
 // Prefetches the rows that are read next, line by line, while products are computed. The rows of a

@@ -14,11 +14,11 @@ using core::cuda::CurrentDevice;
 using core::cuda::Runtime;
 using core::cuda::runtime;
 
-// Queues the launches of `start`, unless this is a rehearsal.
+// Queues the launches of `start`, unless this is a dry run.
 template <class Start>
 void queue(const ContextState& state, std::string_view kernel, const Start& start) {
   Runtime& device = runtime(state);
-  if (device.rehearsing()) return;
+  if (device.is_dry_run()) return;
   const CurrentDevice current(device.index());
   check(start(device.cuda_stream()), kernel);
 }

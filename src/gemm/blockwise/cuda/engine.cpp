@@ -16,7 +16,7 @@ std::string_view available(const ContextState&) {
   return {};
 }
 
-// The default without a proof on the machine, unlike the fused products. It uses nothing that
+// The default without a validation on the machine, unlike the fused products. It uses nothing that
 // depends on the machine: no copy descriptor that a driver encodes, no cluster, no barrier between
 // blocks. Every device from 8.0 on has its instructions: a product of 32 codes, loads of operands
 // from shared memory and a copy to it (7.5 has the product as four). The fragments of these
@@ -25,28 +25,28 @@ std::string_view available(const ContextState&) {
 constexpr Engine mma_engine = {.id = EngineId::mma,
                                .name = "mma",
                                .unavailable = available,
-                               .rejects = mma_rejects,
+                               .unsupported = mma_unsupported,
                                .run = run_mma};
 
 std::string_view wgmma_unavailable([[maybe_unused]] const ContextState& state) {
 #if defined(SWITCHBACK_CUDA_EMULATED) || defined(SWITCHBACK_HAVE_BLOCKWISE_WGMMA)
   if (core::cuda::runtime(state).compute_capability() != 90)
-    return "its instructions are those of compute capability 9.0";
+    return "its kernels are for compute capability 9.0";
   return {};
 #else
-  return "this build has no code for 9.0a";
+  return "this build has no kernels for compute capability 9.0a";
 #endif
 }
 
 // Its warps wait for copies and for each other, and its operands are read through descriptors. The
 // emulated device implements only what the documentation says about these, so only a GPU can tell
-// whether the kernel is right. There is no record of a GPU yet. The design was proven on an H200 by
-// a program outside of this repository, but this code was not.
+// whether the kernel is right. There is no record of a GPU yet. The design was validated on an H200
+// by a program outside of this repository, but this code was not.
 constexpr Engine wgmma_engine = {.id = EngineId::wgmma,
                                  .name = "wgmma",
                                  .needs_trust = true,
                                  .unavailable = wgmma_unavailable,
-                                 .rejects = wgmma_rejects,
+                                 .unsupported = wgmma_unsupported,
                                  .tiles = wgmma_tiles,
                                  .run = run_wgmma};
 
@@ -78,7 +78,7 @@ BlockwiseArguments arguments_of(const BlockwiseProblem& p, const BlockwiseOperan
 void run_dp4a(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig&,
               const BlockwiseOperands& o) {
   core::cuda::Runtime& device = core::cuda::runtime(state);
-  if (device.rehearsing()) return;
+  if (device.is_dry_run()) return;
   const core::cuda::CurrentDevice current(device.index());
   core::cuda::check(launch_blockwise(p.output, arguments_of(p, o), device.cuda_stream()),
                     "kernel blockwise");

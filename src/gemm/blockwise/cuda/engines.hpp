@@ -16,12 +16,12 @@ BlockwiseArguments arguments_of(const BlockwiseProblem& problem, const Blockwise
 void run_dp4a(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
               const BlockwiseOperands& operands);
 /// Why the copies of the tensor-core kernels cannot read a problem; empty if they can.
-std::string_view mma_rejects(const BlockwiseProblem& problem);
+std::string_view mma_unsupported(const BlockwiseProblem& problem);
 /// Problems that the copies cannot read go to run_dp4a.
 void run_mma(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
              const BlockwiseOperands& operands);
 /// The same for the kernel for 9.0a.
-std::string_view wgmma_rejects(const BlockwiseProblem& problem);
+std::string_view wgmma_unsupported(const BlockwiseProblem& problem);
 Tiles wgmma_tiles(const BlockwiseProblem& problem, const ContextState& state) noexcept;
 void run_wgmma(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
                const BlockwiseOperands& operands);

@@ -17,8 +17,8 @@ namespace {
 constexpr std::int64_t piece_bytes = 16;
 
 bool takes(const BlockwiseProblem& p, const BlockwiseOperands& o) {
-  return mma_rejects(p).empty() && is_multiple(o.a, piece_bytes) && is_multiple(o.b, piece_bytes) &&
-         is_multiple(o.d, dtype_size_bytes(p.output));
+  return mma_unsupported(p).empty() && is_multiple(o.a, piece_bytes) &&
+         is_multiple(o.b, piece_bytes) && is_multiple(o.d, dtype_size_bytes(p.output));
 }
 
 // Four small tiles cover one large tile and take a quarter more of a multiprocessor's time, because
@@ -32,19 +32,19 @@ constexpr TileChoice choices[] = {choice_of(mma_large, 4.0), choice_of(mma_small
 }  // namespace
 
 // Indices of rows are int; counts of pieces and of jobs have 32 bits.
-std::string_view mma_rejects(const BlockwiseProblem& p) {
+std::string_view mma_unsupported(const BlockwiseProblem& p) {
   constexpr std::int64_t most = std::numeric_limits<int>::max() - mma_large.side;
   constexpr std::int64_t most_codes = std::int64_t{1} << 36;
   constexpr std::int64_t most_tiles = std::int64_t{1} << 30;
   if (p.alignment == 1 || p.stride_a % piece_bytes != 0 || p.stride_b % piece_bytes != 0)
-    return "addresses and strides of its operands must be multiples of 16";
+    return "addresses and strides of its operands must be multiples of 16 bytes";
   const std::int64_t n = std::max<std::int64_t>(p.n, 1);
   const std::int64_t k = std::max<std::int64_t>(p.k, 1);
   const std::int64_t groups = std::max<std::int64_t>(p.groups, 1);
   if (n > most / groups || k > most || p.m >= most_codes || p.stride_a > most_codes / n ||
       p.stride_b > most_codes / k ||
       divide_up(n, mma_small.side) > most_tiles / groups / divide_up(k, mma_small.side))
-    return "it has too many rows, codes or tiles";
+    return "the problem has too many rows, codes or tiles";
   return {};
 }
 
@@ -57,7 +57,7 @@ void run_mma(ContextState& state, const BlockwiseProblem& p, const BlockwiseConf
   core::Workspace::Frame frame(state.workspace);
   float* const slots = plan.slots > 0 ? frame.take<float>(plan.slots * tile.floats()) : nullptr;
   // All memory is allocated. From here on work is queued.
-  if (device.rehearsing()) return;
+  if (device.is_dry_run()) return;
   const core::cuda::CurrentDevice current(device.index());
   const TileArguments arguments = arguments_of(plan, p, o, slots, piece_bytes);
   core::cuda::check(launch_blockwise_mma(p.output, tile, arguments,

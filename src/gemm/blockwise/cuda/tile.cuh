@@ -43,7 +43,7 @@ struct Tile {
   static constexpr int threads = 32 * warps_down * warps_across;
   static constexpr int blocks = blocks_;  // blocks per multiprocessor
   static constexpr int floats = rows * columns;
-  static_assert(threads == rows + columns, "each has a scale to load");
+  static_assert(threads == rows + columns, "each thread loads one scale");
 };
 
 __device__ __forceinline__ int place_of_piece(int row, int piece) {

@@ -17,11 +17,11 @@ namespace switchback::blockwise::cuda {
 
 // Its jobs are tiles of one product. Rows, and codes of a row, are coordinates of the copy engine,
 // which have 31 bits.
-std::string_view wgmma_rejects(const BlockwiseProblem& p) {
-  if (p.groups > 0) return "it does not compute groups of blocks";
+std::string_view wgmma_unsupported(const BlockwiseProblem& p) {
+  if (p.groups > 0) return "it does not support groups";
   if (p.padded_m > std::numeric_limits<int>::max() - blockwise_superblock_rows)
-    return "it has too many codes in a row";
-  return mma_rejects(p);
+    return "the problem has too many codes in a row";
+  return mma_unsupported(p);
 }
 
 #if defined(SWITCHBACK_CUDA_EMULATED) || defined(SWITCHBACK_HAVE_BLOCKWISE_WGMMA)
@@ -31,7 +31,7 @@ namespace {
 constexpr std::size_t operand_bytes = 16;
 
 bool takes(const BlockwiseProblem& p, const BlockwiseOperands& o) {
-  return wgmma_rejects(p).empty() && is_multiple(o.a, operand_bytes) &&
+  return wgmma_unsupported(p).empty() && is_multiple(o.a, operand_bytes) &&
          is_multiple(o.b, operand_bytes) && is_multiple(o.absmax_a, sizeof(float)) &&
          is_multiple(o.absmax_b, sizeof(float)) && is_multiple(o.d, dtype_size_bytes(p.output));
 }
@@ -76,7 +76,7 @@ void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseCo
   core::Workspace::Frame frame(state.workspace);
   float* const slots = plan.slots > 0 ? frame.take<float>(plan.slots * tile.floats()) : nullptr;
   // All memory is allocated. From here on work is queued.
-  if (device.rehearsing()) return;
+  if (device.is_dry_run()) return;
   const core::cuda::CurrentDevice current(device.index());
   const TileArguments arguments = arguments_of(plan, p, o, slots, 2 * dtype_size_bytes(p.output));
   // Codes from the product's m on are not read: the copy engine gives 0 outside of the matrix.

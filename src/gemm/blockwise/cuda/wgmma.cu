@@ -542,8 +542,8 @@ __device__ __forceinline__ void multiply_square(Multiplier<Square>& m, const Til
 // warp loads scales. Two warpgroups multiply and scale (three instructions for each sum: a
 // conversion, a product, a sum).
 //
-// The form of this kernel with which the design was proven had 1205 TOPS in wide tiles and 1107 in
-// square ones on an H200 (8192x4096x4096, blocks of 256 rows; blocks of 512 and 1024: 1281 and
+// The form of this kernel with which the design was validated had 1205 TOPS in wide tiles and 1107
+// in square ones on an H200 (8192x4096x4096, blocks of 256 rows; blocks of 512 and 1024: 1281 and
 // 1336). It had 1242 without loads and 1593 without scaling: the tensor cores wait for scaled sums.
 template <class Out, class T, int steps_of_block>
 __global__ void __launch_bounds__(threads, 1)

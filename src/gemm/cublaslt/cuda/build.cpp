@@ -65,7 +65,7 @@ std::string misalignment(const Product& p, const cublasLtMatmulAlgo_t& algo) {
     const cublasStatus_t status =
         CublasLt::get().algo_capability(&algo, operand.capability, &wanted, sizeof wanted, nullptr);
     if (status == CUBLAS_STATUS_SUCCESS && wanted > operand.alignment)
-      return fmt::format("it wants {} aligned to {} bytes, which is aligned to {}", operand.name,
+      return fmt::format("{} must be aligned to {} bytes; it is aligned to {}", operand.name,
                          wanted, operand.alignment);
   }
   return {};
@@ -107,7 +107,7 @@ Built build(cublasLtHandle_t handle, const Product& p, const Descriptors& descri
   if (!CublasLt::cannot_build().empty()) return refused(CublasLt::cannot_build());
   if (const std::string reason = out_of_range(algorithm); !reason.empty()) return refused(reason);
   if ((algorithm.reduction & ~static_cast<std::int64_t>(p.reductions())) != 0)
-    return refused("its reduction adds parts that were rounded to 16 bits");
+    return refused("its reduction adds partial sums that were rounded to 16 bits");
   cublasLtMatmulAlgo_t& algo = built.result.algo;
   cublasStatus_t status = lt.algo_init(handle, p.compute, p.scale_type(), p.type_a, p.type_b,
                                        p.type_d, p.type_d, static_cast<int>(algorithm.id), &algo);
@@ -134,7 +134,7 @@ Built build(cublasLtHandle_t handle, const Product& p, const Descriptors& descri
   built.result.workspaceSize = checked.workspaceSize;
   built.result.wavesCount = checked.wavesCount;
   if (checked.workspaceSize > static_cast<std::size_t>(p.most_workspace_bytes))
-    return refused(fmt::format("it needs {} bytes of workspace, of which it may have {}",
+    return refused(fmt::format("it needs {} bytes of workspace; the limit is {}",
                                checked.workspaceSize, p.most_workspace_bytes));
   if (const std::string reason = misalignment(p, algo); !reason.empty()) return refused(reason);
   return built;

@@ -22,7 +22,7 @@ template <class Function>
 void find(const Library& library, const char* name, Function& function, std::string& missing) {
   function = reinterpret_cast<Function>(library.symbol(name));
   if (function == nullptr && missing.empty())
-    missing = fmt::format("cuBLASLt was found, but has no {}", name);
+    missing = fmt::format("cuBLASLt was found, but lacks the function {}", name);
 }
 
 Loaded load() {
@@ -37,8 +37,7 @@ Loaded load() {
   std::string& missing = loaded.missing;
   if (!library.loaded()) {
     missing = fmt::format(
-        "cuBLASLt was not found ({}); install it, or name the file in "
-        "SWITCHBACK_CUBLASLT",
+        "cuBLASLt was not found ({}); install it, or set SWITCHBACK_CUBLASLT to the library's file",
         library.error());
     return loaded;
   }

@@ -72,7 +72,7 @@ struct Product {
   // Selects the algorithm: see choose().
   std::int64_t place = 0;  ///< position in the library's ranking
   std::optional<CublasLtAlgorithm> algorithm;
-  std::int64_t most_workspace_bytes = usual_workspace_mib << 20;
+  std::int64_t most_workspace_bytes = default_workspace_mib << 20;
 
   /// Sets the algorithm: the given one, or otherwise the one at a position in the library's
   /// ranking.

@@ -18,7 +18,7 @@ namespace switchback::products::cuda {
 
 namespace {
 
-constexpr std::array<std::int64_t, 3> workspaces_mib = {usual_workspace_mib, 0, 64};
+constexpr std::array<std::int64_t, 3> workspaces_mib = {default_workspace_mib, 0, 64};
 
 // The smallest of the tried workspaces that is large enough.
 std::int64_t workspace_mib_for(std::size_t bytes) {
@@ -43,14 +43,14 @@ class Ranking {
       const auto is_same = [&](const auto& other) { return same_bytes(other, one.algo); };
       if (std::any_of(met_.begin(), met_.end(), is_same)) continue;
       met_.push_back(one.algo);
-      if (mib == usual_workspace_mib && place == 0) continue;  // the default is already there
+      if (mib == default_workspace_mib && place == 0) continue;  // the default is already there
       Candidate candidate;
       candidate.choice.algorithm = described(one.algo);
       if (candidate.choice.algorithm.has_value()) {
         candidate.choice.workspace_mib = workspace_mib_for(one.workspaceSize);
       } else {
         candidate.place = static_cast<std::int64_t>(place);
-        if (mib != usual_workspace_mib) candidate.choice.workspace_mib = mib;
+        if (mib != default_workspace_mib) candidate.choice.workspace_mib = mib;
       }
       candidates.push_back(candidate);
     }
@@ -79,7 +79,7 @@ class Ranking {
 
 std::vector<Candidate> candidates(cublasLtHandle_t handle, const Product& product) {
   Ranking ranking(handle, product, few_ranked);
-  ranking.add(usual_workspace_mib);
+  ranking.add(default_workspace_mib);
   return std::move(ranking.candidates);
 }
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstddef>
 
-#include "core/rehearsal.hpp"
+#include "core/dry_run.hpp"
 #include "gemm/floating/cpu/convert.hpp"
 
 namespace switchback::floating {

@@ -50,10 +50,10 @@ void run(ContextState&, const Problem&, const Config&, const Operands&) {}
 
 #endif
 
-std::string rejects(const Problem& p) {
+std::string unsupported(const Problem& p) {
   const std::int64_t size = std::max({p.m, p.n, p.k, p.lda, p.ldb, p.ldd});
   if (size > largest)
-    return fmt::format("a size or leading dimension is {}; OpenBLAS counts up to {}", size,
+    return fmt::format("a size or leading dimension is {}; OpenBLAS supports at most {}", size,
                        largest);
   return {};
 }
@@ -64,7 +64,7 @@ const Engine openblas_engine = {
     .id = EngineId::openblas,
     .name = "openblas",
     .unavailable = unavailable,
-    .rejects = rejects,
+    .unsupported = unsupported,
     .run = run,
 };
 

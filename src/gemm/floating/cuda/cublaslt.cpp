@@ -104,7 +104,7 @@ products::Product expected_product(const Problem& p, const Config& config) {
   return product;
 }
 
-std::string refuses_config(const Problem& p, const Config& config, const ContextState& state) {
+std::string invalid_config(const Problem& p, const Config& config, const ContextState& state) {
   return products::refusal(runtime(state), expected_product(p, config));
 }
 
@@ -168,7 +168,7 @@ void run(ContextState& state, const Problem& p, const Config& config, const Oper
   auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
 
   // All memory is allocated. From here on work is queued.
-  if (device.rehearsing()) return;
+  if (device.is_dry_run()) return;
   queue_conversion(device, a);
   queue_conversion(device, b);
   if (p.bias) queue_conversion(device, bias);
@@ -185,7 +185,7 @@ const Engine cublaslt_engine = {
     .unavailable = unavailable,
     .candidates = candidates<false>,
     .all_candidates = candidates<true>,
-    .refuses_config = refuses_config,
+    .invalid_config = invalid_config,
     .provenance = provenance,
     .scratch_bytes = scratch_bytes,
     .run = run,
@@ -197,8 +197,8 @@ const Engine cublaslt_tf32_engine = {
     // than 2^-10 of itself, and the product by less than 2^-9.
     .factor_error = 0x1p-9,
     .unavailable = unavailable,
-    .rejects = rejects_tf32,
-    .refuses_config = refuses_config,
+    .unsupported = rejects_tf32,
+    .invalid_config = invalid_config,
     .provenance = provenance,
     .scratch_bytes = scratch_bytes,
     .run = run,

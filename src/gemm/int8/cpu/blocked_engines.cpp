@@ -27,11 +27,11 @@ constexpr std::int64_t most_cols = 256;
 // On two cores this gained nothing or lost 3 %.
 constexpr std::int64_t far_a = 4;
 constexpr std::int64_t tasks_per_thread = 4;
-constexpr std::int64_t usual_l2_bytes = std::int64_t{1} << 20;
+constexpr std::int64_t typical_l2_bytes = std::int64_t{1} << 20;
 
 std::int64_t l2_bytes() {
   const auto cached = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
-  return cached > 0 ? cached : usual_l2_bytes;
+  return cached > 0 ? cached : typical_l2_bytes;
 }
 
 // A block has at least this many rows of A, even if the cache does not hold them.
@@ -119,7 +119,7 @@ std::string_view kernel_unavailable(const MicroKernel& kernel, const ContextStat
 void blocked_candidates(const MicroKernel& kernel, EngineId id, const GemmProblem& problem,
                         const ContextState& state, std::vector<GemmConfig>& out) {
   const GemmProblem p = problem.has_groups() ? mean_problem(problem) : problem;
-  const GemmConfig usual = default_of_one(kernel, id, p, state);
+  const GemmConfig by_default = default_of_one(kernel, id, p, state);
   const auto add = [&](GemmConfig config) {
     config.mc = even_block(p.m, config.mc, kernel.rows);
     config.nc = even_block(p.n, config.nc, kernel.cols);
@@ -128,20 +128,20 @@ void blocked_candidates(const MicroKernel& kernel, EngineId id, const GemmProble
       if (other == config) return;
     out.push_back(config);
   };
-  out.push_back(usual);
+  out.push_back(by_default);
   if (p.m == 0 || p.n == 0 || p.k == 0) return;
   const bool given_packed = p.packed_for != EngineId::none;
   for (const Weights weights : {Weights::packed, Weights::plain}) {
     if (weights == Weights::plain && given_packed) continue;
     for (const std::int64_t mc : {48, 96, 168, 336, 512})
       for (const std::int64_t nc : {64, 128, 256, 512})
-        add({id, weights, mc, nc, weights == Weights::packed ? usual.kc : 0, 0});
+        add({id, weights, mc, nc, weights == Weights::packed ? by_default.kc : 0, 0});
   }
   for (const std::int64_t kc : {0, 512, 1024, 2048})
-    add({id, Weights::packed, usual.mc, usual.nc, kc, 0});
+    add({id, Weights::packed, by_default.mc, by_default.nc, kc, 0});
   // One thread: for products so small that waking the other threads costs more.
   if (state.threads.count() > 1 && p.m * p.n * p.k < (std::int64_t{1} << 24)) {
-    GemmConfig alone = usual;
+    GemmConfig alone = by_default;
     alone.threads = 1;
     add(alone);
   }

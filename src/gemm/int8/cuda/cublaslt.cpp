@@ -16,7 +16,7 @@ using core::cuda::CurrentDevice;
 using core::cuda::Runtime;
 using core::cuda::runtime;
 
-std::string_view rejects(const GemmProblem& p, const ContextState&) {
+std::string_view unsupported(const GemmProblem& p, const ContextState&) {
   return p.k == 0 ? "k is 0" : std::string_view();
 }
 
@@ -37,7 +37,7 @@ products::Product expected_product(const GemmProblem& p, const GemmConfig& confi
   return products::expected_product(p, config, cut(p, state).rows, products::padded_n(p.n));
 }
 
-std::string refuses_config(const GemmProblem& p, const GemmConfig& config,
+std::string invalid_config(const GemmProblem& p, const GemmConfig& config,
                            const ContextState& state) {
   // A configuration that leaves everything to the library always runs.
   if (config.cublaslt == CublasLtChoice{}) return {};
@@ -52,10 +52,10 @@ std::string provenance(const GemmProblem& p, const GemmConfig& config, const Con
 
 template <bool all>
 void candidates(const GemmProblem& p, const ContextState& state, std::vector<GemmConfig>& out) {
-  const GemmConfig usual = default_config(p, state);
-  if (p.m == 0 || p.n == 0) return out.push_back(usual);
+  const GemmConfig by_default = default_config(p, state);
+  if (p.m == 0 || p.n == 0) return out.push_back(by_default);
   for (const GemmConfig& config : products::algorithm_candidates(
-           runtime(state), expected_product(p, usual, state), usual, all))
+           runtime(state), expected_product(p, by_default, state), by_default, all))
     out.push_back(config);
 }
 
@@ -72,7 +72,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
       plans.plan(products::panel_product(a, b, p.m, p.n, p.k, p.stride_d, a.data, o.d, config));
   auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
   // All memory is allocated. From here on work is queued.
-  if (device.rehearsing()) return;
+  if (device.is_dry_run()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);
   plan.run(plans.handle(), b.data, a.data, o.d, nullptr, workspace, device.cuda_stream());
@@ -84,7 +84,7 @@ const Engine cublaslt_engine = {
     .id = EngineId::cublaslt,
     .name = "cublaslt",
     .unavailable = products::cublaslt_unavailable,
-    .rejects = rejects,
+    .unsupported = unsupported,
     .layout = EngineId::cublaslt,
     .packed_bytes = products::packed_bytes,
     .pack = products::pack,
@@ -94,7 +94,7 @@ const Engine cublaslt_engine = {
     .default_config = default_config,
     .candidates = candidates<false>,
     .all_candidates = candidates<true>,
-    .refuses_config = refuses_config,
+    .invalid_config = invalid_config,
     .config_parts = part_cublaslt,
     .provenance = provenance,
     .scratch_bytes = products::library_workspace,

@@ -35,14 +35,14 @@ void run_one(ContextState& state, const GemmProblem& p, const GemmOperands& o) {
   const cudaStream_t stream = device.cuda_stream();
   core::Workspace::Frame frame(state.workspace);
   if (p.k == 0) {
-    if (!device.rehearsing()) products::queue_epilogue(device, p, o, nullptr, 0, 0, p.m, stream);
+    if (!device.is_dry_run()) products::queue_epilogue(device, p, o, nullptr, 0, 0, p.m, stream);
     return;
   }
   const std::int64_t n = (p.n + 3) / 4 * 4;
   const std::int64_t rows = std::min(p.m, panel_rows(p, most_sums_bytes(state)));
   auto* sums = frame.take<std::int32_t>(rows * n);
   // All memory is allocated. From here on work is queued.
-  if (device.rehearsing()) return;
+  if (device.is_dry_run()) return;
   const bool packed = o.packed_b != nullptr;
   for (std::int64_t first = 0; first < p.m; first += rows) {
     const std::int64_t here = std::min(rows, p.m - first);
@@ -65,7 +65,7 @@ void run_groups(ContextState& state, const GemmProblem& p, const GemmOperands& o
   Runtime& device = runtime(state);
   const CurrentDevice current(device.index());
   auto* const reports = device.reports();
-  if (device.rehearsing()) return;
+  if (device.is_dry_run()) return;
   products::GroupedDp4aArguments arguments{};
   arguments.groups = core::cuda::group_arrays(o.groups, p.m, reports);
   arguments.a = o.a;

@@ -128,13 +128,13 @@ bool sums_in_place(const GemmProblem& p, const void* d) {
 }
 
 std::vector<GemmConfig> algorithm_candidates(Runtime& device, const Product& product,
-                                             const GemmConfig& usual, bool all) {
+                                             const GemmConfig& by_default, bool all) {
   const CurrentDevice current(device.index());
   cublasLtHandle_t handle = Plans::of(device).handle();
   std::vector<GemmConfig> configs;
   for (const Candidate& candidate :
        all ? all_candidates(handle, product) : candidates(handle, product)) {
-    GemmConfig config = usual;
+    GemmConfig config = by_default;
     config.algorithm = candidate.place;
     config.cublaslt = candidate.choice;
     configs.push_back(config);

@@ -73,7 +73,7 @@ bool sums_in_place(const gemm_int8::GemmProblem& problem, const void* d);
 /// choice: those that the library ranks first, or all that exist.
 std::vector<gemm_int8::GemmConfig> algorithm_candidates(core::cuda::Runtime& runtime,
                                                         const Product& product,
-                                                        const gemm_int8::GemmConfig& usual,
+                                                        const gemm_int8::GemmConfig& by_default,
                                                         bool all);
 
 /// Queues the epilogue for rows [first, first + rows) of d, from the sums of these rows.

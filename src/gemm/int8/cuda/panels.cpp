@@ -23,7 +23,7 @@ using core::cuda::runtime;
 
 constexpr std::int64_t row_multiple = 128;
 
-std::string_view rejects(const GemmProblem& p, const ContextState&) {
+std::string_view unsupported(const GemmProblem& p, const ContextState&) {
   if (p.k == 0) return "k is 0";
   if (p.output == DType::s32) return "the output is int32: there is nothing to dequantize";
   return {};
@@ -58,7 +58,7 @@ Cut cut(const GemmProblem& p, const GemmConfig& config, const ContextState& stat
   return cut_rows(p, config.mc == 0 ? default_config(p, state).mc : config.mc);
 }
 
-std::string refuses_config(const GemmProblem& p, const GemmConfig& config,
+std::string invalid_config(const GemmProblem& p, const GemmConfig& config,
                            const ContextState& state) {
   // A configuration that leaves everything to the library always runs.
   if (config.cublaslt == CublasLtChoice{}) return {};
@@ -181,7 +181,7 @@ void run_panels(ContextState& state, const GemmProblem& p, const GemmConfig& con
     lanes[static_cast<std::size_t>(i)].workspace = frame.take<std::byte>(workspace_bytes);
 
   // All memory is allocated. From here on work is queued.
-  if (device.rehearsing()) return;
+  if (device.is_dry_run()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);
   const auto queue_panel = [&](std::int64_t i, const Lane& lane) {
@@ -213,7 +213,7 @@ const Engine cublaslt_panels_engine = {
     .id = EngineId::cublaslt_panels,
     .name = "cublaslt_panels",
     .unavailable = products::cublaslt_unavailable,
-    .rejects = rejects,
+    .unsupported = unsupported,
     .layout = EngineId::cublaslt,
     .packed_bytes = products::packed_bytes,
     .pack = products::pack,
@@ -222,7 +222,7 @@ const Engine cublaslt_panels_engine = {
     .packed_stride = products::packed_stride,
     .default_config = default_config,
     .candidates = candidates,
-    .refuses_config = refuses_config,
+    .invalid_config = invalid_config,
     .config_parts = part_cublaslt,
     .provenance = provenance,
     .scratch_bytes = products::library_workspace,

@@ -52,20 +52,21 @@ std::string_view unavailable(const ContextState& state) {
   return why;
 }
 
-std::string_view rejects(const GemmProblem& p, const ContextState& state) {
+std::string_view unsupported(const GemmProblem& p, const ContextState& state) {
   const auto element = static_cast<std::int64_t>(dtype_size_bytes(p.output));
   // Row and column indices are int, including those of the last tile that are beyond d.
   constexpr std::int64_t most = std::numeric_limits<int>::max() - 256;
-  if (p.scale == ScaleMode::none) return "it has no int32 output";
+  if (p.scale == ScaleMode::none) return "it does not support int32 output";
   if (p.k == 0) return "k is 0";
   if (p.m > most || p.n > most) return "m or n is 2^31 - 256 or more";
-  if (p.alignment != access_bytes) return "an operand's address is no multiple of 16 bytes";
-  if (p.n * element % access_bytes != 0) return "the bytes of a row of d are no multiple of 16";
+  if (p.alignment != access_bytes) return "an operand's address is not a multiple of 16 bytes";
+  if (p.n * element % access_bytes != 0)
+    return "the size of a row of d is not a multiple of 16 bytes";
   if (p.stride_d * element % access_bytes != 0)
-    return "the bytes between rows of d are no multiple of 16";
+    return "the stride of d is not a multiple of 16 bytes";
   if (std::max({p.stride_a, p.stride_b, p.stride_d * element}) >= most_row_bytes)
-    return "the bytes between rows of an operand are 2^40 or more";
-  return p.has_groups() ? grouped::rejects(p, state) : std::string_view();
+    return "the stride of an operand is 2^40 bytes or more";
+  return p.has_groups() ? grouped::unsupported(p, state) : std::string_view();
 }
 
 // A kernel for few rows accepts at most the rows of one tile.
@@ -228,9 +229,9 @@ void candidates(const GemmProblem& p, const ContextState& state, std::vector<Gem
   }
 }
 
-std::string refuses_config(const GemmProblem& problem, const GemmConfig& config,
+std::string invalid_config(const GemmProblem& problem, const GemmConfig& config,
                            const ContextState& state) {
-  if (problem.has_groups()) return grouped::refuses_config(problem, config, state);
+  if (problem.has_groups()) return grouped::invalid_config(problem, config, state);
   if (config.raster > static_cast<std::int64_t>(products::FusedRaster::along_n))
     return fmt::format("raster={}; it must be 0 (the side with fewer tiles), 1 (m) or 2 (n)",
                        config.raster);
@@ -239,10 +240,11 @@ std::string refuses_config(const GemmProblem& problem, const GemmConfig& config,
   if (const products::FusedVariant* variant = find_variant(state, config))
     return takes_rows(*variant, problem)
                ? std::string()
-               : fmt::format("its kernel of tiles {}x{} takes at most {} rows, not m={}", config.mc,
-                             config.nc, config.mc, problem.m);
-  return fmt::format("there is no kernel of tiles {}x{} (kc={}) in clusters of {} for this device",
-                     config.mc, config.nc, config.kc, config.cluster);
+               : fmt::format("its kernel with tiles of {}x{} supports at most {} rows, not m={}",
+                             config.mc, config.nc, config.mc, problem.m);
+  return fmt::format(
+      "there is no kernel with tiles of {}x{} (kc={}) and clusters of {} for this device",
+      config.mc, config.nc, config.kc, config.cluster);
 }
 
 void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
@@ -251,7 +253,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   Runtime& device = runtime(state);
   const products::FusedVariant* variant = find_variant(state, config);
   if (variant == nullptr)
-    core::fail(Status::unsupported, "engine 'fused': {}", refuses_config(p, config, state));
+    core::fail(Status::unsupported, "engine 'fused': {}", invalid_config(p, config, state));
   const CurrentDevice current(device.index());
   core::Workspace::Frame frame(state.workspace);
   // Rows of a tile that are beyond a are not read. Only the inner dimension must be padded with
@@ -284,7 +286,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   auto* workspace = frame.take<std::byte>(
       static_cast<std::int64_t>(variant->workspace_bytes(p.output, arguments)));
   // All memory is allocated. From here on work is queued.
-  if (device.rehearsing()) return;
+  if (device.is_dry_run()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);
   if (moves_absmax) {
@@ -304,7 +306,7 @@ const Engine fused_engine = {
     .name = "fused",
     .unavailable = unavailable,
     .takes_groups = true,
-    .rejects = rejects,
+    .unsupported = unsupported,
     .layout = EngineId::cublaslt,
     .packed_bytes = products::packed_bytes,
     .pack = products::pack,
@@ -313,7 +315,7 @@ const Engine fused_engine = {
     .packed_stride = products::packed_stride,
     .default_config = default_config,
     .candidates = candidates,
-    .refuses_config = refuses_config,
+    .invalid_config = invalid_config,
     .is_trusted = is_trusted,
     .kernel_of = kernel_of,
     .default_among = default_among,

@@ -25,7 +25,7 @@ using core::cuda::Runtime;
 // pipeline, and the last stage is not full. For kernels for few rows it is longer than the stages
 // of all warps.
 constexpr int more_columns = 16;
-constexpr int usual_depth = 144;
+constexpr int default_depth = 144;
 constexpr int depth_of_few_rows = 2192;
 
 constexpr std::array both_kinds_of_scales = {false, true};
@@ -136,7 +136,7 @@ class Results {
 bool compare(Runtime& device, const FusedVariant& variant, DType output) {
   const int m = variant.skinny ? variant.tile_m : variant.tile_m + 1;
   const int n = variant.tile_n + more_columns;
-  const int depth = variant.skinny ? depth_of_few_rows : usual_depth;
+  const int depth = variant.skinny ? depth_of_few_rows : default_depth;
   const Values values(m, n, depth);
   const std::size_t d_bytes = Values::count(m, n) * dtype_size_bytes(output);
   const std::size_t sums_bytes = Values::count(m, n) * sizeof(std::int32_t);
@@ -185,7 +185,7 @@ bool compare(Runtime& device, const GroupedFusedVariant& variant, DType output) 
   const int m = first + few;
   const int n = variant.tile_n + more_columns;
   const std::vector<std::int32_t> ends = {first, first, m};
-  constexpr int depth = usual_depth;
+  constexpr int depth = default_depth;
   const Values values(m, n, depth, groups);
   const std::size_t d_bytes = Values::count(m, n) * dtype_size_bytes(output);
   GroupedFusedArguments p{};
@@ -269,8 +269,8 @@ bool trusts_variant(const ContextState& state, const Variant& variant, std::stri
   const Trial trial = tried(core::cuda::runtime(state), variant, output);
   if (trial == Trial::wrong && state.config_source != nullptr)
     state.config_source->warn(fmt::format(
-        "engine 'fused': the results of its kernel of tiles {}x{}x{} in {} are wrong on {} ({}): "
-        "they are not those of engine 'dp4a'; it is not used",
+        "engine 'fused': its kernel with tiles of {}x{}x{} and output {} computes wrong results on "
+        "{} ({}): they differ from those of engine 'dp4a'; this kernel is not used",
         variant.tile_m, variant.tile_n, variant.tile_k, dtype_name(output), state.device,
         state.runtime->info().name));
   return trial == Trial::right;

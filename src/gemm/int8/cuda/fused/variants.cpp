@@ -44,7 +44,7 @@ std::span<const Variant> variants_of(int compute_capability, std::size_t shared_
   while (fit < built.size() && built[fit].shared_bytes <= shared_bytes_per_block)
     ++fit;
   if (fit == 0 && !built.empty())
-    why_none = "its kernels want more shared memory than a block has here";
+    why_none = "its kernels need more shared memory than a block has on this device";
   return built.first(fit);
 }
 

@@ -72,13 +72,13 @@ StagedGroups stage_b(core::Workspace::Frame& frame, const GemmProblem& p, const 
 
 }  // namespace
 
-std::string_view rejects(const GemmProblem& p, const ContextState& state) {
+std::string_view unsupported(const GemmProblem& p, const ContextState& state) {
   std::string_view why;
   if (variants(state, why).empty()) return why;
   const auto element = static_cast<std::int64_t>(dtype_size_bytes(p.output));
   if (p.groups > std::numeric_limits<int>::max()) return "there are 2^31 groups or more";
   if (p.d_column_stride * element % 16 != 0)
-    return "the bytes from one group's columns of d to the next are no multiple of 16";
+    return "the column stride of d is not a multiple of 16 bytes";
   return {};
 }
 
@@ -129,11 +129,12 @@ void candidates(const GemmProblem&, const ContextState& state, std::vector<GemmC
     out.push_back(config_of(variant));
 }
 
-std::string refuses_config(const GemmProblem&, const GemmConfig& config,
+std::string invalid_config(const GemmProblem&, const GemmConfig& config,
                            const ContextState& state) {
   if (find_variant(state, config) != nullptr) return {};
   return fmt::format(
-      "there is no kernel for groups of tiles {}x{} (kc={}) in clusters of {} for this device",
+      "there is no kernel for groups with tiles of {}x{} (kc={}) and clusters of {} for this "
+      "device",
       config.mc, config.nc, config.kc, config.cluster);
 }
 
@@ -142,7 +143,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   Runtime& device = runtime(state);
   const GroupedFusedVariant* variant = find_variant(state, config);
   if (variant == nullptr)
-    core::fail(Status::unsupported, "engine 'fused': {}", refuses_config(p, config, state));
+    core::fail(Status::unsupported, "engine 'fused': {}", invalid_config(p, config, state));
   const CurrentDevice current(device.index());
   core::Workspace::Frame frame(state.workspace);
   const products::StagedCodes a = products::stage(frame, o.a, p.m, p.k, p.stride_a, p.m);
@@ -171,7 +172,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   auto* workspace = frame.take<std::byte>(
       static_cast<std::int64_t>(variant->workspace_bytes(p.output, arguments)));
   // All memory is allocated. From here on work is queued.
-  if (device.rehearsing()) return;
+  if (device.is_dry_run()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b.codes);
   if (moves_absmax) {

@@ -12,11 +12,11 @@
 namespace switchback::gemm_int8::cuda::grouped {
 
 /// The reasons that apply only to groups, in addition to those for one product.
-std::string_view rejects(const GemmProblem& problem, const ContextState& state);
+std::string_view unsupported(const GemmProblem& problem, const ContextState& state);
 GemmConfig default_config(const GemmProblem& problem, const ContextState& state);
 void candidates(const GemmProblem& problem, const ContextState& state,
                 std::vector<GemmConfig>& out);
-std::string refuses_config(const GemmProblem& problem, const GemmConfig& config,
+std::string invalid_config(const GemmProblem& problem, const GemmConfig& config,
                            const ContextState& state);
 bool is_trusted(const GemmProblem& problem, const GemmConfig& config, const ContextState& state);
 bool default_among(const GemmProblem& problem, const ContextState& state, const KnownConfigs& known,

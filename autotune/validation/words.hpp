@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tuner: the protocol between a Validator and its child. The Validator first sends a setting, which
+// the child answers with ready_answer() or `cannot`. Each further line is an entry of a cache: its
+// key and its one candidate say what to validate. Each answer begins with one of the words below;
+// all but `right` are followed by a text.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace switchback::autotune {
+
+inline constexpr std::string_view right_word = "right";
+inline constexpr std::string_view wrong_word = "wrong ";
+/// The result is wrong and the child can no longer use its device, so the child ends.
+inline constexpr std::string_view dead_word = "dead ";
+/// The candidate could not be tried.
+inline constexpr std::string_view cannot_word = "cannot ";
+
+/// The text after a word; empty if the line does not begin with the word.
+inline std::string_view after(std::string_view line, std::string_view word) {
+  return line.starts_with(word) ? line.substr(word.size()) : std::string_view();
+}
+
+/// Converts a text to one line that is not empty.
+std::string one_line(std::string_view text);
+
+/// "ready 0.1.0": the answer of a child with the same version and kernels as this library.
+std::string ready_answer();
+
+/// The Context in which candidates are validated.
+struct ValidationSetting {
+  std::string device;  ///< as ContextOptions::device names it
+  int threads = 0;
+  std::string isa;
+  std::string place;  ///< PCI bus id of a device; the child's device must have the same one
+};
+std::string to_line(const ValidationSetting& setting);
+/// False if the line is not a setting.
+bool from_line(std::string_view line, ValidationSetting& setting);
+
+}  // namespace switchback::autotune

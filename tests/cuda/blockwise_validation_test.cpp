@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+// Validation of the blockwise product of warpgroups, by the helper program: the product is tuned
+// where it was validated, and runs where it won.
+#include <stdlib.h>  // NOLINT: setenv is POSIX's
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "autotune/entry/candidate.hpp"
+#include "autotune/layer_queries.hpp"
+#include "autotune/session.hpp"
+#include "autotune/store/snapshot.hpp"
+#include "autotune/trials.hpp"
+#include "autotune/tune.hpp"
+#include "autotune/tuner_state.hpp"
+#include "cuda/cuda_support.hpp"
+#include "gemm/blockwise/problem.hpp"
+#include "support/device_memory.hpp"
+#include "support/programs.hpp"
+#include "support/temporary_directory.hpp"
+#include "switchback/tuner.hpp"
+
+namespace switchback::test {
+namespace {
+
+using autotune::Entry;
+using blockwise::BlockwiseProblem;
+using blockwise::EngineId;
+
+// Two by two tiles, of which the last have few rows and columns. All blocks are whole, except for
+// the last.
+BlockwiseProblem dw_problem(std::int64_t m = 300) {
+  BlockwiseProblem p;
+  p.n = 150;
+  p.k = p.stride_d = 136;
+  p.m = m;
+  p.block_rows = 128;
+  p.padded_m = p.stride_a = p.stride_b = whole_block_rows(m, 128);
+  p.alignment = 16;
+  return p;
+}
+
+ConfigChoice choice_of(EngineId engine) {
+  return blockwise::to_choice({engine, engine == EngineId::wgmma ? 256 : 0});
+}
+
+class CudaBlockwiseValidation : public Cuda {
+ protected:
+  void SetUp() override {
+    Cuda::SetUp();
+    mark_blockwise_products(false);
+    unsetenv("SWITCHBACK_TEST_BREAK");
+  }
+  void TearDown() override {
+    unsetenv("SWITCHBACK_TEST_BREAK");
+    break_blockwise_products(Fault::none, {});
+    Cuda::TearDown();
+  }
+
+  [[nodiscard]] TunerOptions with_helper(const char* mode = "read") const {
+    TunerOptions options;
+    options.mode = mode;
+    options.notice_others = false;
+    options.cache_directory = directory_.path().string();
+    options.system_directory = (directory_ / "none").string();
+    options.budget_per_key_s = 600;  // enough even if other processes take the cores for long
+    options.validator = validate_program();
+    return options;
+  }
+  [[nodiscard]] TunerOptions without_helper() const {
+    TunerOptions options = with_helper();
+    options.validator = "no/such/program";
+    return options;
+  }
+
+  // The state of the engine: in the cache, and for the tuner that measured it last.
+  struct Known {
+    std::set<std::string> measured;  ///< engines
+    std::optional<std::string> failure;
+    std::vector<std::string> warnings;
+  };
+  [[nodiscard]] static Known tune(const TunerOptions& options, const BlockwiseProblem& p) {
+    Context context(emulated());
+    const auto tuner = Tuner::open(context, options);
+    autotune::SessionOptions session;
+    session.effort = autotune::Effort::quick;
+    Known known;
+    session.end = [&](std::size_t, const ConfigQuery& query, const autotune::TuneOutcome* outcome,
+                      const std::string& why, const TuneSummary&) {
+      ASSERT_NE(outcome, nullptr) << why;
+      for (const autotune::Measured& one : outcome->search.measured) {
+        const std::string engine = autotune::to_text(query.op, one.choice).engine;
+        if (!one.failure.empty())
+          known.failure = engine + ": " + one.failure;
+        else if (!one.times_ms.empty())
+          known.measured.insert(engine);
+      }
+      EXPECT_EQ(query, blockwise::to_query(p, context.state()));
+    };
+    autotune::run_session(tuner->state(), context, {blockwise::to_query(p, context.state())},
+                          session);
+    known.warnings = tuner->warnings();
+    return known;
+  }
+
+  // Adds an entry to the cache: `engine` won, or it failed with the reason `why`.
+  void add(EngineId engine, const BlockwiseProblem& p, const std::string& why) const {
+    Context context(emulated());
+    const auto tuner = Tuner::open(context, with_helper());
+    const ConfigQuery query = blockwise::to_query(p, context.state());
+    Entry entry;
+    entry.key = autotune::key_of(query, tuner->state().machine);
+    entry.env = tuner->state().environment;
+    const autotune::CandidateText text = autotune::to_text(query.op, choice_of(engine));
+    entry.validated.push_back({text, why, autotune::time_now()});
+    if (why.empty()) {
+      autotune::Winner& winner = entry.winner.emplace();
+      winner.candidate = text;
+      winner.stats.count = 1;
+      winner.effort = autotune::Effort::quick;
+      winner.time = autotune::time_now();
+    }
+    tuner->state().add({entry});
+  }
+
+  // The kernels of a product with a tuner, with operands `offset` codes after an aligned address.
+  static std::vector<std::string> kernels(Context& context, const BlockwiseProblem& p,
+                                          std::int64_t offset = 0, std::string_view engine = {}) {
+    const std::int64_t blocks = p.padded_m / p.block_rows;
+    const DeviceMatrix<std::int8_t> a(context, Matrix<std::int8_t>(p.n + 1, p.padded_m));
+    const DeviceMatrix<std::int8_t> b(context, Matrix<std::int8_t>(p.k, p.padded_m));
+    const DeviceMatrix<float> of_a(context, Matrix<float>(blocks, p.n));
+    const DeviceMatrix<float> of_b(context, Matrix<float>(blocks, p.k));
+    const DeviceMatrix<float> d(context, Matrix<float>(p.n, p.k));
+    BlockwiseGemmArgs args;
+    args.a = {a.data() + offset, p.n, p.padded_m, p.padded_m};
+    args.b = b.view();
+    args.d = d.view();
+    args.absmax_a = of_a.span();
+    args.absmax_b = of_b.span();
+    args.block_rows = p.block_rows;
+    args.m = p.m;
+    args.engine = engine;
+    const std::size_t since = switchback_cuda_emu::launches().size();
+    gemm_blockwise(context, args);
+    context.synchronize();
+    std::vector<std::string> names;
+    const auto launches = switchback_cuda_emu::launches();
+    for (std::size_t i = since; i < launches.size(); ++i)
+      names.push_back(launches[i].name);
+    return names;
+  }
+
+  const TemporaryDirectory directory_;
+};
+
+using Names = std::vector<std::string>;
+using Engines = std::set<std::string>;
+
+// All types, both ways of splitting superblocks among blocks, and sums that are added to the old
+// values.
+TEST_F(CudaBlockwiseValidation, TheHelperFindsItRight) {
+  Context context(emulated());
+  autotune::Validator validator(context.state(), {.command = {validate_program(), "--tuner"}});
+  std::vector<BlockwiseProblem> problems = {dw_problem(), dw_problem(1),
+                                            dw_problem(2 * 8192 + 100)};
+  problems[1].accumulate = true;
+  problems[1].output = DType::f16;
+  problems[1].stride_a += 32;
+  problems[1].stride_d += 5;
+  problems[2].accumulate = true;
+  problems[2].output = DType::bf16;
+  problems[2].block_rows = 1024;
+  problems[2].padded_m = problems[2].stride_a = problems[2].stride_b = 17 * 1024;
+  problems[2].n = 9, problems[2].k = problems[2].stride_d = 21;
+  for (const BlockwiseProblem& p : problems) {
+    SCOPED_TRACE(blockwise::describe(p));
+    const ConfigQuery query = blockwise::to_query(p, context.state());
+    BlockwiseProblem same;
+    ASSERT_TRUE(blockwise::from_query(query, same));
+    EXPECT_EQ(same, p);
+    for (const blockwise::BlockwiseConfig& config : blockwise::candidates(p, context.state())) {
+      const autotune::Validation validation =
+          validator.validate(query, blockwise::to_choice(config));
+      EXPECT_EQ(validation.result, autotune::Validation::Result::right)
+          << blockwise::describe(config) << ": " << validation.why;
+    }
+  }
+  EXPECT_EQ(validator.starts(), 1);
+}
+
+// It needs no validation where a committed record has seen it. Then it is the default.
+TEST_F(CudaBlockwiseValidation, WhatARecordHasSeenIsTheDefault) {
+  mark_blockwise_products(true);
+  Context context(emulated());
+  const std::vector<blockwise::BlockwiseConfig> all = {{EngineId::wgmma, 256}, {EngineId::mma}};
+  EXPECT_EQ(blockwise::candidates(dw_problem(), context.state()), all);
+  EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_wgmma"});
+  EXPECT_EQ(kernels(context, dw_problem(), 8), Names{"blockwise"}) << "another alignment";
+  EXPECT_EQ(tune(without_helper(), dw_problem()).measured, (Engines{"mma", "wgmma"}));
+  emulate_compute_capability(80);
+  Context older(emulated());
+  EXPECT_EQ(kernels(older, dw_problem()), Names{"blockwise_mma"});
+}
+
+TEST_F(CudaBlockwiseValidation, WhatATunerMustValidateIsACandidateAfterTheDefault) {
+  const std::vector<blockwise::BlockwiseConfig> by_default = {{EngineId::mma}};
+  const std::vector<blockwise::BlockwiseConfig> both = {{EngineId::mma}, {EngineId::wgmma, 256}};
+  const std::vector<blockwise::BlockwiseConfig> last = {{EngineId::dp4a}};
+  Context context(emulated());
+  EXPECT_TRUE(blockwise::is_tuned(context.state()));
+  EXPECT_EQ(blockwise::candidates(dw_problem(), context.state()), both);
+  EXPECT_FALSE(blockwise::is_unvalidated({EngineId::mma}));
+  EXPECT_TRUE(blockwise::is_unvalidated({EngineId::wgmma}));
+  BlockwiseProblem unaligned = dw_problem();
+  unaligned.alignment = 1;
+  EXPECT_EQ(blockwise::candidates(unaligned, context.state()), last);
+  BlockwiseProblem of_stride = dw_problem();
+  of_stride.stride_b += 8;
+  EXPECT_EQ(blockwise::candidates(of_stride, context.state()), last);
+  emulate_compute_capability(80);
+  Context older(emulated());
+  EXPECT_FALSE(blockwise::is_tuned(older.state()));
+  EXPECT_EQ(blockwise::candidates(dw_problem(), older.state()), by_default);
+  EXPECT_NE(blockwise::check_config(dw_problem(), {EngineId::wgmma}, older.state()), "");
+  // On a CPU the engine is not listed, but a cache may hold it.
+  Context cpu(cpu_options());
+  EXPECT_FALSE(blockwise::is_tuned(cpu.state()));
+  BlockwiseProblem on_cpu = dw_problem();
+  on_cpu.alignment = 0;
+  on_cpu.accumulate = true;
+  const auto trial = autotune::make_trial(cpu, blockwise::to_query(on_cpu, cpu.state()));
+  ASSERT_EQ(trial->candidates().size(), 1u);
+  EXPECT_EQ(trial->check(trial->candidates().front()), "");
+}
+
+TEST_F(CudaBlockwiseValidation, TuneValidatesIt) {
+  const Known known = tune(with_helper(), dw_problem());
+  EXPECT_EQ(known.measured, (Engines{"mma", "wgmma"}));
+  EXPECT_EQ(known.failure, std::nullopt);
+  EXPECT_EQ(known.warnings, std::vector<std::string>());
+}
+
+TEST_F(CudaBlockwiseValidation, OneThatEndsItsProcessCostsItselfAlone) {
+  setenv("SWITCHBACK_TEST_BREAK", "crash wgmma", 1);
+  const Known known = tune(with_helper(), dw_problem());
+  EXPECT_EQ(known.measured, Engines{"mma"});
+  ASSERT_TRUE(known.failure.has_value());
+  EXPECT_EQ(known.failure->find("wgmma: in a separate process it crashed with signal 6"), 0u)
+      << *known.failure;
+}
+
+// Its last element belongs to a tile that another engine computes.
+TEST_F(CudaBlockwiseValidation, OneThatIsWrongInItsLastElementIsFound) {
+  setenv("SWITCHBACK_TEST_BREAK", "wrong wgmma", 1);
+  const Known known = tune(with_helper(), dw_problem());
+  EXPECT_EQ(known.measured, Engines{"mma"});
+  ASSERT_TRUE(known.failure.has_value());
+  EXPECT_EQ(known.failure->find("wgmma: "), 0u);
+  EXPECT_NE(known.failure->find(",135] is 0 where "), std::string::npos) << *known.failure;
+}
+
+TEST_F(CudaBlockwiseValidation, WithoutAHelperItIsLeftOutAloud) {
+  const Known known = tune(without_helper(), dw_problem());
+  EXPECT_EQ(known.measured, Engines{"mma"});
+  EXPECT_EQ(known.failure, std::nullopt);
+  ASSERT_EQ(known.warnings.size(), 1u);
+  EXPECT_NE(known.warnings.front().find("no/such/program"), std::string::npos)
+      << known.warnings.front();
+}
+
+// Each engine is compared with the oracle, not with another engine that may be wrong.
+TEST_F(CudaBlockwiseValidation, AWrongEngineSpoilsNoOther) {
+  break_blockwise_products(Fault::wrong, "dp4a");
+  Context context(emulated());
+  for (const bool accumulate : {false, true}) {
+    BlockwiseProblem p = dw_problem();
+    p.accumulate = accumulate;
+    const auto trial = autotune::make_trial(context, blockwise::to_query(p, context.state()));
+    EXPECT_NE(trial->check(choice_of(EngineId::dp4a)), "");
+    EXPECT_EQ(trial->check(choice_of(EngineId::mma)), "");
+  }
+}
+
+// A validation for one problem holds for others: on this kind of machine, with this driver, for
+// results of this type, until the engine is found wrong. It is the default for other problems then.
+TEST_F(CudaBlockwiseValidation, AValidationIsRemembered) {
+  ASSERT_EQ(tune(with_helper(), dw_problem()).measured.count("wgmma"), 1u);
+  const BlockwiseProblem other = dw_problem(1000);
+  {
+    Context context(emulated());
+    const auto tuner = Tuner::open(context, without_helper());
+    const autotune::Answer answer =
+        tuner->state().look_up(blockwise::to_query(other, context.state()), context.state());
+    EXPECT_EQ(answer.origin, TuneOrigin::validated);
+    EXPECT_EQ(answer.choice, choice_of(EngineId::wgmma));
+    BlockwiseProblem of_other_blocks = other;
+    of_other_blocks.block_rows = 256;
+    of_other_blocks.padded_m = of_other_blocks.stride_a = of_other_blocks.stride_b = 1024;
+    EXPECT_EQ(tuner->state()
+                  .look_up(blockwise::to_query(of_other_blocks, context.state()), context.state())
+                  .origin,
+              TuneOrigin::fallback)
+        << "another kernel";
+  }
+  const Known known = tune(without_helper(), other);
+  EXPECT_EQ(known.measured, (Engines{"mma", "wgmma"}));
+  EXPECT_EQ(known.warnings, std::vector<std::string>());
+
+  BlockwiseProblem of_another_type = other;
+  of_another_type.output = DType::bf16;
+  EXPECT_EQ(tune(without_helper(), of_another_type).measured, Engines{"mma"});
+  switchback_cuda_emu::options().driver_version += 10;
+  EXPECT_EQ(tune(without_helper(), dw_problem(900)).measured, Engines{"mma"});
+  switchback_cuda_emu::options().driver_version -= 10;
+  EXPECT_EQ(tune(without_helper(), dw_problem(700)).measured, (Engines{"mma", "wgmma"}));
+  add(EngineId::wgmma, dw_problem(500), "element (0,0) is 1, not 2");
+  EXPECT_EQ(tune(without_helper(), dw_problem(800)).measured, Engines{"mma"});
+}
+
+TEST_F(CudaBlockwiseValidation, WhereItWonItRuns) {
+  add(EngineId::wgmma, dw_problem(), "");
+  Context context(emulated());
+  EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_mma"}) << "without a tuner";
+  const auto tuner = Tuner::open(context, with_helper());
+  tuner->attach(context);
+  EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_wgmma"});
+  EXPECT_EQ(tuner->counters().hits, 1);
+  EXPECT_EQ(kernels(context, dw_problem(301)), Names{"blockwise_wgmma"}) << "validated by that";
+  EXPECT_EQ(kernels(context, dw_problem(), 8), Names{"blockwise"}) << "another alignment";
+  EXPECT_EQ(kernels(context, dw_problem(), 0, "mma"), Names{"blockwise_mma"});
+  EXPECT_EQ(tuner->counters().misses, 2);
+  EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
+
+  // Similar shapes with another number of rows, in a different number of whole blocks.
+  TunerOptions near = with_helper();
+  near.near_shapes = true;
+  const auto near_tuner = Tuner::open(context, near);
+  near_tuner->attach(context);
+  EXPECT_EQ(kernels(context, dw_problem(384)), Names{"blockwise_wgmma"});
+}
+
+TEST_F(CudaBlockwiseValidation, OtherGenerationsAskNobody) {
+  for (const int capability : {80, 100}) {
+    emulate_compute_capability(capability);
+    Context context(emulated());
+    const auto tuner = Tuner::open(context, with_helper("require"));
+    tuner->attach(context);
+    EXPECT_EQ(kernels(context, dw_problem()), Names{"blockwise_mma"}) << capability;
+    EXPECT_EQ(tuner->counters().misses, 0);
+    for (const ConfigQuery& query :
+         autotune::layer_queries(context, {16, 48, 80, DType::bf16, false}))
+      EXPECT_NE(query.op, ConfigOp::gemm_blockwise) << capability;
+  }
+}
+
+// Mode tune validates and measures the problem that a call asks for.
+TEST_F(CudaBlockwiseValidation, ModeTuneValidatesItToo) {
+  Context context(emulated());
+  const auto tuner = Tuner::open(context, with_helper("tune"));
+  tuner->attach(context);
+  kernels(context, dw_problem());
+  EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
+  Engines validated;
+  autotune::Snapshot written;
+  written.add_file(tuner->cache_file());
+  written.for_each([&](const Entry& entry) {
+    EXPECT_TRUE(entry.winner.has_value());
+    for (const autotune::Validated& one : entry.validated)
+      if (one.is_right()) validated.insert(one.candidate.engine);
+  });
+  EXPECT_EQ(validated, Engines{"wgmma"});
+}
+
+// The problems that are tuned before a layer runs are those that its backward asks for.
+TEST_F(CudaBlockwiseValidation, ALayerAsksForWhatIsListed) {
+  struct Asked : ConfigSource {
+    bool find(const ConfigQuery& query, const ContextState&, ConfigChoice&) const override {
+      if (query.op == ConfigOp::gemm_blockwise) queries.push_back(query);
+      return false;
+    }
+    mutable std::vector<ConfigQuery> queries;
+  };
+  Context context(emulated());
+  const TuneShape shape = {12, 48, 64, DType::bf16, false};
+  std::vector<ConfigQuery> listed;
+  for (const ConfigQuery& query : autotune::layer_queries(context, shape, autotune::Problems::all))
+    if (query.op == ConfigOp::gemm_blockwise) listed.push_back(query);
+  const auto asked = std::make_shared<Asked>();
+  context.set_config_source(asked);
+  LinearOptions options;
+  options.in_features = shape.in_features;
+  options.out_features = shape.out_features;
+  options.dtype = shape.dtype;
+  options.dw = WeightGradient::int8_block;
+  SwitchbackLinear layer(context, options);
+  const DeviceMatrix<bfloat16> w(context, Matrix<bfloat16>(64, 48));
+  const DeviceMatrix<bfloat16> x(context, Matrix<bfloat16>(12, 48));
+  const DeviceMatrix<bfloat16> y(context, Matrix<bfloat16>(12, 64));
+  const DeviceMatrix<bfloat16> dw(context, Matrix<bfloat16>(64, 48));
+  layer.set_weight(w.view());
+  layer.forward(x.view(), y.view(), Save::copy);
+  LinearGrads grads;
+  grads.g = y.view();
+  grads.dw = dw.view();
+  layer.backward(grads);
+  const DeviceMatrix<float> wide(context, Matrix<float>(64, 48));
+  grads.dw = wide.view();
+  layer.backward(grads);
+  EXPECT_EQ(asked->queries, listed);
+}
+
+}  // namespace
+}  // namespace switchback::test
