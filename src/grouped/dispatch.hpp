@@ -38,7 +38,8 @@ BlockLayout block_layout(ContextState& state, core::Workspace::Frame& frame, con
 ///
 /// What a request has for a whole matrix, it has here for each group: column_scales [G·cols], and
 /// column_sums [G·cols]. Codes of blocks are where `layout` says: q_t [cols, layout.blocks ·
-/// block_rows] with absmax [layout.blocks, cols]. On a device, blocks that no group has are zeros.
+/// block_rows] with absmax [layout.blocks, cols]. Blocks that no group has are
+/// zeros on a device, and not written on the CPU.
 ///
 /// Supported are codes of rows (q), codes of blocks (q_t), column_sums, value, activation, g with
 /// an activation, rotation and column_scales. x has an index or a column stride only without g.
