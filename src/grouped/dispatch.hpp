@@ -28,6 +28,10 @@ struct BlockLayout {
   std::span<const blockwise::BlockGroup> groups = {};  ///< one for each group, in memory of the
                                                        ///< device
 };
+/// BlockLayout::blocks of M slots. It does not depend on the arrays of the groups, which may change
+/// between two layouts of the same slots.
+std::int64_t most_blocks(const Groups& groups, std::int64_t slots,
+                         std::int64_t block_rows) noexcept;
 /// The layout of M slots in blocks of block_rows rows. Its memory is in the frame.
 BlockLayout block_layout(ContextState& state, core::Workspace::Frame& frame, const Groups& groups,
                          std::int64_t slots, std::int64_t block_rows);
@@ -38,7 +42,8 @@ BlockLayout block_layout(ContextState& state, core::Workspace::Frame& frame, con
 ///
 /// What a request has for a whole matrix, it has here for each group: column_scales [G·cols], and
 /// column_sums [G·cols]. Codes of blocks are where `layout` says: q_t [cols, layout.blocks ·
-/// block_rows] with absmax [layout.blocks, cols]. On a device, blocks that no group has are zeros.
+/// block_rows] with absmax [layout.blocks, cols]. Blocks that no group has are zeros on a device,
+/// and not written on the CPU.
 ///
 /// Supported are codes of rows (q), codes of blocks (q_t), column_sums, value, activation, g with
 /// an activation, rotation and column_scales. x has an index or a column stride only without g.

@@ -217,19 +217,19 @@ void run_on_device(ContextState& state, const Groups& groups, std::int64_t slots
 
 }  // namespace
 
+std::int64_t most_blocks(const Groups& groups, std::int64_t slots,
+                         std::int64_t block_rows) noexcept {
+  if (groups.ends.empty())
+    return groups.count * (whole_block_rows(groups.rows, block_rows) / block_rows);
+  return (slots + groups.count * (block_rows - 1)) / block_rows;
+}
+
 BlockLayout block_layout(ContextState& state, core::Workspace::Frame& frame, const Groups& groups,
                          std::int64_t slots, std::int64_t block_rows) {
-  BlockLayout layout;
-  layout.block_rows = block_rows;
-  const auto blocks_of = [&](std::int64_t rows) {
-    return whole_block_rows(rows, block_rows) / block_rows;
-  };
-  // The arrays of the groups may change between two layouts of the same slots: the number of blocks
-  // does not depend on them.
-  layout.blocks = groups.ends.empty() ? groups.count * blocks_of(groups.rows)
-                                      : (slots + groups.count * (block_rows - 1)) / block_rows;
   auto* const found = frame.take<BlockGroup>(groups.count);
-  layout.groups = {found, static_cast<std::size_t>(groups.count)};
+  const BlockLayout layout = {block_rows,
+                              most_blocks(groups, slots, block_rows),
+                              {found, static_cast<std::size_t>(groups.count)}};
   if (!state.on_cpu()) {
     device_engine(state).find_blocks(state, groups, slots, block_rows, layout.blocks, found);
     return layout;
@@ -239,7 +239,7 @@ BlockLayout block_layout(ContextState& state, core::Workspace::Frame& frame, con
   BlockGroup* to = found;
   for (const GroupRows& group : rows_of(state, inner, groups)) {
     *to++ = {static_cast<std::int32_t>(first), static_cast<std::int32_t>(group.rows)};
-    first += blocks_of(group.rows);
+    first += whole_block_rows(group.rows, block_rows) / block_rows;
   }
   return layout;
 }

@@ -107,13 +107,20 @@ ConstAnyMatrix weight_of_products(LinearState& layer, core::Workspace::Frame& fr
   return in_type_of_layer(layer, frame, layer.weight);
 }
 
+// The number of blocks for `rows` rows, without the groups' places in them.
+grouped::BlockLayout size_of_blocks(const LinearState& layer, const Slots* slots,
+                                    std::int64_t rows) {
+  const std::int64_t block_rows = layer.options.dw_block_rows;
+  return {block_rows, slots != nullptr ? grouped::most_blocks(slots->groups, rows, block_rows)
+                                       : whole_block_rows(rows, block_rows) / block_rows};
+}
+
 // The layout of codes of blocks for `rows` rows.
 grouped::BlockLayout layout_of(LinearState& layer, core::Workspace::Frame& frame,
                                const Slots* slots, std::int64_t rows) {
-  const std::int64_t block_rows = layer.options.dw_block_rows;
-  if (slots != nullptr)
-    return grouped::block_layout(*layer.context, frame, slots->groups, rows, block_rows);
-  return {block_rows, whole_block_rows(rows, block_rows) / block_rows};
+  if (slots == nullptr) return size_of_blocks(layer, slots, rows);
+  return grouped::block_layout(*layer.context, frame, slots->groups, rows,
+                               layer.options.dw_block_rows);
 }
 
 // Codes of blocks of a matrix with `cols` columns, in this memory.
@@ -166,8 +173,7 @@ PreparedInput begin_saving(LinearState& layer, ConstAnyMatrix x, std::int64_t ro
   saved.needed_bytes = 0;
   const bool in_blocks = computes_dw_in_int8(layer, rows, slots);
   if (in_blocks) {
-    core::Workspace::Frame frame(layer.context->workspace);
-    const grouped::BlockLayout layout = layout_of(layer, frame, slots, rows);
+    const grouped::BlockLayout layout = size_of_blocks(layer, slots, rows);
     reserve_codes(k * layout.blocks * layout.block_rows, layout.blocks * k);
     place.blocks = blocks_at(layout, k, saved.codes.as<std::int8_t>(), saved.absmax.as<float>());
     // In this case only dx needs x, for the derivative.
@@ -579,9 +585,7 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
 
 quant::CodesOut block_codes(const LinearState& layer, std::int64_t rows, std::int8_t* codes,
                             float* absmax) noexcept {
-  const std::int64_t block_rows = layer.options.dw_block_rows;
-  return blocks_at({block_rows, whole_block_rows(rows, block_rows) / block_rows},
-                   layer.options.in_features, codes, absmax);
+  return blocks_at(size_of_blocks(layer, nullptr, rows), layer.options.in_features, codes, absmax);
 }
 
 namespace {

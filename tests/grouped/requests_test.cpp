@@ -226,11 +226,8 @@ void check_groups(Context& context, const Inputs<X, V>& in, const Wanted& wanted
         << "absmax of blocks";
     block += blocks;
   }
+  if (!wanted.blocks || on_cpu()) return;
   const std::int64_t other = got.absmax_t.cols() / cols - block;
-  if (on_cpu()) {
-    EXPECT_EQ(other, 0);
-  }
-  if (!wanted.blocks) return;
   EXPECT_TRUE(all_are(got.q_t, 0, cols, block * block_rows, other * block_rows, std::int8_t{0}));
   EXPECT_TRUE(all_are(got.absmax_t, 0, 1, block * cols, other * cols, 0.0f));
 }
