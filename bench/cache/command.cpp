@@ -16,17 +16,17 @@ namespace switchback::bench {
 namespace {
 
 constexpr const char* cache_footer =
-    R"(The cache stores the fastest configuration of each problem, as measured by 'switchback-bench tune'.
-It has one file for each kind of machine; 'cache path' shows the file of this machine. Each line
-describes one problem. A key identifies a problem on a machine. 'cache list' shows the names of the
-keys; the first four or more digits of a name are enough if they are unique.
+    R"(The cache stores the fastest configuration of each problem, as measured by 'switchback-bench
+tune'. It has one file for each kind of machine; 'cache path' shows the file of this machine. Each
+line describes one problem. A key identifies a problem on a machine. 'cache list' shows the names of
+the keys; the first four or more digits of a name are enough if they are unique.
 
 To use winners on another machine, copy the file and 'import' it there, or put it into a directory
-that SWITCHBACK_TUNE_SYSTEM names. To forget a problem, delete its line. To forget everything, delete
-the file.
+that SWITCHBACK_TUNE_SYSTEM names. To forget a problem, delete its line. To forget everything,
+delete the file.
 
-If another process holds the cache's lock, 'import' says so and waits at most 60 s.
-Root reads only its own files, and files that only their owner can have written.
+If another process holds the cache's lock, 'import' says so and waits at most 60 s. Root reads only
+its own files, and files that only their owner can have written.
 
 Exit codes: 0 ok; 1 a file has errors, or it cannot be read or written; 2 usage; 5 no such device;
 130 interrupted.
@@ -41,8 +41,8 @@ constexpr const char* path_footer =
   switchback-bench cache path)";
 
 constexpr const char* list_footer =
-    R"(Prints one line per key: the winner, its time, its speed-up over the default, and whether this
-Context (--device, --threads, --isa) uses it.
+    R"(Prints one line per key: the winner, its time, its speed-up over the default, and whether
+this Context (--device, --threads, --isa) uses it.
 
 Examples:
   switchback-bench cache list --op gemm_int8 --filter onednn
@@ -50,29 +50,29 @@ Examples:
 
 constexpr const char* explain_footer =
     R"(For a key: shows every entry that a look-up considers, the result of each check, and the
-configuration that runs (from the cache, a near shape or the system list, or the default).
-For shapes: prints one line per problem.
-A winner of higher effort takes precedence, then the later one. A date more than a day in the future
-comes from a wrong clock; such a winner comes last. A winner in doubt is not used.
+configuration that runs (from the cache, a near shape or the system list, or the default). For
+shapes: prints one line per problem. A winner of higher effort takes precedence, then the later one.
+A date more than a day in the future comes from a wrong clock; such a winner comes last. A winner in
+doubt is not used.
 
 Examples:
   switchback-bench cache explain 3f2a90
   switchback-bench cache explain --shape 512,4096,11008 --dtype bf16 --threads 4)";
 
 constexpr const char* verify_footer =
-    R"(The exit code is 1 if a line cannot be read (unless a newer version wrote it), if a line is in the
-file of another machine or, with --run, if a winner is wrong.
+    R"(The exit code is 1 if a line cannot be read (unless a newer version wrote it), if a line is
+in the file of another machine or, with --run, if a winner is wrong.
 
 Examples:
   switchback-bench cache verify
   switchback-bench cache verify --run)";
 
 constexpr const char* import_footer =
-    R"(Each entry is added to the file of its machine. If a problem has two winners in the same environment,
-one is kept: one that is not in doubt rather than one in doubt, then the one of higher effort, then the
-later one. If a file cannot be read, nothing is written. Lines that cannot be read are skipped, and the
-exit code is 1. The last lines say how many of the winners this Context (--device, --threads, --isa)
-uses, and why it does not use the others.
+    R"(Each entry is added to the file of its machine. If a problem has two winners in the same
+environment, one is kept: one that is not in doubt rather than one in doubt, then the one of higher
+effort, then the later one. If a file cannot be read, nothing is written. Lines that cannot be read
+are skipped, and the exit code is 1. The last lines say how many of the winners this Context
+(--device, --threads, --isa) uses, and why it does not use the others.
 
 Examples:
   switchback-bench cache import tuned.jsonl

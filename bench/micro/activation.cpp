@@ -195,9 +195,10 @@ class ActivationBench final : public RaceBench {
     return "GELU fused with quantization, compared with the two done separately";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "GELU fused with quantization, compared with the two done separately. Also the training "
-           "step of an MLP\n"
-           "(Linear K -> N, GELU, Linear N -> K, weights new, mode rowwise): fused, separate, and "
+    return "GELU fused with quantization, compared with the two done separately. Also the "
+           "training\n"
+           "step of an MLP (Linear K -> N, GELU, Linear N -> K, weights new, mode rowwise): fused, "
+           "separate, and\n"
            "with standard layers.";
   }
   [[nodiscard]] Table table() const override {

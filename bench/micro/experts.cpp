@@ -217,14 +217,14 @@ class ExpertsBench final : public RaceBench {
     return "the int8 product of a mixture of experts, compared with a loop and with its bounds";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "The int8 product of a mixture of experts, with unevenly routed tokens and packed "
-           "weights. One call is\n"
-           "compared with a loop of products. With many tokens it is also compared with one "
-           "product of as many\n"
-           "operations: all tokens with one expert's weight, the same followed by reading all "
-           "weights, and a share of\n"
-           "the tokens with all weights. With few tokens it is also compared with reading the "
-           "weights that are used.";
+    return "The int8 product of a mixture of experts, with unevenly routed tokens and packed\n"
+           "weights. One call is compared with a loop of products. With many tokens it is also "
+           "compared with one\n"
+           "product of as many operations: all tokens with one expert's weight, the same followed "
+           "by reading all\n"
+           "weights, and a share of the tokens with all weights. With few tokens it is also "
+           "compared with\n"
+           "reading the weights that are used.";
   }
   [[nodiscard]] std::string refuses(const Context& context) const override {
     return context.state().on_cpu() ? "" : "it reads weights on the CPU";

@@ -172,10 +172,12 @@ class GemmBench final : public RaceBench {
   }
   [[nodiscard]] std::string_view explanation() const override {
     return "int8 engines: with W packed, including scales and rounded output; f32 engines: X·Wᵀ. "
-           "'of ceiling': share of\n"
-           "the rate of the best int8 (or f32) instruction in registers. 'of reading W': time to "
-           "read as many bytes as W\n"
-           "has codes, divided by the engine's time. All are measured in the same rounds.";
+           "'of\n"
+           "ceiling': share of the rate of the best int8 (or f32) instruction in registers. 'of "
+           "reading W': time\n"
+           "to read as many bytes as W has codes, divided by the engine's time. All are measured "
+           "in the same\n"
+           "rounds.";
   }
   void add_options(CLI::App& command, SessionOptions& /*shared*/) override {
     command

@@ -290,13 +290,13 @@ class LayerBench final : public RaceBench {
     return "int8 layers compared with floating point products";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "int8 layer (quantize, product, dequantize) compared with the fastest floating point "
-           "product of the same\n"
-           "dtype: the best engine of each pass. A full step is forward, dX and dW with a new W. A "
-           "layer\n"
-           "with a rotation is compared with the same layer without. With --tune, a layer in mode "
-           "auto (what it\n"
-           "chose for forward and dX) is also compared with a layer in mode standard.";
+    return "int8 layer (quantize, product, dequantize) compared with the fastest floating point\n"
+           "product of the same dtype: the best engine of each pass. A full step is forward, dX "
+           "and dW with a\n"
+           "new W. A layer with a rotation is compared with the same layer without. With --tune, a "
+           "layer in mode\n"
+           "auto (what it chose for forward and dX) is also compared with a layer in mode "
+           "standard.";
   }
   [[nodiscard]] Table table() const override {
     return Table({"MxKxN", "what", "mode", "ms", "best rival", "rival ms", "ratio"},

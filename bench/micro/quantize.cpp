@@ -259,10 +259,10 @@ class QuantizeBench final : public RaceBench {
     return "quantize operations compared with a copy";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "each operation is compared with a copy that reads and writes the same number of bytes "
-           "once, with plain\n"
-           "or streaming stores, whichever is faster. An absmax over all of W, or over a column, "
-           "needs a second read.";
+    return "each operation is compared with a copy that reads and writes the same number of bytes\n"
+           "once, with plain or streaming stores, whichever is faster. An absmax over all of W, or "
+           "over a\n"
+           "column, needs a second read.";
   }
   void add_options(CLI::App& command, SessionOptions& /*shared*/) override {
     add_integer_option(

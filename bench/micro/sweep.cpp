@@ -133,9 +133,9 @@ class SweepBench final : public RaceBench {
     return "every kernel of a device's int8 product compared with the floating point one";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "every configuration that was validated in another process, with scales, a bias and "
-           "rounded output, but without\n"
-           "quantizing X; the rival is X·Wᵀ in 16-bit floats with a bias.";
+    return "every configuration that was validated in another process, with scales, a bias and\n"
+           "rounded output, but without quantizing X; the rival is X·Wᵀ in 16-bit floats with a "
+           "bias.";
   }
   [[nodiscard]] bool only_if_named() const override { return true; }
   [[nodiscard]] std::string refuses(const Context& context) const override {

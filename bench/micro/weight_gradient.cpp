@@ -169,11 +169,12 @@ class WeightGradientBench final : public RaceBench {
   }
   [[nodiscard]] std::string_view explanation() const override {
     return "dW = Gᵀ·X from codes of blocks of 256 rows: the product alone, and with quantizing G "
-           "and X,\n"
-           "compared with the fastest floating point product of the same dtype. (A layer writes "
-           "these codes in\n"
-           "passes over memory that it needs anyway.) 'of ceiling': share of the rate of the best "
-           "int8 instruction in registers.";
+           "and\n"
+           "X, compared with the fastest floating point product of the same dtype. (A layer writes "
+           "these codes\n"
+           "in passes over memory that it needs anyway.) 'of ceiling': share of the rate of the "
+           "best int8\n"
+           "instruction in registers.";
   }
   [[nodiscard]] Table table() const override {
     return Table({"MxKxN", "what", "dtype", "ms", "GOP/s", "of ceiling", "best rival", "ratio"},

@@ -80,10 +80,10 @@ std::string TunedReport::table() const {
   }
   if (table.empty()) return {};
   return table.text() +
-         "field gain: the median speed-up over the default, in the same rounds, of the fields that "
-         "ran another\n"
-         "configuration. auto: the speed-up of a layer in mode auto over a standard one, in a "
-         "training step and in inference.\n";
+         "field gain: the median speed-up of the fields that ran another configuration, over the "
+         "default in the same\n"
+         "rounds. auto: the speed-up of a layer in mode auto over a standard one, in a training "
+         "step and in inference.\n";
 }
 
 std::string TunedReport::sentence(const TunerCounters& counters) const {

@@ -31,13 +31,13 @@ namespace {
 constexpr double run_ceilings_budget_s = 0.4;
 
 constexpr const char* run_footer =
-    R"(Fields. X[M,K], W[N,K] and G[M,N] are seeded normal data; M is batch_size, K dim_in, N dim_out.
-Each field is checked on that data before it is timed. Then all fields are interleaved: repeat/2
-rounds to warm up and `repeat` timed ones. A record has medians in ms; null means not measured or
-wrong. rowwise_* and global_* include packing W's codes, as in a training step, where W is new each
-time. The run file next to the records also has the products with W packed in advance, the machine
-and the statistics of every field. 'switchback-bench list fields' explains all fields. Cases are
-measured, and records written, in the order of their work, the smallest first.
+    R"(Fields. X[M,K], W[N,K] and G[M,N] are seeded normal data; M is batch_size, K dim_in, N
+dim_out. Each field is checked on that data before it is timed. Then all fields are interleaved:
+repeat/2 rounds to warm up and `repeat` timed ones. A record has medians in ms; null means not
+measured or wrong. rowwise_* and global_* include packing W's codes, as in a training step, where W
+is new each time. The run file next to the records also has the products with W packed in advance,
+the machine and the statistics of every field. 'switchback-bench list fields' explains all fields.
+Cases are measured, and records written, in the order of their work, the smallest first.
 
 Other programs disturb a measurement. Their load is recorded in the run file, and the table marks
 rows whose times differ too much. If many rows are marked, a sentence says so.

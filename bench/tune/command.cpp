@@ -19,12 +19,13 @@ namespace switchback::bench {
 namespace {
 
 constexpr const char* tune_footer =
-    R"(For every shape, 'tune' measures the products, quantize operations and whole passes of a layer that
-quantizes, with each engine and configuration that may be the fastest. Each is first validated on
-random data. The winner replaces the default only if it is significantly faster, by at least 4 %, in
-two comparisons: alternating with all others, and alternating with the default alone. The second one
-uses operands elsewhere in memory, and other data passes through the caches between calls. Winners
-are stored in the cache immediately: an interrupted run loses nothing, and the next one continues.
+    R"(For every shape, 'tune' measures the products, quantize operations and whole passes of a
+layer that quantizes, with each engine and configuration that may be the fastest. Each is first
+validated on random data. The winner replaces the default only if it is significantly faster, by at
+least 4 %, in two comparisons: alternating with all others, and alternating with the default alone.
+The second one uses operands elsewhere in memory, and other data passes through the caches between
+calls. Winners are stored in the cache immediately: an interrupted run loses nothing, and the next
+one continues.
 
 On a GPU, cuBLASLt has hundreds of algorithms for a product; the first eight of its own ranking are
 measured. --effort thorough measures all of them, and also problems that only some layers have:

@@ -460,17 +460,18 @@ class ModelsBench final : public RaceBench {
     return "the operations of a model other than linear layers, compared with their floors";
   }
   [[nodiscard]] std::string_view explanation() const override {
-    return "The operations of a model other than linear layers, compared with the slower of two "
-           "floors. Memory: reading\n"
-           "and writing the same number of bytes past the caches, with the better of plain and "
-           "streaming stores; for the\n"
-           "embedding, rows at random places of a table. Arithmetic, if the result determines the "
-           "multiplications: the\n"
-           "same number of multiply-adds in registers; for attention, first a product with as many "
-           "multiply-adds as its\n"
-           "own, by the engine of mode standard; for dropout also as many additions as it has "
-           "operations of any kind.\n"
-           "On a device, memory is the device's own copy, and arithmetic is only that of products.";
+    return "The operations of a model other than linear layers, compared with the slower of two\n"
+           "floors. Memory: reading and writing the same number of bytes past the caches, with the "
+           "better of\n"
+           "plain and streaming stores; for the embedding, rows at random places of a table. "
+           "Arithmetic, if the\n"
+           "result determines the multiplications: the same number of multiply-adds in registers; "
+           "for attention,\n"
+           "first a product with as many multiply-adds as its own, by the engine of mode standard; "
+           "for dropout\n"
+           "also as many additions as it has operations of any kind. On a device, memory is the "
+           "device's own\n"
+           "copy, and arithmetic is only that of products.";
   }
   [[nodiscard]] bool has_operations() const override { return true; }
   [[nodiscard]] Table table() const override {

@@ -334,7 +334,8 @@ Tensor Decoder::run(const Batch& b, bool keeps) {
 }
 
 Tensor Decoder::infer(const Batch& batch) {
-  core::require(!has_forward_, "decoder: infer between a forward and its backward");
+  core::require(!has_forward_,
+                "decoder: infer must not be called between a forward and its backward");
   return run(batch, false);
 }
 
@@ -348,7 +349,7 @@ void Decoder::forward(const Batch& batch) {
 
 double Decoder::loss(Tokens targets) {
   if (!has_forward_ || has_loss_)
-    core::fail(Status::invalid_state, "decoder: loss without a forward before it");
+    core::fail(Status::invalid_state, "decoder: loss must be called after a forward");
   check_tokens("targets", targets, logits_.rows(), options_.vocabulary);
   const Profile::Range range(around_.profile, "cross entropy");
   Tensor holder;
@@ -369,7 +370,7 @@ double Decoder::evaluate(const Batch& batch, Tokens targets) {
 }
 
 void Decoder::backward(bool accumulate) {
-  if (!has_loss_) core::fail(Status::invalid_state, "decoder: backward without a loss before it");
+  if (!has_loss_) core::fail(Status::invalid_state, "decoder: backward must be called after loss");
   has_forward_ = has_loss_ = false;
   const std::int64_t rows = batch_ * length_;
   Tensor dnormed = around_.take(MemoryClass::workspace, options_.dtype, rows, options_.width);

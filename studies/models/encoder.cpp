@@ -331,7 +331,8 @@ Stage::Stage(const Surroundings& around, Parameters& parameters, const StackOpti
       checkpointed_(static_cast<std::size_t>(microbatches)),
       has_loss_(static_cast<std::size_t>(microbatches)) {
   core::require(o.heads >= 1 && o.width >= 1 && o.width % o.heads == 0,
-                "stack: width {} with {} heads; it must be a multiple of them", o.width, o.heads);
+                "stack: width {} with {} heads; it must be a multiple of the heads", o.width,
+                o.heads);
   ends_->saved.resize(static_cast<std::size_t>(microbatches));
   for (std::int64_t part = first_part; part < first_part + parts; ++part) {
     if (part == 0) {

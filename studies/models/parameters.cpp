@@ -126,8 +126,7 @@ void Parameters::load(const std::string& file) {
   if (!from) core::fail(Status::io_error, "parameters: {}: it cannot be read", file);
   std::string head(magic.size(), '\0');
   from.read(head.data(), static_cast<std::streamsize>(head.size()));
-  core::require(from.good() && head == magic, "parameters: {}: it is not a model of switchback",
-                file);
+  core::require(from.good() && head == magic, "parameters: {}: it is not a switchback model", file);
   const auto count = take<std::uint64_t>(from);
   core::require(from.good() && count == all_.size(), "parameters: {}: it has {} parameters, not {}",
                 file, count, all_.size());
@@ -135,20 +134,20 @@ void Parameters::load(const std::string& file) {
   for (const Parameter& p : all_) {
     const auto length = take<std::uint64_t>(from);
     core::require(from.good() && length == p.name.size(),
-                  "parameters: {}: another parameter stands where {} should", file, p.name);
+                  "parameters: {}: it has another parameter instead of {}", file, p.name);
     std::string name(p.name.size(), '\0');
     from.read(name.data(), static_cast<std::streamsize>(name.size()));
     const auto rows = take<std::int64_t>(from);
     const auto cols = take<std::int64_t>(from);
     core::require(from.good() && name == p.name,
-                  "parameters: {}: another parameter stands where {} should", file, p.name);
+                  "parameters: {}: it has another parameter instead of {}", file, p.name);
     core::require(rows == p.value.rows() && cols == p.value.cols(),
                   "parameters: {}: {} is {}x{}, not {}x{}", file, p.name, rows, cols,
                   p.value.rows(), p.value.cols());
     values.emplace_back(static_cast<std::size_t>(p.value.size()));
     from.read(reinterpret_cast<char*>(values.back().data()),
               static_cast<std::streamsize>(p.value.size_bytes()));
-    core::require(from.good(), "parameters: {}: it ends within {}", file, p.name);
+    core::require(from.good(), "parameters: {}: the file ends within {}", file, p.name);
   }
   for (std::size_t i = 0; i < all_.size(); ++i) {
     write(state_, values[i].data(), all_[i].value);

@@ -239,9 +239,10 @@ TEST_F(Cli, UnknownWordsAreNamedWithWhatIsMeant) {
     EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
     EXPECT_EQ(result.err.find("Could not convert"), std::string::npos) << result.err;
   };
-  expect({},
-         "give a subcommand: run, parallel-linears, fragmented, transformer, accumulators, "
-         "pipeline, tune, cache, report, compare, ab, merge, list, verify, micro, info");
+  expect(
+      {},
+      "give a subcommand: run, parallel-linears, fragmented, transformer, accumulators, pipeline, "
+      "tune, cache, report, compare, compare-builds, merge, list, verify, micro, info");
   expect({"rum"}, "unknown subcommand 'rum'; did you mean 'run'?");
   // Former names still work.
   expect({"accum", "--nosuch"}, "unknown option '--nosuch' of 'accumulators'; ");

@@ -252,7 +252,7 @@ TEST(ModelsDecoder, Rejections) {
               model.infer({Tokens(tokens).first(3), 1, 3});
             }),
             "model: tokens has 50; tokens must be from 0 to 49");
-  EXPECT_EQ(message_of([&] { model.backward(); }), "decoder: backward without a loss before it");
+  EXPECT_EQ(message_of([&] { model.backward(); }), "decoder: backward must be called after loss");
 }
 
 }  // namespace
