@@ -12,6 +12,7 @@
 
 namespace switchback {
 
+/// Seconds without a request after which prove_candidates returns, unless it is told otherwise.
 inline constexpr double usual_idle_s = 20;
 
 /// Reads from file descriptor `requests` what to prove, writes to `answers` what came of it, and
