@@ -22,8 +22,9 @@ struct ContextState;  // src/core/context_state.hpp
 struct DeviceAllocator {
   /// Returns at least `bytes` on the Context's device, aligned to 256 bytes, or null on failure.
   void* (*allocate)(void* user, std::size_t bytes, void* stream) = nullptr;
+  /// Takes back `data`, which allocate returned for this number of bytes.
   void (*release)(void* user, void* data, std::size_t bytes, void* stream) = nullptr;
-  void* user = nullptr;
+  void* user = nullptr;  ///< the first argument of both functions
 };
 
 /// How to create a Context. The defaults use all of the best device of this machine.
@@ -64,6 +65,7 @@ struct ContextOptions {
 /// the layer's caches: keep both alive, and do not use the Context elsewhere while the graph runs.
 class SWITCHBACK_API Context {
  public:
+  /// Opens the device. Throws Error if it is not there, or if the options contradict each other.
   explicit Context(const ContextOptions& options = {});
   ~Context();
   Context(Context&&) noexcept;
@@ -73,6 +75,7 @@ class SWITCHBACK_API Context {
 
   /// The device, as ContextOptions::device names it: "cpu", "cuda:0".
   [[nodiscard]] std::string device() const;
+  /// The number of CPU threads, of which the calling one is the first; 1 on a CUDA device.
   [[nodiscard]] int threads() const noexcept;
   /// The instruction set in use, as ContextOptions::isa names it.
   [[nodiscard]] std::string_view isa() const noexcept;

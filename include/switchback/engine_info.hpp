@@ -10,9 +10,9 @@ namespace switchback {
 
 /// One implementation of an operation: whether it can run on this Context, and if not, why not.
 struct EngineInfo {
-  std::string name;
-  bool available = false;
-  std::string reason;  ///< empty when available
+  std::string name;        ///< as the `engine` members of operations name it
+  bool available = false;  ///< it can run on this Context
+  std::string reason;      ///< why not; empty when available
 };
 
 }  // namespace switchback

@@ -13,7 +13,7 @@ namespace switchback {
 
 /// What went wrong. The values are pinned: they are the C ABI's status codes too.
 enum class Status : std::int32_t {
-  ok = 0,
+  ok = 0,                ///< success; an Error never has it
   invalid_argument = 1,  ///< a shape, stride, pointer, dtype, name or value breaks a rule
   unsupported = 2,       ///< valid, but this build, machine or engine cannot do it
   out_of_memory = 3,     ///< an allocation failed; outputs are unchanged
@@ -29,8 +29,10 @@ SWITCHBACK_API const char* status_name(Status status) noexcept;
 /// Thrown by every failing call. what() names the argument, its value and the rule it breaks.
 class SWITCHBACK_API Error : public std::runtime_error {
  public:
+  /// what() returns `message`.
   Error(Status status, const std::string& message);
   ~Error() override;
+  /// The kind of failure; status_name gives its name.
   [[nodiscard]] Status status() const noexcept { return status_; }
 
  private:

@@ -27,6 +27,7 @@
 
 namespace switchback {
 
+/// The shape of a fragmented layer, and how it computes.
 struct FragmentedLinearOptions {
   std::int64_t in_features = 0;   ///< K, a multiple of `fragments`
   std::int64_t out_features = 0;  ///< N
@@ -38,7 +39,7 @@ struct FragmentedLinearOptions {
   std::uint32_t allow = 0;        ///< as LinearOptions::allow
 };
 
-/// All in the layer's dtype, borrowed until replaced.
+/// The four weights, all in the layer's dtype, borrowed until replaced.
 struct FragmentedWeights {
   ConstAnyMatrix weight = {};    ///< W[N,K]
   ConstAnyMatrix selector = {};  ///< s[F,K/F]
@@ -60,10 +61,12 @@ struct FragmentedLinearGrads {
 
 struct FragmentedLinearState;  // src/linear/fragmented_state.hpp
 
-/// It quantizes the weights on first use and caches their codes until weights_updated() or
-/// set_weights(). The Context must outlive it.
+/// One fragmented layer. It quantizes the weights on first use and caches their codes until
+/// weights_updated() or set_weights(). The Context must outlive it.
 class SWITCHBACK_API FragmentedLinear {
  public:
+  /// A layer that needs weights before its first forward: see set_weights. Throws Error if the
+  /// options contradict each other.
   FragmentedLinear(Context& context, const FragmentedLinearOptions& options);
   ~FragmentedLinear();
   FragmentedLinear(FragmentedLinear&&) noexcept;
@@ -71,7 +74,7 @@ class SWITCHBACK_API FragmentedLinear {
   FragmentedLinear(const FragmentedLinear&) = delete;
   FragmentedLinear& operator=(const FragmentedLinear&) = delete;
 
-  /// With the rank that was chosen.
+  /// The options that the layer was made with, and the rank that was chosen.
   [[nodiscard]] const FragmentedLinearOptions& options() const noexcept;
 
   /// See SwitchbackLinear::set_weight for what a change of the elements means. Leaves eval mode.

@@ -66,26 +66,28 @@ SWITCHBACK_API void pack_weight(Context& context, MatrixView<const std::int8_t> 
 
 /// d[M,N] = a[M,K] · b[N,K]ᵀ in int32.
 struct GemmS8S8S32Args {
-  MatrixView<const std::int8_t> a = {};
-  MatrixView<const std::int8_t> b = {};    ///< data null when packed_b is given
+  MatrixView<const std::int8_t> a = {};    ///< [M,K]
+  MatrixView<const std::int8_t> b = {};    ///< [N,K]; data null when packed_b is given
   const PackedWeight* packed_b = nullptr;  ///< takes the place of b
-  MatrixView<std::int32_t> d = {};
-  std::string_view engine = {};  ///< forces an engine by name; empty = chosen
+  MatrixView<std::int32_t> d = {};         ///< [M,N]
+  std::string_view engine = {};            ///< forces an engine by name; empty = chosen
 };
+/// The int8 product to int32 sums; see GemmS8S8S32Args.
 SWITCHBACK_API void gemm_s8s8s32(Context& context, const GemmS8S8S32Args& args);
 
 /// d[M,N] = absmax_b · (absmax_a · (a[M,K] · b[N,K]ᵀ · c)) + bias, c = 1/(127·127) (0x38820610), in
 /// f32 in that order, rounded once to the type of d.
 struct GemmArgs {
-  MatrixView<const std::int8_t> a = {};
-  MatrixView<const std::int8_t> b = {};    ///< data null when packed_b is given
+  MatrixView<const std::int8_t> a = {};    ///< [M,K]
+  MatrixView<const std::int8_t> b = {};    ///< [N,K]; data null when packed_b is given
   const PackedWeight* packed_b = nullptr;  ///< takes the place of b
-  AnyMatrix d = {};                        ///< f32, f16 or bf16
+  AnyMatrix d = {};                        ///< [M,N] f32, f16 or bf16
   std::span<const float> absmax_a = {};    ///< [M]
   std::span<const float> absmax_b = {};    ///< [N], or [1] for one scale of the whole of b
   ConstAnyMatrix bias = {};                ///< [1,N] f32, f16 or bf16; data null = none
   std::string_view engine = {};            ///< forces an engine by name; empty = chosen
 };
+/// The int8 product with scales and bias; see GemmArgs.
 SWITCHBACK_API void gemm(Context& context, const GemmArgs& args);
 
 /// d[N,K] (+)= Gᵀ · X from the codes of quantize_blockwise_transpose: a[N,Mp] and absmax_a[B,N] of
@@ -98,9 +100,9 @@ SWITCHBACK_API void gemm(Context& context, const GemmArgs& args);
 /// superblock has blockwise_superblock_rows rows. So the result depends on block_rows alone, and
 /// with d in f32, batches of whole superblocks that accumulate give the bits of one large batch.
 struct BlockwiseGemmArgs {
-  MatrixView<const std::int8_t> a = {};
-  MatrixView<const std::int8_t> b = {};
-  AnyMatrix d = {};                      ///< f32, f16 or bf16
+  MatrixView<const std::int8_t> a = {};  ///< [N,Mp], Mp: M rounded up to whole blocks
+  MatrixView<const std::int8_t> b = {};  ///< [K,Mp]
+  AnyMatrix d = {};                      ///< [N,K] f32, f16 or bf16
   std::span<const float> absmax_a = {};  ///< [B,N]
   std::span<const float> absmax_b = {};  ///< [B,K]
   std::int64_t block_rows = 256;         ///< 128, 256, 512 or 1024
@@ -110,27 +112,33 @@ struct BlockwiseGemmArgs {
   /// not multiply them. -1: whole blocks.
   std::int64_t m = -1;
 };
+/// The int8 product of codes with a scale for each column of a block; see BlockwiseGemmArgs.
 SWITCHBACK_API void gemm_blockwise(Context& context, const BlockwiseGemmArgs& args);
+/// The rows of which gemm_blockwise adds the blocks before it adds them to d.
 inline constexpr std::int64_t blockwise_superblock_rows = 8192;
 
 /// d[M,N] (+)= op(a) · op(b) (+ bias), where op transposes if asked to; sums in f32. a and b have
 /// the same type, f32, f16 or bf16; d has that type or f32. The three products of a linear layer:
 ///   Y = X[M,K] · W[N,K]ᵀ: transpose_b;  dX = G[M,N] · W[N,K]: neither;  dW = Gᵀ · X: transpose_a.
 struct StandardGemmArgs {
-  ConstAnyMatrix a = {};
-  ConstAnyMatrix b = {};
-  AnyMatrix d = {};
-  bool transpose_a = false;
-  bool transpose_b = false;
+  ConstAnyMatrix a = {};         ///< [M,K], or [K,M] with transpose_a
+  ConstAnyMatrix b = {};         ///< [K,N], or [N,K] with transpose_b
+  AnyMatrix d = {};              ///< [M,N]
+  bool transpose_a = false;      ///< op(a) = aᵀ
+  bool transpose_b = false;      ///< op(b) = bᵀ
   bool accumulate = false;       ///< add to the values in d
   ConstAnyMatrix bias = {};      ///< [1,N] f32, f16 or bf16; data null = none
   std::string_view engine = {};  ///< forces an engine by name; empty = chosen
 };
+/// The floating point product; see StandardGemmArgs.
 SWITCHBACK_API void gemm_standard(Context& context, const StandardGemmArgs& args);
 
-/// The engines in order of preference, each with the reason if it cannot run on this Context.
+/// The engines of gemm and gemm_s8s8s32 in order of preference, each with the reason if it cannot
+/// run on this Context.
 SWITCHBACK_API std::vector<EngineInfo> gemm_engines(const Context& context);
+/// The same for gemm_standard.
 SWITCHBACK_API std::vector<EngineInfo> gemm_standard_engines(const Context& context);
+/// The same for gemm_blockwise.
 SWITCHBACK_API std::vector<EngineInfo> gemm_blockwise_engines(const Context& context);
 
 }  // namespace switchback

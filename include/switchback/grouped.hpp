@@ -37,7 +37,7 @@ SWITCHBACK_API void pack_weights(Context& context, MatrixView<const std::int8_t>
 /// For the rows of each group g: d = absmax_b · (absmax_a · (a · B_gᵀ · c)) + bias, as gemm
 /// computes it; or the int32 sums, if d is s32.
 struct GroupedGemmArgs {
-  Groups groups = {};
+  Groups groups = {};                      ///< which slots each group has
   MatrixView<const std::int8_t> a = {};    ///< [M,K]
   MatrixView<const std::int8_t> b = {};    ///< [G·N,K]; data null when packed_b is given
   const PackedWeight* packed_b = nullptr;  ///< of pack_weights; takes the place of b
@@ -50,6 +50,7 @@ struct GroupedGemmArgs {
   ConstAnyMatrix bias = {};              ///< [G,N] f32, f16 or bf16; data null = none
   std::string_view engine = {};          ///< forces an engine by name; empty = chosen
 };
+/// The int8 products of groups; see GroupedGemmArgs.
 SWITCHBACK_API void grouped_gemm(Context& context, const GroupedGemmArgs& args);
 
 /// The floating point products of groups: for each group g as gemm_standard computes it. Without
@@ -58,11 +59,11 @@ SWITCHBACK_API void grouped_gemm(Context& context, const GroupedGemmArgs& args);
 /// With transpose_a, the rows of a and b are slots, and d holds the matrices of the groups: dW_g =
 /// G_gᵀ · X_g, d[G·M,N] for a with M columns and b with N. A group without rows has a dW of zeros.
 struct GroupedStandardGemmArgs {
-  Groups groups = {};
-  ConstAnyMatrix a = {};
-  ConstAnyMatrix b = {};
-  AnyMatrix d = {};
-  bool transpose_a = false;
+  Groups groups = {};        ///< which slots each group has
+  ConstAnyMatrix a = {};     ///< rows of slots: f32, f16 or bf16
+  ConstAnyMatrix b = {};     ///< the groups' matrices, or rows of slots; the type of a
+  AnyMatrix d = {};          ///< rows of slots, or the groups' matrices; the type of a or f32
+  bool transpose_a = false;  ///< dW
   bool transpose_b = false;  ///< not with transpose_a
   /// Above zero, with transpose_b: the matrices of the groups lie side by side, each in its columns
   /// of b[N,·]: W_g[N,K] begins at column g·b_column_stride, and has the K columns of a.
@@ -71,6 +72,7 @@ struct GroupedStandardGemmArgs {
   ConstAnyMatrix bias = {};      ///< [G,N] f32, f16 or bf16; data null = none; not with transpose_a
   std::string_view engine = {};  ///< forces an engine by name; empty = chosen
 };
+/// The floating point products of groups; see GroupedStandardGemmArgs.
 SWITCHBACK_API void grouped_gemm_standard(Context& context, const GroupedStandardGemmArgs& args);
 
 /// out[T,N]: row t is the sum of weights[t,i] · y[slots[t,i]] over i = 0, 1, …, S-1 in this order:
@@ -82,6 +84,7 @@ struct CombineArgs {
   MatrixView<const float> weights = {};       ///< [T,S]; data null: each is 1
   AnyMatrix out = {};                         ///< [T,N]: f32, f16 or bf16
 };
+/// Weighted sums of rows that slots name; see CombineArgs.
 SWITCHBACK_API void combine(Context& context, const CombineArgs& args);
 
 }  // namespace switchback

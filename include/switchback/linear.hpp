@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry zone: the SwitchBack linear layer (Wortsman et al. 2023, arXiv 2304.13013).
+// Entry zone: the SwitchBack linear layer (Wortsman et al., 2023, arXiv 2304.13013).
 //
 // Y[M,N] = X[M,K] · W[N,K]ᵀ + b, dX = G · W, dW = Gᵀ · X, db = column sums of G. In the int8 modes
 // Y and dX are int8 products of quantized operands; dW is computed in floating point, or from codes
@@ -26,6 +26,7 @@
 
 namespace switchback {
 
+/// The shape of a layer, and how it computes.
 struct LinearOptions {
   std::int64_t groups = 1;        ///< G; with several, calls are given Groups
   std::int64_t in_features = 0;   ///< K
@@ -138,6 +139,8 @@ struct LinearState;  // src/linear/linear_state.hpp
 /// which must outlive it (moving the Context object is fine).
 class SWITCHBACK_API SwitchbackLinear {
  public:
+  /// A layer that needs a weight before its first forward: see set_weight. Throws Error if the
+  /// options contradict each other.
   SwitchbackLinear(Context& context, const LinearOptions& options);
   ~SwitchbackLinear();
   SwitchbackLinear(SwitchbackLinear&&) noexcept;
@@ -145,12 +148,14 @@ class SWITCHBACK_API SwitchbackLinear {
   SwitchbackLinear(const SwitchbackLinear&) = delete;
   SwitchbackLinear& operator=(const SwitchbackLinear&) = delete;
 
+  /// The options that the layer was made with.
   [[nodiscard]] const LinearOptions& options() const noexcept;
 
-  /// The mode in which a forward over `rows` rows would run now, or the computation of dX, with
-  /// outputs in the layer's dtype: the layer's own mode, or the one that mode automatic takes. Of a
-  /// layer with several groups: over strided groups with `rows` slots in total.
+  /// The mode in which a forward over `rows` rows would run now, with outputs in the layer's dtype:
+  /// the layer's own mode, or the one that mode automatic takes. Of a layer with several groups:
+  /// over strided groups with `rows` slots in total.
   [[nodiscard]] Mode forward_mode(std::int64_t rows, Save save = Save::nothing) const;
+  /// The same for the computation of dX.
   [[nodiscard]] Mode dx_mode(std::int64_t rows) const;
 
   /// weight[G·N,K], the matrices of the groups below each other (transposed_weight: [K,N]), in the

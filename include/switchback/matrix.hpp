@@ -14,18 +14,20 @@ namespace switchback {
 /// pointer refers to memory of the Context's device; it may be null if rows or cols is zero.
 template <class T>
 struct MatrixView {
-  T* data = nullptr;
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  std::int64_t stride = 0;
+  T* data = nullptr;        ///< element (0, 0), in memory of the Context's device
+  std::int64_t rows = 0;    ///< the number of rows
+  std::int64_t cols = 0;    ///< the number of columns
+  std::int64_t stride = 0;  ///< elements from the start of one row to that of the next
 
   MatrixView() = default;
+  /// Rows without a gap between them: the stride is `cols_`.
   MatrixView(T* data_, std::int64_t rows_, std::int64_t cols_) noexcept
       : data(data_), rows(rows_), cols(cols_), stride(cols_) {}
+  /// Rows that begin `stride_` elements apart.
   MatrixView(T* data_, std::int64_t rows_, std::int64_t cols_, std::int64_t stride_) noexcept
       : data(data_), rows(rows_), cols(cols_), stride(stride_) {}
 
-  // A view of mutable elements is a view of const elements.
+  /// A view of mutable elements is a view of const elements.
   operator MatrixView<const T>() const noexcept requires(!std::is_const_v<T>) {
     return {data, rows, cols, stride};
   }
@@ -33,16 +35,18 @@ struct MatrixView {
 
 /// A MatrixView whose element type is a value, for operations that accept several element types.
 struct AnyMatrix {
-  void* data = nullptr;
-  DType dtype = DType::f32;
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  std::int64_t stride = 0;
+  void* data = nullptr;      ///< element (0, 0), in memory of the Context's device
+  DType dtype = DType::f32;  ///< the type of the elements
+  std::int64_t rows = 0;     ///< the number of rows
+  std::int64_t cols = 0;     ///< the number of columns
+  std::int64_t stride = 0;   ///< elements from the start of one row to that of the next
 
   AnyMatrix() = default;
+  /// For an element type that is known only at run time.
   AnyMatrix(void* data_, DType dtype_, std::int64_t rows_, std::int64_t cols_,
             std::int64_t stride_) noexcept
       : data(data_), dtype(dtype_), rows(rows_), cols(cols_), stride(stride_) {}
+  /// The same matrix; T gives the dtype.
   template <class T>
   requires(!std::is_const_v<T>) AnyMatrix(MatrixView<T> m)
   noexcept : data(m.data), dtype(dtype_of<T>), rows(m.rows), cols(m.cols), stride(m.stride) {}
@@ -50,18 +54,21 @@ struct AnyMatrix {
 
 /// AnyMatrix whose elements are only read.
 struct ConstAnyMatrix {
-  const void* data = nullptr;
-  DType dtype = DType::f32;
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  std::int64_t stride = 0;
+  const void* data = nullptr;  ///< element (0, 0), in memory of the Context's device
+  DType dtype = DType::f32;    ///< the type of the elements
+  std::int64_t rows = 0;       ///< the number of rows
+  std::int64_t cols = 0;       ///< the number of columns
+  std::int64_t stride = 0;     ///< elements from the start of one row to that of the next
 
   ConstAnyMatrix() = default;
+  /// For an element type that is known only at run time.
   ConstAnyMatrix(const void* data_, DType dtype_, std::int64_t rows_, std::int64_t cols_,
                  std::int64_t stride_) noexcept
       : data(data_), dtype(dtype_), rows(rows_), cols(cols_), stride(stride_) {}
+  /// A view of mutable elements is a view of const elements.
   ConstAnyMatrix(AnyMatrix m) noexcept
       : data(m.data), dtype(m.dtype), rows(m.rows), cols(m.cols), stride(m.stride) {}
+  /// The same matrix; T gives the dtype.
   template <class T>
   ConstAnyMatrix(MatrixView<T> m) noexcept
       : data(m.data),

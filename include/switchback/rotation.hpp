@@ -28,12 +28,12 @@ namespace switchback {
 /// A rotation of the columns of a matrix. The values are pinned: each is the group g. The number of
 /// columns must be a multiple of it.
 enum class Rotation : std::int32_t {
-  none = 0,
-  hadamard_4 = 4,
-  hadamard_16 = 16,
-  hadamard_64 = 64,
-  hadamard_256 = 256,
-  hadamard_1024 = 1024,
+  none = 0,              ///< the matrix itself
+  hadamard_4 = 4,        ///< H_4
+  hadamard_16 = 16,      ///< H_16
+  hadamard_64 = 64,      ///< H_64
+  hadamard_256 = 256,    ///< H_256
+  hadamard_1024 = 1024,  ///< H_1024
 };
 
 /// "none", "hadamard_4", "hadamard_16", "hadamard_64", "hadamard_256", "hadamard_1024"; "unknown"

@@ -22,7 +22,7 @@ namespace switchback {
 
 /// Where the random bits come from.
 struct StochasticRounding {
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;    ///< the key of Philox4x32-10
   std::uint32_t stream = 0;  ///< for example the number of a layer
   std::uint32_t step = 0;    ///< for example the number of the training step
   std::int64_t row0 = 0;     ///< row 0's number in the whole matrix; row numbers are below 2^32

@@ -42,12 +42,12 @@
 extern "C" {
 #endif
 
-/* ---- Versions ---------------------------------------------------------------------------------
- */
+/* ---- Versions -------------------------------------------------------------------------------- */
 
 /* The ABI that this header declares. A program compiled with it runs with every library of the same
  * major version and the same or a higher minor version. */
 #define SWITCHBACK_ABI_VERSION_MAJOR 1
+/* Functions, constants and members at the end of structs are added with a higher minor version. */
 #define SWITCHBACK_ABI_VERSION_MINOR 0
 
 /* The library's ABI version: major << 16 | minor. */
@@ -55,18 +55,17 @@ SWITCHBACK_API uint32_t switchback_abi_version(void);
 /* The library's release, as "0.1.0". */
 SWITCHBACK_API const char* switchback_version_string(void);
 
-/* ---- Status -----------------------------------------------------------------------------------
- */
+/* ---- Status ---------------------------------------------------------------------------------- */
 
-typedef int32_t switchback_status;
+typedef int32_t switchback_status; /* one of the values below */
+/* What a call returns: success, or the kind of failure. */
 enum {
-  SWITCHBACK_OK = 0,
-  SWITCHBACK_INVALID_ARGUMENT =
-      1,                        /* a shape, stride, pointer, dtype, name or value breaks a rule */
-  SWITCHBACK_UNSUPPORTED = 2,   /* valid, but this build, machine or engine cannot do it */
-  SWITCHBACK_OUT_OF_MEMORY = 3, /* an allocation failed; outputs are unchanged */
-  SWITCHBACK_DEVICE_ERROR = 4,  /* the device is missing or failed */
-  SWITCHBACK_IO_ERROR = 5,      /* a file could not be read or written */
+  SWITCHBACK_OK = 0,               /* success */
+  SWITCHBACK_INVALID_ARGUMENT = 1, /* a shape, pointer, dtype, name or value breaks a rule */
+  SWITCHBACK_UNSUPPORTED = 2,      /* valid, but this build, machine or engine cannot do it */
+  SWITCHBACK_OUT_OF_MEMORY = 3,    /* an allocation failed; outputs are unchanged */
+  SWITCHBACK_DEVICE_ERROR = 4,     /* the device is missing or failed */
+  SWITCHBACK_IO_ERROR = 5,         /* a file could not be read or written */
   SWITCHBACK_INVALID_STATE = 6, /* the object cannot do this now (backward before forward, ...) */
   SWITCHBACK_INTERNAL = 7       /* a bug in the library: please report it */
 };
@@ -79,36 +78,35 @@ SWITCHBACK_API const char* switchback_status_name(switchback_status status);
  * text stays valid until the next failure in this thread; a very long message is cut. */
 SWITCHBACK_API const char* switchback_last_error(void);
 
-/* ---- Matrices ---------------------------------------------------------------------------------
- */
+/* ---- Matrices -------------------------------------------------------------------------------- */
 
 /* Element types. */
 enum {
-  SWITCHBACK_F32 = 0,
-  SWITCHBACK_F16 = 1,
-  SWITCHBACK_BF16 = 2,
-  SWITCHBACK_S8 = 3,
-  SWITCHBACK_S32 = 4
+  SWITCHBACK_F32 = 0,  /* float */
+  SWITCHBACK_F16 = 1,  /* IEEE 754 binary16 */
+  SWITCHBACK_BF16 = 2, /* the upper half of a float */
+  SWITCHBACK_S8 = 3,   /* int8: codes */
+  SWITCHBACK_S32 = 4   /* int32: exact sums */
 };
 
 /* A row-major matrix that the caller owns: element (r, c) is data[r * stride + c], stride >= cols.
  * data may be NULL when rows or cols is 0. The layout is frozen. */
 typedef struct switchback_matrix {
-  void* data;
-  int32_t dtype; /* SWITCHBACK_F32, ... */
-  int64_t rows;
-  int64_t cols;
-  int64_t stride; /* in elements */
+  void* data;     /* element (0, 0) */
+  int32_t dtype;  /* SWITCHBACK_F32, ... */
+  int64_t rows;   /* the number of rows */
+  int64_t cols;   /* the number of columns */
+  int64_t stride; /* elements from the start of one row to that of the next */
 } switchback_matrix;
 
-/* ---- Contexts ---------------------------------------------------------------------------------
- */
+/* ---- Contexts -------------------------------------------------------------------------------- */
 
 /* One device with its threads or stream, and a workspace that grows to the largest size needed. On
  * a CUDA device every pointer (matrices, scales, biases) refers to memory of that device, and calls
  * are queued on the stream and do not wait. */
 typedef struct switchback_context switchback_context;
 
+/* The device of a context, and where its memory and its configurations come from. */
 typedef struct switchback_context_options {
   size_t struct_size;
   const char* device; /* "cpu", "cuda", "cuda:0"; NULL or "" = the best device of this machine */
@@ -119,25 +117,25 @@ typedef struct switchback_context_options {
   const char* isa; /* upper bound on the CPU's instruction set: "scalar", or of x86 "sse4", "avx2",
                       "avx_vnni", "avx512", "avx512_vnni", "amx"; NULL or "" = none. An unknown
                       name's error lists all */
-  /* CUDA: where device memory comes from. Set both functions or neither; neither on the
-   * CPU. allocate returns at least `bytes`, 256-byte aligned, for use in the order of the stream,
-   * or NULL on failure. release takes it back; its stream is NULL once the context is destroyed. */
+  /* CUDA: where device memory comes from. Set both functions or neither; neither on the CPU. It
+   * returns at least `bytes`, 256-byte aligned, for use in the order of the stream, or NULL on
+   * failure. */
   void* (*allocate)(void* user, size_t bytes, void* stream);
+  /* Takes back what allocate returned; the stream is NULL once the context is destroyed. */
   void (*release)(void* user, void* data, size_t bytes, void* stream);
-  void* allocator_user;
-  /* What to do about tuned configurations: "off"; "read": look them up in the cache of
-   * this machine; "record": also write missing problems to a file, for `switchback-bench tune`;
-   * "tune": measure a missing problem when it is first met; "require": a missing problem is an
-   * error. NULL or "" = $SWITCHBACK_TUNE, else "read". "record" and "tune" write under a lock and
-   * wait at most one second in total for another process that holds it. The memory for look-ups
-   * stays below 2 MB plus 380 bytes for each problem in the cache, however many distinct problems
-   * there are. */
+  void* allocator_user; /* the first argument of both functions */
+  /* What to do about tuned configurations: "off"; "read": look them up in the cache of this
+   * machine; "record": also write missing problems to a file, for `switchback-bench tune`; "tune":
+   * measure a missing problem when it is first met; "require": a missing problem is an error. NULL
+   * or "" = $SWITCHBACK_TUNE, else "read". "record" and "tune" write under a lock and wait at most
+   * one second in total for another process that holds it. The memory for look-ups stays below 2 MB
+   * plus 380 bytes for each problem in the cache, however many distinct problems there are. */
   const char* tune;
   /* The directory of the cache; NULL or "" = $SWITCHBACK_TUNE_CACHE, else the user's cache. */
   const char* tune_cache;
 } switchback_context_options;
 
-/* NULL options are the defaults. */
+/* *out is a new context; without options it has the defaults. */
 SWITCHBACK_API switchback_status switchback_context_create(
     const switchback_context_options* options_or_null, switchback_context** out);
 /* Layers made with the context go on working: it is freed when the last of them is destroyed. */
@@ -146,15 +144,13 @@ SWITCHBACK_API void switchback_context_destroy(switchback_context* or_null);
 /* What a context is and what it holds now. */
 typedef struct switchback_context_info {
   size_t struct_size;
-  const char* device; /* "cpu", "cuda:0"; lives as long as the context, as does isa */
-  const char* isa;    /* the instruction set in use */
-  int32_t threads;
+  const char* device;     /* "cpu", "cuda:0"; lives as long as the context, as does isa */
+  const char* isa;        /* the instruction set in use */
+  int32_t threads;        /* CPU threads; 1 on a CUDA device */
   size_t workspace_bytes; /* scratch memory held */
-  /* Look-ups of tuned configurations so far; zero if tune is "off". Refused are the misses for
-   * which there is an entry that cannot be used here. */
-  int64_t tune_hits;
-  int64_t tune_misses;
-  int64_t tune_refused;
+  int64_t tune_hits;      /* look-ups that found a tuned configuration; 0 if tune is "off" */
+  int64_t tune_misses;    /* those that found none */
+  int64_t tune_refused;   /* of the misses: there is an entry that cannot be used here */
 } switchback_context_info;
 
 /* Fills in *out, whose struct_size the caller has set. */
@@ -181,14 +177,14 @@ SWITCHBACK_API switchback_status switchback_context_tune_warnings(switchback_con
 
 /* An engine: one implementation of an operation, and whether it can run on this context. */
 typedef struct switchback_engine_info {
-  const char* name;
+  const char* name;   /* as the members `engine` name it */
   int32_t available;  /* 1 or 0 */
   const char* reason; /* why not; "" when available */
 } switchback_engine_info;
 
 /* The operations that have engines to choose from. */
 enum {
-  SWITCHBACK_ENGINES_QUANTIZE = 0,
+  SWITCHBACK_ENGINES_QUANTIZE = 0,      /* switchback_quantize */
   SWITCHBACK_ENGINES_GEMM = 1,          /* the int8 products */
   SWITCHBACK_ENGINES_GEMM_STANDARD = 2, /* the floating point products */
   SWITCHBACK_ENGINES_GEMM_BLOCKWISE = 3 /* switchback_gemm_blockwise */
@@ -208,10 +204,13 @@ SWITCHBACK_API switchback_status switchback_engines(switchback_context* context,
  * codes are 0, and everything computed from it is NaN. Inputs are f32, f16 or bf16; codes are s8.
  */
 
-/* An elementwise function between two layers: GELU_TANH is x/2 . (1 + tanh(sqrt(2/pi) .
- * (x + 0.044715 x^3))), GELU_ERF is x/2 . (1 + erf(x/sqrt(2))). Computed in f32, within 2^-22 .
- * max(1, |x|), and rounded once. */
-enum { SWITCHBACK_NO_ACTIVATION = 0, SWITCHBACK_GELU_TANH = 1, SWITCHBACK_GELU_ERF = 2 };
+/* An elementwise function between two layers. Computed in f32, within 2^-22 . max(1, |x|), and
+ * rounded once. */
+enum {
+  SWITCHBACK_NO_ACTIVATION = 0, /* x */
+  SWITCHBACK_GELU_TANH = 1,     /* x/2 . (1 + tanh(sqrt(2/pi) . (x + 0.044715 x^3))) */
+  SWITCHBACK_GELU_ERF = 2       /* x/2 . (1 + erf(x/sqrt(2))) */
+};
 
 /* Which codes share a scale. */
 enum {
@@ -258,10 +257,10 @@ typedef struct switchback_quantize_args {
    * element are Philox4x32-10 of the key rounding_seed and the counter {column / 8, rounding_row0 +
    * row, rounding_stream, rounding_step}. 0: to nearest, and the members below are not read. */
   int32_t stochastic;
-  uint32_t rounding_stream;
-  uint32_t rounding_step;
-  uint64_t rounding_seed;
-  int64_t rounding_row0; /* the number of row 0 in the whole batch; row numbers are below 2^32 */
+  uint32_t rounding_stream; /* for example the number of a layer */
+  uint32_t rounding_step;   /* for example the number of the training step */
+  uint64_t rounding_seed;   /* the key */
+  int64_t rounding_row0;    /* the number of row 0 in the whole batch; row numbers are below 2^32 */
 } switchback_quantize_args;
 
 /* Computes the wanted results in one pass. SWITCHBACK_UNSUPPORTED: no pass computes all of them;
@@ -359,9 +358,8 @@ static inline switchback_status switchback_quantize_global_transpose(switchback_
  * Strided: `ends` is NULL, and group g has the slots from g * row_stride to g * row_stride +
  * rows_of[g] - 1. M is count * row_stride.
  *
- * The last two members say where a slot finds its row in x, for
- * switchback_grouped_quantize_rowwise and for layers. Products do not read them: the
- * rows of their operands are slots. */
+ * The last two members say where a slot finds its row in x, for switchback_grouped_quantize_rowwise
+ * and for layers. Products do not read them: the rows of their operands are slots. */
 typedef struct switchback_groups {
   size_t struct_size;
   int32_t count; /* G */
@@ -385,6 +383,7 @@ typedef struct switchback_packed_weight switchback_packed_weight;
 
 /* A new one is empty until switchback_pack_weight. */
 SWITCHBACK_API switchback_status switchback_packed_weight_create(switchback_packed_weight** out);
+/* Frees its memory. */
 SWITCHBACK_API void switchback_packed_weight_destroy(switchback_packed_weight* or_null);
 /* Packs the matrices [N,K] of `groups` groups, given below each other as b[groups*N,K] (s8), into
  * packed, replacing its contents; groups is 1 for a product without groups. engine_or_null forces
@@ -393,6 +392,7 @@ SWITCHBACK_API switchback_status switchback_pack_weight(switchback_context* cont
                                                         const switchback_matrix* b, int64_t groups,
                                                         switchback_packed_weight* packed,
                                                         const char* engine_or_null);
+/* *out is the memory that it holds. */
 SWITCHBACK_API switchback_status
 switchback_packed_weight_bytes(const switchback_packed_weight* packed, size_t* out);
 
@@ -421,7 +421,7 @@ typedef struct switchback_gemm_args {
   int64_t d_column_stride;
   const char* engine; /* forces an engine by name; NULL = chosen */
 } switchback_gemm_args;
-
+/* Computes args->d. */
 SWITCHBACK_API switchback_status switchback_gemm(switchback_context* context,
                                                  const switchback_gemm_args* args);
 
@@ -448,17 +448,18 @@ static inline switchback_status switchback_gemm_s8s8s32(switchback_context* cont
  * zeros. */
 typedef struct switchback_gemm_standard_args {
   size_t struct_size;
-  switchback_matrix a, b; /* both f32, both f16 or both bf16 */
-  switchback_matrix d;    /* that type or f32 */
-  int32_t transpose_a;    /* 0 or 1, as the two below */
-  int32_t transpose_b;    /* with groups not together with transpose_a */
-  int32_t accumulate;     /* add to the values in d */
-  int32_t bias_dtype;     /* f32, f16 or bf16 */
-  const void* bias;       /* [N], with groups [G*N], or NULL; not with transpose_a of groups */
+  switchback_matrix a; /* [M,K], or [K,M] with transpose_a; f32, f16 or bf16 */
+  switchback_matrix b; /* [K,N], or [N,K] with transpose_b; the type of a */
+  switchback_matrix d; /* [M,N]; the type of a or f32 */
+  int32_t transpose_a; /* 0 or 1 */
+  int32_t transpose_b; /* 0 or 1; with groups not together with transpose_a */
+  int32_t accumulate;  /* 1: add to the values in d */
+  int32_t bias_dtype;  /* f32, f16 or bf16 */
+  const void* bias;    /* [N], with groups [G*N], or NULL; not with transpose_a of groups */
   const switchback_groups* groups; /* or NULL */
   const char* engine;              /* forces an engine by name; NULL = chosen */
 } switchback_gemm_standard_args;
-
+/* Computes args->d. */
 SWITCHBACK_API switchback_status
 switchback_gemm_standard(switchback_context* context, const switchback_gemm_standard_args* args);
 
@@ -475,17 +476,14 @@ typedef struct switchback_gemm_blockwise_args {
   const float* absmax_b; /* [Mp / block_rows, K] */
   int32_t block_rows;    /* 128, 256, 512 or 1024 */
   int32_t accumulate;    /* 1: add to the values in d */
-  /* M: codes from there to the end of the last block are 0 and need not be multiplied. 0: whole
-   * blocks. */
-  int64_t m;
+  int64_t m; /* M: codes of later rows are 0 and need not be multiplied; 0 = whole blocks */
   const char* engine; /* forces an engine by name; NULL = chosen */
 } switchback_gemm_blockwise_args;
-
+/* Computes args->d. */
 SWITCHBACK_API switchback_status
 switchback_gemm_blockwise(switchback_context* context, const switchback_gemm_blockwise_args* args);
 
-/* ---- The linear layer -------------------------------------------------------------------------
- */
+/* ---- The linear layer ------------------------------------------------------------------------ */
 
 /* How a layer computes. */
 enum {
@@ -497,6 +495,7 @@ enum {
   SWITCHBACK_ROWWISE_SHARED = 5        /* as rowwise, W's row codes serve dX too */
 };
 
+/* One layer. It borrows the caller's weight and bias, and caches the weight's codes. */
 typedef struct switchback_linear switchback_linear;
 
 /* How a layer computes dw. */
@@ -505,6 +504,7 @@ enum {
   SWITCHBACK_DW_INT8_BLOCK = 1 /* switchback_gemm_blockwise */
 };
 
+/* The shape of a layer, and how it computes. */
 typedef struct switchback_linear_options {
   size_t struct_size;
   int64_t in_features;  /* K */
@@ -515,14 +515,12 @@ typedef struct switchback_linear_options {
   const char* engine;   /* forces an engine by name; NULL = chosen; NULL in mode auto */
   /* Mode auto: the modes it may use, any of 1 << SWITCHBACK_STANDARD | 1 << SWITCHBACK_ROWWISE | 1
    * << SWITCHBACK_GLOBAL | 1 << SWITCHBACK_ROWWISE_SHARED; 0 = all of them. It takes the one that
-   * the tuner measured as the fastest. Where nothing was measured it takes standard, if that is
-   * allowed. */
+   * the tuner measured as the fastest. Where nothing was measured: standard, if allowed. */
   uint32_t allow;
   /* Applied to x first, SWITCHBACK_GELU_TANH, ...: y = activation(x) . W^T + b. dx is still the
    * gradient of x; dw uses activation(x). */
   int32_t activation;
-  /* 1: on a device, backward computes dw on a second stream, concurrently with dx. The results are
-   * the same. */
+  /* 1: on a device, backward computes dw on a second stream, with the same results. */
   int32_t overlap_dw;
   /* How dw is computed: SWITCHBACK_DW_FLOATING, or SWITCHBACK_DW_INT8_BLOCK in modes rowwise,
    * rowwise_shared, global and auto. A forward that saves then keeps codes instead of x. Each group
@@ -541,9 +539,11 @@ typedef struct switchback_linear_options {
   int32_t transposed_weight;
 } switchback_linear_options;
 
+/* *out is a new layer. It needs a weight before its first forward: switchback_linear_set_weight. */
 SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* context,
                                                           const switchback_linear_options* options,
                                                           switchback_linear** out);
+/* Frees the layer; the caller's weight and bias stay. */
 SWITCHBACK_API void switchback_linear_destroy(switchback_linear* or_null);
 
 /* weight[G*N,K] (with transposed_weight [K,N]) in the layer's dtype or f32; codes are made of an
@@ -619,19 +619,19 @@ enum {
   SWITCHBACK_SAVE_CALLER = 3
 };
 
-/* What the caller keeps of a forward's input, in one of three forms. Forward writes codes, which
- * need less memory than x. */
+/* What the caller keeps of a forward's input. Forward writes codes, which are smaller than x. */
 typedef struct switchback_kept_input {
   size_t struct_size;
-  /* - x[M,K] itself, in the layer's dtype or f32, with NULL absmax
+  /* In one of three forms:
+   * - x[M,K] itself, in the layer's dtype or f32, with NULL absmax
    * - its codes[M,K] (s8) and absmax[M], in the int8 modes: dw is computed from what they stand for
    * - with in_blocks its codes[K,Mp] (s8) and absmax[B,K] of blocks of rows, as switchback_quantize
    *   writes them, for layers whose dw is SWITCHBACK_DW_INT8_BLOCK
    *
    * With codes dx of a layer with an activation needs dx_of_activation. */
   switchback_matrix x;
-  float* absmax;
-  int32_t in_blocks; /* 0 or 1 */
+  float* absmax;     /* [M] or [B,K], with codes */
+  int32_t in_blocks; /* 1: x is codes of blocks of rows */
 } switchback_kept_input;
 
 /* y[M,N] from x[M,K], each in the layer's dtype or f32. An f32 x is rounded to the layer's dtype
@@ -642,18 +642,19 @@ SWITCHBACK_API switchback_status switchback_linear_forward(
     switchback_linear* linear, const switchback_matrix* x, const switchback_matrix* y,
     int32_t save_for_backward, const switchback_kept_input* kept_or_null);
 
+/* The gradients that backward reads and writes. An output with NULL data is skipped. */
 typedef struct switchback_linear_grads {
   size_t struct_size;
   switchback_matrix g;  /* [M,N], the layer's dtype: the gradient of y */
-  switchback_matrix dx; /* [M,K]; this and the two below: the layer's dtype or f32, */
-  switchback_matrix dw; /* [G*N,K] or, with transposed_weight, [K,N]; NULL data = skip */
-  switchback_matrix db; /* [G,N] */
+  switchback_matrix dx; /* [M,K], the layer's dtype or f32 */
+  switchback_matrix dw; /* [G*N,K] or, with transposed_weight, [K,N]; the layer's dtype or f32 */
+  switchback_matrix db; /* [G,N], the layer's dtype or f32 */
   int32_t accumulate;   /* 1: add to dw and db; dx is always overwritten */
-  /* If g is the gradient of y_activation(y): y[M,N] in the layer's dtype, which forward wrote, and
-   * its activation. The layer then uses g . y_activation'(y), rounded to g's type, in place of g,
-   * and computes it in the pass that quantizes. */
-  int32_t y_activation; /* SWITCHBACK_NO_ACTIVATION: y has NULL data */
-  switchback_matrix y;
+  /* The activation that y went through, if g is the gradient of y_activation(y); else
+   * SWITCHBACK_NO_ACTIVATION. The layer then uses g . y_activation'(y), rounded to g's type, in
+   * place of g, and computes it in the pass that quantizes. */
+  int32_t y_activation;
+  switchback_matrix y; /* [M,N], the layer's dtype: what forward wrote; with y_activation only */
   /* 1: dx of a layer with an activation is the gradient of activation(x), not of x: the g of the
    * layer that produced x, with y_activation. Required where only codes were kept (mode
    * global_mem_efficient, or codes in switchback_kept_input), which are codes of activation(x). */
@@ -665,9 +666,8 @@ typedef struct switchback_linear_grads {
   int32_t stochastic;
   uint32_t rounding_stream; /* for example the number of a layer */
   uint32_t rounding_step;   /* for example the number of the training step */
-  uint64_t rounding_seed;
-  int64_t
-      rounding_row0; /* the number of g's row 0 in the whole batch; row numbers are below 2^32 */
+  uint64_t rounding_seed;   /* the key */
+  int64_t rounding_row0;    /* the number of g's row 0 in the whole batch, below 2^32 */
 } switchback_linear_grads;
 
 /* Gradients of the last forward that saved; may be called more than once for it. With kept_or_null:

@@ -15,8 +15,7 @@
 extern "C" {
 #endif
 
-/* ---- Rows of groups ----------------------------------------------------------------------------
- */
+/* ---- Rows of groups -------------------------------------------------------------------------- */
 
 /* q[M,K] and absmax[M] of the rows of x (f32, f16 or bf16) that the slots read, each as
  * switchback_quantize_rowwise gives them. */
@@ -66,8 +65,11 @@ SWITCHBACK_API switchback_status switchback_linear_backward_groups(
  * Train soft, infer hard: the hard forward reads only the parts of W that some row has selected.
  * Scratch memory does not depend on F, nor on B except for vectors of K and N elements per row.
  */
+
+/* One layer. It borrows the caller's weights, and caches their codes. */
 typedef struct switchback_fragmented_linear switchback_fragmented_linear;
 
+/* The shape of a fragmented layer, and how it computes. */
 typedef struct switchback_fragmented_linear_options {
   size_t struct_size;
   int64_t in_features;  /* K, a multiple of fragments */
@@ -80,12 +82,14 @@ typedef struct switchback_fragmented_linear_options {
   uint32_t allow;       /* as in switchback_linear_options */
 } switchback_fragmented_linear_options;
 
+/* *out is a new layer. It needs weights before its first forward. */
 SWITCHBACK_API switchback_status switchback_fragmented_linear_create(
     switchback_context* context, const switchback_fragmented_linear_options* options,
     switchback_fragmented_linear** out);
+/* Frees the layer; the caller's weights stay. */
 SWITCHBACK_API void switchback_fragmented_linear_destroy(switchback_fragmented_linear* or_null);
 
-/* In the layer's dtype; the caller's memory, borrowed until replaced. */
+/* The four weights, all in the layer's dtype; the caller's memory, borrowed until replaced. */
 typedef struct switchback_fragmented_weights {
   size_t struct_size;
   switchback_matrix weight;   /* W[N,K]: W_f are the columns of fragment f */
@@ -114,11 +118,13 @@ SWITCHBACK_API switchback_status switchback_fragmented_linear_forward(
 SWITCHBACK_API switchback_status switchback_fragmented_linear_forward_hard(
     switchback_fragmented_linear* linear, const switchback_matrix* x, const switchback_matrix* y);
 
+/* The gradients that backward reads and writes, in the layer's dtype; outputs may also be f32. An
+ * output with NULL data is skipped. */
 typedef struct switchback_fragmented_linear_grads {
   size_t struct_size;
   switchback_matrix g;         /* [B,N], the layer's dtype: the gradient of y */
-  switchback_matrix dx;        /* [B,K]; this and those below: the layer's dtype or f32, */
-  switchback_matrix dweight;   /* [N,K]                              NULL data = skip */
+  switchback_matrix dx;        /* [B,K] */
+  switchback_matrix dweight;   /* [N,K] */
   switchback_matrix dselector; /* [F,K/F] */
   switchback_matrix ddown;     /* [R,K] */
   switchback_matrix dup;       /* [N,R] */

@@ -48,6 +48,7 @@ SWITCHBACK_API std::string_view tune_mode_name(TuneMode mode) noexcept;
 /// The inverse of tune_mode_name. Throws Error(invalid_argument) that lists the names.
 SWITCHBACK_API TuneMode parse_tune_mode(std::string_view name);
 
+/// Where a Tuner finds and keeps configurations, and what it does about unknown problems.
 struct TunerOptions {
   /// The name of a TuneMode; empty: $SWITCHBACK_TUNE, else "read".
   std::string mode = {};
@@ -93,12 +94,14 @@ enum class TuneOrigin : std::int32_t {
   /// shown of kernels on this kind of machine.
   validated = 4
 };
+/// "default", "cache", "near shape", "system list", "proven default"; "unknown" for any other
+/// value.
 SWITCHBACK_API std::string_view tune_origin_name(TuneOrigin origin) noexcept;
 
 /// Look-ups so far.
 struct TunerCounters {
-  std::int64_t hits = 0;
-  std::int64_t misses = 0;
+  std::int64_t hits = 0;     ///< an entry was found and used
+  std::int64_t misses = 0;   ///< none was
   std::int64_t refused = 0;  ///< of the misses: there is an entry, but it cannot be used here
   /// Bytes used to remember look-ups. However many distinct problems there were, this stays below
   /// 2 MB plus 380 bytes for each problem in the cache and the system list. (Mode tune also keeps
@@ -111,12 +114,13 @@ struct TuneShape {
   std::int64_t rows = 0;          ///< M, tokens
   std::int64_t in_features = 0;   ///< K
   std::int64_t out_features = 0;  ///< N
-  DType dtype = DType::f32;
-  bool bias = false;  ///< the layer has a bias, in its dtype
+  DType dtype = DType::f32;       ///< of x, weight and g
+  bool bias = false;              ///< the layer has a bias, in its dtype
   /// Above zero: the layer has this many groups, and `rows` are those of all groups.
   std::int64_t groups = 0;
 };
 
+/// How long Tuner::tune() may measure.
 struct TuneLimits {
   double budget_s = 0;  ///< seconds for everything, warm-up and checks included; 0: no limit
   double budget_per_key_s = 0;  ///< seconds per problem; 0: its share of budget_s, or no limit
@@ -124,6 +128,7 @@ struct TuneLimits {
   bool force = false;           ///< re-measure problems already measured with the same effort
 };
 
+/// What Tuner::tune() has done so far.
 struct TuneSummary {
   std::int64_t keys = 0;      ///< problems of these shapes
   std::int64_t known = 0;     ///< not measured: already in the cache
@@ -152,9 +157,11 @@ class SWITCHBACK_API Tuner {
   /// device; it keeps alive what it needs of the tuner. In mode off nothing is looked up.
   void attach(Context& context) const;
 
+  /// As the options or SWITCHBACK_TUNE say.
   [[nodiscard]] TuneMode mode() const noexcept;
   /// The file that holds this machine's entries; empty without a cache directory.
   [[nodiscard]] std::string cache_file() const;
+  /// Look-ups of all Contexts to which this tuner is attached.
   [[nodiscard]] TunerCounters counters() const noexcept;
   /// All warnings so far, whether `warn` was set or not.
   [[nodiscard]] std::vector<std::string> warnings() const;

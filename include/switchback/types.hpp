@@ -13,7 +13,13 @@
 namespace switchback {
 
 /// Element type of a matrix. The values are pinned (SWITCHBACK_F32 … in the C ABI).
-enum class DType : std::int32_t { f32 = 0, f16 = 1, bf16 = 2, s8 = 3, s32 = 4 };
+enum class DType : std::int32_t {
+  f32 = 0,   ///< float
+  f16 = 1,   ///< half
+  bf16 = 2,  ///< bfloat16
+  s8 = 3,    ///< int8: codes
+  s32 = 4,   ///< int32: exact sums
+};
 
 /// How a linear layer computes; see SwitchbackLinear. The values are pinned.
 enum class Mode : std::int32_t {
@@ -27,7 +33,7 @@ enum class Mode : std::int32_t {
 
 /// An elementwise function between two layers. The values are pinned.
 enum class Activation : std::int32_t {
-  none = 0,
+  none = 0,       ///< x
   gelu_tanh = 1,  ///< x/2 · (1 + tanh(sqrt(2/pi) · (x + 0.044715·x³)))
   gelu_erf = 2,   ///< x/2 · (1 + erf(x/sqrt(2)))
 };
@@ -65,15 +71,18 @@ SWITCHBACK_API WeightGradient parse_weight_gradient(std::string_view name);
 /// IEEE 754 binary16: storage and exact conversions, no arithmetic. Conversion from float rounds to
 /// nearest even, overflows to Inf, keeps subnormals, and keeps NaN a (quiet) NaN.
 struct half {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  ///< sign, 5 bits of exponent, 10 of fraction
 
   half() = default;
+  /// The nearest value that this type has.
   explicit constexpr half(float value) noexcept : bits(from_float(value)) {}
+  /// The value that has these bits.
   static constexpr half from_bits(std::uint16_t b) noexcept {
     half h;
     h.bits = b;
     return h;
   }
+  /// The same value, exactly.
   explicit constexpr operator float() const noexcept { return to_float(bits); }
 
  private:
@@ -113,15 +122,18 @@ struct half {
 /// bfloat16: the upper half of a binary32. Conversion from float rounds to nearest even and keeps
 /// NaN a (quiet) NaN.
 struct bfloat16 {
-  std::uint16_t bits = 0;
+  std::uint16_t bits = 0;  ///< sign, 8 bits of exponent, 7 of fraction
 
   bfloat16() = default;
+  /// The nearest value that this type has.
   explicit constexpr bfloat16(float value) noexcept : bits(from_float(value)) {}
+  /// The value that has these bits.
   static constexpr bfloat16 from_bits(std::uint16_t b) noexcept {
     bfloat16 h;
     h.bits = b;
     return h;
   }
+  /// The same value, exactly.
   explicit constexpr operator float() const noexcept {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }

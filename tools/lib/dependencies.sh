@@ -33,6 +33,10 @@ package        | python3-venv | 0
 fuzz_needs='
 command:clang++ | clang | 0
 '
+# For the reference of the public headers (tools/docs).
+docs_needs='
+command:doxygen | doxygen | 0
+'
 
 package_installed() {
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
@@ -145,8 +149,8 @@ install_needs() {
 }
 
 install_build_dependencies() { install_needs "$build_needs"; }
-# The packages for a build and for its tests.
-install_test_dependencies() { install_needs "$build_needs$python_needs"; }
+# The packages for a build, for its tests and for the reference.
+install_test_dependencies() { install_needs "$build_needs$python_needs$docs_needs"; }
 
 # Succeeds if clang can link a fuzz target (its run-time library may be a separate package).
 can_fuzz() {
