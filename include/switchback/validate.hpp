@@ -12,12 +12,8 @@
 
 namespace switchback {
 
-<<<<<<< HEAD:include/switchback/validate.hpp
+/// Seconds without a request after which validate_candidates returns, unless it is told otherwise.
 inline constexpr double default_idle_s = 20;
-=======
-/// Seconds without a request after which prove_candidates returns, unless it is told otherwise.
-inline constexpr double usual_idle_s = 20;
->>>>>>> api:include/switchback/prove.hpp
 
 /// Reads from file descriptor `requests` what to validate, writes to `answers` what came of it, and
 /// returns the exit code of the program when there is nothing more to do: the other side has closed
