@@ -83,9 +83,7 @@ class HelpFormatter : public CLI::Formatter {
 // The arguments, with the present name of a command that is given by its former name.
 std::vector<const char*> with_present_name(int argc, const char* const* argv) {
   constexpr std::pair<std::string_view, const char*> names[] = {
-      {"compare-builds", "compare-builds"},
-      {"accum", "accumulators"},
-      {"multimodel", "parallel-linears"}};
+      {"ab", "compare-builds"}, {"accum", "accumulators"}, {"multimodel", "parallel-linears"}};
   std::vector<const char*> arguments(argv, argv + argc);
   if (argc < 2) return arguments;
   for (const auto& [former, present] : names)

@@ -18,9 +18,6 @@ void add_verdict_options(CLI::App& command, VerdictOptions& options) {
   add_percentage_option(command, "--run-noise", options.rules.run_noise, 0, 100,
                         "percent by which two runs of one program may differ: with fewer than five "
                         "runs on a side, a smaller difference is undecided (default 10)");
-  add_percentage_option(command, "--alpha", options.rules.alpha, 0.0001, 50,
-                        "percent: the highest probability that any field of an unchanged program "
-                        "is called faster or slower (default 5)");
   add_text_option(command, "--fields", "LIST",
                   "fields to compare, separated by commas: names, sums or groups from 'list "
                   "fields'; default: all",

@@ -61,7 +61,7 @@ autotune::Effort parse_effort(std::string_view name) {
 void add_tune_command(CLI::App& app) {
   struct Text {
     TuneOptions options;
-    std::string dtype = "f32", effort = "normal", budget, budget_per_key;
+    std::string dtype = "f32", effort = "normal", budget;
     int max_candidates = 0;
     bool validate = false;
   };
@@ -91,9 +91,6 @@ void add_tune_command(CLI::App& app) {
                                          "stop after this time (90, 90s, 1.5m, 2h), including "
                                          "warm-up and checks; default: no limit")
                             ->type_name("TIME");
-  CLI::Option* per_key =
-      command->add_option("--budget-per-key", text->budget_per_key, "time limit per problem")
-          ->type_name("TIME");
   command
       ->add_option("--max-candidates", text->max_candidates,
                    "number of configurations to try in addition to the default; 0 (default): all "
@@ -108,8 +105,7 @@ void add_tune_command(CLI::App& app) {
       ->add_flag("--validate", text->validate,
                  "instead of tuning, validate the device's kernels that no committed record "
                  "covers, each in another process, and store the results in the cache")
-      ->excludes(budget)
-      ->excludes(per_key);
+      ->excludes(budget);
   command->add_flag("--prove", text->validate)->group("");  // the former name
   command->add_flag("--force", options.limits.force,
                     "also measure problems that are already in the cache");
@@ -123,7 +119,7 @@ void add_tune_command(CLI::App& app) {
   command->add_flag("--dry-run", options.dry_run, "count the problems and measure nothing");
   command->add_flag("--quiet", options.quiet, "print only warnings");
   command->footer(tune_footer);
-  command->callback([text, budget, per_key] {
+  command->callback([text, budget] {
     TuneOptions& o = text->options;
     o.dtype = parse_dtype(text->dtype);
     core::require(o.dtype == DType::f32 || o.dtype == DType::f16 || o.dtype == DType::bf16,
@@ -133,15 +129,10 @@ void add_tune_command(CLI::App& app) {
                   "--records {}: it supports only single layers; leave out --groups", o.records);
     o.effort = parse_effort(text->effort);
     o.has_cases = !o.cases.grids.empty() || !o.cases.shapes.empty();
-    const auto duration = [](const CLI::Option* option, const char* name,
-                             const std::string& value) {
-      if (option->count() == 0) return 0.0;
-      const double seconds = parse_duration_s(name, value);
-      core::require(seconds > 0, "{} {}: it must be more than 0", name, value);
-      return seconds;
-    };
-    o.limits.budget_s = duration(budget, "--budget", text->budget);
-    o.limits.budget_per_key_s = duration(per_key, "--budget-per-key", text->budget_per_key);
+    if (budget->count() > 0) {
+      o.limits.budget_s = parse_duration_s("--budget", text->budget);
+      core::require(o.limits.budget_s > 0, "--budget {}: it must be more than 0", text->budget);
+    }
     core::require(text->max_candidates >= 0, "--max-candidates {}: it must not be negative",
                   text->max_candidates);
     o.limits.max_candidates = text->max_candidates;

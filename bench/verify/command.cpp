@@ -32,7 +32,6 @@ struct VerifyArguments {
   std::string data;
   std::string out;
   bool json = false, force = false;
-  bool verbose = false;
 };
 
 std::string verified_shape(const VerifyShape& s) {
@@ -208,12 +207,6 @@ void run_verify(const VerifyArguments& arguments) {
   const VerifySummary summary = run_verify(options, [&](const Check& check) {
     report.add(check);
     write(to_json(check));
-    if (arguments.verbose)
-      fmt::print(stderr, "{} {}\n",
-                 check.outcome == Check::Outcome::pass   ? "pass"
-                 : check.outcome == Check::Outcome::fail ? "FAIL"
-                                                         : "skip",
-                 explain(check));
   });
   write({{"type", "verify_end"},
          {"passed", summary.passed},
@@ -280,8 +273,6 @@ void add_verify_command(CLI::App& app) {
   command->add_option("--out", arguments->out, "write the JSON objects to a new file")
       ->type_name("FILE");
   command->add_flag("--force", arguments->force, "replace the file of --out if it exists");
-  command->add_flag("-v,--verbose", arguments->verbose,
-                    "print every check on stderr as it is done");
   command->footer(
       "Exit codes: 0 all checks passed; 1 something is wrong; 2 usage; 5 no such device or "
       "engine.");

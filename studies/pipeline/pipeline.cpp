@@ -136,7 +136,6 @@ class PipelineWorkload : public Workload {
         ->default_str("values");
     command.add_option("--batch", batch_, "sequences in a batch")->capture_default_str();
     command.add_option("--sequence", sequence_, "tokens of each sequence")->capture_default_str();
-    command.add_option("--dropout", dropout_, "dropout probability")->capture_default_str();
     command
         .add_option("--stage-threads", stage_threads_,
                     "CPU threads of each stage, the same for every K (default: --threads divided "
@@ -159,8 +158,6 @@ class PipelineWorkload : public Workload {
     core::require(batch_ >= 1, "--batch {}: it must be at least 1", batch_);
     core::require(sequence_ >= 1, "--sequence {}: it must be at least 1", sequence_);
     core::require(steps_ >= 1, "--steps {}: it must be at least 1", steps_);
-    core::require(dropout_ >= 0 && dropout_ < 1, "--dropout {}: it must be from 0 to less than 1",
-                  dropout_);
     for (const std::int64_t k : stages_)
       core::require(k >= 1 && k <= shape.layers + 4, "--stages {}: it must be from 1 to {}", k,
                     shape.layers + 4);
@@ -314,7 +311,7 @@ class PipelineWorkload : public Workload {
             .layers = s.shape.layers,
             .heads = s.shape.heads,
             .length = s.sequence,
-            .dropout = dropout_,
+            .dropout = 0.1f,
             .key = 1,
             .mode = s.mode,
             .keeps_codes = s.codes,
@@ -422,7 +419,6 @@ class PipelineWorkload : public Workload {
   std::string recompute_name_ = "selective", split_name_ = "published";
   Split split_ = Split::published;
   models::Recompute recompute_ = models::Recompute::selective;
-  float dropout_ = 0.1f;
   int stage_threads_ = 0, steps_ = 2;
   bool with_published_ = false;
   std::vector<Variant> variants_, untimed_variants_;
