@@ -15,8 +15,8 @@
 namespace switchback::autotune {
 
 /// The child process and the socket that is its standard input and output. Its standard error goes
-/// to /dev/null. Signals from this process's terminal do not reach the child. The child cannot
-/// cause a signal in this process.
+/// to /dev/null. Signals from this process's terminal do not reach the child. A write to a child
+/// that has ended does not raise SIGPIPE in this process.
 class Child {
  public:
   Child() = default;

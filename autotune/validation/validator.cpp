@@ -68,7 +68,7 @@ std::string Validator::ensure(double limit_s) {
   std::string_view word = answer;
   if (const std::string_view text = after(word, cannot_word); !text.empty())
     return failed_start(text);
-  return failed_start(fmt::format("it answered '{}'; it belongs to another version", answer));
+  return failed_start(fmt::format("it is of another version: it answered '{}'", answer));
 }
 
 Validation Validator::validate(const ConfigQuery& query, const ConfigChoice& choice,

@@ -224,9 +224,9 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
     if (!products.empty()) fmt::print("Measured on: {}\n", printable(text_of(products)));
     if (doubtful > 0)
       fmt::print(
-          "{} of them in doubt, so the default runs: other programs disturbed the "
-          "measurement. 'switchback-bench tune' measures them again.\n",
-          doubtful);
+          "{} of these keys {} in doubt: other programs disturbed the measurement. The default "
+          "configuration runs until 'switchback-bench tune' has measured again.\n",
+          doubtful, doubtful == 1 ? "is" : "are");
   }
   if (!options.json && skipped > 0)
     fmt::print("{} {} skipped\n", skipped, skipped == 1 ? "line was" : "lines were");

@@ -31,8 +31,8 @@ std::vector<measure::Rival> without_refusing(std::vector<measure::Rival> rivals)
 
 /// Names of the available engines that are meant to be fast (not the reference).
 std::vector<std::string> fast_engines(const std::vector<EngineInfo>& infos);
-/// The names of the floating point products, without engines that round the factors first: those
-/// compute another product.
+/// The same for floating point products. Engines that round the factors first are left out, because
+/// they compute another product.
 std::vector<std::string> fast_floating_engines(const Context& context);
 
 /// One subject against its rival. Ratios are computed round by round: rival / subject.

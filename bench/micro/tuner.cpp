@@ -251,8 +251,9 @@ void measure_agreement(Context& context, const MicroOptions& options, const Micr
         {percent, 0},
         "%",
         -95,
-        fmt::format("{} tunes of {} problems of {}/{}/{}: {} the same, {} tied{}", tunes,
-                    queries.size(), shape.batch, shape.dim_in, shape.dim_out, same, tied, worst),
+        fmt::format(
+            "{} tunes of each of {} problems of a layer {}/{}/{}: {} winners the same, {} tied{}",
+            tunes, queries.size(), shape.batch, shape.dim_in, shape.dim_out, same, tied, worst),
         disturbance});
 }
 

@@ -58,10 +58,11 @@ std::string published_beside(const ReportArguments& arguments, const std::string
   }
   if (const auto workload = make_workload(kind); workload != nullptr)
     if (std::string text = workload->published_beside(records); !text.empty()) return text;
-  core::fail(Status::invalid_argument,
-             "--with published: for records of {} there are no published figures other than those "
-             "in their table",
-             kind);
+  core::fail(
+      Status::invalid_argument,
+      "--with published: records of {} have no published figures other than those that their "
+      "own table shows",
+      kind);
 }
 
 void run_report(const ReportArguments& arguments) {

@@ -107,8 +107,8 @@ std::string verdict(const std::vector<Judged>& judged, std::size_t measured) {
     for (const Judged& j : judged)
       speedups.push_back(j.speedup);
     return fmt::format(
-        "pays at {} of the {} measured shapes, but not at every shape above some size ({}, median "
-        "{:.2f}x)",
+        "pays at {} of the {} measured shapes, with no clear size from which on it always pays "
+        "({}, median {:.2f}x)",
         paying, total, span(judged), measure::middle(speedups).median);
   }
   const Case& first =

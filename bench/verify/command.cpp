@@ -249,9 +249,10 @@ void add_verify_command(CLI::App& app) {
                    "types, separated by commas: f32, f16, bf16 (default: all)")
       ->type_name("LIST");
   command
-      ->add_option("--mode", arguments->modes,
-                   fmt::format("check only layers, in these modes, separated by commas: {}",
-                               fmt::join(all_modes(), ", ")))
+      ->add_option(
+          "--mode", arguments->modes,
+          fmt::format("check only layers, and only in these modes, separated by commas: {}",
+                      fmt::join(all_modes(), ", ")))
       ->type_name("LIST");
   command
       ->add_option("--op", arguments->ops,

@@ -60,7 +60,8 @@ std::string names_of_axes(const CLI::App& command, const std::vector<std::string
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Numbers, ranges, and words that the option itself accepts or refuses.
+// The values after '=', with ranges expanded into their numbers. All other values are passed on as
+// they are, and the option itself accepts or refuses them.
 std::vector<std::string> option_values(std::string_view text, const std::string& name) {
   const std::string option = fmt::format("--axis {}", name);
   std::vector<std::string> values;

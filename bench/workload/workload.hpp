@@ -115,8 +115,8 @@ class Workload {
   /// Adds the workload's own options, whose values it keeps, and the options that all workloads
   /// share.
   virtual void add_options(CLI::App& command, SessionOptions& shared);
-  /// A workload of the same kind, with default options. Null: options with one value cannot be
-  /// axes.
+  /// A new workload of the same kind, with default options. --axis needs one for each value of an
+  /// option that accepts only one value. Null: such options cannot be axes.
   [[nodiscard]] virtual std::shared_ptr<Workload> another() const { return nullptr; }
   /// Called once when all options are known, before a device is opened. Throws
   /// Error(invalid_argument).

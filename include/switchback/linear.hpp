@@ -113,8 +113,9 @@ struct LinearGrads {
   /// The activation that y went through, if g is the gradient of y_activation(y). The layer then
   /// uses g · y_activation'(y), rounded to g's type, in place of g.
   Activation y_activation = Activation::none;
-  /// For a layer with an activation: dx is the gradient of activation(x), not of x. Required where
-  /// only codes were kept (global_mem_efficient, or KeptInput), which are codes of activation(x).
+  /// For a layer with an activation: dx is the gradient of activation(x), not of x. Must be set
+  /// where only codes were kept (global_mem_efficient, or KeptInput), because these are codes of
+  /// activation(x), not of x.
   bool dx_of_activation = false;
   /// The codes of G, of which an int8 dX and an int8 dW are made, are rounded stochastically
   /// (rounding.hpp) instead of to nearest. Give each backward its own step. No effect on db and
@@ -213,9 +214,10 @@ class SWITCHBACK_API SwitchbackLinear {
   /// y[M,N] from x[M,K], each in the layer's dtype or f32. If a forward that saves
   /// runs out of memory, the forward saved before it is dropped too.
   void forward(ConstAnyMatrix x, AnyMatrix y, Save save = Save::nothing);
-  /// The same for rows of groups: y[M,N] from the rows of x that the slots read. groups.count must
-  /// be the layer's. With Save::borrow the arrays of `groups` and `x` must stay until backward has
-  /// run; with Save::copy they are copied.
+  /// The same for rows of groups (groups.hpp): slot s reads its row of x and writes row s of
+  /// y[M,N]. groups.count must be the layer's number of groups. With Save::borrow, the arrays of
+  /// `groups` and `x` must stay valid and unchanged until backward has run. With Save::copy they
+  /// are copied.
   void forward(const Groups& groups, const GroupedRows& x, AnyMatrix y, Save save = Save::nothing);
   /// A forward with Save::caller that also returns the quantized x: codes[M,K] and absmax[M], a
   /// quarter or half the bytes of x. For the int8 modes.

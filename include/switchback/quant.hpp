@@ -36,7 +36,7 @@ SWITCHBACK_API void quantize_rowwise_column_sums(Context& context, ConstAnyMatri
                                                  MatrixView<std::int8_t> q, std::span<float> absmax,
                                                  std::span<float> column_sums,
                                                  bool accumulate = false);
-/// The rows of one block of quantize_rowwise_column_sums.
+/// The number of rows in a block of quantize_rowwise_column_sums and column_sums.
 inline constexpr std::int64_t column_sum_block_rows = 128;
 
 /// The column sums alone, bit for bit as above: sums[N] from g[M,N].

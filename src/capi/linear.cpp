@@ -56,7 +56,7 @@ void forward_and_keep(SwitchbackLinear& layer, AnyMatrix x, AnyMatrix y, Save sa
   const auto given = read_struct("forward", "kept", kept);
   const bool in_blocks = read_flag("forward", "kept.in_blocks", given.in_blocks);
   core::require(save == Save::caller,
-                "forward: save_for_backward = {}; with kept it must be caller (3)",
+                "forward: save_for_backward = {}; if kept is given, it must be caller (3)",
                 static_cast<std::int32_t>(save));
   const auto codes = read_view<std::int8_t>("forward", "kept.x", given.x);
   if (in_blocks)

@@ -113,10 +113,8 @@ void check_columns(std::string_view op, const GroupedStandardGemmArgs& args) {
   const std::int64_t stride = args.b_column_stride;
   const std::int64_t k = args.a.cols;
   core::require(stride > 0, "{}: b_column_stride = {}; it must not be negative", op, stride);
-  core::require(
-      args.transpose_b,
-      "{}: b_column_stride = {} without transpose_b; only matrices [N,K] may be side by side", op,
-      stride);
+  core::require(args.transpose_b, "{}: b_column_stride = {} without transpose_b; it must be 0", op,
+                stride);
   const std::int64_t others = std::max<std::int64_t>(0, args.groups.count - 1);
   core::require(
       args.b.cols >= k && (others == 0 || stride <= (args.b.cols - k) / others),

@@ -69,7 +69,8 @@ void leave_eval(FragmentedLinearState& layer) noexcept {
     linear::leave_eval(*each);
 }
 
-// The caller's memory that forward_hard reads: none in eval of the int8 modes.
+// `m`, if forward_hard reads this memory of the caller; else no matrix. A layer that is prepared
+// for eval in an int8 mode reads none, because it has its own codes.
 ConstAnyMatrix of_caller(const FragmentedLinearState& layer, ConstAnyMatrix m) {
   return layer.eval && layer.is_int8() ? ConstAnyMatrix() : m;
 }

@@ -117,7 +117,7 @@ void check_bias(std::string_view op, ConstAnyMatrix bias, const LinearState& lay
   core::check_shape(op, "bias", bias, layer.options.groups, name_of(layer, "1", "G"),
                     layer.options.out_features, "N");
   core::require(bias.stride == bias.cols || bias.rows <= 1,
-                "{}: bias has stride = {}; its rows must follow each other, stride N = {}", op,
+                "{}: bias has stride = {}; its rows must be contiguous, stride N = {}", op,
                 bias.stride, bias.cols);
 }
 
@@ -256,8 +256,8 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
 void check_rows(std::string_view op, const LinearState& layer, const Groups& groups,
                 const GroupedRows* x, std::int64_t slots) {
   core::require(groups.count == layer.options.groups,
-                "{}: groups.count = {}; it must be the layer's groups, {}", op, groups.count,
-                layer.options.groups);
+                "{}: groups.count = {}; it must be the layer's number of groups, {}", op,
+                groups.count, layer.options.groups);
   grouped::check_groups(*layer.context, op, groups, slots);
   constexpr std::int64_t most_rows = std::numeric_limits<std::int32_t>::max();
   core::require(layer.options.dw == WeightGradient::floating || groups.rows <= most_rows,

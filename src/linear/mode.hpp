@@ -57,8 +57,8 @@ struct PassProblem : ConfigOrigin {
   friend bool operator==(const PassProblem&, const PassProblem&) = default;
 };
 
-/// The problem of a pass over `rows` rows, without the place where it runs and without the state
-/// of the weight's codes.
+/// The problem of a pass over `rows` rows. Two parts are still to be set: the ConfigOrigin, and
+/// whether the weight's codes are cached.
 template <class Options>
 PassProblem problem_of(const Options& options, Pass pass, std::int64_t rows, DType output,
                        bool bias) {

@@ -502,8 +502,8 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
   const VariantTimes times(session, steps_, calls,
                            {"inference", "forward", "backward", "optimizer"}, 1);
 
-  // Scratch for copied parts of the weight would have dim² / F floats for each row. Only a few
-  // vectors per row are allowed.
+  // Inference must not copy the part of the weight that a row selects. Such copies would need
+  // scratch memory of dim² / F floats for each row. The limit here is a few vectors for each row.
   const std::size_t workspace_bytes = inference.state().workspace.capacity_bytes();
   const auto vectors = static_cast<std::size_t>(64 * shape.batch * shape.dim) + (1u << 20);
   const bool no_copy = workspace_bytes <= prepared_bytes + vectors;

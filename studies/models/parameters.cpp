@@ -134,13 +134,15 @@ void Parameters::load(const std::string& file) {
   for (const Parameter& p : all_) {
     const auto length = take<std::uint64_t>(from);
     core::require(from.good() && length == p.name.size(),
-                  "parameters: {}: it has another parameter instead of {}", file, p.name);
+                  "parameters: {}: the file has another parameter where {} is expected", file,
+                  p.name);
     std::string name(p.name.size(), '\0');
     from.read(name.data(), static_cast<std::streamsize>(name.size()));
     const auto rows = take<std::int64_t>(from);
     const auto cols = take<std::int64_t>(from);
     core::require(from.good() && name == p.name,
-                  "parameters: {}: it has another parameter instead of {}", file, p.name);
+                  "parameters: {}: the file has another parameter where {} is expected", file,
+                  p.name);
     core::require(rows == p.value.rows() && cols == p.value.cols(),
                   "parameters: {}: {} is {}x{}, not {}x{}", file, p.name, rows, cols,
                   p.value.rows(), p.value.cols());

@@ -63,7 +63,8 @@ std::string mean_and_spread(const std::vector<double>& values) {
                             : fmt::format("{:.4f} ± {:.4f}", mean, std::sqrt(variance));
 }
 
-// The values of the curves of one variant, one per seed.
+// value_of(curve) for every curve of one variant. There is one curve per seed. A curve without a
+// value is left out.
 template <class F>
 std::vector<double> over_seeds(std::span<const LossCurve> curves, const std::string& name,
                                F&& value_of) {

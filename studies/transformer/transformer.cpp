@@ -170,7 +170,8 @@ class Transformer : public Workload {
     if (batch_ == 0) batch_ = trains ? 16 : 4;
     if (steps_ == 0) steps_ = trains ? 500 : 5;
     core::require(!trains || vocabulary_ == 256,
-                  "--vocabulary {}: with --train it must be 256, the number of bytes", vocabulary_);
+                  "--vocabulary {}: with --train it must be 256, the number of byte values",
+                  vocabulary_);
     core::require(vocabulary_ >= 1, "--vocabulary {}: it must be at least 1", vocabulary_);
     core::require(context_ >= 1, "--context {}: it must be at least 1", context_);
     core::require(batch_ >= 1, "--batch {}: it must be at least 1", batch_);

@@ -88,7 +88,8 @@ TEST(TunerOfGroups, AQueryIsThatOfItsProblem) {
           EXPECT_EQ(to_query(back, state), query) << gemm_int8::describe(p);
           EXPECT_EQ(back.layout, p.layout);
         }
-  // Similar numbers of rows are one problem, others are not.
+  // Numbers of rows in one bucket have the same query. Another bucket, number of groups or layout
+  // has another query.
   EXPECT_EQ(to_query(problem(8, 1000, false), state), to_query(problem(8, 1024, false), state));
   EXPECT_NE(to_query(problem(8, 1000, false), state), to_query(problem(8, 1025, false), state));
   EXPECT_NE(to_query(problem(8, 1000, false), state), to_query(problem(4, 1000, false), state));

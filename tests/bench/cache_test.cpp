@@ -175,7 +175,7 @@ TEST_F(Cache, AWinnerInDoubtIsMarkedAndTheDefaultRuns) {
   expect_part(listed["why"], "in doubt: other programs disturbed the measurement");
   const Result list = here({"list"});
   expect_part(list.out, "no: in doubt");
-  expect_part(list.out, "1 of them in doubt, so the default runs");
+  expect_part(list.out, "1 of these keys is in doubt: ");
   const std::string explained = here({"explain", name_of(doubtful.key)}).out;
   expect_part(explained, "measurement no");
   expect_part(explained, "refused: measurement: in doubt");

@@ -83,8 +83,8 @@ TEST(Report, SentenceNamesNoSizeWithoutATrend) {
   report.add(row(4, 8, 1.3, 1));
   report.add(row(8, 8, 0.8, 1));
   const std::string sentence = report_sentence(report);
-  EXPECT_NE(sentence.find("pays at 2 of the 4 measured shapes, but not at every shape above some "
-                          "size (0.70x to 1.50x, median 1.05x)"),
+  EXPECT_NE(sentence.find("pays at 2 of the 4 measured shapes, with no clear size from which on it "
+                          "always pays (0.70x to 1.50x, median 1.05x)"),
             std::string::npos)
       << sentence;
 }

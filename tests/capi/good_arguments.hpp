@@ -282,7 +282,7 @@ class Arguments : public ::testing::Test {
     const char* text;
     std::function<void(S&)> change;
   };
-  /// Each change of a good struct is refused with the text.
+  /// Expects that the call accepts no changed struct: each change alone is refused with its text.
   template <class S, class Call>
   void refuses(const S& good, const Call& call, std::initializer_list<Bad<S>> bad) {
     for (const Bad<S>& one : bad) {

@@ -448,9 +448,9 @@ static void refusals(void) {
   switchback_linear_grads grads = all_grads();
   mark(y, sizeof(y));
   mark_gradients();
-  CHECK_INVALID("it must be the layer's groups, 3",
+  CHECK_INVALID("it must be the layer's number of groups, 3",
                 switchback_linear_forward_groups(layer, &too_few, &mx, &my, 0));
-  CHECK_INVALID("it must be the layer's groups, 3",
+  CHECK_INVALID("it must be the layer's number of groups, 3",
                 switchback_linear_backward_groups(layer, &grads, &too_few, &mx));
   CHECK_INVALID("the layer has 3 groups", switchback_linear_forward(layer, &mx, &my, 0, NULL));
   CHECK_INVALID("the layer has 3 groups", switchback_linear_backward(layer, &grads, &kept));

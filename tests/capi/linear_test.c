@@ -120,7 +120,7 @@ static void int8_step(int32_t mode) {
   /* A forward returns the codes of x, and computes with them. */
   const switchback_kept_input kept_x = kept_of(&mx, NULL, 0);
   switchback_kept_input kept = kept_of(&mcodes, absmax, 0);
-  CHECK_INVALID("with kept it must be caller (3)",
+  CHECK_INVALID("if kept is given, it must be caller (3)",
                 switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_COPY, &kept));
   CHECK_OK(switchback_linear_forward(layer, &mx, &my2, SWITCHBACK_SAVE_CALLER, &kept));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);

@@ -196,8 +196,8 @@ TEST(Int8Sums, CodesOfMinus128AreExact) {
   });
 }
 
-// The largest sums: up to K = 131071 of -128 · -128, and beyond that of codes that quantizers make.
-// One more product of -128 · -128 would be 2^31.
+// The largest sums that fit int32. Up to K = 131071 they are sums of -128 · -128; one more such
+// product would reach 2^31. Beyond that K, codes are from -127 to 127, as quantizers make them.
 TEST(Int8Sums, ExactAtTheEdgesOfK) {
   if (under_thread_sanitizer) GTEST_SKIP() << "of values, not of threads";
   struct Edge {

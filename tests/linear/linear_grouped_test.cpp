@@ -424,7 +424,7 @@ TEST(LinearGrouped, Rejections) {
   layer.set_weight(step.weight.view());
   const SomeGroups three = packed_groups({3, 5, 0});
   EXPECT_EQ(message_of([&] { layer.forward(three.view(), step.rows(), y.view()); }),
-            "forward: groups.count = 3; it must be the layer's groups, 2");
+            "forward: groups.count = 3; it must be the layer's number of groups, 2");
   EXPECT_EQ(message_of([&] { layer.forward(step.x.view(), y.view()); }),
             "forward: the layer has 2 groups; a call without groups needs a layer with one group");
   LinearGrads rounded{.g = step.g.view()};

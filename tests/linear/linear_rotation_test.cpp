@@ -46,8 +46,8 @@ void for_each_rotated_case(const F& f) {
       }
 }
 
-// The layer's result from public operations only: a plain layer in f32 of rotate(X) and rotate(W),
-// both in f32, has the same codes.
+// The layer's results are those of its steps, done one by one: rotate X and W in f32, then quantize
+// and multiply them as a layer without a rotation does.
 TEST(LinearRotation, IsTheCompositionOfItsOperations) {
   Context context(test::device_options());
   for_each_rotated_case([&](const LayerCase& c, Rotation rotation) {

@@ -90,7 +90,8 @@ def complaints(name, architecture, kernel, launch):
         said.append(f"{name} of {architecture} is compiled for {kernel.bound} threads and launched with {threads}")
     if threads > most_threads(kernel.registers):
         said.append(f"{name} of {architecture} has {kernel.registers} registers and is launched with {threads} threads")
-    # Shared memory is chosen for the device; code for 8.0 runs on all 8.x.
+    # A launch chooses its shared memory for the device, not for the code's architecture. Code for
+    # 8.0 runs on all 8.x, so each launch is checked with the code of its major version.
     if capability // 10 == architecture // 10 and capability in SHARED_BYTES:
         if shared > (limit if limit > 0 else UNASKED_BYTES - kernel.shared):
             said.append(f"{name} of {architecture} has {kernel.shared} bytes of shared memory and asks for {shared} more")

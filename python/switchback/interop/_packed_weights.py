@@ -22,8 +22,9 @@ from .._library import check, library
 from .._tensors import context_of, key_of, matrix_of
 from ..nn._rules import reuse
 
-# After this many look-ups without a use, a form may be dropped to make room for another. Dropping it
-# earlier would be useless: in a model that does not fit, each form would go before its next use.
+# A form that none of this many look-ups has used may be dropped to make room for another. A smaller
+# number would be useless: if the forms of a model do not all fit, each would be dropped before its
+# next use.
 _IDLE = 4096
 
 

@@ -342,7 +342,7 @@ class AsyncCopies {
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
   }
-  /// Waits for all groups but the `later` ones that were ended last.
+  /// Waits for all groups that were ended, except the last `later` of them.
   __device__ __forceinline__ void wait([[maybe_unused]] int later) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
     for (; done_ < added_ && copies_[done_ % most].group < groups_ - later; ++done_) {

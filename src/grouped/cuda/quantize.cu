@@ -28,8 +28,8 @@ struct ScaledArguments {
   SlotRows slots;
 };
 
-// The row of this thread and the scales of its group, as a matrix of one row; or of no row, if the
-// slot has no group.
+// The arguments for the row of this thread alone, with the scales of its group. If the slot belongs
+// to no group, `rows` is 0.
 template <class T>
 __device__ __forceinline__ quant::ScaledRowsArguments row_of_thread(const ScaledArguments& a) {
   const std::int64_t slot =

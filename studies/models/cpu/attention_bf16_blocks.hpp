@@ -216,7 +216,8 @@ SWITCHBACK_INLINE __m512i rounded_factor(__m512 v) {
 SWITCHBACK_INLINE __m512i beside(__m512i first, __m512i second) {
   return _mm512_mask_blend_epi16(0xAAAAAAAAu, _mm512_srli_epi32(first, 16), second);
 }
-// The upper halves of two vectors. Each becomes one half of 16 bytes, at its position.
+// The upper halves of the elements of two vectors. Each 16 bytes of the result hold four of `lower`
+// and then four of `upper`, from the same 16 bytes of both.
 SWITCHBACK_INLINE __m512i joined(__m512i lower, __m512i upper) {
   return _mm512_packus_epi32(_mm512_srli_epi32(lower, 16), _mm512_srli_epi32(upper, 16));
 }

@@ -186,7 +186,8 @@ struct ForwardMemory {
 
 // ---- Backward.
 
-// Weights and their gradients, of a block [key, query] of scores.
+// A block [key, query] of scores, from which gradients_of_block computes the attention weights and
+// the gradients of the scores.
 struct BlockOfGradients {
   const float* scores;
   const float* dweights;

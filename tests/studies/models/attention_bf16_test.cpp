@@ -238,7 +238,7 @@ TEST(Bf16AttentionReference, IsWithinBoundsWhereScoresAreLarge) {
   });
 }
 
-// Values below 2^-126, which products take as zero.
+// Operands below 2^-126. The multiply instructions treat them as zero.
 TEST(Bf16AttentionReference, IsWithinBoundsWhereOperandsAreSubnormal) {
   for_bf16_contexts([](Context& context, const std::string& name) {
     expect_bounded(context, {.batch = 1, .length = 70, .heads = 1, .head_dim = 33}, 0x1p-127, name);

@@ -69,8 +69,8 @@ Product expected_product(const gemm_int8::GemmProblem& problem, const gemm_int8:
 /// Whether the sums can be written directly to the caller's int32 output.
 bool sums_in_place(const gemm_int8::GemmProblem& problem, const void* d);
 
-/// Configurations of a product, the default first, with a named algorithm or with the library's
-/// choice: those that the library ranks first, or all that exist.
+/// Copies of `by_default`, each with another cuBLASLt algorithm. The first leaves the choice to the
+/// library. `all`: every algorithm that the library ranks; else only the few that it ranks first.
 std::vector<gemm_int8::GemmConfig> algorithm_candidates(core::cuda::Runtime& runtime,
                                                         const Product& product,
                                                         const gemm_int8::GemmConfig& by_default,

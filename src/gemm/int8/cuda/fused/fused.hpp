@@ -57,8 +57,8 @@ struct FusedVariant {
                         cudaStream_t stream);
   double time = 0;      ///< of a tile, relative to the other shapes of its generation
   bool skinny = false;  ///< only for at most tile_m rows: skinny.cu
-  /// The committed record in which it was right on a GPU of its generation (gemm/cuda/seen.hpp);
-  /// empty if there is no such record.
+  /// The committed record of a GPU of its generation on which its results were right
+  /// (gemm/cuda/seen.hpp). Empty if there is no such record.
   std::string_view seen = {};
   /// Whether nothing in it can hang: it has no cluster, and no barrier that waits for another block
   /// or for a copy. Then it may be tried in this process (trial.hpp).
