@@ -622,16 +622,16 @@ TEST(Blockwise, WhichEnginesOfDevicesComputeGroups) {
   p.m = p.padded_m = p.stride_a = p.stride_b = 256;
   p.block_rows = 128;
   p.alignment = 16;
-  const auto rejects = [&](blockwise::EngineId id) {
-    return blockwise::engine_table().find(context.state().device.kind, id)->rejects(p);
+  const auto unsupported = [&](blockwise::EngineId id) {
+    return blockwise::engine_table().find(context.state().device.kind, id)->unsupported(p);
   };
-  EXPECT_EQ(rejects(blockwise::EngineId::wgmma), "");
+  EXPECT_EQ(unsupported(blockwise::EngineId::wgmma), "");
   p.groups = 2;
-  EXPECT_EQ(rejects(blockwise::EngineId::wgmma), "it does not support groups");
-  EXPECT_EQ(rejects(blockwise::EngineId::mma), "");
+  EXPECT_EQ(unsupported(blockwise::EngineId::wgmma), "it does not support groups");
+  EXPECT_EQ(unsupported(blockwise::EngineId::mma), "");
   EXPECT_EQ(blockwise::default_config(p, context.state()).engine, blockwise::EngineId::mma);
   p.groups = std::int64_t{1} << 31;
-  EXPECT_EQ(rejects(blockwise::EngineId::mma), "the problem has too many rows, codes or tiles");
+  EXPECT_EQ(unsupported(blockwise::EngineId::mma), "the problem has too many rows, codes or tiles");
   EXPECT_EQ(blockwise::default_config(p, context.state()).engine, blockwise::EngineId::dp4a);
 }
 

@@ -94,10 +94,10 @@ TEST(GemmStandardEntry, OpenBlasRefusesWhatItsIntegersCannotCount) {
   floating::Problem p;
   p.m = p.n = p.k = p.ldb = p.ldd = 1;
   p.lda = std::int64_t{1} << 31;
-  const std::string reason = floating::openblas_engine.rejects(p);
+  const std::string reason = floating::openblas_engine.unsupported(p);
   EXPECT_NE(reason.find("2147483648"), std::string::npos) << reason;
   p.lda -= 1;
-  EXPECT_EQ(floating::openblas_engine.rejects(p), "");
+  EXPECT_EQ(floating::openblas_engine.unsupported(p), "");
 }
 
 TEST(GemmStandardConfig, DefaultIsFirstCandidateAndCandidatesDiffer) {

@@ -464,7 +464,7 @@ TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
     change(p);
     const auto* engine =
         gemm_int8::find_engine(context().state().device.kind, std::string_view("fused"));
-    return std::string(engine->rejects(p, context().state()));
+    return std::string(engine->unsupported(p, context().state()));
   };
   EXPECT_EQ(reason([](GemmProblem&) {}), "");
   EXPECT_EQ(reason([](GemmProblem& p) { p.alignment = 1; }),

@@ -24,7 +24,7 @@ void for_engines(F&& f) {
     for (const std::string& engine : available_engines(context)) {
       // An engine that keeps its int32 sums in a cache does not write them.
       const gemm_int8::GemmProblem some = {.m = 1, .n = 1, .k = 1};
-      if (!engine_named(context, engine).rejects(some, context.state()).empty()) continue;
+      if (!engine_named(context, engine).unsupported(some, context.state()).empty()) continue;
       SCOPED_TRACE(engine + " on " + describe(options));
       f(context, engine);
     }

@@ -55,7 +55,7 @@ using ScaledShape = quant::ScaledRowsShape<512, 1, 4>;
 template <class T>
 __global__ void __launch_bounds__(ScaledShape::threads, 1) scaled_kernel(ScaledArguments a) {
   __shared__ quant::ScaledRowsShared<false, ScaledShape> shared;
-  quant::code_row<T, false>(row_of_thread<T>(a), 0, shared);
+  quant::code_scaled_rows<T, false>(row_of_thread<T>(a), 0, shared);
 }
 
 // Rows of any length and alignment. Floor: as above, and a second read of each element from a
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(ScaledShape::threads, 1) scaled_kernel(ScaledA
 template <class T>
 __global__ void __launch_bounds__(1024, 1) scaled_twice_kernel(ScaledArguments a) {
   __shared__ unsigned maxima[32];
-  quant::code_row_twice<T, false>(row_of_thread<T>(a), 0, maxima);
+  quant::code_scaled_row_twice<T, false>(row_of_thread<T>(a), 0, maxima);
 }
 
 }  // namespace

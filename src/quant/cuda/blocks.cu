@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns
                                  rows_of_threads(turns, scaled);
     if constexpr (scaled) {
       __shared__ ScaledRowsShared<false, ScaledShape<T, turns>> shared;
-      code_row<T, false>(a.rows, row, shared);
+      code_scaled_rows<T, false>(a.rows, row, shared);
     } else {
       __shared__ unsigned row_maxima[32];
       const T* const from = static_cast<const T*>(a.rows.x) + row * a.rows.x_stride;

@@ -16,7 +16,7 @@ namespace {
 template <class T, bool random>
 __global__ void __launch_bounds__(1024, 1) rowwise_scaled_twice_kernel(ScaledRowsArguments a) {
   __shared__ unsigned maxima[32];
-  code_row_twice<T, random>(
+  code_scaled_row_twice<T, random>(
       a, a.first_row + static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y, maxima);
 }
 
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(Shape::threads, Shape::threads == 256 ? 3 : 1)
   __shared__ ScaledRowsShared<random, Shape> shared;
   let_next_kernel_begin();
   const std::int64_t place = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
-  code_row<T, random>(a, a.first_row + place * Shape::R, shared);
+  code_scaled_rows<T, random>(a, a.first_row + place * Shape::R, shared);
 }
 
 constexpr int default_threads = 256;

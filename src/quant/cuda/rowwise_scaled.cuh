@@ -194,8 +194,8 @@ __device__ __forceinline__ uint2 code_eight(const float (&v)[each], const Scaled
 /// Codes and absmax of a row of any length and alignment, by blockDim.x threads that read it twice.
 /// All threads of the block must call it; row_max defines the size of `maxima`.
 template <class T, bool random>
-__device__ __forceinline__ void code_row_twice(const ScaledRowsArguments& a, std::int64_t row,
-                                               unsigned* maxima) {
+__device__ __forceinline__ void code_scaled_row_twice(const ScaledRowsArguments& a,
+                                                      std::int64_t row, unsigned* maxima) {
   const bool exists = row < a.rows;
   const std::int64_t eights = exists ? divide_up<std::int64_t>(a.cols, each) : 0;
   const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
@@ -280,8 +280,8 @@ struct ScaledRowsShared {
 /// read once for all of the rows, or twice with the second read from a cache. All threads of the
 /// block must call it.
 template <class T, bool random, class Shape>
-__device__ __forceinline__ void code_row(const ScaledRowsArguments& a, std::int64_t first,
-                                         ScaledRowsShared<random, Shape>& shared) {
+__device__ __forceinline__ void code_scaled_rows(const ScaledRowsArguments& a, std::int64_t first,
+                                                 ScaledRowsShared<random, Shape>& shared) {
   constexpr int R = Shape::R, E = Shape::E;
   const auto eights = static_cast<int>(a.cols / each);
   const auto rows = static_cast<int>(min(a.rows - first, std::int64_t{R}));
