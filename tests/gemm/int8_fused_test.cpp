@@ -415,7 +415,7 @@ TEST_P(Int8Fused, OrdersAreCandidatesOfLargeProducts) {
     EXPECT_LE(config.mc, 64) << describe(config);
   // Kernels for few rows support no more rows.
   EXPECT_NE(gemm_int8::check_config(problem_of(17, 4096, 4096), decode.front(), context().state())
-                .find("takes at most 16 rows, not m=17"),
+                .find("supports at most 16 rows, not m=17"),
             std::string::npos);
   const auto* engine =
       gemm_int8::find_engine(context().state().device.kind, std::string_view("fused"));
