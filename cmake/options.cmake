@@ -20,9 +20,9 @@ option(SWITCHBACK_WERROR "Treat warnings as errors" OFF)
 set(SWITCHBACK_SANITIZER "none" CACHE STRING "none, address (with undefined) or thread")
 set_property(CACHE SWITCHBACK_SANITIZER PROPERTY STRINGS none address thread)
 
-# Tests for a GPU are built with `cuda`, and run by tools/gpu-check.
-set(SWITCHBACK_TEST_DEVICE "emulated" CACHE STRING "The device that tests link: emulated or cuda")
-set_property(CACHE SWITCHBACK_TEST_DEVICE PROPERTY STRINGS emulated cuda)
+# Tests for a GPU are built with `cuda`, and run by tools/gpu-check. With `none` they test the CPU alone.
+set(SWITCHBACK_TEST_DEVICE "emulated" CACHE STRING "The device that tests link: emulated, cuda or none")
+set_property(CACHE SWITCHBACK_TEST_DEVICE PROPERTY STRINGS emulated cuda none)
 
 if(SWITCHBACK_TOP_LEVEL)
   if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

@@ -132,6 +132,9 @@ nlohmann::ordered_json feature_names(const core::CpuFeatures& f) {
   add(f.avx512_vnni, "avx512_vnni");
   add(f.avx512_bf16, "avx512_bf16");
   add(f.amx_int8, "amx_int8");
+  add(f.neon, "neon");
+  add(f.neon_dotprod, "neon_dotprod");
+  add(f.neon_i8mm, "neon_i8mm");
   return names;
 }
 

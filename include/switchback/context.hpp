@@ -37,8 +37,9 @@ struct ContextOptions {
   /// threads cannot be created (a limit on processes), the constructor throws Error(out_of_memory).
   int threads = 0;
   /// Upper bound on the instruction set used on a CPU, for tests and comparisons: "scalar", or of
-  /// x86 "sse4", "avx2", "avx_vnni", "avx512", "avx512_vnni", "amx", or empty for no bound. The
-  /// error of another name lists all there are. Codes and int32 sums are the same at every level.
+  /// x86 "sse4", "avx2", "avx_vnni", "avx512", "avx512_vnni", "amx", or of 64-bit Arm "neon",
+  /// "neon_dotprod", "neon_i8mm", or empty for no bound. The error of another name lists all there
+  /// are. Codes and int32 sums are the same at every level.
   std::string isa = {};
   /// CUDA: the stream (a cudaStream_t of that device) on which every operation is queued; it must
   /// outlive the Context. Null creates a stream, ordered with the legacy default stream. (To use

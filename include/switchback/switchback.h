@@ -115,8 +115,9 @@ typedef struct switchback_context_options {
   void* stream;    /* CUDA: the caller's stream, which must outlive the context. NULL = create one,
                       ordered with the legacy default stream. On the CPU: NULL */
   const char* isa; /* upper bound on the CPU's instruction set: "scalar", or of x86 "sse4", "avx2",
-                      "avx_vnni", "avx512", "avx512_vnni", "amx"; NULL or "" = none. An unknown
-                      name's error lists all */
+                      "avx_vnni", "avx512", "avx512_vnni", "amx", or of 64-bit Arm "neon",
+                      "neon_dotprod", "neon_i8mm"; NULL or "" = none. An unknown name's error
+                      lists all */
   /* CUDA: where device memory comes from. Set both functions or neither; neither on the CPU. It
    * returns at least `bytes`, 256-byte aligned, for use in the order of the stream, or NULL on
    * failure. */

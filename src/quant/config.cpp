@@ -55,7 +55,7 @@ std::int64_t panel_columns(const Problem& p) {
 
 // Whether a tile is computed fast enough that the next one should be prefetched meanwhile.
 bool asks_ahead(const Problem& p) {
-  return p.isa >= core::Isa::avx512;
+  return core::covers(p.isa, core::Isa::avx512);
 }
 
 // The columns of a block that a thread reads twice, so that they fill half of the second-level

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 
 #include "core/cpu/isa.hpp"
 #include "core/cpu/quota.hpp"
 #include "core/cpu/vendor.hpp"
+#include "support/device_memory.hpp"
 #include "support/forked.hpp"
 #include "switchback/error.hpp"
 #include "switchback/quant.hpp"
@@ -33,6 +35,13 @@ TEST(Context, DefaultsTakeTheWholeMachine) {
   EXPECT_EQ(context.isa(), core::isa_name(core::cpu_features().level()));
 }
 
+// Whoever runs the tests on a known CPU, such as an emulated one, names its instruction set.
+TEST(Context, ReachesTheInstructionSetOfTheCpu) {
+  const char* const expected = std::getenv("SWITCHBACK_TEST_ISA");
+  if (expected == nullptr) GTEST_SKIP() << "SWITCHBACK_TEST_ISA is not set";
+  EXPECT_EQ(Context({.device = "cpu", .threads = 1}).isa(), expected);
+}
+
 // From the signatures of these CPUs.
 TEST(Cpu, ADesignHasItsFamilyAndModel) {
   using core::cpu_design;
@@ -45,6 +54,7 @@ TEST(Cpu, ADesignHasItsFamilyAndModel) {
 }
 
 TEST(AfterFork, AContextOfADeviceIsRefused) {
+  if (test::default_device() != "emulated:0") GTEST_SKIP() << "this build has no emulated device";
   Context device({.device = "emulated:0"});
   const auto refused = [](const auto& call) {
     try {
@@ -93,12 +103,22 @@ TEST(Context, ACapCoversWhatIsNotAboveIt) {
     EXPECT_TRUE(core::covers(cap, Isa::scalar));
     EXPECT_EQ(core::covers(Isa::scalar, cap), cap == Isa::scalar);
     // A CPU that has everything has, when capped, exactly the features of the cap.
-    const core::CpuFeatures everything{true, true, true, true, true, true, true};
+    const core::CpuFeatures everything{.sse4 = true,
+                                       .avx2 = true,
+                                       .avx_vnni = true,
+                                       .avx512 = true,
+                                       .avx512_vnni = true,
+                                       .amx_int8 = true,
+                                       .neon = true,
+                                       .neon_dotprod = true,
+                                       .neon_i8mm = true};
     const core::CpuFeatures capped = everything.capped(cap);
     for (const Isa isa : all)
       EXPECT_EQ(capped.has(isa), core::covers(cap, isa));
   }
   EXPECT_FALSE(core::covers(Isa::avx_vnni, Isa::avx512));
+  EXPECT_FALSE(core::covers(Isa::neon_i8mm, Isa::sse4));
+  EXPECT_FALSE(core::covers(Isa::amx, Isa::neon));
   EXPECT_FALSE(core::covers(static_cast<Isa>(core::isa_count), Isa::scalar));
   EXPECT_TRUE(core::CpuFeatures{}.has(Isa::scalar));
   EXPECT_FALSE(core::CpuFeatures{}.has(Isa::sse4));

@@ -667,9 +667,9 @@ TEST(Blockwise, RefusesWhatDoesNotFit) {
             "gemm_blockwise: absmax_b holds 9 floats; it must hold blocks * K = 10");
   EXPECT_EQ(refused([&](auto& args) { args.d = AnyMatrix(d.data(), DType::s32, 3, 5, 5); }),
             "gemm_blockwise: d has dtype s32; it must be f32, f16 or bf16");
-  EXPECT_EQ(
-      refused([](auto& args) { args.engine = "onednn"; }),
-      "gemm_blockwise: engine 'onednn' is not one of amx, avx512_vnni, avx_vnni, avx2, reference");
+  EXPECT_EQ(refused([](auto& args) { args.engine = "onednn"; }),
+            "gemm_blockwise: engine 'onednn' is not one of amx, avx512_vnni, avx_vnni, avx2, "
+            "neon_i8mm, neon_dotprod, reference");
   for (std::int64_t r = 0; r < 3; ++r)
     for (std::int64_t c = 0; c < 5; ++c)
       EXPECT_EQ(d.get(r, c), 0.0f);

@@ -9,8 +9,19 @@ namespace switchback::core {
 /// Named levels of instruction sets; a Context may be capped at one (ContextOptions::isa). The
 /// values are stored in caches: append a new level at the end, whatever its rank. The table in
 /// isa.cpp holds the other properties of a level.
-enum class Isa { scalar, sse4, avx2, avx_vnni, avx512, avx512_vnni, amx };
-inline constexpr int isa_count = 7;
+enum class Isa {
+  scalar,
+  sse4,
+  avx2,
+  avx_vnni,
+  avx512,
+  avx512_vnni,
+  amx,
+  neon,
+  neon_dotprod,
+  neon_i8mm
+};
+inline constexpr int isa_count = 10;
 
 /// Features usable by this process: the CPU has them and the operating system saves their state.
 struct CpuFeatures {
@@ -22,6 +33,9 @@ struct CpuFeatures {
   bool avx512_bf16 = false;
   bool amx_int8 = false;  ///< AMX tiles and int8, with the above; permission granted by the system
   bool amx_bf16 = false;  ///< AMX bf16, with amx_int8
+  bool neon = false;      ///< the vectors of AArch64, which every such CPU has
+  bool neon_dotprod = false;  ///< sdot
+  bool neon_i8mm = false;     ///< smmla, with sdot
 
   /// Whether code for this level can run. Scalar code always can.
   [[nodiscard]] bool has(Isa isa) const noexcept;

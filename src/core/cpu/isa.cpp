@@ -17,13 +17,19 @@
 #if defined(__x86_64__) || defined(__i386__)
 #define SWITCHBACK_X86 1
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#if defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif defined(__linux__)
+#include <sys/auxv.h>
+#endif
 #endif
 
 namespace switchback::core {
 
 namespace {
 
-enum class Architecture { any, x86 };
+enum class Architecture { any, x86, arm };
 
 struct Level {
   Isa isa;
@@ -41,6 +47,9 @@ constexpr std::array<Level, isa_count> levels = {{
     {Isa::avx512, "avx512", Architecture::x86, &CpuFeatures::avx512},
     {Isa::avx512_vnni, "avx512_vnni", Architecture::x86, &CpuFeatures::avx512_vnni},
     {Isa::amx, "amx", Architecture::x86, &CpuFeatures::amx_int8},
+    {Isa::neon, "neon", Architecture::arm, &CpuFeatures::neon},
+    {Isa::neon_dotprod, "neon_dotprod", Architecture::arm, &CpuFeatures::neon_dotprod},
+    {Isa::neon_i8mm, "neon_i8mm", Architecture::arm, &CpuFeatures::neon_i8mm},
 }};
 
 // The level's index in the table; levels.size() for a number that is not a level.
@@ -201,15 +210,75 @@ std::string probe_design() {
 std::string probe_design() {
   return cpu_model();
 }
-CpuFeatures probe() {
+std::string probe_vendor() {
   return {};
+}
+
+#if defined(__aarch64__) && defined(__APPLE__)
+
+bool has_feature(const char* name) {
+  int value = 0;
+  std::size_t size = sizeof(value);
+  return sysctlbyname(name, &value, &size, nullptr, 0) == 0 && value != 0;
+}
+
+CpuFeatures probe() {
+  CpuFeatures f;
+  f.neon = true;
+  f.neon_dotprod = has_feature("hw.optional.arm.FEAT_DotProd");
+  f.neon_i8mm = f.neon_dotprod && has_feature("hw.optional.arm.FEAT_I8MM");
+  return f;
+}
+
+std::string probe_model() {
+  std::array<char, 128> brand{};
+  std::size_t size = brand.size() - 1;
+  if (sysctlbyname("machdep.cpu.brand_string", brand.data(), &size, nullptr, 0) != 0)
+    return "unknown";
+  return brand.data();
+}
+
+#elif defined(__aarch64__) && defined(__linux__)
+
+// The bits of getauxval, which older headers do not name.
+constexpr int hwcap_cpuid = 11;
+constexpr int hwcap_asimddp = 20;
+constexpr int hwcap2_i8mm = 13;
+
+bool has_feature(unsigned long words, int bit) {
+  return (getauxval(words) >> bit & 1) != 0;
+}
+
+CpuFeatures probe() {
+  CpuFeatures f;
+  f.neon = true;
+  f.neon_dotprod = has_feature(AT_HWCAP, hwcap_asimddp);
+  f.neon_i8mm = f.neon_dotprod && has_feature(AT_HWCAP2, hwcap2_i8mm);
+  return f;
+}
+
+// Such CPUs have numbers instead of names. Linux lets programs read them.
+std::string probe_model() {
+  if (!has_feature(AT_HWCAP, hwcap_cpuid)) return "unknown";
+  std::uint64_t id = 0;
+  __asm__("mrs %0, midr_el1" : "=r"(id));
+  return fmt::format("Arm implementer {:#x} part {:#x}", id >> 24 & 0xFF, id >> 4 & 0xFFF);
+}
+
+#else
+
+CpuFeatures probe() {
+  CpuFeatures f;
+#if defined(__aarch64__)
+  f.neon = true;
+#endif
+  return f;
 }
 std::string probe_model() {
   return "unknown";
 }
-std::string probe_vendor() {
-  return {};
-}
+
+#endif
 
 #endif
 

@@ -17,6 +17,8 @@ core::EngineTable<Engine>& engine_table() noexcept {
     &blocked_engine<EngineId::amx, amx_kernel>,
     &blocked_engine<EngineId::avx512_vnni, avx512_vnni_kernel>,
     &blocked_engine<EngineId::avx_vnni, avx_vnni_kernel>,
+    &blocked_engine<EngineId::neon_i8mm, neon_i8mm_kernel>,
+    &blocked_engine<EngineId::neon_dotprod, neon_dotprod_kernel>,
 #if defined(SWITCHBACK_HAVE_ONEDNN)
     &onednn_engine,
 #endif

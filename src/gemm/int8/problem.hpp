@@ -37,12 +37,15 @@ enum class EngineId : std::int64_t {
   amx = 10,
   mma = 11,
   wgmma = 12,
+  neon_dotprod = 13,
+  neon_i8mm = 14,
 };
-inline constexpr EngineId last_engine_id = EngineId::wgmma;
+inline constexpr EngineId last_engine_id = EngineId::neon_i8mm;
 
-inline constexpr std::array<std::string_view, 13> engine_names = {
-    "none", "reference", "avx2", "avx_vnni", "avx512_vnni", "onednn", "cublaslt", "cublaslt_panels",
-    "dp4a", "fused",     "amx",  "mma",      "wgmma"};
+inline constexpr std::array<std::string_view, 15> engine_names = {
+    "none",     "reference",       "avx2",     "avx_vnni", "avx512_vnni", "onednn",
+    "cublaslt", "cublaslt_panels", "dp4a",     "fused",    "amx",         "mma",
+    "wgmma",    "neon_dotprod",    "neon_i8mm"};
 
 /// "avx512_vnni"; "unknown" for an unknown number.
 constexpr std::string_view engine_name(EngineId id) noexcept {

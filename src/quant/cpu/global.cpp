@@ -67,6 +67,8 @@ CodesKernel codes_kernel(const core::CpuFeatures& features) {
 std::string refusal(const core::CpuFeatures& features) {
 #if HWY_ARCH_X86
   if (!features.sse4) return "needs SSE4.2 and SSSE3";
+#elif HWY_ARCH_ARM_A64
+  if (!features.neon) return "the Context's isa is capped below neon";
 #else
   static_cast<void>(features);
 #endif

@@ -17,6 +17,13 @@
 #else
 #define HWY_DISABLED_TARGETS ((1LL << 4) | (1LL << 6) | (1LL << 7) | (1LL << 12) | (1LL << 14))
 #endif
+#elif defined(__aarch64__)
+// Only the vectors that every CPU has: arrays cannot hold vectors whose length is unknown. Where
+// Highway could choose at run time, it would also require AES instructions; the last macro, which
+// is Highway's own, says that it cannot.
+#define HWY_COMPILE_ONLY_STATIC
+#define TOOLCHAIN_MISS_SYS_AUXV_H
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 #endif
 
 #include "hwy/targets.h"
@@ -39,6 +46,8 @@ inline std::int64_t allowed_targets(const core::CpuFeatures& features) {
   if (features.avx2) targets |= HWY_AVX2;
   if (features.avx512) targets |= HWY_AVX3;
   return targets & supported_targets();
+#elif defined(__aarch64__)
+  return features.neon ? HWY_STATIC_TARGET : 0;
 #else
   static_cast<void>(features);
   return supported_targets();

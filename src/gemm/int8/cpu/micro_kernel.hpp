@@ -236,7 +236,8 @@ struct MicroKernel {
 };
 
 // The kernels by the names of their engines, the preferred one first.
-#define SWITCHBACK_TILE_KERNELS(OF) OF(amx) OF(avx512_vnni) OF(avx_vnni) OF(avx2)
+#define SWITCHBACK_TILE_KERNELS(OF) \
+  OF(amx) OF(avx512_vnni) OF(avx_vnni) OF(avx2) OF(neon_i8mm) OF(neon_dotprod)
 
 #define SWITCHBACK_DECLARE_KERNEL(name) extern const MicroKernel name##_kernel;
 SWITCHBACK_TILE_KERNELS(SWITCHBACK_DECLARE_KERNEL)
