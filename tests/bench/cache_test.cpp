@@ -387,7 +387,7 @@ TEST_F(Cache, VerifyNamesWinnersThatAreWrongOrDoNotFit) {
   expect_part(people.out, "rowwise, then standard, then global");
   expect_part(people.out, file().string() + ":3");
   expect_part(people.out, "1 right, 1 wrong, 1 could not be run");
-  expect_part(people.err, "could not be run: it takes ");
+  expect_part(people.err, "could not be run: it needs ");
   const std::vector<json> program = lines(here({"verify", "--run", "--json"}).out);
   EXPECT_EQ(only(program, "wrong")["key"], name_of(not_exact.key));
   EXPECT_EQ(only(program, "not_run")["key"], name_of(large.key));

@@ -216,7 +216,7 @@ std::vector<Bad> bad_grids() {
       {"wmnarrow", with_head("batch_sizes: [1]\ndims:\n  - {dim: 8, wm: 0.5}\n"),
        "g.yaml:5:18: wm = 0.5; it must be a number from 1 to 133144"},
       {"nowm", with_head("batch_sizes: [1]\ndims:\n  - {dim: 8}\n"),
-       "g.yaml:5:5: an item of dims has no 'wm'"},
+       "g.yaml:5:5: an item of dims must have 'wm'"},
       {"widek", with_head("batch_sizes: [1]\ndims:\n  - {dim: 40000, wm: 4}\n"),
        "g.yaml:5:22: dim 40000 · wm 4 = 160000; a side must be 1 to 133144, so that int8 sums are "
        "exact in int32"},
