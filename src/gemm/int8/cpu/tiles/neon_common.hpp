@@ -197,20 +197,31 @@ inline void store_bytes(void* d, const void* from, int64_t cols, int bytes) {
   memcpy(d, from, static_cast<size_t>(cols) * static_cast<size_t>(bytes));
 }
 
+// To any address.
+inline __attribute__((always_inline)) void store_whole(void* d, uint8x16_t y) {
+  vst1q_u8(static_cast<uint8_t*>(d), y);
+}
+
 struct StoreF32 {
   static constexpr int bytes = 4;
   static void store(void* d, int64_t cols, float32x4_t low, float32x4_t high) {
+    if (cols >= 8) {
+      store_whole(d, vreinterpretq_u8_f32(low));
+      store_whole(static_cast<uint8_t*>(d) + 16, vreinterpretq_u8_f32(high));
+      return;
+    }
     float buffer[8];
     vst1q_f32(buffer, low);
     vst1q_f32(buffer + 4, high);
-    store_bytes(d, buffer, cols < 8 ? cols : 8, bytes);
+    store_bytes(d, buffer, cols, bytes);
   }
 };
 
 inline void store_16_bit(void* d, int64_t cols, uint16x8_t y) {
+  if (cols >= 8) return store_whole(d, vreinterpretq_u8_u16(y));
   uint16_t buffer[8];
   vst1q_u16(buffer, y);
-  store_bytes(d, buffer, cols < 8 ? cols : 8, 2);
+  store_bytes(d, buffer, cols, 2);
 }
 
 struct StoreF16 {
@@ -270,6 +281,15 @@ void copy_sums(const EpilogueTile& t) {
 constexpr MicroKernel::Epilogue epilogues[output_count] = {
     dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums};
 
+// Loads the first `count` of 4 floats at any address and fills up with zeros. Never reads past
+// them.
+inline float32x4_t load_floats(const unsigned char* p, int64_t count) {
+  if (count >= 4) return vreinterpretq_f32_u8(vld1q_u8(p));
+  float padded[4] = {};
+  if (count > 0) memcpy(padded, p, static_cast<size_t>(count) * 4);
+  return vld1q_f32(padded);
+}
+
 template <class Store>
 void fold(const FoldTile& t) {
   const float32x4_t c = vdupq_n_f32(core::inverse_127_squared);
@@ -279,11 +299,16 @@ void fold(const FoldTile& t) {
     auto* d = static_cast<unsigned char*>(t.d) + r * t.stride_d_bytes;
     const float* const p = t.p + r * panel_cols;
     for (int64_t j = 0; j < t.cols; j += 8) {
-      const int64_t cols = t.cols - j < 8 ? t.cols - j : 8;
-      float before[8] = {};
-      if (start != nullptr) memcpy(before, start + j * 4, static_cast<size_t>(cols) * 4);
-      Store::store(d + j * Store::bytes, cols, vfmaq_f32(vld1q_f32(before), vld1q_f32(p + j), c),
-                   vfmaq_f32(vld1q_f32(before + 4), vld1q_f32(p + j + 4), c));
+      const int64_t cols = t.cols - j;
+      float32x4_t low = vdupq_n_f32(0.0f);
+      float32x4_t high = low;
+      if (start != nullptr) {
+        low = load_floats(start + j * 4, cols);
+        high = load_floats(start + j * 4 + 16, cols - 4);
+      }
+      low = vfmaq_f32(low, vld1q_f32(p + j), c);
+      high = vfmaq_f32(high, vld1q_f32(p + j + 4), c);
+      Store::store(d + j * Store::bytes, cols, low, high);
     }
   }
 }
