@@ -53,7 +53,8 @@ bool run_tuned(ContextState& state, const GemmProblem& problem, const GemmOperan
 }  // namespace
 
 void multiply(ContextState& state, std::string_view op, Product& product, std::string_view forced) {
-  auto& [problem, operands] = product;
+  GemmProblem& problem = product.problem;
+  const GemmOperands& operands = product.operands;
   problem.alignment =
       core::alignment_class(state, {operands.a, operands.b, operands.packed_b, operands.d});
   const Engine* engine = forced_engine(state, op, problem, forced);
