@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "core/context_state.hpp"
 #include "grouped/dispatch.hpp"
@@ -232,13 +233,25 @@ void check_groups(Context& context, const Inputs<X, V>& in, const Wanted& wanted
   EXPECT_TRUE(all_are(got.absmax_t, 0, 1, block * cols, other * cols, 0.0f));
 }
 
+// The groups of a layout, which may be in memory that only the device reads.
+std::vector<blockwise::BlockGroup> groups_of(Context& context, const grouped::BlockLayout& layout) {
+  if (on_cpu()) return {layout.groups.begin(), layout.groups.end()};
+  std::vector<blockwise::BlockGroup> groups(layout.groups.size());
+  const std::size_t bytes = layout.groups.size_bytes();
+  if (bytes > 0)
+    context.state().runtime->copy(groups.data(), bytes, layout.groups.data(), bytes, bytes, 1);
+  context.synchronize();
+  return groups;
+}
+
 // The last block of a group, or the blocks of all, are at the place that the layout says.
-void check_layout(const SomeGroups& groups, const grouped::BlockLayout& layout) {
-  ASSERT_EQ(static_cast<std::int64_t>(layout.groups.size()), groups.count());
+void check_layout(Context& context, const SomeGroups& groups, const grouped::BlockLayout& layout) {
+  const std::vector<blockwise::BlockGroup> found = groups_of(context, layout);
+  ASSERT_EQ(static_cast<std::int64_t>(found.size()), groups.count());
   std::int64_t block = 0;
-  for (std::size_t g = 0; g < layout.groups.size(); ++g) {
-    EXPECT_EQ(layout.groups[g].first_block, block);
-    EXPECT_EQ(layout.groups[g].rows, groups.counts[g]);
+  for (std::size_t g = 0; g < found.size(); ++g) {
+    EXPECT_EQ(found[g].first_block, block);
+    EXPECT_EQ(found[g].rows, groups.counts[g]);
     block += whole_block_rows(groups.counts[g], block_rows) / block_rows;
   }
   EXPECT_LE(block, layout.blocks);
@@ -257,8 +270,7 @@ void check_requests(const SomeGroups& groups, Reads reads, std::int64_t cols,
       core::Workspace::Frame frame(state.workspace);
       const grouped::BlockLayout blocks =
           grouped::block_layout(state, frame, groups.view(), groups.slots, block_rows);
-      context.synchronize();
-      check_layout(groups, blocks);
+      check_layout(context, groups, blocks);
       Outputs<V> got(groups.slots, cols, groups.count(), blocks.blocks, layout);
       Request request = request_of(wanted, got, accumulate);
       if (wanted.source == Source::gradient) request.g = in.g.view();
@@ -360,7 +372,7 @@ TEST(GroupedRequestsOfInvalidGroups, BlocksStayInside) {
                  request_of(wanted, got, false), layout);
     EXPECT_THROW(context.synchronize(), Error);
     EXPECT_TRUE(got.guards_intact());
-    for (const blockwise::BlockGroup& group : layout.groups) {
+    for (const blockwise::BlockGroup& group : groups_of(context, layout)) {
       EXPECT_GE(group.first_block, 0);
       EXPECT_LE(group.first_block + (group.rows + block_rows - 1) / block_rows, layout.blocks);
     }
