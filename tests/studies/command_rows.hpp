@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -20,12 +21,13 @@ namespace switchback::bench {
 
 using Arguments = std::vector<std::string>;
 
-/// Standard output of the command.
+/// Standard output of the workload's command.
 inline std::string output_of(std::string_view workload, const Arguments& shared,
                              const Arguments& more, int code = exit_codes::ok) {
   CLI::App app;
-  add_workload_command(app, make_workload(workload));
-  Arguments reversed = {std::string(workload)};
+  const std::shared_ptr<Workload> made = make_workload(workload);
+  add_workload_command(app, made);
+  Arguments reversed = {std::string(made->command())};
   for (const Arguments* some : {&shared, &more})
     reversed.insert(reversed.end(), some->begin(), some->end());
   std::reverse(reversed.begin(), reversed.end());

@@ -23,10 +23,10 @@ Arguments on(const std::string& device, Arguments arguments) {
   return arguments;
 }
 std::string run_parallel_linears(const Arguments& arguments, const std::string& device = "cpu") {
-  return output_of("parallel-linears", of_parallel_linears, on(device, arguments));
+  return output_of("multimodel", of_parallel_linears, on(device, arguments));
 }
 std::vector<Json> rows_of_run(const Arguments& arguments, const std::string& device = "cpu") {
-  return rows_of("parallel-linears", of_parallel_linears, on(device, arguments));
+  return rows_of("multimodel", of_parallel_linears, on(device, arguments));
 }
 
 const std::vector<std::string> small_models = {
@@ -137,7 +137,7 @@ TEST(ParallelLinearsCommand, WaysAreThoseThatWereNamed) {
 
 TEST(ParallelLinearsCommand, Rejections) {
   const auto message_of = [](const Arguments& more) {
-    return bench::message_of("parallel-linears", of_parallel_linears, more);
+    return bench::message_of("multimodel", of_parallel_linears, more);
   };
   EXPECT_EQ(message_of({"--models", "0"}), "--models 0: it must be from 1 to 65536");
   EXPECT_EQ(message_of({"--batch", "0"}), "--batch 0: it must be at least 1");

@@ -308,7 +308,7 @@ TEST(TransformerCommand, Rejections) {
 }
 
 TEST(AccumCommand, SumsAreThePublishedOnes) {
-  const std::vector<Json> rows = rows_of("accumulators", {});
+  const std::vector<Json> rows = rows_of("accum", {});
   ASSERT_EQ(rows.size(), 6u);
   for (std::size_t i = 0; i < 5; ++i)
     EXPECT_EQ(rows[i]["checks"]["as_published"], true) << rows[i].dump();
