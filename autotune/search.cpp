@@ -167,7 +167,7 @@ class Search {
     }
     Measured m;
     m.choice = choice;
-    if (trial_.is_unvalidated(choice)) {
+    if (trial_.needs_validation(choice)) {
       if (!options_.probe) {
         ++result_.left_out;
         return;

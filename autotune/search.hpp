@@ -87,9 +87,6 @@ struct SearchResult {
 /// Throws Interrupted. Throws Error if the default cannot run or gives wrong results.
 SearchResult search(Trial& trial, const SearchOptions& options);
 
-/// The minimal gain of a candidate, unless its trial defines another one.
-inline constexpr double default_least_gain = 0.02;
-
 /// The fastest of several finalists that were timed in the same rounds, by the tuner's rule.
 /// Finalist 0 is the default. It stays unless another one is faster by the least gain and beyond
 /// the combined error of both. If several are as fast as the fastest, the one with the least
@@ -98,6 +95,6 @@ struct Finalist {
   const std::vector<double>* times_ms = nullptr;
   std::int64_t scratch_bytes = 0;
 };
-std::size_t decide(const std::vector<Finalist>& in, double least_gain = default_least_gain);
+std::size_t decide(const std::vector<Finalist>& in, double least_gain);
 
 }  // namespace switchback::autotune

@@ -84,7 +84,7 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
   entry.env = environment_of(context.state());
   const std::string now = time_now();
   for (const Measured& m : found.measured) {
-    core::UnvalidatedKernel kernel;
+    core::KernelId kernel;
     const bool may_fail =
         tunable.kernel_of != nullptr && tunable.kernel_of(query, m.choice, kernel);
     if (!m.failure.empty() || (may_fail && !m.times_ms.empty()))

@@ -40,7 +40,7 @@ std::string_view tune_origin_name(TuneOrigin origin) noexcept {
     case TuneOrigin::system_list:
       return "system list";
     case TuneOrigin::validated:
-      return "validated default";
+      return "proven default";
   }
   return "unknown";
 }

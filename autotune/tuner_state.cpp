@@ -83,7 +83,7 @@ void TunerState::read_files(const ContextState& state) {
   if (!state.on_cpu()) {
     std::vector<Entry> entries;
     for (const Operation& operation : operations())
-      if (const std::string_view engine = operation.tunable->validated_engine; !engine.empty())
+      if (const std::string_view engine = operation.tunable->engine_to_validate; !engine.empty())
         cache.for_each_with(fmt::format("\"{}\"", engine),
                             [&](const Entry& entry) { entries.push_back(entry); });
     learn_kernels(entries);
@@ -444,22 +444,20 @@ void TunerState::learn_kernels(const std::vector<Entry>& entries) const {
   for (const Said& said : all) {
     const core::Tunable& tunable = tunable_of(said.query.op);
     if (tunable.kernel_of == nullptr ||
-        said.validated->candidate.engine != tunable.validated_engine)
+        said.validated->candidate.engine != tunable.engine_to_validate)
       continue;
     std::string why;
     const std::optional<ConfigChoice> choice =
         to_choice(said.query.op, said.validated->candidate, why);
-    core::UnvalidatedKernel kernel;
+    core::KernelId kernel;
     if (!choice || !tunable.kernel_of(said.query, *choice, kernel)) continue;
     auto of_op = std::find_if(known_kernels_.begin(), known_kernels_.end(),
                               [&](const KernelsOfOp& each) { return each.op == said.query.op; });
     if (of_op == known_kernels_.end())
       of_op = known_kernels_.insert(known_kernels_.end(), {said.query.op, {}});
     core::KnownKernels& known = of_op->kernels;
-    std::vector<core::UnvalidatedKernel>& same =
-        said.validated->is_right() ? known.right : known.wrong;
-    std::vector<core::UnvalidatedKernel>& other =
-        said.validated->is_right() ? known.wrong : known.right;
+    std::vector<core::KernelId>& same = said.validated->is_right() ? known.right : known.wrong;
+    std::vector<core::KernelId>& other = said.validated->is_right() ? known.wrong : known.right;
     if (std::find(same.begin(), same.end(), kernel) != same.end()) continue;
     same.push_back(kernel);
     std::erase(other, kernel);
@@ -489,7 +487,7 @@ bool TunerState::by_default(const ConfigQuery& query, const ContextState& state,
 
 bool TunerState::is_validated(const ConfigQuery& query, const ConfigChoice& choice) const {
   const core::Tunable& tunable = tunable_of(query.op);
-  core::UnvalidatedKernel kernel;
+  core::KernelId kernel;
   if (tunable.kernel_of == nullptr || !tunable.kernel_of(query, choice, kernel)) return false;
   const std::lock_guard lock(mutex_);
   const core::KnownKernels* known = known_kernels(query.op);

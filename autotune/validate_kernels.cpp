@@ -44,7 +44,7 @@ std::vector<KernelValidation> validate_kernels(TunerState& tuner, Context& conte
       const std::unique_ptr<Trial> trial = make_trial(context, query, Purpose::checks);
       for (const ConfigChoice& choice : trial->candidates()) {
         KernelValidation one = {{}, query, choice, {}};
-        if (!tunable.kernel_of(query, choice, one.kernel) || !trial->is_unvalidated(choice) ||
+        if (!tunable.kernel_of(query, choice, one.kernel) || !trial->needs_validation(choice) ||
             is_known(query, one))
           continue;
         one.validation = validate(query, choice);

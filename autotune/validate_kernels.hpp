@@ -15,7 +15,7 @@ namespace switchback::autotune {
 
 /// A kernel, one problem and one configuration that run it, and the result.
 struct KernelValidation {
-  core::UnvalidatedKernel kernel;
+  core::KernelId kernel;
   ConfigQuery query;
   ConfigChoice choice;
   Validation validation;

@@ -91,7 +91,7 @@ std::string validate(Context& context, autotune::Validator& validator, const Con
     const std::unique_ptr<autotune::Trial> trial = autotune::make_trial(context, query);
     std::string why = trial->check(trial->candidates().front());
     if (!why.empty()) return "the default is wrong: " + why;
-    if (trial->is_unvalidated(choice)) {
+    if (trial->needs_validation(choice)) {
       autotune::Validation validation = validator.validate(query, choice);
       not_run = validation.result == autotune::Validation::Result::unvalidated;
       why = std::move(validation.why);

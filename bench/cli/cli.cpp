@@ -258,7 +258,7 @@ double parse_duration_s(std::string_view option, std::string_view text) {
   if (unit == "ms") factor = 1e-3;
   if (unit == "m" || unit == "min") factor = 60;
   if (unit == "h") factor = 3600;
-  core::require(used > 0 && factor > 0 && value > 0 && value * factor <= 1e9,
+  core::require(used > 0 && value * factor > 0 && value * factor <= 1e9,
                 "{} '{}': it must be a duration above zero, such as 90, 90s, 1.5m, 2h or 500ms",
                 option, text);
   return value * factor;

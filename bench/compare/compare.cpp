@@ -131,8 +131,7 @@ bool selects(const std::vector<std::string>& filters, const CaseTimes& c) {
   });
 }
 
-void add_relative(CaseComparison& c, const CaseTimes& ref, const CaseTimes& now,
-                  const VerdictRules& rules) {
+void add_relative(CaseComparison& c, const CaseTimes& ref, const CaseTimes& now) {
   for (FieldComparison& f : c.fields) {
     if (f.evidence.basis != Basis::runs && f.evidence.basis != Basis::pairs) continue;
     const BothSides own = {ref.field(f.field), now.field(f.field)};
@@ -143,7 +142,7 @@ void add_relative(CaseComparison& c, const CaseTimes& ref, const CaseTimes& now,
           both.now->runs.size() == own.now->runs.size())
         others.push_back(both);
     }
-    weigh_among(f.evidence, own, others, rules);
+    weigh_among(f.evidence, own, others);
   }
 }
 
@@ -198,14 +197,14 @@ SideComparison compare(Side ref, Side now, const CompareSelection& selection,
                           .ref_disturbed = any_disturbed(before),
                           .new_disturbed = any_disturbed(*after),
                           .sum = before.sum,
-                          .evidence = weigh(before, *after, rules),
+                          .evidence = weigh(before, *after),
                           .judgement = {}});
     }
     for (const FieldTimes& after : b->fields)
       if (chosen.contains(after.name) && a.field(after.name) == nullptr)
         result.only_new.push_back(b->name() + ": " + after.name);
     add_drift(c);
-    add_relative(c, a, *b, rules);
+    add_relative(c, a, *b);
     if (!c.fields.empty()) result.cases.push_back(std::move(c));
   }
   for (std::size_t i = 0; i < now.cases.size(); ++i)
@@ -271,8 +270,7 @@ std::string comparison_table(const SideComparison& comparison, std::size_t colum
           "{} has no run file: without samples there is no interval and no test, so nothing can be "
           "called slower or the same.\n",
           side->path);
-  const std::string confidence =
-      fmt::format("{:.3g} % interval", 100 * (1 - comparison.rules.alpha));
+  const std::string confidence = fmt::format("{:.3g} % interval", 100 * (1 - alpha));
   Table table(
       {"case", "field", "REF ms", "NEW ms", "NEW/REF", confidence, "p", "n", "verdict", "why"},
       {"case", "field", "verdict", "why"});
@@ -326,7 +324,7 @@ Json comparison_json(const SideComparison& comparison) {
   json["ref"] = side_json(comparison.ref);
   json["new"] = side_json(comparison.now);
   json["threshold"] = comparison.rules.threshold;
-  json["alpha"] = comparison.rules.alpha;
+  json["alpha"] = alpha;
   const Counts counts = comparison.counts();
   json["counts"] = {{"SAME", counts.same},
                     {"FAST", counts.fast},

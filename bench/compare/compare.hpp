@@ -34,8 +34,7 @@ struct CaseComparison {
 
 /// Adds the evidence of the other fields in the same runs to the evidence of several runs; see
 /// weigh_among().
-void add_relative(CaseComparison& c, const CaseTimes& ref, const CaseTimes& now,
-                  const VerdictRules& rules);
+void add_relative(CaseComparison& c, const CaseTimes& ref, const CaseTimes& now);
 /// Adjusts the p-values of all fields for the number of fields, and judges each field.
 void judge_all(std::vector<CaseComparison>& cases, const VerdictRules& rules);
 
@@ -86,7 +85,7 @@ struct VerdictOptions {
   bool json = false;
   bool strict = false;
 };
-/// --threshold, --alpha, --fields, --filter, --format and --strict.
+/// --threshold, --run-noise, --fields, --filter, --format and --strict.
 void add_verdict_options(CLI::App& command, VerdictOptions& options);
 
 /// Prints the comparison and sets the exit code.

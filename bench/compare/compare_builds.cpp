@@ -39,7 +39,7 @@ class Place {
       return;
     }
     const std::filesystem::path base = std::filesystem::temp_directory_path(error);
-    std::string name = ((error ? "/tmp" : base) / "switchback-ab-XXXXXX").string();
+    std::string name = ((error ? "/tmp" : base) / "switchback-compare-builds-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr)
       core::fail(Status::io_error, "{}: it cannot be created: {}", name, std::strerror(errno));
     path_ = name;
@@ -120,9 +120,9 @@ SideComparison compare_pairs(Side a, Side b, const CompareSelection& selection,
         ref_ms.push_back(before.runs[i].median_ms);
         new_ms.push_back(after.runs[i].median_ms);
       }
-      f.evidence = weigh_pairs(ref_ms, new_ms, rules);
+      f.evidence = weigh_pairs(ref_ms, new_ms);
     }
-    add_relative(c, c.ref, *other, rules);
+    add_relative(c, c.ref, *other);
   }
   judge_all(result.cases, rules);
   return result;

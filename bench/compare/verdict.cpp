@@ -142,13 +142,13 @@ bool in_doubt(const FieldTimes& field) {
 
 }  // namespace
 
-Evidence weigh(const FieldTimes& ref, const FieldTimes& now, const VerdictRules& rules) {
+Evidence weigh(const FieldTimes& ref, const FieldTimes& now) {
   SWITCHBACK_ASSERT(!ref.runs.empty() && !now.runs.empty());
-  const double confidence = 1 - rules.alpha;
+  const double confidence = 1 - alpha;
   Evidence evidence;
   evidence.disturbed = in_doubt(ref) || in_doubt(now);
   if (ref.runs.size() >= least_runs && now.runs.size() >= least_runs) {
-    if (in_turns(ref, now)) return weigh_pairs(medians_of(ref), medians_of(now), rules);
+    if (in_turns(ref, now)) return weigh_pairs(medians_of(ref), medians_of(now));
     evidence.basis = Basis::runs;
     const std::vector<double> a = logs(medians_of(ref)), b = logs(medians_of(now));
     evidence.ref_count = a.size();
@@ -179,7 +179,7 @@ Evidence weigh(const FieldTimes& ref, const FieldTimes& now, const VerdictRules&
   const std::optional<double> a = relative_error(ref), b = relative_error(now);
   if (a && b) {
     evidence.basis = Basis::summary;
-    const double half = normal_quantile(1 - rules.alpha / 2) * std::hypot(*a, *b);
+    const double half = normal_quantile(1 - alpha / 2) * std::hypot(*a, *b);
     evidence.low = evidence.ratio * std::exp(-half);
     evidence.high = evidence.ratio * std::exp(half);
     evidence.ref_count = static_cast<std::size_t>(ref.runs.back().count);
@@ -199,8 +199,7 @@ std::vector<double> log_medians(const FieldTimes& field) {
 
 }  // namespace
 
-void weigh_among(Evidence& evidence, const BothSides& field, std::span<const BothSides> others,
-                 const VerdictRules& rules) {
+void weigh_among(Evidence& evidence, const BothSides& field, std::span<const BothSides> others) {
   const bool pairs = evidence.basis == Basis::pairs;
   if ((!pairs && evidence.basis != Basis::runs) || others.size() < least_others) return;
   // The times of each other field relative to that field's median, so that all fields have the same
@@ -244,8 +243,8 @@ void weigh_among(Evidence& evidence, const BothSides& field, std::span<const Bot
                  : measure::middle(parts.now).median - measure::middle(parts.ref).median;
   };
   const Split own = split(logs_of(field), true);
-  const Interval of_logs = pairs ? paired_shift(own.differences, 1 - rules.alpha)
-                                 : shift(own.ref, own.now, 1 - rules.alpha);
+  const Interval of_logs =
+      pairs ? paired_shift(own.differences, 1 - alpha) : shift(own.ref, own.now, 1 - alpha);
   evidence.relative = {std::exp(of_logs.value), std::exp(of_logs.low), std::exp(of_logs.high)};
   if (pairs) {
     evidence.p_relative = signed_rank_test(own.differences).p;
@@ -262,8 +261,7 @@ void weigh_among(Evidence& evidence, const BothSides& field, std::span<const Bot
   evidence.others_spread = 1.48 * measure::middle(of_others).mad;
 }
 
-Evidence weigh_pairs(std::span<const double> ref_ms, std::span<const double> now_ms,
-                     const VerdictRules& rules) {
+Evidence weigh_pairs(std::span<const double> ref_ms, std::span<const double> now_ms) {
   SWITCHBACK_ASSERT(ref_ms.size() == now_ms.size() && !ref_ms.empty());
   std::vector<double> differences;
   for (std::size_t i = 0; i < ref_ms.size(); ++i)
@@ -271,7 +269,7 @@ Evidence weigh_pairs(std::span<const double> ref_ms, std::span<const double> now
   Evidence evidence;
   evidence.basis = Basis::pairs;
   evidence.ref_count = evidence.new_count = differences.size();
-  take_interval(evidence, paired_shift(differences, 1 - rules.alpha));
+  take_interval(evidence, paired_shift(differences, 1 - alpha));
   const SignedRank test = signed_rank_test(differences);
   evidence.p = test.p;
   evidence.method = test.method;
@@ -306,7 +304,7 @@ Judgement judge_relative(const Evidence& e, const VerdictRules& rules) {
   // p-value.
   const double correction = *e.p > 0 ? e.p_adjusted.value_or(*e.p) / *e.p : 1;
   const double tests = e.basis == Basis::pairs ? 2 : 1;
-  if (tests * correction * *e.p_relative > rules.alpha)
+  if (tests * correction * *e.p_relative > alpha)
     return {Verdict::ambiguous, "not significant among this many fields"};
   // The machine was the same for both sides of a pair, but not for runs one after the other.
   if (e.basis == Basis::pairs)
@@ -347,8 +345,7 @@ Judgement judge(const Evidence& e, const VerdictRules& rules) {
   if (!beyond(e.ratio, e.ratio, rules.threshold))
     return open("within the threshold, but its interval is not");
   if (!e.p) return {Verdict::ambiguous, "no samples for a test"};
-  if (e.p_adjusted.value_or(*e.p) > rules.alpha)
-    return open("not significant among this many fields");
+  if (e.p_adjusted.value_or(*e.p) > alpha) return open("not significant among this many fields");
   if (e.basis == Basis::samples && rules.run_noise > 0) {
     if (!beyond(e.ratio, e.ratio, rules.run_noise))
       return {Verdict::ambiguous, "less than two runs of one program may differ"};

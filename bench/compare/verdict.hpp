@@ -18,6 +18,9 @@ enum class Verdict { same, fast, slow, ambiguous };
 /// "SAME", "FAST", "SLOW", "AMBG"
 std::string_view verdict_text(Verdict verdict) noexcept;
 
+/// The probability, at most, that any field of an unchanged program is called faster or slower.
+inline constexpr double alpha = 0.05;
+
 struct VerdictRules {
   /// The threshold: a ratio within 1 ± this value is not a relevant difference.
   double threshold = 0.02;
@@ -25,8 +28,6 @@ struct VerdictRules {
   /// difference is not called faster or slower. 0: runs do not differ, so no other fields are
   /// needed for comparison.
   double run_noise = 0.1;
-  /// The probability, at most, that any field of an unchanged program is called faster or slower.
-  double alpha = 0.05;
 };
 
 /// The basis of the comparison of a field's times, the strongest first.
@@ -73,10 +74,9 @@ struct Judgement {
 };
 
 /// The evidence of two sides that were measured at different times. Each side must have a run.
-Evidence weigh(const FieldTimes& ref, const FieldTimes& now, const VerdictRules& rules);
+Evidence weigh(const FieldTimes& ref, const FieldTimes& now);
 /// The evidence of pairs of alternating runs: times in ms of the same field, pair by pair.
-Evidence weigh_pairs(std::span<const double> ref_ms, std::span<const double> now_ms,
-                     const VerdictRules& rules);
+Evidence weigh_pairs(std::span<const double> ref_ms, std::span<const double> now_ms);
 /// With fewer other fields than this, the speed of the machine is not known.
 inline constexpr std::size_t least_others = 4;
 /// The times of a field on both sides.
@@ -87,8 +87,7 @@ struct BothSides {
 /// other field has the same number of runs as the field. With fewer than least_others, nothing is
 /// added. For runs that did not alternate, `p` becomes that of the relative ratio. For pairs it is
 /// twice the smaller of both p-values, because either may decide.
-void weigh_among(Evidence& evidence, const BothSides& field, std::span<const BothSides> others,
-                 const VerdictRules& rules);
+void weigh_among(Evidence& evidence, const BothSides& field, std::span<const BothSides> others);
 /// Fills in p_adjusted: Holm's correction over all evidence that has a p.
 void adjust(std::span<Evidence* const> family);
 

@@ -144,7 +144,7 @@ class SweepBench final : public RaceBench {
                : std::string();
   }
   [[nodiscard]] Table table() const override {
-    return Table({"MxKxN", "configuration", "ms", "TOP/s", ": best floating"}, {"configuration"});
+    return Table({"MxKxN", "configuration", "ms", "TOP/s", "/ best floating"}, {"configuration"});
   }
   [[nodiscard]] std::size_t key_columns() const override { return 2; }
   std::vector<CasePlan> plan(Session& /*session*/) override {

@@ -213,7 +213,7 @@ void measure_agreement(Context& context, const MicroOptions& options, const Micr
       winners.push_back(outcome.choice);
       disturbance += outcome.search.disturbance;
     }
-    const ConfigChoice by_default = *std::max_element(
+    const ConfigChoice most_frequent = *std::max_element(
         winners.begin(), winners.end(), [&](const ConfigChoice& a, const ConfigChoice& b) {
           return std::count(winners.begin(), winners.end(), a) <
                  std::count(winners.begin(), winners.end(), b);
@@ -222,12 +222,12 @@ void measure_agreement(Context& context, const MicroOptions& options, const Micr
     static_cast<void>(trial->check(trial->candidates().front()));
     for (const ConfigChoice& winner : winners) {
       ++all;
-      if (winner == by_default) {
+      if (winner == most_frequent) {
         ++same;
         continue;
       }
       // Warm caches, alternating calls.
-      trial->run(by_default);
+      trial->run(most_frequent);
       trial->run(winner);
       const auto eight = [&](const ConfigChoice& choice) {
         return [&trial, &choice] {
@@ -235,7 +235,7 @@ void measure_agreement(Context& context, const MicroOptions& options, const Micr
             trial->run(choice);
         };
       };
-      const Watched watched(options, 41, 0, {eight(by_default), eight(winner)});
+      const Watched watched(options, 41, 0, {eight(most_frequent), eight(winner)});
       const std::vector<double>&a = watched.times_ms[0], &b = watched.times_ms[1];
       disturbance += watched.disturbance;
       if (autotune::decide({{&a, 0}, {&b, 0}}, trial->least_gain()) == 0 &&

@@ -97,7 +97,7 @@ bool may_run(Context& context, const std::string& engine, const MicroShape& shap
              autotune::Validator& validator, LeftOut& left_out) {
   const blockwise::BlockwiseConfig config = {
       blockwise::engine_table().find(context.state().device.kind, engine)->id};
-  if (!blockwise::is_unvalidated(config)) return true;
+  if (!blockwise::needs_validation(config)) return true;
   blockwise::BlockwiseProblem p;
   p.n = shape.dim_out;
   p.k = p.stride_d = shape.dim_in;

@@ -12,6 +12,9 @@ namespace switchback::bench {
 
 namespace {
 
+// A field whose tuned configuration gains at least this is counted as faster.
+constexpr double noticeable_gain = 0.02;
+
 std::string times(double speedup) {
   return speedup > 0 ? fmt::format("{:.2f}x", speedup) : "-";
 }
@@ -105,7 +108,7 @@ std::string TunedReport::sentence(const TunerCounters& counters) const {
       // If the same code ran in both configurations, the difference is noise.
       if (!field.tuned) return;
       ++tuned;
-      if (field.tuned_speedup.median >= 1 + autotune::default_least_gain) ++faster;
+      if (field.tuned_speedup.median >= 1 + noticeable_gain) ++faster;
       if (slower_beyond_noise(field.tuned_speedup, field.default_stats.median_ms,
                               field.stats.count))
         add_slower(c, name, field.tuned_speedup);

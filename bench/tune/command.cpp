@@ -61,7 +61,7 @@ autotune::Effort parse_effort(std::string_view name) {
 void add_tune_command(CLI::App& app) {
   struct Text {
     TuneOptions options;
-    std::string dtype = "f32", effort = "normal", budget;
+    std::string dtype = "f32", effort = "normal";
     int max_candidates = 0;
     bool validate = false;
   };
@@ -86,11 +86,9 @@ void add_tune_command(CLI::App& app) {
                    "the shapes are of grouped layers with this number of groups, and their rows "
                    "are those of all groups together; default: single layers")
       ->type_name("G");
-  CLI::Option* budget = command
-                            ->add_option("--budget", text->budget,
-                                         "stop after this time (90, 90s, 1.5m, 2h), including "
-                                         "warm-up and checks; default: no limit")
-                            ->type_name("TIME");
+  CLI::Option* budget = add_duration_option(
+      *command, "--budget", [&options](double seconds) { options.limits.budget_s = seconds; },
+      "stop after this time (90, 90s, 1.5m, 2h), including warm-up and checks; default: no limit");
   command
       ->add_option("--max-candidates", text->max_candidates,
                    "number of configurations to try in addition to the default; 0 (default): all "
@@ -106,7 +104,7 @@ void add_tune_command(CLI::App& app) {
                  "instead of tuning, validate the device's kernels that no committed record "
                  "covers, each in another process, and store the results in the cache")
       ->excludes(budget);
-  command->add_flag("--prove", text->validate)->group("");  // the former name
+  command->add_flag("--prove", text->validate)->group("")->excludes(budget);  // the former name
   command->add_flag("--force", options.limits.force,
                     "also measure problems that are already in the cache");
   command->add_option("--cache", options.cache, "cache directory")->type_name("DIR");
@@ -119,7 +117,7 @@ void add_tune_command(CLI::App& app) {
   command->add_flag("--dry-run", options.dry_run, "count the problems and measure nothing");
   command->add_flag("--quiet", options.quiet, "print only warnings");
   command->footer(tune_footer);
-  command->callback([text, budget] {
+  command->callback([text] {
     TuneOptions& o = text->options;
     o.dtype = parse_dtype(text->dtype);
     core::require(o.dtype == DType::f32 || o.dtype == DType::f16 || o.dtype == DType::bf16,
@@ -129,10 +127,6 @@ void add_tune_command(CLI::App& app) {
                   "--records {}: it supports only single layers; leave out --groups", o.records);
     o.effort = parse_effort(text->effort);
     o.has_cases = !o.cases.grids.empty() || !o.cases.shapes.empty();
-    if (budget->count() > 0) {
-      o.limits.budget_s = parse_duration_s("--budget", text->budget);
-      core::require(o.limits.budget_s > 0, "--budget {}: it must be more than 0", text->budget);
-    }
     core::require(text->max_candidates >= 0, "--max-candidates {}: it must not be negative",
                   text->max_candidates);
     o.limits.max_candidates = text->max_candidates;

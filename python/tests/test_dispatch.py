@@ -246,7 +246,7 @@ class Compiled(unittest.TestCase):
                     got = call().detach()
                 self.assertEqual(taken, [])
                 if name in operands and operands[name].numel():
-                    one = _function._is_default(operands[name], layer.weight, layer.bias, layer._layers)
+                    one = _function._is_plain_call(operands[name], layer.weight, layer.bias, layer._layers)
                     both = "columns", "uneven rows"  # Python copies these
                     self.assertEqual(one, name in both)
                 with without_compiled():
@@ -259,8 +259,8 @@ class Compiled(unittest.TestCase):
         with self.taken() as taken:
             for x in (wide[:, K:], wide[::2, :K], wide.view(2, 3, 2 * K)[:, :, :K], wide[0, :K]):
                 got = layer(x)
-                usual = _function._is_default(x, layer.weight, layer.bias, layer._layers)
-                self.assertTrue(usual)
+                plain = _function._is_plain_call(x, layer.weight, layer.bias, layer._layers)
+                self.assertTrue(plain)
                 with without_compiled():
                     self.same([layer(x)], [got])
         self.assertEqual(len(taken), 4)

@@ -129,7 +129,7 @@ class ReplaceGelu(unittest.TestCase):
         sb.replace_gelu(model, forms="gelu_tanh")
         self.assertIs(model[0].act, erf)
         self.assertIs(type(model[1].act), sb.GELU)
-        with self.assertRaisesRegex(ValueError, "replace_gelu: forms contains 'erf'; the forms are"):
+        with self.assertRaisesRegex(ValueError, "replace_gelu: forms contains 'erf'; each must be"):
             sb.replace_gelu(model, forms=("gelu_tanh", "erf"))
 
     def test_rules_hooks_and_the_model_itself(self):

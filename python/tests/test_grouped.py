@@ -72,6 +72,13 @@ class Case(unittest.TestCase):
         self.assertEqual((got.shape, got.dtype), (want.shape, want.dtype))
         self.assertTrue(torch.equal(got, want))
 
+    def same_dw(self, layer, i, one, terms=0):
+        got, want = layer.weight.grad[i], one.weight.grad
+        if layer.dw == "int8_block":
+            self.equal(got, want)
+        else:
+            self.near(got, want, max(terms, ROTATED))
+
     def near(self, got, want, terms=ROTATED):
         """Floating point products, which may add in another order.
 
@@ -124,10 +131,7 @@ class Bits(Case):
             same(y[begin:end], want)
             for row, gradient in zip(rows, inputs.grad):  # in the order of the rows of y
                 dx[row] += gradient.float()
-            if layer.dw == "int8_block":
-                self.equal(layer.weight.grad[i], one.weight.grad)
-            else:
-                self.near(layer.weight.grad[i], one.weight.grad, max(end - begin, ROTATED))
+            self.same_dw(layer, i, one, end - begin)
             if layer.bias is not None:
                 self.equal(layer.bias.grad[i], one.bias.grad)
             begin = end
@@ -152,8 +156,7 @@ class Bits(Case):
                     part = x.detach()[begin:end].requires_grad_()
                     one(part).backward(self.g[begin:end])
                     self.equal(x.grad[begin:end], part.grad)
-                    if layer.dw == "int8_block":
-                        self.equal(layer.weight.grad[i], one.weight.grad)
+                    self.same_dw(layer, i, one)
                     begin = end
 
     def test_strides(self):
@@ -237,15 +240,19 @@ class Autograd(Case):
                     want.backward(self.g[begin:end].bfloat16())
                     self.equal(y[begin:end], want)
                     self.equal(x.grad[begin:end], part.grad)
-                    self.near(layer.weight.grad[i], one.weight.grad)
+                    self.same_dw(layer, i, one)
                     begin = end
 
     def test_autocast_in_mode_standard(self):
         layer = sb.SwitchBackGroupedLinear(G, K, N, bias=False, mode="standard")
+        x = self.x.clone().requires_grad_()
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            y = layer(self.x, self.offs, self.index)
+            y = layer(x, self.offs, self.index)
         twin = copy.deepcopy(layer).bfloat16()
         self.equal(y, twin(self.x.bfloat16(), self.offs, self.index))
+        y.sum().backward()
+        self.assertIs(x.grad.dtype, torch.float32)
+        self.assertIs(layer.weight.grad.dtype, torch.float32)
 
 
 class Weight(Case):

@@ -54,7 +54,7 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   core::Workspace workspace;                     ///< of the device's memory
   std::shared_ptr<const ConfigSource> config_source;
   core::Stage stage = core::Stage::single;
-  core::RehearsedLookups dry_run_lookups;
+  core::DryRunLookups dry_run_lookups;
 };
 
 }  // namespace switchback

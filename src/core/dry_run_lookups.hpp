@@ -10,7 +10,7 @@
 
 namespace switchback::core {
 
-class RehearsedLookups {
+class DryRunLookups {
  public:
   void clear() noexcept { count_ = next_ = 0; }
   void add(const ConfigQuery& query, bool found, const ConfigChoice& choice) noexcept {

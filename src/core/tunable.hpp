@@ -46,19 +46,19 @@ inline ConfigOrigin origin_of(const ContextState& state) noexcept {
 }
 
 /// A kernel that may give wrong results on some of the machines that it was compiled for.
-struct UnvalidatedKernel {
+struct KernelId {
   std::int64_t output = 0;  ///< the type of its results
   /// Another property of a problem that selects different kernels: for int8 products the kind of
   /// scales, for blockwise products the rows of a block.
   std::int64_t variant = 0;
   ConfigChoice config;  ///< without the parts that the kernel's arguments decide
-  friend bool operator==(const UnvalidatedKernel&, const UnvalidatedKernel&) = default;
+  friend bool operator==(const KernelId&, const KernelId&) = default;
 };
 
 /// Which of these kernels measurements on a machine have shown to be right or wrong.
 struct KnownKernels {
-  std::vector<UnvalidatedKernel> right;
-  std::vector<UnvalidatedKernel> wrong;
+  std::vector<KernelId> right;
+  std::vector<KernelId> wrong;
 };
 
 /// An operation that can be tuned.
@@ -86,11 +86,11 @@ struct Tunable {
 
   /// The next three members are for an operation with an engine whose kernels must be validated on
   /// each machine. This is the name of that engine; empty if the operation has no such engine.
-  std::string_view validated_engine = {};
+  std::string_view engine_to_validate = {};
   /// Finds the kernel that a configuration of that engine runs for a query; false for a
   /// configuration of another engine. Null: the validation of kernels never changes the default.
   bool (*kernel_of)(const ConfigQuery& query, const ConfigChoice& choice,
-                    UnvalidatedKernel& kernel) = nullptr;
+                    KernelId& kernel) = nullptr;
   /// The configuration to run when `known` is all that measurements have shown of these kernels;
   /// false if that is the default anyway.
   bool (*validated_default)(const ConfigQuery& query, const ContextState& state,

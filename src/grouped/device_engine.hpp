@@ -26,8 +26,8 @@ struct DeviceEngine {
   /// to[M,K], of the type of x: the row that each slot reads; see grouped::gather().
   void (*gather)(ContextState& state, const Groups& groups, const GroupedRows& x, AnyMatrix to);
   void (*combine)(ContextState& state, const CombineArgs& args);
-  /// db[G,N] (+)= the column sums of each group's rows of g[M,N], rounded to the type of db.
-  void (*column_sums)(ContextState& state, const Groups& groups, ConstAnyMatrix g, AnyMatrix db,
+  /// sums[G,N] (+)= the column sums of each group's rows of x[M,N].
+  void (*column_sums)(ContextState& state, const Groups& groups, ConstAnyMatrix x, float* sums,
                       bool accumulate);
   /// Writes the blocks of each group, the blocks of the previous groups first. All are below
   /// `blocks`.

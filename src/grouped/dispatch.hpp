@@ -20,6 +20,10 @@ void quantize_rowwise(ContextState& state, const Groups& groups, const GroupedRo
 /// unchanged.
 void gather(ContextState& state, const Groups& groups, const GroupedRows& x, AnyMatrix to);
 
+/// The rows that the slots read, as a matrix [slots,cols]: x itself, or a copy in the frame.
+ConstAnyMatrix in_slots(ContextState& state, core::Workspace::Frame& frame, const Groups& groups,
+                        const GroupedRows& x, std::int64_t slots, std::int64_t cols);
+
 /// Where codes of blocks of groups are. Each group begins a new block; the last block of a group is
 /// filled up with zeros.
 struct BlockLayout {

@@ -5,6 +5,7 @@
 #include "core/assert.hpp"
 #include "core/dry_run.hpp"
 #include "core/matrix_rows.hpp"
+#include "core/take_matrix.hpp"
 #include "core/unaligned.hpp"
 #include "grouped/device_engine.hpp"
 #include "grouped/dispatch.hpp"
@@ -40,32 +41,13 @@ bool reads_floats(const Request& r) {
   return quant::source_of(r) == quant::Source::floats;
 }
 
-// The number M of slots, and the number of columns that each of them has.
-struct Shape {
-  std::int64_t slots, cols;
-};
-
+// The number of columns of the rows that the slots read.
 std::int64_t cols_of(const Groups& groups, const GroupedRows& x, const Request& r) {
   if (x.column_stride == 0 || groups.count == 0) return x.data.cols;
   if (wants_rows(r)) return r.q.codes.cols;
   if (wants_blocks(r)) return r.q_t.codes.rows;
   if (wants_sums(r)) return static_cast<std::int64_t>(r.column_sums.size()) / groups.count;
   return r.value.cols;
-}
-
-AnyMatrix take_matrix(core::Workspace::Frame& frame, DType dtype, std::int64_t rows,
-                      std::int64_t cols) {
-  const auto bytes = rows * cols * static_cast<std::int64_t>(dtype_size_bytes(dtype));
-  // At least one byte, because null data would mean that the matrix is absent.
-  return {frame.take<std::byte>(std::max<std::int64_t>(bytes, 1)), dtype, rows, cols, cols};
-}
-
-// The rows that the slots read, copied to the frame as a matrix of slots.
-GroupedRows in_slots(ContextState& state, core::Workspace::Frame& frame, const Groups& groups,
-                     const GroupedRows& x, const Shape& shape) {
-  const AnyMatrix copy = take_matrix(frame, x.data.dtype, shape.slots, shape.cols);
-  gather(state, groups, x, copy);
-  return {.data = copy};
 }
 
 std::span<float> part_of(std::span<float> all, std::int64_t begin, std::int64_t count) {
@@ -137,8 +119,8 @@ void run_on_cpu(ContextState& state, const Groups& groups, std::int64_t slot_cou
                 const Request& request, const BlockLayout& layout) {
   core::Workspace::Frame frame(state.workspace);
   const std::span<const GroupRows> slots = rows_of(state, frame, groups);
-  const Shape shape = {slot_count, cols_of(groups, x, request)};
-  if (!x.index.empty()) x = in_slots(state, frame, groups, x, shape);
+  const std::int64_t cols = cols_of(groups, x, request);
+  if (!x.index.empty()) x = {.data = in_slots(state, frame, groups, x, slot_count, cols)};
   if (is_in_place(x) && sum_short_groups(state, slots, x.data, request)) return;
   const bool by_group = !request.column_scales.empty() || wants_sums(request) ||
                         wants_blocks(request) || !is_in_place(x);
@@ -154,7 +136,7 @@ void run_on_cpu(ContextState& state, const Groups& groups, std::int64_t slot_cou
     if (rows.data != nullptr)
       rows.data = static_cast<const std::byte*>(rows.data) + group * x.column_stride * element;
     rows.rows = here.rows;
-    rows.cols = shape.cols;
+    rows.cols = cols;
     return rows;
   };
   core::all_or_nothing(state, [&] {
@@ -172,22 +154,21 @@ void run_on_device(ContextState& state, const Groups& groups, std::int64_t slots
                    const Request& request, const BlockLayout& layout) {
   const DeviceEngine& engine = device_engine(state);
   core::Workspace::Frame frame(state.workspace);
-  const Shape shape = {slots, cols_of(groups, x, request)};
+  const std::int64_t cols = cols_of(groups, x, request);
   const bool activates = !reads_floats(request);
   const bool scales = wants_rows(request) && !request.column_scales.empty();
   const bool rotates = wants_rows(request) && request.rotation != Rotation::none;
-  if (!is_in_place(x) && (activates || rotates || wants_sums(request)))
-    x = in_slots(state, frame, groups, x, shape);
-  if (is_in_place(x)) x.data.rows = shape.slots;
+  if (is_in_place(x) || activates || rotates || wants_sums(request))
+    x = {.data = in_slots(state, frame, groups, x, slots, cols)};
   AnyMatrix value = request.value;
   if (activates && !quant::is_given(value) &&
       (scales || wants_sums(request) || wants_blocks(request)))
-    value = take_matrix(frame, quant::is_given(request.g) ? request.g.dtype : x.data.dtype,
-                        shape.slots, shape.cols);
+    value = core::take_matrix(frame, quant::is_given(request.g) ? request.g.dtype : x.data.dtype,
+                              slots, cols);
   const GroupedRows v = activates ? GroupedRows{.data = value} : x;
   AnyMatrix blocks;
   if (wants_blocks(request))
-    blocks = take_matrix(frame, v.data.dtype, layout.blocks * layout.block_rows, shape.cols);
+    blocks = core::take_matrix(frame, v.data.dtype, layout.blocks * layout.block_rows, cols);
   core::all_or_nothing(state, [&] {
     if (activates)
       quant::run(state, {.x = x.data,
@@ -204,12 +185,9 @@ void run_on_device(ContextState& state, const Groups& groups, std::int64_t slots
     else if (wants_rows(request) && !activates)
       engine.quantize_rowwise(state, groups, v, request.q.codes, request.q.absmax);
     if (wants_sums(request))
-      engine.column_sums(
-          state, groups, v.data,
-          {request.column_sums.data(), DType::f32, groups.count, shape.cols, shape.cols},
-          request.accumulate);
+      engine.column_sums(state, groups, v.data, request.column_sums.data(), request.accumulate);
     if (wants_blocks(request)) {
-      engine.copy_to_blocks(state, groups, v, shape.slots, layout, blocks);
+      engine.copy_to_blocks(state, groups, v, slots, layout, blocks);
       quant::run(state, {.x = blocks, .q_t = request.q_t, .rotation = request.rotation});
     }
   });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/take_matrix.hpp"
 #include "core/unaligned.hpp"
 #include "grouped/device_engine.hpp"
 #include "grouped/dispatch.hpp"
@@ -71,6 +72,18 @@ void gather(ContextState& state, const Groups& groups, const GroupedRows& x, Any
                                      static_cast<std::byte*>(to.data) + r * to.stride * element,
                                      rows[r], static_cast<std::size_t>(row_bytes));
                            });
+}
+
+ConstAnyMatrix in_slots(ContextState& state, core::Workspace::Frame& frame, const Groups& groups,
+                        const GroupedRows& x, std::int64_t slots, std::int64_t cols) {
+  if (is_in_place(x)) {
+    ConstAnyMatrix rows = x.data;
+    rows.rows = slots;
+    return rows;
+  }
+  const AnyMatrix copy = core::take_matrix(frame, x.data.dtype, slots, cols);
+  gather(state, groups, x, copy);
+  return copy;
 }
 
 }  // namespace switchback::grouped

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "core/check.hpp"
@@ -147,16 +148,25 @@ void check_sums(std::string_view op, const LinearState& layer,
                            " where K or N is above 131071, or the int32 sums could overflow");
 }
 
-void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix x, AnyMatrix y,
-                   Save save) {
+void check_can_forward(std::string_view op, const LinearState& layer, Save save) {
   check_has_weight(layer, op);
   linear::check_saves_in_training(op, save, layer.in_eval());
+}
+
+void check_y(std::string_view op, const LinearState& layer, AnyMatrix y, std::int64_t rows) {
+  core::check_matrix(op, "y", y);
+  check_output_dtype(op, "y", y.dtype, layer.options.dtype);
+  core::check_shape(op, "y", y, rows, "M", layer.options.out_features, "N");
+}
+
+void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix x, AnyMatrix y,
+                   Save save) {
+  check_single(op, layer);
+  check_can_forward(op, layer, save);
   core::check_matrix(op, "x", x);
   check_output_dtype(op, "x", x.dtype, layer.options.dtype);
   core::check_shape(op, "x", x, x.rows, "M", layer.options.in_features, "K");
-  core::check_matrix(op, "y", y);
-  check_output_dtype(op, "y", y.dtype, layer.options.dtype);
-  core::check_shape(op, "y", y, x.rows, "M", layer.options.out_features, "N");
+  check_y(op, layer, y, x.rows);
 }
 
 // The arrays of groups and of the rows that their slots read, as operands.
@@ -268,6 +278,12 @@ void check_rows(std::string_view op, const LinearState& layer, const Groups& gro
   check_output_dtype(op, "x", x->data.dtype, layer.options.dtype);
 }
 
+// Strided groups with `rows` slots in total; none for a layer with one group.
+std::optional<Slots> strided_slots(const LinearState& layer, std::int64_t rows) {
+  if (layer.options.groups == 1) return std::nullopt;
+  return Slots{.groups = {.count = layer.options.groups}, .count = rows};
+}
+
 // The packed weight has the layout of an engine. The other Context must have that engine too.
 void check_shareable(std::string_view op, const LinearState& layer, const ContextState& context) {
   const ContextState& own = *layer.context;
@@ -318,25 +334,21 @@ const LinearOptions& SwitchbackLinear::options() const noexcept {
 
 Mode SwitchbackLinear::forward_mode(std::int64_t rows, Save save) const {
   const LinearState& layer = usable(state_, "forward_mode");
-  if (layer.options.groups > 1) {
-    const Slots slots = {.groups = {.count = layer.options.groups}, .count = rows};
-    return linear::mode_of_pass(layer, linear::Pass::forward, rows, layer.options.dtype,
-                                layer.bias.data != nullptr, save != Save::nothing, &slots);
-  }
+  const std::optional<Slots> slots = strided_slots(layer, rows);
   return linear::mode_of_pass(layer, linear::Pass::forward, rows, layer.options.dtype,
-                              layer.bias.data != nullptr, save != Save::nothing);
+                              layer.bias.data != nullptr, save != Save::nothing,
+                              linear::pointer_to(slots));
 }
 
 Mode SwitchbackLinear::dx_mode(std::int64_t rows) const {
   const LinearState& layer = usable(state_, "dx_mode");
   const bool bias = layer.bias.data != nullptr;
-  if (layer.options.groups > 1) {
-    const Slots slots = {.groups = {.count = layer.options.groups}, .count = rows};
-    return linear::mode_of_pass(layer, linear::Pass::dx, rows, layer.options.dtype, bias, true,
-                                &slots);
-  }
-  if (const auto step = linear::mode_of_step(layer, rows, layer.options.dtype, bias)) return *step;
-  return linear::mode_of_pass(layer, linear::Pass::dx, rows, layer.options.dtype, bias, true);
+  const std::optional<Slots> slots = strided_slots(layer, rows);
+  if (!slots)
+    if (const auto step = linear::mode_of_step(layer, rows, layer.options.dtype, bias))
+      return *step;
+  return linear::mode_of_pass(layer, linear::Pass::dx, rows, layer.options.dtype, bias, true,
+                              linear::pointer_to(slots));
 }
 
 void SwitchbackLinear::set_weight(ConstAnyMatrix weight, ConstAnyMatrix bias) {
@@ -421,7 +433,6 @@ void SwitchbackLinear::forward(ConstAnyMatrix x, AnyMatrix y, Save save) {
   LinearState& layer = usable(state_, op);
   const core::DeviceScope scope(*layer.context, op);
   linear::check_save(op, save);
-  check_single(op, layer);
   check_forward(op, layer, x, y, save);
   check_outputs(op, layer, x, {core::operand("y", y)});
   linear::forward_pass(layer, x, y, save);
@@ -432,11 +443,8 @@ void SwitchbackLinear::forward(const Groups& groups, const GroupedRows& x, AnyMa
   LinearState& layer = usable(state_, op);
   const core::DeviceScope scope(*layer.context, op);
   linear::check_save(op, save);
-  check_has_weight(layer, op);
-  linear::check_saves_in_training(op, save, layer.in_eval());
-  core::check_matrix(op, "y", y);
-  check_output_dtype(op, "y", y.dtype, layer.options.dtype);
-  core::check_shape(op, "y", y, y.rows, "M", layer.options.out_features, "N");
+  check_can_forward(op, layer, save);
+  check_y(op, layer, y, y.rows);
   check_rows(op, layer, groups, &x, y.rows);
   const GroupOperands of_groups(groups, x);
   check_outputs(op, layer, x.data, {core::operand("y", y)}, &of_groups);
@@ -450,7 +458,6 @@ void SwitchbackLinear::forward_codes(ConstAnyMatrix x, AnyMatrix y, MatrixView<s
   LinearState& layer = usable(state_, op);
   const core::DeviceScope scope(*layer.context, op);
   check_int8(op, layer);
-  check_single(op, layer);
   check_forward(op, layer, x, y, Save::caller);
   core::check_matrix(op, "codes", codes);
   core::check_shape(op, "codes", codes, x.rows, "M", layer.options.in_features, "K");
@@ -468,7 +475,6 @@ void SwitchbackLinear::forward_block_codes(ConstAnyMatrix x, AnyMatrix y,
   LinearState& layer = usable(state_, op);
   const core::DeviceScope scope(*layer.context, op);
   check_int8_dw(op, layer);
-  check_single(op, layer);
   check_forward(op, layer, x, y, Save::caller);
   const quant::CodesOut blocks = linear::block_codes(layer, x.rows, codes_t.data, absmax.data());
   core::check_matrix(op, "codes_t", codes_t);
@@ -492,7 +498,7 @@ void SwitchbackLinear::backward(const LinearGrads& grads) {
   linear::check_saved(op, layer.saved.state);
   const linear::SavedForward& saved = layer.saved;
   const bool borrowed = saved.state == SavedState::borrowed;
-  const Slots* const slots = saved.slots ? &*saved.slots : nullptr;
+  const Slots* const slots = linear::pointer_to(saved.slots);
   const GroupedRows x = slots == nullptr ? GroupedRows() : slots->rows(saved.input.x);
   const GroupOperands of_groups(slots == nullptr ? Groups() : slots->groups, x);
   if (slots != nullptr && borrowed) {

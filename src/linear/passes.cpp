@@ -42,16 +42,11 @@ void compute(LinearState& layer, const Slots* slots, quant::Request request,
   grouped::gather(state, slots->groups, {.data = request.*result}, to);
 }
 
-// The rows that the slots read, as a matrix of slots: x itself, or a copy in the frame.
+// The rows of x that the slots read, as a matrix of slots: x itself, or a copy in the frame.
 ConstAnyMatrix in_slots(LinearState& layer, core::Workspace::Frame& frame, const Slots& slots,
                         ConstAnyMatrix x) {
-  if (slots.in_place()) {
-    x.rows = slots.count;
-    return x;
-  }
-  const AnyMatrix copy = take_matrix(frame, x.dtype, slots.count, layer.options.in_features);
-  grouped::gather(*layer.context, slots.groups, slots.rows(x), copy);
-  return copy;
+  return grouped::in_slots(*layer.context, frame, slots.groups, slots.rows(x), slots.count,
+                           layer.options.in_features);
 }
 
 void multiply(LinearState& layer, const Slots* slots, const RowCodes& a, const QuantizedWeight& w,
@@ -199,7 +194,7 @@ void finish_saving(LinearState& layer, ConstAnyMatrix x, ConstAnyMatrix a, std::
   saved.state = SavedState::owned;
   saved.slots.reset();
   if (slots != nullptr) {
-    saved.slots = slots->of_slots();
+    saved.slots = without_index(slots);
     if (save == Save::copy)
       keep_numbers(layer, saved.slots->groups);
     else
@@ -555,8 +550,8 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
   }
   // Needed when mode automatic uses this mode for the first time.
   if (layer.phase == LinearState::Phase::eval) pack_standard(layer, *layer.prepared);
-  const Slots of_slots = slots == nullptr ? Slots() : slots->of_slots();
-  const Slots* const of_a = slots == nullptr ? nullptr : &of_slots;
+  const std::optional<Slots> slots_of_a = without_index(slots);
+  const Slots* const of_a = pointer_to(slots_of_a);
   const ConstAnyMatrix rows = slots == nullptr ? input : in_slots(layer, frame, *slots, input);
   const ConstAnyMatrix a = input_of_products(layer, frame, rows, out.activated);
   const bool wants_blocks = out.blocks.scales != quant::Scales::none;
@@ -617,8 +612,8 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
                                     computes_dw_in_int8(layer, grads.g.rows, slots_of_x));
   // Rows of g and of everything that was made from x are slots. Only blocks are made from the rows
   // of x in another order.
-  const Slots of_slots = slots_of_x == nullptr ? Slots() : slots_of_x->of_slots();
-  const Slots* const slots = slots_of_x == nullptr ? nullptr : &of_slots;
+  const std::optional<Slots> slots_of_g = without_index(slots_of_x);
+  const Slots* const slots = pointer_to(slots_of_g);
   const bool reads_x = (wants_dx && activates) || (wants_dw && for_dw.x.data == nullptr);
   if (slots != nullptr && reads_x && !(int8_dw && !activates)) {
     input.x = in_slots(layer, frame, *slots_of_x, input.x);
@@ -674,10 +669,9 @@ const QuantizedWeight* codes_for_dx(LinearState& layer, const LinearGrads& grads
   if (layer.in_eval() && layer.is_int8())
     return &layer.cache.backward_of_forward(*layer.context, layer.forward_codes());
   // The rows of g are slots, in whatever order the forward read its rows.
-  const Slots of_slots = slots == nullptr ? Slots() : slots->of_slots();
-  const Mode mode =
-      mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype, grads.db.data != nullptr, true,
-                   slots == nullptr ? nullptr : &of_slots);
+  const std::optional<Slots> slots_of_g = without_index(slots);
+  const Mode mode = mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype,
+                                 grads.db.data != nullptr, true, pointer_to(slots_of_g));
   if (mode == Mode::standard) return nullptr;
   return &layer.cache.backward(*layer.context, layer.weight, traits_of(mode).weight,
                                layer.options.engine);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dispatch zone: a layer's forward and backward as compositions of operations. The entry points
 // have validated the arguments. With `slots`, rows belong to groups: the weight is the groups'
-// matrices below each other, and every group has the results of a layer of its own weight and rows.
+// matrices below each other, and each group gets the results that a separate layer would give it.
 #pragma once
 
 #include "linear/linear_state.hpp"

@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "core/take_matrix.hpp"
 #include "core/workspace.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/matrix.hpp"
@@ -20,11 +21,7 @@ inline std::size_t count_of(std::int64_t rows) noexcept {
 inline std::size_t bytes_of(std::int64_t rows, std::int64_t cols, DType dtype) noexcept {
   return count_of(rows) * count_of(cols) * dtype_size_bytes(dtype);
 }
-inline AnyMatrix take_matrix(core::Workspace::Frame& frame, DType dtype, std::int64_t rows,
-                             std::int64_t cols) {
-  auto* const data = frame.take<std::byte>(static_cast<std::int64_t>(bytes_of(rows, cols, dtype)));
-  return {data, dtype, rows, cols, cols};
-}
+using core::take_matrix;
 
 /// Codes of rows, with one scale per row.
 struct RowCodes {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "switchback/groups.hpp"
@@ -25,10 +26,6 @@ struct Slots {
   std::span<const std::int32_t> index = {};  ///< as in GroupedRows
   std::int64_t column_stride = 0;            ///< as in GroupedRows
 
-  /// Whether the rows of x are the slots.
-  [[nodiscard]] bool in_place() const noexcept { return index.empty() && column_stride == 0; }
-  /// The same slots, for a matrix whose rows are the slots.
-  [[nodiscard]] Slots of_slots() const noexcept { return {groups, count, {}, 0}; }
   [[nodiscard]] GroupedRows rows(ConstAnyMatrix x) const noexcept {
     return {x, index, column_stride};
   }
@@ -38,5 +35,15 @@ struct Slots {
     return groups.ends.empty() ? RowsLayout::strided : RowsLayout::packed;
   }
 };
+
+/// Null if there are none.
+inline const Slots* pointer_to(const std::optional<Slots>& slots) noexcept {
+  return slots ? &*slots : nullptr;
+}
+/// The same slots, for a matrix whose rows are the slots.
+inline std::optional<Slots> without_index(const Slots* slots) noexcept {
+  if (slots == nullptr) return std::nullopt;
+  return Slots{slots->groups, slots->count, {}, 0};
+}
 
 }  // namespace switchback::linear

@@ -75,11 +75,15 @@ Matrix Matrix::visible(const Context& context, DType dtype, std::int64_t rows, s
 
 void copy(Context& context, ConstAnyMatrix from, AnyMatrix to) {
   if (from.rows == 0 || from.cols == 0) return;
-  if (core::DeviceRuntime* runtime = context.state().runtime.get(); runtime != nullptr) {
-    runtime->copy(to.data, stride_bytes(to), from.data, stride_bytes(from), row_bytes(from),
-                  from.rows);
-    return runtime->synchronize();
-  }
+  queue_copy(context, from, to);
+  if (context.state().runtime != nullptr) context.state().runtime->synchronize();
+}
+
+void queue_copy(Context& context, ConstAnyMatrix from, AnyMatrix to) {
+  if (from.rows == 0 || from.cols == 0) return;
+  if (core::DeviceRuntime* runtime = context.state().runtime.get(); runtime != nullptr)
+    return runtime->copy(to.data, stride_bytes(to), from.data, stride_bytes(from), row_bytes(from),
+                         from.rows);
   for (std::int64_t r = 0; r < from.rows; ++r)
     std::memcpy(row_of(to, r), row_of(from, r), row_bytes(from));
 }

@@ -74,6 +74,8 @@ class Matrix {
 /// to = from, element by element; both have the same shape and type. Either may be in the host's
 /// memory or in that of the Context's device. Waits until it is done.
 void copy(Context& context, ConstAnyMatrix from, AnyMatrix to);
+/// The same, but on a device the copy is only queued.
+void queue_copy(Context& context, ConstAnyMatrix from, AnyMatrix to);
 /// Another matrix of the Context's device with the same elements, stride and alignment.
 Matrix copy_of(Context& context, const Matrix& from);
 /// A contiguous copy in the host's memory.

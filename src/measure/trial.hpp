@@ -88,7 +88,7 @@ class Trial {
 
   /// Whether a configuration may crash the process, such as one whose kernel never ran on this kind
   /// of machine.
-  [[nodiscard]] virtual bool is_unvalidated(const ConfigChoice&) { return false; }
+  [[nodiscard]] virtual bool needs_validation(const ConfigChoice&) { return false; }
 
   /// A library's own form of a configuration, to be stored with it; usually empty.
   [[nodiscard]] virtual std::string provenance(const ConfigChoice&) { return {}; }
@@ -182,7 +182,7 @@ class TrialOf : public Trial {
     Config config;
     return from_choice(choice, config) ? scratch_of(config) : 0;
   }
-  bool is_unvalidated(const ConfigChoice& choice) final {
+  bool needs_validation(const ConfigChoice& choice) final {
     Config config;
     return from_choice(choice, config) && may_crash(config);
   }

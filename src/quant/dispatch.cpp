@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quant/dispatch.hpp"
 
-#include <algorithm>
-
 #include "core/assert.hpp"
 #include "core/context_state.hpp"
 #include "core/dry_run.hpp"
+#include "core/take_matrix.hpp"
 #include "quant/config.hpp"
 #include "quant/passes.hpp"
 
@@ -28,27 +27,20 @@ bool find_tuned(ContextState& state, const Problem& problem, Config& config) {
   return false;
 }
 
-AnyMatrix take_matrix(core::Workspace::Frame& frame, DType dtype, std::int64_t rows,
-                      std::int64_t cols) {
-  const auto bytes = rows * cols * static_cast<std::int64_t>(dtype_size_bytes(dtype));
-  // At least one byte, because null data would mean that the matrix is absent.
-  return {frame.take<std::byte>(std::max<std::int64_t>(bytes, 1)), dtype, rows, cols, cols};
-}
-
 // Allocates v in the frame.
 AnyMatrix take_value(core::Workspace::Frame& frame, const Request& r) {
   const Source source = source_of(r);
   const DType dtype = source == Source::codes      ? DType::f32
                       : source == Source::gradient ? r.g.dtype
                                                    : r.x.dtype;
-  return take_matrix(frame, dtype, r.x.rows, r.x.cols);
+  return core::take_matrix(frame, dtype, r.x.rows, r.x.cols);
 }
 
 void run_passes(ContextState& state, Request request) {
   core::Workspace::Frame frame(state.workspace);
   if (lacks_value(request)) request.value = take_value(frame, request);
   if (lacks_rotated(request))
-    request.rotated = take_matrix(frame, DType::f32, request.x.rows, request.x.cols);
+    request.rotated = core::take_matrix(frame, DType::f32, request.x.rows, request.x.cols);
   core::all_or_nothing(state, [&] {
     for_each_pass(request, [&](Op op, const Request& part) { run(state, op, part); });
   });

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -15,7 +14,6 @@
 #include "bench/workload/workload.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
-#include "core/device.hpp"
 #include "core/matrix_rows.hpp"
 #include "core/modes.hpp"
 #include "measure/data.hpp"
@@ -99,17 +97,6 @@ std::vector<std::int32_t> ends_of(const Shape& shape, bool ragged, std::uint64_t
   return ends;
 }
 
-// Copies rows to a dense matrix. On a device the copy is queued.
-void copy_rows(Context& context, ConstAnyMatrix from, const Matrix& to) {
-  const auto row_bytes = static_cast<std::size_t>(from.cols) * sizeof(float);
-  const auto stride_bytes = static_cast<std::size_t>(from.stride) * sizeof(float);
-  if (core::DeviceRuntime* runtime = context.state().runtime.get(); runtime != nullptr)
-    return runtime->copy(to.data(), row_bytes, from.data, stride_bytes, row_bytes, from.rows);
-  for (std::int64_t r = 0; r < from.rows; ++r)
-    std::memcpy(to.floats().data() + r * from.cols,
-                static_cast<const float*>(from.data) + r * from.stride, row_bytes);
-}
-
 // A matrix of inputs or targets. In each step new data is copied to it from the host's memory,
 // which has several batches that are used in rotation.
 class StepData {
@@ -126,7 +113,8 @@ class StepData {
   }
   void load(Context& context, std::int64_t step) const {
     if (batches_.empty()) return;
-    copy_rows(context, batches_[static_cast<std::size_t>(step) % batches_.size()].any(), now_);
+    measure::queue_copy(context, batches_[static_cast<std::size_t>(step) % batches_.size()].any(),
+                        now_.any());
   }
   [[nodiscard]] const Matrix& matrix() const noexcept { return now_; }
 
@@ -205,10 +193,10 @@ class Models {
     for (const Matrix* m : {&y_, &g_, &dx_})
       models::zero(context.state(), m->any());
     if (way == Way::grouped) {
-      grouped_.emplace_back(context, LinearOptions{.groups = shape.models,
-                                                   .in_features = shape.dim_in,
-                                                   .out_features = shape.dim_out,
-                                                   .mode = mode});
+      layers_.emplace_back(context, LinearOptions{.groups = shape.models,
+                                                  .in_features = shape.dim_in,
+                                                  .out_features = shape.dim_out,
+                                                  .mode = mode});
     } else {
       for (std::int64_t i = 0; i < shape.models; ++i) {
         LinearOptions options;
@@ -238,10 +226,10 @@ class Models {
   void backward() {
     loss_gradient(context_, y_, inputs_.negated_target.matrix(), g_);
     if (way == Way::grouped)
-      return grouped_.back().backward({.g = g_.any(),
-                                       .dx = dx_.any(),
-                                       .dw = weight_.gradient.any(),
-                                       .db = bias_.gradient.any()});
+      return layers_.back().backward({.g = g_.any(),
+                                      .dx = dx_.any(),
+                                      .dw = weight_.gradient.any(),
+                                      .db = bias_.gradient.any()});
     for (std::int64_t i = 0; i < shape_.models; ++i) {
       LinearGrads grads;
       grads.g = rows_of(g_, i);
@@ -259,10 +247,6 @@ class Models {
     std::size_t int8_weights = 0;
     std::size_t saved = 0;
     for (const SwitchbackLinear& layer : layers_) {
-      int8_weights += layer.cached_weight_bytes();
-      saved += layer.saved_for_backward_bytes();
-    }
-    for (const SwitchbackLinear& layer : grouped_) {
       int8_weights += layer.cached_weight_bytes();
       saved += layer.saved_for_backward_bytes();
     }
@@ -284,8 +268,7 @@ class Models {
 
   void use_weights() {
     const AnyMatrix weight = weight_.value.any(), bias = bias_.value.any();
-    for (SwitchbackLinear& layer : grouped_)
-      layer.set_weight(weight, bias);
+    if (way == Way::grouped) return layers_.back().set_weight(weight, bias);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const auto model = static_cast<std::int64_t>(i);
       layers_[i].set_weight(core::rows_of(weight, model * shape_.dim_out, shape_.dim_out),
@@ -295,7 +278,7 @@ class Models {
   void separate_inputs() {
     for (std::size_t i = 0; i < own_x_.size(); ++i) {
       const AnyMatrix from = inputs_.x_of(shape_, static_cast<std::int64_t>(i));
-      copy_rows(context_, from, own_x_[i]);
+      measure::queue_copy(context_, from, own_x_[i].any());
     }
   }
 
@@ -303,7 +286,7 @@ class Models {
     if (way == Way::grouped) {
       GroupedRows rows = {.data = inputs_.x.matrix().any()};
       if (inputs_.layout == InputLayout::beside) rows.column_stride = shape_.dim_in;
-      return grouped_.back().forward(inputs_.groups(shape_), rows, y_.any(), save);
+      return layers_.back().forward(inputs_.groups(shape_), rows, y_.any(), save);
     }
     for (std::int64_t i = 0; i < shape_.models; ++i) {
       const auto at = static_cast<std::size_t>(i);
@@ -321,8 +304,7 @@ class Models {
   std::unique_ptr<models::Optimizer> optimizer_;
   Matrix y_, g_, dx_;
   std::vector<Matrix> own_x_;
-  std::vector<SwitchbackLinear> layers_;
-  std::vector<SwitchbackLinear> grouped_;
+  std::vector<SwitchbackLinear> layers_;  ///< one for each model, or one of all models
 };
 
 class ParallelLinears : public Workload {
@@ -356,9 +338,7 @@ class ParallelLinears : public Workload {
     command.add_option("--batch", shape_.batch, "rows of each model")->capture_default_str();
     command.add_option("--dim-in", shape_.dim_in, "inputs of each model")->capture_default_str();
     command.add_option("--dim-out", shape_.dim_out, "outputs of each model")->capture_default_str();
-    command
-        .add_option("--mode", mode_names_,
-                    mode_names_where([](const ModeTraits&) { return true; }) + "; may be repeated")
+    command.add_option("--mode", mode_names_, help_of_modes())
         ->type_name("NAME ...")
         ->default_str("standard rowwise auto");
     command

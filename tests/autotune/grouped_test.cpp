@@ -21,6 +21,7 @@
 #include "measure/matrix.hpp"
 #include "support/device.hpp"
 #include "support/temporary_directory.hpp"
+#include "support/tuner_options.hpp"
 #include "switchback/error.hpp"
 #include "switchback/grouped.hpp"
 #include "switchback/linear.hpp"
@@ -323,11 +324,7 @@ TEST(TunerOfGroups, WhatGroupedLayersAskIsListed) {
 
 TEST(TunerOfGroups, WhatOneTunesAnotherFinds) {
   const test::TemporaryDirectory directory;
-  TunerOptions options;
-  options.mode = "read";
-  options.notice_others = false;
-  options.cache_directory = directory.path().string();
-  options.system_directory = (directory / "system").string();
+  TunerOptions options = test::tuner_options_in(directory);
   Context context(test::device_options());
   TuneLimits limits;
   limits.max_candidates = 2;

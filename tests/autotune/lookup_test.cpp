@@ -16,6 +16,7 @@
 #include "quant/config.hpp"
 #include "quant/problem.hpp"
 #include "support/temporary_directory.hpp"
+#include "support/tuner_options.hpp"
 
 namespace switchback::autotune {
 namespace {
@@ -134,12 +135,8 @@ class TunerMemory : public testing::Test {
   TunerMemory() : context({"cpu", 1, ""}), machine(machine_of(context.state())) {}
 
   [[nodiscard]] std::shared_ptr<Tuner> open(const std::string& mode, bool near = false) const {
-    TunerOptions options;
-    options.mode = mode;
-    options.notice_others = false;
+    TunerOptions options = test::tuner_options_in(directory, mode);
     options.near_shapes = near;
-    options.cache_directory = directory.path().string();
-    options.system_directory = (directory / "system").string();
     options.record_file = (directory / "recorded.jsonl").string();
     return Tuner::open(context, options);
   }

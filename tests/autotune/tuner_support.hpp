@@ -18,6 +18,7 @@
 #include "linear/linear_support.hpp"
 #include "support/programs.hpp"
 #include "support/temporary_directory.hpp"
+#include "support/tuner_options.hpp"
 #include "switchback/tuner.hpp"
 
 namespace switchback::test {
@@ -35,13 +36,9 @@ inline TuneLimits quick() {
 }
 
 inline TunerOptions options_in(const TemporaryDirectory& directory, std::string mode = "read") {
-  TunerOptions options;
-  options.mode = std::move(mode);
-  options.cache_directory = directory.path().string();
-  options.system_directory = (directory / "system").string();
+  TunerOptions options = test::tuner_options_in(directory, std::move(mode));
   options.record_file = (directory / "recorded.jsonl").string();
   options.validator = validate_program();
-  options.notice_others = false;  // machines that run tests are seldom quiet
   return options;
 }
 

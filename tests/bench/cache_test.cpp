@@ -176,6 +176,7 @@ TEST_F(Cache, AWinnerInDoubtIsMarkedAndTheDefaultRuns) {
   const Result list = here({"list"});
   expect_part(list.out, "no: in doubt");
   expect_part(list.out, "1 of these keys is in doubt: ");
+  expect_part(list.out, "The default configuration runs until");
   const std::string explained = here({"explain", name_of(doubtful.key)}).out;
   expect_part(explained, "measurement no");
   expect_part(explained, "refused: measurement: in doubt");

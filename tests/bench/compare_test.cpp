@@ -73,7 +73,7 @@ Verdict verdict_of(const Evidence& evidence, const VerdictRules& rules = {}) {
 
 TEST(Weigh, ManySamplesOfAnUnchangedProgramAreTheSame) {
   const Evidence e =
-      weigh(field_of("f", {noisy(1, 0.02, 200, 1)}), field_of("f", {noisy(1, 0.02, 200, 2)}), {});
+      weigh(field_of("f", {noisy(1, 0.02, 200, 1)}), field_of("f", {noisy(1, 0.02, 200, 2)}));
   EXPECT_EQ(e.basis, Basis::samples);
   EXPECT_NEAR(e.ratio, 1, 0.01);
   EXPECT_LT(e.low, e.ratio);
@@ -84,7 +84,7 @@ TEST(Weigh, ManySamplesOfAnUnchangedProgramAreTheSame) {
 TEST(Weigh, ARatioIsNewOverRef) {
   const FieldTimes one = field_of("f", {noisy(2, 0.01, 100, 1)}),
                    other = field_of("f", {noisy(2.3, 0.01, 100, 2)});
-  const Evidence slower = weigh(one, other, {}), faster = weigh(other, one, {});
+  const Evidence slower = weigh(one, other), faster = weigh(other, one);
   EXPECT_NEAR(slower.ratio, 1.15, 0.01);
   EXPECT_EQ(verdict_of(slower, quiet_machine()), Verdict::slow);
   EXPECT_NEAR(faster.ratio, 1 / 1.15, 0.01);
@@ -96,16 +96,16 @@ TEST(Weigh, ARatioIsNewOverRef) {
 TEST(Weigh, LessThanTheThresholdIsNoDifference) {
   const FieldTimes one = field_of("f", {noisy(1, 0.01, 200, 1)}),
                    other = field_of("f", {noisy(1.06, 0.01, 200, 2)});
-  EXPECT_EQ(verdict_of(weigh(one, other, {}), quiet_machine()), Verdict::slow);
-  EXPECT_EQ(judge(weigh(one, other, {}), {}).why, "less than two runs of one program may differ");
+  EXPECT_EQ(verdict_of(weigh(one, other), quiet_machine()), Verdict::slow);
+  EXPECT_EQ(judge(weigh(one, other), {}).why, "less than two runs of one program may differ");
   VerdictRules wide;
   wide.threshold = 0.1;
-  EXPECT_EQ(verdict_of(weigh(one, other, wide), wide), Verdict::same);
+  EXPECT_EQ(verdict_of(weigh(one, other), wide), Verdict::same);
 }
 
 TEST(Weigh, FewNoisySamplesDecideNothing) {
   const Evidence e =
-      weigh(field_of("f", {noisy(1, 0.2, 5, 1)}), field_of("f", {noisy(1.05, 0.2, 5, 2)}), {});
+      weigh(field_of("f", {noisy(1, 0.2, 5, 1)}), field_of("f", {noisy(1.05, 0.2, 5, 2)}));
   EXPECT_EQ(verdict_of(e), Verdict::ambiguous);
   EXPECT_NE(judge(e, {}).why, "");
 }
@@ -115,7 +115,7 @@ TEST(Weigh, ABusyMachineIsNoSlowerProgram) {
   std::vector<double> busy = noisy(1, 0.01, 100, 2);
   for (std::size_t i = 25; i < busy.size(); ++i)
     busy[i] *= 1.3;
-  const Evidence e = weigh(field_of("f", {noisy(1, 0.01, 100, 1)}), field_of("f", {busy}), {});
+  const Evidence e = weigh(field_of("f", {noisy(1, 0.01, 100, 1)}), field_of("f", {busy}));
   EXPECT_GT(e.ratio, 1.1);
   const Judgement judgement = judge(e, quiet_machine());
   EXPECT_EQ(judgement.verdict, Verdict::ambiguous);
@@ -132,11 +132,11 @@ TEST(Weigh, SeveralRunsAreComparedAsRuns) {
       all.push_back(noisy(factor * std::exp(normal(random)), 0.001, 50, seed + i));
     return all;
   };
-  const Evidence unchanged = weigh(field_of("f", runs(1, 10)), field_of("f", runs(1, 30)), {});
+  const Evidence unchanged = weigh(field_of("f", runs(1, 10)), field_of("f", runs(1, 30)));
   EXPECT_EQ(unchanged.basis, Basis::runs);
   EXPECT_EQ(unchanged.ref_count, 8u);
   EXPECT_NE(verdict_of(unchanged), Verdict::slow);
-  EXPECT_EQ(verdict_of(weigh(field_of("f", runs(1, 10)), field_of("f", runs(1.3, 30)), {})),
+  EXPECT_EQ(verdict_of(weigh(field_of("f", runs(1, 10)), field_of("f", runs(1.3, 30)))),
             Verdict::slow);
 }
 
@@ -151,14 +151,14 @@ TEST(Weigh, RunsInTurnsAreComparedAsPairs) {
       side->runs.back().started = fmt::format("2026-01-01T00:{:02}:{:02}Z", i, second);
     }
   }
-  const Evidence pairs = weigh(a, b, {});
+  const Evidence pairs = weigh(a, b);
   EXPECT_EQ(pairs.basis, Basis::pairs);
   EXPECT_EQ(verdict_of(pairs), Verdict::slow);
   // One side after the other: the spread of the runs hides it.
   for (std::size_t i = 0; i < 12; ++i)
     b.runs[i].started[11] = '1';
-  EXPECT_EQ(weigh(a, b, {}).basis, Basis::runs);
-  EXPECT_EQ(verdict_of(weigh(a, b, {})), Verdict::ambiguous);
+  EXPECT_EQ(weigh(a, b).basis, Basis::runs);
+  EXPECT_EQ(verdict_of(weigh(a, b)), Verdict::ambiguous);
 }
 
 // Runs of one side after those of the other, on a machine that changes its speed in between: a
@@ -248,13 +248,13 @@ TEST(Weigh, WithoutSamplesThereIsNoVerdict) {
   FieldTimes one = field_of("f", {noisy(1, 0.001, 50, 1)}),
              other = field_of("f", {noisy(2, 0.001, 50, 2)});
   one.runs[0].times_ms.clear();
-  const Evidence summary = weigh(one, other, {});
+  const Evidence summary = weigh(one, other);
   EXPECT_EQ(summary.basis, Basis::summary);
   EXPECT_GT(summary.low, 1.9);
   EXPECT_FALSE(summary.p);
   EXPECT_EQ(judge(summary, {}).why, "no samples for a test");
   one.runs[0].mad_ms = std::nullopt;
-  const Evidence record = weigh(one, other, {});
+  const Evidence record = weigh(one, other);
   EXPECT_EQ(record.basis, Basis::record);
   EXPECT_NEAR(record.ratio, 2, 0.01);
   EXPECT_EQ(verdict_of(record), Verdict::ambiguous);
@@ -271,11 +271,11 @@ TEST(Weigh, PairsSurviveAMachineThatChangesItsSpeed) {
     b.push_back(1.05 * now * std::exp(noise(random)));
     same.push_back(now * std::exp(noise(random)));
   }
-  const Evidence slower = weigh_pairs(a, b, {});
+  const Evidence slower = weigh_pairs(a, b);
   EXPECT_EQ(slower.basis, Basis::pairs);
   EXPECT_NEAR(slower.ratio, 1.05, 0.02);
   EXPECT_EQ(verdict_of(slower), Verdict::slow);
-  EXPECT_NE(verdict_of(weigh_pairs(a, same, {})), Verdict::slow);
+  EXPECT_NE(verdict_of(weigh_pairs(a, same)), Verdict::slow);
   // The same numbers, not in pairs, are not significant.
   EXPECT_GT(rank_sum_test(a, b).p, 0.5);
 }

@@ -165,15 +165,6 @@ switchback_linear_options options_of(const Kind& kind) {
   return options;
 }
 
-// A layer with weights and biases.
-void make_layer(World& w, const Kind& kind) {
-  const auto options = options_of(kind);
-  expect_ok(switchback_linear_create(w.context, &options, &w.layer));
-  w.weight = w.input(SWITCHBACK_F32, G * N, k_of(kind));
-  w.bias = w.input(SWITCHBACK_F32, G, N);
-  expect_ok(switchback_linear_set_weight(w.layer, &w.weight, &w.bias));
-}
-
 switchback_linear_grads gradients(World& w, const Kind& kind) {
   switchback_linear_grads grads = {};
   grads.struct_size = sizeof(grads);
@@ -207,7 +198,7 @@ void layer_cases(std::vector<Case>& cases, const Kind& kind) {
                    }});
   const auto on_layer = [&](std::string name, auto call) {
     cases.push_back({name, what, [=](World& w) {
-                       make_layer(w, kind);
+                       w.make_layer(options_of(kind));
                        const auto groups = groups_of(w, true);
                        const auto x = w.input(SWITCHBACK_F32, T, k_of(kind));
                        const auto y = w.output(SWITCHBACK_F32, M, N);
@@ -226,7 +217,7 @@ void layer_cases(std::vector<Case>& cases, const Kind& kind) {
   on_layer("switchback_linear_prepare_for_eval",
            [](World& w) { return switchback_linear_prepare_for_eval(w.layer); });
   cases.push_back({"switchback_linear_forward_groups", what, [=](World& w) {
-                     make_layer(w, kind);
+                     w.make_layer(options_of(kind));
                      const auto groups = groups_of(w, true);
                      const auto x = w.input(SWITCHBACK_F32, T, k_of(kind));
                      const auto y = w.output(SWITCHBACK_F32, M, N);
@@ -239,7 +230,7 @@ void layer_cases(std::vector<Case>& cases, const Kind& kind) {
   for (const bool kept : {false, true})
     cases.push_back({kept ? "switchback_linear_backward_groups" : "switchback_linear_backward",
                      what, [=](World& w) {
-                       make_layer(w, kind);
+                       w.make_layer(options_of(kind));
                        const auto groups = groups_of(w, true);
                        const auto x = w.input(SWITCHBACK_F32, T, k_of(kind));
                        const auto y = w.input(SWITCHBACK_F32, M, N);

@@ -135,9 +135,13 @@ class World {
     options.mode = mode;
     options.dtype = dtype;
     options.activation = activation;
+    make_layer(options);
+  }
+  void make_layer(const switchback_linear_options& options) {
+    const std::int64_t groups = options.groups == 0 ? 1 : options.groups;
     expect_ok(switchback_linear_create(context, &options, &layer));
-    weight = input(dtype, out, in);
-    bias = input(SWITCHBACK_F32, 1, out);
+    weight = input(options.dtype, groups * options.out_features, options.in_features);
+    bias = input(SWITCHBACK_F32, groups, options.out_features);
     expect_ok(switchback_linear_set_weight(layer, &weight, &bias));
   }
 

@@ -23,7 +23,7 @@ ContextOptions cpu() {
   return options;
 }
 
-TEST(Rehearsal, DoesEverythingButWriteAndIsFollowedByTheRun) {
+TEST(DryRun, DoesEverythingButWriteAndIsFollowedByTheRun) {
   Context context(cpu());
   ContextState& state = context.state();
   std::vector<Stage> stages;
@@ -45,7 +45,7 @@ TEST(Rehearsal, DoesEverythingButWriteAndIsFollowedByTheRun) {
   EXPECT_EQ(scratch[1], scratch[3]);
 }
 
-TEST(Rehearsal, OneThatFailsIsNotFollowedAndLeavesNothingBehind) {
+TEST(DryRun, OneThatFailsIsNotFollowedAndLeavesNothingBehind) {
   Context context(cpu());
   ContextState& state = context.state();
   int runs = 0;
@@ -75,7 +75,7 @@ class Source final : public ConfigSource {
   mutable int refusals = 0;
 };
 
-TEST(Rehearsal, BothRunsShareOneLookUpAndOneRefusal) {
+TEST(DryRun, BothRunsShareOneLookUpAndOneRefusal) {
   Context context(cpu());
   ContextState& state = context.state();
   const auto source = std::make_shared<Source>();

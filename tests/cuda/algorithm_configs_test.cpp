@@ -159,10 +159,10 @@ TEST_F(CudaAlgorithmConfigs, EveryCandidateHasTheReferencesBits) {
       const std::vector<GemmConfig> all = product.candidates();
       EXPECT_GT(all.size(), 8u);
       EXPECT_EQ(all.front(), gemm_int8::default_config(product.problem, context.state()));
-      const auto is_unvalidated = [&](const GemmConfig& config) {
-        return gemm_int8::is_unvalidated(product.problem, config, context.state());
+      const auto needs_validation = [&](const GemmConfig& config) {
+        return gemm_int8::needs_validation(product.problem, config, context.state());
       };
-      EXPECT_TRUE(std::none_of(all.begin(), all.end(), is_unvalidated));
+      EXPECT_TRUE(std::none_of(all.begin(), all.end(), needs_validation));
       for (auto i = all.begin(); i != all.end(); ++i) {
         SCOPED_TRACE(describe(product.problem) + " by " + describe(*i));
         EXPECT_EQ(product.refusal(*i), "");
@@ -181,7 +181,7 @@ TEST_F(CudaAlgorithmConfigs, PanelsAreTriedInPartsOfTheCache) {
   for (const GemmConfig& config : product.candidates())
     if (config.engine == EngineId::cublaslt_panels) {
       EXPECT_EQ(config.cublaslt, CublasLtChoice{});
-      EXPECT_FALSE(gemm_int8::is_unvalidated(product.problem, config, context.state()));
+      EXPECT_FALSE(gemm_int8::needs_validation(product.problem, config, context.state()));
       rows.insert(config.mc);
     }
   // 4 MiB of L2 cache: 1024 rows of 1024 sums.

@@ -19,6 +19,7 @@
 #include "support/device_memory.hpp"
 #include "support/programs.hpp"
 #include "support/temporary_directory.hpp"
+#include "support/tuner_options.hpp"
 #include "switchback/tuner.hpp"
 
 namespace switchback::test {
@@ -59,11 +60,7 @@ class CudaBlockwiseValidation : public Cuda {
   }
 
   [[nodiscard]] TunerOptions with_helper(const char* mode = "read") const {
-    TunerOptions options;
-    options.mode = mode;
-    options.notice_others = false;
-    options.cache_directory = directory_.path().string();
-    options.system_directory = (directory_ / "none").string();
+    TunerOptions options = tuner_options_in(directory_, mode);
     options.budget_per_key_s = 600;  // enough even if other processes take the cores for long
     options.validator = validate_program();
     return options;
@@ -211,8 +208,8 @@ TEST_F(CudaBlockwiseValidation, WhatATunerMustValidateIsACandidateAfterTheDefaul
   Context context(emulated());
   EXPECT_TRUE(blockwise::is_tuned(context.state()));
   EXPECT_EQ(blockwise::candidates(dw_problem(), context.state()), both);
-  EXPECT_FALSE(blockwise::is_unvalidated({EngineId::mma}));
-  EXPECT_TRUE(blockwise::is_unvalidated({EngineId::wgmma}));
+  EXPECT_FALSE(blockwise::needs_validation({EngineId::mma}));
+  EXPECT_TRUE(blockwise::needs_validation({EngineId::wgmma}));
   BlockwiseProblem unaligned = dw_problem();
   unaligned.alignment = 1;
   EXPECT_EQ(blockwise::candidates(unaligned, context.state()), last);

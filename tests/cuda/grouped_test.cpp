@@ -180,8 +180,7 @@ TEST_F(Cuda, SlotsOfCombineAreClamped) {
 
 constexpr std::string_view report_head =
     "a grouped operation that was queued before this synchronization read an invalid value from "
-    "the "
-    "device's memory and clamped it: ";
+    "the device's memory and clamped it: ";
 
 // Each operation reports which element of which array is invalid: the first of several, once.
 TEST_F(Cuda, ValuesThatLieAreReportedByTheNextSynchronization) {

@@ -54,7 +54,7 @@ TEST_F(CudaTunerCounts, AProblemHasFewAlgorithmsUnlessAllAreAskedFor) {
     for (const ConfigChoice& choice : some) {
       EXPECT_NE(std::find(all.begin(), all.end(), choice), all.end()) << autotune::describe(query);
       // Of the engines for 9.0, only wgmma is in no record.
-      EXPECT_EQ(trial->is_unvalidated(choice),
+      EXPECT_EQ(trial->needs_validation(choice),
                 query.op == ConfigOp::gemm_blockwise && choice != some.front())
           << autotune::describe(query);
     }

@@ -2,6 +2,7 @@
 // The tuner and failures of a device: algorithms that are wrong or refuse, streams that are being
 // captured, versions that change.
 #include "switchback/tuner.hpp"
+#include "support/tuner_options.hpp"
 
 #include <stdlib.h>  // NOLINT: setenv is POSIX's
 
@@ -44,11 +45,7 @@ gemm_int8::GemmProblem problem() {
 }
 
 TunerOptions options_in(const TemporaryDirectory& directory, const char* mode = "read") {
-  TunerOptions options;
-  options.mode = mode;
-  options.notice_others = false;
-  options.cache_directory = directory.path().string();
-  options.system_directory = (directory / "none").string();
+  TunerOptions options = tuner_options_in(directory, mode);
   options.budget_per_key_s = 600;  // enough even if other processes take the cores for long
   return options;
 }
@@ -59,7 +56,8 @@ TEST_F(Cuda, TheTunerValidatesEveryAlgorithm) {
   const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
   GemmConfig wrong;
   for (const GemmConfig& config : gemm_int8::candidates(problem(), context.state()))
-    if (config.cublaslt.algorithm && !gemm_int8::is_unvalidated(problem(), config, context.state()))
+    if (config.cublaslt.algorithm &&
+        !gemm_int8::needs_validation(problem(), config, context.state()))
       wrong = config;
   ASSERT_TRUE(wrong.cublaslt.algorithm.has_value());
   const CublasLtAlgorithm& a = *wrong.cublaslt.algorithm;
@@ -420,7 +418,8 @@ TEST_F(Cuda, EntriesOfAlgorithmsHoldWordsAndBytes) {
   for (const ConfigChoice& choice : candidates) {
     if (with_bytes == 2) break;
     const std::string words = autotune::describe(autotune::to_text(query.op, choice));
-    if (words.find("cublaslt_tile") == std::string::npos || trial->is_unvalidated(choice)) continue;
+    if (words.find("cublaslt_tile") == std::string::npos || trial->needs_validation(choice))
+      continue;
     EXPECT_EQ(trial->check(choice), "");
     EXPECT_EQ(trial->provenance(choice).size(), 128u) << words;
     ++with_bytes;

@@ -32,6 +32,24 @@ class Draws {
     return index == count ? "no such engine" : infos[index].name;
   }
 
+  /// The options that a layer with groups and one without have.
+  void draw_layer(switchback_linear_options& options) {
+    options.in_features = input_.rarely(40) ? -size() : size();
+    options.out_features = input_.rarely(40) ? INT64_MAX : size();
+    options.mode = input_.rarely(40) ? 5 + input_.below(3) : input_.below(5);
+    options.dtype = input_.rarely(40) ? 3 + input_.below(9) : float_type();
+    options.engine = engine(options.mode == SWITCHBACK_STANDARD ? SWITCHBACK_ENGINES_GEMM_STANDARD
+                                                                : SWITCHBACK_ENGINES_GEMM);
+  }
+  /// The layer, or null if the options are refused.
+  switchback_linear* created(const switchback_linear_options* options) {
+    switchback_linear* made = nullptr;
+    const switchback_status status = switchback_linear_create(context(), options, &made);
+    FUZZ_REQUIRE(status >= 0 && status < SWITCHBACK_INTERNAL, "linear_create: status %d", status);
+    FUZZ_REQUIRE((status == SWITCHBACK_OK) == (made != nullptr), "linear_create: %d", status);
+    return made;
+  }
+
   static constexpr std::int32_t float_types[] = {SWITCHBACK_F32, SWITCHBACK_F16, SWITCHBACK_BF16};
   Input& input_;
   switchback_context* context_;

@@ -321,18 +321,10 @@ void Session::blockwise() {
 
 void Session::create_layer() {
   switchback_linear_options options = {};
-  options.in_features = input_.rarely(40) ? -size() : size();
-  options.out_features = input_.rarely(40) ? INT64_MAX : size();
-  options.mode = input_.rarely(40) ? 5 + input_.below(3) : input_.below(5);
-  options.dtype = input_.rarely(40) ? 3 + input_.below(9) : float_type();
-  options.engine = engine(options.mode == SWITCHBACK_STANDARD ? SWITCHBACK_ENGINES_GEMM_STANDARD
-                                                              : SWITCHBACK_ENGINES_GEMM);
+  draw_layer(options);
   options.activation = input_.rarely(3) ? input_.below(4) : SWITCHBACK_NO_ACTIVATION;
   const SizedStruct<switchback_linear_options> sized(input_, options);
-  switchback_linear* made = nullptr;
-  const switchback_status status = switchback_linear_create(context(), sized.get(), &made);
-  FUZZ_REQUIRE(status >= 0 && status < SWITCHBACK_INTERNAL, "linear_create: status %d", status);
-  FUZZ_REQUIRE((status == SWITCHBACK_OK) == (made != nullptr), "linear_create: status %d", status);
+  switchback_linear* const made = created(sized.get());
   if (made == nullptr) return;
   switchback_linear_destroy(layer_);
   layer_ = made;

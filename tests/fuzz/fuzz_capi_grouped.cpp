@@ -174,7 +174,7 @@ void GroupedCalls::grouped_standard() {
   args.groups = &made;
   const SizedStruct<switchback_gemm_standard_args> sized(input_, args);
   operands.remember();
-  operands.check(switchback_gemm_standard(context(), sized.get()), "grouped_standard");
+  operands.check(switchback_gemm_standard(context(), sized.get()), "gemm_standard of groups");
 }
 
 void GroupedCalls::combine() {
@@ -197,12 +197,7 @@ void GroupedCalls::combine() {
 void GroupedCalls::create_layer() {
   switchback_linear_options options = {};
   options.groups = input_.rarely(40) ? -size() : 1 + input_.below(4);
-  options.in_features = input_.rarely(40) ? -size() : size();
-  options.out_features = input_.rarely(40) ? INT64_MAX : size();
-  options.mode = input_.rarely(40) ? 5 + input_.below(3) : input_.below(5);
-  options.dtype = input_.rarely(40) ? 3 + input_.below(9) : float_type();
-  options.engine = engine(options.mode == SWITCHBACK_STANDARD ? SWITCHBACK_ENGINES_GEMM_STANDARD
-                                                              : SWITCHBACK_ENGINES_GEMM);
+  draw_layer(options);
   const int features = input_.byte_from_end();
   const bool shares = (features & 4) != 0, rotates = (features & 32) != 0;
   options.activation = (features & 3) == 3 ? SWITCHBACK_NO_ACTIVATION : features & 3;
@@ -217,10 +212,7 @@ void GroupedCalls::create_layer() {
   const bool may_transpose = options.groups <= 1 || (features & 1) == 0;
   options.transposed_weight = may_transpose && (features & 0xC0) == 0xC0 ? 1 : 0;
   const SizedStruct<switchback_linear_options> sized(input_, options);
-  switchback_linear* made = nullptr;
-  const switchback_status status = switchback_linear_create(context(), sized.get(), &made);
-  FUZZ_REQUIRE(status >= 0 && status < SWITCHBACK_INTERNAL, "create of groups: status %d", status);
-  FUZZ_REQUIRE((status == SWITCHBACK_OK) == (made != nullptr), "create of groups: %d", status);
+  switchback_linear* const made = created(sized.get());
   if (made == nullptr) return;
   switchback_linear_destroy(layer_);
   layer_ = made;

@@ -45,10 +45,15 @@ struct Operands {
     const std::int64_t blocks = a.cols() / block;
     absmax_a = scales(blocks * n, random);
     absmax_b = scales(blocks * k, random);
-    for (std::int64_t t = m; t < a.cols(); ++t) {
-      for (std::int64_t r = 0; r < n; ++r)
+    clear_rows(m, a.cols());
+  }
+
+  // Makes the codes of these rows of the batch zeros.
+  void clear_rows(std::int64_t begin, std::int64_t end) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      for (std::int64_t r = 0; r < a.rows(); ++r)
         a.set(r, t, 0);
-      for (std::int64_t r = 0; r < k; ++r)
+      for (std::int64_t r = 0; r < b.rows(); ++r)
         b.set(r, t, 0);
     }
   }
@@ -481,12 +486,7 @@ struct Groups {
     for (std::size_t g = 0; g < rows.size(); ++g) {
       groups.push_back({static_cast<std::int32_t>(first), static_cast<std::int32_t>(rows[g])});
       const std::int64_t end = first * block + whole_block_rows(rows[g], block);
-      for (std::int64_t t = first * block + rows[g]; t < end; ++t) {
-        for (std::int64_t r = 0; r < n; ++r)
-          all.a.set(r, t, 0);
-        for (std::int64_t r = 0; r < k; ++r)
-          all.b.set(r, t, 0);
-      }
+      all.clear_rows(first * block + rows[g], end);
       first = end / block + follows(g, rows);
     }
   }

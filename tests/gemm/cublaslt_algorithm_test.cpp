@@ -128,7 +128,7 @@ TEST(CublasLtChoice, ConfigurationsOfBothProductsRoundTrip) {
     gemm_int8::GemmConfig int8{gemm_int8::EngineId::cublaslt, {}, 1, 2, 3, 4, random.below(64)};
     int8.cublaslt = choice;
     EXPECT_EQ(test::config_of(gemm_int8::to_choice(int8)), int8);
-    EXPECT_FALSE(gemm_int8::is_unvalidated(gemm_int8::GemmProblem(), int8, context.state()));
+    EXPECT_FALSE(gemm_int8::needs_validation(gemm_int8::GemmProblem(), int8, context.state()));
     EXPECT_NE(gemm_int8::describe(int8).find(describe(choice)), std::string::npos);
 
     floating::Config config{floating::EngineId::cublaslt, false, random.below(64)};

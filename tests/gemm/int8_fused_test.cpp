@@ -341,12 +341,12 @@ TEST_P(Int8Fused, TheDefaultIsAKernelThatIsTrusted) {
         }
         int trusted = 0;
         for (const GemmConfig& config : gemm_int8::candidates(p, state))
-          if (config.engine == EngineId::fused && !gemm_int8::is_unvalidated(p, config, state))
+          if (config.engine == EngineId::fused && !gemm_int8::needs_validation(p, config, state))
             ++trusted;
         const GemmConfig by_default = gemm_int8::default_config(p, state);
         SCOPED_TRACE(describe(p) + " by " + describe(by_default));
         EXPECT_EQ(by_default.engine == EngineId::fused, trusted > 0);
-        EXPECT_FALSE(gemm_int8::is_unvalidated(p, by_default, state));
+        EXPECT_FALSE(gemm_int8::needs_validation(p, by_default, state));
         if (!on_emulated()) continue;
         EXPECT_EQ(trusted > 0, GetParam() != 100 || m == 1) << "of 10.0 no record has seen one";
         GemmProblem unaligned = p;

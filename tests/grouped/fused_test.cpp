@@ -232,7 +232,7 @@ TEST_P(GroupedFused, RefusesWithAReason) {
     bool trusted = false;
     for (const GemmConfig& config : gemm_int8::candidates(problem, state))
       trusted |=
-          config.engine == EngineId::fused && !gemm_int8::is_unvalidated(problem, config, state);
+          config.engine == EngineId::fused && !gemm_int8::needs_validation(problem, config, state);
     EXPECT_EQ(gemm_int8::default_config(problem, state).engine,
               trusted ? EngineId::fused : EngineId::dp4a);
     if (on_emulated()) {

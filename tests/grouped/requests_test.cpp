@@ -59,13 +59,6 @@ std::vector<Wanted> all_combinations(std::vector<Source> sources, bool rotations
 // Where the slots find their rows.
 enum class Reads { in_place, index, columns, index_and_columns };
 
-template <class T>
-void set_all(Matrix<T>& m, T value) {
-  for (std::int64_t r = 0; r < m.rows(); ++r)
-    for (std::int64_t c = 0; c < m.cols(); ++c)
-      m.set(r, c, value);
-}
-
 template <class X, class V>
 struct Inputs {
   const SomeGroups& groups;
@@ -124,7 +117,7 @@ struct Inputs {
   }
 };
 
-// Results of rows in groups, or of one group. They begin as numbers that no request writes.
+// Results of rows in groups, or of one group.
 template <class V>
 struct Outputs {
   Matrix<std::int8_t> q, q_t;
@@ -139,12 +132,12 @@ struct Outputs {
         absmax_t(1, blocks * cols, {0, layout.misalignment_bytes}),
         sums(1, groups * cols, {0, layout.misalignment_bytes}),
         value(rows, cols, layout) {
-    set_all(q, std::int8_t{101});
-    set_all(q_t, std::int8_t{101});
-    set_all(absmax, -5.0f);
-    set_all(absmax_t, -5.0f);
-    set_all(sums, 0.25f);
-    set_all(value, V(-7.0f));
+    fill_constant(q, std::int8_t{101});
+    fill_constant(q_t, std::int8_t{101});
+    fill_constant(absmax, -5.0f);
+    fill_constant(absmax_t, -5.0f);
+    fill_constant(sums, 0.25f);
+    fill_constant(value, V(-7.0f));
   }
   [[nodiscard]] bool guards_intact() const {
     return q.guards_intact() && q_t.guards_intact() && absmax.guards_intact() &&
@@ -169,7 +162,7 @@ Request request_of(const Wanted& wanted, Outputs<V>& out, bool accumulate) {
   return r;
 }
 
-// Elements [r, c) of both matrices, in this many rows and columns.
+// Whether the elements of a from (a_row, a_col) on are those of b from (b_row, b_col) on.
 template <class T>
 bool same(const Matrix<T>& a, std::int64_t a_row, std::int64_t a_col, const Matrix<T>& b,
           std::int64_t b_row, std::int64_t b_col, std::int64_t rows, std::int64_t cols) {
@@ -227,10 +220,11 @@ void check_groups(Context& context, const Inputs<X, V>& in, const Wanted& wanted
         << "absmax of blocks";
     block += blocks;
   }
-  if (!wanted.blocks || on_cpu()) return;
   const std::int64_t other = got.absmax_t.cols() / cols - block;
-  EXPECT_TRUE(all_are(got.q_t, 0, cols, block * block_rows, other * block_rows, std::int8_t{0}));
-  EXPECT_TRUE(all_are(got.absmax_t, 0, 1, block * cols, other * cols, 0.0f));
+  const bool zeroed = wanted.blocks && !on_cpu();
+  EXPECT_TRUE(all_are(got.q_t, 0, cols, block * block_rows, other * block_rows,
+                      zeroed ? std::int8_t{0} : std::int8_t{101}));
+  EXPECT_TRUE(all_are(got.absmax_t, 0, 1, block * cols, other * cols, zeroed ? 0.0f : -5.0f));
 }
 
 // The groups of a layout, which may be in memory that only the device reads.
@@ -244,7 +238,7 @@ std::vector<blockwise::BlockGroup> groups_of(Context& context, const grouped::Bl
   return groups;
 }
 
-// The last block of a group, or the blocks of all, are at the place that the layout says.
+// Each group begins at the block after the last one of the previous group.
 void check_layout(Context& context, const SomeGroups& groups, const grouped::BlockLayout& layout) {
   const std::vector<blockwise::BlockGroup> found = groups_of(context, layout);
   ASSERT_EQ(static_cast<std::int64_t>(found.size()), groups.count());
@@ -263,14 +257,14 @@ void check_requests(const SomeGroups& groups, Reads reads, std::int64_t cols,
   const Inputs<X, V> in(groups, reads, cols, layout);
   for (auto& [name, context] : contexts()) {
     ContextState& state = context.state();
+    core::Workspace::Frame frame(state.workspace);
+    const grouped::BlockLayout blocks =
+        grouped::block_layout(state, frame, groups.view(), groups.slots, block_rows);
+    check_layout(context, groups, blocks);
     bool accumulate = false;
     for (const Wanted& wanted : combinations) {
       SCOPED_TRACE(name + " groups " + groups.name + " reads " +
                    std::to_string(static_cast<int>(reads)) + ": " + results_of(wanted));
-      core::Workspace::Frame frame(state.workspace);
-      const grouped::BlockLayout blocks =
-          grouped::block_layout(state, frame, groups.view(), groups.slots, block_rows);
-      check_layout(context, groups, blocks);
       Outputs<V> got(groups.slots, cols, groups.count(), blocks.blocks, layout);
       Request request = request_of(wanted, got, accumulate);
       if (wanted.source == Source::gradient) request.g = in.g.view();

@@ -9,13 +9,6 @@
 namespace switchback::test {
 namespace {
 
-template <class T>
-void fill_with(Matrix<T>& d, float value) {
-  for (std::int64_t r = 0; r < d.rows(); ++r)
-    for (std::int64_t c = 0; c < d.cols(); ++c)
-      d.set(r, c, T(value));
-}
-
 // Numbers of few bits: sums of their products are exact in f32, whatever the order, so that every
 // engine has the same bits.
 template <class T>
@@ -39,9 +32,9 @@ void check(const SomeGroups& groups, Product product, bool accumulate, bool bias
   fill_small_integers(a, random);
   fill_small_integers(b, random);
   fill_small_integers(biases, random);
-  fill_with(d, 5.0f);
+  fill_constant(d, T(5.0f));
   Matrix<T> want(d.rows(), d.cols());
-  fill_with(want, 5.0f);
+  fill_constant(want, T(5.0f));
   for (std::int64_t g = 0; g < groups.count(); ++g) {
     const std::int64_t begin = groups.begins[static_cast<std::size_t>(g)];
     const std::int64_t rows = groups.counts[static_cast<std::size_t>(g)];
@@ -71,7 +64,7 @@ void check(const SomeGroups& groups, Product product, bool accumulate, bool bias
     SCOPED_TRACE(describe(options) + " groups " + groups.name);
     Context context(options);
     Matrix<T> out(d.rows(), d.cols(), {4, 0});
-    fill_with(out, 5.0f);
+    fill_constant(out, T(5.0f));
     GroupedStandardGemmArgs args;
     args.groups = groups.view();
     args.a = a.view();
@@ -136,8 +129,8 @@ TEST(GroupedStandard, MatricesSideBySide) {
         Context context(options);
         Matrix<float> got(groups.slots, n, {1, 0});
         Matrix<float> want(groups.slots, n, {1, 0});
-        fill_with(got, 5.0f);
-        fill_with(want, 5.0f);
+        fill_constant(got, 5.0f);
+        fill_constant(want, 5.0f);
         GroupedStandardGemmArgs args;
         args.groups = groups.view();
         args.a = a.view();

@@ -18,9 +18,8 @@ void fill(FloatMatrix& m, Random& random, int exponent) {
       std::int64_t sum = 0;
       for (int i = 0; i < 4; ++i)
         sum += random.below(1 << 20) - (1 << 19);
-      const auto power = exponent - 20 + static_cast<int>(random.below(3));
-      m.set(r, c,
-            static_cast<float>(sum) * (power < 0 ? 1.0f / static_cast<float>(1 << -power) : 1));
+      const int shift = 20 - exponent - static_cast<int>(random.below(3));
+      m.set(r, c, static_cast<float>(sum) / static_cast<float>(1 << shift));
     }
 }
 
@@ -34,7 +33,7 @@ void add_to_hash(std::uint64_t& hash, FloatMatrix& m) {
     }
 }
 
-// Adds one step: y, dx and db, and dw where it is computed from codes.
+// Adds one step: y, dx and db, and dw where it can be an int8 product.
 void add_step(std::uint64_t& hash, Context& context, const LayerCase& c, Rotation rotation) {
   LayerTrial t(c);
   Random random(c.seed);
@@ -44,15 +43,15 @@ void add_step(std::uint64_t& hash, Context& context, const LayerCase& c, Rotatio
   fill(t.g, random, -7);
   LinearOptions options = t.options();
   options.rotation = rotation;
-  const bool dw_of_codes = c.mode != Mode::global_mem_efficient;
-  if (dw_of_codes) options.dw = WeightGradient::int8_block;
+  const bool int8_dw = traits_of(c.mode).has_int8_dw();
+  if (int8_dw) options.dw = WeightGradient::int8_block;
   SwitchbackLinear layer = t.make(context, options);
   t.forward(layer, Save::copy);
   t.backward(layer);
   add_to_hash(hash, t.y);
   add_to_hash(hash, t.dx);
   add_to_hash(hash, t.db);
-  if (dw_of_codes) add_to_hash(hash, t.dw);
+  if (int8_dw) add_to_hash(hash, t.dw);
 }
 
 std::uint64_t hash_of(Context& context, Mode mode, DType dtype) {

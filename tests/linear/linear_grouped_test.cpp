@@ -9,6 +9,7 @@
 
 #include "core/modes.hpp"
 #include "grouped/support.hpp"
+#include "linear/linear_support.hpp"
 #include "support/contexts.hpp"
 #include "support/generators.hpp"
 #include "switchback/error.hpp"
@@ -19,8 +20,6 @@ namespace {
 
 constexpr std::int64_t n = 21;
 constexpr std::int64_t k = 36;
-const std::vector<Mode> modes =
-    modes_where([](const ModeTraits& mode) { return mode.mode != Mode::automatic; });
 
 struct Setting {
   Mode mode = Mode::rowwise;
@@ -174,7 +173,11 @@ void check(const SomeGroups& groups, const Setting& s, bool gathered) {
   for (const ContextOptions& options : all_contexts()) {
     SCOPED_TRACE(::testing::Message()
                  << describe(options) << " groups " << groups.name << " mode " << mode_name(s.mode)
-                 << " save " << static_cast<int>(s.save) << (gathered ? " gathered" : ""));
+                 << " save " << static_cast<int>(s.save) << (gathered ? " gathered" : "")
+                 << " rotation " << static_cast<int>(s.rotation) << " dw "
+                 << weight_gradient_name(s.dw) << " activation " << activation_name(s.activation)
+                 << (s.derives_y ? ", of y too" : "") << (s.accumulate ? ", accumulated " : " ")
+                 << dtype_name(dtype_of<T>));
     Context context(options);
     const Results<T> want = one_by_one(context, step, s);
     Results<T> got(groups.slots, groups.count());
@@ -197,7 +200,7 @@ void check(const SomeGroups& groups, const Setting& s, bool gathered) {
 
 TEST(LinearGrouped, EveryModeOfEveryKindOfGroups) {
   for (const SomeGroups& groups : all_groups())
-    for (const Mode mode : modes)
+    for (const Mode mode : all_modes)
       check<float>(groups, {.mode = mode}, false);
 }
 
@@ -220,7 +223,6 @@ TEST(LinearGrouped, EveryFeatureOfALayer) {
   for (const SomeGroups& groups : some)
     for (Setting setting : settings)
       for (const Save save : {Save::copy, Save::borrow, Save::caller}) {
-        if (traits_of(setting.mode).keeps_codes && save == Save::caller) continue;
         setting.save = save;
         check<float>(groups, setting, save != Save::copy);
         check<bfloat16>(groups, setting, save == Save::copy);
@@ -311,7 +313,7 @@ TEST(LinearGrouped, GradientsAndCodesInEval) {
     expect_same(got, want, "dx");
 
     Matrix<std::int8_t> codes(2 * n, k);
-    Vector<float> absmax(static_cast<std::size_t>(mode == Mode::global ? 2 : 2 * n));
+    Vector<float> absmax(static_cast<std::size_t>(2 * scales_of_weight(mode, n)));
     layer.quantized_weight(codes.view(), {absmax.data(), absmax.size()});
     SwitchbackLinear other(context, Setting{.mode = mode}.options<float>(2));
     other.set_quantized_weight(codes.cview(), {absmax.data(), absmax.size()});
@@ -328,7 +330,7 @@ TEST(LinearGrouped, GradientsAndCodesInEval) {
 TEST(LinearGrouped, WithoutSlotsGradientsAreZeros) {
   const SomeGroups groups = packed_groups({0, 0});
   const Step<float> step(groups, false, 4);
-  for (const Mode mode : modes) {
+  for (const Mode mode : all_modes) {
     SCOPED_TRACE(mode_name(mode));
     Context context(device_options());
     SwitchbackLinear layer(context,
@@ -427,6 +429,9 @@ TEST(LinearGrouped, Rejections) {
             "forward: groups.count = 3; it must be the layer's number of groups, 2");
   EXPECT_EQ(message_of([&] { layer.forward(step.x.view(), y.view()); }),
             "forward: the layer has 2 groups; a call without groups needs a layer with one group");
+  LinearOptions shared{.groups = 2, .in_features = k, .out_features = n, .mode = Mode::automatic};
+  shared.allow = allow_mode(Mode::rowwise_shared);
+  EXPECT_NO_THROW(const SwitchbackLinear one(context, shared));
   LinearGrads rounded{.g = step.g.view()};
   rounded.rounding.emplace();
   EXPECT_EQ(message_of([&] { layer.backward_from(groups.view(), step.rows(), rounded); }),

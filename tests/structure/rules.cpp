@@ -32,7 +32,7 @@ constexpr std::array<Layer, 12> layers = {{{"core", 0},
 // files that it includes.
 constexpr std::array<std::string_view, 2> users_of_studies = {"studies/", "examples/"};
 // Public headers that are not named after their layer.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 22> public_headers = {
+constexpr std::array<std::pair<std::string_view, std::string_view>, 21> public_headers = {
     {{"context.hpp", "core"},
      {"engine_info.hpp", "core"},
      {"error.hpp", "core"},

@@ -307,7 +307,7 @@ TEST(TransformerCommand, Rejections) {
             "--pass sideways: it must be forward, backward or step");
 }
 
-TEST(AccumCommand, SumsAreThePublishedOnes) {
+TEST(AccumulatorsCommand, SumsAreThePublishedOnes) {
   const std::vector<Json> rows = rows_of("accum", {});
   ASSERT_EQ(rows.size(), 6u);
   for (std::size_t i = 0; i < 5; ++i)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: the device that the program is linked with: emulated, or a GPU.
+// Test support: the device that the program is linked with: emulated, a GPU, or none.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace switchback::test {
 
-/// "emulated:0" or "cuda:0".
+/// "emulated:0", "cuda:0" or "cpu".
 std::string_view default_device() noexcept;
 /// Sets the device up. Host and device can both access the memory. Work on the emulated device is
 /// done when a call returns.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
+#include <type_traits>
 
 #include "support/matrix.hpp"
 
@@ -59,7 +60,8 @@ inline void fill_codes(Matrix<std::int8_t>& m, Random& random) {
       m.set(r, c, static_cast<std::int8_t>(random.below(255) - 127));
 }
 
-inline void fill_constant(Matrix<std::int8_t>& m, std::int8_t value) {
+template <class T>
+void fill_constant(Matrix<T>& m, std::type_identity_t<T> value) {
   for (std::int64_t r = 0; r < m.rows(); ++r)
     for (std::int64_t c = 0; c < m.cols(); ++c)
       m.set(r, c, value);

@@ -12,7 +12,7 @@ inline std::string program_next_to_this(const char* name) {
   return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
 }
 
-/// The tuner's helper program with the emulated device.
+/// The tuner's helper program with the device that is tested.
 inline std::string validate_program() {
   return program_next_to_this("switchback-test-validate");
 }

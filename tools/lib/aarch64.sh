@@ -35,12 +35,13 @@ is_aarch64() {
   [ "$(uname -m)" = aarch64 ] || [ "$(uname -m)" = arm64 ]
 }
 
-# The programs that run on each CPU, and the tests of theirs: all suites on the CPU that has
+# The programs that run on each CPU, and the tests of theirs: most suites on the CPU that has
 # everything, with each of its instruction sets; on the others what shows that they choose right.
 aarch64_runs='
-max          neon_i8mm    quant_test          Engines*:EnginesF16.*:Requests*:Blocks*:Strips*-*RowsThatThreadsShare:*EveryConfiguration*
+max          neon_i8mm    quant_test          Engines*:Requests*:Blocks*:Strips*-*RowsThatThreadsShare:*EveryConfiguration*
 max          neon_i8mm    gemm_int8_test      *
 max          neon_i8mm    gemm_blockwise_test *
+max          neon_i8mm    gemm_standard_test  *
 max          neon_i8mm    linear_test         Linear.*:LinearBits.*:LinearInt8Dw.*
 max          neon_i8mm    grouped_test        *
 max          neon_i8mm    core_test           *

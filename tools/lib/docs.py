@@ -26,7 +26,7 @@ def exported(text):
     text = re.sub(r"/\*.*?\*/|//[^\n]*", lambda comment: re.sub(r"[^\n]", " ", comment[0]), text, flags=re.DOTALL)
     for found in re.finditer(r"\bSWITCHBACK_API\b([^({;:]*(?:::[^({;:]+)*)[({:]", text):
         words = re.findall(r"\w+", found[1])
-        if words and "define" not in words:
+        if words:
             yield words[-1]
 
 

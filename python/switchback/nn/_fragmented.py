@@ -46,18 +46,10 @@ class _FragmentedLayers(LayerSet):
     """The library layers of one fragmented module."""
 
     SIZES = ("in_features", "out_features", "fragments", "rank")
-    prepared = False  # whether weights count as unchanged until weight_updated()
+    prepared_at = -1  # while it equals `updates`, the weights count as unchanged
 
     def _new_layer(self, dtype, context):
         return _FragmentedLayer(self, dtype, context)
-
-    def weight_updated(self) -> None:
-        self.prepared = False
-        super().weight_updated()
-
-    def release(self) -> None:
-        self.prepared = False
-        super().release()
 
 
 class _FragmentedLayer(Layer):
@@ -66,7 +58,6 @@ class _FragmentedLayer(Layer):
     _PREFIX = "switchback_fragmented_linear_"
 
     _OPTIONS = _abi.FragmentedLinearOptions
-    _IS_LINEAR = False
 
     def _make_arguments(self, owner: _FragmentedLayers, code: int) -> None:
         self._keys: tuple = ()
@@ -80,7 +71,8 @@ class _FragmentedLayer(Layer):
         same = self._holds_all(keys) and owner.updates == self._updates
         plan = plan_of(
             same,
-            all(map(is_counted, keys)) and (reuse.on or (hard and owner.prepared)),
+            all(map(is_counted, keys))
+            and (reuse.on or (hard and owner.prepared_at == owner.updates)),
             owner.weight_gradients == self._weight_gradients,
             self._may_prove(),
             met=False,
@@ -341,13 +333,13 @@ class FragmentedLinear(OnLibrary, torch.nn.Module):
         moving the module undo it. The parameters stay. Returns the module.
         """
         self.eval()
-        self._layers.prepared = True
+        self._layers.prepared_at = self._layers.updates
         return self
 
     def train(self, mode: bool = True):
         """As nn.Module.train."""
         if mode:
-            self._layers.prepared = False
+            self._layers.prepared_at = -1
         return super().train(mode)
 
     def extra_repr(self) -> str:

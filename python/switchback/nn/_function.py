@@ -51,7 +51,7 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
     if layers.is_empty:
         return _empty_product(x, weight.t() if layers.options.transposed else weight, bias, layers)
     record = _record
-    if not _is_default(x, weight, bias, layers):
+    if not _is_plain_call(x, weight, bias, layers):
         if _is_nested(x):
             return by_rows(lambda rows: linear(rows, weight, bias, layers, mem_efficient), x)
         record = _Linear.apply
@@ -88,7 +88,7 @@ def _empty_product(x, weight, bias, layers: LayerSet):
     return torch.nn.functional.linear(x, weight, bias)
 
 
-def _is_default(x, weight, bias, layers: LayerSet) -> bool:
+def _is_plain_call(x, weight, bias, layers: LayerSet) -> bool:
     """Whether x certainly passes every check. If not, the checks decide.
 
     True for a plain tensor with the weight's dtype and device if no feature of torch intercepts the call.
@@ -350,8 +350,7 @@ class _Linear(Function):
             keeps = kept_form(layers, mem_efficient, wants_dw)
             y, codes, absmax, layer = forward_pass(x, weight, bias, layers, keeps, dtype)
         ctx.call = layers, dtype, of_weight, of_bias, layer
-        # The gradient of an activation depends on x.
-        reads_x = wants_dw or (wants_dx and bool(layers.options.activation))
+        reads_x = layers.options.reads_x(wants_dx, wants_dw)
         kept_x = x if reads_x and codes is None else None
         ctx.save_for_backward(kept_x, weight if wants_dx else None, codes, absmax)
         return y

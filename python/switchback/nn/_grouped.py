@@ -149,7 +149,7 @@ class _GroupedLinear(Function):
         dtypes = weight.dtype, None if bias is None else bias.dtype
         ctx.call = layers, x.dtype, x.shape[0], dtypes
         y = product(x, weight, bias, offs, index, layers, once=True)
-        kept_x = x if reads_x(layers.options, wants_dx, wants_dw) else None
+        kept_x = x if layers.options.reads_x(wants_dx, wants_dw) else None
         ctx.save_for_backward(kept_x, weight if wants_dx else None, offs, index, slots)
         return y
 
@@ -163,11 +163,6 @@ class _GroupedLinear(Function):
         return *grads, None, None, None, None
 
 
-def reads_x(options: LayerOptions, wants_dx: bool, wants_dw: bool) -> bool:
-    """Whether a backward reads x. The gradient of an activation depends on it."""
-    return wants_dw or (wants_dx and bool(options.activation))
-
-
 def gradients(g, kept: tuple, rows: int, wanted: tuple, dtypes: tuple, layers: _GroupedLayers):
     """dx[rows,K], dw[G,N,K] and db[G,N]; None for those that are not wanted.
 
@@ -176,7 +171,7 @@ def gradients(g, kept: tuple, rows: int, wanted: tuple, dtypes: tuple, layers: _
     """
     x, weight, offs, index, slots = kept
     wants_dx, wants_dw, wants_db = wanted
-    if not reads_x(layers.options, wants_dx, wants_dw):
+    if not layers.options.reads_x(wants_dx, wants_dw):
         x = None
     dtype, (of_weight, of_bias) = g.dtype, dtypes
     groups, n, k = layers.groups, layers.out_features, layers.in_features
@@ -354,12 +349,10 @@ class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
 
     def _new_layers(self) -> _GroupedLayers:
         sizes = self.groups, self.in_features, self.out_features
-        return _GroupedLayers(*sizes, self._options())
-
-    def _options(self) -> LayerOptions:
-        return LayerOptions(
+        options = LayerOptions(
             self.mode, rotation=self.rotation, dw=self.dw, dw_block_rows=self.dw_block_rows
         )
+        return _GroupedLayers(*sizes, options)
 
     def reset_parameters(self) -> None:
         """Draws weights and biases from nn.Linear's distribution."""
@@ -390,7 +383,7 @@ class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
         return (
             f"groups={self.groups}, in_features={self.in_features}, "
             f"out_features={self.out_features}, bias={self.bias is not None}, "
-            f"{self._options().text.replace(',', ', ')}"
+            f"{self._layers.text.replace(',', ', ')}"
         )
 
 

@@ -202,7 +202,6 @@ class Layer(native.Layer if native else object):
 
     _PREFIX = "switchback_linear_"  # of the library functions that it calls
     _OPTIONS = _abi.LinearOptions
-    _IS_LINEAR = True  # it is a switchback_linear
 
     def __init__(self, owner: LayerSet, dtype: torch.dtype, context: Context):
         self._lib = library()
@@ -243,7 +242,7 @@ class Layer(native.Layer if native else object):
         self._is_standard = owner.options.mode == "standard"
         # Whether the library quantizes a float32 weight (under autocast) without a cast. Floating
         # point products read a copy in their own dtype, which is made once.
-        self._reads_float32 = self._IS_LINEAR and MODES[owner.options.mode].is_int8
+        self._reads_float32 = self._OPTIONS is _abi.LinearOptions and MODES[owner.options.mode].is_int8
         # Whether the library reads a transposed copy of the weight.
         self._turns = bool(owner.options.transposed) and not owner.options.reads_transposed
         self._digest = (ctypes.c_uint64 * 2)()

@@ -252,7 +252,7 @@ def _keep(ctx, inputs, output) -> None:
     codes = absmax = None
     if isinstance(output, tuple) and wants_dw:
         _, codes, absmax = output
-    reads_x = wants_dw or (wants_dx and bool(LayerOptions.parse(ctx.options).activation))
+    reads_x = LayerOptions.parse(ctx.options).reads_x(wants_dx, wants_dw)
     kept_x = x if reads_x and codes is None else None
     # Without dx the weight is not read, but some tensor must give the number of features of x.
     kept_weight = weight if wants_dx or not wants_dw else None
@@ -450,7 +450,7 @@ def _keep_grouped(ctx, inputs, output) -> None:
     ctx.rows, ctx.dtype = x.shape[0], x.dtype
     ctx.of_bias = bias.dtype if ctx.needs_input_grad[2] else None
     wants_dx, wants_dw = ctx.needs_input_grad[:2]
-    keeps_x = _grouped.reads_x(LayerOptions.parse(ctx.options), wants_dx, wants_dw)
+    keeps_x = LayerOptions.parse(ctx.options).reads_x(wants_dx, wants_dw)
     ctx.save_for_backward(x if keeps_x else None, weight, offs, index, slots)
 
 
@@ -459,7 +459,7 @@ def _backward_of_grouped(ctx, g):
     wants = wanted_gradients(ctx)[:3]
     grads = torch.ops.switchback.grouped_linear_backward(
         g.to(ctx.dtype),
-        x if _grouped.reads_x(LayerOptions.parse(ctx.options), *wants[:2]) else None,
+        x,
         weight,
         offs,
         index,

@@ -83,6 +83,10 @@ class LayerOptions:
         """Whether gradients are rounded stochastically."""
         return self.rounding == "stochastic"
 
+    def reads_x(self, wants_dx: bool, wants_dw: bool) -> bool:
+        """Whether a backward reads x. The gradient of an activation depends on it."""
+        return wants_dw or (wants_dx and bool(self.activation))
+
     @property
     def text(self) -> str:
         """The mode and the fields that differ from their defaults: "mode=global"."""

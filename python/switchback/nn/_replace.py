@@ -10,7 +10,7 @@ import torch
 
 from .. import _abi
 from .._errors import InvalidArgument
-from .._modes import MODES
+from .._modes import MODES, one_of
 from . import _prepared
 from ._attention import SwitchBackMultiheadAttention, attention_like
 from ._conv1d import conv1d_like, is_conv1d
@@ -112,8 +112,9 @@ def replace_gelu(model, *, forms=_abi.ACTIVATIONS, include=None, exclude=None, r
     forms = (forms,) if isinstance(forms, str) else tuple(forms)
     for form in forms:
         if form not in _abi.ACTIVATIONS:
-            allowed = " and ".join(repr(name) for name in _abi.ACTIVATIONS)
-            raise InvalidArgument(f"replace_gelu: forms contains {form!r}; the forms are {allowed}")
+            raise InvalidArgument(
+                f"replace_gelu: forms contains {form!r}; each must be {one_of(map(repr, _abi.ACTIVATIONS))}"
+            )
     selected = {
         module: name
         for name, module in model.named_modules()

@@ -20,8 +20,7 @@ BlockwiseConfig best_of(const Engine& engine, const BlockwiseProblem& problem,
   return {engine.id, engine.tiles(problem, state).tile_n.front()};
 }
 
-bool has(const std::vector<core::UnvalidatedKernel>& kernels,
-         const core::UnvalidatedKernel& kernel) {
+bool has(const std::vector<core::KernelId>& kernels, const core::KernelId& kernel) {
   return std::find(kernels.begin(), kernels.end(), kernel) != kernels.end();
 }
 
@@ -38,7 +37,7 @@ BlockwiseConfig default_config(const BlockwiseProblem& problem, const ContextSta
   return {engines.back()->id};
 }
 
-core::UnvalidatedKernel kernel_of(const BlockwiseProblem& problem, const BlockwiseConfig& config) {
+core::KernelId kernel_of(const BlockwiseProblem& problem, const BlockwiseConfig& config) {
   return {static_cast<std::int64_t>(problem.output), problem.block_rows, to_choice(config)};
 }
 
@@ -76,7 +75,7 @@ std::string check_config(const BlockwiseProblem& problem, const BlockwiseConfig&
   return reason.empty() ? std::string() : fmt::format("engine '{}': {}", engine->name, reason);
 }
 
-bool is_unvalidated(const BlockwiseConfig& config) noexcept {
+bool needs_validation(const BlockwiseConfig& config) noexcept {
   for (std::size_t device = 0; device < device_kinds; ++device)
     if (const Engine* engine = engine_table().find(static_cast<DeviceKind>(device), config.engine))
       if (engine->needs_validation()) return true;

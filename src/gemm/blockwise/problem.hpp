@@ -76,10 +76,10 @@ BlockwiseConfig default_config(const BlockwiseProblem& problem, const ContextSta
 std::vector<BlockwiseConfig> candidates(const BlockwiseProblem& problem, const ContextState& state);
 
 /// The kernel of a configuration that needs a validation, as the validation identifies it.
-core::UnvalidatedKernel kernel_of(const BlockwiseProblem& problem, const BlockwiseConfig& config);
+core::KernelId kernel_of(const BlockwiseProblem& problem, const BlockwiseConfig& config);
 
-/// Whether running it may hang or fault; see gemm_int8::is_unvalidated().
-bool is_unvalidated(const BlockwiseConfig& config) noexcept;
+/// Whether running it may hang or fault; see gemm_int8::needs_validation().
+bool needs_validation(const BlockwiseConfig& config) noexcept;
 
 /// Whether a tuner can choose in this Context, because there are several engines for tensor cores.
 /// Otherwise nothing is looked up.

@@ -76,7 +76,7 @@ class BlockwiseTrial final : public measure::TrialOf<BlockwiseConfig> {
                    copy == nullptr ? operands(a_, b_, d_) : operands(copy->a, copy->b, copy->d));
   }
   bool may_crash(const BlockwiseConfig& config) override {
-    return blockwise::is_unvalidated(config);
+    return blockwise::needs_validation(config);
   }
 
   // Codes of blocks, 0 from m on.

@@ -50,11 +50,10 @@ constexpr core::WordTable config_table(
                                    .value_name = value_name<gemm_int8::engine_name, EngineId>}),
     row<&BlockwiseConfig::tile_n>({.name = "tile_n", .most = 1024}));
 
-bool kernel_of_query(const ConfigQuery& query, const ConfigChoice& choice,
-                     core::UnvalidatedKernel& kernel) {
+bool kernel_of_query(const ConfigQuery& query, const ConfigChoice& choice, core::KernelId& kernel) {
   BlockwiseProblem problem;
   BlockwiseConfig config;
-  if (!from_query(query, problem) || !from_choice(choice, config) || !is_unvalidated(config))
+  if (!from_query(query, problem) || !from_choice(choice, config) || !needs_validation(config))
     return false;
   kernel = kernel_of(problem, config);
   return true;
@@ -90,7 +89,7 @@ std::vector<ConfigQuery> kernel_problems(const ContextState& state) {
 }
 
 constexpr core::Tunable with_kernels(core::Tunable made) {
-  made.validated_engine = gemm_int8::engine_name(EngineId::wgmma);
+  made.engine_to_validate = gemm_int8::engine_name(EngineId::wgmma);
   made.kernel_of = kernel_of_query;
   made.validated_default = validated_default;
   made.kernel_problems = kernel_problems;

@@ -72,10 +72,10 @@ std::int64_t scales_of(const GemmProblem& problem) {
 
 // The configurations of an engine that compute a problem.
 std::vector<GemmConfig> configs_of(const GemmProblem& problem, const Engine& engine,
-                                   const std::vector<core::UnvalidatedKernel>& kernels) {
+                                   const std::vector<core::KernelId>& kernels) {
   std::vector<GemmConfig> found;
   GemmConfig config;
-  for (const core::UnvalidatedKernel& kernel : kernels)
+  for (const core::KernelId& kernel : kernels)
     if (kernel.output == static_cast<std::int64_t>(problem.output) &&
         kernel.variant == scales_of(problem) && from_choice(kernel.config, config) &&
         config.engine == engine.id)
@@ -85,14 +85,14 @@ std::vector<GemmConfig> configs_of(const GemmProblem& problem, const Engine& eng
 
 }  // namespace
 
-bool is_unvalidated(const GemmProblem& problem, const GemmConfig& config,
-                    const ContextState& state) {
+bool needs_validation(const GemmProblem& problem, const GemmConfig& config,
+                      const ContextState& state) {
   const Engine* engine = find_engine(state.device.kind, config.engine);
   return engine != nullptr && engine->needs_trust() && !engine->is_trusted(problem, config, state);
 }
 
 bool kernel_of(DeviceKind device, const GemmProblem& problem, const GemmConfig& config,
-               core::UnvalidatedKernel& kernel) {
+               core::KernelId& kernel) {
   const Engine* engine = find_engine(device, config.engine);
   if (engine == nullptr || engine->kernel_of == nullptr) return false;
   kernel = {static_cast<std::int64_t>(problem.output), scales_of(problem),

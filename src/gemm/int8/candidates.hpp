@@ -15,20 +15,20 @@ namespace switchback::gemm_int8 {
 
 /// Every configuration worth measuring, the default first, of every engine that accepts the problem
 /// in this Context (for a packed problem: of the engine it is packed for). May take milliseconds,
-/// but runs no product. See is_unvalidated().
+/// but runs no product. See needs_validation().
 std::vector<GemmConfig> candidates(const GemmProblem& problem, const ContextState& state);
 /// The same, with all algorithms of a library that has many.
 std::vector<GemmConfig> all_candidates(const GemmProblem& problem, const ContextState& state);
 
 /// Whether running the configuration may hang or fault, because its kernel is not trusted here. The
 /// tuner tries such a configuration in another process first.
-bool is_unvalidated(const GemmProblem& problem, const GemmConfig& config,
-                    const ContextState& state);
+bool needs_validation(const GemmProblem& problem, const GemmConfig& config,
+                      const ContextState& state);
 
 /// Writes the kernel of a configuration as validations identify it: configurations that run the
 /// same kernel have the same one. Returns false if the kernels of its engine need no validation.
 bool kernel_of(DeviceKind device, const GemmProblem& problem, const GemmConfig& config,
-               core::UnvalidatedKernel& kernel);
+               core::KernelId& kernel);
 
 /// The configuration that runs if no ConfigSource has one. Throws Error(unsupported) if the problem
 /// is packed for an engine that cannot run here.

@@ -140,7 +140,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     return !single() || engine == nullptr ? 0 : engine->scratch_bytes(timed_.problem, config);
   }
   bool may_crash(const GemmConfig& config) override {
-    return gemm_int8::is_unvalidated(timed_.problem, config, context_.state());
+    return gemm_int8::needs_validation(timed_.problem, config, context_.state());
   }
   std::string provenance_of(const GemmConfig& config) override {
     return single() ? gemm_int8::provenance(timed_.problem, config, context_.state()) : "";

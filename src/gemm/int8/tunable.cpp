@@ -124,8 +124,7 @@ bool is_problem(const GemmProblem& p) noexcept {
 }
 
 // The members of a Tunable about kernels that may need a validation.
-bool kernel_of_query(const ConfigQuery& query, const ConfigChoice& choice,
-                     core::UnvalidatedKernel& kernel) {
+bool kernel_of_query(const ConfigQuery& query, const ConfigChoice& choice, core::KernelId& kernel) {
   GemmProblem problem;
   GemmConfig config;
   return from_query(query, problem) && from_choice(choice, config) &&
@@ -184,7 +183,7 @@ std::vector<ConfigQuery> grouped_kernel_problems(const ContextState& state) {
 
 constexpr core::Tunable with_kernels(core::Tunable made,
                                      std::vector<ConfigQuery> (*problems)(const ContextState&)) {
-  made.validated_engine = "fused";
+  made.engine_to_validate = "fused";
   made.kernel_of = kernel_of_query;
   made.validated_default = validated_default;
   made.kernel_problems = problems;

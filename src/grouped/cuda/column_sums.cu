@@ -22,7 +22,6 @@ using core::cuda::row_blocks;
 using core::cuda::RowBlock;
 using core::cuda::rows_of;
 using core::cuda::store_element;
-using core::cuda::widen;
 
 struct BlocksOfGroups {
   GroupArrays groups;
@@ -40,15 +39,14 @@ struct BlocksOfGroups {
 struct FinishArguments {
   GroupArrays groups;
   const float* block_sums;
-  void* db;
-  std::int64_t cols, db_stride;
+  float* sums;
+  std::int64_t cols;
   bool accumulate;
 };
 
 constexpr int finish_threads = 256;
 
 // A thread adds up a column of a group. Floor: the block sums are read once.
-template <class T>
 __global__ void __launch_bounds__(finish_threads) finish_kernel(FinishArguments a) {
   constexpr int in_flight = 8;
   report_groups(a.groups);
@@ -75,9 +73,8 @@ __global__ void __launch_bounds__(finish_threads) finish_kernel(FinishArguments 
       for (int b = 0; b < in_flight; ++b)
         sum = __fadd_rn(sum, x[b]);
     }
-    T* const to = static_cast<T*>(a.db) + group * a.db_stride + col;
-    if (a.accumulate) sum = __fadd_rn(widen(load_element(to)), sum);
-    store_element(to, narrow<T>(sum));
+    if (a.accumulate) sum = __fadd_rn(load_element(a.sums + i), sum);
+    store_element(a.sums + i, narrow<float>(sum));
   }
 }
 
@@ -91,13 +88,12 @@ cudaError_t launch_block_sums(const Launch& launch, const GroupArrays& groups, C
 }
 
 cudaError_t launch_finish_sums(const Launch& launch, const GroupArrays& groups,
-                               const float* block_sums, AnyMatrix db, bool accumulate) {
-  const FinishArguments a = {groups, block_sums, db.data, db.cols, db.stride, accumulate};
-  const dim3 grid(quant::grid_of(divide_up<std::int64_t>(groups.count * db.cols, finish_threads)));
-  return quant::for_type(db.dtype, [&](auto element) {
-    return core::cuda::launch("grouped_finish_column_sums", finish_kernel<decltype(element)>, grid,
-                              dim3(finish_threads), 0, launch.stream, a);
-  });
+                               const float* block_sums, std::int64_t cols, float* sums,
+                               bool accumulate) {
+  const FinishArguments a = {groups, block_sums, sums, cols, accumulate};
+  const dim3 grid(quant::grid_of(divide_up<std::int64_t>(groups.count * cols, finish_threads)));
+  return core::cuda::launch("grouped_finish_column_sums", finish_kernel, grid, dim3(finish_threads),
+                            0, launch.stream, a);
 }
 
 }  // namespace switchback::grouped::cuda

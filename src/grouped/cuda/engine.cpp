@@ -69,17 +69,17 @@ void combine(ContextState& state, const CombineArgs& args) {
   });
 }
 
-void column_sums(ContextState& state, const Groups& groups, ConstAnyMatrix g, AnyMatrix db,
+void column_sums(ContextState& state, const Groups& groups, ConstAnyMatrix x, float* sums,
                  bool accumulate) {
-  if (db.rows == 0 || db.cols == 0) return;
-  const GroupArrays arrays = arrays_of(state, groups, g.rows);
+  if (groups.count == 0 || x.cols == 0) return;
+  const GroupArrays arrays = arrays_of(state, groups, x.rows);
   core::Workspace::Frame frame(state.workspace);
-  auto* const block_sums = frame.take<float>(row_blocks(arrays, sum_block_rows) * db.cols);
-  if (g.rows > 0)
+  auto* const block_sums = frame.take<float>(row_blocks(arrays, sum_block_rows) * x.cols);
+  if (x.rows > 0)
     queue(state, "kernel grouped_column_sums",
-          [&](const Launch& launch) { return launch_block_sums(launch, arrays, g, block_sums); });
+          [&](const Launch& launch) { return launch_block_sums(launch, arrays, x, block_sums); });
   queue(state, "kernel grouped_finish_column_sums", [&](const Launch& launch) {
-    return launch_finish_sums(launch, arrays, block_sums, db, accumulate);
+    return launch_finish_sums(launch, arrays, block_sums, x.cols, sums, accumulate);
   });
 }
 

@@ -52,9 +52,10 @@ cudaError_t launch_combine(const Launch& launch, ConstAnyMatrix y, ConstAnyMatri
 /// `block_sums` [blocks, cols], where blocks is row_blocks(groups, sum_block_rows).
 cudaError_t launch_block_sums(const Launch& launch, const GroupArrays& groups, ConstAnyMatrix g,
                               float* block_sums);
-/// db[group] (+)= the group's block sums, added in order.
+/// sums [groups, cols] (+)= the groups' block sums, added in order.
 cudaError_t launch_finish_sums(const Launch& launch, const GroupArrays& groups,
-                               const float* block_sums, AnyMatrix db, bool accumulate);
+                               const float* block_sums, std::int64_t cols, float* sums,
+                               bool accumulate);
 
 /// The arguments of grouped_gemm_standard().
 struct StandardProduct {

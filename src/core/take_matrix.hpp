@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Core: a matrix in scratch memory.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/workspace.hpp"
+#include "switchback/matrix.hpp"
+
+namespace switchback::core {
+
+/// A matrix without gaps between its rows, in the frame. It has memory even if it has no elements,
+/// because null data means that a matrix is absent.
+inline AnyMatrix take_matrix(Workspace::Frame& frame, DType dtype, std::int64_t rows,
+                             std::int64_t cols) {
+  const auto bytes = rows * cols * static_cast<std::int64_t>(dtype_size_bytes(dtype));
+  return {frame.take<std::byte>(std::max<std::int64_t>(bytes, 1)), dtype, rows, cols, cols};
+}
+
+}  // namespace switchback::core
