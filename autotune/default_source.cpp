@@ -18,8 +18,8 @@ namespace {
 
 std::atomic<bool> nothing_by_itself = false;
 
-// The source of one Context. It opens the tuner at the first look-up, so a Context that never looks
-// anything up, or gets another source, reads no file.
+// The default source of configurations of one Context. It opens the tuner at the first look-up, so
+// a Context that never looks anything up, or gets another source, reads no file.
 class DefaultSource final : public ConfigSource {
  public:
   bool find(const ConfigQuery& query, const ContextState& state,
@@ -78,8 +78,8 @@ std::shared_ptr<const TunerState> default_tuner(const ContextState& state) {
   std::weak_ptr<const TunerState>& known = tuners[setting];
   std::shared_ptr<const TunerState> tuner = known.lock();
   if (tuner == nullptr) {
-    // A tuner serves one kind of device, for any number of threads and any instruction set of a
-    // Context.
+    // One thread suffices here: a tuner serves Contexts of one kind of device with any number of
+    // threads and any instruction set.
     const Context like({.device = device_name(state.device), .threads = 1});
     known = tuner = std::make_shared<TunerState>(like, TunerOptions());
   }

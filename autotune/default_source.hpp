@@ -8,8 +8,8 @@
 
 namespace switchback::autotune {
 
-/// The tuner of this machine with the options of the environment. While one exists, all callers
-/// with the same environment share it.
+/// The tuner of this machine, with options from environment variables. While it exists, all callers
+/// with the same machine and the same values of these variables share it.
 std::shared_ptr<const TunerState> default_tuner(const ContextState& state);
 
 /// From now on, new Contexts of this process look nothing up by default, whatever the environment

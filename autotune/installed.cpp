@@ -48,9 +48,9 @@ std::string from_environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// share/switchback/configs next to the folder of that file. This holds for an installed library, a
-// build folder, and a statically linked program. (One level higher if libraries are in
-// lib/<architecture>.)
+// The list is in share/switchback/configs next to the folder of the library's file. (If the library
+// is linked statically, next to the folder of the program's file.) This holds when installed and in
+// a build folder. The list is one level higher if libraries are in lib/<architecture>.
 std::filesystem::path installed_list() {
   const std::filesystem::path file = own_file();
   if (file.empty()) return {};

@@ -29,9 +29,9 @@ using measure::Matrix;
 
 using linear::Pass;
 
-// Records each query of a layer once. It has no tuned configurations. For the passes in
-// `passes_in_int8` it answers with an int8 mode, so that mode auto also issues the queries of its
-// int8 passes.
+// A source of configurations that records each query of a layer once. It knows no tuned
+// configurations. For the passes in `passes_in_int8` it answers with an int8 mode, so that mode
+// auto also issues the queries of int8 passes.
 class Recorder final : public ConfigSource {
  public:
   explicit Recorder(Problems problems) : problems_(problems) {}
@@ -43,7 +43,7 @@ class Recorder final : public ConfigSource {
     if (!pass) return false;
     const bool in_int8 =
         std::find(passes_in_int8.begin(), passes_in_int8.end(), *pass) != passes_in_int8.end();
-    linear::ModeRanking ranking;  // mode standard first
+    linear::ModeRanking ranking;  // the default begins with mode standard
     if (in_int8) std::rotate(ranking.modes.begin(), ranking.modes.begin() + 1, ranking.modes.end());
     choice = linear::to_choice(ranking);
     return true;
@@ -52,7 +52,7 @@ class Recorder final : public ConfigSource {
   std::span<const Pass> passes_in_int8;
 
  private:
-  // A layer that quantizes uses a floating point product only for dW.
+  // Whether to list a query. A layer that quantizes uses a floating point product only for dW.
   [[nodiscard]] bool is_listed(const ConfigQuery& query) const {
     floating::Problem product;
     return problems_ == Problems::all || !from_query(query, product) || product.transpose_a;
@@ -68,7 +68,7 @@ class Recorder final : public ConfigSource {
   Problems problems_;
 };
 
-// Runs layers without computing: their operands are never read or written.
+// Runs layers of a shape without computing: their operands are never read or written.
 class DryRun {
  public:
   DryRun(Context& context, const TuneShape& shape, Problems problems, Recorder& recorder)
@@ -98,8 +98,8 @@ class DryRun {
     for (const bool bias : biases)
       for (const ModeTraits& mode : mode_table) {
         if (mode.is_floating() ? problems_ < Problems::all : !is_exact()) continue;
-        // Which queries a layer issues depends on the modes that were faster before. Only mode auto
-        // queries whole passes.
+        // In mode auto, the queries of a layer depend on the modes that it got for its passes. So
+        // it runs with several sets of int8 passes. Other modes do not query passes, and run once.
         constexpr std::array passes = {Pass::step, Pass::forward, Pass::dx};
         for (std::size_t first = 0; first < passes.size(); ++first) {
           recorder_.passes_in_int8 = std::span(passes).subspan(first);
@@ -114,7 +114,7 @@ class DryRun {
   }
 
  private:
-  // Whether the sums of products of codes fit into int32.
+  // Whether int32 can hold the sums of all int8 products of this shape.
   [[nodiscard]] bool is_exact() const {
     return std::max(shape_.in_features, shape_.out_features) <= max_exact_k;
   }
@@ -146,8 +146,8 @@ class DryRun {
         layer.backward(grads);
       };
       const AnyMatrix db = has_bias ? db_.any() : AnyMatrix();
-      // Steps with an unchanged weight and with a new one, for the first layer of a model (no dX)
-      // and for a frozen layer (no dW).
+      // Training steps with an unchanged weight and with a new one, then those of a model's first
+      // layer (no dX) and of a frozen layer (no dW).
       step(dx_.any(), dw_.any(), db);
       layer.weight_updated();
       step(dx_.any(), dw_.any(), db);
@@ -161,7 +161,7 @@ class DryRun {
     }
   }
 
-  // Groups of equal size: the queries of floating products depend on the number of rows.
+  // The groups have equal sizes: queries of floating point products depend on the number of rows.
   void run_groups(const ModeTraits& mode, bool has_bias) {
     const std::int64_t each = rows_of_group();
     for (const linear::RowsLayout layout :
@@ -181,7 +181,7 @@ class DryRun {
                                         .mode = mode.mode,
                                         .dtype = shape_.dtype});
       layer.set_weight(w_.any(), bias(has_bias));
-      for (int step = 0; step < 2; ++step) {  // with a new weight, and with the same one again
+      for (int step = 0; step < 2; ++step) {  // first with a new weight, then with the same one
         layer.forward(groups, x, slots(y_), Save::borrow);
         layer.backward({.g = slots(g_),
                         .dx = slots(dx_),
@@ -193,7 +193,7 @@ class DryRun {
     }
   }
 
-  // The products that the fields of a timing record run, whose weights are not packed.
+  // Runs the int8 products that the benchmark's records time, whose weights are not packed.
   void multiply_codes() {
     const auto codes = [&](std::int64_t rows, std::int64_t cols) {
       return Matrix(context_, DType::s8, rows, cols);
@@ -217,7 +217,8 @@ class DryRun {
   [[nodiscard]] std::int64_t rows_of_group() const {
     return std::max<std::int64_t>(1, shape_.rows / groups_);
   }
-  // Multiples of `step`: the end of each group, or the indices of gathered rows.
+  // `count` multiples of `step`, at most the number of rows: the ends of the groups, or with step 0
+  // the indices of gathered rows.
   Matrix numbers(std::int64_t count, std::int64_t step) {
     const Matrix host(DType::s32, 1, count);
     for (std::int64_t i = 0; i < count; ++i)
@@ -234,10 +235,10 @@ class DryRun {
   Problems problems_;
   std::int64_t groups_;
   Matrix x_, w_, bias_, y_, g_, dx_, dw_, db_, dw_f32_;
-  Matrix ends_, index_;  ///< ends of the groups; indices of gathered rows
+  Matrix ends_, index_;  ///< the ends of the groups; the indices of gathered rows
 };
 
-// The query of the layer's whole step; with groups, of its forward pass.
+// The query of a layer's whole training step; with groups, of its forward pass.
 ConfigQuery step_of(const Context& context, const TuneShape& shape) {
   linear::GroupedPassProblem p;
   p.pass = shape.groups > 0 ? Pass::forward : Pass::step;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tuner: the tables that look-ups on the hot path read: the answers to earlier queries, and the set
-// of queries for which no configuration is known. Both have a fixed size. Readers take no lock and
-// do not write to shared memory; only one thread at a time writes.
+// of queries for which no configuration is known. Both hold at most a fixed number of queries.
+// Readers take no lock and do not write to shared memory; only one thread at a time writes.
 #pragma once
 
 #include <algorithm>
@@ -20,16 +20,16 @@ namespace switchback::autotune {
 
 struct Answer {
   ConfigChoice choice;
-  TuneOrigin origin = TuneOrigin::fallback;  ///< fallback: there is no choice
-  bool refused = false;                      ///< there is an entry, but it cannot be used
+  TuneOrigin origin = TuneOrigin::fallback;  ///< fallback: `choice` is not set
+  bool refused = false;                      ///< the cache has an entry, but it cannot be used
   /// Whether the choice comes from an entry and not from a default.
   [[nodiscard]] bool is_entry() const noexcept {
     return origin != TuneOrigin::fallback && origin != TuneOrigin::validated;
   }
 };
 
-/// Hashes all words, because shapes differ in only a few bits of a few words. The lanes do not
-/// depend on each other: every look-up waits for the hash, so it must have a short latency.
+/// Hashes all words of a query, because shapes differ in only a few bits of a few words. The lanes
+/// are independent of each other, which keeps the latency short: every look-up waits for the hash.
 inline std::uint64_t hash_of(const ConfigQuery& query) noexcept {
   constexpr std::size_t lanes = 4;
   static_assert(std::tuple_size_v<decltype(ConfigQuery::words)> % lanes == 0);
@@ -48,13 +48,13 @@ inline std::uint64_t hash_of(const ConfigQuery& query) noexcept {
   return h ^ (h >> 32);
 }
 
-/// Queries and their answers, by open addressing. Slots point to entries, which are reused but
-/// never freed while the table lives. A reader checks an entry's version before and after reading
-/// it; the version is odd while the entry is written. A reader that meets a write finds nothing, as
-/// in an empty table.
+/// A hash table of queries and their answers, with open addressing. Slots point to entries, which
+/// are reused but never freed while the table lives. A reader checks an entry's version before and
+/// after reading it; the version is odd while the entry is written. A reader that meets a write
+/// finds nothing, as in an empty table.
 class LookupTable {
  public:
-  /// Holds at most this many answers.
+  /// Makes a table that holds at most `most` answers.
   explicit LookupTable(std::size_t most)
       : most_(most), slots_(std::bit_ceil(2 * std::max<std::size_t>(most, 1))) {}
 
@@ -88,7 +88,7 @@ class LookupTable {
     return true;
   }
 
-  /// Forgets every answer. Readers may still get an old one.
+  /// Removes every answer. Readers that run at the same time may still get a removed answer.
   void clear() noexcept {
     if (count_ == 0) return;
     for (std::atomic<const Entry*>& slot : slots_)
@@ -102,7 +102,8 @@ class LookupTable {
   }
 
  private:
-  // One word more than the data: a query also has its header, an answer also its kind.
+  // One word more than a query or a choice has: for a query its header, for an answer its origin
+  // and whether an entry was refused.
   static constexpr std::size_t query_words = std::tuple_size_v<decltype(ConfigQuery::words)> + 1;
   static constexpr std::size_t answer_words = std::tuple_size_v<decltype(ConfigChoice::words)> + 1;
   static constexpr std::size_t block_entries = 64;
@@ -149,8 +150,8 @@ class LookupTable {
   std::size_t count_ = 0;
 };
 
-/// A set of hashes of queries. It cannot tell queries with equal hashes apart; equal hashes are
-/// very rare.
+/// A set of queries, of which it stores only the hashes. It cannot tell queries with equal hashes
+/// apart, but equal hashes are very rare.
 class QuerySet {
  public:
   explicit QuerySet(std::size_t most)
@@ -164,7 +165,7 @@ class QuerySet {
       if (there == stored(hash)) return true;
     }
   }
-  /// False if the set is full.
+  /// Adds a query's hash. Returns false if the set is full.
   bool insert(std::uint64_t hash) noexcept {
     if (contains(hash)) return true;
     if (count_ >= most_) return false;
@@ -185,7 +186,7 @@ class QuerySet {
   [[nodiscard]] std::size_t bytes() const noexcept { return slots_.size() * sizeof(slots_[0]); }
 
  private:
-  // 0 marks an empty slot.
+  // The value that stands for a hash. It is never 0, because 0 marks an empty slot.
   static std::uint64_t stored(std::uint64_t hash) noexcept { return hash == 0 ? 1 : hash; }
 
   std::size_t most_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the operations that have a trial. To add one, add a line in operations.cpp.
+// Tuner: the operations whose configurations can be checked and timed in a trial. To add an
+// operation, add a line in operations.cpp.
 #pragma once
 
 #include <functional>
@@ -14,7 +15,7 @@
 
 namespace switchback::autotune {
 
-/// A problem for which a trial can be made. The tuner may or may not tune it.
+/// A problem whose configurations can be checked in a trial, whether the tuner tunes it or not.
 struct TrialProblem {
   std::string text;
   std::function<std::unique_ptr<measure::Trial>(Context&, const measure::TrialOptions&)> make_trial;
@@ -25,18 +26,19 @@ struct Operation {
   /// Throws Error(invalid_argument) if the query does not describe a problem of the operation.
   std::unique_ptr<measure::Trial> (*make_trial)(Context& context, const ConfigQuery& query,
                                                 const measure::TrialOptions& options);
-  /// The problems that an operation can compute on the matrices of a layer of this type, each once.
-  /// Null: checks do not use them.
+  /// Lists the problems that the operation can compute on the matrices of a layer of this shape and
+  /// dtype, each once. Null: `switchback-bench verify` does not check the operation by itself.
   std::vector<TrialProblem> (*problems)(const ContextState& state, const measure::TrialShape& shape,
                                         DType dtype);
-  /// The kinds of data that the operation's result depends on.
+  /// The kinds of operand data (normal, outliers, …) with which the operation is to be checked.
   std::span<const measure::Data> data;
 };
 std::span<const Operation> operations() noexcept;
 
-/// If no operation has this value: a table without words, for which no query is a valid problem.
+/// The description of an operation. If no operation has this value, the result is a placeholder for
+/// which no query is a valid problem.
 const core::Tunable& tunable_of(ConfigOp op) noexcept;
-/// By name; null if there is no such operation.
+/// The description of the operation with this name; null if there is no such operation.
 const core::Tunable* find_tunable(std::string_view name) noexcept;
 
 }  // namespace switchback::autotune

@@ -14,7 +14,7 @@ namespace switchback::autotune {
 
 namespace {
 
-// Rounds of the final. Each round times every finalist once.
+// The number of rounds of the final comparison. Each round times every finalist once.
 int final_rounds(Effort effort) {
   switch (effort) {
     case Effort::thorough:
@@ -27,7 +27,7 @@ int final_rounds(Effort effort) {
 }
 // Short calls get more rounds, so that a final lasts longer than a short disturbance of the
 // machine.
-constexpr double least_final_s = 0.02;  // per finalist
+constexpr double least_final_s = 0.02;  // seconds of calls per finalist
 constexpr int most_times_the_rounds = 6;
 int final_rounds(Effort effort, double sample_s) {
   const int rounds = final_rounds(effort);
@@ -37,12 +37,12 @@ int final_rounds(Effort effort, double sample_s) {
 }
 // A final with fewer rounds cannot decide.
 constexpr int least_rounds = 5;
-constexpr std::size_t finalists = 5;  // besides the default
+constexpr std::size_t finalists = 5;  // at most, not counting the default
 // Calls shorter than this are timed several at a time, because the clock itself takes time.
 constexpr double least_sample_s = 30e-6;
 constexpr int most_calls_per_sample = 1000;
 
-// Times calls and keeps track of the remaining time.
+// The search on one trial. It times calls and keeps track of the remaining time.
 class Search {
  public:
   Search(Trial& trial, const SearchOptions& options)
@@ -83,14 +83,14 @@ class Search {
     if (options_.interrupted()) throw Interrupted{};
   }
 
-  // The calls that one sample of a candidate times.
+  // A function that makes the calls of one timed sample of a candidate.
   static std::function<void()> calls_of(Trial& trial, const ConfigChoice& choice, int calls) {
     return [&trial, choice, calls] {
       for (int i = 0; i < calls; ++i)
         trial.run(choice);
     };
   }
-  // One sample of a candidate, in milliseconds per call.
+  // Takes one timed sample of a candidate, in milliseconds per call.
   double sample(const ConfigChoice& choice, int calls) {
     stop_if_interrupted();
     return measure::seconds_of(*options_.watch, calls_of(trial_, choice, calls)) * 1e3 / calls;
@@ -124,14 +124,14 @@ class Search {
     return times_ms;
   }
 
-  // Whether there are enough rounds.
+  // Whether enough rounds were timed: `wanted` undisturbed rounds, or the most that are allowed.
   static bool has_all(const measure::RoundsSoFar& so_far, int wanted) {
     return so_far.undisturbed >= wanted || so_far.rounds >= measure::with_spare_rounds(wanted);
   }
 
   void add_sample(Measured& m) { m.times_ms.push_back(sample(m.choice, calls_)); }
 
-  // The shortest of its times: an estimate of the next call without disturbance.
+  // The shortest time of a candidate: an estimate of an undisturbed call.
   static double best_ms(const Measured& m) {
     return *std::min_element(m.times_ms.begin(), m.times_ms.end());
   }
@@ -237,8 +237,8 @@ class Search {
     const auto by_best = [&](std::size_t a, std::size_t b) {
       return best_ms(result_.measured[a]) < best_ms(result_.measured[b]);
     };
-    // A candidate that is twice as slow never wins; neither does one that is 1.5 times as slow. But
-    // the machine may have been that much slower for a while when the latter was first timed.
+    // A candidate that is twice as slow as the fastest is dropped. One that is 1.5 times as slow is
+    // timed again first, because the machine may have been slower for a while when it was timed.
     drop_slower(2);
     constexpr double hopeless = 1.5;
     const double limit = hopeless * best_of_all();
@@ -267,7 +267,7 @@ class Search {
     std::stable_sort(alive_.begin(), alive_.end(), by_best);
   }
 
-  // The time that the shortest final with the remaining candidates takes.
+  // The time that the shortest final with the remaining candidates takes, confirmation included.
   [[nodiscard]] double final_s() const {
     double round_s = sample_s(result_.measured.front());
     std::vector<double> each;
@@ -276,7 +276,7 @@ class Search {
     std::sort(each.begin(), each.end());
     for (std::size_t i = 0; i < std::min(finalists, each.size()); ++i)
       round_s += each[i];
-    // Plus the time to confirm the candidate that is fastest so far.
+    // Add the time to confirm the candidate that is fastest so far.
     if (!each.empty()) round_s += pair_s(sample_s(result_.measured.front()) + each.front());
     return round_s * least_rounds;
   }
@@ -299,8 +299,8 @@ class Search {
     const double default_s = sample_s(result_.measured.front());
     for (const std::size_t i : in) {
       Measured& m = result_.measured[i];
-      if (i != 0)
-        m.stats = measure::summarize(m.times_ms);  // of the screening, used if there is no final
+      // The statistics of the samples so far. Those of the final replace them below.
+      if (i != 0) m.stats = measure::summarize(m.times_ms);
       m.times_ms.clear();
     }
     const int wanted = in.size() == 1 ? std::max(3, final_rounds(options_.effort) / 3)
@@ -334,8 +334,8 @@ class Search {
     confirm();
   }
 
-  // The time of the shortest confirmation, if one is needed. It is estimated with the fastest
-  // candidate so far.
+  // The time of the shortest confirmation of a winner, if one is needed. The fastest candidate so
+  // far serves as the estimate.
   [[nodiscard]] double confirmation_s(std::span<const std::vector<double>> samples_ms) const {
     if (samples_ms.size() < 2) return 0;
     const auto least_s = [](const std::vector<double>& ms) {
@@ -386,7 +386,7 @@ class Search {
     std::vector<double> default_ms, winner_ms;
   };
 
-  // Null if there is no other place, or no time for one.
+  // The trial with operands elsewhere in memory; null if that is not possible or there is no time.
   Trial* renewed(std::size_t winner) {
     const double calls_s = sample_s(result_.measured.front()) + sample_s(result_.measured[winner]);
     if (!options_.renew || left_s() < options_.renew_s + (least_rounds + 1) * pair_s(calls_s))
@@ -401,14 +401,14 @@ class Search {
     }
   }
 
-  // Times default and winner alternately.
+  // Times the default and the winner alternately on a trial.
   Pairs time_pairs(Trial& trial, std::size_t winner, int rounds) {
-    // If the caches are disturbed before each sample, a sample is one call: a second call would
-    // find its operands in the caches.
+    // If other data is put into the caches before each sample, a sample is one call: a second call
+    // would find its operands in the caches.
     const int calls = options_.disturb ? 1 : calls_;
     const ConfigChoice& by_default = result_.measured.front().choice;
     const ConfigChoice& fastest = result_.measured[winner].choice;
-    if (&trial != &trial_) {  // the first call allocates and prepares
+    if (&trial != &trial_) {  // not timed: the first call allocates and prepares
       trial.run(by_default);
       trial.run(fastest);
     }
@@ -424,7 +424,7 @@ class Search {
     return {std::move(times_ms[0]), std::move(times_ms[1])};
   }
 
-  // First the winner, then the winner of the remaining finalists, and so on.
+  // Ranks the finalists: first the winner, then the winner of the remaining ones, and so on.
   void rank(std::vector<std::size_t> in, bool decides) {
     if (!decides) {
       result_.ranking = std::move(in);
@@ -452,8 +452,8 @@ class Search {
 };
 
 // Whether `subject` is faster than `rival` by at least the least gain and by more than twice the
-// error. Compares the ratios within each round, because the machine is in the same state for all
-// times of one round.
+// error of the measured ratio. Compares the ratios within each round, because the machine is in the
+// same state for all times of one round.
 bool clearly_faster(const std::vector<double>& subject, const std::vector<double>& rival,
                     double least_gain) {
   const auto rounds = static_cast<std::int64_t>(std::min(subject.size(), rival.size()));

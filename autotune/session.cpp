@@ -17,8 +17,8 @@ namespace switchback::autotune {
 
 namespace {
 
-// The least time for a problem while there is time for all of them. Even the smallest candidates
-// take about that long to check.
+// The least time that a problem gets while there is time for all problems. Even the smallest
+// problems take about that long to check.
 constexpr double least_share_s = 0.1;
 
 struct QueryHash {
@@ -78,19 +78,20 @@ SessionResult run_session(TunerState& tuner, Context& context,
   std::unordered_set<std::size_t> changed;
   std::unordered_set<std::size_t> doubtful;
   std::unordered_set<std::size_t> added;
-  // A problem that a second pass measured again counts once.
+  // Counts the results that are only in memory. A problem that was measured twice counts once.
   const auto count_lost = [&] {
     const auto measured = static_cast<std::int64_t>(added.size());
     summary.lost = std::min(tuner.stored().lost - lost_before, measured);
     result.stored = measured - summary.lost;
   };
   summary.cut = summary.keys - summary.known;
-  // Costs are estimates, so time may be left. A second pass measures the problems that had no time.
+  // The costs of problems are estimates, so time may be left. Further passes measure the problems
+  // that had too little time.
   constexpr int most_passes = 4;
   for (int pass = 0; pass < most_passes && !todo.empty() && !result.interrupted; ++pass) {
     std::vector<std::size_t> cut;
-    // A share that was too small once would be too small again. From now on the cheapest problems
-    // get the time they need, until no time is left.
+    // A share of the time that was too small once would be too small again. From the second pass
+    // on, the cheapest problems get the time that they need, until no time is left.
     if (pass > 0)
       std::stable_sort(todo.begin(), todo.end(),
                        [&](std::size_t a, std::size_t b) { return needed_s[a] < needed_s[b]; });
@@ -131,14 +132,14 @@ SessionResult run_session(TunerState& tuner, Context& context,
       try {
         const TuneOutcome outcome =
             tune_problem(context, query, tuner.machine, tuner.policy, std::move(search));
-        // The time it took now, plus that of a few more candidates: each is called about ten times.
+        // The time that the problem took now, plus 60 calls: some more candidates, ten calls each.
         const Measured& by_default = outcome.search.measured.front();
         needed_s[todo[t]] =
             seconds_between(now, Clock::now()) + 60 * by_default.stats.median_ms / 1e3;
         const bool decided = outcome.search.effort != Effort::cut;
         const bool in_doubt = autotune::in_doubt(*outcome.entry.winner);
         tuner.tell_unvalidated(outcome.search);
-        // A second pass that had too little time to decide adds no entry.
+        // A later pass that had too little time to decide adds no entry.
         if (pass == 0 || decided) {
           tuner.add({outcome.entry});
           added.insert(todo[t]);

@@ -32,7 +32,8 @@ std::unique_ptr<Trial> make_trial(Context& context, const ConfigQuery& query, Pu
                 query, context.state().device, context.threads(), context.isa());
   TrialOptions options;
   options.takes_turns = purpose == Purpose::timing;
-  // The host of a device has many cores, and the kernels of a device need more validation.
+  // With a GPU, the reference computes more: the host has many cores, and GPU kernels need more
+  // validation.
   if (!context.state().on_cpu()) options.most_reference_work = 0x1p26;
   for (const Operation& operation : operations())
     if (operation.tunable->op == query.op) return operation.make_trial(context, query, options);
@@ -40,7 +41,7 @@ std::unique_ptr<Trial> make_trial(Context& context, const ConfigQuery& query, Pu
 }
 
 double trial_bytes(const ConfigQuery& query) noexcept {
-  // Floats of 4 bytes, the images of the results, and what engines allocate in addition.
+  // 12 bytes an element: a float of 4 bytes, copies of the results, and what engines allocate.
   const core::ProblemSize size = tunable_of(query.op).size(query);
   return size.elements * 12 * size.copies;
 }
@@ -48,7 +49,7 @@ double trial_bytes(const ConfigQuery& query) noexcept {
 std::string too_large(const ConfigQuery& query, const ContextState& state) {
   const std::size_t free =
       state.runtime != nullptr ? state.runtime->free_bytes() : core::available_memory_bytes();
-  // If the system does not report its free memory, a failing allocation will.
+  // If the system does not report its free memory, an allocation that does not fit will fail.
   if (free == 0 || trial_bytes(query) <= static_cast<double>(free)) return {};
   return fmt::format("it needs {:.1f} GB of memory, and {:.1f} GB are free",
                      trial_bytes(query) * 1e-9, static_cast<double>(free) * 1e-9);
@@ -56,8 +57,9 @@ std::string too_large(const ConfigQuery& query, const ContextState& state) {
 
 double trial_cost(const ConfigQuery& query) noexcept {
   const core::ProblemSize size = tunable_of(query.op).size(query);
-  // In operations. Memory traffic per element costs as much as some tens of operations of a core.
-  // Allocating operands and validating candidates has a cost that does not depend on the size.
+  // The cost in operations. Memory traffic per element costs as much as tens of operations of a
+  // core. Allocating operands and validating candidates has a cost that does not depend on the
+  // size.
   return (size.operations + 64 * size.elements) * size.importance + 2e8;
 }
 

@@ -21,7 +21,7 @@ namespace switchback::autotune {
 
 namespace {
 
-// The winner; for an operation that ranks its candidates, the ranking.
+// The result of a search: the winner, or for an operation that ranks its candidates, the ranking.
 ConfigChoice choice_of(const core::Tunable& tunable, const SearchResult& found) {
   if (!tunable.is_composed()) return found.measured[found.winner()].choice;
   std::vector<ConfigChoice> fastest_first;
@@ -30,8 +30,8 @@ ConfigChoice choice_of(const core::Tunable& tunable, const SearchResult& found) 
   return tunable.rank(fastest_first);
 }
 
-// How a candidate of a search is stored: a single-mode candidate is stored as that mode, not as a
-// ranking.
+// A candidate of a search as the cache stores it. A candidate that is one mode of a layer is stored
+// as that mode, not as a ranking of modes.
 CandidateText text_of(const core::Tunable& tunable, const ConfigChoice& choice) {
   CandidateText text = to_text(tunable.op, choice);
   if (tunable.is_composed()) text.attributes.clear();
@@ -54,7 +54,7 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
   if (runtime != nullptr && options.watch == nullptr)
     options.watch = measure::make_stopwatch(context);
   if (const std::string why = too_large(query, context.state()); !why.empty())
-    core::fail(Status::out_of_memory, "{}", why);  // callers name the problem
+    core::fail(Status::out_of_memory, "{}", why);  // callers add which problem it is
   const Clock::time_point start = Clock::now();
   const std::unique_ptr<Trial> trial = make_trial(context, query);
   options.renew_s = 1.5 * std::chrono::duration<double>(Clock::now() - start).count();

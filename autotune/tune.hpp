@@ -15,9 +15,9 @@ namespace switchback::autotune {
 
 struct TuneOutcome {
   SearchResult search;
-  ConfigChoice choice;  ///< the winner; for a pass of a layer, the whole ranking
-  /// With the winner, every candidate that is wrong, and the unvalidated candidates that were
-  /// right.
+  ConfigChoice choice;  ///< the fastest configuration; for a layer's pass, the ranking of modes
+  /// What the cache stores: the winner, every candidate that gave wrong results, and every
+  /// candidate that may crash elsewhere and was right here.
   Entry entry;
 };
 
@@ -29,7 +29,7 @@ TuneOutcome tune_problem(Context& context, const ConfigQuery& query, const Machi
 /// Whether a problem has no elements, so that there is nothing to measure.
 bool is_empty(const ConfigQuery& query) noexcept;
 
-/// "2026-11-21T17:36:23Z"
+/// The current time in UTC, for example "2026-11-21T17:36:23Z".
 std::string time_now();
 
 }  // namespace switchback::autotune

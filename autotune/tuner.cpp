@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points of the tuner.
+// Entry points of the tuner: the functions of switchback/tuner.hpp.
 #include "switchback/tuner.hpp"
 
 #include <array>

@@ -35,11 +35,12 @@ constexpr std::int64_t most_recorded = 8192;
 constexpr std::int64_t most_measured = 16384;
 constexpr std::size_t most_warning_bytes = 4096;
 
-// Look-ups inside a measurement do not start further measurements, except for the parts of a layer.
+// A look-up inside a measurement does not start another one, except for the operations inside a
+// layer's pass.
 thread_local int measuring_depth = 0;
 thread_local bool measuring_composed = false;
 
-// Only one measurement at a time: two would disturb each other.
+// Locked during a measurement, because two measurements at a time would disturb each other.
 std::recursive_mutex& measuring_mutex() {
   static std::recursive_mutex mutex;
   return mutex;
@@ -121,7 +122,7 @@ void TunerState::find_system_files() {
 TunerState::~TunerState() {
   try {
     flush();
-  } catch (...) {  // out of memory
+  } catch (...) {  // out of memory: the waiting entries are lost
   }
 }
 
@@ -223,7 +224,8 @@ bool TunerState::first_answer(const ConfigQuery& query, const ContextState& stat
   const bool is_composed = tunable_of(query.op).is_composed();
   may_measure = !is_empty(query) && !(state.runtime != nullptr && state.runtime->capturing()) &&
                 (measuring_depth == 0 || (measuring_composed && !is_composed));
-  if (!may_measure) return give(answer, query, choice);  // and looked up again next time
+  // The answer is not remembered, so that the next look-up may measure the problem.
+  if (!may_measure) return give(answer, query, choice);
   const std::unique_lock turn(measuring_mutex(), std::try_to_lock);
   if (!turn.owns_lock()) return give(answer, query, choice);
   const bool was_composed = measuring_composed;
@@ -435,7 +437,7 @@ void TunerState::learn_kernels(const std::vector<Entry>& entries) const {
     for (const Validated& validated : entry.validated)
       all.push_back({parts->query, &validated});
   }
-  // The last result for a kernel counts; if two have the same second, the one that says "wrong".
+  // The last result for a kernel counts. Of two results in the same second, "wrong" counts.
   std::stable_sort(all.begin(), all.end(), [](const Said& a, const Said& b) {
     return a.validated->time != b.validated->time
                ? a.validated->time < b.validated->time
@@ -501,14 +503,14 @@ void TunerState::refused(const ConfigQuery& query, const ConfigChoice& choice,
     {
       const std::lock_guard lock(mutex_);
       if (!refused_->insert(hash_of(query))) {
-        refused_->clear();  // full: the other refusals may be reported again
+        refused_->clear();  // the set was full: the other refusals may be reported again
         refused_->insert(hash_of(query));
       }
     }
     stale_.store(true, std::memory_order_release);
     warn(fmt::format("{}: its entry is not used: {}: {}", autotune::describe(query),
                      autotune::describe(to_text(query.op, choice)), reason));
-  } catch (...) {  // out of memory: it will be reported again
+  } catch (...) {  // out of memory: the refusal will be reported again
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the state of a Tuner: the answers to look-ups, the entries that they come from, and the
-// addition of new entries.
+// Tuner: the state of a Tuner. It answers look-ups of configurations, holds the cache entries that
+// the answers come from, and adds new entries.
 #pragma once
 
 #include <atomic>
@@ -38,15 +38,17 @@ struct TunerState final : ConfigSource {
                   ConfigChoice& choice) const override;
   void refused(const ConfigQuery& query, const ConfigChoice& choice,
                std::string_view reason) const noexcept override;
-  /// The answer to a query as find() would give it. Does not count, record or measure anything.
+  /// Returns the answer that find() would give to a query. Does not count, record or measure
+  /// anything.
   autotune::Answer look_up(const ConfigQuery& query, const ContextState& state) const;
 
-  /// The checks of an entry that look-ups and knows() make; see candidate.hpp.
+  /// Checks whether a cache entry may be used here, as look-ups and knows() do; see judge() in
+  /// candidate.hpp.
   std::vector<autotune::Verdict> judge(const autotune::Entry& entry, const ConfigQuery& query,
                                        const ContextState& state,
                                        std::optional<ConfigChoice>& choice) const;
-  /// Whether the cache has a measurement of this problem with at least this effort that is valid
-  /// here.
+  /// Whether the cache has a measurement of this problem, made with at least this effort, that may
+  /// be used here.
   bool knows(const ConfigQuery& query, const ContextState& state, autotune::Effort effort) const;
   /// Validates a candidate for the device of this tuner's Contexts in another process. That process
   /// is kept for further candidates.
@@ -62,12 +64,12 @@ struct TunerState final : ConfigSource {
   /// Detects other programs' activity while this Context measures. Does nothing if the options
   /// disable it.
   std::optional<measure::DisturbanceWatch> watch_for(const Context& context) const;
-  /// Adds the results of searches to the file. If that fails, they are only in memory, and there is
-  /// a warning.
+  /// Adds entries to the cache. If they cannot be written to its file, they are only in memory, and
+  /// there is a warning.
   void add(std::vector<autotune::Entry> entries);
-  /// Writes the entries that waited for the lock of the cache.
+  /// Tries to write the entries that wait for the lock of the cache's file.
   void flush() const;
-  /// The number of added entries in the file, the number that are only in memory, and why they are.
+  /// How many added entries are in the cache's file, how many are only in memory, and why.
   struct Stored {
     std::int64_t stored = 0;
     std::int64_t lost = 0;
@@ -86,13 +88,13 @@ struct TunerState final : ConfigSource {
   autotune::Machine machine;
   autotune::Policy policy;
   autotune::Environment environment;
-  std::filesystem::path cache_file;  ///< of this machine; empty if there is no cache directory
+  std::filesystem::path cache_file;  ///< this machine's file; empty if there is no cache directory
   std::filesystem::path record_file;
-  mutable autotune::Snapshot cache;  ///< including what was measured after it was read
+  mutable autotune::Snapshot cache;  ///< entries of the cache's file and entries added later
   autotune::Snapshot system_list;
-  std::filesystem::path cache_directory;            ///< empty: not set
-  std::filesystem::path system_directory;           ///< or a file; need not exist
-  std::vector<std::filesystem::path> system_files;  ///< files of that directory, sorted by name
+  std::filesystem::path cache_directory;            ///< of all caches; may be empty
+  std::filesystem::path system_directory;           ///< a directory or a file; need not exist
+  std::vector<std::filesystem::path> system_files;  ///< files of system_directory, sorted by name
 
   /// How long writers wait for another process that holds a file's lock. A program that trains or
   /// serves waits at most one second in total until it gets the lock again. Commands wait longer.
@@ -105,11 +107,11 @@ struct TunerState final : ConfigSource {
  private:
   void read_files(const ContextState& state);
   void find_system_files();
-  /// Counts an answer and returns it, or throws in mode require.
+  /// Counts the answer to a look-up and returns it. In mode require, throws if it is a miss.
   bool give(const autotune::Answer& answer, const ConfigQuery& query, ConfigChoice& choice) const;
   autotune::Answer resolve(const ConfigQuery& query, const ContextState& state) const;
-  /// The configuration of the best entry of a key that is valid here. Sets `refused` if there are
-  /// entries but none of them is valid.
+  /// The configuration of the best entry of a key that may be used here. Sets `refused` if there
+  /// are entries but none of them may be used.
   std::optional<ConfigChoice> best_of(const autotune::Snapshot& snapshot, const autotune::Key& key,
                                       const ConfigQuery& query, const ContextState& state,
                                       bool& refused) const;
@@ -134,33 +136,38 @@ struct TunerState final : ConfigSource {
     ConfigQuery query;
   };
   using Families = std::unordered_map<std::string, std::vector<Member>>;
-  mutable std::optional<Families> families_;  ///< the cache's winners, for near shapes
+  /// The problems that have a winner in the cache, by family, for TunerOptions::near_shapes.
+  mutable std::optional<Families> families_;
   struct KernelsOfOp {
     ConfigOp op;
     core::KnownKernels kernels;
   };
-  /// The known kernels of an operation; null if it has none.
+  /// The kernels of an operation that are known to be right or wrong; null if no kernel is known.
   const core::KnownKernels* known_kernels(ConfigOp op) const;
-  /// For each kernel that needs validation: the last result on this kind of machine, with this
-  /// driver and this version of the library.
+  /// For each kernel that needs validation: the last result of its validation on this kind of
+  /// machine, with this driver and this version of the library.
   mutable std::vector<KernelsOfOp> known_kernels_;
-  mutable std::optional<autotune::PatientWriter> writer_;    ///< of the cache's file
-  mutable std::optional<autotune::PatientWriter> recorder_;  ///< mode record: of missing problems
-  mutable Stored unstored_;                                  ///< used without a cache file
-  mutable std::int64_t measured_ = 0;                        ///< number of problems, in mode tune
-  mutable std::int64_t recorded_ = 0;                        ///< number of problems, in mode record
-  /// Guards everything above except the counters. A first look-up holds it until it is done.
+  mutable std::optional<autotune::PatientWriter> writer_;    ///< writes the cache's file
+  mutable std::optional<autotune::PatientWriter> recorder_;  ///< writes the file of mode record
+  mutable Stored unstored_;            ///< what stored() returns if there is no cache file
+  mutable std::int64_t measured_ = 0;  ///< problems that mode tune has measured
+  mutable std::int64_t recorded_ = 0;  ///< problems that mode record has written
+  /// Guards all members above except the counters. The first look-up of a query holds it while it
+  /// searches the entries, but not while it measures.
   mutable std::mutex mutex_;
   mutable std::mutex validator_mutex_;
-  mutable std::optional<autotune::Validator> validator_;  ///< for the device of the first candidate
+  /// Validates candidates in another process, on the device of the first candidate.
+  mutable std::optional<autotune::Validator> validator_;
   mutable std::mutex warnings_mutex_;
   mutable std::vector<std::string> warnings_;
-  mutable std::optional<autotune::LookupTable> answers_;  ///< to the other queries
-  /// Queries for which no configuration is known; in mode record, those that were recorded.
+  /// The answers to queries for which there is a configuration or an entry that cannot be used.
+  mutable std::optional<autotune::LookupTable> answers_;
+  /// Queries for which no configuration is known. In mode record, they have been recorded.
   mutable std::optional<autotune::QuerySet> unknown_;
-  /// Queries whose entry could not run when it was used. They get the default from then on.
+  /// Queries whose tuned configuration could not run when it was used. Since then they get the
+  /// default.
   mutable std::optional<autotune::QuerySet> refused_;
-  mutable std::atomic<bool> stale_ = false;  ///< the answers are outdated
+  mutable std::atomic<bool> stale_ = false;  ///< whether answers_ and unknown_ are outdated
 };
 
 }  // namespace switchback

@@ -14,7 +14,7 @@ namespace switchback::autotune {
 
 namespace {
 
-// An entry without a winner: the kernel was validated, but nothing was measured.
+// The cache entry of a validation. It has no winner, because nothing was timed.
 Entry entry_of(const KernelValidation& one, const TunerState& tuner) {
   Entry entry;
   entry.key = key_of(one.query, tuner.machine, tuner.policy);

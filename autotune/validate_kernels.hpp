@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: validates the kernels of a device that require it, with small problems, before a program
-// tunes its problems.
+// Tuner: validates the GPU kernels that need validation on this machine, with small problems,
+// before a program tunes its problems.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace switchback::autotune {
 
-/// A kernel, one problem and one configuration that run it, and the result.
+/// The validation of a kernel: the problem and the configuration that ran it, and the result.
 struct KernelValidation {
   core::KernelId kernel;
   ConfigQuery query;

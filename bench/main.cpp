@@ -7,10 +7,10 @@
 #include "bench/cli/cli.hpp"
 #include "bench/micro/benches.hpp"
 
-// `micro call` reports the allocations of a call, so this program counts them. Only the plain form
-// is replaced: the other forms of the standard library call it, and the aligned ones are not used
-// here. (The forms of a sanitizer do not call it, and must not be mixed with it; sanitized builds
-// do not count.)
+// `micro call` reports the allocations of a call, so this program counts the calls of operator new.
+// Only the plain form is replaced: the other forms of the standard library call it, and the aligned
+// ones are not used here. (The forms of a sanitizer do not call it, and must not be mixed with it;
+// sanitized builds do not count.)
 #if defined(SWITCHBACK_COUNT_ALLOCATIONS)
 namespace {
 std::atomic<std::int64_t> allocations{0};
@@ -26,8 +26,8 @@ void* operator new(std::size_t bytes) {
   }
 }
 
-// At -O3 GCC inlines the replaced pair, and then takes free() for the wrong partner of operator
-// new.
+// At -O3 GCC inlines the replaced operators new and delete. Then it warns that free() does not
+// match operator new.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 #endif

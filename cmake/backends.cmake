@@ -4,7 +4,7 @@
 # file is installed next to its package. Reads SWITCHBACK_OPENMP, _ONEDNN, _OPENBLAS; sets
 # SWITCHBACK_HAVE_ONEDNN and _OPENBLAS.
 
-# Highway's packages have a pkg-config file, newer ones also a CMake config.
+# Highway's packages have a pkg-config file. Newer ones also have a CMake config.
 find_package(hwy QUIET CONFIG)
 if(NOT TARGET hwy::hwy)
   find_package(PkgConfig QUIET)
@@ -69,8 +69,8 @@ if(SWITCHBACK_ONEDNN)
   endif()
 endif()
 
-# OpenBLAS through cblas.h. The OpenMP build is preferred, because it shares threads with this
-# library.
+# OpenBLAS is called through cblas.h. Its OpenMP build is preferred, because it shares threads with
+# this library.
 set(SWITCHBACK_HAVE_OPENBLAS OFF)
 if(SWITCHBACK_OPENBLAS)
   find_path(SWITCHBACK_CBLAS_INCLUDE cblas.h

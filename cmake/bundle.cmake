@@ -18,7 +18,7 @@ file(COPY "${SOURCE_DIR}/data/grids" DESTINATION "${OUTPUT}/data")
 file(COPY "${SOURCE_DIR}/data/configs" DESTINATION "${OUTPUT}/share/switchback")
 file(COPY "${SOURCE_DIR}/tools/gpu-check" "${SOURCE_DIR}/LICENSE" DESTINATION "${OUTPUT}")
 
-# The C library and the loader come from the target machine.
+# The C library and the loader are not bundled: they come from the target machine.
 set(_of_the_system "^(ld-linux.*|linux-vdso.*|lib(c|m|dl|rt|pthread)\\.so.*)$")
 file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${PROGRAMS} RESOLVED_DEPENDENCIES_VAR _libraries
   UNRESOLVED_DEPENDENCIES_VAR _missing PRE_EXCLUDE_REGEXES "${_of_the_system}")

@@ -8,8 +8,8 @@ set(SWITCHBACK_CUTLASS AUTO CACHE STRING "AUTO (if it is found), ON, OFF or HEAD
 set_property(CACHE SWITCHBACK_CUTLASS PROPERTY STRINGS AUTO ON OFF HEADERS)
 set(SWITCHBACK_CUTLASS_DIR "" CACHE PATH "Where CUTLASS lies: holds include/cutlass/cutlass.h")
 
-# The versions that the kernels were compiled with. The collective builders of other versions
-# differ.
+# The oldest version of CUTLASS that the kernels are compiled with. The collective builders of other
+# versions differ.
 set(SWITCHBACK_CUTLASS_OLDEST 4.2.0)
 set(SWITCHBACK_HAVE_CUTLASS OFF)
 set(SWITCHBACK_CUTLASS_INCLUDE "")

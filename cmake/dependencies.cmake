@@ -33,13 +33,13 @@ if(NOT TARGET hwy::hwy)
   endif()
 endif()
 
-# Header-only: used to write the tuner's cache and the program's records.
+# nlohmann_json is header-only. It writes the tuner's cache and the program's records.
 set(JSON_Install OFF)
 switchback_package(nlohmann_json TARGET nlohmann_json::nlohmann_json
                    GIT https://github.com/nlohmann/json TAG v3.11.2)
 
 if(SWITCHBACK_BENCH)
-  # Before 0.8 the package's target has no namespace.
+  # Before 0.8 the target of the package yaml-cpp has no namespace.
   find_package(yaml-cpp QUIET)
   if(TARGET yaml-cpp AND NOT TARGET yaml-cpp::yaml-cpp)
     add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)

@@ -15,10 +15,11 @@ install(TARGETS switchback EXPORT switchback-targets
   ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT dev
   RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT runtime
   INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
-# Libraries in the same folder (for example oneDNN in a wheel) are preferred to the system's. The
-# build folder's files have the same search paths. If the paths differed, CMake would end those in
-# the build folder with a colon to replace them during installation. Such an empty element means the
-# current directory of the process that loads the file.
+# Search paths for libraries (RPATH). Libraries in the same folder (for example oneDNN in a wheel)
+# are preferred to the system's. The build folder's files have the same search paths. If the paths
+# differed, CMake would end those in the build folder with a colon to replace them during
+# installation. Such an empty element means the current directory of the process that loads the
+# file.
 if(UNIX AND NOT APPLE)
   set(_installed switchback switchback-validate)
   if(SWITCHBACK_BENCH)
@@ -27,7 +28,7 @@ if(UNIX AND NOT APPLE)
   set_target_properties(${_installed} PROPERTIES
     BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
   set_target_properties(switchback PROPERTIES INSTALL_RPATH "$ORIGIN")
-  # In lib/switchback of an installation, in bin of a bundle.
+  # switchback-validate is in lib/switchback of an installation, and in bin of a bundle.
   set_target_properties(switchback-validate PROPERTIES INSTALL_RPATH "$ORIGIN/..;$ORIGIN/../lib")
   if(SWITCHBACK_BENCH)
     set_target_properties(switchback-bench PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
@@ -36,7 +37,7 @@ endif()
 install(DIRECTORY include/switchback DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT dev)
 install(DIRECTORY data/configs/ DESTINATION "${CMAKE_INSTALL_DATADIR}/switchback/configs"
         COMPONENT runtime FILES_MATCHING PATTERN "*.jsonl")
-# The tuner's helper, in a separate folder: users do not run it.
+# The tuner's helper program is in a separate folder, because users do not run it.
 install(TARGETS switchback-validate RUNTIME DESTINATION "${CMAKE_INSTALL_LIBDIR}/switchback"
         COMPONENT runtime)
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
@@ -55,7 +56,7 @@ install(EXPORT switchback-targets NAMESPACE switchback:: DESTINATION "${_package
         COMPONENT dev)
 configure_package_config_file(cmake/switchback-config.cmake.in
   "${PROJECT_BINARY_DIR}/package/switchback-config.cmake" INSTALL_DESTINATION "${_package_dir}")
-# Before 1.0.0 a minor version may break compatibility with the one before.
+# Before 1.0.0 a minor version may break compatibility with the previous one.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/package/switchback-config-version.cmake"
   COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/package/switchback-config.cmake"
@@ -66,7 +67,7 @@ if(NOT SWITCHBACK_SHARED)
           RENAME switchback-backends.cmake)
 endif()
 
-# pkg-config. Users of a static library must also link its dependencies.
+# The pkg-config package. Users of a static library must also link its dependencies.
 file(RELATIVE_PATH SWITCHBACK_PC_PREFIX "/p/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/p")
 set(_libraries -lhwy)
 if(SWITCHBACK_HAVE_ONEDNN)
@@ -104,7 +105,8 @@ if(SWITCHBACK_TOP_LEVEL)
   if(SWITCHBACK_SHLIBDEPS)
     list(APPEND CPACK_GENERATOR DEB)
   endif()
-  # One archive of everything; one Debian package per component, named as Debian names packages.
+  # CPack makes one archive of everything, and one Debian package per component, named as Debian
+  # names packages.
   set(CPACK_COMPONENTS_ALL runtime dev)
   if(SWITCHBACK_BENCH)
     list(APPEND CPACK_COMPONENTS_ALL bench)
@@ -114,7 +116,8 @@ if(SWITCHBACK_TOP_LEVEL)
   set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
   set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
   set(CPACK_DEBIAN_BENCH_PACKAGE_SECTION science)
-  # The first line of a description is the package's summary. CPack would prepend a common summary.
+  # The first line of a description is the Debian package's summary. CPack would prepend a common
+  # summary.
   set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")
   set(CPACK_DEBIAN_RUNTIME_DESCRIPTION "int8 linear layers that train and infer - shared library
 Linear layers with int8 products for training and for inference: quantize kernels, int8

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Options. Those that matter only to developers of switchback are on if switchback is the top-level
-# project.
+# Build options. Those that matter only to developers of switchback are on if switchback is the
+# top-level project.
 if(CMAKE_SOURCE_DIR STREQUAL PROJECT_SOURCE_DIR)
   set(SWITCHBACK_TOP_LEVEL ON)
 else()
@@ -20,7 +20,8 @@ option(SWITCHBACK_WERROR "Treat warnings as errors" OFF)
 set(SWITCHBACK_SANITIZER "none" CACHE STRING "none, address (with undefined) or thread")
 set_property(CACHE SWITCHBACK_SANITIZER PROPERTY STRINGS none address thread)
 
-# Tests for a GPU are built with `cuda`, and run by tools/gpu-check. With `none` they test the CPU alone.
+# Tests for a GPU are built with SWITCHBACK_TEST_DEVICE = cuda, and run by tools/gpu-check. With
+# `none` tests run on the CPU alone.
 set(SWITCHBACK_TEST_DEVICE "emulated" CACHE STRING "The device that tests link: emulated, cuda or none")
 set_property(CACHE SWITCHBACK_TEST_DEVICE PROPERTY STRINGS emulated cuda none)
 
@@ -33,11 +34,12 @@ if(SWITCHBACK_TOP_LEVEL)
   set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 endif()
 
-# For builds that are tested but never shipped: programs and tests are compiled with less
-# optimisation, and the library links the compiled {fmt}. Such a build takes two thirds of the time.
+# SWITCHBACK_QUICK_BUILD is for builds that are tested but never shipped: programs and tests are
+# compiled with less optimisation, and the library links the compiled {fmt}. Such a build takes two
+# thirds of the time.
 option(SWITCHBACK_QUICK_BUILD "Optimise the library alone" OFF)
 mark_as_advanced(SWITCHBACK_QUICK_BUILD)
 
-# See switchback_together in cmake/warnings.cmake.
+# SWITCHBACK_TOGETHER makes unity builds: see switchback_together in cmake/warnings.cmake.
 option(SWITCHBACK_TOGETHER "Compile groups of sources around the library as one" OFF)
 mark_as_advanced(SWITCHBACK_TOGETHER)

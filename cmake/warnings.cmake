@@ -6,16 +6,16 @@ function(switchback_target_defaults target)
     CXX_EXTENSIONS OFF C_STANDARD 11 C_EXTENSIONS OFF
     CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON)
-  # No contraction: quantize, q = round(127 · (x / absmax)), and dequantize are specified rounding by
-# rounding, and a fused multiply-add would leave one out.
+  # No contraction of multiply and add: quantize, q = round(127 · (x / absmax)), and dequantize are
+  # specified rounding by rounding, and a fused multiply-add would leave one out.
   set(_host $<COMPILE_LANGUAGE:C,CXX>)
   target_compile_options(${target} PRIVATE
     "$<${_host}:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wcast-qual;-Wundef;-ffp-contract=off>"
-    # The same for device code: no FMA, no flush to zero. (CMake before 3.26 does not know that nvcc has
-# C++20.)
+    # Device code has no fused multiply-add either, and no flush to zero. (CMake before 3.26 does
+    # not know that nvcc has C++20.)
     "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;-fmad=false;-ftz=false;-prec-div=true;-Xcompiler=-Wall,-Wextra,-ffp-contract=off;-Xptxas=-warn-spills>"
-    # The binary has code for every generation, of which a machine loads one. Compression leaves a quarter
-# of the size.
+    # The binary has code for every GPU generation, of which a machine loads one. Compression leaves
+    # a quarter of the size.
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xfatbin=-compress-all>"
     $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> $<$<COMPILE_LANGUAGE:CXX>:-Woverloaded-virtual>
     # GCC 12 and 13 warn, wrongly, of overlapping copies inside std::string's operator+.
@@ -53,8 +53,8 @@ function(switchback_together target group)
   endif()
 endfunction()
 
-# switchback_together_by_folder(TARGET): the same for the sources that the target has so far, with
-# one group per folder. Generated sources are compiled separately.
+# switchback_together_by_folder(TARGET): calls switchback_together for the sources that the target
+# has so far, with one group per folder. Generated sources are compiled separately.
 function(switchback_together_by_folder target)
   get_target_property(_sources ${target} SOURCES)
   foreach(_source IN LISTS _sources)
@@ -65,17 +65,18 @@ function(switchback_together_by_folder target)
   endforeach()
 endfunction()
 
-# See SWITCHBACK_QUICK_BUILD.
+# Compiles the target with less optimisation in quick builds (SWITCHBACK_QUICK_BUILD).
 function(switchback_less_optimised_if_quick target)
   if(SWITCHBACK_QUICK_BUILD)
     target_compile_options(${target} PRIVATE -O1)
   endif()
 endfunction()
 
-# For programs and tests in sanitized builds. Most of their compile time is spent on template
-# libraries, half of it on optimising them, and sanitizers find the same bugs without optimisation.
-# The checks of UndefinedBehaviorSanitizer at every `->` are also disabled, because AddressSanitizer
-# finds wild pointers. Arithmetic, shifts, casts and bounds are still checked.
+# Compiles programs and tests of sanitized builds without optimisation. Most of their compile time
+# is spent on template libraries, half of it on optimising them, and sanitizers find the same bugs
+# without optimisation. The checks of UndefinedBehaviorSanitizer at every `->` are also disabled,
+# because AddressSanitizer finds wild pointers. Arithmetic, shifts, casts and bounds are still
+# checked.
 function(switchback_unoptimised_if_sanitized target)
   if(NOT SWITCHBACK_SANITIZER STREQUAL "none")
     target_compile_options(${target} PRIVATE -O0)

@@ -2,13 +2,14 @@
 # Run at build time (cmake -P) with SOURCE_DIR, OUTPUT, VERSION, BUILD_TYPE, SANITIZER, ASSERTIONS:
 # writes OUTPUT, the source for bench/machine/build_info.hpp, only if something changed.
 
-# `git archive`, and therefore a source package from a forge, fills this in (.gitattributes:
+# `git archive`, and therefore a source package from a forge, fills in the commit (.gitattributes:
 # export-subst).
 set(commit "$Format:%h$")
 if(commit MATCHES "Format")
   set(commit "unknown")
   find_program(GIT git)
-  # The history must be this project's, not that of a repository into which the sources were copied.
+  # The git history must be this project's, not that of a repository into which the sources were
+  # copied.
   if(GIT AND EXISTS "${SOURCE_DIR}/.git")
     execute_process(COMMAND "${GIT}" -C "${SOURCE_DIR}" rev-parse --short=12 HEAD
                     OUTPUT_VARIABLE head OUTPUT_STRIP_TRAILING_WHITESPACE

@@ -5,8 +5,8 @@ The library is the first of these:
   $SWITCHBACK_LIBRARY   a file: a libswitchback.so that was built or installed;
   $SWITCHBACK_PREFIX    a folder: the prefix that it was installed to;
   built with CMake from the sources around this folder ($SWITCHBACK_CMAKE_ARGS: more arguments).
-The configurations are those beside the library (share/switchback/configs), else this checkout's.
-$SWITCHBACK_BUNDLE names files beside the library to pack with it: libraries that it needs and that
+The configurations are those next to the library (share/switchback/configs), else this checkout's.
+$SWITCHBACK_BUNDLE names files next to the library to pack with it: libraries that it needs and that
 the target machines lack, "libdnnl.so.2 libhwy.so.1". An installed library looks there first.
 
 Where a C++ compiler ($CXX, else c++) and Python's headers are found, the compiled dispatch is built
@@ -32,18 +32,18 @@ from setuptools.dist import Distribution
 
 try:
     from setuptools.command.bdist_wheel import bdist_wheel
-except ImportError:  # before setuptools 70.1
+except ImportError:  # setuptools before 70.1
     from wheel.bdist_wheel import bdist_wheel
 
 HERE = pathlib.Path(__file__).resolve().parent
-# In a source distribution the sources of the library are next to this file.
+# The sources of the C++ library. In a source distribution they are next to this file.
 SOURCES = HERE / "cpp" if (HERE / "cpp").is_dir() else HERE.parent
 CONFIGS = pathlib.Path("share", "switchback", "configs")
 HELPER = "switchback-validate"
 
 
 def from_file(path):
-    """A library that was named."""
+    """The library file that the user named in $SWITCHBACK_LIBRARY."""
     library = pathlib.Path(path)
     if not library.is_file():
         raise SystemExit(f"SWITCHBACK_LIBRARY = {path}: there is no such file")
@@ -51,7 +51,7 @@ def from_file(path):
 
 
 def from_prefix(prefix):
-    """The library of an installation."""
+    """The library file of an installation, whose prefix is $SWITCHBACK_PREFIX."""
     for folder in ("lib", "lib64", os.path.join("lib", "*-linux-gnu")):
         found = sorted(glob.glob(os.path.join(prefix, folder, "libswitchback.so*")))
         if found:
@@ -62,7 +62,7 @@ def from_prefix(prefix):
 
 
 def from_sources(stage):
-    """The library as CMake builds and installs it."""
+    """Builds the library with CMake and installs it to `stage`; returns its file."""
     if not (SOURCES / "CMakeLists.txt").is_file():
         raise SystemExit(
             f"There are no C++ sources in {SOURCES} to build libswitchback from; set SWITCHBACK_LIBRARY to "
@@ -108,11 +108,11 @@ def find_library(stage):
 
 
 class CannotBuild(Exception):
-    """Why the compiled dispatch cannot be built here."""
+    """Says why the compiled dispatch cannot be built here."""
 
 
 def build_dispatch(folder):
-    """Builds the compiled dispatch; returns its file."""
+    """Compiles csrc/ into the compiled dispatch; returns the file."""
     source, include = HERE / "csrc" / "torch_dispatch.cpp", SOURCES / "include"
     if not (include / "switchback" / "switchback.h").is_file():
         raise CannotBuild(f"there is no switchback/switchback.h in {include}")
@@ -138,7 +138,7 @@ def build_dispatch(folder):
 
 
 class BuildDispatch(Command):
-    """setup.py build_dispatch [--into FOLDER]"""
+    """The command `setup.py build_dispatch [--into FOLDER]`."""
 
     description = "build the compiled dispatch for torch"
     user_options = [("into=", None, "folder (default: switchback/)")]
@@ -157,7 +157,7 @@ class BuildDispatch(Command):
 
 
 class BuildWithLibrary(build_py):
-    """Puts the library into lib/ of the package, and its configurations where it looks for them."""
+    """Puts the library into lib/ of the package, and its tuned configurations where it looks for them."""
 
     def run(self):
         super().run()
@@ -167,7 +167,7 @@ class BuildWithLibrary(build_py):
         package = pathlib.Path(self.build_lib) / "switchback"
         with tempfile.TemporaryDirectory() as stage:
             library = find_library(stage)
-            for old in ("lib", "share"):  # of an earlier build
+            for old in ("lib", "share"):  # left by an earlier build
                 shutil.rmtree(package / old, ignore_errors=True)
             (package / "lib").mkdir()
             shutil.copy2(library, package / "lib" / "libswitchback.so")
@@ -178,7 +178,7 @@ class BuildWithLibrary(build_py):
                 shutil.copy2(library.parent / name, package / "lib" / name)
             for folder in (
                 library.parent.parent / CONFIGS,  # of lib/
-                library.parent.parent.parent / CONFIGS,  # of lib/<machine>/
+                library.parent.parent.parent / CONFIGS,  # next to lib/<machine>/
                 SOURCES / "data" / "configs",  # a build tree may have none
             ):
                 if folder.is_dir():
@@ -192,7 +192,7 @@ class BuildWithLibrary(build_py):
 
     @staticmethod
     def add_helper(library, package):
-        """The tuner's helper program: beside an installed library, or in bin/ of a build."""
+        """Packs the tuner's helper program, which is next to an installed library, or in bin/ of a build."""
         for file in (
             library.parent / "switchback" / HELPER,
             library.parent.parent / "bin" / HELPER,
@@ -206,7 +206,7 @@ class BuildWithLibrary(build_py):
 
     def add_dispatch(self, package):
         wish = os.environ.get("SWITCHBACK_BUILD_DISPATCH", "")
-        (package / "_torch_dispatch.abi3.so").unlink(missing_ok=True)  # of an earlier build
+        (package / "_torch_dispatch.abi3.so").unlink(missing_ok=True)  # left by an earlier build
         if wish == "0":
             return
         try:
@@ -221,7 +221,8 @@ class BuildWithLibrary(build_py):
 
 
 class PlatformWheel(bdist_wheel):
-    """For one platform, because of the library, and for every Python 3: it needs no extension module."""
+    """A wheel for one platform, because of the library, and for every Python 3: it needs no extension module.
+    """
 
     def get_tag(self):
         return "py3", "none", super().get_tag()[2]

@@ -20,8 +20,8 @@ using core::Written;
 constexpr std::string_view cublaslt_prefix = "cublaslt_";
 constexpr const char* workspace_name = "workspace_mib";
 
-// The opaque 64 bytes of a cuBLASLt choice have a meaning in one version of cuBLASLt only. The same
-// choice as names and values has the same meaning in every version.
+// Writes a cuBLASLt choice as names and values, which mean the same in every version of cuBLASLt.
+// Its opaque 64 bytes have a meaning in one version only.
 void add_cublaslt(CandidateText& text, const CublasLtChoice& choice) {
   if (choice == CublasLtChoice()) return;
   if (choice.algorithm)
@@ -50,7 +50,7 @@ std::size_t take_cublaslt(const CandidateText& text, CublasLtChoice& choice) {
   return used;
 }
 
-// The words of a ConfigChoice that hold a CublasLtChoice; empty: the operation has none.
+// The words of a ConfigChoice that hold a CublasLtChoice; empty if the operation has no such words.
 template <class Words>
 auto cublaslt_words(std::span<const Word> table, Words& words) {
   const auto first = std::find_if(table.begin(), table.end(),

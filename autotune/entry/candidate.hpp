@@ -15,21 +15,22 @@
 namespace switchback::autotune {
 
 CandidateText to_text(ConfigOp op, const ConfigChoice& choice);
-/// The inverse. On failure `why` says which engine, name or value is unknown here.
+/// The inverse of to_text(). On failure `why` says which engine, name or value is unknown here.
 std::optional<ConfigChoice> to_choice(ConfigOp op, const CandidateText& text, std::string& why);
 
-/// Which hard members of `then` differ from `now`, among those that this engine depends on. Empty:
-/// none differs.
+/// Compares the environment of a measurement, `then`, with the current one, in the hard members
+/// that this engine depends on. Returns a message about the first that differs; empty if all are
+/// equal.
 std::string mismatch(ConfigOp op, std::string_view engine, const Environment& then,
                      const Environment& now);
 
 /// One check of an entry, and its result.
 struct Verdict {
-  std::string validator;  ///< "oneDNN version"
-  std::string why;        ///< empty: the check passed
+  std::string validator;  ///< the name of the check, such as "libraries and kernels"
+  std::string why;        ///< why the check failed; empty if it passed
 };
 
-/// Why a winner that is in_doubt() is not used.
+/// The reason why a winner that is in_doubt() is not used.
 inline constexpr std::string_view doubt_text = "in doubt: other programs disturbed the measurement";
 
 /// Makes every check that the winner of an entry must pass before this Context runs its

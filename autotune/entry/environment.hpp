@@ -7,7 +7,8 @@
 
 namespace switchback::autotune {
 
-/// This build and machine, as Entry::env stores them.
+/// The versions of this build's libraries and kernels, the driver and the processor's name, as
+/// Entry::env stores them.
 Environment environment_of(const ContextState& state);
 
 }  // namespace switchback::autotune

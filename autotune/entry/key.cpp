@@ -25,17 +25,16 @@ using core::Word;
 using core::Written;
 using Json = nlohmann::json;
 
-// The fields of every query that describe its origin. The device is left out because the machine
-// has it.
+// The members of a key that describe a query's origin: its threads and instruction set. The kind of
+// device is left out, because the members of the machine have it.
 constexpr Word threads_word = {
     .name = "threads", .least = 1, .most = std::numeric_limits<int>::max()};
 constexpr Word isa_word = {.name = "isa",
                            .most = core::isa_count - 1,
                            .value_name = core::value_name<core::isa_name, core::Isa>};
 
-// The members of a flat JSON object. This is not the JSON library's parser: that parser does not
-// survive running out of memory while it builds a value, and a Context may be created while memory
-// is short.
+// The members of a flat JSON object. It does not use the JSON library, which does not survive
+// running out of memory while it builds a value: a Context may be created while memory is short.
 class Members {
  public:
   void set(std::string_view name, std::int64_t value) {
@@ -50,7 +49,7 @@ class Members {
     values_[std::string(name)] = std::move(text) + '"';
   }
   void erase(std::string_view name) { values_.erase(std::string(name)); }
-  /// Names are sorted, without spaces: equal objects have equal text.
+  /// The object as text. Names are sorted, without spaces, so that equal objects have equal text.
   [[nodiscard]] std::string text() const {
     std::string text = "{";
     for (const auto& [name, value] : values_) {
@@ -101,7 +100,8 @@ Members members_of(const ConfigQuery& query, const Machine& machine, const Polic
   return members;
 }
 
-// Reads a member into `out`. Returns false and sets `why` if it is missing or has another type.
+// Reads a member of a key into `out`. Returns false and sets `why` if it is missing or has another
+// type.
 template <class T>
 bool read(const Json& json, std::string_view name, T& out, std::string& why) {
   const auto found = json.find(name);
@@ -185,12 +185,12 @@ std::optional<KeyParts> parse_key(std::string_view text, std::string& why) {
   for (std::size_t i = 0; i < tunable->problem.size(); ++i) {
     const Word& word = tunable->problem[i];
     std::int64_t& value = parts.query.words[i];
-    // Members that describe the machine; not every machine has all of them.
+    // A word that is not always written belongs to the machine's members. Not every machine has it.
     const bool is_there = word.written == Written::always || json.contains(word.name);
     if (is_there && !read(json, word, value, why)) return std::nullopt;
   }
   if (!read_origin(json, *tunable, parts.machine, parts.query.origin, why)) return std::nullopt;
-  // A key with members that are unknown here describes another problem.
+  // A key with members that are unknown here describes another problem, so it is refused.
   if (Json::parse(members_of(parts.query, parts.machine, parts.policy).text()) != json) {
     why = "the key has members that this version does not know";
     return std::nullopt;

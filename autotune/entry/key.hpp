@@ -25,7 +25,8 @@ struct Policy {
 
 /// The canonical key of a query on a machine.
 Key key_of(const ConfigQuery& query, const Machine& machine, const Policy& policy = {});
-/// The inverse. On failure `why` says which part of the key is unknown here.
+/// What parse_key() reads from the text of a key. On failure `why` says which part of the key is
+/// unknown here.
 struct KeyParts {
   ConfigQuery query;
   Machine machine;
@@ -40,12 +41,12 @@ struct Family {
   std::int64_t m = 0;
 };
 Family family_of(const ConfigQuery& query, const Machine& machine, const Policy& policy);
-/// "gemm_int8 M 16 N 4096 K 4096 f32 row_col": the problem for a table.
+/// A problem as text for a table: "gemm_int8 M 16 N 4096 K 4096 f32 row_col".
 std::string describe(const ConfigQuery& query);
 
 }  // namespace switchback::autotune
 
-/// describe()
+/// Formats a problem as describe() does.
 template <>
 struct fmt::formatter<switchback::ConfigQuery>
     : switchback::core::DescribedFormatter<switchback::ConfigQuery,

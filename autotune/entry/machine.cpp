@@ -29,7 +29,8 @@ std::string_view backend_name(DeviceKind kind) {
   return "cpu";
 }
 
-// An H100 has 80 GB, and its driver reports 79.6. Both must fall into one class.
+// Rounds a device's memory to a class. An H100 has 80 GB, and its driver reports 79.6: both must
+// fall into one class.
 std::int64_t memory_class_gib(std::size_t bytes) {
   const double gib = static_cast<double>(bytes) / static_cast<double>(std::size_t{1} << 30);
   std::int64_t best = 1;
@@ -61,7 +62,7 @@ Machine machine_of(const ContextState& state) {
   m.compute_capability = info.compute_capability();
   m.multiprocessors = info.multiprocessors;
   m.memory_gib = memory_class_gib(info.memory_bytes);
-  // The driver names a part of a device "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
+  // The driver names a MIG part of a device "NVIDIA A100-SXM4-40GB MIG 1g.5gb".
   constexpr std::string_view mark = " MIG ";
   const std::size_t at = info.name.find(mark);
   if (at != std::string::npos) m.mig = info.name.substr(at + mark.size());

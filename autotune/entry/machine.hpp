@@ -14,16 +14,16 @@ namespace switchback::autotune {
 /// was used is not part of it.
 struct Machine {
   std::string backend;  ///< "cpu", "cuda" or "emulated"
-  // CPU: its design ("AMD family 26 model 2"), the highest instruction set and the cores this
-  // process may use.
+  // For a CPU: its design ("AMD family 26 model 2"), its highest instruction set, and the number of
+  // cores that this process may use.
   std::string design;
   std::string isa;
   std::int64_t cores = 0;
-  // CUDA.
-  std::int64_t compute_capability = 0;  ///< 90 is sm_90
+  // The following members are for a CUDA device.
+  std::int64_t compute_capability = 0;  ///< 90 means sm_90
   std::int64_t multiprocessors = 0;
-  std::int64_t memory_gib = 0;  ///< its class: rounded to a power of two, or 3/2 of one
-  std::string mig;              ///< the profile of a part of a device; empty: a whole one
+  std::int64_t memory_gib = 0;  ///< rounded to a power of two, or 5/4 or 3/2 of one
+  std::string mig;              ///< the profile of a MIG part of a device; empty: the whole device
 
   friend bool operator==(const Machine&, const Machine&) = default;
 };
@@ -31,14 +31,15 @@ Machine machine_of(const ContextState& state);
 /// The file name of a machine in a cache, without its extension: describe() reduced to letters,
 /// digits, dots, hyphens and underscores.
 std::string machine_name(const Machine& machine);
-/// "cpu AMD family 26 model 2, avx512_vnni, 2 cores"; "cuda sm_90, 132 multiprocessors, 128 GiB"
+/// A machine as text: "cpu AMD family 26 model 2, avx512_vnni, 2 cores" or "cuda sm_90, 132
+/// multiprocessors, 128 GiB".
 std::string describe(const Machine& machine);
-/// The kind of device that this backend belongs to.
+/// The kind of device that a machine's backend stands for.
 DeviceKind device_kind_of(const Machine& machine) noexcept;
 
 }  // namespace switchback::autotune
 
-/// describe()
+/// Formats a machine as describe() does.
 template <>
 struct fmt::formatter<switchback::autotune::Machine>
     : switchback::core::DescribedFormatter<switchback::autotune::Machine,

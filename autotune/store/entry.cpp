@@ -19,7 +19,7 @@ namespace switchback::autotune {
 
 namespace {
 
-// The order of attributes is part of a candidate.
+// JSON whose members keep their order, because the order of attributes is part of a candidate.
 using Json = nlohmann::ordered_json;
 using core::require;
 
@@ -33,9 +33,10 @@ std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// The JSON object at the start of a text: its end, and its number of levels.
+// The end of the JSON object at the start of a text, and the number of its levels of nesting.
 struct Extent {
-  std::size_t end = std::string_view::npos;  ///< after the closing brace; npos: it is missing
+  /// The position after the closing brace; npos if that brace is missing.
+  std::size_t end = std::string_view::npos;
   int depth = 0;
 };
 

@@ -19,14 +19,14 @@ namespace switchback::autotune {
 
 namespace {
 
-// strerror() is not thread-safe.
+// The system's text for an error. (strerror() is not thread-safe.)
 std::string error_text(int error) {
   return std::generic_category().message(error);
 }
 
-// During its lifetime, if this thread writes beyond the limit on file sizes, the write fails
-// without a signal. It changes the signal mask of this thread only, because signal handlers belong
-// to the whole process.
+// While an object of this class exists, a write of this thread beyond the limit on file sizes fails
+// without a signal. The class changes the signal mask of this thread only, because signal handlers
+// belong to the whole process.
 class FileSizeSignal {
  public:
   FileSizeSignal() {
@@ -59,7 +59,7 @@ class FileSizeSignal {
 }  // namespace
 
 std::string resolve_links(const std::filesystem::path& path, std::filesystem::path& target) {
-  constexpr int most_links = 40;  // the kernel's limit
+  constexpr int most_links = 40;  // the Linux kernel's limit
   target = path;
   for (int i = 0; i < most_links; ++i) {
     struct stat link {};
@@ -110,10 +110,10 @@ void fail_io(const std::filesystem::path& file, std::string_view what, int error
 
 namespace {
 
-// Not open: the file is missing, or opening it failed for another reason.
+// Opens a file to read it. The result tells a missing file from one that cannot be opened.
 ReadResult open_to_read(const std::filesystem::path& path, int flags, File& file,
                         std::string& why) {
-  // Opening a pipe would wait for a writer.
+  // O_NONBLOCK, because opening a pipe would wait for a writer.
   file = open_file(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | flags);
   if (file.is_open()) return ReadResult::ok;
   if (errno == ENOENT) return ReadResult::missing;
@@ -186,7 +186,7 @@ std::string write_and_sync(const File& file, std::string_view bytes) {
     bytes.remove_prefix(static_cast<std::size_t>(count));
   }
   while (::fsync(file.fd()) != 0) {
-    // Some file systems do not support sync.
+    // Some file systems do not support fsync(); that is not an error.
     if (errno == EINVAL || errno == EROFS || errno == ENOTSUP) break;
     if (errno != EINTR) return "it cannot be synced: " + error_text(errno);
   }

@@ -35,10 +35,10 @@ class File {
 /// open() with O_CLOEXEC. If it fails, the File is not open and errno has the reason.
 File open_file(const std::filesystem::path& path, int flags, unsigned mode = 0666) noexcept;
 
-/// Throws Error(io_error): "FILE: WHAT: the system's words for the error".
+/// Throws Error(io_error) with the message "FILE: WHAT: the system's text for the error".
 [[noreturn]] void fail_io(const std::filesystem::path& file, std::string_view what, int error);
 
-/// A larger file is not a cache, so it is not read.
+/// The size of the largest file that is read. A larger file is not a cache.
 inline constexpr std::int64_t max_file_bytes = std::int64_t{4} << 30;
 
 /// Follows symbolic links to the name of a file, which need not exist. Returns an empty text on
@@ -52,16 +52,17 @@ std::string resolve_links(const std::filesystem::path& path, std::filesystem::pa
 std::string untrusted(const File& file, const std::filesystem::path& path);
 
 enum class ReadResult { ok, missing, failed };
-/// The contents of a regular file. On failure `why` says what is wrong, without the name.
+/// Reads the contents of a regular file into `text`. On failure `why` says what is wrong, without
+/// the file's name.
 ReadResult read_file(const std::filesystem::path& path, std::string& text, std::string& why);
-/// The same for a file of a cache, which must not be untrusted().
+/// Reads a file of a cache as read_file() does, but fails if the file is untrusted().
 ReadResult read_trusted_file(const std::filesystem::path& path, std::string& text,
                              std::string& why);
 
-/// Writes everything at the current position and syncs. Returns an empty text on success, otherwise
-/// what failed; then an unknown part has been written. Exceeding the limit on file sizes is an
-/// ordinary error: the signal SIGXFSZ, which would end the process, is blocked in this thread and
-/// consumed.
+/// Writes all bytes at the file's current position and syncs the file. Returns an empty text on
+/// success, otherwise what failed; then an unknown part has been written. Exceeding the limit on
+/// file sizes is an ordinary error: the signal SIGXFSZ, which would end the process, is blocked in
+/// this thread and consumed.
 std::string write_and_sync(const File& file, std::string_view bytes);
 
 /// Syncs a directory, so that files created and renamed in it survive a crash.

@@ -48,7 +48,7 @@ void Snapshot::add_file(const std::filesystem::path& file) {
   for_each_line(all, [&](std::int64_t number, std::string_view line) {
     std::string_view key = key_text(line);
     if (!key.empty() && line.ends_with('}')) return add_line(line, key, number_of_file);
-    // A user may have added spaces.
+    // The line does not look as to_line() writes it, but a user may have added spaces: parse it.
     std::string reason;
     if (const std::optional<Entry> entry = from_line(line, reason))
       return add_line(line, texts_.emplace_back(entry->key.json), number_of_file);

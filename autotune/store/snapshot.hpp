@@ -17,10 +17,10 @@
 
 namespace switchback::autotune {
 
-/// A line that was skipped, and why. "machine.jsonl:17: it is not an entry in JSON"
+/// A line that was skipped, and why. As text: "machine.jsonl:17: it is not a valid JSON object".
 struct Warning {
   std::filesystem::path file;
-  std::int64_t line = 0;  ///< from 1; 0: the whole file
+  std::int64_t line = 0;  ///< number from 1; 0: the whole file
   std::string what;
 };
 std::string describe(const Warning& warning);
@@ -40,8 +40,8 @@ void for_each_line(std::string_view text, const Visit& visit) {
   }
 }
 
-/// Lines are kept as text and parsed only when their key is requested, so that loading costs little
-/// more than reading.
+/// The entries of a cache's files. Lines are kept as text and parsed only when their key is
+/// requested, so that loading costs little more than reading.
 class Snapshot {
  public:
   using Visit = std::function<void(const Entry&)>;
@@ -54,24 +54,24 @@ class Snapshot {
   /// directory, and a file of another kind add a warning. Lines without a key are skipped and
   /// counted, each with a warning (only the first `max_warnings` of them).
   void add_file(const std::filesystem::path& file);
-  /// Adds an entry that was measured later. Throws like to_line().
+  /// Adds an entry that was measured after the files were read. Throws what to_line() throws.
   void add(const Entry& entry);
 
   /// The entries of a key. A line that is not a valid entry is left out, and a warning is added to
   /// `warnings` if that is given.
   [[nodiscard]] std::vector<Entry> find(const Key& key,
                                         std::vector<Warning>* warnings = nullptr) const;
-  /// Visits every entry, with warnings as in find().
+  /// Visits every entry. A line that is not a valid entry adds a warning, as in find().
   void for_each(const Visit& visit, std::vector<Warning>* warnings = nullptr) const;
   /// Visits the entries whose lines contain this text; other lines are not parsed.
   void for_each_with(std::string_view text, const Visit& visit) const;
 
   [[nodiscard]] std::size_t keys() const noexcept { return by_key_.size(); }
-  /// How many lines have a key.
+  /// The number of lines that have a key.
   [[nodiscard]] std::int64_t lines() const noexcept {
     return static_cast<std::int64_t>(lines_.size());
   }
-  /// How many lines were skipped.
+  /// The number of lines that were skipped.
   [[nodiscard]] std::int64_t skipped() const noexcept { return skipped_; }
   [[nodiscard]] const std::vector<Warning>& warnings() const noexcept { return warnings_; }
   static constexpr std::size_t max_warnings = 20;
@@ -80,7 +80,7 @@ class Snapshot {
   static constexpr std::uint32_t none = ~std::uint32_t{0};
   struct Line {
     std::string_view text;
-    std::uint32_t file = none;  ///< index in files_; none: it was added later
+    std::uint32_t file = none;  ///< index in files_; none: an entry that was added later
     std::uint32_t next = none;  ///< the next line of the same key
   };
   struct Chain {

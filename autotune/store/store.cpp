@@ -41,8 +41,8 @@ bool same_file(const struct stat& a, const struct stat& b) noexcept {
 class Lock {
  public:
   Lock(const fs::path& file, const LockWait& wait) : file_(take(file, wait)) {}
-  // Unlocks explicitly and does not only close: a process that was forked in the meantime has the
-  // descriptor too.
+  // Unlocks explicitly, because closing the descriptor does not unlock if a process that was forked
+  // in the meantime has it too.
   ~Lock() { ::flock(file_.fd(), LOCK_UN); }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
@@ -52,7 +52,7 @@ class Lock {
   File file_;
 };
 
-// Polls, because only a signal could end a wait in flock().
+// Waits for a lock by polling, because only a signal could end a wait in flock() early.
 void wait_for_lock(int fd, const fs::path& path, const LockWait& wait) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
@@ -105,7 +105,7 @@ File Lock::take(const fs::path& file, const LockWait& wait) {
              path.string(), attempts);
 }
 
-// The file that is read and written if `file` is a link to it.
+// The file to read and write: `file` itself, or the file that it is a symbolic link to.
 fs::path target_of(const fs::path& file) {
   fs::path target;
   const std::string why = resolve_links(file, target);
@@ -147,12 +147,12 @@ void replace_locked(const fs::path& file, std::string_view text) {
   sync_directory(directory_of(file));
 }
 
-// The text of a file after new entries were added.
+// Computes the text of a file after new entries are added.
 class Rewriting {
  public:
   explicit Rewriting(std::span<const Entry> entries) : entries_(entries) {
     for (const Entry& entry : entries) {
-      static_cast<void>(to_line(entry));  // refuses what a line cannot represent
+      static_cast<void>(to_line(entry));  // throws for what a line cannot represent
       slots_of_[entry.key.json];
     }
   }
@@ -172,7 +172,7 @@ class Rewriting {
     });
   }
 
-  // Adds the entries, and says for each what happened.
+  // Adds the new entries, and returns for each whether it changed the file.
   std::vector<Added> put_all() {
     std::vector<Added> added;
     for (const Entry& entry : entries_) {
@@ -196,8 +196,8 @@ class Rewriting {
 
  private:
   struct Line {
-    std::string_view text;       ///< of an unchanged line
-    std::optional<Entry> entry;  ///< of a key to which entries are added
+    std::string_view text;       ///< the text of an unchanged line
+    std::optional<Entry> entry;  ///< a parsed line, whose key gets new entries
   };
   using Slots = std::vector<std::size_t>;  ///< the lines of a key, one per environment
 

@@ -32,17 +32,19 @@ namespace switchback::autotune {
 /// $HOME/.cache/switchback; empty if none of them is set. As XDG requires, a relative path in
 /// $XDG_CACHE_HOME is ignored.
 std::filesystem::path default_cache_directory();
-/// The file of a kind of machine, by machine_name(), in a cache directory.
+/// The path of the file for a kind of machine in a cache directory. `machine` is a machine_name().
 std::filesystem::path cache_file(const std::filesystem::path& cache, std::string_view machine);
 
 /// How long a writer waits for a lock that another process holds.
 struct LockWait {
   std::chrono::milliseconds most = std::chrono::seconds(30);
-  std::function<void(const std::string&)> tell;  ///< called once after a second: what it waits for
-  std::function<bool()> stop;                    ///< called while waiting; true ends the wait
+  /// Called once, after a second of waiting, with a message that names the lock.
+  std::function<void(const std::string&)> tell;
+  std::function<bool()> stop;  ///< called while waiting; returns true to give up
 };
 
-/// Another process holds the lock, and the time limit has passed. Nothing was changed.
+/// Thrown if another process still holds the lock when the time limit has passed. Nothing was
+/// changed.
 class Locked : public Error {
  public:
   using Error::Error;
@@ -51,26 +53,26 @@ class Locked : public Error {
 /// The result of adding an entry to a file.
 enum class Added {
   added,  ///< the file has new information
-  known,  ///< everything was there already
-  worse,  ///< another winner is preferred, and nothing else is new
+  known,  ///< the file had all of the entry already
+  worse,  ///< the file's winner is preferred, and nothing else is new
 };
 
-/// Adds entries to the file: merge_into() of those with the same key and environment. Creates the
-/// directory and the file if necessary. The new file keeps the old one's owner and permissions.
-/// Nothing is written if nothing is new. On failure, the file is either the old one or the new one.
-/// Throws Error(io_error), which names the file and what failed, and Locked. Before anything is
-/// written, throws Error(invalid_argument) for an entry that to_line() refuses. Returns the result
-/// for each entry.
+/// Adds entries to the file. An entry with the key and environment of an old one is merged into it
+/// by merge_into(). Creates the directory and the file if necessary. The new file keeps the old
+/// one's owner and permissions. Nothing is written if nothing is new. On failure, the file is
+/// either the old one or the new one. Throws Error(io_error), which names the file and what failed,
+/// and Locked. Before anything is written, throws Error(invalid_argument) for an entry that
+/// to_line() refuses. Returns the result for each entry.
 std::vector<Added> put_into(const std::filesystem::path& file, std::span<const Entry> entries,
                             const LockWait& wait = {});
 
 /// A writer for programs that should not be delayed. If another process holds the lock, it waits
 /// once for as long as `wait` says and keeps the entries. It tries again with each further call,
 /// without waiting until it has got the lock once. Entries that cannot be written for another
-/// reason are dropped, and from then on all later ones.
+/// reason are dropped, and so are all later ones.
 class PatientWriter {
  public:
-  /// `tell` is called with what failed; `consequence` ends the message: "…, and is not recorded".
+  /// `tell` is called with a message that says what failed. `consequence` is its last part.
   PatientWriter(std::filesystem::path file, std::string consequence,
                 std::function<void(std::string)> tell);
 
@@ -78,7 +80,8 @@ class PatientWriter {
   /// Tries once more to write the waiting entries.
   void flush(LockWait wait);
 
-  [[nodiscard]] std::int64_t written() const noexcept { return written_; }  ///< entries
+  /// The number of entries that were written to the file.
+  [[nodiscard]] std::int64_t written() const noexcept { return written_; }
   /// The number of entries that only this process has, including those that wait.
   [[nodiscard]] std::int64_t lost() const noexcept { return lost_ + std::ssize(waiting_); }
   [[nodiscard]] const std::string& error() const noexcept { return error_; }

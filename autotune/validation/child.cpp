@@ -28,8 +28,8 @@ std::string error_text(int error) {
   return std::system_category().message(error);
 }
 
-// Attributes of the started program: the socket as its input and output, default signal mask and
-// handlers, and its own process group.
+// How the child process is started: with the socket as its input and output, an empty signal mask,
+// default signal handlers, and its own process group.
 class SpawnSetting {
  public:
   explicit SpawnSetting(int socket) {
@@ -105,7 +105,7 @@ std::string Child::start(const std::vector<std::string>& arguments) {
 
 Child::Reply Child::ask(std::string_view line, std::chrono::duration<double> limit,
                         std::string& answer) {
-  lines_.clear();  // late answers to earlier questions
+  lines_.clear();  // drop late answers to earlier questions
   std::string text(line);
   text += '\n';
   const Clock::time_point end = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
@@ -124,7 +124,7 @@ void Child::kill() {
 }
 
 Child::Ending Child::end() {
-  // It ends when it reads the end of its input.
+  // The child ends when it reads the end of its input.
   if (socket_ >= 0) ::close(socket_);
   socket_ = -1;
   lines_.clear();

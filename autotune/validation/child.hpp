@@ -30,14 +30,14 @@ class Child {
   [[nodiscard]] bool runs() const noexcept { return pid_ > 0; }
 
   using Reply = LineReader::Reply;
-  /// Sends a line (given without its newline) and waits for one line.
+  /// Sends a line (given without its newline) to the child, and waits for a line of answer.
   Reply ask(std::string_view line, std::chrono::duration<double> limit, std::string& answer);
 
   struct Ending {
-    /// "crashed with signal 11 (Segmentation fault)", "ended with exit code 3"; empty if the exit
-    /// code is 0 or is not known.
+    /// How the child ended: "crashed with signal 11 (Segmentation fault)", "ended with exit code
+    /// 3"; empty if the exit code is 0 or is not known.
     std::string how;
-    bool by_others = false;  ///< killed by a signal from another process
+    bool by_others = false;  ///< the child was killed by a signal from another process
   };
   /// Ends the child, by force if it does not end by itself.
   Ending end();

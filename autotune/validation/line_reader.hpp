@@ -20,7 +20,7 @@ class LineReader {
   };
   /// Reads the next line, without its newline.
   Reply read(int descriptor, std::chrono::duration<double> limit, std::string& line);
-  /// Discards what was read after the last line.
+  /// Discards text that was received but not yet returned as a line.
   void clear() noexcept { read_.clear(); }
 
  private:

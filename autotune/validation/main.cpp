@@ -27,7 +27,7 @@ Validate find(const char* library, const char*& why) {
   why = "it has no library to load: the program that started it is linked statically";
   if (library == nullptr) return nullptr;
   void* const loaded = ::dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  // switchback::validate_candidates(int, int, double)
+  // The mangled name of switchback::validate_candidates(int, int, double).
   void* const found =
       loaded == nullptr ? nullptr : ::dlsym(loaded, "_ZN10switchback19validate_candidatesEiid");
   if (found == nullptr) why = ::dlerror();

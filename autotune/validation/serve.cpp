@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry point of the helper program: the child's side of a Validator.
+// What the helper program runs: it answers the requests of a Validator in the tuner's process.
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class Lines {
   Lines(int in, int out, double idle_s)
       : in_(in), out_(out), idle_s_(std::clamp(idle_s, 0.0, 1e6)) {}
 
-  // False at the end of the input, or if no line came within the time limit.
+  // Reads a line. Returns false at the end of the input, or if no line came within the time limit.
   bool read(std::string& line) {
     return reader_.read(in_, std::chrono::duration<double>(idle_s_), line) ==
            LineReader::Reply::line;
@@ -67,8 +67,8 @@ class Lines {
   LineReader reader_{most_line_bytes};
 };
 
-// The Context and the problem of the last candidate. The default configuration of that problem has
-// passed its check.
+// Validates candidates. It keeps the Context, and the trial of the last candidate's problem, whose
+// default configuration has passed its check.
 class Server {
  public:
   explicit Server(const ValidationSetting& setting) {
@@ -85,7 +85,8 @@ class Server {
                     runtime->info().pci_bus_id, setting.place);
   }
 
-  // Returns the first word of the answer; `why` becomes the text after it.
+  // Validates the candidate in a line. Returns the first word of the answer; `why` becomes the text
+  // after that word.
   std::string_view validate(const std::string& line, std::string& why) {
     const std::optional<Entry> question = from_line(line, why);
     if (!question || question->validated.size() != 1) return cannot_word;
@@ -104,7 +105,7 @@ class Server {
     }
     if (!why.empty()) return cannot_word;
     try {
-      // Twice: the first run may leave a state that makes the second one fail.
+      // Checks twice: the first run may leave a state that makes the second run fail.
       for (int i = 0; i < 2 && why.empty(); ++i) {
         why = trial_->check(*choice);
         context_->synchronize();
@@ -176,7 +177,7 @@ int validate_candidates(int requests, int answers, double idle_s) noexcept {
 #endif
     Lines lines(requests, answers, idle_s);
     return serve(lines);
-  } catch (...) {  // out of memory
+  } catch (...) {  // there is no memory left
     return 1;
   }
 }

@@ -10,8 +10,8 @@ namespace switchback::autotune {
 struct Validation {
   enum class Result {
     right,
-    wrong,       ///< it gave wrong results or crashed its process; see `why`
-    unvalidated  ///< not known: it could not be tried; see `why`
+    wrong,       ///< the candidate gave wrong results or crashed its process
+    unvalidated  ///< not known, because the candidate could not be tried
   };
   Result result = Result::right;
   std::string why;

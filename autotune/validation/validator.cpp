@@ -80,7 +80,7 @@ Validation Validator::validate(const ConfigQuery& query, const ConfigChoice& cho
   question.key = key_of(query, machine_);
   question.validated.push_back({to_text(query.op, choice), {}, time_now()});
   const std::string line = to_line(question);
-  // A child that was idle for a long time has ended by itself. Start another one and ask again.
+  // A child that was idle for a long time ends by itself. Then start another child and ask again.
   for (int attempt = 0; attempt < 2; ++attempt) {
     const bool is_new = !child_.runs();
     if (const std::string why = ensure(left_s()); !why.empty()) return Validation::unvalidated(why);

@@ -17,11 +17,11 @@
 namespace switchback::autotune {
 
 struct ValidatorOptions {
-  /// The program and its first arguments; if empty, `why_none` says why there is no program.
+  /// The helper program and its first arguments. If empty, `why_none` says why there is no program.
   std::vector<std::string> command = {};
   std::string why_none = {};
-  double start_limit_s = 60;  ///< to start the child and create its Context
-  double limit_s = 30;        ///< for one candidate, including the allocation of its operands
+  double start_limit_s = 60;  ///< time to start the child and create its Context
+  double limit_s = 30;        ///< time for one candidate and the allocation of its operands
 };
 
 class Validator {
@@ -37,7 +37,7 @@ class Validator {
   [[nodiscard]] int starts() const noexcept { return starts_; }
 
  private:
-  /// Starts the child if there is none. Returns why that failed.
+  /// Starts the child if it does not run. Returns why that failed; empty on success.
   std::string ensure(double limit_s);
   std::string failed_start(std::string_view how);
 
@@ -45,7 +45,7 @@ class Validator {
   Machine machine_;
   std::string context_line_;
   Child child_;
-  std::string broken_;  ///< why the child cannot answer; no other child is started
+  std::string broken_;  ///< why no child can be started any more; empty if one can
   int starts_ = 0;
   std::mutex mutex_;
 };

@@ -14,7 +14,7 @@ namespace switchback::autotune {
 namespace {
 
 constexpr std::string_view setting_word = "validate ";
-// Increase this number when the meaning of the lines changes.
+// The version of the protocol. Increase it when the meaning of its lines changes.
 constexpr int protocol = 1;
 
 }  // namespace
@@ -31,7 +31,7 @@ std::string ready_answer() {
   return fmt::format("ready {} {}", protocol, SWITCHBACK_VERSION);
 }
 
-// Words are separated by commas, which no word contains.
+// Writes the words of a setting separated by commas, which no word contains.
 std::string to_line(const ValidationSetting& setting) {
   return fmt::format("{}{},{},{},{}", setting_word, setting.device, setting.threads, setting.isa,
                      setting.place);

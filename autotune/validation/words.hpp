@@ -12,12 +12,13 @@ namespace switchback::autotune {
 
 inline constexpr std::string_view right_word = "right";
 inline constexpr std::string_view wrong_word = "wrong ";
-/// The result is wrong and the child can no longer use its device, so the child ends.
+/// The answer if the candidate is wrong and the child can no longer use its device. The child then
+/// ends.
 inline constexpr std::string_view dead_word = "dead ";
-/// The candidate could not be tried.
+/// The answer if the candidate could not be tried.
 inline constexpr std::string_view cannot_word = "cannot ";
 
-/// The text after a word; empty if the line does not begin with the word.
+/// The text of an answer after its first word; empty if the line does not begin with that word.
 inline std::string_view after(std::string_view line, std::string_view word) {
   return line.starts_with(word) ? line.substr(word.size()) : std::string_view();
 }
@@ -25,18 +26,19 @@ inline std::string_view after(std::string_view line, std::string_view word) {
 /// Converts a text to one line that is not empty.
 std::string one_line(std::string_view text);
 
-/// "ready 0.1.0": the answer of a child with the same version and kernels as this library.
+/// The answer of a child whose protocol and library have the same versions as here: "ready 1
+/// 0.1.0".
 std::string ready_answer();
 
 /// The Context in which candidates are validated.
 struct ValidationSetting {
-  std::string device;  ///< as ContextOptions::device names it
+  std::string device;  ///< the device, as ContextOptions::device names it
   int threads = 0;
   std::string isa;
-  std::string place;  ///< PCI bus id of a device; the child's device must have the same one
+  std::string place;  ///< PCI bus id of a GPU; the child's device must have the same id
 };
 std::string to_line(const ValidationSetting& setting);
-/// False if the line is not a setting.
+/// Parses a setting as to_line() writes it. Returns false if the line is not a setting.
 bool from_line(std::string_view line, ValidationSetting& setting);
 
 }  // namespace switchback::autotune

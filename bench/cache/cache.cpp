@@ -37,7 +37,8 @@ std::string state_of(const fs::path& path) {
   return error ? error.message() : format_bytes(static_cast<double>(bytes));
 }
 
-// Which setting determined the cache directory, in the library's order.
+// Which option or environment variable determined the cache directory, in the order in which the
+// library asks for them.
 std::string cache_set_by(const CacheOptions& options) {
   if (!options.cache.empty()) return "--cache";
   if (!variable("SWITCHBACK_TUNE_CACHE").empty()) return "SWITCHBACK_TUNE_CACHE";
@@ -142,7 +143,7 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
   std::int64_t doubtful = 0;
   Products products;
   for (const KeyGroup& group : group_keys(files)) {
-    // The system list has entries of many machines.
+    // The system list of tuned configurations has entries for many kinds of machines.
     const bool here =
         !group.cache.empty() || !group.parts || group.parts->machine == view.tuner().machine;
     if (!what.all && !here) continue;

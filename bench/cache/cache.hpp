@@ -15,34 +15,35 @@
 namespace switchback::bench {
 
 struct CacheOptions {
-  std::string cache;  ///< directory; empty: the library's default
-  bool json = false;  ///< one JSON object per line
+  std::string cache;  ///< the cache directory; empty: the library's default
+  bool json = false;  ///< whether to print JSON: one object per line
   ContextOptions context;
 };
 
-/// Prints the paths in use, and which setting determines each of them.
+/// Prints the paths of the tuning cache, and which setting determines each of them.
 int cache_path(const CacheOptions& options);
 
 struct CacheListOptions {
   std::optional<ConfigOp> op;
-  std::string filter;  ///< a part of the text of a problem or a winner
-  bool all = false;    ///< the files of every machine
+  std::string filter;  ///< lists only entries whose problem or winner contains this text
+  bool all = false;    ///< lists the cache files of every machine, not only of this one
 };
 int cache_list(const CacheOptions& options, const CacheListOptions& what);
 
 struct CacheExplainOptions {
-  std::string key;                ///< the beginning of a key's name, or:
-  std::vector<TuneShape> shapes;  ///< all problems of these layers
-  bool near_shapes = false;       ///< see TunerOptions
+  std::string key;                ///< the first digits of a key's name; empty: explain `shapes`
+  std::vector<TuneShape> shapes;  ///< the layers whose problems are explained
+  bool near_shapes = false;       ///< same meaning as TunerOptions::near_shapes
   bool strict = false;
 };
 int cache_explain(const CacheOptions& options, const CacheExplainOptions& what);
 
-/// Reads every line. With `run`, also validates each winner of this Context again, unless it is in
-/// doubt.
+/// Checks every line of the tuning cache. With `run`, also runs each winner (the fastest
+/// configuration of a problem) of this device, instruction set and thread count again and checks
+/// its results, except winners whose measurement was disturbed.
 int cache_verify(const CacheOptions& options, bool run);
 
-/// Adds the entries of files and cache directories to the cache.
+/// Adds the entries of files and of other cache directories to the tuning cache.
 int cache_import(const CacheOptions& options, const std::vector<std::string>& in);
 
 }  // namespace switchback::bench

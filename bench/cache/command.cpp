@@ -105,7 +105,7 @@ ConfigOp parse_op(const std::string& name) {
   core::fail(Status::invalid_argument, "--op '{}' is not one of {}", name, names);
 }
 
-// Hexadecimal digits are accepted in both cases.
+// Makes the hexadecimal digits of a key's name lower case, because users may type either case.
 std::string lower(std::string text) {
   for (char& c : text)
     if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
@@ -178,7 +178,7 @@ void add_explain(CLI::App& cache) {
         a->extra.what.key);
     core::require(a->extra.groups >= 0, "--groups {}: it must not be negative", a->extra.groups);
     a->extra.what.key = lower(a->extra.what.key);
-    // An empty KEY matches no key; it does not mean that KEY was left out.
+    // An empty KEY argument matches no key. It does not mean that KEY was left out.
     core::require(key->count() == 0 || !a->extra.what.key.empty(), "KEY '': it must not be empty");
     const DType type = parse_dtype(a->extra.dtype);
     core::require(type == DType::f32 || type == DType::f16 || type == DType::bf16,

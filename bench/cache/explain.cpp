@@ -26,26 +26,26 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// An entry that a look-up considers, and what happens to its winner.
+// A cache entry that a look-up of a problem considers, and what happens to its winner.
 struct Considered {
   const CacheLine* line = nullptr;
   TuneOrigin origin = TuneOrigin::exact;
-  std::string of;  ///< for a near shape: the problem of the entry
+  std::string of;  ///< the entry's problem, if it is only similar to the problem looked up
   std::vector<autotune::Verdict> verdicts;
   bool usable = false;
-  std::string outcome;  ///< "wins: …", "refused: …"
+  std::string outcome;  ///< what became of the entry: "wins: …" or "refused: …"
 
   [[nodiscard]] const Winner& winner() const { return *line->entry.winner; }
 };
 
 struct Explanation {
   std::vector<Considered> considered;
-  bool looked_up = false;  ///< whether this Context looks up the problem
+  bool looked_up = false;  ///< whether programs look up this problem with this device and CPU
   TuneOrigin origin = TuneOrigin::fallback;
-  autotune::CandidateText candidate;  ///< the configuration
-  std::string runs;                   ///< the same as text
+  autotune::CandidateText candidate;  ///< the configuration that runs
+  std::string runs;                   ///< the configuration that runs, as text for users
   const CacheLine* from = nullptr;
-  std::string why;  ///< why that configuration runs
+  std::string why;  ///< why this configuration runs
 };
 
 class Explainer {
@@ -53,7 +53,8 @@ class Explainer {
   Explainer(const CacheView& view, const std::vector<KeyGroup>& groups)
       : view_(view), groups_(groups) {}
 
-  // The explanation of a problem, or of a key that is not a problem of this Context.
+  // Explains which configuration runs for a problem. The key may also be one that this Context
+  // (device, threads, instruction set) never looks up.
   [[nodiscard]] Explanation explain(const KeyGroup& group) const {
     Explanation result;
     const std::string foreign = view_.foreign(group);
@@ -87,14 +88,14 @@ class Explainer {
         near.emplace_back(
             std::abs(std::log(static_cast<double>(its.m) / static_cast<double>(own.m))), &other);
     }
-    // Like a look-up, this considers only the nearest shape.
+    // A look-up considers only the nearest shape, so the shapes are sorted by their distance.
     std::stable_sort(near.begin(), near.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     for (const auto& [distance, other] : near)
       consider(result, other->cache, TuneOrigin::near_shape, group, "", describe(*other));
   }
 
-  // Adds the entries of one source, in the source's order.
+  // Adds the cache entries of one source (cache, near shape or system list) in that source's order.
   void consider(Explanation& result, const std::vector<const CacheLine*>& lines, TuneOrigin origin,
                 const KeyGroup& group, const std::string& foreign, const std::string& of) const {
     std::vector<Entry> entries;
@@ -126,7 +127,8 @@ class Explainer {
       one.usable = true;
   }
 
-  // Asks the tuner, and says which of the usable entries it chose, and why.
+  // Asks the tuner for the configuration of a problem. Then finds which of the usable entries it
+  // chose, and why.
   void decide(Explanation& result, const ConfigQuery& query) const {
     const autotune::Answer answer = view_.tuner().look_up(query, view_.context.state());
     result.origin = answer.origin;
@@ -276,7 +278,7 @@ void explain_text(const KeyGroup& group, const Explanation& e) {
     fmt::print("runs: {}, the default: {}\n\n", printable(e.runs), printable(e.why));
 }
 
-// One of many problems, as a row of the table.
+// Adds one problem, with the configuration that it runs, as a row of one of the three tables.
 void add_line(const KeyGroup& group, const Explanation& e, Table& found, Table& refusals,
               Table& unknown) {
   const std::string key = name_of(group.key);
@@ -309,7 +311,8 @@ int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) 
   CacheView view(options, what.near_shapes, what.strict);
   StatusLine out(false);
   warn_of_mode(out);
-  // A key may belong to any machine; look-ups read only the file of this machine.
+  // A key that the user gives may belong to any machine, so the files of all machines are read.
+  // Look-ups read only the file of this machine.
   const bool by_key = !what.key.empty();
   const std::vector<CacheFile> files = view.read(by_key);
   for (const CacheFile& file : files)
@@ -323,7 +326,8 @@ int cache_explain(const CacheOptions& options, const CacheExplainOptions& what) 
     return exit_codes::ok;
   }
 
-  // One line each. Long texts come last, where a terminal has room for them.
+  // Each problem is one line of a table. Long texts are in the last column, where a terminal has
+  // room.
   Table found({"key", "from", "speed-up", "problem: what runs"}, {"from", "problem: what runs"});
   Table refusals({"key", "entries", "problem: what runs, and why"},
                  {"problem: what runs, and why"});

@@ -30,7 +30,7 @@ constexpr std::size_t most_shown = 100;
 
 TunerOptions tuner_options(const CacheOptions& options, bool near_shapes, bool strict) {
   TunerOptions tuner;
-  // The cache is shown even if the environment disables look-ups.
+  // `cache` shows the tuning cache even if the environment disables look-ups.
   tuner.mode = "read";
   tuner.cache_directory = options.cache;
   tuner.near_shapes = near_shapes;
@@ -121,7 +121,7 @@ std::int64_t warn_of_skipped(const CacheFile& file, StatusLine& out) {
 CacheView::CacheView(const CacheOptions& options, bool near_shapes, bool strict)
     : context(options.context),
       tuner_(Tuner::open(context, tuner_options(options, near_shapes, strict))) {
-  // Throws with the reason if there is no directory at all.
+  // Throws an Error with the reason if the cache directory is not known.
   (void)cache_directory_of(options);
 }
 

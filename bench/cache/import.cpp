@@ -22,8 +22,8 @@ using autotune::Entry;
 
 namespace {
 
-// Reads files, and in cache directories each file, with warnings for lines that were skipped.
-// Throws Error, which names the argument, if something cannot be read.
+// Reads cache files, and all files of cache directories. Warns of lines that are skipped. Throws an
+// Error that names the argument if a file or a directory cannot be read.
 std::vector<CacheFile> read_inputs(const std::vector<std::string>& names, StatusLine& out) {
   std::vector<CacheFile> files;
   for (const std::string& name : names) {
@@ -46,18 +46,18 @@ std::vector<CacheFile> read_inputs(const std::vector<std::string>& names, Status
   return files;
 }
 
-// The entries to import for one machine.
+// The cache entries to import for one kind of machine.
 struct Incoming {
   std::string machine;  ///< as text
-  Products products;    ///< that the winners were measured on
+  Products products;    ///< the processors on which the winners were measured
   std::vector<Entry> entries;
 };
 
-// What happens to the winners of an import in this Context.
+// How many of the imported winners this Context (device, threads, instruction set) uses.
 struct Use {
   std::int64_t winners = 0;
   std::int64_t used = 0;
-  std::map<std::string, std::int64_t> not_used;  ///< number by reason
+  std::map<std::string, std::int64_t> not_used;  ///< the number of unused winners by reason
 };
 
 Use use_of(const CacheOptions& options, const std::map<std::string, Incoming>& machines) {

@@ -25,11 +25,12 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// The result for one file.
+// What the check of one cache file found.
 struct Audit {
   std::int64_t winners = 0, wrong = 0, misses = 0;
-  std::vector<autotune::Warning> unreadable;  ///< entries of problems that are unknown here
-  std::vector<autotune::Warning> misplaced;   ///< entries in a file where look-ups do not find them
+  std::vector<autotune::Warning> unreadable;  ///< entries whose problem this program does not know
+  /// Entries in another machine's file, where look-ups do not find them.
+  std::vector<autotune::Warning> misplaced;
 };
 
 Audit audit(const CacheFile& file, bool of_machine) {
@@ -71,14 +72,14 @@ ordered_json to_json(const CacheFile& file, const Audit& audit) {
 struct ValidationCounts {
   std::int64_t validated = 0;
   std::int64_t wrong = 0;
-  std::int64_t refused = 0;   ///< not used here in any case
-  std::int64_t in_doubt = 0;  ///< of those refused
-  std::int64_t foreign = 0;   ///< of another Context
-  std::int64_t not_run = 0;   ///< for lack of memory
+  std::int64_t refused = 0;   ///< winners that look-ups refuse, so they are not run
+  std::int64_t in_doubt = 0;  ///< the refused winners whose measurement was disturbed
+  std::int64_t foreign = 0;   ///< winners for another device, thread count or instruction set
+  std::int64_t not_run = 0;   ///< winners that could not be run, mostly for lack of memory
 };
 
-// Why a winner is no longer correct; empty if it is correct. Sets `not_run` if that could not be
-// determined.
+// Runs a winner and says why its results are wrong; empty if they are correct. Sets `not_run` if it
+// could not be run.
 std::string validate(Context& context, autotune::Validator& validator, const ConfigQuery& query,
                      const ConfigChoice& choice, bool& not_run) {
   try {
@@ -108,7 +109,8 @@ std::string validate(Context& context, autotune::Validator& validator, const Con
   }
 }
 
-// Validates the winners of this machine. Returns false if it was interrupted.
+// Runs and checks the winners that the cache has for this machine. Returns false if it was
+// interrupted.
 bool validate_winners(const CacheOptions& options, StatusLine& out, ValidationCounts& counts) {
   CacheView view(options);
   autotune::Validator validator(view.context.state(), this_program_as_validator());
@@ -137,7 +139,8 @@ bool validate_winners(const CacheOptions& options, StatusLine& out, ValidationCo
                            counts.wrong));
     std::string why;
     const autotune::CandidateText& candidate = picked.line->entry.winner->candidate;
-    // A usable candidate has attributes that are known here.
+    // The winner is usable here, so this program knows all its attributes, and the conversion
+    // succeeds.
     const ConfigChoice choice = *autotune::to_choice(query.op, candidate, why);
     bool not_run = false;
     why = validate(view.context, validator, query, choice, not_run);
@@ -163,7 +166,7 @@ bool validate_winners(const CacheOptions& options, StatusLine& out, ValidationCo
   return true;
 }
 
-// The number of skipped lines by reason.
+// A table of the reasons why lines were skipped, with the number of lines for each.
 std::string reasons(const std::map<std::string, std::int64_t>& counts) {
   Table table({"why lines were skipped", "lines"});
   for (const auto& [why, count] : counts)

@@ -44,7 +44,8 @@ std::string text_of(const Products& products) {
 std::string words_of(const autotune::CandidateText& candidate, std::optional<ConfigOp> op) {
   std::string text = candidate.engine;
   for (const auto& [name, value] : candidate.attributes) {
-    // For a ranking, the attributes are the candidates after the fastest.
+    // A problem of mode auto stores a ranking of modes: the attributes are the modes after the
+    // fastest.
     if (op && autotune::tunable_of(*op).is_composed()) {
       const std::string_view mode = mode_name(static_cast<Mode>(value));
       if (mode != "unknown") {

@@ -56,7 +56,7 @@ int exit_code() noexcept {
 
 namespace {
 
-// Help is as wide as the terminal, within readable limits; 80 columns without a terminal.
+// Formats help texts to the width of the terminal, from 60 to 120 columns; 80 without a terminal.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_help(const CLI::App* app, std::string name,
@@ -64,7 +64,8 @@ class HelpFormatter : public CLI::Formatter {
     return wrapped_help(CLI::Formatter::make_help(app, std::move(name), mode), columns(),
                         get_column_width());
   }
-  // Without CLI11's "Excludes: --other": the descriptions say which options go together.
+  // Removes CLI11's "Excludes: --other" from an option's line. The descriptions say which options
+  // exclude each other.
   std::string make_option_opts(const CLI::Option* option) const override {
     const std::string text = CLI::Formatter::make_option_opts(option);
     return text.substr(0, text.find(" Excludes:"));
@@ -80,7 +81,7 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-// The arguments, with the present name of a command that is given by its former name.
+// The command line arguments, where a subcommand's former name is replaced by its present name.
 std::vector<const char*> with_present_name(int argc, const char* const* argv) {
   constexpr std::pair<std::string_view, const char*> names[] = {
       {"ab", "compare-builds"}, {"accum", "accumulators"}, {"multimodel", "parallel-linears"}};
@@ -118,7 +119,7 @@ int parse_and_run(int argc, const char* const* argv) {
   try {
     app.parse(argc, with_present_name(argc, argv).data());
   } catch (const CLI::ParseError& error) {
-    // CLI11 reports --help and --version as errors that have the exit code of a success.
+    // CLI11 throws for --help and --version too; these errors have the exit code 0.
     if (error.get_exit_code() != 0) {
       print_error(parse_error_text(app, error));
       return exit_codes::usage;
@@ -134,7 +135,8 @@ int parse_and_run(int argc, const char* const* argv) {
 }  // namespace
 
 int run_cli(int argc, const char* const* argv) {
-  autotune::look_nothing_up_by_itself();  // commands that look up attach a tuner
+  // Subcommands that use tuned configurations attach a tuner themselves.
+  autotune::look_nothing_up_by_itself();
   try {
     return parse_and_run(argc, argv);
   } catch (const Error& error) {
@@ -144,7 +146,7 @@ int run_cli(int argc, const char* const* argv) {
     print_error("out of memory");
     return exit_codes::failed;
   } catch (const std::system_error& error) {
-    // fmt throws this when a stream does not accept the output.
+    // fmt throws std::system_error when a stream does not accept the output.
     print_error(std::ferror(stdout) != 0
                     ? "standard output: cannot be written: " + error.code().message()
                     : fmt::format("unexpected error: {}", error.what()));
@@ -161,7 +163,7 @@ void add_context_options(CLI::App& command, ContextOptions& options) {
       .add_option("--device", options.device,
                   "cpu, cuda or cuda:N; default: the best available one")
       ->type_name("NAME");
-  // The library makes the final check of the number of threads.
+  // Only the rough range of --threads is checked here; the library makes the final check.
   add_integer_option(
       command, "--threads", [&options](std::uint64_t n) { options.threads = static_cast<int>(n); },
       0, 4096, "CPU threads; 0 (default): one for each core");

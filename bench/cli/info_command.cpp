@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the `info` subcommand: this machine, the engines that it can run, and how close they come
-// to its ceilings.
+// Bench: the `info` subcommand. It shows this machine, the engines (implementations of operations)
+// that can run on it, and how close they come to the machine's measured limits.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -30,7 +30,8 @@ struct InfoArguments {
   bool measure = true;
 };
 
-// Large enough for an engine to reach full speed, small enough to take milliseconds.
+// The shape of the products that `info` times: large enough for full speed, small enough to take
+// milliseconds.
 constexpr MicroShape medium = {512, 2048, 2048};
 constexpr double ceilings_budget_s = 1.0;
 constexpr double products_budget_s = 1.0;

@@ -23,11 +23,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The content of a list: the same rows for users and for programs.
+/// The output of a `list` subcommand: the same rows as a table for users and as JSON for programs.
 struct Listing {
   Table table;
   Json json = Json::array();
-  std::size_t keys = 1;  ///< columns that identify a row
+  std::size_t keys = 1;  ///< the number of leading columns that identify a row
 };
 
 Listing list_grids() {
@@ -86,7 +86,7 @@ Listing list_isas() {
   Listing out{Table({"isa", "available"}, {"available"})};
   const core::Isa best = core::cpu_features().level();
   for (const core::Isa isa : core::all_isas()) {
-    // A level is available if capping at it selects that level.
+    // An instruction set is available if capping the CPU's features at it selects exactly it.
     const bool available = core::cpu_features().capped(isa).level() == isa;
     out.table.add({std::string(core::isa_name(isa)), !available    ? "no"
                                                      : isa == best ? "yes, the default"
@@ -96,7 +96,7 @@ Listing list_isas() {
   return out;
 }
 
-// Formatted as in records: a whole number has no decimal point.
+// The width multiplier as JSON, formatted as in records: a whole number has no decimal point.
 Json width_json(double wm) {
   return wm == std::floor(wm) ? Json(static_cast<std::int64_t>(wm)) : Json(wm);
 }

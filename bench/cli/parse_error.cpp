@@ -11,7 +11,7 @@ namespace switchback::bench {
 
 namespace {
 
-// The edit distance: letters to insert, delete or replace to get from one word to the other.
+// The edit distance of two words: how many letters to insert, delete or replace.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -31,13 +31,13 @@ std::string joined(const std::vector<std::string>& words) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-// The subcommand that was being parsed.
+// The innermost subcommand that was being parsed when the error occurred.
 const CLI::App& innermost(const CLI::App& app) {
   const std::vector<CLI::App*> parsed = app.get_subcommands();
   return parsed.empty() ? app : innermost(*parsed.front());
 }
 
-// "run", "cache list"; empty for the program itself.
+// The full name of a subcommand: "run", "cache list"; empty for the program itself.
 std::string name_of(const CLI::App& app) {
   const CLI::App* parent = app.get_parent();
   if (parent == nullptr) return {};
@@ -48,7 +48,7 @@ std::string name_of(const CLI::App& app) {
 std::vector<std::string> commands_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands([](const CLI::App* sub) {
-         return !sub->get_group().empty();  // subcommands without a group are hidden
+         return !sub->get_group().empty();  // hidden subcommands have no group
        }))
     names.push_back(command->get_name());
   return names;
@@ -84,7 +84,7 @@ std::string unknown_word(const CLI::App& app, const std::string& typed) {
       meant.empty() ? fmt::format("the {}s are {}", kind, joined(known)) : see_help(app));
 }
 
-// The option at the start of a CLI11 message.
+// Finds the option whose name begins a CLI11 error message; null if there is none.
 const CLI::Option* option_named(const CLI::App& app, const std::string& name) {
   for (const CLI::Option* option : app.get_options())
     if (option->check_name(name)) return option;
@@ -94,7 +94,7 @@ const CLI::Option* option_named(const CLI::App& app, const std::string& name) {
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& known) {
-  // Up to a third of the letters may be wrong.
+  // A known word is similar if at most a third of the letters must change.
   const std::size_t allowed = std::max<std::size_t>(word.size() / 3, 1);
   const std::string* best = nullptr;
   std::size_t least = allowed + 1;
@@ -111,7 +111,7 @@ std::string parse_error_text(const CLI::App& app, const CLI::ParseError& error) 
   const std::string what = error.what();
   if (const std::vector<std::string> rest = command.remaining(); !rest.empty())
     return unknown_word(command, rest.front());
-  // If a subcommand does not know a word, the word remains with the program.
+  // CLI11 passes a word that a subcommand does not know up to the program.
   if (const std::vector<std::string> rest = app.remaining(true); !rest.empty())
     return unknown_word(command, rest.front());
   const std::string kind = error.get_name();
@@ -128,7 +128,7 @@ std::string parse_error_text(const CLI::App& app, const CLI::ParseError& error) 
                                option->get_name(), option->get_type_name(), see_help(command));
   }
   if (kind == "ConversionError") {
-    // "Could not convert: NAME = VALUE", or "NAME = VALUE …".
+    // CLI11's message reads "Could not convert: NAME = VALUE", or "NAME = VALUE …".
     constexpr std::string_view start = "Could not convert: ";
     const std::string typed = what.starts_with(start) ? what.substr(start.size()) : what;
     const std::size_t equals = typed.find(" = ");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: messages for wrong command lines: what the user typed, where, and what is expected there.
+// Bench: messages for wrong command lines. They say what the user typed, where, and what is
+// expected there.
 #pragma once
 
 #include <string>
@@ -13,8 +14,9 @@ class ParseError;
 
 namespace switchback::bench {
 
-/// The message for a parse error. It names the unknown word with the nearest known one (or with all
-/// of them), the option without its value, or the value that an option does not accept.
+/// The message for a command line that CLI11 cannot parse. It names the unknown word with the
+/// nearest known one (or with all of them), the option that lacks a value, or the value that an
+/// option refuses.
 std::string parse_error_text(const CLI::App& app, const CLI::ParseError& error);
 
 /// The known word that `word` is most likely meant to be; empty if no word is similar.

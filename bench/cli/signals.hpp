@@ -6,9 +6,9 @@
 
 namespace switchback::bench {
 
-/// During its lifetime, the first SIGINT or SIGTERM only sets a flag, and a second one ends the
+/// While an object lives, the first SIGINT or SIGTERM only sets a flag, and a second one ends the
 /// process. A signal that was ignored (nohup) stays ignored. SIGPIPE is ignored, so that a closed
-/// pipe is reported as a failed write. Only one object at a time.
+/// pipe is reported as a failed write. Only one object may exist at a time.
 class StopSignals {
  public:
   StopSignals();

@@ -20,7 +20,7 @@ bool can_redraw() {
   return ::isatty(STDERR_FILENO) == 1 && term != nullptr && std::string_view(term) != "dumb";
 }
 
-// A line that wraps cannot be redrawn in place.
+// The most columns that a status line may fill. If a line wraps, it cannot be redrawn in place.
 std::size_t columns() {
   winsize size{};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 10) return size.ws_col - 1u;

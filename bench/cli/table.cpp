@@ -13,7 +13,7 @@ namespace switchback::bench {
 
 namespace {
 
-// A text column narrower than this would have one word per line.
+// The least width of a wrapped text column. A narrower one would have about one word per line.
 constexpr std::size_t narrowest_text = 18;
 constexpr std::size_t gap = 2;
 
@@ -84,7 +84,7 @@ Table Table::with_last_column_of(std::size_t columns) const {
       std::size_t end = rest.size();
       while (end > 0 && text_columns(rest.substr(0, end)) > columns)
         end = rest.find_last_of(' ', end - 1);
-      // A word that is too long for the column is not broken.
+      // A word that is wider than the column is not broken.
       if (end == 0 || end == std::string_view::npos) end = std::min(rest.find(' ', 1), rest.size());
       cells.back() = rest.substr(0, end);
       table.rows_.push_back(cells);
@@ -124,7 +124,7 @@ std::string Table::text(std::size_t columns, std::size_t keys) const {
   for (std::size_t i = keys; i < header_.size();) {
     shown.resize(keys);
     std::size_t width = key_width;
-    // At least one column, even if it is too wide.
+    // Each block has at least one column after the keys, even if that is too wide for the terminal.
     do {
       width += gap + widths[i];
       shown.push_back(i++);
@@ -145,7 +145,7 @@ std::size_t text_columns(std::string_view text) {
 }
 
 std::string valid_utf8(std::string_view text) {
-  // Replaces what is not UTF-8, as in the JSON output.
+  // Replaces invalid UTF-8 by U+FFFD, as the JSON output does.
   const std::string quoted =
       nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return nlohmann::json::parse(quoted).get<std::string>();
@@ -155,7 +155,7 @@ std::string printable(std::string_view text) {
   std::string out = valid_utf8(text);
   for (std::size_t i = 0; i < out.size(); ++i) {
     const auto c = static_cast<unsigned char>(out[i]);
-    // C1 controls are 0xC2 0x80 … 0x9F in UTF-8.
+    // The C1 control characters are 0xC2 0x80 … 0x9F in UTF-8.
     const bool c1 =
         c >= 0x80 && c < 0xA0 && i > 0 && static_cast<unsigned char>(out[i - 1]) == 0xC2;
     if (c < 0x20 || c == 0x7F) out[i] = '?';

@@ -17,10 +17,11 @@ namespace switchback::bench {
 
 namespace {
 
-// Below this a table of numbers cannot be laid out at all.
+// The least width of a terminal that is respected. In fewer columns a table of numbers cannot be
+// laid out.
 constexpr std::size_t fewest_columns = 40;
 
-// Each line of a text without its newline.
+// Calls the function with each line of a text, without the newline.
 template <class Function>
 void for_each_line(std::string_view text, const Function& function) {
   while (!text.empty()) {
@@ -30,15 +31,15 @@ void for_each_line(std::string_view text, const Function& function) {
   }
 }
 
-// Appends `line` broken at spaces, later lines indented by `indent`. A word longer than a line
-// stays whole: it may be a path or a command to copy.
+// Appends `line`, broken at spaces, with later lines indented by `indent`. A word longer than a
+// line stays whole, because it may be a path or a command to copy.
 void add_wrapped(std::string& out, std::string_view line, std::size_t columns, std::size_t indent) {
   indent = std::min(indent, columns / 2);
   const std::string gap(indent, ' ');
   bool first = true;
   while (text_columns(line) + (first ? 0 : indent) > columns) {
     const std::size_t room = columns - (first ? 0 : indent);
-    // Spaces before the text itself are its indentation, not a place to break.
+    // The spaces before the first word are indentation; the line is not broken there.
     const std::size_t begin = std::max(line.find_first_not_of(' '), first ? indent : 0);
     std::size_t at = std::string_view::npos;
     for (std::size_t i = begin; i < line.size(); ++i) {
@@ -79,7 +80,8 @@ void flush_stdout() {
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   if (!failed) return;
   const int reason = errno;
-  // Reported once: the flush at the end of the program must not report it again.
+  // Clears the stream's error, so that the flush at the end of the program does not report it
+  // again.
   std::clearerr(stdout);
   core::fail(Status::io_error, "standard output: cannot be written{}{}", reason == 0 ? "" : ": ",
              reason == 0 ? "" : std::strerror(reason));
@@ -90,7 +92,7 @@ std::string wrapped_help(std::string_view text, std::size_t columns,
   std::string out;
   for_each_line(text, [&](std::string_view line) {
     const std::size_t begin = std::min(line.find_first_not_of(' '), line.size());
-    // A description follows its option after at least two spaces.
+    // In CLI11's help, at least two spaces separate an option from its description.
     const bool described =
         line.size() > description_column && description_column > 2 &&
         line[description_column] != ' ' &&

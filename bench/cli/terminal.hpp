@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: output for people: the width of the terminal, and whether the text arrived.
+// Bench: output for users: the width of the terminal, and checks that the text was written.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,18 @@
 
 namespace switchback::bench {
 
-/// The columns of the terminal that a stream writes to; 0 without one, so that output piped to a
-/// file does not depend on a window. COLUMNS in the environment overrides both.
+/// The width of the terminal that a stream writes to. It is 0 without a terminal, so that output
+/// piped to a file does not depend on a window. COLUMNS in the environment overrides both.
 std::size_t terminal_columns(std::FILE* stream);
 
-/// Flushes standard output. Throws Error(io_error) with the system's reason if some of it could not
-/// be written: a full disk, a closed pipe. Every command ends with this.
+/// Flushes standard output. Throws Error(io_error) with the system's reason if some of the output
+/// could not be written (a full disk, a closed pipe). Every command ends with this call.
 void flush_stdout();
 
-/// Formats help for `columns` columns. A line that is too long is broken between words; its
-/// continuation is indented to the line's description (`description_column`, if one begins there),
-/// otherwise by four columns more than the line. Paragraphs of a footer, which are not indented,
-/// are reflowed.
+/// Formats a help text for `columns` columns. Lines that are too long are broken between words. If
+/// an option's description begins at `description_column`, its further lines begin there too;
+/// otherwise they are indented by four columns more than the first line. filled_paragraphs()
+/// reflows the paragraphs of a footer, which are not indented.
 std::string wrapped_help(std::string_view text, std::size_t columns,
                          std::size_t description_column);
 std::string filled_paragraphs(std::string_view text, std::size_t columns);

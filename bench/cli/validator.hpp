@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: lets this program be the helper that validates candidates for its own tuner.
+// Bench: lets this program serve as the helper process that checks candidate configurations for its
+// own tuner.
 #pragma once
 
 #include "autotune/validation/validator.hpp"

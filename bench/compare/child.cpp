@@ -67,7 +67,8 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return all;
 }
 
-/// This process's environment, in which the contender's variables replace those of the same name.
+/// The environment of a child process: that of this process, in which the contender's variables
+/// replace those with the same names.
 std::vector<std::string> environment_of(const Contender& contender) {
   std::vector<std::string> all;
   for (char** entry = environ; *entry != nullptr; ++entry) {

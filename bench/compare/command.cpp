@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the `compare` subcommand.
+// Bench: the options of the `compare` subcommand, which compares two files of records.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 

@@ -20,7 +20,8 @@ namespace switchback::bench {
 
 namespace {
 
-// A field is selected by its name or by the name of its group.
+// The names of the fields that an item of --fields means: it is the name of a field, of a sum, or
+// of a group of fields.
 std::set<std::string> names_meant(const std::string& item) {
   std::set<std::string> names{item};
   for (const FieldSpec& spec : field_table())
@@ -66,9 +67,9 @@ bool any_disturbed(const FieldTimes& field) {
                      [](const RunTimes& run) { return run.disturbed; });
 }
 
-// The median change of the case's other fields. It is used when there are too few runs to know how
-// much two runs of one program differ. With fewer than four other fields, the median could be the
-// change of a single field.
+// Sets the drift of each field: the median change of the case's other fields. It is used when there
+// are too few runs to know how much two runs of one program differ. With fewer than four other
+// fields, the median could be the change of a single field.
 void add_drift(CaseComparison& c) {
   for (FieldComparison& f : c.fields) {
     if (f.evidence.basis != Basis::samples) continue;

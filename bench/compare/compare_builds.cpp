@@ -23,7 +23,8 @@ namespace switchback::bench {
 
 namespace {
 
-/// A directory that is removed with its files, unless the user wants to keep it.
+/// The directory for the records of compare-builds. It is removed with its files, unless the user
+/// wants to keep it.
 class Place {
  public:
   explicit Place(const std::string& keep) : kept_(!keep.empty()) {
@@ -80,7 +81,7 @@ class Pairs {
   Pairs(const CompareBuildsOptions& options, const Place& place)
       : options_(options), place_(place) {}
 
-  /// Runs one side once; false: interrupted.
+  /// Runs side A or B once. Returns false if the user interrupted it.
   bool run(bool is_b) const {
     const Contender& contender = is_b ? options_.b : options_.a;
     std::vector<std::string> arguments = options_.command;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the `compare-builds` subcommand.
+// Bench: the options of the `compare-builds` subcommand, which measures two programs alternately.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 

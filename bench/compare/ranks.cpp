@@ -14,7 +14,8 @@ namespace {
 
 constexpr double no_bound = std::numeric_limits<double>::infinity();
 
-// Midranks are multiples of 1/2, so twice a midrank is an integer.
+// Ranks times two. Ranks that are shared by equal values are multiples of 1/2, so the result is an
+// integer.
 std::vector<std::size_t> doubled(const std::vector<double>& ranks) {
   std::vector<std::size_t> twice;
   twice.reserve(ranks.size());
@@ -23,7 +24,8 @@ std::vector<std::size_t> doubled(const std::vector<double>& ranks) {
   return twice;
 }
 
-/// The distribution of the sum of `size` of the weights, over all subsets.
+/// The probability of each sum of `size` of the weights, if all subsets of that size are equally
+/// likely.
 std::vector<double> subset_sums(const std::vector<std::size_t>& weights, std::size_t size) {
   const std::size_t most = std::accumulate(weights.begin(), weights.end(), std::size_t{0});
   std::vector<std::vector<double>> share(size + 1, std::vector<double>(most + 1, 0));
@@ -41,7 +43,8 @@ std::vector<double> subset_sums(const std::vector<std::size_t>& weights, std::si
   return share[size];
 }
 
-/// The distribution of the sum of the positively signed weights, over all choices of signs.
+/// The probability of each sum of the weights with positive sign, if all choices of signs are
+/// equally likely.
 std::vector<double> sign_sums(const std::vector<std::size_t>& weights) {
   const std::size_t most = std::accumulate(weights.begin(), weights.end(), std::size_t{0});
   std::vector<double> share(most + 1, 0);
@@ -67,7 +70,8 @@ double two_sided_normal(double distance, double deviation) {
   return std::min(1.0, 2 * normal_cdf(-z));
 }
 
-/// The sum of t³ - t over groups of t equal ranks.
+/// The correction of a rank test's variance for ties: the sum of t³ - t over groups of t equal
+/// ranks.
 double tie_term(std::vector<double> ranks) {
   std::sort(ranks.begin(), ranks.end());
   double term = 0;
@@ -82,7 +86,8 @@ double tie_term(std::vector<double> ranks) {
   return term;
 }
 
-/// The largest count whose cumulative tail is at most (1 - confidence) / 2; -1 if there is none.
+/// The largest count whose cumulative probability is at most (1 - confidence) / 2; -1 if even that
+/// of 0 is larger.
 std::ptrdiff_t tail_count(const std::vector<double>& share, double confidence) {
   double tail = 0;
   std::ptrdiff_t count = -1;
@@ -94,8 +99,8 @@ std::ptrdiff_t tail_count(const std::vector<double>& share, double confidence) {
   return count;
 }
 
-/// The median of sorted values, and the values `cut` places from either end. A negative cut gives
-/// no bounds.
+/// An interval from all values: their median, and the values `cut` places from either end of the
+/// sorted values. A negative cut gives infinite bounds.
 Interval cut_interval(std::vector<double>& values, std::ptrdiff_t cut) {
   std::sort(values.begin(), values.end());
   const std::size_t n = values.size();
@@ -111,7 +116,7 @@ std::vector<std::size_t> first_integers(std::size_t n) {
   return all;
 }
 
-// P(X <= k) of a binomial distribution.
+// P(X <= k) for X of the binomial distribution with n trials of probability p.
 double binomial_cdf(std::size_t k, std::size_t n, double p) {
   double total = 0;
   for (std::size_t i = 0; i <= k; ++i) {
@@ -122,7 +127,7 @@ double binomial_cdf(std::size_t k, std::size_t n, double p) {
   return std::min(1.0, total);
 }
 
-// The point in (0, 1) at which a function that falls from 1 to 0 has this value.
+// Finds the point in (0, 1) at which the function f, which falls from 1 to 0, has this value.
 template <class F>
 double solve_falling(F&& f, double value) {
   double low = 0, high = 1;
@@ -212,7 +217,8 @@ Interval shift(std::span<const double> a, std::span<const double> b, double conf
       differences.push_back(y - x);
   std::ptrdiff_t cut = -1;
   if (a.size() + b.size() <= exact_samples) {
-    // Sums of ranks from the smallest possible one on, that is, U from 0 on.
+    // The distribution of the rank sum starts at its smallest possible value, so that index 0
+    // stands for U = 0.
     std::vector<double> share = subset_sums(first_integers(a.size() + b.size()), b.size());
     share.erase(share.begin(),
                 share.begin() + static_cast<std::ptrdiff_t>(b.size() * (b.size() + 1) / 2));

@@ -36,19 +36,19 @@ std::vector<double> samples_of(const Json& value) {
   return samples;
 }
 
-/// A case in a run file, with the start of its run.
+/// A case's line in a run file, with the run_start line of its run.
 struct LoggedCase {
   Json start;
   Json line;
 };
 
-/// The cases of a run file that wrote records: by id, in file order.
+/// The cases in a run file that wrote records, in file order, by case id.
 struct Logged {
   std::map<std::string, std::vector<LoggedCase>> cases;
   Json last_start;
 
-  /// The log line of the `k`th of `count` records of a case. Counts from the end, because a file
-  /// may have lost records or lines at its beginning.
+  /// The run file's line for record number `k` of the `count` records of a case. It is counted from
+  /// the end, because a file may have lost records or lines at its beginning.
   [[nodiscard]] const LoggedCase* of(const std::string& id, std::size_t k,
                                      std::size_t count) const {
     const auto found = cases.find(id);
@@ -96,7 +96,7 @@ FieldTimes& find_or_add(std::vector<FieldTimes>& fields, std::string_view name, 
   return fields.emplace_back(std::move(field));
 }
 
-// The data of one field in the run file.
+// The times of one field in the run file, with its median from the record.
 RunTimes logged_times(const Json& field, double median_ms) {
   RunTimes run;
   run.median_ms = median_ms;
@@ -107,7 +107,8 @@ RunTimes logged_times(const Json& field, double median_ms) {
   return run;
 }
 
-// The sum of several fields by round, as far as all of them have samples.
+// The sum of several fields in each round. Without samples of all of them, only the median is
+// known.
 RunTimes sum_times(const SumInfo& sum, double median_ms, const Json& fields) {
   RunTimes without, total;
   without.median_ms = total.median_ms = median_ms;
@@ -131,7 +132,7 @@ void add_run_record(Side& side, const Record& record, const LoggedCase* logged) 
   if (logged != nullptr)
     for (const char* member : {"dtype", "mode"})
       if (std::string text = text_at(logged->start, member); !text.empty()) {
-        // A run with other cache settings is another case.
+        // A run with cold caches is another case, so the caches are a part of the key.
         if (const std::string caches = text_at(logged->start, "caches");
             !caches.empty() && member == std::string_view("mode"))
           text += fmt::format(", {} caches", caches);
@@ -152,7 +153,7 @@ void add_run_record(Side& side, const Record& record, const LoggedCase* logged) 
   for (std::size_t i = 0; i < all_fields; ++i) {
     const std::string name(field_name(static_cast<Field>(i)));
     const Json field = fields.value(name, Json());
-    // The run file counts only where the result was correct.
+    // A field that is not in records has a median only if its result was correct.
     std::optional<double> median;
     if (i < record_fields)
       median = record.times_ms[i];
@@ -182,7 +183,8 @@ void add_workload_record(Side& side, const Json& record, const Json* samples, bo
     run.started = started;
     times.emplace_back(name, std::move(run));
   }
-  if (times.empty()) return;  // it did not fit into memory, or has no times
+  // The record has no times, for example because its case did not fit into memory.
+  if (times.empty()) return;
   CaseTimes& c = find_or_add(side.cases, {.workload = text_at(record, "workload"),
                                           .id = text_at(record, "case"),
                                           .key = leading_members(record),
@@ -227,7 +229,7 @@ KeyMembers leading_members(const Json& record) {
   KeyMembers key;
   for (const auto& [name, value] : record.items()) {
     if (is_statistic(value)) break;
-    // `fits` says how its case ended.
+    // These members do not tell cases apart; `fits` says whether a case fitted into memory.
     if (name == "workload" || name == "case" || name == "fits") continue;
     if (value.is_string() || value.is_boolean() || value.is_number_integer())
       key.emplace_back(name, text_at(record, name.c_str()));
@@ -266,19 +268,20 @@ Side load_side(const std::string& path) {
   const std::string text = read_file(path);
   for (const std::string& line : split_list(text, '\n'))
     lines.push_back(line);
-  // An incomplete last line (still being written, or truncated) is not a record.
+  // An incomplete last line, which is still being written or was truncated, is not a record.
   if (!lines.empty() && !text.ends_with('\n') && !Json::accept(lines.back())) lines.pop_back();
 
-  // The number of records of each case, used to find the matching line in the run file.
+  // A record with its position in the file, from which the matching line of the run file is found.
   struct Place {
-    Json record;  ///< of a workload with its own format
+    Json record;  ///< the record as JSON, if it is of another workload than `run`
     std::optional<Record> timed;
     std::string id;
-    std::size_t row = 0;  ///< among the rows of its case
+    std::size_t row = 0;  ///< the position among the rows of one run of the case
   };
   std::vector<Place> places;
   std::string micro_caches;
-  // The records of one run of a case are consecutive. A key that occurs again begins the next run.
+  // The records of one run of a case are consecutive. A key that occurs again begins the case's
+  // next run.
   std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>> runs;  // first, count
   std::map<std::string, std::vector<KeyMembers>> keys_of_run;
   for (std::size_t number = 0; number < lines.size(); ++number) {

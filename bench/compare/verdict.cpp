@@ -17,7 +17,8 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// More samples add little information, and the number of pairs to compare grows with their square.
+// The most samples of a side that a test uses. More samples add little information, and the number
+// of pairs of samples grows with their square.
 constexpr std::size_t most_samples = 256;
 
 std::vector<double> logs(std::span<const double> values) {
@@ -27,9 +28,9 @@ std::vector<double> logs(std::span<const double> values) {
   return all;
 }
 
-// All calls of all runs; long series as medians of neighbouring calls. On a busy machine
-// neighbouring calls are correlated, so a test that counted each of them as independent would be
-// too confident.
+// The samples of a field: all calls of all runs, or, in a long series, the medians of neighbouring
+// calls. On a busy machine neighbouring calls are correlated, so a test that counted each of them
+// as independent would be too confident.
 std::vector<double> samples_of(const FieldTimes& field) {
   std::vector<double> all;
   for (const RunTimes& run : field.runs)
@@ -73,7 +74,8 @@ bool has_samples(const FieldTimes& field) {
                      [](const RunTimes& run) { return run.times_ms.size() >= 3; });
 }
 
-// The relative standard error of a median, from the spread; empty if the spread is not known.
+// The relative standard error of a field's median, estimated from the spread; empty if the spread
+// is not known.
 std::optional<double> relative_error(const FieldTimes& field) {
   const RunTimes& run = field.runs.back();
   if (!run.mad_ms || run.count < 3 || !(run.median_ms > 0)) return std::nullopt;
@@ -84,13 +86,13 @@ Verdict direction(double ratio) {
   return ratio > 1 ? Verdict::slow : Verdict::fast;
 }
 
-// Whether a ratio is beyond the threshold on the same side as another ratio.
+// Whether a ratio is beyond the threshold, on the same side of 1 as the ratio `like`.
 bool beyond(double ratio, double like, double threshold) {
   return like > 1 ? ratio >= 1 + threshold : ratio <= 1 / (1 + threshold);
 }
 
 // Whether the runs of both sides alternated, so that runs at the same place form a pair: each pair
-// ended before the next one began.
+// ended before the next pair began.
 bool in_turns(const FieldTimes& ref, const FieldTimes& now) {
   if (ref.runs.size() != now.runs.size()) return false;
   for (std::size_t i = 0; i < ref.runs.size(); ++i) {
@@ -202,8 +204,8 @@ std::vector<double> log_medians(const FieldTimes& field) {
 void weigh_among(Evidence& evidence, const BothSides& field, std::span<const BothSides> others) {
   const bool pairs = evidence.basis == Basis::pairs;
   if ((!pairs && evidence.basis != Basis::runs) || others.size() < least_others) return;
-  // The times of each other field relative to that field's median, so that all fields have the same
-  // weight. First the runs of one side, then those of the other.
+  // For each other field, the logarithms of its times relative to that field's median, so that all
+  // fields have the same weight. The runs of REF come first, then those of NEW.
   std::size_t ref_runs = field.ref->runs.size(), now_runs = field.now->runs.size();
   if (pairs) ref_runs = now_runs = std::min(ref_runs, now_runs);
   const auto logs_of = [&](const BothSides& both) {
@@ -219,7 +221,7 @@ void weigh_among(Evidence& evidence, const BothSides& field, std::span<const Bot
     for (double& value : logs)
       value -= middle;
   }
-  std::vector<double> machine;  // how slow the machine was in each run
+  std::vector<double> machine;  // how slow the machine was in each run, as a logarithm
   for (std::size_t run = 0; run < ref_runs + now_runs; ++run) {
     std::vector<double> of_run;
     for (const std::vector<double>& other : centred)
@@ -288,7 +290,7 @@ void adjust(std::span<Evidence* const> family) {
 
 namespace {
 
-// Judges runs by the difference that remains relative to their other fields.
+// Judges a field by its change relative to the case's other fields in the same runs.
 Judgement judge_relative(const Evidence& e, const VerdictRules& rules) {
   const double most = 1 + rules.threshold;
   const Interval& r = *e.relative;
@@ -300,13 +302,14 @@ Judgement judge_relative(const Evidence& e, const VerdictRules& rules) {
             e.low <= 1 && e.high >= 1 ? "the interval is wide and contains 1" : all_moved};
   if (!beyond(r.value, r.value, rules.threshold))
     return {Verdict::ambiguous, "within the threshold, but its interval is not"};
-  // The correction is that of the family, whichever of the two tests of pairs gave the smaller
-  // p-value.
+  // The factor by which Holm's correction raised this field's p-value. It applies to both tests of
+  // pairs, whichever of them gave the smaller p-value.
   const double correction = *e.p > 0 ? e.p_adjusted.value_or(*e.p) / *e.p : 1;
   const double tests = e.basis == Basis::pairs ? 2 : 1;
   if (tests * correction * *e.p_relative > alpha)
     return {Verdict::ambiguous, "not significant among this many fields"};
-  // The machine was the same for both sides of a pair, but not for runs one after the other.
+  // Both runs of a pair found the machine in the same state, so the relative ratio decides. For
+  // runs that did not alternate there are further conditions.
   if (e.basis == Basis::pairs)
     return {direction(r.value), fmt::format("relative to the other fields: {:.3f}", r.value)};
   const double effect = std::abs(std::log(r.value));
@@ -317,11 +320,12 @@ Judgement judge_relative(const Evidence& e, const VerdictRules& rules) {
   return {direction(r.value), fmt::format("relative to the other fields: {:.3f}", r.value)};
 }
 
-// For pairs whose own ratio does not decide.
+// If a field's own ratio does not decide, the ratio relative to the other fields may decide, but
+// only for pairs. Otherwise returns the verdict `open`.
 Judgement or_relative(Judgement open, const Evidence& e, const VerdictRules& rules) {
   if (e.basis != Basis::pairs || !e.relative) return open;
-  // If the relative ratio points the other way than the field's own ratio, the other fields decide
-  // nothing.
+  // If the ratio relative to the other fields points the other way than the field's own ratio, it
+  // decides nothing.
   if ((e.ratio > 1) != (e.relative->value > 1)) return open;
   const Judgement relative = judge_relative(e, rules);
   const bool decides = relative.verdict == Verdict::slow || relative.verdict == Verdict::fast;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view keys = "batch_size, dim_in, dim_out, wm, switch";
 
-/// Whether text matches a pattern of characters, ? (any character) and * (any sequence).
+/// Whether `text` matches a pattern, where ? stands for any character and * for any sequence.
 bool glob(std::string_view pattern, std::string_view text) {
   std::size_t p = 0, t = 0, star = std::string_view::npos, resume = 0;
   while (t < text.size()) {

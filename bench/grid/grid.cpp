@@ -22,7 +22,8 @@ namespace {
 using yaml::Kind;
 using yaml::Node;
 
-/// Reads typed values from the tree. Every error names the position, the value and the rule.
+/// Reads typed values from the YAML tree of a grid file. Every error names the position, the value
+/// and the rule.
 class Reader {
  public:
   explicit Reader(std::string_view file_name) : file_name_(file_name) {}
@@ -90,7 +91,8 @@ class Reader {
   double decimal(const Node& node, std::string_view key, double high) const {
     double value = 0;
     const char* end = node.text.data() + node.text.size();
-    // Only digits and one decimal point: from_chars would also accept "inf", "nan" and exponents.
+    // A decimal number may have only digits and one decimal point. from_chars alone would also
+    // accept "inf", "nan" and exponents.
     const bool plain = node.kind == Kind::scalar && !node.quoted && node.text.size() <= 32 &&
                        node.text.find_first_not_of("0123456789.") == std::string::npos;
     const auto [rest, error] = std::from_chars(node.text.data(), end, value);
@@ -113,7 +115,7 @@ class Reader {
     return node.items;
   }
 
-  /// The items of a list; a single value counts as a list of one.
+  /// The items of a YAML list; a single value counts as a list of one item.
   std::span<const Node> list_or_one(const Node& node, std::string_view key) const {
     if (node.kind != Kind::list) return {&node, 1};
     if (node.items.empty()) fail(node, fmt::format("{} is an empty list", key));
@@ -128,14 +130,14 @@ std::int64_t side(const Reader& read, const Node& node, std::string_view key) {
   return read.integer(node, key, 1, max_exact_k);
 }
 
-/// The wide side, or 0 if it is outside of the range of a side.
+/// The larger side of a layer, dim · wm rounded, or 0 if it exceeds the limit for a side.
 std::int64_t wide_side(std::int64_t dim, double wm) {
   const double wide = std::round(static_cast<double>(dim) * wm);
   return wide >= 1 && wide <= static_cast<double>(max_exact_k) ? static_cast<std::int64_t>(wide)
                                                                : 0;
 }
 
-/// The value that a rule of `exclude` compares; see value_of().
+/// Reads a value that a rule of `exclude` compares with a case's value_of().
 double rule_value(const Reader& read, const Node& node, std::string_view key) {
   if (key == "wm") return read.decimal(node, key, grid_limits::wm);
   if (key == "switch") return read.boolean(node, key) ? 1 : 0;
@@ -143,7 +145,8 @@ double rule_value(const Reader& read, const Node& node, std::string_view key) {
       read.integer(node, key, 1, key == "batch_size" ? grid_limits::batch_size : max_exact_k));
 }
 
-/// A rule of `exclude`: a case is left out if each given list contains the case's value.
+/// A rule of a grid's `exclude`: it leaves out a case if each of the rule's lists contains the
+/// case's value.
 struct Rule {
   const Node* node = nullptr;
   std::vector<std::pair<std::string, std::set<double>>> lists;
@@ -176,8 +179,8 @@ std::vector<Rule> read_rules(const Reader& read, const Node& node) {
   return rules;
 }
 
-/// Collects cases. A second case of the same shape and a number that is too large are refused at
-/// the node that they come from.
+/// Collects the cases of a grid. A second case of the same shape, and a case beyond the limit of
+/// their number, are refused with the position in the file.
 class CaseList {
  public:
   CaseList(const Reader& read, std::vector<Case>& cases) : read_(read), cases_(cases) {}
@@ -359,7 +362,7 @@ std::array<std::int64_t, 3> parse_sides(std::string_view text,
   for (std::string_view rest = text; valid; ++count) {
     const std::size_t end = std::min(rest.find(separator), rest.size());
     std::string_view part = rest.substr(0, end);
-    // A space after a comma is allowed.
+    // A space is allowed after each comma of "M, K, N".
     if (separator == ',' && count > 0 && part.starts_with(' ')) part.remove_prefix(1);
     std::int64_t side = 0;
     const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), side);
@@ -397,7 +400,8 @@ Grid parse_grid(std::string_view text, std::string_view file_name) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    // Exceptions that the YAML library throws besides its own (std::length_error, bad_alloc, …).
+    // The YAML library also throws exceptions of the standard library (std::length_error,
+    // bad_alloc, …).
     core::fail(Status::invalid_argument, "{}:1:1: cannot be read as a grid: {}", file_name,
                error.what());
   }

@@ -15,8 +15,8 @@ namespace switchback::bench::yaml {
 
 namespace {
 
-/// Builds the tree from the parser's events, and stops as soon as a limit is exceeded. Aliases are
-/// never expanded, so the tree cannot be larger than the text.
+/// Builds the tree of a YAML text from the parser's events, and stops as soon as a limit is
+/// exceeded. Aliases are never expanded, so the tree cannot be larger than the text.
 class Builder : public YAML::EventHandler {
  public:
   explicit Builder(std::string_view file_name) : file_name_(file_name) {}
@@ -81,7 +81,8 @@ class Builder : public YAML::EventHandler {
     if (same != map.keys.end())
       fail(mark, fmt::format("'{}' occurs again (first in line {})", key,
                              map.key_lines[static_cast<std::size_t>(same - map.keys.begin())]));
-    // A map's keys are looked up one by one above. A map of a grid has only a few.
+    // The number of keys in a map is limited, because each new key is compared with all previous
+    // ones. A map of a grid has only a few keys.
     if (map.keys.size() >= 64) fail(mark, "more than 64 keys in one map");
     map.keys.push_back(key);
     map.key_lines.push_back(mark.line + 1);
@@ -100,8 +101,8 @@ class Builder : public YAML::EventHandler {
       have_root_ = true;
       return root_;
     }
-    // Pointers to open nodes stay valid: a parent's list grows only while none of its items is
-    // open.
+    // Pointers to nodes that are still being built stay valid: a parent's list grows only while
+    // none of its items is being built.
     path_.back()->items.push_back(std::move(node));
     return path_.back()->items.back();
   }
@@ -124,7 +125,8 @@ class Builder : public YAML::EventHandler {
   std::vector<Node*> path_;
 };
 
-/// UTF-8 text without control characters: the YAML library then gets nothing but text.
+/// Refuses everything but UTF-8 text without control characters, so that the YAML library only ever
+/// gets text.
 void check_text(std::string_view text, std::string_view file_name) {
   if (text.size() > grid_limits::file_bytes)
     fail_at(file_name, 1, 1,
@@ -143,7 +145,7 @@ void check_text(std::string_view text, std::string_view file_name) {
     if (byte == 0x7F) valid = false;
     for (std::size_t j = 1; valid && j < length; ++j)
       valid = (static_cast<unsigned char>(text[i + j]) & 0xC0) == 0x80;
-    // The byte order mark, the only multi-byte character with a special meaning.
+    // The byte order mark is refused. It is the only multi-byte character with a special meaning.
     if (valid && length == 3 && text.substr(i, 3) == "\xEF\xBB\xBF") valid = false;
     if (!valid)
       fail_at(file_name, line, column,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: information about this build from the build system. Defined in a generated file
-// (cmake/write_build_info.cmake), which is rewritten only when its contents change.
+// Bench: information about this build from the build system. The variables are defined in a
+// generated file (cmake/write_build_info.cmake), which is rewritten only when its contents change.
 #pragma once
 
 namespace switchback::bench::build_info {

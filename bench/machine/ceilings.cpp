@@ -19,9 +19,9 @@ namespace switchback::bench {
 
 namespace {
 
-// The loops are assembly: a compiler would spill, reorder or drop multiply-adds whose results are
-// not used. Twelve (AVX2) or sixteen accumulators hide a latency of four to five cycles at two
-// multiply-adds per cycle.
+// The loops that measure instruction rates are assembly: a compiler would spill, reorder or drop
+// multiply-adds whose results are not used. Twelve (AVX2) or sixteen accumulators hide a latency of
+// four to five cycles at two multiply-adds per cycle.
 #if defined(__x86_64__)
 
 #define SWITCHBACK_TIMES_12(op) \
@@ -31,7 +31,7 @@ namespace {
   "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
 
-// The configuration for ldtilecfg: eight tile registers of 16 rows of 64 bytes.
+// The operand of ldtilecfg (AMX): eight tile registers of 16 rows of 64 bytes.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
   std::uint8_t start_row = 0;
@@ -56,8 +56,9 @@ void tdpbssd_tmm(long steps) {
       : "m"(config));
 }
 
-// A function that clears the accumulators, sets up the other registers, and takes `times` steps for
-// each accumulator. %1 is 1.0f in memory; the registers after `end` are also written.
+// Defines a loop that measures the rate of an instruction. It clears the accumulators, sets up the
+// other registers, and takes `times` steps (one for each accumulator) in each iteration. %1 is 1.0f
+// in memory. The registers after `end` are further ones that the loop writes.
 #define SWITCHBACK_LOOP(name, features, times, clear, set_up, step, end, ...)                   \
   __attribute__((target(features))) void name(long steps) {                                     \
     const float one = 1.0f;                                                                     \
@@ -93,8 +94,8 @@ SWITCHBACK_LOOP(fma_zmm, "avx512f", SWITCHBACK_TIMES_16, CLEAR_ZMM,
                 STEP, "", "xmm16", "xmm17")
 #undef STEP
 
-// AVX-512 without VNNI, AVX2 and SSE: codes are widened to 16 bits, the exact method on these
-// instruction sets.
+// The int8 dot product on AVX-512 without VNNI, on AVX2 and on SSE: codes that were widened to 16
+// bits are multiplied and added, which is the exact method on these instruction sets.
 #define STEP(i)                          \
   "vpmaddwd %%zmm17, %%zmm16, %%zmm18\n" \
   "vpaddd %%zmm18, %%zmm" #i ", %%zmm" #i "\n"
@@ -121,7 +122,7 @@ SWITCHBACK_LOOP(fma_ymm, "avx2,fma", SWITCHBACK_TIMES_12, CLEAR_YMM,
                 STEP, "vzeroupper\n")
 #undef STEP
 
-// Two-operand instructions overwrite an input, so copies are needed.
+// SSE instructions with two operands overwrite one of them, so the loop copies it first.
 #define STEP(i)                \
   "movdqa %%xmm12, %%xmm14\n"  \
   "pmaddwd %%xmm13, %%xmm14\n" \
@@ -140,7 +141,7 @@ SWITCHBACK_LOOP(mulps_xmm, "sse2", SWITCHBACK_TIMES_12, CLEAR_XMM,
                 STEP, "")
 #undef STEP
 
-// Integer additions, which run on more execution units than any other instruction.
+// Integer additions run on more execution units than any other vector instruction.
 #define STEP(i) "vpaddd %%zmm16, %%zmm" #i ", %%zmm" #i "\n"
 SWITCHBACK_LOOP(vpaddd_zmm, "avx512f", SWITCHBACK_TIMES_16, CLEAR_ZMM, ONES_ZMM, STEP, "", "xmm16",
                 "xmm17")
@@ -167,7 +168,8 @@ SWITCHBACK_LOOP(paddd_xmm, "sse2", SWITCHBACK_TIMES_12, CLEAR_XMM, ONES_XMM, STE
 
 #else
 
-// Other instruction sets: vectors of the compiler. The empty assembly keeps every step.
+// For other instruction sets, the loops use the compiler's vector types. The empty assembly keeps
+// the compiler from merging or dropping steps.
 constexpr int portable_accumulators = 8;
 using Floats = float __attribute__((vector_size(16)));
 using Ints = std::int32_t __attribute__((vector_size(16)));
@@ -187,7 +189,8 @@ void portable_loop(long steps) {
 
 #endif
 
-// Enough steps for about a millisecond, so that the start of the threads does not matter.
+// A number of loop steps that takes about a millisecond, so that the start of the threads does not
+// matter.
 long calibrate(const RegisterLoop& loop) {
   for (long steps = 1000;; steps *= 2) {
     const measure::Stats s = measure::stats_of({.repeat = 1}, [&] { loop.run(steps); });
@@ -209,7 +212,8 @@ double copy_rate(Context& context, std::int64_t total_bytes, double budget_s) {
   const std::int64_t half_bytes = total_bytes / 2;
   const measure::Matrix from(DType::s8, 1, half_bytes);
   const measure::Matrix to(DType::s8, 1, half_bytes);
-  // Touched by the threads that copy, so that the pages exist (and are near those threads).
+  // The threads that copy touch the destination first, so that its pages exist (and are near those
+  // threads).
   copy_lines(context, to.any().data, from.any().data, {half_bytes, half_bytes}, Stores::plain);
   const auto copy = [&](Stores stores) {
     return [&, stores] {
@@ -231,9 +235,11 @@ double copy_rate(Context& context, std::int64_t total_bytes, double budget_s) {
 RegisterLoop int8_loop([[maybe_unused]] const Context& context) {
 #if defined(__x86_64__)
   const core::CpuFeatures& f = context.state().features;
-  // Two operations × 16 rows × 16 columns × 64 codes × accumulators.
+  // Operations in a loop step of AMX: 2 per multiply-add × 16 rows × 16 columns × 64 codes × 4
+  // accumulators.
   if (f.amx_int8) return {"tdpbssd tmm", 2.0 * 16 * 16 * 64 * 4, tdpbssd_tmm};
-  // Two operations × four products a 32-bit lane × lanes × accumulators.
+  // Operations in a loop step of vector dot products: 2 per multiply-add × the products of one
+  // instruction (four per 32-bit lane with VNNI) × accumulators.
   if (f.avx512_vnni) return {"vpdpbusd zmm", 2.0 * 64 * 16, vpdpbusd_zmm};
   if (f.avx512) return {"vpmaddwd zmm", 2.0 * 32 * 16, vpmaddwd_zmm};
   if (f.avx_vnni) return {"vpdpbusd ymm", 2.0 * 32 * 12, vpdpbusd_ymm};
@@ -267,7 +273,7 @@ RegisterLoop integer_loop([[maybe_unused]] const Context& context) {
 }
 
 double run_on_all_threads(Context& context, const RegisterLoop& loop, long steps) {
-  // Several tasks per thread: a thread that wakes late runs fewer of them.
+  // Each thread gets several tasks. If a thread wakes late, the others take some of its tasks.
   constexpr int tasks_per_thread = 8;
   const std::int64_t tasks = std::int64_t{context.threads()} * tasks_per_thread;
   const long steps_per_task = std::max(steps / tasks_per_thread, 1L);
@@ -287,8 +293,8 @@ std::int64_t past_caches_bytes() {
 std::int64_t inside_l3_bytes(int threads) {
   const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
   const auto l3 = static_cast<std::int64_t>(core::cpu_caches().l3_bytes);
-  // A quarter of L3, which other virtual machines may share; more if the threads' L2 caches hold
-  // that much.
+  // A copy within L3 uses a quarter of it, because other virtual machines may share L3. It uses
+  // more if the threads' L2 caches hold that much.
   return std::min(std::max(l3 / 4, 2 * l2 * threads), l3 / 2);
 }
 
@@ -314,13 +320,13 @@ using measure::Clock;
 
 constexpr int round_trips = 500;
 constexpr int attempts = 3;
-constexpr double patience_s = 5e-3;  // the other thread may not be running
+constexpr double patience_s = 5e-3;  // time to wait for the other thread, which may not be running
 
-// A number that two threads increment alternately.
+// Measures the latency between two cores: two threads increment a shared number alternately.
 class Rally {
  public:
-  // For the first thread. Returns the time of one way, or nothing if the other thread did not
-  // answer.
+  // The first thread calls this. Returns the time from one core to the other in seconds, or nothing
+  // if the second thread did not answer.
   std::optional<double> begin() {
     const Clock::time_point deadline = measure::deadline_in(patience_s);
     if (!turn(0, deadline)) return std::nullopt;
@@ -343,7 +349,7 @@ class Rally {
     return wait(from + 2, deadline);
   }
   bool wait(int value, Clock::time_point deadline) const {
-    constexpr int looks = 4096;  // between two readings of the clock
+    constexpr int looks = 4096;  // how often the number is read between two readings of the clock
     do {
       for (int i = 0; i < looks; ++i)
         if (count_.load(std::memory_order_acquire) == value) return true;
@@ -351,15 +357,17 @@ class Rally {
     return false;
   }
 
-  alignas(128) std::atomic<int> count_ = 0;  // alone on its cache line and on the next one
+  // The shared number, aligned so that it is alone on its cache line and on the next one.
+  alignas(128) std::atomic<int> count_ = 0;
 };
 
-// The time between the first thread and another one.
+// The latency from the core of the first thread to that of another thread, in seconds; empty if the
+// threads did not run at the same time.
 std::optional<double> one_way_s(core::Threads& threads, int other) {
   Rally rally;
   std::optional<double> one_way;
-  // If a thread is late, another thread that has already run its own task may get its task. The
-  // waits end after a time limit.
+  // A thread that is late may lose its task to a thread that has already run its own task. The
+  // flags ignore such a second task, and all waits end after a time limit.
   bool begun = false;
   bool answered = false;
   threads.for_each(threads.count(), [&](std::int64_t, int worker) {

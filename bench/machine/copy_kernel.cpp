@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::int64_t line_bytes = 64;
 
-// One step: reads `reads` cache lines and writes `writes` lines.
+// A group of 64-byte cache lines: the kernel reads `reads` lines, combines them, and writes
+// `writes` lines.
 struct Group {
   std::int64_t reads;
   std::int64_t writes;
@@ -135,7 +136,7 @@ void copy_portable(const char* from, char* to, Group group, std::int64_t groups)
   }
 }
 
-// Waits until the streaming stores have reached memory.
+// Ends a part of a copy. Streaming stores need a fence, so that they complete before what follows.
 void end_of(Stores stores) {
 #if defined(__x86_64__)
   if (stores == Stores::streaming) _mm_sfence();
@@ -144,8 +145,8 @@ void end_of(Stores stores) {
 #endif
 }
 
-// Uses the machine's widest vectors, even if the Context is capped at another instruction set: this
-// is a ceiling of the memory.
+// Picks the copy kernel with the machine's widest vectors, even if the Context is capped at another
+// instruction set. The copy measures the upper limit of the memory, not of the instruction set.
 Kernel pick(Stores stores) {
 #if defined(__x86_64__)
   const core::CpuFeatures& features = core::cpu_features();
@@ -177,8 +178,8 @@ void copy_lines(Context& context, const void* from, void* to, Traffic traffic, S
   const std::int64_t smaller = std::min(t.read_bytes, t.write_bytes);
   const Group group{t.read_bytes / smaller, t.write_bytes / smaller};
   const std::int64_t groups = smaller / line_bytes;
-  // 128 KiB per task: enough tasks for load balance, and each takes long enough that its scheduling
-  // costs nothing.
+  // Each task of the copy covers 128 KiB: there are enough tasks for load balance, and each takes
+  // long enough that its scheduling costs nothing.
   const std::int64_t grain = std::max<std::int64_t>(
       1, (std::int64_t{128} << 10) / (line_bytes * (group.reads + group.writes)));
   context.state().threads.for_ranges(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: copies and reads at the full speed of this machine. Memory-bound operations are compared
-// with this bandwidth.
+// Bench: copies and reads memory at the full speed of this machine. Memory-bound operations are
+// compared with this bandwidth.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace switchback::bench {
 
 enum class Stores { plain, streaming };
 
-/// Bytes read and written, in lines of 64 bytes. One number is a multiple of the other: 4 : 1 is
-/// the traffic of quantizing f32, 1 : 1 is a plain copy.
+/// The bytes that a copy reads and writes, in lines of 64 bytes. One number is a multiple of the
+/// other: 4 : 1 is the traffic of quantizing f32, 1 : 1 is a plain copy.
 struct Traffic {
   std::int64_t read_bytes = 0;
   std::int64_t write_bytes = 0;
 };
 
-/// The traffic rounded for a copy: whole lines, with the larger number rounded to a multiple of the
-/// smaller one.
+/// Rounds the bytes read and written so that a copy can have this traffic: whole lines of 64 bytes,
+/// with the larger number rounded to a multiple of the smaller one.
 Traffic in_lines(Traffic wanted);
 
 /// Reads every line of `from` and writes every line of `to`, on the Context's threads. Both are
@@ -29,8 +29,8 @@ Traffic in_lines(Traffic wanted);
 /// stores bypass the caches (CPUs without them use plain stores).
 void copy_lines(Context& context, const void* from, void* to, Traffic traffic, Stores stores);
 
-/// The same for rows of `from`, which are written to `to` one after the other. Each row has
-/// of_row.read_bytes and of_row.write_bytes, as in_lines(of_row) returns them.
+/// Like copy_lines(), but reads the given rows of `from` and writes them to `to` one after the
+/// other. Each row has of_row.read_bytes and of_row.write_bytes, as in_lines(of_row) returns them.
 void gather_lines(Context& context, const void* from, std::span<const std::int32_t> rows, void* to,
                   Traffic of_row, Stores stores);
 

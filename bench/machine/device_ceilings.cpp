@@ -17,9 +17,9 @@ namespace switchback::bench {
 
 namespace {
 
-// The fastest of the calls that fit into the budget, by the device's clock.
+// The time of the fastest of the calls that fit into the budget, in seconds, by the device's clock.
 double best_seconds(Context& context, double budget_s, const std::function<void()>& call) {
-  call();  // creates plans and allocates memory
+  call();  // the first call, which is not timed, creates plans and allocates memory
   measure::RoundRules rules;
   rules.another = [&](const measure::RoundsSoFar& so_far) {
     return so_far.rounds < 3 || so_far.timed_ms < budget_s * 1e3;
@@ -28,7 +28,8 @@ double best_seconds(Context& context, double budget_s, const std::function<void(
   return std::max(measure::summarize(times_ms.front()).min_ms / 1e3, 1e-9);
 }
 
-// Large enough to fill a device; for the emulated device, small enough to take no time.
+// The side n of the square products that are timed: large enough to fill a device; for the emulated
+// device, small enough to take no time.
 std::int64_t square(const Context& context) {
   return context.state().device.kind == DeviceKind::emulated ? 32 : 8192;
 }
@@ -48,14 +49,16 @@ double copy_rate(Context& context, double budget_s) {
   return 2.0 * static_cast<double>(bytes) / seconds;
 }
 
-// Operations per second of d[n,n] = a[n,n] · b[n,n]ᵀ; 0 if there is no engine for it.
+// The rate of the product d[n,n] = a[n,n] · b[n,n]ᵀ in operations per second; 0 if no engine
+// computes it.
 double product_rate(Context& context, DType type, double budget_s) {
   const std::int64_t n = square(context);
   const bool s8 = type == DType::s8;
   const measure::Matrix a(context, type, n, n);
   const measure::Matrix b(context, type, n, n);
   const measure::Matrix d(context, s8 ? DType::s32 : type, n, n);
-  // Random data: with fewer bits that change, a device runs at a higher clock rate.
+  // The operands are random: if fewer bits change from value to value, a device runs at a higher
+  // clock rate.
   if (s8) {
     const measure::Matrix random(context, DType::f32, n, n);
     const measure::Matrix absmax(context, DType::f32, 1, n);

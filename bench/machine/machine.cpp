@@ -27,7 +27,8 @@ namespace switchback::bench {
 
 namespace {
 
-// The functions of NVML that are used, with their documented signatures; success is 0.
+// The functions of NVML (the NVIDIA driver's management library) that are used, with their
+// documented signatures. They return 0 on success.
 struct Nvml {
   int (*init)() = nullptr;
   int (*device_by_pci)(const char*, void**) = nullptr;
@@ -44,8 +45,8 @@ struct Nvml {
   }
 };
 
-// Bits of nvmlDeviceGetCurrentClocksThrottleReasons that mean "slower than it could be". An idle
-// GPU (bit 0) and clocks that were set (bit 1) are not throttled.
+// Bits of nvmlDeviceGetCurrentClocksThrottleReasons that mean that the GPU runs slower than it
+// could. An idle GPU (bit 0) and clocks that were set (bit 1) are not throttled.
 constexpr std::array<std::pair<std::uint64_t, const char*>, 6> bits = {{{0x4, "power cap"},
                                                                         {0x8, "hardware slowdown"},
                                                                         {0x10, "sync boost"},
@@ -81,7 +82,7 @@ std::string compiler() {
 #endif
 }
 
-// PRETTY_NAME="…" in os-release.
+// The name of the operating system: PRETTY_NAME="…" in /etc/os-release.
 std::string os_name() {
   std::ifstream file("/etc/os-release");
   std::string line;

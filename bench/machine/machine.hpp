@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: describes where a number was measured: machine, system, build and libraries.
+// Bench: describes where a number was measured: the machine, its system, this build and its
+// libraries.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,13 +11,13 @@
 
 namespace switchback::bench {
 
-/// Keys: device, cpu, isa, features, cores, threads, threads_backend, l1d_bytes, l2_bytes,
-/// l3_bytes, memory_bytes, os, kernel, hypervisor (null if none is detected), compiler, build_type,
-/// assertions, sanitizer, libraries, tool_version, tool_commit. On a CUDA device also gpu, an
-/// object of texts.
+/// The machine as a JSON object with these keys: device, cpu, isa, features, cores, threads,
+/// threads_backend, l1d_bytes, l2_bytes, l3_bytes, memory_bytes, os, kernel, hypervisor (null if
+/// none is detected), compiler, build_type, assertions, sanitizer, libraries, tool_version,
+/// tool_commit. On a CUDA device also gpu, an object of texts.
 nlohmann::ordered_json machine_json(const Context& context);
 
-/// "switchback-bench 0.1.0 (3f2a91c)".
+/// This program's name, version and commit: "switchback-bench 0.1.0 (3f2a91c)".
 std::string tool_name();
 /// The version of this build and the hash of its commit. The hash ends with "-dirty" if tracked
 /// files were modified; it is "unknown" if the sources had no git history.
@@ -24,8 +25,8 @@ std::string tool_version();
 std::string tool_commit();
 
 /// A warning if other programs keep the cores busy, because measured rates are then not those of
-/// the machine; else empty. Watches for a fifth of a second, during which the caller is idle. Work
-/// that ended before, such as a build, does not count.
+/// the machine; else empty. Watches the load for a fifth of a second, during which the caller is
+/// idle. Work that ended before, such as a build, does not count.
 std::string busy_warning();
 
 using core::available_memory_bytes;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations alone, and the training step of an MLP.
+// Bench: `micro activation`: GELU fused with quantization, compared with the two done separately,
+// as single operations and in the training step of an MLP.
 #include "bench/micro/benches.hpp"
 
 #include <memory>
@@ -32,7 +33,8 @@ RaceRow row_of(const MicroOptions& options, const MicroShape& shape, std::string
   return row;
 }
 
-// [batch, dim_out] of a layer: the activations between the two layers of an MLP.
+// Times the operations alone on matrices [batch, dim_out], the size of the activations between the
+// two layers of an MLP.
 void operations(Context& context, const MicroOptions& options, const MicroShape& shape,
                 const RaceSink& sink) {
   const std::int64_t rows = shape.batch;
@@ -75,7 +77,8 @@ void operations(Context& context, const MicroOptions& options, const MicroShape&
   }
 }
 
-// Linear dim_in -> dim_out, GELU, Linear dim_out -> dim_in: forward and backward with new weights.
+// An MLP: Linear dim_in -> dim_out, GELU, Linear dim_out -> dim_in. A step is forward and backward
+// with new weights.
 class Mlp {
  public:
   Mlp(Context& context, const MicroOptions& options, const MicroShape& shape, bool fused, Mode mode)
@@ -162,7 +165,7 @@ class Mlp {
 void steps(Context& context, const MicroOptions& options, const MicroShape& shape,
            const RaceSink& sink) {
   measure::Turns turns(options.cold_bytes);
-  // Weights and their gradients, and the activations.
+  // Bytes of the MLP's operands: weights and their gradients, and the activations.
   const double bytes = static_cast<double>(4 * shape.dim_in * shape.dim_out +
                                            shape.batch * (4 * shape.dim_in + 6 * shape.dim_out)) *
                        static_cast<double>(dtype_size_bytes(activation_dtype(options)));

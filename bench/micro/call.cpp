@@ -28,7 +28,7 @@ namespace {
 
 constexpr double call_min_time_s = 0.5;
 constexpr int rounds = 21;
-// Calls that are timed together, so that reading the clock does not matter.
+// How many calls are timed together, so that reading the clock does not matter.
 constexpr int forwards_together = 200;
 constexpr int steps_together = 50;
 
@@ -36,7 +36,7 @@ constexpr std::int64_t batch = 8;
 constexpr std::int64_t in_features = 64;
 constexpr std::int64_t out_features = 64;
 
-// The operands of all variants.
+// The operands that the layers of all interfaces (C++, C, plain loops) use.
 struct Operands {
   Operands(Context& context, std::uint64_t seed)
       : x(context, DType::f32, batch, in_features),
@@ -57,7 +57,8 @@ float* data(const measure::Matrix& m) {
   return m.view<float>().data;
 }
 
-// The computation of the layer, as loops that a compiler may vectorize and that check nothing.
+// The baseline: what the layer computes, as loops that a compiler may vectorize and that check
+// nothing.
 class PlainLoops {
  public:
   explicit PlainLoops(const Operands& operands) : o_(operands) { quantize_weight(); }
@@ -71,7 +72,8 @@ class PlainLoops {
   void step() {
     quantize_weight();
     forward();
-    // dX from the columns of W, each with its own scale; dW and db in floating point.
+    // dX is an int8 product with the columns of W, each with its own scale. dW and db are computed
+    // in floating point.
     const float* w = data(o_.w);
     const float* x = data(o_.x);
     const float* g = data(o_.g);
@@ -100,7 +102,8 @@ class PlainLoops {
              w_absmax_.data());
   }
 
-  // Rows of codes. The elements of a row are `step` apart, the rows `stride` apart.
+  // Quantizes `rows` rows to codes, one absmax per row. The elements of a row are `step` apart, the
+  // rows `stride` apart.
   static void quantize(const float* values, std::int64_t rows, std::int64_t cols, std::int64_t step,
                        std::int64_t stride, std::int8_t* codes, float* absmax) {
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -241,7 +244,7 @@ void compare(Context& context, const MicroOptions& options, const CallSink& sink
                         context.synchronize();
                       }});
   measure::RoundOptions measuring = micro_rounds(context, options, call_min_time_s, 2);
-  measuring.context = nullptr;  // the cost of a call is host time
+  measuring.context = nullptr;  // the host's clock, because the cost of a call is host time
   measuring.before_each = nullptr;
   measuring.repeat = rounds;
   measuring.fewest = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the `micro` subcommand: parses options, and prints tables of ratios or one JSON object per
-// line.
+// Bench: the `micro` subcommand: parses its options, and prints tables of ratios or one JSON object
+// per line.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
@@ -35,12 +35,14 @@ struct MicroArguments {
   bool json = false, force = false;
 };
 
-// Tables go to standard output, or to standard error if JSON goes to standard output.
+// Flushes the tables if they go to standard output. (If JSON goes there, tables go to standard
+// error.)
 void flush(std::FILE* tables) {
   if (tables == stdout) flush_stdout();
 }
 
-// "gemm, layer, …": the benches that run by default, or those that do not.
+// The names of the benches that run by default, or of those that run only if named: "gemm, layer,
+// …".
 std::string names_of(const MicroArguments& arguments, bool only_if_named) {
   std::string names;
   for (const auto& bench : arguments.benches)
@@ -49,7 +51,7 @@ std::string names_of(const MicroArguments& arguments, bool only_if_named) {
   return names;
 }
 
-// The benches to measure. A bench that the user named must exist, and must support this device.
+// The benches to measure. A bench that the user named must support this device.
 std::vector<MicroBench*> chosen_benches(const MicroArguments& arguments, const Context& context) {
   const std::vector<std::string>& named = arguments.named;
   std::vector<MicroBench*> chosen;
@@ -81,7 +83,8 @@ void run_micro(MicroArguments& arguments) {
   session_options.seed = arguments.options.seed;
   Session session(session_options, measure::Clock::now());
   Context& context = session.context();
-  // Benches refer to the options, which outlive the session.
+  // Removes the pointer to the session's watch when the session ends, because the options live
+  // longer.
   struct Watched {
     MicroOptions& options;
     ~Watched() { options.watch = nullptr; }

@@ -28,10 +28,11 @@ constexpr double experts_min_time_s = 2;
 
 struct Mixture {
   std::int64_t experts = 0;
-  MicroShape shape;  // batch: number of tokens of all experts
+  MicroShape shape;  // `batch` is the number of tokens of all experts
 };
 
-// The claims: with many tokens, and with so few that reading the weights dominates.
+// The default shape of an expert. It is measured with many tokens, and with so few tokens that
+// reading the weights dominates.
 constexpr MicroShape expert_shape = {1024, 4096, 1408};
 constexpr std::int64_t few_tokens = 16;
 
@@ -45,7 +46,8 @@ std::vector<Mixture> mixtures_of(const MicroOptions& options) {
   return all;
 }
 
-// Expert e gets tokens in proportion to 1 / (e + 1).
+// Routes tokens unevenly: expert e gets a share of them in proportion to 1 / (e + 1). Returns the
+// end of each expert's tokens.
 std::vector<std::int32_t> uneven_ends(const Mixture& mixture) {
   std::vector<double> shares;
   double sum = 0;
@@ -58,7 +60,7 @@ std::vector<std::int32_t> uneven_ends(const Mixture& mixture) {
   return ends;
 }
 
-// The number of experts that have tokens.
+// How many experts have at least one token.
 std::int64_t used_by(const std::vector<std::int32_t>& ends) {
   std::int64_t used = 0;
   for (std::size_t e = 0; e < ends.size(); ++e)
@@ -66,9 +68,9 @@ std::int64_t used_by(const std::vector<std::int32_t>& ends) {
   return used;
 }
 
-// The codes and scales of a mixture, and three copies of its weights: packed for all experts,
-// packed for each expert, and as plain memory to read. Each variant has its own weights, so that it
-// does not find in a cache what another variant has just read.
+// The codes and scales of a mixture of experts, and three copies of its weights: packed for all
+// experts together, packed for each expert, and as plain memory to read. Each timed variant has its
+// own weights, so that it does not find in a cache what another variant has just read.
 class Experts {
  public:
   Experts(Context& context, const Mixture& mixture, std::uint64_t seed)
@@ -84,7 +86,8 @@ class Experts {
         read_(context, DType::s8, used_by(ends_) * shape_.dim_out, shape_.dim_in) {
     const measure::Matrix x(context, DType::f32, shape_.batch, shape_.dim_in);
     measure::fill_normal(context, x.any(), seed);
-    measure::fill_normal(context, y_.any(), seed + 1);  // their pages must exist
+    // Outputs are written once, so that their pages exist before they are timed.
+    measure::fill_normal(context, y_.any(), seed + 1);
     measure::fill_normal(context, wide_y_.any(), seed + 1);
     quantize_rowwise(context, x.any(), q_.view<std::int8_t>(), absmax_.floats());
     const measure::Matrix w(context, DType::f32, shape_.dim_out, shape_.dim_in);
@@ -95,7 +98,7 @@ class Experts {
     const auto size = static_cast<std::size_t>(shape_.dim_out * shape_.dim_in);
     quantize_rowwise(context, w.any(), {one.data, shape_.dim_out, shape_.dim_in},
                      absmax_w_.floats().first(static_cast<std::size_t>(shape_.dim_out)));
-    // All experts have the same codes, but in separate memory.
+    // All experts have the same codes, but each expert's copy is in separate memory.
     for (std::int64_t e = 1; e < mixture.experts; ++e) {
       std::memcpy(one.data + static_cast<std::size_t>(e) * size, one.data, size);
       std::copy_n(absmax_w_.floats().data(), shape_.dim_out,
@@ -129,10 +132,10 @@ class Experts {
       if (rows_of(static_cast<std::int64_t>(e)) > 0)
         product(e == 0 ? 0 : ends_[e - 1], rows_of(static_cast<std::int64_t>(e)), number++);
   }
-  // All tokens with one expert's weight: the same number of operations.
+  // A bound: multiplies all tokens by one expert's weight, which is the same number of operations.
   void one_product() { product(0, shape_.batch, 0); }
-  // A share of the tokens with all experts' weights: the same number of operations, and all weights
-  // are read.
+  // A bound: multiplies a share of the tokens by all experts' weights. This is the same number of
+  // operations, and all weights are read.
   void one_product_of_all_weights() {
     const auto q = q_.view<const std::int8_t>();
     GemmArgs args;
@@ -143,7 +146,7 @@ class Experts {
     args.absmax_b = absmax_w_.floats();
     gemm(context_, args);
   }
-  // Reads the weights of the experts that have tokens.
+  // A bound: only reads the weights of the experts that have tokens.
   void read() { read_lines(context_, read_.data(), static_cast<std::int64_t>(read_.size_bytes())); }
 
  private:
@@ -172,13 +175,13 @@ class Experts {
   measure::Matrix q_, y_, absmax_, absmax_w_, wide_y_, read_;
   PackedWeight together_;
   PackedWeight below_;               // the weights of all experts, stacked as one matrix
-  std::vector<PackedWeight> alone_;  // for each expert that has tokens
+  std::vector<PackedWeight> alone_;  // the weight of each expert that has tokens
 };
 
 void race_of_mixture(Context& context, const MicroOptions& options, const Mixture& mixture,
                      const RaceSink& sink) {
   measure::Turns turns(options.cold_bytes);
-  // A call reads about the bytes of all weights' codes.
+  // Bytes that a call reads: about one for each code of all experts' weights.
   const double codes = static_cast<double>(mixture.experts * mixture.shape.dim_in) *
                        static_cast<double>(mixture.shape.dim_out);
   measure::TakenInTurns<std::unique_ptr<Experts>> experts(turns, codes, [&](std::size_t) {

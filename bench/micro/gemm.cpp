@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// On the CPU, the results are compared with the rates of the same instructions in registers, and
-// with the time to read the bytes of W, in the same rounds.
+// Bench: `micro gemm`: int8 products compared with f32 products. On the CPU they are also compared
+// with the rates of the same instructions in registers, and with the time to read the bytes of W,
+// in the same rounds.
 #include "bench/micro/benches.hpp"
 
 #include <fmt/format.h>
@@ -29,7 +30,8 @@ namespace {
 
 constexpr double gemm_min_time_s = 4;
 
-// X, W and Y of one shape in f32, their codes, and a packed W for each int8 engine and output.
+// The operands of one product: X, W and Y in f32, the codes of X and W, and a packed W for each
+// int8 engine and output type.
 class Product {
  public:
   Product(Context& context, const MicroShape& shape, std::uint64_t seed, measure::Turns& turns)
@@ -50,7 +52,8 @@ class Product {
     quantize_rowwise(context, w_.first().any(), q_w_.view<std::int8_t>(), absmax_w_.floats());
   }
 
-  // A packed W for each output: a W that another call has just read would come from a cache.
+  // A call of the int8 product with this engine. Each output type has its own packed W, because a W
+  // that another call has just read would come from a cache.
   measure::Rival int8(const std::string& engine, DType output) {
     return {engine, [this, engine, output] {
               const auto [packed, is_new] = packed_.try_emplace(
@@ -92,10 +95,11 @@ class Product {
   std::map<std::pair<std::string, DType>, measure::TakenInTurns<PackedWeight>> packed_;
 };
 
-// The lower bounds of products on the CPU. Such bounds of a device's units are not known.
+// The lower bounds of a product on the CPU: the instruction rates in registers and the time to read
+// W. For a device such bounds are not known.
 struct Floors {
   Ceiling int8, f32;
-  measure::MatrixInTurns w;  // one byte for each code of W
+  measure::MatrixInTurns w;  // memory to read: one byte for each code of W
 
   Floors(Context& context, const MicroShape& shape, measure::Turns& turns)
       : int8(context, int8_loop(context)),
@@ -118,7 +122,7 @@ void gemm_of_shape(Context& context, const GemmOptions& options, const MicroShap
   const std::vector<std::string> int8_engines = fast_engines(gemm_engines(context));
   measure::Turns turns(options.cold_bytes);
   Product product(context, shape, options.seed, turns);
-  // Each engine with every output. Engines that are far too slow are left out.
+  // Each engine is measured with every output type. Engines that are far too slow are left out.
   std::vector<measure::Rival> int8, f32;
   for (const std::string& engine : int8_engines)
     int8.push_back(product.int8(engine, DType::f32));

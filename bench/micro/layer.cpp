@@ -25,7 +25,8 @@ constexpr double step_min_time_s = 4;
 constexpr double auto_min_time_s = 1;
 constexpr double rotation_min_time_s = 1;
 
-// The matrices of one shape, the floating point passes on them, and the int8 layer.
+// The matrices of a layer of one shape, its floating point passes with each engine, and its int8
+// layers.
 class Bench {
  public:
   Bench(Context& context, const MicroShape& shape, DType dtype, std::uint64_t seed,
@@ -43,7 +44,7 @@ class Bench {
     measure::fill_normal(context, x_.first().any(), seed);
     measure::fill_normal(context, w_.first().any(), seed + 1);
     measure::fill_normal(context, g_.first().any(), seed + 2);
-    // Outputs too: their pages must exist before the first timed call.
+    // The outputs are filled too, so that their pages exist before the first timed call.
     measure::fill_normal(context, y_.first().any(), seed + 3);
     measure::fill_normal(context, dx_.first().any(), seed + 4);
     measure::fill_normal(context, dw_.first().any(), seed + 5);
@@ -51,7 +52,8 @@ class Bench {
 
   enum class Pass { forward, dx, dw };
 
-  // An available engine may still refuse a dtype.
+  // The floating point product of a pass with each fast engine. An available engine may still
+  // refuse a dtype; such engines and hopelessly slow ones are removed.
   std::vector<measure::Rival> floating(Pass pass) {
     std::vector<measure::Rival> rivals;
     for (const std::string& engine : fast_floating_engines(context_))
@@ -61,7 +63,7 @@ class Bench {
 
   using Layer = measure::TakenInTurns<SwitchbackLinear>;
 
-  // A layer; with cold caches also copies of it, each with its own W.
+  // Makes a layer of the given mode. With cold caches also makes copies of it, each with its own W.
   Layer& layer(Mode mode, bool eval = false, WeightGradient dw = WeightGradient::floating,
                Rotation rotation = Rotation::none) {
     LinearOptions options;
@@ -71,7 +73,8 @@ class Bench {
     options.dtype = dtype_;
     options.dw = dw;
     options.rotation = rotation;
-    // It reads W if it computes in floating point, and the codes of W.
+    // Bytes of codes that a layer reads in a call. (If it computes in floating point it reads W
+    // itself.)
     const double codes = static_cast<double>(shape_.dim_in * shape_.dim_out);
     return layers_.emplace_back(turns, codes, [this, options, eval](std::size_t number) {
       SwitchbackLinear made(context_, options);
@@ -87,7 +90,7 @@ class Bench {
     now.forward(x_.next().any(), y_.next().any());
   }
 
-  // The work of a layer after an optimizer step: the weight is new each time.
+  // A training step of a layer after an optimizer step: W is new each time.
   void step(Layer& layer) {
     SwitchbackLinear& now = layer.next();
     now.weight_updated();
@@ -139,7 +142,7 @@ struct Setting {
   const MicroOptions& options;
   const MicroShape& shape;
   const RaceSink& sink;
-  bool tuned = false;  // mode auto has measurements to choose by
+  bool tuned = false;  // the tuner has measurements, by which mode auto chooses
 
   [[nodiscard]] DType dtype() const { return options.dtype.value_or(DType::f32); }
 
@@ -161,7 +164,8 @@ struct Setting {
 };
 
 void forward_rows(Bench& bench, const Setting& setting) {
-  // A mode that shares W's codes has the same forward as another mode.
+  // A mode whose dX shares W's codes with the forward is left out: its forward is that of another
+  // mode.
   const std::vector<Mode> modes = modes_where([](const ModeTraits& mode) {
     return mode.is_int8() && mode.may_be_chosen && !mode.weight.shared;
   });
@@ -170,8 +174,8 @@ void forward_rows(Bench& bench, const Setting& setting) {
     for (int i = 0; i < 2; ++i)
       layers.push_back(&bench.layer(mode));
   std::vector<measure::Rival> rivals = bench.floating(Bench::Pass::forward);
-  // A constant weight may also be packed in floating point. With few rows, that is the faster
-  // baseline.
+  // If the weight is constant, the floating point baseline may pack it too. With few rows, the
+  // packed product is the faster baseline.
   Bench::Layer& packed = bench.layer(Mode::standard, true);
   rivals.push_back({"standard, W packed", [&bench, &packed] { bench.forward(packed); }});
   const std::size_t floating = rivals.size();
@@ -188,8 +192,8 @@ void forward_rows(Bench& bench, const Setting& setting) {
   }
 }
 
-// The cost of a rotation for a layer whose W has its codes: compared with the same forward without
-// rotation.
+// Measures the cost of a Hadamard rotation for a layer that has W's codes: its forward is compared
+// with the same forward without rotation.
 void rotation_row(Bench& bench, const Setting& setting) {
   Bench::Layer& rotated =
       bench.layer(Mode::rowwise, false, WeightGradient::floating, Rotation::hadamard_256);
@@ -202,8 +206,8 @@ void rotation_row(Bench& bench, const Setting& setting) {
   setting.row("forward, W codes cached, rotation 256", Mode::rowwise, timed[0], timed[1], 1);
 }
 
-// ": standard, rowwise": the modes that a layer in mode auto chose for forward and dX of a step
-// with a new W.
+// The modes that a layer in mode auto chose for forward and dX of a step with a new W, as text: ":
+// standard, rowwise".
 std::string modes_of_step(Bench::Layer& layer, std::int64_t rows) {
   SwitchbackLinear& chosen = layer.first();
   chosen.weight_updated();
@@ -218,7 +222,8 @@ void step_rows(Bench& bench, const Setting& setting) {
   for (const WeightGradient dw : {WeightGradient::floating, WeightGradient::int8_block})
     for (const Mode mode : modes)
       layers.push_back(&bench.layer(mode, false, dw));
-  // Every pass with every engine, so that the floating point step uses the fastest of each.
+  // Every floating point pass is timed with every engine. The baseline step adds the fastest of
+  // each pass.
   std::vector<measure::Rival> rivals;
   std::vector<std::size_t> ends;
   for (const Bench::Pass pass : {Bench::Pass::forward, Bench::Pass::dx, Bench::Pass::dw}) {
@@ -248,9 +253,9 @@ void step_rows(Bench& bench, const Setting& setting) {
                 best, 3);
 }
 
-// A layer in mode auto must never be slower than a layer in mode standard. The two are timed in a
-// separate group: after the steps of other layers, the caches would hold different operands for the
-// two.
+// Compares a layer in mode auto, which must never be slower, with a layer in mode standard. The two
+// are timed in a separate group: after the steps of other layers, the caches would hold different
+// operands for the two.
 void auto_rows(Bench& bench, const Setting& setting) {
   Bench::Layer& standard = bench.layer(Mode::standard);
   for (const WeightGradient dw : {WeightGradient::floating, WeightGradient::int8_block}) {
@@ -276,8 +281,8 @@ void layer_of_shape(Context& context, const MicroOptions& options, const MicroSh
   forward_rows(bench, setting);
   if (shape.dim_in % static_cast<std::int64_t>(Rotation::hadamard_256) == 0)
     rotation_row(bench, setting);
-  // A step with few rows is bound by the memory traffic of dW, and training does not use such
-  // steps.
+  // A step with few rows is left out by default: it is bound by the memory traffic of dW, and
+  // training does not use such steps.
   if (shape.batch >= 256 || !options.shapes.empty()) step_rows(bench, setting);
   if (setting.tuned) auto_rows(bench, setting);
 }

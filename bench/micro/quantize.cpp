@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// On the CPU, fingerprint, which writes nothing, is compared with a read. On a device the copy is
-// the device's own, with the same total number of bytes.
+// Bench: `micro quantize`: each quantize operation compared with a copy. On the CPU, fingerprint,
+// which writes nothing, is compared with a read. On a device the copy is the device's own, with the
+// same total number of bytes.
 #include "bench/micro/benches.hpp"
 
 #include <fmt/format.h>
@@ -35,10 +36,10 @@ constexpr std::int64_t block_rows = 256;
 struct Buffers {
   std::int64_t rows;
   DType dtype;
-  measure::Matrix x;      // the floating point side
-  measure::Matrix codes;  // q[rows,row_elements], then q_t[row_elements,rows]
+  measure::Matrix x;      // the floating point matrix that is quantized or dequantized
+  measure::Matrix codes;  // memory of q[rows,row_elements], then of q_t[row_elements,rows]
   measure::Matrix row_scales, column_scales, column_sums, scale, block_scales;
-  measure::Matrix copied;  // on a device: the destination of its copies
+  measure::Matrix copied;  // on a device: the destination of the copies that are timed
   Fingerprint seen{};
   std::uint64_t read = 0;
 
@@ -79,7 +80,7 @@ struct Buffers {
 
 struct Operation {
   const char* name;
-  int code_matrices;  // number of written (dequantize: read) code matrices; 0: it only reads
+  int code_matrices;  // number of code matrices written (dequantize: read); 0: it only reads floats
   bool dequantizes;
   std::function<void(Context&, Buffers&)> call;
 };
@@ -104,7 +105,8 @@ std::vector<Operation> operations() {
        [](Context& c, Buffers& b) {
          quantize_rowwise_stochastic(c, b.x.any(), {}, b.q(), b.absmax_rows());
        }},
-      // The codes of G that dX and an int8 dW read if one int8 W is used for both products.
+      // This operation makes the codes of G that dX and an int8 dW read if one int8 W is used for
+      // forward and dX.
       {"rowwise, columns scaled", 1, false,
        [](Context& c, Buffers& b) {
          quantize_rowwise_scaled(c, b.x.any(), b.absmax_cols(), b.q(), b.absmax_rows());
@@ -147,25 +149,26 @@ std::vector<Operation> operations() {
        }},
       {"cast to int8", 1, false, [](Context& c, Buffers& b) { cast_to_int8(c, b.x.any(), b.q()); }},
       {"fingerprint", 0, false, [](Context& c, Buffers& b) { b.seen = fingerprint(c, b.x.any()); }},
-      // Last, because a copy with its traffic overwrites the floats in x.
+      // Dequantize is last, because the copy that it is compared with overwrites the floats in x.
       {"dequantize rowwise", 1, true,
        [](Context& c, Buffers& b) { dequantize_rowwise(c, b.q(), b.absmax_rows(), b.x.any()); }},
   };
 }
 
-// A level of the memory hierarchy: how many bytes of floats and (both) codes fit there.
+// A level of the memory hierarchy, and the bytes of floats and of two code matrices that fit there.
 struct Place {
   const char* name;
   std::int64_t bytes;
 };
 
-// The baseline of an operation: the same number of bytes, read and written at the same places.
+// The baselines of a quantize operation: copies of the same number of bytes, read and written at
+// the same addresses.
 std::vector<measure::Rival> memory_rivals(Context& context, const Operation& operation,
                                           const Traffic& traffic, Buffers& buffers) {
   void* x = buffers.x.any().data;
   if (core::DeviceRuntime* runtime = context.state().runtime.get()) {
-    // A device's copy reads as much as it writes. No operation moves more than twice the bytes of
-    // x.
+    // A device's copy reads as much as it writes, so half of the total traffic is copied. It fits
+    // into `copied`, because no operation moves more than twice the bytes of x.
     void* to = buffers.copied.any().data;
     const auto bytes = static_cast<std::size_t>(traffic.read_bytes + traffic.write_bytes) / 2;
     return {{"copy", [runtime, x, to, bytes] { runtime->copy(to, bytes, x, bytes, bytes, 1); }}};
@@ -206,7 +209,7 @@ void race_with_memory(Context& context, const QuantizeOptions& options, const Ra
   sink(row);
 }
 
-// A memory level and the dtype of the data: a case.
+// A case of this bench: a level of the memory hierarchy and the dtype of the data.
 struct Setup {
   Place place;
   DType dtype;
@@ -223,7 +226,8 @@ std::vector<Setup> setups(const Context& context, const QuantizeOptions& options
     places = {{"past the caches", past_caches_bytes()},
               {"in L3", inside_l3_bytes(context.threads())}};
   }
-  if (options.cold && options.quantize_bytes == 0) places.resize(1);  // beyond the caches
+  // With cold caches, only the data size beyond the caches is measured.
+  if (options.cold && options.quantize_bytes == 0) places.resize(1);
   std::vector<DType> dtypes = {DType::f32, DType::f16, DType::bf16};
   if (options.dtype) dtypes = {*options.dtype};
   std::vector<Setup> all;
@@ -235,14 +239,14 @@ std::vector<Setup> setups(const Context& context, const QuantizeOptions& options
 
 void measure_setup(Context& context, const QuantizeOptions& options, const Setup& setup,
                    const RaceSink& sink) {
-  // Floats and two matrices of codes.
+  // Bytes of a row: its floats and its part of two code matrices.
   const auto row_bytes =
       row_elements * static_cast<std::int64_t>(dtype_size_bytes(setup.dtype) + 2);
   const std::int64_t rows = std::max<std::int64_t>(1, setup.place.bytes / row_bytes);
   const bool on_cpu = context.state().runtime == nullptr;
   std::vector<Operation> wanted = operations();
   std::erase_if(wanted, [&](const Operation& operation) {
-    // On a device there is no fingerprint.
+    // Fingerprint, which writes no codes, is measured on the CPU only.
     return !options.takes(operation.name) || (!on_cpu && operation.code_matrices == 0);
   });
   if (wanted.empty()) return;

@@ -34,7 +34,7 @@ std::vector<std::string> fast_engines(const std::vector<EngineInfo>& infos) {
   std::vector<std::string> names;
   for (const EngineInfo& info : infos)
     if (info.available && info.name != core::oracle_name) names.push_back(info.name);
-  // If there is no other engine than the reference, it is measured.
+  // The reference engine is measured only if no other engine is available.
   for (const EngineInfo& info : infos)
     if (names.empty() && info.available) names.push_back(info.name);
   return names;
@@ -84,7 +84,8 @@ std::vector<Column> race_columns() {
   return columns;
 }
 
-// "MxKxN variant subject: 3.61 ± 0.04"
+// A result as one line of text: "MxKxN variant subject: 3.61 ± 0.04", where the number is the
+// ratio.
 std::string summary_of(const RaceRow& row) {
   return fmt::format("{} {} {}: {}", shape_text(row.shape), row.variant, row.subject,
                      number_with_spread(row.ratio.median, row.ratio.mad, row.subject_ms.count));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the comparisons of `micro` (measure/rounds.hpp): the participants, a subject against its
-// rival as a row, and the rate of an instruction in registers as a rival.
+// Bench: what the comparisons of `micro` (measure/rounds.hpp) share: the engines that take part, a
+// row of results (a subject against its rival), and the rate of an instruction in registers as a
+// rival.
 #pragma once
 
 #include <cstddef>
@@ -23,39 +24,41 @@
 
 namespace switchback::bench {
 
-/// The least number of rounds of a group of rivals, unless a deadline cuts them: with fewer calls
-/// there is no spread to show.
+/// The least number of rounds of a group of rivals, unless a deadline ends them earlier. With fewer
+/// calls there is no spread to show.
 inline constexpr int fewest_micro_rounds = 3;
 /// Removes the rivals that refuse their arguments with Error(unsupported).
 std::vector<measure::Rival> without_refusing(std::vector<measure::Rival> rivals);
 
-/// Names of the available engines that are meant to be fast (not the reference).
+/// The names of the available engines that are meant to be fast, that is, not the reference.
 std::vector<std::string> fast_engines(const std::vector<EngineInfo>& infos);
-/// The same for floating point products. Engines that round the factors first are left out, because
-/// they compute another product.
+/// The names of the available floating point engines that are meant to be fast. Engines that round
+/// the operands first are left out, because they compute another product.
 std::vector<std::string> fast_floating_engines(const Context& context);
 
-/// One subject against its rival. Ratios are computed round by round: rival / subject.
+/// A result: the times of one subject compared with those of its rival. The ratio is the median
+/// over rounds of rival time / subject time.
 struct RaceRow {
   std::string bench;
-  std::string subject;  ///< an engine, or what the layer does, or an operation
-  std::string rival;    ///< empty: no rival
-  std::string variant;  ///< a layer's mode, an activation, or a memory level
+  std::string subject;  ///< what is measured: an engine, a pass of a layer, or an operation
+  std::string rival;    ///< what the subject is compared with; empty: nothing
+  std::string variant;  ///< the layer's mode, the activation, or the memory level
   DType dtype = DType::f32;
   MicroShape shape;
   measure::Stats subject_ms;
   measure::Stats rival_ms;
-  measure::Middle ratio;  ///< zeros without a rival
+  measure::Middle ratio;  ///< rival time / subject time; zeros without a rival
   measure::Disturbance disturbance;
 
-  // Members that only some benches fill.
-  double gop_s = 0;                      ///< of products, 2·M·N·K each, per second, in 1e9
-  double gb_s = 0;                       ///< bytes read and written per second, in 1e9
-  std::optional<DType> output;           ///< the output type of an int8 product
-  std::string ceiling;                   ///< the instruction whose rate in registers is the ceiling
-  std::optional<measure::Middle> share;  ///< of that ceiling, in the same rounds
+  // The following members are filled by some benches only.
+  double gop_s = 0;  ///< rate of products: 2·M·N·K operations each, per second, in 1e9
+  double gb_s = 0;   ///< bytes read and written per second, in 1e9
+  std::optional<DType> output;  ///< the output type of an int8 product
+  std::string ceiling;          ///< the instruction whose rate in registers is the ceiling
+  /// The product's rate as a share of the ceiling's, in the same rounds.
+  std::optional<measure::Middle> share;
   /// For int8 products: the time to read the bytes of W's codes once, divided by the time of the
-  /// call. The buffer that is read was last touched as long ago as W's codes.
+  /// product. The buffer that is read was last touched as long ago as W's codes.
   std::optional<measure::Middle> read_share;
 
   RaceRow() = default;
@@ -64,33 +67,33 @@ struct RaceRow {
 };
 using RaceSink = std::function<void(const RaceRow&)>;
 
-/// The operations of one product of this shape, two per multiply-add.
+/// The arithmetic operations of one product of this shape, two per multiply-add.
 double operations_of(const MicroShape& shape) noexcept;
 
-/// All records of such rows have the columns of all these benches. A column that a bench does not
-/// have is null.
+/// A result as a JSON record. Records of all benches with such rows have the same columns; a column
+/// that a bench does not fill is null.
 Json to_json(const RaceRow& row);
 
-// The cells of the table.
+// Texts for the cells of the table of results.
 std::string shape_text(const MicroShape& shape);
 std::string time_text(const measure::Stats& stats);
 std::string ratio_text(const RaceRow& row);
 
-/// A bench whose rows compare a subject with a rival.
+/// A bench of `micro` whose rows compare a subject with a rival.
 class RaceBench : public MicroBench {
  public:
   using MicroBench::MicroBench;
   [[nodiscard]] std::vector<Column> columns() const override;
 
  protected:
-  /// The cells of a row in the table.
+  /// The table cells of one result.
   [[nodiscard]] virtual std::vector<std::string> cells(const RaceRow& row) const = 0;
-  /// A sink for the rows of a case. It forwards them to `sink`, which must outlive it.
+  /// Makes a sink for the results of a case. It forwards them to `sink`, which must outlive it.
   [[nodiscard]] RaceSink rows_to(const Sink& sink) const;
 };
 
-/// A loop in registers of about two milliseconds on all threads, which is long compared with waking
-/// them.
+/// The rate of an instruction: a loop in registers on all threads, which takes about two
+/// milliseconds. That is long compared with waking the threads.
 struct Ceiling {
   RegisterLoop loop;
   long steps = 1024;
@@ -99,29 +102,31 @@ struct Ceiling {
   Ceiling(Context& context, const RegisterLoop& loop_);
 };
 
-/// (operations / time) / (ceiling's operations / its time), round by round.
+/// The rate of a subject divided by that of a register loop, computed round by round: (operations /
+/// time) / (ceiling_operations / ceiling's time).
 measure::Middle share_of(const measure::Timed& subject, double operations,
                          const measure::Timed& ceiling, double ceiling_operations);
 
-/// "82 ± 1 %"
+/// A share with its spread as text: "82 ± 1 %".
 std::string share_text(const measure::Middle& share, std::int64_t samples);
 
-/// Configurations that were not measured, as texts: those that were wrong, and those that could not
-/// be validated.
+/// Configurations that a bench did not measure, as texts: those with wrong results, and those that
+/// could not be checked.
 struct LeftOut {
   std::vector<std::string> wrong;
   std::vector<std::string> unvalidated;
 };
 
-/// Whether a configuration is right. If not, adds the reason to `left_out` under this name.
+/// Whether a configuration gives right results, checked in another process. If not, adds the reason
+/// to `left_out` under this name.
 bool is_right(autotune::Validator& validator, const ConfigQuery& query, const ConfigChoice& choice,
               const std::string& name, LeftOut& left_out);
 
 /// Warns of the configurations that the cases of a bench left out.
 class LeftOutWarnings {
  public:
-  /// If a configuration of any case was wrong, throws Error(device_error) after the last case. So
-  /// the other cases are measured first.
+  /// Warns of the configurations that one case left out. If a configuration of any case was wrong,
+  /// throws Error(device_error) after the last case, so that all cases are measured first.
   void add(Session& session, const LeftOut& of_case, std::string_view bench, bool is_last);
 
  private:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tuner keeps only the winner. Here all kernels are shown, so that one run on a machine tells
-// which kernels are worth having for a GPU generation. A configuration that has never run on a
-// machine may fault, so another process validates each one first.
+// Bench: `micro sweep`: measures all kernels of a device's int8 product. (A tuner keeps only the
+// winner.) So one run on a machine tells which kernels are worth having for a GPU generation. A
+// configuration that has never run on a machine may fault, so another process checks each one
+// first.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,9 +25,11 @@ namespace switchback::bench {
 
 namespace {
 
-constexpr double a_call_s = 0.05;  // seconds for each rival, unless the options say otherwise
+// Default time in seconds for each rival, unless the options give one.
+constexpr double a_call_s = 0.05;
 
-// A layer's forward whose W is packed for no particular engine, so that all engines can take part.
+// The problem that is swept: a layer's forward whose W is not packed for a particular engine, so
+// that all engines can take part.
 gemm_int8::GemmProblem forward_of(const MicroShape& shape, DType output) {
   gemm_int8::GemmProblem p;
   p.m = shape.batch;
@@ -39,7 +42,8 @@ gemm_int8::GemmProblem forward_of(const MicroShape& shape, DType output) {
   return p;
 }
 
-// The same product of floating point matrices.
+// The rival of the swept int8 products: the same product of 16-bit floating point matrices, with a
+// bias.
 class SixteenBitProduct {
  public:
   SixteenBitProduct(Context& context, const MicroShape& shape, DType dtype, std::uint64_t seed)
@@ -69,8 +73,9 @@ class SixteenBitProduct {
   measure::Matrix x_, w_, bias_, y_;
 };
 
-// Every configuration compared with the floating point product of its output type. The rows are
-// sorted, the fastest first. Returns the configurations that were left out.
+// Times every int8 configuration of one shape, compared with the floating point product of its
+// output type. The results are sorted, the fastest first. Returns the configurations that were left
+// out.
 LeftOut sweep(Context& context, const MicroOptions& options, const RaceSink& sink) {
   const MicroShape& shape = options.shapes.front();
   const DType output = options.dtype.value_or(DType::bf16);
@@ -148,7 +153,7 @@ class SweepBench final : public RaceBench {
   }
   [[nodiscard]] std::size_t key_columns() const override { return 2; }
   std::vector<CasePlan> plan(Session& /*session*/) override {
-    // The products of a training step, and products with few rows.
+    // The default shapes are products of a training step, and products with few rows.
     std::vector<CasePlan> plans = plan_shapes({{65536, 2048, 8192},
                                                {8192, 4096, 4096},
                                                {4096, 4096, 14336},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `micro tuner`: the cost of a look-up for a call, the time to load a large cache, and
-// whether repeated tunings of one problem agree.
+// Bench: `micro tuner`: the time of a look-up in the tuning cache, the time to load a large cache,
+// and whether repeated tunings of one problem choose the same winner.
 #include <fmt/format.h>
 #include <stdlib.h>  // NOLINT: mkdtemp is POSIX
 
@@ -30,7 +30,8 @@ namespace switchback::bench {
 
 namespace {
 
-// A property of the tuner and its limit: it must stay below (or, if negative, reach it).
+// A measured property of the tuner. `bar` is its limit: the value must stay below it, or, if it is
+// negative, reach its magnitude.
 struct TunerRow {
   std::string what;
   measure::Middle value;
@@ -61,8 +62,8 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// Distinct problems of one kind, with different shapes. Their weights are not packed, so every
-// engine accepts them.
+// Distinct problems of the int8 product, with different shapes. Their weights are not packed, so
+// every engine accepts them.
 std::vector<ConfigQuery> many_queries(Context& context, std::int64_t count) {
   std::vector<ConfigQuery> queries;
   gemm_int8::GemmProblem problem;
@@ -93,7 +94,8 @@ void write_cache(const std::filesystem::path& file, const Context& context,
   std::filesystem::create_directories(file.parent_path());
   std::ofstream out(file, std::ios::binary);
   for (const ConfigQuery& query : queries) {
-    const ConfigChoice choice = gemm_int8::to_choice({});  // the reference runs anywhere
+    // The winner is the reference engine, which runs anywhere.
+    const ConfigChoice choice = gemm_int8::to_choice({});
     entry.key = autotune::key_of(query, machine);
     winner.candidate = autotune::to_text(query.op, choice);
     out << autotune::to_line(entry) << '\n';
@@ -101,7 +103,7 @@ void write_cache(const std::filesystem::path& file, const Context& context,
   if (!out.flush()) core::fail(Status::io_error, "micro tuner: cannot write {}", file.string());
 }
 
-// The times of alternating calls, and their disturbances.
+// Times several calls alternately, and keeps how often other programs disturbed them.
 struct Watched {
   measure::Times times_ms;
   measure::Disturbance disturbance;
@@ -114,11 +116,11 @@ struct Watched {
   }
 };
 
-// Nanoseconds of one look-up, in rounds over all queries.
+// The time of one look-up in nanoseconds, measured in rounds over all queries.
 struct LookUps {
   measure::Middle ns;
   measure::Disturbance disturbance;
-  std::int64_t rounds = 0;  ///< rounds run, timed or not
+  std::int64_t rounds = 0;  ///< the number of rounds run, timed or not
 };
 LookUps time_look_ups(const TunerState& tuner, const Context& context, const MicroOptions& options,
                       const std::vector<ConfigQuery>& queries) {
@@ -130,7 +132,8 @@ LookUps time_look_ups(const TunerState& tuner, const Context& context, const Mic
                           for (const ConfigQuery& query : queries)
                             found += tuner.find(query, context.state(), choice) ? 1 : 0;
                         }});
-  core::require(found >= 0, "micro tuner: {} look-ups", found);  // uses the result of the loop
+  // Uses the loop's result, so that the compiler keeps the loop.
+  core::require(found >= 0, "micro tuner: {} look-ups", found);
   result.ns = measure::middle(watched.times_ms.front());
   const double ns_per_ms = 1e6 / static_cast<double>(queries.size());
   result.ns = {result.ns.median * ns_per_ms, result.ns.mad * ns_per_ms};
@@ -171,7 +174,7 @@ void measure_loading(Context& context, const MicroOptions& micro, std::int64_t e
   write_cache(file, context, many_queries(context, entries));
   const Watched watched(micro, 7, 0,
                         {[&] {
-                           // The lower bound: reads the file into memory.
+                           // The lower bound of loading a cache: only reads the file into memory.
                            std::ifstream in(file, std::ios::binary);
                            std::string text(std::filesystem::file_size(file), '\0');
                            in.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -192,8 +195,9 @@ void measure_loading(Context& context, const MicroOptions& micro, std::int64_t e
         watched.disturbance});
 }
 
-// Tunes every problem of a shape ten times. A winner agrees with the most frequent one if it is the
-// same, or if neither clearly beats the other in a direct comparison.
+// Tunes every problem of a shape ten times, and counts the winners that agree with the most
+// frequent one. A winner agrees if it is the same, or if neither clearly beats the other in a
+// direct comparison.
 void measure_agreement(Context& context, const MicroOptions& options, const MicroShape& shape,
                        const TunerSink& sink) {
   constexpr int tunes = 10;
@@ -226,7 +230,8 @@ void measure_agreement(Context& context, const MicroOptions& options, const Micr
         ++same;
         continue;
       }
-      // Warm caches, alternating calls.
+      // Both configurations run once first, so that the caches are warm, and are then timed
+      // alternately.
       trial->run(most_frequent);
       trial->run(winner);
       const auto eight = [&](const ConfigChoice& choice) {

@@ -24,7 +24,7 @@ namespace {
 constexpr double weight_gradient_min_time_s = 3;
 constexpr std::int64_t default_block_rows = 256;
 
-// G, X and dW of one shape, and the operands of the int8 product.
+// G, X and dW of one shape, and the codes and scales of G and X for the int8 product.
 class DwOperands {
  public:
   DwOperands(Context& context, const MicroShape& shape, DType dtype, std::uint64_t seed,
@@ -44,7 +44,7 @@ class DwOperands {
     quantize(next_codes());
   }
 
-  // Codes and scales of G and X.
+  // One copy of the codes and scales of G and X.
   struct Codes {
     const measure::Matrix &g, &x, &absmax_g, &absmax_x;
   };
@@ -65,7 +65,7 @@ class DwOperands {
     args.absmax_a = scales(codes.absmax_g);
     args.absmax_b = scales(codes.absmax_x);
     args.block_rows = default_block_rows;
-    args.m = g_.first().any().rows;  // only its size is used; the product reads codes
+    args.m = g_.first().any().rows;  // the number of rows of G; the product itself reads codes
     args.engine = engine;
     gemm_blockwise(context_, args);
   }
@@ -91,8 +91,8 @@ class DwOperands {
   measure::MatrixInTurns g_, x_, dw_, q_g_, q_x_, absmax_g_, absmax_x_;
 };
 
-// Whether this process may run an engine. If the engine must be validated, another process does
-// that first.
+// Whether this process may run an engine. If the engine's kernels must be checked on each machine,
+// another process does that first.
 bool may_run(Context& context, const std::string& engine, const MicroShape& shape,
              autotune::Validator& validator, LeftOut& left_out) {
   const blockwise::BlockwiseConfig config = {
@@ -125,7 +125,8 @@ void weight_gradient_of_shape(Context& context, const MicroOptions& options,
   for (const std::string& engine : fast_engines(gemm_blockwise_engines(context)))
     if (may_run(context, engine, shape, validator, left_out))
       int8.push_back({engine, [&dw, engine] { dw.multiply(engine, dw.next_codes()); }});
-  // A device has few engines, and its user wants to compare all of them.
+  // Slow engines are removed on the CPU only. A device has few engines, and its user wants to
+  // compare all of them.
   if (context.state().runtime == nullptr)
     int8 = measure::without_hopeless(std::move(int8), 4, &context);
   for (measure::Rival& rival : int8)

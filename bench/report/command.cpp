@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the `report` subcommand.
+// Bench: the options of the `report` subcommand, which shows files of records as tables, pictures
+// or text for other programs.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -45,7 +46,7 @@ std::string in_format(const ReportArguments& arguments, const AnySources& source
   }
 }
 
-// Adds the published figures to all records of these files, which belong to one workload.
+// The records of these files compared with the published figures of their workload, as text.
 std::string published_beside(const ReportArguments& arguments, const std::string& kind,
                              const std::vector<std::string>& contents) {
   core::require(arguments.format.value_or(ReportFormat::table) == ReportFormat::table,

@@ -19,7 +19,7 @@ namespace switchback::bench {
 
 namespace {
 
-using Layer = std::pair<std::int64_t, std::int64_t>;  // dim_in, dim_out
+using Layer = std::pair<std::int64_t, std::int64_t>;  // a layer's dim_in and dim_out
 
 std::string layer_text(const Layer& layer) {
   return fmt::format("{} to {}", layer.first, layer.second);
@@ -29,7 +29,7 @@ Layer layer_of(const Case& c) {
   return {c.dim_in, c.dim_out};
 }
 
-// Sorted by work, then by the side that is read.
+// The layers that occur in the records, in ascending order of dim_in · dim_out, then of dim_in.
 std::vector<Layer> layers_of(const ReportSource& source) {
   std::set<Layer> all;
   for (const ReportRow& row : source.report.rows)
@@ -41,12 +41,13 @@ std::vector<Layer> layers_of(const ReportSource& source) {
   return sorted;
 }
 
-// A text of a legend. With several files it begins with the label of its file.
+// The text of a legend entry. If the figure shows several files, it begins with the label of its
+// file.
 std::string named(const Sources& sources, const ReportSource& source, const std::string& text) {
   return sources.size() < 2 ? text : source.label + ": " + text;
 }
 
-// The text that a browser shows for a point: the shape, and why it is in doubt.
+// The text that a browser shows for a point of a figure: the shape, and why the result is in doubt.
 std::string title_of(const ReportSource& source, const ReportRow& row) {
   const std::string doubt = source.report.doubt(row);
   return case_id(row.record.shape) + (doubt.empty() ? "" : ": " + doubt);
@@ -56,8 +57,8 @@ bool in_doubt(const ReportSource& source, const ReportRow& row) {
   return !source.report.doubt(row).empty();
 }
 
-// The speed-up of a step with its 95 % interval, if the run file has the spread. Empty without a
-// speed-up.
+// The speed-up of a training step as a point of a figure, with its 95 % interval if the run file
+// has the spread of the times. Empty if the record has no speed-up.
 std::optional<Point> step_point(double x, const ReportSource& source, const ReportRow& row) {
   const std::optional<double> ratio = row.step_speedup();
   if (!ratio) return std::nullopt;
@@ -233,7 +234,8 @@ std::string roofline(const ReportSource& source) {
 
 namespace {
 
-/// The sums of fields in a figure, averaged over both directions of a layer.
+/// The layers of dim to 4·dim and back, for which times of fields are averaged over both
+/// directions.
 class BothWays {
  public:
   BothWays(const ReportSource& source, std::int64_t batch_size) {
@@ -263,7 +265,7 @@ class BothWays {
   std::map<std::int64_t, std::vector<const ReportRow*>> rows_;
 };
 
-// The point of a dimension. It is in doubt if a row of either direction is in doubt.
+// A point of a figure over dim. It is in doubt if a record of either direction of the layer is.
 Point dim_point(const ReportSource& source, std::int64_t dim,
                 const std::vector<const ReportRow*>& rows, double y) {
   return {.x = static_cast<double>(dim),
@@ -303,7 +305,7 @@ std::vector<std::int64_t> batches_of(const Sources& sources,
   return batches;
 }
 
-// A line of percentages over dim.
+// Adds a line for each file to the plot: a percentage over dim.
 template <class F>
 void add_percentages(LinePlot& plot, const Sources& sources, std::int64_t batch, F&& percent) {
   for (const ReportSource& source : sources) {
@@ -336,7 +338,7 @@ std::string published_figure(PublishedFigure figure, const Sources& sources,
   LinePlot plot;
   plot.x = {.label = "dim", .logarithmic = true};
   if (figure == PublishedFigure::parts) {
-    // The script shows 32768.
+    // The script that came with the published records shows the batch size 32768.
     const bool theirs = std::find(batches.begin(), batches.end(), 32768) != batches.end();
     const std::int64_t batch = theirs ? 32768 : batches.back();
     plot.title = fmt::format("Linear layer, batch * sequence length = {}", batch);

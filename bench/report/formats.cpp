@@ -23,7 +23,7 @@ constexpr std::pair<const char*, ReportFormat> formats[] = {{"table", ReportForm
                                                             {"json", ReportFormat::json},
                                                             {"html", ReportFormat::html}};
 
-/// Speed-ups of several files by shape.
+/// A table of the speed-ups in several files: a row for each shape, two columns for each file.
 ReportCells side_by_side(const Sources& sources) {
   ReportCells cells;
   cells.header = {"batch_size", "dim_in", "dim_out"};
@@ -153,7 +153,7 @@ std::string report_json(const Sources& sources) {
       engines[field] = names;
     std::string sentence = report_sentence(source.report);
     sentence.pop_back();
-    // Without a run file, neither is known.
+    // Without a run file, machine and commit are not known and become null.
     const auto of_run = [&](const char* key) {
       return source.start.is_object() ? source.start.value(key, Json()) : Json();
     };

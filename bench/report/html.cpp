@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the report as a self-contained page.
+// Bench: the report as one HTML page that needs no other files.
 #include <fmt/format.h>
 
 #include "bench/report/formats.hpp"
@@ -18,7 +18,8 @@ std::string engine_table(const ReportSource& source) {
   return rows.empty() ? std::string() : html_table({"field", "engines"}, rows, " class=\"text\"");
 }
 
-/// Shapes that also occur in the published records.
+/// An HTML table that compares the speed-ups here with the published ones, for shapes that both
+/// have.
 std::string published_table(const Sources& sources) {
   std::vector<std::vector<std::string>> rows;
   const Sources published = {published_source()};
@@ -37,7 +38,7 @@ std::string published_table(const Sources& sources) {
   return html_table({"shape", "speed-up here", "A100, published", "here / published"}, rows);
 }
 
-// The result of the records, and how reliable it is.
+// The sentence that says whether int8 pays, after a sentence on how reliable the records are.
 std::string answer(const Report& report) {
   return html_paragraph(report_doubt(report), " class=\"doubt\"") +
          html_paragraph(report_sentence(report), " class=\"answer\"");

@@ -14,8 +14,9 @@ namespace switchback::bench {
 
 namespace {
 
-// On a screen, tables and pictures wider than the screen scroll. On paper, the font size of a table
-// fits its columns (--size, of print_size()); if that is not enough, words are broken.
+// The style sheet of a report's page. On a screen, tables and pictures wider than the screen
+// scroll. On paper, the font size of a table fits its columns (--size, from print_size()); if that
+// is not enough, words are broken.
 constexpr const char* style = R"(
 body { font: 15px/1.45 sans-serif; color: #111; max-width: 95em; margin: 2em auto; padding: 0 1em; }
 p, .text { max-width: 60em; overflow-wrap: anywhere; }
@@ -41,7 +42,7 @@ td.long { white-space: normal; text-align: left; min-width: 20em; }
 }
 )";
 
-// Longer texts are broken into lines.
+// A table cell with more characters than this is broken into lines.
 constexpr std::size_t longest_cell = 40;
 
 std::string table_row(const std::vector<std::string>& cells) {
@@ -52,8 +53,8 @@ std::string table_row(const std::vector<std::string>& cells) {
   return row + "</tr>\n";
 }
 
-// Headings may be broken after each '_' and '.', so that a column need not be wider than its
-// numbers.
+// A table's heading row. Headings may be broken after each '_' and '.', so that a column need not
+// be wider than its numbers.
 std::string heading_row(const std::vector<std::string>& header) {
   std::string row = "<tr>";
   for (const std::string& cell : header) {
@@ -69,7 +70,8 @@ std::string heading_row(const std::vector<std::string>& header) {
 
 constexpr double least_print_size = 4;
 
-// The font size, in points, at which a table fits the width of a sheet of paper, but at most 8.
+// The font size, in points, at which a table fits the width of a sheet of paper; it is between 4
+// and 8.
 double print_size(const std::vector<std::string>& header,
                   const std::vector<std::vector<std::string>>& rows) {
   constexpr double sheet = 510, letter = 0.58, gap = 0.7;
@@ -88,7 +90,8 @@ double print_size(const std::vector<std::string>& header,
   return std::clamp(sheet / std::max(ems, 1.0), least_print_size, 8.0);
 }
 
-// A row of a pipe table. A pipe within a cell would end the cell.
+// A row of a Markdown table. A pipe character within a cell is escaped, because it would end the
+// cell.
 std::string pipe_row(const std::vector<std::string>& cells) {
   std::string line = "|";
   for (const std::string& cell : cells) {
@@ -124,7 +127,7 @@ std::string html_figure(const std::string& svg, const std::string& caption) {
 
 std::string html_table(const std::vector<std::string>& header,
                        const std::vector<std::vector<std::string>>& rows, const char* of_class) {
-  // Texts are broken into lines; numbers only if no font size is small enough.
+  // Cells with text are broken into lines. Numbers are broken only if no font size is small enough.
   const bool numbers = std::string_view(of_class).empty();
   const double size = print_size(header, rows);
   std::string text =
@@ -146,7 +149,7 @@ std::string html_machine_table(const nlohmann::ordered_json& start, const std::s
   const auto add = [&](const nlohmann::ordered_json& of, const Entry& entry) {
     const auto at = of.find(entry.key);
     if (at == of.end() || at->is_null()) return;
-    if (at->is_object()) {  // libraries: one row for each
+    if (at->is_object()) {  // an object with the versions of libraries: one row for each library
       for (const auto& [name, value] : at->items())
         rows.push_back({name, text_at(*at, name.c_str())});
       return;
@@ -182,7 +185,8 @@ std::string pipe_table(const std::vector<std::string>& header,
   return text;
 }
 
-// RFC 4180: a field with a comma, a quote or a line break is quoted, and quotes in it are doubled.
+// Quotes a CSV field as RFC 4180 requires: a field with a comma, a quote or a line break is put in
+// quotes, and quotes in it are doubled.
 std::string csv_field(const nlohmann::ordered_json& value) {
   if (value.is_null()) return {};
   const std::string text = value.is_string() ? valid_utf8(value.get<std::string>()) : value.dump();

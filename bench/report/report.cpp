@@ -32,11 +32,12 @@ std::string cell(std::optional<double> value) {
 
 std::string times(std::optional<double> value) {
   if (!value) return "-";
-  // "0.00x" would say nothing.
+  // A ratio below 0.095 gets more digits, because "0.00x" would say nothing.
   return *value < 0.095 ? fmt::format("{}x", number(*value)) : fmt::format("{:.2f}x", *value);
 }
 
-// The squared standard error of a sum of medians, in ms²; empty if it cannot be computed.
+// The squared standard error of a sum of the fields' medians, in ms²; empty if a field was called
+// fewer than three times.
 std::optional<double> error_squared(const SumInfo& sum,
                                     const std::array<measure::Stats, record_fields>& parts) {
   double total = 0;
@@ -59,7 +60,7 @@ std::optional<double> ratio(std::optional<double> over, std::optional<double> un
   return *over / *under;
 }
 
-/// Shapes with a speed-up to judge.
+/// A shape whose speed-up counts for the sentence that says whether int8 pays.
 struct Judged {
   Case shape;
   double speedup;
@@ -79,7 +80,8 @@ std::string operations_text(double operations) {
                              : fmt::format("{:.0f}", operations);
 }
 
-// `measured`: the number of shapes that could be judged if they were not in doubt.
+// Says from which size on int8 pays. `measured`: the number of shapes that were measured, including
+// those in doubt.
 std::string verdict(const std::vector<Judged>& judged, std::size_t measured) {
   if (judged.empty())
     return measured > 0 ? "cannot be judged (every row is in doubt)"
@@ -95,13 +97,13 @@ std::string verdict(const std::vector<Judged>& judged, std::size_t measured) {
                ? fmt::format("does not pay at the one measured shape ({})", span(judged))
                : fmt::format("pays at none of the {} measured shapes ({})", total, span(judged));
 
-  double threshold = 0;  // the largest number of operations at which int8 does not pay
+  double threshold = 0;  // largest number of multiply-adds at which int8 does not pay
   for (const Judged& j : judged)
     if (!pays(j)) threshold = std::max(threshold, j.shape.macs());
   std::vector<Judged> above;
   for (const Judged& j : judged)
     if (j.shape.macs() > threshold) above.push_back(j);
-  // One shape above a threshold does not make a trend.
+  // A single shape above the threshold is not a trend, so no size is named.
   if (above.size() < 2) {
     std::vector<double> speedups;
     for (const Judged& j : judged)
@@ -342,7 +344,7 @@ Report load_report(const std::string& path, std::string text) {
   report.s8_tops = log.s8_tops;
   report.f32_tflops = log.f32_tflops;
   report.machine = log.machine;
-  // An incomplete last line (still being written, or truncated) is not a record.
+  // An incomplete last line, which is still being written or was truncated, is not a record.
   if (const std::size_t last = text.find_last_of('\n'); last + 1 != text.size()) {
     const std::string_view tail = std::string_view(text).substr(last + 1);
     if (!nlohmann::json::accept(tail) && tail.starts_with("{\"repeat\"")) text.resize(last + 1);

@@ -18,7 +18,8 @@ double number_in(const Json& object, const char* key) {
   return at != object.end() && at->is_number() ? at->get<double>() : 0;
 }
 
-// "avx512_vnni plain mc=6 nc=256" is the engine avx512_vnni with one of its configurations.
+// The name of an engine without its configuration: "avx512_vnni" for "avx512_vnni plain mc=6
+// nc=256".
 std::string engine_name(const std::string& engine) {
   return engine.substr(0, engine.find(' '));
 }

@@ -19,7 +19,7 @@ namespace {
 constexpr std::array<std::string_view, 8> palette = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                                      "#000000", "#E69F00", "#56B4E9", "#8C6D1F"};
 
-// The average width of a character, as a share of the font size.
+// The average width of a character, as a multiple of the font size.
 constexpr double character_width = 0.58;
 constexpr double font_size = 12;
 constexpr std::size_t shapes = 5;
@@ -27,7 +27,8 @@ constexpr std::string_view doubtful_mark = " !";
 
 double text_width(std::string_view text) {
   const auto letters = std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;  // not the rest of a UTF-8 sequence
+    // Counts the first byte of each UTF-8 character.
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
   });
   return static_cast<double>(letters) * font_size * character_width;
 }
@@ -39,7 +40,7 @@ double widest(const std::vector<std::string>& texts) {
   return most;
 }
 
-// For a picture that has room for its title, which is in a large bold font.
+// The width of a picture that is at least `width` and has room for the title in a large bold font.
 double wide_enough(double width, std::string_view title) {
   return std::max(width, text_width(title) * 1.25 + 20);
 }
@@ -83,7 +84,7 @@ std::string mark_text(double value) {
   return std::abs(value) < 1 ? fmt::format("{:.3g}", value) : fmt::format("{:.6g}", value);
 }
 
-// The step between tick marks: 1, 2 or 5 times a power of ten.
+// The step between the tick marks of an axis: 1, 2 or 5 times a power of ten, at least `raw`.
 double step_of(double raw) {
   const double power = std::pow(10.0, std::floor(std::log10(raw)));
   for (const double factor : {1.0, 2.0, 5.0})
@@ -92,11 +93,11 @@ double step_of(double raw) {
 }
 
 struct AxisValues {
-  std::vector<double> sure;   ///< define the range
-  std::vector<double> loose;  ///< extend it by at most half
+  std::vector<double> sure;   ///< values that define the range of the axis
+  std::vector<double> loose;  ///< values that extend the range by at most half
 };
 
-/// Maps values of an axis to a length of the canvas.
+/// Maps the values of an axis to positions on the canvas.
 class Scale {
  public:
   Scale(const Axis& axis, AxisValues values, double from, double to)
@@ -132,13 +133,14 @@ class Scale {
   [[nodiscard]] bool drawable(double v) const {
     return std::isfinite(v) && (!logarithmic_ || v > 0);
   }
-  /// -1: below the range, 1: above it, 0: within it. A value that is too large to draw counts as
-  /// outside.
+  /// Where a value lies: -1 below the axis's range, 1 above it, 0 within it. A value that cannot be
+  /// drawn counts as outside.
   [[nodiscard]] int side(double v) const {
     if (drawable(v) && v >= low_ - slack() && v <= high_ + slack()) return 0;
     return v > high_ ? 1 : -1;
   }
-  /// The position of a value; a value outside of the range is drawn at its end.
+  /// The position of a value on the canvas. A value outside of the range is drawn at the end of the
+  /// axis.
   [[nodiscard]] double at(double v) const {
     if (const int out = side(v); out != 0) return out > 0 ? to_ : from_;
     const double share =
@@ -162,8 +164,9 @@ class Scale {
       if (!axis.high) high_ = std::max(high_, inside);
     }
   }
-  // Powers of ten if there are at least three of them. Otherwise powers of four or of two, if those
-  // are not too many. Otherwise linear steps: 1, 1.5, 2.
+  // Sets the tick marks of a logarithmic axis: powers of ten, or else of four, or else of two, as
+  // soon as there are at least three marks. If there are not, the marks are at linear steps: 1,
+  // 1.5, 2.
   void mark_logarithms() {
     for (const double base : {10.0, 4.0, 2.0}) {
       marks_.clear();
@@ -192,7 +195,8 @@ AxisValues xs_of(const LinePlot& plot) {
   return values;
 }
 
-// If all points are in doubt, they define the range nevertheless.
+// The y values of a plot. Points in doubt define the range of the axis only if all points are in
+// doubt.
 AxisValues ys_of(const LinePlot& plot) {
   AxisValues values;
   for (const Series& series : plot.series)
@@ -232,7 +236,7 @@ void draw_mark(Canvas& canvas, const Series& series, std::size_t place, double x
                fill, colour, title_element(title));
 }
 
-// An arrow head at the end of an axis: the value is beyond it.
+// Draws an arrow head at the end of an axis, for a value that is beyond the axis.
 void draw_arrow(Canvas& canvas, double x, double y, bool up, std::string_view colour,
                 const std::string& title) {
   canvas.add("<path class=\"beyond\" d=\"M{:.1f} {:.1f}l4 {}h-8z\" fill=\"{}\">{}</path>\n", x, y,
@@ -272,7 +276,7 @@ void draw_series(Canvas& canvas, const Series& series, std::size_t place, const 
   }
 }
 
-// The legend entries for the marks that occur in a plot.
+// Explains the marks that occur in a plot: "!" and arrows.
 std::string notes_of(const LinePlot& plot, const Scale& y) {
   bool doubt = false, beyond = false;
   const auto outside = [&](const std::optional<double>& v) {
@@ -287,7 +291,8 @@ std::string notes_of(const LinePlot& plot, const Scale& y) {
                      beyond ? "arrows: continues beyond the axis" : "");
 }
 
-// Blue above 1, orange below 1; the full colour at a factor of four or a quarter.
+// The colour of a gain in a heat map: blue above 1, orange below 1; the full colour from a factor
+// of four or a quarter on.
 std::string gain_colour(double gain) {
   const double share =
       gain > 0 && std::isfinite(gain) ? std::clamp(std::log2(gain) / 2, -1.0, 1.0) : -1;
@@ -298,7 +303,8 @@ std::string gain_colour(double gain) {
   return fmt::format("#{:02x}{:02x}{:02x}", mixed(0), mixed(1), mixed(2));
 }
 
-// Whether white text has more contrast than black text, by the relative luminance of WCAG 2.
+// Whether white text has more contrast on this colour than black text, by the relative luminance of
+// WCAG 2.
 bool is_dark(std::string_view colour) {
   const auto part = [&](std::size_t at) {
     const double share = std::stoi(std::string(colour.substr(at, 2)), nullptr, 16) / 255.0;
@@ -307,12 +313,13 @@ bool is_dark(std::string_view colour) {
   return 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5) < 0.179;
 }
 
-// Alternating black and white lines at 45 degrees: one of the two is visible on any colour.
+// Hatches a rectangle with alternating black and white lines at 45 degrees. One of the two is
+// visible on any colour.
 void hatch(Canvas& canvas, double x, double y, double width, double height) {
   constexpr double step = 8;
   for (const auto& [tone, shift] : {std::pair{"#000", 0.0}, std::pair{"#fff", 1.4}}) {
     std::string path;
-    // Each line rises to the right and is clipped at the sides.
+    // Each hatching line rises to the right and is clipped at the sides of the rectangle.
     for (double at = step / 2 + shift; at < width + height; at += step) {
       const double low = std::min(at, height), left = at - low;
       const double right = std::min(at, width), high = at - right;
@@ -364,7 +371,8 @@ std::string LinePlot::svg() const {
   std::vector<std::string> y_texts;
   for (const double mark : ys.marks())
     y_texts.push_back(mark_text(mark));
-  const double left = 34 + widest(y_texts);  // the axis title, then the labels of the tick marks
+  // Room for the axis title and the labels of the tick marks.
+  const double left = 34 + widest(y_texts);
   const double right = names.empty() ? 24 : widest(names) + 48;
   const double wide = wide_enough(std::max(width, left + right + 380), title);
   Canvas canvas(wide, tall, title);
@@ -379,7 +387,7 @@ std::string LinePlot::svg() const {
     const double at = xs.at(mark);
     canvas.line(at, top, at, tall - bottom, "#eee");
     const double half = text_width(mark_text(mark)) / 2;
-    if (at - half < free_from) continue;  // it would cover the previous text
+    if (at - half < free_from) continue;  // this label would cover the previous one
     free_from = at + half + 4;
     canvas.text(at, tall - bottom + 17, mark_text(mark), "middle");
   }
@@ -436,7 +444,7 @@ std::string HeatMap::svg() const {
       if (!cell) continue;
       if (cell->doubtful) hatch(canvas, x, y, cell_width, cell_height);
       std::string look = is_dark(colour) ? " fill=\"#fff\"" : " fill=\"#000\"";
-      // Keeps the hatching lines away from the digits.
+      // A broad outline of the digits in the cell's colour covers the hatching lines around them.
       if (cell->doubtful)
         look += fmt::format(" stroke=\"{}\" stroke-width=\"5\" paint-order=\"stroke\"", colour);
       canvas.text(x + cell_width / 2, y + cell_height / 2 + 4,

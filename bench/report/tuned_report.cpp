@@ -12,15 +12,15 @@ namespace switchback::bench {
 
 namespace {
 
-// A field whose tuned configuration gains at least this is counted as faster.
+// A field counts as faster if its tuned configuration gains at least this share.
 constexpr double noticeable_gain = 0.02;
 
 std::string times(double speedup) {
   return speedup > 0 ? fmt::format("{:.2f}x", speedup) : "-";
 }
 
-// Calls the function with the name and the result of every field that was timed in both
-// configurations.
+// Calls the function with the name and the result of every field that was timed in its tuned and in
+// its default configuration.
 template <class Visit>
 void for_each_field(const CaseResult& result, const Visit& visit) {
   for (std::size_t i = 0; i < all_fields; ++i)
@@ -28,7 +28,7 @@ void for_each_field(const CaseResult& result, const Visit& visit) {
       visit(field_name(static_cast<Field>(i)), result.fields[i]);
 }
 
-// Whether a layer in mode auto chose another mode than standard for any of its two passes.
+// Whether a layer in mode auto chose a mode other than standard for at least one of two passes.
 bool differs(std::string_view first_mode, std::string_view second_mode) {
   return first_mode != mode_name(Mode::standard) || second_mode != mode_name(Mode::standard);
 }
@@ -37,12 +37,14 @@ bool differs(std::string_view first_mode, std::string_view second_mode) {
 
 bool slower_beyond_noise(const measure::Middle& speedup, double rival_ms,
                          std::int64_t rounds) noexcept {
-  rounds /= static_cast<std::int64_t>(tuned_cycle);  // there is one ratio for each cycle
+  // The speed-up has one ratio for each cycle of rounds.
+  rounds /= static_cast<std::int64_t>(tuned_cycle);
   if (rounds < 1 || !(speedup.median > 0)) return false;
-  // The cost of a look-up whose cache lines have been evicted, and of two clock readings.
+  // A loss below a microsecond is the cost of looking up the configuration, whose cache lines may
+  // have been evicted, and of reading the clock twice.
   constexpr double least_ms = 1e-3;
   if (rival_ms / speedup.median - rival_ms < least_ms) return false;
-  // With few values, the spread is itself only a guess.
+  // With few ratios, their spread is itself only a guess, so the loss must be larger.
   const double error = (rounds < 10 ? 4 : 2.5) * measure::median_error(speedup, rounds);
   // On a shared machine, two layers with the same code have differed by 4 % over a whole run.
   // Smaller differences are not worth reporting.

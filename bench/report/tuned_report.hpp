@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the gain of tuning in a run: fields compared with their defaults, and layers in mode auto
-// compared with mode standard.
+// Bench: what tuning gains in a run: fields compared with their default configurations, and layers
+// in mode auto compared with layers in mode standard.
 #pragma once
 
 #include <string>
@@ -14,10 +14,10 @@ namespace switchback::bench {
 class TunedReport {
  public:
   /// Adds a case that was measured in tuned and default configurations; ignores other cases.
-  /// `disturbed`: other programs disturbed the case, so that the sentence does not use it.
+  /// `disturbed`: other programs disturbed the case, so the sentence leaves it out.
   void add(const CaseResult& result, bool disturbed = false);
   [[nodiscard]] std::string table() const;
-  /// The result as a sentence, and the names of everything that is slower beyond noise.
+  /// The gain of tuning as a sentence, with the names of everything that is slower beyond noise.
   [[nodiscard]] std::string sentence(const TunerCounters& counters) const;
 
  private:
@@ -28,9 +28,9 @@ class TunedReport {
   std::vector<Measured> cases_;
 };
 
-/// Whether a speed ratio over a baseline is below 1 by more than chance and by a relevant amount:
-/// by over 5 %, by over twice its standard error, and by more than the look-up of a configuration
-/// costs.
+/// Whether a tuned configuration is slower than its baseline by more than chance and by a relevant
+/// amount: by over 5 %, by over 2.5 times the standard error (4 times if there are few rounds), and
+/// by more than the look-up of a configuration costs.
 bool slower_beyond_noise(const measure::Middle& speedup, double rival_ms,
                          std::int64_t rounds) noexcept;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the figures of a report for records of all workloads except `run`.
+// Bench: the figures of a report on records of all workloads except `run`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::optional<double> median_at(const Json& record, std::string_view name) {
   return (*at)["median"].is_number() ? std::optional((*at)["median"].get<double>()) : std::nullopt;
 }
 
-// Whether a text contains this number, and not only as a part of another number.
+// Whether a text contains this number, and not only as a part of a longer number.
 bool has_number(std::string_view text, std::string_view digits) {
   const auto in_number = [&](std::size_t at) {
     return at < text.size() && ((text[at] >= '0' && text[at] <= '9') || text[at] == '.');
@@ -38,7 +38,7 @@ bool has_number(std::string_view text, std::string_view digits) {
 
 }  // namespace
 
-// The case if there are several, and the text columns of the table.
+// Names a row by its case, if the group has several cases, and by the columns in which rows differ.
 std::string row_label(const WorkloadRecords& group, const WorkloadRow& row) {
   const bool several = std::any_of(group.rows.begin(), group.rows.end(),
                                    [&](const WorkloadRow& other) { return other.id != row.id; });
@@ -46,7 +46,8 @@ std::string row_label(const WorkloadRecords& group, const WorkloadRow& row) {
   for (const Column& column : group.columns) {
     if (column.name == "case" || column.name == "note") continue;
     const Json value = row.record.value(column.name, Json());
-    if (value.is_object()) break;  // a time: the following columns are measured
+    // This column is a time, and the columns after it are results too.
+    if (value.is_object()) break;
     const bool varies = std::any_of(
         group.rows.begin(), group.rows.end(),
         [&](const WorkloadRow& other) { return other.record.value(column.name, Json()) != value; });
@@ -126,7 +127,7 @@ std::string workload_losses(const WorkloadRecords& group) {
   std::vector<Json> records;
   for (const WorkloadRow& row : group.rows)
     records.push_back(row.record);
-  const auto workload = make_workload(group.name);  // null for a bench of micro
+  const auto workload = make_workload(group.name);  // null if the group is a bench of micro
   return workload != nullptr ? workload->losses_of(records) : std::string();
 }
 

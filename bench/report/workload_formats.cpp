@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: records of all workloads except `run`, in formats for users and for other programs.
+// Bench: the report on records of all workloads except `run`, in formats for users and for other
+// programs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,12 +18,12 @@ namespace switchback::bench {
 
 namespace {
 
-/// A table before its layout.
+/// The cells of a table of records.
 struct WorkloadCells {
   std::vector<std::string> header, left;
   std::vector<std::vector<std::string>> rows;
-  std::size_t keys = 1;  ///< number of leading columns
-  bool marked = false;   ///< whether a row has a mark
+  std::size_t keys = 1;  ///< the number of leading columns that identify a row
+  bool marked = false;   ///< whether at least one row is marked as in doubt
 };
 
 WorkloadCells cells_of_group(const WorkloadRecords& group) {
@@ -54,7 +55,8 @@ std::string in_words(Better better) {
   return better == Better::more ? "more is better" : "less is better";
 }
 
-// A sentence on the ratios of a group, without the rows in doubt; empty without a ratio.
+// A sentence on the ratios in a group of records, without the rows in doubt; empty if there are no
+// ratios.
 std::string sentence_of(const WorkloadRecords& group) {
   std::string text;
   for (const Column& column : ratio_columns(group)) {
@@ -125,7 +127,7 @@ std::string heading_of(const WorkloadSource& source) {
   return printable(text) + "\n";
 }
 
-// The meanings of a table's columns, one per line.
+// The meanings of a table's columns, in one line.
 std::string legend_of(const WorkloadRecords& group) {
   std::string text;
   for (const Column& column : group.columns)
@@ -134,7 +136,8 @@ std::string legend_of(const WorkloadRecords& group) {
   return text.empty() ? text : text + "\n";
 }
 
-// Scalars by name; the members of an object are named "object.member". Lists become JSON text.
+// Flattens a JSON value into scalars with names; the members of an object are named
+// "object.member". Lists become JSON text.
 void flatten(const std::string& name, const Json& value,
              std::vector<std::pair<std::string, Json>>& into) {
   if (value.is_object()) {
@@ -155,8 +158,8 @@ std::vector<std::pair<std::string, Json>> flat_row(const WorkloadSource& source,
   return flat;
 }
 
-// The columns of all rows, in the order of their first appearance. A value that is null in one row
-// may be an object in the next row; then it is not a separate column.
+// The CSV columns of all rows, in the order of their first appearance. A value that is null in one
+// row may be an object in another row; then only the object's members are columns.
 std::vector<std::string> flat_columns(const WorkloadSources& sources) {
   std::vector<std::string> names;
   std::set<std::string> known, objects;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: reads files of records of all workloads except `run`.
+// Bench: reads files of records of all workloads except `run`, for reports.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ bool is_micro(const Json& line) {
   return text_at(line, "type").starts_with("micro");
 }
 
-// The columns that the workload of that name declares; empty if the workload is not known.
+// The columns that a workload declares; empty if no workload has this name.
 std::vector<Column> declared_columns(const std::string& workload) {
   const auto known = make_workload(workload);
   return known != nullptr ? known->columns() : std::vector<Column>();
@@ -30,8 +30,8 @@ bool is_scalar(const Json& value) {
   return value.is_primitive() || (value.is_object() && value.contains("median"));
 }
 
-// The columns that occur in the records, with what their workload says about them. `shown`: columns
-// that must be in the table in any case.
+// The columns that occur in the records, with what their workload says about them. `shown`: names
+// of columns that are in the table even if the workload leaves them out.
 std::vector<Column> columns_of(const WorkloadRecords& group, const std::vector<Column>& declared,
                                const Json& shown) {
   std::vector<Column> columns;
@@ -61,7 +61,7 @@ std::vector<Column> columns_of(const WorkloadRecords& group, const std::vector<C
   return columns;
 }
 
-// The times of one side of a race as a statistic.
+// The times of the subject or the rival in a line of `micro`, in the form of a record's statistic.
 Json race_times(const Json& side) {
   Json times = Json::object();
   for (const auto& [member, value] : side.items())
@@ -70,7 +70,8 @@ Json race_times(const Json& side) {
   return times;
 }
 
-// A line of `micro` in the form of other records: first names, then times.
+// Converts a line of `micro` to the form of other records: first the names of subject and rival,
+// then their times.
 Json micro_record(const Json& line) {
   constexpr const char* sides[] = {"subject", "rival"};
   Json record = Json::object();
@@ -90,7 +91,7 @@ Json micro_record(const Json& line) {
   return record;
 }
 
-// The columns of `micro` in the table for users.
+// Whether a column of `micro` is in the table for users.
 bool in_micro_table(std::string_view name) {
   constexpr std::string_view shown[] = {
       "variant",         "dtype", "batch",    "dim_in", "dim_out", "output", "subject",
@@ -117,7 +118,8 @@ WorkloadRecords& group_named(std::vector<WorkloadRecords>& groups, const std::st
   return groups.emplace_back(std::move(group));
 }
 
-// Drops rows if a later row has the same case and key. Rows of one run never have the same.
+// Drops each row that a later row with the same case and key replaces. Rows of one run always
+// differ in these. Returns the number of dropped rows.
 std::size_t keep_last(WorkloadRecords& group) {
   std::map<std::string, std::size_t> last;
   std::vector<std::string> names;
@@ -157,7 +159,7 @@ WorkloadSource load_workload_source(const std::string& path, const std::string& 
   WorkloadSource source;
   source.path = path;
   source.label = source_label(path);
-  std::map<std::string, bool> disturbed;  // whether the last run of a case was disturbed
+  std::map<std::string, bool> disturbed;  // whether the last run of each case was disturbed
   for (Json& line : run_file_lines(path)) {
     if (text_at(line, "type") == "case")
       disturbed[text_at(line, "id")] = line.value("disturbed", Json()) == true;
@@ -165,7 +167,7 @@ WorkloadSource load_workload_source(const std::string& path, const std::string& 
   }
   const std::string name = path == "-" ? "standard input" : path;
   std::vector<std::string> lines = split_list(text, '\n');
-  // An incomplete last line (still being written, or truncated) is not a record.
+  // An incomplete last line, which is still being written or was truncated, is not a record.
   if (!lines.empty() && !text.ends_with('\n') && !Json::accept(lines.back())) lines.pop_back();
   for (std::size_t number = 0; number < lines.size(); ++number) {
     Json line = Json::parse(lines[number], nullptr, false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: runs and checks each field of a case once, and adds it to the rounds.
+// Bench: runs and checks each field of a case once, and adds it to the timed rounds.
 #include <span>
 #include <utility>
 #include <variant>
@@ -20,7 +20,8 @@ namespace switchback::bench {
 
 namespace {
 
-/// Notes whether a source answers with a configuration other than the default.
+/// A source of configurations that notes whether another source answers with a configuration other
+/// than the default.
 class WatchedSource final : public ConfigSource {
  public:
   WatchedSource(const Context& context, const ConfigSource& source)
@@ -74,7 +75,8 @@ GemmArgs int8_args(CaseSetting& setting, const Int8Product& product) {
   return args;
 }
 
-// The engine and configuration that the library chooses for these operands.
+// The engine and configuration that the library chooses for an int8 product with these operands, as
+// text.
 std::string int8_config(const CaseSetting& setting, const Int8Product& product,
                         const GemmArgs& args) {
   const ContextState& state = setting.context.state();
@@ -107,8 +109,8 @@ std::string int8_config(const CaseSetting& setting, const Int8Product& product,
                                                : gemm_int8::default_config(problem, state));
 }
 
-/// Runs a field's work once and checks its output. The call to time and the engine that ran are set
-/// as far as they are known.
+/// Runs a field's work once and checks its output. Sets `call` to the call to time, and `engine` to
+/// the engine that ran, as far as they are known.
 struct Validation {
   CaseSetting& setting;
   std::function<void()>& call;
@@ -125,7 +127,7 @@ struct Validation {
   }
 
   SampleCheck operator()(const EvalForward& forward) {
-    // A layer in eval mode uses the faster of its packed weight and the products above.
+    // A layer in eval mode uses its packed weight or the ordinary product, whichever is faster.
     LinearOptions options{.in_features = setting.shape.dim_in,
                           .out_features = setting.shape.dim_out,
                           .mode = Mode::standard,
@@ -200,12 +202,13 @@ struct Validation {
   }
 };
 
-// Adds a field that is correct; with a tuner, also in its default configuration.
+// Adds a correct field to the rounds. With a tuner, the field is also timed in its default
+// configuration.
 void enter(CaseSetting& setting, const FieldSpec& spec, std::function<void()> call,
            FieldResult& result) {
   using Sweep = Entry::Sweep;
   const auto& tuned = setting.options.tuned;
-  // Casts are the lower bound of quantize operations; they are not tuned.
+  // Casts, the lower bound of quantize operations, have no configurations to tune.
   if (tuned == nullptr || std::holds_alternative<Cast>(spec.work)) {
     setting.add(Sweep::fields, std::move(call), result.stats, &result.times_ms);
     return;
@@ -292,7 +295,7 @@ void prepare_layers(CaseSetting& setting, CaseResult& result) {
       if (eval) return next.forward(x, y);
       next.weight_updated();
       next.forward(x, y, Save::borrow);
-      // The steps share dx and dw, whose contents are not used.
+      // All layers' steps write to the same dx and dw, because their contents are not used.
       LinearGrads grads;
       grads.g = setting.take(&Operands::g).any();
       grads.dx = setting.take(&Operands::dx).any();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the rounds of a case: their order, their end, and the summary of their times.
+// Bench: the timed rounds of a case: the order of the calls, the end of the rounds, and the summary
+// of the times.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -20,10 +21,10 @@ namespace {
 
 constexpr std::size_t least_tuned_cycles = 8;
 
-// The order of a round. A field's default configuration runs a whole sweep after its tuned one and
-// not directly after it, because the second of two calls on the same operands would find them in
-// the caches. The sweeps change places, so that within four rounds each follows each of the other
-// sweeps equally often.
+// The order of the calls in a round. All tuned calls form a sweep, and all default calls another
+// one. So a field's default call does not follow its tuned call directly: the second of two calls
+// on the same operands would find them in the caches. The sweeps change places, so that within four
+// rounds each follows each of the other sweeps equally often.
 std::vector<std::size_t> order_of(const std::vector<Entry>& entries, int round) {
   using enum Entry::Sweep;
   std::array sweeps = {fields, defaults, standard_layers, auto_layers};
@@ -37,8 +38,8 @@ std::vector<std::size_t> order_of(const std::vector<Entry>& entries, int round) 
   return order;
 }
 
-// Whether the median of every field is known to this share of itself, estimated from the spread of
-// its times.
+// Whether the standard error of every field's median, estimated from the spread of its times, is at
+// most `max_noise` times the median.
 bool quiet_enough(std::span<const std::vector<double>> times_ms, double max_noise) {
   return std::all_of(times_ms.begin(), times_ms.end(), [&](const std::vector<double>& times) {
     const measure::Middle middle = measure::middle(times);
@@ -66,7 +67,7 @@ measure::Times take_times(CaseSetting& setting, std::vector<std::int64_t>& preem
   rules.interrupted = options.interrupted;
   if (flush) rules.before_each = [&] { flush->run(); };
 
-  // The warm-up may use a third of the remaining time.
+  // The warm-up rounds may use a third of the time that is left until the deadline.
   const double warm_up_until_s = left_s() * 2 / 3;
   rules.another = [&](const measure::RoundsSoFar& so_far) {
     if (so_far.rounds >= options.repeat / 2) return false;
@@ -79,7 +80,8 @@ measure::Times take_times(CaseSetting& setting, std::vector<std::int64_t>& preem
       options.tuned == nullptr
           ? options.repeat
           : std::max(options.repeat, static_cast<int>(tuned_cycle * least_tuned_cycles));
-  // Speed-ups of tuned configurations use whole cycles.
+  // Rounds are kept or discarded in whole cycles if tuned configurations are timed, because their
+  // speed-ups are computed over whole cycles.
   const std::size_t unit = options.tuned == nullptr ? 1 : tuned_cycle;
   int next_look = wanted;
   rules.watch = options.watch;
@@ -89,7 +91,7 @@ measure::Times take_times(CaseSetting& setting, std::vector<std::int64_t>& preem
                         so_far.elapsed_s >= 1.5 * options.min_time_s;
     if (enough || spared) {
       if (!(options.max_noise > 0) || so_far.rounds >= wanted * most_rounds_of_repeat) return false;
-      // To sort all times in every round would take longer than the calls.
+      // The noise is not computed after every round: sorting all times takes longer than the calls.
       if (so_far.rounds >= next_look) {
         if (quiet_enough(so_far.times_ms, options.max_noise)) return false;
         next_look = so_far.rounds + std::max(1, so_far.rounds / 8);
@@ -106,8 +108,8 @@ measure::Times take_times(CaseSetting& setting, std::vector<std::int64_t>& preem
   return times_ms;
 }
 
-// Sums of times over whole cycles of rounds. Over a cycle, no configuration has a better place in
-// the order than another.
+// The sums of the times in whole cycles of rounds. Within a cycle, tuned and default configurations
+// have equally good places in the order of calls.
 std::vector<double> whole_cycles(const std::vector<double>& times) {
   if (times.size() < tuned_cycle) return times;
   std::vector<double> sums;

@@ -24,7 +24,8 @@ namespace {
 
 using measure::element;
 
-/// The first, the last and up to two other rows or columns of `size`.
+/// Samples rows or columns of a matrix with `size` of them: the first, the last and up to two
+/// others.
 measure::Rows lines_of(std::int64_t size, std::uint64_t seed) {
   return measure::sample_rows(size, 4, seed);
 }
@@ -35,7 +36,7 @@ bool same_bits(float a, float b) noexcept {
 
 std::string unwritten(ConstAnyMatrix m, core::Threads& threads) {
   constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
-  std::atomic<std::int64_t> first{none};  // over all threads
+  std::atomic<std::int64_t> first{none};  // lowest position that any thread found
   threads.for_each(m.rows, [&](std::int64_t row, int) {
     for (std::int64_t col = 0; col < m.cols; ++col) {
       if (!std::isnan(element(m, row, col))) continue;
@@ -88,7 +89,7 @@ SampleCheck check_quantized(Context& context, ConstAnyMatrix x, Group group,
       measure::grow_absmax(whole, most);
   }
 
-  // Rows or columns of x that share a scale; for a matrix with one scale, its rows.
+  // Checks rows or columns of x that share a scale; of a matrix with a single scale, its rows.
   const bool by_column = group == Group::column;
   const std::int64_t length = by_column ? x.rows : x.cols;
   for (const std::int64_t line : lines_of(by_column ? x.cols : x.rows, seed)) {
@@ -141,7 +142,8 @@ SampleCheck check_cast(ConstAnyMatrix x, MatrixView<const std::int8_t> q, std::u
 
 namespace {
 
-// Whole rows and whole columns of a product: together they touch every edge of a tile.
+// The rows and the columns of a product that are checked, each as a whole. Together they touch
+// every edge of a kernel's tiles.
 std::array<measure::Sample, 2> samples_of(ConstAnyMatrix d, std::uint64_t seed) {
   return {measure::Sample{lines_of(d.rows, seed), measure::all_rows(d.cols)},
           measure::Sample{measure::all_rows(d.rows), lines_of(d.cols, seed + 1)}};

@@ -14,7 +14,7 @@ namespace {
 
 constexpr FloatingProduct forward_product{&Operands::x, false, &Operands::w, true, &Operands::y};
 
-// In the order of Field.
+// The table of all fields, in the order of the enumeration Field.
 constexpr std::array<FieldSpec, all_fields> table{{
     {"standard_fwd", "X·Wᵀ in the input type, fastest floating point engine", "gemm",
      forward_product},

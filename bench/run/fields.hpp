@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the timed fields of a record: names, order, the work of each field, and the sums of
-// fields.
+// Bench: the timed fields (parts of a layer) of a record: names, order, the work of each field, and
+// the sums of fields.
 #pragma once
 
 #include <array>
@@ -26,7 +26,8 @@ class Matrix;
 
 namespace switchback::bench {
 
-/// In the order of a record. The last three are not in the record; they go to the run file.
+/// The timed fields in the order of a record. The last three are not in the record; they go to the
+/// run file next to it.
 enum class Field : std::size_t {
   standard_fwd,
   standard_gw,
@@ -55,13 +56,13 @@ constexpr std::size_t index(Field field) noexcept {
   return static_cast<std::size_t>(field);
 }
 
-/// One of a case's matrices: see operands.hpp.
+/// Names one of a case's matrices as a member of Operands (operands.hpp).
 struct Operands;
 using Operand = measure::Matrix Operands::*;
 
-// The work of a field, and its operands.
+// The kinds of work that a field times, each with its operands.
 
-/// d = op(a) · op(b) in the input type.
+/// The floating point product d = op(a) · op(b) in the input type.
 struct FloatingProduct {
   Operand a;
   bool transpose_a;
@@ -73,24 +74,25 @@ struct FloatingProduct {
 struct EvalForward {
   FloatingProduct product;
 };
-/// d = absmax_b · (absmax_a · (a · bᵀ · c)) of codes.
+/// The int8 product d = absmax_b · (absmax_a · (a · bᵀ · c)) of codes a and b, where c = 1/127².
 struct Int8Product {
   Operand a, absmax_a;
   Operand b, absmax_b;
   Operand d;
-  PackedWeight Operands::*packed = nullptr;  ///< b, already packed; null: each call packs it
+  /// The operand b, packed in advance; null: each call packs b.
+  PackedWeight Operands::*packed = nullptr;
 };
-/// Codes q and scales of x.
+/// Quantizes x to codes q and scales absmax.
 struct Quantize {
   void (*run)(Context& context, ConstAnyMatrix x, MatrixView<std::int8_t> q,
               std::span<float> absmax);
   Operand x;
   Group group;
   Operand q;
-  bool transposed;  ///< whether q is transposed
+  bool transposed;  ///< whether the codes q are stored transposed
   Operand absmax;
 };
-/// x truncated to int8.
+/// Truncates the elements of x to int8, without scales.
 struct Cast {
   Operand x;
 };
@@ -98,23 +100,23 @@ struct Cast {
 struct FieldSpec {
   std::string_view name;
   std::string_view meaning;
-  std::string_view group;  ///< its group in parse_fields()
+  std::string_view group;  ///< the group of fields by which parse_fields() selects this field
   std::variant<FloatingProduct, EvalForward, Int8Product, Quantize, Cast> work;
 };
 std::span<const FieldSpec, all_fields> field_table() noexcept;
 const FieldSpec& spec_of(Field field) noexcept;
 std::string_view field_name(Field field) noexcept;
 
-/// A sum in a record, and its parts in the order in which they are added.
+/// A sum of fields in a record, and its parts in the order in which they are added.
 struct SumInfo {
   std::string_view name;
   std::vector<Field> parts;
 };
 const std::array<SumInfo, 3>& sum_table();
 
-/// Times in ms by Field, for the fields of a record.
+/// The times in ms of a record, indexed by Field; empty if a field was not measured.
 using RecordTimes = std::array<std::optional<double>, record_fields>;
-/// The sum of the parts in order; empty if a part is missing.
+/// The sum of the times of its parts, added in order; empty if a part is missing.
 std::optional<double> sum_of(const SumInfo& sum, const RecordTimes& times);
 
 using FieldSet = std::array<bool, all_fields>;

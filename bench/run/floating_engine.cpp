@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the floating point product that the int8 path is compared with, with the fastest engine.
+// Bench: the floating point product that the int8 path is compared with. It uses the fastest
+// engine.
 #include <algorithm>
 
 #include "bench/run/case_setting.hpp"
@@ -14,7 +15,7 @@ namespace switchback::bench {
 
 std::function<void()> floating_call(CaseSetting& setting, const FloatingProduct& product,
                                     const std::string& engine) {
-  // The call keeps `engine`, because its arguments hold a view of the name.
+  // The lambda has its own copy of `engine`, because the arguments only refer to the name.
   return [&setting, product, engine] {
     StandardGemmArgs args;
     args.a = setting.take(product.a).any();
@@ -37,17 +38,18 @@ std::string fastest_floating_engine(CaseSetting& setting, const FloatingProduct&
   std::vector<Candidate> candidates;
   std::string refusals;
   std::vector<EngineInfo> engines = gemm_standard_engines(setting.context);
-  // The reference engine is for tests. It takes part only if no other engine runs.
+  // The reference engine is meant for tests, so it takes part only if no other engine runs.
   std::stable_partition(engines.begin(), engines.end(),
                         [](const EngineInfo& e) { return e.name != core::oracle_name; });
   for (const EngineInfo& engine : engines) {
     if (!engine.available || (engine.name == core::oracle_name && !candidates.empty())) continue;
-    // It computes another product, so it runs only with --standard-engine.
+    // An engine that rounds the operands first computes another product, so it runs only if
+    // --engine names it.
     if (floating::factor_error(setting.context.state().device.kind, engine.name) > 0) continue;
     setting.stop_if_interrupted();
     const std::function<void()> call = floating_call(setting, product, engine.name);
     try {
-      call();  // allocates, and lets a library build its kernel
+      call();  // the first call allocates memory and lets a library build its kernel
       candidates.push_back({engine.name, call, measure::seconds_of(*watch, call)});
     } catch (const Error& error) {
       if (error.status() != Status::unsupported) throw;

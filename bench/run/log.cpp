@@ -15,7 +15,7 @@ namespace switchback::bench {
 
 namespace {
 
-/// Writes the rate of a field's work, and its share of a ceiling.
+/// Writes the rate of a field's work, and its share of the machine's upper limit, to the run file.
 struct AddRates {
   Json& out;
   const Case& shape;
@@ -33,7 +33,7 @@ struct AddRates {
   void add_operations(double ceiling) const {
     add("tops", 2 * shape.macs() / seconds * 1e-12, ceiling);
   }
-  // Each element is read once and each code is written once: the traffic of a cast.
+  // The bytes of a quantize or a cast: each element is read once and each code is written once.
   void add_bytes(Operand x) const {
     const double bytes = elements_of(x, shape) * static_cast<double>(dtype_size_bytes(dtype) + 1);
     add("gb_s", bytes / seconds * 1e-9, ceilings.copy_gb_s);
@@ -75,13 +75,13 @@ RunLog::Noise noise_of(const Json& line) {
 }  // namespace
 
 void put_header(const RunHeader& header, const Ceilings& ceilings, Json& line) {
-  line["driver"] = nullptr;  // of a GPU, like the next
+  line["driver"] = nullptr;  // both members are always null: the values of a GPU are in "machine"
   line["compute_capability"] = nullptr;
   line["dtype"] = dtype_name(header.dtype);
   line["timer"] = "std::chrono::steady_clock around one call";
   line["statistic"] = "median";
   line["cache"] = header.cache;
-  line["seed"] = nullptr;  // reserves the place of a member that every run has
+  line["seed"] = nullptr;  // reserves the place of a member that the caller sets for every run
   line["grids"] = header.grids;
   line["arguments"] = nullptr;
   Json fields = Json::array();
@@ -109,7 +109,7 @@ void put_shape(const Case& c, Json& line) {
 void put_result(const CaseResult& result, DType dtype, const Ceilings& ceilings, Json& line) {
   line["repeat"] = result.repeat;
   line["rounds"] = result.rounds;
-  put_disturbance({}, line);  // reserves the place of members that every case has
+  put_disturbance({}, line);  // reserves the place of members that the caller sets for every case
   line["preemptions"] = result.preemptions;
   line["planned_bytes"] = nullptr;
   if (result.copied_bytes > 0) line["copied_bytes"] = result.copied_bytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the contents of a run file that `run` writes and a report reads: how each record was
-// measured.
+// Bench: the contents of a run file. `run` writes it next to the records; it says how each record
+// was measured. A report reads it.
 #pragma once
 
 #include <array>
@@ -17,37 +17,42 @@
 
 namespace switchback::bench {
 
-/// The members of a run_start line of this workload.
+/// What `run` adds to the run_start line, the first line of a run in the run file.
 struct RunHeader {
   DType dtype = DType::f32;
   std::vector<std::string> grids;
   FieldSet fields = every_field();
-  std::string mode = "default";  ///< or "tuned"
+  std::string mode = "default";  ///< "default" or "tuned" configurations
   std::string cache = "as the other fields of the round leave it";
 };
 void put_header(const RunHeader& header, const Ceilings& ceilings, nlohmann::ordered_json& line);
-/// The members of a case line for a case that was not begun, followed by those for a measured case.
+/// Adds to a run file's line on a case: put_shape() what is known before the case begins,
+/// put_result() what was measured.
 void put_shape(const Case& c, nlohmann::ordered_json& line);
 void put_result(const CaseResult& result, DType dtype, const Ceilings& ceilings,
                 nlohmann::ordered_json& line);
-/// "CPU, isa, threads, dtype"
+/// The machine as text for a report: "CPU, isa, threads, dtype".
 std::string machine_text(const nlohmann::ordered_json& machine, std::string_view dtype);
 
-/// The data that a report uses from a run file. Missing and unknown members are ignored.
+/// The data of a run file that a report uses. Missing and unknown members are ignored.
 struct RunLog {
-  std::optional<double> s8_tops;     ///< of the last run_start
-  std::optional<double> f32_tflops;  ///< of the last run_start
-  std::string machine;               ///< "CPU, isa, threads, dtype" of the last run_start
+  /// The machine's int8 limit in 1e12/s, from the last run_start line.
+  std::optional<double> s8_tops;
+  /// The machine's f32 limit in 1e12/s, from the last run_start line.
+  std::optional<double> f32_tflops;
+  /// The machine as text, from the last run_start line: "CPU, isa, threads, dtype"
+  std::string machine;
   std::map<std::string, double> fwd_packed_ms;           ///< by case id
   std::map<std::string, double> standard_fwd_packed_ms;  ///< by case id
-  /// The noise of a case's times and the load from other programs, by case id.
+  /// How noisy a case's times are, and the load from other programs while it was measured.
   struct Noise {
     std::array<measure::Stats, record_fields> parts{};
     std::optional<double> others_cores;
     bool disturbed = false;
   };
   std::map<std::string, Noise> noise;
-  /// The settings that a resumed run must share with the last one, as "key=value" in a fixed order.
+  /// The settings that a resumed run must share with the last run in the file, as "key=value" in a
+  /// fixed order.
   std::vector<std::string> setting;
 };
 RunLog parse_run_log(const std::vector<std::string>& lines);

@@ -11,7 +11,7 @@ namespace switchback::bench {
 
 namespace {
 
-/// A side of a matrix: rows of the batch, the layer's outputs, its inputs, or 1.
+/// The length of a matrix's side: the rows of the batch, the layer's outputs, its inputs, or 1.
 enum class Side { m, n, k, one };
 
 std::int64_t size_of(Side side, const Case& c) noexcept {
@@ -56,11 +56,11 @@ constexpr std::array<OperandSpec, 18> operand_table{{
     {&Operands::absmax_w_global_t, Type::scales, Side::one, Side::one},
 }};
 
-// The operands of a field's work, in any order.
+// Lists the operands that a field's work itself reads and writes, in any order.
 struct Touches {
   std::vector<Operand> operator()(const FloatingProduct& p) const { return {p.a, p.b, p.d}; }
   std::vector<Operand> operator()(const EvalForward& f) const {
-    return {f.product.a, f.product.d};  // W belongs to the layer
+    return {f.product.a, f.product.d};  // the layer itself holds W
   }
   std::vector<Operand> operator()(const Int8Product& p) const {
     std::vector<Operand> all = {p.a, p.absmax_a, p.absmax_b, p.d};
@@ -81,7 +81,7 @@ struct Uses {
   bool operator()(const EvalForward& f) const noexcept { return (*this)(f.product); }
   bool operator()(const Quantize& q) const noexcept { return operand == q.x || operand == q.q; }
   bool operator()(const Cast& cast) const noexcept { return operand == cast.x; }
-  // Also the matrix that its codes are made from.
+  // An int8 product also uses the matrices that its codes are made from.
   bool operator()(const Int8Product& p) const noexcept {
     if (operand == p.a || operand == p.b || operand == p.d) return true;
     const auto specs = field_table();
@@ -92,7 +92,7 @@ struct Uses {
   }
 };
 
-/// Calls f(work) for the work of that kind in each chosen field.
+/// Calls f(work) for each chosen field whose work is of type Work.
 template <class Work, class F>
 void for_each_of(const FieldSet& fields, const F& f) {
   for (std::size_t i = 0; i < all_fields; ++i)
@@ -140,7 +140,8 @@ double bytes_of(Operand operand, const Case& c, DType dtype, const FieldSet& fie
 
 double copied_bytes(const Case& c, DType dtype, const FieldSet& fields, double cold_bytes) {
   if (!(cold_bytes > 0)) return 0;
-  // Counted like in measure::Turns. Packed weights, and those of layers, are used once in a round.
+  // Counts the uses of each operand in a round like measure::Turns. Packed weights and layers'
+  // weights are used once in a round.
   std::vector<std::pair<Operand, std::int64_t>> uses;
   const double weight_bytes = static_cast<double>(c.dim_in) * static_cast<double>(c.dim_out);
   std::vector<double> once;
@@ -190,7 +191,8 @@ OperandTurns::OperandTurns(Context& context, Operands& operands, measure::Turns&
 std::size_t OperandTurns::index_of(Operand operand) noexcept {
   const auto found = std::find_if(operand_table.begin(), operand_table.end(),
                                   [&](const OperandSpec& s) { return s.operand == operand; });
-  return static_cast<std::size_t>(found - operand_table.begin());  // past the end: for casts
+  // Operands::cast is not in the table; it has the index after the last entry.
+  return static_cast<std::size_t>(found - operand_table.begin());
 }
 
 const measure::Matrix& OperandTurns::take(Operand operand) {
@@ -232,12 +234,12 @@ double operand_bytes(const Case& c, DType dtype, const FieldSet& fields) noexcep
       bytes += elements_of(spec.operand, c) *
                (spec.type == Type::codes ? 1 : static_cast<double>(dtype_size_bytes(dtype)));
   bytes += most_cast_elements(c, fields);
-  // The workspace holds the scratch of one operation at a time. For an int8 product that is the
-  // packed W and, in an engine without a fused epilogue, the int32 sums. For a floating point
+  // The workspace holds the scratch memory of one operation at a time. For an int8 product that is
+  // the packed W and, in an engine without a fused epilogue, the int32 sums. For a floating point
   // product it is the operands rearranged in f32.
   double scratch = 0;
   for_each_of<Int8Product>(fields, [&](const Int8Product& p) {
-    // Packed weights are padded to a tile, and have a correction for each column.
+    // A packed weight is padded to a tile, and has a correction for each column.
     if (p.packed != nullptr) bytes += (n + 64) * (k + 64);
     scratch = (n + 64) * (k + 64) + 4 * m * std::max(n, k) + m * std::max(n, k);
   });
@@ -261,7 +263,7 @@ Operands make_operands(Context& context, const Case& c, DType dtype, const Field
   }
   const auto cast_elements = static_cast<std::int64_t>(most_cast_elements(c, fields));
   if (cast_elements > 0) o.cast = measure::Matrix(context, DType::s8, 1, cast_elements);
-  // A layer's weights have a magnitude of 1/√K, so that Y has the magnitude of X.
+  // W has elements of magnitude 1/√K, like a layer's weights, so that Y has the magnitude of X.
   const float w_scale = 1.0f / std::sqrt(static_cast<float>(c.dim_in));
   if (!o.x.empty()) measure::fill_normal(context, o.x.any(), seed);
   if (!o.w.empty()) measure::fill_normal(context, o.w.any(), seed + 1, w_scale);

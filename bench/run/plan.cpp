@@ -16,8 +16,8 @@ namespace switchback::bench {
 
 Rates rates_from(const Ceilings& ceilings) noexcept {
   Rates rates;
-  // The shares of the ceilings that large products and quantize passes reach. Small ones reach
-  // less; the fixed cost of a call below accounts for that.
+  // The factors are the shares of the limits that large products and quantize passes reach. Small
+  // ones reach less; call_s, the fixed cost of a call, accounts for that.
   if (ceilings.f32_tflops > 0) rates.standard_ops_s = 0.75 * ceilings.f32_tflops * 1e12;
   if (ceilings.s8_tops > 0) rates.int8_ops_s = 0.6 * ceilings.s8_tops * 1e12;
   if (ceilings.copy_gb_s > 0) rates.bytes_s = 0.5 * ceilings.copy_gb_s * 1e9;
@@ -28,7 +28,7 @@ namespace {
 
 constexpr double call_s = 5e-6;
 
-/// Seconds of one call of a field, by the kind of its work.
+/// Estimates the seconds of one call of a field from the kind of its work.
 struct CallSeconds {
   const Case& c;
   const Rates& rates;
@@ -80,10 +80,12 @@ double estimate_setup_s(const Case& c, DType dtype, const FieldSet& fields,
   for (std::size_t i = 0; i < all_fields; ++i) {
     if (!fields[i]) continue;
     const bool standard = std::holds_alternative<FloatingProduct>(field_table()[i].work);
-    // One call to check it, and a few calls of the other engines of a floating point pass.
+    // Each field is called once for its check. A floating point pass also has a few calls of other
+    // engines.
     seconds += (standard ? 6 : 1) * estimate_field_s(static_cast<Field>(i), c, dtype, rates);
   }
-  // Random data, poisoned outputs and the recomputed rows and columns.
+  // The last term is the time to make random data, poison the outputs and recompute rows and
+  // columns.
   const auto m = static_cast<double>(c.batch_size);
   const auto n = static_cast<double>(c.dim_out);
   const auto k = static_cast<double>(c.dim_in);

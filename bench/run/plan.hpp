@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the selection of cases from grids, shapes and filters, with options that have the same
-// spelling in every subcommand with a grid. Also estimates of each case's memory and time before it
-// is measured.
+// Bench: selects the cases to measure from grids, shapes and filters, by options that have the same
+// spelling in every subcommand with a grid. Also estimates the memory and time of each case before
+// it is measured.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,22 @@ class App;
 
 namespace switchback::bench {
 
-/// The input of the estimates: the machine's ceilings, or a guess if they were not measured.
+/// The machine's rates, from which times are estimated: shares of its measured limits, or a guess.
 struct Rates {
   double standard_ops_s = 100e9;
   double int8_ops_s = 300e9;
   double bytes_s = 8e9;
 };
-/// The share of the ceilings that is reached in practice.
+/// The rates that products and copies reach in practice: fixed shares of the machine's measured
+/// limits.
 Rates rates_from(const Ceilings& ceilings) noexcept;
 
-/// Seconds of one call of a field.
+/// Estimates the seconds of one call of a field.
 double estimate_field_s(Field field, const Case& c, DType dtype, const Rates& rates) noexcept;
-/// Seconds of one round: each chosen field once.
+/// Estimates the seconds of one round, which calls each chosen field once.
 double estimate_round_s(const Case& c, DType dtype, const FieldSet& fields,
                         const Rates& rates) noexcept;
-/// Seconds before the first timed call: data, checks, choice of engines.
+/// Estimates the seconds before the first timed call: making data, checks, choice of engines.
 double estimate_setup_s(const Case& c, DType dtype, const FieldSet& fields,
                         const Rates& rates) noexcept;
 
@@ -45,9 +46,10 @@ struct PlannedCase {
   double setup_s = 0;
   double round_s = 0;
 
-  /// With `repeat` timed rounds, at least min_time_s of them, and half of that number to warm up.
+  /// The estimated time of a case: setup, repeat/2 warm-up rounds, and `repeat` timed rounds that
+  /// take at least min_time_s.
   [[nodiscard]] double total_s(double min_time_s) const noexcept;
-  /// With the fewest rounds that a deadline leaves.
+  /// The estimated time of a case with the fewest rounds, to which a deadline may reduce it.
   [[nodiscard]] double shortest_s() const noexcept;
 };
 inline constexpr int fewest_rounds = 3;
@@ -55,23 +57,25 @@ inline constexpr int fewest_rounds = 3;
 PlannedCase plan_case(const Case& c, int repeat, DType dtype, const FieldSet& fields,
                       const Rates& rates);
 
-/// The selected cases: grids and shapes together (each shape once), then the filters.
+/// Which cases the user selected: those of grids and shapes together (each shape once), of which
+/// the filters keep some.
 struct CaseSelection {
-  std::vector<std::string> grids;  ///< files or built-in names; none and no shape: "quick"
+  /// YAML files or names of built-in grids; without grids and shapes: "quick"
+  std::vector<std::string> grids;
   std::vector<std::string> shapes;
   std::vector<std::string> filters;
-  std::optional<int> repeat;  ///< overrides the grids' value
+  std::optional<int> repeat;  ///< the number of timed calls; overrides that of the grids
 };
 
 struct SelectedCase {
   Case shape;
   int repeat = 10;
 };
-/// In ascending order of work. Throws Error for an invalid grid, shape or filter, and if no case is
-/// left.
+/// The selected cases in ascending order of work. Throws Error for an invalid grid, shape or
+/// filter, and if no case is left.
 std::vector<SelectedCase> select_cases(const CaseSelection& selection);
 
-/// --grid, --shape and --filter.
+/// Adds the options --grid, --shape and --filter.
 void add_selection_options(CLI::App& command, CaseSelection& selection);
 
 }  // namespace switchback::bench

@@ -43,7 +43,8 @@ bool is_cast(std::string_view key) {
 
 std::optional<double> read_time(const Json& object, std::string_view key) {
   const auto found = object.find(std::string(key));
-  if (found == object.end()) return std::nullopt;  // only a cast's, see RecordKeys
+  // Only a cast's key may be missing, see RecordKeys.
+  if (found == object.end()) return std::nullopt;
   const Json& value = *found;
   if (value.is_null()) return std::nullopt;
   require(value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= 0,
@@ -113,7 +114,7 @@ Record parse_record(std::string_view line) {
 }
 
 Record parse_record(std::string_view line, RecordKeys allowed) {
-  // Keys in the order of the text, so that a repeated key is found.
+  // The keys are collected in the order of the text, so that a repeated key is found.
   std::vector<std::string> keys;
   bool nested = false;
   Json object;

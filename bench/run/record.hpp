@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: one record of `switchback-bench run`: 25 keys in the order of the published records.
+// Bench: one record of `switchback-bench run`: 25 keys, in the same order as in the published
+// records.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,12 @@ namespace switchback::bench {
 struct Record {
   std::int64_t repeat = 0;
   Case shape;
-  RecordTimes times_ms{};  ///< empty for a field that was not measured
+  RecordTimes times_ms{};  ///< medians by Field; empty for a field that was not measured
   friend bool operator==(const Record&, const Record&) = default;
 
   [[nodiscard]] std::optional<double> time(Field field) const { return times_ms[index(field)]; }
-  /// time_standard, time_rowwise, time_global: sums of the parts; empty if a part is missing.
+  /// The sums of fields in a record: time_standard, time_rowwise and time_global. A sum is empty if
+  /// one of its parts is missing.
   [[nodiscard]] std::optional<double> time_standard() const {
     return sum_of(sum_table()[0], times_ms);
   }
@@ -32,7 +34,7 @@ struct Record {
   }
 };
 
-/// The keys in order.
+/// The keys of a record, in order.
 const std::vector<std::string>& record_keys();
 
 /// The record as one line without its newline, in the style of the published ones: separators ", "
@@ -45,24 +47,24 @@ std::string to_line(const Record& record);
 /// is not the sum of its parts.
 Record parse_record(std::string_view line);
 
-/// Which keys a line must have.
+/// Which keys a line of a record file must have.
 enum class RecordKeys {
   all,
-  /// Or all except cast_x, cast_g and cast_w, as in the first published records: those times are
-  /// empty.
+  /// All keys, or all except cast_x, cast_g and cast_w, as in the first published records. The
+  /// times of these casts are then empty.
   all_or_without_casts,
 };
 Record parse_record(std::string_view line, RecordKeys keys);
 
-/// All records of a file's text. Throws Error(invalid_argument) "FILE:LINE: …".
+/// All records in the text of a file. Throws Error(invalid_argument) "FILE:LINE: …".
 std::vector<Record> parse_records(std::string_view text, std::string_view file_name,
                                   RecordKeys keys = RecordKeys::all);
 
-/// Whether a record has every field that records usually have.
+/// Whether a record has a time for every one of these fields.
 bool complete(const Record& record, const FieldSet& fields) noexcept;
 
-/// A description of a file that has this line instead of a record: "a run file (…)", from the
-/// "type" of lines of this program's other files; empty if the line has no such type.
+/// Describes a line of another file of this program ("a line of a run file …"), by its member
+/// "type". Empty if the line has no such type.
 std::string kind_of_line(std::string_view line);
 
 /// A finite double as Python's json writes it: "0.1", "1.0", "1e-07", "1e+16".

@@ -26,8 +26,8 @@ namespace switchback::bench {
 
 namespace {
 
-// Enough calls to measure the share of the ceiling to a percent, while the first case still starts
-// immediately.
+// The time for measuring the machine's upper limits: enough calls for an accuracy of a percent,
+// while the first case still starts immediately.
 constexpr double run_ceilings_budget_s = 0.4;
 
 constexpr const char* run_footer =
@@ -56,7 +56,7 @@ struct Engines {
   std::string int8, standard;
 };
 
-/// Which products each forced engine belongs to.
+/// Finds whether each forced engine computes int8 products, floating point products, or both.
 Engines resolve_engines(const Context& context, const std::vector<std::string>& names) {
   const std::vector<EngineInfo> int8 = gemm_engines(context);
   const std::vector<EngineInfo> standard = gemm_standard_engines(context);
@@ -89,9 +89,10 @@ Engines resolve_engines(const Context& context, const std::vector<std::string>& 
   return forced;
 }
 
-// The rates of this machine, for a plan that other programs do not distort. One small shape runs on
-// one thread, with calls that are shorter than a time slice of the scheduler. The fastest of many
-// calls of each field counts. The other threads are assumed to have the same rates.
+// Measures this machine's rates, so that --dry-run can estimate times even if other programs are
+// running. One small shape runs on one thread, with calls that are shorter than a time slice of the
+// scheduler. The fastest of many calls of each field counts. The other threads are assumed to have
+// the same rates.
 Rates calibrated_rates(const RunOptions& options, Session& session) {
   const Case shape = case_of_shape(64, 512, 512);
   const int threads = session.context().threads();
@@ -123,7 +124,8 @@ Rates calibrated_rates(const RunOptions& options, Session& session) {
   return {.standard_ops_s =
               rate({standard_fwd, standard_gw, standard_gx}, operations, guess.standard_ops_s),
           .int8_ops_s = rate({fwd_packed, bwd_packed}, operations, guess.int8_ops_s),
-          // Data that fits into a cache here does not in larger shapes.
+          // The rate of memory is halved: this small shape's data fits into a cache, that of larger
+          // shapes does not.
           .bytes_s = 0.5 * rate({w_quantize_rowwise, w_quantize_global}, bytes, 2 * guess.bytes_s)};
 }
 
@@ -212,7 +214,7 @@ class Run final : public Workload {
     selected_ = select_cases(options_.cases);
   }
 
-  // One line per record, in the form of the published ones; see record.hpp.
+  // The keys of a record of `run`, which has the form of the published records (record.hpp).
   [[nodiscard]] std::vector<Column> columns() const override {
     std::vector<Column> all;
     for (const std::string& key : record_keys())
@@ -237,8 +239,8 @@ class Run final : public Workload {
   }
 
   std::vector<CasePlan> plan(Session& session) override {
-    // A device's ceilings do not depend on other programs that use the CPU. The plan knows nothing
-    // of the speed of a forced engine.
+    // Only a dry run on the CPU measures rates for its estimates. A device's limits do not depend
+    // on other programs that use the CPU, and the speed of a forced engine is not known.
     const bool calibrate =
         session.options().dry_run && session.on_cpu() && options_.engines.empty();
     if (!calibrate && options_.ceilings)
@@ -291,7 +293,8 @@ class Run final : public Workload {
     case_options_.repeat = planned.repeat;
     result_ = run_case(session.context(), planned.shape, case_options_);
     CaseOutcome outcome{.status = result_.status, .why = result_.why};
-    // Compared with the rounds that were run, because a deadline may have cut some.
+    // The planned time of the rounds that were run, because a deadline may have reduced their
+    // number.
     outcome.planned_s =
         result_.rounds == 0
             ? 0
@@ -380,10 +383,10 @@ class Run final : public Workload {
   std::vector<SelectedCase> selected_;
   Engines engines_;
   Ceilings ceilings_;
-  double cold_bytes_ = 0;  ///< of CaseOptions
+  double cold_bytes_ = 0;  ///< bytes to use between two uses of an operand's copy, see CaseOptions
   std::vector<PlannedCase> planned_;
   CaseOptions case_options_;
-  CaseResult result_;  // of the last measured case
+  CaseResult result_;  // the result of the last measured case
   Report report_;
   std::shared_ptr<Tuner> tuner_;
   TunedReport tuned_;

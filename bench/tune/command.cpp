@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the options of `switchback-bench tune`, and the subcommand that validates candidates for
-// it.
+// Bench: the options of `switchback-bench tune`, and the hidden subcommand that checks candidate
+// configurations for it in another process.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -104,7 +104,8 @@ void add_tune_command(CLI::App& app) {
                  "instead of tuning, validate the device's kernels that no committed record "
                  "covers, each in another process, and store the results in the cache")
       ->excludes(budget);
-  command->add_flag("--prove", text->validate)->group("")->excludes(budget);  // the former name
+  // --prove is the former name of --validate.
+  command->add_flag("--prove", text->validate)->group("")->excludes(budget);
   command->add_flag("--force", options.limits.force,
                     "also measure problems that are already in the cache");
   command->add_option("--cache", options.cache, "cache directory")->type_name("DIR");
@@ -143,7 +144,7 @@ autotune::ValidatorOptions this_program_as_validator() {
 
 void add_validate_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("tune-validate", "");
-  command->group("");  // hidden: not for users
+  command->group("");  // hidden from the help, because users do not run it
   command->callback([] { set_exit_code(validate_candidates(STDIN_FILENO, STDOUT_FILENO)); });
 }
 

@@ -36,17 +36,19 @@ namespace {
 using autotune::Effort;
 using autotune::TuneOutcome;
 
-// The results for one kind of problem, for the summary.
+// The results of tuning for one kind of problem (operation), for the summary.
 struct Tally {
   std::int64_t measured = 0;
   std::int64_t changed = 0;
   std::int64_t wrong = 0;
-  std::int64_t in_doubt = 0;     ///< most rounds of the final were disturbed
-  std::vector<double> speedups;  ///< of problems whose configuration changed
+  /// Problems whose final comparison was disturbed in over a quarter of its rounds.
+  std::int64_t in_doubt = 0;
+  std::vector<double> speedups;  ///< the speed-ups of the problems whose configuration changed
   double best = 1;
 };
 
-// The problems in a file of misses or in a cache, as far as they belong to this machine.
+// The problems in a file of recorded misses or in a tuning cache. Problems of another machine,
+// device, thread count or instruction set are left out with a warning.
 std::vector<ConfigQuery> read_recorded(const std::string& file, const Context& context,
                                        const TunerState& tuner, StatusLine& out) {
   core::require(
@@ -58,7 +60,7 @@ std::vector<ConfigQuery> read_recorded(const std::string& file, const Context& c
   for (const autotune::Warning& warning : snapshot.warnings())
     out.warning(autotune::describe(warning));
   std::vector<ConfigQuery> queries;
-  std::map<std::string, std::int64_t> foreign;  // number by reason
+  std::map<std::string, std::int64_t> foreign;  // number of problems left out, by reason
   std::vector<autotune::Warning> problems;
   snapshot.for_each(
       [&](const autotune::Entry& entry) {
@@ -334,7 +336,7 @@ int tune_command(const TuneOptions& options) {
     return exit_codes::deadline;
   }
   if (options.records.empty()) return exit_codes::ok;
-  signals.reset();  // the run installs its own handler
+  signals.reset();  // removes the signal handler, because the run installs its own
   RunOptions run;
   run.cases = options.cases;
   run.dtype = options.dtype;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `switchback-bench tune --validate`: tries each kernel of a device that may not run by
-// default in another process. The results go to the cache.
+// Bench: `switchback-bench tune --validate`: runs each kernel of a device that is not trusted by
+// default in another process, and checks its results. The outcome goes to the tuning cache.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,13 +27,13 @@ namespace {
 using autotune::KernelValidation;
 using autotune::Validation;
 
-// A kernel, for all types of its results.
+// A row of the table of validated kernels: one kernel, and for which types its results are right.
 struct KernelRow {
   std::string operation, kernel, problems;
   std::vector<std::string> right, not_right;
 };
 
-// Which kinds of problems a kernel computes, if an operation has several kinds.
+// Which kinds of problems a kernel computes, as text; empty if its operation has only one kind.
 std::string problems_of(const KernelValidation& one) {
   if (one.query.op == ConfigOp::gemm_blockwise)
     return fmt::format("blocks of {} rows", one.kernel.variant);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the `verify` subcommand: options in, a table or one JSON object per line out.
+// Bench: the `verify` subcommand: reads the options, and prints a table or one JSON object per
+// line.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -42,7 +43,7 @@ std::string value_text(double value) {
   return fmt::format("{:.9g}", value);
 }
 
-// A failed check as a line: the operation, the position, and the size of the error.
+// Describes a failed check as text: the operation, the position, and the size of the error.
 std::string explain(const Check& check) {
   const Comparison& c = check.comparison;
   std::string text =
@@ -64,7 +65,7 @@ std::string explain(const Check& check) {
   return text;
 }
 
-// The checks of one operation, mode and engine, as one line of the table.
+// A line of the table: all checks of one operation, mode and engine.
 struct Line {
   std::int64_t checks = 0;
   std::int64_t failed = 0;
@@ -86,7 +87,8 @@ class VerifyReport {
     line.skipped += check.outcome == Check::Outcome::skipped ? 1 : 0;
     line.compared += check.comparison.compared;
     line.largest_share = std::fmax(line.largest_share, check.comparison.worst_share);
-    // Only random data show the accuracy that users can expect.
+    // Accuracy is shown for normal random data only, because it is the accuracy that users can
+    // expect.
     if (check.data == Data::normal) {
       line.largest_error = std::fmax(line.largest_error, check.comparison.relative_error);
       line.smallest_snr_db = std::fmin(line.smallest_snr_db, check.comparison.snr_db);
@@ -104,7 +106,7 @@ class VerifyReport {
     for (const auto* entry : order_) {
       const auto& [op, mode, engine] = entry->first;
       const Line& line = entry->second;
-      // A check for equality has no bound, so there is no share of a bound.
+      // A check that requires equal bits has no error bound, so it has no share of a bound either.
       table.add({op, mode, engine, fmt::format("{}", line.checks - line.skipped),
                  line.failed > 0 ? fmt::format("{} !", line.failed) : "0",
                  fmt::format("{}", line.compared),
@@ -164,7 +166,7 @@ VerifyOptions read(const VerifyArguments& arguments) {
       core::require(options.modes.back() != Mode::automatic,
                     "--mode 'auto' becomes one of the other modes at run time; give those instead");
     }
-    // The user chose modes, so the layer is checked.
+    // If the user chose modes of a layer, only the layer is checked.
     if (arguments.ops.empty()) options.ops = {"layer"};
   }
   for (const std::string& name : split_list(arguments.ops)) {
@@ -212,7 +214,7 @@ void run_verify(const VerifyArguments& arguments) {
          {"passed", summary.passed},
          {"failed", summary.failed},
          {"skipped", summary.skipped}});
-  // The table goes to the stream that the JSON does not use.
+  // The table goes to standard error if the JSON goes to standard output.
   report.print(arguments.json ? stderr : stdout, summary);
   core::require(summary.passed + summary.failed > 0,
                 "nothing was checked: the options exclude every check{}",
@@ -220,7 +222,7 @@ void run_verify(const VerifyArguments& arguments) {
   set_exit_code(summary.failed == 0 ? exit_codes::ok : exit_codes::failed);
 }
 
-// The names of the checked modes.
+// The names of the modes that `verify` checks by default.
 std::vector<std::string> all_modes() {
   std::vector<std::string> names;
   for (const Mode mode : VerifyOptions().modes)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `verify` of the fragmented layer: its soft and its hard forward in the int8 modes.
+// Bench: `verify` of the fragmented layer (each row selects some fragments of its columns): its
+// soft and its hard forward in the int8 modes.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,7 +18,8 @@ namespace {
 
 using oracle::Codes;
 
-// Sums in 32 lanes, which are then added by halves.
+// An f32 sum of 32 lanes: element i is added to lane i mod 32, and then the lanes are added by
+// repeated halving.
 template <class Term>
 float lane_sum(std::int64_t count, const Term& term) {
   std::array<float, 32> lanes{};
@@ -122,7 +124,7 @@ class FragmentedChecks {
     return std::max_element(values.begin(), values.end()) - values.begin();
   }
 
-  // x with each element multiplied and rounded to the layer's type.
+  // x with each element multiplied by a factor and rounded to the layer's type.
   template <class Factor>
   [[nodiscard]] measure::Matrix scaled(const Factor& factor) const {
     std::vector<float> values;
@@ -132,7 +134,7 @@ class FragmentedChecks {
     return in_dtype(oracle::rounded(std::move(values), dtype_), shape_.dim_in, dtype_);
   }
 
-  // The int8 product of rows, [rows.size(), b.rows].
+  // The expected int8 product a · bᵀ of some rows of a, with shape [rows.size(), b.rows].
   [[nodiscard]] std::vector<float> product(ConstAnyMatrix a, ConstAnyMatrix b, DType dtype,
                                            const Rows& rows) const {
     const Codes q_a = oracle::quantize(a, Group::row);
@@ -145,7 +147,7 @@ class FragmentedChecks {
     return product(a, b, dtype, rows_);
   }
 
-  // Each row's chosen fragment, with its share of the weight.
+  // For each row, the expected product of its chosen fragment with the same columns of the weight.
   [[nodiscard]] std::vector<float> product_of_chosen() const {
     std::vector<float> values;
     for (const std::int64_t row : rows_) {
@@ -162,7 +164,8 @@ class FragmentedChecks {
     return values;
   }
 
-  // Adds the part of the low-rank product.
+  // Adds the expected low-rank product of `rest` to `values`, and compares the sum with a result of
+  // the layer.
   void compare(const char* part, const measure::Matrix& got, std::vector<float> values,
                const measure::Matrix& rest) {
     const measure::Matrix narrow =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bench: `verify` of the grouped operations: each row must have the result that its group gives
-// when it is computed alone.
+// when the group is computed alone.
 #include <cmath>
 #include <iterator>
 
@@ -39,7 +39,7 @@ class GroupedChecks {
     fill(context, g_.any(), data, seed + 19);
     fill(context, w_.any(), data == Data::nonfinite ? Data::normal : data, seed + 20);
     measure::fill_normal(context, bias_.any(), seed + 21);
-    // The second group has no rows.
+    // The ends of the groups' rows. The second group has no rows.
     const auto m = static_cast<std::int32_t>(shape.batch);
     const std::int32_t ends[group_count] = {m / 3, m / 3, m / 3 + m / 2, m};
     std::copy(std::begin(ends), std::end(ends), ends_.values<std::int32_t>().begin());
@@ -56,7 +56,8 @@ class GroupedChecks {
   }
 
  private:
-  // The configuration that the library chooses; for one kind of data also each engine.
+  // The engines to check. An empty name is the library's choice; with normal data each engine is
+  // also checked by name.
   [[nodiscard]] std::vector<std::string> names(const std::vector<EngineInfo>& infos) const {
     std::vector<std::string> engines;
     if (data_ == Data::normal) engines = suite_.engines(infos);
@@ -76,7 +77,7 @@ class GroupedChecks {
   [[nodiscard]] std::int64_t rows_of(std::int64_t group) const {
     return ends_.values<std::int32_t>()[static_cast<std::size_t>(group)] - begin_of(group);
   }
-  // The elements of the rows that belong to the group.
+  // Those of the given rows that belong to the group.
   [[nodiscard]] Rows within(const Rows& rows, std::int64_t group) const {
     Rows found;
     for (const std::int64_t row : rows)
@@ -84,7 +85,7 @@ class GroupedChecks {
     return found;
   }
 
-  // Slots that read the rows in reverse order.
+  // Checks grouped_quantize_rowwise with slots that read the rows of x in reverse order.
   void quantize() {
     const measure::Matrix q = suite_.filled(x_.rows(), x_.cols(), std::int8_t{-128});
     const measure::Matrix absmax = suite_.filled(1, x_.rows(), unwritten_float);
@@ -113,14 +114,14 @@ class GroupedChecks {
   [[nodiscard]] oracle::SumBound sum_bound() const {
     return data_ == Data::normal ? oracle::SumBound::random_data : oracle::SumBound::any_data;
   }
-  // Adds the reference of one group.
+  // Appends the expected result of one group's product to that of all groups.
   void add(Reference& all, const measure::Product& product) const {
     const Reference one = oracle::reference_of(product, sum_bound(), dtype_, {}, {});
     all.cols = one.cols;
     append(all.values, one.values);
     append(all.bounds, one.bounds);
   }
-  // What the products of groups have in common.
+  // Runs a grouped floating point product and compares it with the expected result.
   void run_standard(const char* part, const std::string& engine, GroupedStandardGemmArgs args,
                     const Rows& rows, const Reference& reference) {
     const measure::Matrix d = suite_.unwritten(dtype_, args.d.rows, args.d.cols);
@@ -132,7 +133,7 @@ class GroupedChecks {
     suite_.bounded(c, d.any(), rows, reference, oracle::sum_rule(sum_bound(), 0));
   }
 
-  // The rows of each group times the group's own matrix.
+  // Checks the product of each group's rows with the group's own matrix.
   void standard(const char* part, const measure::Matrix& a, const measure::Matrix& b,
                 bool transpose_b, const std::string& engine) {
     const std::int64_t cols = transpose_b ? shape_.dim_out : shape_.dim_in;
@@ -171,7 +172,8 @@ class GroupedChecks {
     run_standard("dw", engine, args, rows, reference);
   }
 
-  // Each row of x with a weight, plus the row before it; the first row alone.
+  // Checks combine() with two slots for each row: the row itself and the row before it, each with a
+  // weight. The first row has only one slot.
   void combined() {
     constexpr std::int64_t slots_of_row = 2;
     const measure::Matrix slots = suite_.matrix(DType::s32, x_.rows(), slots_of_row);

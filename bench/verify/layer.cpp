@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: `verify` of the linear layer: forward, dX, dW, db and their accumulation in every mode.
+// Bench: `verify` of the linear layer: forward, dX, dW, db and their accumulation, in every mode.
 #include <algorithm>
 #include <cstddef>
 
@@ -20,9 +20,10 @@ namespace {
 using oracle::Codes;
 using oracle::SumBound;
 
-// The accuracy cost of int8 on random data: the standard deviation of a code's rounding,
-// absmax/127/√12, of both operands. numerics.md states the limits. Below some thousand elements, or
-// some tens of products per element, the results vary too much, and only equality is checked.
+// Limits for the error of int8 on random data. It comes from rounding both operands to codes: the
+// rounding of a code has the standard deviation absmax/127/√12. docs/numerics.md states the limits.
+// Below some thousand elements, or some tens of products per element, the results vary too much,
+// and only equality is checked.
 constexpr double relative_error_row_row = 0.014;
 constexpr double relative_error_row_global = 0.017;
 constexpr double smallest_cosine = 0.9998;
@@ -32,7 +33,8 @@ constexpr std::int64_t enough_products = 32;
 constexpr std::string_view int8_rule =
     "equal: quantize, integer product and dequantize of the oracle";
 
-// The optional parts of an int8 layer: rotation, dW from codes, stochastic rounding of G's codes.
+// The optional features of an int8 layer: rotation, dW from codes, stochastic rounding of G's
+// codes.
 struct Options {
   Rotation rotation = Rotation::none;
   bool int8_dw = false;
@@ -65,7 +67,8 @@ class LayerChecks {
     Context& context = suite.context();
     const std::uint64_t seed = suite.options().seed;
     fill(context, x_.any(), data, seed + 11);
-    // With a weight that is not finite, a layer with one scale has no finite result to compare.
+    // W is always finite: if a weight were not finite, a layer with one scale for all of W would
+    // have no finite result to compare.
     fill(context, w_.any(), data == Data::nonfinite ? Data::normal : data, seed + 12);
     fill(context, g_.any(), data, seed + 13);
     measure::fill_normal(context, bias_.any(), seed + 14);
@@ -139,11 +142,11 @@ class LayerChecks {
   }
 
   [[nodiscard]] bool rotates() const { return options_.rotation != Rotation::none; }
-  // The values rotated, in f32.
+  // The matrix rotated by the layer's Hadamard rotation, in f32.
   [[nodiscard]] std::vector<float> rotated(ConstAnyMatrix m) const {
     return oracle::rotate(m, quant::group_of(options_.rotation));
   }
-  // Codes of X or W, which are the codes of the rotated matrix.
+  // The codes of X or W. If the layer rotates, they are the codes of the rotated matrix.
   [[nodiscard]] Codes codes_of(const measure::Matrix& m, Group group) const {
     if (!rotates()) return oracle::quantize(m.any(), group);
     return oracle::quantize(as_matrix(rotated(m.any()), m.cols()), group);
@@ -155,7 +158,7 @@ class LayerChecks {
   [[nodiscard]] SumBound sum_bound() const {
     return data_ == Data::normal ? SumBound::random_data : SumBound::any_data;
   }
-  // An output of a floating point product.
+  // Checks an output of the layer that is a floating point product.
   void float_output(const char* part, const measure::Matrix& got, const Rows& rows, DType dtype,
                     std::span<const float> bias, std::span<const float> before,
                     const measure::Product& product) {
@@ -166,8 +169,9 @@ class LayerChecks {
                    oracle::sum_rule(sum_bound(), factor_error));
   }
 
-  // An output of an int8 product: the codes of one side (rows of the output) and the codes of the
-  // other side. `back`: rotated in f32 before the single rounding.
+  // Checks an output of the layer that is an int8 product a · bᵀ of codes. `rows`: the rows of the
+  // output to compare. `back`: the product is rotated in f32 before it is rounded once to the
+  // output's type.
   void int8_output(const char* part, const measure::Matrix& got, const Rows& rows, const Codes& a,
                    const Codes& b, std::span<const float> bias, const measure::Product& product,
                    bool back = false) {
@@ -203,7 +207,8 @@ class LayerChecks {
                 dx_product_, rotates());
   }
 
-  // The scales of W's rows are multiplied into the columns of G.
+  // Checks dX in a mode whose dX reads the codes of W's rows. The scales of W's rows are multiplied
+  // into the columns of G before G is quantized.
   void input_gradient_of_row_codes(const measure::Matrix& dx) {
     Codes q_w = codes_of(w_, Group::row);
     std::vector<float> scaled;
@@ -225,7 +230,8 @@ class LayerChecks {
     };
     if (options_.int8_dw) return int8_weight_gradient(part, dw, before);
     if (!mode().keeps_codes) return compare(dw_product_);
-    // From the saved data: the codes of X, dequantized to the layer's dtype.
+    // A layer that keeps X's codes instead of X computes dW from the codes dequantized to its
+    // dtype.
     std::vector<float> kept =
         oracle::dequantize(codes_of(x_, Group::row), rotates() ? DType::f32 : dtype_);
     if (rotates()) kept = oracle::rounded(rotated(as_matrix(kept, shape_.dim_in)), dtype_);
@@ -274,7 +280,8 @@ class LayerChecks {
   measure::Product dw_product_;
 };
 
-// The largest rotation whose group divides the columns; none if there is none.
+// The largest rotation whose group of columns divides the number of columns; `none` if no
+// rotation's does.
 Rotation rotation_for(std::int64_t cols) {
   Rotation found = Rotation::none;
   for (const Rotation rotation : quant::rotations)
@@ -301,7 +308,8 @@ void verify_layer(Suite& suite, const VerifyShape& shape) {
                             .int8_dw = traits_of(mode).has_int8_dw(),
                             .stochastic = true});
         }
-        // The results of each engine were checked on all data without the layer.
+        // Layers with a named engine are checked on normal data only. The engines alone were
+        // checked on all kinds of data.
         if (data != Data::normal) continue;
         for (const std::string& engine :
              traits_of(mode).is_int8() ? int8_engines : standard_engines)

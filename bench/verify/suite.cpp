@@ -29,8 +29,9 @@ bool contains(const std::vector<T>& values, const T& value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-// The Contexts for the quantize operations, which have no engine to force. There is one for each
-// instruction set that changes what this CPU uses, from the requested one downwards.
+// The Context options with which the quantize operations are checked. These operations have no
+// engine to force, so there is a Context for each instruction set that this CPU can be capped at,
+// from the requested one downwards.
 std::vector<ContextOptions> isa_steps(const VerifyOptions& options) {
   if (parse_device(options.context.device).kind != DeviceKind::cpu) return {options.context};
   std::vector<ContextOptions> steps;
@@ -50,7 +51,8 @@ std::vector<ContextOptions> isa_steps(const VerifyOptions& options) {
   return steps;
 }
 
-// Refuses an engine that is in no list, or that is not available in any list.
+// Refuses the engine of --engine if no operation has it, or if it is not available for any
+// operation.
 void check_engine(const Context& context, const std::string& engine) {
   if (engine.empty()) return;
   std::string names;
@@ -98,8 +100,8 @@ const std::vector<std::string>& verify_ops() {
 }
 
 const std::vector<VerifyShape>& default_verify_shapes() {
-  // One element; fewer than a vector; around 16, 32 and 64; a medium number that is not a multiple;
-  // as wide as a layer.
+  // The shapes have sides of one element; fewer than a vector; around 16, 32 and 64; medium numbers
+  // that are not multiples; and one as wide as a layer.
   static const std::vector<VerifyShape> shapes = {{1, 1, 1},     {3, 5, 7},       {17, 33, 65},
                                                   {64, 128, 96}, {129, 257, 191}, {48, 512, 160}};
   return shapes;
@@ -164,7 +166,8 @@ bool Suite::attempt(const Check& check, const std::function<void()>& operation) 
     return true;
   } catch (const Error& error) {
     Check thrown = check;
-    // An engine may refuse a problem with a reason; any other error is a failure.
+    // An engine may refuse a problem with Error(unsupported) and a reason. Any other error is a
+    // failure.
     thrown.outcome =
         error.status() == Status::unsupported ? Check::Outcome::skipped : Check::Outcome::fail;
     thrown.reason = error.what();
@@ -183,7 +186,8 @@ void Suite::exact(Check check, AnyMatrix written, const Rows& rows, ConstAnyMatr
   if (accuracy.reference != nullptr) {
     measure::add_accuracy(check.comparison, written, rows, *accuracy.reference);
     if (accuracy.largest_relative_error > 0) {
-      // Comparisons with NaN are false: without a measured value the result is not accurate.
+      // Comparisons with NaN are false, so a result whose accuracy could not be measured is not
+      // accurate.
       accurate = check.comparison.relative_error <= accuracy.largest_relative_error &&
                  check.comparison.cosine >= accuracy.smallest_cosine;
       check.bound += fmt::format("; relative error at most {}, cosine at least {}",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: shared by the parts of `verify`: the Context under test, the options, and how a check is
+// Bench: what the parts of `verify` share: the Context under test, the options, and how a check is
 // made and reported.
 #pragma once
 
@@ -27,10 +27,11 @@ using measure::not_measured;
 using measure::Reference;
 using measure::Rows;
 
-/// The accuracy that results of random data must reach in addition to the other checks.
+/// The accuracy, compared with an f64 reference, that results of random data must reach in addition
+/// to the other checks.
 struct Accuracy {
   const Reference* reference = nullptr;
-  double largest_relative_error = 0;  ///< 0: report it, but do not judge it
+  double largest_relative_error = 0;  ///< upper limit of the relative error; 0: no limit
   double smallest_cosine = 0;
 };
 
@@ -43,20 +44,21 @@ class Suite {
   [[nodiscard]] Context& context() const noexcept { return context_; }
   [[nodiscard]] const VerifyOptions& options() const noexcept { return options_; }
   [[nodiscard]] bool wants(std::string_view op) const;
-  /// Whether checks with this data are requested for matrices of the shape.
+  /// Whether the options ask for checks with this kind of data on matrices of this shape.
   [[nodiscard]] bool wants(Data data, const VerifyShape& shape) const;
-  /// Names of the available engines to force, as the options select them.
+  /// The names of the available engines that are to be forced, as the options select them.
   [[nodiscard]] std::vector<std::string> engines(const std::vector<EngineInfo>& infos) const;
-  /// The rows of an output [rows,cols] that are compared, for the given inner dimension.
+  /// The rows to compare in an output [rows,cols] of a product, given its inner dimension.
   [[nodiscard]] Rows rows_for(std::int64_t rows, std::int64_t cols, std::int64_t inner) const;
 
-  /// A check with the members that the suite knows filled in.
+  /// A check whose operation, types, data, shape and machine are filled in, but not its outcome.
   [[nodiscard]] Check check(std::string op, std::string part, DType dtype, Data data,
                             const VerifyShape& shape) const;
-  /// Runs the operation. If it throws, adds a skipped or failed check and returns false.
+  /// Runs the operation. If it throws, reports a skipped or failed check and returns false.
   bool attempt(const Check& check, const std::function<void()>& operation);
 
-  /// A matrix for operations and for checks of them: both the device and the host can access it.
+  /// A matrix in memory that both the device and the host can access, for operations and for checks
+  /// of their results.
   [[nodiscard]] measure::Matrix matrix(DType dtype, std::int64_t rows, std::int64_t cols) const {
     return measure::Matrix::visible(context_, dtype, rows, cols);
   }
@@ -82,8 +84,8 @@ class Suite {
   void exact(Check check, AnyMatrix written, ConstAnyMatrix want, std::string_view bound);
   void bounded(Check check, AnyMatrix written, const Rows& rows, const Reference& reference,
                std::string_view bound);
-  /// Checks the default configuration of each selected engine on all selected data, with the
-  /// operation's own trials.
+  /// Runs and checks an operation's trials (measure/trial.hpp): the default configuration of each
+  /// selected engine on all selected kinds of data.
   void trials(const autotune::Operation& operation, const VerifyShape& shape);
 
  private:
@@ -95,7 +97,7 @@ class Suite {
   VerifySummary& summary_;
 };
 
-/// The expected values, as the [1,n] or [rows,cols] matrices that comparisons use.
+/// Wraps the expected values as a [1,n] or [rows,cols] matrix for comparisons.
 template <class T>
 ConstAnyMatrix as_matrix(const std::vector<T>& values, std::int64_t cols) {
   const auto count = static_cast<std::int64_t>(values.size());
@@ -105,15 +107,15 @@ template <class T>
 ConstAnyMatrix as_row(const std::vector<T>& values) {
   return as_matrix(values, static_cast<std::int64_t>(values.size()));
 }
-/// The same in an f32 vector of scales or sums.
+/// The value that f32 scales and sums have before an operation writes them; no check expects it.
 inline constexpr float unwritten_float = 0x1.D6D6D6p+87f;
-/// The rows that share scales when codes of blocks are checked.
+/// How many rows share scales (a block) when codes of blocks are checked.
 inline constexpr std::int64_t verified_block_rows = 128;
-/// The inverse: elements as floats.
+/// The elements of a matrix as floats, row after row.
 std::vector<float> as_floats(ConstAnyMatrix m);
 std::vector<float> rows_as_floats(ConstAnyMatrix m, const Rows& rows);
 
-// The parts. Each makes the checks of one shape.
+// The parts of `verify`. Each function makes the checks of one shape.
 void verify_layer(Suite& suite, const VerifyShape& shape);
 void verify_grouped(Suite& suite, const VerifyShape& shape);
 void verify_fragmented(Suite& suite, const VerifyShape& shape);

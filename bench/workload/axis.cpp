@@ -60,8 +60,8 @@ std::string names_of_axes(const CLI::App& command, const std::vector<std::string
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// The values after '=', with ranges expanded into their numbers. All other values are passed on as
-// they are, and the option itself accepts or refuses them.
+// The values of an axis "NAME=V,V,…", with ranges expanded into their numbers. All other values are
+// passed on as they are, and the option itself accepts or refuses them.
 std::vector<std::string> option_values(std::string_view text, const std::string& name) {
   const std::string option = fmt::format("--axis {}", name);
   std::vector<std::string> values;
@@ -187,7 +187,7 @@ std::vector<Combination> apply_axes(CLI::App& command, const std::vector<std::st
 
 namespace {
 
-// "d-model" is the column "d_model".
+// The column for an option: "d_model" for the option "d-model".
 std::string column_name(std::string option) {
   std::replace(option.begin(), option.end(), '-', '_');
   return option;
@@ -200,13 +200,13 @@ std::string suffix_of(const Combination& values) {
   return text;
 }
 
-// "16" is the number 16, and "small" is a word.
+// An option's value as JSON: "16" is the number 16, and "small" is a text.
 Json value_of(const std::string& text) {
   const Json number = Json::parse(text, nullptr, false);
   return number.is_number() ? number : Json(text);
 }
 
-// The command's arguments, except the options in the combination.
+// The command's arguments, with the combination's values for the options that it has.
 std::vector<std::string> words_of(const CLI::App& command, const Combination& values) {
   std::vector<std::string> words;
   for (const CLI::Option* option : command.get_options()) {
@@ -251,7 +251,8 @@ class Product : public Workload {
     for (const Part& part : parts_)
       part.workload->check_options();
   }
-  // Options that are not columns yet become columns, and all of them are shown.
+  // The columns of the records. An option of --axis that is not a column yet becomes one, and all
+  // of these columns are shown.
   [[nodiscard]] std::vector<Column> columns() const override {
     std::vector<Column> base = first().columns(), all;
     for (const auto& [option, value] : parts_.front().values) {
@@ -290,7 +291,7 @@ class Product : public Workload {
     }
     return all;
   }
-  // A setting in which the parts differ is given as all its values.
+  // The settings of the run. A setting that --axis varies is given as the list of all its values.
   [[nodiscard]] Json setting() const override {
     Json all = first().setting();
     for (auto& [key, value] : all.items())
@@ -351,7 +352,8 @@ class Product : public Workload {
     return all;
   }
 
-  // Passes the rows of a part on as rows of the whole.
+  // Makes a sink for the workload of one combination of axis values. It adds the values to each row
+  // and passes the row on.
   [[nodiscard]] Sink renamed(std::size_t p, const Sink& sink) {
     return [this, p, &sink](Row row) {
       Json values = Json::parse(row.line);
@@ -368,7 +370,8 @@ class Product : public Workload {
   }
 
   std::vector<Part> parts_;
-  std::vector<std::pair<std::size_t, std::size_t>> places_;  ///< of cases: part, index in it
+  /// For each case: the index of its combination's workload, and the case's index there.
+  std::vector<std::pair<std::size_t, std::size_t>> places_;
 };
 
 }  // namespace

@@ -101,11 +101,11 @@ void add_workload_command(CLI::App& app, const std::shared_ptr<Workload>& worklo
     core::require(!(options->append || options->resume) || options->out != "-",
                   "--{} needs --out FILE: standard output has no records to continue from",
                   options->append ? "append" : "resume");
-    // Records between lines of progress would be noise.
+    // Records are not written to a terminal, where they would appear between the lines of progress.
     if (command->get_option("--out")->empty() && !options->quiet && !options->dry_run &&
         ::isatty(STDOUT_FILENO) == 1)
       options->out.clear();
-    // As the user typed it, before axes are expanded.
+    // The arguments are noted as the user typed them, before axes are expanded.
     options->arguments = arguments_of(*command);
     const std::vector<Combination> combinations = apply_axes(*command, *axes, single);
     const std::shared_ptr<Workload> whole =

@@ -33,7 +33,7 @@ Json load_json(std::optional<double> others_cores) {
   return json;
 }
 
-// A resumed run must have the same settings as the last one.
+// Refuses to resume a file of records whose last run had other settings.
 void check_setting(const Workload& workload, const Session& session, const RunOutput& output) {
   if (output.records().empty()) return;
   Json last;
@@ -53,8 +53,8 @@ void check_setting(const Workload& workload, const Session& session, const RunOu
                   session.options().out, was[i], now[i]);
 }
 
-// The indices of the cases that this shard of a run measures: every count-th case, because
-// neighbours in the order of work take about the same time.
+// Whether this shard (one part of a divided run) measures case number i. A shard measures every
+// count-th case, because neighbours in the order of work take about the same time.
 bool in_shard(const SessionOptions& options, std::size_t i) {
   return i % options.shard_count == options.shard - 1;
 }
@@ -102,8 +102,8 @@ int dry_run(Workload& workload, Session& session) {
   return exit_codes::ok;
 }
 
-// The load from other programs before the first case. If planning was short, the system needs a
-// moment to measure it.
+// The load from other programs before the first case. If planning was short, waits for a moment,
+// which the system needs to measure the load.
 std::optional<double> load_before(Session& session) {
   std::optional<double> others = session.load().others_cores();
   if (others || session.options().quiet) return others;
@@ -116,15 +116,15 @@ std::string left_text(double left_s) {
   return left_s > 0 ? fmt::format("  about {} left", format_duration(left_s)) : "";
 }
 
-// Progress of a run on stderr: one line per case, and on a terminal also a status line that is
-// redrawn.
+// Shows the progress of a run on stderr: one line per case, and on a terminal also a status line
+// that is redrawn.
 class Progress {
  public:
-  // When quiet, cases that are ok are not reported.
+  // `quiet`: report only cases that are not ok.
   Progress(StatusLine& out, std::int64_t total, bool quiet)
       : out_(out), total_(total), quiet_(quiet) {}
 
-  // `left_s` is 0 if it is not known.
+  // Shows that a case has begun. `left_s` is the remaining time of the run; 0: not known.
   void begin(std::int64_t number, const std::string& id, double left_s) {
     out_.status(heading(number, id) + " ..." + left_text(left_s));
   }
@@ -137,7 +137,7 @@ class Progress {
     if (number < total_) text += left_text(left_s);
     out_.line(text);
   }
-  // A case that was not measured.
+  // Reports a case that was not measured, and why.
   void skipped(std::int64_t number, const std::string& id, const std::string& why) {
     out_.line(fmt::format("{}  skipped: {}", heading(number, id), why));
   }
@@ -152,7 +152,7 @@ class Progress {
   bool quiet_;
 };
 
-/// The number of cases of a run by their status.
+/// How many cases of a run ended with each status.
 struct Tally {
   std::int64_t measured = 0, resumed = 0, wrong = 0, unsupported = 0, oom = 0;
 };
@@ -184,8 +184,8 @@ class Drive {
     try {
       reason = run_cases();
     } catch (...) {
-      // The run file records the end if it can still be written. The error itself is reported in
-      // any case.
+      // The run file records that the run ended with an error, if it can still be written. The
+      // error itself is reported in any case.
       try {
         output_.write_run_line(end_line("error"));
       } catch (const Error&) {
@@ -193,7 +193,7 @@ class Drive {
       throw;
     }
     output_.write_run_line(end_line(reason));
-    // Text for users goes to the stream that the records do not use.
+    // The report for users goes to standard error if the records go to standard output.
     if (!options_.quiet) print_report(output_.to_stdout() ? stderr : stdout);
     return exit_code_of(reason);
   }
@@ -201,7 +201,8 @@ class Drive {
  private:
   [[nodiscard]] const std::vector<CasePlan>& cases() const noexcept { return schedule_.cases(); }
 
-  // A workload whose describe_run() has set keys between these determines their places.
+  // The first line of a run in the run file. If the workload's describe_run() sets keys that are
+  // also set after it, they keep the places that it gave them.
   [[nodiscard]] Json start_line() const {
     Json line;
     line["type"] = "run_start";
@@ -237,7 +238,7 @@ class Drive {
     output_.write_run_line(line);
   }
 
-  // Prints the sentence of doubt first, and marks each row that is in doubt.
+  // Prints the sentence on rows in doubt, then the table, in which each such row is marked.
   void print_report(std::FILE* to) const {
     Doubt doubt;
     std::vector<Column> columns = workload_.columns();
@@ -272,9 +273,10 @@ class Drive {
     return line;
   }
 
-  // Cases that are already in the files are skipped when resuming, but are part of the report.
+  // Takes over the cases that are already in the files. They are a part of the report, and when
+  // resuming they are not measured again.
   void take_existing() {
-    std::map<std::string, bool> disturbed;  // of the last run of each case
+    std::map<std::string, bool> disturbed;  // whether the last run of each case was disturbed
     for (const std::string& line : output_.run_lines())
       if (const Json json = Json::parse(line); text_at(json, "type") == "case")
         disturbed[text_at(json, "id")] = json.value("disturbed", Json()) == true;
@@ -288,10 +290,11 @@ class Drive {
       there.insert(recorded.id);
       if (options_.resume && recorded.complete) done_.insert(recorded.id);
     }
-    // If the end of the file was lost, the last case may be incomplete.
+    // If the end of the file was lost, the last case in it may be incomplete, so it is measured
+    // again.
     if (output_.records_torn() && !format_.one_line_a_case && !output_.records().empty())
       done_.erase(format_.read(output_.records().back()).id);
-    // A second record of a case in the file is allowed: readers use the last one.
+    // A second record of a case in the file is allowed, because readers use the last one.
     const auto again = std::count_if(cases().begin(), cases().end(),
                                      [&](const CasePlan& plan) { return there.contains(plan.id); });
     if (options_.append && again > 0)
@@ -301,7 +304,7 @@ class Drive {
                       options_.out, again, workload_.cases_noun()));
   }
 
-  // Printed once, so that the user can stop the run now.
+  // Warns of other programs' load, once, so that the user can stop the run now.
   void warn_of_load(std::optional<double> others) {
     if (load_warned_ || !session_.load().disturbs(others)) return;
     load_warned_ = true;
@@ -310,7 +313,7 @@ class Drive {
         measure::load_text(*others, session_.load().cores())));
   }
 
-  // Why the run ended.
+  // Measures the cases in order. Returns why the run ended.
   std::string run_cases() {
     for (std::size_t i = 0; i < cases().size(); ++i) {
       const CasePlan& plan = cases()[i];
@@ -326,7 +329,7 @@ class Drive {
         write_not_begun(i, CaseStatus::timeout, "by estimate it would end after the deadline");
         return "deadline";
       }
-      // Queried for each case, because other programs use this machine too.
+      // The free memory is queried for each case, because other programs use this machine too.
       const std::size_t free_bytes = session_.free_bytes();
       const auto memory = static_cast<double>(free_bytes + session_.context().workspace_bytes());
       if (free_bytes > 0 && plan.bytes > memory) {
@@ -350,7 +353,7 @@ class Drive {
     return "complete";
   }
 
-  // The samples of each row, in the order of the case's records; empty if no row has any.
+  // The samples of each row, in the order of the case's records; null if no row has samples.
   [[nodiscard]] static Json samples_of(std::vector<Row>& rows) {
     Json all = Json::array();
     bool any = false;
@@ -370,7 +373,7 @@ class Drive {
   void measure(std::size_t i) {
     const double start_s = session_.elapsed_s();
     session_.disturbance().reset();
-    // Kept until the case is complete, so that all of its rows are written or none.
+    // The rows are kept until the case is complete, so that all of them are written or none.
     std::vector<Row> rows;
     const CaseOutcome outcome =
         workload_.measure(session_, i, [&](Row row) { rows.push_back(std::move(row)); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the `merge` subcommand: joins the records of several runs in one file, and their run
-// files.
+// Bench: the `merge` subcommand: joins the records of several runs in one file, and their run files
+// in another.
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <CLI/CLI.hpp>
@@ -22,7 +22,7 @@ namespace switchback::bench {
 
 namespace {
 
-/// A line of a record file, and the identity of its case if its workload has an order.
+/// A line of a record file. For `run` also the shape of its case, by which lines are sorted.
 struct MergedLine {
   std::string text;
   std::optional<Case> shape;
@@ -32,11 +32,12 @@ struct MergeFile {
   std::string path;
   std::vector<MergedLine> records;
   std::string run_lines;
-  std::string workload;              ///< of its records
-  std::vector<std::string> setting;  ///< of its last run; empty: not known
+  std::string workload;              ///< workload of the records
+  std::vector<std::string> setting;  ///< settings of the last run in the run file; empty: not known
 };
 
-// The settings that all runs in one file must share, as --resume requires.
+// The settings that all runs in one file must share, as for --resume. They are those of the last
+// run in these lines of a run file.
 std::vector<std::string> setting_in(const std::string& run_lines) {
   Json last;
   for (const std::string& line : split_list(run_lines, '\n'))
@@ -114,18 +115,20 @@ void merge_files(const std::vector<std::string>& paths, const std::string& out, 
     run_lines += file.run_lines;
     if (file.run_lines.empty()) without += (without.empty() ? "" : ", ") + file.path;
   }
-  // In the order in which one run would have written them. Equal shapes stay in the order of the
-  // files.
+  // Records are in the order in which one run would have written them. Records of equal shapes stay
+  // in the order of the files.
   std::stable_sort(records.begin(), records.end(), [](const MergedLine& a, const MergedLine& b) {
     return a.shape && b.shape && case_less(*a.shape, *b.shape);
   });
   std::string text;
   for (const MergedLine& record : records)
     text += record.text + "\n";
-  // The run file first: records without a run file would look like published ones.
+  // The run file is written first, because records without a run file would look like published
+  // ones.
   std::error_code ignored;
   if (run_lines.empty())
-    std::filesystem::remove(run_out, ignored);  // with --force: of replaced records
+    // With --force it may belong to the replaced records.
+    std::filesystem::remove(run_out, ignored);
   else
     write_new_file(run_out, run_lines);
   write_new_file(out, text);

@@ -12,7 +12,7 @@ namespace switchback::bench {
 
 namespace {
 
-// The start of every line of a run file, and an upper bound for its length in bytes.
+// How every line of a run file begins, and an upper bound for its length in bytes.
 constexpr std::string_view run_line_start = "{\"type\":";
 constexpr std::int64_t run_line_bytes = 16384;
 
@@ -63,7 +63,7 @@ RunOutput::RunOutput(const std::string& out, OpenMode mode, const RecordFormat& 
   try {
     run_file_.emplace(run_log_path(out), mode, run_line_start, check_run_line);
   } catch (const Error&) {
-    // Records without a run file would look like published ones.
+    // The new record file is removed: records without a run file would look like published ones.
     if (is_new) std::filesystem::remove(out, ignored);
     throw;
   }

@@ -54,15 +54,17 @@ LineFile::LineFile(const std::string& path, OpenMode mode, std::string_view line
   if (path == "-") {
     fd_ = STDOUT_FILENO;
     struct stat status {};
-    // If standard output is redirected to a file, that file belongs to the shell, so lines are only
-    // appended.
+    // If standard output is redirected to a file, that file belongs to the shell. It is neither
+    // checked nor repaired; lines are only appended.
     if (::fstat(fd_, &status) != 0) fail("cannot be written", errno);
     return;
   }
-  // Opened without O_TRUNC: nothing is changed until the contents are known to be records.
+  // The file is opened without O_TRUNC, so that nothing is changed until its contents are known to
+  // be records.
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd_ < 0 && (errno == EACCES || errno == EINVAL || errno == ENXIO))
-    fd_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);  // a device or pipe, write-only
+    // A device or pipe that can only be written.
+    fd_ = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (fd_ < 0) fail("cannot be opened for writing", errno);
   owned_ = true;
   try {
@@ -70,7 +72,8 @@ LineFile::LineFile(const std::string& path, OpenMode mode, std::string_view line
     if (::fstat(fd_, &status) != 0) fail("cannot be examined", errno);
     regular_ = S_ISREG(status.st_mode);
     if (!regular_) {
-      // Detects a device that accepts no data (/dev/full) now and not at the first record.
+      // An empty write detects a device that accepts no data (/dev/full) now, and not at the first
+      // record.
       if (S_ISCHR(status.st_mode) && ::write(fd_, "", 0) < 0) fail("cannot be written", errno);
       return;
     }
@@ -101,9 +104,9 @@ LineFile::LineFile(LineFile&& other) noexcept
 
 LineFile::~LineFile() {
   if (!owned_) return;
-  // Frees the reserved space beyond the end.
+  // Frees the disk space that was reserved beyond the end of the file.
   if (regular_ && ::ftruncate(fd_, size_) != 0) {
-    // Nothing is lost: the file keeps the space.
+    // If freeing the reserved space fails, nothing is lost: the file keeps the space.
   }
   ::close(fd_);
 }
@@ -153,7 +156,7 @@ void LineFile::reserve(std::int64_t bytes) {
   if (!regular_ || bytes <= 0) return;
 #ifdef FALLOC_FL_KEEP_SIZE
   if (::fallocate(fd_, FALLOC_FL_KEEP_SIZE, size_, bytes) == 0) return;
-  // Not every file system can reserve space; the others report a full disk at the first write.
+  // Not every file system can reserve space. The others report a full disk at the first write.
   if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG) fail("no space for the records", errno);
 #endif
 }
@@ -167,7 +170,7 @@ void LineFile::write(std::string_view line) {
     const ssize_t count = ::write(fd_, bytes.data() + done, bytes.size() - done);
     if (count > 0) {
       done += static_cast<std::size_t>(count);
-      // A write to a regular file is complete unless the disk is full.
+      // A write to a regular file writes all bytes unless the disk is full.
       if (regular_ && done < bytes.size()) error = ENOSPC;
     } else if (count < 0 && errno != EINTR) {
       error = errno;

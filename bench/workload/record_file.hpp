@@ -11,8 +11,8 @@
 namespace switchback::bench {
 
 enum class OpenMode {
-  create,  ///< the file is new or empty
-  append,  ///< lines are added after the existing ones
+  create,  ///< the file must be new or empty
+  append,  ///< lines are added after the existing lines
 };
 
 /// A file written line by line. Each line is one write(2) that ends with its newline. If a write
@@ -21,7 +21,8 @@ enum class OpenMode {
 /// written to.
 class LineFile {
  public:
-  /// Throws Error(invalid_argument) if the line does not belong in this file.
+  /// Checks an existing line. Throws Error(invalid_argument) if the line does not belong in this
+  /// file.
   using CheckLine = std::function<void(std::string_view line)>;
 
   /// Opens `path` ("-" is standard output). Mode create refuses an existing file that is not empty.
@@ -38,16 +39,16 @@ class LineFile {
   LineFile& operator=(const LineFile&) = delete;
   LineFile& operator=(LineFile&&) = delete;
 
-  /// Reserves space for this many more bytes, so that a full disk is noticed before hours of
+  /// Reserves disk space for this many more bytes, so that a full disk is noticed before hours of
   /// measuring. Throws Error(io_error).
   void reserve(std::int64_t bytes);
   /// Writes the line and a newline, and syncs the file. If that fails, throws Error(io_error) and
   /// leaves the file unchanged.
   void write(std::string_view line);
 
-  /// The lines that the file had when it was opened, after repair.
+  /// The lines that the file had when it was opened, after its repair.
   [[nodiscard]] const std::vector<std::string>& lines() const noexcept { return lines_; }
-  /// The repairs, one sentence each, "FILE:LINE: …".
+  /// The repairs that were made when the file was opened, one sentence each: "FILE:LINE: …".
   [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   [[nodiscard]] bool regular() const noexcept { return regular_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the cases of a run, and estimates of their time.
+// Bench: the cases of a run, and estimates of the time that they take.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace switchback::bench {
 
-/// The factor by which an estimate may be wrong in either direction: other shapes and more threads
-/// reach other rates than the shape that was used for calibration.
+/// The factor by which an estimated time may be wrong in either direction. Other shapes and more
+/// threads reach other rates than the shape that was used for calibration.
 inline constexpr double estimate_doubt = 2;
 
 /// The ratio of measured times to planned times, used to correct the plans of the remaining cases.
@@ -22,7 +22,7 @@ class Pace {
   void add(double planned_s, double took_s) noexcept {
     if (!(planned_s > 0) || !(took_s > 0)) return;
     const double ratio = std::clamp(took_s / planned_s, 1e-2, 1e4);
-    // In logarithms, so that half and double are equally wrong.
+    // The mean is of logarithms, so that half and double are equally wrong.
     factor_ = known_ ? std::exp(0.5 * std::log(factor_) + 0.5 * std::log(ratio)) : ratio;
     known_ = true;
   }
@@ -38,7 +38,7 @@ class Schedule {
   explicit Schedule(std::vector<CasePlan> cases) : cases_(std::move(cases)) {}
 
   [[nodiscard]] const std::vector<CasePlan>& cases() const noexcept { return cases_; }
-  /// The time of all cases from this one on; 0: not known.
+  /// The estimated seconds of all cases from case `from` on; 0: not known.
   [[nodiscard]] double left_s(std::size_t from) const {
     double planned_s = 0;
     for (std::size_t i = from; i < cases_.size(); ++i)

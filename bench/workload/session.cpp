@@ -13,7 +13,8 @@ Session::Session(const SessionOptions& options, measure::Clock::time_point start
       context_(options.context),
       machine_(machine_json(context_)),
       out_(options.quiet),
-      // A device other than the CPU needs only the CPU thread that queues the work.
+      // If the device is not the CPU, the measurement keeps only one CPU thread busy, which queues
+      // the work.
       load_(on_cpu() ? context_.threads() : 1),
       disturbance_(on_cpu() ? context_.threads() : 1) {}
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the environment of a workload: the Context, the limits of time and memory, and messages to
-// the user.
+// Bench: what a workload runs in: the Context, the limits of time and memory, and messages to the
+// user.
 #pragma once
 
 #include <cstdint>
@@ -20,29 +20,29 @@ namespace switchback::bench {
 struct SessionOptions {
   ContextOptions context;
   std::uint64_t seed = 1;
-  std::optional<double> deadline_s;  ///< for the whole run, from its start
-  std::string out = "-";             ///< see RunOutput
+  std::optional<double> deadline_s;  ///< seconds for the whole run, from its start
+  std::string out = "-";             ///< path of the record file, see RunOutput
   bool append = false;
   bool resume = false;
   bool dry_run = false;
   bool quiet = false;
-  /// Only the first, the (1 + count)th, … of the cases in their order: one part of a run that is
-  /// divided among many machines.
+  /// One part of a run that is divided among machines: every shard_count-th case, starting with
+  /// case number `shard` (from 1).
   std::uint64_t shard = 1, shard_count = 1;
-  std::string arguments;  ///< the command line, for the run file
+  std::string arguments;  ///< the command line, which is noted in the run file
 };
 
 class Session {
  public:
-  /// Opens the device. Throws Error.
+  /// Opens the device that the options name. Throws Error.
   Session(const SessionOptions& options, measure::Clock::time_point start);
 
   [[nodiscard]] const SessionOptions& options() const noexcept { return options_; }
   [[nodiscard]] Context& context() noexcept { return context_; }
-  /// From machine_json().
+  /// The description of the machine, from machine_json().
   [[nodiscard]] const nlohmann::ordered_json& machine() const noexcept { return machine_; }
   [[nodiscard]] bool on_cpu() const noexcept;
-  /// Available bytes in the memory of operands; 0 if the system does not say.
+  /// Bytes of memory that are available for operands; 0 if the system does not say.
   [[nodiscard]] std::size_t free_bytes() const;
 
   [[nodiscard]] double elapsed_s() const;
@@ -51,13 +51,13 @@ class Session {
   /// Interrupted if it is true.
   [[nodiscard]] static bool interrupted() noexcept;
 
-  /// Prints to stderr: a note unless the run is quiet, a warning always.
+  /// note() and warning() print a line to stderr; note() does not if the run is quiet.
   void note(const std::string& text) { out_.note(text); }
   void warning(const std::string& text) { out_.warning(text); }
   [[nodiscard]] StatusLine& status_line() noexcept { return out_; }
-  /// Measures the load from other programs.
+  /// Measures how much of the machine other programs use.
   [[nodiscard]] measure::LoadMonitor& load() noexcept { return load_; }
-  /// Watches the rounds of measurements; its total is that of the current case.
+  /// Notices measured rounds that other programs disturb. Its total() is that of the current case.
   [[nodiscard]] measure::DisturbanceWatch& disturbance() noexcept { return disturbance_; }
 
  private:

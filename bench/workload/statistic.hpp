@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: the summary of a series of times, in the form that records of workloads have.
+// Bench: the summary of a series of times, in the form in which workloads write it to records.
 #pragma once
 
 #include <span>
@@ -9,18 +9,20 @@
 
 namespace switchback::bench {
 
-/// {"min", "median", "mean", "max", "std", "mad", "count"} of times in milliseconds. "std" is that
-/// of the population (divided by the count), and "mad" is the median absolute deviation. "times_ms"
-/// has the samples themselves, which go to the run file.
+/// The statistic of times in milliseconds as JSON: {"min", "median", "mean", "max", "std", "mad",
+/// "count", "times_ms"}. "std" is that of the population (divided by the count), and "mad" is the
+/// median absolute deviation. "times_ms" has the samples themselves, which go to the run file.
 Json statistic(std::span<const double> times_ms);
 
-/// Members "min_ms", "p20_ms", "median_ms", "p80_ms", "max_ms" and "mad_ms".
+/// Adds the members "min_ms", "p20_ms", "median_ms", "p80_ms", "max_ms" and "mad_ms" to a line of
+/// JSON.
 void put_stats(const measure::Stats& stats, Json& line);
 
-/// Times with six significant digits, more than a clock has.
+/// The times as a JSON list, with six significant digits, which is more than a clock has.
 Json samples_json(std::span<const double> times_ms);
-/// Removes the samples from the statistics among a record's values and returns them: {"forward":
-/// [1.2, …], …}. Only top-level values are returned; samples of nested statistics are dropped.
+/// Removes the samples from the statistics among a record's values, and returns them: {"forward":
+/// [1.2, …], …}. Only samples of top-level values are returned; those of nested statistics are
+/// dropped.
 Json take_samples(Json& values);
 
 }  // namespace switchback::bench

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// If the path is a link, its target is replaced, not the link.
+// The file to replace: if the path is a symbolic link, that is the link's target, not the link.
 fs::path target_of(const fs::path& file) {
   std::error_code ignored;
   return fs::is_symlink(file, ignored) ? fs::weakly_canonical(file, ignored) : file;
@@ -29,7 +29,7 @@ struct Temporary {
   autotune::File file;
 };
 
-// An empty file next to the file that it will become.
+// Creates an empty temporary file next to the target file, to be renamed to it later.
 Temporary make_temporary(const fs::path& target) {
   fs::path path = target;
   path += fmt::format(".tmp{}", ::getpid());

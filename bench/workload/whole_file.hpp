@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bench: files that are written completely or not at all.
+// Bench: output files that are written completely or not at all, and new files of lines.
 #pragma once
 
 #include <filesystem>
@@ -10,23 +10,24 @@
 
 namespace switchback::bench {
 
-/// Checks that a file may be created there: an existing file is replaced only with `force`. Creates
-/// a file in its directory for a moment, so that a directory without write access is noticed before
-/// the work. Throws Error(invalid_argument) or Error(io_error) that names the option.
+/// Checks that an output file may be created: an existing file is replaced only with `force`.
+/// Creates a file in its directory for a moment, so that a directory without write access is
+/// noticed before the work. Throws Error(invalid_argument) or Error(io_error) that names the
+/// option.
 void check_new_file(std::string_view argument, const std::filesystem::path& file, bool force);
 /// Writes a file with this text, completely or not at all; replaces an existing file. Throws
 /// Error(io_error).
 void write_new_file(const std::filesystem::path& file, std::string_view text);
-/// An output file must not replace an input file. Throws Error(invalid_argument).
+/// Throws Error(invalid_argument) if the output file `file` is the input file `read`.
 void check_not_the_same(std::string_view argument, const std::filesystem::path& file,
                         const std::filesystem::path& read);
 
-/// A new file that is written line by line. Without a name nothing is written.
+/// A new output file that is written line by line. If the path is empty, nothing is written.
 class NewLines {
  public:
-  /// Throws like check_new_file(); devices and pipes are only written to.
+  /// Creates the file. Throws like check_new_file(); devices and pipes are only opened.
   NewLines(std::string_view argument, std::string path, bool force);
-  /// Throws Error(io_error) as soon as a line cannot be written.
+  /// Writes a line. Throws Error(io_error) if it cannot be written.
   void write(std::string_view line);
 
  private:

@@ -88,7 +88,8 @@ RecordFormat Workload::format() const {
       found.push_back(key);
     core::require(found == keys, "a record of {} whose keys are not {}", own,
                   fmt::join(keys, ", "));
-    // A case that did not fit into memory may fit at another time.
+    // A record whose case did not fit into memory is incomplete, because the case may fit at
+    // another time.
     return {text_at(record, "case"), record.value("fits", Json()) != false};
   };
   return format;

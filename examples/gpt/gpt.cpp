@@ -34,7 +34,8 @@ models::DecoderOptions options_in(Mode mode) {
           .mode = mode};
 }
 
-// Pieces of the text at random positions, each with its following bytes as targets.
+// A training batch: pieces of the text at random positions. The target of each byte is the next
+// byte.
 struct Pieces {
   std::vector<std::int32_t> tokens, targets;
 
@@ -81,7 +82,8 @@ int train(const std::string& text_file, const std::string& model_file, int steps
   int since = 0, best_step = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (int step = 1; step <= steps; ++step) {
-    // The learning rate rises for 20 steps and falls to a tenth at the end.
+    // The learning rate rises for 20 steps, then falls to a tenth of its peak at the end of
+    // training.
     const float progress = static_cast<float>(step) / static_cast<float>(steps);
     optimizer->set_learning_rate(2e-3f * std::min(1.0f, static_cast<float>(step) / 20.0f) *
                                  (1.0f - 0.9f * progress));
@@ -101,7 +103,8 @@ int train(const std::string& text_file, const std::string& model_file, int steps
     std::fflush(stdout);
     sum = 0;
     since = 0;
-    // Long training overfits, so the weights with the best loss are kept and not the last ones.
+    // Long training overfits, so the file keeps the weights with the lowest validation loss, not
+    // the last.
     if (best_step > 0 && !(validation < best)) continue;
     best = validation;
     best_step = step;

@@ -43,7 +43,7 @@ MatrixView<float> matrix(std::vector<float>& data, std::size_t rows, std::size_t
   return {data.data(), static_cast<std::int64_t>(rows), static_cast<std::int64_t>(cols)};
 }
 
-// A linear layer with the state that SGD needs.
+// A switchback linear layer, and the gradients and momentum that SGD needs for its weight and bias.
 class Layer {
  public:
   Layer(Context& context, Mode mode, std::size_t in, std::size_t out, std::mt19937& random)
@@ -64,7 +64,7 @@ class Layer {
 
   void forward(std::vector<float>& x, std::size_t rows, std::vector<float>& y, bool train) {
     y.resize(rows * out_);
-    // x exists until backward and does not change, so the layer need not copy it.
+    // The caller keeps x unchanged until backward, so the layer borrows x instead of copying it.
     linear_.forward(matrix(x, rows, in_), matrix(y, rows, out_),
                     train ? Save::borrow : Save::nothing);
   }
@@ -131,7 +131,7 @@ class Network {
     }
   }
 
-  // Percent of the images whose digit gets the highest score.
+  // Percentage of the images whose digit gets the highest score.
   double accuracy(const Images& images) {
     std::vector<float> x = images.x;
     forward(x, images.count(), false);
@@ -162,7 +162,8 @@ class Network {
       std::copy_n(images.x.begin() + static_cast<std::ptrdiff_t>(chosen[i] * digits::pixels),
                   digits::pixels, x_.begin() + static_cast<std::ptrdiff_t>(i * digits::pixels));
     forward(x_, rows, true);
-    // The gradient of the mean cross-entropy: softmax - one_hot(label), divided by the rows.
+    // The gradient of the mean cross-entropy with respect to the scores: (softmax(scores) -
+    // one_hot(label)) / rows.
     gradient_ = outputs_.back();
     for (std::size_t i = 0; i < rows; ++i) {
       float* g = gradient_.data() + i * digits::classes;
@@ -198,8 +199,9 @@ void write(std::ofstream& out, const std::vector<T>& values) {
             static_cast<std::streamsize>(values.size() * sizeof(T)));
 }
 
-// The format that example_digits_infer reads: a line, then for each layer in, out, mode and the
-// number of scales (int32), the scales (f32), the codes [out,in] (int8), the bias (f32).
+// Writes the quantized network in the format that example_digits_infer reads: a line of text, then
+// for each layer in_features, out_features, mode and the number of scales (int32), the scales
+// (f32), the codes [out,in] (int8) and the bias (f32).
 void save(const std::string& file, Network& network, Context& context, Mode mode) {
   std::ofstream out(file, std::ios::binary);
   out << "switchback digits 1\n";

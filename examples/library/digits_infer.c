@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Example: recognises handwritten digits in C with a network whose weights came quantized, from
- * `example_digits --save FILE`: no floating point weight exists here.
+/* Example: recognises handwritten digits in C, with a network that `example_digits --save FILE` has
+ * already quantized: this program never has the weights in floating point.
  *
  *   example_digits_infer FILE digits.csv
  */
@@ -31,7 +31,8 @@ static void destroy(network* net) {
   switchback_context_destroy(net->context);
 }
 
-/* One layer of the file: in, out, mode, number of scales; scales, codes, bias. */
+/* Reads a layer from the network file. `header` has its first numbers: in_features, out_features,
+ * mode and number of scales. The scales, the codes and the bias follow in the file. */
 static int read_layer(network* net, FILE* file, const int32_t header[4], const char* name) {
   const int32_t in = header[0], out = header[1], scales = header[3];
   int ok = 0;
@@ -59,7 +60,7 @@ static int read_layer(network* net, FILE* file, const int32_t header[4], const c
       complain(name, switchback_last_error());
     } else {
       net->layers[net->count++] = layer;
-      /* The layer copies all of it. */
+      /* The layer copies codes, scales and bias, so they can be freed. */
       ok = switchback_linear_set_quantized_weight(layer, &q, absmax, scales, &b) == SWITCHBACK_OK ||
            complain(name, switchback_last_error());
     }
@@ -95,7 +96,7 @@ static int read_network(network* net, const char* name) {
   return ok;
 }
 
-/* The digit of an image, -1 for an error. */
+/* Returns the digit that the network sees in an image; -1 after an error. */
 static int recognise(network* net, const float* image) {
   static float buffers[2][MAX_WIDTH];
   memcpy(buffers[0], image, PIXELS * sizeof *image);
@@ -121,7 +122,8 @@ static int recognise(network* net, const float* image) {
   return best;
 }
 
-/* 1: an image; 0: the end; -1: no image where one should be. */
+/* Reads the next image and its label. Returns 1 for an image, 0 at the end of the file, -1 if a
+ * line is not an image. */
 static int read_image(FILE* file, float* image, int* label) {
   for (int i = 0; i < PIXELS; ++i) {
     int value;
@@ -133,7 +135,7 @@ static int read_image(FILE* file, float* image, int* label) {
   return fscanf(file, "%d", label) == 1 && *label >= 0 && *label < CLASSES ? 1 : -1;
 }
 
-/* Tells how many of the test images are recognised. */
+/* Prints the percentage of the test images that the network recognises; 0 after an error. */
 static int run(network* net, const char* name) {
   float image[PIXELS];
   int label = 0, read, total = 0, tested = 0, right = 0;

@@ -46,7 +46,7 @@ std::vector<float> floats(File& file, const std::string& key) {
   return values;
 }
 
-// Whether Python considers a value true.
+// Whether Python considers the value of this key true: present, and not null, false, 0 or empty.
 bool is_set(const json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || found->is_null()) return false;
@@ -88,7 +88,8 @@ class Reader {
   }
 
  private:
-  // A tensor next to the codes.
+  // Finds a tensor of one layer: its key is the file's prefix, the layer's name `begin`, and
+  // `name`.
   [[nodiscard]] const Tensor* find(const std::string& begin, const char* name) const {
     return file_.find(prefix_ + begin + name);
   }
@@ -97,7 +98,7 @@ class Reader {
     file_.fail(prefix_ + begin + name, rule);
   }
 
-  // What comfy_quant and the header say about the layers.
+  // Collects how each layer was quantized: from its comfy_quant tensor, or from the file's header.
   void read_what_is_said() {
     for (const auto& [key, tensor] : file_.tensors()) {
       if (!key.starts_with(prefix_) || !ends_with_name(key, "comfy_quant")) continue;
@@ -130,7 +131,8 @@ class Reader {
                  std::string(quantization_metadata));
   }
 
-  // Additional members are allowed, but none that concern rotations or groups.
+  // Refuses a layer's JSON description if it has unknown members about rotations or groups. Other
+  // unknown members are allowed.
   void check_words(const std::string& begin, const json& about) const {
     const auto params = about.find("params");
     for (const json* words : {&about, params != about.end() ? &*params : nullptr}) {
@@ -160,7 +162,7 @@ class Reader {
     if (layers == header.end() || !layers->is_object())
       throw safetensors::Error(where + " has no \"layers\"");
     for (const auto& [name, about] : layers->items()) {
-      // Names are the keys of the file; some programs write them without the prefix.
+      // The header names layers by their keys in the file, but some programs omit the prefix.
       const std::string whole = name + ".";
       const std::string cut = whole.starts_with(prefix_) ? whole.substr(prefix_.size()) : whole;
       for (const std::string& begin : {cut, whole})
@@ -204,7 +206,8 @@ class Reader {
     return made;
   }
 
-  // absmax from scales, which are absmax divided by 1 or by 127.
+  // Reads absmax from a tensor of scales: scales are absmax or absmax / 127, and `factor` is 1 or
+  // 127.
   std::vector<float> scales(const std::string& begin, const char* name, std::uint64_t rows,
                             float factor) {
     const Tensor* tensor = find(begin, name);
@@ -279,7 +282,8 @@ class Reader {
     return std::stol(text);
   }
 
-  // Checks that no tensor next to the codes has another meaning.
+  // Refuses tensors that change the meaning of the codes: static input scales, group indices, and
+  // zero points or weight formats that are not 0.
   void check_the_rest(const std::string& begin) {
     for (const char* name : {"input_scale", "input_zero_point", "weight_g_idx"})
       if (find(begin, name) != nullptr)
@@ -295,8 +299,8 @@ class Reader {
   File file_;
   std::string prefix_;
   bool unrotated_;
-  std::vector<std::string> begins_;   // beginnings of the keys of int8 weights
-  std::map<std::string, json> said_;  // what ComfyUI says about each of them
+  std::vector<std::string> begins_;   // names of int8 layers with their final dot: "mlp.up."
+  std::map<std::string, json> said_;  // JSON description from ComfyUI of each of these layers
 };
 
 std::span<const std::byte> bytes_of(const auto& values) {
@@ -328,7 +332,7 @@ void write(const std::filesystem::path& path, std::span<const Weight> weights,
     if (rotated) {
       about["convrot"] = true;
       about["convrot_groupsize"] = static_cast<std::int32_t>(w.rotation);
-      // ComfyUI reads rotated codes that have a scale for each row.
+      // For rotated codes, ComfyUI reads only a scale for each row, so a single scale is repeated.
       scale.resize(n, scale.front());
     }
     const bool one = scale.size() == 1 && !rotated;

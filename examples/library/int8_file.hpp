@@ -15,17 +15,18 @@
 
 namespace int8_file {
 
-/// A weight w = absmax * code / 127, or its rotation.
+/// A quantized weight: w = absmax * code / 127, or w after a rotation if `rotation` is set.
 struct Weight {
-  std::string name = {};  ///< the beginning of its keys, without the dot
+  /// The layer's name: its keys in the file without the last part, "mlp.up" for "mlp.up.weight".
+  std::string name = {};
   std::int64_t n = 0;
   std::int64_t k = 0;
   std::vector<std::int8_t> codes = {};  ///< [N,K]
   std::vector<float> absmax = {};       ///< [N], or [1]
   switchback::Rotation rotation = switchback::Rotation::none;
-  std::vector<float> bias = {};  ///< [N], or empty
+  std::vector<float> bias = {};  ///< [N], or empty for a layer without bias
 
-  /// The options for a layer with this weight.
+  /// The options to create a layer that has this weight.
   [[nodiscard]] switchback::LinearOptions options() const {
     return {
         .in_features = k,
@@ -33,7 +34,7 @@ struct Weight {
         .mode = absmax.size() == 1 && n != 1 ? switchback::Mode::global : switchback::Mode::rowwise,
         .rotation = rotation};
   }
-  /// Sets the weight of a layer, which copies all of it.
+  /// Sets this weight as the weight of a layer. The layer copies codes, absmax and bias.
   void set(switchback::SwitchbackLinear& layer) const {
     const switchback::MatrixView<const float> b(bias.data(), 1, n);
     layer.set_quantized_weight(
@@ -42,13 +43,13 @@ struct Weight {
   }
 };
 
-/// Reads the int8 weights of a file whose keys begin with `prefix`, which is removed. They are
-/// sorted by name as text ("10" comes before "2"). Throws safetensors::Error, which names file, key
-/// and rule, if a weight cannot be read correctly: zero points, scales of groups, other formats, or
-/// static scales of inputs (except those written by ComfyUI, which does not read them). Codes with
-/// a weight_scale may be rotated or not. If the file does not say which (LLM Compressor's files, or
-/// files for ComfyUI that lost this information), they are refused unless `unrotated` says that
-/// they are not rotated.
+/// Reads the int8 weights of a file whose keys begin with `prefix`, and removes the prefix from
+/// their names. The weights are sorted by name as text ("10" comes before "2"). Throws
+/// safetensors::Error, which names file, key and rule, if a weight cannot be read correctly: zero
+/// points, scales of groups, other formats, or static scales of inputs (except those written by
+/// ComfyUI, which does not read them). Codes with a weight_scale may be rotated or not. If the file
+/// does not say which (LLM Compressor's files, or files for ComfyUI that lost this information),
+/// the codes are refused unless `unrotated` says that they are not rotated.
 std::vector<Weight> read(const std::filesystem::path& path, const std::string& prefix = {},
                          bool unrotated = false);
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Example: reads and writes files in the safetensors format: eight bytes with the length of a JSON
-// header, the header, the data. It is a single header to copy, and needs nlohmann-json.
+// header, then the header, then the data. This one header can be copied into another program; it
+// needs nlohmann-json.
 //
 // A file is not trusted: if it breaks a rule of the format, an Error names the file, the tensor and
-// the rule. Numbers are little-endian, as in the file.
+// the rule. Numbers are read and written in the byte order of the machine, which must be
+// little-endian like the file.
 #pragma once
 
 #include <algorithm>
@@ -37,9 +39,9 @@ class Error : public std::runtime_error {
 inline constexpr std::uint64_t largest_header = 100'000'000;
 
 struct Tensor {
-  std::string dtype;  ///< "I8", "F32", ...
+  std::string dtype;  ///< element type as the file names it: "I8", "F32", ...
   std::vector<std::uint64_t> shape;
-  std::uint64_t begin = 0;  ///< its bytes in the data of the file
+  std::uint64_t begin = 0;  ///< first byte of the tensor, from the start of the file's data
   std::uint64_t end = 0;
 
   [[nodiscard]] std::uint64_t elements() const {
@@ -50,7 +52,7 @@ struct Tensor {
   }
 };
 
-/// Bits per element; 0 for a type that the format does not have.
+/// Bits per element of a type such as "F32"; 0 for a type that the format does not have.
 inline unsigned element_bits(std::string_view dtype) {
   struct Type {
     std::string_view name;
@@ -76,7 +78,7 @@ inline std::string text_of(const std::vector<std::uint64_t>& shape) {
   return text + "]";
 }
 
-/// A JSON object without repeated names. Messages begin with `where`.
+/// Parses a JSON object and refuses repeated names. Error messages begin with `where`.
 inline nlohmann::json parse_object(std::string_view text, const std::string& where) {
   using nlohmann::json;
   std::vector<std::set<std::string>> names;
@@ -97,7 +99,8 @@ inline nlohmann::json parse_object(std::string_view text, const std::string& whe
   return value;
 }
 
-/// A file whose header has been read and checked. Data is read on request.
+/// A safetensors file that is open for reading. The constructor reads and checks the header; the
+/// data of a tensor is read on request.
 class File {
  public:
   explicit File(const std::filesystem::path& path)
@@ -120,9 +123,9 @@ class File {
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::map<std::string, Tensor>& tensors() const { return tensors_; }
-  /// The texts in "__metadata__".
+  /// The names and texts in "__metadata__" of the file's header.
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// Null if there is no such tensor.
+  /// The header's entry for a tensor; null if the file has no tensor of this name.
   [[nodiscard]] const Tensor* find(const std::string& name) const {
     const auto found = tensors_.find(name);
     return found == tensors_.end() ? nullptr : &found->second;
@@ -131,7 +134,7 @@ class File {
     throw Error(name_ + ": " + tensor + ": " + rule);
   }
 
-  /// The data of a tensor.
+  /// Reads the data of a tensor as elements of type T. Throws Error if there is no such tensor.
   template <class T = std::byte>
   std::vector<T> read(const std::string& name) {
     const Tensor* tensor = find(name);
@@ -201,7 +204,8 @@ class File {
     return made;
   }
 
-  // Whether the size in bytes matches the elements. The number of elements may exceed 64 bits.
+  // Whether the tensor's size in bytes matches its shape. The number of elements may exceed 64
+  // bits.
   static bool holds(const Tensor& tensor, unsigned bits) {
     constexpr std::uint64_t most = ~std::uint64_t{0};
     const bool empty =
@@ -215,7 +219,7 @@ class File {
     return all_bits % 8 == 0 && tensor.end - tensor.begin == all_bits / 8;
   }
 
-  // Every byte of the data must belong to exactly one tensor.
+  // Checks that every byte of the file's data belongs to exactly one tensor.
   void check_places(std::uint64_t data_bytes) const {
     std::vector<const std::pair<const std::string, Tensor>*> order;
     for (const auto& named : tensors_)
@@ -246,7 +250,7 @@ class File {
   std::map<std::string, std::string> metadata_;
 };
 
-/// A tensor to write.
+/// A tensor to write to a file. The data is borrowed.
 struct NewTensor {
   std::string name;
   std::string dtype;
@@ -254,10 +258,10 @@ struct NewTensor {
   std::span<const std::byte> data;
 };
 
-/// Writes a file. The file appears, or is replaced, only when it is complete.
+/// Writes a safetensors file. It appears, or replaces an old file, only when it is complete.
 inline void write(const std::filesystem::path& path, std::vector<NewTensor> tensors,
                   const std::map<std::string, std::string>& metadata = {{"format", "pt"}}) {
-  // Larger elements come first, so that all are aligned.
+  // Tensors with larger elements come first, so that the data of every tensor is aligned.
   std::stable_sort(tensors.begin(), tensors.end(), [](const NewTensor& a, const NewTensor& b) {
     return element_bits(a.dtype) > element_bits(b.dtype);
   });

@@ -41,14 +41,14 @@ struct Arguments {
   int requests = 200;
 };
 
-// x[rows,K] for one of the weights, and the answer y[rows,N].
+// A request to the server: x[rows,K] for the weight with index `weight`, and the answer y[rows,N].
 struct Request {
   std::size_t weight;
   std::int64_t rows;
   std::vector<float> x, y;
 };
 
-// Requests that wait for a thread.
+// A queue of requests that wait for a server thread.
 class Queue {
  public:
   void push(Request& request) {
@@ -65,7 +65,7 @@ class Queue {
     }
     changed_.notify_all();
   }
-  // The next request; null when the queue is closed and empty.
+  // Waits for the next request and removes it; null when the queue is closed and empty.
   Request* pop() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return closed_ || !waiting_.empty(); });
@@ -82,7 +82,7 @@ class Queue {
   bool closed_ = false;
 };
 
-// A thread of the server: its Context, and layers that read the owners' weights.
+// Runs one server thread: it has its own Context, and layers that share the owners' packed weights.
 void serve(const std::vector<SwitchbackLinear>& owners, int threads, Queue& queue) {
   Context context({.device = "cpu", .threads = threads});
   std::vector<SwitchbackLinear> layers;
@@ -96,7 +96,7 @@ void serve(const std::vector<SwitchbackLinear>& owners, int threads, Queue& queu
   }
 }
 
-// Runs the threads until all requests are answered; returns the seconds.
+// Answers all requests with `threads` server threads; returns the time in seconds.
 double serve_all(const std::vector<SwitchbackLinear>& owners, int threads,
                  std::vector<Request>& requests) {
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -140,7 +140,7 @@ std::vector<Request> make_requests(const std::vector<Weight>& weights, int count
   return requests;
 }
 
-// The values that the codes of a weight represent.
+// Dequantizes a weight: absmax * code / 127, rotated back if the codes are rotated.
 std::vector<float> float_weight(Context& context, const Weight& weight) {
   std::vector<float> w(weight.codes.size());
   for (std::size_t i = 0; i < w.size(); ++i) {
@@ -154,7 +154,7 @@ std::vector<float> float_weight(Context& context, const Weight& weight) {
   return w;
 }
 
-// |y - floating point result| / |floating point result|, over all answers.
+// The relative error of all answers together: |y - y of the floating point product| / |that y|.
 double relative_error(Context& context, const std::vector<Weight>& weights,
                       const std::vector<Request>& requests) {
   double error = 0, size = 0;
@@ -180,7 +180,7 @@ double relative_error(Context& context, const std::vector<Weight>& weights,
   return std::sqrt(error / size);
 }
 
-// A weight of random numbers, rotated and quantized.
+// A weight [n,k] of random numbers, rotated and quantized.
 Weight random_weight(Context& context, std::string name, std::int64_t n, std::int64_t k,
                      std::mt19937& random) {
   std::normal_distribution<float> normal(0.0f, 1.0f / std::sqrt(static_cast<float>(k)));

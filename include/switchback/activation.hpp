@@ -12,7 +12,7 @@
 // of the operation that does not quantize followed by quantize_rowwise: the codes are those of the
 // rounded values.
 //
-// Inputs and outputs must not overlap. activation is gelu_tanh or gelu_erf.
+// Inputs and outputs must not overlap. The argument `activation` is gelu_tanh or gelu_erf.
 #pragma once
 
 #include <cstdint>
@@ -34,15 +34,16 @@ SWITCHBACK_API void activation_forward(Context& context, ConstAnyMatrix x, Activ
 SWITCHBACK_API void activation_backward(Context& context, ConstAnyMatrix g, ConstAnyMatrix x,
                                         Activation activation, AnyMatrix dx);
 
-/// q[M,K], absmax[M] of activation(x[M,K]), one scale per row. Unless the data of y is null, y
-/// receives activation(x) as well.
+/// Quantizes activation(x[M,K]) to int8 codes q[M,K] with one scale per row, absmax[M]. Also writes
+/// activation(x) to y, unless the data of y is null.
 SWITCHBACK_API void activation_forward_quantize(Context& context, ConstAnyMatrix x,
                                                 Activation activation, MatrixView<std::int8_t> q,
                                                 std::span<float> absmax, AnyMatrix y = {});
 
-/// dx[M,N] = g[M,N] · activation'(x[M,N]), its codes q[M,N] and its absmax[M], one scale per row.
-/// Unless column_sums is empty, also the column sums [N] of dx (the bias gradient of the layer that
-/// produced x), summed as in quantize_rowwise_column_sums. g, x and dx have the same type.
+/// Computes dx[M,N] = g[M,N] · activation'(x[M,N]), and quantizes it to int8 codes q[M,N] with one
+/// scale per row, absmax[M]. Unless column_sums is empty, also computes the column sums [N] of dx
+/// (the bias gradient of the layer that produced x) as quantize_rowwise_column_sums does;
+/// `accumulate` adds them to the values there. g, x and dx have the same type.
 SWITCHBACK_API void activation_backward_quantize(Context& context, ConstAnyMatrix g,
                                                  ConstAnyMatrix x, Activation activation,
                                                  AnyMatrix dx, MatrixView<std::int8_t> q,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry zone: the Context, which holds one device, its threads or stream, and one workspace.
+// Entry zone: the Context, which holds one device, its threads or stream, and scratch memory.
 #pragma once
 
 #include <cstddef>
@@ -12,53 +12,59 @@
 
 namespace switchback {
 
-class ConfigSource;   // src/core/config_source.hpp; the tuner implements it
-struct ContextState;  // src/core/context_state.hpp
+class ConfigSource;   // defined in src/core/config_source.hpp; the tuner implements it
+struct ContextState;  // defined in src/core/context_state.hpp
 
-/// Supplies a device Context with memory instead of the driver's pool. Called by the thread that
-/// uses the Context (release also by one that destroys an object made with it). `stream` is the one
-/// in whose order the memory is used; null in release once the Context is destroyed, and of a
-/// weight that layers share. The device has then done all work that used the memory.
+/// Functions that supply a CUDA Context with device memory, instead of the driver's pool. The
+/// thread that uses the Context calls them. A thread that destroys an object made with the Context
+/// may also call release. `stream` is the stream in whose order the memory is used. release gets a
+/// null stream once the Context is destroyed, and for the memory of a weight that layers share. The
+/// device has then finished all work that used the memory.
 struct DeviceAllocator {
-  /// Returns at least `bytes` on the Context's device, aligned to 256 bytes, or null on failure.
+  /// Returns at least `bytes` of device memory, aligned to 256 bytes, or null on failure.
   void* (*allocate)(void* user, std::size_t bytes, void* stream) = nullptr;
   /// Takes back `data`, which allocate returned for this number of bytes.
   void (*release)(void* user, void* data, std::size_t bytes, void* stream) = nullptr;
-  void* user = nullptr;  ///< the first argument of both functions
+  void* user = nullptr;  ///< passed to allocate and release as their first argument
 };
 
-/// How to create a Context. The defaults use all of the best device of this machine.
+/// The options of a new Context. The defaults use the best device of this machine, and all CPU
+/// cores.
 struct ContextOptions {
-  /// "cpu", "cuda" (the first), "cuda:N", or empty for the best device of this machine: a CUDA
-  /// device this build can use, else the CPU.
+  /// The device: "cpu", "cuda" (the first CUDA device) or "cuda:N". Empty: the best device of this
+  /// machine, which is a CUDA device that this build can use, else the CPU.
   std::string device = {};
-  /// CPU threads; 0 means every core this process may run on, but no more than whole cores of the
-  /// CPU quota of its container (cgroup v1 and v2). A CUDA Context uses one. If the
-  /// threads cannot be created (a limit on processes), the constructor throws Error(out_of_memory).
+  /// The number of CPU threads. 0: one for each core that this process may run on, but at most the
+  /// whole cores of its container's CPU quota (cgroup v1 and v2). A CUDA Context uses one thread.
+  /// If the threads cannot be created (a limit on processes), the constructor throws
+  /// Error(out_of_memory).
   int threads = 0;
   /// Upper bound on the instruction set used on a CPU, for tests and comparisons: "scalar", or of
   /// x86 "sse4", "avx2", "avx_vnni", "avx512", "avx512_vnni", "amx", or of 64-bit Arm "neon",
-  /// "neon_dotprod", "neon_i8mm", or empty for no bound. The error of another name lists all there
-  /// are. Codes and int32 sums are the same at every level.
+  /// "neon_dotprod", "neon_i8mm", or empty for no bound. For another name the Context's constructor
+  /// throws an Error that lists all names. Codes and int32 sums are the same at every level.
   std::string isa = {};
   /// CUDA: the stream (a cudaStream_t of that device) on which every operation is queued; it must
   /// outlive the Context. Null creates a stream, ordered with the legacy default stream. (To use
-  /// that one itself, pass cudaStreamLegacy, (void*)1.) Must be null on the CPU.
+  /// the legacy default stream itself, pass cudaStreamLegacy, (void*)1.) Must be null on the CPU.
   void* stream = nullptr;
-  /// CUDA: set both functions or neither. Must be empty on the CPU.
+  /// CUDA: functions that supply device memory. Set both, or neither to use the driver's pool. Must
+  /// be empty on the CPU.
   DeviceAllocator allocator = {};
 };
 
-/// Everything an operation needs besides its operands. Move-only; used by one thread at a time.
-/// Creating a Context is cheap. The first operations allocate the workspace, which grows to the
-/// largest size needed and is then reused: once every shape has been seen, calls allocate nothing.
+/// What an operation needs in addition to its operands: a device, its threads or stream, and
+/// scratch memory (the workspace). Move-only; used by one thread at a time. Creating a Context is
+/// cheap. The first operations allocate the workspace, which grows to the largest size needed and
+/// is then reused: once every shape has been seen, calls allocate nothing.
 ///
 /// After fork() a child may use and destroy its parent's CPU Contexts and the objects made with
-/// them, and may create its own. All its work is done by the calling thread, with the results of
-/// one thread. (Built without OpenMP, Contexts it creates have threads again.) A CUDA Context does
-/// not survive: its calls throw Error(invalid_state), and the child may only destroy it. Fork while
-/// no other thread is inside a call of the library: a lock which that thread holds (the tuner's, in
-/// its first look-up of a problem) stays locked in the child. A child of vfork() may only exec.
+/// them, and may create its own. The calling thread then does all the work, and results are those
+/// of one thread. (In a build without OpenMP, Contexts that the child creates have threads again.)
+/// A CUDA Context does not survive: its calls throw Error(invalid_state), and the child may only
+/// destroy it. Fork while no other thread is inside a call of the library: a lock which that thread
+/// holds (the tuner's, in its first look-up of a problem) stays locked in the child. A child of
+/// vfork() may only exec.
 ///
 /// On a CUDA device all pointers (matrices, scales, biases) refer to memory of that device.
 /// Operations are queued on the stream and do not wait for it. A call that does not have to
@@ -66,7 +72,8 @@ struct ContextOptions {
 /// the layer's caches: keep both alive, and do not use the Context elsewhere while the graph runs.
 class SWITCHBACK_API Context {
  public:
-  /// Opens the device. Throws Error if it is not there, or if the options contradict each other.
+  /// Opens the device. Throws Error if the device does not exist or the options contradict each
+  /// other.
   explicit Context(const ContextOptions& options = {});
   ~Context();
   Context(Context&&) noexcept;
@@ -80,10 +87,10 @@ class SWITCHBACK_API Context {
   [[nodiscard]] int threads() const noexcept;
   /// The instruction set in use, as ContextOptions::isa names it.
   [[nodiscard]] std::string_view isa() const noexcept;
-  /// Bytes the workspace holds now.
+  /// Bytes of scratch memory that the Context holds now.
   [[nodiscard]] std::size_t workspace_bytes() const noexcept;
 
-  /// The stream operations are queued on; null on the CPU.
+  /// The CUDA stream on which operations are queued; null on the CPU.
   [[nodiscard]] void* stream() const noexcept;
   /// CUDA: from now on operations are queued on `stream`, which belongs to the caller and to the
   /// same device. They run after what was queued on the previous stream; both streams must exist.
@@ -94,15 +101,16 @@ class SWITCHBACK_API Context {
   /// queued before the capture, so the caller must ensure that order: wait for the stream or the
   /// device before the capture, as torch.cuda.graph does.
   void set_stream(void* stream);
-  /// Waits until everything queued is done, and throws if any of it failed; Error(invalid_argument)
-  /// if the arrays of a grouped operation, in the device's memory, had values that cannot be. No
-  /// effect on the CPU.
+  /// Waits until all operations queued on the stream are done, and throws if any of them failed.
+  /// Throws Error(invalid_argument) if arrays of a grouped operation in the device's memory had
+  /// invalid values. No effect on the CPU.
   void synchronize();
 
-  /// Where tuned configurations are looked up; at first as SWITCHBACK_TUNE says. Null: nowhere.
+  /// Sets the source in which operations look up tuned configurations; null: none. The initial
+  /// source follows from the environment variable SWITCHBACK_TUNE.
   void set_config_source(std::shared_ptr<const ConfigSource> source) noexcept;
 
-  /// The library's own view of the Context. Not part of the API.
+  /// The Context's internal state, for the library itself. Not part of the API.
   [[nodiscard]] ContextState& state() const noexcept { return *state_; }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry zone: what an operation says of its engines.
+// Entry zone: the description of an engine, which is one implementation of an operation.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace switchback {
 
-/// One implementation of an operation: whether it can run on this Context, and if not, why not.
+/// An engine, which is one implementation of an operation, and whether it can run on a Context.
 struct EngineInfo {
-  std::string name;        ///< as the `engine` members of operations name it
-  bool available = false;  ///< it can run on this Context
-  std::string reason;      ///< why not; empty when available
+  std::string name;        ///< selects this engine in members `engine` of arguments
+  bool available = false;  ///< whether the engine can run on the Context
+  std::string reason;      ///< why the engine cannot run; empty when available
 };
 
 }  // namespace switchback

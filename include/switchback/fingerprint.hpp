@@ -15,7 +15,7 @@
 
 namespace switchback {
 
-/// 127 bits of hash, in the order low, high.
+/// A hash of 127 bits: first the low 64 bits, then the high ones.
 using Fingerprint = std::array<std::uint64_t, 2>;
 
 /// The fingerprint of x[rows,cols], of any dtype. It depends on the shape, the dtype and the bits
@@ -28,7 +28,7 @@ using Fingerprint = std::array<std::uint64_t, 2>;
 /// so a fingerprint means nothing in another process. Fingerprints are not signatures: the key can
 /// be learned from them.
 ///
-/// CPU only: on a device it would have to wait for the stream, and it throws
+/// CPU only: on a CUDA device it would have to wait for the stream, so it throws
 /// Error(Status::unsupported). Throws Error(Status::io_error) if the system has no random numbers.
 SWITCHBACK_API Fingerprint fingerprint(Context& context, ConstAnyMatrix x);
 

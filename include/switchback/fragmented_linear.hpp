@@ -9,10 +9,10 @@
 //   soft: y = Σ_f p_f · x_f · W_fᵀ + ((1 - p) ⊙ x) · Cᵀ · Dᵀ     (each p_f over its fragment)
 //   hard: y = x_k · W_kᵀ + (x without fragment k) · Cᵀ · Dᵀ      k: the largest logit
 //
-// A layer trains soft and infers hard. The soft forward is one product with W. The hard one reads
-// only the parts of W that some row has selected: one grouped product over the rows in the order of
-// their fragments. Neither copies W. Scratch memory does not depend on F, nor on B except for
-// vectors of K and N elements per row.
+// A layer trains soft and infers hard. The soft forward is one product with W. The hard forward
+// reads only the parts of W that some row has selected: it is one grouped product over the rows,
+// sorted by the fragments that they selected. Neither forward copies W. Scratch memory does not
+// depend on F, nor on B except for vectors of K and N elements per row.
 #pragma once
 
 #include <cstddef>
@@ -32,40 +32,41 @@ struct FragmentedLinearOptions {
   std::int64_t in_features = 0;   ///< K, a multiple of `fragments`
   std::int64_t out_features = 0;  ///< N
   std::int64_t fragments = 0;     ///< F
-  std::int64_t rank = 0;          ///< R; 0: K/32, at least 1
-  Mode mode = Mode::rowwise;      ///< of all products; not global_mem_efficient
-  DType dtype = DType::f32;       ///< of x, the weights and g: f32, f16 or bf16
-  std::string engine = {};        ///< as LinearOptions::engine
-  std::uint32_t allow = 0;        ///< as LinearOptions::allow
+  std::int64_t rank = 0;          ///< R, the rank of Cᵀ · Dᵀ; 0: K/32, at least 1
+  Mode mode = Mode::rowwise;      ///< any but global_mem_efficient and rowwise_shared
+  DType dtype = DType::f32;       ///< type of x, the weights and g: f32, f16 or bf16
+  std::string engine = {};        ///< forces an engine by name; see LinearOptions::engine
+  std::uint32_t allow = 0;        ///< what mode automatic may use; see LinearOptions::allow
 };
 
-/// The four weights, all in the layer's dtype, borrowed until replaced.
+/// The four weights of a fragmented layer, all in its dtype. The layer refers to the caller's
+/// memory until it gets other weights.
 struct FragmentedWeights {
-  ConstAnyMatrix weight = {};    ///< W[N,K]
-  ConstAnyMatrix selector = {};  ///< s[F,K/F]
-  ConstAnyMatrix down = {};      ///< C[R,K]
-  ConstAnyMatrix up = {};        ///< D[N,R]
+  ConstAnyMatrix weight = {};    ///< W[N,K]: the columns of fragment f are W_f
+  ConstAnyMatrix selector = {};  ///< s[F,K/F]: row f gives the logits of fragment f
+  ConstAnyMatrix down = {};      ///< C[R,K]: the first matrix of the product of low rank
+  ConstAnyMatrix up = {};        ///< D[N,R]: the second matrix of the product of low rank
 };
 
-/// Operands of backward, in the layer's dtype; outputs may also be f32. Outputs with null data are
-/// skipped.
+/// What FragmentedLinear::backward reads (g) and computes (the other matrices), in the layer's
+/// dtype; outputs may also be f32. Outputs with null data are skipped.
 struct FragmentedLinearGrads {
   ConstAnyMatrix g = {};     ///< [B,N], the layer's dtype: the gradient of y
-  AnyMatrix dx = {};         ///< [B,K]
-  AnyMatrix dweight = {};    ///< [N,K]
-  AnyMatrix dselector = {};  ///< [F,K/F]
-  AnyMatrix ddown = {};      ///< [R,K]
-  AnyMatrix dup = {};        ///< [N,R]
-  bool accumulate = false;   ///< add to all but dx
+  AnyMatrix dx = {};         ///< [B,K]: the gradient of x
+  AnyMatrix dweight = {};    ///< [N,K]: the gradient of W
+  AnyMatrix dselector = {};  ///< [F,K/F]: the gradient of s
+  AnyMatrix ddown = {};      ///< [R,K]: the gradient of C
+  AnyMatrix dup = {};        ///< [N,R]: the gradient of D
+  bool accumulate = false;   ///< add to the values in the outputs; dx is always overwritten
 };
 
-struct FragmentedLinearState;  // src/linear/fragmented_state.hpp
+struct FragmentedLinearState;  // defined in src/linear/fragmented_state.hpp
 
 /// One fragmented layer. It quantizes the weights on first use and caches their codes until
 /// weights_updated() or set_weights(). The Context must outlive it.
 class SWITCHBACK_API FragmentedLinear {
  public:
-  /// A layer that needs weights before its first forward: see set_weights. Throws Error if the
+  /// Makes a layer. It needs weights before its first forward: see set_weights. Throws Error if the
   /// options contradict each other.
   FragmentedLinear(Context& context, const FragmentedLinearOptions& options);
   ~FragmentedLinear();
@@ -74,10 +75,12 @@ class SWITCHBACK_API FragmentedLinear {
   FragmentedLinear(const FragmentedLinear&) = delete;
   FragmentedLinear& operator=(const FragmentedLinear&) = delete;
 
-  /// The options that the layer was made with, and the rank that was chosen.
+  /// The options that the layer was made with. A `rank` of 0 is replaced by the rank that was
+  /// chosen.
   [[nodiscard]] const FragmentedLinearOptions& options() const noexcept;
 
-  /// See SwitchbackLinear::set_weight for what a change of the elements means. Leaves eval mode.
+  /// Sets the weights, which the caller owns. Call weights_updated() after each change of their
+  /// elements, as SwitchbackLinear::set_weight explains. Leaves eval mode.
   void set_weights(const FragmentedWeights& weights);
   /// Tells the layer that elements of the weights have changed. Leaves eval mode.
   void weights_updated();
@@ -90,10 +93,11 @@ class SWITCHBACK_API FragmentedLinear {
   void forward(ConstAnyMatrix x, AnyMatrix y, Save save = Save::nothing);
   /// The hard forward. Of equal logits the first fragment is taken; NaN is less than any number.
   void forward_hard(ConstAnyMatrix x, AnyMatrix y);
-  /// Gradients of the last soft forward that saved. Of it only x is kept: p and the two inputs of
-  /// the products are computed again. May be called more than once for it.
+  /// Computes the gradients of the last soft forward that saved. That forward kept only x: p and
+  /// the scaled inputs of the two products are computed again. May be called more than once for one
+  /// forward.
   void backward(const FragmentedLinearGrads& grads);
-  /// Gradients of a soft forward whose x the caller kept.
+  /// Computes the gradients of a soft forward whose input x the caller kept.
   void backward_from(ConstAnyMatrix x, const FragmentedLinearGrads& grads);
 
   /// Bytes kept for backward by the last forward that saved, including a borrowed x.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry zone: the language that the C++ headers are written in.
+// Entry zone: checks that the compiler's language is C++20, which the C++ headers are written in.
 #pragma once
 
 #if !defined(__cplusplus) || __cplusplus < 202002L

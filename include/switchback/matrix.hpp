@@ -20,20 +20,20 @@ struct MatrixView {
   std::int64_t stride = 0;  ///< elements from the start of one row to that of the next
 
   MatrixView() = default;
-  /// Rows without a gap between them: the stride is `cols_`.
+  /// A matrix without gaps between its rows: the stride is `cols_`.
   MatrixView(T* data_, std::int64_t rows_, std::int64_t cols_) noexcept
       : data(data_), rows(rows_), cols(cols_), stride(cols_) {}
-  /// Rows that begin `stride_` elements apart.
+  /// A matrix whose rows begin `stride_` elements apart.
   MatrixView(T* data_, std::int64_t rows_, std::int64_t cols_, std::int64_t stride_) noexcept
       : data(data_), rows(rows_), cols(cols_), stride(stride_) {}
 
-  /// A view of mutable elements is a view of const elements.
+  /// Converts a view of mutable elements to a view of const elements.
   operator MatrixView<const T>() const noexcept requires(!std::is_const_v<T>) {
     return {data, rows, cols, stride};
   }
 };
 
-/// A MatrixView whose element type is a value, for operations that accept several element types.
+/// A matrix view whose element type is a run-time value, for operations that accept several types.
 struct AnyMatrix {
   void* data = nullptr;      ///< element (0, 0), in memory of the Context's device
   DType dtype = DType::f32;  ///< the type of the elements
@@ -42,17 +42,17 @@ struct AnyMatrix {
   std::int64_t stride = 0;   ///< elements from the start of one row to that of the next
 
   AnyMatrix() = default;
-  /// For an element type that is known only at run time.
+  /// A view of a matrix whose element type is known only at run time.
   AnyMatrix(void* data_, DType dtype_, std::int64_t rows_, std::int64_t cols_,
             std::int64_t stride_) noexcept
       : data(data_), dtype(dtype_), rows(rows_), cols(cols_), stride(stride_) {}
-  /// The same matrix; T gives the dtype.
+  /// Converts a typed view to a type-erased view of the same matrix.
   template <class T>
   requires(!std::is_const_v<T>) AnyMatrix(MatrixView<T> m)
   noexcept : data(m.data), dtype(dtype_of<T>), rows(m.rows), cols(m.cols), stride(m.stride) {}
 };
 
-/// AnyMatrix whose elements are only read.
+/// An AnyMatrix whose elements are only read.
 struct ConstAnyMatrix {
   const void* data = nullptr;  ///< element (0, 0), in memory of the Context's device
   DType dtype = DType::f32;    ///< the type of the elements
@@ -61,14 +61,14 @@ struct ConstAnyMatrix {
   std::int64_t stride = 0;     ///< elements from the start of one row to that of the next
 
   ConstAnyMatrix() = default;
-  /// For an element type that is known only at run time.
+  /// A view of a matrix whose element type is known only at run time.
   ConstAnyMatrix(const void* data_, DType dtype_, std::int64_t rows_, std::int64_t cols_,
                  std::int64_t stride_) noexcept
       : data(data_), dtype(dtype_), rows(rows_), cols(cols_), stride(stride_) {}
-  /// A view of mutable elements is a view of const elements.
+  /// Converts a view of mutable elements to a view of const elements.
   ConstAnyMatrix(AnyMatrix m) noexcept
       : data(m.data), dtype(m.dtype), rows(m.rows), cols(m.cols), stride(m.stride) {}
-  /// The same matrix; T gives the dtype.
+  /// Converts a typed view to a type-erased view of the same matrix.
   template <class T>
   ConstAnyMatrix(MatrixView<T> m) noexcept
       : data(m.data),

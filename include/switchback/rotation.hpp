@@ -25,30 +25,30 @@
 
 namespace switchback {
 
-/// A rotation of the columns of a matrix. The values are pinned: each is the group g. The number of
-/// columns must be a multiple of it.
+/// A block-diagonal Hadamard rotation. Its value is g, the number of neighbouring columns that it
+/// multiplies by H_g, and never changes. The number of columns must be a multiple of g.
 enum class Rotation : std::int32_t {
-  none = 0,              ///< the matrix itself
-  hadamard_4 = 4,        ///< H_4
-  hadamard_16 = 16,      ///< H_16
-  hadamard_64 = 64,      ///< H_64
-  hadamard_256 = 256,    ///< H_256
-  hadamard_1024 = 1024,  ///< H_1024
+  none = 0,              ///< no rotation
+  hadamard_4 = 4,        ///< groups of 4 columns
+  hadamard_16 = 16,      ///< groups of 16 columns
+  hadamard_64 = 64,      ///< groups of 64 columns
+  hadamard_256 = 256,    ///< groups of 256 columns
+  hadamard_1024 = 1024,  ///< groups of 1024 columns
 };
 
-/// "none", "hadamard_4", "hadamard_16", "hadamard_64", "hadamard_256", "hadamard_1024"; "unknown"
-/// for any other value.
+/// The name of a rotation: "none", "hadamard_4", "hadamard_16", "hadamard_64", "hadamard_256",
+/// "hadamard_1024"; "unknown" for any other value.
 SWITCHBACK_API std::string_view rotation_name(Rotation rotation) noexcept;
 
-/// y[M,K] = rotate(x[M,K]), rounded once to the type of y: that of x, f32, or any of f32, f16 and
-/// bf16 if x is f32. y may be x itself (the same data, type and stride); otherwise they must not
-/// overlap. The rotation is its own inverse. Throws Error(invalid_argument) for Rotation::none, for
-/// an unknown value and for a K that is not a multiple of the group.
+/// Computes y[M,K] = rotate(x[M,K]), rounded once to the type of y. That is the type of x or f32;
+/// if x is f32, any of f32, f16 and bf16. y may be x itself (the same data, type and stride);
+/// otherwise they must not overlap. The rotation is its own inverse. Throws Error(invalid_argument)
+/// for Rotation::none, for an unknown value and for a K that is not a multiple of the group.
 SWITCHBACK_API void rotate(Context& context, ConstAnyMatrix x, Rotation rotation, AnyMatrix y);
 
-/// q[M,K], absmax[M] of rotate(x[M,K]), one scale per row, in one pass over memory: the bits of
-/// rotate() into f32 followed by quantize_rowwise. With an activation, of rotate(activation(x)),
-/// where activation(x) is rounded to the type of x first.
+/// Quantizes rotate(x[M,K]) to codes q[M,K] with one scale per row, absmax[M], in one pass over
+/// memory. The bits are those of rotate() into f32 followed by quantize_rowwise. With an activation
+/// it quantizes rotate(activation(x)), where activation(x) is rounded to the type of x first.
 SWITCHBACK_API void rotate_quantize(Context& context, ConstAnyMatrix x, Rotation rotation,
                                     MatrixView<std::int8_t> q, std::span<float> absmax,
                                     Activation activation = Activation::none);

@@ -57,12 +57,12 @@ SWITCHBACK_API const char* switchback_version_string(void);
 
 /* ---- Status ---------------------------------------------------------------------------------- */
 
-typedef int32_t switchback_status; /* one of the values below */
+typedef int32_t switchback_status; /* SWITCHBACK_OK, ... */
 /* What a call returns: success, or the kind of failure. */
 enum {
   SWITCHBACK_OK = 0,               /* success */
   SWITCHBACK_INVALID_ARGUMENT = 1, /* a shape, pointer, dtype, name or value breaks a rule */
-  SWITCHBACK_UNSUPPORTED = 2,      /* valid, but this build, machine or engine cannot do it */
+  SWITCHBACK_UNSUPPORTED = 2,      /* a valid call that this build, machine or engine cannot do */
   SWITCHBACK_OUT_OF_MEMORY = 3,    /* an allocation failed; outputs are unchanged */
   SWITCHBACK_DEVICE_ERROR = 4,     /* the device is missing or failed */
   SWITCHBACK_IO_ERROR = 5,         /* a file could not be read or written */
@@ -70,7 +70,7 @@ enum {
   SWITCHBACK_INTERNAL = 7       /* a bug in the library: please report it */
 };
 
-/* "ok", "invalid_argument", ...; "unknown" for any other value. */
+/* The name of a status: "ok", "invalid_argument", ...; "unknown" for any other value. */
 SWITCHBACK_API const char* switchback_status_name(switchback_status status);
 
 /* The message of the last call that failed in this thread: the argument, its value and the rule it
@@ -80,13 +80,13 @@ SWITCHBACK_API const char* switchback_last_error(void);
 
 /* ---- Matrices -------------------------------------------------------------------------------- */
 
-/* Element types. */
+/* Element types of matrices. */
 enum {
   SWITCHBACK_F32 = 0,  /* float */
   SWITCHBACK_F16 = 1,  /* IEEE 754 binary16 */
   SWITCHBACK_BF16 = 2, /* the upper half of a float */
-  SWITCHBACK_S8 = 3,   /* int8: codes */
-  SWITCHBACK_S32 = 4   /* int32: exact sums */
+  SWITCHBACK_S8 = 3,   /* int8: quantized codes */
+  SWITCHBACK_S32 = 4   /* int32: exact sums of int8 products */
 };
 
 /* A row-major matrix that the caller owns: element (r, c) is data[r * stride + c], stride >= cols.
@@ -112,55 +112,54 @@ typedef struct switchback_context_options {
   const char* device; /* "cpu", "cuda", "cuda:0"; NULL or "" = the best device of this machine */
   int32_t threads;    /* CPU threads; 0 = all cores this process may use. If they cannot be created:
                          SWITCHBACK_OUT_OF_MEMORY */
-  void* stream;    /* CUDA: the caller's stream, which must outlive the context. NULL = create one,
-                      ordered with the legacy default stream. On the CPU: NULL */
-  const char* isa; /* upper bound on the CPU's instruction set: "scalar", or of x86 "sse4", "avx2",
-                      "avx_vnni", "avx512", "avx512_vnni", "amx", or of 64-bit Arm "neon",
-                      "neon_dotprod", "neon_i8mm"; NULL or "" = none. An unknown name's error
-                      lists all */
-  /* CUDA: where device memory comes from. Set both functions or neither; neither on the CPU. It
-   * returns at least `bytes`, 256-byte aligned, for use in the order of the stream, or NULL on
-   * failure. */
+  void* stream; /* CUDA: the caller's stream, which must outlive the context. NULL = create one,
+                   ordered with the legacy default stream. On the CPU: NULL */
+  /* Upper bound on the CPU's instruction set: "scalar", or of x86 "sse4", "avx2", "avx_vnni",
+   * "avx512", "avx512_vnni", "amx", or of 64-bit Arm "neon", "neon_dotprod", "neon_i8mm"; NULL or
+   * "" = no bound. The error for an unknown name lists all. */
+  const char* isa;
+  /* CUDA: supplies device memory. Set allocate and release, or neither; neither on the CPU.
+   * allocate returns at least `bytes`, 256-byte aligned, for use in the order of the stream, or
+   * NULL on failure. */
   void* (*allocate)(void* user, size_t bytes, void* stream);
   /* Takes back what allocate returned; the stream is NULL once the context is destroyed. */
   void (*release)(void* user, void* data, size_t bytes, void* stream);
-  void* allocator_user; /* the first argument of both functions */
-  /* What to do about tuned configurations: "off"; "read": look them up in the cache of this
-   * machine; "record": also write missing problems to a file, for `switchback-bench tune`; "tune":
-   * measure a missing problem when it is first met; "require": a missing problem is an error. NULL
-   * or "" = $SWITCHBACK_TUNE, else "read". "record" and "tune" write under a lock and wait at most
-   * one second in total for another process that holds it. The memory for look-ups stays below 2 MB
+  void* allocator_user; /* the first argument of allocate and release */
+  /* How to look up tuned configurations: "off": not at all; "read": in the cache of this machine;
+   * "record": also write missing problems to a file, for `switchback-bench tune`; "tune": measure a
+   * missing problem when it is first met; "require": a missing problem is an error. NULL or "" =
+   * $SWITCHBACK_TUNE, else "read". "record" and "tune" write under a lock and wait at most one
+   * second in total for another process that holds it. The memory for look-ups stays below 2 MB
    * plus 380 bytes for each problem in the cache, however many distinct problems there are. */
   const char* tune;
   /* The directory of the cache; NULL or "" = $SWITCHBACK_TUNE_CACHE, else the user's cache. */
   const char* tune_cache;
 } switchback_context_options;
 
-/* *out is a new context; without options it has the defaults. */
+/* Creates a context in *out; without options it has the defaults. */
 SWITCHBACK_API switchback_status switchback_context_create(
     const switchback_context_options* options_or_null, switchback_context** out);
-/* Layers made with the context go on working: it is freed when the last of them is destroyed. */
+/* Destroys a context. Layers made with it go on working: it is freed with the last of them. */
 SWITCHBACK_API void switchback_context_destroy(switchback_context* or_null);
 
 /* What a context is and what it holds now. */
 typedef struct switchback_context_info {
   size_t struct_size;
-  const char* device;     /* "cpu", "cuda:0"; lives as long as the context, as does isa */
+  const char* device;     /* "cpu", "cuda:0"; this text and isa live as long as the context */
   const char* isa;        /* the instruction set in use */
   int32_t threads;        /* CPU threads; 1 on a CUDA device */
   size_t workspace_bytes; /* scratch memory held */
   int64_t tune_hits;      /* look-ups that found a tuned configuration; 0 if tune is "off" */
-  int64_t tune_misses;    /* those that found none */
-  int64_t tune_refused;   /* of the misses: there is an entry that cannot be used here */
+  int64_t tune_misses;    /* look-ups that found no tuned configuration */
+  int64_t tune_refused;   /* misses that found an entry which cannot be used here */
 } switchback_context_info;
 
 /* Fills in *out, whose struct_size the caller has set. */
 SWITCHBACK_API switchback_status switchback_context_get_info(const switchback_context* context,
                                                              switchback_context_info* out);
-/* CUDA: waits until everything queued on the context's stream is done, and reports an
- * error if any of it failed, or if the arrays of a grouped operation, in the device's memory, had
- * values that cannot be (SWITCHBACK_INVALID_ARGUMENT). Does nothing on the CPU, where calls return
- * when they are done. */
+/* CUDA: waits until everything queued on the context's stream is done. Reports an error if any of
+ * it failed, or if arrays of a grouped operation in the device's memory had invalid values
+ * (SWITCHBACK_INVALID_ARGUMENT). Does nothing on the CPU, where calls return when they are done. */
 SWITCHBACK_API switchback_status switchback_context_synchronize(switchback_context* context);
 /* CUDA: queues calls on `stream`, the caller's, from now on. They run after what was
  * queued on the previous stream; both streams must exist. Refused: NULL (the legacy default stream
@@ -178,9 +177,9 @@ SWITCHBACK_API switchback_status switchback_context_tune_warnings(switchback_con
 
 /* An engine: one implementation of an operation, and whether it can run on this context. */
 typedef struct switchback_engine_info {
-  const char* name;   /* as the members `engine` name it */
-  int32_t available;  /* 1 or 0 */
-  const char* reason; /* why not; "" when available */
+  const char* name;   /* selects this engine in members `engine` */
+  int32_t available;  /* 1 if the engine can run on the context, else 0 */
+  const char* reason; /* why the engine cannot run; "" when available */
 } switchback_engine_info;
 
 /* The operations that have engines to choose from. */
@@ -215,42 +214,42 @@ enum {
 
 /* Which codes share a scale. */
 enum {
-  SWITCHBACK_SCALE_PER_ROW = 0, /* each row of the codes has one */
-  SWITCHBACK_SCALE_GLOBAL = 1,  /* one for the matrix */
-  SWITCHBACK_SCALE_NONE = 2 /* of q: x truncated toward zero, clamped to [-128, 127], NaN to 0 */
+  SWITCHBACK_SCALE_PER_ROW = 0, /* one scale for each row of the codes */
+  SWITCHBACK_SCALE_GLOBAL = 1,  /* one scale for the whole matrix */
+  SWITCHBACK_SCALE_NONE = 2 /* for q: x truncated toward zero, clamped to [-128, 127], NaN to 0 */
 };
 
-/* What to compute from one read of x[M,K]. The results are those of v[M,K], which is x, or
- * activation(x), or g . activation'(x), rounded once to the type of x (of g). A result whose
- * pointers are all NULL is not wanted. */
+/* What switchback_quantize computes from one read of x[M,K]. Results are made from v[M,K], which is
+ * x, activation(x) or g . activation'(x), rounded once to the type of x (of g). A result whose
+ * pointers are all NULL is not computed. */
 typedef struct switchback_quantize_args {
   size_t struct_size;
   switchback_matrix x; /* f32, f16 or bf16 */
-  switchback_matrix g; /* with an activation, or NULL data: of x's type, or f32 if no codes are
-                          wanted */
+  switchback_matrix g; /* the gradient that v = g . activation'(x) reads, or NULL data: of x's type,
+                          or f32 if no codes are wanted */
   int32_t activation;  /* SWITCHBACK_GELU_TANH, ... */
-  /* 0, or 4, 16, 64, 256 or 1024, of which K is a multiple: codes are those of rotate(v), in which
-   * each group of that many neighbouring elements of a row is multiplied by the Hadamard matrix of
-   * that size. It is its own inverse, except for roundings. */
+  /* 0 = no rotation, or 4, 16, 64, 256 or 1024, of which K is a multiple: codes are those of
+   * rotate(v), in which each group of that many neighbouring elements of a row is multiplied by the
+   * Hadamard matrix of that size. It is its own inverse, except for roundings. */
   int32_t rotation;
-  const float* column_scales; /* [K] or NULL: q is that of v with each column times its scale, in
-                                 f32; other results are v's */
+  const float* column_scales; /* [K] or NULL: q is made from v with each column times its scale, in
+                                 f32; other results from v itself */
 
   switchback_matrix q; /* [M,K] s8, the codes of v */
-  float* absmax;       /* [M] or [1], as q_scale says; NULL with SWITCHBACK_SCALE_NONE */
-  int32_t q_scale;     /* SWITCHBACK_SCALE_PER_ROW, ... */
+  float* absmax; /* the scales of q: [M] or [1], as q_scale says; NULL with SWITCHBACK_SCALE_NONE */
+  int32_t q_scale; /* SWITCHBACK_SCALE_PER_ROW, ... */
 
-  int32_t q_t_scale;     /* PER_ROW: one scale for each column of v; or GLOBAL */
+  int32_t q_t_scale;     /* SWITCHBACK_SCALE_PER_ROW (one for each column of v) or ..._GLOBAL */
   switchback_matrix q_t; /* [K,M] s8, the codes of v's transpose */
-  float* absmax_t;       /* [K] or [1]. NULL if q has the global scale too: it is in absmax */
-  /* 128, 256, 512 or 1024: q_t has one scale for each column of a block of that many rows, for
-   * products that sum over rows. B = ceil(M / block_rows); q_t is [K, B . block_rows], with 0 after
-   * the last row, and absmax_t is [B,K]. */
+  float* absmax_t;       /* the scales of q_t: [K] or [1]; NULL if absmax has one scale for both */
+  /* 0, or 128, 256, 512 or 1024: q_t has one scale for each column of a block of that many rows,
+   * for products that sum over rows. B = ceil(M / block_rows); q_t is [K, B . block_rows], with 0
+   * after the last row, and absmax_t is [B,K]. */
   int32_t block_rows;
 
   int32_t accumulate;        /* 1: column_sums are added to the values there; 0: they overwrite */
-  float* column_sums;        /* [K] in f32 */
-  switchback_matrix value;   /* [M,K]: v itself, if there is an activation */
+  float* column_sums;        /* [K] in f32: the sums of the columns of v */
+  switchback_matrix value;   /* [M,K]: v itself; only with an activation */
   switchback_matrix rotated; /* [M,K]: rotate(v), rounded once to its type: that of v, f32, or any
                                 of f32, f16 and bf16 if v is f32. It may be x */
 
@@ -258,14 +257,14 @@ typedef struct switchback_quantize_args {
    * element are Philox4x32-10 of the key rounding_seed and the counter {column / 8, rounding_row0 +
    * row, rounding_stream, rounding_step}. 0: to nearest, and the members below are not read. */
   int32_t stochastic;
-  uint32_t rounding_stream; /* for example the number of a layer */
-  uint32_t rounding_step;   /* for example the number of the training step */
-  uint64_t rounding_seed;   /* the key */
+  uint32_t rounding_stream; /* a counter word, for example the number of a layer */
+  uint32_t rounding_step;   /* a counter word, for example the number of the training step */
+  uint64_t rounding_seed;   /* the key of Philox4x32-10 */
   int64_t rounding_row0;    /* the number of row 0 in the whole batch; row numbers are below 2^32 */
 } switchback_quantize_args;
 
 /* Computes the wanted results in one pass. SWITCHBACK_UNSUPPORTED: no pass computes all of them;
- * use several calls. The passes, with what each can add in brackets:
+ * use several calls. The passes for each kind of v, with what each can add in brackets:
  * - x: q per row [column_sums] [column_scales] [q_t of blocks]; q per row and q_t per column; q and
  *   q_t global; one of q, q_t, column_sums and rotated; with a rotation q per row
  * - activation(x): value; q per row [value], also with a rotation
@@ -284,15 +283,15 @@ SWITCHBACK_API switchback_status switchback_dequantize_rowwise(switchback_contex
  * elements. Within a process equal matrices have equal fingerprints. Two given matrices that differ
  * have equal fingerprints with a probability of at most 2^-95 (up to 1 TiB each), over a random key
  * that the process draws at its first call. A fingerprint reads x once, at a fraction of the cost
- * of quantizing it, so it can tell whether codes of x are still valid. CPU only: on a device it
- * would have to wait for the stream, and it returns SWITCHBACK_UNSUPPORTED. */
+ * of quantizing it, so it can tell whether codes of x are still valid. CPU only: on a CUDA
+ * device it would have to wait for the stream, so it returns SWITCHBACK_UNSUPPORTED. */
 SWITCHBACK_API switchback_status switchback_fingerprint(switchback_context* context,
                                                         const switchback_matrix* x,
                                                         uint64_t out[2]);
 
 /* The common cases of switchback_quantize, as functions of this header. */
 
-/* Args without results. A NULL x becomes one of a dtype that is refused. */
+/* Arguments that name x and no results yet. A NULL x becomes a matrix of an invalid dtype. */
 static inline switchback_quantize_args switchback_quantize_args_of(const switchback_matrix* x) {
   switchback_quantize_args args;
   memset(&args, 0, sizeof(args));
@@ -331,7 +330,7 @@ static inline switchback_status switchback_quantize_columnwise_transpose(
   args.absmax_t = absmax;
   return switchback_quantize(context, &args);
 }
-/* q_t[K,N] and absmax[1] from w[N,K], codes stored transposed. */
+/* q_t[K,N] and absmax[1] from w[N,K]: one scale for the matrix, codes stored transposed. */
 static inline switchback_status switchback_quantize_global_transpose(switchback_context* context,
                                                                      const switchback_matrix* w,
                                                                      const switchback_matrix* q_t,
@@ -346,16 +345,16 @@ static inline switchback_status switchback_quantize_global_transpose(switchback_
 /* ---- Products ---------------------------------------------------------------------------------
  *
  * With groups a call computes many products: experts of a mixture, linear layers side by side,
- * fragments of a layer. Group g multiplies its rows with its matrix [N,K]; N and K are those of
- * every group, the number of rows differs and may be zero. Each row has the bits that a call for
- * its group alone gives. Nothing is padded. The rows of the operands are slots, numbered from 0 to
- * M - 1. A slot that no group uses is neither read nor written.
+ * fragments of a layer. Group g multiplies its rows with its matrix [N,K]; N and K are the same for
+ * all groups, the number of rows differs and may be zero. Each row has the bits that a call for its
+ * group alone gives. Nothing is padded. The rows of the operands are called slots, numbered from 0
+ * to M - 1. A slot that no group uses is neither read nor written.
  */
 
 /* Which slots each group has, and which rows of a matrix they read.
  *
  * Packed: `ends` is given, and group g has the slots from ends[g-1] (0 for the first group) to
- * ends[g] - 1. The ends never fall, and the last is at most M. torch's `offs` is such an array.
+ * ends[g] - 1. The ends never decrease; the last is at most M. torch's `offs` is such an array.
  * Strided: `ends` is NULL, and group g has the slots from g * row_stride to g * row_stride +
  * rows_of[g] - 1. M is count * row_stride.
  *
@@ -363,66 +362,66 @@ static inline switchback_status switchback_quantize_global_transpose(switchback_
  * and for layers. Products do not read them: the rows of their operands are slots. */
 typedef struct switchback_groups {
   size_t struct_size;
-  int32_t count; /* G */
+  int32_t count; /* G, the number of groups */
   /* 1: the arrays are memory of the context's CUDA device. They are read there, and no call waits
    * for them. 0: of the host; a CUDA context refuses that. On the CPU both mean the same. */
   int32_t on_device;
-  const int32_t* ends;    /* [G] or NULL */
-  const int32_t* rows_of; /* [G], from 0 to row_stride; NULL: row_stride, of each group */
-  int64_t row_stride;     /* of strided groups; 0 with ends */
-  /* Above zero: group g reads the K columns of x from g * column_stride. Strided groups without
-   * row_index then read the same rows, side by side: slot g * row_stride + r reads row r. */
+  const int32_t* ends;    /* [G], or NULL if groups are strided */
+  const int32_t* rows_of; /* [G], each from 0 to row_stride; NULL: all are row_stride */
+  int64_t row_stride;     /* the slots of each strided group; 0 with ends */
+  /* Above zero: group g reads the K columns of x from column g * column_stride. Strided groups
+   * without row_index then all read the same rows: slot g * row_stride + r reads row r. */
   int64_t column_stride;
-  /* [M] or NULL: slot s reads row row_index[s] of x; NULL: row s. The values of slots that no group
-   * uses are not read. The CPU refuses an index outside of x; a device reads the nearest row. */
+  /* [M] or NULL: slot s reads row row_index[s] of x; NULL: row s. The index of a slot that no group
+   * uses is not read. The CPU refuses an index outside of x; a CUDA device reads the nearest. */
   const int32_t* row_index;
 } switchback_groups;
 
-/* An int8 matrix b[N,K], or those of groups, rearranged once for the engine that will read it many
- * times. It owns its memory. */
+/* An int8 matrix b[N,K], or the matrices of several groups, rearranged once for the engine that
+ * will read them many times. It owns its memory. */
 typedef struct switchback_packed_weight switchback_packed_weight;
 
-/* A new one is empty until switchback_pack_weight. */
+/* Creates a packed weight, which is empty until switchback_pack_weight. */
 SWITCHBACK_API switchback_status switchback_packed_weight_create(switchback_packed_weight** out);
-/* Frees its memory. */
+/* Frees a packed weight and its memory. */
 SWITCHBACK_API void switchback_packed_weight_destroy(switchback_packed_weight* or_null);
-/* Packs the matrices [N,K] of `groups` groups, given below each other as b[groups*N,K] (s8), into
+/* Packs the matrices [N,K] of `groups` groups, stacked vertically as b[groups*N,K] (s8), into
  * packed, replacing its contents; groups is 1 for a product without groups. engine_or_null forces
  * an engine by name. b is not needed afterwards. */
 SWITCHBACK_API switchback_status switchback_pack_weight(switchback_context* context,
                                                         const switchback_matrix* b, int64_t groups,
                                                         switchback_packed_weight* packed,
                                                         const char* engine_or_null);
-/* *out is the memory that it holds. */
+/* *out is the memory that the packed weight holds, in bytes. */
 SWITCHBACK_API switchback_status
 switchback_packed_weight_bytes(const switchback_packed_weight* packed, size_t* out);
 
-/* The product of int8 matrices. d of s32: d[M,N] = a[M,K] . b[N,K]^T, without scales and bias. Else
+/* Arguments of switchback_gemm. If d is s32: d[M,N] = a[M,K] . b[N,K]^T, the int32 sums. Otherwise
  * d = absmax_b * (absmax_a * ((a . b^T) / 127^2)) + bias, rounded once to d's type. With groups
- * each slot of a group is multiplied with the group's b, absmax_b and bias.
+ * each slot of a group uses the group's b, absmax_b and bias.
  *
  * The int32 sums are exact up to K = 131071 for any codes, and up to K = 133144 for codes from -127
  * to 127, which is what switchback_quantize produces. A larger K is refused. For a K between the
- * two limits the CPU also refuses codes of -128 (those of a packed weight when it is packed); a
- * CUDA device does not check, and its sums could overflow. */
+ * two limits the CPU also refuses codes of -128 (for a packed weight, when it is packed); a CUDA
+ * device does not check, and its sums could overflow. */
 typedef struct switchback_gemm_args {
   size_t struct_size;
   switchback_matrix a;                      /* [M,K] s8 */
-  switchback_matrix b;                      /* [N,K] s8; with groups [G*N,K], below each other */
+  switchback_matrix b;                      /* [N,K] s8; with groups [G*N,K], stacked vertically */
   switchback_matrix d;                      /* [M,N] s32, f32, f16 or bf16 */
   const switchback_packed_weight* packed_b; /* used instead of b, whose data is then NULL */
-  const float* absmax_a;                    /* [M] */
-  const float* absmax_b;                    /* [N] or [1]; with groups [G*N] or [G] */
-  int64_t absmax_b_count;                   /* the number of these */
-  const void* bias;                         /* [N], with groups [G*N], or NULL */
-  int32_t bias_dtype;                       /* f32, f16 or bf16 */
-  const switchback_groups* groups;          /* or NULL */
+  const float* absmax_a;                    /* [M]: the scales of a */
+  const float* absmax_b;           /* the scales of b: [N] or [1]; with groups [G*N] or [G] */
+  int64_t absmax_b_count;          /* the number of elements of absmax_b */
+  const void* bias;                /* the bias: [N], with groups [G*N], or NULL */
+  int32_t bias_dtype;              /* the type of bias: f32, f16 or bf16 */
+  const switchback_groups* groups; /* the groups, or NULL */
   /* Above zero, with strided groups: d is [row_stride, G * d_column_stride], and slot g *
-   * row_stride + r writes the N columns of row r from g * d_column_stride. */
+   * row_stride + r writes N columns of row r of d, from column g * d_column_stride. */
   int64_t d_column_stride;
-  const char* engine; /* forces an engine by name; NULL = chosen */
+  const char* engine; /* forces an engine by name; NULL = the library chooses */
 } switchback_gemm_args;
-/* Computes args->d. */
+/* Computes args->d from the members of args. */
 SWITCHBACK_API switchback_status switchback_gemm(switchback_context* context,
                                                  const switchback_gemm_args* args);
 
@@ -434,53 +433,53 @@ static inline switchback_status switchback_gemm_s8s8s32(switchback_context* cont
   switchback_gemm_args args;
   memset(&args, 0, sizeof(args));
   args.struct_size = sizeof(args);
-  args.a.dtype = args.b.dtype = args.d.dtype = -1; /* refused, if a pointer is NULL */
+  args.a.dtype = args.b.dtype = args.d.dtype = -1; /* stays -1 (refused) if the pointer is NULL */
   if (a != NULL) args.a = *a;
   if (b != NULL) args.b = *b;
   if (d != NULL) args.d = *d;
   return switchback_gemm(context, &args);
 }
 
-/* d[M,N] (+)= op(a) . op(b) (+ bias) in floating point; op transposes if asked to; sums in f32.
- * With groups, and without transpose_a, the rows of a and d are slots, and b holds the groups'
- * matrices below each other: Y = X . W_g^T with transpose_b and b[G*N,K]; dX = G . W_g without,
- * b[G*K,N]. With transpose_a the rows of a and b are slots, and d holds the groups' matrices: dW_g
- * = G_g^T . X_g, d[G*M,N] for a with M columns and b with N. A group without rows has a dW of
- * zeros. */
+/* Arguments of switchback_gemm_standard: d[M,N] (+)= op(a) . op(b) (+ bias), with sums in f32. op
+ * transposes if transpose_a or transpose_b is 1. With groups, and without transpose_a, the rows of
+ * a and d are slots, and b holds the groups' matrices, stacked: Y = X . W_g^T with transpose_b and
+ * b[G*N,K]; dX = G . W_g without transpose_b and with b[G*K,N]. With transpose_a the rows of a and
+ * b are slots, and d holds the groups' results: dW_g = G_g^T . X_g, d[G*M,N] for a with M columns
+ * and b with N. A group without rows has a dW of zeros. */
 typedef struct switchback_gemm_standard_args {
   size_t struct_size;
   switchback_matrix a; /* [M,K], or [K,M] with transpose_a; f32, f16 or bf16 */
   switchback_matrix b; /* [K,N], or [N,K] with transpose_b; the type of a */
   switchback_matrix d; /* [M,N]; the type of a or f32 */
-  int32_t transpose_a; /* 0 or 1 */
-  int32_t transpose_b; /* 0 or 1; with groups not together with transpose_a */
-  int32_t accumulate;  /* 1: add to the values in d */
-  int32_t bias_dtype;  /* f32, f16 or bf16 */
-  const void* bias;    /* [N], with groups [G*N], or NULL; not with transpose_a of groups */
-  const switchback_groups* groups; /* or NULL */
-  const char* engine;              /* forces an engine by name; NULL = chosen */
+  int32_t transpose_a; /* 1: use the transpose of a */
+  int32_t transpose_b; /* 1: use b's transpose; with groups not together with transpose_a */
+  int32_t accumulate;  /* 1: add the product to the values in d */
+  int32_t bias_dtype;  /* the type of bias: f32, f16 or bf16 */
+  const void* bias; /* the bias: [N], with groups [G*N], or NULL; not with transpose_a of groups */
+  const switchback_groups* groups; /* the groups, or NULL */
+  const char* engine;              /* forces an engine by name; NULL = the library chooses */
 } switchback_gemm_standard_args;
-/* Computes args->d. */
+/* Computes args->d from the members of args. */
 SWITCHBACK_API switchback_status
 switchback_gemm_standard(switchback_context* context, const switchback_gemm_standard_args* args);
 
-/* d[N,K] (+)= G^T . X from codes of blocks of rows of G[M,N] and X[M,K], as switchback_quantize
- * writes them: S_b is the int32 sum over block b, and in f32 p = fma(float(S_b) . absmax_b,
- * absmax_a, p) for the blocks of each 8192 rows in order, then D = fma(p, c, D), c = 1/127^2; D
- * starts at +0 or at d, and is rounded once to d's type at the end. */
+/* Arguments of switchback_gemm_blockwise: d[N,K] (+)= G^T . X from codes of blocks of rows of
+ * G[M,N] and X[M,K], as switchback_quantize writes them. S_b is the int32 sum over block b. In f32,
+ * p = fma(float(S_b) . absmax_b, absmax_a, p) for the blocks of each 8192 rows in order, then D =
+ * fma(p, c, D), c = 1/127^2. D starts at +0 or at d, and is rounded once to d's type at the end. */
 typedef struct switchback_gemm_blockwise_args {
   size_t struct_size;
   switchback_matrix a;   /* [N,Mp] s8, Mp = M rounded up to whole blocks */
   switchback_matrix b;   /* [K,Mp] s8 */
   switchback_matrix d;   /* [N,K] f32, f16 or bf16 */
-  const float* absmax_a; /* [Mp / block_rows, N] */
-  const float* absmax_b; /* [Mp / block_rows, K] */
-  int32_t block_rows;    /* 128, 256, 512 or 1024 */
-  int32_t accumulate;    /* 1: add to the values in d */
-  int64_t m; /* M: codes of later rows are 0 and need not be multiplied; 0 = whole blocks */
-  const char* engine; /* forces an engine by name; NULL = chosen */
+  const float* absmax_a; /* the scales of a: [Mp / block_rows, N] */
+  const float* absmax_b; /* the scales of b: [Mp / block_rows, K] */
+  int32_t block_rows;    /* the rows of a block: 128, 256, 512 or 1024 */
+  int32_t accumulate;    /* 1: add the product to the values in d */
+  int64_t m; /* M: codes of later rows are 0 and need not be multiplied; 0 = all blocks are whole */
+  const char* engine; /* forces an engine by name; NULL = the library chooses */
 } switchback_gemm_blockwise_args;
-/* Computes args->d. */
+/* Computes args->d from the members of args. */
 SWITCHBACK_API switchback_status
 switchback_gemm_blockwise(switchback_context* context, const switchback_gemm_blockwise_args* args);
 
@@ -488,21 +487,21 @@ switchback_gemm_blockwise(switchback_context* context, const switchback_gemm_blo
 
 /* How a layer computes. */
 enum {
-  SWITCHBACK_STANDARD = 0,             /* no int8 */
-  SWITCHBACK_ROWWISE = 1,              /* SwitchBack Q: X per row, W per row, per column for dX */
-  SWITCHBACK_GLOBAL = 2,               /* SwitchBack: X per row, one scale for W */
-  SWITCHBACK_GLOBAL_MEM_EFFICIENT = 3, /* SwitchBack M: as global, saves int8 X for backward */
-  SWITCHBACK_AUTO = 4,                 /* chosen by the library */
-  SWITCHBACK_ROWWISE_SHARED = 5        /* as rowwise, W's row codes serve dX too */
+  SWITCHBACK_STANDARD = 0, /* all products in floating point */
+  SWITCHBACK_ROWWISE = 1,  /* SwitchBack Q: scales per row of X and W; for dX per column of W */
+  SWITCHBACK_GLOBAL = 2,   /* SwitchBack: scales per row of X, one scale for W */
+  SWITCHBACK_GLOBAL_MEM_EFFICIENT = 3, /* SwitchBack M: as global, but saves int8 X for backward */
+  SWITCHBACK_AUTO = 4,                 /* the library chooses a mode for each pass */
+  SWITCHBACK_ROWWISE_SHARED = 5 /* as rowwise, but dX uses the codes with scales per row of W too */
 };
 
-/* One layer. It borrows the caller's weight and bias, and caches the weight's codes. */
+/* A linear layer. It borrows the caller's weight and bias, and caches the weight's codes. */
 typedef struct switchback_linear switchback_linear;
 
 /* How a layer computes dw. */
 enum {
   SWITCHBACK_DW_FLOATING = 0,  /* a product in floating point */
-  SWITCHBACK_DW_INT8_BLOCK = 1 /* switchback_gemm_blockwise */
+  SWITCHBACK_DW_INT8_BLOCK = 1 /* an int8 product: switchback_gemm_blockwise */
 };
 
 /* The shape of a layer, and how it computes. */
@@ -510,28 +509,28 @@ typedef struct switchback_linear_options {
   size_t struct_size;
   int64_t in_features;  /* K */
   int64_t out_features; /* N */
-  int64_t groups;       /* G; 0 = 1. With several, calls are given groups (switchback_groups.h) */
+  int64_t groups;       /* G; 0 means 1. Above 1, calls take groups (switchback_groups.h) */
   int32_t mode;         /* SWITCHBACK_ROWWISE, ... */
-  int32_t dtype;        /* of x, weight and g: f32, f16 or bf16. Weight and x may also be f32 */
-  const char* engine;   /* forces an engine by name; NULL = chosen; NULL in mode auto */
+  int32_t dtype;      /* type of x, weight and g: f32, f16 or bf16. Weight and x may also be f32 */
+  const char* engine; /* forces an engine by name; NULL = the library chooses; NULL in mode auto */
   /* Mode auto: the modes it may use, any of 1 << SWITCHBACK_STANDARD | 1 << SWITCHBACK_ROWWISE | 1
    * << SWITCHBACK_GLOBAL | 1 << SWITCHBACK_ROWWISE_SHARED; 0 = all of them. It takes the one that
    * the tuner measured as the fastest. Where nothing was measured: standard, if allowed. */
   uint32_t allow;
-  /* Applied to x first, SWITCHBACK_GELU_TANH, ...: y = activation(x) . W^T + b. dx is still the
-   * gradient of x; dw uses activation(x). */
+  /* The activation that is applied to x first, SWITCHBACK_GELU_TANH, ...: y = activation(x) . W^T +
+   * b. dx is still the gradient of x; dw uses activation(x). */
   int32_t activation;
-  /* 1: on a device, backward computes dw on a second stream, with the same results. */
+  /* 1: on a CUDA device, backward computes dw on a second stream, with the same results. */
   int32_t overlap_dw;
   /* How dw is computed: SWITCHBACK_DW_FLOATING, or SWITCHBACK_DW_INT8_BLOCK in modes rowwise,
    * rowwise_shared, global and auto. A forward that saves then keeps codes instead of x. Each group
    * begins a new block. */
   int32_t dw;
   int32_t dw_block_rows; /* the rows that share scales: 128, 256, 512 or 1024; 0 = 256 */
-  /* 0, or in the int8 modes 4, 16, 64, 256 or 1024, of which in_features is a multiple: x, after
-   * the activation, and the weight are rotated in groups of that size (switchback_quantize_args)
-   * before their quantization, and dx is rotated back. Codes of the weight and of x, given or
-   * returned, are those of the rotated matrices. */
+  /* 0 = no rotation, or in the int8 modes 4, 16, 64, 256 or 1024, of which in_features is a
+   * multiple: x, after the activation, and the weight are rotated in groups of that size
+   * (switchback_quantize_args) before their quantization, and dx is rotated back. Codes of the
+   * weight and of x, given or returned, are those of the rotated matrices. */
   int32_t rotation;
   /* 1: the weight that switchback_linear_set_weight takes is the transpose of W, [K,N], and so is
    * dw = X^T . G. In the int8 modes y, dx and db have the bits of a layer that is given W. Codes of
@@ -547,43 +546,43 @@ SWITCHBACK_API switchback_status switchback_linear_create(switchback_context* co
 /* Frees the layer; the caller's weight and bias stay. */
 SWITCHBACK_API void switchback_linear_destroy(switchback_linear* or_null);
 
-/* weight[G*N,K] (with transposed_weight [K,N]) in the layer's dtype or f32; codes are made of an
- * f32 weight as it is, and products in floating point round it to the layer's dtype in every call.
- * bias[G,N] (f32, f16 or bf16, stride N; NULL or NULL data: none). Both are the caller's memory,
- * borrowed until replaced. Leaves eval mode. The layer cannot see that elements change: until
- * switchback_linear_weight_updated, forward and backward use int8 codes of the old weight, and
- * their results are wrong without an error. Where other code may write to the weight without your
- * knowledge, compare fingerprints (switchback_fingerprint). */
+/* Sets weight[G*N,K] (with transposed_weight [K,N]) in the layer's dtype or f32; codes are made of
+ * an f32 weight as it is, and products in floating point round it to the layer's dtype in every
+ * call. bias[G,N] (f32, f16 or bf16, stride N; NULL or NULL data: none). Both are the caller's
+ * memory, borrowed until replaced. Leaves eval mode. The layer cannot see that elements change:
+ * until switchback_linear_weight_updated, forward and backward use int8 codes of the old weight,
+ * and their results are wrong without an error. Where other code may write to the weight without
+ * your knowledge, compare fingerprints (switchback_fingerprint). */
 SWITCHBACK_API switchback_status
 switchback_linear_set_weight(switchback_linear* linear, const switchback_matrix* weight,
                              const switchback_matrix* bias_or_null);
 /* Tells the layer that elements of the weight or the bias have changed. Leaves eval mode. */
 SWITCHBACK_API switchback_status switchback_linear_weight_updated(switchback_linear* linear);
-/* The same where they may have changed, or not. On a device, codes of large weights are then made
- * only if the weight's fingerprint differs from that of which they were made; the device compares
- * it itself, in the stream, also in a graph that is replayed. On the CPU, and of small weights, it
- * is switchback_linear_weight_updated. */
+/* Tells the layer that elements of the weight or the bias may have changed. On a CUDA device, codes
+ * of a large weight are then made again only if its fingerprint has changed; the device compares
+ * fingerprints in the stream, also in a graph that is replayed. On the CPU, and for small weights,
+ * the call is switchback_linear_weight_updated. */
 SWITCHBACK_API switchback_status
 switchback_linear_weight_may_have_changed(switchback_linear* linear);
-/* The modes in which a forward over `rows` rows (save_for_backward as below) and its dX would run
- * now: the layer's mode, or the ones that mode auto takes. */
+/* The modes in which a forward over `rows` rows (save_for_backward: SWITCHBACK_SAVE_NOTHING, ...)
+ * and its dX would run now: the layer's mode, or those that mode auto would take. */
 SWITCHBACK_API switchback_status switchback_linear_pass_modes(const switchback_linear* linear,
                                                               int64_t rows,
                                                               int32_t save_for_backward,
                                                               int32_t* forward, int32_t* dx);
 /* Quantizes and packs the weight and frees what only training needs. In the int8 modes the caller's
- * weight may be freed afterwards. A backward of a saved forward is refused until the weight is set
- * or updated again; one with a kept input works, also for a quantized weight: dx is then computed
- * from the codes that there are. */
+ * weight may be freed afterwards. Backward of a saved forward is refused until the weight is set or
+ * updated again. Backward with a kept input works, also for a quantized weight: dx is then computed
+ * from the codes that the layer has. */
 SWITCHBACK_API switchback_status switchback_linear_prepare_for_eval(switchback_linear* linear);
-/* *out is a new layer on `context`, with the options and the prepared weight of this one, in the
- * same memory; it is freed with the last layer that has it. In mode standard both go on reading the
- * caller's weight and bias. So N threads with a context each serve one weight. `linear` must be
- * prepared for eval, and not be in mode auto; `context` must have its device and instruction set,
- * and may be of another thread. Other threads may run forward, and backward with a kept input, of
- * `linear` meanwhile, or share it; they must not change its weight. A layer whose weight is set or
- * updated afterwards has its own; the others keep the old one. On a CUDA device the call waits for
- * the device. */
+/* *out is a new layer on `context`, with the options and the prepared weight of `linear`, in the
+ * same memory, which is freed with the last of these layers. In mode standard both go on reading
+ * the caller's weight and bias. So N threads, each with its own context, can serve one weight.
+ * `linear` must be prepared for eval, and not be in mode auto; `context` must have its device and
+ * instruction set, and may be of another thread. Other threads may run forward, and backward with a
+ * kept input, of `linear` meanwhile, or share it; they must not change its weight. A layer whose
+ * weight is set or updated afterwards has its own; the others keep the old one. On a CUDA device
+ * the call waits for the device. */
 SWITCHBACK_API switchback_status switchback_linear_share(const switchback_linear* linear,
                                                          switchback_context* context,
                                                          switchback_linear** out);
@@ -600,15 +599,15 @@ SWITCHBACK_API switchback_status switchback_linear_share(const switchback_linear
 SWITCHBACK_API switchback_status switchback_linear_set_quantized_weight(
     switchback_linear* linear, const switchback_matrix* codes, const float* absmax,
     int64_t absmax_count, const switchback_matrix* bias_or_null);
-/* The reverse, of a layer that is prepared for eval: writes its codes[G*N,K] (s8) and their scales,
- * absmax[G*N] or absmax[G], as switchback_linear_set_quantized_weight takes them. With a rotation
- * they are codes of the rotated weight. */
+/* Writes the weight's codes[G*N,K] (s8) and their scales, absmax[G*N] or absmax[G], as
+ * switchback_linear_set_quantized_weight takes them. The layer must be prepared for eval. With a
+ * rotation they are codes of the rotated weight. */
 SWITCHBACK_API switchback_status switchback_linear_quantized_weight(const switchback_linear* linear,
                                                                     const switchback_matrix* codes,
                                                                     float* absmax,
                                                                     int64_t absmax_count);
 
-/* What forward keeps for backward. */
+/* What a forward keeps for backward. */
 enum {
   SWITCHBACK_SAVE_NOTHING = 0, /* inference; keeps nothing, an earlier saved forward stays saved */
   SWITCHBACK_SAVE_COPY = 1,    /* the layer copies what backward needs of x */
@@ -623,22 +622,22 @@ enum {
 /* What the caller keeps of a forward's input. Forward writes codes, which are smaller than x. */
 typedef struct switchback_kept_input {
   size_t struct_size;
-  /* In one of three forms:
+  /* The kept input, in one of three forms:
    * - x[M,K] itself, in the layer's dtype or f32, with NULL absmax
-   * - its codes[M,K] (s8) and absmax[M], in the int8 modes: dw is computed from what they stand for
+   * - its codes[M,K] (s8) and absmax[M], in the int8 modes: dw is made from dequantized codes
    * - with in_blocks its codes[K,Mp] (s8) and absmax[B,K] of blocks of rows, as switchback_quantize
    *   writes them, for layers whose dw is SWITCHBACK_DW_INT8_BLOCK
    *
-   * With codes dx of a layer with an activation needs dx_of_activation. */
+   * With codes, dx of a layer with an activation needs dx_of_activation. */
   switchback_matrix x;
-  float* absmax;     /* [M] or [B,K], with codes */
+  float* absmax;     /* the scales of codes: [M] or [B,K] */
   int32_t in_blocks; /* 1: x is codes of blocks of rows */
 } switchback_kept_input;
 
-/* y[M,N] from x[M,K], each in the layer's dtype or f32. An f32 x is rounded to the layer's dtype
- * first: the bits are those of the rounded x. With kept_or_null the codes of x are also written
- * there; save_for_backward is then SWITCHBACK_SAVE_CALLER. If a forward that saves runs out of
- * memory, the forward saved before it is dropped too. */
+/* Computes y[M,N] from x[M,K], each in the layer's dtype or f32. An f32 x is rounded to the layer's
+ * dtype first: the bits are those of the rounded x. With kept_or_null the codes of x are also
+ * written there; save_for_backward is then SWITCHBACK_SAVE_CALLER. If a forward that saves runs out
+ * of memory, the forward saved before it is dropped too. */
 SWITCHBACK_API switchback_status switchback_linear_forward(
     switchback_linear* linear, const switchback_matrix* x, const switchback_matrix* y,
     int32_t save_for_backward, const switchback_kept_input* kept_or_null);
@@ -647,15 +646,15 @@ SWITCHBACK_API switchback_status switchback_linear_forward(
 typedef struct switchback_linear_grads {
   size_t struct_size;
   switchback_matrix g;  /* [M,N], the layer's dtype: the gradient of y */
-  switchback_matrix dx; /* [M,K], the layer's dtype or f32 */
+  switchback_matrix dx; /* [M,K], the layer's dtype or f32: the gradient of x */
   switchback_matrix dw; /* [G*N,K] or, with transposed_weight, [K,N]; the layer's dtype or f32 */
-  switchback_matrix db; /* [G,N], the layer's dtype or f32 */
+  switchback_matrix db; /* [G,N], the layer's dtype or f32: the gradient of the bias */
   int32_t accumulate;   /* 1: add to dw and db; dx is always overwritten */
   /* The activation that y went through, if g is the gradient of y_activation(y); else
    * SWITCHBACK_NO_ACTIVATION. The layer then uses g . y_activation'(y), rounded to g's type, in
    * place of g, and computes it in the pass that quantizes. */
   int32_t y_activation;
-  switchback_matrix y; /* [M,N], the layer's dtype: what forward wrote; with y_activation only */
+  switchback_matrix y; /* [M,N], the layer's dtype: y as forward wrote it; only with y_activation */
   /* 1: dx of a layer with an activation is the gradient of activation(x), not of x: the g of the
    * layer that produced x, with y_activation. Required where only codes were kept (mode
    * global_mem_efficient, or codes in switchback_kept_input), which are codes of activation(x). */
@@ -665,24 +664,24 @@ typedef struct switchback_linear_grads {
    * No effect on db and on what is computed in floating point. Not with groups. 0: to nearest, and
    * the members below are not read. */
   int32_t stochastic;
-  uint32_t rounding_stream; /* for example the number of a layer */
-  uint32_t rounding_step;   /* for example the number of the training step */
-  uint64_t rounding_seed;   /* the key */
+  uint32_t rounding_stream; /* a counter word, for example the number of a layer */
+  uint32_t rounding_step;   /* a counter word, for example the number of the training step */
+  uint64_t rounding_seed;   /* the key of Philox4x32-10 */
   int64_t rounding_row0;    /* the number of g's row 0 in the whole batch, below 2^32 */
 } switchback_linear_grads;
 
-/* Gradients of the last forward that saved; may be called more than once for it. With kept_or_null:
- * of a forward whose input the caller kept; other forwards may have run since, and saved forwards
- * are not used. The kept x may be zeroed if grads skips dw. If grads skips dx, the weight is then
- * not read: it may be unset or already freed. */
+/* Computes the gradients of the last forward that saved; may be called more than once for one
+ * forward. With kept_or_null: of a forward whose input the caller kept; other forwards may have run
+ * since, and saved forwards are not used. The kept x may be zeroed if grads skips dw. If grads
+ * skips dx, the weight is then not read: it may be unset or already freed. */
 SWITCHBACK_API switchback_status
 switchback_linear_backward(switchback_linear* linear, const switchback_linear_grads* grads,
                            const switchback_kept_input* kept_or_null);
 
-/* What a layer holds now. */
+/* The memory that a layer holds now. */
 typedef struct switchback_layer_info {
   size_t struct_size;
-  size_t saved_for_backward_bytes; /* including a borrowed x */
+  size_t saved_for_backward_bytes; /* bytes kept for backward, including a borrowed x */
   size_t cached_weight_bytes;      /* quantized and packed weights; each of the layers that share a
                                       weight counts its memory */
 } switchback_layer_info;
@@ -694,7 +693,7 @@ SWITCHBACK_API switchback_status switchback_linear_get_info(const switchback_lin
 }
 #endif
 
-/* Groups of rows: their layers, and layers made of fragments. */
+/* Layers with groups of rows, and layers made of fragments. */
 #include "switchback/switchback_groups.h"
 
 #endif

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The backend "switchback" of comfy-kitchen's int8_linear, compared with the others and bfloat16 nn.Linear.
+"""The backend "switchback" of comfy-kitchen's int8_linear, compared with others and with nn.Linear.
 
-For the layers of image and video models, with or without ConvRot. Calls of all sides alternate, in an
-order that changes. It prints the median time of this library. For each other side it prints the median
-of the ratios of neighbours, with half the distance between their quartiles: above 1 this library is
-faster.
+It measures the layers of image and video models, with or without ConvRot. Calls of all backends and of
+nn.Linear alternate, in an order that changes. It prints the median time of this library. For each of the
+others it prints the median ratio of its time to this library's in the same round, with half the distance
+between the quartiles: above 1 this library is faster.
 --what: also the product's share of a call, and the SNR of y against float64 products.
 --block: a whole block of a diffusion transformer (attention and perceptron) instead of one layer.
 --accuracy: no times, but the SNR of weights and outputs of each backend against float64.
@@ -17,7 +17,7 @@ import statistics
 import sys
 import time
 
-sys.path.pop(0)  # this folder, where the package's name would find this file
+sys.path.pop(0)  # removes this folder, where `import comfy_kitchen` would find this file
 
 import torch
 from comfy_kitchen.registry import registry
@@ -30,7 +30,7 @@ from switchback import ops
 from switchback.interop import comfy_kitchen as backend
 
 GROUP = 256
-LAYERS = {  # K, N of models' layers
+LAYERS = {  # (K, N) of layers in known models
     "flux qkv": (3072, 9216),
     "flux out": (3072, 3072),
     "flux up": (3072, 12288),
@@ -44,7 +44,7 @@ LAYERS = {  # K, N of models' layers
 
 
 def interleaved(sides: dict, rounds: int, device) -> dict:
-    """Seconds of each round of each side; the sides alternate."""
+    """Times functions, one call of each per round, in an order that changes; returns the seconds by name."""
     times = {name: [] for name in sides}
     names = list(sides)
     for call in sides.values():
@@ -66,7 +66,7 @@ def synchronize(device) -> None:
 
 
 def told(times: dict, base: str) -> str:
-    """The median of base, and the other sides' times as multiples of it."""
+    """A text with the median time of `base`, and the times of the others as multiples of it."""
     words = [f"{statistics.median(times[base]) * 1e3:9.2f} ms"]
     for name, each in times.items():
         if name != base:
@@ -77,7 +77,7 @@ def told(times: dict, base: str) -> str:
 
 
 def implementations(arguments: dict) -> dict:
-    """int8_linear of each backend that supports this call."""
+    """The function int8_linear of each backend that supports this call, by the backend's name."""
     found = {}
     for name in ["switchback", *registry.list_backends()]:
         if name not in found and registry.validate_backend_for_call(name, "int8_linear", arguments).success:
@@ -117,7 +117,7 @@ def layer_of(options, k: int, n: int, m: int, rotated: bool):
 
 
 def tell_parts(options, arguments: dict, linear, whole: float) -> None:
-    """The times of a call's parts, and its accuracy."""
+    """Prints how long the parts of a call take, and how accurate its result is."""
     x, weight = arguments["x"], arguments["weight"]
     rotation = GROUP if arguments["convrot"] else 0
     codes, absmax = backend.codes_of(x, rotation)
@@ -140,7 +140,7 @@ def tell_parts(options, arguments: dict, linear, whole: float) -> None:
 
 
 class Block(nn.Module):
-    """A block of a diffusion transformer, with a modulation for each part."""
+    """A block of a diffusion transformer, whose attention and perceptron have a modulation each."""
 
     def __init__(self, width: int, heads: int, device):
         super().__init__()
@@ -190,7 +190,8 @@ def block(options, width: int, m: int) -> None:
 
 
 def accuracy() -> None:
-    """Weight and x, of one type, quantized and multiplied by each backend."""
+    """Prints the accuracy of each backend when it quantizes a weight and multiplies it by x of the same
+    dtype."""
     m = n = 256
     k, seeds = 4096, 3
     print("SNR in dB, mean of seeds: dequantized weight / y")

@@ -5,9 +5,10 @@
     python3 decoder.py --device cuda --dtype bfloat16 --dw floating int8_block
     python3 decoder.py --width 128 --hidden 512 --heads 4 --layers 2 --context 64 --vocabulary 512
 
-RMSNorm, rotary positions, causal attention, SwiGLU, an untied head (which stays nn.Linear) and AdamW. All
-rivals begin with the same weights and see the same tokens. Each round runs some steps of each rival. The
-order is reversed from round to round, so that a change of the machine's speed affects all rivals.
+The decoder has RMSNorm, rotary positions, causal attention, SwiGLU, an output head (which stays nn.Linear)
+and AdamW. All decoders ("rivals") begin with the same weights and see the same tokens. Each round runs some
+steps of each rival. The order is reversed from round to round, so that a change of the machine's speed
+affects all rivals.
 
 For each rival it prints the median time of a step and half the distance between its quartiles, tokens per
 second, the speedup over nn.Linear (the median over rounds, the least and the greatest), memory, and the
@@ -30,7 +31,7 @@ from torch.nn import functional
 import switchback
 import switchback.nn as sbn
 
-SIZES = {  # width, hidden, layers, heads
+SIZES = {  # sizes by name: width, hidden, layers, heads
     "small": (768, 3072, 12, 12),
     "medium": (1024, 4096, 24, 16),
     "large": (1280, 5120, 36, 20),
@@ -40,7 +41,7 @@ SIZES = {  # width, hidden, layers, heads
 
 
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x²) + 1e-5) · gain."""
+    """RMSNorm: x / sqrt(mean(x²) + 1e-5) · gain."""
 
     def __init__(self, width):
         super().__init__()
@@ -51,7 +52,7 @@ class RMSNorm(nn.Module):
 
 
 def rotary_table(length, head_dim, theta=10000.0):
-    """Cosines and sines [length, head_dim / 2]."""
+    """The cosines and sines for rotary positions, [length, head_dim / 2] each."""
     half = head_dim // 2
     rates = theta ** (-torch.arange(half, dtype=torch.float64) / half)
     angles = torch.arange(length, dtype=torch.float64)[:, None] * rates
@@ -59,13 +60,13 @@ def rotary_table(length, head_dim, theta=10000.0):
 
 
 def rotate(x, cosines, sines):
-    """Rotates elements i and i + D/2 of x[..., length, D]."""
+    """Applies rotary positions: rotates elements i and i + D/2 of x[..., length, D]."""
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * cosines - b * sines, a * sines + b * cosines), dim=-1)
 
 
 def causal_attention(q, k, v):
-    """softmax(q·kᵀ/sqrt(D)) · v, of keys up to the query."""
+    """Causal attention: softmax(q·kᵀ/sqrt(D)) · v, where a query sees the keys up to its position."""
     if hasattr(functional, "scaled_dot_product_attention"):
         return functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     length = q.shape[-2]
@@ -75,7 +76,7 @@ def causal_attention(q, k, v):
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), and its sum with SwiGLU of its norm."""
+    """A block of the decoder: x1 = x + attention(norm(x)), then x1 + SwiGLU(norm(x1))."""
 
     def __init__(self, width, hidden, heads):
         super().__init__()
@@ -98,7 +99,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """studies/models/decoder.hpp."""
+    """The same decoder as in studies/models/decoder.hpp."""
 
     def __init__(self, vocabulary, width, hidden, layers, heads, context):
         super().__init__()
@@ -124,7 +125,7 @@ class Decoder(nn.Module):
 
 
 def make_optimizer(model, rate=1e-4):
-    """AdamW of the trainable parameters, in the fastest form that this torch has for the device."""
+    """Creates AdamW for the trainable parameters, in the fastest form that this torch has for the device."""
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     decays = [p for name, p in trained if p.dim() == 2 and "embedding" not in name]
     others = [p for name, p in trained if p.dim() != 2 or "embedding" in name]
@@ -156,7 +157,7 @@ class LoRA(nn.Module):
 
 
 def add_lora(model, rank, dtype):
-    """Freezes the model and puts an adapter around each linear layer of its blocks."""
+    """Freezes the model and puts a LoRA adapter around each linear layer of its blocks."""
     model.requires_grad_(False)
     for block in model.layers:
         for name, child in list(block.named_children()):
@@ -165,7 +166,7 @@ def add_lora(model, rank, dtype):
 
 
 class Rival:
-    """A model and its optimizer."""
+    """One of the compared decoders with its optimizer."""
 
     def __init__(self, name, arguments, layer_options):
         self.name, self.arguments = name, arguments
@@ -189,11 +190,12 @@ class Rival:
         self.own, self.peak = self.allocated() - before, 0  # bytes on a CUDA device
 
     def allocated(self):
-        """Bytes of the device's memory in use."""
+        """Bytes of the CUDA device's memory that are in use; 0 on a CPU."""
         return torch.cuda.memory_allocated(self.device) if self.device.type == "cuda" else 0
 
     def tokens(self):
-        """Each token but one in ten follows from the one before it, so that there is something to learn."""
+        """Random tokens. Nine in ten follow from the token before them, so that there is something to learn.
+        """
         a = self.arguments
         generator = torch.Generator().manual_seed(self.steps_done)
         made = torch.randint(a.vocabulary, (a.batch, a.context + 1), generator=generator)
@@ -205,12 +207,12 @@ class Rival:
         return made[:, :-1].to(self.device), made[:, 1:].to(self.device)
 
     def loss(self, tokens, targets):
-        """The loss of one batch."""
+        """Computes the cross entropy of one batch."""
         logits = self.call(tokens).flatten(0, 1)
         return functional.cross_entropy(logits.float(), targets.flatten())
 
     def step(self):
-        """Seconds of one training step."""
+        """Runs one training step; returns its seconds."""
         tokens, targets = self.tokens()
         self.synchronize()
         if self.device.type == "cuda":
@@ -231,12 +233,13 @@ class Rival:
         return seconds
 
     def synchronize(self):
-        """Waits for the device."""
+        """Waits until the device has finished its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
     def memory(self):
-        """Bytes: see above. On a CPU it runs one more forward."""
+        """The bytes of memory, as the module's docstring defines them. On a CPU this runs one more forward.
+        """
         if self.device.type == "cuda":
             return self.peak
         kept = {}
@@ -265,7 +268,7 @@ def bytes_of(tensor):
 
 
 def quartiles(values):
-    """The median, and half the distance between the quartiles."""
+    """Returns the median, and half the distance between the quartiles."""
     if len(values) < 2:
         return values[0], 0.0
     first, median, third = statistics.quantiles(values, n=4, method="inclusive")
@@ -273,7 +276,7 @@ def quartiles(values):
 
 
 def rivals_of(arguments):
-    """nn.Linear, and each combination of the layers' options."""
+    """Creates the decoders to compare: with nn.Linear, and with each combination of the layers' options."""
     made = [Rival("nn.Linear", arguments, None)]
     for mode, dw, rotation in itertools.product(arguments.mode, arguments.dw, arguments.rotation):
         options = {"mode": mode, "rotation": rotation}
@@ -289,7 +292,7 @@ def rivals_of(arguments):
 
 
 def measure(rivals, arguments):
-    """Seconds of the steps of each round, by rival."""
+    """Runs the rounds; returns for each decoder the seconds of its steps, by round."""
     for rival in rivals:
         for _ in range(arguments.warmup):
             rival.step()
@@ -301,7 +304,7 @@ def measure(rivals, arguments):
 
 
 def report(rivals, times, arguments):
-    """Prints a line for each rival."""
+    """Prints a line of results for each decoder."""
     base = [statistics.median(steps) for steps in times[rivals[0]]]
     print(f"{'':34} ms a step          tokens/s     times nn.Linear         memory      loss")
     for rival in rivals:

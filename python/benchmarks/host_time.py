@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host microseconds of eager calls of a small layer and of torch.nn.Linear.
 
-Times the forward in eval, the forward that is recorded, forward and backward, and for frozen weights
-(the layer is prepared then) the forward alone and with dX. On a CUDA device host time is the time until
+It times the forward in eval, the forward that autograd records, forward and backward, and for frozen
+weights (in a prepared layer) the forward alone and with dX. On a CUDA device host time is the time until
 the calls return. Between samples, outside of the times, the script waits for the device, so that its
 queue stays short. A sample is the mean of a few calls. Samples of the two layers alternate. It prints
-medians with half the distance between the quartiles, and the same for the ratios of neighbours.
+medians with half the distance between the quartiles, and the same for the ratios of neighbouring samples.
 SWITCHBACK_DISPATCH=ctypes turns the compiled dispatch off.
 """
 
@@ -23,7 +23,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def sample(function, calls, wait):
-    """Microseconds per call."""
+    """Times some calls; returns the microseconds per call."""
     wait()
     start = time.perf_counter_ns()
     for _ in range(calls):
@@ -32,13 +32,13 @@ def sample(function, calls, wait):
 
 
 def middle(values):
-    """The median and half the distance between the quartiles."""
+    """Returns the median and half the distance between the quartiles."""
     low, median, high = statistics.quantiles(values, n=4)
     return median, (high - low) / 2
 
 
 def compare(label, ours, theirs, options, wait):
-    """Prints a line of the table."""
+    """Times a call of our layer and of nn.Linear, and prints a line of the table."""
     for function in (ours, theirs):
         sample(function, 3 * options.calls, wait)
     pairs = []

@@ -3,12 +3,12 @@
 """Whether int8 pays in PyTorch here: layers of switchback against nn.Linear, shape by shape.
 
 For each shape it times nn.Linear and each switchback layer, alternately, in three cases. Inference: the
-forward (no_grad, in reuse_weight_codes(), as a prepared layer's). Checked: the same by default, which
-verifies that the weight did not change. Training: a step (forward, backward, and a change of the weight
-as an optimizer makes it).
+forward with no_grad, in reuse_weight_codes(), where it does not check the weight. Checked: the same
+forward outside of that block, which verifies that the weight did not change. Training: a step (forward,
+backward, and a change of the weight as an optimizer makes it).
 
-It prints nn.Linear's median time. For the other layers it prints the median of the ratios of neighbours
-with half the distance between its quartiles.
+It prints nn.Linear's median time. For the other layers it prints the median ratio of nn.Linear's time to
+theirs in neighbouring runs, with half the distance between its quartiles.
 """
 
 import argparse
@@ -30,7 +30,7 @@ SHAPES = ["1,4096,4096", "16,4096,4096", "256,1024,4096", "1024,1024,4096", "409
 
 
 def shape_of(text):
-    """(M, K, N) of "M,K,N"."""
+    """Parses a shape "M,K,N" to (M, K, N)."""
     try:
         sizes = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -41,7 +41,7 @@ def shape_of(text):
 
 
 def seconds(function):
-    """Seconds of one call, until the device has finished it."""
+    """The seconds of one call, until the device has finished it."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     start = time.perf_counter()
@@ -52,7 +52,8 @@ def seconds(function):
 
 
 def runs(module, x, g):
-    """The inference forward and the training step of a module."""
+    """The functions to time for a module: forward in inference, the forward that checks the weight,
+    training step."""
 
     def checked():
         with torch.no_grad():
@@ -66,7 +67,7 @@ def runs(module, x, g):
         module.train()
         wanting = x.detach().requires_grad_()
         module(wanting).backward(g)
-        with torch.no_grad():  # SGD of rate 0: the weight counts as changed
+        with torch.no_grad():  # like SGD with rate 0: the weight counts as changed
             module.weight.add_(module.weight.grad, alpha=0.0)
         module.weight.grad = module.bias.grad = None
 
@@ -74,7 +75,7 @@ def runs(module, x, g):
 
 
 def compare(shape, dtype, device, names, min_time):
-    """Prints three lines for one shape."""
+    """Times the layers with one shape, and prints three lines."""
     rows, k, n = shape
     torch.manual_seed(0)
     make = {"nn.Linear": torch.nn.Linear, **{name: LAYERS[name] for name in names}}

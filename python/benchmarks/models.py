@@ -4,12 +4,12 @@
 
 The blocks are transformers' own (BERT, ViT, GPT-2, Llama), at the width of the published models and
 few layers deep. Vocabularies are smaller in proportion, because a training step reads and writes all
-of them. All rivals of a model have the same weights and inputs; their calls alternate.
+of them. All variants of a model ("rivals") have the same weights and inputs; their calls alternate.
 
-It prints the median time of --base (float32 nn.Linear). For each rival it prints the median of the
-ratios of neighbours in time (above 1: faster) with half the distance between its quartiles, and the
-relative error of its output, ||y - y_f32|| / ||y_f32||. For a rival that cannot run it prints the
-reason. Phases are inference, training and, for GPT-2 and Llama, generate: a greedy loop of
+It prints the median time of --base (float32 nn.Linear). For each rival it prints the median ratio of the
+base's time to the rival's in neighbouring calls (above 1: faster) with half the distance between its
+quartiles, and the relative error of its output, ||y - y_f32|| / ||y_f32||. For a rival that cannot run it
+prints the reason. Phases are inference, training and, for GPT-2 and Llama, generate: a greedy loop of
 transformers over a prompt of `length` tokens, with times per token.
 """
 
@@ -69,12 +69,12 @@ def llama(layers, head=False):
     }
 
 
-TOKENS = 16  # that are generated
+TOKENS = 16  # number of tokens that are generated
 MODELS = {"bert": bert, "vit": vit, "gpt2": gpt2, "llama": llama}
 
 
 class Rival:
-    """A model made from the float32 one, and the context it runs in."""
+    """How to make one variant of a model from the float32 one, and the context manager that it runs in."""
 
     def __init__(self, make, around=contextlib.nullcontext, trains=True, infers=True):
         self.make, self.around, self.trains, self.infers = make, around, trains, infers
@@ -201,7 +201,7 @@ PHASES = {"inference": inference, "training": training, "generate": generate}
 
 
 def prepare(name, phase, rivals, layers, batch, length):
-    """Functions that run each rival once, and the errors of their outputs."""
+    """Returns functions that run each variant of a model once, and the errors of their outputs."""
     torch.manual_seed(0)
     head = {"head": True} if phase == "generate" else {}
     model, make_inputs = MODELS[name](layers, **head)
@@ -218,7 +218,7 @@ def prepare(name, phase, rivals, layers, batch, length):
                 mine = known.make(copy.deepcopy(model).train(phase == "training").eval())
                 if phase == "training":
                     mine.train()
-                    for part in mine.modules():  # the same work in every run
+                    for part in mine.modules():  # without dropout, so that every run does the same work
                         if isinstance(part, torch.nn.Dropout):
                             part.p = 0.0
                 y = inference(mine, known.around, inputs)().float()
@@ -236,7 +236,7 @@ def prepare(name, phase, rivals, layers, batch, length):
 
 
 def measure(runs, min_time, clock):
-    """Seconds of each rival by `clock`, in alternation."""
+    """Runs all variants alternately for `min_time`; returns the seconds of each, by `clock`."""
     times = {rival: [] for rival in runs}
     order, end = list(runs), time.perf_counter() + min_time
     while time.perf_counter() < end or len(times[order[0]]) < 5:
@@ -247,7 +247,7 @@ def measure(runs, min_time, clock):
 
 
 def compare(name, phase, rivals, base_name, layers, batch, length, min_time, clock):
-    """Prints the lines of one model and phase."""
+    """Compares the variants of one model in one phase, and prints a line for each."""
     runs, errors = prepare(name, phase, rivals, layers, batch, length)
     if base_name not in runs:
         return
@@ -292,7 +292,7 @@ def main():
     if given.cpu_time and torch.get_num_threads() > 1:
         parser.error("--cpu-time needs --threads 1: with more it adds what they wait for each other")
     clock = time.process_time if given.cpu_time else time.perf_counter
-    # float32 comes first, because errors are relative to it.
+    # The float32 model comes first, because errors are relative to its output.
     rivals = list(dict.fromkeys(["f32", given.base, *given.rivals]))
     print(
         f"torch {torch.__version__}, switchback {switchback.library_version()}, "

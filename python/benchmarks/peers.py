@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forwards of int8 linear layers compared with those of other libraries that PyTorch can call.
 
-Every side multiplies the same X by the same W. It quantizes and packs W beforehand; X is quantized in
+Every library multiplies the same X by the same W. It quantizes and packs W beforehand; X is quantized in
 the call. The other libraries: `fbgemm` and `onednn`, the engines of torch.ops.quantized (one scale
 for X, one for each row of W), `zentorch` where it is installed (one scale for each row of X), and
 `bfloat16`, nn.functional.linear. This library: the C call of a layer in mode rowwise, prepared for
 eval, made through ctypes. X and Y are f32, or bfloat16 with --dtype where a library supports it.
 
-Blocks of calls of all sides alternate, with a pause between them in which threads that wait for work
-go to sleep. It prints this library's median time. For each other library it prints the median of the
-ratios of neighbours, with half the distance between their quartiles: above 1 this library is faster. A
-result that is further from the f32 product than int8 can be is reported as wrong.
+Blocks of calls of all libraries alternate, with a pause between them in which threads that wait for work
+go to sleep. It prints this library's median time. For each other library it prints the median ratio of its
+time to this library's in neighbouring blocks, with half the distance between the quartiles: above 1 this
+library is faster. A result that is further from the f32 product than int8 can be is reported as wrong.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import switchback
 from switchback import _abi
 from switchback.nn import SwitchBackLinearVectorwise
 
-from layer import shape_of  # in the same folder
+from layer import shape_of  # benchmarks/layer.py
 
 try:
     import zentorch
@@ -35,12 +35,13 @@ except ImportError:
 
 SHAPES = [f"{m},{k},{n}" for k, n in ((1024, 4096), (4096, 4096), (4096, 11008)) for m in (1, 16)]
 PAUSE = 0.01  # seconds
-# For normal elements: W is rounded to 1/127 of a row's absmax, X to 1/255 of its whole range.
+# The largest relative error of a correct result for normal elements: W is rounded to 1/127 of a row's
+# absmax, X to 1/255 of its whole range.
 WRONG = 0.03
 
 
 def ours(module, x):
-    """The call of the library, and the Y that it writes."""
+    """Returns a function that calls a layer of this library through ctypes, and returns Y."""
     module = module.prepare_for_eval()
     with torch.no_grad():
         module(x)
@@ -59,7 +60,7 @@ def ours(module, x):
 
 
 def torch_engine(name, weight, bias, x):
-    """The dynamic linear operation of an engine of torch.ops.quantized."""
+    """Returns a function that runs the dynamic linear operation of an engine of torch.ops.quantized."""
     if x.dtype != torch.float32 or name not in torch.backends.quantized.supported_engines:
         return None
     torch.backends.quantized.engine = name
@@ -77,7 +78,7 @@ def torch_engine(name, weight, bias, x):
 
 
 def zentorch_op(weight, bias, x):
-    """zentorch's operation with a scale for each row of X."""
+    """Returns a function that runs zentorch's linear operation, which has a scale for each row of X."""
     if zentorch is None:
         return None
     scales = weight.float().abs().amax(1) / 127
@@ -94,7 +95,7 @@ def zentorch_op(weight, bias, x):
 
 
 def block(function, calls):
-    """Seconds of a call."""
+    """Times a block of calls; returns the seconds per call."""
     start = time.perf_counter()
     for _ in range(calls):
         function()
@@ -102,7 +103,7 @@ def block(function, calls):
 
 
 def compare(shape, dtype, names, rounds, min_time):
-    """Prints the line of a shape."""
+    """Compares the libraries for one shape, and prints its line."""
     rows, k, n = shape
     torch.manual_seed(0)
     x = torch.randn(rows, k, dtype=dtype)

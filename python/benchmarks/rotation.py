@@ -4,9 +4,9 @@
     PYTHONPATH=python SWITCHBACK_LIBRARY=build/release/lib/libswitchback.so \
         python3 python/benchmarks/rotation.py [--inner K] [--seeds N]
 
-Each line is a profile of X[256,K] and W[256,K]: the signal-to-noise ratio of Y = X W^T against f64,
-in dB, of a layer in mode rowwise, plain and rotated in each group; the mean over the seeds and the
-largest distance from it.
+Each line is for a distribution of the elements of X[256,K] and W[256,K]. It has the signal-to-noise ratio
+of Y = X W^T against f64, in dB, for a layer in mode rowwise: without rotation, and with rotation in groups
+of each size. Figures are the mean over the seeds and the largest distance from it.
 """
 
 import argparse
@@ -21,13 +21,13 @@ ROWS = 256
 
 
 def student_t3(*shape):
-    """x = z / sqrt(chi^2_3 / 3)."""
+    """Random elements with Student's t distribution, 3 degrees of freedom: x = z / sqrt(chi^2_3 / 3)."""
     chi = torch.randn(3, *shape).square().sum(0)
     return torch.randn(*shape) / (chi / 3).sqrt()
 
 
 def outlier_columns(rows, inner):
-    """Normal, and one column in a thousand 20 times as large."""
+    """Normal elements, where one column in a thousand is 20 times as large."""
     x = torch.randn(rows, inner)
     x[:, torch.randperm(inner)[: max(1, inner // 1000)]] *= 20
     return x

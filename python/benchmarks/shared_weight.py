@@ -4,8 +4,8 @@
     PYTHONPATH=python SWITCHBACK_LIBRARY=build/release/lib/libswitchback.so \
         python3 python/benchmarks/shared_weight.py
 
-Each line is a profile of W[N,K]: the signal-to-noise ratio of dX = G W against f64, in dB, of a layer
-in each mode; the mean of three seeds.
+Each line is for a distribution of the elements of W[N,K]. It has the signal-to-noise ratio of dX = G W
+against f64, in dB, of a layer in each mode; the mean of three seeds.
 """
 
 import torch

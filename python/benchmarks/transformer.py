@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decoder of `switchback-bench transformer` in PyTorch; both are timed alternately.
 
-The same shapes in f32: RMSNorm, rotary positions, causal attention, SwiGLU, an untied head, and AdamW.
-Rounds alternate between `switchback-bench transformer --mode standard` (in a separate process) and
+Both have the same shapes in f32: RMSNorm, rotary positions, causal attention, SwiGLU, an output head, and
+AdamW. Rounds alternate between `switchback-bench transformer --mode standard` (in a separate process) and
 PyTorch (in this one), so that a change of the machine's speed affects both. It prints the medians of
 the steps' times, and the median of the rounds' ratios: the speedup of switchback over PyTorch.
 """
@@ -22,7 +22,7 @@ PARTS = ("forward", "backward", "optimizer", "step")
 
 
 class TorchSide:
-    """Steps in this process."""
+    """Runs the steps of the PyTorch decoder, in this process."""
 
     def __init__(self, arguments, sizes):
         torch.manual_seed(1)
@@ -33,7 +33,7 @@ class TorchSide:
         self.targets = torch.randint(arguments.vocabulary, shape)
 
     def run_pass(self, which):
-        """Seconds of each part of one step."""
+        """Runs one step; returns the seconds of each of its parts (forward, backward, optimizer) by name."""
         marks = [time.perf_counter()]
         if which == "forward":
             with torch.no_grad():
@@ -53,14 +53,14 @@ class TorchSide:
         return dict(zip(PARTS, times), step=marks[-1] - marks[0])
 
     def times(self, which, steps):
-        """Times of each part by name, one per step, after a step that is not counted."""
+        """The times of each part of a step by name, one for each step, after a step that is not counted."""
         self.run_pass(which)
         rows = [self.run_pass(which) for _ in range(steps)]
         return {part: [row[part] for row in rows] for part in rows[0]}
 
 
 class SwitchbackSide:
-    """Steps in processes of switchback-bench."""
+    """Runs the steps of switchback's decoder, in processes of switchback-bench."""
 
     def __init__(self, arguments, sizes):
         width, hidden, layers, heads = sizes
@@ -72,7 +72,7 @@ class SwitchbackSide:
         self.command = [str(word) for word in self.command]
 
     def times(self, which, steps):
-        """Medians of each part by name."""
+        """The median time of each part of a step by name."""
         command = [*self.command, "--pass", which, "--steps", str(steps)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
         rows = [json.loads(line) for line in done.stdout.splitlines()]
@@ -83,7 +83,7 @@ class SwitchbackSide:
 
 
 def compare(arguments, sizes):
-    """Prints a line for each part of each pass."""
+    """Compares both decoders, and prints a line for each part of each pass."""
     torch_side = TorchSide(arguments, sizes)
     switchback_side = SwitchbackSide(arguments, sizes)
     for which in arguments.passes:

@@ -22,7 +22,8 @@ from switchback.nn import SwitchBackLinearVectorwise, reuse_weight_codes
 
 
 def fingerprint_of(module, x):
-    """A function that takes the fingerprint of the weight of a module that has been called."""
+    """Returns a function that computes the fingerprint of a module's weight; the module must have been
+    called."""
     layer = module._layers.latest
     rows, cols = module.weight.shape
     code = {torch.float32: _abi.F32, torch.float16: _abi.F16, torch.bfloat16: _abi.BF16}[x.dtype]
@@ -33,7 +34,7 @@ def fingerprint_of(module, x):
 
 
 def race(functions, rounds, seconds):
-    """Median microseconds of each function; calls alternate."""
+    """Calls the functions alternately; returns the median microseconds of each."""
     times = {name: [] for name in functions}
     calls = {}
     for name, function in functions.items():

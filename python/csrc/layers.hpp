@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a layer that Python and compiled code share, and the reuse of a weight's codes by
-// the plans of nn/_rules.py. The classes LayerSet and Layer of nn/_layer.py derive from the types
-// here. Python passes the addresses of libswitchback's functions.
+// The state of a layer that Python and compiled code share, and when the codes of a weight are used
+// again, by the rules of nn/_rules.py. The classes LayerSet and Layer of nn/_layer.py derive from
+// the types here. Python passes the addresses of libswitchback's functions.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace dispatch {
   F(linear_weight_updated)            \
   F(fingerprint)
 
-// Functions of libswitchback. Python passes their addresses by name.
+// Functions of libswitchback that this module calls. Python passes their addresses.
 struct Functions {
 #define DISPATCH_MEMBER(name) decltype(&switchback_##name) name = nullptr;
   DISPATCH_LIBRARY_FUNCTIONS(DISPATCH_MEMBER)
@@ -29,10 +29,10 @@ inline constexpr const char* function_names[] = {DISPATCH_LIBRARY_FUNCTIONS(DISP
 inline constexpr int function_count = sizeof(function_names) / sizeof(function_names[0]);
 
 inline Functions library;
-inline PyObject* reuse = nullptr;  // of nn/_rules.py
-inline PyObject* check = nullptr;  // raises the exception of a status
+inline PyObject* reuse = nullptr;  // `reuse` of nn/_rules.py
+inline PyObject* check = nullptr;  // raises the exception for a status of the library
 
-// FEW_ROWS, MANY_CODES and PLANS of nn/_rules.py, and the bits of a plan.
+// The constants of nn/_rules.py: FEW_ROWS, MANY_CODES and PLANS.
 struct Rules {
   long long few_rows = 0, many_codes = 0;
   unsigned char plans[128] = {};
@@ -43,7 +43,7 @@ enum Plan { keep = 1, prove = 2, to_remember = 4, has_met = 8, will_meet_again =
 // ---- The state of a layer
 
 struct Held {
-  Place weight, bias, absmax;  // or the codes of the weight
+  Place weight, bias, absmax;  // `weight` is the weight or its codes
   bool has_bias = false;
   long long codes_version = 0, absmax_version = 0;
 };
@@ -53,18 +53,18 @@ struct Layer {
   // Set once.
   switchback_linear* linear;
   switchback_context* context;
-  int32_t dtype;        // the library's
+  int32_t dtype;        // the library's number of the element type
   int32_t torch_dtype;  // torch's
   int32_t device;       // as of View
   int64_t in_features, out_features;
-  int64_t block_rows;       // of blocks of x whose codes are kept for dw; 0: none are
-  long long torch_threads;  // torch's number, if the context follows it; else -1
+  int64_t block_rows;       // rows in a block of x whose codes are kept for dw; 0: none are kept
+  long long torch_threads;  // torch's number of threads if the context follows it; else -1
   PyObject *context_object, *acquire, *release;
-  // Members of the Python class.
+  // Members of the Python class Layer, which Python sets.
   char on_cpu, is_standard, met, meets_again, read_by_backward;
   long long updates, weight_gradients, weight_version, bias_version;
   PyObject* fingerprint;  // two numbers, or null
-  // The weight or the codes that the library holds; both null: unknown here.
+  // The weight or the codes that the library holds. Both are null if this module does not know it.
   Held* weight;
   Held* codes;
 };
@@ -140,8 +140,8 @@ inline void dealloc_layers(PyObject* self) {
   free_object(self);
 }
 
-// _describe(linear, context, device, dtype, in, out, block_rows, torch_threads, context_object,
-// acquire, release)
+// Python method _describe(linear, context, device, dtype, in, out, block_rows, torch_threads,
+// context_object, acquire, release): sets the properties of a new layer.
 inline PyObject* describe(PyObject* self, PyObject* args) {
   Layer& layer = *as_layer(self);
   PyObject *linear, *context, *object, *acquire, *release;
@@ -167,13 +167,13 @@ inline PyObject* describe(PyObject* self, PyObject* args) {
   return none();
 }
 
-// _hold_nothing()
+// Python method _hold_nothing(): the library's layer has no current weight or codes.
 inline PyObject* hold_nothing(PyObject* self, PyObject*) {
   forget(*as_layer(self));
   return none();
 }
 
-// _hold_weight(weight, bias): the library reads these tensors in place.
+// Python method _hold_weight(weight, bias): the library reads these tensors in place from now on.
 inline PyObject* hold_weight(PyObject* self, PyObject* args) {
   Layer& layer = *as_layer(self);
   PyObject *weight, *bias;
@@ -190,7 +190,8 @@ inline PyObject* hold_weight(PyObject* self, PyObject* args) {
   return none();
 }
 
-// _hold_codes(codes, absmax, bias, versions of the three): the library has copied them.
+// Python method _hold_codes(codes, absmax, bias, and the version of each): the library has copied
+// these tensors.
 inline PyObject* hold_codes(PyObject* self, PyObject* args) {
   Layer& layer = *as_layer(self);
   PyObject *codes, *absmax, *bias;
@@ -257,9 +258,9 @@ inline PyType_Spec layer_spec = {"switchback._torch_dispatch.Layer", sizeof(Laye
 inline PyType_Spec layer_set_spec = {"switchback._torch_dispatch.LayerSet", sizeof(LayerSet), 0,
                                      type_flags, layer_set_slots};
 
-// ---- Whether a call can be handled here
+// ---- Whether compiled code can handle a call
 
-// Whether the tensor is on the layer's device and has this torch type.
+// Whether a tensor is on the layer's device and has this torch dtype.
 inline bool suits(const View& view, const Layer& layer, int32_t dtype) {
   return view.device == layer.device && view.dtype == dtype;
 }
@@ -267,7 +268,8 @@ inline bool suits(const View& view, const Layer& layer) {
   return suits(view, layer, layer.torch_dtype);
 }
 
-// The layer that was used last, if its context is current.
+// The layer of a module that was used last, if it holds a weight and its context is current; else
+// null.
 inline Layer* current_layer(PyObject* layers) {
   PyObject* latest = as_layers(layers)->latest;
   if (latest == nullptr || !PyObject_TypeCheck(latest, layer_type)) return nullptr;
@@ -281,7 +283,8 @@ inline Layer* current_layer(PyObject* layers) {
   return is_true(layer->context_object, names.retired) ? nullptr : layer;
 }
 
-// A context's lock, if it is free. Python code waits for it otherwise.
+// Takes a context's lock if it is free. If not, Python code handles the call, and waits for the
+// lock.
 class Lock {
  public:
   explicit Lock(Layer& layer) : release_(Py_NewRef(layer.release)) {
@@ -306,14 +309,14 @@ class Lock {
   bool is_taken_ = false;
 };
 
-// Context.enter of _context.py; false if Python's error is set.
+// Calls Context.enter of _context.py; returns false if Python's error is set.
 inline bool enter(const Layer& layer) {
-  if (layer.device == host) return true;  // there are no streams
+  if (layer.device == host) return true;  // a CPU has no streams
   return static_cast<bool>(
       Ref(PyObject_CallMethodObjArgs(layer.context_object, names.enter, nullptr)));
 }
 
-// Raises the exception of a status that is not 0.
+// Sets Python's error to the exception for a status that is not 0.
 inline void fail(switchback_status status, Lock& lock) {
   lock.unlock();
   Ref done(PyObject_CallFunction(check, "i", static_cast<int>(status)));
@@ -328,13 +331,14 @@ struct Numbers {
   uint64_t value[2];
 };
 
-// Whether a fingerprint is remembered: of the weight, or of codes (0), scales (1) or bias (2).
+// Whether the layer remembers a fingerprint: of the weight (0), or of codes (0), scales (1), bias
+// (2).
 inline bool has_remembered(const Layer& layer, Py_ssize_t of = 0) {
   return layer.fingerprint != nullptr && layer.fingerprint != Py_None &&
          PyTuple_Size(layer.fingerprint) >= 2 * of + 2;
 }
 
-// Whether the remembered fingerprint is this one.
+// Whether the fingerprint that the layer remembers equals `found`.
 inline bool is_remembered(const Layer& layer, const Numbers& found, Py_ssize_t of = 0) {
   if (!has_remembered(layer, of)) return false;
   bool same = true;
@@ -370,7 +374,7 @@ inline bool may_prove(const Layer& layer) {
   return layer.on_cpu != 0 && layer.is_standard == 0;
 }
 
-// Whether the library holds this weight and reads it in place.
+// Whether the library's layer has this weight and reads it in place.
 inline bool holds_weight(const Layer& layer, PyObject* weight) {
   View view;
   return layer.weight != nullptr && look_at(weight, view) && layer.weight->weight.is(view) &&
@@ -383,7 +387,7 @@ inline bool holds_bias(const Held& held, PyObject* bias) {
   return look_at(bias, view) && held.bias.is(view) && held.bias.tensor.data() == view.data;
 }
 
-// Whether the library holds a copy of the current values of these codes.
+// Whether the library's layer has a copy of these codes, and torch has counted no change since.
 inline bool holds_codes(const Layer& layer, PyObject* codes, PyObject* absmax) {
   const Held* held = layer.codes;
   View of_codes, of_absmax;
@@ -394,21 +398,23 @@ inline bool holds_codes(const Layer& layer, PyObject* codes, PyObject* absmax) {
          held->absmax.is(of_absmax);
 }
 
-// As in nn/_function.py, which handles such calls.
+// Whether Python handles the call, because a product of few rows reads the codes directly; like the
+// function of the same name in nn/_function.py.
 inline bool reads_codes_themselves(const Layer& layer, int64_t rows) {
   return layer.on_cpu != 0 && rows <= rules.few_rows &&
          layer.in_features * layer.out_features >= rules.many_codes && !is_reusing();
 }
 
-// A dense tensor as a matrix; its dtype is -1 if the library has no such type.
+// A dense tensor as a matrix of the library; its dtype is -1 if the library does not have that
+// type.
 inline switchback_matrix matrix_of(const Place& place) {
   const int32_t dtype = library_type_of(place.dtype);
   const int64_t rows = place.dim == 2 ? place.sizes[0] : 1, cols = place.sizes[place.dim - 1];
   return {place.data, dtype, rows, cols, cols};
 }
 
-// Layer._have_changed of nn/_layer.py, for codes that are held; that function returns the opposite
-// of `unchanged`.
+// Whether codes that the library has copied are unchanged, by their fingerprints. Like
+// Layer._have_changed of nn/_layer.py, which returns the opposite of `unchanged`.
 inline switchback_status prove_codes(const Layer& layer, bool and_bias, bool& unchanged) {
   unchanged = layer.on_cpu == 0 || is_reusing();
   if (unchanged) return SWITCHBACK_OK;
@@ -427,7 +433,7 @@ inline switchback_status prove_codes(const Layer& layer, bool and_bias, bool& un
   return SWITCHBACK_OK;
 }
 
-// Layer.use_weight of nn/_layer.py, for a weight that is held.
+// Like Layer.use_weight of nn/_layer.py, for a weight that the library's layer already has.
 inline switchback_status use_weight(Layer& layer, const LayerSet& layers, long long version,
                                     long long bias_version, bool once) {
   const bool same = version == layer.weight_version && bias_version == layer.bias_version &&
@@ -468,7 +474,7 @@ inline switchback_status use_weight(Layer& layer, const LayerSet& layers, long l
   return SWITCHBACK_OK;
 }
 
-// Layer.use_weight_of_forward of nn/_layer.py; `current`: whether the codes may be used.
+// Like Layer.use_weight_of_forward of nn/_layer.py. `current`: whether the codes may be used.
 inline switchback_status use_weight_of_forward(Layer& layer, long long version, PyObject* weight,
                                                bool& current) {
   current = version == layer.weight_version && holds_weight(layer, weight);
@@ -482,15 +488,15 @@ inline switchback_status use_weight_of_forward(Layer& layer, long long version, 
   return SWITCHBACK_OK;
 }
 
-// ---- A call of the library
+// ---- Calling the library
 
-// x or g of a call, as a matrix.
+// The rows of an input tensor (x or g) as a matrix of the library.
 struct Rows {
   View view;
   int64_t count = 0;
   switchback_matrix matrix = {};
 
-  // false: Python handles the call.
+  // Returns false if the tensor cannot be read in place; then Python handles the call.
   bool read(const Layer& layer, PyObject* tensor, int64_t cols) {
     int64_t stride = 0;
     if (!look_at(tensor, view) || !suits(view, layer) || !rows_of(view, cols, count, stride) ||
@@ -501,7 +507,7 @@ struct Rows {
   }
 };
 
-// A result as a matrix.
+// A result tensor as a matrix of the library.
 inline switchback_matrix matrix_of(const Tensor& tensor, const Layer& layer, int64_t rows,
                                    int64_t cols) {
   return {tensor.data(), layer.dtype, rows, cols, cols};
@@ -509,8 +515,9 @@ inline switchback_matrix matrix_of(const Tensor& tensor, const Layer& layer, int
 
 enum class Outcome { done, left_to_python, raised };
 
-// LayerSet.use of nn/_layer.py, including the call after it. Locks and enters the context, asks
-// hold(current), which may report that the weight is not the one that the layer holds, and runs.
+// Runs a forward or backward, like the block of LayerSet.use in nn/_layer.py: locks and enters the
+// context, calls hold(current), which sets `current` to false if the layer does not have the weight
+// of this call, and calls run().
 template <class Hold, class Run>
 Outcome call(Layer& layer, Hold hold, Run run) {
   Lock lock(layer);
@@ -527,7 +534,7 @@ Outcome call(Layer& layer, Hold hold, Run run) {
   return Outcome::raised;
 }
 
-// The return value of a function here if the outcome is not `done`.
+// What a function of this module returns if the outcome of call() is not `done`.
 inline PyObject* unfinished(Outcome outcome) {
   return outcome == Outcome::raised ? nullptr : none();
 }

@@ -17,15 +17,16 @@
 
 namespace dispatch {
 
-// ---- Objects that the Python side passes once
+// ---- Objects that Python passes once, when it loads this module
 
 struct Torch {
-  PyObject* plain_types = nullptr;   // those of tensors that stand for nothing else
-  PyObject* disturbances = nullptr;  // functions whose result is false if nothing special is active
+  PyObject* plain_types = nullptr;  // types of tensors that represent no others
+  // Functions that say whether a feature of torch intercepts calls.
+  PyObject* disturbances = nullptr;
   PyObject* forward_mode = nullptr;  // torch.autograd.forward_ad
-  // Replacements for torch_tensor_from_pyobject and torch_tensor_to_pyobject where these do not
-  // exist. They make a capsule with a new handle of a Python tensor, and a Python tensor of such a
-  // capsule.
+  // Replacements for torch_tensor_from_pyobject and torch_tensor_to_pyobject, which old versions of
+  // torch lack. They make a capsule with a new handle of a Python tensor, and a Python tensor from
+  // such a capsule.
   PyObject* to_capsule = nullptr;
   PyObject* from_capsule = nullptr;
   PyObject* deletes_handle = nullptr;  // True: from_capsule deletes the handle
@@ -58,7 +59,7 @@ class Ref {
   PyObject* object_ = nullptr;
 };
 
-// Calls a function of the library without the GIL, so that other Python threads can run.
+// Calls a function without Python's global lock (GIL), so that other Python threads can run.
 template <class F>
 auto without_gil(F function) {
   PyThreadState* state = PyEval_SaveThread();
@@ -71,7 +72,7 @@ inline PyObject* none() {
   return Py_NewRef(Py_None);
 }
 
-// An attribute as a truth value. It is 1 if there is no such attribute; Python's error is cleared.
+// Whether an attribute is true. Also true if there is no such attribute; Python's error is cleared.
 inline bool is_true(PyObject* object, PyObject* name) {
   Ref found(PyObject_GetAttr(object, name));
   const int truth = found ? PyObject_IsTrue(found.get()) : -1;
@@ -126,7 +127,7 @@ class Tensor {
   AtenTensorHandle handle_ = nullptr;
 };
 
-// torch's tensor of a Python tensor; null after a failure.
+// The torch tensor inside a Python tensor; null after a failure.
 inline Tensor from_python(PyObject* object) {
   AtenTensorHandle handle = nullptr;
   if (torch_tensor_from_pyobject != nullptr) {
@@ -140,8 +141,8 @@ inline Tensor from_python(PyObject* object) {
   return Tensor(handle);
 }
 
-// A Python tensor of a torch tensor, or None for no tensor; null with Python's error set after a
-// failure.
+// Makes a Python tensor from a torch tensor, or None from an empty one; null, with Python's error
+// set, after a failure.
 inline Ref to_python(Tensor tensor) {
   if (tensor.get() == nullptr) return Ref(none());
   if (torch_tensor_to_pyobject != nullptr) {
@@ -158,9 +159,9 @@ inline Ref to_python(Tensor tensor) {
 }
 
 constexpr int max_dims = 8;
-constexpr int32_t host = -1;  // a device; others are CUDA devices, by their index
+constexpr int32_t host = -1;  // number of the CPU as a device; CUDA devices have their index
 
-// The library's element types and torch's.
+// An element type, as the library and as torch number it.
 struct ElementType {
   int32_t of_library;
   int32_t (**of_torch)();
@@ -170,7 +171,7 @@ inline constexpr ElementType element_types[] = {{SWITCHBACK_F32, &aoti_torch_dty
                                                 {SWITCHBACK_BF16, &aoti_torch_dtype_bfloat16},
                                                 {SWITCHBACK_S8, &aoti_torch_dtype_int8}};
 
-// -1: there is no such type.
+// torch's number of an element type of the library; -1 if torch has no such type.
 inline int32_t torch_type_of(int32_t of_library) {
   for (const ElementType& type : element_types)
     if (type.of_library == of_library) return (*type.of_torch)();
@@ -182,7 +183,7 @@ inline int32_t library_type_of(int32_t of_torch) {
   return -1;
 }
 
-// A strided tensor of a plain type on the CPU or a CUDA device.
+// The memory and shape of a strided tensor of a plain type, on the CPU or a CUDA device.
 struct View {
   Tensor tensor;
   void* data = nullptr;
@@ -218,8 +219,8 @@ inline bool look_at(PyObject* object, View& view) {
          aoti_torch_get_data_ptr(handle, &view.data) == TORCH_SUCCESS;
 }
 
-// tensor[..., cols] as a matrix whose rows are evenly spaced; false if that is impossible or there
-// are no rows.
+// Treats tensor[..., cols] as a matrix whose rows are evenly spaced: sets the number and distance
+// of the rows. Returns false if that is impossible or there are no rows.
 inline bool rows_of(const View& view, int64_t cols, int64_t& rows, int64_t& stride) {
   if (view.last() != cols || (cols > 1 && view.strides[view.dim - 1] != 1)) return false;
   rows = 1;
@@ -242,12 +243,12 @@ inline bool is_dense(const View& view) {
   return true;
 }
 
-// Whether it is a dense matrix of this size.
+// Whether a tensor is a dense matrix of this size.
 inline bool is_dense(const View& view, int64_t rows, int64_t cols) {
   return view.dim == 2 && view.sizes[0] == rows && view.sizes[1] == cols && is_dense(view);
 }
 
-// A new tensor; null after a failure.
+// Creates an uninitialised tensor; null after a failure.
 inline Tensor empty(int64_t dim, const int64_t* sizes, int32_t dtype, int32_t device) {
   int64_t strides[max_dims];
   int64_t step = 1;
@@ -264,7 +265,7 @@ inline Tensor empty(int64_t dim, const int64_t* sizes, int32_t dtype, int32_t de
   return Tensor(made);
 }
 
-// A tensor like `view` whose last dimension is `cols`.
+// Creates an uninitialised tensor like `view`, but with `cols` as its last dimension.
 inline Tensor empty_like(const View& view, int64_t cols) {
   int64_t sizes[max_dims];
   for (int64_t d = 0; d < view.dim - 1; ++d)
@@ -273,7 +274,8 @@ inline Tensor empty_like(const View& view, int64_t cols) {
   return empty(view.dim, sizes, view.dtype, view.device);
 }
 
-// The number of changes that torch has counted for a tensor; false: torch does not count them.
+// Sets the number of changes that torch has counted for a tensor. Returns false if torch does not
+// count its changes.
 inline bool version_of(PyObject* tensor, long long& version) {
   if (tensor == Py_None) {
     version = 0;
@@ -285,7 +287,7 @@ inline bool version_of(PyObject* tensor, long long& version) {
   return version >= 0;
 }
 
-// The memory of a weight, a bias or scales, and how it is read.
+// The memory of a weight, a bias or scales, with the shape and strides by which it is read.
 struct Place {
   Tensor tensor;  // keeps the memory allocated
   void* data = nullptr;
@@ -318,7 +320,7 @@ inline bool requires_grad(PyObject* tensor) {
   return tensor != Py_None && is_true(tensor, names.requires_grad);
 }
 
-// A negated view's memory holds other numbers.
+// Whether a tensor is a negated view: its memory has the numbers with the other sign.
 inline bool is_negated(PyObject* tensor) {
   Ref answer(PyObject_CallMethodObjArgs(tensor, names.is_neg, nullptr));
   if (!answer) PyErr_Clear();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python module switchback._torch_dispatch: the fast path of a layer's calls to libswitchback.
+// Python module switchback._torch_dispatch: the fast path from a layer's calls to libswitchback.
 //
 // It handles calls on plain tensors of the CPU or a CUDA device, of a layer that already holds the
-// weight. For all other calls it returns None. python/switchback/nn then uses its own path, which
-// checks everything and reports errors. So nothing here reports a bad argument.
+// weight. For all other calls it returns None. python/switchback/nn then uses the path in Python,
+// which checks everything and reports errors. So nothing here reports a bad argument.
 #include <cstring>
 
 #include "layers.hpp"
@@ -14,22 +14,23 @@ namespace {
 // The version of the interface between this module and nn/_dispatch.py.
 constexpr long version = 7;
 
-PyObject* apply = nullptr;           // records a forward
-PyObject* apply_prepared = nullptr;  // records a forward from codes
+PyObject* apply = nullptr;           // Python function that records a forward for autograd
+PyObject* apply_prepared = nullptr;  // the same for a forward from codes
 
-// ---- What a recorded forward saves of x for dw
+// ---- What a forward that autograd records keeps of x for dw
 
-// Codes and their scales, which a forward computes.
+// Codes of x and their scales, which the library's forward writes.
 struct KeptCodes {
   Tensor codes, absmax;
   switchback_kept_input input = {sizeof(input), {}, nullptr, 0};
 
-  // codes[rows,K] and absmax[rows]; false if there is not enough memory.
+  // Allocates codes[rows,K] and absmax[rows]; returns false if there is not enough memory.
   bool make(const Layer& layer, int64_t rows) {
     const int64_t of_codes[2] = {rows, layer.in_features};
     return make(layer, of_codes, 1, of_codes);
   }
-  // codes[K,padded] of blocks of rows, and absmax[blocks,K].
+  // Allocates codes[K,padded] of blocks of rows, and absmax[blocks,K]; returns false without
+  // memory.
   bool make_blocks(const Layer& layer, int64_t rows) {
     const int64_t blocks = (rows - 1) / layer.block_rows + 1;
     const int64_t of_codes[2] = {layer.in_features, blocks * layer.block_rows};
@@ -48,11 +49,11 @@ struct KeptCodes {
   }
 };
 
-// The input of a backward: x, or codes with their scales.
+// What was kept of the input, for a backward: x, or codes of x with their scales.
 struct KeptInput {
   switchback_kept_input input = {sizeof(input), {}, nullptr, 0};
 
-  // These return false if it cannot be read in place.
+  // Both functions return false if the tensors cannot be read in place.
   bool read(const Layer& layer, int64_t rows, PyObject* x) {
     if (!x_.read(layer, x, layer.in_features) || x_.count != rows) return false;
     input.x = x_.matrix;
@@ -80,10 +81,11 @@ struct KeptInput {
   View scales_;
 };
 
-// ---- The passes
+// ---- Forward and backward
 
-// forward(layers, x, weight, bias, keeps_codes): y, recorded if autograd is on, or None. With one
-// more argument, which says whether a backward will follow, nothing is recorded.
+// Python function forward(layers, x, weight, bias, keeps_codes): returns y, recorded if autograd is
+// on, or None. With one more argument, which says whether a backward will follow, nothing is
+// recorded.
 PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if ((count != 5 && count != 6) || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
   PyObject *x = args[1], *weight = args[2], *bias = args[3];
@@ -133,8 +135,8 @@ PyObject* forward(PyObject*, PyObject* const* args, Py_ssize_t count) {
                                       nullptr);
 }
 
-// forward_prepared(layers, x, codes, absmax, bias): y, recorded if autograd is on, or None. With
-// one more argument nothing is recorded.
+// Python function forward_prepared(layers, x, codes, absmax, bias): returns y from int8 codes of
+// the weight, recorded if autograd is on, or None. With one more argument nothing is recorded.
 PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if ((count != 5 && count != 6) || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
   PyObject *x = args[1], *codes = args[2], *absmax = args[3], *bias = args[4];
@@ -169,8 +171,9 @@ PyObject* forward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
                                       nullptr);
 }
 
-// backward(layers, g, x, weight, codes, absmax, wants_db): the result of the function that recorded
-// the forward, or None. If dx is not wanted, weight = None; if dw is not wanted, x = codes = None.
+// Python function backward(layers, g, x, weight, codes, absmax, wants_db): returns the gradients as
+// the autograd function of the forward returns them, or None. The caller passes weight = None if dx
+// is not wanted, and x = codes = None if dw is not wanted.
 PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (count != 7 || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
   PyObject *g = args[1], *x = args[2], *weight = args[3], *codes = args[4], *absmax = args[5];
@@ -218,7 +221,8 @@ PyObject* backward(PyObject*, PyObject* const* args, Py_ssize_t count) {
   return PyTuple_Pack(6, of_x.get(), of_weight.get(), of_bias.get(), Py_None, Py_None, Py_None);
 }
 
-// backward_prepared(layers, g, codes, absmax): dx of a forward from codes, or None.
+// Python function backward_prepared(layers, g, codes, absmax): returns dx of a forward from codes,
+// or None.
 PyObject* backward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (count != 4 || !PyObject_TypeCheck(args[0], layer_set_type)) return none();
   PyObject *g = args[1], *codes = args[2], *absmax = args[3];
@@ -245,8 +249,9 @@ PyObject* backward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) 
   return to_python(std::move(dx)).release();
 }
 
-// connect(plain_types, disturbances, forward_ad, to_capsule, from_capsule, deletes_handle, reuse,
-// check, apply, apply_prepared, few_rows, many_codes, plans)
+// Python function connect(plain_types, disturbances, forward_ad, to_capsule, from_capsule,
+// deletes_handle, reuse, check, apply, apply_prepared, few_rows, many_codes, plans): stores the
+// Python objects that this module uses.
 PyObject* connect(PyObject*, PyObject* args) {
   PyObject** const places[] = {&torch_objects.plain_types,
                                &torch_objects.disturbances,
@@ -280,7 +285,8 @@ PyObject* connect(PyObject*, PyObject* args) {
   return none();
 }
 
-// use(addresses): the functions of the library, a tuple in the order of FUNCTIONS.
+// Python function use(addresses): sets the functions of the library, a tuple in the order of
+// FUNCTIONS.
 PyObject* use(PyObject*, PyObject* addresses) {
   if (!PyTuple_Check(addresses) || PyTuple_Size(addresses) != function_count) {
     PyErr_Format(PyExc_ValueError, "use: the argument must be a tuple of %d addresses",
@@ -299,7 +305,7 @@ PyObject* use(PyObject*, PyObject* addresses) {
   return none();
 }
 
-// ---- The module
+// ---- The Python module
 
 template <class F>
 PyCFunction fast(F* function) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of torch's stable C interface that this module calls. They are looked up by name in
-// the libraries that torch has loaded. So this module is built without torch, and one build serves
-// all versions of torch that have these functions: 2.10 and later.
+// The functions of torch's stable C interface that the compiled dispatch calls. They are looked up
+// by name in the libraries that torch has loaded. So the dispatch is built without torch, and one
+// build serves all versions of torch that have these functions: 2.10 and later.
 #pragma once
 
 #include <dlfcn.h>
@@ -37,7 +37,8 @@ constexpr AOTITorchError TORCH_SUCCESS = 0;
   F(AOTITorchError, aoti_torch_empty_strided,                                  \
     (int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, AtenTensorHandle*))
 
-// From torch 2.14 on; null in earlier versions. Python's type may be null: torch.Tensor.
+// Functions that torch has from 2.14 on; null in earlier versions. The last function's Python type
+// may be null, which means torch.Tensor.
 #define DISPATCH_LATER_TORCH_FUNCTIONS(F)                                   \
   F(AOTITorchError, torch_tensor_from_pyobject, (void*, AtenTensorHandle*)) \
   F(AOTITorchError, torch_tensor_to_pyobject, (AtenTensorHandle, void*, void**))
@@ -47,7 +48,8 @@ DISPATCH_TORCH_FUNCTIONS(DISPATCH_DECLARE)
 DISPATCH_LATER_TORCH_FUNCTIONS(DISPATCH_DECLARE)
 #undef DISPATCH_DECLARE
 
-// Returns the name of a missing function or library; null if all were found.
+// Looks up all functions. Returns the name of a missing function or library; null if all were
+// found.
 inline const char* find_torch_functions() {
   constexpr const char* name_of_library = "libtorch_python.so";
   void* library = dlopen(name_of_library, RTLD_NOLOAD | RTLD_LAZY);

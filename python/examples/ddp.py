@@ -21,7 +21,7 @@ from switchback.nn import reuse_weight_codes
 
 
 def start():
-    """The rank of this process, the number of processes, and the device of this process."""
+    """Returns the rank of this process, the number of processes, and the device of this process."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
     on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= world
@@ -34,7 +34,7 @@ def start():
 
 
 def mean_over_processes(value, world):
-    """The mean of the processes' tensors."""
+    """The mean of a tensor over all processes."""
     if world > 1:
         dist.all_reduce(value)
         value /= world

@@ -27,7 +27,7 @@ LAYERS = {
 
 
 def load(path):
-    """Training and test images [n,64], from 0 to 1, and labels [n]. Every fifth image is for testing."""
+    """Reads images [n,64], from 0 to 1, and labels [n], for training and for testing (every fifth image)."""
     rows = torch.from_numpy(numpy.loadtxt(path, delimiter=",", dtype=numpy.float32))
     test = torch.arange(len(rows)) % 5 == 4
     images, labels = rows[:, :64] / 16, rows[:, 64].long()

@@ -32,11 +32,12 @@ import switchback.nn as sbn
 from switchback.interop import checkpoints, files
 
 SIDE, WIDTH, HEADS, LAYERS = 8, 64, 4, 2
-GROUPS = (256, 64, 16)  # of rotations; each layer gets the largest that divides its inputs
+GROUPS = (256, 64, 16)  # group sizes of rotations; a layer gets the largest that divides its inputs
 
 
 class Block(nn.Module):
-    """Attention and an MLP. The condition scales and shifts the input of both."""
+    """A block of the small transformer: attention and an MLP. The condition scales and shifts the input of
+    both."""
 
     def __init__(self):
         super().__init__()
@@ -85,7 +86,7 @@ class SmallTransformer(nn.Module):
 
 
 def make_model(family):
-    """The transformer of diffusers, or else of this file."""
+    """Creates the transformer of diffusers, or the one of this file."""
     if family == "small":
         return SmallTransformer()
     from diffusers import DiTTransformer2DModel
@@ -116,7 +117,7 @@ class LoRA(nn.Module):
 
 
 def add_lora(model, rank):
-    """Freezes the model and puts an adapter around each of its int8 layers, in place."""
+    """Freezes the model and puts a LoRA adapter around each of its int8 layers, in place."""
     model.requires_grad_(False)
     for parent in list(model.modules()):
         for name, child in parent.named_children():
@@ -149,14 +150,15 @@ def write_convrot(model, path, prefix):
             for name, layer in model.named_modules()
             if type(layer) is nn.Linear and (not group or layer.in_features % group == 0)
         ]
-        chosen = [name for name in fits if "blocks" in name]  # as usual, only the inner layers
+        chosen = [name for name in fits if "blocks" in name]  # only the inner layers are quantized, as usual
         sbn.replace_linear(model, include=chosen, mode="rowwise", rotation=group)
     sbn.prepare_for_eval(model)
     checkpoints.save_int8_file(model, path, prefix=prefix)
 
 
 def loss_of(model, images, labels, generator):
-    """Flow matching: the model predicts the direction of the straight line from noise to images."""
+    """The loss of flow matching: the model predicts the direction of the straight line from noise to images.
+    """
     noise = torch.randn(images.shape, generator=generator).to(images)
     t = torch.rand(len(images), generator=generator).to(images)
     where = t[:, None, None, None]
@@ -166,7 +168,8 @@ def loss_of(model, images, labels, generator):
 
 
 def train(model, images, labels, steps, rate, batch=64):
-    """AdamW on the parameters that require gradients. Returns the median time of a step in seconds."""
+    """Trains with AdamW the parameters that require gradients. Returns the median time of a step in seconds.
+    """
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], rate)
     generator = torch.Generator().manual_seed(1)
     model.train()
@@ -232,7 +235,7 @@ def main():
     loss = judge(model, test_images, test_labels)
     print(f"base in int8: loss {loss:.4f}, {len(layers)} layers, {rotated} of them rotated")
 
-    dark = -images, labels  # images that the base was not trained on
+    dark = -images, labels  # images on which the base was not trained
     dark_test = -test_images, test_labels
     add_lora(model, options.rank)
     before = judge(model, *dark_test)

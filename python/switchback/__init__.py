@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """int8 linear layers (SwitchBack): kernels for NumPy and torch. The PyTorch layers are in switchback.nn.
 
-Importing this package does not import torch or load the library. Both are loaded at first use.
+Importing this package does not import torch or load the C library. Both are loaded at first use.
 """
 
 from __future__ import annotations

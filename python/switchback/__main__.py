@@ -19,7 +19,7 @@ def dispatch_path() -> str:
 
 
 def reason(context, threads: int) -> str:
-    """The reason why a context has fewer threads than this process may use."""
+    """A text that says why a context has fewer threads than this process may use; empty if it does not."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if threads >= cores or context.device != "cpu":
         return ""

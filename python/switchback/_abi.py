@@ -21,12 +21,13 @@ WEIGHT_GRADIENTS = {"floating": 0, "int8_block": 1}
 
 SAVE_NOTHING, SAVE_COPY, SAVE_BORROW, SAVE_CALLER = range(4)
 
-# cudaStreamLegacy. Other APIs pass a null stream for the legacy stream; the library refuses null.
+# The value of cudaStreamLegacy. Other APIs pass a null stream for the legacy stream; this library refuses
+# null.
 LEGACY_STREAM = 1
 
 
 class Matrix(ctypes.Structure):
-    """switchback_matrix"""
+    """The C struct switchback_matrix."""
 
     _fields_ = [
         ("data", c_void_p),
@@ -38,14 +39,14 @@ class Matrix(ctypes.Structure):
 
 
 class _Sized(ctypes.Structure):
-    """A struct that begins with its own size."""
+    """A C struct whose first member is its own size."""
 
     def __init__(self, **fields):
         super().__init__(struct_size=ctypes.sizeof(type(self)), **fields)
 
 
 class ContextOptions(_Sized):
-    """switchback_context_options"""
+    """The C struct switchback_context_options."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -62,7 +63,7 @@ class ContextOptions(_Sized):
 
 
 class ContextInfo(_Sized):
-    """switchback_context_info"""
+    """The C struct switchback_context_info."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -77,7 +78,7 @@ class ContextInfo(_Sized):
 
 
 class QuantizeArgs(_Sized):
-    """switchback_quantize_args"""
+    """The C struct switchback_quantize_args."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -106,7 +107,7 @@ class QuantizeArgs(_Sized):
 
 
 class GemmArgs(_Sized):
-    """switchback_gemm_args"""
+    """The C struct switchback_gemm_args."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -126,7 +127,7 @@ class GemmArgs(_Sized):
 
 
 class BlockwiseGemmArgs(_Sized):
-    """switchback_gemm_blockwise_args"""
+    """The C struct switchback_gemm_blockwise_args."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -143,7 +144,7 @@ class BlockwiseGemmArgs(_Sized):
 
 
 class LinearOptions(_Sized):
-    """switchback_linear_options"""
+    """The C struct switchback_linear_options."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -164,7 +165,7 @@ class LinearOptions(_Sized):
 
 
 class KeptInput(_Sized):
-    """switchback_kept_input"""
+    """The C struct switchback_kept_input."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -175,7 +176,7 @@ class KeptInput(_Sized):
 
 
 class LinearGrads(_Sized):
-    """switchback_linear_grads"""
+    """The C struct switchback_linear_grads."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -196,7 +197,7 @@ class LinearGrads(_Sized):
 
 
 class LayerInfo(_Sized):
-    """switchback_layer_info"""
+    """The C struct switchback_layer_info."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -206,7 +207,7 @@ class LayerInfo(_Sized):
 
 
 class Groups(_Sized):
-    """switchback_groups"""
+    """The C struct switchback_groups."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -221,7 +222,7 @@ class Groups(_Sized):
 
 
 class FragmentedLinearOptions(_Sized):
-    """switchback_fragmented_linear_options"""
+    """The C struct switchback_fragmented_linear_options."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -237,7 +238,7 @@ class FragmentedLinearOptions(_Sized):
 
 
 class FragmentedWeights(_Sized):
-    """switchback_fragmented_weights"""
+    """The C struct switchback_fragmented_weights."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -249,7 +250,7 @@ class FragmentedWeights(_Sized):
 
 
 class FragmentedLinearGrads(_Sized):
-    """switchback_fragmented_linear_grads"""
+    """The C struct switchback_fragmented_linear_grads."""
 
     _fields_ = [
         ("struct_size", c_size_t),
@@ -263,7 +264,7 @@ class FragmentedLinearGrads(_Sized):
     ]
 
 
-# Handles, structs and arrays are all passed as addresses: byref() and plain integers both work,
+# Handles, structs and arrays are all declared as addresses (void*): byref() and plain integers both work,
 # without a cast.
 _P = c_void_p
 _FAILING = {

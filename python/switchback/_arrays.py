@@ -16,7 +16,7 @@ _CODES = {name: code for code, name in enumerate(_abi.DTYPE_NAMES)}
 
 
 class Vector:
-    """Contiguous elements at `address`, and the array that owns them."""
+    """Contiguous elements at `address`, and the array that owns their memory."""
 
     __slots__ = ("address", "array", "count")
 
@@ -27,7 +27,7 @@ class Vector:
 
 
 class Operand:
-    """A matrix as the library sees it, at `address`, and the array that it points to."""
+    """A matrix for the library: the struct `matrix`, its `address`, and the array that owns the elements."""
 
     __slots__ = ("address", "array", "matrix")
 
@@ -38,7 +38,7 @@ class Operand:
 
 
 class _NumpyArrays:
-    """The NumPy functions for ops.py. bfloat16 is any dtype of that name, such as that of ml_dtypes."""
+    """The NumPy functions that ops.py uses. bfloat16 is any dtype of that name, such as that of ml_dtypes."""
 
     def __init__(self, op: str):
         self.op = op
@@ -81,7 +81,7 @@ class _NumpyArrays:
         return Vector(array, array.ctypes.data, array.size)
 
     def address(self, array) -> int:
-        """The memory of an array that empty() returned."""
+        """The address of the elements of an array that empty() returned."""
         return array.ctypes.data
 
     def empty(self, shape: tuple[int, ...], code: int):
@@ -94,7 +94,7 @@ class _NumpyArrays:
 
 
 class _TorchArrays:
-    """The torch functions for ops.py."""
+    """The torch functions that ops.py uses."""
 
     def __init__(self, op: str, device):
         from . import _tensors
@@ -141,7 +141,7 @@ class _TorchArrays:
         return array
 
     def address(self, array) -> int:
-        # In fake tensor mode a new tensor has no memory: TypeError.
+        # In fake tensor mode a new tensor has no memory; then memory_of raises TypeError.
         return self._tensors.memory_of(array, self.op, "output").data_ptr()
 
     def empty(self, shape: tuple[int, ...], code: int):
@@ -151,7 +151,7 @@ class _TorchArrays:
 
 
 def arrays_like(array, op: str):
-    """Array functions for the kind and device of an operation's first argument."""
+    """The functions for the kind (NumPy or torch) and the device of an operation's first argument."""
     if isinstance(array, numpy.ndarray):
         return _NumpyArrays(op)
     torch = sys.modules.get("torch")

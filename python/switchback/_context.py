@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contexts: one per device and process, created at first use, used by one thread at a time.
+"""The contexts of the C library: one per device and process, created at first use, for one thread at a time.
 
 If several threads call at once on the CPU, extra contexts are created. A call uses a free context.
 """
@@ -19,7 +19,7 @@ from ._library import check, library
 
 
 class Context:
-    """A switchback_context with its lock.
+    """A switchback_context of the C library with its lock.
 
     To call the library with it, or with a layer created on it, acquire `lock` and then call `enter`. A
     `retired` context stays usable while references to it exist, and is destroyed with the last
@@ -28,7 +28,7 @@ class Context:
     """
 
     def __init__(self, device: str, threads: int, torch_threads: int | None = None, of=None):
-        # A CUDA device is only used with torch's tensors, so torch is loaded.
+        # torch is always loaded here for a CUDA device, because only torch's tensors can be on one.
         self.device_index = -1 if device == "cpu" else int(device.rpartition(":")[2])
         members = {}
         if device != "cpu":
@@ -41,19 +41,21 @@ class Context:
         self.device = device
         self.lock = threading.RLock()
         self.retired = of is not None and of.retired
-        self._of: Context | None = of  # the context that this is an extra context of
+        self._of: Context | None = of  # the context that created this one as an extra context
         self.is_extra = of is not None
         self.torch_threads = torch_threads  # torch's number of threads, if the context follows it
         self._threads = threads
         self._extras: list[Context] = []
         self._pid = os.getpid()
-        self.stream = options.stream  # None on the CPU
+        self.stream = options.stream  # the current CUDA stream; None on the CPU
         self._dead_layers: list[tuple[str, int]] = []
-        # Not at exit: layers and streams may be gone by then, and the system frees everything.
+        # The context is not destroyed at exit: layers and streams may be gone by then, and the system frees
+        # everything.
         weakref.finalize(self, _destroy, self.pointer, self._pid, self._dead_layers).atexit = False
 
     def is_current(self) -> bool:
-        """Whether calls should still use it: it is not retired, and torch's thread count is unchanged."""
+        """Whether calls should still use this context: it is not retired, and torch's thread count is
+        unchanged."""
         if self.torch_threads is not None and _torch_threads_changed(self.torch_threads):
             with _registry_lock:
                 if _contexts.get(self.device) is self:
@@ -61,7 +63,7 @@ class Context:
         return not self.retired
 
     def enter(self) -> None:
-        """Queues later work on the caller's current stream. The caller holds the lock."""
+        """Makes later calls queue their work on the caller's current stream. The caller holds the lock."""
         if self.stream is not None:
             stream = _current_stream(self.device_index)
             if stream != self.stream:
@@ -69,11 +71,12 @@ class Context:
                 self.stream = stream
 
     def take(self) -> Context:
-        """This context, or a free one if another thread uses this one. Its lock is held on return."""
+        """Returns this context, or a free one if another thread uses this one. Its lock is held on return."""
         return self if self.lock.acquire(False) else (self._of or self)._take_other()
 
     def _take_other(self) -> Context:
-        """The first of this context and its extra contexts that is free or becomes free."""
+        """Returns this context or an extra one: the first that is free or becomes free. Its lock is held on
+        return."""
         if self.stream is not None:
             # Calls on a device return once they are queued, so they wait for each other only briefly.
             self.lock.acquire()
@@ -90,7 +93,8 @@ class Context:
                     return context
 
     def _make_extra(self) -> Context | None:
-        """A new extra context with its lock held. None if there are enough, or if creating it fails."""
+        """Returns a new extra context with its lock held; None if there are enough, or if creating it fails.
+        """
         with _registry_lock:
             if len(self._extras) >= MOST_EXTRAS:
                 return None
@@ -103,7 +107,8 @@ class Context:
         return made
 
     def destroy_layer(self, layer: int, function: str = "switchback_linear_destroy") -> None:
-        """For finalizers, which may run at any time and in any thread: never waits for the lock."""
+        """Destroys a layer for finalizers, which may run at any time and in any thread: never waits for the
+        lock."""
         if os.getpid() != self._pid:
             return  # the layer belongs to the parent process
         self._dead_layers.append((function, layer))
@@ -126,7 +131,8 @@ class Context:
         return self._info().isa.decode()
 
     def _info(self) -> _abi.ContextInfo:
-        """Information on this context or an extra one, which is the same. Its texts live as long as they."""
+        """Information on this context or an extra one; both have the same. Its texts live as long as the
+        contexts."""
         info = _abi.ContextInfo()
         context = self.take()
         try:
@@ -136,12 +142,13 @@ class Context:
         return info
 
 
-# Per device. Each has its own workspace, which is as large as its largest call needed.
+# The largest number of extra contexts per device. Each has its own workspace, as large as its largest call
+# needed.
 MOST_EXTRAS = 7
 
 
 def context_for(device: str) -> Context:
-    """The context of "cpu" or "cuda:N", created at first use."""
+    """The context of the device "cpu" or "cuda:N", created at first use."""
     global _used
     found = _contexts.get(device)
     if found is None or not found.is_current():
@@ -156,7 +163,8 @@ def context_for(device: str) -> Context:
 
 
 def set_num_threads(count: int) -> None:
-    """Sets the CPU threads of later calls, in every Python thread. 0: all cores this process may use.
+    """Sets the number of CPU threads of later calls, in every Python thread. 0: all cores this process may
+    use.
 
     Until this is called, the number follows torch.get_num_threads(). If torch is not loaded, all cores
     are used. Results do not depend on it.
@@ -188,7 +196,7 @@ _forked_after_use = False
 
 
 def _threads_for(device: str) -> tuple[int, int | None]:
-    """The number of threads of a new context, and torch's number if the context follows it, else None."""
+    """The number of threads for a new context, and torch's number if the context follows it (else None)."""
     if device != "cpu":
         return 0, None
     if _num_threads is not None:
@@ -200,13 +208,15 @@ def _threads_for(device: str) -> tuple[int, int | None]:
     return _seen.threads, _seen.threads
 
 
-# torch has a number of threads per Python thread. The context follows the Python thread that changed
-# its number last. So two threads with different numbers do not create contexts alternately.
+# What torch.get_num_threads() last was in each Python thread: torch has one number per Python thread. The
+# context follows the Python thread that changed its number last. So two threads with different numbers do
+# not create contexts alternately.
 _seen = threading.local()
 
 
 def _torch_threads_changed(in_use: int) -> bool:
-    """Whether this thread's number changed since the last call and differs from the one in use."""
+    """Whether torch's thread count in this thread changed since the last call, to a number other than
+    `in_use`."""
     now = sys.modules["torch"].get_num_threads()
     before = getattr(_seen, "threads", None)
     if now == before:
@@ -223,8 +233,9 @@ def _retire(device: str) -> None:
 
 
 def _current_stream(device_index: int) -> int:
-    """torch's current stream. A CUDA device is only used with torch's tensors, so torch is loaded."""
-    # torch.cuda.current_stream would create a Python object in each call.
+    """torch's current stream. torch is always loaded here, because only torch's tensors can be on a CUDA
+    device."""
+    # Not torch.cuda.current_stream, which would create a Python object in each call.
     return sys.modules["torch"]._C._cuda_getCurrentRawStream(device_index) or _abi.LEGACY_STREAM
 
 
@@ -241,9 +252,9 @@ def _destroy(pointer: int, pid: int, dead_layers: list[tuple[str, int]]) -> None
 
 
 def _after_fork_in_child() -> None:
-    # The parent's contexts have threads, locks and streams that this process does not have, so this
-    # process does not use them. It uses one thread: OpenMP's workers stayed with the parent too, and
-    # waiting for them would never end.
+    # A forked child has none of the threads, locks and streams of its parent's contexts, so it does not use
+    # these contexts. It uses one thread: OpenMP's workers stayed with the parent too, and waiting for them
+    # would never end.
     global _registry_lock, _num_threads, _forked_after_use
     _registry_lock = threading.Lock()
     _forked_after_use = _used
@@ -253,7 +264,7 @@ def _after_fork_in_child() -> None:
 
 
 def _spare_torch_a_hang() -> None:
-    """In a forked child, torch's own parallel regions would also wait for OpenMP's threads forever."""
+    """Sets torch to one thread in a forked child, where it would wait for OpenMP's threads forever."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.get_num_threads() > 1:
         warnings.warn(

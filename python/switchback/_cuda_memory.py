@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocates a context's device memory from torch's caching allocator.
+"""Callbacks that allocate a context's device memory from torch's caching allocator.
 
 So torch's statistics include that memory, and torch frees its cache before memory runs out. The
 library calls these functions inside its own calls: no exception may leave them. They live as
@@ -18,12 +18,12 @@ _Release = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
 )
 
-# The stream on which each address was allocated: torch reuses memory in the order of that stream.
+# The stream for which torch allocated each address: torch reuses memory in the order of that stream.
 _stream_of: dict[int, int] = {}
 
 
 def options_for(device_index: int) -> dict:
-    """The members of ContextOptions for a CUDA device."""
+    """The members of ContextOptions that make a CUDA context use these callbacks."""
     return {
         "allocate": ctypes.cast(_allocate, ctypes.c_void_p),
         "release": ctypes.cast(_release, ctypes.c_void_p),
@@ -54,11 +54,11 @@ def _allocate(user, size, stream):
 def _release(user, data, size, stream):
     try:
         cuda = _cuda()
-        if stream is None:  # the context is destroyed, and with it the order of its stream
+        if stream is None:  # the context is being destroyed, so its stream no longer orders the work
             cuda.synchronize(user - 1)
         elif _torch_stream(stream) != _stream_of.get(data):
             cuda.ExternalStream(stream, device=user - 1).synchronize()
         cuda.caching_allocator_delete(data)
         _stream_of.pop(data, None)
     except BaseException:
-        pass  # a leak is better than reusing memory that is in use
+        pass  # leaking the memory is better than reusing memory that is in use

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exceptions: one class per status of the library. Each is also a builtin exception."""
+"""Exceptions: one class for each error status of the library. Each is also a builtin exception."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ class LibraryError(ImportError):
 
 
 class Error(RuntimeError):
-    """A call failed. `status` is the library's name for it, such as "invalid_argument"."""
+    """A call of the library failed. `status` is the library's name of the error, such as "invalid_argument".
+    """
 
     status = "unknown"
 
@@ -68,7 +69,7 @@ _CLASSES = {
 
 
 def error_of(status: int, message: str) -> Error:
-    """The exception for a status other than 0."""
+    """Creates the exception for an error status (any status except 0)."""
     made = _CLASSES.get(status)
     if made is not None:
         return made(message)

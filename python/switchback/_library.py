@@ -21,19 +21,19 @@ _loaded = None
 
 
 def library():
-    """The loaded library, a ctypes.CDLL with prototypes. LibraryError if it cannot be loaded."""
+    """The loaded C library, a ctypes.CDLL with prototypes. Raises LibraryError if it cannot be loaded."""
     if _loaded is None:
         _load()
     return _loaded
 
 
 def library_path() -> str:
-    """The file in use, as it was passed to the loader."""
+    """The path of the loaded library, as it was passed to the loader."""
     return library()._name
 
 
 def library_version() -> str:
-    """The library's release, such as "0.1.0"."""
+    """The version of the loaded library, such as "0.1.0"."""
     return library().switchback_version_string().decode()
 
 
@@ -43,13 +43,13 @@ def abi_version() -> tuple[int, int]:
 
 
 def check(status: int) -> None:
-    """Raises the exception of a status that is not 0, with the library's message."""
+    """Raises the exception for a status that is not 0, with the library's message."""
     if status:
         raise error_of(status, library().switchback_last_error().decode(errors="replace"))
 
 
 def check_abi(loaded, path: str) -> None:
-    """LibraryError unless `loaded` is libswitchback with an ABI version that this package can use."""
+    """Raises LibraryError unless `loaded` is libswitchback with an ABI version that this package can use."""
     try:
         function = loaded.switchback_abi_version
     except AttributeError:
@@ -70,7 +70,7 @@ def _split(version: int) -> tuple[int, int]:
 
 
 def _candidates():
-    """The files to try, in order; only $SWITCHBACK_LIBRARY if it is set."""
+    """The library files to try, in order; only $SWITCHBACK_LIBRARY if it is set."""
     named = os.environ.get(VARIABLE)
     if named:
         yield named

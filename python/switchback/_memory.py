@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
-_LARGE = (1 << 30, 32 << 20)  # bytes; some versions accept at most the second
+_LARGE = (1 << 30, 32 << 20)  # bytes; some glibc versions accept at most the second number
 
 
 def keep_freed_memory() -> bool:

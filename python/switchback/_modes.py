@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 
 class Mode(NamedTuple):
-    """A row of the table."""
+    """A row of the library's table of modes."""
 
     number: int
-    is_int8: bool  # forward and dX are always int8, so it can rotate and accepts a quantized weight
-    of_rows: bool  # the codes of the weight have one scale per row; else one for the weight
+    is_int8: bool  # forward and dX are always int8: it accepts rotations and a quantized weight
+    of_rows: bool  # the weight's codes have one scale per row; else one scale for the weight
     int8_dw: bool  # dW may be an int8 product
 
 
@@ -27,16 +27,16 @@ _TABLE = {
     "global_mem_efficient": Mode(3, is_int8=True, of_rows=False, int8_dw=False),
     "auto": Mode(4, is_int8=False, of_rows=False, int8_dw=True),
 }
-# Without global_mem_efficient: in Python that is the argument mem_efficient, for any int8 mode.
+# Without global_mem_efficient: in Python, that is the argument mem_efficient, for any int8 mode.
 MODES = {name: mode for name, mode in _TABLE.items() if name != "global_mem_efficient"}
 
 
 def names_where(has: Callable[[Mode], bool]) -> str:
-    """The names of the modes with a property: "'rowwise', 'rowwise_shared' or 'global'"."""
+    """The names of the modes that have a property, as text: "'rowwise', 'rowwise_shared' or 'global'"."""
     return one_of(repr(name) for name, mode in MODES.items() if has(mode))
 
 
 def one_of(values: Iterable) -> str:
-    """Two values or more as the text "4, 16 or 64"."""
+    """Joins two or more values to a text like "4, 16 or 64"."""
     *others, last = map(str, values)
     return f"{', '.join(others)} or {last}"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels as operators of torch, torch.ops.switchback.*, for compilers, tracers and exporters.
 
-Imported if torch has torch.library.register_autograd (2.4 and later). The functions of ops.py use
-these operators if an argument needs it (_tensors.needs_operator). Otherwise they call the library
-directly, which is faster.
+This module is imported if torch has torch.library.register_autograd (2.4 and later). The functions of
+ops.py use these operators if an argument needs it (_tensors.needs_operator). Otherwise they call the
+library directly, which is faster.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def define(schema: str, implementation, fake) -> None:
 
 
 def define_gradient(name: str, backward, setup_context) -> None:
-    """Defines the operator's gradient. Forward mode raises an error."""
+    """Defines the gradient of an operator. Forward mode differentiation raises an error."""
     torch.library.register_autograd(
         f"switchback::{name}", backward, setup_context=setup_context, lib=LIBRARY
     )
 
 
 def refuse_gradient(name: str, reason: str) -> None:
-    """Makes autograd record the operator and raise InvalidState if its gradient is requested."""
+    """Makes autograd record the operator, but raise InvalidState when its gradient is requested."""
 
     def backward(_ctx, *_gradients):
         raise InvalidState(f"backward: switchback::{name} {reason}")
@@ -44,7 +44,7 @@ def refuse_gradient(name: str, reason: str) -> None:
 
 
 def define_autocast(name: str, operands: tuple[int, ...] = (0,)) -> None:
-    """Under autocast the operator's floating point arguments at these positions are cast."""
+    """Makes autocast cast the operator's floating point arguments at the positions `operands`."""
     overload = getattr(torch.ops.switchback, name).default
     for device, key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
 
@@ -62,7 +62,7 @@ def define_autocast(name: str, operands: tuple[int, ...] = (0,)) -> None:
 
 
 def define_loop(name: str, rows_of_first: bool = False) -> None:
-    """The operator under vmap: one call per element, so the bits are those of single calls.
+    """Defines the operator under vmap: one call per element, so the bits are those of single calls.
 
     rows_of_first: if only the first argument is batched, one call treats its batch as leading rows.
     """
@@ -89,7 +89,7 @@ def define_loop(name: str, rows_of_first: bool = False) -> None:
 
 
 def check_floats(op: str, **tensors) -> None:
-    """TypeError for a dtype that the library cannot read, also on the meta device."""
+    """Raises TypeError for a dtype that the library cannot read, also on the meta device."""
     for name, tensor in tensors.items():
         if tensor.dtype not in FLOATS:
             raise TypeError(
@@ -148,7 +148,7 @@ define(
 refuse_gradient("dequantize_rowwise", "has no gradient; detach absmax")
 
 
-# ---- Products of codes
+# ---- Products of int8 codes
 
 
 def _fake_gemm(a, b):
@@ -191,7 +191,8 @@ def _keep_rotation(ctx, inputs, output):
 
 
 def _rotation_gradient(ctx, g):
-    # The Hadamard matrices of these sizes, divided by the root of the size, equal their transposes.
+    # The gradient is the same rotation, because Hadamard matrices divided by the root of their size equal
+    # their transposes.
     return torch.ops.switchback.rotate(g, ctx.rotation).to(ctx.dtype), None
 
 

@@ -23,12 +23,13 @@ FLOATS = frozenset((torch.float32, torch.float16, torch.bfloat16))
 
 TORCH_VERSION = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
 
-# Operators of torch.library, for tracers, compilers and tensors without their own memory.
+# Whether torch has what custom operators need. Tracers, compilers, and tensors without their own memory,
+# need the operators.
 HAS_OPERATORS = hasattr(torch.library, "register_autograd")
 
 in_transform = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
 
-# Whether a tensor was made in a transform of torch.func, which may have ended.
+# Whether a tensor was created in a transform of torch.func, which may have ended since.
 is_wrapped = getattr(
     getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", lambda _tensor: False
 )
@@ -38,9 +39,9 @@ _NO_DISPATCH = torch.Tensor.__torch_dispatch__
 
 
 def memory_of(tensor, op: str, name: str) -> torch.Tensor:
-    """`tensor`, or a copy of its values, as a strided tensor whose elements are in memory.
+    """Returns `tensor`, or a copy of its values, as a strided tensor whose elements are in memory.
 
-    TypeError for tensors without their own memory: sparse and nested tensors, a tracer's fake tensors,
+    Raises TypeError for tensors without their own memory: sparse and nested tensors, a tracer's fake tensors,
     and subclasses that represent several tensors.
     """
     if type(tensor) not in PLAIN_TYPES:
@@ -62,7 +63,7 @@ def memory_of(tensor, op: str, name: str) -> torch.Tensor:
 
 
 def stands_for_a_batch(tensor) -> bool:
-    """Whether a plain tensor represents a batch of gradients, made by vmap or torch.autograd.grad."""
+    """Whether a plain tensor represents a batch of gradients, which vmap or torch.autograd.grad made."""
     try:
         tensor.data_ptr()
     except RuntimeError:
@@ -77,7 +78,7 @@ BATCHED_GRADIENTS = (
 
 
 if HAS_OPERATORS:
-    # Bound here because every eager call needs them.
+    # These functions are looked up once here, because every eager call needs them.
     _is_compiling = torch.compiler.is_compiling
     _modes = torch._C._len_torch_dispatch_stack
 
@@ -119,12 +120,12 @@ if HAS_OPERATORS:
 else:
 
     def needs_operator(*_tensors, of="") -> bool:
-        """False: this version of torch has no operators."""
+        """Always False: this version of torch has no custom operators."""
         return False
 
 
-# The features of torch that intercept calls. Each function returns a false value if the feature is off.
-# Every call checks them, so they are torch's own functions.
+# Functions that say whether a feature of torch which intercepts calls is on; false if it is off. Every call
+# checks them, so they are torch's own functions.
 DISTURBANCES = (
     torch._C._is_tracing,
     *(
@@ -140,7 +141,7 @@ DISTURBANCES = (
 if not hasattr(torch._C, "_is_any_autocast_enabled"):
     DISTURBANCES += (torch.is_autocast_enabled, torch.is_autocast_cpu_enabled)
 
-# Compilers know this function and treat its result as True.
+# Whether a compiler traces this code. Compilers know this function and treat its result as True.
 is_compiling = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", lambda: False)
 
 
@@ -158,7 +159,7 @@ def undisturbed() -> bool:
 if hasattr(torch, "get_autocast_dtype"):
 
     def autocast_dtype(device_type: str):
-        """The dtype that autocast computes in on such a device, or None if it is off."""
+        """The dtype that autocast computes in on this type of device; None if autocast is off."""
         if device_type in ("cpu", "cuda") and torch.is_autocast_enabled(device_type):
             return torch.get_autocast_dtype(device_type)
         return None
@@ -166,7 +167,8 @@ if hasattr(torch, "get_autocast_dtype"):
 else:
 
     def autocast_dtype(device_type: str):
-        """The same for an older torch."""
+        """The dtype that autocast computes in on this type of device; None if it is off. For an older torch.
+        """
         if device_type == "cpu":
             return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
         return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
@@ -181,7 +183,7 @@ def _stands_for_others(tensor) -> bool:
 
 
 def check_storage(tensor, op: str, name: str) -> None:
-    """InvalidArgument if elements are outside the storage, for example after resizing freed it."""
+    """Raises InvalidArgument if elements are outside the storage, for example after resizing freed it."""
     if tensor.numel() == 0:
         return
     storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
@@ -195,7 +197,7 @@ def check_storage(tensor, op: str, name: str) -> None:
 
 
 def check_device(device: torch.device, op: str, name: str) -> None:
-    """Unsupported if the library does not support devices of this type."""
+    """Raises Unsupported if the library does not support devices of this type."""
     if device.type not in ("cpu", "cuda"):
         raise Unsupported(
             f"{op}: {name} is on device {device}; it must be on the cpu or a cuda device"
@@ -203,13 +205,14 @@ def check_device(device: torch.device, op: str, name: str) -> None:
 
 
 def context_of(device: torch.device, op: str, name: str) -> Context:
-    """The context of a tensor's device. Unsupported if the library does not support the device."""
+    """The context of a tensor's device. Raises Unsupported if the library does not support the device."""
     check_device(device, op, name)
     return context_for("cpu" if device.type == "cpu" else f"cuda:{device.index}")
 
 
 def as_rows(tensor, cols: int) -> tuple[torch.Tensor, int, int]:
-    """tensor[..., cols] as a matrix: the tensor that owns the memory, the rows and the stride.
+    """tensor[..., cols] as a matrix: returns the tensor that owns the memory, the number of rows and the
+    stride.
 
     Copies only if a row is not contiguous, rows overlap, or rows are not evenly spaced.
     """
@@ -227,30 +230,31 @@ def as_rows(tensor, cols: int) -> tuple[torch.Tensor, int, int]:
 
 
 def key_of(tensor) -> tuple:
-    """The tensor's version counter and its memory.
+    """A key that changes with a tensor: its version counter and its memory.
 
-    Equal keys: the same memory, unchanged as far as torch knows.
+    If two keys are equal, the memory is the same, and as far as torch knows it is unchanged.
     """
     if tensor is None:
         return 0, None
     try:
         version = tensor._version
-    except RuntimeError:  # an inference tensor
+    except RuntimeError:  # an inference tensor has no version counter
         version = -1
     return version, (tensor.data_ptr(), tensor.shape, tensor.stride())
 
 
 def is_counted(key: tuple) -> bool:
-    """Whether torch counts the changes of the tensor with this key."""
+    """Whether torch counts the changes of the tensor that has this key."""
     return key[0] >= 0
 
 
 def matrix_of(weight) -> tuple:
-    """A tensor of any strides and dtype as a matrix for the fingerprint, and the owner of its memory."""
+    """A weight with any strides and dtype as a matrix for the fingerprint, and the tensor that owns the
+    memory."""
     source = memory_of(weight.detach(), "forward", "weight")
     check_storage(source, "forward", "weight")
     if source.stride(-2) == 1 and source.stride(-1) > 1:
-        # A transposed matrix of contiguous rows need not be copied.
+        # The transpose of a matrix with contiguous rows is read where it is, without a copy.
         source = source.transpose(-2, -1)
     cols = source.shape[-1]
     source, rows, stride = as_rows(source, cols)
@@ -258,7 +262,7 @@ def matrix_of(weight) -> tuple:
 
 
 def bias_matrix_of(bias) -> _abi.Matrix:
-    """A contiguous bias as a matrix. Its dtype is -1 if the library does not have that dtype."""
+    """A contiguous bias as a matrix. Its dtype is -1 if the library does not support that dtype."""
     count = bias.shape[-1]
     return _abi.Matrix(
         bias.data_ptr(), DTYPES.get(bias.dtype, -1), bias.numel() // count, count, count

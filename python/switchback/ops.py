@@ -47,13 +47,15 @@ __all__ = [
 ]
 
 
-# torch.ops.switchback, and the function that says whether a tensor needs it. switchback.nn sets both.
+# torch.ops.switchback, and the function that says whether a tensor needs an operator. switchback.nn sets
+# both.
 _operators = None
 _needs_operator = None
 
 
 def _dispatched(function):
-    """Decorator: the function calls torch's operator of its name if its first tensor needs it."""
+    """Decorator: if its first tensor needs it, the function calls torch's operator with the function's name.
+    """
     name = function.__name__
 
     @functools.wraps(function)
@@ -66,7 +68,7 @@ def _dispatched(function):
 
 
 def _through_operator(name, *arguments, **options):
-    """Calls an operator. Operators have no defaults, so this adds the optional arguments."""
+    """Calls a torch operator. Operators have no default arguments, so this adds the optional ones."""
     import torch
 
     if name in ("dequantize_rowwise", "gemm_dequantize"):
@@ -109,7 +111,7 @@ def quantize_blockwise_transpose(x, block_rows=256):
     arrays = arrays_like(x, "quantize_blockwise_transpose")
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     rows, cols = given.matrix.rows, given.matrix.cols
-    if block_rows <= 0:  # 0 means something else in the library
+    if block_rows <= 0:  # 0 has another meaning in the library
         raise InvalidArgument(
             f"{arrays.op}: block_rows = {block_rows}; it must be 128, 256, 512 or 1024"
         )
@@ -123,7 +125,7 @@ def quantize_blockwise_transpose(x, block_rows=256):
 
 @_dispatched
 def quantize_global(w):
-    """Codes [N,K] and absmax [1] of w[N,K]: one scale."""
+    """Codes [N,K] and absmax [1] of w[N,K]: one scale for the matrix."""
     arrays = arrays_like(w, "quantize_global")
     given = _matrix(arrays, w, "w", _abi.FLOATS)
     q = _output(arrays, (given.matrix.rows, given.matrix.cols), _abi.S8)
@@ -135,7 +137,7 @@ def quantize_global(w):
 
 @_dispatched
 def quantize_global_transpose(w):
-    """Codes [K,N] and absmax [1] of w[N,K]: one scale, codes stored transposed."""
+    """Codes [K,N] and absmax [1] of w[N,K]: one scale for the matrix, codes stored transposed."""
     arrays = arrays_like(w, "quantize_global_transpose")
     given = _matrix(arrays, w, "w", _abi.FLOATS)
     return _quantize_transpose(arrays, given, 1, _abi.SCALE_GLOBAL)
@@ -183,7 +185,8 @@ def activation_backward(g, x, activation):
 
 @_dispatched
 def rotate(x, rotation):
-    """x[M,K] in float32, with each `rotation` adjacent elements of a row times the Hadamard matrix."""
+    """x[M,K] in float32, with each group of `rotation` adjacent elements of a row times the Hadamard matrix.
+    """
     arrays = arrays_like(x, "rotate")
     given = _matrix(arrays, x, "x", _abi.FLOATS)
     y = _output(arrays, (given.matrix.rows, given.matrix.cols), _abi.F32)
@@ -232,14 +235,14 @@ class PackedWeight:
         lib, out = library(), ctypes.c_void_p()
         check(lib.switchback_packed_weight_create(ctypes.byref(out)))
         self.pointer = out.value
-        # Not at exit: the system frees everything.
+        # The memory is not freed at exit, because the system frees everything.
         weakref.finalize(self, lib.switchback_packed_weight_destroy, self.pointer).atexit = False
         _call(arrays, lib.switchback_pack_weight, given.address, 1, self.pointer, None)
         self.shape = (given.matrix.rows, given.matrix.cols)
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the copy holds."""
+        """The number of bytes of the packed copy."""
         out = ctypes.c_size_t()
         check(library().switchback_packed_weight_bytes(self.pointer, ctypes.byref(out)))
         return out.value
@@ -311,7 +314,8 @@ def gemm_blockwise(a, b, absmax_a, absmax_b, block_rows=256, rows=None, dtype=No
     args = _abi.BlockwiseGemmArgs(a=left.matrix, b=right.matrix, d=d.matrix)
     args.absmax_a, args.absmax_b = scales_a.address, scales_b.address
     args.block_rows = block_rows
-    # 0 means "unknown" in the C struct; a real number of rows is never 0 if there is a block.
+    # In the C struct, 0 means that the number of rows is unknown. A known number is never 0 if there is a
+    # block.
     if rows is not None and not (rows > 0 or padded == 0):
         raise InvalidArgument(f"gemm_blockwise: rows = {rows}; it must be positive")
     args.m = rows or 0
@@ -319,17 +323,18 @@ def gemm_blockwise(a, b, absmax_a, absmax_b, block_rows=256, rows=None, dtype=No
     return d.array
 
 
-# ---- The names of bitsandbytes.triton. quantize_rowwise, quantize_global, quantize_global_transpose
-# and dequantize_rowwise above have the same names as there. Scales are float32 here and float16 there.
+# ---- Functions with the names of bitsandbytes.triton. quantize_rowwise, quantize_global,
+# quantize_global_transpose and dequantize_rowwise above have the names that bitsandbytes uses. Scales are
+# float32 here and float16 there.
 
 
 def quantize_columnwise_and_transpose(x):
-    """quantize_columnwise_transpose under bitsandbytes' name."""
+    """The function quantize_columnwise_transpose under the name that bitsandbytes uses."""
     return quantize_columnwise_transpose(x)
 
 
 def int8_matmul_rowwise_dequantize(a, b, state_x, state_w, bias=None, dtype=None):
-    """a[M,K] . b[K,N] of codes, with state_x[M], state_w[N] and bias[N], as gemm_dequantize.
+    """The product a[M,K] . b[K,N] of codes, with state_x[M], state_w[N] and bias[N], like gemm_dequantize.
 
     b is transposed, as in bitsandbytes: pass codes[N,K].t(), which is read in place. The default
     dtype is float16, as in bitsandbytes.
@@ -338,7 +343,7 @@ def int8_matmul_rowwise_dequantize(a, b, state_x, state_w, bias=None, dtype=None
 
 
 def int8_matmul_mixed_dequantize(a, b, state_x, state_w, bias=None, dtype=None):
-    """int8_matmul_rowwise_dequantize with one scale for b: state_w has one element."""
+    """Like int8_matmul_rowwise_dequantize, with one scale for b: state_w has one element."""
     return _matmul_dequantize("int8_matmul_mixed_dequantize", a, b, state_x, state_w, bias, dtype)
 
 
@@ -360,7 +365,7 @@ def _matmul_dequantize(op: str, a, b, state_x, state_w, bias, dtype):
 
 
 def _quantize_rows(arrays, x: Operand, **members):
-    """Codes of x with one scale per row."""
+    """Quantizes x with one scale per row; returns the codes and absmax."""
     rows, cols = x.matrix.rows, x.matrix.cols
     q, absmax = _output(arrays, (rows, cols), _abi.S8), arrays.empty((rows,), _abi.F32)
     _quantize(arrays, x, q=q.matrix, absmax=arrays.address(absmax), **members)
@@ -368,7 +373,8 @@ def _quantize_rows(arrays, x: Operand, **members):
 
 
 def _quantize_transpose(arrays, x: Operand, scale_count: int, scale: int):
-    """Codes of x, stored transposed, and absmax [scale_count]."""
+    """Quantizes x with `scale_count` scales; returns the codes, stored transposed, and absmax [scale_count].
+    """
     q_t = _output(arrays, (x.matrix.cols, x.matrix.rows), _abi.S8)
     absmax = arrays.empty((scale_count,), _abi.F32)
     _quantize(arrays, x, q_t=q_t.matrix, absmax_t=arrays.address(absmax), q_t_scale=scale)
@@ -414,7 +420,7 @@ def _block_scales(arrays, array, name: str, shape: tuple[int, int], meaning: str
 
 
 def _output(arrays, shape: tuple[int, int], code: int) -> Operand:
-    """A new matrix."""
+    """Creates an uninitialised matrix for results."""
     array = arrays.empty(shape, code)
     return Operand(array, arrays.address(array), code, *shape, shape[1])
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by torchrun from test_data_parallel: DistributedDataParallel around int8 weight gradients.
+"""Run by torchrun from test_distributed.py: DistributedDataParallel with int8 weight gradients.
 
 Each process computes the gradients of its part of the batch a second time, without DDP. Their mean
-over the processes must be DDP's gradients, to the bit: a sum of two halves is exact but for one
-rounding, in whichever order.
+over the processes must be DDP's gradients, to the bit: a sum of two halves has a single rounding, in
+either order.
 """
 
 import copy

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by torchrun from test_distributed: sharded training must follow training on one process.
+"""Run by torchrun from test_distributed.py: sharded training must follow training on one process.
 
-Argument: fully_shard or FullyShardedDataParallel. Every process also trains an unsharded twin on
-the global batch, and compares losses and outputs with it, step by step.
+Argument: fully_shard or FullyShardedDataParallel. Every process also trains an unsharded copy of the
+model on the global batch, and compares losses and outputs with it, step by step.
 """
 
 import os
@@ -14,8 +14,9 @@ import torch.distributed as dist
 from switchback import nn as sb
 
 STEPS, BATCH = 6, 16
-# float32 losses near 1 after few steps. Gradients are summed in another order, which changes weights by
-# roundings and, rarely, an int8 code by one: by 1 / 127 of one of 32 terms of one output.
+# The allowed difference of float32 losses near 1 after few steps. Gradients are summed in another order,
+# which changes weights by roundings and, rarely, an int8 code by one: by 1 / 127 of one of 32 terms of one
+# output.
 TOLERANCE = 1e-3
 
 
@@ -82,10 +83,10 @@ def main():
             first, last = first or losses[0], losses[0]
             for m in (twin, sharded):
                 m.eval()
-            with torch.no_grad():  # after a step, and again: not with the codes of the earlier weight
+            with torch.no_grad():  # after a step, twice: codes of the earlier weight must not be used
                 for _ in range(2):
                     difference = (twin(x) - sharded(x)).abs().max()
-                    # One code in 32 terms of absmax about 1.
+                    # One code may differ by one step, 1 / 127, in one of 32 terms whose absmax is about 1.
                     assert difference < 2 / 127, (make, step, difference)
         assert last < first, (first, last)
     dist.barrier()
@@ -93,6 +94,6 @@ def main():
 
 if __name__ == "__main__":
     main()
-    # destroy_process_group is not called: gloo's threads sometimes abort a process that ends, with torch's
-    # own layers too.
+    # destroy_process_group is not called: gloo's threads sometimes abort a process that ends, also in a
+    # program with torch's own layers.
     os._exit(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by torchrun: experts under DDP. Process 0 writes the file if every step was right."""
+"""Run by torchrun: trains a mixture of experts under DDP. Process 0 writes a file if every step was right."""
 
 import copy
 import sys
@@ -32,7 +32,7 @@ def main():
     for _ in range(3):
         x = torch.randn(8 * world, 16)
         index = torch.rand(8 * world, 3).argsort(1)[:, :2]
-        index[:8] %= 2  # the first process sends nothing to the third expert
+        index[:8] %= 2  # the first process routes no token to the third expert
         weights = torch.rand(8 * world, 2)
         mine = slice(8 * rank, 8 * rank + 8)
         for optimizer in optimizers:
@@ -40,8 +40,8 @@ def main():
         parallel(x[mine], index[mine], weights[mine]).square().mean().backward()
         alone(x, index, weights).square().mean().backward()
         for a, b in zip(model.parameters(), alone.parameters()):
-            # Gradients are sums over the tokens in another order, of numbers of about one. The codes of a
-            # gradient have another scale: 1/127 of the largest.
+            # Gradients are sums over the tokens, added in another order, of numbers of about one. The codes
+            # of a gradient also have another scale, 1/127 of the largest element.
             assert torch.allclose(a.grad, b.grad, atol=2e-2 * float(b.grad.abs().max()) + 1e-7)
         for optimizer in optimizers:
             optimizer.step()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules like those of packages that need not be installed. Import it where torch is there."""
+"""Modules like those of packages that need not be installed. Import this file only if torch is installed."""
 
 import torch
 from torch import nn
 
 
 class Conv1D(nn.Module):
-    """A look-alike of transformers.pytorch_utils.Conv1D, GPT-2's linear layer, with the weight [in, out]."""
+    """A copy of transformers.pytorch_utils.Conv1D, GPT-2's linear layer, whose weight is [in, out]."""
 
     def __init__(self, nf, nx):
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by torchrun from test_sharded: tensor parallel layers against the whole ones."""
+"""Run by torchrun from test_sharded.py: compares tensor parallel layers with the whole layers."""
 
 import os
 
@@ -32,7 +32,7 @@ def compare(mode, dtype):
         assert torch.equal(a, b), (mode, dtype, name, (a - b).abs().max())
     for dim, part, shard in ((0, whole[0], column), (1, whole[1], row)):
         dw = part.weight.grad.tensor_split(world, dim)[rank]
-        # The same terms of the same sums; a product of another shape may add them in another order.
+        # These are the same terms of the same sums; a product of another shape may add them in another order.
         bound = 1e-5 if dtype is torch.float32 else 2e-2
         assert (dw - shard.weight.grad).abs().max() <= bound * dw.abs().max(), (mode, dtype, "dw")
         db = part.bias.grad.tensor_split(world)[rank] if dim == 0 else part.bias.grad
@@ -60,4 +60,4 @@ def main():
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # as fsdp_worker.py
+    os._exit(0)  # without destroy_process_group: see fsdp_worker.py

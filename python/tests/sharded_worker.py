@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run by torchrun from test_sharded: weights that FSDP2 gathers as int8 codes.
+"""Run by torchrun from test_sharded.py: weights that FSDP2 gathers as int8 codes.
 
-Every process has the same batch, and an unsharded twin. Forward, input gradients, and after each
-step the weights must have the twin's bits. Prints the bytes that each layer gathers.
+Every process has the same batch, and an unsharded copy of the model. Outputs, input gradients and, after
+each step, the weights must have the bits of that copy. Prints the bytes that each layer gathers.
 """
 
 import copy
@@ -28,7 +28,8 @@ def model(make):
 
 
 class Count:
-    """Bytes that this process gives to all-gathers and all-reduces (gradients are not among them)."""
+    """Counts the bytes that this process gives to all-gathers and all-reduces (gradients are not among them).
+    """
 
     NAMES = ("all_gather_into_tensor", "all_gather_single", "all_reduce")
 
@@ -101,7 +102,7 @@ def compare(make, mesh, lean, dtype, reshard):
         assert torch.equal(given[0], given[1].to(given[0].dtype)), (case, "dx")
         for p, q in zip(twin.parameters(), other.parameters()):
             whole = q.full_tensor()
-            # The mean over equal gradients: exact for two processes, one rounding for three.
+            # FSDP averages equal gradients: exact for two processes, one rounding for three.
             scale = 1e-6 if world == 3 or dtype is not None else 0.0
             difference = float((p - whole).detach().abs().max())
             assert difference <= scale, (case, "weight", tuple(p.shape), difference)
@@ -148,4 +149,4 @@ def main():
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # as fsdp_worker.py
+    os._exit(0)  # without destroy_process_group: see fsdp_worker.py

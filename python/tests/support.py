@@ -17,7 +17,7 @@ DIGITS = os.path.join(ROOT, "data", "digits", "digits.csv")
 
 
 def require_torch():
-    """torch, or the test module is skipped."""
+    """Imports torch; skips the test module if torch is missing."""
     try:
         import torch
     except ImportError as error:
@@ -63,12 +63,12 @@ def builds_dispatch():
 
 
 def run_python(*arguments, **options):
-    """Runs this interpreter as run_program does."""
+    """Runs a script with this Python interpreter, like run_program."""
     return run_program(sys.executable, *arguments, **options)
 
 
 def run_program(*arguments, env=None, timeout=900, cwd=None):
-    """Runs a program with one thread of each kind; returns what subprocess.run does."""
+    """Runs a program with one thread of every kind; returns the result of subprocess.run."""
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=PACKAGE)
     environment.update(env or {})
     return subprocess.run(
@@ -83,12 +83,14 @@ def run_program(*arguments, env=None, timeout=900, cwd=None):
 
 
 def absmax_of(x, axis):
-    """The scale of each group, in float32: NaN if it holds one, else Inf if it holds one."""
+    """The scale of each group of elements, in float32: NaN if the group has a NaN, else Inf if it has an Inf.
+    """
     return np.max(np.abs(x.astype(np.float32)), axis=axis)  # np.max propagates NaN
 
 
 def codes_of(x, absmax):
-    """round_half_even(127 * (x / absmax)) in float32; groups of zeros, NaN or Inf have codes 0."""
+    """The int8 codes of x: round_half_even(127 * (x / absmax)) in float32; groups of zeros, NaN or Inf have
+    codes 0."""
     usable = np.isfinite(absmax) & (absmax > 0)
     divisor = np.where(usable, absmax, np.float32(1)).astype(np.float32)
     with np.errstate(invalid="ignore"):
@@ -102,7 +104,7 @@ def quantize_rows(x):
 
 
 def hadamard(group):
-    """The matrix of a rotation, dense: H4 ⊗ … ⊗ H4."""
+    """The dense matrix of a rotation with this group size: H4 ⊗ … ⊗ H4."""
     four = np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]]) / 2
     dense = np.ones((1, 1))
     while dense.shape[0] < group:
@@ -111,6 +113,6 @@ def hadamard(group):
 
 
 def relative_error(got, want):
-    """||got - want|| / ||want||, of tensors."""
+    """The relative error of a tensor: ||got - want|| / ||want||."""
     got, want = got.detach().double(), want.detach().double()
     return float((got - want).norm() / want.norm())

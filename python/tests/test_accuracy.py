@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of the layers: the operations' bits, for any dtype and size."""
+"""The results of the layers have the bits of the separate operations, for any dtype and size."""
 
 import math
 import unittest
@@ -21,7 +21,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def run(layer, x, g):
-    """The output, and the gradients of x, weight and bias."""
+    """Runs a layer; returns its output, and the gradients of x, weight and bias."""
     x = x.detach().clone().requires_grad_()
     y = layer(x)
     y.backward(g)
@@ -29,7 +29,7 @@ def run(layer, x, g):
 
 
 def like(linear, make, dtype=torch.float32, **options):
-    """A layer with the parameters of an nn.Linear."""
+    """Creates a layer with the parameters of an nn.Linear."""
     layer = make(
         linear.in_features, linear.out_features, linear.bias is not None, dtype=dtype, **options
     )
@@ -46,7 +46,7 @@ class AgainstLinear(unittest.TestCase):
         self.exact = run(self.linear, self.x, self.g)
 
     def test_forward_is_what_the_kernels_say(self):
-        # The layer computes exactly the specified result, not an approximation of it.
+        # The layer's result must equal the specified result exactly, not approximately.
         weight, bias = self.linear.weight.detach(), self.linear.bias.detach()
         q, rows = ops.quantize_rowwise(self.x)
         for make, quantize in (
@@ -97,7 +97,7 @@ class Values(unittest.TestCase):
                 g = torch.zeros(4, 7)
                 g[1, 3] = bad
                 layer(x).backward(g)
-                # GradScaler makes this check of every gradient.
+                # torch's GradScaler looks for NaN and Inf in every gradient in this way.
                 for gradient in (x.grad, layer.weight.grad, layer.bias.grad):
                     self.assertFalse(torch.isfinite(gradient).all())
                 self.assertFalse(torch.isfinite(x.grad[1]).any())

@@ -33,7 +33,7 @@ LAYERS = (
 
 
 def grads(layer, x, g, forward=None):
-    """Output and gradients of x, weight and bias; earlier gradients do not count."""
+    """Runs a layer; returns its output and the gradients of x, weight and bias, without earlier gradients."""
     layer.zero_grad()
     x = x.detach().requires_grad_()
     y = (forward or layer)(x)
@@ -51,9 +51,9 @@ class Case(unittest.TestCase):
             self.assertTrue(torch.equal(a, b))
 
     def same(self, layer, got, want):
-        """Equal, except for floating point products over the same numbers with other strides.
+        """Asserts equality, except for floating point products of the same numbers with other strides.
 
-        Those may be added in another order, which makes a difference of a few roundings of sums of
+        Such products may be added in another order, which makes a difference of a few roundings of sums of
         up to 24 products of normal numbers, |sum| < 100: 24 * 2^-24 * 100 < 2e-4.
         """
         floats = (0, 1, 2) if layer.mode == "standard" else (2,)
@@ -78,7 +78,7 @@ class Shapes(Case):
                 self.equal([t.reshape(w.shape) for t, w in zip(got, want)], want)
             y = layer(flat[0])
             self.assertEqual(y.shape, (11,))
-            if layer.mode != "standard":  # float sums of one row are added in another order
+            if layer.mode != "standard":  # floating point sums of a single row are added in another order
                 self.assertTrue(torch.equal(y, want[0][0]))
 
     def test_strides(self):
@@ -106,7 +106,7 @@ class Shapes(Case):
             copies = grads(layer, x.repeat(5, 1), torch.ones(5, 11))
             layer.zero_grad()
             y = layer(x.expand(5, 19))
-            y.sum().backward()  # a gradient with strides of 0
+            y.sum().backward()  # the gradient of y has strides of 0
             self.equal([y, layer.weight.grad, layer.bias.grad], [copies[0], copies[2], copies[3]])
 
     def test_empty_batch(self):
@@ -166,7 +166,7 @@ class Graphs(Case):
             first = grads(layer, x, second[1])
             both = grads(layer, x, g, forward=lambda t, layer=layer: layer(layer(t)))
             self.equal(both[:2], [second[0], first[1]])
-            # Two terms: their sum is the same in either order.
+            # A sum of two gradients is the same in either order.
             self.equal(both[2:], [first[2] + second[2], first[3] + second[3]])
 
     def test_retain_graph(self):
@@ -175,7 +175,7 @@ class Graphs(Case):
             y = layer(x)
             one = torch.autograd.grad(y, [x, layer.weight], g, retain_graph=True)
             with torch.no_grad():
-                layer(torch.randn(2, 19))  # calls in between do not matter
+                layer(torch.randn(2, 19))  # calls between forward and backward do not matter
             two = torch.autograd.grad(y, [x, layer.weight], g)
             self.equal(one, two)
             with self.assertRaises(RuntimeError):
@@ -213,7 +213,7 @@ class Graphs(Case):
 
             def pack(tensor, packed=packed):
                 packed.append(tensor)
-                return tensor.clone().numpy()  # other memory, another object
+                return tensor.clone().numpy()  # another object with other memory
 
             with torch.autograd.graph.saved_tensors_hooks(pack, torch.from_numpy):
                 got = grads(layer, x, g)
@@ -221,7 +221,7 @@ class Graphs(Case):
             self.assertTrue(packed)
             if layer.mem_efficient:
                 kinds = {t.dtype for t in packed if t.shape == (3, 19)}
-                self.assertEqual(kinds, {torch.int8})  # not the input itself
+                self.assertEqual(kinds, {torch.int8})  # the input itself is not saved
             with torch.autograd.graph.save_on_cpu():
                 got = grads(layer, x, g)
             self.equal(got, want)
@@ -238,7 +238,7 @@ class Graphs(Case):
             y = layer(x)
             x.add_(1)
             if layer.mem_efficient:
-                y.sum().backward()  # the saved tensor is not x
+                y.sum().backward()  # the saved tensor is codes, not x
             else:
                 with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
                     y.sum().backward()
@@ -276,7 +276,8 @@ class Graphs(Case):
 
 @contextlib.contextmanager
 def gradients_made():
-    """Which of dx, dw and db each call of the library for a linear layer makes, as its letters: "xwb"."""
+    """Records which of dx, dw and db the library computes in each backward of a linear layer, as letters:
+    "xwb"."""
     made, call = [], Layer.backward
 
     def backward(self, g, rows, stride, dx, dw, db, *rest, **named):
@@ -284,7 +285,7 @@ def gradients_made():
         return call(self, g, rows, stride, dx, dw, db, *rest, **named)
 
     class Counting:
-        """The compiled code, if it is available."""
+        """Wraps the compiled dispatch, if it is available, to record the gradients that it computes."""
 
         def __getattr__(self, name):
             function = getattr(_dispatch.native, name)
@@ -307,7 +308,7 @@ def gradients_made():
 
 
 class Parts(Case):
-    """Callers that want only some of the gradients: the others are not computed."""
+    """Callers that want only some of the gradients: the library does not compute the others."""
 
     def test_of_a_linear_layer(self):
         options = ({}, {"mem_efficient": True}, {"dw": "int8_block", "dw_block_rows": 128})
@@ -315,9 +316,9 @@ class Parts(Case):
         for layer in [*self.layers(), *modes]:
             x, g = torch.randn(4, 19, requires_grad=True), torch.randn(4, 11)
             operands = {"x": x, "w": layer.weight, "b": layer.bias}
-            for _ in range(2):  # also by compiled code
+            for _ in range(2):  # twice, because compiled code takes over from the second call on
                 want = dict(zip("xwb", torch.autograd.grad(layer(x), list(operands.values()), g)))
-            y = layer(x * 1)  # x is not a leaf
+            y = layer(x * 1)  # an x that is not a leaf
             for wanted in ("x", "w", "b", "xw", "wb", "xb", "xwb"):
                 given = [operands[name] for name in wanted]
                 with gradients_made() as made:
@@ -360,7 +361,7 @@ class Parts(Case):
                 self.assertEqual(set(made), {(True, False)})  # dx alone
                 with library_gradients() as made:
                     got += torch.autograd.grad(y, weights, g, retain_graph=True)
-                self.assertEqual(made[-1], (False, True))  # of the first layer
+                self.assertEqual(made[-1], (False, True))  # the last record is that of the first layer
                 self.equal(got, want)
 
     def test_of_frozen_weights_after_an_activation(self):
@@ -396,7 +397,8 @@ class Parts(Case):
 
 @contextlib.contextmanager
 def library_gradients():
-    """Whether each call of the library makes dx, and whether it makes gradients of parameters."""
+    """Records for each backward in the library whether it computes dx, and whether gradients of parameters.
+    """
     made = []
     linear, grouped = Layer.backward, _grouped._GroupedLayer.grouped_backward
     fragmented = _fragmented._FragmentedLayer.gradients
@@ -436,8 +438,8 @@ class Autocast(Case):
             half = copy.deepcopy(layer).bfloat16()
             with torch.no_grad():
                 half.bias.zero_()
-                layer.bias.zero_()  # which stays float32 here
-                layer.weight.copy_(half.weight)  # codes are made of it as it is
+                layer.bias.zero_()  # the bias stays float32 in this layer
+                layer.weight.copy_(half.weight)  # codes are made from the float32 weight
             x, g = torch.randn(6, 19), torch.randn(6, 11).bfloat16()
             want = grads(half, x.bfloat16(), g)
             given = x.clone().requires_grad_()
@@ -449,14 +451,15 @@ class Autocast(Case):
             for tensor in (given.grad, layer.weight.grad, layer.bias.grad):
                 self.assertEqual(tensor.dtype, torch.float32)
             self.assertTrue(torch.equal(given.grad, want[1].float()))
-            # float32 sums; bfloat16 gradients are their rounding.
+            # The layer's gradients are float32 sums; those of the bfloat16 layer are rounded.
             self.assertTrue(torch.equal(layer.weight.grad.bfloat16(), want[2]))
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 self.assertTrue(torch.equal(layer(x.bfloat16()), y))
             self.assertEqual(layer(x).dtype, torch.float32)
 
     def test_a_float32_x_has_the_bits_of_its_rounding(self):
-        """The library rounds it while it reads it, where x itself is not kept for backward."""
+        """Where x itself is not kept for backward, the library rounds a float32 x to bfloat16 as it reads it.
+        """
         x, g = torch.randn(40, 19), torch.randn(40, 11).bfloat16()
         x[3, 4], x[5, 6] = float("nan"), float("inf")
         blocks = sb.SwitchBackLinear(19, 11, mode="rowwise", dw="int8_block")
@@ -477,7 +480,7 @@ class Autocast(Case):
                     self.assertTrue(torch.equal(a.nan_to_num(), b.nan_to_num()))
             with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
                 y = layer(x)
-                if layer.mode != "standard":  # packed: another order of summation
+                if layer.mode != "standard":  # a packed weight has another order of summation
                     layer.prepare_for_eval()
                 self.assertTrue(torch.equal(layer(x).nan_to_num(), y.nan_to_num()))
 
@@ -491,7 +494,7 @@ class Autocast(Case):
                 y = layer(x.requires_grad_())
         self.assertNotIn(torch.bfloat16, kept)
         before = y.grad_fn.next_functions[0][0]
-        self.assertIn("AccumulateGrad", before.name())  # x itself, and no cast of it
+        self.assertIn("AccumulateGrad", before.name())  # the graph has x itself, not a cast of x
 
     def test_the_weight_is_followed(self):
         layer = sb.SwitchBackLinear(19, 11)
@@ -520,7 +523,7 @@ class Copies(Case):
             ):
                 self.assertEqual(repr(twin), repr(layer))
                 with torch.no_grad():
-                    layer.weight.add_(1)  # the twin has its own weight
+                    layer.weight.add_(1)  # the twin must have its own weight
                 self.equal(grads(twin, x, g), want)
                 with torch.no_grad():
                     layer.weight.copy_(twin.weight)

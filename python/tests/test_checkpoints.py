@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotated and plain int8 checkpoints in ComfyUI's layouts, files, and the contents of a state_dict."""
+"""Rotated and plain int8 checkpoints in ComfyUI's formats, their files, and the contents of a state_dict."""
 
 import copy
 import importlib.util
@@ -44,7 +44,7 @@ class Model(nn.Module):
 
 
 def quantized(weight, group=0, one_scale=False, clip=1.0):
-    """Codes and weight_scale [N,1] (or one) as ComfyUI's kernels make them: bf16, clamped at -128."""
+    """Quantizes like ComfyUI's kernels, in bf16: codes clamped at -128, and weight_scale [N,1] (or one)."""
     rows = weight.detach().double().numpy()
     if group:
         rows = (rows.reshape(len(rows), -1, group) @ hadamard(group)).reshape(rows.shape)
@@ -56,12 +56,12 @@ def quantized(weight, group=0, one_scale=False, clip=1.0):
 
 
 def comfy_reads(state, key):
-    """The weight that ComfyUI's reader makes of a layer, in float64."""
+    """Dequantizes a layer in float64 as ComfyUI reads it."""
     said = json.loads(state[key + ".comfy_quant"].numpy().tobytes())
     assert said["format"] == "int8_tensorwise"
     codes, scale = state[key + ".weight"], state[key + ".weight_scale"]
     assert codes.dtype is torch.int8 and scale.dtype is torch.float32
-    rows = (codes.double() * scale.double()).numpy()  # [N,1], or a scalar
+    rows = (codes.double() * scale.double()).numpy()  # the scale is [N,1] or a scalar
     params = said.get("params", {})
     if said.get("convrot", params.get("convrot", False)):
         group = int(said.get("convrot_groupsize", params.get("convrot_groupsize", 256)))
@@ -70,7 +70,7 @@ def comfy_reads(state, key):
 
 
 def write(path, tensors, metadata=None):
-    """A safetensors file, by the definition of the format."""
+    """Writes a safetensors file by the definition of the format, without this package's code."""
     names = {torch.int8: "I8", torch.uint8: "U8", torch.float32: "F32", torch.bfloat16: "BF16"}
     header, data = {}, b""
     if metadata is not None:
@@ -96,7 +96,7 @@ class Comfy(unittest.TestCase):
         self.path = os.path.join(folder.name, "model.safetensors")
 
     def state(self, model, group, said, prefix="", scale=None):
-        """A file's tensors: `up` in int8 with this comfy_quant (None: none), everything else in f32."""
+        """The tensors of a file: `up` in int8 with this comfy_quant (None: without), all others in f32."""
         codes, made = quantized(model.up.weight, group)
         state = {prefix + key: tensor for key, tensor in model.state_dict().items()}
         state[prefix + "up.weight"] = codes
@@ -136,13 +136,13 @@ class Comfy(unittest.TestCase):
                 self.expect(loaded, model, group)
 
     def test_a_rotation_is_what_helps_against_outliers(self):
-        """A rotated layer that was read as a plain one, or the other way around, would fail here."""
+        """This test fails if a rotated layer is read as a plain one, or the other way around."""
         model = Model()
         x = torch.randn(64, 256)
         x[:, 7] *= 60
         errors = {}
         for group in (0, 256):
-            said = comfy_quant(format="int8_tensorwise", convrot=bool(group))  # 256 unless it says
+            said = comfy_quant(format="int8_tensorwise", convrot=bool(group))  # the default group is 256
             loaded = checkpoints.load_int8(Model(), self.state(model, group, said))
             with torch.no_grad():
                 errors[group] = relative_error(loaded.up(x), model.up(x))
@@ -154,7 +154,7 @@ class Comfy(unittest.TestCase):
         for group, said in (
             (64, {**about}),
             (64, {"params": about}),
-            # The outer dictionary counts.
+            # If both dictionaries have the entries, those of the outer one are used.
             (16, {"convrot": 1, "convrot_groupsize": "16", "params": about}),
             (0, {"convrot": False, "params": about}),
             (0, {"params": None}),
@@ -164,7 +164,8 @@ class Comfy(unittest.TestCase):
             for prefixed in ("", prefix):
                 with self.subTest(said=said, prefix=prefixed):
                     state = self.state(model, group, comfy_quant(**said), prefixed)
-                    state["up.input_scale"] = torch.ones(())  # ComfyUI reads none in this format
+                    # Ignored, because ComfyUI does not read it in this format.
+                    state["up.input_scale"] = torch.ones(())
                     if prefixed:
                         state["first_stage_model.up.weight"] = torch.ones(3)
                     else:
@@ -187,7 +188,7 @@ class Comfy(unittest.TestCase):
         for group in (0, 256):
             said = {"convrot": True} if group else {}
             state = self.state(model, group, comfy_quant(format="int8_tensorwise", **said))
-            # The largest element of each row is clipped, as in programs that search for the best scale.
+            # The scale clips the largest element of each row, as in programs that search for the best scale.
             codes, scale = quantized(model.up.weight, group, clip=0.995)
             state.update({"up.weight": codes, "up.weight_scale": scale})
             self.assertGreater(int((codes == -128).sum()), 5)
@@ -206,7 +207,7 @@ class Comfy(unittest.TestCase):
             self.assertLess(relative_error(loaded.up.weight, want), 2.0**-21)
 
     def test_codes_of_which_nothing_is_said(self):
-        """LLM Compressor's files have these keys, and files for ComfyUI that lost their header."""
+        """Codes without a description, as in files of LLM Compressor, or for ComfyUI without a header."""
         model = Model()
         state = self.state(model, 0, None)
         with self.assertWarnsRegex(UserWarning, "whether the codes of up.weight are rotated") as seen:
@@ -286,7 +287,7 @@ class Comfy(unittest.TestCase):
                 before = copy.deepcopy(fresh.state_dict())
                 with self.subTest(words=words), self.assertRaisesRegex(RuntimeError, words):
                     checkpoints.load_int8(fresh, made, strict=strict)
-                for key, tensor in fresh.state_dict().items():  # nothing was changed
+                for key, tensor in fresh.state_dict().items():  # the failed load changed nothing
                     self.assertTrue(torch.equal(tensor, before[key]))
         with self.assertRaisesRegex(ValueError, "prefix = 'net.'; no key begins with it"):
             checkpoints.load_int8(Model(), state, prefix="net.")
@@ -327,7 +328,7 @@ class Comfy(unittest.TestCase):
             other = sb.replace_linear(Model(), mode="rowwise", rotation=rotation, include="up")
             with self.assertRaisesRegex(ValueError, f"'up'.*rotation = {rotation}.*rotation = 64"):
                 checkpoints.load_int8(other, state)
-        # A layer that is the whole model is returned.
+        # A model that consists of one linear layer: load_int8 returns the new layer.
         alone = {key[len("up.") :]: t for key, t in state.items() if key.startswith("up.")}
         loaded = checkpoints.load_int8(nn.Linear(256, HIDDEN), alone)
         self.assertEqual(loaded.rotation, 64)
@@ -376,7 +377,7 @@ class Written(unittest.TestCase):
             self.assertEqual((loaded.up.rotation, loaded.down.rotation), (64, 0))
             self.assertTrue(torch.equal(loaded.up.W_int8, model.up.W_int8))
             with torch.no_grad():
-                # 127 * (absmax / 127) is rounded twice.
+                # The scale 127 * (absmax / 127) is rounded twice.
                 self.assertLess(relative_error(loaded(self.x), want), 2.0**-20)
 
     def test_what_is_not_int8_is_not_written(self):
@@ -433,7 +434,7 @@ class Written(unittest.TestCase):
         for key, tensor in read.items():
             self.assertTrue(torch.equal(tensor, state[key]))
             self.assertEqual(tensor.dtype, state[key].dtype)
-        # A state_dict of this package too, whose empty weights and rotation are tensors.
+        # A state_dict of this package can also be a file: its empty weights and rotation are tensors.
         save_file(model.state_dict(), self.path)
         loaded = checkpoints.load_int8_file(Model(), self.path)
         with torch.no_grad():
@@ -489,7 +490,7 @@ class Written(unittest.TestCase):
 
 
 class Remembered(unittest.TestCase):
-    """The meaning of codes is part of a state_dict."""
+    """A state_dict says what its codes mean: a layer with another rotation refuses it."""
 
     def setUp(self):
         torch.manual_seed(0)
@@ -504,7 +505,8 @@ class Remembered(unittest.TestCase):
         buffer.seek(0)
         yield state
         yield torch.load(buffer)
-        yield {key: tensor.clone() for key, tensor in state.items()}  # as other file formats do
+        # Without metadata, like other file formats.
+        yield {key: tensor.clone() for key, tensor in state.items()}
 
     def test_a_layer_that_disagrees_refuses(self):
         for mode in ("rowwise", "rowwise_shared", "global"):
@@ -572,7 +574,7 @@ class Remembered(unittest.TestCase):
 
 
 class Options(unittest.TestCase):
-    """Every class accepts the options that make sense for it, and names the one that does not."""
+    """Every layer class accepts the options that it can support; an error names one that it cannot."""
 
     OPTIONS = {"rotation": 64, "rounding": "stochastic", "seed": 3}
     BLOCKS = {"dw": "int8_block", "dw_block_rows": 128}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend of comfy-kitchen: its bits, its supported calls, its data for weights; compared with eager."""
+"""The backend for comfy-kitchen: its bits, the calls that it supports, and the data that it keeps for
+weights; compared with comfy-kitchen's backend "eager"."""
 
 import gc
 import importlib.util
@@ -35,7 +36,7 @@ LAYOUT = "TensorWiseINT8Layout"
 
 
 def run(name, *arguments, **options):
-    """The backend's function, if the registry chooses it for this call."""
+    """Calls the function of this backend, provided that comfy-kitchen's registry accepts it for the call."""
     names = list(backend.inspect.signature(getattr(backend, name)).parameters)
     named = dict(zip(names, arguments), **options)
     return registry.get_implementation(name, backend="switchback", kwargs=named)(**named)
@@ -51,14 +52,14 @@ def chosen(name, **arguments):
 
 
 def codes_of(rows):
-    """Codes and absmax by the rules of docs/numerics.md, in float32."""
+    """Quantizes rows by the rules of docs/numerics.md, in float32: returns codes and absmax."""
     absmax = rows.abs().amax(-1)
     divisor = torch.where(absmax == 0, torch.ones(()), absmax)[:, None]
     return torch.round(127 * (rows / divisor)), absmax
 
 
 def reference(x, weight, scale, bias, dtype, group):
-    """int8_linear by the same rules."""
+    """Computes int8_linear by the rules of docs/numerics.md."""
     rows = x.reshape(-1, x.shape[-1])
     rows = ops.rotate(rows, group) if group else rows.float()
     codes, absmax = codes_of(rows)
@@ -190,7 +191,8 @@ class Linear(Case):
                     codes, scale = call("quantize_int8_rowwise", weight.to(dtype))
                 y = call("int8_linear", x, codes, scale, bias.to(dtype), dtype, bool(group), group or 256)
                 found.append(snr(y, want))
-            # If eager rounds as finely, or outliers dominate, differences of tenths of a dB are chance.
+            # If `eager` rounds as finely as this backend, or outliers dominate, differences of tenths of a
+            # dB are chance.
             self.assertGreater(found[0], found[1] - 0.25, (dtype, group, found))
             if dtype is torch.bfloat16 and (group or values is normal):
                 self.assertGreater(found[0], found[1], (dtype, group, found))
@@ -259,7 +261,7 @@ class Quantize(Case):
         x = torch.randn(2, 3, 8)
         codes, scale = run("quantize_int8_rowwise", x)
         self.assert_equal(run("dequantize_int8_simple", codes, scale), codes * scale)
-        with mock.patch.object(backend, "_CHUNK", 1000):  # several pieces
+        with mock.patch.object(backend, "_CHUNK", 1000):  # so that it takes several pieces
             self.assert_equal(run("dequantize_int8_simple", q, scale=torch.ones(40)), q.float())
 
     def test_product(self):
@@ -298,7 +300,7 @@ class Registration(Case):
         backend.unregister()
         self.assertNotIn("switchback", comfy_kitchen.list_backends())
         self.assertEqual(chosen("quantize_int8_rowwise", x=torch.ones(2, 2)), "eager")
-        registry.disable("switchback")  # a disabled backend is enabled by who registers it
+        registry.disable("switchback")  # registering a backend also enables it
         backend.register()
         self.assertEqual(chosen("quantize_int8_rowwise", x=torch.ones(2, 2)), "switchback")
 
@@ -385,7 +387,8 @@ class Registration(Case):
 
 
 class Kept(Case):
-    """The data kept for a weight: every way in which a weight can change, be freed or be too large."""
+    """The packed weights that the backend keeps: every way in which a weight can change, be freed or be too
+    large."""
 
     def call(self, weight):
         scale = torch.ones(weight.shape[0])
@@ -416,7 +419,7 @@ class Kept(Case):
         with mock.patch.object(_packed_weights, "_Form", wraps=_packed_weights._Form) as made:
             for _ in range(3):
                 self.call(weight)
-                self.call(weight.view(64, 128))  # another tensor at the same place
+                self.call(weight.view(64, 128))  # another tensor with the same memory
                 with torch.inference_mode():
                     self.call(weight)
         self.assertEqual(made.call_count, 1)
@@ -466,7 +469,7 @@ class Kept(Case):
         view = weights[0][:, :]
         del weights, weight
         gc.collect()
-        self.assertEqual(self.held()[0], 1)  # the view has the memory
+        self.assertEqual(self.held()[0], 1)  # the view keeps the memory of one weight
         del view
         gc.collect()
         self.assertEqual(self.held(), (0, 0))
@@ -507,7 +510,7 @@ class Kept(Case):
 
 
 class Tensors(Case):
-    """QuantizedTensor, operators, compiled and traced calls."""
+    """ComfyUI's QuantizedTensor, torch's operators, and compiled and traced calls."""
 
     def setUp(self):
         super().setUp()
@@ -537,7 +540,7 @@ class Tensors(Case):
                 self.assert_equal(torch.addmm(self.bias, self.x, turned), want)
                 plain = reference(self.x, codes, scale, None, torch.bfloat16, group)
                 self.assert_equal(self.x @ turned, plain)
-                # A LoRA is merged: dequantized, changed, and quantized as before.
+                # Merges a LoRA like ComfyUI: dequantizes, adds, and quantizes with the same parameters.
                 delta = (torch.randn(48, 2) @ torch.randn(2, 256) / 10).to(torch.bfloat16)
                 float_weight = quantized.dequantize()
                 self.assertGreater(snr(float_weight, weight.double()), 35)
@@ -570,7 +573,8 @@ class Tensors(Case):
             )
             want = run("int8_linear", self.x, codes, scale, self.bias, torch.float32, True, 64, "gelu_tanh")
             self.assert_equal(compiled(self.x), want)
-            # Functions that ask the registry cause a graph break, and then continue.
+            # comfy-kitchen's functions that ask its registry break the graph; the compiled model then
+            # continues.
             compiled = torch.compile(comfy_kitchen.quantize_int8_rowwise, backend="aot_eager")
             for got, want in zip(compiled(self.x), run("quantize_int8_rowwise", self.x)):
                 self.assert_equal(got, want)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On a GPU: the layers against the CPU, CUDA graphs, and torch's allocator. Skipped without one."""
+"""Tests on a GPU: the layers compared with the CPU, CUDA graphs, and torch's allocator. Skipped without a
+GPU."""
 
 import unittest
 
@@ -32,7 +33,8 @@ class Cuda(unittest.TestCase):
             y.square().sum().backward()
             results.append([y, x.grad, module.weight.grad, module.bias.grad])
         for got, want in zip(*results):
-            # Codes are the same. Sums of floats may be in another order, or have TF32's 10 bits.
+            # Codes are equal. Floating point sums may be added in another order, or have the 10 mantissa
+            # bits of TF32.
             self.assertLess(relative_error(got.cpu(), want), 2e-3)
 
     def test_a_change_behind_autograd(self):
@@ -43,11 +45,11 @@ class Cuda(unittest.TestCase):
             layer.weight.data.mul_(-2.0)
             layer.bias.data.zero_()
             want = torch.nn.functional.linear(self.x, layer.weight)
-            self.assertLess(relative_error(layer(self.x), want), 0.05)  # int8's own is 0.01
+            self.assertLess(relative_error(layer(self.x), want), 0.05)  # the error of int8 itself is 0.01
             self.assertFalse(torch.equal(layer(self.x), y))
 
     def captured(self, run):
-        """A graph of run(), after runs outside of it that allocate what it needs."""
+        """Captures run() in a CUDA graph, after runs outside of it that allocate the memory that it needs."""
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -55,7 +57,7 @@ class Cuda(unittest.TestCase):
                 run()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):  # on its own stream
+        with torch.cuda.graph(graph):  # it captures on its own stream
             result = run()
         return graph, result
 
@@ -97,7 +99,7 @@ class Cuda(unittest.TestCase):
             twin.zero_grad()
             want = twin(x).square().mean()
             want.backward()
-            # As in the first test.
+            # Floating point sums may be added in another order, or have the 10 mantissa bits of TF32.
             self.assertLess(relative_error(loss, want), 2e-3)
             self.assertLess(relative_error(layer.weight.grad, twin.weight.grad), 2e-3)
 

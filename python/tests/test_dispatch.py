@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two paths of a call to the library: which one is in use, and that their bits are the same."""
+"""The two paths of a layer's call to the library, compiled and ctypes: which one is used, and that both are
+equal."""
 
 import contextlib
 import copy
@@ -35,7 +36,7 @@ K, N = 48, 40
 
 
 def without_compiled():
-    """Calls inside it use only the Python path."""
+    """A context manager, inside of which layers use only the Python path."""
     return mock.patch.object(_function, "native", None)
 
 
@@ -62,7 +63,7 @@ class Reported(unittest.TestCase):
             self.assertIn("SWITCHBACK_DISPATCH = 'compiled', but", done.stderr)
 
     def test_for_bug_reports(self):
-        done = run_python("-m", "switchback")  # with one thread of torch
+        done = run_python("-m", "switchback")  # run_python sets torch to one thread
         if len(os.sched_getaffinity(0)) > 1:
             self.assertIn("torch.get_num_threads() is 1", done.stdout)
         self.assertIn(f"dispatch     {sb.dispatch_path()}", done.stdout)
@@ -72,7 +73,8 @@ class Reported(unittest.TestCase):
 
 
 def calls_of(layer, x, g):
-    """Everything that a layer gives: in eval and in training, twice, the weight changed between."""
+    """All results of a layer: forwards and gradients in eval and in training, before and after a change of
+    the weight."""
     found = []
     for _ in range(2):
         with torch.no_grad():
@@ -97,7 +99,7 @@ class Compiled(unittest.TestCase):
 
     def setUp(self):
         torch.manual_seed(0)
-        torch.set_default_device(self.device)  # of layers and tensors made here
+        torch.set_default_device(self.device)  # for layers and tensors that tests create
         self.addCleanup(torch.set_default_device, None)
 
     def same(self, got, want):
@@ -108,7 +110,7 @@ class Compiled(unittest.TestCase):
 
     @contextlib.contextmanager
     def taken(self):
-        """The number of calls that the compiled code handles, in a list."""
+        """Records the names of the calls that the compiled code handles, in a list."""
         names = ("forward", "forward_prepared", "backward", "backward_prepared")
         counts = []
 
@@ -155,11 +157,11 @@ class Compiled(unittest.TestCase):
                         got = calls_of(copy.deepcopy(layer), x, g)
                     with without_compiled():
                         self.same(got, calls_of(twin, x, g))
-                    self.assertEqual(taken.count("forward"), 7)  # all but the first
+                    self.assertEqual(taken.count("forward"), 7)  # all forwards except the first
                     self.assertEqual(taken.count("backward"), 4)
 
     def test_turn_about_on_one_layer(self):
-        """The state is shared: each call may use the other path."""
+        """Both paths share a layer's state, so each call may use another path than the last."""
         layer = sb.SwitchBackLinearVectorwise(K, N)
         twin = copy.deepcopy(layer)
         x, g = torch.randn(5, K), torch.randn(5, N)
@@ -180,7 +182,7 @@ class Compiled(unittest.TestCase):
                     with without_compiled() if mixed and choice & 2 else contextlib.nullcontext():
                         found += torch.autograd.grad(y, list(layer.parameters()), g)
                 if step % 5 == 0:
-                    layer.weight.data.mul_(1.25)  # autograd does not see it
+                    layer.weight.data.mul_(1.25)  # autograd does not notice this change
                 if step % 7 == 0:
                     with torch.no_grad():
                         layer.bias.add_(1.0)
@@ -208,7 +210,7 @@ class Compiled(unittest.TestCase):
                 layer.state_W.mul_(2.0)
                 twin = copy.deepcopy(layer)
                 self.same([layer(x)], [twin(x)])
-                layer.half()  # changes the type of the bias, but not the codes
+                layer.half()  # changes the dtype of the bias, but not the codes
                 with without_compiled():
                     want = layer(x.half())
                 self.same([layer(x.half()), layer(x.half())], [want, want])
@@ -247,7 +249,7 @@ class Compiled(unittest.TestCase):
                 self.assertEqual(taken, [])
                 if name in operands and operands[name].numel():
                     one = _function._is_plain_call(operands[name], layer.weight, layer.bias, layer._layers)
-                    both = "columns", "uneven rows"  # Python copies these
+                    both = "columns", "uneven rows"  # Python handles these, with a copy
                     self.assertEqual(one, name in both)
                 with without_compiled():
                     self.same([call().detach()], [got])
@@ -328,7 +330,7 @@ class Compiled(unittest.TestCase):
 
     @contextlib.contextmanager
     def stand_ins(self, replaced):
-        """Replaces functions of the library, on both paths."""
+        """Replaces functions of the library, for the compiled path and for the Python path."""
         real = {name: getattr(library(), name) for name in _dispatch.native.FUNCTIONS}
         used = dict(real)
         for name, function in replaced.items():
@@ -352,8 +354,8 @@ class Compiled(unittest.TestCase):
         layer(x)
         with self.stand_ins({"switchback_linear_forward": lambda *_: 3}):
             self.assertRaises(MemoryError, layer, x)
-        want = layer(x)  # the lock is free again
-        # The calls of a second forward with an unchanged weight.
+        want = layer(x)  # works only if the failed call released the lock
+        # The library function that a second forward with an unchanged weight calls.
         on_cpu = self.device == "cpu"
         called = "switchback_fingerprint" if on_cpu else "switchback_linear_weight_updated"
         with self.stand_ins({called: lambda *_: 7}), torch.no_grad():
@@ -361,7 +363,8 @@ class Compiled(unittest.TestCase):
         self.same([layer(x).detach()], [want.detach()])
 
     def test_the_library_is_told_and_asked_as_often(self):
-        """Changes of the weight and fingerprints, against the same calls through Python."""
+        """Both paths must tell the library of as many changes of the weight, and compute as many
+        fingerprints."""
         x, g = torch.randn(4, K), torch.randn(4, N)
 
         def work(layer):
@@ -444,7 +447,7 @@ class Compiled(unittest.TestCase):
 
     def test_another_device(self):
         with mock.patch.object(_context.context_for("cpu"), "device_index", 5):
-            layer = sb.SwitchBackLinearVectorwise(K, N)  # its calls are for CUDA device 5
+            layer = sb.SwitchBackLinearVectorwise(K, N)  # its compiled calls are for CUDA device 5
             x = torch.randn(4, K, requires_grad=True)
             want = layer(x).detach()
         with self.taken() as taken:
@@ -457,8 +460,8 @@ class Compiled(unittest.TestCase):
         layer = sb.SwitchBackLinearVectorwise(K, N)
         x = torch.randn(4, K)
         before = torch.get_num_threads()
-        # Another test may have called switchback.set_num_threads, after which torch's number of threads is
-        # not followed.
+        # If another test has called switchback.set_num_threads, the context does not follow torch's number
+        # of threads.
         self.addCleanup(_context._retire, "cpu")
         self.addCleanup(torch.set_num_threads, before)
         with mock.patch.object(_context, "_num_threads", None):
@@ -499,12 +502,13 @@ class CompiledOnCuda(Compiled):
 
 
 class Plain(torch.Tensor):
-    """A subclass of torch's tensors with its own memory."""
+    """A subclass of torch.Tensor whose tensors have their own memory."""
 
 
 @unittest.skipUnless(builds_dispatch(), "it needs torch 2.10, Python 3.10, a compiler and headers")
 class Built(unittest.TestCase):
-    """Builds the module and runs the tests of layers with it, if they have not run with it already."""
+    """Builds the compiled dispatch and runs the tests of layers with it, unless all tests already run with
+    it."""
 
     @unittest.skipIf(COMPILED, "it is there: all tests run on it")
     def test_with_it(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several processes on this machine, and layers cut into shards."""
+"""Training with several processes on this machine, and layers that are divided into shards."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ HAS_GLOO = (
 
 
 def free_port():
-    """A port for a store: below the system's ephemeral ports, and different in each process."""
+    """A free port: below the system's ephemeral ports, and different in each process."""
     first, count = 20000, 10000
     for turn in range(count):
         port = first + (os.getpid() + 100 * turn) % count
@@ -36,12 +36,12 @@ def free_port():
 
 
 def torchrun(*arguments, processes=2):
-    # A static rendezvous, not --standalone: the latter has heartbeats of 5 s, and gives up if the machine
-    # is too busy for them.
+    # A static rendezvous and not --standalone, which has heartbeats of 5 s and gives up if the machine is
+    # too busy.
     options = ["-m", "torch.distributed.run", f"--nproc_per_node={processes}"]
     options += ["--rdzv_backend=static", "--master_addr=127.0.0.1", f"--master_port={free_port()}"]
     if sys.version_info >= (3, 11) and not torch_at_least(2, 0):
-        # With these versions torchrun fails with its own defaults for these two options.
+        # With these versions of Python and torch, torchrun fails with its own defaults for these options.
         options += ["--redirects=0:1", "--tee=0:2"]
     return run_python(*options, *arguments)
 
@@ -72,27 +72,27 @@ class DataParallel(unittest.TestCase):
                         out,
                         *extra,
                     )
-                    # Not the exit status: gloo's threads sometimes abort a process that ends, with torch's
-                    # own layers too.
+                    # The exit status is not checked: gloo's threads sometimes abort a process that ends,
+                    # also with torch's own layers.
                     self.assertTrue(os.path.exists(out), done.stdout + done.stderr)
                     with open(out, encoding="utf-8") as file:
                         results.append(json.load(file)["losses"])
                     os.remove(out)
                 one, *others = results
                 self.assertLess(one[-1], one[0])
-                # Inputs and gradients are quantized row by row, and halving the batch doubles
-                # gradients exactly: in each step all products but dW = G^T X have the same bits.
-                # dW is summed in two parts: it moves by some 2^-24 of itself, and with it weights;
-                # a weight that is that near to where its code changes moves by 1 / 127 of its
-                # scale. Some 80,000 weights, 10 steps, roundings of 2^-24 * 127 of a code: of the
-                # order of 10 codes, each moving a loss of 2.3 by less than 1e-5.
+                # Inputs and gradients are quantized row by row, and halving the batch doubles gradients
+                # exactly: in each step all products except dW = G^T X have the same bits. dW is summed in
+                # two parts, so it differs by about 2^-24 of its size, and with it the weights. A weight
+                # that is this close to the border between two codes changes by 1 / 127 of its scale. With
+                # some 80,000 weights, 10 steps, and roundings of 2^-24 * 127 of a code, of the order of 10
+                # codes change, each moving a loss of 2.3 by less than 1e-5.
                 for other in others:
                     for a, b in zip(one, other):
                         self.assertLess(abs(a - b), 1e-4)
 
 
 class Shards(unittest.TestCase):
-    """Tensor parallelism by hand: each process has a slice of W."""
+    """Tensor parallelism without the library's parallel layers: each process has a slice of W."""
 
     def setUp(self):
         torch.manual_seed(0)
@@ -109,8 +109,7 @@ class Shards(unittest.TestCase):
         return layer
 
     def test_rows_of_a_rowwise_weight(self):
-        # Column parallel: one scale per row of W, so a process computes its slice of the result, to the
-        # bit.
+        # Column parallel: W has one scale per row, so a process computes its slice of the result, to the bit.
         whole = sb.SwitchBackLinearVectorwise(40, 24)
         y = whole(self.x)
         y.backward(self.g)
@@ -119,12 +118,12 @@ class Shards(unittest.TestCase):
             z = part(self.x)
             self.assertTrue(torch.equal(z, y[:, rows]))
             z.backward(self.g[:, rows])
-            # dW's columns of G are independent; the product's blocking may add in another order:
-            # 6 terms below 10 each, a few roundings.
+            # Columns of G give independent rows of dW. The blocking of the product may add in another
+            # order: 6 terms below 10 each, a few roundings.
             self.assertLess(
                 float((part.weight.grad - whole.weight.grad[rows]).abs().max()), 60 * 2.0**-22
             )
-            # dX differs from the unsharded one: G and the columns of W are scaled per shard.
+            # dX differs from that of the whole layer: G and the columns of W have other scales in each shard.
 
     def test_rows_of_a_global_weight_have_a_scale_of_their_own(self):
         whole = sb.SwitchBackLinearGlobal(40, 24)
@@ -137,9 +136,9 @@ class Shards(unittest.TestCase):
 
     def test_columns_have_scales_of_their_own(self):
         # Row parallel: each shard scales its own part of each row of X, and of W. The sum does not equal
-        # the unsharded result to the bit, but it is within the same bound of the exact result. A code is
-        # off by at most half a step, so each of 40 products is off by (|x| sw + |w| sx + sw sx / 2) / 254,
-        # s the absmax of a row.
+        # the result of the whole layer to the bit, but it is within the same bound of the exact result. A
+        # code is off by at most half a step, so each of 40 products is off by (|x| sw + |w| sx + sw sx / 2)
+        # / 254, where s is the absmax of a row.
         whole = sb.SwitchBackLinearVectorwise(40, 24, bias=False)
         weight = whole.weight.detach()
         exact = self.x.double() @ weight.double().t()
@@ -157,7 +156,7 @@ class Shards(unittest.TestCase):
 
 @unittest.skipUnless(HAS_GLOO and torch_at_least(2, 6), "sharding on the CPU needs torch 2.6")
 class Sharded(unittest.TestCase):
-    """torch 1.13's FSDP needs a GPU."""
+    """Training with FSDP on the CPU. (In torch 1.13 FSDP needs a GPU.)"""
 
     def check(self, how):
         done = torchrun(os.path.join(HERE, "fsdp_worker.py"), how)
@@ -177,7 +176,7 @@ class DataParallelInt8(unittest.TestCase):
 
     def test_gradients_are_those_without_it(self):
         done = torchrun(os.path.join(HERE, "data_parallel_worker.py"))
-        # Not the exit status: gloo's threads sometimes abort a process that ends.
+        # The exit status is not checked: gloo's threads sometimes abort a process that ends.
         self.assertIn("all gradients are those without DDP", done.stdout, done.stderr)
 
 

@@ -19,7 +19,7 @@ class Examples(unittest.TestCase):
         done = run_python(script, "--data", DIGITS)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("SwitchBackLinear - nn.Linear", done.stdout)
-        # A tolerance that only chance could meet: shows that the check can fail.
+        # With a tolerance of -1 the example's check must fail: this shows that it can.
         done = run_python(
             script, "--data", DIGITS, "--epochs", "1", "--seeds", "1", "--tolerance", "-1"
         )
@@ -40,8 +40,8 @@ class Examples(unittest.TestCase):
                 self.assertEqual(layers, rotated)
                 self.assertGreaterEqual(int(layers), 14)
                 self.assertIn("the same loss", done.stdout)
-                # From the file that it wrote. One step does not halve the loss, and the example reports
-                # that.
+                # Starts from the checkpoint that the first run wrote. One step does not halve the loss, so
+                # the example exits with 1.
                 base = os.path.join(folder, "base_int8_convrot.safetensors")
                 done = run_python(script, *common, "--checkpoint", base, "--steps", "1")
                 self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
@@ -97,7 +97,7 @@ class Examples(unittest.TestCase):
             first, last = map(float, found.groups()[-2:])
             self.assertLess(last, first)  # it learns
             rows[name] = first
-        # All rivals have the same weights and tokens, so they begin with nearly the same loss.
+        # All models have the same weights and tokens, so they begin with nearly the same loss.
         for first in rows.values():
             self.assertAlmostEqual(first, rows["nn.Linear"], delta=0.02)
         self.assertEqual(len(re.findall(" MiB ", done.stdout)), 5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SwitchBackExperts and replace_experts, against loops over experts as models have them."""
+"""SwitchBackExperts and replace_experts, compared with loops over experts as models have them."""
 
 import copy
 import pickle
@@ -19,7 +19,7 @@ E, H, WIDE, T, TOP = 5, 16, 24, 9, 2
 
 
 class MLP(nn.Module):
-    """A gated MLP under either set of names."""
+    """A gated MLP; its subclass has the other names of the projections that models use."""
 
     names = ("gate_proj", "up_proj", "down_proj")
 
@@ -39,7 +39,7 @@ class MixtralMLP(MLP):
 
 
 def loop(experts, x, index, weights):
-    """The sum of the chosen experts, in order of choice and in float32."""
+    """The reference: the weighted sum of each token's experts, in order of choice and in float32."""
     total = torch.zeros(x.shape, dtype=torch.float32)
     for choice in range(index.shape[1]):
         term = torch.zeros_like(total)
@@ -53,14 +53,14 @@ def loop(experts, x, index, weights):
 
 
 class OwnForward(nn.ModuleList):
-    """As transformers 4.57 has it."""
+    """A list of experts with its own forward, as in transformers 4.57."""
 
     def forward(self, hidden_states, top_k_index, top_k_weights):
         return loop(self, hidden_states, top_k_index, top_k_weights)
 
 
 class Parameters(nn.Module):
-    """As transformers 5 has it."""
+    """Experts whose weights are joined to one Parameter, as in transformers 5."""
 
     def __init__(self):
         super().__init__()
@@ -81,7 +81,7 @@ class Parameters(nn.Module):
 
 
 class _LoopingBlock(nn.Module):
-    """As transformers 4 has it up to 4.56."""
+    """A block that loops over its experts, as in transformers 4 up to 4.56."""
 
     expert = MLP
 
@@ -133,7 +133,7 @@ class Case(unittest.TestCase):
 
 class Experts(Case):
     def filled(self, mode, dtype, bias=False, **options):
-        """Experts, and layers of switchback with the same weights, one by one."""
+        """Creates SwitchBackExperts, and a list of separate switchback layers with the same weights."""
         options.update(dtype=dtype, mode=mode)
         made = sb.SwitchBackExperts(E, H, WIDE, bias=bias, **options)
         single = nn.ModuleList()
@@ -158,7 +158,7 @@ class Experts(Case):
         options = {"rotation": 4, "dw": "int8_block", "dw_block_rows": 128}
         made, single = self.filled("rowwise_shared", torch.float32, bias=True, **options)
         self.assertEqual(made.down_proj.dw_block_rows, 128)
-        # The bits of torch's SiLU depend on the place of an element in its tensor.
+        # ReLU, because the bits of torch's SiLU depend on the place of an element in its tensor.
         made.activation = torch.relu
         for expert in single:
             expert.act_fn = nn.ReLU()
@@ -180,15 +180,15 @@ class Experts(Case):
             forward(x, self.index, weights).square().sum().backward()
             inputs.append((x.grad, weights.grad))
         for got, want in zip(*inputs):
-            # The same products; sums of a few terms may be in another order.
+            # The products are the same; sums of a few terms may be added in another order.
             self.assertLess(relative_error(got, want), 1e-6)
         for name in MLP.names:
             for kind, parameter in getattr(made, name).named_parameters():
                 grads = [getattr(getattr(one, name), kind).grad for one in single]
                 grads = [torch.zeros_like(parameter[0]) if g is None else g for g in grads]
-                # A gradient that changes by a rounding may have another code, 1/127 of its row.
+                # If a gradient differs by a rounding, its code may differ by one: 1/127 of the row's absmax.
                 self.assertLess(relative_error(parameter.grad, torch.stack(grads)), 1e-2)
-        self.assertFalse(made.down_proj.weight.grad[E - 1].any())  # no token chose it
+        self.assertFalse(made.down_proj.weight.grad[E - 1].any())  # no token chose this expert
 
     def test_shapes_and_no_expert(self):
         made, _ = self.filled("rowwise", torch.float32)
@@ -221,7 +221,7 @@ class Experts(Case):
 
 class Replace(Case):
     def check(self, model, arguments, name="experts"):
-        """The replaced model is close to what it was, and trains."""
+        """Checks that a model computes nearly the same after replace_experts, and trains."""
         want = model(*arguments)
         before = {key: value.clone() for key, value in model.state_dict().items()}
         replaced = []
@@ -232,7 +232,7 @@ class Replace(Case):
         if isinstance(want, tuple):
             self.equal(got[1], want[1])
             got, want = got[0], want[0]
-        self.assertLess(relative_error(got, want), 0.03)  # two int8 products: about 1 percent each
+        self.assertLess(relative_error(got, want), 0.03)  # two int8 products, each with an error of about 1 %
         got.square().sum().backward()
         for key, parameter in model.named_parameters():
             self.assertTrue(parameter.grad is not None and parameter.grad.any(), key)
@@ -354,7 +354,7 @@ class Replace(Case):
             replaced = []
             sb.replace_experts(model, replaced=replaced)
             self.assertEqual(len(replaced), 2)
-            # If the expert of a token changed with a rounding, it would differ by more.
+            # The difference would be larger if roundings sent a token to another expert.
             self.assertLess(relative_error(model(tokens).logits, want), 0.1)
 
 

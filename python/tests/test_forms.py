@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers of other forms: transformers' Conv1D, nn.MultiheadAttention; ties of weights."""
+"""Linear layers in other forms: transformers' Conv1D, and nn.MultiheadAttention; and weights that modules
+share."""
 
 import copy
 import dataclasses
@@ -45,7 +46,7 @@ class Conv(unittest.TestCase):
         return model[0]
 
     def test_every_option_is_taken_over(self):
-        # The library cannot rotate a weight [in, out], so with a rotation it gets a copy.
+        # The library cannot rotate a weight [in, out] in place, so with a rotation the layer gives it a copy.
         rotated = {"mode": "rowwise", "rotation": 16, "dw": "int8_block", "dw_block_rows": 128}
         stochastic = {"mode": "global", "dw": "int8_block", "rounding": "stochastic", "seed": 7}
         for options in (rotated, stochastic, {**stochastic, "mode": "rowwise_shared"}):
@@ -65,7 +66,7 @@ class Conv(unittest.TestCase):
             grads.append((y, x.grad))
         for got, want in zip(*grads):
             self.assertTrue(torch.equal(got, want))
-        # Another order of three roundings.
+        # The three roundings of dW are made in another order.
         want = twin.weight.grad
         bound = 6 * 2.0**-24 * want.abs()
         self.assertTrue(bool(((conv.weight.grad.t() - want).abs() <= bound).all()))
@@ -96,7 +97,8 @@ class Conv(unittest.TestCase):
                 self.assert_same(grads[0][2], grads[1][2], True)
 
     def assert_same(self, got, want, bits):
-        """The same bits; or floating sums of at most 20 products in two orders, 40 roundings.
+        """Asserts the same bits, or a bound for floating sums of at most 20 products in two orders, 40
+        roundings.
 
         The largest sum is more than a 20th of the magnitudes of its products.
         """
@@ -172,7 +174,7 @@ class Warnings(unittest.TestCase):
             pass
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Lazy modules, in some versions
+            warnings.simplefilter("ignore")  # some versions of torch warn of Lazy modules
             lazy = nn.LazyLinear(4)
         model = nn.ModuleDict(
             {
@@ -215,7 +217,7 @@ class Attention(unittest.TestCase):
     def both(self, layer, **options):
         old = nn.MultiheadAttention(self.E, self.H, **options)
         for name, parameter in old.named_parameters():
-            if "bias" in name:  # they start as zeros
+            if "bias" in name:  # torch initialises these with zeros
                 nn.init.normal_(parameter)
         names = []
         new = sb.replace_linear(copy.deepcopy(old), layer, attention=True, replaced=names)
@@ -247,7 +249,8 @@ class Attention(unittest.TestCase):
             if want is not None:
                 self.assertEqual(got.shape, want.shape)
                 error = float((got - want).detach().abs().max())
-                # Relative to the result, or to 1 where the exact gradient is zero (that of k's bias).
+                # The error relative to the result, or to 1 where the exact gradient is zero (as for k's
+                # bias).
                 scale = max(1.0, float(want.detach().abs().max()))
                 self.assertLess(error / scale, tolerance)
 
@@ -278,11 +281,11 @@ class Attention(unittest.TestCase):
             cases.append(({}, [x], {"attn_mask": causal, "is_causal": True}))
         for options, inputs, arguments in cases:
             with self.subTest(options=options, arguments=list(arguments)):
-                # In floating point only the order of sums differs: 100 roundings of 2^-24.
+                # In floating point only the order of sums differs: an error of 100 roundings of 2^-24.
                 old, new = self.both(sb.StandardLinear, **options)
                 self.compare(old, new, inputs, 1e-5, **arguments)
-                # Each of two int8 products is within 2 % of its largest element here, and softmax and the
-                # sums after it do not make that more than 10 %.
+                # Each of two int8 products has an error of up to 2 % of its largest element here. The
+                # softmax and the sums after it do not make that more than 10 %.
                 old, new = self.both(sb.SwitchBackLinearVectorwise, **options)
                 self.compare(old, new, inputs, 0.1, **arguments)
 
@@ -342,7 +345,7 @@ class Attention(unittest.TestCase):
         x = torch.randn(2, 5, self.E)
         want = layer(x)
         sb.replace_linear(layer, sb.SwitchBackLinearVectorwise, attention=True)
-        # The int8 error of four products, each about 1 %, of values that are normalised to size 1.
+        # The int8 errors of four products, each about 1 %, of values that are normalised to size 1.
         self.assertLess(relative_error(layer(x), want), 0.05)
 
 
@@ -412,7 +415,7 @@ class Ties(unittest.TestCase):
 
 
 class Transforms(unittest.TestCase):
-    """An unsupported case raises an error that names what is supported."""
+    """Transforms of torch that layers do not support raise an error that names what is supported."""
 
     def setUp(self):
         self.layer = sb.SwitchBackLinear(4, 4)
@@ -432,7 +435,7 @@ class Transforms(unittest.TestCase):
         def loss(parameters):
             return torch.func.functional_call(layer, parameters, (x,)).sum()
 
-        self.assertEqual(loss(named).shape, ())  # itself no transform
+        self.assertEqual(loss(named).shape, ())  # functional_call alone is not a transform
         frozen = sb.SwitchBackLinear(4, 4).requires_grad_(False)
         batched = (
             lambda: torch.func.vmap(layer)(x),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FragmentedLinear: against its definition in torch, gradients, fresh weights, refused arguments."""
+"""FragmentedLinear, compared with its definition in torch; its gradients, changed weights, and refused
+arguments."""
 
 import copy
 import pickle
@@ -30,7 +31,7 @@ class Case(unittest.TestCase):
         self.x, self.g = torch.randn(B, K), torch.randn(B, N)
 
     def near(self, got, want, share):
-        """Off by at most this share of the largest value."""
+        """Asserts that the error is at most this share of the largest value."""
         self.assertEqual(tuple(got.shape), tuple(want.shape))
         error = (got.double() - want.double()).abs().max()
         self.assertLessEqual(error.item(), share * want.abs().max().item())
@@ -38,8 +39,9 @@ class Case(unittest.TestCase):
 
 class Values(Case):
     def test_definition(self):
-        # standard: sums of 48 products of float32. int8: codes are off by 1/254 of the largest
-        # element, and the products of a sum add up in quadrature, to about 1 % of the largest sum.
+        # Mode standard has sums of 48 products of float32. In int8, codes are off by 1/254 of the largest
+        # element, and the errors of the products in a sum add up in quadrature, to about 1 % of the largest
+        # sum.
         for mode, share in (("standard", 1e-5), ("rowwise", 0.03), ("global", 0.05)):
             with self.subTest(mode=mode):
                 layer = sb.FragmentedLinear(K, N, F, R, mode=mode)
@@ -101,7 +103,7 @@ class Weights(Case):
         with torch.no_grad():
             for parameter in (layer.weight, layer.selector, layer.down, layer.up):
                 before = layer(self.x)
-                parameter.data.mul_(-1.5)  # unseen by autograd
+                parameter.data.mul_(-1.5)  # autograd does not notice this change
                 fresh = copy.deepcopy(layer)
                 self.assertFalse(torch.equal(layer(self.x), before))
                 self.assertTrue(torch.equal(layer(self.x), fresh(self.x)))

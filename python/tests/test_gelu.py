@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GELU and replace_gelu."""
+"""The module switchback.nn.GELU, and replace_gelu."""
 
 import copy
 import unittest
@@ -24,7 +24,7 @@ def result_and_gradient(gelu, x, g):
 
 
 class NewGELUActivation(nn.Module):
-    """As in transformers, from which its name comes."""
+    """A copy of transformers' class, under whose name replace_gelu finds it."""
 
     __module__ = "transformers.activations"
 
@@ -119,7 +119,8 @@ class ReplaceGelu(unittest.TestCase):
         replaced, x = [], torch.randn(4, 8)
         want = model(x)
         self.assertIs(sb.replace_gelu(model, replaced=replaced), model)
-        self.assertEqual(replaced, ["0.act", "1.act", "2.act"])  # the last is the second again
+        # The fourth block shares the second block's module.
+        self.assertEqual(replaced, ["0.act", "1.act", "2.act"])
         self.assertEqual([block.act.activation[5:] for block in model[:4]], ["erf"] + 3 * ["tanh"])
         self.assertIs(model[3].act, model[1].act)
         self.assertLess(relative_error(model(x), want), 1e-5)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SwitchBackGroupedLinear: the bits of one layer after the other, gradients, fresh weights."""
+"""SwitchBackGroupedLinear: it has the bits of separate layers; its gradients, and changes of its weight."""
 
 import copy
 import itertools
@@ -19,7 +19,7 @@ from switchback._tensors import HAS_OPERATORS  # noqa: E402
 from switchback import nn as sb  # noqa: E402
 
 G, K, N, T = 4, 19, 11, 7
-ENDS = (5, 5, 6, 13)  # the second group is empty
+ENDS = (5, 5, 6, 13)  # ends of the groups; the second group is empty
 INDEX = (0, 2, 3, 5, 6, 1, 0, 1, 2, 3, 4, 5, 6, 100, -1)  # the last two rows belong to no group
 M, USED = len(INDEX), ENDS[-1]
 MODES = ("rowwise", "global", "standard")
@@ -31,7 +31,7 @@ OPTIONS = (
     {"mode": "global", "rotation": 16, "dw": "int8_block", "dw_block_rows": 128},
     {"mode": "rowwise_shared", "rotation": 16, "dw": "int8_block", "dw_block_rows": 128},
 )
-# Groups of more rows than a block has. The last row belongs to no group.
+# Groups with more rows than a block of codes for int8 dW. The last row belongs to no group.
 LONG_ENDS = (150, 150, 151, 420)
 LONG_INDEX = tuple(row * 5 % 37 for row in range(LONG_ENDS[-1])) + (99,)
 
@@ -41,7 +41,7 @@ def ends(*values):
 
 
 def layers_of(grouped):
-    """A SwitchBackLinear for each group, with its parameters."""
+    """Creates a SwitchBackLinear for each group of a grouped layer, with the group's parameters."""
     made = []
     for g in range(grouped.groups):
         one = sb.SwitchBackLinear(
@@ -80,7 +80,7 @@ class Case(unittest.TestCase):
             self.near(got, want, max(terms, ROTATED))
 
     def near(self, got, want, terms=ROTATED):
-        """Floating point products, which may add in another order.
+        """Asserts that floating point products are equal, except that they may be added in another order.
 
         One rounding for each term of a sum of products of normal numbers, |sum| < 100. Results in
         bfloat16 may round to the next number, 2^-7 of it.
@@ -129,7 +129,8 @@ class Bits(Case):
             want = one(inputs)
             want.backward(g[begin:end])
             same(y[begin:end], want)
-            for row, gradient in zip(rows, inputs.grad):  # in the order of the rows of y
+            # The gradient of x adds in the order of the rows of y.
+            for row, gradient in zip(rows, inputs.grad):
                 dx[row] += gradient.float()
             self.same_dw(layer, i, one, end - begin)
             if layer.bias is not None:
@@ -171,7 +172,7 @@ class Bits(Case):
 
     def test_empty(self):
         layer = sb.SwitchBackGroupedLinear(G, K, N)
-        for rows in (0, 3):  # rows that no group has
+        for rows in (0, 3):  # no rows, or rows that belong to no group
             x = torch.randn(rows, K, requires_grad=True)
             y = layer(x, ends(0, 0, 0, 0))
             self.assertEqual(y.shape, (rows, N))
@@ -257,7 +258,7 @@ class Autograd(Case):
 
 class Weight(Case):
     def fresh(self, layer):
-        """The result of a new module, which has seen no other weight."""
+        """The result of a new module with the same weight, which has never had another weight."""
         twin = sb.SwitchBackGroupedLinear(G, K, N, mode=layer.mode)
         twin.load_state_dict(layer.state_dict())
         return twin(self.x, self.offs, self.index)
@@ -316,7 +317,8 @@ class Weight(Case):
         with torch.no_grad(), sb.reuse_weight_codes():
             stale = layer(self.x, self.offs, self.index)
             layer.weight.data.mul_(2)
-            self.equal(layer(self.x, self.offs, self.index), stale)  # as documented
+            # Inside reuse_weight_codes() the change is not noticed, as documented.
+            self.equal(layer(self.x, self.offs, self.index), stale)
             layer.weight_updated()
             self.equal(layer(self.x, self.offs, self.index), self.fresh(layer))
         self.assertGreater(layer._layers.cached_bytes(), 0)
@@ -414,11 +416,11 @@ class Operator(Case):
                     (self.equal if "int8" in options else self.near)(dw[i], grads[1])
                     self.equal(db[i], grads[2])
                     begin = end
-                # With a frozen weight the gradient of an activation still reads x.
+                # With a frozen weight, backward still reads x, for the gradient of the activation.
                 self.equal(self.of_groups(operands, g, options, trains=1)[1], dx)
 
     def of_groups(self, operands, g, options, trains=3):
-        """y, and the gradients of the first operands."""
+        """Runs the operator; returns y, and the gradients of the first `trains` operands."""
         given = [operand.clone() for operand in operands]
         wanted = [operand.requires_grad_() for operand in given[:trains]]
         y = torch.ops.switchback.grouped_linear(*given, self.offs, None, None, options)

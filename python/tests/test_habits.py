@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Common uses of models with nn.Linear: tracing, second derivatives, torch's encoders."""
+"""Common uses of models with nn.Linear, with switchback layers: tracing, second derivatives, torch's
+encoders."""
 
 import copy
 import pickle
@@ -124,7 +125,7 @@ class Traced(unittest.TestCase):
 
 
 class Penalised(unittest.TestCase):
-    """Second derivatives, which gradient penalties need: refused, and never silently left out."""
+    """Second derivatives, which gradient penalties need, are refused and never silently left out."""
 
     MESSAGE = "switchback.* has no second derivative"
 
@@ -157,7 +158,7 @@ class Penalised(unittest.TestCase):
             penalty.backward()
 
     def test_a_penalty_on_dx_of_a_sum(self):
-        """The gradient of y is a constant, and dx depends on the weight nevertheless."""
+        """For a sum of y, the gradient of y is a constant, but dx still depends on the weight."""
         for model in self.models():
             with self.subTest(model=model):
                 (dx,) = torch.autograd.grad(model(self.x).sum(), self.x, create_graph=True)
@@ -183,7 +184,7 @@ class Penalised(unittest.TestCase):
             self.refused(found.square().sum())
 
     def test_what_depends_on_nothing_has_no_graph(self):
-        """As with nn.Linear: a gradient of constants is a constant."""
+        """As with nn.Linear, a gradient that depends only on constants is a constant, without a graph."""
         for prepared in (False, True):
             layer = sb.SwitchBackLinearVectorwise(16, 8).requires_grad_(False)
             layer = sb.prepare_for_eval(layer) if prepared else layer
@@ -192,7 +193,7 @@ class Penalised(unittest.TestCase):
         layer = sb.SwitchBackLinearVectorwise(16, 8)
         layer(self.x.detach()).sum().backward(create_graph=True)
         self.assertFalse(layer.weight.grad.requires_grad or layer.bias.grad.requires_grad)
-        # A layer before a prepared layer has the second derivative that it has elsewhere.
+        # An nn.Linear before a prepared layer still has a second derivative.
         front, back = nn.Linear(16, 16), layer_of_codes()
         (dx,) = torch.autograd.grad(back(front(self.x)).sum(), self.x, create_graph=True)
         dx.square().sum().backward()
@@ -209,7 +210,7 @@ class Penalised(unittest.TestCase):
         for t in (self.x, layer.weight, layer.bias):
             t.grad = None
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's, of the cycle that this makes
+            warnings.simplefilter("ignore")  # torch warns of the reference cycle that create_graph makes
             layer(self.x).square().sum().backward(create_graph=True)
         for t, grad in zip((self.x, layer.weight, layer.bias), want):
             self.assertTrue(torch.equal(t.grad, grad))
@@ -261,11 +262,12 @@ class Penalised(unittest.TestCase):
         self.assertLess(relative_error(got, want), 1e-5)
 
 
-NAMED = "in_features=16, out_features=8.*exclude"  # the layer, and what to do
+NAMED = "in_features=16, out_features=8.*exclude"  # an error must name the layer, and what to do
 
 
 class Callers(unittest.TestCase):
-    """Features of torch that nn.Linear supports: computed, or refused by an error that names the layer."""
+    """Features of torch that nn.Linear supports: layers compute them, or refuse them by an error that names
+    the layer."""
 
     def setUp(self):
         torch.manual_seed(0)
@@ -383,7 +385,8 @@ class Callers(unittest.TestCase):
                 loss = sum((one * g).sum() for one, g in zip(y.unbind(), gradients))
                 got = torch.autograd.grad(loss, parts)
                 self.same(got, torch.autograd.grad(want, parts, gradients))
-                if layout is not torch.strided:  # the same ragged dimension as that of x
+                # Y must have the ragged dimension of x, so that it can be added.
+                if layout is not torch.strided:
                     self.assertEqual((y + layer(x)).shape, y.shape)
 
     def same(self, got, want):
@@ -410,14 +413,14 @@ class Encoders(unittest.TestCase):
                 for prepared in (False, True):
                     model = self.plain(kind)
                     with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")  # attention that is left alone
+                        warnings.simplefilter("ignore")  # the attention that is not replaced
                         sb.replace_linear(model, sb.SwitchBackLinearVectorwise, attention=attention)
                     if prepared:
                         sb.prepare_for_eval(model)
                     yield model, (kind, attention, prepared)
 
     def calls(self, model):
-        """How many calls of its feed-forward layers a forward makes."""
+        """The number of calls of the encoder layers' feed-forward layers in one forward."""
         layers = [m for m in model.modules() if isinstance(m, nn.TransformerEncoderLayer)]
         linear = type(layers[0].linear1)
         called = []
@@ -435,13 +438,13 @@ class Encoders(unittest.TestCase):
         for model, which in self.models():
             with self.subTest(which=which):
                 count = 2 if which[0] == "layer" else 4
-                want = model(self.x)  # recorded, if anything is: not on the fast path
+                want = model(self.x)  # with autograd on, torch does not use its fast path
                 with torch.no_grad():
                     fast = model(self.x)
                     self.assertEqual(self.calls(model), count)
                 if which[1]:
                     self.assertTrue(torch.equal(fast, want))
-                else:  # nn.MultiheadAttention has its own fast path; codes may differ by one
+                else:  # nn.MultiheadAttention uses its own fast path; codes may then differ by one
                     self.assertLess(relative_error(fast, want), 0.02)
                 want = fast
                 with torch.inference_mode():
@@ -459,10 +462,10 @@ class Encoders(unittest.TestCase):
                 y = model(self.x, **{key: self.padding})
                 for row, length in ((0, 5), (1, 3), (2, 4)):
                     alone = model(self.x[row : row + 1, :length])
-                    # Sums of other lengths are rounded differently, and codes may then differ by one.
+                    # Sums of other lengths are rounded differently, and then codes may differ by one.
                     self.assertLess(relative_error(y[row, :length], alone[0]), 0.02)
                 if not (which[1] or torch_at_least(2, 0)):
-                    continue  # the nn.MultiheadAttention of 1.13 fails under autocast in eval mode
+                    continue  # torch 1.13's nn.MultiheadAttention fails under autocast in eval mode
                 want = model(self.x)
                 with torch.autocast("cpu", torch.bfloat16):
                     self.assertLess(relative_error(model(self.x), want), 0.05)
@@ -474,7 +477,7 @@ class Encoders(unittest.TestCase):
             with torch.no_grad():
                 error = relative_error(model(self.x), plain(self.x))
             self.assertLess(error, 0.05)
-            self.assertGreater(error, 1e-4)  # that of codes, and not of the fast path
+            self.assertGreater(error, 1e-4)  # an error of int8 codes: the fast path would have none
 
     def test_other_encoders_keep_their_fast_path(self):
         model = nn.Sequential(self.plain("layer"), nn.Linear(16, 4))

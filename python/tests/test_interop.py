@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of other programs, and the interfaces of transformers and torchao: no weight keeps its initial value."""
+"""Checkpoints of other programs, and the interfaces of transformers and torchao. Loading must set every
+weight, so that none keeps its initial value."""
 
 import copy
 import io
@@ -18,7 +19,7 @@ from torch import nn  # noqa: E402
 
 
 def importable(name):
-    """Whether a suitable version of a package is installed, and if not the reason."""
+    """Returns whether a suitable version of a package is installed, and if not the reason."""
     try:
         __import__(name)
     except (ImportError, AttributeError) as error:
@@ -69,7 +70,7 @@ class Formats(unittest.TestCase):
                 buffer.seek(0)
                 other = checkpoints.load_int8(Model(), torch.load(buffer))
                 self.assertTrue(torch.equal(other.up.W_int8, model.up.W_int8))
-                # absmax = 127 * (absmax / 127) is rounded twice: 2^-23, a few times over.
+                # The scale 127 * (absmax / 127) is rounded twice: an error of 2^-23, a few times.
                 self.assertLess(relative_error(other(self.tokens), want), 2.0**-20)
                 if name == "bitsandbytes":
                     self.assertTrue(torch.equal(other(self.tokens), want))
@@ -78,7 +79,8 @@ class Formats(unittest.TestCase):
             )
 
     def test_what_others_wrote(self):
-        """By the definitions of the formats, with a code of -128, as compressed-tensors has them."""
+        """Checkpoints written by the definitions of the formats, with a code of -128, which
+        compressed-tensors has."""
         codes = torch.randint(-128, 128, (32, 16), dtype=torch.int8)
         codes[0, 0] = -128
         plain = Model()
@@ -101,7 +103,8 @@ class Formats(unittest.TestCase):
                 model = checkpoints.load_int8(Model(), state)
                 self.assertTrue(torch.equal(model.up.W_int8, codes))
                 x = model.embed(self.tokens)
-                # Only x is rounded to codes here: normal data, less than 0.3 / 127 * 4 of the norm.
+                # Only x is rounded to codes in this comparison: for normal data an error of less than 0.3 /
+                # 127 * 4 of the norm.
                 self.assertLess(relative_error(model.up(x), exact.up(x)), 0.012)
                 x = x.detach().requires_grad_()
                 model.up(x).sum().backward()
@@ -138,7 +141,8 @@ class Formats(unittest.TestCase):
             checkpoints.to_int8(good, "other")
 
     def test_a_plain_model_refuses_codes(self):
-        """Also with strict=False, with which torch leaves missing weights as they are."""
+        """A model without switchback layers must refuse int8 codes, also with strict=False, where torch
+        ignores missing keys."""
         state = self.prepared().state_dict()
         for strict in (True, False):
             with self.assertRaisesRegex(RuntimeError, "size mismatch for up.weight"):
@@ -486,7 +490,8 @@ class Transformers(unittest.TestCase):
                     bare = model(x)
                 self.assertGreater(relative_error(bare, apart), 0.05)
                 model.merge_adapter(safe_merge=True)
-                # Codes are rounded once more: 1 / 127 of a row's largest, several times in mode global.
+                # Merging rounds to codes once more: 1 / 127 of a row's largest element, several times that
+                # in mode global.
                 self.assertLess(relative_error(model(x), apart), 0.03)
                 model.unmerge_adapter()
                 self.assertIs(model.base_model.model[0].base_layer.W_int8, codes)

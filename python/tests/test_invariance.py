@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A row's result does not depend on the batch: layers, and models of them, alone and in a batch."""
+"""A row's result does not depend on the other rows of its batch: for layers and for whole models."""
 
 import copy
 import unittest
@@ -18,7 +18,7 @@ KINDS = (sb.SwitchBackLinearVectorwise, sb.SwitchBackLinearGlobal)
 
 
 class Decoder(nn.Module):
-    """A causal language model. All its products are switchback's, or loops of one fixed shape.
+    """A causal language model. All its products are switchback's, or loops over products of one fixed shape.
 
     Attention is computed for one sequence and one head at a time, so that torch's products too have
     the same shape in every batch.
@@ -73,7 +73,7 @@ class Rows(unittest.TestCase):
                     layer = kind(k, n, dtype=dtype)
                     prepared = copy.deepcopy(layer).prepare_for_eval()
                     x = torch.randn(130, k).to(dtype)
-                    x[7] *= 100  # a large neighbour changes nothing
+                    x[7] *= 100  # a row with large elements must not change other rows
                     want = layer(x).detach()
                     for threads in (1, 2):
                         switchback.set_num_threads(threads)
@@ -96,7 +96,8 @@ class Rows(unittest.TestCase):
 
 class Models(unittest.TestCase):
     def test_logits_of_a_trainer_and_of_a_sampler(self):
-        """Training, eval, prepared, compiled; alone, and at any place in a batch."""
+        """Logits have the same bits in training, eval, prepared and compiled, alone and at any place in a
+        batch."""
         for kind in KINDS:
             torch.manual_seed(0)
             trainer = Decoder(kind)
@@ -113,7 +114,7 @@ class Models(unittest.TestCase):
                 for rows in ([0], [3], [4, 1], [2, 2, 0, 4, 3, 1, 0]):
                     for graph in (torch.no_grad, torch.enable_grad):
                         if name == "compiled" and (graph is torch.enable_grad or len(rows) == 1):
-                            continue  # each takes a while to compile
+                            continue  # each shape takes a while to compile
                         with graph():
                             logits = sampler(tokens[rows])
                         self.assertTrue(torch.equal(logits, want[rows]), (kind, name, rows))

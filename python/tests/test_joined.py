@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fuse_qkv: layers of one input, computed as one."""
+"""The function fuse_qkv: layers with the same input, computed as one layer."""
 
 import copy
 import io
@@ -30,7 +30,7 @@ class Attention(nn.Module):
 
 
 def made(mode="rowwise", fuse=True, **options):
-    """An attention, and its twin whose layers compute by themselves."""
+    """Creates an attention with fused projections, and its copy whose projections compute separately."""
     torch.manual_seed(0)
     bias = options.pop("bias", True)
     apart = sb.replace_linear(Attention(bias=bias), mode=mode, **options)
@@ -43,7 +43,7 @@ def joined_of(model) -> Joined:
 
 
 class counted:
-    """How often the joined layer computes."""
+    """Counts how often the joined projections are computed."""
 
     def __init__(self, model):
         self.joined = joined_of(model)
@@ -63,7 +63,7 @@ class counted:
 
 
 def trained(model, x, gs, **autocast):
-    """y of each layer, and all gradients."""
+    """Runs forward and backward; returns the output of each projection, and all gradients."""
     model.zero_grad()
     x = x.clone().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16, **autocast):
@@ -86,8 +86,9 @@ class FuseQkv(unittest.TestCase):
         for a, b in zip(got[0], want[0]):
             self.assertTrue(torch.equal(a, b))
             self.assertFalse(a._is_view())
-        # dX sums codes with one scale for a row of all gradients. Each code's error is 1/254 of the row's
-        # largest, and the sum of three products has the same number of errors.
+        # dX sums products of codes that have one scale for a row of all three gradients. A code's error is
+        # 1/254 of the row's largest element, and the sum of three separate products has the same number of
+        # errors.
         self.assertLess(relative_error(got[1], want[1]), 0.02)
         for name, gradient in want[2].items():
             self.assertLess(relative_error(got[2][name], gradient), 1e-6 if not autocast else 4e-3)
@@ -118,7 +119,8 @@ class FuseQkv(unittest.TestCase):
     def test_steps_of_an_optimizer(self):
         for foreach in (False, True):
             joined, apart = made("rowwise_shared")
-            # Ys alone decide the loss of x's gradient; parameters stay equal to the bit.
+            # The gradients of parameters do not depend on dX, which alone is rounded differently, so the
+            # models stay nearly equal.
             for model in (joined, apart):
                 optimizer = torch.optim.AdamW(model.parameters(), 1e-2, foreach=foreach)
                 for _ in range(4):
@@ -156,7 +158,7 @@ class FuseQkv(unittest.TestCase):
             joined.q_proj(x)
             joined.v_proj.weight.add_(1.0), apart.v_proj.weight.add_(1.0)
             self.assertTrue(torch.equal(joined.v_proj(x), apart.v_proj(x)))
-        joined.q_proj(x)  # recorded, which what waits is not, and the other way round
+        joined.q_proj(x)  # autograd records this call; outputs that wait from no_grad must not be used for it
         y = joined.k_proj(x)
         self.assertTrue(y.requires_grad)
         with torch.no_grad():
@@ -235,7 +237,7 @@ class FuseQkv(unittest.TestCase):
         self.assertIsNone(getattr(joined_of(joined)._local, "waiting", None))
 
     def test_checkpointing_where_inputs_differ(self):
-        """Cross-attention: recomputation records what the forward recorded, until the layers compute separately."""
+        """With cross-attention, a checkpoint must save the same tensors when it repeats its forward."""
         from torch.utils.checkpoint import checkpoint
 
         for reentrant in (False, True):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding, loading and checking the library; its own threads, forks, and Python threads."""
+"""Finding, loading and checking the C library; its threads, forks, and calls from several Python threads."""
 
 import os
 import platform
@@ -49,7 +49,8 @@ print(faults() - before)
         if "ASAN" in done.stderr or "AddressSanitizer" in done.stderr:
             self.skipTest("another malloc")
         self.assertEqual(done.returncode, 0, done.stderr)
-        # 48 MB are 12288 pages, ten times; a few more pages may be touched in between.
+        # Ten allocations of 48 MB have 12288 pages each; only one of them may be new, and a few pages in
+        # between.
         self.assertLess(int(done.stdout), 12288)
 
     def test_other_c_libraries(self):
@@ -166,7 +167,7 @@ class Threads(unittest.TestCase):
         def work(x, want):
             for turn in range(50):
                 if turn == 25:
-                    switchback.set_num_threads(1)  # other threads are using the context that this retires
+                    switchback.set_num_threads(1)  # retires the context that other threads are using
                 got = ops.quantize_rowwise(x)
                 if not all(np.array_equal(a, b) for a, b in zip(got, want)):
                     failures.append(turn)
@@ -222,14 +223,15 @@ class FollowsTorch(unittest.TestCase):
             thread = threading.Thread(target=other)
             thread.start()
             thread.join()
-            self.assertEqual(found, [True, False, False])  # it has 2 now, once
+            # Its number is 2 from now on, which counts as one change.
+            self.assertEqual(found, [True, False, False])
             self.assertFalse(_context._torch_threads_changed(2))
             numbers[threading.get_ident()] = 3
             self.assertTrue(_context._torch_threads_changed(2))
 
 
 class TorchsMemory(unittest.TestCase):
-    """The library's allocations come from torch's caching allocator, with stand-ins for both."""
+    """The library allocates from torch's caching allocator; both are replaced by test doubles."""
 
     def setUp(self):
         self.calls = calls = []
@@ -293,7 +295,7 @@ class TorchsMemory(unittest.TestCase):
 
 
 class Streams(unittest.TestCase):
-    """Setup of a CUDA device, with stand-ins for it."""
+    """How a context for a CUDA device is set up; library and torch are replaced by test doubles."""
 
     def test_the_callers_stream_is_followed(self):
         context = Context("cpu", 1)
@@ -333,7 +335,7 @@ class Streams(unittest.TestCase):
             context.destroy_layer(1)
             self.assertEqual(destroyed, [1])
             with context.lock:
-                # A finalizer in another thread, which must not wait.
+                # A finalizer in another thread must not wait for the lock.
                 thread = threading.Thread(target=context.destroy_layer, args=(2,))
                 thread.start()
                 thread.join(30)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SwitchBackMLP: the bits of separate operations, and the tensors that it keeps for backward."""
+"""SwitchBackMLP: it has the bits of separate operations; and which tensors it keeps for backward."""
 
 import copy
 import unittest
@@ -72,7 +72,7 @@ class Mlp(unittest.TestCase):
             got, want = (results_of(m, m, x, g) for m in (mlp, linear))
             self.same(got[:2], want[:2])
             for a, b in zip(got[2:], want[2:]):
-                # dW in floating point is the same sum in another order.
+                # dW in floating point is the same sum, added in another order.
                 self.assertLess(relative_error(a, b.t() if b.dim() == 2 else b), 1e-6)
             self.same([copy.deepcopy(mlp)(x), sb.prepare_for_eval(mlp)(x)], [want[0]] * 2)
 

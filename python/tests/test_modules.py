@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules as classes: names, arguments, errors, forks, and tools that trace."""
+"""The layer modules as Python classes: names, arguments, errors, forks, and tools that trace."""
 
 import copy
 import inspect
@@ -28,7 +28,8 @@ KINDS_OF_LINEAR = (
 
 class Construction(unittest.TestCase):
     def test_calls_are_those_of_the_modules_replaced(self):
-        """Arguments have the same names, so calls with keywords go on working."""
+        """The arguments of forward have the names of the replaced modules, so calls with keywords still work.
+        """
         x = torch.randn(3, 8)
         for kind in KINDS_OF_LINEAR:
             for call in ("__init__", "forward"):
@@ -47,7 +48,8 @@ class Construction(unittest.TestCase):
         self.assertTrue(torch.equal(conv(x=x), conv(x)))
 
     def pairs(self):
-        """Modules with the modules that they replace; prepared ones with the weight that their codes represent."""
+        """Pairs of a module and its switchback replacement; for prepared layers, nn.Linear with the weight
+        of the codes."""
         for kind in KINDS_OF_LINEAR:
             yield nn.Linear(8, 5), kind(8, 5)
             yield nn.Linear(8, 5, False, dtype=torch.bfloat16), kind(8, 5, False, dtype=torch.bfloat16)
@@ -94,7 +96,8 @@ class Construction(unittest.TestCase):
                 before = module.weight.detach().clone()
                 module.prepare_for_eval()
                 weight = module.weight
-                # Half a step of the codes, of which the largest is 127; a rotation adds up to 16 errors.
+                # The error is half a step between codes, of which the largest is 127; a rotation adds up to
+                # 16 errors.
                 allowed = before.abs().max() / 127 * (4 if module.rotation else 0.501)
                 self.assertLess(float((weight - before).abs().max()), float(allowed))
                 x = torch.randn(3, 16, requires_grad=True)
@@ -167,7 +170,7 @@ class Construction(unittest.TestCase):
 
 
 class NothingToMultiply(unittest.TestCase):
-    """Layers without inputs or without outputs: nn.Linear's results and gradients."""
+    """Layers without inputs or without outputs have nn.Linear's results and gradients."""
 
     SIZES = ((0, 3), (3, 0), (0, 0))
 
@@ -181,7 +184,7 @@ class NothingToMultiply(unittest.TestCase):
                     {"mode": "standard"},
                 ):
                     with warnings.catch_warnings(), self.subTest(k=k, n=n, bias=bias, **options):
-                        warnings.simplefilter("ignore")  # torch's, of a weight without elements
+                        warnings.simplefilter("ignore")  # torch warns of a weight without elements
                         want = torch.nn.Linear(k, n, bias)
                         got = sb.replace_linear(torch.nn.Sequential(want), **options)[0]
                         self.assertIsInstance(got, sb.SwitchBackLinear)
@@ -291,7 +294,7 @@ class Errors(unittest.TestCase):
 
         with FakeTensorMode():
             fake = torch.empty(2, 5)
-        if HAS_OPERATORS:  # torch's own rule: the weight would have to be fake too
+        if HAS_OPERATORS:  # torch's dispatcher refuses this: the weight would have to be fake too
             self.raises(AssertionError, ("FakeTensor", "switchback.linear"), lambda: self.layer(fake))
         else:
             self.raises(TypeError, ("FakeTensor",), lambda: self.layer(fake))
@@ -310,7 +313,7 @@ class Errors(unittest.TestCase):
         self.raises(ValueError, ("meta",), lambda: layer(x))
 
     def test_a_weight_that_was_freed(self):
-        # Between uses, sharded parameters have a shape and no memory.
+        # Between uses, sharded parameters have a shape but no memory.
         weight = self.layer.weight
         storage = (
             weight.untyped_storage() if hasattr(weight, "untyped_storage") else weight.storage()

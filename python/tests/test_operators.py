@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.ops.switchback: compiled, traced and exported layers have the bits of eager ones."""
+"""The operators torch.ops.switchback: compiled, traced and exported layers have the bits of eager ones."""
 
 import copy
 import io
@@ -27,7 +27,7 @@ KINDS = (
 
 
 class Net(nn.Module):
-    """Layers with the usual surroundings of a model."""
+    """A small model: switchback layers with a norm, an activation and a residual connection."""
 
     def __init__(self, kind):
         super().__init__()
@@ -74,7 +74,7 @@ class Compiled(Operators):
                     self.same(eager, gradients_of(compiled, model, x, g))
                 with torch.no_grad():
                     self.same([model(x)], [compiled(x)])
-                    model.up.weight.mul_(1.5)  # codes of before must not be used
+                    model.up.weight.mul_(1.5)  # codes of the earlier weight must not be used
 
     def test_changes_past_autograd_are_seen(self):
         model = sb.SwitchBackLinearVectorwise(24, 8).eval()
@@ -190,7 +190,7 @@ class Compiled(Operators):
                 with torch.no_grad():
                     self.same([layer(x)], [compiled(x)])
                     layer.weight.mul_(1.5)
-        self.assertLessEqual(len(made), 4)  # eager and compiled, for forward and for backward
+        self.assertLessEqual(len(made), 4)  # one layer each for eager and compiled, forward and backward
 
     def test_kernels(self):
         x, w = torch.randn(5, 16), torch.randn(7, 16)
@@ -350,7 +350,7 @@ class Checked(Operators):
     @unittest.skipUnless(hasattr(torch.__future__, "set_swap_module_params_on_conversion"), "no swap")
     def test_parameters_are_swapped(self):
         def eager(layer):
-            for _ in range(3):  # by all ways into the library
+            for _ in range(3):  # three calls, so that each path to the library is used
                 y = layer(x)
             return y
 

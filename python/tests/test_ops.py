@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels on arrays and tensors, bit for bit against NumPy."""
+"""The kernels on NumPy arrays and torch tensors, compared bit for bit with NumPy code."""
 
 import math
 import unittest
@@ -20,20 +20,20 @@ SHAPES = ((1, 1), (13, 83), (5, 64), (3, 129), (64, 1), (0, 7), (7, 0), (0, 0))
 
 
 def awkward(rows, cols, dtype=np.float32, seed=0):
-    """Normal values; the first rows have values that are hard to round or scale."""
+    """Normal values, except for the first rows, whose values are hard to round or scale."""
     x = np.random.default_rng(seed).standard_normal((rows, cols)).astype(np.float32)
     if rows >= 5 and cols >= 2:
         x[0] = 0
-        x[1] *= 1e-6  # f16: absmax below 1.5e-5, most of it subnormal
+        x[1] *= 1e-6  # in f16: absmax below 1.5e-5, mostly subnormal numbers
         x[2, 1] = np.nan
         x[3, 0] = -np.inf
-        # Halves of a code: 127 * (x / 127) is exact.
+        # Values halfway between two codes: 127 * (x / 127) is exact.
         x[4] = np.resize(np.array([127, 0.5, 1.5, -0.5, -2.5], np.float32), cols)
     return x.astype(dtype)
 
 
 def padded(x, margin=3):
-    """The same values in rows with gaps between them."""
+    """The same values in an array with gaps between its rows."""
     wide = np.zeros((x.shape[0], x.shape[1] + margin), x.dtype)
     wide[:, : x.shape[1]] = x
     return wide[:, : x.shape[1]]
@@ -72,7 +72,7 @@ class QuantizeNumpy(unittest.TestCase):
 
     def test_global(self):
         for dtype in (np.float32, np.float16):
-            w = awkward(4, 4, dtype, seed=1)  # no special rows
+            w = awkward(4, 4, dtype, seed=1)  # too few rows for special values
             absmax = absmax_of(w, None).reshape(1)
             q = codes_of(w, absmax)
             for given in variants(w):
@@ -130,7 +130,7 @@ class QuantizeNumpy(unittest.TestCase):
 class ActivationNumpy(unittest.TestCase):
     @staticmethod
     def exact(activation, x):
-        """The value and the derivative, in float64."""
+        """The value and the derivative of an activation, in float64."""
         if activation == "gelu_erf":
             phi = np.array([0.5 * math.erfc(-v / math.sqrt(2)) for v in x.ravel()]).reshape(x.shape)
             return x * phi, phi + x * np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
@@ -193,14 +193,14 @@ class ProductsNumpy(unittest.TestCase):
             of = slice(b * 128, (b + 1) * 128)
             sums = q_g[:, of].astype(np.int32) @ q_x[:, of].astype(np.int32).T
             scaled = sums.astype(np.float32) * absmax_x[b]
-            # fmaf: float64 holds the product exactly, and the sum of these numbers closely enough.
+            # Emulates fmaf: float64 holds the product exactly, and the sum of these numbers closely enough.
             product = scaled.astype(np.float64) * absmax_g[b][:, None]
             partial = (product + partial).astype(np.float32)
         factor = np.array(0x38820610, np.uint32).view(np.float32)
         want = partial * factor
         args = (q_g, q_x, absmax_g, absmax_x, 128)
         whole = ops.gemm_blockwise(*args)
-        # Rounded twice above, once in the library: the last bit may differ.
+        # `want` is rounded twice and the library's result once, so the last bit may differ.
         np.testing.assert_array_max_ulp(whole, want, 1)
         np.testing.assert_array_equal(ops.gemm_blockwise(*args, rows=300), whole)
         half = ops.gemm_blockwise(*args, 300, np.float16)
@@ -307,7 +307,7 @@ class Rejections(unittest.TestCase):
             np.zeros(3, np.float32),
         )
         with self.assertRaises(switchback.InvalidArgument) as caught:
-            ops.gemm_s8s8s32(codes, np.zeros((2, 4), np.int8))  # found by the library
+            ops.gemm_s8s8s32(codes, np.zeros((2, 4), np.int8))  # the library finds this error
         self.assertEqual(caught.exception.status, "invalid_argument")
         self.assertIn("4", str(caught.exception))
 
@@ -369,7 +369,7 @@ class Torch(unittest.TestCase):
             ops.quantize_rowwise(x.double())
         with self.assertRaisesRegex(TypeError, "sparse"):
             ops.quantize_rowwise(x.to_sparse())
-        # Operators, which switchback.nn defines where it can, accept tensors without memory.
+        # The operators, which switchback.nn defines if torch can, would accept tensors without memory.
         without_operators = mock.patch.object(ops, "_operators", None)
         with without_operators, self.assertRaisesRegex(switchback.Unsupported, "meta"):
             ops.quantize_rowwise(x.to("meta"))
@@ -414,7 +414,7 @@ class NamesOfBitsandbytes(unittest.TestCase):
                     )
                     np.testing.assert_array_equal(got, want)
                     self.assertEqual(got.dtype, dtype or np.float16)
-            # Scales as bitsandbytes had them: float16, and with more dimensions.
+            # Scales as bitsandbytes had them: float16, and with two dimensions.
             half = function(q, codes.T, state_x.astype(np.float16)[:, None], state_w, None)
             self.assertEqual(half.shape, (5, 9))
         with self.assertRaisesRegex(ValueError, "int8_matmul_mixed_dequantize: b has shape"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""prepare_for_eval, and checkpoints of either form."""
+"""The method prepare_for_eval, and checkpoints with int8 codes or float weights."""
 
 import collections
 import copy
@@ -31,7 +31,8 @@ def through_a_file(state):
 
 
 def collectives(test):
-    """Ways in which another process writes a tensor: two ranks of gloo, in threads of this one."""
+    """Functions that write a tensor as another process would: collectives of two gloo ranks, in threads of
+    this process."""
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
     distributed, groups = torch.distributed, [None, None]
@@ -113,7 +114,7 @@ class Prepared(unittest.TestCase):
                     self.assertTrue(torch.equal(state["W_int8"], torch.from_numpy(q)))
                     self.assertTrue(torch.equal(state["state_W"], torch.from_numpy(absmax)))
                 codes = layer.W_int8
-                layer.prepare_for_eval()  # again: nothing happens
+                layer.prepare_for_eval()  # a second call does nothing
                 self.assertIs(layer.W_int8, codes)
 
     def test_any_input_dtype(self):
@@ -123,7 +124,7 @@ class Prepared(unittest.TestCase):
             for dtype, error in ((torch.float16, 2.0**-11), (torch.bfloat16, 2.0**-8)):
                 y = layer(self.x.to(dtype))
                 self.assertEqual(y.dtype, dtype)
-                # x is rounded, then y: each by `error` of its size. The sum over K of |x||w| bounds the
+                # x is rounded, and then y: each by `error` of its size. The sum over K of |x||w| bounds the
                 # error from x. In addition, a code may change by one.
                 bound = 2 * (error + 2 / 127) * (self.x.abs().sum(1, keepdim=True) * 0.25 + 1)
                 self.assertTrue(((y.float() - want).abs() <= bound).all())
@@ -132,7 +133,8 @@ class Prepared(unittest.TestCase):
             self.assertEqual(layer(self.x[:0]).shape, (0, N))
 
     def test_under_autocast_codes_are_those_of_the_float32_weight(self):
-        """Codes of the weight itself, not of its rounding to autocast's type: the bits of a prepared layer."""
+        """Under autocast, codes are made from the float32 weight, not from its rounding: they are those of
+        a prepared layer."""
         for mode in ("rowwise", "rowwise_shared", "global"):
             layer = sb.SwitchBackLinear(K, N, mode=mode)
             prepared = copy.deepcopy(layer).prepare_for_eval()
@@ -167,7 +169,7 @@ class Prepared(unittest.TestCase):
         with torch.no_grad():
             self.assertLess(
                 float((layer(self.x.half()) - want).abs().max()), 2e-3
-            )  # the bias' rounding
+            )  # the rounding of the bias
 
     def test_gradients_of_a_frozen_base(self):
         for kind in (sb.SwitchBackLinearGlobal, sb.SwitchBackLinearVectorwise):
@@ -185,8 +187,8 @@ class Prepared(unittest.TestCase):
                 self.assertLess(relative_error(its_bias, of_bias), 1e-2)
                 if kind is sb.SwitchBackLinearGlobal:
                     self.assertTrue(torch.equal(got, want))
-                # The gradient of what the layer computes. Codes of g * absmax have an error of at
-                # most half a code of the row's largest: normal data, less than 0.3 / 127 * 4.
+                # Compares with the gradient of the dequantized layer. Codes of g * absmax have an error of
+                # at most half a code of the row's largest element: for normal data less than 0.3 / 127 * 4.
                 weight = prepared.W_int8.double() * prepared.state_W.double().view(-1, 1) / 127
                 self.assertLess(relative_error(got, g.double() @ weight), 0.012)
         with torch.inference_mode():
@@ -195,7 +197,7 @@ class Prepared(unittest.TestCase):
         self.assertFalse(frozen(self.x).requires_grad)
 
     def test_changes_of_codes_reach_the_next_call(self):
-        """Also changes that torch does not count."""
+        """Every change of the codes must reach the next call, also changes that torch does not count."""
         changes = {
             "copy_": lambda tensor, new: tensor.copy_(new),
             "_foreach_copy_": lambda tensor, new: torch._foreach_copy_([tensor], [new]),
@@ -215,7 +217,7 @@ class Prepared(unittest.TestCase):
                 before = layer(self.x)
                 for part in ("W_int8", "state_W", "bias"):
                     for _ in range(2):
-                        layer(self.x)  # by all ways into the library
+                        layer(self.x)  # twice, so that each path to the library is used
                     change(getattr(layer, part).detach(), getattr(other, part).detach())
                     changed = layer(self.x)
                     self.assertFalse(torch.equal(changed, before))
@@ -260,7 +262,8 @@ class Prepared(unittest.TestCase):
             self.assertTrue(torch.equal(layer(self.x), -before))
 
     def test_few_rows_of_large_codes(self):
-        """They read the buffers of the module: the same bits as with a copy in the library, and no copy is made."""
+        """Few rows read the module's codes: with the same bits as the library's copy of them, which is then
+        not made."""
         k, n = 2048, 1040
         self.assertGreaterEqual(k * n, _rules.MANY_CODES)
         kinds = [{"mode": mode} for mode in ("rowwise", "rowwise_shared", "global")]
@@ -283,7 +286,7 @@ class Prepared(unittest.TestCase):
                     self.assertTrue(torch.equal(layer(x), -y))
 
     def test_codes_of_others_reach_minus_128(self):
-        """Compared with sums in 64 bits."""
+        """Codes of -128, which other programs write, compared with sums in 64 bits."""
         for mode, rotation in itertools.product(("rowwise", "global"), (0, 16)):
             layer = sb.SwitchBackLinear(64, N, bias=False, mode=mode, rotation=rotation)
             layer.prepare_for_eval()
@@ -300,7 +303,7 @@ class Prepared(unittest.TestCase):
             want = scales * (absmax[:, None] * (sums.float() * c))
             y = layer(x)
             self.assertTrue(torch.equal(y, want))
-            with torch.no_grad():  # another way to the library: without a record
+            with torch.no_grad():  # without autograd, calls take another path to the library
                 self.assertTrue(torch.equal(layer(x), want))
             self.assertEqual(int(layer.W_int8.min()), -128)
 
@@ -317,7 +320,7 @@ class Prepared(unittest.TestCase):
             for codes in (layer.W_int8, lowest):
                 layer.W_int8 = codes
                 x = torch.randn(2, 7, features, dtype=dtype, requires_grad=True)
-                g = torch.randn(2, 7, 2 * N, dtype=dtype)[..., :N]  # there are gaps between its rows
+                g = torch.randn(2, 7, 2 * N, dtype=dtype)[..., :N]  # g has gaps between its rows
                 layer(x).backward(g)
                 scaled = g.reshape(-1, N).float()
                 unit = layer.state_W
@@ -341,7 +344,7 @@ class Prepared(unittest.TestCase):
             switchback.quantize_rowwise_scaled(g, scales[1:])
 
     def test_gradients_after_the_codes_were_replaced(self):
-        """A graph keeps the codes that it was recorded with; the layer continues with its own."""
+        """A graph keeps the codes with which it was recorded; later calls of the layer use the new ones."""
         layer = sb.SwitchBackLinear(K, N, mode="rowwise").prepare_for_eval()
         x, g = self.x.clone().requires_grad_(), torch.randn(4, N)
         (want,) = torch.autograd.grad(layer(x), x, g)
@@ -353,12 +356,12 @@ class Prepared(unittest.TestCase):
         self.assertTrue(torch.equal(torch.autograd.grad(layer(x), x, g)[0], -want))
         layer.W_int8 = codes
         y = layer(x)
-        self.assertTrue(torch.equal(y, before))  # with the bias
+        self.assertTrue(torch.equal(y, before))  # includes the bias
         torch.autograd.grad(y, x, g)
         self.assertTrue(torch.equal(layer(x), before))
 
     def test_one_int8_weight_for_both(self):
-        """In mode rowwise_shared training gives the input gradient that a prepared layer gives."""
+        """In mode rowwise_shared, training and a prepared layer give the same input gradient."""
         for dtype in (torch.float32, torch.bfloat16):
             layer = sb.SwitchBackLinear(K, N, dtype=dtype, mode="rowwise_shared")
             rowwise = sb.SwitchBackLinear(K, N, dtype=dtype, mode="rowwise")
@@ -473,12 +476,12 @@ class Checkpoints(unittest.TestCase):
             with torch.no_grad():
                 self.assertTrue(torch.equal(fresh(self.x), want))
             self.assertEqual(set(fresh.state_dict()), set(codes))
-            fresh.load_state_dict(codes)  # prepared into prepared
+            fresh.load_state_dict(codes)  # loads codes into a layer that is already prepared
             self.assertEqual(str(fresh.load_state_dict(floats)), "<All keys matched successfully>")
             self.assertEqual(set(fresh.state_dict()), set(floats))
             y = fresh(self.x)
             self.assertTrue(torch.equal(y, want))
-            y.sum().backward()  # it trains again
+            y.sum().backward()  # the layer can be trained again
             self.assertIsNotNone(fresh.first.weight.grad)
 
     def test_float_dtype_after_prepared(self):
@@ -509,7 +512,8 @@ class Checkpoints(unittest.TestCase):
                     self.assertTrue(
                         torch.equal(layer.state_W, given["state_W"].float().reshape(-1))
                     )
-                    self.assertIs(state["state_W"], given["state_W"])  # not changed for other modules
+                    # The caller's state_dict is not changed.
+                    self.assertIs(state["state_W"], given["state_W"])
                     with torch.no_grad():
                         layer(self.x)
 
@@ -536,7 +540,8 @@ class Checkpoints(unittest.TestCase):
         rejected(("state_W", "SwitchBackLinearVectorwise"), sb.SwitchBackLinear)
         rejected(("Missing", "state_W"), state_W=None)
         rejected(("Missing", "W_int8"), W_int8=None)
-        # A checkpoint with both forms is treated as a float one; a layer without codes rejects codes.
+        # A checkpoint with codes and a float weight is treated as a float one; a layer without codes
+        # rejects codes.
         for make, state in (
             (sb.SwitchBackLinearVectorwise, {**good, "weight": torch.zeros(N, K)}),
             (sb.StandardLinear, good),

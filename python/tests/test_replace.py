@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""replace_linear."""
+"""The function replace_linear."""
 
 import functools
 import unittest
@@ -105,7 +105,7 @@ class Replace(unittest.TestCase):
     def test_results(self):
         want = self.model(self.x)
         standard = sb.replace_linear(self.model, sb.StandardLinear)(self.x)
-        # Three float32 products one after another over at most 16 terms: some 50 roundings of
+        # Three float32 products one after another, each a sum of at most 16 terms: some 50 roundings of
         # numbers below 4.
         self.assertLess(float((standard - want).abs().max()), 50 * 4 * 2.0**-24)
 
@@ -164,7 +164,7 @@ class Replace(unittest.TestCase):
         prune.random_unstructured(self.model.blocks[1].up, "weight", 0.5)
         with self.assertRaisesRegex(ValueError, "blocks.1.up"):
             sb.replace_linear(self.model)
-        self.assertIs(type(self.model.head), nn.Linear)  # nothing was replaced
+        self.assertIs(type(self.model.head), nn.Linear)  # the failed call replaced nothing
         sb.replace_linear(self.model, exclude="blocks.1.up")
         self.assertIsInstance(self.model.head, sb.SwitchBackLinear)
 
@@ -184,7 +184,7 @@ class Replace(unittest.TestCase):
 
 
 class Nothing(unittest.TestCase):
-    """A call that replaces nothing warns."""
+    """A call of replace_linear that replaces nothing warns."""
 
     def warned(self, call):
         with warnings.catch_warnings(record=True) as found:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotated int8 layers: against the operations, through training, preparation and checkpoints."""
+"""Rotated int8 layers, compared with the separate operations; in training, preparation and checkpoints."""
 
 import copy
 import pickle
@@ -34,7 +34,7 @@ class Rotation(unittest.TestCase):
                 exact = g @ module.weight.detach()
                 module.prepare_for_eval()
                 module(x).backward(g)
-                # The codes of W and G: about 1 % each, as in the forward.
+                # The codes of W and of G each have an error of about 1 %, as in forward.
                 self.assertLess(relative_error(x.grad, exact), 0.03)
 
     def test_layer_is_a_plain_layer_of_rotated_operands(self):
@@ -53,7 +53,8 @@ class Rotation(unittest.TestCase):
                 y.backward(g)
                 plain_y.backward(g)
                 self.assertTrue(torch.equal(x.grad, ops.rotate(rotated.grad, GROUP)))
-                # Of x itself, or of codes with 127 steps of the largest of 128 values.
+                # dW is computed from x itself, or (mem_efficient) from codes with 127 steps of the largest
+                # of 128 values.
                 error = relative_error(layer.weight.grad, g.T @ self.x)
                 self.assertLess(error, 0.02 if mem_efficient else 1e-6)
 

@@ -53,9 +53,9 @@ class StochasticRounding(unittest.TestCase):
                     for ours, theirs in ((dx, nearest[1]), (dw, nearest[2])):
                         self.assertFalse(torch.equal(ours, theirs))
                         error = (ours.double() - theirs.double()).norm() / theirs.double().norm()
-                        # Roundings of one number differ by 1 with a probability of 1/4: by 1/2 in
-                        # the mean square, times absmax / 127, and absmax is mostly below 3.5 of 24
-                        # or 128 normal numbers. That is 1.75 / 127.
+                        # Two stochastic roundings of a number differ by 1 with a probability of 1/4, that
+                        # is, by 1/2 in the mean square, times absmax / 127. absmax is mostly below 3.5 for
+                        # 24 or 128 normal numbers. That is 1.75 / 127.
                         self.assertLess(error, 3 / 127)
 
     def test_a_backward_in_two_parts_is_one_step(self):
@@ -93,7 +93,7 @@ class StochasticRounding(unittest.TestCase):
         later.rounding_step = 1
         self.assertTrue(same(gradients(later, x, g), second))
         self.assertFalse(torch.equal(gradients(layer(seed=2**64 - 1), x, g)[1], first[1]))
-        # If no seed is given, torch's generator gives it.
+        # Without a seed, the layer draws one from torch's generator.
         self.assertEqual(layer(seed=None).seed, layer(seed=None).seed)
         torch.manual_seed(5)
         self.assertNotEqual(
@@ -123,7 +123,7 @@ class StochasticRounding(unittest.TestCase):
             return call
 
         module, again = layer(), layer()
-        with torch.no_grad():  # a weight with the codes of its rounding
+        with torch.no_grad():  # so that rounding the weight to bf16 does not change its codes
             for one in (module, again):
                 one.weight.copy_(one.weight.bfloat16())
         found = gradients(module, x, g, casts(module))
@@ -140,7 +140,8 @@ class StochasticRounding(unittest.TestCase):
             compiled(x.requires_grad_())
 
     def test_prepared_layers(self):
-        # The row scales of the weight go into the gradient, as in mode rowwise_shared.
+        # The gradient is multiplied by the row scales of the weight before it is quantized, as in mode
+        # rowwise_shared.
         x, g = operands()
         float_weight = layer(mode="rowwise_shared")
         prepared = layer().prepare_for_eval()
@@ -150,7 +151,7 @@ class StochasticRounding(unittest.TestCase):
             prepared(into).backward(g)
             self.assertTrue(torch.equal(into.grad, expected))
         self.assertEqual(prepared.rounding_step, 2)
-        # Other programs' codes reach -128, whose products are twice those of -64.
+        # Codes of other programs may be -128. Its products must be twice those of -64.
         found = []
         for code in (-128, -64):
             with torch.no_grad():

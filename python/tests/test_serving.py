@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer and a serving engine with the layers of both kinds: the same bits."""
+"""A trainer and a serving engine whose layers use the same int8 products must compute the same bits."""
 
 import unittest
 
@@ -15,7 +15,8 @@ WIDTH, HIDDEN, TOKENS = 48, 80, 31
 
 
 class Trainer(nn.Module):
-    """A gated perceptron and a mean over earlier tokens, between embedding and head."""
+    """A small language model: a gated perceptron and a mean over earlier tokens, between embedding and head.
+    """
 
     def __init__(self):
         super().__init__()
@@ -31,7 +32,8 @@ class Trainer(nn.Module):
 
 
 def mixed(h):
-    """A decayed sum over the sequence: element-wise steps, so a sequence does not see the batch."""
+    """A decayed sum over the earlier tokens, element by element, so that a sequence does not depend on its
+    batch."""
     rows = [h[:, 0]]
     for t in range(1, h.shape[1]):
         rows.append(rows[-1] * 0.5 + h[:, t])
@@ -39,7 +41,7 @@ def mixed(h):
 
 
 class Served(nn.Module):
-    """A linear module as serving engines define it: a weight of several matrices, and a method object."""
+    """A linear module like those of serving engines: a weight of several matrices, and a method object."""
 
     def __init__(self, method, inputs, outputs, dtype, bias=False):
         super().__init__()
@@ -57,7 +59,7 @@ class Served(nn.Module):
 
 
 class Sampler(nn.Module):
-    """The trainer's model as an engine computes it: gate and up are one product."""
+    """The trainer's model as a serving engine computes it: gate and up are one product."""
 
     def __init__(self, trainer):
         super().__init__()
@@ -72,7 +74,8 @@ class Sampler(nn.Module):
                 served.weight.weight_loader(served.weight, source.weight, row)
                 row += source.out_features
             method.process_weights_after_loading(served)
-            method.process_weights_after_loading(served)  # engines that reload call it again
+            # A second time, as engines that reload weights call it.
+            method.process_weights_after_loading(served)
         self.take_rest(trainer)
 
     def pairs(self, trainer):
@@ -113,7 +116,7 @@ class Serving(unittest.TestCase):
                     logits = trainer(tokens)
                     want = logits.detach().float().log_softmax(-1)
                     for rows in ([2], [5, 2], [1, 0, 3, 2, 4, 5, 1]):
-                        # As a decoder sees them: each length separately.
+                        # Each length separately, as a decoder sees a growing sequence.
                         for length in (1, 4, 9):
                             got = sampler(tokens[rows][:, :length]).float().log_softmax(-1)
                             ratio = (want[rows][:, :length] - got).exp()

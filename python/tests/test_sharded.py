@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FSDP2 with weights that travel as int8 codes, and tensor parallel layers: bits of one process."""
+"""FSDP2 with weights that are gathered as int8 codes, and tensor parallel layers: both have the bits of one
+process."""
 
 import json
 import os
@@ -26,8 +27,8 @@ class Sharded(unittest.TestCase):
         found = json.loads(line)
         self.assertIn("lean=False", found["refused"])
         one, rows = "SwitchBackLinearGlobal", "SwitchBackLinearVectorwise"
-        # A quarter of float32, and the biases, which are float32; with scales per row and column,
-        # 4 bytes a row and a few per column of these small weights.
+        # Codes take a quarter of the bytes of float32, and biases stay float32. With scales per row and
+        # column, there are 4 bytes more for each row, and a few for each column of these small weights.
         self.assertLess(found[f"{one} False"], 0.31 * found[f"{one} None"])
         self.assertLess(found[f"{rows} True"], 0.5 * found[f"{rows} None"])
         self.assertLess(found[f"{rows} False"], 0.9 * found[f"{rows} None"])
@@ -52,7 +53,7 @@ class TensorParallel(unittest.TestCase):
         self.check(3)
 
 
-# torch's own tensor parallelism, in a process group of one.
+# A program that uses torch's own tensor parallelism, in a process group of one process.
 PARALLELIZED = """
 import sys, torch
 from switchback import nn as sb
@@ -86,7 +87,7 @@ class Distributed(unittest.TestCase):
 
 @unittest.skipUnless(HAS_OPERATORS, "shard_int8 needs torch 2.4")
 class Alone(unittest.TestCase):
-    """Without FSDP such a weight is a float parameter."""
+    """Without FSDP, a weight of shard_int8 is a float parameter that trains and is saved."""
 
     def test_it_trains_and_is_saved(self):
         torch.manual_seed(0)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Concurrent calls of several threads: no call waits for a large one, the bits are the same, and codes
-that are shared exist once.
-"""
+"""Calls from several threads at once: no call waits for a large one, the bits are the same, and codes that
+are shared exist once."""
 
 import contextlib
 import threading
@@ -21,7 +20,8 @@ K, N = 96, 80
 
 @contextlib.contextmanager
 def busy():
-    """Inside it another thread uses the context, so that calls use an extra one."""
+    """A context manager, inside of which another thread uses the CPU context, so that calls use an extra one.
+    """
     context = _context.context_for("cpu")
     held, done = threading.Event(), threading.Event()
 
@@ -41,7 +41,7 @@ def busy():
 
 
 def is_free(context):
-    """Whether no other thread uses it."""
+    """Whether no thread is using a context."""
     if not context.lock.acquire(blocking=False):
         return False
     context.lock.release()
@@ -49,7 +49,7 @@ def is_free(context):
 
 
 def run_at_once(*functions):
-    """Runs each in a thread; all begin together. Raises the exception of one of them, if any."""
+    """Runs each function in a thread; all begin together. Raises the exception of one of them, if any."""
     begin, problems = threading.Barrier(len(functions)), []
 
     def run(function):
@@ -94,10 +94,10 @@ class Threads(unittest.TestCase):
         self.assertTrue(self._small_in_large(operation, large, want))
 
     def _small_in_large(self, small, large, want):
-        """Whether a small call can begin and end while the large one holds its context."""
+        """Whether a small call can begin and end while a large call holds its context."""
         rows = 2048
         context = _context.context_for("cpu")
-        # A busy machine may let the large call end first: then it gets more rows.
+        # On a busy machine the large call may end first; then it gets more rows.
         for _ in range(6):
             x = torch.randn(rows, 1024)
             thread = threading.Thread(target=torch.no_grad()(large), args=(x,))
@@ -132,7 +132,7 @@ class Threads(unittest.TestCase):
                 return y.detach(), *torch.autograd.grad(y, (x, *layer.parameters()), g)
 
         want = step(nothing, nothing)
-        # Whichever context runs either pass.
+        # The bits are the same on whichever context forward and backward run.
         for in_forward in (nothing, busy):
             for in_backward in (nothing, busy):
                 self.same(step(in_forward, in_backward), want)
@@ -168,7 +168,7 @@ class Threads(unittest.TestCase):
             lambda: layer.weight.detach().numpy().__imul__(0.7),
             lambda: torch.nn.init.normal_(layer.weight),
         )
-        # Each context has kept codes of a weight that is not the latest.
+        # First each context gets codes of a weight that is then changed.
         for change in changes:
             for used in (infer, train):
                 used()
@@ -184,7 +184,7 @@ class Threads(unittest.TestCase):
                 self.same(infer(), want)
                 change()
                 want = fresh()
-                y = layer(x)  # with the codes of one context, the gradients with those of another
+                y = layer(x)  # forward uses the codes of one context, backward those of another
                 with busy():
                     self.same(torch.autograd.grad(y, (x, *layer.parameters()), g), want[1:])
 
@@ -203,7 +203,7 @@ class Threads(unittest.TestCase):
             self.assertEqual(len(extras), 1)
             self.assertIs(extras[0].context._of, context)
             codes_of_dx = extras[0].cached_bytes() - held
-        # Each layer that computes a dX makes codes for it.
+        # Each of the two layers that compute dX makes codes for it.
         self.assertEqual(layer._layers.cached_bytes(), held + 2 * codes_of_dx)
 
     def test_other_codes_reach_every_context(self):
@@ -249,7 +249,7 @@ class Threads(unittest.TestCase):
         context = _context.context_for("cpu")
         self.assertLessEqual(len(context._extras), _context.MOST_EXTRAS)
         self.assertEqual(layer._layers.cached_bytes(), held)
-        # If all are in use, a call waits for the first that becomes free.
+        # If all contexts are in use, a call waits for the first one that becomes free.
         with busy(), contextlib.ExitStack() as stack:
             taken, done = [], threading.Event()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When codes of a weight are made again, and when they are used again."""
+"""When the codes of a weight are made again, and when they are used again."""
 
 import contextlib
 import copy
@@ -55,7 +55,7 @@ class Weight(unittest.TestCase):
         self.x = torch.randn(4, K)
 
     def fresh(self, layer):
-        """The result of a new module, which has seen no other weight."""
+        """The result of a new module with the same weight, which has never had another weight."""
         twin = sb.SwitchBackLinearVectorwise(K, N)
         twin.load_state_dict(layer.state_dict())
         return twin(self.x)
@@ -98,7 +98,7 @@ class Weight(unittest.TestCase):
     def test_a_square_weight_that_is_transposed(self):
         layer = sb.SwitchBackLinearVectorwise(K, K)
         y = layer(self.x)
-        layer.weight.data = layer.weight.data.t()  # the same address, the same version
+        layer.weight.data = layer.weight.data.t()  # with the same address and version
         twin = sb.SwitchBackLinearVectorwise(K, K)
         twin.load_state_dict(layer.state_dict())
         self.assertTrue(torch.equal(layer(self.x), twin(self.x)))
@@ -106,7 +106,8 @@ class Weight(unittest.TestCase):
 
     def test_steps_of_an_optimizer(self):
         class ThroughData:
-            """A change as some optimizers and sharding schemes make it, which autograd cannot count."""
+            """An optimizer that changes weights through .data, which autograd does not count, as some
+            optimizers do."""
 
             def __init__(self, parameters):
                 self.parameters = list(parameters)
@@ -128,7 +129,7 @@ class Weight(unittest.TestCase):
                 self.assertTrue(torch.equal(after, self.fresh(layer)))
 
     def test_a_teacher_in_training_mode(self):
-        # The weight follows a student's through .data, and no backward runs.
+        # The teacher's weight follows a student's through .data, and no backward of the teacher runs.
         teacher = sb.SwitchBackLinearVectorwise(K, N).requires_grad_(False)
         for scope in (torch.no_grad, contextlib.nullcontext):
             with scope():
@@ -141,7 +142,8 @@ class Weight(unittest.TestCase):
         with torch.no_grad(), sb.reuse_weight_codes():
             stale = layer(self.x)
             layer.weight.data.mul_(2)
-            self.assertTrue(torch.equal(layer(self.x), stale))  # as documented
+            # Inside reuse_weight_codes() the change is not noticed, as documented.
+            self.assertTrue(torch.equal(layer(self.x), stale))
             layer.weight_updated()
             self.assertTrue(torch.equal(layer(self.x), self.fresh(layer)))
             layer.weight.data.mul_(2)
@@ -158,13 +160,14 @@ class Weight(unittest.TestCase):
             layer.train()
             ys = [layer(self.x) for _ in range(3)]
             self.assertEqual(len(calls), 1)
-            sum(y.sum() for y in ys).backward()  # with the codes of the forwards
+            sum(y.sum() for y in ys).backward()  # backward uses the codes of the forwards
             self.assertEqual(len(calls), 1)
             layer(self.x)
             self.assertEqual(len(calls), 2)
 
     def test_the_memory_of_a_copy_is_written_again(self):
-        """Under autocast the library reads a copy of the weight in another type."""
+        """Under autocast the library reads a copy of the weight in another dtype, whose memory is used again.
+        """
 
         def autocast(layer):
             with torch.autocast("cpu", torch.bfloat16):
@@ -172,7 +175,7 @@ class Weight(unittest.TestCase):
 
         layer = sb.SwitchBackLinearVectorwise(K, N)
         with torch.inference_mode():
-            autocast(layer)  # such a copy cannot be written later
+            autocast(layer)  # a copy made in inference mode cannot be written later
         copies = set()
         for step in range(4):
             y = autocast(layer)
@@ -187,9 +190,9 @@ class Weight(unittest.TestCase):
             self.assertTrue(torch.equal(got, want))
             with torch.no_grad():
                 layer.weight.sub_(got, alpha=0.01)
-            if step == 2:  # other strides
+            if step == 2:  # a weight with other strides
                 layer.weight = torch.nn.Parameter(layer.weight.detach().t().contiguous().t())
-        self.assertLessEqual(len(copies), 2)  # the one of inference mode lived until the second
+        self.assertLessEqual(len(copies), 2)  # the copy of inference mode lived until the second
 
     def test_gradient_accumulation(self):
         with counted() as calls:
@@ -206,7 +209,7 @@ class Weight(unittest.TestCase):
             with sb.reuse_weight_codes():
                 layer(self.x)
                 self.assertEqual(len(calls), 3)
-                layer.weight_updated()  # counts there too
+                layer.weight_updated()  # also works inside reuse_weight_codes()
                 layer(self.x)
                 self.assertEqual(len(calls), 4)
             twin = sb.SwitchBackLinearVectorwise(K, N)
@@ -256,7 +259,8 @@ class Weight(unittest.TestCase):
             layer.prepare_for_eval()
 
     def test_memory_that_was_freed_and_given_to_a_gradient(self):
-        # Sharding frees the storage of a weight between forward and backward.
+        # Sharding frees the storage of a weight between forward and backward, and a gradient may get that
+        # memory.
         layer = sb.SwitchBackLinear(K, N)
         storage_of = lambda t: t.untyped_storage() if hasattr(t, "untyped_storage") else t.storage()  # noqa: E731
         want = torch.autograd.grad(layer(self.x).sum(), [layer.weight])[0]
@@ -298,7 +302,7 @@ class Weight(unittest.TestCase):
 
 
 def recorded(layer, x):
-    """A forward that autograd records."""
+    """Runs a forward that autograd records."""
     with torch.enable_grad():
         return layer(x).detach()
 
@@ -309,7 +313,7 @@ def unrecorded(layer, x):
 
 
 def differentiated(layer, x):
-    """A forward whose backward gives dx alone where the parameters are frozen."""
+    """Runs forward and backward; with frozen parameters, backward computes dx alone."""
     x = x.clone().requires_grad_()
     y = layer(x)
     y.sum().backward()
@@ -318,7 +322,7 @@ def differentiated(layer, x):
 
 
 class ChangesUnseen(unittest.TestCase):
-    """Changes that autograd's version counter does not count."""
+    """Changes of a weight that autograd's version counter does not count."""
 
     def setUp(self):
         torch.manual_seed(0)
@@ -361,7 +365,7 @@ class ChangesUnseen(unittest.TestCase):
     def check(self, layer, forward, changes=None):
         twin = type(layer)(K, N)
         for change in changes or self.changes():
-            for times in (1, 2, 3):  # codes of a first forward, and those known to be used again
+            for times in (1, 2, 3):  # with codes that one forward has used, or more
                 for _ in range(times):
                     forward(layer, self.x)
                 change(layer.weight)
@@ -390,7 +394,7 @@ class ChangesUnseen(unittest.TestCase):
                             self.check(layer, forward)
 
     def test_in_turns(self):
-        # Evaluated between steps, with the averaged weight swapped in and out again.
+        # Evaluation between training steps, for which an averaged weight is swapped in and out again.
         layer = sb.SwitchBackLinearVectorwise(K, N)
         optimizer = torch.optim.SGD(layer.parameters(), 0.1)
         twin = sb.SwitchBackLinearVectorwise(K, N)
@@ -412,7 +416,7 @@ class ChangesUnseen(unittest.TestCase):
                 self.assertTrue(torch.equal(unrecorded(layer, self.x), unrecorded(twin, self.x)))
 
     def test_an_adapter_that_is_merged(self):
-        # As PEFT's LoRA layers do it, with the base layer frozen.
+        # A LoRA adapter that is merged into a frozen base layer, as PEFT does it.
         class Adapted(torch.nn.Module):
             def __init__(self, base):
                 super().__init__()
@@ -442,8 +446,9 @@ class ChangesUnseen(unittest.TestCase):
                 merged = model(self.x)
                 model.merge(-1)
                 again = model(self.x)
-            # Codes of W and of W + BA differ by a rounding of 1/254 of a row's largest magnitude each.
-            # 5 % is ten times their usual effect, and a twentieth of the effect of a lost adapter.
+            # Codes of W and of W + BA each differ from their weight by a rounding of 1/254 of a row's
+            # largest magnitude. The bound of 5 % is ten times the usual effect, and a twentieth of the
+            # effect of a lost adapter.
             self.assertLess(relative_error(merged, apart), 0.05)
             self.assertLess(relative_error(again, apart), 0.05)
             twin = sb.SwitchBackLinearVectorwise(K, N)
@@ -489,14 +494,15 @@ class ChangesUnseen(unittest.TestCase):
             torch.equal(without, unrecorded(layer, self.x))
             and torch.equal(layer.bias, torch.zeros(N))
         )
-        layer.bias = torch.nn.Parameter(torch.randn(2 * N)[::2])  # the library reads a copy
+        layer.bias = torch.nn.Parameter(torch.randn(2 * N)[::2])  # the library reads a copy of this bias
         for _ in range(3):
             unrecorded(layer, self.x)
         layer.bias.data.add_(1.0)
         self.assertTrue(torch.equal(unrecorded(layer, self.x), unrecorded(sb_twin(layer), self.x)))
 
     def test_codes_of_backward_are_those_of_the_same_weight(self):
-        # A backward between a change and its undoing makes codes of the changed weight.
+        # A backward between a change and its undoing makes codes of the changed weight, which must not be
+        # used later.
         layer = sb.SwitchBackLinearVectorwise(K, N).eval().requires_grad_(False)
         kept = layer.weight.detach().clone()
         unrecorded(layer, self.x)
@@ -518,12 +524,12 @@ class ChangesUnseen(unittest.TestCase):
                 layer(self.x)
                 layer(self.x)
                 self.assertEqual(len(calls), 1)
-                with sb.reuse_weight_codes():  # torch counts nothing that could be trusted
+                with sb.reuse_weight_codes():  # torch does not count changes of inference tensors
                     layer.weight.mul_(2.0)
                     self.assertTrue(torch.equal(layer(self.x), sb_twin(layer)(self.x)))
 
     def test_where_there_are_no_fingerprints(self):
-        # As on a GPU, where one would have to be waited for.
+        # Without fingerprints, as on a GPU, where the host would have to wait for one.
         layer = sb.SwitchBackLinearVectorwise(K, N).eval()
         with counted() as calls:
             unrecorded(layer, self.x)
@@ -542,7 +548,7 @@ class ChangesUnseen(unittest.TestCase):
 
 
     def test_a_device_is_asked_where_torch_saw_no_change(self):
-        # A layer that treats this machine as a device: the library's call is the same there.
+        # The layer treats this machine as a CUDA device. The library's functions are the same there.
         changed, asked = "switchback_linear_weight_updated", "switchback_linear_weight_may_have_changed"
         layer = sb.SwitchBackLinearVectorwise(K, N)
         optimizer = torch.optim.SGD(layer.parameters(), 0.1)
@@ -567,14 +573,14 @@ class ChangesUnseen(unittest.TestCase):
             self.assertEqual(steps(3), [asked, asked, asked])
             self.assertEqual(steps(1), [asked])
             self.assertEqual(steps(1), [changed])
-            # torch does not see this change either.
+            # A change through .data, which torch does not notice, is noticed too.
             del calls[:]
             layer.weight.data.mul_(2.0)
             self.assertTrue(torch.equal(layer(self.x), sb_twin(layer)(self.x)))
 
 
 class Cost(unittest.TestCase):
-    """Which parts of a weight are read, and when."""
+    """How often weights are quantized and fingerprints computed in common uses."""
 
     def setUp(self):
         torch.manual_seed(0)
@@ -607,13 +613,13 @@ class Cost(unittest.TestCase):
             del taken[:]
             for _ in range(4):
                 unrecorded(layer, self.x)
-            self.assertEqual(len(taken), 12)  # of codes, scales and bias
+            self.assertEqual(len(taken), 12)  # fingerprints of codes, scales and bias
             with sb.reuse_weight_codes():
                 for _ in range(4):
                     unrecorded(layer, self.x)
             self.assertEqual(len(taken), 12)
             del taken[:]
-            standard = sb.StandardLinear(K, N).eval()  # makes nothing of its weight
+            standard = sb.StandardLinear(K, N).eval()  # has no codes that could be outdated
             for _ in range(4):
                 unrecorded(standard, self.x)
             self.assertEqual(len(taken), 0)
@@ -623,7 +629,7 @@ class Cost(unittest.TestCase):
             layer = sb.SwitchBackLinearVectorwise(K, N)
             for step in range(4):
                 (layer(self.x).sum() + layer(self.x).square().sum()).backward()
-                if step > 0:  # by the first step it is known to be
+                if step > 0:  # the first step shows that the codes are used twice
                     self.assertEqual(len(told), 1)
                 del told[:]
 
@@ -632,7 +638,7 @@ class Cost(unittest.TestCase):
             layer = sb.SwitchBackLinearVectorwise(K, N)
             y = layer(self.x)
             (want,) = torch.autograd.grad(y.sum(), [layer.weight], retain_graph=True)
-            layer.to(torch.float32)  # lets go of the weight
+            layer.to(torch.float32)  # releases the weight
             del told[:]
             (got,) = torch.autograd.grad(y.sum(), [layer.weight], retain_graph=True)
             self.assertTrue(torch.equal(got, want))
@@ -657,7 +663,7 @@ class Cost(unittest.TestCase):
 
 
 def sb_twin(layer):
-    """A module of the same kind and weight that has not seen another one."""
+    """A module of the same class with the same weight, which has never had another weight."""
     twin = type(layer)(K, N)
     twin.load_state_dict(layer.state_dict())
     return twin.train(layer.training).requires_grad_(layer.weight.requires_grad)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dw="int8_block": the weight gradient as an int8 product."""
+"""Layers with dw="int8_block", whose weight gradient is an int8 product."""
 
 import unittest
 
@@ -47,7 +47,7 @@ class Int8WeightGradient(unittest.TestCase):
                     self.assertTrue(torch.equal(db, want[3]))
                     exact = g.double().t() @ x.double()
                     error = (dw.double() - exact).norm() / exact.norm()
-                    # Codes of 256 normal numbers: 0.9 % (docs/numerics.md); bf16 adds 0.2 %.
+                    # The error of codes of 256 normal numbers is 0.9 % (docs/numerics.md); bf16 adds 0.2 %.
                     self.assertLess(error, 0.013)
                     self.assertFalse(torch.equal(dw, want[2]))
 
@@ -63,7 +63,7 @@ class Int8WeightGradient(unittest.TestCase):
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             module(x)
         shapes = sorted((tuple(t.shape), t.dtype) for t in kept)
-        # No gradient of x is wanted, so neither the weight nor x is kept.
+        # The gradient of x is not wanted, so neither the weight nor x is kept.
         self.assertEqual(shapes, sorted([((K, 384), torch.int8), ((3, K), torch.float32)]))
 
     def test_the_same_under_checkpointing_and_from_views(self):
@@ -88,7 +88,7 @@ class Int8WeightGradient(unittest.TestCase):
         of_bf16 = gradients(layer().bfloat16(), x.bfloat16(), g.bfloat16())[2]
         self.assertEqual(module.weight.grad.dtype, torch.float32)
         error = (module.weight.grad - of_bf16.float()).norm() / of_bf16.float().norm()
-        self.assertLess(error, 2**-8)  # one rounding of the result to bf16
+        self.assertLess(error, 2**-8)  # a single rounding of the result to bf16
 
     def test_auto_and_empty_batches(self):
         x, g = operands()

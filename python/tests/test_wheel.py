@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel: its tag, its files, and that it works after unpacking."""
+"""The Python wheel: its tag, its files, and that it works after unpacking."""
 
 import glob
 import importlib.util
@@ -22,10 +22,11 @@ MISSING = [
 
 
 def steps_to_install(home, wheel):
-    """Commands that install a wheel into an empty environment, and the environment variables of programs that run there.
+    """Commands that install a wheel into an empty environment, and the environment variables of programs
+    that run there.
 
-    Of the interpreter it has NumPy and torch; where these are in an environment of their own, they are
-    named.
+    The environment has NumPy and torch of this interpreter. If these are in a virtual environment,
+    PYTHONPATH names their folder.
     """
     python = os.path.join(home, "bin", "python")
     nothing = {"PYTHONPATH": "", "SWITCHBACK_LIBRARY": ""}
@@ -75,7 +76,7 @@ class Wheel(unittest.TestCase):
 
     def test_a_wheel_with_a_library(self):
         with tempfile.TemporaryDirectory() as folder:
-            # An installation: the library, another library that it needs, and configurations.
+            # Creates an installation: the library, another library that it needs, and tuned configurations.
             prefix = os.path.join(folder, "prefix")
             configs = os.path.join(prefix, "share", "switchback", "configs")
             os.makedirs(os.path.join(prefix, "lib"))
@@ -120,7 +121,7 @@ class Wheel(unittest.TestCase):
     def test_an_empty_environment_trains_with_it(self):
         require_torch()
         with tempfile.TemporaryDirectory() as folder:
-            # A library alone in its folder, in a checkout that has configurations.
+            # Creates a library alone in its folder, and a checkout that has tuned configurations.
             library = os.path.join(folder, "alone", "libswitchback.so")
             os.mkdir(os.path.dirname(library))
             shutil.copy(os.path.realpath(switchback.library_path()), library)
@@ -136,7 +137,7 @@ class Wheel(unittest.TestCase):
                     name for name in packed.namelist() if "share/switchback/configs/" in name
                 ]
             self.assertIn("switchback/share/switchback/configs/list.jsonl", configs)
-            # Empty except for torch, NumPy and pip, which are the system's.
+            # An environment that is empty except for the system's torch, NumPy and pip.
             home = os.path.join(folder, "environment")
             steps, nothing = steps_to_install(home, wheel)
             steps += (
@@ -150,10 +151,10 @@ class Wheel(unittest.TestCase):
             for step in steps:
                 done = run_program(*step, env=nothing, cwd=folder)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            self.assertIn(home, done.stdout)  # the library of this environment
+            self.assertIn(home, done.stdout)  # the library in this environment
 
     def test_a_library_built_by_cmake(self):
-        # A stand-in for cmake: records its arguments and installs the library under test.
+        # A program that replaces cmake: it records its arguments and installs the library under test.
         with tempfile.TemporaryDirectory() as folder:
             programs, notes = os.path.join(folder, "bin"), os.path.join(folder, "notes")
             os.mkdir(programs)
@@ -193,7 +194,7 @@ class Wheel(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("none.so: there is no such file", done.stdout + done.stderr)
         with tempfile.TemporaryDirectory() as folder:
-            done = self.build(folder)  # a copy of python/ alone
+            done = self.build(folder)  # a copy of python/ without the C++ sources
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("no C++ sources", done.stdout + done.stderr)
 
@@ -209,7 +210,7 @@ LACKING = MISSING + [
     if not there
 ]
 
-# The example of README.md, and which files the process has mapped.
+# A program that runs the example of README.md, and prints which files the process has mapped.
 README_AND_MAPS = """
 import re
 text = open({readme!r}, encoding="utf-8").read()
@@ -222,7 +223,7 @@ print("\\n".join(sorted(file for file in files if ".so" in file)))
 
 @unittest.skipIf(LACKING, f"portable wheels cannot be built without {LACKING}")
 class Portable(unittest.TestCase):
-    """tools/wheel: the wheel it builds works in an environment without anything of switchback."""
+    """The wheel that tools/wheel builds works in an environment without anything else of switchback."""
 
     @classmethod
     def setUpClass(cls):
@@ -269,7 +270,7 @@ class Portable(unittest.TestCase):
         (sdist,) = glob.glob(os.path.join(self.folder.name, "*.tar.gz"))
         shutil.unpack_archive(sdist, self.folder.name)
         (source,) = glob.glob(os.path.join(self.folder.name, "switchback-*[0-9]", "cpp"))
-        # Configuring finds every source that the build will need.
+        # cmake's configuration fails if the source distribution lacks a source that the build needs.
         done = run_program(
             "cmake",
             "-S",

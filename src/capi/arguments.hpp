@@ -25,18 +25,18 @@ inline void check_pointer(std::string_view op, std::string_view argument, const 
   core::require(pointer != nullptr, "{}: {} is a null pointer", op, argument);
 }
 
-/// 0 or 1.
+/// Reads a flag, which must be 0 or 1.
 inline bool read_flag(std::string_view op, std::string_view argument, std::int32_t value) {
   core::require(value == 0 || value == 1, "{}: {} = {}; it must be 0 or 1", op, argument, value);
   return value == 1;
 }
 
-/// "" for null.
+/// The string as a view; "" for a null pointer.
 inline std::string_view read_name(const char* name_or_null) {
   return name_or_null == nullptr ? std::string_view() : std::string_view(name_or_null);
 }
 
-/// A matrix of any known dtype.
+/// Reads a matrix of any known dtype.
 inline AnyMatrix read_matrix(std::string_view op, std::string_view argument,
                              const switchback_matrix& m) {
   const AnyMatrix any(m.data, static_cast<DType>(m.dtype), m.rows, m.cols, m.stride);
@@ -49,13 +49,13 @@ inline AnyMatrix read_matrix(std::string_view op, std::string_view argument,
   return read_matrix(op, argument, *m);
 }
 
-/// An optional matrix: null data means that it is absent, and the other fields are ignored.
+/// Reads an optional matrix: null data means that it is absent, and the other fields are ignored.
 inline AnyMatrix read_optional_matrix(std::string_view op, std::string_view argument,
                                       const switchback_matrix& m) {
   return m.data == nullptr ? AnyMatrix() : read_matrix(op, argument, m);
 }
 
-/// A matrix whose dtype must be that of T.
+/// Reads a matrix whose dtype must be that of T.
 template <class T>
 MatrixView<T> read_view(std::string_view op, std::string_view argument,
                         const switchback_matrix& m) {
@@ -79,7 +79,8 @@ std::span<T> read_span(T* data, std::int64_t n) {
   return {data, static_cast<std::size_t>(n)};
 }
 
-/// rows · cols consecutive numbers, as the matrix that the C++ API expects; null: no data.
+/// Reads a bias: rows · cols consecutive numbers, as the matrix that the C++ API expects. A null
+/// pointer gives a matrix without data.
 inline ConstAnyMatrix read_bias(std::string_view op, const void* bias, std::int32_t dtype,
                                 std::int64_t rows, std::int64_t cols) {
   if (bias == nullptr) return {};
@@ -108,7 +109,8 @@ inline Save read_save(std::string_view op, std::int32_t value) {
   return static_cast<Save>(value);
 }
 
-/// The source of random bits, for the structs that can request stochastic rounding.
+/// Reads the source of random bits from a struct that can request stochastic rounding; empty if it
+/// does not.
 template <class Given>
 std::optional<StochasticRounding> read_rounding(std::string_view op, const Given& given) {
   if (!read_flag(op, "stochastic", given.stochastic)) return std::nullopt;
@@ -118,18 +120,18 @@ std::optional<StochasticRounding> read_rounding(std::string_view op, const Given
                             .row0 = given.rounding_row0};
 }
 
-/// The largest struct of a newer header that is accepted; the part of it that is not known here
-/// must be zero.
+/// The largest struct of a newer header that is accepted. The part of it that this version does not
+/// know must be zero.
 inline constexpr std::size_t max_struct_bytes = 4096;
 
-/// The least size of a struct: the size of its first version. Specialized for a struct that has
-/// grown.
+/// The least struct_size that a struct may have: the size of its first version. Specialized for a
+/// struct that has grown.
 template <class T>
 inline constexpr std::size_t first_size = sizeof(T);
 
-/// Reads a struct that begins with struct_size. An older version may be smaller: the members that
-/// it lacks become zero (the defaults). A newer version may be larger: the part that is not known
-/// here must be zero.
+/// Reads a struct that begins with struct_size. The struct of an older header may be smaller:
+/// members that it lacks become zero (the defaults). That of a newer header may be larger: the part
+/// that is not known here must be zero.
 template <class T>
 T read_struct(std::string_view op, std::string_view argument, const T* given) {
   static_assert(std::is_trivially_copyable_v<T> && offsetof(T, struct_size) == 0);
@@ -150,7 +152,8 @@ T read_struct(std::string_view op, std::string_view argument, const T* given) {
   return result;
 }
 
-/// Writes the members that read_struct() read, as far as the caller's header has them.
+/// Writes a struct that read_struct() has read back to the caller, as far as the caller's header
+/// has its members.
 template <class T>
 void write_struct(const T& value, T* out) {
   std::memcpy(out, &value, std::min(value.struct_size, sizeof(T)));

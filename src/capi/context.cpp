@@ -139,7 +139,7 @@ switchback_status switchback_engines(switchback_context* context, int32_t operat
     const bool known = operation >= 0 && operation < std::ssize(context->engines);
     if (!known || !context->engines[static_cast<std::size_t>(operation)].made) {
       EngineTable table;
-      table.infos = engines_of(cpp_context, operation);  // throws if it is unknown
+      table.infos = engines_of(cpp_context, operation);  // throws if the operation is unknown
       for (const EngineInfo& info : table.infos)
         table.rows.push_back({info.name.c_str(), info.available ? 1 : 0, info.reason.c_str()});
       table.made = true;

@@ -53,7 +53,7 @@ void check_sums(std::string_view op, const switchback_gemm_args& given) {
                 op);
 }
 
-// The scales of b: n of them, or one for each of `groups` matrices.
+// Reads the scales of b: n of them, or one for each of `groups` matrices.
 std::span<const float> read_absmax_b(std::string_view op, const switchback_gemm_args& given,
                                      std::int64_t groups, std::int64_t n) {
   core::require(
@@ -67,7 +67,7 @@ std::span<const float> read_absmax_b(std::string_view op, const switchback_gemm_
   return read_span(given.absmax_b, given.absmax_b_count);
 }
 
-// The part that the int8 products with and without groups have in common.
+// Reads the arguments that int8 products with and without groups have in common.
 template <class Args>
 Args read_product(std::string_view op, const switchback_gemm_args& given) {
   Args cpp;
@@ -113,7 +113,7 @@ void multiply_groups(Context& context, const switchback_gemm_args& given) {
     return grouped_gemm(context, cpp);
   }
   const std::int64_t groups = cpp.groups.count;
-  // A packed_b with another number of groups is refused below.
+  // grouped_gemm() refuses a packed_b that was packed for another number of groups.
   const bool fits = cpp.packed_b == nullptr || cpp.packed_b->groups() == groups;
   const std::int64_t n = cpp.packed_b != nullptr ? cpp.packed_b->rows()
                          : groups > 0            ? cpp.b.rows / groups
@@ -125,7 +125,7 @@ void multiply_groups(Context& context, const switchback_gemm_args& given) {
   grouped_gemm(context, cpp);
 }
 
-// The part that the floating-point products with and without groups have in common.
+// Reads the arguments that floating-point products with and without groups have in common.
 template <class Args>
 Args read_standard(std::string_view op, const switchback_gemm_standard_args& given,
                    std::int64_t groups) {
@@ -180,13 +180,14 @@ switchback_status switchback_gemm_blockwise(switchback_context* context,
     cpp.b = read_view<const std::int8_t>(op, "b", given.b);
     cpp.d = read_matrix(op, "d", given.d);
     cpp.block_rows = given.block_rows;
-    // A wrong number of rows gives no blocks; it is refused by name later.
+    // A block_rows that is not positive gives no blocks here; gemm_blockwise() refuses it by name.
     const std::int64_t blocks = given.block_rows > 0 ? cpp.a.cols / given.block_rows : 0;
     cpp.absmax_a = read_span(given.absmax_a, blocks * cpp.a.rows);
     cpp.absmax_b = read_span(given.absmax_b, blocks * cpp.b.rows);
     cpp.accumulate = read_flag(op, "accumulate", given.accumulate);
     cpp.engine = read_name(given.engine);
-    // In C++, -1 means what 0 means here; here -1 is as wrong as any other negative number.
+    // m = 0 in the C ABI means what m = -1 means in C++: all blocks are whole. In the C ABI, -1 is
+    // as wrong as any other negative number.
     core::require(given.m >= 0, "{}: m = {}; it must not be negative", op, given.m);
     cpp.m = given.m == 0 ? -1 : given.m;
     gemm_blockwise(ctx, cpp);

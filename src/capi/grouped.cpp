@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// C ABI: rows of groups.
+// C ABI: quantizes rows of groups, and combines rows of a grouped result.
 #include "switchback/grouped.hpp"
 
 #include "capi/groups.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// C ABI: groups of rows.
+// C ABI: reads groups of rows.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace switchback::capi {
 
-/// Groups, and the row that each of `slots` slots reads in x.
+/// The groups that a C struct describes, and the row of x that each slot (row of the result) reads.
 struct Grouping {
   Groups groups;
   GroupedRows rows;

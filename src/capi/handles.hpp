@@ -20,8 +20,8 @@
 
 namespace switchback::capi {
 
-/// The engines of one operation: the strings, and the C structs that point to them. Filled on first
-/// use and never changed afterwards, because callers keep the pointers.
+/// The engines of one operation, as C callers see them: the strings, and the C structs that point
+/// to them. Filled on first use and never changed afterwards, because callers keep the pointers.
 struct EngineTable {
   bool made = false;
   std::vector<EngineInfo> infos;
@@ -36,13 +36,13 @@ struct switchback_context {
         device(context->device()),
         isa(context->isa()) {}
 
-  // Shared with the layers, which need it as long as they live.
+  // The Context is shared with the layers, which need it as long as they live.
   std::shared_ptr<switchback::Context> context;
   std::string device;
   std::string isa;
   std::array<switchback::capi::EngineTable, 4> engines;
   std::shared_ptr<switchback::Tuner> tuner;
-  std::string warnings;  ///< the text that the caller got last
+  std::string warnings;  ///< text of the warnings that the caller got last
 };
 
 struct switchback_packed_weight {
@@ -56,7 +56,8 @@ struct switchback_linear {
   switchback_linear(std::shared_ptr<switchback::Context> owner, const switchback_linear& shares)
       : context(std::move(owner)), linear(shares.linear.share(*context)) {}
 
-  std::shared_ptr<switchback::Context> context;  // before `linear`: destroyed after it
+  // Declared before `linear`, and so destroyed after it.
+  std::shared_ptr<switchback::Context> context;
   switchback::SwitchbackLinear linear;
 };
 
@@ -65,7 +66,8 @@ struct switchback_fragmented_linear {
                                const switchback::FragmentedLinearOptions& options)
       : context(std::move(owner)), linear(*context, options) {}
 
-  std::shared_ptr<switchback::Context> context;  // before `linear`: destroyed after it
+  // Declared before `linear`, and so destroyed after it.
+  std::shared_ptr<switchback::Context> context;
   switchback::FragmentedLinear linear;
 };
 
@@ -76,14 +78,14 @@ inline Context& read_context(std::string_view op, const switchback_context* cont
   return *context->context;
 }
 
-/// The layer that a handle of any kind points to.
+/// The layer that a handle points to. There is a type of handle for each kind of layer.
 template <class Handle>
 auto& read_layer(std::string_view op, Handle* linear) {
   check_pointer(op, "linear", linear);
   return linear->linear;
 }
 
-/// The memory that a layer of any kind holds, in bytes.
+/// Writes how many bytes of memory a layer of any kind holds.
 template <class Handle>
 void get_info(Handle* linear, switchback_layer_info* out) {
   constexpr std::string_view op = "get_info";

@@ -45,7 +45,7 @@ std::int64_t read_count(std::string_view op, std::int64_t absmax_count) {
   return absmax_count;
 }
 
-// The scales of codes[K,Mp], which are codes of blocks.
+// The number of scales of codes[K,Mp] that are quantized in blocks of rows.
 template <class T>
 std::int64_t block_scales(const SwitchbackLinear& layer, const MatrixView<T>& codes) {
   return codes.cols / layer.options().dw_block_rows * codes.rows;
@@ -73,7 +73,7 @@ KeptInput read_kept(std::string_view op, const SwitchbackLinear& layer,
     return {codes, read_span(given.absmax, block_scales(layer, codes)), true};
   }
   KeptInput input;
-  // A zeroed matrix means that nothing was kept.
+  // A zeroed matrix in the struct means that no input was kept.
   if (given.x.data != nullptr || given.x.cols != 0) input.x = read_matrix(op, "kept.x", given.x);
   if (given.absmax != nullptr) input.absmax = read_span(given.absmax, input.x.rows);
   return input;

@@ -38,7 +38,7 @@ AlignedBuffer& AlignedBuffer::operator=(AlignedBuffer&& other) noexcept {
 
 void AlignedBuffer::reserve(std::size_t bytes) {
   if (bytes <= capacity_) return;
-  // Frees the old memory first, so that both need not exist at the same time.
+  // The old memory is freed before the new memory is allocated, so both need not exist at once.
   release();
   if (source_ != nullptr) {
     data_ = source_->allocate(bytes);
@@ -54,8 +54,9 @@ void AlignedBuffer::reserve(std::size_t bytes) {
     fresh = std::aligned_alloc(align, rounded);
     if (fresh != nullptr) {
 #if defined(__linux__)
-      // Advice only: without huge pages the memory is the same, but a little slower. The last part
-      // gets small pages, so only the pages that are used cost memory.
+      // madvise() is only advice: without huge pages the memory is the same, but a little slower.
+      // The last, incomplete huge page consists of small pages, so only pages that are used cost
+      // memory.
       if (align == huge_page_bytes)
         (void)madvise(fresh, bytes / huge_page_bytes * huge_page_bytes, MADV_HUGEPAGE);
 #endif

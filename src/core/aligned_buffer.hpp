@@ -17,7 +17,7 @@ class AlignedBuffer {
   static constexpr std::size_t alignment_bytes = 64;
 
   AlignedBuffer() = default;
-  /// Allocates memory from `source`, or from the host if it is null.
+  /// A buffer that allocates its memory from `source`, or from the host if `source` is null.
   explicit AlignedBuffer(std::shared_ptr<MemorySource> source) noexcept
       : source_(std::move(source)) {}
   ~AlignedBuffer();
@@ -27,8 +27,8 @@ class AlignedBuffer {
   AlignedBuffer& operator=(const AlignedBuffer&) = delete;
 
   /// Makes room for at least `bytes`. To grow, the buffer first frees its memory, contents
-  /// included, so that it never holds both. A failure throws Error(out_of_memory) and leaves it
-  /// empty.
+  /// included, so that old and new memory never exist together. A failure throws
+  /// Error(out_of_memory) and leaves the buffer empty.
   void reserve(std::size_t bytes);
   /// Makes room for at least `bytes` of memory from `source`, which may differ from the previous
   /// source. For contents that must survive a failure: the old memory is freed only after the new
@@ -36,7 +36,7 @@ class AlignedBuffer {
   void reserve(std::size_t bytes, const std::shared_ptr<MemorySource>& source);
   /// Frees the memory.
   void release() noexcept;
-  /// Frees the memory, which several streams may have used; from any thread.
+  /// Frees memory that several CUDA streams may have used. May be called from any thread.
   void release_shared() noexcept;
 
   [[nodiscard]] std::size_t capacity_bytes() const noexcept { return capacity_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: assertions of engines, whose arguments were already checked by entry points. They do
-// nothing in builds without SWITCHBACK_ASSERTIONS.
+// Core: assertions for engines (implementations of operations), whose arguments were already
+// checked by entry points. They do nothing in builds without SWITCHBACK_ASSERTIONS.
 #pragma once
 
 #if defined(SWITCHBACK_ASSERTIONS)

@@ -20,8 +20,8 @@ std::uintptr_t element_bytes(ConstAnyMatrix m) {
   return dtype_size_bytes(m.dtype);
 }
 
-// From the first byte to one past the last element's last byte. Sizes were already checked not to
-// overflow.
+// The addresses that matrix m occupies, from its first byte to one past its last element. The
+// caller has checked that its sizes do not overflow.
 ByteRange extent(ConstAnyMatrix m) {
   const auto begin = reinterpret_cast<std::uintptr_t>(m.data);
   const auto elements = static_cast<std::uintptr_t>((m.rows - 1) * m.stride + m.cols);
@@ -72,7 +72,7 @@ void check_enum(std::string_view op, std::string_view argument, std::int32_t val
                 std::int32_t first, std::string_view (*name)(std::int32_t value)) {
   const auto exists = [&](std::int32_t v) { return v >= first && name(v) != "unknown"; };
   if (exists(value)) return;
-  std::vector<std::string> values;  // "none (0)", "gelu_tanh (1)", "gelu_erf (2)"
+  std::vector<std::string> values;  // valid values as text: "none (0)", "gelu_tanh (1)"
   for (std::int32_t v = first; exists(v); ++v)
     values.push_back(fmt::format("{} ({})", name(v), v));
   fail(Status::invalid_argument, "{}: {} = {}; it must be {}", op, argument, value, listed(values));
@@ -114,12 +114,13 @@ bool overlaps(ConstAnyMatrix a, ConstAnyMatrix b) {
   if (a.rows == 1 || b.rows == 1 ||
       stride != static_cast<std::uintptr_t>(b.stride) * element_bytes(b))
     return true;
-  // Equal strides in bytes: the rows of both repeat with the same period, so compare their offsets.
+  // With equal strides in bytes, the rows of both matrices repeat with the same period. So it is
+  // enough to compare the offsets of their rows within one period.
   const auto width_a = static_cast<std::uintptr_t>(a.cols) * element_bytes(a);
   const auto width_b = static_cast<std::uintptr_t>(b.cols) * element_bytes(b);
   const auto b_after_a = (rb.begin - ra.begin) % stride;
   const auto distance = ra.begin <= rb.begin ? b_after_a : stride - (ra.begin - rb.begin) % stride;
-  const auto offset = distance % stride;  // of b's rows after a's rows, within a period
+  const auto offset = distance % stride;  // bytes from a row of a to the next row of b
   return offset < width_a || offset + width_b > stride;
 }
 

@@ -18,7 +18,7 @@
 
 namespace switchback::core {
 
-/// Throws Error(status) with a message that is formatted here, out of line.
+/// Formats the message and throws Error(status). Not inline, to keep the code of callers small.
 [[noreturn]] void fail_formatted(Status status, fmt::string_view format, fmt::format_args args);
 
 /// Throws Error(status) with a formatted message.
@@ -27,13 +27,13 @@ template <class... Args>
   fail_formatted(status, format, fmt::make_format_args(args...));
 }
 
-/// Whether an argument was built only for the message: a temporary string. Every call that succeeds
-/// would build it too, and allocate memory from the heap.
+/// Whether an argument of require() is a temporary string, which was built only for the message.
+/// Even a call that succeeds would build it, and allocate heap memory.
 template <class Arg>
 inline constexpr bool made_for_message = std::is_same_v<std::remove_cv_t<Arg>, std::string>;
 
-/// Throws Error(invalid_argument) unless the condition holds. Arguments are evaluated either way,
-/// so strings are not built among them: pass the value and give its type a fmt::formatter
+/// Throws Error(invalid_argument) unless the condition holds. The arguments are evaluated even if
+/// it holds, so do not build strings in them: pass the value and give its type a fmt::formatter
 /// (DescribedFormatter is a short way), or write `if (!condition) fail(…)`.
 template <class... Args>
 requires(!(made_for_message<Args> ||
@@ -42,7 +42,7 @@ requires(!(made_for_message<Args> ||
     fail_formatted(Status::invalid_argument, format, fmt::make_format_args(args...));
 }
 
-/// The base of a fmt::formatter for a type with a function that describes its values.
+/// Base class of a fmt::formatter that prints a value as the string that describe(value) returns.
 template <class T, std::string (*describe)(const T&)>
 struct DescribedFormatter : fmt::formatter<std::string_view> {
   auto format(const T& value, fmt::format_context& context) const {
@@ -50,19 +50,20 @@ struct DescribedFormatter : fmt::formatter<std::string_view> {
   }
 };
 
-/// Non-negative sizes, stride >= cols, no overflow of the byte extent, a pointer unless empty.
+/// Throws unless the matrix has non-negative sizes, stride >= cols, a byte extent that does not
+/// overflow, and data (an empty matrix may have a null pointer).
 void check_matrix(std::string_view op, std::string_view argument, ConstAnyMatrix m);
-/// One of f32, f16, bf16.
+/// Throws unless dtype is f32, f16 or bf16.
 void check_float(std::string_view op, std::string_view argument, DType dtype);
-/// rows == want_rows and cols == want_cols; the names, such as "M", are used in messages.
+/// Throws unless m has want_rows rows and want_cols columns. Messages use the names, such as "M".
 void check_shape(std::string_view op, std::string_view argument, ConstAnyMatrix m,
                  std::int64_t want_rows, std::string_view rows_name, std::int64_t want_cols,
                  std::string_view cols_name);
-/// A span of exactly `want` floats, with a pointer unless want is zero.
+/// Throws unless the span has exactly `want` floats, and a pointer if `want` is not zero.
 void check_span(std::string_view op, std::string_view argument, std::span<const float> span,
                 std::int64_t want, std::string_view want_name);
 
-/// A number of rows that blocks of codes may have (is_block_rows).
+/// Throws unless block_rows is a number of rows that a block of codes may have (is_block_rows).
 void check_block_rows(std::string_view op, std::string_view argument, std::int64_t block_rows);
 
 /// An operand of check_disjoint: its name and the memory it covers.
@@ -78,9 +79,9 @@ inline Operand operand(std::string_view name, std::span<const float> s) {
   return {name, ConstAnyMatrix(s.data(), DType::f32, 1, n, n)};
 }
 
-/// Whether two matrices share a byte. The answer is exact for equal strides in bytes, so that
-/// neighbouring column slices of one buffer pass. Otherwise the extents of the whole matrices are
-/// compared.
+/// Whether two matrices share a byte. The answer is exact for equal strides in bytes, so
+/// neighbouring column slices of one buffer do not count as overlapping. For other strides the
+/// address ranges of the whole matrices are compared.
 bool overlaps(ConstAnyMatrix a, ConstAnyMatrix b);
 /// Checks that no output overlaps an input or another output.
 void check_disjoint(std::string_view op, std::initializer_list<Operand> outputs,
@@ -88,7 +89,7 @@ void check_disjoint(std::string_view op, std::initializer_list<Operand> outputs,
 
 }  // namespace switchback::core
 
-/// "[3,4] stride 4 f32"
+/// Formats a matrix as in "[3,4] stride 4 f32": rows, columns, stride and element type.
 template <>
 struct fmt::formatter<switchback::ConstAnyMatrix> {
   constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: validation of enums whose values come from callers. Messages list the names.
+// Core: validation of enums whose values come from callers. Error messages list the valid names.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace switchback::core {
 
-/// "a, b or c".
+/// Joins the items as in "a, b or c".
 std::string listed(std::span<const std::string> items, std::string_view conjunction = "or");
 
 /// The name of a value of an enum whose values are consecutive from 0; "unknown" for other values.
@@ -20,8 +20,8 @@ constexpr std::string_view name_among(const std::string_view (&names)[count], En
   return index < count ? names[index] : "unknown";
 }
 
-/// Checks that a value is one of a run of consecutive values, of which `first` is the least. `name`
-/// is the function that names the enum's values.
+/// Throws unless an enum's value is valid. Valid values are consecutive and begin at `first`; for
+/// other values the function `name` returns "unknown".
 void check_enum(std::string_view op, std::string_view argument, std::int32_t value,
                 std::int32_t first, std::string_view (*name)(std::int32_t value));
 template <auto name, class Enum>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: codes that are passed on block by block, while they are in a cache. This is the contract
-// between quantization, which produces the codes, and the code that packs them for a product.
+// Core: int8 codes that are passed on block by block, while they are in a cache. This is the
+// contract between quantization, which makes the codes, and the code that packs them for a product.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@
 
 namespace switchback::core {
 
-/// A part of one of several matrices of codes.
+/// A rectangular block of one of several matrices of int8 codes.
 struct CodeBlock {
-  /// A block begins at a multiple of its step. It ends at a multiple of the step or at the end of
-  /// the matrix.
+  /// The first row and column of a block are multiples of these steps. A block ends at a multiple
+  /// of the step or at the end of the matrix.
   static constexpr std::int64_t row_step = 16;
   static constexpr std::int64_t col_step = 64;
 
   std::int64_t matrix = 0;
-  std::int64_t row = 0;  ///< of the first code
+  std::int64_t row = 0;  ///< row of the block's first code in its matrix
   std::int64_t col = 0;
   MatrixView<const std::int8_t> codes;
 };
 
-/// Receives the blocks of matrices, in any order.
+/// Receives matrices of int8 codes block by block, in any order.
 class CodeSink {
  public:
-  /// Called by several threads at the same time, once for each block.
+  /// Called once for each block of codes, by several threads at the same time.
   virtual void take(const CodeBlock& block) const noexcept = 0;
 
  protected:

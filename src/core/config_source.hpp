@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Core: the interface through which dispatch asks for a tuned configuration. Core and the
-// operations know only this interface; the tuner implements it. Every call makes a look-up: if the
-// same look-up was made before, it must not block, allocate or do I/O.
+// operations know only this interface; the tuner implements it. Every call of an operation makes a
+// look-up: if the same look-up was made before, it must not block, allocate or do I/O.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ namespace switchback {
 
 struct ContextState;
 
-/// The family of problems that a query is about; each family defines the meaning of its words. The
-/// values must not change: they are hashed and compared.
+/// The operation that a ConfigQuery is about. Each operation defines the meaning of the query's
+/// words. The values must not change: they are hashed and compared.
 enum class ConfigOp : std::int64_t {
   quantize = 1,
   gemm_int8 = 2,
@@ -29,11 +29,11 @@ enum class ConfigOp : std::int64_t {
   gemm_blockwise = 7
 };
 
-/// The properties of a Context that a problem depends on.
+/// The properties of a Context that a tuning problem depends on.
 struct ConfigOrigin {
   DeviceKind device = DeviceKind::cpu;
-  int threads = 1;                    ///< of the CPU; 1 on another device
-  core::Isa isa = core::Isa::scalar;  ///< of the CPU
+  int threads = 1;                    ///< threads of a CPU Context; 1 on another device
+  core::Isa isa = core::Isa::scalar;  ///< instruction set of the CPU
 
   friend bool operator==(const ConfigOrigin&, const ConfigOrigin&) = default;
 };
@@ -51,7 +51,7 @@ struct ConfigQuery {
   ConfigOrigin origin;
   std::array<std::int64_t, 16> words{};
 
-  /// Operation and origin in one number.
+  /// The operation, device, instruction set and number of threads, packed into one number.
   [[nodiscard]] constexpr std::int64_t header() const noexcept {
     return static_cast<std::int64_t>(static_cast<std::uint64_t>(op) |
                                      static_cast<std::uint64_t>(origin.device) << 16 |
@@ -61,7 +61,7 @@ struct ConfigQuery {
   friend bool operator==(const ConfigQuery&, const ConfigQuery&) = default;
 };
 
-/// A configuration as plain numbers; the first word is the engine's id.
+/// A configuration as plain numbers; the first word is the id of the engine (the implementation).
 struct ConfigChoice {
   std::array<std::int64_t, 24> words{};
   friend bool operator==(const ConfigChoice&, const ConfigChoice&) = default;
@@ -71,20 +71,20 @@ class ConfigSource {
  public:
   virtual ~ConfigSource() = default;
   /// Returns true and sets the choice if there is a tuned configuration for the query; else returns
-  /// false. `state` belongs to the Context that asks, for a source that measures unknown problems.
-  /// Called from any thread. Throws only if the owner of the source asked for a failure when there
-  /// is no tuned configuration.
+  /// false. `state` belongs to the Context that asks; a source that measures unknown problems needs
+  /// it. Called from any thread. Throws only if the owner of the source asked for a failure when
+  /// there is no tuned configuration.
   virtual bool find(const ConfigQuery& query, const ContextState& state,
                     ConfigChoice& choice) const = 0;
-  /// The configuration for a problem without a tuned one, if it differs from the operation's own
-  /// default. This measures nothing and counts nothing.
+  /// Sets the choice to the configuration for a problem that is not tuned, and returns true, if it
+  /// differs from the operation's own default. Measures nothing, and is not counted as a look-up.
   virtual bool by_default(const ConfigQuery& /*query*/, const ContextState& /*state*/,
                           ConfigChoice& /*choice*/) const {
     return false;
   }
-  /// Called when the answer of find() cannot be used, with the reason; the call goes on with the
-  /// default. The library itself reports nothing. Every such call reports it, until find() gives
-  /// another answer. Called from any thread.
+  /// An operation that cannot use the answer of find() calls this with the reason, and continues
+  /// with its default configuration. The library itself prints nothing. Every such call of the
+  /// operation reports it, until find() gives another answer. Called from any thread.
   virtual void refused(const ConfigQuery& /*query*/, const ConfigChoice& /*choice*/,
                        std::string_view /*reason*/) const noexcept {}
   /// Reports a fault of the library or the machine, each time that it matters. Called from any

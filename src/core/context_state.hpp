@@ -38,20 +38,21 @@ struct ContextState : std::enable_shared_from_this<ContextState> {
   ContextState& operator=(const ContextState&) = delete;
 
   [[nodiscard]] bool on_cpu() const noexcept { return device.kind == DeviceKind::cpu; }
-  /// An empty buffer that allocates the device's memory.
+  /// An empty buffer whose memory will come from this Context's device.
   [[nodiscard]] core::AlignedBuffer make_buffer() const { return core::AlignedBuffer(runtime); }
 
-  /// Asks the ConfigSource; in the second run of a sequence, repeats the dry run's answer.
+  /// Asks the ConfigSource for a tuned configuration. In the second run of a sequence, repeats the
+  /// answer that the dry run got.
   bool find_config(const ConfigQuery& query, ConfigChoice& choice);
   /// Tells the ConfigSource that the last answer of find_config() cannot be used.
   void refuse_config(const ConfigQuery& query, const ConfigChoice& choice,
                      std::string_view reason) noexcept;
 
   Device device;
-  core::CpuFeatures features;  ///< of the CPU, after the cap of ContextOptions::isa
+  core::CpuFeatures features;  ///< CPU features, limited by ContextOptions::isa
   core::Threads threads;
-  std::shared_ptr<core::DeviceRuntime> runtime;  ///< null on the CPU; its buffers share it
-  core::Workspace workspace;                     ///< of the device's memory
+  std::shared_ptr<core::DeviceRuntime> runtime;  ///< null on the CPU; buffers share its ownership
+  core::Workspace workspace;                     ///< scratch memory, on the device
   std::shared_ptr<const ConfigSource> config_source;
   core::Stage stage = core::Stage::single;
   core::DryRunLookups dry_run_lookups;

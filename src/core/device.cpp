@@ -21,7 +21,7 @@ struct NamedKind {
 constexpr std::array<NamedKind, 2> named_kinds = {
     {{"cuda", DeviceKind::cuda}, {"emulated", DeviceKind::emulated}}};
 
-// The index after "cuda" or "cuda:N"; -1 if the name is neither.
+// The device index in a name that is KIND (index 0) or KIND:N; -1 if the name is neither.
 int index_of(std::string_view name, std::string_view kind) {
   if (name == kind) return 0;
   if (!name.starts_with(kind) || name.size() < kind.size() + 2 || name[kind.size()] != ':')
@@ -78,7 +78,7 @@ DeviceScope::DeviceScope(const ContextState& state, std::string_view op)
 
 void check_operands(const ContextState& state, std::string_view op,
                     std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs) {
-  if (state.stage == Stage::dry_run) return;  // the second run checks
+  if (state.stage == Stage::dry_run) return;  // the second run of a sequence checks the operands
   check_disjoint(op, outputs, inputs);
   if (state.runtime == nullptr) return;
   check_process(state, op);

@@ -26,14 +26,14 @@ struct DeviceInfo {
   int multiprocessors = 0;
   std::size_t memory_bytes = 0;
   std::size_t l2_bytes = 0;
-  std::size_t shared_bytes_per_block = 0;  ///< the most that a block may request
+  std::size_t shared_bytes_per_block = 0;  ///< most shared memory that a block may request
   int core_clock_khz = 0;                  ///< 0: not known
   int memory_clock_khz = 0;                ///< 0: not known
-  int driver_version = 0;                  ///< 13000: supports CUDA 13.0
+  int driver_version = 0;                  ///< 13000: the driver supports CUDA 13.0
   int runtime_version = 0;
   std::string pci_bus_id;
 
-  /// 90 is sm_90.
+  /// The compute capability as one number: 90 is sm_90.
   [[nodiscard]] int compute_capability() const noexcept {
     return compute_major * 10 + compute_minor;
   }
@@ -46,13 +46,13 @@ struct DeviceInfo {
   }
 };
 
-/// Time between two points of a stream, measured by the device.
+/// Measures the time between two points of a stream, with the device's own clock.
 class DeviceTimer {
  public:
   virtual ~DeviceTimer() = default;
   virtual void start() = 0;
   virtual void stop() = 0;
-  /// Waits for the second point.
+  /// The time between start() and stop(). Waits until the stream has reached the point of stop().
   virtual double seconds() = 0;
 };
 
@@ -70,29 +70,31 @@ class DeviceGraph {
 class DeviceRuntime : public MemorySource {
  public:
   [[nodiscard]] virtual const DeviceInfo& info() const noexcept = 0;
-  /// The cudaStream_t.
+  /// The stream on which work is queued, a cudaStream_t.
   [[nodiscard]] virtual void* stream() const noexcept = 0;
-  /// From here on queues on another stream, the caller's, after the work that is queued on the
-  /// present one. A stream that is being captured is an exception: it cannot wait for work outside.
+  /// Queues all later work on the caller's `stream`, after the work that is queued on the present
+  /// stream. A stream that is being captured does not wait for that work: captured work cannot wait
+  /// for work outside of the capture.
   virtual void set_stream(void* stream) = 0;
   [[nodiscard]] virtual bool capturing() const = 0;
-  /// Bytes of the device's memory that are free.
+  /// The number of bytes of the device's memory that are free.
   [[nodiscard]] virtual std::size_t free_bytes() const = 0;
 
   /// Why an operation of this device cannot read or write memory at this address; empty if it can.
   [[nodiscard]] virtual std::string wrong_memory(const void* data) const = 0;
 
-  /// Copies `rows` rows of `row_bytes`, between any two places of this device and the host. Waits
-  /// only if pageable host memory is involved.
+  /// Copies `rows` rows of `row_bytes` bytes from device or host to device or host. Waits for the
+  /// copy only if pageable host memory is involved.
   virtual void copy(void* to, std::size_t to_stride_bytes, const void* from,
                     std::size_t from_stride_bytes, std::size_t row_bytes, std::int64_t rows) = 0;
-  /// Sets bytes of the device to a value.
+  /// Sets `bytes` bytes of device memory to the value `byte`.
   virtual void fill(void* data, int byte, std::size_t bytes) = 0;
-  /// Memory that the host can access too, while no queued operation uses it. It is slow, and meant
-  /// for checks.
+  /// A source of memory that the host can access too, while no queued operation uses it. The memory
+  /// is slow, and meant for checks.
   virtual std::shared_ptr<MemorySource> visible_memory() = 0;
-  /// to (+)= from, in f32 and rounded once to the type of `to`. A `from` of stride zero gives each
-  /// row of `to` the same values; one without data is zero.
+  /// Stores `from` in `to`, or adds it if `accumulate`, in f32 with one rounding to the type of
+  /// `to`. If `from` has stride zero, all rows of `to` get the same values. A `from` without data
+  /// is zero.
   virtual void convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) = 0;
   /// Waits until all work queued so far is done, and throws an Error for what failed. This includes
   /// invalid values in device arrays that kernels clamped and reported.
@@ -100,31 +102,31 @@ class DeviceRuntime : public MemorySource {
   /// Waits until all work queued on the device is done, by any Context of this process.
   virtual void synchronize_device() = 0;
 
-  /// From here on queues on a stream that runs concurrently with the first one, after the work
-  /// queued so far. Returns false, and changes nothing, if that stream would have to be made during
-  /// a capture.
+  /// Queues all later work on a second stream that runs concurrently with the first stream, after
+  /// the work queued so far. Returns false, and changes nothing, if the second stream would have to
+  /// be created during a capture.
   virtual bool enter_beside() = 0;
-  /// Queues on the first stream again, which does not wait for the other stream.
+  /// Queues all later work on the first stream again, which does not wait for the second stream.
   virtual void leave_beside() noexcept = 0;
-  /// Makes the work that is queued on the first stream from here on wait for the other stream.
+  /// Makes all later work on the first stream wait for the second stream.
   virtual void join_beside() = 0;
 
-  /// While on, no work is queued: the dry run of core/dry_run.hpp. Memory is allocated, and
+  /// While the dry run of core/dry_run.hpp is on, no work is queued. Memory is allocated, and
   /// streams and plans are made.
   void set_dry_run(bool on) noexcept { is_dry_run_ = on; }
   [[nodiscard]] bool is_dry_run() const noexcept { return is_dry_run_; }
 
-  /// Begins and ends an operation of this Context, or a part of one. Properties that do not change
-  /// meanwhile are queried once. See DeviceScope.
+  /// enter() begins an operation of this Context or a part of one, and leave() ends it. Device
+  /// properties that do not change in between are queried once. See DeviceScope.
   virtual void enter() {}
   virtual void leave() noexcept {}
 
   virtual std::unique_ptr<DeviceTimer> make_timer() = 0;
-  /// From here on work is recorded instead of run, regardless of what other threads do meanwhile.
+  /// Begins a capture: later work is recorded instead of run, regardless of what other threads do.
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<DeviceGraph> end_capture() = 0;
 
-  /// The Context is gone: from here on memory is freed without its stream.
+  /// Called when the Context is destroyed: later, memory is freed without the Context's stream.
   virtual void close() noexcept = 0;
 
  private:
@@ -133,16 +135,17 @@ class DeviceRuntime : public MemorySource {
 
 /// A kind of device that this process can use.
 struct DevicePlatform {
-  /// The number of devices; if it is 0, the reason in a few words.
+  /// Returns the number of devices; if it is 0, sets `why_none` to the reason in a few words.
   int (*count)(std::string& why_none);
   /// Opens a device: its stream and memory. Throws Error(device_error) that says what is missing.
   std::shared_ptr<DeviceRuntime> (*open)(int index, const ContextOptions& options);
 };
 
-/// The platform of each kind; null if this build has none. The CPU has none and needs none.
+/// The platform of each kind of device. It is null for the CPU, which needs none, and for kinds
+/// that this build does not support.
 DeviceTable<const DevicePlatform*>& device_platforms() noexcept;
 
-/// "cpu", "cuda", "emulated"
+/// The name of a kind of device: "cpu", "cuda" or "emulated".
 std::string_view device_kind_name(DeviceKind kind) noexcept;
 
 /// The class of operand alignment that a tuned configuration may depend on. It is 16 if all
@@ -156,11 +159,11 @@ std::int64_t alignment_class(const ContextState& state,
 /// device context belongs to the process that made it. A CPU Context passes.
 void check_process(const ContextState& state, std::string_view op);
 
-/// DeviceInfo::why_no_int8() of this Context's device; empty on a CPU.
+/// DeviceInfo::why_no_int8() of this Context's device; empty if the Context is on the CPU.
 std::string_view why_no_int8(const ContextState& state) noexcept;
 
-/// While the object lives, an operation of several parts runs. Call check_process first: a process
-/// that inherited the device must not query it.
+/// While the object lives, an operation of several parts runs on the device. The constructor calls
+/// check_process first: a process that inherited the device by fork() must not query it.
 class DeviceScope {
  public:
   DeviceScope(const ContextState& state, std::string_view op);
@@ -174,14 +177,14 @@ class DeviceScope {
   DeviceRuntime* runtime_;
 };
 
-/// check_disjoint, and on a device also: check_process, and a check that the device can use the
-/// memory of every operand.
+/// Checks that no output overlaps another operand (check_disjoint). On a device it also checks that
+/// this process may use the device (check_process), and that the device can access all operands.
 void check_operands(const ContextState& state, std::string_view op,
                     std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs);
 
 }  // namespace switchback::core
 
-/// device_name()
+/// Formats a device as device_name() does, such as "cuda:0".
 template <>
 struct fmt::formatter<switchback::Device> {
   constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }

@@ -7,7 +7,7 @@
 
 namespace switchback {
 
-/// Kinds of devices; the values are stored by tuners.
+/// Kinds of devices. Caches of the tuner store the values.
 enum class DeviceKind : std::int64_t {
   cpu = 0,
   cuda = 1,
@@ -25,7 +25,7 @@ struct Device {
 /// Error(invalid_argument) for an unknown name, and Error(device_error) for a device that this
 /// build or machine does not have.
 Device parse_device(const std::string& name);
-/// "cpu", "cuda:0"
+/// The name of a device, such as "cpu" or "cuda:0".
 std::string device_name(Device device);
 
 }  // namespace switchback

@@ -13,12 +13,12 @@
 
 namespace switchback::core {
 
-/// The public name of every operation's reference, the oracle of its tests.
+/// The public name of the reference engine of every operation, with which tests compare results.
 inline constexpr std::string_view oracle_name = "reference";
 
 /// One entry for each kind of device, in the order of DeviceKind; the entry is empty if this build
-/// has nothing for a kind. The owner of a table makes it of the CPU's entry and the linked
-/// backend's (core/cuda/platform.hpp).
+/// has nothing for a kind. The owner of a table makes it from the CPU's entry and the entry of the
+/// linked CUDA backend (core/cuda/platform.hpp).
 template <class T>
 struct DeviceTable {
   using Entry = T;
@@ -32,11 +32,11 @@ struct DeviceTable {
   }
 };
 
-/// The engines of an operation for each kind of device, in order of preference. An Engine has an
-/// `id`, which caches store, and a `name`, which users see.
+/// The engines (implementations) of an operation for each kind of device, in order of preference.
+/// An Engine has an `id`, which caches store, and a `name`, which users see.
 template <class Engine>
 struct EngineTable : DeviceTable<std::span<const Engine* const>> {
-  /// Finds an engine by number or name; null if the device has none.
+  /// Finds an engine by number or name; null if the device has no such engine.
   [[nodiscard]] const Engine* find(DeviceKind kind, decltype(Engine::id) id) const noexcept {
     for (const Engine* engine : this->of(kind))
       if (engine->id == id) return engine;
@@ -47,7 +47,7 @@ struct EngineTable : DeviceTable<std::span<const Engine* const>> {
       if (engine->name == name) return engine;
     return nullptr;
   }
-  /// "avx2, reference": for messages that list the available engines.
+  /// The names of a device's engines, as in "avx2, reference", for error messages.
   [[nodiscard]] std::string names(DeviceKind kind) const {
     std::string names;
     for (const Engine* engine : this->of(kind))

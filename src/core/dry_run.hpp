@@ -16,7 +16,7 @@
 
 namespace switchback::core {
 
-/// Sets the stage of a Context while the object lives.
+/// Sets the stage of a Context (single, dry run or run) while the object lives.
 class StageScope {
  public:
   StageScope(ContextState& state, Stage stage) noexcept : state_(state) { enter(stage); }
@@ -34,7 +34,7 @@ class StageScope {
 };
 
 /// Runs a sequence of operations so that it throws Error(out_of_memory) only before anything is
-/// written. Inside another sequence it becomes a part of that one.
+/// written. A sequence inside another sequence becomes a part of the outer one.
 template <class Sequence>
 void all_or_nothing(ContextState& state, const Sequence& sequence) {
   if (state.stage != Stage::single) return sequence();

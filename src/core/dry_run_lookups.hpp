@@ -16,11 +16,12 @@ class DryRunLookups {
   void add(const ConfigQuery& query, bool found, const ConfigChoice& choice) noexcept {
     if (count_ < most) answers_[count_++] = {query, choice, found};
   }
-  /// Marks the last choice that was found as unusable.
+  /// Marks the answer that was added last as one that the operation cannot use.
   void refuse() noexcept {
     if (count_ > 0) answers_[count_ - 1].found = false;
   }
-  /// The next answer, in the order of add(); false if it is not an answer to this query.
+  /// Returns the next recorded answer, in the order of add(). Returns false if no answer is left,
+  /// or if the next answer belongs to another query.
   bool next(const ConfigQuery& query, bool& found, ConfigChoice& choice) noexcept {
     if (next_ == count_ || answers_[next_].query != query) return false;
     const Answer& answer = answers_[next_++];
@@ -35,7 +36,8 @@ class DryRunLookups {
     ConfigChoice choice;
     bool found = false;
   };
-  // A backward makes five look-ups. Look-ups beyond this limit are simply made again.
+  // The most look-ups that are recorded. A backward makes five. Look-ups beyond this limit are made
+  // again in the second run.
   static constexpr std::size_t most = 8;
   std::array<Answer, most> answers_;
   std::size_t count_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: some of the rows of a matrix.
+// Core: a view of some consecutive rows of a matrix.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace switchback::core {
 
-/// Rows [begin, begin + rows) of m; m itself if it has no memory.
+/// A view of rows [begin, begin + rows) of m; m itself if its data pointer is null.
 inline AnyMatrix rows_of(AnyMatrix m, std::int64_t begin, std::int64_t rows) noexcept {
   if (m.data == nullptr) return m;
   m.data = static_cast<std::byte*>(m.data) +

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: an allocator for buffers whose memory is not the host's.
+// Core: the interface of an allocator for buffers whose memory is not plain host memory.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@ class MemorySource {
   /// Throws Error(out_of_memory), or another status if allocating is not possible now.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* data, std::size_t bytes) noexcept = 0;
-  /// Whether current users of the memory will use it again later (a graph is being captured).
+  /// Whether memory that is in use now will be used again later, because a graph is being captured.
   [[nodiscard]] virtual bool pins() const { return false; }
-  /// release() from any thread, for memory that several streams have used.
+  /// release() for memory that several streams have used; may be called from any thread.
   virtual void release_shared(void* data, std::size_t bytes) noexcept { release(data, bytes); }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: the modes of a layer, as one table. Layers, their checks and messages, the tuner, `verify`,
-// benchmarks and tests read from it everything that differs between modes.
+// Core: the modes of a linear layer (standard, rowwise, …), as one table. Layers, their checks and
+// messages, the tuner, `verify`, benchmarks and tests read from it all that differs between modes.
 #pragma once
 
 #include <array>
@@ -18,43 +18,47 @@ namespace switchback {
 struct WeightForm {
   enum class Scales { per_row, global };
   Scales scales = Scales::per_row;
-  /// dX reads the codes of the forward, transposed. Otherwise W is quantized a second time for dX:
-  /// with a scale per column if the forward has one per row, or else with the same single scale.
+  /// If true, dX = G·W reads the codes that the forward made of W, transposed. Otherwise W is
+  /// quantized a second time for dX: with a scale per column if the forward has one per row, or
+  /// else with the same single scale.
   bool shared = false;
 
   [[nodiscard]] constexpr bool of_rows() const noexcept { return scales == Scales::per_row; }
-  /// The sum of dX runs over rows of W, each with its own scale: G is multiplied by these scales
-  /// first.
+  /// Whether G is multiplied by the scales of W's rows before dX = G·W: the sum runs over rows of
+  /// W, each with its own scale.
   [[nodiscard]] constexpr bool scales_gradient() const noexcept { return of_rows() && shared; }
 };
-/// Whether dX reads the same codes in both forms. (The forward does if both have the same scales.)
+/// Whether dX reads the same codes of W in both weight forms. (The forward reads the same codes if
+/// both forms have the same scales.)
 constexpr bool have_same_codes(const WeightForm& a, const WeightForm& b) noexcept {
   return a.scales == b.scales && (a.shared == b.shared || !a.of_rows());
 }
 
-/// A mode of a layer.
+/// The properties of one mode of a linear layer.
 struct ModeTraits {
   enum class Products {
     floating,
-    int8,    ///< with one scale per row of X and of G
-    chosen,  ///< the products of another mode, chosen for each pass
+    int8,    ///< int8 products, with one scale per row of X and of G
+    chosen,  ///< each pass has the products of the mode that is chosen for it
   };
 
   Mode mode;
   std::string_view name;
-  Products products;  ///< Y = X·Wᵀ and dX = G·W
-  WeightForm weight;  ///< of int8 products
-  /// A forward that saves keeps the codes of X instead of X, and dW is computed from dequantized X.
+  Products products;  ///< the kind of products that compute Y = X·Wᵀ and dX = G·W
+  WeightForm weight;  ///< how W is quantized for int8 products
+  /// A forward that saves its operands for the backward keeps the int8 codes of X instead of X.
+  /// Then dW is computed from dequantized X.
   bool keeps_codes = false;
-  bool may_be_chosen = false;  ///< by mode auto
+  bool may_be_chosen = false;  ///< whether mode auto may choose this mode
 
   [[nodiscard]] constexpr bool is_floating() const noexcept {
     return products == Products::floating;
   }
-  /// Forward and dX are always int8: the layer can rotate, can be given a quantized weight, and
-  /// does not need the floating-point weight in eval.
+  /// Whether forward and dX are always int8 products. Such a layer can rotate its operands, can be
+  /// given a quantized weight, and does not need the floating-point weight in eval.
   [[nodiscard]] constexpr bool is_int8() const noexcept { return products == Products::int8; }
-  /// Whether dW may be an int8 product, of codes of blocks; these codes are then kept instead of X.
+  /// Whether dW may be an int8 product of codes that are quantized in blocks of rows. The forward
+  /// then keeps these codes instead of X.
   [[nodiscard]] constexpr bool has_int8_dw() const noexcept {
     return !is_floating() && !keeps_codes;
   }
@@ -64,8 +68,8 @@ struct ModeTraits {
   }
 };
 
-/// Lists of modes, also in messages, use this order. Among equally fast modes, mode auto chooses
-/// the first one; so the mode that loses the least accuracy comes first.
+/// Lists of modes, also in messages, have the order of this table. Among equally fast modes, mode
+/// auto chooses the first one; so the mode that loses the least accuracy comes first.
 inline constexpr ModeTraits mode_table[] = {
     {.mode = Mode::standard,
      .name = "standard",
@@ -99,7 +103,7 @@ inline constexpr ModeTraits mode_table[] = {
 };
 inline constexpr std::size_t mode_count = std::size(mode_table);
 
-/// The rows of the table by the values of the modes, which are consecutive from 0.
+/// For each value of Mode, its row in mode_table; the values are consecutive from 0.
 inline constexpr auto rows_of_modes = [] {
   std::array<std::uint8_t, mode_count> rows{};
   for (std::size_t row = 0; row < mode_count; ++row)
@@ -111,12 +115,12 @@ static_assert([] {
     if (mode_table[rows_of_modes[value]].mode != static_cast<Mode>(value)) return false;
   return true;
 }());
-/// The row of a mode that exists.
+/// The properties of a mode, which must be a valid value.
 constexpr const ModeTraits& traits_of(Mode mode) noexcept {
   return mode_table[rows_of_modes[static_cast<std::size_t>(mode)]];
 }
 
-/// The modes with a property.
+/// All modes for which `property` is true.
 template <class Property>
 std::vector<Mode> modes_where(const Property& property) {
   std::vector<Mode> modes;
@@ -124,7 +128,7 @@ std::vector<Mode> modes_where(const Property& property) {
     if (property(each)) modes.push_back(each.mode);
   return modes;
 }
-/// "rowwise, rowwise_shared or global": the names of the modes with a property.
+/// The names of all modes for which `property` is true, as in "rowwise, rowwise_shared or global".
 std::string mode_names_where(bool (*property)(const ModeTraits& mode),
                              std::string_view conjunction = "or");
 inline bool is_int8_mode(const ModeTraits& mode) noexcept {

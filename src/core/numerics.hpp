@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: constants of docs/numerics.md, for the host, the CPU kernels and device code. Only
-// constants: a function here would be compiled for every instruction set, and the linker could keep
-// a copy that this CPU cannot run.
+// Core: constants of docs/numerics.md, for the host, the CPU kernels and device code. This header
+// has only constants: a function here would be compiled for every instruction set, and the linker
+// could keep a copy that this CPU cannot run.
 #pragma once
 
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ != 0) || \
@@ -12,7 +12,7 @@
 
 namespace switchback::core {
 
-/// c of docs/numerics.md: the f32 nearest to 1/127², bits 0x38820610.
+/// The constant c of docs/numerics.md: the f32 nearest to 1/127², bits 0x38820610.
 inline constexpr float inverse_127_squared = 0x1.040c2p-14f;
 static_assert(inverse_127_squared == static_cast<float>(1.0 / (127.0 * 127.0)));
 

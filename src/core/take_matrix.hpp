@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: a matrix in scratch memory.
+// Core: allocates a matrix in scratch memory.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace switchback::core {
 
-/// A matrix without gaps between its rows, in the frame. It has memory even if it has no elements,
-/// because null data means that a matrix is absent.
+/// Takes memory from the frame for a matrix without gaps between its rows. An empty matrix gets
+/// memory too, because null data means that a matrix is absent.
 inline AnyMatrix take_matrix(Workspace::Frame& frame, DType dtype, std::int64_t rows,
                              std::int64_t cols) {
   const auto bytes = rows * cols * static_cast<std::int64_t>(dtype_size_bytes(dtype));

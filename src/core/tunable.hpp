@@ -14,20 +14,21 @@
 
 namespace switchback::core {
 
-/// The size of a problem, for budgets of time and memory.
+/// How large a problem is, for budgets of time and memory.
 struct ProblemSize {
-  bool is_empty = false;  ///< there is nothing to compute, and nothing to measure
-  double elements = 0;    ///< of the operands and results together
-  double operations = 0;  ///< of the product; 0 if there is none
-  double copies = 1;      ///< of the operands, that a search holds at once
-  /// Weight of its share of a budget, compared with other operations of this size.
+  bool is_empty = false;  ///< the problem has nothing to compute and nothing to measure
+  double elements = 0;    ///< number of elements of all operands and results
+  double operations = 0;  ///< number of operations of the product; 0 without a product
+  double copies = 1;      ///< copies of the operands that a search holds at once
+  /// The weight of the problem's share of a tuning budget, compared with other problems of this
+  /// size.
   double importance = 1;
   /// The name of the word that counts tokens (rows of X and G). Nearby problems differ in this
   /// word.
   std::string_view tokens = {};
 };
 
-/// The size of d[m,n] = a[m,k] · b[k,n].
+/// The size of the matrix product d[m,n] = a[m,k] · b[k,n].
 inline ProblemSize product_size(std::int64_t m, std::int64_t n, std::int64_t k) noexcept {
   const auto rows = static_cast<double>(m);
   const auto cols = static_cast<double>(n);
@@ -47,15 +48,15 @@ inline ConfigOrigin origin_of(const ContextState& state) noexcept {
 
 /// A kernel that may give wrong results on some of the machines that it was compiled for.
 struct KernelId {
-  std::int64_t output = 0;  ///< the type of its results
+  std::int64_t output = 0;  ///< element type of the kernel's results
   /// Another property of a problem that selects different kernels: for int8 products the kind of
   /// scales, for blockwise products the rows of a block.
   std::int64_t variant = 0;
-  ConfigChoice config;  ///< without the parts that the kernel's arguments decide
+  ConfigChoice config;  ///< configuration, without the parts that the kernel's arguments decide
   friend bool operator==(const KernelId&, const KernelId&) = default;
 };
 
-/// Which of these kernels measurements on a machine have shown to be right or wrong.
+/// The kernels that measurements on a machine have shown to be right, and those shown to be wrong.
 struct KnownKernels {
   std::vector<KernelId> right;
   std::vector<KernelId> wrong;
@@ -64,50 +65,51 @@ struct KnownKernels {
 /// An operation that can be tuned.
 struct Tunable {
   ConfigOp op;
-  std::string_view name;          ///< in keys and commands
-  std::string_view label;         ///< precedes the description of a problem; may be empty
-  std::span<const Word> problem;  ///< the words of a query
-  std::span<const Word> config;   ///< the words of a choice; the first is the engine
-  /// Whether the CPU's instruction set is part of the problem. The device and the number of threads
-  /// always are.
+  std::string_view name;          ///< name of the operation in keys and commands
+  std::string_view label;         ///< text before the description of a problem; may be empty
+  std::span<const Word> problem;  ///< table of the words of a ConfigQuery
+  std::span<const Word> config;   ///< table of the words of a ConfigChoice; the first is the engine
+  /// Whether the CPU's instruction set is part of a tuning problem. The device and the number of
+  /// threads always are.
   bool depends_on_isa = true;
   /// Whether the engines named after cuBLASLt run only cuBLASLt, and none of this project's
   /// kernels.
   bool cublaslt_alone = false;
 
-  /// The problem in words; empty if the query is invalid.
+  /// Readable text that describes the problem; empty if the query is invalid.
   std::string (*describe)(const ConfigQuery& query);
   ProblemSize (*size)(const ConfigQuery& query) noexcept;
-  /// The configuration without any measurements; false if the query is invalid.
+  /// The configuration that runs without any measurements; false if the query is invalid.
   bool (*default_choice)(const ConfigQuery& query, const ContextState& state, ConfigChoice& choice);
   /// Why a configuration cannot run a problem in this Context; empty if it can.
   std::string (*refusal)(const ConfigQuery& query, const ConfigChoice& choice,
                          const ContextState& state);
 
-  /// The next three members are for an operation with an engine whose kernels must be validated on
-  /// each machine. This is the name of that engine; empty if the operation has no such engine.
+  /// The name of an engine whose kernels must be validated on each machine; empty if the operation
+  /// has no such engine. Then kernel_of, validated_default and kernel_problems are not needed
+  /// either.
   std::string_view engine_to_validate = {};
-  /// Finds the kernel that a configuration of that engine runs for a query; false for a
+  /// Finds the kernel that a configuration of engine_to_validate runs for a query; false for a
   /// configuration of another engine. Null: the validation of kernels never changes the default.
   bool (*kernel_of)(const ConfigQuery& query, const ConfigChoice& choice,
                     KernelId& kernel) = nullptr;
-  /// The configuration to run when `known` is all that measurements have shown of these kernels;
-  /// false if that is the default anyway.
+  /// The configuration to run if `known` is all that measurements have shown of the kernels of
+  /// engine_to_validate; false if that is the default anyway.
   bool (*validated_default)(const ConfigQuery& query, const ContextState& state,
                             const KnownKernels& known, ConfigChoice& choice) = nullptr;
-  /// Small problems for a device's Context whose candidates together include all those kernels.
-  /// Null if kernel_of is null.
+  /// Small problems, for a Context on a device, whose candidates together include all kernels of
+  /// engine_to_validate. Null if kernel_of is null.
   std::vector<ConfigQuery> (*kernel_problems)(const ContextState& state) = nullptr;
 
-  /// For an operation that is computed by one of several sequences of other operations: turns the
-  /// candidates, the fastest first, into the choice that stores their ranking. Its measurements
-  /// depend on everything that those operations depend on. Null: the choice is one of the
-  /// candidates.
+  /// For an operation that is computed by one of several sequences of other operations: makes the
+  /// choice that stores the ranking of the candidates, which are passed with the fastest first. Its
+  /// measurements depend on everything that those other operations depend on. Null: the choice is
+  /// one of the candidates.
   ConfigChoice (*rank)(std::span<const ConfigChoice> fastest_first) = nullptr;
   [[nodiscard]] constexpr bool is_composed() const noexcept { return rank != nullptr; }
 };
 
-/// A Tunable made from the functions that every operation has for its Problem and its Config:
+/// Makes a Tunable from the functions that every operation has for its Problem and its Config:
 ///
 ///   ConfigQuery  to_query(const Problem&)                  (gemm_int8: of a ContextState, too)
 ///   bool         from_query(const ConfigQuery&, Problem&)  false: the words are invalid
@@ -120,7 +122,7 @@ struct Tunable {
 ///                                                          why it cannot run here; empty: it can
 ///   candidates(const Problem&, const ContextState&)        worth measuring, the default first
 ///
-/// and by the tables that the conversions are made with.
+/// and from the word tables (core/word_table.hpp) of Problem and Config.
 template <class Problem, class Config, const auto& ProblemTable, const auto& ConfigTable>
 constexpr Tunable make_tunable(ConfigOp op, std::string_view name, std::string_view label) {
   Tunable tunable{};

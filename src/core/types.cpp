@@ -12,7 +12,7 @@ namespace switchback {
 
 namespace {
 
-// The value whose name is `text`, of an enum whose values are consecutive from 0.
+// The enum value whose name is `text`. The values of the enum are consecutive from 0.
 template <auto name_of, class Enum>
 Enum parse(std::string_view what, std::string_view text) {
   std::string list;

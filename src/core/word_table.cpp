@@ -9,7 +9,7 @@ namespace switchback::core {
 
 namespace {
 
-// Only few values have names, whatever the limits of a word.
+// Names are looked up only for values up to this one, because few values of a word have names.
 constexpr std::int64_t most_named = 64;
 
 std::string_view name_of_value(const Word& word, std::int64_t value) noexcept {

@@ -18,10 +18,10 @@
 
 namespace switchback::core {
 
-/// How a word is written to a key or a candidate of a cache.
+/// How a word (one number of a query or a choice) is written to a key or a candidate of a cache.
 enum class Written {
   always,
-  /// Other code writes it: with the machine's description, or attribute by attribute.
+  /// Other code writes the word: with the machine's description, or attribute by attribute.
   elsewhere,
 };
 
@@ -31,10 +31,10 @@ struct Word {
   std::string_view name;
   std::int64_t least = 0;
   std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  /// The name of a value from `least` to `most`, empty if it has none; null: values are written as
-  /// numbers.
+  /// Returns the name of a value from `least` to `most`, empty if the value has none. If the
+  /// function is null, values are written as numbers.
   std::string_view (*value_name)(std::int64_t value) noexcept = nullptr;
-  /// The text for a value outside of the limits; empty: the text states the limits.
+  /// The error message for a value outside of the limits; if empty, the message states the limits.
   std::string_view rule = {};
   Written written = Written::always;
 
@@ -43,8 +43,8 @@ struct Word {
   }
 };
 
-/// Word::value_name of an enumeration, from the function that names its values (it returns
-/// "unknown" for a value without a name).
+/// Makes a Word::value_name from the function that names an enum's values (it returns "unknown" for
+/// a value without a name).
 template <auto NameOf, class Enum>
 std::string_view value_name(std::int64_t value) noexcept {
   const std::string_view name = NameOf(static_cast<Enum>(value));
@@ -55,7 +55,7 @@ constexpr std::int64_t number(Enum value) noexcept {
   return static_cast<std::int64_t>(value);
 }
 
-/// A row: a member that is one word: an integer, a flag or an enumeration.
+/// A table row for a member that is stored as one word: an integer, a flag or an enumeration.
 template <auto Member>
 struct MemberRow {
   std::array<Word, 1> words;
@@ -74,8 +74,8 @@ constexpr MemberRow<Member> row(const Word& word) {
   return {{word}};
 }
 
-/// A row: one word that encodes several members. get(object) makes the word, set(object, word)
-/// decodes it.
+/// A table row for a word that encodes several members. get(object) makes the word, set(object,
+/// word) decodes it.
 template <class Get, class Set>
 struct ComputedRow {
   std::array<Word, 1> words;
@@ -96,7 +96,7 @@ constexpr ComputedRow<Get, Set> row(const Word& word, Get get, Set set) {
   return {{word}, get, set};
 }
 
-/// The rows of one type, in the order of their words.
+/// The table of the members of one type: its rows, in the order of their words.
 template <class... Rows>
 class WordTable {
  public:
@@ -118,8 +118,8 @@ class WordTable {
     std::apply([&](const auto&... row) { (write_row(row, from, to.data(), at), ...); }, rows_);
   }
 
-  /// The inverse conversion. Returns false, and leaves `to` unchanged, if a word is outside of its
-  /// limits.
+  /// Converts words to the members of `to`, the inverse of write(). Returns false, and leaves `to`
+  /// unchanged, if a word is outside of its limits.
   template <class T, std::size_t Size>
   constexpr bool read(const std::array<std::int64_t, Size>& from, T& to) const noexcept {
     static_assert(count <= Size, "the table has more words than a query or a choice");
@@ -151,7 +151,7 @@ class WordTable {
   std::array<Word, count> words_{};
 };
 
-/// The query of a problem by its table.
+/// Converts a problem to a ConfigQuery with the table of its members.
 template <class Problem, class Table>
 ConfigQuery make_query(ConfigOp op, const ConfigOrigin& origin, const Table& table,
                        const Problem& problem) noexcept {
@@ -161,8 +161,9 @@ ConfigQuery make_query(ConfigOp op, const ConfigOrigin& origin, const Table& tab
   table.write(problem, query.words);
   return query;
 }
-/// The inverse conversion. Returns false, and leaves `problem` unchanged, if the words are invalid.
-/// A problem that has an origin gets the query's.
+/// Converts a ConfigQuery to a problem, the inverse of make_query(). Returns false, and leaves
+/// `problem` unchanged, if the words are invalid. The query's origin is copied if the problem has
+/// one.
 template <class Problem, class Table>
 bool read_query(ConfigOp op, const Table& table, const ConfigQuery& query,
                 Problem& problem) noexcept {
@@ -171,7 +172,7 @@ bool read_query(ConfigOp op, const Table& table, const ConfigQuery& query,
     static_cast<ConfigOrigin&>(problem) = query.origin;
   return true;
 }
-/// The choice of a configuration by its table.
+/// Converts a configuration to a ConfigChoice with the table of its members.
 template <class Config, class Table>
 ConfigChoice make_choice(const Table& table, const Config& config) noexcept {
   ConfigChoice choice;
@@ -179,17 +180,17 @@ ConfigChoice make_choice(const Table& table, const Config& config) noexcept {
   return choice;
 }
 
-/// "mc=-1; it must be at least 0": describes the first word outside of its limits; empty if all are
-/// within.
+/// Describes the first word outside of its limits, as in "mc=-1; it must be at least 0". Empty if
+/// all words are within their limits.
 std::string out_of_range(std::span<const Word> table, std::span<const std::int64_t> words);
 
 /// Why the words of a choice that from_choice() refused are not a valid configuration.
 std::string no_configuration(std::span<const Word> table, const ConfigChoice& choice);
 
-/// The name of the value, such as "avx2", if the word's values have names ("?7" for a value without
-/// one); else the number.
+/// The text for a value of a word: its name, such as "avx2", if the values of the word have names
+/// ("?7" for a value without one); else the number.
 std::string value_text(const Word& word, std::int64_t value);
-/// The value that a name denotes; false if the word has no such value.
+/// Sets `value` to the word's value that has the name `text`; false if there is no such value.
 bool parse_value(const Word& word, std::string_view text, std::int64_t& value) noexcept;
 
 }  // namespace switchback::core

@@ -33,7 +33,8 @@ Workspace::Frame::~Frame() {
     whole.reserve(total);
     workspace_.blocks_.push_back(std::move(whole));
   } catch (...) {
-    workspace_.blocks_.clear();  // the next operation allocates again, and reports a failure
+    // The next operation tries to allocate again, and reports a failure.
+    workspace_.blocks_.clear();
   }
 }
 

@@ -19,10 +19,10 @@ class Workspace {
   static constexpr std::size_t alignment_bytes = 256;
 
   Workspace() = default;
-  /// Allocates memory from `source`, or from the host if it is null.
+  /// Scratch memory that is allocated from `source`, or from the host if `source` is null.
   explicit Workspace(std::shared_ptr<MemorySource> source) noexcept : source_(std::move(source)) {}
 
-  /// A scope of allocations. Frames nest.
+  /// A scope of scratch allocations, which are returned when it ends. Frames nest.
   class Frame {
    public:
     explicit Frame(Workspace& workspace) noexcept;
@@ -43,7 +43,7 @@ class Workspace {
     std::size_t offset_;
   };
 
-  /// Used inside a Frame. While it lives, pieces that inner Frames return are not reused before the
+  /// While a Hold lives inside a Frame, pieces that inner Frames return are not reused before the
   /// outer Frame ends. It is for pieces that a second stream still uses after the call that
   /// allocated them has returned.
   class Hold {

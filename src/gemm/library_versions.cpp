@@ -21,8 +21,8 @@ namespace {
 
 #if defined(SWITCHBACK_HAVE_ONEDNN)
 
-// By the library's own numbers, which only grow. A set that the library reports but that we do not
-// know is shown as its bits.
+// The instruction set that oneDNN uses, by oneDNN's own numbers, which keep their meaning. A number
+// that we do not know is printed in hexadecimal.
 std::string isa_of_onednn() {
   const auto isa = dnnl_get_effective_cpu_isa();
   switch (static_cast<unsigned>(isa)) {
@@ -72,7 +72,7 @@ std::string_view runtime_of_onednn(unsigned runtime) {
 
 std::vector<std::pair<std::string, std::string>> library_versions(DeviceKind device) {
   std::vector<std::pair<std::string, std::string>> versions;
-  // Loaded only for its own device, because it is a large library.
+  // cuBLASLt is a large library, so it is loaded only if versions for a CUDA device are asked for.
   if (device == core::cuda::kind)
     versions.emplace_back("cuBLASLt", products::cuda::cublaslt_version());
 #if defined(SWITCHBACK_HAVE_ONEDNN)
@@ -82,7 +82,7 @@ std::vector<std::pair<std::string, std::string>> library_versions(DeviceKind dev
                                     v->hash, isa_of_onednn(), runtime_of_onednn(v->cpu_runtime)));
 #endif
 #if defined(SWITCHBACK_HAVE_OPENBLAS)
-  // 0 sequential, 1 its own threads, 2 OpenMP.
+  // openblas_get_parallel(): 0 sequential, 1 OpenBLAS's own threads, 2 OpenMP.
   const int parallel = openblas_get_parallel();
   versions.emplace_back("OpenBLAS", fmt::format("{} kernels {} threading {}", openblas_get_config(),
                                                 openblas_get_corename(),

@@ -10,10 +10,10 @@
 
 namespace switchback::products {
 
-/// Runs the tuned configuration of a query if there is one that is valid here. Otherwise tells the
-/// ConfigSource why not, and returns false. A configuration that was refused has not written d.
-/// `wants` says whether this call may run a configuration at all; `refusal` says why it cannot run
-/// here.
+/// Runs the tuned configuration that the ConfigSource has for a query, and returns true. Returns
+/// false if there is none, or if `wants` says that this call must not run it. If `refusal` gives a
+/// reason or the run reports "unsupported", it tells the ConfigSource the reason and returns false;
+/// the output is then unwritten.
 template <class Config, class Wants, class Refusal, class Run>
 bool run_tuned(ContextState& state, const core::Tunable& operation, const ConfigQuery& query,
                Wants wants, Refusal refusal, Run run) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry of combine: validates the arguments; also the reference implementation.
+// Entry of combine(), which adds up weighted rows of a grouped result: validates the arguments.
+// Also has the reference implementation.
 #include <bit>
 #include <cmath>
 

@@ -14,7 +14,7 @@ using gemm_int8::GroupLayout;
 
 constexpr std::string_view op = "grouped_gemm";
 
-// Adds the groups to the problem.
+// Describes the groups of a grouped product in its problem.
 void add_groups(const GroupedGemmArgs& args, GemmProblem& problem) {
   problem.layout = args.d_column_stride > 0   ? GroupLayout::columns
                    : args.groups.ends.empty() ? GroupLayout::strided

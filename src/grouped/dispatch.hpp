@@ -20,23 +20,23 @@ void quantize_rowwise(ContextState& state, const Groups& groups, const GroupedRo
 /// unchanged.
 void gather(ContextState& state, const Groups& groups, const GroupedRows& x, AnyMatrix to);
 
-/// The rows that the slots read, as a matrix [slots,cols]: x itself, or a copy in the frame.
+/// The rows of x that the slots read, as a matrix [slots,cols]: x itself, or a copy in the frame.
 ConstAnyMatrix in_slots(ContextState& state, core::Workspace::Frame& frame, const Groups& groups,
                         const GroupedRows& x, std::int64_t slots, std::int64_t cols);
 
-/// Where codes of blocks of groups are. Each group begins a new block; the last block of a group is
-/// filled up with zeros.
+/// Which blocks of rows each group has, for codes that have scales per block of rows. Each group
+/// begins a new block; the last block of a group is filled up with zeros.
 struct BlockLayout {
   std::int64_t block_rows = 0;
-  std::int64_t blocks = 0;  ///< the most that all groups can have together
-  std::span<const blockwise::BlockGroup> groups = {};  ///< one for each group, in memory of the
-                                                       ///< device
+  std::int64_t blocks = 0;  ///< the most blocks that all groups can have together
+  /// The blocks of each group, in memory of the device.
+  std::span<const blockwise::BlockGroup> groups = {};
 };
-/// BlockLayout::blocks of M slots. It does not depend on the arrays of the groups, which may change
-/// between two layouts of the same slots.
+/// The value of BlockLayout::blocks for M slots. It does not depend on the arrays of the groups,
+/// which may change between two layouts of the same slots.
 std::int64_t most_blocks(const Groups& groups, std::int64_t slots,
                          std::int64_t block_rows) noexcept;
-/// The layout of M slots in blocks of block_rows rows. Its memory is in the frame.
+/// Divides M slots into blocks of block_rows rows. The memory of the layout is in the frame.
 BlockLayout block_layout(ContextState& state, core::Workspace::Frame& frame, const Groups& groups,
                          std::int64_t slots, std::int64_t block_rows);
 
@@ -44,13 +44,14 @@ BlockLayout block_layout(ContextState& state, core::Workspace::Frame& frame, con
 /// those that the slots read, and request.x is ignored. The results for each group have the bits
 /// that quant::run() gives for the rows of the group alone.
 ///
-/// What a request has for a whole matrix, it has here for each group: column_scales [G·cols], and
-/// column_sums [G·cols]. Codes of blocks are where `layout` says: q_t [cols, layout.blocks ·
-/// block_rows] with absmax [layout.blocks, cols]. Blocks that no group has are zeros on a device,
-/// and not written on the CPU.
+/// Where a request for a whole matrix has one row of numbers, here each group has one:
+/// column_scales [G·cols], and column_sums [G·cols]. Codes with scales per block of rows go where
+/// `layout` says: q_t [cols, layout.blocks · block_rows] with absmax [layout.blocks, cols]. Blocks
+/// that no group has are zeros on a device, and not written on the CPU.
 ///
-/// Supported are codes of rows (q), codes of blocks (q_t), column_sums, value, activation, g with
-/// an activation, rotation and column_scales. x has an index or a column stride only without g.
+/// A request may ask for codes of rows (q), codes of blocks (q_t), column_sums, value, activation,
+/// g with an activation, rotation and column_scales. x has an index or a column stride only without
+/// g.
 ///
 /// Slots without a group are not written, except that on a device q, absmax and `value` have
 /// unspecified values there.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fragments on the CPU. All of this reads and writes B·K elements a few times, while the
-// surrounding products read weights of K·N elements, so plain loops are fast enough.
+// The operations of grouped/fragments.hpp on the CPU. They read and write B·K elements a few times,
+// while the surrounding products read weights of K·N elements, so plain loops are fast enough.
 #include "grouped/fragments.hpp"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::int64_t rows_of_task(std::int64_t cols) {
   return std::max<std::int64_t>(1, task_elements / std::max<std::int64_t>(1, cols));
 }
 
-// The sum of term(i) over i below n.
+// The sum of term(i) for i below n, in the order of lanes that grouped/fragments.hpp specifies.
 template <class Term>
 float lane_sum(std::int64_t n, const Term& term) {
   std::array<float, lanes> sums{};
@@ -43,7 +43,7 @@ float lane_sum(std::int64_t n, const Term& term) {
   return sums[0];
 }
 
-// x and selector in f32: the matrices themselves, or copies allocated in the frame.
+// The matrices x and selector in f32: the matrices themselves, or copies allocated in the frame.
 struct Widened {
   const float* x;
   std::int64_t x_stride;
@@ -84,7 +84,7 @@ void softmax(float* logits, std::int64_t n) {
     largest = logits[f] > largest ? logits[f] : largest;
   for (std::int64_t f = 0; f < n; ++f) {
     const float below = logits[f] - largest;
-    // exp(-120) is 0 in f32; NaN stays NaN.
+    // Below -120, exp is limited to exp(-120), which is 0 in f32; NaN stays NaN.
     logits[f] = quant::gelu::exponential(below < -120.0f ? -120.0f : below, 0.0f);
   }
   const float sum = lane_sum(n, [&](std::int64_t f) { return logits[f]; });
@@ -117,8 +117,8 @@ void sort_rows(std::int64_t rows, std::int64_t fragments, const FragmentOrder& o
   std::fill_n(order.ends, fragments, 0);
   for (std::int64_t row = 0; row < rows; ++row)
     ++order.ends[order.chosen[row]];
-  // Each count becomes the first slot of its fragment, and moves to the fragment's end as rows are
-  // placed.
+  // Each count in `ends` becomes the first slot of its fragment, and moves to the fragment's end as
+  // rows are placed.
   std::int32_t first = 0;
   for (std::int64_t f = 0; f < fragments; ++f) {
     const std::int32_t count = order.ends[f];
@@ -232,8 +232,8 @@ void without_chosen(ContextState& state, ConstAnyMatrix x, std::int64_t fragment
 
 namespace {
 
-// The gradient of the logits of a row: p · (d - Σ p·d). d_f is the inner product of x_f and the
-// difference of the gradients of selected and rest.
+// The gradient of the logits of a row, p · (d - Σ p·d), from the softmax p. d_f is the inner
+// product of x_f and the difference of d_selected and d_rest.
 void logit_gradients(const FragmentGradients& args, const Widened& wide, std::int64_t row,
                      float* to) {
   const std::int64_t count = args.fragments.count();
@@ -290,7 +290,7 @@ void fragment_gradients(ContextState& state, const FragmentGradients& args) {
                              }
                            });
   if (sums == nullptr) return;
-  // Each column adds its rows in order.
+  // The selector's gradient. Each column adds the terms of all rows in order.
   state.threads.for_ranges(
       count, rows_of_task(rows * each), [&](std::int64_t begin, std::int64_t end, int) {
         std::fill_n(sums + begin * each, (end - begin) * each, 0.0f);

@@ -11,7 +11,7 @@ namespace switchback {
 
 namespace {
 
-// The number of rows of each group's matrix in b[G·N,K].
+// The number of rows that each group's matrix has in the stacked matrices b[G·N,K].
 std::int64_t rows_of_each(std::string_view op, MatrixView<const std::int8_t> b,
                           std::int64_t groups) {
   core::check_matrix(op, "b", b);

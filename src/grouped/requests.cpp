@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of quantization for rows of groups.
+// Quantizes the rows of groups: runs quant::Requests on the CPU or a device.
 #include <algorithm>
 
 #include "core/assert.hpp"
@@ -36,12 +36,12 @@ bool wants_sums(const Request& r) {
   return !r.column_sums.empty();
 }
 
-// Whether x itself, a matrix of floats, is quantized and summed.
+// Whether the request quantizes or sums x itself, a matrix of floats.
 bool reads_floats(const Request& r) {
   return quant::source_of(r) == quant::Source::floats;
 }
 
-// The number of columns of the rows that the slots read.
+// The number of columns of x that each slot reads.
 std::int64_t cols_of(const Groups& groups, const GroupedRows& x, const Request& r) {
   if (x.column_stride == 0 || groups.count == 0) return x.data.cols;
   if (wants_rows(r)) return r.q.codes.cols;
@@ -54,13 +54,13 @@ std::span<float> part_of(std::span<float> all, std::int64_t begin, std::int64_t 
   return all.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count));
 }
 
-// Some of the columns of codes, from `begin` on.
+// Reduces a matrix of codes to `count` of its columns, from `begin` on.
 void keep_columns(MatrixView<std::int8_t>& codes, std::int64_t begin, std::int64_t count) {
   if (codes.data != nullptr) codes.data += begin;
   codes.cols = count;
 }
 
-// The part of a request that belongs to these slots, which read the rows of x.
+// The part of a request that belongs to some consecutive slots, which read the rows of x.
 Request of_slots(Request r, const GroupRows& slots, ConstAnyMatrix x) {
   r.x = x;
   r.g = core::rows_of(r.g, slots.begin, slots.rows);
@@ -73,7 +73,7 @@ Request of_slots(Request r, const GroupRows& slots, ConstAnyMatrix x) {
   return r;
 }
 
-// The part of a request that belongs to a group.
+// The part of a request that belongs to one group.
 Request of_group(const Request& whole, std::int64_t group, const GroupRows& slots,
                  const BlockLayout& layout, ConstAnyMatrix x) {
   Request r = of_slots(whole, slots, x);
@@ -91,8 +91,9 @@ Request of_group(const Request& whole, std::int64_t group, const GroupRows& slot
   return r;
 }
 
-// One thread computes each sum. Only for groups that are a single block of column_sums(); false for
-// others, and for requests of other results. x has the rows of the slots.
+// Computes the column sums of groups that are not longer than one block of column_sums(), each
+// group in one thread. Returns false for other groups, and for requests of other results. x has the
+// rows of the slots.
 bool sum_short_groups(ContextState& state, std::span<const GroupRows> groups, ConstAnyMatrix x,
                       const Request& r) {
   const auto is_block = [](const GroupRows& group) { return group.rows <= column_sum_block_rows; };
@@ -148,8 +149,8 @@ void run_on_cpu(ContextState& state, const Groups& groups, std::int64_t slot_cou
   });
 }
 
-// A device knows its groups only in kernels. An activation, a rotation and the scales of rows do
-// not depend on the groups, so these are computed for all slots.
+// On a device, only kernels know the groups. An activation, a rotation and scales per row do not
+// depend on the groups, so they are computed for all slots.
 void run_on_device(ContextState& state, const Groups& groups, std::int64_t slots, GroupedRows x,
                    const Request& request, const BlockLayout& layout) {
   const DeviceEngine& engine = device_engine(state);

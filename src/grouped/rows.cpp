@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows that slots read: quantized or copied.
+// Quantizes or copies the row of x that each slot (row of a grouped result) reads, on the CPU.
 #include <algorithm>
 #include <cstring>
 
@@ -17,7 +17,7 @@ namespace {
 
 using gemm_int8::GroupRows;
 
-// The address of the row that each slot reads; null for slots without a group.
+// The address of the row of x that each slot reads; null for slots without a group.
 const void* const* addresses(core::Workspace::Frame& frame, std::span<const GroupRows> groups,
                              const GroupedRows& x, std::int64_t slots) {
   auto* const rows = frame.take<const void*>(slots);

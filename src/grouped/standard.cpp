@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The floating-point products of groups: the entry point, and the CPU's products, one after
-// another, or all together if they have few rows.
+// The floating-point products of groups: the entry point, and the products on the CPU. These run
+// one after another, or all together if the groups have few rows.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace grouped {
 
 namespace {
 
-// W_g, which follows the matrices of the previous groups downwards or to the right.
+// The matrix of a group: a part of b, below or to the right of those of the previous groups.
 ConstAnyMatrix matrix_of(const GroupedStandardGemmArgs& args, std::int64_t group) {
   if (args.b_column_stride == 0) {
     const std::int64_t each = args.b.rows / args.groups.count;
@@ -34,8 +34,8 @@ ConstAnyMatrix matrix_of(const GroupedStandardGemmArgs& args, std::int64_t group
   return b;
 }
 
-// Computes dW of groups with few rows, all in one task list; false if another path has to compute
-// it.
+// Computes dW of all groups in one list of tasks, if each group has few rows. Returns false if
+// another path has to compute dW.
 bool multiply_short(ContextState& state, core::Workspace::Frame& frame,
                     std::span<const gemm_int8::GroupRows> groups,
                     const GroupedStandardGemmArgs& args) {
@@ -108,7 +108,7 @@ void check_types(std::string_view op, const GroupedStandardGemmArgs& args) {
                 dtype_name(args.d.dtype), dtype_name(args.a.dtype));
 }
 
-// Checks that the columns of b that each group reads exist. N is b's number of rows.
+// Checks that the columns of b that each group reads exist. b has N rows.
 void check_columns(std::string_view op, const GroupedStandardGemmArgs& args) {
   const std::int64_t stride = args.b_column_stride;
   const std::int64_t k = args.a.cols;

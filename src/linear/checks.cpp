@@ -33,7 +33,8 @@ void check_engine(std::string_view op, const Context& context, const LinearOptio
              options.engine, names, mode_name(options.mode));
 }
 
-// As in "standard (bit 0), rowwise (bit 1) …": the modes with their bits.
+// The modes that mode auto may choose from, with their bits, for a message: "standard (bit 0),
+// rowwise (bit 1) …".
 std::string choosable_with_bits() {
   std::vector<std::string> modes;
   for (std::size_t bit = 0; bit < mode_count; ++bit)
@@ -42,7 +43,7 @@ std::string choosable_with_bits() {
   return core::listed(modes, "and");
 }
 
-// Checks the modes that mode auto may choose from: at least one must be possible.
+// Checks `allow`, the modes that mode auto may choose from. Other modes than auto must leave it 0.
 void check_allowed(std::string_view op, const LinearOptions& options) {
   if (options.mode != Mode::automatic) {
     core::require(options.allow == 0, "{}: allow = {}; only mode auto uses it, not mode {}", op,

@@ -23,12 +23,14 @@ void check_gradient(std::string_view op, std::string_view argument, AnyMatrix m,
                     std::int64_t rows, std::string_view rows_name, std::int64_t cols,
                     std::string_view cols_name);
 
-/// The same output as an operand; empty if the output is skipped.
+/// An output of backward as an operand for the checks of memory and overlap; empty if the output is
+/// skipped.
 inline core::Operand gradient_operand(std::string_view argument, const AnyMatrix& m) {
   return core::operand(argument, m.data != nullptr ? ConstAnyMatrix(m) : ConstAnyMatrix());
 }
 
-/// The state of a layer, whose Context must still exist.
+/// Returns the state of a layer. Throws Error if the layer was moved from, or if its Context was
+/// destroyed.
 template <class State>
 State& usable(const std::unique_ptr<State>& state, std::string_view op) {
   check_usable(op, state == nullptr, state != nullptr && state->context_lives.expired());
@@ -38,14 +40,14 @@ State& usable(const std::unique_ptr<State>& state, std::string_view op) {
 void check_weight_is_set(std::string_view op, bool is_set);
 /// Checks that `save` is a known value.
 void check_save(std::string_view op, Save save);
-/// Checks that nothing is to be saved in eval.
+/// Checks that `save` is Save::nothing if the layer is in eval.
 void check_saves_in_training(std::string_view op, Save save, bool in_eval);
 void check_trains(std::string_view op, bool in_eval);
-/// Checks that backward can run on the saved forward.
+/// Checks that there is a saved forward that backward can run on.
 void check_saved(std::string_view op, SavedState saved);
-/// An earlier forward may have borrowed an x that the output is about to overwrite. Then that saved
-/// forward is dropped. This is not an error: the caller may be done with it, and the memory may
-/// have been freed and allocated again since. If backward is called for it nevertheless, the call
+/// If an earlier forward borrowed an x that `output` is about to overwrite, its saved forward is
+/// dropped. This is not an error: the caller may be done with it, and the memory may have been
+/// freed and allocated again since. If backward is called for that forward nevertheless, the call
 /// is refused.
 void forget_overwritten(SavedState& saved, ConstAnyMatrix x, ConstAnyMatrix output);
 

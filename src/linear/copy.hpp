@@ -10,7 +10,8 @@ namespace switchback::linear {
 
 /// Copies the rows of a matrix, without gaps between them, to memory of the Context's device.
 void copy_dense(ContextState& state, ConstAnyMatrix from, void* to);
-/// The same, to newly allocated memory; empty if there is no data.
+/// Copies a matrix as copy_dense() does, to newly allocated memory. The buffer is empty if the
+/// matrix has no data.
 core::AlignedBuffer copy_of(ContextState& state, ConstAnyMatrix from);
 /// Rounds an f32 matrix to the type of `to`.
 void round_to(ContextState& state, ConstAnyMatrix from, AnyMatrix to);

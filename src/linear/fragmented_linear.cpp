@@ -69,8 +69,8 @@ void leave_eval(FragmentedLinearState& layer) noexcept {
     linear::leave_eval(*each);
 }
 
-// `m`, if forward_hard reads this memory of the caller; else no matrix. A layer that is prepared
-// for eval in an int8 mode reads none, because it has its own codes.
+// Returns `m`, a weight in the caller's memory, if forward_hard reads it there; otherwise an empty
+// matrix. A layer that is prepared for eval in an int8 mode reads its own codes instead.
 ConstAnyMatrix of_caller(const FragmentedLinearState& layer, ConstAnyMatrix m) {
   return layer.eval && layer.is_int8() ? ConstAnyMatrix() : m;
 }
@@ -82,7 +82,7 @@ void check_forward(std::string_view op, const FragmentedLinearState& layer, Cons
   core::check_matrix(op, "x", x);
   check_dtype(op, "x", x.dtype, options.dtype);
   core::check_shape(op, "x", x, x.rows, "B", options.in_features, "K");
-  // Slots are numbered in 32 bits, with two slots for each row.
+  // Each row of x has two slots (rows of the grouped products), and slots are numbered in 32 bits.
   core::require(x.rows <= std::numeric_limits<std::int32_t>::max() / 2,
                 "{}: x has {} rows; it must have at most 2^30 - 1", op, x.rows);
   core::check_matrix(op, "y", y);
@@ -151,7 +151,7 @@ FragmentedLinear::FragmentedLinear(FragmentedLinear&&) noexcept = default;
 FragmentedLinear& FragmentedLinear::operator=(FragmentedLinear&&) noexcept = default;
 
 const FragmentedLinearOptions& FragmentedLinear::options() const noexcept {
-  static const FragmentedLinearOptions none;  // for a moved-from layer
+  static const FragmentedLinearOptions none;  // returned for a moved-from layer
   return state_ == nullptr ? none : state_->options;
 }
 
@@ -213,7 +213,7 @@ void FragmentedLinear::prepare_for_eval() {
     layer.selector.data = layer.eval_selector.as<void>();
     layer.selector.stride = layer.selector.cols;
   }
-  // The codes of the soft forward are not those of the parts.
+  // The codes of the whole W are read only by the soft forward, which eval does not have.
   layer.whole.cache.release_forward();
   layer.whole.cache.release_backward();
   layer.saved = SavedState::none;

@@ -15,12 +15,14 @@ namespace switchback::linear {
 
 namespace {
 
-// y[b] = terms[slots[b,0]] + terms[slots[b,1]], of the 2·B rows of terms.
+// Adds two rows of `terms`[2·B,N] for each row of y[B,N]: y[b] = terms[slots[b,0]] +
+// terms[slots[b,1]].
 void add_terms(ContextState& state, ConstAnyMatrix terms, const std::int32_t* slots, AnyMatrix y) {
   grouped::combine(state, {.y = terms, .slots = {slots, y.rows, 2}, .out = y});
 }
 
-// The inputs of the products of a soft forward.
+// The matrices that the products of a soft forward (FragmentedLinear::forward) read, in scratch
+// memory.
 struct SoftInputs {
   SoftInputs(FragmentedLinearState& layer, core::Workspace::Frame& frame, ConstAnyMatrix x)
       : fragments{x, layer.selector},
@@ -29,7 +31,6 @@ struct SoftInputs {
         rest(take_matrix(frame, x.dtype, x.rows, x.cols)),
         narrow(take_matrix(frame, x.dtype, x.rows, layer.options.rank)) {}
 
-  // Computes the inputs.
   void fill(FragmentedLinearState& layer, Save save) const {
     ContextState& state = *layer.context;
     grouped::weigh_fragments(state, fragments, weights);
@@ -51,7 +52,7 @@ void fragmented_forward(FragmentedLinearState& layer, ConstAnyMatrix x, AnyMatri
   const bool saves = save == Save::copy || save == Save::borrow;
   if (saves) layer.saved = SavedState::none;
   if (save == Save::copy) layer.copy_of_x.reserve(bytes_of(x.rows, x.cols, x.dtype));
-  // The same pass over the weights also makes their codes for dX.
+  // With Save::caller, the pass that quantizes the weights also makes their codes for dX.
   const Save of_products = save == Save::nothing ? Save::nothing : Save::caller;
   core::Workspace::Frame frame(state.workspace);
   const SoftInputs inputs(layer, frame, x);
@@ -73,7 +74,8 @@ void fragmented_forward(FragmentedLinearState& layer, ConstAnyMatrix x, AnyMatri
 
 namespace {
 
-// The mode of the product with the parts: that of a layer over the mean number of rows.
+// The mode of the product of forward_hard with the parts of W. Mode auto chooses it as for a linear
+// layer over the mean number of rows per part.
 Mode mode_of_parts(const FragmentedLinearState& layer, std::int64_t rows) {
   const FragmentedLinearOptions& options = layer.options;
   if (options.mode != Mode::automatic) return options.mode;
@@ -84,7 +86,8 @@ Mode mode_of_parts(const FragmentedLinearState& layer, std::int64_t rows) {
   return fastest_mode(*layer.context, problem, options.allow, layer.parts, false);
 }
 
-// d[slot] = x_k · W_kᵀ, for the row that the slot reads.
+// The product of forward_hard with the parts of W: d[slot] = x_k · W_kᵀ, if the slot's row of x has
+// selected fragment k.
 void multiply_parts(FragmentedLinearState& layer, const Groups& groups, const GroupedRows& x,
                     AnyMatrix d) {
   ContextState& state = *layer.context;
@@ -143,7 +146,7 @@ void fragmented_backward(FragmentedLinearState& layer, ConstAnyMatrix x,
   ContextState& state = *layer.context;
   core::Workspace::Frame frame(state.workspace);
   const SoftInputs inputs(layer, frame, x);
-  // The gradient of the selector needs the gradients of both inputs of the products.
+  // dx and the gradient of the selector both need the gradients of `selected` and of `rest`.
   const bool wants_inputs = grads.dx.data != nullptr || grads.dselector.data != nullptr;
   AnyMatrix d_selected;
   AnyMatrix d_rest;

@@ -19,9 +19,9 @@ struct FragmentedLinearState : linear::LayerState<FragmentedLinearOptions> {
   LinearState whole;               ///< W[N,K], for the soft forward
   LinearState down;                ///< C[R,K]
   LinearState up;                  ///< D[N,R]
-  linear::WeightCache parts;       ///< W_f[N,K/F], for the hard forward
+  linear::WeightCache parts;       ///< the parts W_f[N,K/F] of W, for the hard forward
   ConstAnyMatrix caller_selector;  ///< [F,K/F]
-  ConstAnyMatrix selector;         ///< the caller's, or the copy made for eval
+  ConstAnyMatrix selector;         ///< the selector in use: the caller's, or the copy made for eval
   core::AlignedBuffer eval_selector;
   bool has_weights = false;
   bool eval = false;
@@ -36,7 +36,7 @@ void fragmented_forward(FragmentedLinearState& layer, ConstAnyMatrix x, AnyMatri
 void fragmented_forward_hard(FragmentedLinearState& layer, ConstAnyMatrix x, AnyMatrix y);
 void fragmented_backward(FragmentedLinearState& layer, ConstAnyMatrix x,
                          const FragmentedLinearGrads& grads);
-/// Makes the codes of the parts for forward_hard, in the int8 modes.
+/// Quantizes the parts W_f of the weight for forward_hard. For the int8 modes.
 void prepare_parts(FragmentedLinearState& layer);
 
 }  // namespace linear

@@ -12,9 +12,9 @@ namespace switchback::linear {
 
 enum class SavedState {
   none,
-  owned,        ///< in the layer's buffers
-  borrowed,     ///< the input is in the caller's memory
-  overwritten,  ///< it was borrowed, and a later output was written over it
+  owned,        ///< what backward needs is in the layer's buffers
+  borrowed,     ///< the saved input is in the caller's memory
+  overwritten,  ///< the saved input was borrowed, and a later output overwrote it
 };
 constexpr bool is_valid(SavedState state) noexcept {
   return state == SavedState::owned || state == SavedState::borrowed;
@@ -25,7 +25,7 @@ struct LayerState {
   LayerState(ContextState& context_, const Options& options_)
       : context(&context_), context_lives(context_.weak_from_this()), options(options_) {}
 
-  /// Points to the state, not to the Context, which may be moved.
+  /// Points to the Context's state, not to the Context object, because that object may be moved.
   ContextState* context;
   std::weak_ptr<ContextState> context_lives;
   Options options;

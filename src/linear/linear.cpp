@@ -48,7 +48,8 @@ void check_int8_dw(std::string_view op, const LinearState& layer) {
                 weight_gradient_name(layer.options.dw));
 }
 
-// Checks what the caller kept from an input of `rows` rows.
+// Checks the KeptInput that backward_from is given: x itself or its codes, from a forward over
+// `rows` rows.
 void check_kept(std::string_view op, const LinearState& layer, const KeptInput& input,
                 std::int64_t rows) {
   const ConstAnyMatrix& x = input.x;
@@ -79,14 +80,15 @@ void check_kept(std::string_view op, const LinearState& layer, const KeptInput& 
         input.absmax.size(), dtype_name(x.dtype));
 }
 
-// Checks that the call has groups if the layer has several.
+// For calls without groups: checks that the layer has only one group.
 void check_single(std::string_view op, const LinearState& layer) {
   core::require(layer.options.groups == 1,
                 "{}: the layer has {} groups; a call without groups needs a layer with one group",
                 op, layer.options.groups);
 }
 
-// The names of sizes in messages about a layer with one group, or several.
+// Picks the name of a size for a message: `of_one` if the layer has one group, otherwise
+// `of_groups`.
 std::string_view name_of(const LinearState& layer, std::string_view of_one,
                          std::string_view of_groups) {
   return layer.options.groups == 1 ? of_one : of_groups;
@@ -95,7 +97,8 @@ std::int64_t all_outputs(const LinearState& layer) {
   return layer.options.groups * layer.options.out_features;
 }
 
-// Checks the weight, or its gradient. The layer's options say whether it is transposed.
+// Checks the shape of the weight or of its gradient. The layer's options say whether it is
+// transposed.
 void check_weight_shape(std::string_view op, std::string_view argument, const LinearState& layer,
                         ConstAnyMatrix w) {
   const std::int64_t k = layer.options.in_features;
@@ -122,7 +125,8 @@ void check_bias(std::string_view op, ConstAnyMatrix bias, const LinearState& lay
                 bias.stride, bias.cols);
 }
 
-// Checks codes of the weight and their scales, which are to be read or written.
+// Checks the arrays of the weight's codes and scales, which set_quantized_weight reads and
+// quantized_weight writes.
 void check_weight_codes(std::string_view op, const LinearState& layer,
                         MatrixView<const std::int8_t> codes, std::span<const float> absmax) {
   check_int8(op, layer);
@@ -140,7 +144,8 @@ void check_weight_codes(std::string_view op, const LinearState& layer,
     core::check_span(op, "absmax", absmax, layer.options.groups, name_of(layer, "1", "G"));
 }
 
-// Checks that sums of codes fit into int32: those over K in the forward, and those over N in dX.
+// Checks that sums of products of these codes fit into int32: sums over K in the forward, and sums
+// over N in dX.
 void check_sums(std::string_view op, const LinearState& layer,
                 MatrixView<const std::int8_t> codes) {
   if (std::max(layer.options.out_features, codes.cols) > max_exact_k_of_any_codes)
@@ -169,7 +174,8 @@ void check_forward(std::string_view op, const LinearState& layer, ConstAnyMatrix
   check_y(op, layer, y, x.rows);
 }
 
-// The arrays of groups and of the rows that their slots read, as operands.
+// The integer arrays of a call with groups (x.index, groups.ends, groups.used), as operands for the
+// checks of memory.
 struct GroupOperands {
   core::Operand index, ends, used;
 
@@ -201,7 +207,8 @@ void check_outputs(std::string_view op, LinearState& layer, ConstAnyMatrix x,
     linear::forget_overwritten(layer.saved.state, layer.saved.input.x, output.matrix);
 }
 
-// Checks the activations at both ends of backward. `x` is what was kept of the forward's input.
+// Checks what backward needs for derivatives: of y_activation, through which y went, and of the
+// layer's activation of x. `x` is what was kept of the forward's input.
 void check_activations(std::string_view op, const LinearState& layer, const LinearGrads& grads,
                        std::int64_t rows, std::string_view rows_name, ConstAnyMatrix x) {
   core::check_enum<activation_name>(op, "y_activation", grads.y_activation);
@@ -227,8 +234,8 @@ void check_activations(std::string_view op, const LinearState& layer, const Line
       x.data == nullptr ? "nothing was" : "only codes were");
 }
 
-// rows_name names the source of the number of rows. Outputs must not overlap g, the input, the
-// weight, the bias or the arrays of the groups.
+// Checks the operands of a backward. `rows_name` says in messages where the number of rows comes
+// from. Outputs must not overlap g, the input, the weight, the bias or the arrays of the groups.
 void check_grads(std::string_view op, const LinearState& layer, const LinearGrads& grads,
                  std::int64_t rows, std::string_view rows_name, core::Operand input,
                  ConstAnyMatrix weight, ConstAnyMatrix bias,
@@ -262,7 +269,7 @@ void check_grads(std::string_view op, const LinearState& layer, const LinearGrad
                        {g, y, input, of_groups->index, of_groups->ends, of_groups->used});
 }
 
-// Checks groups, and the rows that their slots read unless x is null.
+// Checks the groups of a call, and the rows of x that their slots read, unless x is null.
 void check_rows(std::string_view op, const LinearState& layer, const Groups& groups,
                 const GroupedRows* x, std::int64_t slots) {
   core::require(groups.count == layer.options.groups,
@@ -278,13 +285,15 @@ void check_rows(std::string_view op, const LinearState& layer, const Groups& gro
   check_output_dtype(op, "x", x->data.dtype, layer.options.dtype);
 }
 
-// Strided groups with `rows` slots in total; none for a layer with one group.
+// Strided groups with `rows` slots in total, to ask for the mode of a pass; empty for a layer with
+// one group.
 std::optional<Slots> strided_slots(const LinearState& layer, std::int64_t rows) {
   if (layer.options.groups == 1) return std::nullopt;
   return Slots{.groups = {.count = layer.options.groups}, .count = rows};
 }
 
-// The packed weight has the layout of an engine. The other Context must have that engine too.
+// Checks that a layer on another Context can share the layer's packed weight. The weight has the
+// layout of an engine, so the other Context must have that engine too.
 void check_shareable(std::string_view op, const LinearState& layer, const ContextState& context) {
   const ContextState& own = *layer.context;
   core::require(layer.options.mode != Mode::automatic,
@@ -305,7 +314,8 @@ void check_shareable(std::string_view op, const LinearState& layer, const Contex
   core::check_process(context, op);
 }
 
-// The layer, after it has been made to read the caller's weight and bias again.
+// Makes the layer use the caller's bias again, and returns it. Throws Error if it has no weight
+// from set_weight.
 LinearState& with_weight_of_caller(const std::unique_ptr<LinearState>& state, std::string_view op) {
   LinearState& layer = usable(state, op);
   check_has_weight(layer, op);
@@ -328,7 +338,7 @@ SwitchbackLinear::SwitchbackLinear(SwitchbackLinear&&) noexcept = default;
 SwitchbackLinear& SwitchbackLinear::operator=(SwitchbackLinear&&) noexcept = default;
 
 const LinearOptions& SwitchbackLinear::options() const noexcept {
-  static const LinearOptions none;  // for a moved-from layer
+  static const LinearOptions none;  // returned for a moved-from layer
   return state_ == nullptr ? none : state_->options;
 }
 
@@ -502,7 +512,7 @@ void SwitchbackLinear::backward(const LinearGrads& grads) {
   const GroupedRows x = slots == nullptr ? GroupedRows() : slots->rows(saved.input.x);
   const GroupOperands of_groups(slots == nullptr ? Groups() : slots->groups, x);
   if (slots != nullptr && borrowed) {
-    // The contents of the arrays may have changed since.
+    // The caller may have changed the borrowed arrays of the groups since the forward.
     const bool has_rows = saved.input.x.data != nullptr && saved.input.x.dtype != DType::s8;
     check_rows(op, layer, slots->groups, has_rows ? &x : nullptr, saved.rows);
   }
@@ -517,8 +527,8 @@ void SwitchbackLinear::backward_from(const KeptInput& input, const LinearGrads& 
   constexpr std::string_view op = "backward_from";
   LinearState& layer = usable(state_, op);
   const core::DeviceScope scope(*layer.context, op);
-  // Only the memory that this call reads must still exist, because frameworks free weights and
-  // allocate them again.
+  // Of the caller's memory, only what this call reads must still exist, because frameworks free
+  // weights and allocate them again.
   const bool reads_weight = grads.dx.data != nullptr;
   if (reads_weight) check_has_weight(layer, op);
   check_single(op, layer);

@@ -19,10 +19,10 @@ namespace switchback {
 
 namespace linear {
 
-/// The data kept by the last forward that saved. For dw in floating point: x and activation(x), or
-/// the codes and row scales of activation(x). For dw in int8: codes of blocks of activation(x), and
-/// x if there is an activation. With groups, all but a borrowed x are rows of slots. The buffers
-/// only grow.
+/// What the last forward that saved keeps for backward. For dw in floating point: x and
+/// activation(x), or the codes and row scales of activation(x). For dw in int8: blockwise codes of
+/// activation(x), and x if there is an activation. With groups, every matrix except a borrowed x
+/// has one row per slot. The buffers only grow.
 struct SavedForward {
   explicit SavedForward(const ContextState& context)
       : copy(context.make_buffer()),
@@ -33,16 +33,17 @@ struct SavedForward {
 
   SavedState state = SavedState::none;
   std::int64_t rows = 0;       ///< of y
-  std::optional<Slots> slots;  ///< of `input`, if the forward was given groups
-  KeptInput input;             ///< in the caller's memory or in the buffers below
-  KeptInput for_dw;            ///< the input of dw, unless that is `input`
-  core::AlignedBuffer copy;    ///< [M,K] in the layer's dtype
-  core::AlignedBuffer codes;   ///< [M,K], or of blocks [K,Mp]
-  core::AlignedBuffer absmax;  ///< [M], or of blocks [B,K]
-  /// [M,K] in the layer's dtype, read by dw: for a layer with an activation that saves x.
+  std::optional<Slots> slots;  ///< the groups of the rows of `input`; empty without groups
+  KeptInput input;             ///< x or its codes, in the caller's memory or in the buffers below
+  KeptInput for_dw;            ///< what dw reads, unless that is `input`
+  core::AlignedBuffer copy;    ///< copy of x[M,K] in the layer's dtype
+  core::AlignedBuffer codes;   ///< codes of x: rowwise [M,K], or blockwise [K,Mp]
+  core::AlignedBuffer absmax;  ///< scales of `codes`: [M], or blockwise [B,K]
+  /// activation(x), [M,K] in the layer's dtype, which dw reads: for a layer with an activation that
+  /// saves x.
   core::AlignedBuffer activation_of_x;
-  core::AlignedBuffer numbers;   ///< the ends or used rows of the groups
-  std::size_t needed_bytes = 0;  ///< kept for backward, the caller's memory included
+  core::AlignedBuffer numbers;   ///< copy of the groups' array `ends` or `used`
+  std::size_t needed_bytes = 0;  ///< bytes kept for backward, including memory of the caller
 
   void release() noexcept {
     state = SavedState::none;
@@ -68,27 +69,27 @@ struct LinearState : linear::LayerState<LinearOptions> {
 
   ConstAnyMatrix weight;
   ConstAnyMatrix caller_bias;
-  ConstAnyMatrix bias;  ///< the caller's, or the copy in `prepared`
+  ConstAnyMatrix bias;  ///< the bias in use: the caller's, or the copy in `prepared`
   enum class WeightSource {
     none,
-    caller,  ///< set_weight: it is in `weight`
-    codes,   ///< set_quantized_weight: only `prepared` has it
+    caller,  ///< from set_weight: `weight` is the caller's matrix
+    codes,   ///< from set_quantized_weight: only `prepared` has the weight
   };
   WeightSource weight_source = WeightSource::none;
   enum class Phase {
     training,
-    eval,         ///< since prepare_for_eval or set_quantized_weight
-    eval_packed,  ///< as eval, and the weight is packed for products of mode standard
+    eval,         ///< after prepare_for_eval or set_quantized_weight
+    eval_packed,  ///< like eval, and the weight is packed for products of mode standard
   };
   Phase phase = Phase::training;
   std::shared_ptr<linear::PreparedWeight> prepared;  ///< in eval
-  /// For the int8 modes. In eval it holds only the codes for dX; in mode automatic it holds all
-  /// codes.
+  /// The weight's codes for the int8 modes. In eval this cache holds only the codes for dX, except
+  /// in mode automatic, where it holds all codes.
   linear::WeightCache cache;
   linear::SavedForward saved;
 
   [[nodiscard]] bool in_eval() const noexcept { return phase != Phase::training; }
-  /// The codes for X · Wᵀ, valid or not.
+  /// The weight's codes for the forward product X · Wᵀ, whether they are valid or not.
   [[nodiscard]] const linear::QuantizedWeight& forward_codes() const noexcept {
     return in_eval() && is_int8() ? prepared->codes : cache.forward_codes();
   }

@@ -20,7 +20,8 @@ std::string describe(const PassProblem& p) {
 
 core::ProblemSize size_of(const PassProblem& p) noexcept {
   core::ProblemSize size = core::product_size(p.m, p.n, p.k);
-  // A search holds the operands of each mode. The shapes that layers choose modes for matter most.
+  // A search holds the operands of each mode. Shapes for which layers choose a mode matter most, so
+  // they get a larger share of the tuning time.
   size.copies = p.pass == Pass::step ? 5 : 3;
   size.importance = 4;
   return size;
@@ -52,13 +53,13 @@ ModeRanking default_config(const PassProblem&, const ContextState&) {
 }
 
 std::string check_config(const PassProblem&, const ModeRanking&, const ContextState&) {
-  return {};  // every ranking names a mode for every layer
+  return {};  // every ranking is valid: it names a mode for every layer
 }
 
 namespace {
 
-// Sums of more than max_exact_k products may not be exact. Only a layer that may use mode standard
-// can have such sums.
+// Whether the int32 sums of a pass are exact: they have at most max_exact_k products. Only a layer
+// that may use mode standard can have longer sums.
 bool has_exact_sums(const PassProblem& p) {
   return (p.pass == Pass::dx || p.k <= max_exact_k) &&
          (p.pass == Pass::forward || p.n <= max_exact_k);
@@ -70,8 +71,8 @@ std::vector<Mode> candidates(const PassProblem& p, const ContextState& state) {
   if (!core::why_no_int8(state).empty()) return {Mode::standard};
   std::vector<Mode> modes;
   for (const Mode mode : choosable_modes) {
-    // Outside of a step, its forward is the same as that of another mode, and its dX needs the
-    // codes of a forward.
+    // A mode that shares the codes of W between forward and dX is measured only in a step. Its
+    // forward is the same as that of another mode, and its dX needs the codes of a forward.
     if (traits_of(mode).weight.shared && p.pass != Pass::step) continue;
     if (mode == Mode::standard || has_exact_sums(p)) modes.push_back(mode);
   }
@@ -80,7 +81,8 @@ std::vector<Mode> candidates(const PassProblem& p, const ContextState& state) {
 
 namespace {
 
-// The tuned ranking if there is one. The source is told about a ranking that cannot be used.
+// The ranking of modes that the ConfigSource has for a problem, or nothing. If the ranking cannot
+// be used, the source is told so.
 template <class Problem>
 std::optional<ModeRanking> tuned_ranking(ContextState& state, const Problem& problem) {
   const ConfigQuery query = to_query(problem);
@@ -96,8 +98,8 @@ constexpr bool has(std::uint32_t modes, Mode mode) {
   return (modes & allow_mode(mode)) != 0;
 }
 
-// The allowed mode that has the scales of `mode` and shares the codes of W; `mode` if there is
-// none.
+// Returns the allowed mode that has the same scales as `mode` and whose dX shares the forward's
+// codes of W; `mode` itself if no such mode is allowed.
 Mode sharing(Mode mode, std::uint32_t allowed) {
   const ModeTraits& of = traits_of(mode);
   for (const Mode each : choosable_modes)
@@ -107,7 +109,8 @@ Mode sharing(Mode mode, std::uint32_t allowed) {
   return mode;
 }
 
-// `shares_alike`: a mode that shares the codes of W is as fast as the mode that does not.
+// The first allowed mode of a ranking. `shares_alike`: a mode whose dX shares the forward's codes
+// of W is as fast as the mode that does not.
 Mode first_allowed(const ModeRanking& ranking, std::uint32_t allowed, bool shares_alike) {
   for (const Mode mode : ranking.modes)
     for (const Mode each : {mode, shares_alike ? sharing(mode, allowed) : mode})
@@ -122,14 +125,15 @@ void run_in(const ContextState& state, PassProblem& problem) {
   problem.isa = state.features.level();
 }
 
-// Whether the codes that a pass finds are those that it reads in a mode. All modes with the same
-// scales have the same codes for the forward.
+// Whether codes of W in this form are the codes that a pass reads in a mode. All modes with the
+// same scales read the same codes in the forward.
 bool are_codes_of(WeightForm form, Mode mode, Pass pass) {
   const WeightForm wanted = traits_of(mode).weight;
   return pass == Pass::forward ? form.scales == wanted.scales : have_same_codes(form, wanted);
 }
 
-// Whether mode standard is the only one that can be used.
+// Whether this pass can only run in mode standard: its sums may not be exact, or the device cannot
+// multiply int8.
 bool must_be_standard(const ContextState& state, std::uint32_t allowed, const PassProblem& p) {
   return !has_exact_sums(p) || (has(allowed, Mode::standard) && !core::why_no_int8(state).empty());
 }
@@ -140,17 +144,19 @@ Mode fastest(ContextState& state, Problem problem, std::uint32_t allowed, const 
   const bool forward = problem.pass == Pass::forward;
   if (must_be_standard(state, allowed, problem)) return Mode::standard;
   const QuantizedWeight& codes = forward ? cache.forward_codes() : cache.backward_codes();
-  // A pass that saves nothing is inference: the codes of the weight will be used again.
+  // A pass that saves nothing is inference. Its codes of the weight will be used again, so they
+  // count as cached.
   problem.weight = codes.valid() || !trains ? WeightCodes::cached : WeightCodes::made;
   run_in(state, problem);
   const ModeRanking ranking =
       tuned_ranking(state, problem).value_or(default_config(problem, state));
-  // This holds if codes exist, and for every forward.
+  // Modes that share W's codes are as fast as those that do not if codes exist, and in every
+  // forward.
   const bool shares_alike = forward || problem.weight == WeightCodes::cached;
   const Mode first = first_allowed(ranking, allowed, shares_alike);
   if (first == Mode::standard) return first;
-  // If codes with other scales exist, the mode that reads them is as fast, and making new codes is
-  // slower.
+  // If W already has codes with other scales, a mode that reads them is as fast, and making new
+  // codes is slower.
   const auto finds_codes = [&](Mode mode) {
     return has(allowed, mode) && are_codes_of(codes.form(), mode, problem.pass);
   };
@@ -199,8 +205,8 @@ bool computes_dw_in_int8(const LinearState& layer, std::int64_t rows, const Slot
   if (layer.options.dw != WeightGradient::int8_block) return false;
   const std::int64_t groups = slots == nullptr ? 1 : std::max<std::int64_t>(1, slots->groups.count);
   if (layer.options.mode == Mode::automatic && rows / groups < least_rows_of_int8_dw) return false;
-  // Decided as for inference without a bias. So forward and backward decide alike, whatever codes
-  // of the weight exist by then.
+  // Mode auto decides about dw as it does for inference without a bias. So forward and backward
+  // decide alike, whatever codes of the weight exist by then.
   return mode_of_pass(layer, Pass::forward, rows, layer.options.dtype, false, false, slots) !=
          Mode::standard;
 }

@@ -20,14 +20,14 @@
 
 namespace switchback::linear {
 
-/// The passes whose mode can be chosen; LinearOptions::dw says how dw is computed. The values never
-/// change, because they are part of tuning records.
+/// The passes for which mode auto chooses a mode. (How dw is computed is LinearOptions::dw.) The
+/// values never change, because they are part of tuning records.
 enum class Pass : std::int64_t {
   forward = 0,
   dx = 1,
-  /// A training step: forward and dX in one mode, with a new W and a dw in floating point. Its
-  /// codes are made in one pass over W, a saving that neither pass alone shows. Not for rows of
-  /// groups.
+  /// A training step: forward and dX in one mode, with a new W and a dw in floating point. One pass
+  /// over W makes the codes for both, a saving that timing each pass alone does not show. Not for
+  /// calls with groups.
   step = 2,
 };
 
@@ -42,23 +42,25 @@ constexpr std::string_view codes_name(WeightCodes codes) noexcept {
   return core::name_among({"made", "cached"}, codes);
 }
 
-/// A whole pass, from float operands to the float result: quantize, product and dequantize.
+/// What the tuner measures for mode auto: a whole pass of a layer, from float operands to the float
+/// result (quantize, product and dequantize).
 struct PassProblem : ConfigOrigin {
   Pass pass = Pass::forward;
   WeightCodes weight = WeightCodes::made;
   std::int64_t m = 0;
-  std::int64_t n = 0;  ///< of W[N,K], in both passes
+  std::int64_t n = 0;  ///< n and k are those of W[N,K], in every pass
   std::int64_t k = 0;
   DType dtype = DType::f32;
   DType output = DType::f32;
-  /// Forward: there is a bias. dX: the gradient of the bias is computed too. Step: both.
+  /// In a forward: a bias is added. In dX: the gradient of the bias is computed too. In a step:
+  /// both.
   bool bias = false;
 
   friend bool operator==(const PassProblem&, const PassProblem&) = default;
 };
 
-/// The problem of a pass over `rows` rows. Two parts are still to be set: the ConfigOrigin, and
-/// whether the weight's codes are cached.
+/// Describes a pass over `rows` rows to the tuner. Two parts are still to be set: the ConfigOrigin
+/// (device, threads, instruction set), and whether the weight's codes are cached.
 template <class Options>
 PassProblem problem_of(const Options& options, Pass pass, std::int64_t rows, DType output,
                        bool bias) {
@@ -80,8 +82,8 @@ constexpr std::string_view layout_name(RowsLayout layout) noexcept {
   return core::name_among({"packed", "strided", "gathered", "columns"}, layout);
 }
 
-/// A whole pass over rows of groups. m counts the slots of all groups; a query has the bucket of
-/// that number.
+/// A whole pass of a layer with groups, as the tuner measures it. m counts the slots of all groups.
+/// Queries to the tuner have the bucket of m, a rounded number.
 struct GroupedPassProblem : PassProblem {
   std::int64_t groups = 0;
   RowsLayout layout = RowsLayout::packed;
@@ -91,7 +93,7 @@ struct GroupedPassProblem : PassProblem {
 std::string describe(const GroupedPassProblem& problem);
 core::ProblemSize size_of(const GroupedPassProblem& problem) noexcept;
 
-/// The bits of the modes that have a property.
+/// A bit mask, as in LinearOptions::allow, of the modes that have a property.
 template <class Property>
 constexpr std::uint32_t bits_of_modes(const Property& property) noexcept {
   std::uint32_t bits = 0;
@@ -110,16 +112,17 @@ inline constexpr auto choosable_modes = [] {
   return modes;
 }();
 
-/// choosable_modes, the fastest first. A mode is ranked before `standard` only if it is clearly
-/// faster. So if `standard` is allowed, the first allowed mode is never slower than it.
+/// The modes that mode auto may choose from, the fastest first. A mode is ranked before `standard`
+/// only if it is clearly faster. So if `standard` is allowed, the first allowed mode is never
+/// slower than it.
 struct ModeRanking {
   std::array<Mode, choosable_modes.size()> modes = choosable_modes;
   friend bool operator==(const ModeRanking&, const ModeRanking&) = default;
 };
 std::string describe(const ModeRanking& ranking);
 
-// The contract of core/tunable.hpp; the words are in tunable.cpp. A ranking is made from
-// candidates, each of which has one mode.
+// What core/tunable.hpp requires of a tunable operation; the tables are in tunable.cpp. The tuner
+// measures candidates, each of which has one mode, and makes a ranking of modes from them.
 extern const core::Tunable tunable;
 ConfigQuery to_query(const PassProblem& problem) noexcept;
 bool from_query(const ConfigQuery& query, PassProblem& problem) noexcept;
@@ -133,31 +136,32 @@ std::string check_config(const PassProblem& problem, const ModeRanking& ranking,
                          const ContextState& state);
 std::vector<Mode> candidates(const PassProblem& problem, const ContextState& state);
 ConfigChoice to_choice(Mode candidate) noexcept;
-/// The mode of a choice: that of a candidate, or the fastest mode of a ranking.
+/// Reads the mode from a stored choice: the mode of a candidate, or the fastest mode of a ranking.
 bool from_choice(const ConfigChoice& choice, Mode& candidate) noexcept;
 
-/// The layer's own mode. In mode auto, the mode for a pass over `rows` rows with this output type,
-/// by the ranking of the Context's ConfigSource. Without a ranking it is `standard`, if that is
-/// allowed. A forward in training whose W has no codes yet runs as mode_of_step() says. `slots`:
-/// the groups of the rows, or null.
+/// The mode in which a pass of the layer runs: the layer's own mode. In mode auto it is the best
+/// allowed mode for `rows` rows and this output type, by the ranking of the Context's ConfigSource.
+/// Without a ranking it is `standard`, if that is allowed. A forward in training whose W has no
+/// codes yet runs as mode_of_step() says. `slots`: the groups of the rows, or null.
 Mode mode_of_pass(const LinearState& layer, Pass pass, std::int64_t rows, DType output, bool bias,
                   bool trains, const Slots* slots = nullptr);
 /// In mode auto, the int8 mode in which a step with a new W is the fastest. Empty if W has codes,
-/// if mode standard is as fast, or if nothing is known about steps. Then passes are chosen one by
-/// one. Not for rows of groups.
+/// if mode standard is as fast, or if nothing is known about steps. Then the mode of each pass is
+/// chosen separately. Not for calls with groups.
 std::optional<Mode> mode_of_step(const LinearState& layer, std::int64_t rows, DType output,
                                  bool bias);
-/// In mode auto, dw over fewer rows than this is computed in floating point. They fill at most half
-/// of a usual block: codes padded to blocks would take more memory than x, and most time goes into
-/// storing dw. (Zen 4, two threads, 1024 x 4096: with 64 rows, a step with an int8 dw takes 1.25
-/// times as long as one with a floating point dw for bf16, and as long for f32. With 128 rows it
-/// takes 0.9 and 0.7 of the time.)
+/// In mode auto, dw over fewer rows than this is computed in floating point. Fewer rows fill at
+/// most half of a usual block: codes padded to blocks would take more memory than x, and most time
+/// goes into storing dw. (Zen 4, two threads, 1024 x 4096: with 64 rows, a step with an int8 dw
+/// takes 1.25 times as long as one with a floating point dw for bf16, and as long for f32. With 128
+/// rows it takes 0.9 and 0.7 of the time.)
 inline constexpr std::int64_t least_rows_of_int8_dw = 128;
-/// Whether dw over `rows` rows is computed from codes of blocks, if the layer decides. With groups,
-/// the mean number of rows of a group counts.
+/// Whether the layer computes dw over `rows` rows from blockwise int8 codes, if the caller has not
+/// kept such codes already. With groups, the mean number of rows per group counts.
 bool computes_dw_in_int8(const LinearState& layer, std::int64_t rows, const Slots* slots = nullptr);
-/// The mode that mode auto chooses for a layer that allows `allow` (0: all). `problem` describes
-/// the pass, except where it runs and whether the weight has codes.
+/// The mode that mode auto chooses if the options allow the modes `allow` (0: all). `problem`
+/// describes the pass, except where it runs and whether the weight has codes; the function adds
+/// these.
 Mode fastest_mode(ContextState& state, PassProblem problem, std::uint32_t allow,
                   const WeightCache& cache, bool trains);
 

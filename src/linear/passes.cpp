@@ -20,8 +20,9 @@ namespace switchback::linear {
 
 namespace {
 
-// Computes the results of a request for the layer's rows. With `slots`, request.x has the rows that
-// they read; `layout` is that of codes of blocks.
+// Computes the results of a quantization request for the rows of a layer's call. With `slots`, the
+// rows are those of request.x that the slots read. `layout` places the groups' blocks in blockwise
+// codes.
 void quantize(LinearState& layer, const Slots* slots, const quant::Request& request,
               const grouped::BlockLayout& layout = {}) {
   if (slots == nullptr) return quant::run(*layer.context, request);
@@ -29,8 +30,8 @@ void quantize(LinearState& layer, const Slots* slots, const quant::Request& requ
                layout);
 }
 
-// Computes a request that has one result, of the type and size of `to`, and stores it there. With
-// `slots`, the rows of slots without a group stay unchanged.
+// Computes a quantization request that has one result, and stores the result in `to`, which has its
+// type and size. With `slots`, rows of slots that belong to no group stay unchanged.
 void compute(LinearState& layer, const Slots* slots, quant::Request request,
              AnyMatrix quant::Request::*result, AnyMatrix to) {
   ContextState& state = *layer.context;
@@ -42,7 +43,7 @@ void compute(LinearState& layer, const Slots* slots, quant::Request request,
   grouped::gather(state, slots->groups, {.data = request.*result}, to);
 }
 
-// The rows of x that the slots read, as a matrix of slots: x itself, or a copy in the frame.
+// A matrix whose row s is the row of x that slot s reads: x itself, or a copy in scratch memory.
 ConstAnyMatrix in_slots(LinearState& layer, core::Workspace::Frame& frame, const Slots& slots,
                         ConstAnyMatrix x) {
   return grouped::in_slots(*layer.context, frame, slots.groups, slots.rows(x), slots.count,
@@ -77,8 +78,8 @@ void multiply(LinearState& layer, const Slots* slots, const StandardGemmArgs& ar
   grouped::multiply(*layer.context, of_groups);
 }
 
-// The floating point input that the layer's products read: x, or activation(x), which is stored in
-// `into` or in the frame.
+// The floating point input that the layer's products read: x, or activation(x). The latter is
+// stored in `into`, or in scratch memory if `into` is empty.
 ConstAnyMatrix input_of_products(LinearState& layer, core::Workspace::Frame& frame,
                                  ConstAnyMatrix x, AnyMatrix into = {}) {
   if (layer.options.activation == Activation::none) return x;
@@ -88,7 +89,7 @@ ConstAnyMatrix input_of_products(LinearState& layer, core::Workspace::Frame& fra
   return activated;
 }
 
-// Rounds a wider operand (f32) to the layer's type; returns other operands unchanged.
+// Rounds an operand that is wider (f32) than the layer's type to it; returns others unchanged.
 ConstAnyMatrix in_type_of_layer(LinearState& layer, core::Workspace::Frame& frame,
                                 ConstAnyMatrix m) {
   if (m.dtype != DType::f32 || layer.options.dtype == DType::f32 || m.data == nullptr) return m;
@@ -97,12 +98,12 @@ ConstAnyMatrix in_type_of_layer(LinearState& layer, core::Workspace::Frame& fram
   return rounded;
 }
 
-// The floating point weight that products read.
+// The weight as floating point products read it: in the layer's type.
 ConstAnyMatrix weight_of_products(LinearState& layer, core::Workspace::Frame& frame) {
   return in_type_of_layer(layer, frame, layer.weight);
 }
 
-// The number of blocks for `rows` rows, without the groups' places in them.
+// The number of blocks in blockwise codes of `rows` rows, without saying which blocks a group has.
 grouped::BlockLayout size_of_blocks(const LinearState& layer, const Slots* slots,
                                     std::int64_t rows) {
   const std::int64_t block_rows = layer.options.dw_block_rows;
@@ -110,7 +111,7 @@ grouped::BlockLayout size_of_blocks(const LinearState& layer, const Slots* slots
                                        : whole_block_rows(rows, block_rows) / block_rows};
 }
 
-// The layout of codes of blocks for `rows` rows.
+// The layout of blockwise codes of `rows` rows; with groups, which blocks belong to which group.
 grouped::BlockLayout layout_of(LinearState& layer, core::Workspace::Frame& frame,
                                const Slots* slots, std::int64_t rows) {
   if (slots == nullptr) return size_of_blocks(layer, slots, rows);
@@ -118,7 +119,7 @@ grouped::BlockLayout layout_of(LinearState& layer, core::Workspace::Frame& frame
                                layer.options.dw_block_rows);
 }
 
-// Codes of blocks of a matrix with `cols` columns, in this memory.
+// Describes blockwise codes of a matrix with `cols` columns, and their scales, in the given memory.
 quant::CodesOut blocks_at(const grouped::BlockLayout& layout, std::int64_t cols, std::int8_t* codes,
                           float* absmax) noexcept {
   return {quant::Scales::per_block,
@@ -127,8 +128,8 @@ quant::CodesOut blocks_at(const grouped::BlockLayout& layout, std::int64_t cols,
           layout.block_rows};
 }
 
-// Copies the arrays of the groups, which the caller may change after a forward with Save::copy, to
-// memory that is large enough.
+// Copies the arrays of the groups to reserved memory of the layer, because the caller may change
+// them after a forward with Save::copy.
 void keep_numbers(LinearState& layer, Groups& groups) {
   std::span<const std::int32_t>& numbers = groups.ends.empty() ? groups.used : groups.ends;
   if (numbers.empty()) return;
@@ -171,7 +172,7 @@ PreparedInput begin_saving(LinearState& layer, ConstAnyMatrix x, std::int64_t ro
     const grouped::BlockLayout layout = size_of_blocks(layer, slots, rows);
     reserve_codes(k * layout.blocks * layout.block_rows, layout.blocks * k);
     place.blocks = blocks_at(layout, k, saved.codes.as<std::int8_t>(), saved.absmax.as<float>());
-    // In this case only dx needs x, for the derivative.
+    // With blockwise codes for dw, x is kept only for the derivative of the activation in dx.
     if (!activates) return place;
   }
   const std::size_t bytes = bytes_of(rows, k, dtype);
@@ -185,7 +186,7 @@ PreparedInput begin_saving(LinearState& layer, ConstAnyMatrix x, std::int64_t ro
   return place;
 }
 
-// `x` is the caller's, `a` is x in the layer's type.
+// Records what a forward has kept. `x` is the caller's matrix, `a` is x in the layer's type.
 void finish_saving(LinearState& layer, ConstAnyMatrix x, ConstAnyMatrix a, std::int64_t rows,
                    Save save, const PreparedInput& place, const Slots* slots) {
   SavedForward& saved = layer.saved;
@@ -234,8 +235,8 @@ bool dx_will_run_in(const LinearState& layer, Mode mode, std::int64_t rows, DTyp
   return dx == mode;
 }
 
-// The codes that a forward reads. They are made here if they are missing; in eval of an int8 layer
-// they are never missing.
+// The weight's codes that a forward reads. They are made here if they are missing; in eval of an
+// int8 layer they are never missing.
 const QuantizedWeight& weight_codes(LinearState& layer, Mode mode, bool and_backward) {
   if (layer.in_eval() && layer.is_int8()) return layer.forward_codes();
   return layer.cache.forward(*layer.context, layer.weight, traits_of(mode).weight,
@@ -262,29 +263,30 @@ void forward_int8(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, 
               .value = out.activated,
               .rotation = layer.options.rotation},
              layout);
-    // dw reads x without the rotation.
+    // dw reads x without the rotation, so its codes need another pass.
     if (rotated && wants_blocks)
       quantize(layer, slots, {.x = x, .activation = layer.options.activation, .q_t = out.blocks},
                layout);
     multiply(layer, slots, codes, w, y, layer.bias);
   };
-  // The caller's codes are written before the product allocates memory, and so is y of groups that
-  // are multiplied one by one.
+  // all_or_nothing() is needed where something is written before all memory is allocated. The
+  // caller's codes are written before the product allocates memory. y of the first group is written
+  // before the product of the next group does, if groups are multiplied one by one.
   if (slots != nullptr || out.codes.data != nullptr || wants_blocks)
     core::all_or_nothing(*layer.context, pass);
   else
     pass();
 }
 
-// The request for G and everything that is made from it. G is grads.g, or grads.g ·
-// y_activation'(y), which is then written to `derived`.
+// The quantization request that reads G and computes everything that backward needs of it. G is
+// grads.g, or grads.g · y_activation'(y), which is then written to `derived`.
 quant::Request gradient_of(const LinearGrads& grads, AnyMatrix derived) {
   if (grads.y_activation == Activation::none) return {.x = grads.g};
   return {.x = grads.y, .g = grads.g, .activation = grads.y_activation, .value = derived};
 }
 
-// Computes G · W from codes. The same read of G also makes everything else that is wanted of G. The
-// result is the gradient of the input that the products read: x, or activation(x).
+// Computes dX = G · W from int8 codes. The same read of G also makes everything else that is wanted
+// of G. The result is the gradient of the input that the products read: x, or activation(x).
 void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Request of_g,
                          std::int64_t rows, AnyMatrix d_input, const Slots* slots,
                          const grouped::BlockLayout& layout) {
@@ -292,10 +294,11 @@ void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Re
   core::Workspace::Frame frame(layer.context->workspace);
   const RowCodes codes = take_codes(frame, rows, layer.options.out_features);
   of_g.q = {quant::Scales::per_row, codes.q, codes.absmax};
-  // These are transposed codes of the forward: the scales of their rows belong to the columns of G.
+  // Here dX reads the forward's codes of W, transposed. The scales of W's rows are multiplied into
+  // the columns of G before G is quantized.
   if (w.form().scales_gradient()) of_g.column_scales = layer.forward_codes().absmax();
   quantize(layer, slots, of_g, layout);
-  // The product has the columns of the rotated W. It is rotated back before the single rounding.
+  // With a rotation, the product is G · rotate(W), rotated back in f32 before the single rounding.
   const AnyMatrix d = rotation == Rotation::none || d_input.dtype == DType::f32
                           ? d_input
                           : take_matrix(frame, DType::f32, d_input.rows, d_input.cols);
@@ -304,7 +307,7 @@ void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Re
     compute(layer, slots, {.x = d, .rotation = rotation}, &quant::Request::rotated, d_input);
 }
 
-// The same in floating point.
+// Computes dX = G · W in floating point.
 void input_gradient_floating(LinearState& layer, ConstAnyMatrix g, AnyMatrix d_input,
                              const Slots* slots) {
   core::Workspace::Frame frame(layer.context->workspace);
@@ -317,8 +320,8 @@ void input_gradient_floating(LinearState& layer, ConstAnyMatrix g, AnyMatrix d_i
   multiply(layer, slots, args);
 }
 
-// X (activated) in the layer's type, from the codes of its rows. Codes of a rotated X are rotated
-// back.
+// The dequantized activation(X), in the layer's type, from the codes of its rows. If these are
+// codes of a rotated matrix, the result is rotated back.
 AnyMatrix widened_input(LinearState& layer, core::Workspace::Frame& frame, const KeptInput& input) {
   const AnyMatrix widened = take_matrix(frame, layer.options.dtype, input.x.rows, input.x.cols);
   const Rotation rotation = layer.options.rotation;
@@ -331,15 +334,15 @@ AnyMatrix widened_input(LinearState& layer, core::Workspace::Frame& frame, const
   return widened;
 }
 
-// The floating point input that dw reads: X, activated.
+// The floating point activation(X) that dw reads: kept, dequantized from codes, or computed here.
 ConstAnyMatrix input_of_dw(LinearState& layer, core::Workspace::Frame& frame,
                            const KeptInput& input, const KeptInput& for_dw) {
   if (input.x.dtype == DType::s8) return widened_input(layer, frame, input);
   return for_dw.x.data != nullptr ? for_dw.x : input_of_products(layer, frame, input.x);
 }
 
-// dw = Gᵀ · X in floating point, or Xᵀ · G for a transposed weight. X (activated) is dequantized if
-// only its codes were kept.
+// Computes dw = Gᵀ · X in floating point, or Xᵀ · G for a transposed weight. X, after the
+// activation, is dequantized if only its codes were kept.
 void weight_gradient_floating(LinearState& layer, const LinearGrads& grads, ConstAnyMatrix g,
                               const KeptInput& input, const KeptInput& for_dw, const Slots* slots) {
   core::Workspace::Frame frame(layer.context->workspace);
@@ -360,8 +363,7 @@ quant::CodesOut take_blocks(core::Workspace::Frame& frame, const grouped::BlockL
   return blocks_at(layout, cols, codes, frame.take<float>(layout.blocks * cols));
 }
 
-// Codes of blocks of the input that the forward's product read. They are made here unless they were
-// kept.
+// The blockwise codes of activation(X) that an int8 dw reads; made here unless they were kept.
 KeptInput input_in_blocks(LinearState& layer, core::Workspace::Frame& frame, const KeptInput& input,
                           const KeptInput& for_dw, const Slots* slots,
                           const grouped::BlockLayout& layout) {
@@ -380,7 +382,7 @@ KeptInput input_in_blocks(LinearState& layer, core::Workspace::Frame& frame, con
   return {request.q_t.codes, request.q_t.absmax, true};
 }
 
-// dw in int8, from codes of G in blocks.
+// Computes dw by an int8 product of the blockwise codes of G and of the layer's input.
 void weight_gradient_int8(LinearState& layer, const LinearGrads& grads, const quant::CodesOut& g,
                           const KeptInput& input, const KeptInput& for_dw, const Slots* slots,
                           const grouped::BlockLayout& layout) {
@@ -399,7 +401,7 @@ void weight_gradient_int8(LinearState& layer, const LinearGrads& grads, const qu
   args.block_rows = g.block_rows;
   args.m = slots == nullptr ? grads.g.rows : -1;
   args.accumulate = grads.accumulate;
-  // Not every engine of int8 products exists for this product.
+  // Not every engine of int8 products has blockwise ones; a forced one is used only if it has.
   const DeviceKind device = layer.context->device.kind;
   if (blockwise::engine_table().find(device, layer.options.engine) != nullptr)
     args.engine = layer.options.engine;
@@ -425,7 +427,8 @@ class SecondStream {
       : state_(state), hold_(std::in_place, state.workspace) {
     entered_ = state.runtime->enter_beside();
   }
-  // Joins also after a failure: a capture that was forked and not joined could not be ended.
+  // Joins also after a failure, because a graph capture in which a stream was forked and not joined
+  // cannot be ended.
   ~SecondStream() {
     state_.runtime->leave_beside();
     try {
@@ -461,7 +464,8 @@ void use_weight(LinearState& layer, ConstAnyMatrix weight, ConstAnyMatrix bias) 
 
 namespace {
 
-// The memory of codes that no other layer can hold is reused for the next codes.
+// Leaves eval and drops the prepared weight. If no other layer can hold its codes, their memory is
+// reused for the next codes.
 void drop_prepared(LinearState& layer) noexcept {
   layer.phase = LinearState::Phase::training;
   if (layer.prepared == nullptr) return;
@@ -521,7 +525,7 @@ void enter_eval(LinearState& layer) {
 }
 
 void share_prepared(const LinearState& from, LinearState& to) {
-  // The work that made it may still be queued on the other Context's stream.
+  // The kernels that make the prepared weight may still be queued on the other Context's stream.
   if (to.context->runtime != nullptr) to.context->runtime->synchronize_device();
   from.prepared->shared = true;
   to.prepared = from.prepared;
@@ -548,7 +552,7 @@ void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save, 
     forward_int8(layer, mode, input, y, trains, out, slots);
     return save_input();
   }
-  // Needed when mode automatic uses this mode for the first time.
+  // In eval, mode automatic packs the weight for mode standard when it first uses that mode.
   if (layer.phase == LinearState::Phase::eval) pack_standard(layer, *layer.prepared);
   const std::optional<Slots> slots_of_a = without_index(slots);
   const Slots* const of_a = pointer_to(slots_of_a);
@@ -585,8 +589,8 @@ quant::CodesOut block_codes(const LinearState& layer, std::int64_t rows, std::in
 
 namespace {
 
-// The whole backward. dX is computed from the codes of W if they are given, otherwise in floating
-// point.
+// Computes all gradients of a backward. dX is computed from `codes` of W if they are given,
+// otherwise in floating point.
 void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput& kept,
                   const KeptInput& for_dw, const QuantizedWeight* codes, const Slots* slots_of_x) {
   core::Workspace::Frame frame(layer.context->workspace);
@@ -610,8 +614,9 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
   bool wants_dw = grads.dw.data != nullptr;
   const bool int8_dw = wants_dw && (input.in_blocks || for_dw.in_blocks ||
                                     computes_dw_in_int8(layer, grads.g.rows, slots_of_x));
-  // Rows of g and of everything that was made from x are slots. Only blocks are made from the rows
-  // of x in another order.
+  // Row s of g, and of everything that was made from x, belongs to slot s. x itself may have its
+  // rows in another order. Only blockwise codes are made from x in that order; otherwise its rows
+  // are gathered first.
   const std::optional<Slots> slots_of_g = without_index(slots_of_x);
   const Slots* const slots = pointer_to(slots_of_g);
   const bool reads_x = (wants_dx && activates) || (wants_dw && for_dw.x.data == nullptr);
@@ -622,8 +627,8 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
   grouped::BlockLayout layout;
   if (int8_dw) layout = layout_of(layer, frame, slots, g.rows);
   std::optional<SecondStream> dw_stream;
-  // Not if dw would have to wait for g: g may be derived, or converted to codes, in the pass that
-  // quantizes.
+  // dw gets the second stream only if it need not wait for g. It would have to wait if the pass
+  // that quantizes G also computes g from y, or makes the codes of g that dw reads.
   if (layer.options.overlap_dw && wants_dw && wants_dx && !derives && !int8_dw &&
       layer.context->runtime != nullptr) {
     dw_stream.emplace(*layer.context);
@@ -631,7 +636,7 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
     dw_stream->leave();
     wants_dw = false;
   }
-  // A single request makes everything that is made from G.
+  // One quantization request, and so one read of G, makes everything that is made from G.
   quant::Request of_g = gradient_of(grads, derived);
   of_g.column_sums = sums;
   if (int8_dw) of_g.q_t = take_blocks(frame, layout, g.cols);
@@ -655,20 +660,20 @@ void run_backward(LinearState& layer, const LinearGrads& grads, const KeptInput&
     layer.context->runtime->convert({sums.data(), DType::f32, db.rows, db.cols, db.cols}, db,
                                     grads.accumulate);
   } else if (wants_db) {
-    // One task runs on the calling thread, in the default floating point environment.
+    // for_each runs a single task on the calling thread, in the default floating point environment.
     layer.context->threads.for_each(
         1, [&](std::int64_t, int) { store_bias_gradient(grads.db, sums, grads.accumulate); });
   }
 }
 
-// The codes that dX reads; null if dX is in floating point, or skipped.
+// The codes of W that dX reads; null if dX is computed in floating point, or skipped.
 const QuantizedWeight* codes_for_dx(LinearState& layer, const LinearGrads& grads,
                                     const Slots* slots) {
   if (grads.dx.data == nullptr) return nullptr;
-  // In eval an int8 layer has only the codes of its forward.
+  // In eval an int8 layer has only its forward's codes of W.
   if (layer.in_eval() && layer.is_int8())
     return &layer.cache.backward_of_forward(*layer.context, layer.forward_codes());
-  // The rows of g are slots, in whatever order the forward read its rows.
+  // The rows of g are in the order of the slots, whatever order the forward read the rows of x in.
   const std::optional<Slots> slots_of_g = without_index(slots);
   const Mode mode = mode_of_pass(layer, Pass::dx, grads.g.rows, grads.dx.dtype,
                                  grads.db.data != nullptr, true, pointer_to(slots_of_g));
@@ -685,7 +690,8 @@ void prepare_dx(LinearState& layer, const LinearGrads& grads) {
 
 void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
                    const KeptInput& for_dw, const Slots* slots) {
-  // The codes are not an output and are cached, so they may be made before all memory is allocated.
+  // Codes of W are not an output and are cached. So they may be made before all memory of the
+  // backward is allocated.
   const QuantizedWeight* const codes = codes_for_dx(layer, grads, slots);
   core::all_or_nothing(*layer.context,
                        [&] { run_backward(layer, grads, input, for_dw, codes, slots); });

@@ -9,40 +9,43 @@
 
 namespace switchback::linear {
 
-/// Where a forward stores its input as the products read it, quantized or activated. If data is
-/// null, scratch memory is used where needed.
+/// Where a forward stores its input in the form that products read, quantized or activated. If data
+/// is null, scratch memory is used where needed.
 struct PreparedInput {
   MatrixView<std::int8_t> codes;  ///< [M,K]
   float* absmax = nullptr;        ///< [M]
   AnyMatrix activated;            ///< [M,K]: activation(x)
-  quant::CodesOut blocks;         ///< for dw; without scales they are not wanted
+  quant::CodesOut blocks;         ///< blockwise codes for dw; Scales::none: not wanted
 };
 
 void forward_pass(LinearState& layer, ConstAnyMatrix x, AnyMatrix y, Save save,
                   PreparedInput out = {}, const Slots* slots = nullptr);
-/// Describes memory for codes of blocks of `rows` rows of the layer's input.
+/// Describes `codes` and `absmax` as the blockwise codes and scales of `rows` rows of the layer's
+/// input.
 quant::CodesOut block_codes(const LinearState& layer, std::int64_t rows, std::int8_t* codes,
                             float* absmax) noexcept;
-/// `input` is what was kept of the forward's x. dw reads it, and so does dx if there is an
-/// activation. `for_dw` is what dw reads instead, if something was kept for it: activation(x), or
-/// codes of blocks. `slots` are those of `input`.
+/// Computes the gradients of a forward. `input` is what was kept of the forward's x. dw reads it,
+/// and so does dx if there is an activation. `for_dw` is what dw reads instead, if something was
+/// kept for it: activation(x), or blockwise codes. `slots` has the groups of the rows of `input`,
+/// or is null.
 void backward_pass(LinearState& layer, const LinearGrads& grads, const KeptInput& input,
                    const KeptInput& for_dw = {}, const Slots* slots = nullptr);
-/// Makes the codes that dX of this backward reads, if it will run in int8 and they are missing. In
-/// a sequence (core/dry_run.hpp) they must be made before the backward.
+/// Makes the codes of W that dX of this backward reads, if dX will run in int8 and they are
+/// missing. If backward is part of a sequence (core/dry_run.hpp), call this before the sequence.
 void prepare_dx(LinearState& layer, const LinearGrads& grads);
 
-/// set_weight with checked arguments. A bias without data means that there is no bias.
+/// SwitchbackLinear::set_weight, after the arguments were checked. A bias without data means that
+/// there is no bias.
 void use_weight(LinearState& layer, ConstAnyMatrix weight, ConstAnyMatrix bias) noexcept;
-/// Invalidates everything that was made from the weight. A weight packed for eval is of no use in
-/// training.
+/// Leaves eval, and invalidates everything that was made from the weight. (A weight packed for eval
+/// is not used in training.)
 void leave_eval(LinearState& layer) noexcept;
-/// The same if the weight may have changed.
+/// Leaves eval because the weight may have changed: its codes become doubtful (WeightCache::doubt).
 void doubt_weight(LinearState& layer) noexcept;
-/// prepare_for_eval for a layer in training that has a weight.
+/// SwitchbackLinear::prepare_for_eval, for a layer in training that has a weight.
 void enter_eval(LinearState& layer);
-/// Enters eval with a prepared weight. `bias` has the form of its copy; without data there is no
-/// bias.
+/// Enters eval with a prepared weight. `bias` has the type and shape of the bias copied in
+/// `prepared`; without data there is no bias.
 void use_prepared(LinearState& layer, std::shared_ptr<PreparedWeight> prepared,
                   ConstAnyMatrix bias) noexcept;
 /// Gives the new layer `to` the prepared weight of `from`. It reads only those members of `from`

@@ -12,7 +12,8 @@
 
 namespace switchback::linear {
 
-/// Passes only read it. (Mode automatic packs in its first forward, and so cannot be shared.)
+/// The prepared weight of one layer or several. Passes only read it. (Mode automatic packs in its
+/// first forward, and so cannot share it.)
 struct PreparedWeight {
   explicit PreparedWeight(const ContextState& state) : bias(state.make_buffer()) {}
   ~PreparedWeight() {
@@ -23,10 +24,10 @@ struct PreparedWeight {
   PreparedWeight(const PreparedWeight&) = delete;
   PreparedWeight& operator=(const PreparedWeight&) = delete;
 
-  QuantizedWeight codes;                  ///< for X · Wᵀ, of the int8 modes
-  floating::PackedStandardWeight packed;  ///< of mode standard; memory of the host
+  QuantizedWeight codes;                  ///< of the int8 modes: W's codes for X · Wᵀ
+  floating::PackedStandardWeight packed;  ///< of mode standard: W packed, in host memory
   core::AlignedBuffer bias;               ///< a copy, so that the caller may free the bias
-  std::atomic<bool> shared = false;       ///< another layer holds it, or has held it
+  std::atomic<bool> shared = false;       ///< whether another layer holds this, or has held it
 };
 
 }  // namespace switchback::linear

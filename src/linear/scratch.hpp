@@ -23,12 +23,13 @@ inline std::size_t bytes_of(std::int64_t rows, std::int64_t cols, DType dtype) n
 }
 using core::take_matrix;
 
-/// Codes of rows, with one scale per row.
+/// A matrix of int8 codes with one scale per row.
 struct RowCodes {
   MatrixView<std::int8_t> q;
   std::span<float> absmax;
 };
-/// Memory for such codes: the given memory, or otherwise the frame.
+/// Returns memory for codes with one scale per row: the given memory, or scratch memory where it is
+/// null.
 inline RowCodes take_codes(core::Workspace::Frame& frame, std::int64_t rows, std::int64_t cols,
                            MatrixView<std::int8_t> codes = {}, float* absmax = nullptr) {
   if (codes.data == nullptr) codes = {frame.take<std::int8_t>(rows * cols), rows, cols};

@@ -15,16 +15,16 @@ namespace switchback::linear {
 enum class RowsLayout : std::int64_t {
   packed = 0,
   strided = 1,
-  gathered = 2,  ///< by an index, for groups of either kind
-  columns = 3,   ///< strided groups next to each other: GroupedRows::column_stride
+  gathered = 2,  ///< rows are read by an index, for packed or strided groups
+  columns = 3,   ///< strided groups side by side in the columns of x (GroupedRows::column_stride)
 };
 
 /// The slots of a call, and which row of x each of them reads. Rows of y, g and dx are slots.
 struct Slots {
   Groups groups = {};
   std::int64_t count = 0;                    ///< M
-  std::span<const std::int32_t> index = {};  ///< as in GroupedRows
-  std::int64_t column_stride = 0;            ///< as in GroupedRows
+  std::span<const std::int32_t> index = {};  ///< the row of x of each slot: GroupedRows::index
+  std::int64_t column_stride = 0;  ///< columns of x from one group to the next (GroupedRows)
 
   [[nodiscard]] GroupedRows rows(ConstAnyMatrix x) const noexcept {
     return {x, index, column_stride};
@@ -36,11 +36,11 @@ struct Slots {
   }
 };
 
-/// Null if there are none.
+/// Returns a pointer to the slots, or null if the optional is empty.
 inline const Slots* pointer_to(const std::optional<Slots>& slots) noexcept {
   return slots ? &*slots : nullptr;
 }
-/// The same slots, for a matrix whose rows are the slots.
+/// The same groups, for a matrix that has one row per slot: slot s reads row s.
 inline std::optional<Slots> without_index(const Slots* slots) noexcept {
   if (slots == nullptr) return std::nullopt;
   return Slots{slots->groups, slots->count, {}, 0};

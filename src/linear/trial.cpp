@@ -23,7 +23,8 @@ namespace {
 
 using measure::Matrix;
 
-// The parts that differ between a layer with one group and with several.
+// What the trial of a layer with one group does. ManyLayers does the same for a layer with several
+// groups.
 struct OneLayer {
   using Problem = PassProblem;
 
@@ -84,8 +85,8 @@ class LayerTrial final : public measure::Trial {
     const double bytes = static_cast<double>(groups) * static_cast<double>(p.n) *
                          static_cast<double>(p.k) *
                          static_cast<double>(dtype_size_bytes(p.dtype) + 2);
-    // If its codes are to be made again, the weight alternates with copies, as other weights are
-    // used in between in a program.
+    // If each run makes the weight's codes, runs alternate between copies of the weight. A program
+    // also uses other weights in between, so that the weight is not found in a cache.
     const std::size_t sets = p.weight == WeightCodes::made && options.takes_turns
                                  ? measure::rotation(context, bytes)
                                  : 1;
@@ -99,7 +100,8 @@ class LayerTrial final : public measure::Trial {
     }
     if (p.pass != Pass::dx) y_ = Matrix(context, p.output, p.m, p.n);
     if (p.pass != Pass::forward) {
-      // For dX alone: a forward that is only preparation writes its output to what is then G.
+      // To time dX alone, a forward must have run. It writes its output to `g_`, which holds G
+      // afterwards.
       g_ = Matrix(context, p.dtype, p.m, p.n);
       measure::fill_random(context, g_.any(), 4);
       dx_ = Matrix(context, p.output, p.m, p.k);
@@ -117,11 +119,11 @@ class LayerTrial final : public measure::Trial {
     return choices;
   }
 
-  // Separate tasks prove the parts of a pass exactly. This check is about their composition: each
-  // result may deviate from that of mode standard only by the quantization. Rounding to codes of
-  // 1/127 of the largest of K normal values (3 to 5 standard deviations) is off by 0.01 standard
-  // deviations in each factor: 34 dB below the result. A wrong composition, which gives a part the
-  // wrong operand, shows in any rows, so about a million elements are compared.
+  // Separate tasks verify the operations of a pass exactly. This check is about their composition:
+  // each result may deviate from that of mode standard only by the quantization. Rounding to codes
+  // of 1/127 of the largest of K normal values (3 to 5 standard deviations) is off by 0.01 standard
+  // deviations in each factor: 34 dB below the result. A wrong composition, which gives an
+  // operation the wrong operand, shows in any rows, so about a million elements are compared.
   measure::Findings findings(const ConfigChoice& choice) override {
     measure::Checker checker(context_, options_);
     for (Matrix* result : {&y_, &dx_})
@@ -150,9 +152,10 @@ class LayerTrial final : public measure::Trial {
     layer.backward(grads);
   }
 
-  // A pass that is timed alone finds data in the caches that it would not find in a step. The
-  // effect is largest where W's codes are made: 16 rows of 768 to 3072, which alone were 1.10 times
-  // as fast as standard, were 0.96 times as fast in a step.
+  // The share of time that a mode must save to be ranked before another. A pass that is timed alone
+  // finds data in the caches that it would not find in a step. The effect is largest where W's
+  // codes are made: 16 rows of 768 to 3072, which alone were 1.10 times as fast as standard, were
+  // 0.96 times as fast in a step.
   [[nodiscard]] double least_gain() const override {
     const bool is_part = problem_.pass != Pass::step && problem_.weight == WeightCodes::made;
     return is_part ? 0.15 : 0.05;
@@ -164,7 +167,8 @@ class LayerTrial final : public measure::Trial {
     std::optional<SwitchbackLinear> layer;
   };
 
-  // The first result is that of mode standard, and becomes the expected one.
+  // Compares a result with that of mode standard. The first result that is compared is that of mode
+  // standard itself, and is kept in `want_copy`.
   std::string compare(const Matrix& result, Matrix& want_copy) {
     constexpr std::int64_t most_elements = std::int64_t{1} << 20;
     constexpr std::int64_t least_rows = 64;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trial zone: a pass of a layer, a pass of a grouped layer, or a whole step, from floats to floats,
-// in each of the modes that mode auto chooses from.
+// Trial zone: for the tuner, a pass of a layer, a pass of a layer with groups, or a whole step,
+// from floats to floats, in each of the modes that mode auto chooses from.
 #pragma once
 
 #include <memory>

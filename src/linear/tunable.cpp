@@ -54,8 +54,8 @@ constexpr core::WordTable grouped_table(
     row<&GroupedPassProblem::output>(float_type("output")),
     row<&GroupedPassProblem::bias>({.name = "bias", .most = 1}));
 
-// One place of the ranking. The fastest mode is written where other operations have their engine.
-// The last mode is not written: it is the one that remains.
+// Describes one place of a ranking of modes to the tuner. The fastest mode is stored where other
+// operations store their engine. The last mode is not stored: it is the one that remains.
 template <std::size_t Place>
 constexpr auto place(std::string_view name,
                      std::string_view (*value_name)(std::int64_t) noexcept = nullptr) {
@@ -82,7 +82,7 @@ ConfigChoice rank(std::span<const ConfigChoice> fastest_first) {
   };
   for (const ConfigChoice& choice : fastest_first)
     if (Mode mode{}; from_choice(choice, mode)) add(mode);
-  // Modes that are not among them follow in the fixed order.
+  // Modes that were not measured follow in the fixed order.
   for (const Mode mode : choosable_modes)
     add(mode);
   ModeRanking ranking;
@@ -119,10 +119,10 @@ ConfigQuery to_query(const GroupedPassProblem& problem) noexcept {
 bool from_query(const ConfigQuery& query, GroupedPassProblem& problem) noexcept {
   GroupedPassProblem found;
   if (!core::read_query(ConfigOp::grouped_layer_mode, grouped_table, query, found)) return false;
-  // All strided groups have the same number of rows.
+  // Strided groups all have the same number of rows, so m must be a multiple of their number.
   const bool strided = found.layout == RowsLayout::strided || found.layout == RowsLayout::columns;
   if (strided && found.groups > 0) found.m = found.m / found.groups * found.groups;
-  // The ends of groups are 32-bit numbers.
+  // The ends of packed groups are 32-bit numbers, so m must fit into 32 bits.
   if (!strided) found.m = std::min<std::int64_t>(found.m, std::numeric_limits<std::int32_t>::max());
   problem = found;
   return true;

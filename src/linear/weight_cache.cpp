@@ -25,7 +25,8 @@ constexpr std::string_view pack_op = "pack_weight";
 }
 
 void QuantizedWeight::release() noexcept {
-  // Moves the contents into a temporary object. Creating an empty object to assign would allocate.
+  // Moves the contents into a temporary object, which frees them. Assigning a new empty object
+  // would allocate.
   const PackedWeight gone(std::move(packed_));
   absmax_.release();
   count_ = 0;
@@ -49,7 +50,7 @@ quant::CodesOut QuantizedWeight::begin_codes(ContextState& state, core::Workspac
                                              quant::Scales scales, std::int64_t groups,
                                              std::int64_t rows, std::int64_t cols,
                                              std::string_view engine) {
-  // Rows of B are rows of W, or columns of W.
+  // B is W, or Wᵀ for dX. So its rows, each with a scale, are rows of W or columns of W.
   const std::int64_t each = scales == quant::Scales::global ? 1 : rows;
   gemm_int8::PackedRows packed =
       gemm_int8::begin_packed_rows(state, groups, rows, cols, packed_, engine, !keeps_);
@@ -90,7 +91,8 @@ void QuantizedWeight::read(ContextState& state, MatrixView<std::int8_t> codes,
 
 namespace {
 
-// Fills the array with 1.0f. On a device only bytes can be written here, and then copied.
+// Fills the array with 1.0f. A device can here only be told to fill bytes and to copy. So one float
+// is written byte by byte, and then copied.
 void store_ones(ContextState& state, std::span<float> to) {
   if (state.on_cpu()) {
     std::fill(to.begin(), to.end(), 1.0f);
@@ -123,7 +125,7 @@ void QuantizedWeight::set_transposed(ContextState& state, const QuantizedWeight&
 
 namespace {
 
-// Hands blocks of codes to two sinks.
+// Passes each block of codes on to two sinks.
 class BothSinks final : public core::CodeSink {
  public:
   BothSinks(const core::CodeSink& first, const core::CodeSink& second)
@@ -163,7 +165,8 @@ bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightFo
     if (!parts.of_columns->begin_blocks(state, columns, groups_, k, n, engine)) return false;
     request.q_t = {rowwise ? quant::Scales::per_column : quant::Scales::global, absmax, &columns};
   }
-  // One pass makes codes for both layouts, with one kind of scales or with two.
+  // One pass over w makes the codes for both layouts. If one layout has the other's codes, only
+  // these are made, and both packers receive them.
   const BothSinks both(rows, columns);
   if (rowwise && (parts.rows_share || parts.columns_share)) {
     SWITCHBACK_ASSERT(parts.of_rows != nullptr && parts.of_columns != nullptr);
@@ -178,7 +181,8 @@ bool WeightCache::make_in_blocks(ContextState& state, ConstAnyMatrix w, WeightFo
   return true;
 }
 
-// Codes of the rows of W are codes of the columns of Wᵀ.
+// Says which codes are made from the rows of the given matrix, and which from its columns. The
+// given matrix may be Wᵀ, whose columns are the rows of W.
 WeightCache::Parts WeightCache::parts_of(WeightForm form, bool forward, bool backward) {
   Parts parts;
   (transposed_ ? parts.of_columns : parts.of_rows) = forward ? &forward_ : nullptr;
@@ -187,17 +191,19 @@ WeightCache::Parts WeightCache::parts_of(WeightForm form, bool forward, bool bac
   return parts;
 }
 
-// Asking reads W and needs a launch; making new codes reads W and writes the codes. For bf16,
-// making only codes of rows moves 3 bytes per element, and all other cases 5 or 6. Asking moves 2.
-// On an H200, which moves 4 TB/s, the additional launch and the launches that end at once take 4 to
-// 5 us. So the saving of one byte for codes of rows alone pays from 2^25 elements on (8 us), and
-// that of 3 or 4 bytes from 2^22. If W has changed after all, asking costs 2 bytes per element.
+// Whether it pays to ask the device if W has changed. Asking reads W and needs a launch; making new
+// codes reads W and writes the codes. For bf16, making only codes of rows moves 3 bytes per
+// element, and all other cases 5 or 6. Asking moves 2. On an H200, which moves 4 TB/s, the
+// additional launch and the launches that end at once take 4 to 5 us. So the saving of one byte for
+// codes of rows alone pays from 2^25 elements on (8 us), and that of 3 or 4 bytes from 2^22. If W
+// has changed after all, asking costs 2 bytes per element.
 bool WeightCache::asking_pays(std::int64_t elements, bool rows_alone) const noexcept {
   return elements >= least_asked_.value_or(std::int64_t{1} << (rows_alone ? 25 : 22));
 }
 
-// Queues the question whether the codes that are about to be made already exist. Null means that
-// there is no question, and the codes are made in any case.
+// Queues a kernel that compares W's fingerprint with that of the existing codes. Returns where the
+// kernel will write whether they differ. Null means that nothing was queued, and new codes are made
+// in any case.
 const unsigned* WeightCache::ask(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                  bool forward, bool backward) {
   const bool rows_alone =
@@ -217,8 +223,9 @@ const unsigned* WeightCache::ask(ContextState& state, ConstAnyMatrix w, WeightFo
   return &proof->changed;
 }
 
-// Codes that are made without a question have no known fingerprint. This must also hold for a
-// question in a graph that was captured before.
+// Erases the stored fingerprint of codes that are made without comparing it, so that no later
+// comparison takes them for codes of an older weight. That comparison may be in a graph that was
+// captured before.
 void WeightCache::forget(ContextState& state, int codes) {
   if (proof_.capacity_bytes() == 0) return;
   quant::CodesProof& of = proof_.as<quant::WeightProof>()->of[codes];
@@ -227,7 +234,8 @@ void WeightCache::forget(ContextState& state, int codes) {
 
 void WeightCache::make(ContextState& state, ConstAnyMatrix w, WeightForm form,
                        std::string_view engine, bool forward, bool backward) {
-  // The backward codes may be transposed codes of the forward. They then become invalid together.
+  // The codes for dX may be the forward's codes, transposed. They become invalid together with
+  // these.
   if (forward && backward_.valid() && backward_.form().scales_gradient()) backward_.invalidate();
   const unsigned* const changed = ask(state, w, form, forward, backward);
   if (rotation_ == Rotation::none)
@@ -251,7 +259,7 @@ void WeightCache::make_of(ContextState& state, ConstAnyMatrix w, WeightForm form
   quantize(state, core::rows_of(w, 0, n), n * w.stride, form, engine, parts, changed);
 }
 
-// Makes the codes of all groups' W[n,k], which are `step` elements apart.
+// Quantizes the weights W[n,k] of all groups, which begin `step` elements apart.
 void WeightCache::quantize(ContextState& state, ConstAnyMatrix w, std::int64_t step,
                            WeightForm form, std::string_view engine, const Parts& parts,
                            const unsigned* changed) {
@@ -265,7 +273,8 @@ void WeightCache::quantize(ContextState& state, ConstAnyMatrix w, std::int64_t s
   if (parts.of_columns != nullptr)
     request.q_t = parts.of_columns->begin_codes(state, frame, rowwise ? per_column : global,
                                                 groups_, w.cols, w.rows, engine);
-  // Both layouts share a global scale.
+  // If there is one scale for the whole matrix, the codes for the forward and those for dX share
+  // it.
   const bool shared = parts.of_rows != nullptr && parts.of_columns != nullptr && !rowwise;
   const std::span<float> absmax_t = request.q_t.absmax;
   if (shared) request.q_t.absmax = request.q.absmax;

@@ -21,11 +21,12 @@
 
 namespace switchback::linear {
 
-/// A packed int8 matrix and its scales: one per row, or one in total. Or one for each group.
+/// A packed int8 matrix and its scales: one per row, or one in total. Or the matrices of several
+/// groups, each with such scales.
 class QuantizedWeight {
  public:
   [[nodiscard]] bool valid() const noexcept { return valid_; }
-  /// Whether it has the codes that dX reads in this form.
+  /// Whether the codes are valid, and dX can read them if it expects codes of this form.
   [[nodiscard]] bool valid(WeightForm form) const noexcept {
     return valid_ && have_same_codes(form_, form);
   }
@@ -34,20 +35,20 @@ class QuantizedWeight {
   [[nodiscard]] std::span<const float> absmax() const noexcept {
     return {absmax_.as<const float>(), count_};
   }
-  /// Bytes of memory held, whether valid or not.
+  /// Bytes of memory held, whether the codes are valid or not.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return packed_.bytes() + absmax_.capacity_bytes();
   }
 
   void invalidate() noexcept { valid_ = doubted_ = false; }
-  /// The codes may belong to an older weight.
+  /// Call it when the codes may belong to an older weight. They are then doubtful, and not valid.
   void doubt() noexcept {
     doubted_ = doubted_ || valid_;
     valid_ = false;
   }
-  /// Whether codes of this form existed when they were doubted. After the call they are no longer
-  /// doubted. If `asks`, the question that is asked next decides whether the kernels overwrite
-  /// them.
+  /// Returns whether doubtful codes of this form exist and may stay. After the call codes are no
+  /// longer doubtful. If `asks`, a kernel that compares fingerprints decides whether the next
+  /// kernels overwrite them.
   bool begin_proof(WeightForm form, bool asks) noexcept {
     keeps_ = asks && doubted_ && have_same_codes(form_, form);
     doubted_ = false;
@@ -55,13 +56,13 @@ class QuantizedWeight {
   }
   /// Frees the memory.
   void release() noexcept;
-  /// The same, from any thread, for memory that several streams have used.
+  /// Frees the memory, from any thread, if several streams have used it.
   void release_shared() noexcept;
   /// Returns room for `count` scales, to be filled before finish(). The object is invalid until
   /// then.
   std::span<float> begin(const ContextState& state, std::int64_t count);
-  /// Makes `packer` write the codes of `groups` matrices B[rows,cols] directly to this object. They
-  /// then need finish_blocks() instead of finish(). Returns false if the engine packs only whole
+  /// Makes `packer` write the codes of `groups` matrices B[rows,cols] directly to this object. Call
+  /// finish_blocks() then instead of finish(). Returns false if the engine packs only whole
   /// matrices.
   bool begin_blocks(ContextState& state, gemm_int8::BlockPacker& packer, std::int64_t groups,
                     std::int64_t rows, std::int64_t cols, std::string_view engine) {
@@ -72,7 +73,7 @@ class QuantizedWeight {
     valid_ = true;
   }
   /// Returns where to write the codes of `groups` matrices B[rows,cols] and their scales: directly
-  /// to the packed form if that has the same layout, otherwise to the frame.
+  /// to the packed form if that has the same layout, otherwise to scratch memory.
   quant::CodesOut begin_codes(ContextState& state, core::Workspace::Frame& frame,
                               quant::Scales scales, std::int64_t groups, std::int64_t rows,
                               std::int64_t cols, std::string_view engine);
@@ -82,9 +83,9 @@ class QuantizedWeight {
            std::int64_t groups, WeightForm form, std::string_view engine);
   /// The reverse of set(): writes codes and scales to the caller's memory.
   void read(ContextState& state, MatrixView<std::int8_t> codes, std::span<float> absmax_out) const;
-  /// Takes the transposed codes of another object, matrix by matrix. If that has one scale for each
-  /// matrix, the scales are copied. Otherwise they are 1, since scales per row belong to the
-  /// operand that the transposed codes are multiplied with.
+  /// Takes the transposed codes of another object, matrix by matrix. If that object has one scale
+  /// for each matrix, the scales are copied. Otherwise they are 1, since scales per row belong to
+  /// the operand that the transposed codes are multiplied with.
   void set_transposed(ContextState& state, const QuantizedWeight& from);
   /// Call it when the codes of `groups` groups are written. It packs them if necessary; then the
   /// object is valid.
@@ -99,31 +100,32 @@ class QuantizedWeight {
   bool in_place_ = false;
   bool valid_ = false;
   bool doubted_ = false;
-  bool keeps_ = false;  ///< the existing codes may stay
+  bool keeps_ = false;  ///< kernels may leave the existing codes as they are
 };
 
 /// The weight of a layer, or the weights of `groups` layers below each other. In the second case W
 /// is [G·N,K], and each group is quantized separately.
 class WeightCache {
  public:
-  /// With a rotation, codes are those of rotate(W). If `transposed`, the calls below are given
-  /// Wᵀ[K,N]; not with a rotation or groups.
+  /// With a rotation, the codes are those of rotate(W). If `transposed`, the member functions are
+  /// given Wᵀ[K,N] as the weight; not with a rotation or groups.
   explicit WeightCache(std::int64_t groups = 1, Rotation rotation = Rotation::none,
                        bool transposed = false)
       : groups_(groups), rotation_(rotation), transposed_(transposed) {}
 
-  /// W[N,K], for X · Wᵀ. With `and_backward`, the same pass over w also makes the layout for dX, if
-  /// it is missing.
+  /// The codes of W[N,K] for the forward product X · Wᵀ. With `and_backward`, the same pass over w
+  /// also makes the codes for dX, if they are missing.
   const QuantizedWeight& forward(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                  std::string_view engine, bool and_backward);
-  /// The same for matrices W_g[N,K] next to each other in w[N,G·K], each quantized separately.
+  /// The codes for X · Wᵀ of matrices W_g[N,K] that lie side by side in w[N,G·K]. Each is quantized
+  /// separately.
   const QuantizedWeight& forward_of_columns(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                             std::string_view engine);
-  /// Wᵀ[K,N], for G · W.
+  /// The codes of Wᵀ[K,N] for dX = G · W.
   const QuantizedWeight& backward(ContextState& state, ConstAnyMatrix w, WeightForm form,
                                   std::string_view engine);
 
-  /// For G · W: the codes for X · Wᵀ, transposed.
+  /// The codes for dX = G · W, made by transposing the codes for the forward product X · Wᵀ.
   const QuantizedWeight& backward_of_forward(ContextState& state, const QuantizedWeight& forward);
 
   [[nodiscard]] const QuantizedWeight& forward_codes() const noexcept { return forward_; }
@@ -137,11 +139,11 @@ class WeightCache {
   void invalidate() noexcept;
   /// Call it when the weight may have changed. A device can compare the weight with the fingerprint
   /// of the weight that the codes were made from. Its kernels then make no new codes if it is the
-  /// same; the host does not know the outcome. This is done where the comparison costs less than
-  /// new codes. Elsewhere it is the same as invalidate().
+  /// same; the host does not know the outcome. The comparison is made where it costs less than new
+  /// codes. Elsewhere this function is the same as invalidate().
   void doubt(const ContextState& state) noexcept;
-  /// The comparison is made for weights of at least this many elements, instead of where it is
-  /// known to pay. For tests.
+  /// For tests: after doubt(), the fingerprint is compared for weights of at least this many
+  /// elements, instead of where the comparison is known to pay.
   void ask_from(std::int64_t elements) noexcept { least_asked_ = elements; }
   void release_forward() noexcept { forward_.release(); }
   void release_backward() noexcept { backward_.release(); }
@@ -151,14 +153,14 @@ class WeightCache {
   [[nodiscard]] bool has_forward(WeightForm form) const noexcept {
     return forward_.valid() && forward_.form().scales == form.scales;
   }
-  // Makes the missing codes of both layouts, after the rotation of w.
+  // Makes the missing codes for the forward and for dX, after rotating w if there is a rotation.
   void make(ContextState& state, ConstAnyMatrix w, WeightForm form, std::string_view engine,
             bool forward, bool backward);
   void make_of(ContextState& state, ConstAnyMatrix w, WeightForm form, std::string_view engine,
                bool forward, bool backward, const unsigned* changed);
-  /// What is made from the rows of the given matrix, and from its columns; null means nothing. With
-  /// shared codes, one of the two has the codes of the other, transposed, and its single scale, or
-  /// a scale of 1.
+  /// Which codes are made from the rows of the given matrix, and which from its columns; null means
+  /// none. If one layout shares the other's codes, it has them transposed, with the same single
+  /// scale, or with a scale of 1.
   struct Parts {
     QuantizedWeight* of_rows = nullptr;
     QuantizedWeight* of_columns = nullptr;
@@ -180,7 +182,7 @@ class WeightCache {
   bool transposed_;
   QuantizedWeight forward_;
   QuantizedWeight backward_;
-  bool asks_ = false;  ///< since doubt()
+  bool asks_ = false;  ///< whether doubt() was called: fingerprints are compared
   std::optional<std::int64_t> least_asked_;
   core::AlignedBuffer proof_;  ///< a quant::WeightProof on the device; empty until one is needed
 };

@@ -14,7 +14,8 @@ namespace switchback::measure {
 
 namespace {
 
-// A system may report the cache of a whole host, of which one process has only a part.
+// The size of the last cache, at most 128 MiB: a system may report the cache of a whole host, of
+// which one process has only a part.
 double last_cache_bytes(Context& context) noexcept {
   constexpr double by_default = 32.0 * (1 << 20);
   double cache = static_cast<double>(core::cpu_caches().l3_bytes);
@@ -51,9 +52,9 @@ std::size_t Turns::next(std::size_t operand) noexcept {
 }
 
 // Each use of an operand in a round has its own copy. Further rounds have further copies, until
-// `bytes` have been used. The number of copies is also limited to those that use `bytes` by
-// themselves. Operands of a few bytes would need millions of copies, which cost more than they
-// tell.
+// `bytes` bytes of memory have been used. The number of copies is also limited to those that use
+// `bytes` by themselves. Operands of a few bytes would need millions of copies, which cost more
+// than they tell.
 std::size_t Turns::copies_of(double operand_bytes, std::int64_t uses, double round_bytes,
                              double bytes) noexcept {
   constexpr double most = 16384;
@@ -102,7 +103,7 @@ CacheSweep::CacheSweep(Context& context, double task_bytes)
 }
 
 double CacheSweep::seconds() const noexcept {
-  // A low estimate of a thread's memory bandwidth; that of a GPU is much higher.
+  // A low estimate of the memory bandwidth of a CPU thread; that of a GPU is much higher.
   const double bytes_per_s = context_.state().on_cpu() ? 6e9 : 200e9;
   return static_cast<double>(bytes_) / bytes_per_s;
 }

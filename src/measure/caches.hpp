@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: controls what calls find in the caches. Calls alternate between copies of their
-// operands, and memory is used between two calls.
+// Measure: controls what timed calls find in the caches. Calls alternate between copies of their
+// operands, and other memory is used between two calls.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@
 
 namespace switchback::measure {
 
-/// The number of operand sets that a task of this many bytes alternates between. A single set, used
-/// repeatedly, would stay in the caches. Operands of a layer do not stay there between two steps,
-/// and the fastest configuration on a single set would lose there. With several sets, small
+/// The number of sets of operands between which a task of this many bytes alternates. A single set,
+/// used repeatedly, would stay in the caches. Operands of a layer do not stay there between two
+/// steps, and the fastest configuration on a single set would lose there. With several sets, small
 /// operands are in the cache that suits their size, and large operands are in memory.
 std::size_t rotation(Context& context, double bytes) noexcept;
 
@@ -38,12 +38,12 @@ class Turns {
   explicit Turns(double bytes = 0) : bytes_(bytes) {}
 
   [[nodiscard]] bool cold() const noexcept { return bytes_ > 0; }
-  /// Adds an operand of `bytes` bytes, which has one copy. `add_copy` makes another copy. Returns
-  /// the operand's index.
+  /// Adds an operand of `bytes` bytes, which has one copy so far. `add_copy` makes another copy.
+  /// Returns the operand's index.
   std::size_t add(double bytes, std::function<void()> add_copy);
-  /// The number of the copy to use next, from 0. Counts the uses of the operand.
+  /// The number of the operand's copy to use next, from 0. Counts the uses of the operand.
   std::size_t next(std::size_t operand) noexcept;
-  /// The number that next() returned last.
+  /// The number of the operand's copy that next() returned last.
   [[nodiscard]] std::size_t current(std::size_t operand) const noexcept {
     return operands_[operand].at;
   }
@@ -53,11 +53,11 @@ class Turns {
   [[nodiscard]] std::size_t copies(std::size_t operand) const noexcept {
     return operands_[operand].copies;
   }
-  /// Bytes of all copies.
+  /// The total size of all copies of all operands.
   [[nodiscard]] double total_bytes() const noexcept;
 
-  /// The number of copies of an operand that a round uses `uses` times, where the round uses
-  /// `round_bytes` in total.
+  /// How many copies an operand needs that each round uses `uses` times, if a round uses
+  /// `round_bytes` of memory in total.
   [[nodiscard]] static std::size_t copies_of(double operand_bytes, std::int64_t uses,
                                              double round_bytes, double bytes) noexcept;
 
@@ -72,11 +72,11 @@ class Turns {
   std::vector<Operand> operands_;
 };
 
-/// An operand with its copies.
+/// An operand with its copies, between which calls alternate.
 template <class T>
 class TakenInTurns {
  public:
-  /// `make` makes one copy, given its number.
+  /// `make(i)` makes copy number i of the operand.
   TakenInTurns(Turns& turns, double bytes, std::function<T(std::size_t)> make)
       : turns_(turns), make_(std::move(make)) {
     all_.push_back(make_(0));
@@ -96,7 +96,7 @@ class TakenInTurns {
   std::size_t place_;
 };
 
-/// A matrix whose copies have the same elements as the first one.
+/// A matrix with copies that have the same elements, between which calls alternate.
 class MatrixInTurns : public TakenInTurns<Matrix> {
  public:
   MatrixInTurns(Turns& turns, Context& context, DType dtype, std::int64_t rows, std::int64_t cols)
@@ -107,15 +107,15 @@ class MatrixInTurns : public TakenInTurns<Matrix> {
             }) {}
 };
 
-/// Uses the caches like the other operations of a step between two calls of one operation. Each
+/// Uses the caches between two timed calls, as the other operations of a training step would. Each
 /// thread reads and writes its own memory, several times the size of the task's operands. It is at
 /// least enough to fill the caches of the cores, and at most enough to fill the last cache.
 class CacheSweep {
  public:
   CacheSweep(Context& context, double task_bytes);
-  /// Allocates its memory on the first run. If that fails, it does nothing.
+  /// Uses the caches once. The first run allocates the memory; if that fails, no run does anything.
   void run() noexcept;
-  /// Its approximate duration.
+  /// The approximate duration of a run.
   [[nodiscard]] double seconds() const noexcept;
 
  private:

@@ -27,7 +27,7 @@ double largest_finite(DType dtype) {
   }
 }
 
-// Keeps the element with the largest error relative to its bound.
+// Keeps the element whose error is largest relative to its bound.
 void note(Comparison& c, double share, const Worst& at) {
   if (share > c.worst_share || (share > 0 && c.worst.row < 0)) {
     c.worst_share = share;
@@ -40,13 +40,13 @@ bool same(double got, double want) {
   return got == want && std::signbit(got) == std::signbit(want);
 }
 
-// The error of an element, in units of its bound: more than 1 is wrong.
+// The error of an element as a multiple of its bound; a result with more than 1 is wrong.
 double share_of_bound(double got, double want, double bound, double largest) {
   if (std::isnan(want)) return std::isnan(got) ? 0 : infinity;
   if (std::isnan(got)) return infinity;
   if (std::isinf(want)) return got == want ? 0 : infinity;
   if (std::isinf(got)) {
-    // Values round to infinity from half a unit above the largest finite number on.
+    // A value of half a unit or more above the type's largest finite number rounds to infinity.
     const bool may_overflow = std::abs(want) + bound > largest;
     return may_overflow && std::signbit(got) == std::signbit(want) ? 0 : infinity;
   }
@@ -67,7 +67,8 @@ Rows sample_rows(std::int64_t count, std::int64_t limit, std::uint64_t seed) {
   limit = std::max<std::int64_t>(limit, 2);
   if (count <= limit) return all_rows(count);
   Rows rows = {0, count - 1};
-  // One row from each of limit - 2 equal stretches of the rest, so that no band goes unseen.
+  // One row from each of limit - 2 equally long stretches of the other rows, so that no band of
+  // rows goes unseen.
   const double stretch = static_cast<double>(count - 2) / static_cast<double>(limit - 2);
   for (std::int64_t i = 0; i < limit - 2; ++i) {
     const double place =
@@ -141,7 +142,7 @@ Comparison compare_bounded(ConstAnyMatrix got, const Rows& rows, const Reference
       const double is = element(got, row, col);
       const double share = share_of_bound(is, reference.values[at], reference.bounds[at], largest);
       ++c.compared;
-      // Not "share > 1": with a NaN as bound, every difference is wrong.
+      // Not `share > 1`: a share that is NaN is wrong too.
       if (!(share <= 1)) ++c.wrong;
       note(c, std::isnan(share) ? infinity : share, {row, col, is, reference.values[at]});
     }

@@ -42,7 +42,8 @@ std::optional<CpuSeconds> cpu_seconds(std::string_view proc_stat, const std::vec
     std::string name;
     words >> name;
     if (!name.starts_with("cpu")) continue;
-    // user nice system idle iowait irq softirq steal; guests are part of user.
+    // The columns of /proc/stat: user nice system idle iowait irq softirq steal. Guests are part of
+    // user.
     double ticks[8] = {};
     for (double& value : ticks)
       words >> value;
@@ -79,7 +80,7 @@ LoadMonitor::Sample LoadMonitor::take() {
 std::optional<CpuShare> LoadMonitor::between(const Sample& from, const Sample& to) {
   const double window_s = std::chrono::duration<double>(to.time - from.time).count();
   if (!from.counted || !to.counted || window_s < shortest_window_s) return std::nullopt;
-  // In some sandboxes the counters do not advance.
+  // In some sandboxes the counters of /proc/stat do not advance.
   if (to.busy_s <= from.busy_s && to.own_s > from.own_s + 0.1) return std::nullopt;
   const double others_s = to.busy_s - from.busy_s - (to.own_s - from.own_s);
   return CpuShare{std::max(0.0, others_s / window_s),

@@ -11,10 +11,10 @@
 
 namespace switchback::measure {
 
-/// Processor time, in numbers of cores.
+/// Processor time, as the number of cores that would be busy all the time.
 struct CpuShare {
-  double others_cores = 0;  ///< used by other programs and by the host
-  double steal_cores = 0;   ///< the host's part of it: time taken from a virtual machine
+  double others_cores = 0;  ///< cores that other programs and the host used
+  double steal_cores = 0;   ///< the host's part of them: time taken from a virtual machine
 };
 
 /// Watches the processor time of the cores that this process may use, in /proc/stat, minus the time
@@ -22,31 +22,31 @@ struct CpuShare {
 /// a build that has just ended, and it sees the time that a host takes from a virtual machine.
 class LoadMonitor {
  public:
-  /// The shortest time that the system's counters can resolve.
+  /// The shortest window of time for which the system's counters can tell the load.
   static constexpr double shortest_window_s = 0.2;
 
-  /// `threads`: how many of those cores the measurement itself keeps busy.
+  /// `threads`: how many cores the measurement itself keeps busy.
   explicit LoadMonitor(int threads);
 
-  /// What other programs and the host used since the last window ended, if that is long enough
-  /// ago; otherwise what they used in that last window. Empty before the first window has ended,
-  /// and where the system does not count.
+  /// What other programs and the host used since the last window ended, if that is long enough ago;
+  /// otherwise what they used in the last window. Empty before the first window has ended, and
+  /// where the system does not count processor time.
   std::optional<CpuShare> window();
   std::optional<double> others_cores();
-  /// The same since this object was made.
+  /// The cores that other programs and the host used since this object was made.
   [[nodiscard]] std::optional<double> others_cores_overall() const;
-  /// Whether this load disturbs the measurement's threads. Load on idle cores does not. A load of
-  /// up to a twentieth of the threads' cores does not count either, because any system uses that
-  /// much by itself.
+  /// Whether a load of `others` cores disturbs the measurement's threads. Load on idle cores does
+  /// not. A load of up to a twentieth of the threads' cores does not count either, because any
+  /// system uses that much by itself.
   [[nodiscard]] bool disturbs(std::optional<double> others) const;
   [[nodiscard]] int cores() const noexcept { return cores_; }
 
  private:
   struct Sample {
     measure::Clock::time_point time;
-    double busy_s = 0;   ///< of all programs and the host
-    double steal_s = 0;  ///< of the host
-    double own_s = 0;    ///< of this process
+    double busy_s = 0;   ///< time of all programs and the host
+    double steal_s = 0;  ///< time of the host
+    double own_s = 0;    ///< time of this process
     bool counted = false;
   };
   static Sample take();
@@ -58,14 +58,14 @@ class LoadMonitor {
   std::optional<CpuShare> share_;
 };
 
-/// "other programs used 1.3 of the 2 cores"
+/// Describes a load, as in "other programs used 1.3 of the 2 cores".
 std::string load_text(double others_cores, int cores);
 
-/// Seconds of the given cores in the text of /proc/stat. Empty if one of the cores is missing
-/// there.
+/// Processor seconds of the given cores, from the text of /proc/stat. Empty if one of the cores is
+/// missing there.
 struct CpuSeconds {
-  double busy_s = 0;   ///< user, nice, system, interrupts and steal
-  double steal_s = 0;  ///< taken by the host
+  double busy_s = 0;   ///< user, nice, system, interrupt and steal time
+  double steal_s = 0;  ///< time that the host took
 };
 std::optional<CpuSeconds> cpu_seconds(std::string_view proc_stat, const std::vector<int>& cores,
                                       double ticks_per_s);

@@ -25,14 +25,15 @@ std::uint64_t mix(std::uint64_t z) noexcept {
 
 constexpr std::uint64_t gamma = 0x9E3779B97F4A7C15ull;
 
-// In (0, 1), from the upper 53 bits.
+// A number in (0, 1), from the upper 53 bits.
 double unit(std::uint64_t bits) noexcept {
   return (static_cast<double>(bits >> 11) + 0.5) * 0x1p-53;
 }
 
-// Ziggurat (Marsaglia and Tsang 2000) of 256 layers of equal area under exp(-x²/2): layer i spans
-// |x| < edge[i]; a point left of edge[i + 1] lies under the curve for certain, which settles 99 %
-// of the draws with one multiplication. Layer 0 is the base strip with the tail beyond `tail`.
+// The ziggurat method for normal random numbers (Marsaglia and Tsang 2000), with 256 layers of
+// equal area under exp(-x²/2). Layer i spans |x| < edge[i]. A point left of edge[i + 1] lies under
+// the curve for certain, which settles 99 % of the draws with one multiplication. Layer 0 is the
+// base strip with the tail beyond `tail`.
 struct Ziggurat {
   static constexpr int layers = 256;
   static constexpr double tail = 3.6541528853610088;
@@ -58,7 +59,7 @@ struct Ziggurat {
       const double sign = (bits & 0x100) != 0 ? -1.0 : 1.0;
       const double x = unit(bits) * edge[layer];
       if (x < edge[layer + 1]) return sign * x;
-      // The rare remaining cases need more random numbers; each is a function of the previous one.
+      // The rare other draws need more random numbers; each is a function of the previous one.
       bits = mix(bits + gamma);
       if (layer == 0) {
         double beyond = 0;
@@ -81,7 +82,8 @@ struct Ziggurat {
 // One task fills this many elements of the matrix, counted across rows.
 constexpr std::int64_t grain = 1 << 15;
 
-// Calls f(index, offset) for every element: its counter and its position in memory.
+// Calls f(index, offset) for every element of a matrix. The index counts elements row by row; the
+// offset is the element's position in memory.
 template <class F>
 void for_elements(Context& context, std::int64_t rows, std::int64_t cols, std::int64_t stride,
                   const F& f) {
@@ -158,8 +160,8 @@ void fill_codes(Context& context, MatrixView<std::int8_t> m, std::uint64_t seed)
 
 namespace {
 
-// The first elements of a contiguous matrix are given. Repeats them in pieces of growing size,
-// within the matrix's memory.
+// Fills a contiguous matrix by repeating its first elements. They are copied within the matrix's
+// memory in pieces of growing size.
 void repeat(Context& context, AnyMatrix m, std::int64_t first) {
   const std::int64_t all = m.rows * m.cols;
   const std::size_t element = dtype_size_bytes(m.dtype);
@@ -182,7 +184,7 @@ void fill_random(Context& context, AnyMatrix m, std::uint64_t seed) {
     else
       fill_normal_on_host(host, block, seed, 1.0f);
   };
-  // A device repeats a block that was sent there once.
+  // On a device, a block of values is sent once and then repeated in the device's memory.
   if (context.state().runtime != nullptr && m.stride == m.cols) {
     fill_from_host(context, {m.data, m.dtype, 1, values, values}, fill_block);
     return repeat(context, m, values);

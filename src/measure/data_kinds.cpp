@@ -57,8 +57,9 @@ void zeros(const Writer& w) {
     });
 }
 
-// absmax is 127 · 2^e exactly and the values are (k + 1/2) · 2^e. So 127 · (x / absmax) is a tie,
-// or one rounding away from it. Both 127 and 126.5 fit into eight bits, hence into bf16.
+// Values half way between two codes. absmax is 127 · 2^e exactly and the values are (k + 1/2) ·
+// 2^e. So 127 · (x / absmax) is a tie, or one rounding away from it. Both 127 and 126.5 fit into
+// eight bits, hence into bf16.
 void ties(const Writer& w, std::uint64_t seed) {
   for (std::int64_t r = 0; r < w.m.rows; ++r) {
     const float unit = r % 4 == 3 ? 0.125f : r % 4 == 2 ? 4.0f : 1.0f;
@@ -71,7 +72,7 @@ void ties(const Writer& w, std::uint64_t seed) {
 }
 
 void subnormal(const Writer& w) {
-  // Normal data scaled below the smallest normal number of the type.
+  // The factor that scales normal data below the smallest normal number of the type.
   const float scale = w.m.dtype == DType::f16 ? 0x1p-17f : 0x1p-130f;
   for (std::int64_t r = 0; r < w.m.rows; ++r)
     w.each_in_row(r, [&](float x, std::int64_t c) {
@@ -90,7 +91,8 @@ void nonfinite(const Writer& w, std::uint64_t seed) {
     const auto kind = r % 6;
     if (kind == 1 || kind == 4) place(0, infinity);
     if (kind == 2 || kind == 4) place(1, -infinity);
-    if (kind == 3 || kind == 4) place(2, nan);  // last: a NaN must win over the values before it
+    // Set last: a NaN must win over infinities before it.
+    if (kind == 3 || kind == 4) place(2, nan);
   }
 }
 
@@ -135,7 +137,7 @@ void change(AnyMatrix m, Data data, std::uint64_t seed) {
   }
 }
 
-// Calls change(m) on the host, wherever the memory of m is.
+// Calls change() with m in memory of the host, and copies the changes back if m is on a device.
 template <class Change>
 void on_host(Context& context, AnyMatrix m, const Change& change) {
   if (context.state().on_cpu()) return change(m);

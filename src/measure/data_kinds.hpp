@@ -15,9 +15,9 @@ namespace switchback::measure {
 
 enum class Data {
   normal,     ///< iid normal, standard deviation 1
-  outliers,   ///< some rows 100 times larger, single elements of 1000
-  zeros,      ///< zero rows, zero columns, negative zeros
-  ties,       ///< scaled values half way between two codes
+  outliers,   ///< normal data with some rows 100 times larger, single elements of 1000
+  zeros,      ///< normal data with rows and columns of zeros, and negative zeros
+  ties,       ///< values that are half way between two codes when scaled
   subnormal,  ///< rows of subnormal numbers, and rows with a few among normal ones
   nonfinite,  ///< rows with a NaN, an Inf, a −Inf, several of them; the other rows normal
 };
@@ -29,11 +29,12 @@ constexpr std::span<const Data> all_data() noexcept {
 }
 std::string_view data_name(Data data) noexcept;
 
-/// Fills m (f32, f16, bf16, or codes) in memory of the Context's device, the same for any device
-/// and thread count. For kinds other than normal, codes are ±127: they saturate a kernel that adds
-/// pairs in 16 bits.
+/// Fills m (f32, f16, bf16, or codes), in memory of the Context's device, with a kind of data. The
+/// values are the same for any device and thread count. For kinds other than normal, codes are
+/// ±127: they saturate a kernel that adds pairs in 16 bits.
 void fill(Context& context, AnyMatrix m, Data data, std::uint64_t seed);
-/// Fills scales of codes. For the kind nonfinite, the second scale is 0 and the third NaN or Inf.
+/// Fills the scales of codes. For the kind nonfinite, the second scale is 0 and the third NaN or
+/// Inf.
 void fill_scales(Context& context, std::span<float> scales, Data data, std::uint64_t seed);
 
 }  // namespace switchback::measure

@@ -16,13 +16,14 @@ namespace switchback::measure {
 
 namespace {
 
-// A core that is taken away comes back after a time slice of the scheduler. In a round that is much
-// longer than that, one time slice changes nothing.
+// A thread that loses its core gets one back after a time slice of the scheduler, in milliseconds
+// here. In a round that is much longer than that, one lost time slice changes nothing.
 constexpr double turn_ms = 3;
 constexpr double share_that_matters = 0.05;
-// Different instruction sets run at different clocks, but these differ by less than this factor.
+// A core whose clock is slower than the fastest by this factor is slow. Clocks for different
+// instruction sets differ by less.
 constexpr double slow_clock_factor = 1.25;
-// How often the clock is checked: a check takes ten microseconds.
+// How often the clock speed of the core is checked: a check takes ten microseconds.
 constexpr double spin_every_s = 1e-3;
 
 // The time that threads of this process waited for a core although they could have run; empty if
@@ -44,15 +45,16 @@ std::optional<double> waited_ms() {
   return sum_ns * 1e-6;
 }
 
-// How often a core was taken away, in time slices of the scheduler. Mostly a thread of the kernel
-// takes it for microseconds (3 times a second on an idle machine), so only the time tells. Reading
-// the time takes 20 microseconds, so it is read only after a thread was switched out.
+// How often threads of this process lost a core, counted in time slices of the scheduler. Mostly a
+// thread of the kernel takes a core for microseconds (3 times a second on an idle machine), so only
+// the lost time tells. Reading this time takes 20 microseconds, so it is read only after a thread
+// was switched out.
 class LostTurns {
  public:
   std::int64_t operator()() {
     rusage usage{};
     if (::getrusage(RUSAGE_SELF, &usage) != 0) return turns_;
-    // A thread that slept may also have to wait for its core.
+    // Voluntary switches count too: a thread that slept may also have to wait for its core.
     const std::int64_t switches = usage.ru_nivcsw + usage.ru_nvcsw;
     if (switches == switches_) return turns_;
     switches_ = switches;
@@ -66,9 +68,9 @@ class LostTurns {
   std::int64_t turns_ = 0;
 };
 
-// In this chain each multiplication waits for the previous one, so it takes the same number of
-// cycles on every core. The smallest of three times counts, since an interrupt says nothing about
-// the clock.
+// The time of a chain of multiplications, each of which waits for the previous one. So it takes the
+// same number of cycles on every core. The smallest of three times counts, since an interrupt says
+// nothing about the clock.
 double spin_seconds() {
   constexpr int steps = 1000;
   static volatile std::uint64_t seen = 1;
@@ -120,7 +122,7 @@ void DisturbanceWatch::begin() {
   last_ = {};
   window_begin_ = 0;
   const Clock::time_point now = sources_.now();
-  // A window that began long before these rounds would say little about them.
+  // A load window that began long before these rounds would say little about them, so it ends here.
   if (seconds_between(window_start_, now) >= LoadMonitor::shortest_window_s) {
     load_ = sources_.load();
     window_start_ = now;
@@ -148,11 +150,11 @@ void DisturbanceWatch::round_done(double timed_ms) {
     end_window();
     window_start_ = now;
   }
-  // Preemptions during these checks do not count for the next round.
+  // Preemptions while this function checks for disturbances do not count for the next round.
   preemptions_before_ = sources_.preemptions();
 }
 
-// The load in a window is assigned to all rounds in it.
+// Ends a window in which the load was measured, and assigns its load to all rounds in it.
 void DisturbanceWatch::end_window() {
   if (load_) {
     take_greater(last_.others_cores, load_->others_cores);
@@ -181,7 +183,8 @@ void DisturbanceWatch::mark_slow_clock() {
 }
 
 std::vector<std::size_t> DisturbanceWatch::keep(std::size_t least, std::size_t unit) {
-  // While a window is still too short, the previous one is the best estimate.
+  // If the current load window is still too short, the load of the previous one is the best
+  // estimate.
   if (window_begin_ < rounds_.size()) end_window();
   mark_slow_clock();
   const std::size_t units = rounds_.size() / unit;
@@ -211,7 +214,7 @@ std::vector<std::size_t> DisturbanceWatch::keep(std::size_t least, std::size_t u
   for (const Unit& u : all)
     for (std::size_t i = u.at * unit; i < (u.at + 1) * unit; ++i)
       kept.push_back(i);
-  // Rounds at the end that do not fill a unit are kept if no unit had to go.
+  // Rounds at the end that do not fill a unit are kept if no unit was discarded.
   if (all.size() == units)
     for (std::size_t i = units * unit; i < rounds_.size(); ++i)
       kept.push_back(i);

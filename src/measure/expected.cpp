@@ -164,7 +164,7 @@ std::vector<float> dequantize(const Codes& codes, DType dtype) {
     const float absmax = codes.absmax[static_cast<std::size_t>(r)];
     for (std::int64_t c = 0; c < codes.cols; ++c) {
       const float share = f32(codes.q[static_cast<std::size_t>(r * codes.cols + c)] / 127.0);
-      // 0 · Inf is NaN already; with such a scale no other code than 0 can occur.
+      // With an absmax that is NaN or Inf, all codes are 0, and 0 · absmax is NaN.
       x.push_back(std::isfinite(absmax) ? round_to(dtype, f32(static_cast<double>(absmax) *
                                                               static_cast<double>(share)))
                                         : std::numeric_limits<float>::quiet_NaN());
@@ -236,7 +236,7 @@ Int8Product int8_product(Context& context, ConstAnyMatrix a, ConstAnyMatrix b, c
 
 namespace {
 
-// [rows,cols] of [cols,rows] values.
+// Transposes a [cols,rows] matrix of values into a [rows,cols] matrix.
 std::vector<double> transposed(const std::vector<double>& values, std::size_t rows) {
   const std::size_t cols = values.size() / std::max<std::size_t>(rows, 1);
   std::vector<double> t;
@@ -251,7 +251,8 @@ std::vector<double> transposed(const std::vector<double>& values, std::size_t ro
 
 Product floating_product(Context& context, ConstAnyMatrix a, bool transpose_a, ConstAnyMatrix b,
                          bool transpose_b, const Sample& sample) {
-  // product() holds the sampled rows in f64, so the side with fewer of them is used.
+  // product() holds the sampled rows in f64, so the operands are exchanged if fewer columns are
+  // sampled.
   if (sample.cols.size() < sample.rows.size()) {
     Product p =
         floating_product(context, b, !transpose_b, a, !transpose_a, {sample.cols, sample.rows});
@@ -263,7 +264,7 @@ Product floating_product(Context& context, ConstAnyMatrix a, bool transpose_a, C
   const Matrix host_b = to_host(context, b);
   if (std::ssize(sample.cols) == (transpose_b ? b.rows : b.cols))
     return product(context, host_a.any(), transpose_a, host_b.any(), transpose_b, sample.rows);
-  // The sampled columns of op(b), exact in f32.
+  // The sampled columns of op(b), which are exact in f32.
   Matrix some_b(DType::f32, std::ssize(sample.cols), transpose_b ? b.cols : b.rows);
   auto to = some_b.floats().begin();
   for (const std::int64_t col : sample.cols)
@@ -283,7 +284,7 @@ std::string sum_rule(SumBound kind, double factor_error) {
 Reference reference_of(const Product& product, SumBound kind, DType dtype,
                        std::span<const float> bias, std::span<const float> before,
                        double factor_error) {
-  constexpr double unit = 0x1p-24;  // half a unit in the last place of f32
+  constexpr double unit = 0x1p-24;  // 2⁻²⁴, half a unit in the last place of f32
   const double k = static_cast<double>(product.inner);
   Reference reference;
   reference.cols = product.cols;
@@ -295,13 +296,13 @@ Reference reference_of(const Product& product, SumBound kind, DType dtype,
     const double sum_bound = kind == SumBound::any_data
                                  ? any_order_error(product.inner) * product.magnitudes[at]
                                  : 4 * unit * std::sqrt(k + 2) * std::sqrt(product.squares[at]);
-    // Adding the bias and adding the old value each round to f32. Subnormal operands may count as
-    // zero.
+    // The bias and the old value are each added with a rounding to f32. Subnormal operands may
+    // count as zero.
     const double bound = sum_bound + factor_error * product.magnitudes[at] +
                          4 * unit * (std::abs(value) + std::abs(extra)) +
                          rounding_error(dtype, value) + k * 0x1p-126;
     reference.values.push_back(value);
-    // If a sum is not finite, there is no error to bound.
+    // A sum that is not finite has no error to bound.
     reference.bounds.push_back(std::isfinite(bound) ? bound * (1 + 1e-9) : 0.0);
   }
   return reference;

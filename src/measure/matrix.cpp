@@ -119,7 +119,7 @@ Matrix to_host(Context& context, std::span<const float> values) {
 
 void poison(Context& context, AnyMatrix m) {
   if (m.rows == 0 || m.cols == 0) return;
-  // All bits set is a NaN in f32, f16 and bf16.
+  // A value with all bits set is a NaN in f32, f16 and bf16.
   const int byte = m.dtype == DType::s8 ? 0x80 : 0xFF;
   if (core::DeviceRuntime* runtime = context.state().runtime.get(); runtime != nullptr)
     return runtime->fill(m.data, byte,

@@ -19,14 +19,14 @@ namespace switchback::measure {
 class Matrix {
  public:
   Matrix() = default;
-  /// In the host's memory, contiguous.
+  /// A contiguous matrix in the host's memory.
   Matrix(DType dtype, std::int64_t rows, std::int64_t cols);
-  /// In the memory of the Context's device, with row stride `stride` (0: cols). With alignment 1
-  /// (see core::alignment_class) it begins one element after an aligned address.
+  /// A matrix in the memory of the Context's device, with row stride `stride` (0: cols). With
+  /// alignment 1 (see core::alignment_class) it begins one element after an aligned address.
   Matrix(const Context& context, DType dtype, std::int64_t rows, std::int64_t cols,
          std::int64_t stride = 0, std::int64_t alignment = 0);
-  /// In memory that both the host and operations of the Context's device can access; the host only
-  /// while no operation is queued that uses it. Slow on a device: it is for checks.
+  /// A matrix in memory that both the host and operations of the Context's device can access; the
+  /// host only while no operation is queued that uses it. Slow on a device: it is for checks.
   static Matrix visible(const Context& context, DType dtype, std::int64_t rows, std::int64_t cols);
 
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }
@@ -63,7 +63,7 @@ class Matrix {
          std::int64_t stride, std::size_t offset_bytes);
 
   core::AlignedBuffer buffer_;
-  void* borrowed_ = nullptr;  ///< the elements of another matrix
+  void* borrowed_ = nullptr;  ///< elements of another matrix; null: this matrix has its own
   DType dtype_ = DType::f32;
   std::int64_t rows_ = 0;
   std::int64_t cols_ = 0;
@@ -71,17 +71,17 @@ class Matrix {
   std::size_t offset_bytes_ = 0;
 };
 
-/// to = from, element by element; both have the same shape and type. Either may be in the host's
-/// memory or in that of the Context's device. Waits until it is done.
+/// Copies `from` to `to`, which has the same shape and type. Either may be in the host's memory or
+/// in that of the Context's device. Waits until the copy is done.
 void copy(Context& context, ConstAnyMatrix from, AnyMatrix to);
-/// The same, but on a device the copy is only queued.
+/// Like copy(), but on a device the copy is only queued.
 void queue_copy(Context& context, ConstAnyMatrix from, AnyMatrix to);
-/// Another matrix of the Context's device with the same elements, stride and alignment.
+/// Makes another matrix of the Context's device with the same elements, stride and alignment.
 Matrix copy_of(Context& context, const Matrix& from);
-/// A contiguous copy in the host's memory.
+/// Makes a contiguous copy in the host's memory.
 Matrix host_copy(Context& context, ConstAnyMatrix m);
-/// The elements in memory that the host can read: on a CPU Context the elements themselves, which
-/// must outlive the result; on another device a copy.
+/// The matrix in memory that the host can read: on a CPU Context its own elements, which must
+/// outlive the result; on another device a copy.
 Matrix to_host(Context& context, ConstAnyMatrix m);
 inline Matrix to_host(Context& context, const Matrix& m) {
   return to_host(context, ConstAnyMatrix(m.any()));

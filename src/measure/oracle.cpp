@@ -14,7 +14,7 @@ namespace switchback::measure {
 
 namespace {
 
-constexpr double unit = 0x1p-24;  // half a unit in the last place of f32
+constexpr double unit = 0x1p-24;  // 2⁻²⁴, half a unit in the last place of f32
 
 float f32(double value) noexcept {
   return static_cast<float>(value);
@@ -32,7 +32,7 @@ double total(const Lanes& sums) noexcept {
 }
 
 std::int64_t integer_sum(const std::int8_t* x, const std::int8_t* y, std::int64_t count) noexcept {
-  // The sum of this number of products of codes fits into int32, where sums are faster.
+  // The sum of `block` products of codes fits into int32, where additions are faster.
   constexpr std::int64_t block = std::int64_t{1} << 16;
   std::int64_t sum = 0;
   for (std::int64_t begin = 0; begin < count; begin += block) {
@@ -54,8 +54,8 @@ void grow_absmax(float& absmax, double x) noexcept {
 
 std::int8_t code_of(double x, float absmax) noexcept {
   if (!std::isfinite(absmax) || absmax == 0) return 0;
-  // The f32 quotient and product are computed in f64. The f64 result is exact, or long enough that
-  // rounding it again gives the same f32. A subnormal quotient might differ, but its code is 0
+  // The f32 quotient and product are computed in f64. The f64 result is exact, or has enough digits
+  // that rounding it again gives the same f32. A subnormal quotient might differ, but its code is 0
   // either way.
   const float quotient = f32(x / static_cast<double>(absmax));
   const float scaled = f32(127.0 * static_cast<double>(quotient));
@@ -149,7 +149,7 @@ Product product(Context& context, ConstAnyMatrix a, bool transpose_a, ConstAnyMa
   for (const std::int64_t row : rows)
     left.push_back(row_of(a, transpose_a, row));
 
-  // Columns of op(b) that are read together: those that share a cache line, since b may hold a
+  // The columns of op(b) that are read together, because they share cache lines: b may hold a
   // column across its rows.
   constexpr std::int64_t together = 16;
   context.state().threads.for_ranges(

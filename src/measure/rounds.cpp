@@ -12,7 +12,7 @@ namespace switchback::measure {
 
 namespace {
 
-// One stopwatch for all calls, or one for each.
+// Runs rounds of the calls. `watches` has one stopwatch for all calls, or one for each.
 Times rounds(const RoundRules& rules, Calls calls, std::span<Stopwatch* const> watches) {
   Times times_ms(calls.size());
   if (calls.empty()) return times_ms;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measure: times several rivals in rounds. A round calls each of them once, so that a change of the
-// machine's speed affects all of them equally. Their times are compared round by round.
+// Measure: times several rivals (calls that are compared) in rounds. A round calls each of them
+// once, so that a change of the machine's speed affects all of them equally. Their times are
+// compared round by round.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +23,13 @@ struct Interrupted {};
 /// The progress of a set of rounds.
 struct RoundsSoFar {
   int rounds = 0;
-  double timed_ms = 0;   ///< of all calls
-  double elapsed_s = 0;  ///< since the first round began, including the time between the calls
+  double timed_ms = 0;   ///< time of all calls
+  double elapsed_s = 0;  ///< time since the first round began, also between calls
   int undisturbed = 0;   ///< rounds without a sign of disturbance; all if there is no watch
   double undisturbed_ms = 0;
-  double last_timed_ms = 0;  ///< of all calls of the latest round
+  double last_timed_ms = 0;  ///< time of all calls of the latest round
   double last_elapsed_s = 0;
-  /// Milliseconds of each call, one per round.
+  /// For each call its times in milliseconds, one per round.
   std::span<const std::vector<double>> times_ms;
 };
 
@@ -38,11 +39,11 @@ struct RoundRules {
   std::function<bool(const RoundsSoFar&)> another;
   /// The order of the calls in a round (counted from 0). Null means the given order.
   std::function<std::vector<std::size_t>(int round)> order = nullptr;
-  std::function<void()> before_each = nullptr;  ///< outside the times
+  std::function<void()> before_each = nullptr;  ///< called before each call, not timed
   /// Called before each call; if it returns true, the rounds end by throwing Interrupted.
   std::function<bool()> interrupted = nullptr;
-  /// It is told about each round. run_rounds() returns all rounds, and the caller keeps some of
-  /// them.
+  /// Notices disturbed rounds; it is told about each round. run_rounds() returns all rounds, and
+  /// the caller keeps some of them.
   DisturbanceWatch* watch = nullptr;
   Now now = host_now;
 };
@@ -63,7 +64,7 @@ Times run_rounds(const RoundRules& rules, Calls calls, Stopwatch& watch);
 /// round; until then the host does not wait for it.
 Times run_rounds(const RoundRules& rules, Calls calls, const Context& context);
 
-/// Rules in numbers. The rounds end once there are `repeat` rounds whose calls took at least
+/// RoundRules in numbers. The rounds end once there are `repeat` rounds whose calls took at least
 /// min_time_s in total, or at the deadline. At least `fewest` rounds are made, even if the deadline
 /// has passed.
 struct RoundOptions {
@@ -71,8 +72,8 @@ struct RoundOptions {
   double min_time_s = 0;
   std::optional<Clock::time_point> deadline = std::nullopt;
   int fewest = 1;
-  int warmup = 1;  ///< rounds before the first timed one; the deadline ends them
-  std::function<void()> before_each = nullptr;  ///< see RoundRules
+  int warmup = 1;  ///< rounds before the timed ones; the deadline ends them too
+  std::function<void()> before_each = nullptr;  ///< called before each call, not timed
   Now now = host_now;
   /// Times the calls by the clock of this Context's device; null: by the clock of the host.
   const Context* context = nullptr;
@@ -89,12 +90,12 @@ struct Rival {
   std::string name;
   std::function<void()> call;
 };
-/// One of several rivals with its times. The rivals' times are all from the same rounds.
+/// The times of one of several rivals. The times of all rivals are from the same rounds.
 struct Timed {
   std::string name;
   std::vector<double> times_ms;
   Stats stats;
-  Disturbance disturbance = {};  ///< of the rounds; zeros without a DisturbanceWatch
+  Disturbance disturbance = {};  ///< what disturbed the rounds; zeros without a watch
 };
 std::vector<Timed> race(const std::vector<Rival>& rivals, const RoundOptions& options);
 /// Leaves out rivals that are more than `factor` times slower than the fastest (in two calls each).

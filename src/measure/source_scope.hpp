@@ -10,7 +10,7 @@
 
 namespace switchback::measure {
 
-/// As long as it exists, the Context looks up configurations in `source`; afterwards in its
+/// While the object exists, the Context looks up configurations in `source`; afterwards in its
 /// previous source.
 class SourceScope {
  public:

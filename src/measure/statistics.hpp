@@ -23,7 +23,7 @@ struct Stats {
   friend bool operator==(const Stats&, const Stats&) = default;
 };
 
-/// All zeros for an empty span.
+/// Summarizes times. All results are zeros for an empty span.
 Stats summarize(std::span<const double> times_ms);
 
 /// Median and median absolute deviation of any numbers, for example ratios.

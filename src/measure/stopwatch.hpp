@@ -25,7 +25,7 @@ Clock::time_point deadline_in(double seconds);
 /// start() and stop() mark two points in time; seconds() returns the time between them. A device
 /// marks them when its queue reaches them, and only seconds() waits for that.
 using Stopwatch = core::DeviceTimer;
-/// A stopwatch that uses the host's clock, or another one.
+/// A stopwatch that uses the clock `now`, by default the host's.
 std::unique_ptr<Stopwatch> make_stopwatch(Now now = host_now);
 /// A stopwatch that uses the clock of the Context's device.
 std::unique_ptr<Stopwatch> make_stopwatch(const Context& context);
@@ -33,8 +33,8 @@ std::unique_ptr<Stopwatch> make_stopwatch(const Context& context);
 /// The time of a call, including the wait for its end.
 double seconds_of(Stopwatch& watch, const std::function<void()>& call);
 
-/// The call as a graph of the Context's device. Its work is captured now; calling the result queues
-/// all of that work.
+/// Captures a call as a graph of the Context's device. Calling the result queues all of the
+/// captured work.
 std::function<void()> captured(const Context& context, const std::function<void()>& call);
 
 }  // namespace switchback::measure

@@ -69,7 +69,7 @@ void Checker::exact(std::string_view op, std::string part, AnyMatrix written, co
                     ConstAnyMatrix want, std::string_view rule) {
   compare_sample({op, std::move(part), written.dtype, {}, std::string(rule)}, written, sample,
                  [&](AnyMatrix got) {
-                   // If all bits are the same, the elements need not be compared one by one.
+                   // If all bits are the same, elements need not be compared one by one.
                    if (difference(context_, got, want).empty()) {
                      Comparison same;
                      same.compared = got.rows * got.cols;

@@ -24,11 +24,11 @@ namespace switchback::measure {
 
 /// One result of a run, compared with the expected one.
 struct Finding {
-  std::string_view op;  ///< the public function: "quantize_rowwise"
-  std::string part;     ///< which result: "codes"
+  std::string_view op;  ///< the public function, such as "quantize_rowwise"
+  std::string part;     ///< which result of the function, such as "codes"
   DType output = DType::f32;
   Comparison comparison;
-  std::string rule;  ///< what the result must be
+  std::string rule;  ///< what the result must be, in words
 };
 using Findings = std::vector<Finding>;
 /// Describes the first finding that is wrong; empty if none is wrong.
@@ -59,7 +59,7 @@ class Trial {
 
   /// Every configuration worth trying; the first is the default.
   [[nodiscard]] virtual std::vector<ConfigChoice> candidates() = 0;
-  /// The same and every other configuration that exists, for a thorough search.
+  /// The candidates() and every other configuration that exists, for a thorough search.
   [[nodiscard]] virtual std::vector<ConfigChoice> all_candidates() { return candidates(); }
 
   /// Runs a configuration and compares its results with the reference. If the problem is too large
@@ -67,17 +67,18 @@ class Trial {
   /// checked. Integers and codes are compared exactly. Throws Error if the configuration cannot
   /// run.
   [[nodiscard]] virtual Findings findings(const ConfigChoice& choice) = 0;
-  /// The same; returns a description of what is wrong, or an empty text.
+  /// Like findings(), but returns a description of what is wrong, or an empty text.
   [[nodiscard]] std::string check(const ConfigChoice& choice) { return fault_of(findings(choice)); }
 
   /// The default configuration of each engine that can run the problem, including engines that may
-  /// crash the process. The first one is the default.
+  /// crash the process. The first is the default of the operation.
   [[nodiscard]] virtual std::vector<ConfigChoice> engines() { return {candidates().front()}; }
 
-  /// Runs a configuration that passed, as an ordinary call would. This is what is timed.
+  /// Runs a configuration that passed its check, as an ordinary call would. This is what is timed.
   virtual void run(const ConfigChoice& choice) = 0;
 
-  /// Scratch memory of a configuration. Of two equally fast configurations, the one with less wins.
+  /// Bytes of scratch memory of a configuration. Of two equally fast ones, that with less memory
+  /// wins.
   [[nodiscard]] virtual std::int64_t scratch_bytes(const ConfigChoice&) { return 0; }
 
   /// By how much a candidate must be faster than the default to replace it. With newly allocated
@@ -90,14 +91,15 @@ class Trial {
   /// of machine.
   [[nodiscard]] virtual bool needs_validation(const ConfigChoice&) { return false; }
 
-  /// A library's own form of a configuration, to be stored with it; usually empty.
+  /// A library's own form of a configuration, which is stored with the configuration; usually
+  /// empty.
   [[nodiscard]] virtual std::string provenance(const ConfigChoice&) { return {}; }
 };
 
 /// How many rows of a result are compared with those of the first configuration: at least 64, if
 /// there are that many. On a device, the number that the host fetches within a few milliseconds.
 std::int64_t rows_to_keep(DeviceKind device, std::int64_t rows, std::int64_t cols) noexcept;
-/// At most `most` rows of m, equally spaced up to the last one; all if there are no more. Their
+/// At most `most` rows of m, equally spaced up to the last one; all rows if m has no more. Their
 /// distance is odd, so that they cover all positions in a kernel's tiles.
 AnyMatrix spread_rows(AnyMatrix m, std::int64_t most) noexcept;
 
@@ -111,7 +113,7 @@ class ProductCopies {
   ProductCopies() = default;
   ProductCopies(Context& context, const TrialOptions& options, const Matrix& a, const Matrix& b,
                 const Matrix& d);
-  /// The copy to use next; null: the operands themselves.
+  /// The copy of the operands to use next; null: the operands themselves.
   const Set* next() noexcept;
 
  private:
@@ -119,7 +121,7 @@ class ProductCopies {
   std::size_t next_ = 0;
 };
 
-/// Collects the findings of one check.
+/// Collects the findings of one check of a configuration.
 class Checker {
  public:
   Checker(Context& context, const TrialOptions& options) : context_(context), options_(options) {}
@@ -128,10 +130,11 @@ class Checker {
   /// of `want`, which is on the host.
   void exact(std::string_view op, std::string part, AnyMatrix written, const Sample& sample,
              ConstAnyMatrix want, std::string_view rule);
-  /// The same for all elements.
+  /// Checks that all elements of a result have the bits of `want`, which is on the host.
   void exact(std::string_view op, std::string part, AnyMatrix written, ConstAnyMatrix want,
              std::string_view rule);
-  /// Checks that the sampled elements are within their bounds, and measures their accuracy.
+  /// Checks that the sampled elements of a result are within their bounds, and measures their
+  /// accuracy.
   void bounded(std::string_view op, std::string part, AnyMatrix written, const Sample& sample,
                const Reference& reference, std::string rule);
   /// Checks that rows from all over a result equal those of the first configuration that passed the
@@ -139,7 +142,7 @@ class Checker {
   void like_the_first(std::string_view op, std::string part, AnyMatrix written,
                       std::int64_t most_rows, Matrix& kept);
   /// Adds the outcome of another comparison of `compared` elements: it has found `fault`, or
-  /// nothing if that is empty.
+  /// nothing if `fault` is empty.
   void add(std::string_view op, std::string part, DType output, std::int64_t compared,
            std::string_view rule, const std::string& fault);
 
@@ -147,7 +150,7 @@ class Checker {
   [[nodiscard]] Findings take() { return std::move(found_); }
 
  private:
-  // Compares the sample; `compare` gets it as a matrix on the host.
+  // Compares sampled elements of a result; `compare` gets them as a matrix on the host.
   void compare_sample(Finding finding, AnyMatrix written, const Sample& sample,
                       const std::function<Comparison(AnyMatrix)>& compare);
 
@@ -192,14 +195,14 @@ class TrialOf : public Trial {
   }
 
  protected:
-  /// The public function, and the type of its result.
+  /// `op` is the name of the public function, and `output` the type of its result.
   TrialOf(Context& context, const TrialOptions& options, std::string_view op, DType output)
       : context_(context), options_(options), op_(op), output_(output) {}
 
-  // The functions above in terms of Config.
+  // The functions of Trial, with a Config instead of a ConfigChoice.
   [[nodiscard]] virtual std::vector<Config> configs() = 0;
   [[nodiscard]] virtual std::vector<Config> all_configs() { return configs(); }
-  /// The default, then the default of each engine, which may be the same.
+  /// The default configuration, then the default of each engine, which may be the same.
   [[nodiscard]] virtual std::vector<Config> engine_configs() = 0;
   /// Why the configuration cannot run, for an operation whose run_config() does not throw that
   /// reason.
@@ -210,7 +213,8 @@ class TrialOf : public Trial {
   [[nodiscard]] virtual bool may_crash(const Config&) { return false; }
   [[nodiscard]] virtual std::string provenance_of(const Config&) { return {}; }
 
-  /// Without engines that exist only for tests. These are included only if no other engine can run.
+  /// Removes engines that exist only for tests. The first configuration, the default, always stays:
+  /// it is such an engine only if no other engine can run.
   template <class IsOracle>
   static std::vector<Config> without_oracles(std::vector<Config> all, const IsOracle& is_oracle) {
     all.erase(std::remove_if(all.begin() + 1, all.end(), is_oracle), all.end());

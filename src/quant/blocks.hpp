@@ -15,27 +15,29 @@ struct ContextState;
 
 namespace switchback::quant {
 
-/// Codes to be passed on, and their scales.
+/// Codes that are passed on to a sink block by block, and the array for their scales.
 struct BlocksOut {
   Scales scales = Scales::none;
-  std::span<float> absmax{};  ///< of all matrices, one after another
+  std::span<float> absmax{};  ///< the scales of all matrices, one after another
   const core::CodeSink* sink = nullptr;
 };
 
-/// The codes of each of the `matrices`, which follow each other downwards in x. Blocks of both
-/// results are blocks of these: q_t differs from q only in its scales, and is not transposed.
+/// A request to quantize each of several matrices, which lie below each other in x. The sinks of q
+/// and of q_t both get blocks in the orientation of x: q_t differs from q only in its scales, and
+/// is not transposed.
 struct BlocksRequest {
   ConstAnyMatrix x{};  ///< [matrices·rows, cols], f32, f16 or bf16
   std::int64_t matrices = 1;
-  BlocksOut q{};    ///< per_row or global
-  BlocksOut q_t{};  ///< per_column or global
+  BlocksOut q{};    ///< scales per_row or global
+  BlocksOut q_t{};  ///< scales per_column or global
 };
 
-/// Whether an engine can do this here: it needs a CPU with vector instructions.
+/// Whether quantize_blocks() can run here: it needs a CPU with vector instructions.
 bool has_blocks(const ContextState& state) noexcept;
 
-/// Asserts instead of checking; no matrix is empty. Codes and scales are equal to those that run()
-/// computes for each matrix alone. Throws Error(out_of_memory) before anything is written.
+/// Quantizes the matrices and passes their codes to the sinks. Asserts instead of checking; no
+/// matrix is empty. Codes and scales are equal to those that run() computes for each matrix alone.
+/// Throws Error(out_of_memory) before anything is written.
 void quantize_blocks(ContextState& state, const BlocksRequest& request);
 
 }  // namespace switchback::quant

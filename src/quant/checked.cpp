@@ -61,7 +61,8 @@ class Checks {
          const Request& request)
       : op_(name), parts_(parts), names_(names), r_(request) {}
 
-  // In the order of the public functions' arguments, so that the first wrong argument is reported.
+  // Checks the arguments in the order in which the public functions take them, so that the first
+  // wrong one is reported.
   void arguments() const {
     const bool derives = parts_.source == Source::gradient;
     source();
@@ -154,7 +155,7 @@ class Checks {
     core::check_shape(op_, argument, out.codes, rows, rows_name, cols, cols_name);
     if (scales == Scales::per_row || scales == Scales::per_column)
       core::check_span(op_, absmax, out.absmax, rows, rows_name);
-    // A scale that both layouts share is the last argument.
+    // If q and q_t share one scale, it is the function's last argument, and is checked with q_t.
     else if (scales == Scales::global && (&out == &r_.q_t || !shares_scale()))
       core::check_span(op_, absmax, out.absmax, 1, "one scale");
   }
@@ -175,7 +176,7 @@ class Checks {
     core::check_shape(op_, argument, m, r_.x.rows, names_.rows, r_.x.cols, names_.cols);
   }
 
-  // The type of x; or f32, if the operation accepts that too.
+  // Checks that an argument has the type of x, or f32 if the operation accepts that too.
   void type_of_x(std::string_view argument, DType dtype, bool or_f32) const {
     const bool right = dtype == r_.x.dtype || (or_f32 && dtype == DType::f32);
     core::require(right, "{}: {} has dtype {}; it must be x's, {}{}", op_, argument,
@@ -215,7 +216,7 @@ void run_checked(Context& context, std::string_view name, const OpParts& op,
   run(context.state(), op.op, request);
 }
 
-// Arguments that no wanted result reads must be absent.
+// Checks that an argument is absent if no requested result reads it.
 void check_use(const Request& r) {
   const bool codes = r.q.scales != Scales::none || r.q_t.scales != Scales::none;
   const auto require_use = [](bool used, std::string_view argument, std::string_view needs) {
@@ -245,7 +246,7 @@ void run_checked(Context& context, const Request& request) {
                   any_results);
     return;
   }
-  Request of_x_type = request;  // a g of another type is refused by name later
+  Request of_x_type = request;  // a g of another type is refused later, by its name
   of_x_type.g.dtype = request.x.dtype;
   const OpParts* const op = single_pass(of_x_type);
   if (op == nullptr)

@@ -13,7 +13,7 @@ namespace switchback::quant {
 struct ArgumentNames {
   std::string_view x{};
   std::string_view rows{}, cols{};  ///< of x
-  std::string_view absmax{};        ///< the scales of q and those of q_t
+  std::string_view absmax{};        ///< the scales of q; absmax_t: those of q_t
   std::string_view absmax_t{};
   std::string_view sums{};
   std::string_view value{};
@@ -21,8 +21,8 @@ struct ArgumentNames {
 };
 const ArgumentNames& names_of(Op op) noexcept;
 
-/// Checks the request and runs it. The operation's public function must be able to make the
-/// request.
+/// Checks a request and runs it as the operation `op`. It must be a request that the operation's
+/// public function can make.
 void run_checked(Context& context, Op op, const Request& request);
 
 /// Checks a request for any results of a floating-point matrix, and computes them in one pass.

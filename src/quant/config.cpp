@@ -39,9 +39,9 @@ std::int64_t bytes_moved(const Problem& p) {
   return p.rows * p.cols * (read + 1);
 }
 
-// The number of columns for which one thread computes absmax and then codes. It is 0 if all threads
-// should work on all columns: because the second read would not find a panel in the caches, or
-// because some threads would get no panel.
+// The width of a panel: the columns for which one thread computes absmax and then codes. It is 0 if
+// all threads should work on all columns: because the second read would not find a panel in the
+// caches, or because some threads would get no panel.
 std::int64_t panel_columns(const Problem& p) {
   constexpr std::int64_t stays_in_l3_bytes = std::int64_t{6} << 20;
   const auto element_bytes = static_cast<std::int64_t>(dtype_size_bytes(p.dtype));
@@ -58,11 +58,11 @@ bool asks_ahead(const Problem& p) {
   return core::covers(p.isa, core::Isa::avx512);
 }
 
-// The columns of a block that a thread reads twice, so that they fill half of the second-level
-// cache until the second read. If the next columns are prefetched meanwhile, both together fill
-// only a quarter, because rows that are a power of two apart do not find room in all sets of the
-// cache. Zen 4, 4096 columns, two threads, f32: 0.66 to 0.81 of the speed of a copy; with panels
-// twice as wide 0.57.
+// Chooses how many columns of a block of rows a thread reads twice, for absmax and then for codes.
+// They fill half of the second-level cache until the second read. If the next columns are
+// prefetched meanwhile, both together fill only a quarter, because rows that are a power of two
+// apart do not find room in all sets of the cache. Zen 4, 4096 columns, two threads, f32: 0.66 to
+// 0.81 of the speed of a copy; with panels twice as wide 0.57.
 void choose_block_panel(const Problem& p, Config& c) {
   const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
   const std::int64_t room =
@@ -72,12 +72,13 @@ void choose_block_panel(const Problem& p, Config& c) {
   c.tile_rows = std::min<std::int64_t>(p.block_rows, 256);
 }
 
-// Zen 5, 4096², f32, one thread, share of the speed of a copy. Tiles as wide as the matrix read
-// memory fastest (a page of each row: columnwise 0.33, global 0.38; whole rows: global 0.42). But
-// the scales of more than 1024 columns do not stay in the first-level cache (columnwise 0.26).
-// Panels: columnwise 0.40. Zen 4, 7808 · 4096, f32: if tiles prefetch the next one, tiles of 256 ·
-// 256 are the fastest (a pass over a tile takes 5.2 ns for 16 elements; 128 · 4096: 5.8, 256 · 512:
-// 6.4, 512 · 256: 7.0; a copy 3.5).
+// Chooses the tile of an operation that transposes. Measured on Zen 5, 4096², f32, one thread, as a
+// share of the speed of a copy: tiles as wide as the matrix read memory fastest (a page of each
+// row: columnwise 0.33, global 0.38; whole rows: global 0.42). But the scales of more than 1024
+// columns do not stay in the first-level cache (columnwise 0.26). Panels: columnwise 0.40. Zen 4,
+// 7808 · 4096, f32: if tiles prefetch the next one, tiles of 256 · 256 are the fastest (a pass over
+// a tile takes 5.2 ns for 16 elements; 128 · 4096: 5.8, 256 · 512: 6.4, 512 · 256: 7.0; a copy
+// 3.5).
 void choose_tile(const Problem& p, Config& c) {
   if (p.block_rows > 0) return choose_block_panel(p, c);
   if (p.op == Op::columnwise_transpose) c.panel_cols = panel_columns(p);
@@ -93,7 +94,8 @@ void choose_tile(const Problem& p, Config& c) {
   c.tile_cols = by_column ? 1024 : largest_tile;
   c.tile_rows = !c.stream ? 64 : by_column ? 256 : 128;
   if (c.stream && asks_ahead(p) && (by_column || p.dtype == DType::f32)) {
-    // Such a tile and the next one fill half of the cache.
+    // A tile of 256 rows and the next tile, which is prefetched, fill half of the second-level
+    // cache.
     c.tile_rows = 256;
     c.tile_cols = std::clamp<std::int64_t>(room / 2 / (256 * element_bytes) / 64 * 64, 64, 1024);
   }
@@ -127,9 +129,10 @@ Config default_config(const Problem& p, const ContextState&) {
   if (p.isa == core::Isa::scalar) return c;
   c.engine = Engine::highway;
   c.task_elements = 65536;
-  // Systems report the last-level cache of all sockets, and to virtual machines that of the whole
-  // host; one process rarely has more than 32 MiB of it. 8192², two threads of Zen 5: storing codes
-  // past the caches is 1.14 (f32) and 1.18 (bf16) times as fast as storing through them.
+  // Codes are stored past the caches if they would not stay in them. Systems report the last-level
+  // cache of all sockets, and to virtual machines that of the whole host; one process rarely has
+  // more than 32 MiB of it. 8192², two threads of Zen 5: storing codes past the caches is 1.14
+  // (f32) and 1.18 (bf16) times as fast as storing through them.
   c.stream = bytes_moved(p) > (std::int64_t{32} << 20);
   c.tile_rows = 64;
   c.tile_cols = 64;

@@ -17,14 +17,15 @@ struct ContextState;
 
 namespace switchback::quant {
 
-/// The values must not change: they are part of tuning records.
+/// The values of the engines must not change: they are part of tuning records.
 enum class Engine : std::int64_t { reference = 0, highway = 1, cuda = 2 };
 
 std::string_view engine_name(Engine engine) noexcept;
 
 struct Config {
   Engine engine = Engine::reference;
-  /// The least number of elements that a task reads; whole rows if these are shorter.
+  /// About the largest number of elements that a task reads; tasks have whole rows if rows are
+  /// shorter.
   std::int64_t task_elements = 0;
   /// Whether codes are stored past the caches, which is faster if they would not stay in the caches
   /// anyway.
@@ -47,14 +48,15 @@ struct Config {
 
 std::string describe(const Config& config);
 
-// The contract of core/tunable.hpp.
+// The functions that core/tunable.hpp requires of a tunable operation.
 ConfigChoice to_choice(const Config& config) noexcept;
 bool from_choice(const ConfigChoice& choice, Config& config) noexcept;
 Config default_config(const Problem& problem, const ContextState& state);
 std::string check_config(const Problem& problem, const Config& config, const ContextState& state);
 std::vector<Config> candidates(const Problem& problem, const ContextState& state);
 
-/// Runs the operation. Throws Error(out_of_memory) if its scratch cannot be allocated.
+/// Runs a quantize operation with this configuration. Throws Error(out_of_memory) if its scratch
+/// memory cannot be allocated.
 void run(ContextState& state, const Problem& problem, const Config& config, const Request& request);
 
 }  // namespace switchback::quant

@@ -9,16 +9,17 @@
 namespace switchback::quant {
 
 struct DeviceEngine {
-  /// Queues the operation on the Context's stream. Sizes may be zero; nothing needs to be aligned.
+  /// Queues a quantize operation on the Context's stream. Sizes may be zero; nothing needs to be
+  /// aligned.
   void (*run)(ContextState& state, const Problem& problem, const Config& config,
               const Request& request);
-  /// ask_whether_changed() with this process's key.
+  /// Does what quant::ask_whether_changed() does, with this process's key as `seed`.
   void (*ask_whether_changed)(ContextState& state, ConstAnyMatrix w, const std::uint64_t (&seed)[2],
                               WeightProof* proof, unsigned codes);
 };
 
-/// The engine of each kind; null for a kind that this build has no engine for, and for the CPU,
-/// which has its own engine (quant/cpu/engine.hpp).
+/// The quantize engine of each kind of device; null for a kind that this build has no engine for,
+/// and for the CPU, which has its own engine (quant/cpu/engine.hpp).
 core::DeviceTable<const DeviceEngine*>& device_engines() noexcept;
 
 }  // namespace switchback::quant

@@ -27,7 +27,7 @@ bool find_tuned(ContextState& state, const Problem& problem, Config& config) {
   return false;
 }
 
-// Allocates v in the frame.
+// Takes scratch memory for v, the matrix from which the results of a request are computed.
 AnyMatrix take_value(core::Workspace::Frame& frame, const Request& r) {
   const Source source = source_of(r);
   const DType dtype = source == Source::codes      ? DType::f32
@@ -50,7 +50,7 @@ void run_passes(ContextState& state, Request request) {
 
 namespace {
 
-// The scales of one matrix, out of the scales of all.
+// The scales of one matrix, out of the scales of all matrices.
 std::span<float> scales_of(std::span<float> all, std::int64_t matrix, std::int64_t count) {
   const std::size_t each = all.size() / static_cast<std::size_t>(count);
   return all.subspan(static_cast<std::size_t>(matrix) * each, each);

@@ -24,8 +24,8 @@
 // Matrices of different shape or dtype have different polynomials. Different matrices of one shape
 // differ in some block. Their polynomials are the same with a probability of at most 2^-96. If they
 // are not, they have the same value with d · 2^-127, d = 3 + 2 · blocks: less than 2^-97 up to 2^40
-// bytes. Matrices must not be
-// chosen by anyone who knows the key, which lives as long as the process.
+// bytes. Matrices must not be chosen by anyone who knows the key, which lives as long as the
+// process.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@
 namespace switchback::quant::hash {
 
 inline constexpr std::int64_t block_bytes = 8192;
-inline constexpr std::int64_t chunk_bytes = 64;  ///< also between the keys of two sums
+inline constexpr std::int64_t chunk_bytes = 64;  ///< also the distance between the keys of two sums
 inline constexpr int sums = 3;
 inline constexpr std::int64_t task_blocks = 16;
 
@@ -64,7 +64,7 @@ constexpr Field multiply(Field a, Field b) noexcept {
   const Field middle = Field(high(ll)) + low(lh) + low(hl);
   const Field lower = middle << 64 | low(ll);
   const Field upper = Field(high(a)) * high(b) + high(lh) + high(hl) + high(middle);
-  // 2^128 is 2, and 2^127 is 1. upper is below 2^126.
+  // Modulo the prime, 2^128 is 2 and 2^127 is 1. upper is below 2^126.
   return reduced((upper << 1) + (lower >> 127) + (lower & prime));
 }
 
@@ -78,7 +78,7 @@ constexpr Field power(Field base, std::int64_t exponent) noexcept {
 struct Key {
   alignas(64) std::uint32_t words[(block_bytes + (sums - 1) * chunk_bytes) / 4];
   Field point;
-  Field point_of_task;  ///< point to the power of the coefficients of a whole task
+  Field point_of_task;  ///< point to the power of the number of coefficients of a whole task
 };
 
 /// The key of this process, drawn at the first call.
@@ -92,7 +92,7 @@ constexpr Field with_block(const Key& k, Field value, const std::uint64_t (&sum)
   return add(multiply(value, k.point), second);
 }
 
-/// The value of the polynomial of the shape alone.
+/// The value of a polynomial whose coefficients are a leading 1 and the shape and dtype of x alone.
 constexpr Field of_shape(const Key& k, ConstAnyMatrix x) noexcept {
   Field value = 1;
   for (const std::int64_t c : {x.rows, x.cols, static_cast<std::int64_t>(x.dtype)})
@@ -124,7 +124,8 @@ struct Bytes {
   [[nodiscard]] std::int64_t chunks_of_block(std::int64_t block) const noexcept {
     return (size_of_block(block) + chunk_bytes - 1) / chunk_bytes;
   }
-  /// The address of the block: in place if it can be read there, otherwise copied to `buffer`.
+  /// Returns the address of a block's bytes: in place if they can be read there, otherwise copied
+  /// to `buffer`.
   const unsigned char* block(std::int64_t index, unsigned char (&buffer)[block_bytes]) const {
     const std::int64_t count = size_of_block(index);
     std::int64_t at = index * block_bytes;
@@ -144,11 +145,11 @@ struct Bytes {
   }
 };
 
-/// The three NH sums of a block at data; `words` are those of the key.
+/// Computes the three NH sums of a block at `data`; `words` are those of the key.
 void block_sums(const unsigned char* data, std::int64_t chunks, const std::uint32_t* words,
                 std::uint64_t (&sum)[sums]) noexcept;
-/// The readable implementation: the oracle of tests, and the engine on machines without a vector
-/// unit.
+/// Computes the hash of x in readable code: the oracle of tests, and the engine on machines without
+/// a vector unit.
 Field reference(const Key& k, ConstAnyMatrix x) noexcept;
 
 }  // namespace switchback::quant::hash

@@ -27,21 +27,21 @@
 
 namespace switchback::quant::gelu {
 
-// exp(r), |r| <= ln(2)/2: the coefficient of each power from the second on, a minimax fit; relative
-// error 2e-9.
+// Coefficients of a polynomial for exp(r), |r| <= ln(2)/2, from the second power on: a minimax fit;
+// relative error 2e-9.
 inline constexpr float exp2 = 0x1.fffffap-2f;
 inline constexpr float exp3 = 0x1.55540ap-3f;
 inline constexpr float exp4 = 0x1.55589ap-5f;
 inline constexpr float exp5 = 0x1.126d0ep-7f;
 inline constexpr float exp6 = 0x1.6ab94ep-10f;
 inline constexpr float log2_e = 0x1.715476p+0f;
-inline constexpr float ln2_high = 0x1.62e4p-1f;  // short: multiples up to 2^9 are exact
+inline constexpr float ln2_high = 0x1.62e4p-1f;  // few bits: multiples up to 2^9 are exact
 inline constexpr float ln2_low = 0x1.7f7d1cp-20f;
-inline constexpr float integer_shift = 0x1.8p23f;  // added, it leaves an integer in the low bits
+inline constexpr float integer_shift = 0x1.8p23f;  // adding it leaves an integer in the low bits
 inline constexpr std::uint32_t integer_shift_bits = 0x4B400000u;
 
-// exp(-r/2) is the same polynomial with coefficients that are exactly these. The functions below
-// take the exponential of -y/2, because then b² needs no factor.
+// exp(-r/2) is the polynomial of exp(r) with these coefficients, which are exact. The functions
+// below take the exponential of -y/2, because then b² needs no factor.
 inline constexpr float half_exp2 = exp2 * 0x1p-2f;
 inline constexpr float half_exp3 = -exp3 * 0x1p-3f;
 inline constexpr float half_exp4 = exp4 * 0x1p-4f;
@@ -50,9 +50,10 @@ inline constexpr float half_exp6 = exp6 * 0x1p-6f;
 inline constexpr float minus_half_log2_e = -0.5f * log2_e;
 inline constexpr float two_ln2_high = 2.0f * ln2_high;
 inline constexpr float two_ln2_low = 2.0f * ln2_low;
-// Adding these leaves n + 64 and n + 127 in the low bits. The first is for exponentials that are
-// 2^64 times too large, which keeps them normal numbers where the tail is subnormal. The second
-// factor of the tail is too small by the same factor, and only the product of both rounds.
+// Adding scaled_shift leaves n + 64 in the low bits, and adding exponent_shift leaves n + 127. The
+// first is for exponentials that are 2^64 times too large, which keeps them normal numbers where
+// the tail is subnormal. The second factor of the tail is too small by the same factor, and only
+// the product of both rounds.
 inline constexpr float scaled_shift = integer_shift + 64.0f;
 inline constexpr float exponent_shift = integer_shift + 127.0f;
 inline constexpr float scale = 0x1p64f;
@@ -60,7 +61,7 @@ inline constexpr float inverse_scale = 0x1p-64f;
 
 // r(b) = (1/2 + over1·b + … + over4·b⁴) / (1 + under1·b + … + under5·b⁵), -14.3 <= b <= 0: a
 // minimax fit whose coefficients were then rounded so that its relative error is 1.2e-8. All terms
-// of both have the same sign.
+// of both polynomials have the same sign.
 inline constexpr float over0 = 0.5f;
 inline constexpr float over1 = -0x1.bfae8ep-2f;
 inline constexpr float over2 = 0x1.7588f4p-3f;
@@ -72,7 +73,7 @@ inline constexpr float under3 = -0x1.de725ap-2f;
 inline constexpr float under4 = 0x1.9e369p-4f;
 inline constexpr float under5 = -0x1.4e594ep-7f;
 inline constexpr float tail_end = 15.0f;   // from 14.2 on the tail is 0 in f32
-inline constexpr float bell_end = 13.27f;  // exp(-b²/2) = p·2^-127, which is 0 here
+inline constexpr float bell_end = 13.27f;  // at b = -13.27 exp(-b²/2) is p·2^-127, which becomes 0
 inline constexpr float density_at_zero = 0x1.988454p-2f;  // 1/sqrt(2·pi)
 
 // The exponent of the tanh form is linear·b + cubic·b³.
@@ -100,7 +101,7 @@ constexpr float exponential(float z, float rest) noexcept {
   p = p * r + exp2;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  // In two steps, so that only the last one rounds.
+  // Multiplies by a power of two in two steps, so that only the last one rounds.
   const std::uint32_t whole = std::bit_cast<std::uint32_t>(shifted) - integer_shift_bits;
   const std::uint32_t half = static_cast<std::uint32_t>(static_cast<std::int32_t>(whole) >> 1);
   return (p * power_of_two(half)) * power_of_two(whole - half);
@@ -115,27 +116,27 @@ constexpr float fused(float a, float b, float c) noexcept {
              : std::fma(a, b, c);
 }
 
-/// -|x|, but no less than -end; -end for NaN.
+/// Returns -|x|, but no less than -end; -end if x is NaN.
 constexpr float below_zero(float x, float end) noexcept {
   const float b = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) | 0x80000000u);
   return b > -end ? b : -end;
 }
-/// x if its sign bit is clear, else -0.
+/// Returns x if its sign bit is clear, else -0.
 constexpr float without_negative(float x) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   return std::bit_cast<float>(bits < 0x80000000u ? bits : 0x80000000u);
 }
-/// 1 if the sign bit of x is clear, else 0.
+/// Returns 1 if the sign bit of x is clear, else 0.
 constexpr float step(float x) noexcept {
   return std::bit_cast<std::uint32_t>(x) < 0x80000000u ? 1.0f : 0.0f;
 }
-/// y, which has no sign, with the sign of x.
+/// Returns y, which has no sign, with the sign of x.
 constexpr float with_sign_of(float x, float y) noexcept {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(y) |
                               (std::bit_cast<std::uint32_t>(x) & 0x80000000u));
 }
 
-/// exp(-r/2), |r| <= ln(2).
+/// Returns exp(-r/2) for |r| <= ln(2).
 constexpr float exp_of_half(float r) noexcept {
   float p = fused(half_exp6, r, half_exp5);
   p = fused(p, r, half_exp4);
@@ -144,13 +145,13 @@ constexpr float exp_of_half(float r) noexcept {
   p = fused(p, r, -0.5f);
   return fused(p, r, 1.0f);
 }
-/// p · 2^(n + 64), by adding to the exponent. `shifted` has n + 64 in its low bits.
+/// Returns p · 2^(n + 64), by adding to the exponent. `shifted` has n + 64 in its low bits.
 constexpr float scaled(float p, float shifted) noexcept {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) +
                               (std::bit_cast<std::uint32_t>(shifted) << 23));
 }
 
-/// P(b) = tail and 1 - P(b) = rest · 2^64 of the tanh form, and b².
+/// For the tanh form: tail is P(b), rest · 2^64 is 1 - P(b), and square is b².
 struct Logistic {
   float tail, rest, square;
 };
@@ -176,7 +177,8 @@ constexpr float tanh_derivative(float x) noexcept {
   return fused(x * l.tail, slope, step(x) - with_sign_of(x, l.tail));
 }
 
-/// r(b) · factor, which is a power of two.
+/// Returns r(b) · factor, where r is the quotient of polynomials of the erf form, and factor is a
+/// power of two.
 constexpr float tail_ratio(float b, float factor) noexcept {
   float under = fused(under5, b, under4);
   under = fused(under, b, under3);
@@ -190,7 +192,8 @@ constexpr float tail_ratio(float b, float factor) noexcept {
   return over * (1.0f / under);
 }
 
-/// exp(-b²/2) = p · 2^n.
+/// p and n such that exp(-b²/2) = p · 2^n. `shifted` is n plus a constant that puts n into its low
+/// bits.
 struct Bell {
   float p, shifted;
 };
@@ -232,19 +235,19 @@ constexpr std::uint32_t bf16_bits(float v) noexcept {
   return (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
 }
 
-/// The values at all bf16 x between two ranges: nearer to 0 the value is x/2, and further out it is
-/// x or -0. For each magnitude: the value at x, and in the upper half the value at -x. A test
-/// compares all bf16.
+/// A table of GELU at all bf16 x between two ranges: nearer to 0 the value is x/2, and further out
+/// it is x or -0. For each magnitude it has the value at x, and in the upper half the value at -x.
+/// A test compares all bf16.
 struct Bf16Values {
   static constexpr std::uint32_t first = 0x3880u;  ///< the bits of 2^-14; up to 2^-9 would suffice
-  static constexpr std::uint32_t end = 0x4160u;    ///< of 14: from -13.5 on it is -0
+  static constexpr std::uint32_t end = 0x4160u;  ///< the bits of 14: from -13.5 on the value is -0
   static constexpr std::uint32_t count = end - first;
   alignas(16) std::uint32_t pairs[count] = {};
 
   constexpr explicit Bf16Values(Activation activation) {
     for (std::uint32_t i = 0; i < count; ++i) {
       const auto x = std::bit_cast<float>((first + i) << 16);
-      // There the tail underflows to 0, which nvcc does not accept as a constant expression.
+      // For such x the tail underflows to 0, which nvcc does not accept as a constant expression.
       const bool far = activation == Activation::gelu_tanh && x > 10.65f;
       const float tail = far                                   ? 0.0f
                          : activation == Activation::gelu_tanh ? logistic(-x).tail
@@ -254,8 +257,8 @@ struct Bf16Values {
   }
 };
 
-/// The derivatives at all bf16 whose magnitudes are at least 2^-13 and less than 10: first at all x
-/// that are not negative, then at the negative ones.
+/// A table of GELU's derivatives at all bf16 whose magnitudes are at least 2^-13 and less than 10:
+/// first at all x that are not negative, then at the negative ones.
 struct Bf16Slopes {
   static constexpr std::uint32_t first = 0x3900u;
   static constexpr std::uint32_t end = 0x4120u;

@@ -30,7 +30,7 @@ enum class Op : std::int64_t {
   activation_backward = 11,
   activation_forward_quantize = 12,
   activation_backward_quantize = 13,
-  // Codes of blocks, which are not tuned either.
+  // Codes with a scale for each column of a block of rows, which are not tuned either.
   blockwise_transpose = 14,
   rowwise_and_blockwise_transpose = 15,
   // The operations of switchback/rotation.hpp, which are not tuned.
@@ -42,7 +42,7 @@ enum class Op : std::int64_t {
   // Codes for a product that sums over columns, where the scales of the columns are part of the
   // other operand; not tuned either.
   rowwise_scaled = 20,
-  // Not tuned, like rowwise_stochastic.
+  // Blockwise codes that are rounded stochastically; not tuned, like rowwise_stochastic.
   blockwise_stochastic = 21,
 };
 
@@ -66,22 +66,22 @@ constexpr bool is_of_matrices(Op op) noexcept {
   }
 }
 
-/// Whether an operation computes this result.
+/// Whether an operation computes a result: never, always, or if the result is wanted.
 enum class Makes : std::uint8_t { no, yes, if_wanted };
 
 /// The matrix that an operation reads and the results that it computes.
 struct OpParts {
   Op op;
-  std::string_view name;  ///< of the public function
+  std::string_view name;  ///< name of the operation's public function
   Source source;
   Scales q;    ///< codes [rows,cols]
   Scales q_t;  ///< codes [cols,rows]
   Makes sums;
   Makes value;
   Makes rotated = Makes::no;
-  bool rotates = false;      ///< codes are those of rotate(v)
+  bool rotates = false;      ///< codes are those of the rotated matrix
   bool stochastic = false;   ///< codes are rounded stochastically
-  Makes scaled = Makes::no;  ///< codes of rows are those of v · column_scales
+  Makes scaled = Makes::no;  ///< codes of rows are those of the matrix with scaled columns
 
   [[nodiscard]] constexpr bool transposes() const noexcept { return q_t != Scales::none; }
 };
@@ -94,7 +94,7 @@ inline constexpr std::array<OpParts, 22> all_ops = [] {
   constexpr Makes yes = Makes::yes;
   constexpr Makes may = Makes::if_wanted;
   return std::array<OpParts, 22>{{
-      // op, name, source, q, q_t, sums, value
+      // the members of OpParts in order: op, name, source, q, q_t, sums, value, …
       {Op::rowwise, "quantize_rowwise", S::floats, per_row, none, no, no},
       {Op::rowwise_column_sums, "quantize_rowwise_column_sums", S::floats, per_row, none, yes, no},
       {Op::column_sums, "column_sums", S::floats, none, none, yes, no},
@@ -134,7 +134,7 @@ constexpr const OpParts& parts_of(Op op) noexcept {
   return all_ops[static_cast<std::size_t>(op)];
 }
 
-/// The name of the public function.
+/// The name of the operation's public function.
 std::string_view op_name(Op op) noexcept;
 
 }  // namespace switchback::quant

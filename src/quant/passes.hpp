@@ -8,27 +8,30 @@
 
 namespace switchback::quant {
 
-/// The number of wanted results.
+/// The number of results that a request wants.
 int results_wanted(const Request& request) noexcept;
-/// The number of wanted results that an operation computes. It is 0 if the operation does not fit
-/// the request: because it reads another source, or computes a result that is not wanted.
+/// The number of wanted results of a request that an operation computes. It is 0 if the operation
+/// does not fit the request: because it reads another source, or computes a result that is not
+/// wanted.
 int results_made(const OpParts& op, const Request& request) noexcept;
 
-/// The operation that computes all wanted results in one pass; null if there is none.
+/// The operation that computes all wanted results of a request in one pass; null if there is none.
 const OpParts* single_pass(const Request& request) noexcept;
 
-/// Whether a request in several passes needs memory for v. If v is not x, all passes but the first
-/// read v: `value` must be given then.
+/// Whether a request that takes several passes needs memory for v (quant/request.hpp). If v is not
+/// x, all passes after the first read v: `value` must be given then.
 bool lacks_value(const Request& request) noexcept;
-/// Whether it needs memory for rotate(v): if codes of rotate(v) are wanted other than those of
-/// rows.
+/// Whether a request that takes several passes needs memory for rotate(v): if codes of rotate(v)
+/// are wanted other than those of rows.
 bool lacks_rotated(const Request& request) noexcept;
-/// The first operation: the one that computes the most results.
+/// The operation that is the first pass of a request: the one that computes the most results.
 const OpParts& first_pass(const Request& request) noexcept;
-/// The part of the request that the operation computes, and the part that remains.
+/// The part of the request that the operation computes (done_by), and the part that remains
+/// (left_by).
 Request done_by(const OpParts& op, Request request) noexcept;
 Request left_by(const OpParts& op, Request request) noexcept;
-/// Calls visit(op, part of the request) for each pass, in order.
+/// Calls visit(op, part) for each pass of a request in order, where `part` is what the operation
+/// `op` computes of it.
 template <class Visit>
 void for_each_pass(Request left, Visit visit) {
   while (results_wanted(left) > 0) {

@@ -16,12 +16,12 @@ namespace switchback::quant {
 /// One operation on one shape. rows and cols are those of the untransposed matrix.
 struct Problem : ConfigOrigin {
   Op op = Op::rowwise;
-  DType dtype = DType::f32;  ///< of the floating-point matrix
+  DType dtype = DType::f32;  ///< type of the floating-point matrix
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   /// core::alignment_class of the matrices and of the distances of floating-point rows.
   std::int64_t alignment = 0;
-  std::int64_t block_rows = 0;  ///< for operations with codes of blocks, else 0
+  std::int64_t block_rows = 0;  ///< for operations with blockwise codes, else 0
 
   friend bool operator==(const Problem&, const Problem&) = default;
 };
@@ -29,7 +29,8 @@ struct Problem : ConfigOrigin {
 std::string describe(const Problem& problem);
 core::ProblemSize size_of(const Problem& problem) noexcept;
 
-// The contract of core/tunable.hpp; the words are in tunable.cpp.
+// The functions and objects that core/tunable.hpp requires of a tunable operation; the tables are
+// in tunable.cpp.
 extern const core::Tunable tunable;
 ConfigQuery to_query(const Problem& problem) noexcept;
 bool from_query(const ConfigQuery& query, Problem& problem) noexcept;

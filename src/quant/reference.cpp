@@ -28,7 +28,8 @@ float rounded_to(DType dtype, float value) {
   return core::load_float(element.data(), dtype, 0);
 }
 
-// Codes, scales and sums of v, which is given as a function: v(r, c) is an element.
+// Computes codes, scales and sums of a matrix v, which is given as a function: v(r, c) is an
+// element.
 template <class V>
 class Results {
  public:
@@ -71,7 +72,7 @@ class Results {
     return absmax;
   }
 
-  // place(r, c) is the row and column of the code.
+  // Computes the codes of v. place(r, c) is the row and column where the code of v(r, c) is stored.
   template <class Place>
   void codes(const CodesOut& out, const Place& place) const {
     const auto put = [&](std::int64_t r, std::int64_t c, std::int8_t value) {
@@ -168,8 +169,8 @@ void make_from(Request o, const V& v) {
                           canonical(rotated(r, c)));
 }
 
-// v(r, c), rounded, is an element of v. If v itself is wanted, the other results are computed from
-// the stored elements.
+// Computes all results of a request. v(r, c), which is rounded already, is an element of v. If v
+// itself is wanted, the other results are computed from the stored elements.
 template <class V>
 void make_results(const Request& o, const V& v) {
   if (!is_given(o.value)) return make_from(o, v);

@@ -7,7 +7,8 @@
 
 namespace switchback::quant::reference {
 
-/// The default floating-point environment must be set (Threads::for_each does).
+/// Computes the results of a request. The default floating-point environment must be set
+/// (Threads::for_each does that).
 void run(const Request& request) noexcept;
 
 }  // namespace switchback::quant::reference

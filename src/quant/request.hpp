@@ -21,8 +21,8 @@ enum class Scales : std::uint8_t {
   unscaled,  ///< the cast: codes without a scale
   per_row,
   per_column,
-  global,     ///< one for the matrix
-  per_block,  ///< one for each column of a block of rows
+  global,     ///< one scale for the matrix
+  per_block,  ///< one scale for each column of a block of rows
 };
 
 /// The number of scales of the codes of a [rows,cols] matrix; block_rows is for per_block.
@@ -42,16 +42,16 @@ constexpr std::int64_t scale_count(Scales scales, std::int64_t rows, std::int64_
   }
 }
 
-/// Codes to be written, and their scales.
+/// Where codes are to be written, and their scales.
 struct CodesOut {
   Scales scales = Scales::none;
   MatrixView<std::int8_t> codes{};
   std::span<float> absmax{};    ///< [rows], [cols], [1] or [blocks,cols], depending on `scales`
-  std::int64_t block_rows = 0;  ///< for per_block: is_block_rows()
+  std::int64_t block_rows = 0;  ///< for per_block: 128, 256, 512 or 1024
   std::int64_t step = 0;        ///< codes from one matrix to the next (Matrices)
 };
 
-/// More matrices of one shape, such as the weights of groups. Each has its own codes and scales;
+/// Several matrices of one shape, such as the weights of groups. Each has its own codes and scales;
 /// the scales of all matrices are consecutive.
 struct Matrices {
   std::int64_t count = 1;
@@ -63,24 +63,23 @@ enum class Source : std::uint8_t {
   floats,      ///< x
   activation,  ///< activation(x), rounded to the type of x
   gradient,    ///< g · activation'(x), rounded to the type of g
-  codes,       ///< the values that the codes x and their scales represent, rounded to the type of
-               ///< `value`
+  codes,       ///< the values of the codes x with their scales, rounded to the type of `value`
 };
 
-/// Data may have any alignment, even less than its element size. Outputs do not overlap other
-/// operands.
+/// A request to quantize. Data may have any alignment, even less than its element size. Outputs do
+/// not overlap other operands.
 struct Request {
   ConstAnyMatrix x{};   ///< [rows,cols], the first of `matrices`
   Matrices matrices{};  ///< if several: only codes are wanted, of rows, columns or whole matrices
-  ConstAnyMatrix g{};   ///< [rows,cols], or none
+  ConstAnyMatrix g{};   ///< the gradient [rows,cols], or no data
   Activation activation = Activation::none;
   std::span<const float> absmax_x{};  ///< [rows], if x holds codes (s8)
 
-  // The wanted results of v[rows,cols].
+  // The wanted results, which are computed from v[rows,cols] (see Source).
   CodesOut q{};    ///< [rows,cols]: unscaled, per_row or global
   CodesOut q_t{};  ///< [cols,rows]: per_column or global; if both are global they share one absmax.
                    ///< Or per_block: [cols, whole blocks of rows], with zeros after the last row
-  /// [cols], as defined for quantize_rowwise_column_sums; empty: not wanted.
+  /// Column sums [cols], as defined for quantize_rowwise_column_sums; empty: not wanted.
   std::span<float> column_sums{};
   bool accumulate = false;  ///< add the sums to the contents of column_sums
   AnyMatrix value{};        ///< v itself, or no data

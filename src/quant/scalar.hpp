@@ -29,13 +29,13 @@ inline bool has_codes(float absmax) noexcept {
   return absmax != 0.0f && std::isfinite(absmax);
 }
 
-/// round_half_even(127 · (x / absmax)); 0 in a group of zeros or with a NaN or Inf.
+/// The code of x: round_half_even(127 · (x / absmax)); 0 in a group of zeros or with a NaN or Inf.
 inline std::int8_t code(float x, float absmax) noexcept {
   return has_codes(absmax) ? static_cast<std::int8_t>(std::nearbyint(127.0f * (x / absmax)))
                            : std::int8_t{0};
 }
 
-/// absmax · (q / 127); NaN if absmax is NaN or Inf.
+/// The value of a code: absmax · (q / 127); NaN if absmax is NaN or Inf.
 inline float value(std::int8_t q, float absmax) noexcept {
   return std::isfinite(absmax) ? absmax * (static_cast<float>(q) / 127.0f)
                                : std::bit_cast<float>(nan_bits);

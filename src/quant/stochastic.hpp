@@ -13,13 +13,13 @@
 
 namespace switchback::quant {
 
-/// The number of columns that share a counter.
+/// The number of neighbouring columns that share a Philox counter.
 inline constexpr std::int64_t columns_of_counter = 8;
 
 /// Checks that row0 + rows fits into 32 bits.
 void check_rounding(std::string_view op, const StochasticRounding& rounding, std::int64_t rows);
 
-/// The 16 random bits of an element.
+/// The 16 random bits by which the code of an element is rounded.
 inline std::uint32_t random_bits(const StochasticRounding& s, std::int64_t row,
                                  std::int64_t col) noexcept {
   const core::philox::Words words =
@@ -29,8 +29,8 @@ inline std::uint32_t random_bits(const StochasticRounding& s, std::int64_t row,
   return col % 2 == 0 ? pair & 0xFFFFu : pair >> 16;
 }
 
-/// floor((round_half_even(65536 · (127 · (x / absmax))) + r) / 65536); 0 in a group of zeros or
-/// with a NaN or Inf.
+/// The stochastically rounded code of x: floor((round_half_even(65536 · (127 · (x / absmax))) + r)
+/// / 65536); 0 in a group of zeros or with a NaN or Inf.
 inline std::int8_t stochastic_code(float x, float absmax, std::uint32_t r) noexcept {
   if (!has_codes(absmax)) return 0;
   const auto i = static_cast<std::int32_t>(std::nearbyint(65536.0f * (127.0f * (x / absmax))));

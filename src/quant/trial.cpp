@@ -46,7 +46,7 @@ constexpr std::string_view activation_rule =
 
 constexpr StochasticRounding rounding = {.seed = 3, .stream = 5, .step = 7, .row0 = 11};
 
-// The arguments of an operation besides its matrix; each may have several values.
+// The arguments of an operation in addition to its matrix; a trial checks several values of each.
 struct Variant {
   Rotation rotation = Rotation::none;
   Activation activation = Activation::none;
@@ -68,7 +68,7 @@ bool takes_activation(const OpParts& parts) {
   return parts.source == Source::activation || parts.source == Source::gradient;
 }
 
-// Repeats each of the variants with each of these values.
+// Repeats each of the variants with each of these values of one member.
 template <class T, class Values>
 void cross(std::vector<Variant>& variants, T Variant::*member, const Values& values) {
   std::vector<Variant> all;
@@ -80,7 +80,8 @@ void cross(std::vector<Variant>& variants, T Variant::*member, const Values& val
   variants = std::move(all);
 }
 
-// Empty if the operation rotates and no group divides the columns.
+// The variants of a problem that a trial checks. There are none if the operation rotates and no
+// rotation's group divides the columns.
 std::vector<Variant> variants_of(const Problem& p) {
   const OpParts& parts = parts_of(p.op);
   std::vector<Variant> variants(1);
@@ -119,7 +120,7 @@ class Operands {
     take(parts_.q != Scales::none, q_, DType::s8, p.rows, p.cols);
     take(parts_.transposes(), q_t_, DType::s8, p.cols, padded);
     take_scales(absmax_, parts_.q);
-    // A global scale is a single one, whatever layouts the codes have.
+    // If both layouts of codes have one scale for the matrix, it is the same scale.
     if (parts_.q_t != parts_.q) take_scales(absmax_t_, parts_.q_t);
     take(parts_.sums != Makes::no, sums_, DType::f32, 1, p.cols);
     if (variant.accumulate) {
@@ -129,7 +130,7 @@ class Operands {
     take(parts_.value != Makes::no, value_, p.dtype, p.rows, p.cols, p.alignment);
     take(parts_.rotated == Makes::yes, rotated_, variant.rotated, p.rows, p.cols, p.alignment);
   }
-  // The results point to members.
+  // Not copyable, because results_ points to members.
   Operands(const Operands&) = delete;
   Operands& operator=(const Operands&) = delete;
 
@@ -143,8 +144,8 @@ class Operands {
     run(config);
   }
 
-  // The results of a problem that is too large for the reference. On a device these are some rows
-  // from the whole matrix.
+  // Copies of the results of a problem that is too large for the reference. On a device these are
+  // some rows from the whole matrix.
   [[nodiscard]] std::vector<Matrix> images() const {
     std::vector<Matrix> all;
     for (const Matrix* result : results_)
@@ -329,7 +330,7 @@ class Expected {
                                           : Group::matrix;
   }
 
-  // v of the Request.
+  // Computes v, the matrix from which the results of a Request are computed.
   Matrix values(Matrix x, const Matrix& g) {
     if (parts_.source == Source::floats) return x;
     if (parts_.source == Source::codes) {
@@ -357,7 +358,7 @@ class Expected {
         const double exact =
             is_value ? exact_value(activation, at) : factor * exact_derivative(activation, at);
         double bound = measure::rounding_error(problem_.dtype, exact);
-        // The error of the derivative, and of rounding the product to f32.
+        // For a gradient: the error of the derivative, and of rounding the product to f32.
         bound += is_value ? activation_bound * std::max(1.0, std::abs(at))
                           : std::abs(factor) * activation_bound + 0x1p-24 * std::abs(exact);
         exact_.values.push_back(exact);
@@ -366,7 +367,8 @@ class Expected {
     return measure::in_dtype(v, x.cols(), problem_.dtype);
   }
 
-  // The matrix whose codes the codes of rows are, if it is not v; else empty.
+  // The matrix that is quantized by rows, if it is not v but v rotated or with scaled columns; else
+  // empty.
   [[nodiscard]] Matrix instead_of_v() const {
     if (parts_.rotates)
       return measure::in_dtype(measure::oracle::rotate(v_.any(), group_of(variant_.rotation)),
@@ -387,7 +389,7 @@ class Expected {
   Matrix v_, rotated_;
   Codes q_, q_t_;
   std::vector<float> sums_;
-  measure::Reference exact_;  ///< of an activation
+  measure::Reference exact_;  ///< of an activation: f64 results and error bounds
 };
 
 class QuantizeTrial final : public measure::TrialOf<Config> {
@@ -443,7 +445,7 @@ class QuantizeTrial final : public measure::TrialOf<Config> {
     sets_[next_++ % sets_.size()]->run(config);
   }
 
-  // A variant of the operation, on a problem that the reference can compute too.
+  // One variant of the operation, on a problem that is small enough for the reference.
   struct Case {
     Operands operands;
     std::optional<Expected> expected;
@@ -463,9 +465,10 @@ class QuantizeTrial final : public measure::TrialOf<Config> {
   Problem problem_;
   Problem compared_;
   std::vector<std::unique_ptr<Case>> cases_;
-  std::vector<std::unique_ptr<Operands>> sets_;  ///< of the whole problem
+  /// Operands of the whole problem; runs alternate between them.
+  std::vector<std::unique_ptr<Operands>> sets_;
   std::size_t next_ = 0;
-  std::vector<Matrix> images_;  ///< of the results of the first configuration
+  std::vector<Matrix> images_;  ///< copies of the results of the first configuration
 };
 
 }  // namespace

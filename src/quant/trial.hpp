@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trial zone: quantize operations on random operands; all results are compared with the reference.
+// Trial zone: for the tuner and for verification, quantize operations on random operands; all
+// results are compared with the reference.
 #pragma once
 
 #include <memory>

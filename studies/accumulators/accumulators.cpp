@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: adds 0.01 a thousand times, in each accumulator type that products can have.
+// Studies: adds the value 0.01 a thousand times, in each accumulator type that products can have.
 #include <fmt/format.h>
 
 #include <array>
@@ -32,7 +32,8 @@ double sum_in() {
   return static_cast<double>(static_cast<float>(sum));
 }
 
-// Codes of a row of 0.01 times codes of ones, summed in int32 by the int8 product.
+// The sum of a thousand times 0.01 by the int8 product: a row of int8 codes of 0.01 times codes of
+// ones, with int32 sums.
 double sum_of_codes(Context& context) {
   const std::vector<float> x(terms, term), one(terms, 1.0f);
   std::vector<std::int8_t> codes(terms), ones(terms);
@@ -66,7 +67,7 @@ const std::array<Accumulator, 6>& accumulators() {
   return all;
 }
 
-// From data/reference/accumulators.csv; empty for codes, whose sum is exact.
+// The published sum from data/reference/accumulators.csv; empty for int8 codes, whose sum is exact.
 std::optional<double> published_sum(const Accumulator& a) {
   const PublishedTable table("accumulators");
   for (std::size_t row = 0; row < table.rows(); ++row)
@@ -116,7 +117,7 @@ class Accumulators : public Workload {
     const Json time = statistic(measure::times_of({.repeat = repeat}, calls).front());
     const std::optional<double> published = published_sum(a);
     const double expected = published.value_or(terms * 0.01);
-    // The source has four digits.
+    // Published sums have four digits after the point.
     const bool as_expected = std::fabs(sum - expected) < 0.0001;
     sink(row(fmt::format("{} into {}", a.dtype, a.into),
              {{"dtype", a.dtype},
@@ -135,7 +136,7 @@ class Accumulators : public Workload {
                  .why = fmt::format("the sum is {:.6f}, not {:.4f}", sum, expected)};
     return outcome;
   }
-  // With the four digits of the source.
+  // Prints the sums with four digits after the point, like the published ones.
   void print_report(Session& /*session*/, const Table& /*table*/, const std::string& /*doubt*/,
                     std::FILE* to) const override {
     Table table({"dtype", "into", "sum", "published"}, {"into"});

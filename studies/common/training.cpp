@@ -47,7 +47,8 @@ VariantTimes::VariantTimes(Session& session, int steps,
   rules.interrupted = [] { return Session::interrupted(); };
   rules.watch = &session.disturbance();
   times_ = measure::run_rounds(rules, calls, context);
-  // A disturbed step counts too, because the next step begins where it ended.
+  // A step that other programs disturbed counts too, because the next training step starts from its
+  // result.
   static_cast<void>(rules.watch->keep(static_cast<std::size_t>(steps) + 1));
   for (auto& series : times_)
     series.erase(series.begin());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: the workload `fragmented`: a linear layer next to fragmented layers of the same size, in
-// training and in inference.
+// Studies: the workload `fragmented` times a plain linear layer and fragmented layers of the same
+// size, in training and in inference. In a fragmented layer, each row selects the part of the
+// weight that it is multiplied with.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -31,7 +32,7 @@ namespace {
 using measure::Matrix;
 
 struct Shape {
-  std::int64_t dim = 0;  // inputs and outputs
+  std::int64_t dim = 0;  // number of inputs, and of outputs, of a layer
   std::int64_t batch = 0;
   std::int64_t rank = 0;
 
@@ -39,9 +40,9 @@ struct Shape {
   [[nodiscard]] std::int64_t fragmented_params() const { return dim * dim + 2 * rank * dim + dim; }
 };
 
-// The parameters of one size, with their gradients and the state of Adam. All layers of that size
-// share them, because that does not change the times of the other layers. So 67 million parameters
-// exist only once.
+// The parameters of all layers of one size, with their gradients and the state of Adam. The layers
+// share them, so that 67 million parameters exist only once. This does not change the layers'
+// times.
 class Weights {
  public:
   Weights(Context& context, std::int64_t dim_, std::int64_t rank, std::uint64_t seed)
@@ -88,7 +89,7 @@ class Weights {
   std::unique_ptr<models::Optimizer> of_shared_, of_linear_, of_fragmented_;
 };
 
-// The inputs and outputs of the layers, which use them alternately.
+// Inputs, outputs and gradients. The layers run alternately and share these matrices.
 struct Operands {
   Operands(Context& context_, const Shape& s, std::uint64_t seed)
       : context(context_),
@@ -106,7 +107,7 @@ struct Operands {
   Matrix x, dx, y, negated_target, g;
 };
 
-// A layer in a mode, once for training and once prepared for inference.
+// One kind of layer in one mode: a layer for training, and a second one prepared for inference.
 class Variant {
  public:
   virtual ~Variant() = default;
@@ -114,12 +115,13 @@ class Variant {
   virtual void forward() = 0;
   virtual void backward() = 0;
   virtual void update() = 0;
-  /// Bytes of the codes of both layers, and of the data that the training layer keeps of x.
+  /// code_bytes: bytes of the int8 codes of both layers. saved_bytes: bytes that the training layer
+  /// keeps of its input x for backward.
   [[nodiscard]] virtual std::size_t code_bytes() const = 0;
   [[nodiscard]] virtual std::size_t saved_bytes() const = 0;
 
   Mode mode = Mode::standard;
-  std::int64_t fragments = 0;  ///< 0: the plain layer
+  std::int64_t fragments = 0;  ///< number of fragments; 0 for the plain layer
 };
 
 template <class Layer>
@@ -205,7 +207,7 @@ class Fragmented : public VariantOf<FragmentedLinear> {
                      .dup = weights_.up->gradient.any()});
   }
   void update() override { weights_.step_fragmented(state_); }
-  // The hard outputs of one row, computed without the other rows.
+  // Inference for one row of x alone. It is "hard": the row uses the one fragment that it selects.
   void infer_row(std::int64_t row, AnyMatrix y) {
     eval_.forward_hard(core::rows_of(o_.x.any(), row, 1), y);
   }
@@ -217,8 +219,8 @@ class Fragmented : public VariantOf<FragmentedLinear> {
   }
 };
 
-// The published times of a size and batch (data/reference/fragmented_linear.csv), as ratios to its
-// plain layer.
+// Published figures for one size and batch (data/reference/fragmented_linear.csv): how much faster
+// the fragmented layer is than the plain one, and the plain layer's memory.
 struct Published {
   std::optional<double> inference, step, peak_mb;
 };
@@ -369,8 +371,9 @@ class FragmentedWorkload : public Workload {
         shapes_.push_back(shape);
         CasePlan plan;
         plan.id = case_id(shape);
-        // Values, gradients and two moments in f32; codes for forward, dX and inference of each
-        // int8 layer; and the packed weight for inference of the plain standard layer.
+        // Bytes for: values, gradients and Adam's two moments in f32; each int8 layer's codes for
+        // forward, dX and inference; and the packed weight that the plain layer in mode standard
+        // uses for inference.
         const auto int8 = static_cast<double>((fragments_.size() + 1) * (modes_.size() - 1));
         plan.bytes = static_cast<double>(shape.fragmented_params()) * (4 * 4 + 4 + 3 * int8) +
                      static_cast<double>(batch * dim) * 4 * 20;
@@ -399,7 +402,7 @@ class FragmentedWorkload : public Workload {
   int steps_ = 5;
   std::vector<Shape> shapes_;
   PublishedRatios published_;
-  std::unique_ptr<Weights> weights_;  ///< of the last measured size
+  std::unique_ptr<Weights> weights_;  ///< parameters for the size that was measured last
 };
 
 std::string FragmentedWorkload::published_beside(std::span<const Json> records) const {
@@ -407,8 +410,9 @@ std::string FragmentedWorkload::published_beside(std::span<const Json> records) 
   Table table({"in = out", "rows", "layer", "F", "published forward [ms]", "backward", "peak [MiB]",
                "ours, standard: forward", "backward", "rowwise: forward", "backward"},
               {"layer"});
-  // Our times of a mode: inference for the hard layer, the parts of a training step for the other
-  // layers. The time that the source calls backward includes the optimizer.
+  // Adds our times in one mode to a row of the published table: the inference time for hard layers,
+  // forward and backward of a training step for the others. Published backward times include the
+  // optimizer, so ours do too.
   const auto add_ours = [&](std::size_t row, Mode mode, std::vector<std::string>& cells) {
     const bool is_plain = published.text(row, "layer") == "linear";
     const bool is_hard = published.text(row, "layer") == "fragmented_inference";
@@ -439,7 +443,7 @@ std::string FragmentedWorkload::published_beside(std::span<const Json> records) 
          table.text();
 }
 
-// Whether the hard outputs of a row have the same bits with and without the other rows.
+// Whether hard inference gives each row the same bits alone as together with all other rows.
 bool rows_are_independent(Context& context, Fragmented& layer, const Operands& o) {
   layer.infer();
   const AnyMatrix y = o.y.any();
@@ -463,8 +467,8 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
     weights_ = std::make_unique<Weights>(context, shape.dim, shape.rank, seed);
   }
   Operands operands(context, shape, seed + 1);
-  // Inference has its own Context, so that the scratch memory of that Context is that of inference
-  // only.
+  // Inference gets a separate Context, so that its scratch memory can be measured apart from
+  // training.
   ContextOptions same_stream = session.options().context;
   same_stream.stream = context.stream();
   Context inference(same_stream);
@@ -479,7 +483,8 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
     for (const std::int64_t fragments : fragments_) {
       auto layer = std::make_unique<Fragmented>(context, inference, shape, fragments, mode,
                                                 *weights_, operands);
-      // A floating point library may use another order of additions if the number of rows differs.
+      // Only int8 modes are checked: a floating point library may add in another order if the
+      // number of rows differs.
       if (traits_of(mode).is_int8())
         independent = independent && rows_are_independent(context, *layer, operands);
       all.push_back(std::move(layer));
@@ -502,8 +507,9 @@ CaseOutcome FragmentedWorkload::measure(Session& session, std::size_t i, const S
   const VariantTimes times(session, steps_, calls,
                            {"inference", "forward", "backward", "optimizer"}, 1);
 
-  // Inference must not copy the part of the weight that a row selects. Such copies would need
-  // scratch memory of dim² / F floats for each row. The limit here is a few vectors for each row.
+  // Checks that inference does not copy the part of the weight that a row selects. Copies would
+  // need scratch memory of dim² / F floats for each row (F fragments); the limit is a few vectors
+  // for each.
   const std::size_t workspace_bytes = inference.state().workspace.capacity_bytes();
   const auto vectors = static_cast<std::size_t>(64 * shape.batch * shape.dim) + (1u << 20);
   const bool no_copy = workspace_bytes <= prepared_bytes + vectors;

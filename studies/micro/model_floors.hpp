@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: the lower bounds that the operations of a model are compared with.
+// Studies: lower bounds ("floors") for the time of a model's operations, such as norms or
+// attention.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,40 +26,46 @@
 
 namespace switchback::bench {
 
-// The lower bound of an operation: the larger one of a time for memory and a time for arithmetic.
+// The work of an operation that bounds its time from below: the larger one of a time for memory and
+// a time for arithmetic.
 //
 // Memory: bytes that are read and written beyond the caches (a line that is changed counts as
-// both). If the rows of a table are read in any order, so are those of the lower bound, because a
-// core's prefetchers cannot predict such rows.
+// both). If an operation gathers rows of a table in random order, the lower bound gathers random
+// rows too, because a core's prefetchers cannot predict them.
 //
-// Arithmetic: multiply-adds of products, at the rate of the engine that a layer uses. In addition,
-// multiplications per lane, with or without a fused addition, at the rate of multiply-adds in
-// registers. They are counted where the result determines their number: for GELU and SwiGLU, whose
-// results are exact to the bit (quant/gelu.hpp, studies/models/cpu/elementwise.cpp); for dropout by
-// its generator; for attention by its products.
+// Arithmetic: multiply-adds of matrix products, at the rate of the engine that a layer uses. In
+// addition, multiplications per lane, with or without a fused addition, at the rate of
+// multiply-adds in registers. They are counted where the result determines their number: for GELU
+// and SwiGLU, whose results are exact to the bit (quant/gelu.hpp,
+// studies/models/cpu/elementwise.cpp); for dropout by its random generator; for attention by its
+// products.
 //
-// Other operations are not counted there, because they may run at the same time: Zen 4 adds,
-// compares, shifts, permutes and combines bits in other pipes. Also not counted are multiplications
-// by powers of two, which are integer additions, and divisions, each of which takes the time of two
-// multiplications there. But no core starts more operations per cycle than it has pipes for the
-// most widely supported kind. That gives a separate lower bound for operations with many
-// instructions of other kinds.
+// Instructions other than multiplications are not counted, because they may run at the same time:
+// Zen 4 adds, compares, shifts, permutes and combines bits in other pipes. Multiplications by
+// powers of two are not counted either, because they are integer additions, nor are divisions, each
+// of which takes the time of two multiplications on Zen 4. But no core starts more operations per
+// cycle than it has pipes for the most widely supported kind. `of_any_kind` gives a separate lower
+// bound for operations with many instructions that are not multiplications.
 struct LayerFloor {
   double read_bytes = 0;
   double written_bytes = 0;
   double operations = 0;
   double products = 0;
-  std::int64_t row_bytes = 0;  ///< of a table whose rows are read in any order; else 0
+  /// Bytes of a row, if rows of a table are read in random order; else 0.
+  std::int64_t row_bytes = 0;
   std::int64_t table_rows = 0;
-  double of_any_kind = 0;  ///< operations, multiplications or not; 0: not counted
+  /// Operations, including those that are not multiplications; 0: not counted.
+  double of_any_kind = 0;
 
   [[nodiscard]] double bytes() const { return read_bytes + written_bytes; }
 };
 
-// Enough if a virtual machine reports the L3 of a host that many virtual machines share.
+// The largest operands of a measurement, 1 GiB. A virtual machine may report the whole L3 of its
+// host, which many virtual machines share; operands past that size would take too much memory.
 inline constexpr std::int64_t most_cold_bytes = std::int64_t{1} << 30;
 
-// Copies by a CPU that advance through memory beyond the caches.
+// Copies between two buffers on the CPU. Each copy continues where the last one ended, so that its
+// data is not in the caches.
 class ColdCopies {
  public:
   ColdCopies(Context& context, std::int64_t total_bytes)
@@ -67,18 +74,18 @@ class ColdCopies {
         window_bytes_(half_bytes_),
         from_(context, DType::s8, 1, half_bytes_),
         to_(context, DType::s8, 1, half_bytes_) {
-    // Both are written, so that their pages exist before the first copies.
+    // Both buffers are written, so that their pages exist before the first timed copy.
     copy_lines(context_, to_.data(), from_.data(), {half_bytes_, half_bytes_}, Stores::plain);
     copy_lines(context_, from_.data(), to_.data(), {half_bytes_, half_bytes_}, Stores::plain);
   }
-  // The following copies stay within this much memory, like the operands of an operation.
+  // Limits the following copies to a part of the buffers, as large as the operands of an operation.
   void stay_within(std::int64_t bytes) {
     window_bytes_ = std::clamp(bytes / 2 / line * line, line, half_bytes_);
     sets_of_rows_ = std::max<std::int64_t>(1, bytes / half_bytes_);
     at_ = 0;
   }
-  // Reads and writes the same number of bytes as the operation: copies the common part, and only
-  // reads or only writes the rest.
+  // Reads and writes the same number of bytes as the operation: copies the smaller of the two
+  // numbers, and only reads, or only writes, the rest.
   void run(const LayerFloor& floor, Stores stores) {
     if (floor.row_bytes >= line && half_bytes_ >= floor.table_rows * floor.row_bytes) {
       gather(floor, stores);
@@ -98,9 +105,10 @@ class ColdCopies {
 
  private:
   static constexpr std::int64_t line = 64;
-  // Each call uses another table, as large as the operation's, and other rows. There are fewer
-  // tables here than the operation has, so all of them together must have the same number of rows;
-  // otherwise a cache would hold them here only.
+  // Gathers random rows, as an embedding does. Each call uses the next table in the buffer, of the
+  // size of the operation's table. The buffer has fewer tables than the operation has operand sets,
+  // so each table is used with several sets of row numbers; otherwise the caches would hold the
+  // rows here only.
   void gather(const LayerFloor& floor, Stores stores) {
     const std::int64_t table = floor.table_rows * floor.row_bytes / line * line;
     const auto rows = static_cast<std::int64_t>(floor.read_bytes) / floor.row_bytes;
@@ -135,12 +143,13 @@ class ColdCopies {
   std::int64_t half_bytes_, window_bytes_, at_ = 0;
   std::uint64_t read_ = 0;
   std::vector<std::int32_t> rows_;
-  std::int64_t sets_of_rows_ = 1, set_ = 0;  // sets of rows of a table
+  std::int64_t sets_of_rows_ = 1, set_ = 0;  // sets of random row numbers, used one after another
   measure::Matrix from_, to_;
 };
 
-// Products [rows, width] · [columns, width]ᵀ with this number of multiply-adds, by the engine that
-// a layer uses, and other operations at the rate of a multiply-add in registers.
+// Times the arithmetic of an operation: a product [rows, width] · [columns, width]ᵀ with the
+// operation's number of multiply-adds, by the engine that a layer uses, and then its other
+// operations as multiply-adds in registers.
 class ArithmeticFloor {
  public:
   ArithmeticFloor(Context& context, std::int64_t rows, std::int64_t width, DType dtype,
@@ -155,7 +164,7 @@ class ArithmeticFloor {
       measure::fill_normal(context, x_->any(), 1);
       measure::fill_normal(context, w_->any(), 2);
     }
-    // The speed of a device for additions and multiplications outside of its products is not known.
+    // Only for the CPU: how fast a GPU adds and multiplies outside of matrix products is not known.
     if (context.state().on_cpu())
       steps_ =
           static_cast<long>(2 * floor.operations / (loop_.operations_per_step * context.threads()));
@@ -180,7 +189,7 @@ class ArithmeticFloor {
   std::optional<measure::Matrix> x_, w_, y_;
 };
 
-// The number of operations of any kind that the lower bound counts.
+// Times the instructions of all kinds that an operation needs, as integer operations in registers.
 inline measure::Rival rival_of_any_kind(Context& context, const LayerFloor& floor) {
   const RegisterLoop loop = integer_loop(context);
   const auto steps =
@@ -189,7 +198,7 @@ inline measure::Rival rival_of_any_kind(Context& context, const LayerFloor& floo
           [&context, loop, steps] { run_on_all_threads(context, loop, steps); }};
 }
 
-// Operands of this many bytes are beyond the caches.
+// The size in bytes from which on operands do not stay in the caches of the CPU or the device.
 inline std::int64_t past_all_caches_bytes(const Context& context) {
   const auto& runtime = context.state().runtime;
   return std::min(most_cold_bytes, runtime == nullptr
@@ -197,7 +206,8 @@ inline std::int64_t past_all_caches_bytes(const Context& context) {
                                        : 8 * static_cast<std::int64_t>(runtime->info().l2_bytes));
 }
 
-// Measures the memory bound of every operation: with copies of the CPU or of the device.
+// Measures how long the memory accesses of an operation take at least, with copies of the same size
+// on the CPU or on the device.
 class MemoryFloor {
  public:
   MemoryFloor(Context& context, std::int64_t cold_bytes) : runtime_(context.state().runtime.get()) {
@@ -209,10 +219,10 @@ class MemoryFloor {
       runtime_->fill(from_.data(), 1, from_.size_bytes());
     }
   }
-  // For an operation with this many bytes of operands.
+  // The copies to compare an operation with. `operand_bytes`: bytes of all its operand sets.
   std::vector<measure::Rival> rivals(const LayerFloor& floor, std::int64_t operand_bytes) {
     if (runtime_ != nullptr) {
-      // A device's copy reads as much as it writes.
+      // A device's copy reads as much as it writes, so half of the operation's bytes are copied.
       const auto bytes = std::min(from_.size_bytes(), static_cast<std::size_t>(floor.bytes()) / 2);
       return {{"copy", [this, bytes] {
                  runtime_->copy(to_.data(), bytes, from_.data(), bytes, bytes, 1);

@@ -34,7 +34,8 @@ constexpr MicroShape small_decoder = {1024, 768, 3072};  // four sequences of 25
 constexpr std::int64_t longest_sequence = 256;
 constexpr std::int64_t widest_head = 64;
 constexpr std::int64_t vocabulary = 10000;
-// Size of the operands: with this size, the operands of the claims are beyond the caches.
+// The largest number of operand sets of one operation. 64 sets of the shapes for which results are
+// claimed do not fit into the caches.
 constexpr std::size_t most_sets = 64;
 
 struct Dimensions {
@@ -60,7 +61,8 @@ Dimensions dimensions_of(const MicroOptions& options, const MicroShape& shape) {
           .dtype = dtype};
 }
 
-// Random values to fill operands with.
+// A block of normally distributed values that is copied into operands, which is faster than new
+// ones.
 class RandomValues {
  public:
   RandomValues(Context& context, DType dtype, std::uint64_t seed)
@@ -85,7 +87,7 @@ class RandomValues {
   Matrix floats_, activations_;
 };
 
-// The memory of an operation's operands.
+// Allocates the operands of one operation and owns their memory.
 class LayerMemory {
  public:
   LayerMemory(Context& context, const Dimensions& d, const RandomValues& random)
@@ -109,7 +111,7 @@ class LayerMemory {
     measure::copy(context_, host.any(), m.any());
     return m.values<std::int32_t>();
   }
-  // The same value each time.
+  // A vector of `size` elements that all have this value.
   std::span<float> constants(std::int64_t size, float value) {
     const Matrix host(DType::f32, 1, size);
     std::fill(host.floats().begin(), host.floats().end(), value);
@@ -145,43 +147,47 @@ struct ModelOperation {
   std::function<std::function<void()>(LayerMemory&)> make;
 };
 
-// Per element of f32, for the erf form of GELU: eleven for an exponential, ten for a quotient of
-// polynomials, one for their product and one for the value. In backward, those of the slope, of the
-// derivative and of the gradient replace the last two. A bf16 has 65536 values, so its GELU can be
-// looked up.
+// Multiplications per element of GELU in its erf form, for f32: 11 for an exponential, 10 for a
+// quotient of polynomials, 1 for the product of both and 1 for the result. Backward has 3 instead
+// of the last 2: for the slope, the derivative and the gradient. For bf16 none is counted: a bf16
+// has 65536 values, so its GELU can be looked up.
 double gelu_forward_operations(DType dtype) {
   return dtype == DType::f32 ? 11 + 10 + 2 : 0;
 }
 double gelu_backward_operations(DType dtype) {
   return dtype == DType::f32 ? 11 + 10 + 3 : 0;
 }
-// Per element. An exponential: nine for f32, six for bf16, whose polynomial and reduction are
-// shorter. In forward, add the products with the reciprocal (bf16: the quotient) and with the other
-// half. In backward, add two for silu and its slope, and three for the gradients.
+// Multiplications per element of SwiGLU. An exponential takes 9 for f32, and 6 for bf16, whose
+// polynomial and range reduction are shorter. Forward has 1 more to multiply with the other half,
+// and for f32 1 with the reciprocal (bf16 divides instead, which is not counted). Backward has 2
+// more for silu and its slope, and 3 for the gradients.
 double swiglu_forward_operations(DType dtype) {
   return dtype == DType::f32 ? 9 + 2 : 6 + 1;
 }
 double swiglu_backward_operations(DType dtype) {
   return (dtype == DType::f32 ? 9 : 6) + 5;
 }
-// Per element. Philox: four words of a counter need two products of 32 bits in each of ten rounds,
-// and one instruction computes them for every second lane. In the first and in the second round,
-// one of the two factors is the same for all counters. Then one multiplication.
+// Multiplications per element of dropout. The Philox generator makes four words from a counter with
+// two 32-bit products in each of ten rounds; an instruction computes the products of every second
+// lane. In the first two rounds one of the two factors is the same for all counters, which saves a
+// product each. The last multiplication scales the element.
 constexpr double dropout_operations = (10 * 2 - 2) * 2 / 4.0 + 1;
-// The above plus the shifts of the upper halves and the combinations of three words, without the
-// products and shifts of the constant factors; then a comparison, and the multiplication that
-// zeroes dropped elements. A bf16 is moved to its position, and one operation rounds two of them.
+// Instructions of all kinds per element of dropout. Each of the ten Philox rounds has two products,
+// two shifts of their upper halves, and two combinations of three words; two products and two
+// shifts of constant factors are saved. Then come a comparison, and the multiplication that zeroes
+// dropped elements. For bf16, one instruction moves an element to its position, and one rounds two
+// elements.
 double dropout_operations_of_any_kind(DType dtype) {
   return (10 * 6 - 4) * 2 / 4.0 + 2 + (dtype == DType::bf16 ? 1.5 : 0);
 }
-// Per visible pair of a query and a key, in addition to the products, for an exponential with a
-// table: two for the exponent and three (bf16: two) for the polynomial; in backward also one
-// product. The scaling of the power may be an addition.
+// Multiplications of a softmax for each visible pair of a query and a key, in addition to the
+// matrix products. An exponential with a table takes two for the exponent and three (bf16: two) for
+// the polynomial. Scaling by the power of two may be an addition. Backward has one more product.
 double softmax_operations(DType dtype, bool backward) {
   return (dtype == DType::f32 ? 5 : 4) + (backward ? 1 : 0);
 }
 
-// `activations`: the bytes of a matrix [rows, width].
+// Adds the operations of RMSNorm and LayerNorm. `activations`: the bytes of a matrix [rows, width].
 void add_norms(ContextState& state, const Dimensions& d, double activations,
                std::vector<ModelOperation>& all) {
   all.push_back({"rmsnorm of a sum: forward",
@@ -238,8 +244,8 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
                    {2 * activations, 2 * activations},
                    [&state, d, inverse](LayerMemory& o) {
                      const std::int64_t half_dim = d.width / d.heads / 2;
-                     // Without rotation, the values do not change, however often the operation
-                     // runs.
+                     // Cosines are 1 and sines 0, so the values do not change, however often the
+                     // operation runs.
                      const models::Rope args{.heads = d.heads,
                                              .head_dim = d.width / d.heads,
                                              .length = d.length,
@@ -249,7 +255,8 @@ void add_attention(ContextState& state, const Dimensions& d, double activations,
                        models::rope(state, args, qkv, inverse);
                      };
                    }});
-  // Products for each visible pair of a query and a key: two in forward, five in backward.
+  // Attention has this number of products of head_dim for each visible pair of a query and a key:
+  // two in forward, five in backward.
   const double pairs = static_cast<double>(d.rows) * static_cast<double>(d.length + 1) / 2;
   const double heads = static_cast<double>(d.heads);
   const double product = pairs * static_cast<double>(d.width);
@@ -328,7 +335,7 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
                        [&state, tokens, from = o.table(vocabulary, d.width),
                         y = o.activations(d.width)] { models::embed(state, tokens, from, {}, y); };
                  }});
-  // The gradient is written once, because few of these tokens repeat.
+  // The table's gradient is counted as written once, because few of the random tokens repeat.
   all.push_back({"embedding: backward", {activations, table}, [&state, d](LayerMemory& o) {
                    const models::Tokens tokens = o.tokens();
                    return [&state, tokens, to = o.table(vocabulary, d.width),
@@ -364,7 +371,7 @@ void add_ends(ContextState& state, const Dimensions& d, double activations, doub
                  }});
 }
 
-// The parameters of one block of a decoder.
+// Adds SGD and AdamW, with the number of parameters of one block of a decoder.
 void add_optimizers(ContextState& state, const Dimensions& d, std::vector<ModelOperation>& all) {
   const std::int64_t parameters = 4 * d.width * d.width + 3 * d.width * d.hidden;
   const double bytes = static_cast<double>(parameters) * 4;
@@ -411,9 +418,8 @@ void race_with_floor(Context& context, const MicroOptions& options, const Dimens
                      const MicroShape& shape, const ModelOperation& operation,
                      const RandomValues& random, MemoryFloor& memory_floor, std::int64_t cold_bytes,
                      const RaceSink& sink) {
-  // Each call has other operands, so that they come from memory like the activations of a model.
-  // The operands of products come from the call before, as in a model; their lower bound is
-  // arithmetic.
+  // Each call uses the next set of operands, so that they come from memory like the activations of
+  // a model. Matrix products always use the same operands; arithmetic bounds their time.
   std::deque<LayerMemory> sets;
   std::vector<std::function<void()>> calls;
   std::int64_t bytes = 0;
@@ -505,7 +511,8 @@ void micro_models(Context& context, const MicroOptions& options, const RaceSink&
       options.shapes.empty() ? std::vector<MicroShape>{small_decoder} : options.shapes;
   for (const MicroShape& shape : shapes) {
     const Dimensions d = dimensions_of(options, shape);
-    // LayerMemory of tiny shapes need not be larger than the caches.
+    // For tiny shapes, 64 sets of operands may be smaller than the caches: the number of sets is
+    // limited.
     double largest = 0;
     std::vector<ModelOperation> operations = model_operations(context, d);
     std::erase_if(operations,

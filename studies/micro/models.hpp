@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: the bench `micro models`.
+// Studies: the benchmark `switchback-bench micro models`.
 #pragma once
 
 #include "bench/micro/race.hpp"
 
 namespace switchback::bench {
 
-/// Each operation of models/ compared with its lower bound. Shapes are those of a decoder's MLP,
-/// tokens x width x hidden; without shapes, the smallest published one.
+/// Times each operation of studies/models, such as norms or attention, and its lower bound. Shapes
+/// are tokens x width x hidden of a decoder's MLP; without shapes, the smallest published decoder.
 void micro_models(Context& context, const MicroOptions& options, const RaceSink& sink);
 
 }  // namespace switchback::bench

@@ -38,8 +38,9 @@ std::int64_t DecoderOptions::parameters() const {
          width;
 }
 
-/// x' = x + pending, then x' + attention(norm(x')); then that sum plus SwiGLU of its norm. The last
-/// addition is left to the norm that follows: `pending`.
+/// A block of the decoder: adds attention(norm(x)) to its input x, then swiglu(norm(x)) to the sum.
+/// The last addition is not made here but together with the next norm, which reads
+/// `Stream::pending`.
 class Decoder::Block {
  public:
   Block(const Surroundings& around, Parameters& parameters, const DecoderOptions& o,
@@ -56,8 +57,8 @@ class Decoder::Block {
 
   struct Stream {
     ConstAnyMatrix x;
-    Tensor pending;  ///< to be added to x
-    Tensor owned;    ///< x, unless a block keeps it for its backward
+    Tensor pending;  ///< output of a branch, still to be added to x
+    Tensor owned;    ///< memory of x, unless a block keeps x for its backward
   };
 
   void forward(const Surroundings& around, Stream& stream, const AttentionShape& shape,
@@ -108,7 +109,8 @@ class Decoder::Block {
     if (keeps) saved_ = std::move(s);
   }
 
-  /// dx: the gradient of the block's output becomes that of its input.
+  /// Backward of the block. dx contains the gradient of the block's output, and then that of its
+  /// input.
   void backward(const Surroundings& around, Tensor& dx, const AttentionShape& shape,
                 const Rope& rotary, bool accumulate) {
     ContextState& state = around.state();
@@ -157,7 +159,8 @@ class Decoder::Block {
     s.rstd1.reset();
   }
 
-  /// x += pending, and its norm. The new x is moved to `keep`, if that is not null.
+  /// Adds `pending` to the stream's x, and writes the norm of the sum to `normed`. The new x is
+  /// moved to `keep` if that is not null.
   static void add_and_norm(const Surroundings& around, Stream& stream, const Parameter& gain,
                            const Tensor& normed, const Tensor& rstd, Tensor* keep) {
     const Profile::Range range(around.profile, "rmsnorm: forward");
@@ -199,7 +202,7 @@ class Decoder::Block {
   }
 
  private:
-  // Kept for backward.
+  // The data of a block's forward that is kept for its backward.
   struct Saved {
     Tensor x, rstd1, normed1, qkv, attended, logsumexp, middle, rstd2, normed2, gate_up, hidden;
   };
@@ -210,8 +213,8 @@ class Decoder::Block {
     s.name = in_layer(layer, name);
     s.in = in;
     s.out = out;
-    // As in GPT-2: the variance of the residual stream does not grow with the number of branches
-    // added to it.
+    // As in GPT-2, the initial weights that end a branch are smaller, so that the variance of the
+    // residual stream does not grow with the number of branches added to it.
     s.deviation = ends_branch
                       ? initial_deviation / std::sqrt(2.0f * static_cast<float>(options_.layers))
                       : initial_deviation;

@@ -20,7 +20,7 @@ Parameter& vector_of(Parameters& parameters, const std::string& name, std::int64
   return parameters.get({.name = name, .rows = 1, .cols = width, .constant = constant});
 }
 
-/// LayerNorm with the data that it keeps of each microbatch.
+/// A LayerNorm: its parameters, and its forward and backward.
 struct Norm {
   Norm(Parameters& parameters, const std::string& name, std::int64_t width)
       : gain(vector_of(parameters, name + ".gain", width, 1.0f)),
@@ -35,7 +35,7 @@ struct Norm {
     }
   };
 
-  // y = norm(x), with the statistics of the rows in `s`.
+  // Arguments for y = norm(x), where `s` receives the mean and rstd of the rows.
   [[nodiscard]] LayerNorm arguments(const Tensor& x, const Saved& s, const Tensor& y) const {
     return {.x = x.any(),
             .gain = gain.value.floats(),
@@ -44,7 +44,8 @@ struct Norm {
             .mean = s.mean.floats(),
             .rstd = s.rstd.floats()};
   }
-  // norm(x + more); `more` may be empty, and x is then moved to `saved`.
+  // Returns norm(x + more); `more` may be empty. If `saved` is not null, it receives what backward
+  // needs.
   Tensor forward(const Surroundings& around, Tensor& x, const Tensor& more, Saved* saved) const {
     const MemoryClass c = saved != nullptr ? MemoryClass::saved : MemoryClass::workspace;
     const std::int64_t rows = x.rows();
@@ -65,13 +66,13 @@ struct Norm {
     if (saved != nullptr) *saved = std::move(s);
     return y;
   }
-  // The result of forward, computed from the sum that forward kept.
+  // Computes the result of forward again, from the sum and the statistics that forward kept.
   [[nodiscard]] Tensor again(const Surroundings& around, const Saved& saved) const {
     Tensor y = around.take(MemoryClass::saved, DType::f32, saved.sum.rows(), saved.sum.cols());
     layer_norm(around.state(), arguments(saved.sum, saved, y));
     return y;
   }
-  // The gradient of the sum; it overwrites dy if `dx` is dy.
+  // Writes the gradient of the norm's input, the sum, to dx, which may be the same tensor as dy.
   void backward(const Surroundings& around, Saved& saved, const Tensor& dy, const Tensor& dx,
                 bool accumulate) const {
     layer_norm_backward(around.state(), {.s = saved.sum.any(),
@@ -112,11 +113,13 @@ StackOptions::Cost StackOptions::cost(std::int64_t part) const {
   const bool is_block = part >= 2 && part < 2 + layers;
   if (!is_block && part + 1 < parts()) return {};
   const double rate =
-      traits_of(mode).is_int8() ? 1.0 / 3 : 1;  // of forwards and dX; dW stays in floating point
+      // Cost factor of forward and dX; dW stays in floating point.
+      traits_of(mode).is_int8() ? 1.0 / 3 : 1;
   const auto d = static_cast<double>(width);
   const double down = is_block ? d * static_cast<double>(hidden) : 0;
   const double linears = is_block ? 4 * d * d + 2 * down : d * static_cast<double>(vocabulary);
-  // Two products with half of the keys on average; their gradients are five.
+  // Attention is two products with half of the keys on average, and its gradients are five
+  // products.
   const double attention = is_block ? d * static_cast<double>(length) : 0;
   Cost c;
   c.forward = linears * rate + attention;
@@ -152,14 +155,14 @@ struct Stage::Block {
             .activation = activation};
   }
 
-  // The data of a microbatch that is kept for its backward.
+  // What a block keeps of one microbatch for its backward.
   struct Saved {
     KeptTensor x, attended, normed, hidden;
     Tensor qkv, logsumexp;
     Norm::Saved sum1, sum2;
   };
 
-  // y = x · Wᵀ + b. Unless `codes` is null, x is stored there as codes.
+  // y = x · Wᵀ + b for training. If `codes` is not null, x is also stored there as int8 codes.
   static void run(const Surroundings& around, Linear& linear, const Tensor& x, const Tensor& y,
                   KeptTensor* codes) {
     if (codes != nullptr)
@@ -168,8 +171,9 @@ struct Stage::Block {
       linear.forward_for_training(x.any(), y.any());
   }
 
-  // The input of GELU. `normed` receives what is added to the second half. `s`: null, or receives
-  // everything that comes before GELU.
+  // Runs a block up to the input of GELU, and returns that. `normed` receives the output of the
+  // first norm, which is later added to the MLP's output. If `s` is not null, it receives all data
+  // that is kept up to there.
   Tensor hidden_of(const Surroundings& around, const StackOptions& o, const Microbatch& m, Tensor x,
                    const Dropout& drop1, Saved* s, Tensor& normed) {
     ContextState& state = around.state();
@@ -227,8 +231,8 @@ struct Stage::Block {
     if (keeps != Keeps::nothing) saved[static_cast<std::size_t>(m.index)] = std::move(s);
     return y;
   }
-  // The data that `forward` would have kept of x if it had kept everything; it kept only the sum of
-  // its last norm.
+  // Computes the data again that `forward` of this block did not keep, because it kept only the
+  // input of its last norm. `x` is the block's input.
   void recompute(const Surroundings& around, const StackOptions& o, const Microbatch& m, Tensor x,
                  const Dropout& drop1) {
     Saved& kept = saved[static_cast<std::size_t>(m.index)];
@@ -239,7 +243,7 @@ struct Stage::Block {
     s.sum2 = std::move(kept.sum2);
     kept = std::move(s);
   }
-  // The result of `forward`, after the same.
+  // Computes the block's output again, from the kept input of its last norm.
   Tensor output(const Surroundings& around, const Microbatch& m) const {
     return norm2.again(around, saved[static_cast<std::size_t>(m.index)].sum2);
   }
@@ -307,7 +311,7 @@ struct Stage::Block {
   std::vector<Saved> saved;
 };
 
-/// The parts before and after the blocks; null if another stage has them.
+/// The parts of a stage before and after its blocks; members are null for parts of other stages.
 struct Stage::Ends {
   bool embeds = false, drops = false;
   Parameter* tokens = nullptr;
@@ -364,8 +368,8 @@ Stage::Stage(const Surroundings& around, Parameters& parameters, const StackOpti
 Stage::~Stage() = default;
 
 Dropout Stage::dropout_at(const Microbatch& m, std::int64_t site) const {
-  // Elements are numbered by their position in the whole batch, so that results do not depend on
-  // microbatches.
+  // Dropout numbers elements by their position in the whole batch, so that results do not depend on
+  // how it is divided into microbatches.
   const std::int64_t first = m.first * options_.length * options_.width;
   return {.p = options_.dropout,
           .key = options_.key,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, dispatch zone: the operations of kernels.hpp as one kind of device runs them.
+// Models, dispatch zone: a table of functions that run the operations of kernels.hpp on one kind of
+// device.
 #pragma once
 
 #include "core/device_table.hpp"
@@ -7,7 +8,8 @@
 
 namespace switchback::models {
 
-/// Arguments are those of the functions of the same names.
+/// Implementations of operations for one kind of device. Each has the arguments of the function of
+/// the same name in kernels.hpp.
 struct Engine {
   decltype(models::embed)* embed;
   decltype(models::embed_backward)* embed_backward;
@@ -20,7 +22,7 @@ struct Engine {
   decltype(models::attention_backward)* attention_backward;
   decltype(models::swiglu)* swiglu;
   decltype(models::swiglu_backward)* swiglu_backward;
-  decltype(models::dropout)* dropout;  ///< p > 0
+  decltype(models::dropout)* dropout;  ///< called only if p > 0
   decltype(models::zero)* zero;
   decltype(models::add)* add;
   decltype(models::queue_cross_entropy)* queue_cross_entropy;
@@ -28,7 +30,7 @@ struct Engine {
   decltype(models::adamw)* adamw;
 };
 
-/// The engine of each kind of device; null if this build has none.
+/// The implementations for each kind of device; null for kinds that this build does not support.
 core::DeviceTable<const Engine*>& engines() noexcept;
 
 }  // namespace switchback::models

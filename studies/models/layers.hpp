@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: the components of a model's blocks: shared context, a linear layer with parameters, and
-// the data that forward keeps of a linear's input.
+// Models: what all models use: a Context with memory, a linear layer with parameters, and the input
+// of a linear layer as it is kept for backward.
 #pragma once
 
 #include <string>
@@ -12,7 +12,8 @@
 
 namespace switchback::models {
 
-/// The environment of a model. Used by one thread at a time.
+/// What the operations of a model use: the Context, the memory and the profile. For one thread at a
+/// time.
 struct Surroundings {
   Context& context;
   Memory& memory;
@@ -26,19 +27,19 @@ struct Surroundings {
 };
 
 struct LinearSpec {
-  std::string name;  ///< of its parameters: NAME.weight, NAME.bias
+  std::string name;  ///< names of the parameters: NAME.weight, NAME.bias
   std::int64_t in = 0, out = 0;
   bool bias = false;
   float deviation = 0.02f;  ///< standard deviation of the weight's initial values
   Mode mode = Mode::standard;
   DType dtype = DType::f32;
-  Activation activation = Activation::none;  ///< applied to its input
+  Activation activation = Activation::none;  ///< applied to the layer's input
   WeightGradient dw = WeightGradient::floating;
   Rotation rotation = Rotation::none;
 };
 
-/// The kept input x[M,K] of a linear layer: x itself, or codes with absmax, which need a quarter of
-/// the bytes.
+/// The input x[M,K] of a linear layer, kept for backward: x itself, or int8 codes with absmax,
+/// which need a quarter of the bytes.
 struct KeptTensor {
   Tensor x;
   Tensor codes;
@@ -52,24 +53,25 @@ struct KeptTensor {
   }
 };
 
-/// A SwitchbackLinear with its parameters. It keeps no data of a forward: its caller does, and may
-/// run several forwards before their backwards.
+/// A SwitchbackLinear with its parameters. The caller keeps the data of a forward, not the layer,
+/// so several forwards may run before their backwards.
 class Linear {
  public:
   Linear(const Surroundings& around, Parameters& parameters, const LinearSpec& spec);
 
   /// y = x · Wᵀ + b.
   void forward(ConstAnyMatrix x, AnyMatrix y);
-  /// The same for training: the weight is also quantized for backward.
+  /// y = x · Wᵀ + b for training: the weight is also quantized for backward.
   void forward_for_training(ConstAnyMatrix x, AnyMatrix y);
-  /// Stores x as codes in `kept`. In the int8 modes these are the codes that the product reads.
+  /// y = x · Wᵀ + b for training; also stores x as int8 codes in `kept`. In int8 modes the product
+  /// reads these codes.
   void forward_keeping_codes(const Surroundings& around, ConstAnyMatrix x, AnyMatrix y,
                              KeptTensor& kept);
   struct Gradient {
     ConstAnyMatrix g = {};
-    AnyMatrix dx = {};        ///< null data: not wanted
-    bool accumulate = false;  ///< add to the parameters' gradients
-    ConstAnyMatrix y = {};    ///< see LinearGrads
+    AnyMatrix dx = {};        ///< null: not computed
+    bool accumulate = false;  ///< add to the gradients of weight and bias
+    ConstAnyMatrix y = {};    ///< as in LinearGrads
     Activation y_activation = Activation::none;
     bool dx_of_activation = false;
   };
@@ -85,12 +87,13 @@ class Linear {
   SwitchbackLinear layer_;
 };
 
-/// Throws Error(invalid_argument) unless there are `count` tokens from 0 to vocabulary - 1.
+/// Checks tokens. Throws Error(invalid_argument) unless there are `count`, each from 0 to
+/// vocabulary - 1.
 void check_tokens(std::string_view argument, Tokens tokens, std::int64_t count,
                   std::int64_t vocabulary);
-/// Quantizes x per row into `kept`.
+/// Quantizes x with an absmax per row, and stores codes and absmax in `kept`.
 void keep_codes(const Surroundings& around, ConstAnyMatrix x, KeptTensor& kept);
-/// Dequantizes a tensor that was kept as codes.
+/// Dequantizes an input that was kept as int8 codes.
 Tensor dequantized(const Surroundings& around, const KeptTensor& kept, DType dtype);
 
 }  // namespace switchback::models

@@ -46,8 +46,8 @@ Tensor Memory::take(MemoryClass c, DType dtype, std::int64_t rows, std::int64_t 
       static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols) * dtype_size_bytes(dtype);
   Tensor tensor;
   const std::lock_guard lock(mutex_);
-  // The smallest free block that is at most a quarter too large. Large blocks consist of whole huge
-  // pages.
+  // Takes the smallest free block that fits and is at most a quarter and a page too large. For
+  // large blocks this is a huge page, because they consist of whole huge pages.
   constexpr std::size_t huge_page = std::size_t{2} << 20;
   const std::size_t slack = bytes / 4 + (bytes >= huge_page / 2 ? huge_page : 4096);
   auto best = free_.end();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: tensors, and the allocator that they come from. It counts bytes by class, remembers the
-// peak, and keeps freed memory for the next tensor of the same size, so that a step that has run
-// before allocates nothing.
+// Models: tensors and their allocator. The allocator counts bytes by class and remembers the peak.
+// It keeps freed memory for the next tensor of about the same size, so that a repeated step
+// allocates none.
 #pragma once
 
 #include <array>
@@ -19,20 +19,20 @@
 
 namespace switchback::models {
 
-/// The purpose of memory.
+/// What memory is used for, to count bytes by purpose.
 enum class MemoryClass : std::size_t {
   param,
   grad,
   optimizer,
-  int8_weights,  ///< codes of weights, packed, which layers hold
-  saved,         ///< activations and other data that a forward keeps for its backward
-  workspace,     ///< scratch, gradients of activations
+  int8_weights,  ///< packed int8 codes of weights, which linear layers hold
+  saved,         ///< activations and other data that forwards keep for their backwards
+  workspace,     ///< scratch memory, gradients of activations
 };
 inline constexpr std::size_t memory_classes = 6;
-/// "param", "grad", "optimizer", "int8_weights", "saved", "workspace".
+/// Returns "param", "grad", "optimizer", "int8_weights", "saved" or "workspace".
 std::string_view memory_class_name(MemoryClass c) noexcept;
 
-/// Bytes by class at one moment.
+/// The number of bytes in use at one moment, by class.
 struct MemoryUse {
   std::array<std::size_t, memory_classes> bytes = {};
   [[nodiscard]] std::size_t operator[](MemoryClass c) const noexcept {
@@ -43,7 +43,7 @@ struct MemoryUse {
 
 class Tensor;
 
-/// May be used by several threads. Must outlive its tensors.
+/// The allocator of tensors. Several threads may use it. It must outlive its tensors.
 class Memory {
  public:
   /// Allocates memory from `source`, such as a Context's runtime; null: from the host.
@@ -52,18 +52,18 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  /// A contiguous matrix, uninitialised. Throws Error(out_of_memory).
+  /// Returns a contiguous matrix with uninitialised elements. Throws Error(out_of_memory).
   [[nodiscard]] Tensor take(MemoryClass c, DType dtype, std::int64_t rows, std::int64_t cols);
-  /// Sets the bytes of this class that other objects hold: a Context its workspace, layers the
-  /// codes of their weights. It replaces the earlier value.
+  /// Sets how many bytes of this class other objects hold, such as a Context (workspace) or linear
+  /// layers (codes of weights). It replaces the earlier value.
   void set_held_elsewhere(MemoryClass c, std::size_t bytes);
 
   [[nodiscard]] MemoryUse now() const;
-  /// The use of memory at the moment when the total was largest.
+  /// The bytes by class at the moment when their total was largest.
   [[nodiscard]] MemoryUse peak() const;
-  /// Resets the peak to the current use.
+  /// Starts a new peak with the bytes that are in use now.
   void reset_peak();
-  /// Bytes that were allocated from the system so far.
+  /// Bytes that have been allocated from the system or device so far, for new blocks.
   [[nodiscard]] std::size_t taken_from_system() const;
 
  private:
@@ -88,9 +88,9 @@ class Tensor {
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
 
-  /// Counts the tensor as another class from now on.
+  /// Counts the tensor's bytes under another class from now on.
   void set_class(MemoryClass c);
-  /// Returns the memory.
+  /// Returns the memory to the allocator; the tensor is empty afterwards.
   void reset() noexcept;
   [[nodiscard]] bool empty() const noexcept { return memory_ == nullptr; }
   [[nodiscard]] DType dtype() const noexcept { return dtype_; }
@@ -102,7 +102,7 @@ class Tensor {
   [[nodiscard]] AnyMatrix any() const noexcept {
     return {buffer_.as<void>(), dtype_, rows_, cols_, cols_};
   }
-  /// All elements as T, which must be of the tensor's type.
+  /// The tensor's elements as T, which must be its element type.
   template <class T>
   [[nodiscard]] std::span<T> values() const noexcept {
     return {buffer_.as<T>(), static_cast<std::size_t>(size())};

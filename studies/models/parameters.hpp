@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: the parameters of a model by name, their gradients, and their file.
+// Models: the parameters of a model by name, with their gradients; saves them to and loads them
+// from a file.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,10 @@ struct Parameter {
   std::string name;
   Tensor value;         ///< f32
   Tensor gradient;      ///< f32
-  Tensor copy;          ///< bf16, of a linear's weight in a bf16 model; else empty
-  bool decays = false;  ///< weight decay applies: it is a matrix
+  Tensor copy;          ///< bf16 copy of a linear layer's weight in a bf16 model; else empty
+  bool decays = false;  ///< whether weight decay applies
 
-  /// The matrix that products read.
+  /// The matrix that products read: the bf16 copy if there is one, else the value.
   [[nodiscard]] AnyMatrix read() const { return copy.empty() ? value.any() : copy.any(); }
   [[nodiscard]] MatrixView<float> value_view() const {
     return {value.floats().data(), value.rows(), value.cols()};
@@ -31,39 +32,40 @@ struct Parameter {
   }
 };
 
-/// How a parameter is created.
+/// Name, shape and initial values of a parameter that is created if it does not exist.
 struct NewParameter {
   std::string name;
   std::int64_t rows = 0, cols = 0;
-  float deviation = 0;  ///< uniform with mean 0 and this standard deviation; 0: constant
+  /// Initial values uniform with mean 0 and this standard deviation; 0: constant.
+  float deviation = 0;
   float constant = 0;
   bool decays = false;
-  DType read_as = DType::f32;  ///< f32, or bf16: keeps a copy
+  DType read_as = DType::f32;  ///< type that products read; bf16 keeps a copy
 };
 
-/// Addresses of parameters never change. Models with the same Parameters share the parameters of
-/// the same name: a model in another mode trains the same weights.
+/// The parameters of one or more models, by name; their addresses never change. Models with the
+/// same Parameters share parameters of the same name: a model in another mode trains the same
+/// weights.
 class Parameters {
  public:
-  /// `seed` determines the initial values: each parameter's by its name, whatever other parameters
-  /// exist.
+  /// The initial values of a parameter depend only on `seed` and its name, not on other parameters.
   Parameters(ContextState& state, Memory& memory, std::uint64_t seed)
       : state_(state), memory_(memory), seed_(seed) {}
 
-  /// The parameter with this name; it is created if it does not exist. Throws
+  /// Returns the parameter with this name; creates it if it does not exist. Throws
   /// Error(invalid_argument) if it exists with another shape.
   Parameter& get(const NewParameter& wanted);
   [[nodiscard]] std::deque<Parameter>& all() noexcept { return all_; }
   [[nodiscard]] const std::deque<Parameter>& all() const noexcept { return all_; }
-  /// The Context in whose memory the parameters are.
+  /// The state of the Context in whose memory the parameters are.
   [[nodiscard]] ContextState& state() const noexcept { return state_; }
-  /// The number of elements of all values.
+  /// The total number of elements of all parameters.
   [[nodiscard]] std::int64_t count() const noexcept;
 
-  /// Writes names, shapes and values. Throws Error(io).
+  /// Writes names, shapes and values of all parameters to a file. Throws Error(io_error).
   void save(const std::string& file) const;
-  /// Reads values of existing parameters. Throws Error, and changes nothing, if the file does not
-  /// have these parameters.
+  /// Reads the values of the existing parameters from a file. If the file has other parameters,
+  /// throws Error and changes nothing.
   void load(const std::string& file);
 
  private:

@@ -20,7 +20,7 @@ namespace switchback::models {
 
 namespace {
 
-/// Thrown in a stage when another one has failed.
+/// Thrown in a stage that waits for another stage which has failed.
 struct OtherStageFailed {};
 
 using StageClock = std::chrono::steady_clock;
@@ -50,8 +50,9 @@ std::vector<std::int64_t> balanced_parts(const StackOptions& stack, std::int64_t
     }
     return cost;
   };
-  // least[e]: the smallest possible cost of the costliest stage if the parts before e are divided
-  // among `s` stages; starts[s][e]: where the last of these stages begins.
+  // Dynamic programming. least[e]: the smallest possible cost of the costliest stage if the parts
+  // before e are divided among `s` stages. starts[s][e]: the first part of the last of these
+  // stages.
   std::vector<double> least;
   for (std::int64_t e = 0; e <= parts; ++e)
     least.push_back(cost_of(0, e));
@@ -79,7 +80,7 @@ std::vector<std::int64_t> balanced_parts(const StackOptions& stack, std::int64_t
   return split;
 }
 
-/// A stage and all objects that its thread uses.
+/// A stage of the pipeline with all objects that its thread uses.
 struct Pipeline::Member {
   Member(const PipelineOptions& o, std::int64_t first_part, std::int64_t parts)
       : context({.device = o.device, .threads = o.stage_threads}),
@@ -95,7 +96,7 @@ struct Pipeline::Member {
     memory.set_held_elsewhere(MemoryClass::int8_weights, stage.int8_weight_bytes());
     memory.set_held_elsewhere(MemoryClass::workspace, context.workspace_bytes());
   }
-  /// A complete tensor that the previous or next stage handed over. On a device it is copied, so
+  /// Takes over a complete tensor from the previous or next stage. On a device it is copied, so
   /// that a stage's memory is not returned while the stream of another stage still reads it.
   Tensor received(Tensor tensor) {
     if (context.state().on_cpu() || tensor.empty()) return tensor;
@@ -104,7 +105,7 @@ struct Pipeline::Member {
     context.synchronize();
     return own;
   }
-  /// Waits until a tensor that is to be handed over is complete.
+  /// Waits until the queued work is complete, before a tensor is handed to another stage.
   void complete() {
     if (!context.state().on_cpu()) context.synchronize();
   }
@@ -116,7 +117,8 @@ struct Pipeline::Member {
   std::unique_ptr<Optimizer> optimizer;
 };
 
-/// The link between two stages: activations go forward, gradients come back.
+/// The connection of two neighbouring stages: hands on the activations of each microbatch in
+/// forward, and their gradients in backward.
 struct Pipeline::Link {
   explicit Link(std::int64_t microbatches)
       : onward(static_cast<std::size_t>(microbatches)),
@@ -175,7 +177,8 @@ Pipeline::Pipeline(const PipelineOptions& options) : options_(options) {
 }
 
 Pipeline::~Pipeline() {
-  // A stage may hold tensors from the memory of another stage.
+  // Links and stages may hold tensors whose memory belongs to another stage, so all tensors are
+  // returned before a stage is destroyed.
   links_.clear();
   for (const auto& member : members_)
     member->stage.drop();
@@ -209,9 +212,9 @@ Pipeline::Step Pipeline::step(Tokens tokens, Tokens targets, std::int64_t sequen
     Member& member = *members_[s];
     Link* const before = s > 0 ? links_[s - 1].get() : nullptr;
     Link* const after = s + 1 < stages ? links_[s].get() : nullptr;
-    // The output of the last stage is not used. So with checkpoints the stage processes one
-    // microbatch at a time: it keeps no activations of other microbatches, computes nothing twice,
-    // and works while the stages before it are still in their forwards.
+    // The last stage's output is not used. So with checkpointing it runs forward and backward of
+    // one microbatch at a time: it keeps no activations of other microbatches, computes nothing
+    // twice, and works while earlier stages are still in their forwards.
     const bool at_once = after == nullptr && options_.checkpoint != Checkpoint::never;
     const auto backward = [&](std::int64_t i) {
       Tensor dy = after != nullptr ? member.received(after->take(after->back, i)) : Tensor();
@@ -223,7 +226,8 @@ Pipeline::Step Pipeline::step(Tokens tokens, Tokens targets, std::int64_t sequen
       member.count_memory();
     };
     try {
-      // The same order in both directions, because the last stage may process both together.
+      // Forwards run from the last microbatch to the first, like backwards, because the last stage
+      // may run both together.
       for (std::int64_t i = count - 1; i >= 0; --i) {
         const bool checkpoint =
             !at_once && (options_.checkpoint == Checkpoint::always ||
@@ -254,7 +258,7 @@ Pipeline::Step Pipeline::step(Tokens tokens, Tokens targets, std::int64_t sequen
       for (Link* link : {before, after})
         if (link != nullptr) link->fail();
     }
-    // A stage that stops because another one failed passes that error on.
+    // A stage that stopped because another one failed tells its neighbours, so that they stop too.
     if (done[s] == StageClock::time_point())
       for (Link* link : {before, after})
         if (link != nullptr) link->fail();

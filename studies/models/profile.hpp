@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: times of a model's operations by name.
+// Models: measures the times of a model's operations and collects them by name.
 #pragma once
 
 #include <atomic>
@@ -16,23 +16,25 @@
 
 namespace switchback::models {
 
-/// The time that the workers of an attention spent, summed over workers.
+/// The time that CPU threads spent in the two parts of attention, summed over the threads.
 struct AttentionTimes {
   std::atomic<std::int64_t> products_ns = 0;
   std::atomic<std::int64_t> softmax_ns = 0;
 };
 
-/// Milliseconds of every instance of each named operation. Used by one thread.
+/// Collects the milliseconds of every run of each named operation. For one thread.
 class Profile {
  public:
   using Clock = std::chrono::steady_clock;
   using Times = std::map<std::string, std::vector<double>, std::less<>>;
 
-  /// Times operations on a CPU or, with a runtime, on its stream, without waiting for the stream.
+  /// Without a runtime, times operations on the CPU. With a runtime, times them on the device's
+  /// stream, without waiting for the stream.
   explicit Profile(std::shared_ptr<core::DeviceRuntime> runtime = nullptr) noexcept
       : runtime_(std::move(runtime)) {}
 
-  /// Times one instance: from its construction to its destruction. A null profile times nothing.
+  /// Times one run of an operation, from construction to destruction. With a null profile it does
+  /// nothing.
   class Range {
    public:
     Range(Profile* profile, std::string_view name) : profile_(profile), name_(name) {
@@ -53,7 +55,7 @@ class Profile {
           timer_->stop();
           profile_->queued_.push_back({std::string(name_), std::move(timer_)});
         }
-      } catch (...) {  // this instance is not counted; the operation reports its own error
+      } catch (...) {  // the run is not counted; the operation reports its own error
       }
     }
     Range(const Range&) = delete;
@@ -69,7 +71,7 @@ class Profile {
   void add(std::string_view name, Clock::duration time) {
     add_ms(name, std::chrono::duration<double, std::milli>(time).count());
   }
-  /// Waits for the timed operations of a stream.
+  /// All times so far. Waits for the timed operations of a device's stream.
   [[nodiscard]] const Times& times_ms() {
     for (const Queued& queued : queued_)
       add_ms(queued.name, 1e3 * queued.timer->seconds());

@@ -11,16 +11,16 @@
 
 namespace switchback::models {
 
-/// Copies to the tensor's bytes from the host, whose memory may change after this returns. On a
-/// device the copy is queued, and `from` may also be memory of the device.
+/// Copies host memory to the tensor, whose size determines the number of bytes. The host memory may
+/// change after this returns. On a device the copy is queued, and `from` may also be device memory.
 void write(ContextState& state, const void* from, const Tensor& to);
-/// Copies the tensor's bytes to the host. Waits for the work that was queued before.
+/// Copies the tensor's bytes to host memory. Waits for work that was queued before.
 void read(ContextState& state, const Tensor& from, void* to);
-/// The values of an f32 tensor.
+/// Copies the values of an f32 tensor to the host.
 std::vector<float> floats_of(ContextState& state, const Tensor& tensor);
 
-/// Tokens of the host in the memory where operations read them: on a CPU the tokens themselves,
-/// else a copy in `holder`.
+/// Makes tokens in host memory available to operations: returns the tokens themselves on a CPU,
+/// else a copy in device memory that `holder` owns.
 Tokens on_device(ContextState& state, Memory& memory, Tokens tokens, Tensor& holder);
 
 }  // namespace switchback::models

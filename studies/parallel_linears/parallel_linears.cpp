@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: n independent linear layers of one shape: one after another, and as one grouped layer.
+// Studies: times n independent linear layers of one shape, one after another and as one grouped
+// layer.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -40,8 +41,8 @@ struct Shape {
   [[nodiscard]] std::int64_t params() const { return models * (dim_in * dim_out + dim_out); }
 };
 
-// The time of one of the published systems for this shape (data/reference/multi_model.csv): its
-// grouped convolution compared with its loop of layers.
+// Published speed-ups for this shape (data/reference/multi_model.csv): the time of a loop of layers
+// divided by the time of a grouped convolution.
 struct Published {
   double forward, step;
 };
@@ -63,8 +64,8 @@ std::optional<Published> published_for(const Shape& s) {
   return Published{ratio("forward_s"), ratio("total_s")};
 }
 
-// Three ways: a loop of layers with separate inputs; a loop over inputs within one matrix; one
-// grouped layer.
+// How n models run. loop: a loop of layers, each with its own input matrix. packed: a loop of
+// layers whose inputs are in one matrix. grouped: one grouped layer.
 enum class Way { loop, packed, grouped };
 constexpr std::array<std::string_view, 3> way_names = {"loop", "packed", "grouped"};
 
@@ -72,10 +73,12 @@ std::string_view way_name(Way way) {
   return way_names[static_cast<std::size_t>(way)];
 }
 
-// The layout of the models' inputs: stacked, [n,B,d], or next to each other, [B,n·d].
+// How the inputs of n models, [B,d] each, lie in one matrix: below one another, [n,B,d], or side by
+// side, [B,n·d].
 enum class InputLayout { below, beside };
 
-// The rows of each model: all equal, or between 1 and 2·batch - 1 with the same sum.
+// The index after the last row of each model. Models have `batch` rows each; if `ragged`, each pair
+// of models has 2·batch rows, and each model 1 to 2·batch - 1.
 std::vector<std::int32_t> ends_of(const Shape& shape, bool ragged, std::uint64_t seed) {
   std::vector<std::int32_t> ends;
   std::int64_t end = 0;
@@ -97,11 +100,11 @@ std::vector<std::int32_t> ends_of(const Shape& shape, bool ragged, std::uint64_t
   return ends;
 }
 
-// A matrix of inputs or targets. In each step new data is copied to it from the host's memory,
-// which has several batches that are used in rotation.
+// A matrix of inputs or targets. With several batches, each step copies the next one from the
+// host's memory, and starts again after the last one.
 class StepData {
  public:
-  // With one batch, the data does not change.
+  // With `batches` = 1 the data never changes.
   StepData(Context& context, std::int64_t rows, std::int64_t cols, std::uint64_t seed, int batches)
       : now_(context, DType::f32, rows, cols) {
     measure::fill_normal(context, now_.any(), seed);
@@ -123,7 +126,7 @@ class StepData {
   std::vector<Matrix> batches_;  // of the host
 };
 
-// The inputs of all variants: the ends of the models' rows, and the data of a step.
+// The data that all variants share: the numbers of rows of the models, the inputs and the targets.
 struct Inputs {
   Inputs(Context& context, const Shape& shape, bool ragged, InputLayout layout_, bool fresh,
          std::uint64_t seed)
@@ -145,7 +148,7 @@ struct Inputs {
   [[nodiscard]] std::int64_t rows(std::int64_t model) const {
     return ends[static_cast<std::size_t>(model)] - begin(model);
   }
-  // One model's rows of x.
+  // The rows of x that belong to one model.
   [[nodiscard]] AnyMatrix x_of(const Shape& shape, std::int64_t model) const {
     const Matrix& all = x.matrix();
     if (layout == InputLayout::below) return core::rows_of(all.any(), begin(model), rows(model));
@@ -160,11 +163,12 @@ struct Inputs {
   static constexpr int batches = 4;
   InputLayout layout;
   std::vector<std::int32_t> ends;
-  Matrix kept_ends;  ///< in the device's memory
+  Matrix kept_ends;  ///< copy of `ends` in the device's memory
   StepData x, negated_target;
 };
 
-// n models that train. Each variant has its own parameters.
+// One variant of the measurement: n models that are trained in one way and mode, with their own
+// parameters.
 class Models {
  public:
   Models(Context& context, const Shape& shape, Way way_, Mode mode_, const Inputs& inputs,
@@ -182,7 +186,7 @@ class Models {
                                  .deviation = 1.0f / std::sqrt(static_cast<float>(shape.dim_in))})),
         bias_(parameters_.get(
             {.name = "bias", .rows = shape.models, .cols = shape.dim_out, .deviation = 1.0f})),
-        // For the mean over a model's outputs of (y - target)².
+        // The learning rate fits the loss of a model: the mean of (y - target)² over its outputs.
         optimizer_(models::make_sgd(
             parameters_, memory_,
             {.learning_rate = 0.01f * 2.0f / static_cast<float>(shape.batch * shape.dim_out),
@@ -212,7 +216,7 @@ class Models {
     separate_inputs();
   }
 
-  /// The data of a step. A loop of layers with separate inputs copies them to separate matrices.
+  /// Loads the data of a step. The models of a loop copy their inputs to separate matrices.
   void load(std::int64_t step) {
     inputs_.x.load(context_, step);
     inputs_.negated_target.load(context_, step);
@@ -304,7 +308,8 @@ class Models {
   std::unique_ptr<models::Optimizer> optimizer_;
   Matrix y_, g_, dx_;
   std::vector<Matrix> own_x_;
-  std::vector<SwitchbackLinear> layers_;  ///< one for each model, or one of all models
+  /// n layers with one model each, or one grouped layer with n models.
+  std::vector<SwitchbackLinear> layers_;
 };
 
 class ParallelLinears : public Workload {
@@ -390,7 +395,7 @@ class ParallelLinears : public Workload {
       ways_.push_back(static_cast<Way>(found - way_names.begin()));
     }
     if (ways_.empty()) ways_ = {Way::loop, Way::packed, Way::grouped};
-    // Ratios are relative to it.
+    // The loop is always measured, because all ratios are relative to it.
     if (std::find(ways_.begin(), ways_.end(), Way::loop) == ways_.end())
       ways_.insert(ways_.begin(), Way::loop);
     modes_ = modes_of(mode_names_, {Mode::standard, Mode::rowwise, Mode::automatic});
@@ -465,7 +470,8 @@ class ParallelLinears : public Workload {
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override;
 
  private:
-  // The matrices in which two ways differ, over all ways in the same mode; empty if none differs.
+  // Compares a matrix of all variants that have the same mode. Returns a text that says which two
+  // differ; empty if none differ.
   [[nodiscard]] std::string difference(Session& session,
                                        const std::vector<std::unique_ptr<Models>>& all,
                                        AnyMatrix (*matrix_of)(const Models&),
@@ -491,8 +497,8 @@ class ParallelLinears : public Workload {
   AutoTuning tuning_{10};
 };
 
-// Whether values differ by no more than several times the difference between sums in different
-// orders.
+// Whether the elements of a and b differ by no more than several times the rounding difference
+// between sums that are added in different orders.
 bool are_near(const Matrix& a, const Matrix& b) {
   constexpr double bound = 1e-4;
   double largest = 0;
@@ -505,7 +511,7 @@ bool are_near(const Matrix& a, const Matrix& b) {
   return difference <= bound * largest;  // false for NaN
 }
 
-// The layers of the loops, and the grouped layer.
+// The shapes to tune: one layer of the loops, and the grouped layer.
 std::vector<TuneShape> shapes_of(const Shape& shape) {
   TuneShape one{.rows = shape.batch,
                 .in_features = shape.dim_in,
@@ -517,10 +523,11 @@ std::vector<TuneShape> shapes_of(const Shape& shape) {
   return {one, all};
 }
 
-// All ways compute the same bits, except for products in floating point, which may add in another
-// order: a device has separate kernels for groups, and a library on the CPU may choose its order by
-// the layout of the operands. Such outputs, and weights that were trained with such a dW, are close
-// to each other. In mode auto with a tuner, each way uses the mode that was fastest for it.
+// All ways to run the models compute the same bits, except for floating point products, which may
+// add in another order: a device has separate kernels for groups, and a library on the CPU may
+// choose its order by the layout of the operands. Outputs of such products, and weights that were
+// trained with such a dW, are only close to each other. In mode auto with a tuner, each way uses
+// the mode that was fastest for it, so these are not compared.
 std::string ParallelLinears::difference(Session& session,
                                         const std::vector<std::unique_ptr<Models>>& all,
                                         AnyMatrix (*matrix_of)(const Models&),
@@ -576,7 +583,8 @@ CaseOutcome ParallelLinears::measure(Session& session, std::size_t i, const Sink
   const bool same_outputs = difference(session, all, Models::outputs_of, false).empty();
 
   std::vector<std::function<void()>> calls;
-  std::int64_t step_now = 0;  // counted when the first variant loads its data
+  // The number of the step. The first variant increments it before it loads its data.
+  std::int64_t step_now = 0;
   for (const auto& models : all) {
     Models* const m = models.get();
     const bool is_first = calls.empty();

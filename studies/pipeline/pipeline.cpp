@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: memory and time of a pipelined, checkpointed stack.
+// Studies: the workload `pipeline` measures memory and time of a decoder whose blocks are trained
+// in pipeline stages, with and without checkpointing of activations.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -38,13 +39,15 @@ const std::array<Shape, 2>& shapes() {
   return all;
 }
 
-// The settings that the modes' gradients do not depend on.
+// The number of pipeline stages and the checkpointing. They change time and memory, not the
+// gradients.
 struct Variant {
   std::int64_t stages;
   Checkpoint checkpoint;
 };
 
-// A setting whose variants compute the same bits.
+// What a pipeline trains. The results must have the same bits for any number of stages and with any
+// checkpointing.
 struct Setting {
   Shape shape;
   std::int64_t batch, sequence;
@@ -52,15 +55,17 @@ struct Setting {
   Mode mode;
   bool codes;
 };
-// Of the published runs.
+// Batch and sequence length of the published runs.
 constexpr std::int64_t published_batch = 64, published_sequence = 128;
 
-// How parts are divided among stages: as in the study, or by their costs.
+// How the parts of a model are divided among the stages: as in the published study, or balanced by
+// their costs.
 enum class Split { published, balanced };
 std::string_view split_name(Split split) noexcept {
   return split == Split::published ? "published" : "balanced";
 }
-// The parts of each stage: those of the study, or as equal as possible.
+// The number of parts in each stage: 5, 3, 3, 5 for 16 parts in 4 stages as in the published study;
+// else equal numbers.
 std::vector<std::int64_t> published_parts(std::int64_t parts, std::int64_t stages) {
   if (parts == 16 && stages == 4) return {5, 3, 3, 5};
   std::vector<std::int64_t> all;
@@ -174,7 +179,7 @@ class PipelineWorkload : public Workload {
                        {Checkpoint::never, Checkpoint::except_last, Checkpoint::always}));
     if (checkpoints.empty())
       checkpoints = {Checkpoint::never, Checkpoint::except_last, Checkpoint::always};
-    // Ratios are relative to it.
+    // Runs without checkpointing are always measured, because all ratios are relative to them.
     if (std::find(checkpoints.begin(), checkpoints.end(), Checkpoint::never) == checkpoints.end())
       checkpoints.insert(checkpoints.begin(), Checkpoint::never);
     std::vector<Mode> modes;
@@ -187,7 +192,8 @@ class PipelineWorkload : public Workload {
     const auto keeps = [&](const char* what) {
       return std::find(keep_names_.begin(), keep_names_.end(), what) != keep_names_.end();
     };
-    // All other variants must have the same results as one stage without checkpointing.
+    // A single stage without checkpointing runs first: all other variants must have the same
+    // results.
     variants_.clear();
     std::vector<std::int64_t> stages = stages_;
     if (std::find(stages.begin(), stages.end(), 1) == stages.end())
@@ -341,7 +347,7 @@ class PipelineWorkload : public Workload {
             {"recompute", models::recompute_name(recompute_)},
             {"params", stack(s).parameters()}};
   }
-  // For all stages together: an upper bound.
+  // An upper bound for the memory in bytes of all stages together.
   [[nodiscard]] double bytes_wanted(const Setting& s, const Variant& variant) const {
     const auto params = static_cast<double>(stack(s).parameters());
     const auto rows = static_cast<double>(s.batch * s.sequence);
@@ -353,7 +359,8 @@ class PipelineWorkload : public Workload {
     const double of_block = s.codes ? (6 * 4 + 3) * d + f
                                     : (8 * d + f) * 4 + 4 * static_cast<double>(s.shape.heads + 4);
     double saved = rows * (static_cast<double>(s.shape.layers) * of_block + 3 * d * 4 + v * 4);
-    // Then each stage keeps its input, and all other data of one microbatch.
+    // With checkpointing, each stage keeps its inputs, but all other activations of only one
+    // microbatch.
     if (variant.checkpoint != Checkpoint::never) {
       saved = saved / microbatches + (stages - 1) * rows * d * 4;
       if (recompute_ == models::Recompute::selective)
@@ -371,7 +378,8 @@ class PipelineWorkload : public Workload {
     return most;
   }
 
-  // The published runs of the published stack that were not requested.
+  // Adds the published runs that the options do not request. They get rows with the memory that
+  // they need, without times.
   void add_untimed() {
     const auto stack_of_study = shapes()[1];
     const bool asked = settings_.front().shape.name == stack_of_study.name && layers_ == 0 &&
@@ -390,7 +398,7 @@ class PipelineWorkload : public Workload {
         untimed_variants_.push_back({run.stages, run.checkpoint});
     }
   }
-  // A row for each variant with the memory that it needs.
+  // Writes a row for each variant, with the memory that it needs and without times.
   void untimed_rows(const Setting& s, const std::vector<Variant>& variants, const std::string& id,
                     double available_bytes, std::string_view why, const Sink& sink) {
     for (const Variant& variant : variants) {
@@ -423,8 +431,8 @@ class PipelineWorkload : public Workload {
   bool with_published_ = false;
   std::vector<Variant> variants_, untimed_variants_;
   std::vector<Setting> settings_, untimed_;
-  // Activation bytes of the variants that kept values, by microbatches, mode, stages and
-  // checkpoint.
+  // Activation bytes of variants that keep the inputs of linear layers as values, for the ratio to
+  // those that keep int8 codes. Keys: microbatches, mode, stages, checkpoint.
   std::map<std::array<std::int64_t, 4>, double> kept_values_;
 };
 
@@ -460,7 +468,8 @@ CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sin
     std::uint64_t gradients = 0;
     for (int step = 0; step <= steps_; ++step) {
       if (Session::interrupted()) throw measure::Interrupted{};
-      // Memory is counted after scratch memory has its final size.
+      // Peaks of memory are measured from the second step on, when scratch memory has its final
+      // size.
       if (step == 1) model.reset_peaks();
       const models::Pipeline::Step times = model.step(tokens, targets, batch_);
       if (step <= 1) losses.push_back(times.loss);
@@ -504,7 +513,8 @@ CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sin
     values["forward"] = statistic(forward);
     values["backward"] = statistic(backward);
     values["optimizer"] = statistic(optimizer);
-    values["host_ms"] = values["synced_ms"] = statistic(whole);  // all threads have been joined
+    // Both times are the same, because a step returns after it has joined all threads.
+    values["host_ms"] = values["synced_ms"] = statistic(whole);
     values["samples_per_s"] = static_cast<double>(batch_) / median_ms * 1e3;
     values["slowdown"] = median_ms / never_ms;
     values["parameters"] = static_cast<double>(parameter_bytes) / mib;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: the tables of data/reference that are part of the program, so that measured figures can
-// be compared with published ones without a file.
+// Studies: tables of published figures from data/reference, which are compiled into the program, so
+// that it can compare its own figures with them without a file.
 #pragma once
 
 #include <optional>
@@ -10,16 +10,16 @@
 
 namespace switchback::bench {
 
-/// A table of comma-separated values.
+/// A published table of comma-separated values, whose first line has the names of the columns.
 class PublishedTable {
  public:
-  /// By the file's name without its extension: "fragmented_linear". The table must exist.
+  /// Finds a table by its file name without extension, such as "fragmented_linear". It must exist.
   explicit PublishedTable(std::string_view name);
 
   [[nodiscard]] std::size_t rows() const noexcept { return rows_.size(); }
-  /// The text in a row and in the column of this name; the column must exist.
+  /// The text of a field, by row number and name of the column, which must exist.
   [[nodiscard]] std::string_view text(std::size_t row, std::string_view column) const;
-  /// The same as a number; empty if the field is empty.
+  /// The number in a field, by row number and name of the column; empty if the field is empty.
   [[nodiscard]] std::optional<double> number(std::size_t row, std::string_view column) const;
 
  private:
@@ -27,7 +27,7 @@ class PublishedTable {
   std::vector<std::vector<std::string_view>> rows_;
 };
 
-/// The texts of those files by name, added to the program by the build.
+/// A file of data/reference: its name without extension and its text. The build generates the list.
 struct EmbeddedTable {
   std::string_view name;
   std::string_view text;

@@ -15,8 +15,8 @@ double value_of(const PublishedTable& table, std::size_t row, std::string_view c
   return table.number(row, column).value();
 }
 
-// The rows of this size in the published setting, with warm-up steps left out (phase timed) or
-// counted (phase all).
+// Our last record of this size in the published setting. With `warmup`, its times leave out the
+// warm-up steps (phase timed); else they include them (phase all). Null if there is no such record.
 const Json* record_of(std::span<const Json> records, std::string_view size, bool warmup) {
   const Json* found = nullptr;
   for (const Json& record : records)

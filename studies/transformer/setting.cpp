@@ -82,7 +82,8 @@ models::MemoryUse bytes_wanted(const Setting& s, const std::vector<Mode>& modes)
   const auto rows = static_cast<double>(s.rows());
   const auto element = static_cast<double>(dtype_size_bytes(s.dtype));
   const auto params = static_cast<double>(s.decoder(Mode::standard).parameters());
-  const double linear_weights = params - v * d;  // except for gains
+  // A little too large, because `params` also counts the gains of norms.
+  const double linear_weights = params - v * d;
   const double largest = std::max(v, 2 * f);
   const bool trains = s.pass != Pass::forward;
   set(MemoryClass::param,
@@ -99,8 +100,8 @@ models::MemoryUse bytes_wanted(const Setting& s, const std::vector<Mode>& modes)
   const double logits = rows * v * element;
   if (trains) {
     set(MemoryClass::saved, rows * (layers * saved_of_layer + 2 * d * element + 4) + logits);
-    // Gradients of a block's activations, and the scratch memory of products: codes and packed
-    // operands.
+    // Gradients of one block's activations, and the scratch memory of matrix products: int8 codes
+    // and packed operands.
     set(MemoryClass::workspace,
         rows * (3 * d + 3 * f) * element + rows * largest * 1.5 + largest * d * 5 + 4e6);
   } else {

@@ -21,7 +21,8 @@ namespace switchback::bench::transformer {
 
 namespace {
 
-// Milliseconds until a call has returned, and until the work that it queued is complete.
+// Milliseconds from the start of a call until it has returned (host), and until the work that it
+// queued is complete (done).
 struct CallTime {
   double host = 0, done = 0;
 };
@@ -44,7 +45,8 @@ void stop_if_asked() {
   if (Session::interrupted()) throw measure::Interrupted{};
 }
 
-// How much longer the first floating product of a process takes than the next one.
+// Milliseconds that the first floating point product of a process takes longer than the second one,
+// because threads and libraries start.
 double start_libraries(Context& context) {
   models::Memory memory(context.state().runtime);
   const auto zeros = [&] {
@@ -60,8 +62,8 @@ double start_libraries(Context& context) {
   return std::max(0.0, first - time_ms(context, product));
 }
 
-// Milliseconds that the system needs to provide a byte of new memory. A CPU's pages are created
-// when they are first written; that is timed here alone.
+// Milliseconds that the system needs to provide one byte of new memory. On a CPU this is the time
+// of the first write to each page, which creates the page.
 double ms_of_new_byte(Context& context) {
   ContextState& state = context.state();
   constexpr std::int64_t bytes = std::int64_t{64} << 20;
@@ -78,7 +80,7 @@ double ms_of_new_byte(Context& context) {
   return ms / static_cast<double>(bytes);
 }
 
-// A model in one mode, and its work in a step.
+// A decoder in one mode, and the times of its steps.
 struct Variant {
   Variant(const models::Surroundings& around, models::Parameters& parameters,
           const Setting& setting, Mode mode)
@@ -150,12 +152,12 @@ std::vector<ModeTimes> time_modes(Session& session, const Setting& setting,
     memory.set_held_elsewhere(models::MemoryClass::int8_weights, codes);
     memory.set_held_elsewhere(models::MemoryClass::workspace, context.workspace_bytes());
   };
-  // The variants alternate, each with a whole step, so that a change of the machine's speed affects
-  // all of them.
+  // Decoders in different modes run alternately, each for a whole step, so that a change of the
+  // machine's speed affects all of them.
   const auto round = [&](bool timed) {
     for (const auto& v : variants) {
       stop_if_asked();
-      // Another variant may have changed the shared weights.
+      // The decoder of another mode may have changed the shared weights.
       if (setting.pass == Pass::step) v->decoder.weights_updated();
       v->decoder.set_profile(timed ? &v->profile : nullptr);
       memory.reset_peak();
@@ -196,7 +198,8 @@ std::vector<ModeTimes> time_modes(Session& session, const Setting& setting,
   std::vector<ModeTimes> all;
   for (const auto& v : variants) {
     v->decoder.set_profile(nullptr);
-    // The same forward with changed and with unchanged weights: the difference is the packing.
+    // Two forwards, the first after a change of the weights: their difference is the time to
+    // quantize and pack the weights.
     v->decoder.weights_updated();
     const double fresh = time_ms(context, [&] { forward_of(*v); });
     const double cached = time_ms(context, [&] { forward_of(*v); });

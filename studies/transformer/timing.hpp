@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: times of a decoder's passes in several modes, which alternate.
+// Studies: measures the times of a decoder's passes in several modes, which run alternately.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,33 @@
 
 namespace switchback::bench::transformer {
 
-/// Milliseconds of each step's parts until they were complete. Parts that the pass does not have
-/// are empty.
+/// Milliseconds of the parts of each step, until their work was complete. Parts that a step does
+/// not run are empty.
 struct StepTimes {
   std::vector<double> forward, backward, optimizer, whole;
-  std::vector<double> host;  ///< of the whole step until its calls had returned
+  std::vector<double> host;  ///< the whole step until its calls had returned
 };
 
-/// What the first step's time consists of, in addition to the time of every step.
+/// What the first step takes longer than later steps, by cause.
 struct FirstStep {
   double library_ms = 0;     ///< start of threads and of the libraries of floating products
   double allocation_ms = 0;  ///< new memory: its bytes times the measured time per byte
-  double packing_ms = 0;  ///< weights quantized and packed; every step of pass step does it again
-  double tuning_ms = 0;   ///< before the step
+  /// Quantizing and packing weights; with an optimizer, every step repeats it.
+  double packing_ms = 0;
+  double tuning_ms = 0;  ///< tuning in mode auto, before the first step
 };
 
-/// The measurements of one mode.
+/// The measurements of a decoder whose layers have one mode.
 struct ModeTimes {
   Mode mode = Mode::standard;
   StepTimes warmup, timed;
   FirstStep first;
   models::MemoryUse peak;
-  std::map<std::string, std::vector<double>, std::less<>> operations_ms;  ///< of the timed steps
-  /// Of a step's forward; only on CPUs.
+  /// Times by operation, in the timed steps.
+  std::map<std::string, std::vector<double>, std::less<>> operations_ms;
+  /// Milliseconds in attention during the forward of one step; measured only on CPUs.
   double attention_products_ms = 0, attention_softmax_ms = 0;
-  double loss = 0;  ///< of the first step
+  double loss = 0;  ///< loss of the first step
 };
 
 struct TimingOptions {
@@ -47,11 +49,11 @@ struct TimingOptions {
   AutoTuning tuning{60};
 };
 
-/// Throws Interrupted, and Error(out_of_memory).
+/// Times a decoder in each of these modes. Throws Interrupted, and Error(out_of_memory).
 std::vector<ModeTimes> time_modes(Session& session, const Setting& setting,
                                   const std::vector<Mode>& modes, const TimingOptions& options);
 
-/// "share total instances mean …": times of operations as a table for users.
+/// A table for users of the times of each operation: "share total instances mean …".
 std::string table_of_operations(const ModeTimes& times);
 
 }  // namespace switchback::bench::transformer

@@ -21,7 +21,7 @@ namespace switchback::bench::transformer {
 
 namespace {
 
-// Pieces of a text as tokens, with the following bytes as targets.
+// A training batch: pieces of a text as tokens. The target of each token is the next byte.
 struct Pieces {
   std::vector<std::int32_t> tokens, targets;
 };
@@ -50,7 +50,8 @@ float rate_at(const TrainingOptions& o, int step) {
          static_cast<float>(0.1 + 0.45 * (1 + std::cos(std::numbers::pi * progress)));
 }
 
-// "1.8712 ± 0.0043": mean and standard deviation (of the population) of values over seeds.
+// The mean and the population's standard deviation of values over seeds, as text: "1.8712 ±
+// 0.0043".
 std::string mean_and_spread(const std::vector<double>& values) {
   if (values.empty()) return "-";
   const auto count = static_cast<double>(values.size());
@@ -63,8 +64,8 @@ std::string mean_and_spread(const std::vector<double>& values) {
                             : fmt::format("{:.4f} ± {:.4f}", mean, std::sqrt(variance));
 }
 
-// value_of(curve) for every curve of one variant. There is one curve per seed. A curve without a
-// value is left out.
+// Calls value_of(curve) for every curve with this name; there is one curve for each seed. Curves
+// for which it returns nothing are left out.
 template <class F>
 std::vector<double> over_seeds(std::span<const LossCurve> curves, const std::string& name,
                                F&& value_of) {
@@ -225,7 +226,7 @@ std::string loss_chart(const std::vector<LossCurve>& curves, const std::string& 
     const auto known = std::find(names.begin(), names.end(), curve.name());
     Series series{.name = {}, .points = {}, .marks = false};
     series.colour = static_cast<std::size_t>(known - names.begin());
-    // The legend names a variant once, for any number of seeds.
+    // The legend names each variant once, although it has a curve for each seed.
     if (known == names.end()) {
       series.name = curve.name();
       names.push_back(curve.name());

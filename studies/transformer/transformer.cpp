@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Studies: a decoder end to end: its passes, the cost of its first step, and its training.
+// Studies: the workload `transformer`: a whole decoder, the times of its passes, the cost of its
+// first step, and its training.
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -271,7 +272,8 @@ class Transformer : public Workload {
       return train_file_.empty() ? measure_passes(session, i, sink)
                                  : measure_training(session, i, sink);
     } catch (const Error& error) {
-      // Other programs may have allocated the memory in the meantime.
+      // The model fitted when it was planned; other programs may have allocated the memory since
+      // then.
       if (error.status() != Status::out_of_memory) throw;
       return {.status = CaseStatus::oom, .why = error.what()};
     }
@@ -305,7 +307,7 @@ class Transformer : public Workload {
                  transformer::tables_of_published(records(), settings_.front(), modes_));
   }
   [[nodiscard]] std::string published_beside(std::span<const Json> records) const override {
-    std::vector<Json> timed;  // without --train
+    std::vector<Json> timed;  // records of timings, not of trainings (--train)
     std::vector<Mode> modes;
     for (const Json& record : records) {
       if (!record.contains("phase")) continue;
@@ -344,8 +346,8 @@ class Transformer : public Workload {
             "--rotation {}: size {} has layers with {} inputs, which is not a multiple of it",
             group, size.name, features);
   }
-  // Whether an earlier setting has the same layers in this mode, because the mode has no dW in int8
-  // or does not rotate.
+  // Whether an earlier setting already gives this mode the same layers. Settings differ in dW and
+  // rotation, and modes without int8 dW or without rotation ignore these.
   [[nodiscard]] bool is_repetition(std::size_t setting, Mode mode) const {
     const models::DecoderOptions layers = settings_[setting].decoder(mode);
     return std::any_of(settings_.begin(), settings_.begin() + static_cast<std::ptrdiff_t>(setting),
@@ -439,7 +441,8 @@ class Transformer : public Workload {
     return values;
   }
 
-  // If there are published times, a row with warm-up and a row without; else one row.
+  // Writes rows without times: one with and one without warm-up if times were published, else one
+  // row.
   void untimed_rows(const Setting& s, const std::string& id, bool fits, const std::string& note,
                     const Sink& sink) {
     Json values = common_values(s);
@@ -539,7 +542,7 @@ class Transformer : public Workload {
     return outcome;
   }
 
-  // How much longer the first step took than a later one, and why.
+  // Says how many milliseconds the first step took longer than a later one, and why.
   static std::string describe_first(const ModeTimes& mode, Json& json) {
     const double extra = mode.warmup.whole.front() - measure::summarize(mode.timed.whole).median_ms;
     json = {{"extra_ms", extra},

@@ -24,7 +24,7 @@ inline autotune::CandidateText candidate_of(std::int64_t mc) {
 }
 inline constexpr const char* default_time = "2026-11-21T17:36:23Z";
 
-/// A miss.
+/// An entry that records a miss: it has no winner and no validated candidates.
 inline autotune::Entry entry_of(std::int64_t m) {
   autotune::Entry entry;
   entry.key = key_of(m);
@@ -45,7 +45,7 @@ inline autotune::Entry winner_of(std::int64_t m, autotune::Effort effort = autot
   winner.time = time;
   return entry;
 }
-/// The result of a check of a candidate; `why` empty: the candidate was right.
+/// A cache entry that records the check of one candidate. An empty `why`: the candidate was right.
 inline autotune::Entry validated_of(std::int64_t m, std::int64_t mc, std::string_view why,
                                     std::string_view time = default_time) {
   autotune::Entry entry = entry_of(m);
@@ -53,7 +53,7 @@ inline autotune::Entry validated_of(std::int64_t m, std::int64_t mc, std::string
   return entry;
 }
 
-/// The same, measured while other programs disturbed most of it.
+/// The entry, with its measurement marked as disturbed by other programs in most rounds.
 inline autotune::Entry doubtful(autotune::Entry entry) {
   entry.winner->timed_rounds = 24;
   entry.winner->discarded_rounds = 4;
@@ -68,13 +68,13 @@ inline std::string lines_of(const std::vector<autotune::Entry>& entries) {
   return lines;
 }
 
-/// `text` with the first `what` replaced; unchanged if it does not contain `what`.
+/// `text` with the first occurrence of `what` replaced by `with`; unchanged if there is none.
 inline std::string replaced(std::string text, std::string_view what, std::string_view with) {
   const std::size_t at = text.find(what);
   if (at != std::string::npos) text.replace(at, what.size(), with);
   return text;
 }
-/// The line as a future version would write it.
+/// The entry's line as a future version of the file format would write it.
 inline std::string newer_line(const autotune::Entry& entry) {
   return replaced(autotune::to_line(entry), R"("v":1)", R"("v":2)");
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entries of a cache: written as lines and read back, and which of two winners is kept.
+// Tests of the entries of a tuning cache: they are written as lines and read back, and the better
+// of two winners is kept.
 #include "autotune/store/entry.hpp"
 
 #include <gtest/gtest.h>
@@ -58,7 +59,7 @@ TEST(EntryLine, EverythingComesBack) {
     const auto same = from_line(line, why);
     ASSERT_TRUE(same.has_value()) << why;
     EXPECT_EQ(*same, entry) << line;
-    // A person or a tool may have changed the spacing; the form of the key does not matter.
+    // A line is also read if a person or a tool changed its spacing or added a field.
     const auto spaced = from_line(
         replaced(replaced(line, "{\"key\":{", "{ \"new\":[1],\t\"key\": { "), "\"v\":", "\"v\" : "),
         why);
@@ -136,7 +137,7 @@ TEST(EntryMerge, TheBetterWinnerStaysWhateverTheOrder) {
   EXPECT_EQ(merged({older, wrong_clock}).winner, older.winner);
   EXPECT_EQ(merged({in_doubt, quick}).winner, quick.winner);
   EXPECT_EQ(merged({entry_of(1), in_doubt}).winner, in_doubt.winner);
-  // Of equal ones either may be kept, but always the same one.
+  // Of two equally good winners either may be kept, but the same one in both orders.
   const Entry twin = winner_of(1, Effort::normal, late, 6);
   EXPECT_EQ(merged({newer, twin}), merged({twin, newer}));
 }
@@ -149,12 +150,12 @@ TEST(EntryMerge, AWinnerThatWasFoundWrongSinceGoes) {
   EXPECT_EQ(merged({winner, wrong_before}).winner, winner.winner);
   EXPECT_EQ(merged({winner, wrong_later}).winner, std::nullopt);
   EXPECT_EQ(merged({wrong_later, winner}).winner, std::nullopt);
-  // The check that found it wrong may have found another one wrong.
+  // The search that found the old winner wrong may have found a winner itself.
   Entry search = other;
   search.validated = wrong_later.validated;
   EXPECT_EQ(merged({winner, search}), search);
   EXPECT_EQ(merged({search, winner}), search);
-  // Of one second, to be careful.
+  // If the winner and the failed check have times in the same second, the winner is removed.
   EXPECT_EQ(merged({winner, validated_of(1, 96, "wrong", early)}).winner, std::nullopt);
 }
 
@@ -184,7 +185,7 @@ TEST(EntryMerge, TheBestOfSeveralEnvironmentsIsUsableAndDidNotFail) {
   EXPECT_TRUE(failed_since(all[0], all, &why));
   EXPECT_EQ(why, "wrong");
   EXPECT_EQ(best_of(all, any), &all[1]);
-  all[2].env.kernels = "8";  // of other kernels, so it does not apply to these
+  all[2].env.kernels = "8";  // it failed with other kernels, so all[0] is usable
   EXPECT_EQ(best_of(all, any), &all[0]);
   EXPECT_EQ(best_of({}, any), nullptr);
 }
@@ -213,7 +214,7 @@ TEST(Snapshot, FindsTheEntriesOfAKeyAndNamesTheRest) {
   EXPECT_EQ(describe(snapshot.warnings()[0]), file.string() + ":4: it is not a valid JSON object");
   EXPECT_EQ(describe(snapshot.warnings()[1]), file.string() + ":10: it is not a valid JSON object");
   EXPECT_EQ(describe(snapshot.warnings()[2]), directory.path().string() + ": it is a directory");
-  // The values of a key are read when they are needed.
+  // The fields of an entry are parsed only when its key is looked up.
   std::vector<Warning> warnings;
   EXPECT_TRUE(snapshot.find(key_of(4), &warnings).empty());
   EXPECT_TRUE(snapshot.find(key_of(6), &warnings).empty());

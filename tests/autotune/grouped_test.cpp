@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped products and layers under the tuner: keys have the bucket of the rows, trials check every
-// group, and one call looks up once.
+// Tests of the tuner with grouped products and layers: keys contain the number of rows rounded to a
+// bucket, trials check every group, and one call looks up once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -73,7 +73,7 @@ GemmProblem problem(std::int64_t groups, std::int64_t slots, bool strided,
   return p;
 }
 
-// A problem that was written and read back makes the same query as the original.
+// A query that is decoded into a problem and encoded again stays the same query.
 TEST(TunerOfGroups, AQueryIsThatOfItsProblem) {
   Context context(test::cpu_options());
   const ContextState& state = context.state();
@@ -89,8 +89,8 @@ TEST(TunerOfGroups, AQueryIsThatOfItsProblem) {
           EXPECT_EQ(to_query(back, state), query) << gemm_int8::describe(p);
           EXPECT_EQ(back.layout, p.layout);
         }
-  // Numbers of rows in one bucket have the same query. Another bucket, number of groups or layout
-  // has another query.
+  // Row counts in one bucket (1000 and 1024) have the same query. Another bucket, number of groups
+  // or layout has another query.
   EXPECT_EQ(to_query(problem(8, 1000, false), state), to_query(problem(8, 1024, false), state));
   EXPECT_NE(to_query(problem(8, 1000, false), state), to_query(problem(8, 1025, false), state));
   EXPECT_NE(to_query(problem(8, 1000, false), state), to_query(problem(4, 1000, false), state));
@@ -149,7 +149,8 @@ TEST(TunerOfGroups, AWrongSumIsFound) {
   EXPECT_EQ(wrong_row(), 3);
 }
 
-// Every candidate of every layout is right, for each output type, with b packed and unpacked.
+// Every candidate configuration of a grouped product gives the right result, for each row layout
+// and output type, with b packed and unpacked.
 TEST(TunerOfGroups, EveryCandidateIsValidated) {
   Context context(test::device_options());
   const ContextState& state = context.state();
@@ -196,10 +197,12 @@ TEST(TunerOfGroups, AStepIsValidatedInEveryModeOfALayerAlone) {
   EXPECT_EQ(modes,
             (std::vector<Mode>{Mode::standard, Mode::rowwise, Mode::rowwise_shared, Mode::global}));
   context.synchronize();
-  // For a forward alone, rowwise and rowwise_shared have the same codes.
+  // A forward alone has one candidate mode less: rowwise and rowwise_shared have the same codes
+  // there.
   p.pass = linear::Pass::forward;
   EXPECT_EQ(linear::candidates(p, context.state()).size(), 3u);
-  // With this number of outputs, dX is not exact in any int8 mode.
+  // dX adds one product per output. With more than max_exact_k outputs its int32 sums may not be
+  // exact, so no int8 mode is a candidate.
   p.pass = linear::Pass::step;
   p.n = max_exact_k + 1;
   EXPECT_EQ(linear::candidates(p, context.state()), std::vector<Mode>{Mode::standard});
@@ -236,7 +239,8 @@ TEST(TunerOfGroups, EveryModeOfALayerWithGroupsIsValidated) {
       }
 }
 
-// Remembers the queries, and answers those of grouped products with one configuration.
+// Stands in for the tuner: remembers all queries, and answers those of grouped int8 products with
+// one given configuration.
 class Answers : public ConfigSource {
  public:
   bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
@@ -254,7 +258,7 @@ class Answers : public ConfigSource {
   mutable std::vector<std::string> reasons;
 };
 
-// The operands of a grouped layer of `shape`.
+// The operands of a grouped layer of `shape`, and a training and an inference step on them.
 struct Step {
   Step(Context& context, const TuneShape& shape)
       : rows(shape.rows),
@@ -314,7 +318,8 @@ TEST(TunerOfGroups, WhatGroupedLayersAskIsListed) {
       const bool is_of_groups =
           query.op == ConfigOp::grouped_int8 || query.op == ConfigOp::grouped_layer_mode;
       of_groups += is_of_groups ? 1 : 0;
-      // The keys of float products of packed groups have the number of rows of each group.
+      // The query of a floating point product of packed groups has the number of rows of one group,
+      // which the list cannot know.
       if (!is_of_groups && !strided) continue;
       EXPECT_NE(std::find(listed.begin(), listed.end(), query), listed.end()) << describe(query);
     }
@@ -339,10 +344,11 @@ TEST(TunerOfGroups, WhatOneTunesAnotherFinds) {
   Context user(test::device_options());
   other->attach(user);
   Step step(user, shape);
-  // On a device, a layer's floating point products are measured only with Problems::all.
+  // On a GPU, tune() does not measure a layer's floating point products: only Problems::all lists
+  // them.
   for (const Mode mode : all_modes)
     if (user.state().on_cpu() || traits_of(mode).is_int8()) step.run(user, mode, true);
-  // A device computes the codes of all groups' weights together.
+  // A GPU needs fewer look-ups, because it quantizes the weights of all groups in one call.
   EXPECT_GT(other->counters().hits, user.state().on_cpu() ? 15 : 12);
   EXPECT_EQ(other->counters().misses, 0);
 }
@@ -360,8 +366,8 @@ TEST(TunerOfGroups, AShapeHasNoNegativeNumberOfGroups) {
   }
 }
 
-// One look-up per call. A configuration does not change any bit, and one that cannot run is
-// refused.
+// A grouped product looks up once per call. A configuration does not change any bit of the result,
+// and one that cannot run is refused.
 TEST(TunerOfGroups, ACallAsksOnceAndRunsWhatItIsTold) {
   Context context(test::device_options());
   const gemm_int8::TrialGroups groups(context, 3, 300, false);

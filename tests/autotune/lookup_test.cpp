@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of look-ups: within its bound, correct, and readable while it is written.
+// Tests of the tables that remember the tuner's look-ups: bounded, correct, and readable while
+// another thread writes them.
 #include "autotune/lookup.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ ConfigQuery query_of(std::int64_t i) {
   query.words[3] = i / 1000;
   return query;
 }
-// Every word depends on the query it belongs to.
+// Every word of the answer depends on the query, so that a mixture of two answers is detected.
 Answer answer_of(std::int64_t i) {
   Answer answer;
   answer.choice.words.fill(i);
@@ -47,7 +48,8 @@ TEST(LookupTable, FindsWhatWasInsertedUntilItIsFull) {
   for (std::int64_t i = 0; i < most; ++i) {
     EXPECT_FALSE(table.find(query_of(i), hash_of(query_of(i)), answer));
     EXPECT_TRUE(table.insert(query_of(i), hash_of(query_of(i)), answer_of(i)));
-    EXPECT_TRUE(table.insert(query_of(i), hash_of(query_of(i)), answer_of(i)));  // it has it
+    // The table has this query already.
+    EXPECT_TRUE(table.insert(query_of(i), hash_of(query_of(i)), answer_of(i)));
   }
   EXPECT_EQ(table.size(), static_cast<std::size_t>(most));
   EXPECT_FALSE(table.insert(query_of(most), hash_of(query_of(most)), answer_of(most)));
@@ -86,8 +88,8 @@ TEST(LookupTable, CollisionsAreResolved) {
   EXPECT_FALSE(table.find(query_of(10), 7, answer));
 }
 
-// Entries are reused for other queries while readers use them. A reader gets an answer to its query
-// or no answer, never a mixture.
+// The table reuses its entries for other queries while readers use them. A reader gets an answer to
+// its query or no answer, never a mixture.
 TEST(LookupTable, ReadersSeeWholeAnswersWhileItIsRewritten) {
   constexpr std::int64_t queries = 200;
   LookupTable table(50);
@@ -147,7 +149,7 @@ class TunerMemory : public testing::Test {
     p.isa = context.state().features.level();
     return quant::to_query(p);
   }
-  // Winners of the problems 0, step, 2 · step, …
+  // Cache entries with the winners of `count` problems: the problems 0, step, 2 · step, …
   [[nodiscard]] std::vector<Entry> winners(std::int64_t count, std::int64_t step) const {
     std::vector<Entry> entries;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -197,11 +199,12 @@ TEST_F(TunerMemory, HasABoundAndWinnersAreFoundAllTheSame) {
       ASSERT_EQ(find(*tuner, i), i % step == 0 && i / step < known) << i;
   EXPECT_EQ(tuner->counters().hits, 2 * known);
   EXPECT_EQ(tuner->counters().misses, 2 * (problems - known));
-  // The documented bound.
+  // The bound of the memory for look-ups that switchback/tuner.hpp documents.
   EXPECT_LE(tuner->counters().memory_bytes, 2'000'000 + 380 * known);
 }
 
-// More than the table has room for.
+// Winners that are added while the tuner runs are found, even if there are more of them than the
+// look-up table has room for.
 TEST_F(TunerMemory, WhatIsMeasuredMeanwhileIsFound) {
   constexpr std::int64_t measured = 1500;
   constexpr std::int64_t step = 3;
@@ -223,7 +226,7 @@ TEST_F(TunerMemory, WhatIsMeasuredMeanwhileIsFound) {
 }
 
 TEST_F(TunerMemory, NearShapesHaveTheSameBound) {
-  fill(20, 5000);  // one row, of 1 to 20 columns
+  fill(20, 5000);  // tunes problems of one row, with 1 to 20 columns
   const auto tuner = open("read", true);
   std::int64_t found = 0;
   for (std::int64_t i = 0; i < 20'000; ++i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys and configurations as text: reading gives what was written, and equal values have equal
-// text.
+// Keys and configurations of the tuning cache as text: reading gives what was written, and equal
+// values have equal text.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -99,12 +99,12 @@ TEST(Problem, KeysOfADevice) {
   ASSERT_TRUE(parts.has_value()) << why;
   EXPECT_EQ(parts->query, floating::to_query(p));
   EXPECT_EQ(parts->machine, gpu);
-  EXPECT_EQ(key.json.find("index"), std::string::npos);  // never which of several
+  EXPECT_EQ(key.json.find("index"), std::string::npos);  // a key never says which GPU of several
   EXPECT_EQ(machine_name(gpu), "cuda-sm_90-132-multiprocessors-144-GiB-MIG-1g.18gb");
 }
 
-// Problems that differ only in the number of rows are one family, however many whole blocks they
-// have.
+// Blockwise products that differ only in the number of rows have keys of one family, however many
+// whole blocks the rows fill.
 TEST(Problem, KeysOfBlockwiseProducts) {
   Context context(test::cpu_options());
   blockwise::BlockwiseProblem p;
@@ -157,7 +157,8 @@ TEST(Problem, OtherKeysAreRefusedWithAReason) {
             "the key has members that this version does not know");
 }
 
-// Every configuration of every operation, and cuBLASLt's own words, which are stored one by one.
+// Configurations of every operation survive writing and reading, also a cuBLASLt algorithm, whose
+// parameters are stored one by one.
 TEST(Problem, ConfigurationsComeBack) {
   const auto round_trip = [](ConfigOp op, const ConfigChoice& choice) {
     const CandidateText text = to_text(op, choice);
@@ -265,7 +266,8 @@ TEST(Problem, WhatAnEntryWasMeasuredWithMattersAsFarAsItsEngineDependsOnIt) {
   EXPECT_NE(differs(ConfigOp::gemm_floating, "onednn_matmul", onednn), "");
   EXPECT_EQ(differs(ConfigOp::gemm_floating, "openblas", onednn), "");
   EXPECT_NE(differs(ConfigOp::gemm_int8, "cublaslt_panels", cublaslt), "");
-  EXPECT_NE(differs(ConfigOp::gemm_int8, "cublaslt", kernels), "");  // it dequantizes itself
+  // Engine cublaslt dequantizes with the library's own kernels, so it depends on their version.
+  EXPECT_NE(differs(ConfigOp::gemm_int8, "cublaslt", kernels), "");
   EXPECT_NE(differs(ConfigOp::layer_mode, "rowwise", onednn), "");
   EXPECT_EQ(differs(ConfigOp::quantize, "highway",
                     [](Environment& e) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store with several processes: several write, some are killed, the disk is full or read-only.
-// Children work between fork() and _exit() and report by their exit status. This program has no
-// threads.
+// The tuning cache with several processes: several write, some are killed, the disk is full or
+// read-only. Children work between fork() and _exit() and report by their exit status. This program
+// has no threads.
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -57,8 +57,8 @@ void expect_success(pid_t child) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
 }
 
-/// Runs `work` in a child and kills it where it begins or ends a system call, at the nth such
-/// place. False if it ended before.
+/// Runs `work` in a child process and kills it at its nth entry to, or exit from, a system call.
+/// Returns false if the child ended before that.
 template <class Work>
 bool killed_at(int n, Work work) {
   const pid_t child = start([&] {
@@ -95,11 +95,12 @@ TEST(StoreProcesses, WritersAtOnceLoseNothingAndReadersSeeWholeFiles) {
       for (std::int64_t m = 0; m < entries; ++m) {
         put_into(file, std::vector{winner_of(w * entries + m)});
         put_into(file,
-                 std::vector{test::validated_of(-1, w * entries + m, "wrong")});  // of one key
+                 // All with one key.
+                 std::vector{test::validated_of(-1, w * entries + m, "wrong")});
       }
       return 0;
     }));
-  // Readers do not lock.
+  // Readers take no lock, and still see only whole files.
   std::int64_t before = 0;
   for (int i = 0; i < 40; ++i) {
     Snapshot snapshot;
@@ -149,8 +150,8 @@ TEST(StoreProcesses, AWriterKilledAtAnyStepLeavesTheOldFileOrTheNew) {
   EXPECT_TRUE(saw_leftover);
 }
 
-// The signal that the system sends at the limit ends a program that does not handle it, and a
-// library must not ignore it for the whole process.
+// At the limit of the file size the system sends SIGXFSZ, which ends a program that does not handle
+// it. A library must not ignore that signal for the whole process.
 TEST(StoreProcesses, AFullDiskIsAnErrorAndChangesNothing) {
   const test::TemporaryDirectory directory;
   const fs::path file = cache_file(directory.path(), "abc");
@@ -171,7 +172,8 @@ TEST(StoreProcesses, AFullDiskIsAnErrorAndChangesNothing) {
           return 4;
       }
       if (content(file) != before || fs::exists(file.string() + ".tmp")) return 5;
-      // The signal is not pending, not blocked, and its action is unchanged.
+      // After the failed write, SIGXFSZ is not pending and not blocked, and its action is
+      // unchanged.
       sigset_t pending;
       sigset_t blocked;
       if (::sigpending(&pending) != 0 || ::sigismember(&pending, SIGXFSZ) != 0) return 6;
@@ -183,7 +185,7 @@ TEST(StoreProcesses, AFullDiskIsAnErrorAndChangesNothing) {
     }));
     EXPECT_EQ(content(file), before);
   }
-  put_into(file, std::vector{winner_of(3)});  // with room again, it is written
+  put_into(file, std::vector{winner_of(3)});  // without the limit, the write succeeds
   EXPECT_EQ(content(file), before + lines_of({winner_of(3)}));
 }
 
@@ -196,7 +198,7 @@ TEST(StoreProcesses, AReadOnlyDirectoryIsReadAndNotWritten) {
   fs::permissions(directory.path(), read_only);
   fs::permissions(file.parent_path(), read_only);
   expect_success(start([&] {
-    // Root may write anywhere.
+    // Root may write anywhere, so the child continues as an unprivileged user.
     if (::geteuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) return 1;
     Snapshot snapshot;
     if (load(file, snapshot).lines() != 1 || !snapshot.warnings().empty()) return 2;
@@ -215,8 +217,8 @@ TEST(StoreProcesses, AReadOnlyDirectoryIsReadAndNotWritten) {
   EXPECT_EQ(content(file), before);
 }
 
-// A cache that is cleared while other processes write is created again; no process writes to a file
-// that others cannot find.
+// A cache directory that is removed while other processes write is created again. No process writes
+// to a file that other processes cannot find.
 TEST(StoreProcesses, ARemovedCacheIsMadeAgain) {
   const test::TemporaryDirectory directory;
   const fs::path file = cache_file(directory / "cache", "abc");
@@ -233,7 +235,7 @@ TEST(StoreProcesses, ARemovedCacheIsMadeAgain) {
     try {
       put_into(file, std::vector{winner_of(m)});
     } catch (const Error& error) {
-      // The directory may go between the lock and the file.
+      // The directory may be removed between taking the lock and writing the file.
       EXPECT_EQ(error.status(), Status::io_error);
       ++errors;
     }

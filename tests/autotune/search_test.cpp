@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search, on trials with made-up times: only they advance the clock.
+// Tests of the tuner's search, on trials with made-up times. Only these times advance the clock.
 #include "autotune/search.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace switchback::autotune {
 namespace {
 
-// Times and noise of a simulated machine.
+// The clock and the timing noise of a simulated machine.
 class FakeMachine {
  public:
   explicit FakeMachine(std::uint64_t seed = 1) : seed_(seed) {}
@@ -32,8 +32,9 @@ class FakeMachine {
     return static_cast<double>(measure::random_bits(seed_, counter_++) >> 11) * 0x1p-53;
   }
 
-  // A call that takes `ms` if nothing disturbs it. On a noisy machine it takes a few percent more,
-  // now and then much more, and everything is slower for spells of many calls.
+  // The time of a call that takes `ms` if nothing disturbs it. On a noisy machine it is a few
+  // percent longer, sometimes four times as long, and in spells of 20 calls everything is 1.6 times
+  // slower.
   double disturbed(double ms) {
     if (noise_ == 0) return ms;
     if (spell_ == 0 && uniform() < 0.01) spell_ = 20;
@@ -100,7 +101,7 @@ class FakeTrial : public Trial {
   static std::size_t index(const ConfigChoice& choice) {
     return static_cast<std::size_t>(choice.words[0]);
   }
-  std::size_t few = 1000;  ///< how many are worth trying without an order to try all
+  std::size_t few = 1000;  ///< size of candidates(); all_candidates() also has the rest
   std::set<std::size_t> wrong, throws, unvalidated;
   std::map<std::size_t, std::int64_t> scratch;
   std::map<std::size_t, int> runs;
@@ -135,7 +136,7 @@ TEST(Search, TheFastestWins) {
   EXPECT_EQ(result.left_out, 0u);
   EXPECT_GE(result.measured.front().stats.count, 15);
   EXPECT_NEAR(result.measured[result.winner()].speedup, 1 / 0.65, 1e-6);
-  // The other finalists follow in the order in which they would have won.
+  // The ranking lists the other finalists in the order in which they would have won.
   ASSERT_EQ(result.ranking.size(), 6u);
   EXPECT_EQ(result.ranking[1], 2u);
 }
@@ -153,7 +154,8 @@ TEST(Search, OnlyAThoroughOneTriesAllCandidates) {
   }
 }
 
-// One call checks it. One is timed, or two if it is less than twice as slow. Then it is dropped.
+// A slow candidate runs once to be checked and once to be timed, or twice if it is less than twice
+// as slow as the best one. Then it is dropped.
 TEST(Search, ACandidateThatIsMuchSlowerIsDroppedAfterItsFirstTime) {
   FakeMachine machine;
   FakeTrial trial(machine, {1.0, 0.8, 1.1, 1.25, 1.7});
@@ -188,7 +190,7 @@ TEST(Search, WrongAndFailingCandidatesAreRecordedAndNeverTimed) {
   EXPECT_EQ(FakeTrial::index(result.measured[result.winner()].choice), 3u);
   EXPECT_EQ(result.measured[1].failure, "sums: off by one");
   EXPECT_EQ(result.measured[2].failure, "cannot");
-  EXPECT_EQ(trial.runs[1], 1);  // the check's own
+  EXPECT_EQ(trial.runs[1], 1);  // the check runs it once
   EXPECT_TRUE(result.measured[1].times_ms.empty());
   trial.wrong = {0};
   EXPECT_THROW(search(trial, options_on(machine)), Error);
@@ -199,7 +201,7 @@ TEST(Search, UnvalidatedCandidatesAreValidatedElsewhereFirst) {
   FakeTrial trial(machine, {1.0, 0.1, 0.2});
   trial.unvalidated = {1, 2};
   SearchOptions options = options_on(machine);
-  EXPECT_EQ(winner_of(trial, options), 0u);  // no process to validate them in
+  EXPECT_EQ(winner_of(trial, options), 0u);  // there is no process that could validate them
   EXPECT_EQ(trial.runs.count(1), 0u);
   options.probe = [](const ConfigChoice& choice, double) {
     return FakeTrial::index(choice) == 1 ? Validation::wrong("crashed with signal 11")
@@ -211,7 +213,7 @@ TEST(Search, UnvalidatedCandidatesAreValidatedElsewhereFirst) {
   EXPECT_EQ(trial.runs.count(1), 0u);
 }
 
-// A budget of 2 s ends within 2.5 s even with a candidate of 300 ms in the list.
+// A search with a budget of 2 s ends within 2.5 s even if one candidate takes 300 ms per call.
 TEST(Search, ABudgetHoldsWithASlowCandidate) {
   for (const double budget_s : {0.05, 0.5, 2.0}) {
     FakeMachine machine;
@@ -262,14 +264,15 @@ TEST(Search, ShortCallsAreTimedSeveralAtATime) {
   EXPECT_NEAR(result.measured[0].stats.median_ms, 0.001, 1e-9);
 }
 
-// A stopwatch for calls that find the caches as `cold` says, and leave them warm.
+// A stopwatch that simulates caches: a fast call takes longer if `cold` is set. Every call leaves
+// the caches warm.
 class ColdWatch final : public measure::Stopwatch {
  public:
   ColdWatch(FakeMachine& machine, bool& cold) : machine_(machine), cold_(cold) {}
   void start() override { before_ = machine_.seconds(); }
   void stop() override {
     took_ = machine_.seconds() - before_;
-    // Cold, candidate 1 takes twice as long as the default.
+    // With cold caches candidate 1 takes 2 ms, twice as long as the default.
     if (cold_ && took_ < 0.9e-3) took_ = 2e-3;
     cold_ = false;
   }
@@ -338,7 +341,7 @@ TEST(Search, DisturbedRoundsAreDiscarded) {
   EXPECT_EQ(quiet.disturbance, measure::Disturbance{});
 }
 
-// The time of the confirmation is part of the budget.
+// The time that the confirmation of a winner takes is part of the search's budget.
 TEST(Search, ABudgetHoldsWithASlowDisturbance) {
   FakeMachine machine;
   FakeTrial trial(machine, {2.0, 1.0, 3.0});
@@ -355,8 +358,8 @@ TEST(Search, ABudgetHoldsWithASlowDisturbance) {
   EXPECT_EQ(result.winner(), 1u);
 }
 
-// Ten searches of each of many problems on a noisy machine. Nearly all agree, and where they do
-// not, their choices are equally fast.
+// Searches 40 problems ten times each on a noisy machine. At least 95 % of the searches choose a
+// candidate that is about as fast as the best one.
 TEST(Search, WinnersAreStableOnANoisyMachine) {
   int agreed = 0;
   int all = 0;
@@ -372,9 +375,9 @@ TEST(Search, WinnersAreStableOnANoisyMachine) {
       FakeTrial trial(machine, times);
       const std::size_t winner = winner_of(trial, options_on(machine));
       ++all;
-      // Within the tie band and the width of the noise, in the undisturbed time.
+      // The winner's undisturbed time is near the best: 2 % are the tie band, 1 % is the noise.
       if (times[winner] <= best * (1 + 0.02 + 0.01)) ++agreed;
-      // Never worse than the choice without a search.
+      // The winner is never slower than the default, which runs without a search.
       EXPECT_LE(times[winner], 1.0 + 1e-9);
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing files of a cache: the entries that remain, waiting for locks, and obstacles in the file
-// system.
+// Writing files of a tuning cache: the entries that remain, waiting for locks, and obstacles in the
+// file system.
 #include "autotune/store/store.hpp"
 
 #include <fcntl.h>
@@ -41,7 +41,7 @@ class StoreTest : public testing::Test {
   std::vector<Added> add(const std::vector<Entry>& entries, const LockWait& wait = {}) const {
     return put_into(file, entries, wait);
   }
-  // The message of the error, which must be an Error(io_error).
+  // Adds an entry, which must fail with Error(io_error). Returns the message of the error.
   [[nodiscard]] std::string io_error() const {
     try {
       add({winner_of(99)}, {std::chrono::milliseconds(30), {}, {}});
@@ -77,7 +77,8 @@ TEST_F(StoreTest, HasOneLineForEachKeyAndEnvironment) {
   EXPECT_EQ(add({winner_of(1, Effort::quick)}), std::vector{Added::worse});
   EXPECT_EQ(add({test::doubtful(winner_of(1, Effort::thorough))}), std::vector{Added::worse});
   EXPECT_EQ(fs::last_write_time(file), written);
-  // In place; two entries of one call are one line.
+  // A better winner replaces its line in place. Entries of one key that are added in one call
+  // become one line.
   EXPECT_EQ(add({winner_of(1, Effort::thorough), validated_of(1, 8, "wrong"), winner_of(3)}),
             std::vector(3, Added::added));
   Entry both = winner_of(1, Effort::thorough);
@@ -97,7 +98,7 @@ TEST_F(StoreTest, LinesThatItCannotReadStayAsTheyAre) {
   EXPECT_EQ(content(file), lines + "\n" + lines_of({winner_of(1)}));
 }
 
-// As `cat` joins two files.
+// A file may have several lines of one key, for example after `cat` joined two files.
 TEST_F(StoreTest, RepeatedLinesBecomeOne) {
   put(file, lines_of({winner_of(1, Effort::quick), winner_of(2), winner_of(1), winner_of(2)}));
   add({validated_of(1, 8, "")});
@@ -150,7 +151,7 @@ TEST_F(StoreTest, NoLockIsWaitedForWithoutEnd) {
   ASSERT_GE(held, 0);
   ASSERT_EQ(::flock(held, LOCK_EX), 0);
   EXPECT_NE(io_error().find(file.string() + ".lock: another process holds"), std::string::npos);
-  // A wait can be interrupted, and after a second its reason is reported.
+  // A wait for the lock can be interrupted. After a second, the writer reports what it waits for.
   std::string told;
   EXPECT_THROW(
       add({winner_of(2)}, {std::chrono::hours(1), [&](const std::string& text) { told = text; },
@@ -158,14 +159,14 @@ TEST_F(StoreTest, NoLockIsWaitedForWithoutEnd) {
       Locked);
   EXPECT_NE(told.find("waiting for the lock"), std::string::npos) << told;
 
-  // A program keeps its entries in memory, and waits only once.
+  // After one wait for a lock in vain, PatientWriter keeps entries in memory and waits no more.
   std::vector<std::string> warnings;
   PatientWriter writer(file, "it is lost",
                        [&](const std::string& text) { warnings.push_back(text); });
   for (std::int64_t m = 10; m < 1000; ++m)
     writer.add({winner_of(m)}, {std::chrono::milliseconds(20), {}, {}});
   writer.add({winner_of(1000)},
-             {std::chrono::hours(24), {}, {}});  // does not come to an end if it waits
+             {std::chrono::hours(24), {}, {}});  // takes 24 hours if it waits again
   EXPECT_EQ(writer.lost(), 991);
   EXPECT_EQ(writer.written(), 0);
   ASSERT_FALSE(warnings.empty());
@@ -190,8 +191,8 @@ TEST_F(StoreTest, NoLockIsWaitedForWithoutEnd) {
   EXPECT_EQ(warnings, Names{file.string() + ": it is a directory; it is lost"});
 }
 
-// A link is a second name: all processes that write through it write the same file under the same
-// lock.
+// A symbolic link is a second name of a cache file: all processes that write through it write the
+// same file under the same lock.
 TEST_F(StoreTest, LinksAreFollowedByAll) {
   const fs::path target = directory / "elsewhere" / "real.jsonl";
   fs::create_directories(target.parent_path());
@@ -201,7 +202,7 @@ TEST_F(StoreTest, LinksAreFollowedByAll) {
   add({winner_of(2)});
   EXPECT_TRUE(fs::is_symlink(file));
   EXPECT_EQ(content(target), lines_of({winner_of(1), winner_of(2)}));
-  EXPECT_EQ(names(), Names{"abc.jsonl"});  // the lock is next to the file
+  EXPECT_EQ(names(), Names{"abc.jsonl"});  // the lock is next to the file that the link names
   EXPECT_TRUE(fs::exists(target.string() + ".lock"));
   fs::remove(file);
   fs::create_symlink("abc.jsonl", file);
@@ -245,7 +246,8 @@ TEST_F(StoreTest, RootTrustsNoFileThatOthersCanHavePutThere) {
   refused("it belongs to user 65534");
   EXPECT_EQ(content(file), before);
   fs::permissions(file.parent_path(), fs::perms::others_write, fs::perm_options::remove);
-  add({winner_of(2)});  // owned by the directory's owner, and by no other user
+  // The file's owner is the directory's owner, and no other user can write there.
+  add({winner_of(2)});
 
   put(directory / "victim", before);
   fs::remove(file);

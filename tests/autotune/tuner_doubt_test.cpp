@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuner from the outside: measurements that other programs disturb, and look-ups of a Context
-// itself.
+// Tests of the public Tuner: measurements that other programs disturb, and look-ups that a Context
+// makes by itself.
 #include <gtest/gtest.h>
 #include <stdlib.h>  // NOLINT: setenv is POSIX's
 
@@ -45,7 +45,7 @@ TEST(Tuner, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
   near.near_shapes = true;
   EXPECT_EQ(origins_of(*Tuner::open(context, near), context).count(TuneOrigin::near_shape), 0u);
 
-  // For a program that records, requires or tunes, they are problems without any result.
+  // In the modes record, require and tune, a result in doubt counts as no result.
   const auto recording = Tuner::open(context, options_in(directory, "record"));
   recording->attach(context);
   use_layer(context, Mode::rowwise);
@@ -65,7 +65,7 @@ TEST(Tuner, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
   EXPECT_EQ(origins_of(*Tuner::open(context, options_in(directory)), context),
             Origins{TuneOrigin::exact});
 
-  // Another doubtful result does not replace a good measurement either.
+  // A new result that is in doubt does not replace a good measurement.
   autotune::Snapshot snapshot;
   snapshot.add_file(tuner->cache_file());
   std::vector<Entry> later;
@@ -79,7 +79,7 @@ TEST(Tuner, WhatIsInDoubtIsNotUsedAndIsMeasuredAgain) {
             Origins{TuneOrigin::exact});
 }
 
-// Another program that uses the core in every round.
+// Simulates another program that takes the core away in every round: all results are in doubt.
 TEST(Tuner, WhatOthersDisturbIsKeptInDoubt) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
@@ -117,7 +117,7 @@ TEST(Tuner, WhatOthersDisturbIsKeptInDoubt) {
   EXPECT_EQ(tune(&disturbed).known, quiet.tuned);
 }
 
-// An environment variable that is set as long as the object exists.
+// Sets an environment variable, and restores its previous value when the object is destroyed.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) {
@@ -149,7 +149,7 @@ TEST(Tuner, AContextLooksUpByItselfAsTheEnvironmentSays) {
     const auto tuner = autotune::default_tuner(context.state());
     use_layer(context, Mode::rowwise);
     const std::int64_t hits = tuner->hits.load();
-    EXPECT_GT(hits, 0);  // the Context's own tuner is the same one
+    EXPECT_GT(hits, 0);  // `tuner` is the one that the Context uses by itself
     use_layer(another, Mode::rowwise);
     const std::int64_t more_hits = tuner->hits.load();
     EXPECT_GT(more_hits, hits);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: tuners, each in a directory, and a layer that looks them up.
+// Test support: tuners with their caches in a temporary directory, and a layer that queries them.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ inline LayerCase case_of(Mode mode) {
   return c;
 }
 
-/// A training step and an inference step of a layer.
+/// Runs a training step and an inference step of a layer, which query the context's tuner.
 inline void use_layer(Context& context, Mode mode, std::uint32_t allow = 0) {
   LayerTrial t(case_of(mode == Mode::automatic ? Mode::standard : mode));
   LinearOptions options = t.options();
@@ -63,14 +63,15 @@ inline void use_layer(Context& context, Mode mode, std::uint32_t allow = 0) {
   t.forward(layer, Save::nothing);
 }
 
-/// The cache of a machine on which the shape was tuned; no process has it open.
+/// Tunes the test's shape into a cache in `directory` and returns the cache file, which no tuner
+/// has open any longer.
 inline std::string tuned_file(Context& context, const TemporaryDirectory& directory) {
   const auto tuner = Tuner::open(context, options_in(directory));
   tuner->tune(context, {shape}, quick());
   return tuner->cache_file();
 }
 
-/// The source of the answers to the queries of a layer of the shape.
+/// Where the tuner's answers to the queries of a layer of the test's shape come from.
 inline std::set<TuneOrigin> origins_of(const Tuner& tuner, Context& context) {
   std::set<TuneOrigin> origins;
   for (const ConfigQuery& query : autotune::layer_queries(context, shape))
@@ -78,7 +79,7 @@ inline std::set<TuneOrigin> origins_of(const Tuner& tuner, Context& context) {
   return origins;
 }
 
-/// Rewrites the winners of a cache.
+/// Applies `edit` to every winner in a cache file and writes the file again.
 inline void edit_winners(const std::string& file,
                          const std::function<void(autotune::Entry&)>& edit) {
   autotune::Snapshot snapshot;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuner from the outside. It measures the problems that layers ask for. Other processes find
-// the results that it stores. It does not use results that it must not use.
+// Tests of the public Tuner: it measures the problems that layers ask for, other processes find the
+// stored results, and results that are not valid are not used.
 #include "switchback/tuner.hpp"
 
 #include <fcntl.h>
@@ -39,7 +39,7 @@ using test::TemporaryDirectory;
 using test::tuned_file;
 using test::use_layer;
 
-// Remembers the queries.
+// A source of configurations that remembers the queries and answers none of them.
 class Asked : public ConfigSource {
  public:
   bool find(const ConfigQuery& query, const ContextState&, ConfigChoice&) const override {
@@ -59,7 +59,8 @@ TEST(Tuner, TheQueriesOfAShapeAreThoseThatLayersAsk) {
       use_layer(context, mode);
     EXPECT_GT(asked->queries.size(), 15u);
     for (const ConfigQuery& query : asked->queries) {
-      // A layer's query for dX includes the gradient of its bias; so does the list.
+      // A layer's query for dX includes the gradient of the bias, and so must the query in the
+      // list.
       EXPECT_NE(std::find(listed.begin(), listed.end(), query), listed.end())
           << autotune::describe(query);
     }
@@ -82,7 +83,7 @@ TEST(Tuner, EachListContainsTheOneBefore) {
     for (const ConfigQuery& query : lists[i])
       EXPECT_NE(std::find(lists[i + 1].begin(), lists[i + 1].end(), query), lists[i + 1].end())
           << autotune::describe(query);
-    // A CPU measures all of them.
+    // On a CPU, each of the three lists contains all problems.
     if (context.state().on_cpu())
       EXPECT_EQ(lists[i].size(), lists[i + 1].size());
     else
@@ -95,7 +96,7 @@ TEST(Tuner, WhatOneTunesAnotherFinds) {
   Context context(test::device_options());
   const auto tuner = Tuner::open(context, options_in(directory));
   TuneLimits limits = quick();
-  limits.budget_per_key_s = 600;  // enough even if other processes take the cores for long
+  limits.budget_per_key_s = 600;  // enough even if other processes use the cores for long
   int steps = 0;
   const TuneSummary first = tuner->tune(context, {shape}, limits, [&](const TuneSummary&) {
     ++steps;
@@ -110,7 +111,8 @@ TEST(Tuner, WhatOneTunesAnotherFinds) {
   const auto other = Tuner::open(context, options_in(directory, "require"));
   Context user(test::device_options());
   other->attach(user);
-  // On a device, a layer's floating point products are measured only with Problems::all.
+  // On a GPU, tune() does not measure a layer's floating point products: only Problems::all lists
+  // them.
   for (const Mode mode : test::int8_modes)
     use_layer(user, mode);
   if (user.state().on_cpu())
@@ -144,7 +146,7 @@ TEST(Tuner, MeasuresOnlyWhatIsNotKnown) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
   TuneLimits limits;
-  limits.max_candidates = 1;  // without a budget per problem no search is cut short
+  limits.max_candidates = 1;  // there is no budget per problem, so no search is cut short
   const TuneShape small{3, 16, 16, DType::f32, false};
   {
     const auto tuner = Tuner::open(context, options_in(directory));
@@ -160,8 +162,8 @@ TEST(Tuner, MeasuresOnlyWhatIsNotKnown) {
   EXPECT_EQ(tuner->tune(context, {small}, limits).tuned, again.keys);
 }
 
-// A grid made for a large machine: shapes that do not fit are named, and do not use this machine's
-// time.
+// Shapes that do not fit into this machine's memory are named in warnings, and no time is spent on
+// them.
 TEST(Tuner, WhatDoesNotFitIntoMemoryIsNamed) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
@@ -231,7 +233,7 @@ TEST(Tuner, RequireFailsOnAMissAndChangesNothing) {
     EXPECT_NE(text.find("is not in the cache, and the tuner's mode is require"), std::string::npos)
         << text;
   }
-  // Nothing to compute is nothing to look up.
+  // An empty product computes nothing, so it looks nothing up and does not fail.
   LayerTrial t(case_of(Mode::rowwise));
   GemmS8S8S32Args empty;
   EXPECT_NO_THROW(gemm_s8s8s32(context, empty));
@@ -326,7 +328,8 @@ TEST(Tuner, NearShapesStandInOnlyWhenAskedTo) {
   EXPECT_EQ(origins(false, 120), Origins{TuneOrigin::fallback});
   EXPECT_EQ(origins(true, 100), Origins{TuneOrigin::exact});
   EXPECT_EQ(origins(true, 120), Origins{TuneOrigin::near_shape});
-  EXPECT_EQ(origins(true, 90), Origins{TuneOrigin::fallback});  // another bucket
+  // Row counts 90 and 100 are in different buckets.
+  EXPECT_EQ(origins(true, 90), Origins{TuneOrigin::fallback});
 }
 
 TEST(Tuner, TheSystemListStandsBehindTheCache) {
@@ -360,8 +363,8 @@ TEST(Tuner, ACacheThatCannotBeWrittenIsOneWarning) {
   for (const std::string& warning : warnings)
     about_writing += warning.find("kept in this process only") != std::string::npos ? 1 : 0;
   EXPECT_EQ(about_writing, 1);
-  // This process knows the results nevertheless. (On a device, floating point products are missing
-  // in the passes that it measured.)
+  // This process knows the results although it could not write them. (On a GPU there are misses:
+  // the passes that it measured looked for floating point products, which were not measured.)
   const std::int64_t misses = tuner->counters().misses;
   tuner->attach(context);
   use_layer(context, Mode::rowwise);
@@ -392,7 +395,7 @@ TEST(Tuner, DamagedLinesAreNamedAndTheRestIsUsed) {
   EXPECT_EQ(tuner->counters().misses, 0);
 }
 
-// Threads look up while others add: every answer is right, and no entry is lost or torn.
+// Several threads look up while one tunes: every answer is right, and no entry is lost or torn.
 TEST(Tuner, ManyThreadsLookUpWhileOneTunes) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
@@ -420,7 +423,8 @@ TEST(Tuner, ManyThreadsLookUpWhileOneTunes) {
     EXPECT_TRUE(tuner->state().find(query, context.state(), choice));
 }
 
-// Another process holds the lock: entries wait, and are written with the next ones.
+// While another process holds the lock of the record file, new entries wait in memory. They are
+// written together with the next ones.
 TEST(Tuner, ALockOfAnotherProcessKeepsWhatIsRecorded) {
   const TemporaryDirectory directory;
   Context context(test::device_options());
@@ -439,7 +443,7 @@ TEST(Tuner, ALockOfAnotherProcessKeepsWhatIsRecorded) {
   EXPECT_NE(warnings[0].find("kept in memory and will be written"), std::string::npos)
       << warnings[0];
   ::close(held);
-  use_layer(context, Mode::global);  // other problems among them
+  use_layer(context, Mode::global);  // this layer asks for problems that are not recorded yet
   autotune::Snapshot recorded;
   recorded.add_file(directory / "recorded.jsonl");
   std::set<std::string> keys;

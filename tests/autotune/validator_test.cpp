@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Candidates that a helper program validates in a separate process. The program must be found.
+// Tests of the validation of candidates by a helper program in another process, and of the search
+// for that program.
 #include "autotune/validation/validator.hpp"
 
 #include <gtest/gtest.h>
@@ -67,7 +68,7 @@ TEST(Child, SaysHowItEnded) {
   EXPECT_NE(Child().start({"no/such/program"}), "");
 }
 
-// Output that never ends a line is not an answer, however long it is.
+// Output of the child without a line end is not an answer, however long it is.
 TEST(Child, TakesNoEndlessAnswer) {
   Child child;
   ASSERT_EQ(child.start(shell("read line; while :; do printf 0123456789abcdef; done")), "");
@@ -90,8 +91,8 @@ TEST(ValidationSetting, SurvivesItsLine) {
   EXPECT_NE(one_line(""), "");
 }
 
-// The candidates of one product on the CPU, checked by the program that is installed with the
-// library.
+// One product on the CPU, whose configurations are checked by the program that is installed with
+// the library.
 class ValidatorTest : public ::testing::Test {
  protected:
   ValidatorTest() : context_({.device = "cpu", .threads = 1}) {
@@ -128,8 +129,8 @@ TEST_F(ValidatorTest, OneChildValidatesAList) {
   EXPECT_EQ(validator.starts(), 1);
 }
 
-// It says "ready" and dies of every candidate: each needs a process, and the next candidate gets a
-// new one.
+// The helper says "ready" and crashes at its first candidate. Each candidate then gets a new helper
+// process.
 TEST_F(ValidatorTest, ACandidateThatKillsTheChildIsWrongAndTheNextIsTried) {
   Validator validator(context_.state(), {.command = shell("read s; echo '" + ready_answer() +
                                                           "'; read c; kill -SEGV $$")});
@@ -151,7 +152,7 @@ TEST_F(ValidatorTest, WhatOthersDoToTheChildSaysNothingOfTheCandidate) {
   EXPECT_EQ(cannot.why, "today");
 }
 
-// A child that was idle for a while is gone when the next candidate comes.
+// A helper that ended while it was idle is started again for the next candidate.
 TEST_F(ValidatorTest, AChildThatEndedByItselfIsStartedAnew) {
   Validator validator(context_.state(), {.command = shell("read s; echo '" + ready_answer() +
                                                           "'; read c; echo right; exit 0")});
@@ -170,7 +171,8 @@ TEST_F(ValidatorTest, ACandidateThatHangsIsWrongUnlessItsTimeWasCutShort) {
   EXPECT_EQ(validate(patient, 0.2).result, Result::unvalidated);
 }
 
-// Every reason for getting no answer has a name, and is not tried again for each candidate.
+// Each reason why the helper gives no answer is named. A helper that cannot start is not started
+// again for each candidate.
 TEST_F(ValidatorTest, AHelperThatCannotHelpIsNamed) {
   const auto why_of = [&](std::vector<std::string> command) {
     const Validation validation = validate_by(std::move(command));

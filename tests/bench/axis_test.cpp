@@ -68,15 +68,15 @@ TEST_F(Axes, OptionsOfOneValueMakeCombinations) {
   ASSERT_EQ(both.size(), 6u);
   EXPECT_EQ(both[1], (Combination{{"batch", "1"}, {"name", "large"}}));
   EXPECT_EQ(both[4], (Combination{{"batch", "4"}, {"name", "small"}}));
-  EXPECT_EQ(batch, 1);  // the code that runs a combination applies it
+  EXPECT_EQ(batch, 1);  // `batch` is not set here: each combination is applied when it runs
 }
 
 TEST_F(Axes, RefusesWhatIsNoAxis) {
-  EXPECT_THROW(apply({"--axis", "batch=1,2"}), Error);  // the option takes one value
+  EXPECT_THROW(apply({"--axis", "batch=1,2"}), Error);  // --batch takes only one value
   command.clear();
   EXPECT_THROW(apply({"--axis", "none=1"}), Error);
   command.clear();
-  EXPECT_THROW(apply({"--axis", "m=1", "--axis", "k=1"}), Error);  // n is missing
+  EXPECT_THROW(apply({"--axis", "m=1", "--axis", "k=1"}), Error);  // there is no axis for n
 }
 
 }  // namespace

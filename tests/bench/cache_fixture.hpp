@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: `switchback-bench cache` as people run it, and caches for it.
+// Test support: runs `switchback-bench cache` as users do, and makes caches for it.
 #pragma once
 
 #include <fcntl.h>
@@ -59,13 +59,13 @@ class Cache : public testing::Test {
   }
   [[nodiscard]] fs::path file() const { return file(machine_); }
 
-  /// `switchback-bench cache`.
+  /// Runs `switchback-bench cache` with these arguments.
   [[nodiscard]] Result run(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), "cache");
     return run_program(arguments);
   }
-  /// `switchback-bench` in an environment with these directories and none of the user's switchback
-  /// variables.
+  /// Runs `switchback-bench` with this test's directories in its environment, and without the
+  /// user's switchback variables.
   [[nodiscard]] Result run_program(const std::vector<std::string>& arguments) const {
     std::vector<std::string> words{SWITCHBACK_BENCH_PROGRAM};
     words.insert(words.end(), arguments.begin(), arguments.end());
@@ -101,7 +101,8 @@ class Cache : public testing::Test {
     return {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status),
             content(in("stdout")), content(in("stderr"))};
   }
-  /// For the Context of this test.
+  /// Runs `switchback-bench cache` with the device and the number of threads of this test's
+  /// Context.
   [[nodiscard]] Result here(std::vector<std::string> arguments) const {
     arguments.insert(arguments.end(), {"--device", "cpu", "--threads", "1"});
     return run(arguments);
@@ -145,7 +146,8 @@ class Cache : public testing::Test {
   [[nodiscard]] Entry entry(const ConfigQuery& query) const {
     return {autotune::key_of(query, machine_), autotune::environment_of(context_.state()), {}, {}};
   }
-  /// An entry as `tune` writes it. The candidates are numbered, the default is 0.
+  /// A cache entry as `tune` writes it. `candidate` is the index of the winner among the
+  /// candidates; 0 is the default.
   Entry winner(const ConfigQuery& query, std::size_t candidate = 0, Effort effort = Effort::normal,
                const char* time = day) {
     Entry e = entry(query);
@@ -164,7 +166,7 @@ class Cache : public testing::Test {
         {autotune::to_text(query.op, choices(query).at(candidate)), "C[0,0] is 1, not 2", time});
     return e;
   }
-  /// An entry of another machine, as that machine's cache has it.
+  /// The entry as a machine with another number of cores has it in its cache.
   [[nodiscard]] static Entry foreign(Entry e, std::int64_t cores = 999) {
     std::string why;
     autotune::KeyParts parts = *autotune::parse_key(e.key.json, why);

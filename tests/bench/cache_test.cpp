@@ -29,7 +29,7 @@ TEST_F(Cache, PathSaysWhereEverythingIsAndWhatSaysSo) {
   expect_part(people.out, file().string());
   expect_part(people.out, in("system/list.jsonl").string());
   expect_part(people.out, "SWITCHBACK_TUNE_SYSTEM");
-  expect_part(people.out, "does not exist yet");  // the file of misses
+  expect_part(people.out, "does not exist yet");  // of the file of recorded misses
   const json program = lines(here({"path", "--json", "--cache", in("other").string()}).out).at(0);
   EXPECT_EQ(program["places"][0]["path"], in("other").string());
   EXPECT_EQ(program["places"][0]["set_by"], "--cache");
@@ -37,7 +37,7 @@ TEST_F(Cache, PathSaysWhereEverythingIsAndWhatSaysSo) {
   EXPECT_EQ(program["variables"]["SWITCHBACK_TUNE_CACHE"], cache().string());
 }
 
-// The list that was installed is found however the program was started.
+// The installed system list is found whatever path or link the program was started by.
 TEST_F(Cache, TheSystemListIsFoundByAnyName) {
   const fs::path program = SWITCHBACK_BENCH_PROGRAM;
   const fs::path link = in("other-name");
@@ -112,7 +112,7 @@ TEST_F(Cache, LinesThatCannotBeReadAreNamed) {
 }
 
 TEST_F(Cache, KeysThatAreNoneOrSeveralAreErrorsThatHelp) {
-  std::map<std::string, autotune::Key> seen;  // by their first digits
+  std::map<std::string, autotune::Key> seen;  // keys of entries by the first digits of their names
   std::vector<Entry> two;
   for (int i = 0; two.empty(); ++i) {
     Entry e = winner(product());
@@ -143,7 +143,7 @@ TEST_F(Cache, KeysThatAreNoneOrSeveralAreErrorsThatHelp) {
 }
 
 TEST_F(Cache, ExplainShowsARefusalAndNamesTheDefault) {
-  Entry refused = winner(product(), 0);  // of the project's own kernels
+  Entry refused = winner(product(), 0);  // measured with the library's own kernels
   refused.env.kernels = "int8 0";
   refused.validated = wrong(product(), 1).validated;
   store({refused});
@@ -184,7 +184,7 @@ TEST_F(Cache, AWinnerInDoubtIsMarkedAndTheDefaultRuns) {
   expect_part(here({"verify", "--run"}).out,
               "1 right, 0 wrong, 1 not used here anyway (1 of them in doubt)");
 
-  // A result that is not in doubt replaces it, whatever the effort and the dates are.
+  // A result that is not in doubt replaces one that is, whatever their efforts and dates are.
   store({winner(product(), 0, Effort::quick, "2026-01-01T00:00:00Z")});
   const json mended = lines(here({"explain", name_of(doubtful.key), "--json"}).out).at(0);
   EXPECT_EQ(mended["runs"]["line"], 1);
@@ -207,7 +207,8 @@ TEST_F(Cache, ExplainSaysWhichEntryWinsAndWhy) {
   EXPECT_EQ(effort["runs"]["line"], 1);
   EXPECT_EQ(effort["entries"][0]["verdicts"].size(), 4u);
 
-  // If the best one fails later, the other one remains; if that one fails, the system list's.
+  // If the best winner fails a later check, the other winner is used. If that one fails too, the
+  // winner in the system list is used.
   store({wrong(query, 0, next_day)});
   const json failed = lines(here({"explain", name, "--json"}).out).at(0);
   expect_part(failed["entries"][0]["outcome"], "it failed later");
@@ -238,7 +239,7 @@ TEST_F(Cache, ExplainTakesShapes) {
                           all - 1));
 }
 
-// Twenty problems are one table, not twenty.
+// `explain --shape` prints the problems of a shape as one table with a line for each.
 TEST_F(Cache, ExplainOfShapesHasALineForEachProblem) {
   std::vector<Entry> winners;
   for (const ConfigQuery& query : autotune::queries_of(context_, {{4, 16, 8, DType::f32, false}}))
@@ -280,7 +281,7 @@ TEST_F(Cache, ADateAheadOfTheClockLosesAndSaysSo) {
 }
 
 TEST_F(Cache, ExplainFollowsNearShapes) {
-  // 33 and 40 rows are of the bucket that ends at 48.
+  // 33 and 40 rows are in the same bucket of row counts, which ends at 48.
   store({winner(product(40), 1)});
   const auto near = [&](const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"explain", "--shape", "33,16,8", "--json"};
@@ -369,7 +370,7 @@ TEST_F(Cache, VerifyNamesWinnersThatAreWrongOrDoNotFit) {
   ConfigQuery of_large = query;
   of_large.words[0] = std::int64_t{1} << 44;  // rows
   large.key = autotune::key_of(of_large, machine_);
-  // A mode that cannot compute sums of this many codes exactly. Only a run shows that.
+  // The entry's mode cannot compute sums of this many products exactly. Only running it shows that.
   Entry not_exact = winner(query);
   linear::PassProblem pass;
   static_cast<ConfigOrigin&>(pass) = core::origin_of(context_.state());
@@ -396,7 +397,7 @@ TEST_F(Cache, VerifyNamesWinnersThatAreWrongOrDoNotFit) {
 }
 
 TEST_F(Cache, AFileThatCannotBeReadIsAnError) {
-  fs::create_directories(file());  // a directory in its place
+  fs::create_directories(file());  // a directory in place of the cache file
   for (const char* command : {"list", "verify"}) {
     const Result result = here({command});
     EXPECT_EQ(result.code, 1) << command << result.out;
@@ -404,7 +405,7 @@ TEST_F(Cache, AFileThatCannotBeReadIsAnError) {
   }
 }
 
-// The file of one cache is all that another needs.
+// The file of one cache is all that another cache needs to use the same results.
 TEST_F(Cache, WhatIsImportedIsUsedAsItWas) {
   const ConfigQuery query = product();
   store({winner(query, 1), wrong(query, 0), entry(product(7))});
@@ -421,7 +422,7 @@ TEST_F(Cache, WhatIsImportedIsUsedAsItWas) {
   EXPECT_EQ(again["added"], 0);
   EXPECT_EQ(again["known"], 1);
 
-  // The same file serves as the system list.
+  // A cache file also serves as the system list.
   fs::copy(file(), in("system/x.jsonl"));
   const json listed = lines(here({"list", "--json", "--cache", in("empty").string()}).out).at(0);
   EXPECT_EQ(listed["origin"], "system list");
@@ -486,14 +487,14 @@ TEST_F(Cache, ImportWritesNothingIfAFileCannotBeRead) {
   EXPECT_EQ(content(in("file")), "mine\n");
 }
 
-// A script that passes the wrong file must be able to see it.
+// The exit status must tell a script that it imported a wrong file.
 TEST_F(Cache, GarbageIsAnErrorAndMakesNoFile) {
   put(in("garbage"), "not an entry\nnor this\n");
   const Result result = run({"import", in("garbage").string()});
   EXPECT_EQ(result.code, 1);
   expect_part(result.err, in("garbage").string() + ": it has no entries");
   EXPECT_FALSE(fs::exists(cache()));
-  // The readable entries are still used.
+  // From a partly readable file, the readable entries are still imported.
   put(in("half.jsonl"), test::lines_of({winner(product())}) + "noise\n");
   const Result half = run({"import", in("half.jsonl").string(), "--json"});
   EXPECT_EQ(half.code, 1);

@@ -82,7 +82,7 @@ TEST(CopyLines, CombinesLinesReadTogether) {
       const unsigned char* at = f + line * 4 * 64 + b;
       ASSERT_EQ(to.as<unsigned char>()[line * 64 + b], at[0] | at[64] | at[128] | at[192]);
     }
-  // And the other way: one line read, four written.
+  // copy_lines() writes each line that it reads to four lines.
   copy_lines(context, to.as<void>(), from.as<void>(), {lines * 64, lines * 4 * 64}, Stores::plain);
   for (std::int64_t line = 0; line < lines * 4; ++line)
     for (std::int64_t b = 0; b < 64; ++b)
@@ -104,7 +104,7 @@ TEST(ReadLines, ReadsEveryWholeLineOnce) {
       EXPECT_EQ(read_lines(context, bytes, size), 0x40ull << 40) << at;
       bytes[at + 5] = 0;
     }
-    if (end < most) bytes[end] = 0xFF;  // of a line that is not whole
+    if (end < most) bytes[end] = 0xFF;  // the byte after the last whole line, which is not read
     EXPECT_EQ(read_lines(context, bytes, size), 0u);
   }
 }
@@ -146,7 +146,8 @@ TEST(Ceilings, Measured) {
   EXPECT_FALSE(c.f32_instruction.empty());
 }
 
-// It does not wait forever: on many machines at most two of eight threads run at a time here.
+// The measurement of the latency between cores does not wait forever for a thread that is not
+// running: on many machines at most two of eight threads run at a time.
 TEST(CoreLatency, IsThatOfTwoThreads) {
   Context one({.device = "cpu", .threads = 1, .isa = {}});
   EXPECT_EQ(measure_core_latency(one).most_ns, 0);
@@ -155,9 +156,9 @@ TEST(CoreLatency, IsThatOfTwoThreads) {
     Context context({.device = "cpu", .threads = threads, .isa = {}});
     const CoreLatency latency = measure_core_latency(context);
     EXPECT_GE(latency.most_ns, latency.least_ns);
-    if (latency.most_ns == 0) continue;  // they never met
-    EXPECT_GT(latency.least_ns, 0.1);    // no core is as fast
-    EXPECT_LT(latency.most_ns, 5e6);     // or their time was over
+    if (latency.most_ns == 0) continue;  // the threads never ran at the same time
+    EXPECT_GT(latency.least_ns, 0.1);    // a core cannot answer within 0.1 ns
+    EXPECT_LT(latency.most_ns, 5e6);     // 5 ms is the time limit of each exchange
     EXPECT_EQ(to_json(latency), (nlohmann::ordered_json{latency.least_ns, latency.most_ns}));
   }
 }

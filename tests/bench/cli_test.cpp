@@ -60,7 +60,8 @@ class Cli : public testing::Test {
     posix_spawn_file_actions_addopen(&files, 1, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_addopen(&files, 2, in("stderr").c_str(), O_WRONLY | O_CREAT | O_TRUNC,
                                      0600);
-    // A test run in the background may have been started with SIGINT ignored.
+    // The child gets the default actions of its signals: a test that runs in the background may
+    // have been started with SIGINT ignored.
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t signals;
@@ -89,7 +90,7 @@ class Cli : public testing::Test {
   [[nodiscard]] Result run(const std::vector<std::string>& arguments) const {
     return finish(start(arguments));
   }
-  /// `run` with two tiny shapes on one thread.
+  /// Arguments of `switchback-bench run` with two tiny shapes on one thread.
   [[nodiscard]] std::vector<std::string> tiny(const std::vector<std::string>& more = {}) const {
     std::vector<std::string> all{"run",      "--shape", "2,8,16",    "--shape", "3,16,8",
                                  "--repeat", "2",       "--threads", "1"};
@@ -105,7 +106,7 @@ class Cli : public testing::Test {
   }
 
   std::string directory;
-  std::string input = "/dev/null", output;  // of the program
+  std::string input = "/dev/null", output;  // standard input and output of the program
 };
 
 Record some_record() {
@@ -126,7 +127,7 @@ TEST_F(Cli, RecordsGoToStandardOutputAndAllElseToStderr) {
   EXPECT_TRUE(records[1].time_global().has_value());
   EXPECT_NE(result.err.find("[1/2] 2x8x16"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("On this machine, "), std::string::npos);
-  // Other programs may disturb both rows.
+  // If other programs disturb both rows, the sentence says so instead.
   EXPECT_TRUE(result.err.find("for training steps int8 ") != std::string::npos ||
               result.err.find("every row is in doubt") != std::string::npos)
       << result.err;
@@ -244,7 +245,7 @@ TEST_F(Cli, UnknownWordsAreNamedWithWhatIsMeant) {
       "give a subcommand: run, parallel-linears, fragmented, transformer, accumulators, pipeline, "
       "tune, cache, report, compare, compare-builds, merge, list, verify, micro, info");
   expect({"rum"}, "unknown subcommand 'rum'; did you mean 'run'?");
-  // Former names still work.
+  // Former names of subcommands still work.
   expect({"accum", "--nosuch"}, "unknown option '--nosuch' of 'accumulators'; ");
   expect({"nosuch"},
          "unknown subcommand 'nosuch'; the subcommands are run, parallel-linears, fragmented, "
@@ -330,7 +331,8 @@ TEST_F(Cli, TablesFitTheTerminal) {
                                                     {"info", "--no-measure"}}) {
     std::istringstream lines(run(arguments).out);
     for (std::string line; std::getline(lines, line);) {
-      const bool is_table = line.find("  ") != std::string::npos;  // sentences may be longer
+      // Only tables must fit into 70 columns.
+      const bool is_table = line.find("  ") != std::string::npos;
       EXPECT_TRUE(!is_table || text_columns(line) <= 70u) << line;
     }
   }
@@ -386,7 +388,7 @@ TEST_F(Cli, AppendingAShapeThatIsThereIsSaid) {
       << report.out;
 }
 
-// This process, which is not the one that measures, keeps every core busy.
+// This process keeps every core busy while another process measures.
 TEST_F(Cli, ADisturbedMachineIsNoticed) {
   measure::LoadMonitor monitor(core::available_cores());
   std::atomic<bool> stop = false;
@@ -471,10 +473,10 @@ TEST_F(Cli, CasesLargerThanMemoryAreSkipped) {
 TEST_F(Cli, InterruptedRunsKeepWhatIsDone) {
   for (const int number : {SIGINT, SIGTERM}) {
     const std::string out = in(number == SIGINT ? "i.jsonl" : "t.jsonl");
-    // The second case would take days.
+    // With --min-time 1h the run would take days.
     const pid_t child = start({"run", "--shape", "1,8,16", "--shape", "2,8,16", "--repeat", "2",
                                "--threads", "1", "--min-time", "1h", "--out", out});
-    // It is measuring once the run file has its first line.
+    // The program is measuring once its run file has a first line.
     const std::string log = out.substr(0, out.size() - 6) + ".run.jsonl";
     for (int i = 0; i < 3000; ++i) {
       struct stat status {};
@@ -503,7 +505,7 @@ TEST_F(Cli, ListsAreForPeopleAndForPrograms) {
   const nlohmann::json rows = nlohmann::json::parse(cases.out);
   EXPECT_EQ(rows.size(), 142u);
   for (const nlohmann::json& row : rows) {
-    // Numbers as records have them: "wm": 4, not 4.0.
+    // Numbers are written as in records: "wm" is 4, not 4.0.
     EXPECT_EQ(row["wm"].is_number_integer(), row["wm"] == std::floor(row["wm"].get<double>()));
     EXPECT_TRUE(row["f32_bytes"].is_number_integer());
   }

@@ -32,7 +32,8 @@ TEST(Contender, EnvironmentProgramAndArguments) {
   EXPECT_EQ(parse_contender("--isa avx2", "self").arguments, (Words{"--isa", "avx2"}));
   EXPECT_EQ(parse_contender("OMP_NUM_THREADS=1", "self").program, "self");
   EXPECT_EQ(parse_contender("a=b/c", "self").environment.size(), 1u);
-  EXPECT_EQ(parse_contender("./a=b", "self").program, "./a=b");  // no name of a variable
+  // `./a` cannot be the name of a variable.
+  EXPECT_EQ(parse_contender("./a=b", "self").program, "./a=b");
   EXPECT_THROW(parse_contender("  ", "self"), Error);
   EXPECT_THROW(parse_contender("'open", "self"), Error);
 }
@@ -55,7 +56,7 @@ class CompareBuilds : public testing::Test {
     StatusLine out(true);
     return run_compare_builds(options, {}, {}, out);
   }
-  /// The message of the Error that it throws.
+  /// The message of the Error that run() throws; empty if it throws none.
   [[nodiscard]] std::string refusal() const {
     try {
       static_cast<void>(run());
@@ -138,7 +139,7 @@ TEST_F(CompareBuilds, CtrlCEndsItCleanly) {
   const StopSignals signals;
   std::atomic<bool> over{false};
   std::thread stopper([&] {
-    // Once the first pair is complete.
+    // Sends SIGINT once the first pair of runs is complete.
     while (!over && (!std::filesystem::exists(errors) ||
                      read_file(errors).find("[1/100000]") == std::string::npos))
       std::this_thread::sleep_for(std::chrono::milliseconds(20));

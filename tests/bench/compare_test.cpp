@@ -20,14 +20,15 @@
 namespace switchback::bench {
 namespace {
 
-/// Runs do not differ by more than their samples explain.
+/// Rules for a machine on which two runs differ only as much as the spread of their samples
+/// explains.
 VerdictRules quiet_machine() {
   VerdictRules rules;
   rules.run_noise = 0;
   return rules;
 }
 
-/// Times with the long tail that they have on a busy machine: `middle` at their median.
+/// Random times with median `middle` and the long tail of slow calls that a busy machine has.
 std::vector<double> noisy(double middle, double noise, int count, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal(0, noise);
@@ -110,7 +111,8 @@ TEST(Weigh, FewNoisySamplesDecideNothing) {
   EXPECT_NE(judge(e, {}).why, "");
 }
 
-// A slow quarter of an hour changes the median of the times, but hardly the fastest calls.
+// If the machine is busy for a while, the median of the times changes, but hardly the fastest
+// calls.
 TEST(Weigh, ABusyMachineIsNoSlowerProgram) {
   std::vector<double> busy = noisy(1, 0.01, 100, 2);
   for (std::size_t i = 25; i < busy.size(); ++i)
@@ -154,24 +156,25 @@ TEST(Weigh, RunsInTurnsAreComparedAsPairs) {
   const Evidence pairs = weigh(a, b);
   EXPECT_EQ(pairs.basis, Basis::pairs);
   EXPECT_EQ(verdict_of(pairs), Verdict::slow);
-  // One side after the other: the spread of the runs hides it.
+  // If all runs of one side follow all runs of the other, the spread between runs hides the
+  // regression.
   for (std::size_t i = 0; i < 12; ++i)
     b.runs[i].started[11] = '1';
   EXPECT_EQ(weigh(a, b).basis, Basis::runs);
   EXPECT_EQ(verdict_of(weigh(a, b)), Verdict::ambiguous);
 }
 
-// Runs of one side after those of the other, on a machine that changes its speed in between: a
-// change that all fields share is not the program's.
+// All runs of one side follow all runs of the other, on a machine that changes its speed in
+// between. A change that all fields share must not be attributed to the program.
 class OneAfterTheOther : public testing::Test {
  protected:
-  // `reacts`: how much of the machine's change each field feels.
+  // `reacts`: for each field, the power of the machine's change by which its times change.
   // `in_turns`: the runs of both sides alternate in pairs, and each pair has its own speed.
   SideComparison compared(double machine, double planted, const std::vector<double>& reacts,
                           bool in_turns = false) {
     const auto side = [&](const char* path, double slower, double regression) {
       std::vector<FieldTimes> fields;
-      std::vector<double> wander;  // from run to run
+      std::vector<double> wander;  // how the machine's speed varies from run to run
       std::normal_distribution<double> normal(0, 0.03);
       for (int run = 0; run < 12; ++run)
         wander.push_back(normal(random));
@@ -215,12 +218,12 @@ TEST_F(OneAfterTheOther, ASlowerMachineIsNoSlowerProgram) {
     const SideComparison c = compared(machine, 1, {1, 1, 1, 1, 1, 1});
     EXPECT_EQ(c.counts().slow + c.counts().fast, 0) << machine;
   }
-  // Nor on a machine on which some fields depend more than others.
+  // There is no verdict either if some fields depend more on the machine's speed than others.
   const SideComparison c = compared(1.1, 1, {1, 0.2, 0.9, 0.1, 0.8, 0.3});
   EXPECT_EQ(c.counts().slow + c.counts().fast, 0);
 }
 
-// For pairs too, the difference that all fields of a pair's two runs share is removed.
+// In the comparison of pairs too, a difference that all fields of the two runs share is removed.
 TEST_F(OneAfterTheOther, PairsAreAlsoComparedWithTheOtherFields) {
   int found = 0, elsewhere = 0, unchanged = 0;
   for (int trial = 0; trial < 20; ++trial) {
@@ -233,7 +236,8 @@ TEST_F(OneAfterTheOther, PairsAreAlsoComparedWithTheOtherFields) {
   EXPECT_GE(found, 19);
   EXPECT_LE(elsewhere, 1);
   EXPECT_LE(unchanged, 1);
-  // A change that all fields share shows only in their own ratio.
+  // A slowdown that all fields share shows only in each field's own ratio, not relative to the
+  // others.
   const SideComparison all = compared(1.15, 1, {1, 1, 1, 1, 1, 1}, true);
   EXPECT_EQ(all.counts().slow, 6);
 }
@@ -301,7 +305,7 @@ TEST(Compare, AFieldThatMovedWithAllOthersIsNotSlower) {
   for (unsigned i = 0; i < 6; ++i) {
     const std::string name(field_name(static_cast<Field>(i)));
     before.push_back(field_of(name, {noisy(1, 0.005, 100, i)}));
-    // All 15 % slower; one of them 20 % more.
+    // All fields are 15 % slower, and one of them by another 20 %.
     after.push_back(field_of(name, {noisy(i == 2 ? 1.38 : 1.15, 0.005, 100, 50 + i)}));
   }
   const SideComparison c = compare(side_of("a", before), side_of("b", after), {}, {});
@@ -340,7 +344,7 @@ TEST(Compare, WhatWasDisturbedOnEitherSideHasNoVerdict) {
     for (FieldTimes& field : *side)
       field.runs[0].disturbed = false;
   }
-  // One disturbed run of many does not put the others in doubt.
+  // One disturbed run of many does not put the field's other runs in doubt.
   before[2].runs.assign(8, before[2].runs[0]);
   after[2].runs.assign(8, after[2].runs[0]);
   after[2].runs[7].disturbed = after[2].runs[0].disturbed = true;
@@ -366,7 +370,7 @@ TEST(Compare, CasesMatchOnTheirWholeKey) {
   EXPECT_EQ(c.only_new, std::vector<std::string>{"run 64x512x512 dtype=bf16"});
   const std::string table = comparison_table(c, 0);
   EXPECT_NE(table.find("only in REF (1):\n  run 1x8x8 dtype=f32\n"), std::string::npos) << table;
-  // A file without a type matches any type.
+  // A file that does not name its dtype matches any dtype.
   now.cases[0].key.clear();
   EXPECT_EQ(compare(side_of("a", ref.cases[0].fields), now, {}, {}).cases.size(), 1u);
   now.cases.erase(now.cases.begin());
@@ -424,7 +428,7 @@ TEST(Compare, JsonHasTheEvidence) {
   EXPECT_NEAR(json["geometric_mean"].get<double>(), 1.2, 0.01);
 }
 
-/// Files as `run` and the other workloads write them.
+/// Tests with files as `run` and the other workloads write them.
 class CompareFiles : public testing::Test {
  protected:
   void SetUp() override {
@@ -463,7 +467,8 @@ TEST_F(CompareFiles, RunsOfACaseFollowTheRunFile) {
     add(path, to_line(record));
     add(run_log_path(path), R"({"type":"run_start","commit":"abc","dtype":"bf16","mode":"default",)"
                             R"("machine":{"device":"cpu","cpu":"X","isa":"avx2","threads":2}})");
-    // A case that wrote no record, then the one that did.
+    // The run file has a failed attempt of the case, which wrote no record, then the successful
+    // one.
     add(run_log_path(path), R"({"type":"case","id":"64x512x512","status":"oom"})");
     add(run_log_path(path),
         fmt::format(R"({{"type":"case","id":"64x512x512","status":"ok","disturbed":{},"fields":)"
@@ -485,7 +490,8 @@ TEST_F(CompareFiles, RunsOfACaseFollowTheRunFile) {
   EXPECT_FALSE(field.runs[0].disturbed);
   EXPECT_TRUE(field.runs[1].disturbed);
   EXPECT_EQ(side.cases[0].field("fwd_packed")->runs.size(), 2u);
-  EXPECT_EQ(side.cases[0].field("time_standard"), nullptr);  // its parts are missing
+  // The parts that this sum needs are missing.
+  EXPECT_EQ(side.cases[0].field("time_standard"), nullptr);
 }
 
 TEST_F(CompareFiles, OtherWorkloadsGoByTheMembersBeforeTheirTimes) {

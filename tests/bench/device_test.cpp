@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// run, verify, micro and info on a device whose memory this program cannot read: the emulated one.
+// Tests of `run`, `verify`, `micro` and `info` on the emulated device, whose memory this program
+// cannot read directly.
 #include <gtest/gtest.h>
 
 #include <set>

@@ -8,8 +8,8 @@
 namespace switchback::bench {
 namespace {
 
-const Case up = case_of_shape(1024, 1408, 6144);  // wm 4.3636…, switch false
-const Case down = case_of_shape(16, 4096, 1024);  // wm 4, switch true
+const Case up = case_of_shape(1024, 1408, 6144);  // wm = dim_out / dim_in = 4.3636…, switch = false
+const Case down = case_of_shape(16, 4096, 1024);  // wm = dim_in / dim_out = 4, switch = true
 
 bool matches(const char* expression, const Case& c) {
   return Filter(expression).matches(c);

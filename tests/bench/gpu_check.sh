@@ -13,7 +13,8 @@ SWITCHBACK_CUBLASLT=none # the emulated device has its own
 export SWITCHBACK_CUBLASLT
 rm -rf "$out"
 
-# expect STATUS TEXT ARGUMENTS...: the exit status, and a text in the output.
+# expect STATUS TEXT ARGUMENTS...: runs tools/gpu-check and requires this exit status and this text in its
+# output.
 expect() {
   wanted=$1
   text=$2
@@ -40,9 +41,9 @@ expect 2 '--only needs the name of a step' "$out" --only --quick
 expect 2 '--deadline soon: it must be a time such as 90' "$out" --deadline soon
 expect 2 "unknown argument '--fast'" "$out" --fast
 expect 1 'no use of emulated:7 here' "$out" --device emulated:7 --only info
-# No step can be faster than that.
+# The deadline is too short for any step, so no step begins.
 expect 3 'not begun        verify: it may take 90 s, and' "$out" --device emulated:0 --only info,verify --deadline 5s
-# All of verify takes longer than that on the emulated device.
+# On the emulated device, all of verify takes longer than 21 s.
 expect 3 'not ended        verify: ' "$out" --device emulated:0 --only verify --deadline 21s
 expect 0 'all checks passed on emulated:0' "$out" --device emulated:0 --dry-run --only verify
 grep -q 'not begun        info' "$out/summary.txt" || {
@@ -58,21 +59,22 @@ for step in $(sh "$tool" --help | sed -n '/Steps:$/,/^kernels tries/p' | sed '1d
     exit 1
   }
 done
-# The kernels of the fused engine are included, and the product in bf16.
+# The sweep of large products has rows of the fused engine, the bf16 product and cuBLASLt.
 for word in fused bf16 cublaslt; do
   grep -q "\"name\":\"$word" "$out/sweep-large.jsonl" || grep -q "\"variant\":\"$word" "$out/sweep-large.jsonl" || {
     echo "no row of the sweep is of $word"
     exit 1
   }
 done
-# Kernels of groups with one scale each, and kernels of dW: no record has seen them on 9.0.
+# The summary names kernels that were right on 9.0 although no record has measured them there: grouped
+# products with one scale per group, and int8 dW.
 for words in 'grouped_int8 fused .*one scale of each group' 'gemm_blockwise wgmma .*blocks of 1024 rows'; do
   grep -q "^seen on 9.0 .*$words" "$out/summary.txt" || {
     echo "the summary has no line of a kernel that was right and in no record: $words"
     exit 1
   }
 done
-# All kernels of int8 dW.
+# The sweep of int8 dW has rows of all its kernels.
 for word in mma wgmma dp4a; do
   grep -q "\"name\":\"$word" "$out/sweep-dw.jsonl" || {
     echo "no row of int8 dW is of $word"

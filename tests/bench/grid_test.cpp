@@ -46,7 +46,7 @@ TEST(Grid, GeneratesBothDirectionsForEachBatchSize) {
   EXPECT_EQ(grid.description, "two words");
   EXPECT_EQ(grid.repeat, 7);
   ASSERT_EQ(grid.cases.size(), 4u);
-  // In ascending order of work, and of dim_in where that is equal.
+  // The cases are in ascending order of work, and of dim_in where the work is equal.
   EXPECT_EQ(shape(grid.cases[0]), Shape(1, 6144, 1408, 4.3637, false));
   EXPECT_EQ(shape(grid.cases[1]), Shape(1, 1408, 6144, 4.3637, true));
   EXPECT_EQ(shape(grid.cases[2]), Shape(2, 6144, 1408, 4.3637, false));
@@ -280,8 +280,8 @@ TEST(Grid, TooLargeFilesAreRefusedUnread) {
   EXPECT_EQ(message, "g.yaml:1:1: 1048577 bytes; a grid file must have at most 1048576");
 }
 
-// Real grids with bytes changed, cut and doubled: the result is a grid or an Error, never anything
-// else.
+// The built-in grids with bytes changed, removed or doubled: parsing them gives a grid or throws an
+// Error, and does nothing else.
 TEST(Grid, DamagedFilesThrowNothingButErrors) {
   test::Random random(11);
   int accepted = 0;

@@ -31,7 +31,7 @@ MicroOptions tiny() {
 
 void expect_measured(const RaceRow& row) {
   SCOPED_TRACE(row.bench + " " + row.subject + " " + row.variant);
-  EXPECT_GE(row.subject_ms.count, 3);  // also on a busy machine: fewer have no spread
+  EXPECT_GE(row.subject_ms.count, 3);  // also on a busy machine: fewer samples have no spread
   EXPECT_GT(row.subject_ms.median_ms, 0);
   EXPECT_GT(row.rival_ms.median_ms, 0);
   EXPECT_FALSE(row.rival.empty());
@@ -146,7 +146,7 @@ TEST(Micro, ExpertsAreMeasuredAgainstALoopAndABound) {
     expect_measured(row);
     rows.emplace(row.variant, row.rival);
   });
-  // 20 tokens: more than 8 experts, fewer than 64.
+  // The shape has 20 tokens: more than 8 experts, fewer than 64.
   const std::set<std::pair<std::string, std::string>> want = {
       {"8 of 8 experts", "loop of products"},
       {"8 of 8 experts", "one product"},
@@ -173,7 +173,8 @@ TEST(Micro, ModelsMeasuresEveryOperationAgainstItsFloor) {
                 row.variant == "memory")
           << row.rival;
       operations.insert(row.subject);
-      // Which of the two floors is higher, where there are two, depends on the machine.
+      // An operation's floor is the time for its memory traffic or for its arithmetic. For these
+      // operations the machine decides which of the two is longer.
       EXPECT_TRUE(row.variant != "arithmetic" || row.subject.starts_with("attention") ||
                   row.subject.starts_with("gelu") || row.subject.starts_with("swiglu") ||
                   row.subject == "dropout")
@@ -199,7 +200,8 @@ TEST(Micro, ActivationMeasuresFusedAgainstSeparate) {
       EXPECT_EQ(row.dtype, dtype);
       EXPECT_FALSE(row.rival.empty());
     });
-    // Both forms of each operation; the step against separate operations and standard layers.
+    // Every operation is measured with both forms of GELU. The MLP step is compared with separate
+    // operations and with standard layers.
     for (const char* subject : {"forward + quantize", "backward + quantize + sums", "MLP step"})
       EXPECT_EQ(subjects.count(subject), 2u * options.shapes.size()) << subject;
   }
@@ -213,7 +215,7 @@ TEST(Micro, QuantizeMeasuresEveryOperationAgainstACopy) {
   micro_quantize(context, options, [&](const RaceRow& row) {
     expect_measured(row);
     subjects.insert(row.subject);
-    // A fingerprint writes nothing.
+    // A fingerprint writes nothing, so it is compared with reading instead of copying.
     EXPECT_TRUE(row.rival.starts_with(row.subject == "fingerprint" ? "read" : "copy")) << row.rival;
     EXPECT_GT(row.gb_s, 0);
   });
@@ -227,7 +229,7 @@ TEST(Micro, WeightGradientHasItsProductAndTheWhole) {
     expect_measured(row);
     variants.insert(row.variant);
     EXPECT_GT(row.gop_s, 0);
-    // Only a product has a share of the ceiling.
+    // Only the product alone has a share of the machine's arithmetic ceiling.
     EXPECT_EQ(row.share.has_value(), row.variant == "product");
     EXPECT_FALSE(row.rival.empty());
   });
@@ -276,7 +278,7 @@ TEST(Micro, ReferenceEngineIsNoRivalUnlessAlone) {
             std::vector<std::string>{"reference"});
 }
 
-// The program as a user calls it.
+// Runs switchback-bench with these arguments in this process.
 int cli(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "switchback-bench");
   return run_cli(static_cast<int>(arguments.size()), arguments.data());

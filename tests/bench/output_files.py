@@ -17,7 +17,7 @@ from reading import OWN, PROGRAM, PUBLISHED, Case, bench, main, pictures_of, rec
 
 
 class Outputs(Case):
-    # Every command with an output: its arguments, and the option that names it.
+    # Every command that writes a file: its arguments, and the option that names the file.
     def outputs(self, place):
         text = os.path.join(place, "text.txt")
         with open(text, "w", encoding="utf-8") as out:
@@ -63,7 +63,7 @@ class Outputs(Case):
         with tempfile.TemporaryDirectory() as place:
             for name, (command, option) in self.outputs(place).items():
                 if name == "plot":
-                    continue  # a picture of what is being measured, drawn again after every training
+                    continue  # the plot is drawn again after every training, so it may replace an older one
                 with self.subTest(name):
                     out = os.path.join(place, name + ".jsonl")
                     with open(out, "w", encoding="utf-8") as kept:
@@ -119,7 +119,7 @@ class Outputs(Case):
             bare = os.path.join(os.fsencode(place), b"bare" + name)
             shutil.copy(PUBLISHED, bare)
             for read in (path, bare):
-                # bench() decodes strictly.
+                # bench() decodes the output strictly: bytes that are not UTF-8 are an error.
                 for kind in ("table", "markdown", "csv", "json", "html"):
                     with self.subTest(kind):
                         text = bench("report", read, "--with", OWN, "--format", kind)
@@ -198,7 +198,7 @@ class Outputs(Case):
             while True:
                 try:
                     part = os.read(leader, 65536)
-                except OSError:  # the other side was closed
+                except OSError:  # the program closed its side of the terminal
                     break
                 if not part:
                     break
@@ -214,7 +214,7 @@ class Outputs(Case):
                 text = on_terminal(*options)
                 self.assertNotIn('{"', text)
                 self.assertIn("--out FILE keeps them", text)
-                # They are printed if they are requested, or if the output is a pipe.
+                # Records are printed if they are requested, or if the output is a pipe.
                 self.assertIn('{"', on_terminal(*options, "--out", "-"))
                 self.assertIn('{"', on_terminal(*options, "--quiet"))
                 self.assertTrue(bench(*options).startswith('{"'))

@@ -19,11 +19,11 @@ namespace {
 
 struct Planted {
   Field field = Field::standard_fwd;
-  double share = 0;  ///< of the call's own time, on top of it
+  double share = 0;  ///< the added delay, as a share of the call's time
 };
 Planted planted;
 
-// The delay is proportional to the time of the call now, so that it is as noisy as the call.
+// The delay is proportional to the time that this call took, so that it is as noisy as the call.
 std::function<void()> slowed(Field field, std::function<void()> call) {
   if (field != planted.field) return call;
   return [call = std::move(call)] {

@@ -31,7 +31,7 @@ TEST(RankSum, HollanderWolfePermeability) {
   const RankSum test = rank_sum_test(weeks, term);
   EXPECT_EQ(test.u, 35);
   EXPECT_EQ(test.method, PMethod::exact);
-  EXPECT_NEAR(test.p, 0.2544, 5e-5);  // R: wilcox.test(term, weeks), two-sided
+  EXPECT_NEAR(test.p, 0.2544, 5e-5);  // as in R: wilcox.test(term, weeks), two-sided
 }
 
 // Mann and Whitney's own table (1947): P(U <= u) of two samples without ties.
@@ -58,7 +58,8 @@ TEST(RankSum, PublishedTable) {
   EXPECT_NEAR(p_of(4, 3, 1), 0.057, 5e-4);
 }
 
-/// Two-sided p of U by every choice of b's places among all values.
+/// Two-sided p of the rank sum statistic U, by enumerating every choice of b's places among all
+/// values.
 double enumerated_p(const Values& a, const Values& b) {
   Values all = a;
   all.insert(all.end(), b.begin(), b.end());
@@ -93,7 +94,8 @@ TEST(RankSum, IsTheEnumeratedOneWithTiesToo) {
 }
 
 TEST(RankSum, NormalOfManyIsCloseToExact) {
-  // 64 samples are exact, 66 are not; an eighth of the range is equally surprising.
+  // The p of 64 samples is exact, that of 66 is from the normal approximation. b is shifted by an
+  // eighth of the range in both.
   const auto p_of = [](int n) {
     Values a, b;
     for (int i = 0; i < n; ++i) {
@@ -106,7 +108,7 @@ TEST(RankSum, NormalOfManyIsCloseToExact) {
   EXPECT_EQ(exact.method, PMethod::exact);
   EXPECT_EQ(normal.method, PMethod::normal);
   EXPECT_NEAR(std::log(exact.p), std::log(normal.p), 0.35);
-  // All equal: not significant at all.
+  // If all values are equal, p is 1.
   EXPECT_EQ(rank_sum_test(Values(50, 1.0), Values(50, 1.0)).p, 1);
 }
 
@@ -142,11 +144,11 @@ TEST(SignedRank, HollanderWolfeDepression) {
   EXPECT_NEAR(test.p, 0.03906, 5e-6);
   const Interval interval = paired_shift(differences, 0.95);
   EXPECT_NEAR(interval.value, 0.46, 1e-9);
-  EXPECT_NEAR(interval.low, 0.010, 1e-9);  // R: 0.010 and 0.786
+  EXPECT_NEAR(interval.low, 0.010, 1e-9);  // R gives the interval 0.010 to 0.786
   EXPECT_NEAR(interval.high, 0.786, 1e-9);
 }
 
-/// Two-sided p of W by every choice of signs.
+/// Two-sided p of the signed rank statistic W, by enumerating every choice of signs.
 double enumerated_signs(const Values& differences) {
   Values sizes;
   std::vector<bool> positive;
@@ -191,7 +193,7 @@ TEST(Shift, HollanderWolfePermeability) {
   const Values term{0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46};
   const Values weeks{1.15, 0.88, 0.90, 0.74, 1.21};
   const Interval interval = shift(weeks, term, 0.95);
-  EXPECT_NEAR(interval.value, 0.305, 1e-9);  // R: wilcox.test(term, weeks, conf.int = TRUE)
+  EXPECT_NEAR(interval.value, 0.305, 1e-9);  // as in R: wilcox.test(term, weeks, conf.int = TRUE)
   EXPECT_NEAR(interval.low, -0.15, 1e-9);
   EXPECT_NEAR(interval.high, 0.76, 1e-9);
 }
@@ -202,12 +204,11 @@ TEST(Shift, TooFewSamplesHaveNoInterval) {
   EXPECT_TRUE(std::isinf(two.low) && two.low < 0);
   EXPECT_TRUE(std::isinf(two.high) && two.high > 0);
   EXPECT_TRUE(std::isinf(paired_shift(Values{1, 2, 3, 4, 5}, 0.95).high));
-  // Six signs that agree are below 5 % (2/64).
+  // Six differences with the same sign have p = 2/64, below 5 %, so the interval is finite.
   EXPECT_EQ(paired_shift(Values{1, 2, 3, 4, 5, 6}, 0.95).low, 1);
 }
 
-// The interval and the test agree: a value is outside the interval if the test rejects it as the
-// shift.
+// The interval and the test agree: a shift is outside the interval if the test rejects it.
 TEST(Shift, TheIntervalIsThatOfTheTest) {
   const Values a{3.1, 2.2, 5.7, 4.4, 1.6, 2.9}, b{6.3, 4.1, 7.7, 3.6, 8.2, 5.05, 9.4};
   const Interval interval = shift(a, b, 0.95);
@@ -222,10 +223,10 @@ TEST(Shift, TheIntervalIsThatOfTheTest) {
 }
 
 TEST(Holm, StepsDown) {
-  // Holm (1979): 0.01·4, then max(0.013·3, …), 0.04·2, 0.05.
+  // Holm (1979): the adjusted p are 0.01·4, max(0.013·3, 0.04), 0.04·2 and max(0.05, 0.08).
   const Values adjusted = holm(Values{0.04, 0.01, 0.05, 0.013});
   EXPECT_NEAR(adjusted[1], 0.04, 1e-12);
-  EXPECT_NEAR(adjusted[3], 0.04, 1e-12);  // 0.039, but not below the one before
+  EXPECT_NEAR(adjusted[3], 0.04, 1e-12);  // 0.013·3 = 0.039, but not below 0.04
   EXPECT_NEAR(adjusted[0], 0.08, 1e-12);
   EXPECT_NEAR(adjusted[2], 0.08, 1e-12);
   EXPECT_EQ(holm(Values{0.9, 0.8}), (Values{1, 1}));
@@ -233,11 +234,11 @@ TEST(Holm, StepsDown) {
 }
 
 TEST(Rate, ClopperPearson) {
-  // The rule of three and its exact form: 1 - 0.025^(1/20).
+  // No event in 20 trials: the exact form of the rule of three is 1 - 0.025^(1/20).
   EXPECT_NEAR(rate(0, 20, 0.95).high, 1 - std::pow(0.025, 1.0 / 20), 1e-9);
   EXPECT_EQ(rate(0, 20, 0.95).low, 0);
   EXPECT_NEAR(rate(20, 20, 0.95).low, std::pow(0.025, 1.0 / 20), 1e-9);
-  // Published: 4 of 20 lie within 0.0573 and 0.4366.
+  // Published interval for 4 events in 20 trials: 0.0573 to 0.4366.
   EXPECT_NEAR(rate(4, 20, 0.95).low, 0.0573, 5e-5);
   EXPECT_NEAR(rate(4, 20, 0.95).high, 0.4366, 5e-5);
 }

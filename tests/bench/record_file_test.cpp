@@ -46,7 +46,8 @@ class RecordFile : public testing::Test {
   [[nodiscard]] std::string content() const { return read_file(path); }
   [[nodiscard]] LineFile open(OpenMode mode) const { return LineFile(path, mode, start, check); }
 
-  /// The message of an Error of the given status; the file must still hold `text`.
+  /// Opening the file must throw an Error of this status with `part` in its message, and must not
+  /// change the file.
   void expect_refused(OpenMode mode, Status status, const std::string& part) const {
     const std::string before = content();
     try {
@@ -67,7 +68,7 @@ TEST_F(RecordFile, CreatesAndWritesWholeLines) {
     LineFile file = open(OpenMode::create);
     file.reserve(1 << 20);
     file.write(line_of(1));
-    EXPECT_EQ(content(), line_of(1) + "\n");  // there before the file is closed
+    EXPECT_EQ(content(), line_of(1) + "\n");  // the line is in the file before it is closed
     file.write(line_of(2));
   }
   EXPECT_EQ(content(), line_of(1) + "\n" + line_of(2) + "\n");
@@ -111,10 +112,10 @@ TEST_F(RecordFile, CutsATornTailOfAnyLengthAndSaysWhere) {
               path + ":2: an incomplete line of " + std::to_string(length) + " bytes was removed");
     EXPECT_EQ(content(), whole);
   }
-  put(whole + next.substr(0, 40) + "\n");  // torn, with a newline after it
+  put(whole + next.substr(0, 40) + "\n");  // a torn line with a newline after it
   { EXPECT_EQ(open(OpenMode::append).notes().size(), 1u); }
   EXPECT_EQ(content(), whole);
-  put(whole + std::string(100, '\0'));  // the result of a lost write
+  put(whole + std::string(100, '\0'));  // zeros, as a lost write leaves them
   { EXPECT_EQ(open(OpenMode::append).notes().size(), 1u); }
   EXPECT_EQ(content(), whole);
 }

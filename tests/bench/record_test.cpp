@@ -68,7 +68,7 @@ TEST(Record, HasThePublishedKeysInTheirOrder) {
   EXPECT_EQ(record_keys(), expected);
 }
 
-// Every published line is read and written back byte for byte: keys, order, sums and style.
+// Every published record is read and written back byte for byte: keys, order, sums and style.
 TEST(Record, RewritesThePublishedRecordsByteForByte) {
   const std::string text = read_file(SWITCHBACK_REFERENCE_RECORDS);
   const std::vector<Record> records = parse_records(text, "a100.jsonl");
@@ -159,7 +159,7 @@ TEST(Record, RefusesWhatIsNoRecord) {
             0u);
 }
 
-// The first published record there is: 22 keys, without the casts.
+// The oldest published record: it has 22 keys, without the times of the casts.
 constexpr const char* without_casts =
     R"({"repeat": 64, "batch_size": 8192, "dim_out": 4096, "dim_in": 1024, "wm": 4, "switch": false, )"
     R"("standard_fwd": 0.28139352798461914, "standard_gw": 0.2811811864376068, )"
@@ -177,7 +177,7 @@ TEST(Record, OfTheFirstPublicationHasNoCasts) {
   EXPECT_EQ(*record.time(Field::standard_fwd), 0.28139352798461914);
   EXPECT_FALSE(record.time(Field::cast_x));
   EXPECT_EQ(*record.time_global(), 0.944625586271286);
-  // The records that a run is resumed from have all of them.
+  // Records from which a run is resumed must have all keys.
   EXPECT_EQ(message_of(without_casts), "key 20 is 'time_standard'; it must be 'cast_x'");
   const std::string one_cast =
       replaced(without_casts, ", \"time_standard\"", ", \"cast_g\": 1.0, \"time_standard\"");

@@ -50,7 +50,7 @@ def scaled(record, factor):
 
 class Formats(Case):
     def noisy(self, place, shape=0, factors=(), doubtful=(), spread=True):
-        """Records of the quick grid: one has an interval of a hundred powers of ten, others are in doubt."""
+        """Records of the quick grid: one has an interval of a factor of 100, others are in doubt."""
         path = os.path.join(place, "noisy.jsonl")
         records = records_of(OWN)
         for at, factor in factors:
@@ -135,8 +135,8 @@ class Formats(Case):
         self.assertEqual(len(page.ids), len(set(page.ids)))
         self.assertIn("@media print", text)
         pictures = re.findall(r"<svg .*?</svg>", text, re.DOTALL)
-        # Two of all files: lines, and the comparison with the A100. For each file a heat map and parts. The
-        # roofline of the file with ceilings.
+        # All files together have two pictures: the lines, and the comparison with the A100. Each file has
+        # two: the heat map and the parts. The file with ceilings has a roofline.
         self.assertEqual(len(pictures), 2 + 2 * 2 + 1)
         for picture in pictures:
             self.check_svg(picture)
@@ -156,7 +156,7 @@ class Formats(Case):
         with tempfile.TemporaryDirectory() as place:
             path = self.noisy(place, factors=[(3, 1e6)], doubtful=[3])
             page = bench("report", path, "--format", "html")
-        for picture in pictures_of(page)[:2]:  # lines, and next to the A100
+        for picture in pictures_of(page)[:2]:  # the lines, and the comparison with the A100
             svg = self.check_svg(picture)
             marks = [float(t.text) for t in svg.iter(SVG + "text")
                      if t.get("text-anchor") == "end" and re.fullmatch(r"-?[\d.e+-]+", t.text or "")]
@@ -168,7 +168,7 @@ class Formats(Case):
 
     def test_doubt_shows_on_every_colour_and_in_every_plot(self):
         with tempfile.TemporaryDirectory() as place:
-            # From strong orange to strong blue; odd places are in doubt.
+            # The speed-ups are coloured from strong orange to strong blue. Every second case is in doubt.
             factors = [(i, f) for i, f in enumerate((0.1, 0.15, 0.3, 0.4, 0.7, 1, 1, 1.3, 1.6, 2, 2.5, 3, 4))]
             doubtful = list(range(1, 13, 2))
             page = bench("report", self.noisy(place, factors=factors, doubtful=doubtful, spread=False), "--format", "html")
@@ -191,7 +191,7 @@ class Formats(Case):
         self.assertEqual(len(cells), 2 * sum(1 for t in heat.iter(SVG + "text") if (t.text or "").endswith(" !")))
         self.assertGreaterEqual(len(fills), 5)
         texts = [(e.get("fill"), e.get("stroke")) for e in heat.iter(SVG + "text") if (e.text or "").endswith(" !")]
-        for text, around in texts:  # the colour of the cell keeps the lines away from the digits
+        for text, around in texts:  # an outline in the cell's colour separates the digits from the hatching
             self.assertIn(around, fills)
             self.assertGreaterEqual(contrast(text, around), 4.5)
         for fill, strokes in fills.items():
@@ -227,9 +227,9 @@ class Formats(Case):
             elif fill and re.fullmatch(r"\d+\.\d\d( !)?", element.text or ""):
                 fills.setdefault(element.text, fill)
         red, _, blue = (int(fills["0.02"][i:i + 2], 16) for i in (1, 3, 5))
-        self.assertGreater(blue, red)  # less memory is good
+        self.assertGreater(blue, red)  # less memory is good, so it is blue
         red, _, blue = (int(fills["1.17"][i:i + 2], 16) for i in (1, 3, 5))
-        self.assertGreater(red, blue)  # a slowdown is not
+        self.assertGreater(red, blue)  # a slowdown is bad, so it is red
         self.assertIn("slowdown: a step's time, divided by that without checkpointing (less is better)", words_of(page))
         page = bench("report", os.path.join(place, "multimodel.jsonl"), "--format", "html")
         self.assertLess(page.index("Do not trust"), page.index("<svg"))
@@ -252,7 +252,7 @@ class Formats(Case):
             write_lines(path, records)
             svg = self.check_svg(pictures_of(bench("report", path, "--format", "html"))[0])
         looks = []
-        for element in svg.iter():  # the first mark of each line
+        for element in svg.iter():  # only the first mark of each line
             if element.tag == SVG + "polyline":
                 looks.append(None)
             elif looks and looks[-1] is None and element.tag in (SVG + "circle", SVG + "path"):
@@ -274,7 +274,7 @@ class Formats(Case):
                     texts = [t for t in svg.iter(SVG + "text")]
                     labels = [t for t in texts if t.get("text-anchor") == "end"]
                     self.assertGreaterEqual(len(labels), 2)
-                    for label in labels:  # right of the axis title, which is turned around x = 16
+                    for label in labels:  # labels are right of the axis title, which is rotated around x = 16
                         self.assertGreater(float(label.get("x")) - 12 * 0.58 * len(label.text), 22, label.text)
                     if figure != "parts":
                         self.assertIn("0", [t.text for t in labels])
@@ -290,7 +290,7 @@ class Formats(Case):
         rows = re.findall(r"<tr>(.*?)</tr>", wide, re.DOTALL)
         columns = [[len(re.sub(r"<[^>]*>", "", c)) for c in re.findall(r"<td>(.*?)</td>", row)] for row in rows[1:]]
         longest = [max(column) for column in zip(*columns)]
-        # Digits are about 0.6 of the letters' size wide; 190 mm of paper are 538 points.
+        # A digit is about 0.6 times as wide as the font size; 190 mm of paper are 538 points.
         self.assertLess(size * sum(0.6 * n + 0.7 for n in longest), 538)
         self.assertIn("var(--size", page)
 
@@ -317,8 +317,8 @@ class Formats(Case):
 
         svg = self.check_svg(bench("report", PUBLISHED, "--figure", "speedup"))
         lines = list(svg.iter(SVG + "polyline"))
-        self.assertEqual(len(lines), 4)  # batch sizes from 16384 to 131072, as the published script's
-        # The picture's axis is linear: percentages follow from positions by two of them.
+        self.assertEqual(len(lines), 4)  # batch sizes from 16384 to 131072, as in the published script
+        # The y axis is linear, so two known percentages give the percentage of every position.
         sums = ("time_standard", "time_global")
         expected = []
         for dim in (1024, 1280, 1408, 1664, 2048, 4096, 8096):
@@ -438,7 +438,7 @@ class Formats(Case):
             bench("merge", *parts, "--out", merged)
             self.assertEqual(sorted(map(str, records_of(merged))), sorted(map(str, records)))
             self.assertEqual(bench("report", merged, "--format", "csv"), bench("report", OWN, "--format", "csv"))
-            bench("merge", *parts, "--out", merged, code=2)  # the file exists
+            bench("merge", *parts, "--out", merged, code=2)  # refused, because the file exists
             other = [parts[0], shard("c", records[::2], threads=7)]
             out = os.path.join(place, "mixed.jsonl")
             bench("merge", *other, "--out", out, code=2)

@@ -13,7 +13,8 @@
 namespace switchback::bench {
 namespace {
 
-/// A record whose step is `step` and whose forward `forward` times as fast as standard.
+/// A record whose step is `step` times as fast as in mode standard, and whose forward is `forward`
+/// times as fast.
 ReportRow row(std::int64_t batch_size, std::int64_t dim, double step, double forward) {
   ReportRow r;
   r.record.repeat = 3;
@@ -122,13 +123,14 @@ TEST(Report, PublishedRecords) {
             std::string::npos)
       << sentence;
   const std::string table = report_table(report);
-  // 1024x1024x4096: 0.134155… / 0.287488… and / 0.331189…
+  // The times of 1024x1024x4096 give 0.134155… / 0.287488… = 0.47 and 0.134155… / 0.331189… = 0.41.
   EXPECT_NE(table.find("0.47x"), std::string::npos);
   EXPECT_NE(table.find("0.41x"), std::string::npos);
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 142 + 5);
 }
 
-/// Times of every field with the given distance from the record's, 20th to 80th percentile.
+/// Statistics of every field: the 20th and 80th percentiles are `relative` below and above the
+/// record's time, which is the median.
 std::array<measure::Stats, record_fields> spread(const Record& record, double relative,
                                                  std::int64_t count) {
   std::array<measure::Stats, record_fields> parts;
@@ -147,8 +149,8 @@ std::array<measure::Stats, record_fields> spread(const Record& record, double re
 
 TEST(Report, ErrorsOfRatiosComeFromTheSpreadOfTheirParts) {
   ReportRow r = row(256, 8, 1.6, 2);
-  // One part alone makes each sum, so the error is that of two medians: 1.25 / 0.84 of half the
-  // distance of the percentiles, over the root of the count, and the root of two for the ratio.
+  // Each sum has one part, so its error is that of one median: 1.25 / 0.84 of half the distance of
+  // the percentiles, over the root of the count. The root of two is for the ratio of two such sums.
   r.record.times_ms.fill(0.0);
   r.record.times_ms[index(Field::standard_fwd)] = 3;
   r.record.times_ms[index(Field::rowwise_fwd)] = 2;
@@ -157,7 +159,8 @@ TEST(Report, ErrorsOfRatiosComeFromTheSpreadOfTheirParts) {
   ASSERT_TRUE(error);
   EXPECT_NEAR(*error, 1.25 / 0.84 * 0.2 / 2 * std::sqrt(2.0), 1e-12);
   EXPECT_EQ(step_error(r.record, spread(r.record, 0, 4)), 0.0);
-  EXPECT_FALSE(step_error(r.record, spread(r.record, 0.2, 2)));  // too few to tell
+  // Two samples are too few for an error.
+  EXPECT_FALSE(step_error(r.record, spread(r.record, 0.2, 2)));
 }
 
 TEST(Report, DoubtsRowsThatSayNothing) {
@@ -172,7 +175,8 @@ TEST(Report, DoubtsRowsThatSayNothing) {
   disturbed.disturbed = true;
   disturbed.others_cores = 1.3;
   EXPECT_NE(report.doubt(disturbed), "");
-  EXPECT_NE(report.doubt(row(256, 8, 1.6, 9)), "");  // 16.06x and 0.00x were once shown as results
+  // Ratios such as 16.06x and 0.00x are in doubt; they were once shown as results.
+  EXPECT_NE(report.doubt(row(256, 8, 1.6, 9)), "");
   EXPECT_NE(report.doubt(row(256, 8, 0.001, 2)), "");
   EXPECT_EQ(report.doubt(row(256, 8, 0.26, 2)), "");
 
@@ -212,7 +216,7 @@ TEST(Report, RowsInDoubtAreNotCounted) {
             "In these records, every row is in doubt, so it is unknown whether int8 pays.\n");
 }
 
-// The same scale whatever varies: rows, sides, or both.
+// The sentence counts operations per product, whether the rows or the sides of the shapes vary.
 TEST(Report, SizesAreComparedByOperations) {
   for (const bool varies_rows : {true, false}) {
     Report report;
@@ -247,7 +251,7 @@ TEST(Report, PlausibleRatiosFollowTheCeilings) {
   EXPECT_EQ(report.most_plausible(), 11);
   EXPECT_EQ(report.doubt(fast), "");
   EXPECT_NE(report.doubt(row(256, 8, 3, 11.1)), "");
-  report.s8_tops = 2;  // a machine without fast int8: the bound of all stays
+  report.s8_tops = 2;  // a machine without fast int8 keeps the general bound
   EXPECT_EQ(report.most_plausible(), most_plausible_speedup);
 }
 
@@ -282,11 +286,13 @@ TEST(TunedReport, SlownessBeyondNoise) {
   EXPECT_FALSE(slower_beyond_noise({0.99, 0.0001}, 1.0, 40));
   EXPECT_TRUE(slower_beyond_noise({0.9, 0.01}, 1.0, 40));
   EXPECT_FALSE(slower_beyond_noise({0.9, 0.2}, 1.0, 40));
-  EXPECT_FALSE(slower_beyond_noise({0.5, 0.0}, 0.0005, 40));  // half a microsecond
-  EXPECT_FALSE(slower_beyond_noise({0.5, 0.0}, 1.0, 3));      // not one cycle of rounds
+  // A loss of half a microsecond per call is too small to count.
+  EXPECT_FALSE(slower_beyond_noise({0.5, 0.0}, 0.0005, 40));
+  EXPECT_FALSE(slower_beyond_noise({0.5, 0.0}, 1.0, 3));  // three rounds are less than a cycle
 }
 
-// Two measurements of the default may have any ratio: only another configuration can be slower.
+// Two measurements of the same configuration may have any ratio: only a field with another
+// configuration than the default can be slower.
 TEST(TunedReport, NamesFieldsOfAnotherConfigurationAlone) {
   CaseResult result;
   result.shape = case_of_shape(16, 64, 128);
@@ -315,7 +321,7 @@ TEST(TunedReport, NamesFieldsOfAnotherConfigurationAlone) {
             std::string::npos);
   EXPECT_NE(report.sentence({.misses = 1, .refused = 1}).find("cache explain"), std::string::npos);
 
-  // Disturbed measurements are shown with a mark, and no conclusion is drawn from them.
+  // Cases with disturbed measurements are marked, and no conclusion is drawn from them.
   TunedReport doubtful;
   doubtful.add(result, true);
   EXPECT_NE(doubtful.table().find("16x64x128 !"), std::string::npos) << doubtful.table();

@@ -121,7 +121,8 @@ TEST(RunCase, ColdCachesChangeAddressesAndNothingElse) {
       for (std::size_t o = 0; o < operands.size(); ++o) {
         const measure::Matrix& now = setting.matrix(operands[o]);
         addresses[o].insert(now.data());
-        // A cast writes a part of the bytes that the largest operation needs.
+        // A cast writes only a part of this operand, which is as large as the largest operation
+        // needs.
         if (operands[o] == &Operands::cast) continue;
         if (call == 0)
           first.push_back(measure::copy_of(context, now));
@@ -263,7 +264,7 @@ TEST_F(Checks, ColumnAndGlobalGroups) {
   EXPECT_TRUE(check_quantized(context, w.any(), Group::column, qt.view<const std::int8_t>(), true,
                               columns, 1)
                   .ok());
-  qt.view<std::int8_t>().data[n - 1] ^= 1;  // column 0, the last row
+  qt.view<std::int8_t>().data[n - 1] ^= 1;  // changes one code: column 0, last row
   EXPECT_FALSE(check_quantized(context, w.any(), Group::column, qt.view<const std::int8_t>(), true,
                                columns, 1)
                    .ok());
@@ -291,7 +292,8 @@ TEST_F(Checks, Int8Products) {
   EXPECT_TRUE(check().ok()) << check().wrong;
   float* out = y.view<float>().data;
   const float right = out[n * (m - 1) + 4];
-  out[n * (m - 1) + 4] = std::nextafter(right, 1e9f);  // one bit, in the last row
+  // Changes one element of the last row by a unit in the last place.
+  out[n * (m - 1) + 4] = std::nextafter(right, 1e9f);
   EXPECT_NE(check().wrong.find("[19,4]"), std::string::npos) << check().wrong;
   out[n * (m - 1) + 4] = right;
   out[n * 7 + 9] = std::numeric_limits<float>::quiet_NaN();
@@ -319,7 +321,7 @@ TEST_F(Checks, StandardProductsInAllForms) {
     *first = right + 1e-3f;
     EXPECT_FALSE(check().ok());
     *first = right;
-    first[d.rows() * d.cols() - d.cols()] += 1e-3f;  // the last row's first element
+    first[d.rows() * d.cols() - d.cols()] += 1e-3f;  // changes the last row's first element
     EXPECT_FALSE(check().ok());
   };
   run(x, false, w, true, y);

@@ -38,7 +38,7 @@ TEST(Table, CountsCodePointsNotBytes) {
 
 TEST(Table, ControlCharactersDoNotReachTheTerminal) {
   EXPECT_EQ(printable("a\x1b[31mb\n\x7f"), "a?[31mb??");
-  EXPECT_EQ(printable("\xC2\x9B"), "??");  // U+009B, an 8-bit CSI
+  EXPECT_EQ(printable("\xC2\x9B"), "??");  // U+009B, the 8-bit form of the escape sequence CSI
   EXPECT_EQ(printable("é ±"), "é ±");
   Table table({"a"});
   table.add({"\x1b]0;title\x07"});

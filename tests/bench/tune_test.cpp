@@ -10,7 +10,7 @@ namespace {
 
 class TuneCli : public Cache {
  protected:
-  /// `tune` of one small shape on one thread, with few enough candidates to be quick.
+  /// Runs `tune` for one small shape on one thread, with few enough candidates to be quick.
   [[nodiscard]] Result tune(const std::vector<std::string>& more = {}) const {
     std::vector<std::string> all{"tune",     "--shape", "3,16,24",          "--threads", "1",
                                  "--effort", "quick",   "--max-candidates", "2"};
@@ -29,7 +29,7 @@ TEST_F(TuneCli, FillsTheCacheOnceAndGoesOnFromThere) {
   EXPECT_EQ(summary["failed"], 0);
   EXPECT_EQ(summary["cache"], file().string());
   EXPECT_TRUE(fs::exists(file()));
-  // Measurements that other programs disturbed are repeated.
+  // The next `tune` measures only those problems again that other programs disturbed.
   const int keys = summary["keys"].get<int>();
   const json again = json::parse(tune({"--json"}).out);
   EXPECT_EQ(again["known"], keys - summary["in_doubt"].get<int>());
@@ -74,7 +74,7 @@ TEST_F(TuneCli, TunesGroupedLayers) {
 }
 
 TEST_F(TuneCli, TunesWhatProgramsMissed) {
-  // Another folder's misses, as SWITCHBACK_TUNE=record leaves them.
+  // A file with the misses of a program that ran with SWITCHBACK_TUNE=record.
   Entry miss;
   quant::Problem problem;
   problem.rows = 7, problem.cols = 33;
@@ -101,7 +101,8 @@ TEST_F(TuneCli, WritesRecordsOfTheTunedBest) {
   EXPECT_EQ(record.size(), 25u);
   for (const char* sum : {"time_standard", "time_rowwise", "time_global"})
     EXPECT_GT(record[sum].get<double>(), 0) << sum;
-  // Apart from these: the default of every field, and the choices of mode auto.
+  // The run file also has the time of each field with the default, and the modes that mode auto
+  // chose.
   const std::string log = content(in("tuned.run.jsonl"));
   std::istringstream lines(log);
   bool seen = false;
@@ -152,7 +153,8 @@ TEST_F(TuneCli, ABudgetBelowOneMeasurementIsSaid) {
   EXPECT_NE(result.err.find("is too short for one measurement"), std::string::npos) << result.err;
 }
 
-// Files in the way are not changed, and the exit status tells a script that nothing was stored.
+// A directory in place of the cache file is not changed, and the exit status tells a script that
+// nothing was stored.
 TEST_F(TuneCli, ADirectoryInPlaceOfTheFileIsAnErrorAndNothingIsLost) {
   fs::create_directories(file());
   put(file() / "mine.txt", "keep");

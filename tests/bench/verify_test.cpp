@@ -151,7 +151,9 @@ TEST(SampleRows, FirstLastSpreadAndSeeded) {
   EXPECT_GE(rows.size(), 19u);
   for (std::size_t i = 1; i < rows.size(); ++i) {
     EXPECT_GT(rows[i], rows[i - 1]);
-    EXPECT_LT(rows[i] - rows[i - 1], 2 * 1000 / 18 + 2);  // no band of two stretches unseen
+    // The gaps between samples are shorter than two of the 18 stretches that the rows are divided
+    // into.
+    EXPECT_LT(rows[i] - rows[i - 1], 2 * 1000 / 18 + 2);
   }
   EXPECT_EQ(rows, sample_rows(1000, 20, 7));
   EXPECT_NE(rows, sample_rows(1000, 20, 8));
@@ -159,7 +161,7 @@ TEST(SampleRows, FirstLastSpreadAndSeeded) {
   EXPECT_TRUE(sample_rows(0, 20, 1).empty());
 }
 
-// The oracle itself, on values computed by hand from the specification.
+// Tests the oracle itself, on values computed by hand from the specification.
 TEST(Oracle, QuantizesAsTheSpecificationSays) {
   const std::vector<float> values = {127, 0.5f, 1.5f,     -2.5f, 0, 0,         0, 0,
                                      1,   nan,  infinity, 2,     1, -infinity, 0, 3};
@@ -173,12 +175,12 @@ TEST(Oracle, QuantizesAsTheSpecificationSays) {
   EXPECT_EQ(rows.absmax[3], infinity);
   const oracle::Codes t = rows.transposed();
   EXPECT_EQ(t.rows, 4);
-  EXPECT_EQ(t.q[8], 2);  // row 2 of the transposed is column 2: 2, 0, 0, 0
+  EXPECT_EQ(t.q[8], 2);  // row 2 of the transpose is column 2 of q: 2, 0, 0, 0
 }
 
 TEST(Oracle, RoundsOnceToNarrowTypes) {
-  // 1 + 2⁻⁸ lies half way between bf16's 1 and 1 + 2⁻⁷; the least above it must go up, though its
-  // f32 rounding would land on the tie.
+  // 1 + 2⁻⁸ lies half way between 1 and 1 + 2⁻⁷, which are neighbours in bf16. A slightly larger
+  // number must be rounded up, although rounding it to f32 first would give the tie.
   EXPECT_EQ(measure::round_to(DType::bf16, 1 + 0x1p-8), 1.0f);
   EXPECT_EQ(measure::round_to(DType::bf16, 1 + 0x1p-8 + 0x1p-40), 1 + 0x1p-7f);
   EXPECT_EQ(measure::round_to(DType::f16, 1 + 0x1p-11), 1.0f);
@@ -190,7 +192,7 @@ TEST(Oracle, RoundsOnceToNarrowTypes) {
 TEST(Oracle, ProductsOfEachTranspose) {
   Context context = cpu_context();
   const std::vector<float> a = {1, 2, 3, 4, 5, 6};   // [2,3]
-  const std::vector<float> b = {1, 0, 2, -1, 1, 1};  // [2,3] or [3,2]
+  const std::vector<float> b = {1, 0, 2, -1, 1, 1};  // b is used as [2,3] and as [3,2]
   const ConstAnyMatrix a23(a.data(), DType::f32, 2, 3, 3);
   const ConstAnyMatrix b23(b.data(), DType::f32, 2, 3, 3);
   const ConstAnyMatrix b32(b.data(), DType::f32, 3, 2, 2);
@@ -265,7 +267,7 @@ TEST(Suite, PassesAndCoversEveryOperationAndMode) {
                                         "quantize_rowwise_stochastic",
                                         "rotate",
                                         "rotate_quantize"}));
-  // An int8 layer with all its additional options.
+  // One layer in an int8 mode is verified with each of its additional options.
   EXPECT_EQ(options_of_layers,
             (std::set<std::string>{"dw, accumulated", "dw, rotated by 4, stochastic",
                                    "dw, accumulated, rotated by 4, stochastic",
@@ -277,9 +279,9 @@ TEST(Suite, PassesAndCoversEveryOperationAndMode) {
   EXPECT_EQ(modes, every_mode);
 }
 
-// Changes the last element. A code or sum changes by one. A float becomes the next number of its
-// type if the comparison is exact; otherwise it changes by a hundredth of the matrix' norm, which
-// no bound of a sum allows. A NaN becomes finite.
+// Changes the last element of a result. A code or sum changes by one. A float becomes the next
+// number of its type if the comparison is exact; otherwise it changes by a hundredth of the matrix'
+// norm, which no bound of a sum allows. A NaN becomes finite.
 void tamper(const Check& check, AnyMatrix m) {
   const std::int64_t at = (m.rows - 1) * m.stride + m.cols - 1;
   switch (m.dtype) {
@@ -322,8 +324,8 @@ TEST(Suite, EveryCheckFailsWhenOneElementIsWrong) {
 }
 
 TEST(Suite, AnInaccurateLayerFailsByItsErrorAlone) {
-  // The accuracy limits are a separate check: the comparison for equality expects the same 2 % of
-  // noise.
+  // The limit of a layer's error is a separate check. The comparison for equality passes here,
+  // because it expects the same 2 % of noise.
   Context context = cpu_context();
   VerifyOptions options = tiny();
   VerifySummary summary;
@@ -353,7 +355,8 @@ TEST(Suite, SamplesTheRowsOfALargeProduct) {
   options.ops = {"gemm_int8"};
   std::int64_t checks = 0;
   const VerifySummary summary = run_verify(options, [&](const Check& c) {
-    // A vector checks all sums, and all outputs must equal those of the first engine.
+    // Skips the checks of all 300·16 elements: a product with a random vector checks all sums, and
+    // all outputs must equal those of the first engine.
     if (c.outcome != Check::Outcome::pass || c.comparison.compared == 300 * 16) return;
     ++checks;
     EXPECT_LE(c.comparison.compared, 40 * 16);

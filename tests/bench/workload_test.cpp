@@ -25,13 +25,13 @@
 namespace switchback::bench {
 namespace {
 
-/// Squares the numbers it is given, in one row or in the requested number of rows.
+/// A workload that squares the given numbers, each in one row or in the requested number of rows.
 class Squares : public Workload {
  public:
   std::vector<int> numbers;
   int rows = 1;
   int offset = 0;
-  double case_s = 0;  // the time that it reports for a case
+  double case_s = 0;  // the time of a case, as plan() reports it
   double case_bytes = 0;
   std::vector<int> measured;
 
@@ -180,7 +180,7 @@ TEST_F(WorkloadCommand, AxesOverOptionsOfOneValueMakeAProduct) {
             (std::vector<std::string>{"3, rows=1, offset=5: 14", "3, rows=1, offset=10: 19",
                                       "3, rows=2, offset=5: 14", "3, rows=2, offset=5: 14",
                                       "3, rows=2, offset=10: 19", "3, rows=2, offset=10: 19"}));
-  // Options that are not columns of the workload become columns.
+  // An option that --axis varies becomes a column, even if the workload has no such column.
   EXPECT_EQ(lines(path)[1]["rows"], 1);
   EXPECT_EQ(lines(path)[1]["offset"], 10);
   EXPECT_NE(result.out.find("rows  offset  number"), std::string::npos) << result.out;
@@ -189,7 +189,7 @@ TEST_F(WorkloadCommand, AxesOverOptionsOfOneValueMakeAProduct) {
   EXPECT_EQ(first_line["axes"]["offset"], (Json{5, 10}));
   EXPECT_EQ(first_line["offset"], (Json{5, 10}));
 
-  // The same again is resumed, and something else refused.
+  // The same command is resumed, and one with an option and an axis of the same name is refused.
   std::vector<std::string> again = arguments;
   again.emplace_back("--resume");
   EXPECT_EQ(run(again).code, exit_codes::ok);
@@ -243,7 +243,8 @@ TEST_F(WorkloadCommand, AWrongCaseFails) {
 
 TEST_F(WorkloadCommand, ResumesWhereItWasLeft) {
   ASSERT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::ok);
-  EXPECT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::usage);  // nothing is lost
+  // Records are not overwritten unless that is requested.
+  EXPECT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::usage);
   const Result result = run({"--number", "3", "4", "--out", path, "--resume"});
   EXPECT_EQ(result.code, exit_codes::ok) << result.err;
   EXPECT_EQ(result.measured, std::vector<int>{4});
@@ -258,8 +259,8 @@ TEST_F(WorkloadCommand, ResumesWhereItWasLeft) {
   EXPECT_EQ(run({"--resume", "--number", "3"}).code, exit_codes::usage);  // no file
 }
 
-// The sentence goes first, and the row has a mark. (If other programs run meanwhile, the other row
-// has a mark too.)
+// The table begins with a sentence about the doubt, and the disturbed row has a mark. (If other
+// programs run meanwhile, the other row has a mark too.)
 TEST_F(WorkloadCommand, ARowInDoubtIsMarkedAndTheTableSaysSoFirst) {
   ASSERT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::ok);
   std::string log;
@@ -298,7 +299,7 @@ TEST(Doubt, SaysHowManyRowsAndWhy) {
 
 TEST_F(WorkloadCommand, AResumedRunIsOfTheSameSetting) {
   ASSERT_EQ(run({"--number", "3", "--out", path}).code, exit_codes::ok);
-  // As another machine would have written it.
+  // Changes the run file as if another machine, with 9 threads, had written it.
   std::string log = read_file(run_log_path(path));
   const std::string threads = "\"threads\":1";
   ASSERT_NE(log.find(threads), std::string::npos) << log;

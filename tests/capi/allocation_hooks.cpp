@@ -41,7 +41,7 @@ void* allocate_or_throw(std::size_t bytes, std::size_t align, void* caller) {
 
 }  // namespace
 
-// The library's large buffers come from aligned_alloc.
+// aligned_alloc is replaced because the library's large buffers come from it.
 extern "C" void* aligned_alloc(std::size_t align, std::size_t bytes) noexcept {
   return allocate(bytes, std::max(align, sizeof(void*)), __builtin_return_address(0));
 }
@@ -65,7 +65,7 @@ void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
   return allocate(bytes, 1, __builtin_return_address(0));
 }
 
-// At -O3 GCC looks into the replaced functions and warns that free() does not match operator new.
+// At -O3 GCC inlines the replaced functions and warns that free() does not match operator new.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 #endif

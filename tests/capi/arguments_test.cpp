@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments that C accepts and C++ types rule out: null pointers, and numbers that no enum or flag
-// has. Each is refused by name, and nothing is written.
+// Arguments that are possible in C but not with the C++ types: null pointers, and numbers that no
+// enum or flag has. Each is refused with its name, and nothing is written.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -34,8 +34,8 @@ TEST_F(Arguments, NullPointersOfContextsAndOperationsAreNamed) {
   refuses_null("context args", switchback_quantize, context, &quantize);
   refuses_null("context q absmax x", switchback_dequantize_rowwise, context, a, scales.floats(),
                dx);
-  // The functions of the header that take structs: a null pointer here is a null pointer in the
-  // struct.
+  // These inline functions of the header call a function that takes a struct: their null pointers
+  // arrive in the struct.
   expect_refused(switchback_quantize_rowwise(nullptr, x, q, s), "context is a null pointer", "");
   expect_refused(switchback_quantize_rowwise(context, nullptr, q, s), "x has dtype -1", "");
   expect_refused(switchback_quantize_rowwise(context, x, nullptr, s), "q is a null pointer", "");
@@ -138,7 +138,7 @@ TEST_F(Arguments, NullPointersOfLayersAreNamed) {
   EXPECT_TRUE(info.cached_weight_bytes == 0 && forward_mode == 7 && dx_mode == 7);
   for (const Owned* output : {&y, &dx, &dw, &db, &dws, &dbs, &q, &b_t, &absmax})
     EXPECT_TRUE(output->untouched());
-  // Null is a valid argument of functions that destroy.
+  // The functions that destroy an object accept a null pointer.
   switchback_context_destroy(nullptr);
   switchback_packed_weight_destroy(nullptr);
   switchback_linear_destroy(nullptr);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contexts, engines, and where errors are kept. */
+/* The C ABI: contexts, lists of engines, and which thread's errors are kept where. */
 #include <pthread.h>
 
 #include "capi/harness.h"
@@ -18,7 +18,7 @@ static void defaults(void) {
   CHECK(info.device != NULL && strcmp(info.device, "cpu") == 0);
   CHECK(info.isa != NULL && info.isa[0] != '\0');
   CHECK(info.threads >= 1);
-  CHECK(info.workspace_bytes == 0); /* nothing was computed yet */
+  CHECK(info.workspace_bytes == 0); /* no call has used the context yet */
   switchback_context_destroy(context);
 }
 
@@ -48,14 +48,14 @@ static void engines(void) {
     for (size_t i = 0; i < count; ++i) {
       CHECK(infos[i].name != NULL && infos[i].name[0] != '\0');
       CHECK(infos[i].reason != NULL);
-      /* A reason is given exactly when the engine is missing. */
+      /* An engine has a reason text exactly if it is not available. */
       CHECK((infos[i].available == 0) == (infos[i].reason[0] != '\0'));
       available += infos[i].available;
     }
     CHECK(available >= 1);
     const switchback_engine_info* again = NULL;
     CHECK_OK(switchback_engines(context, operation, &again, &count));
-    CHECK(again == infos); /* a caller may keep the pointer */
+    CHECK(again == infos); /* the list stays valid, so a caller may keep the pointer */
   }
   switchback_context_destroy(context);
 }
@@ -81,13 +81,13 @@ static void last_error(void) {
   CHECK(pthread_join(thread, NULL) == 0);
   CHECK(result.empty_at_start);
   CHECK(result.own_message);
-  /* Neither another thread's failure nor this thread's success changes it. */
+  /* Neither another thread's failure nor this thread's success changes this thread's last error. */
   CHECK(strstr(switchback_last_error(), "context_synchronize") != NULL);
   switchback_context* context = cpu_context(1);
   CHECK(strstr(switchback_last_error(), "context_synchronize") != NULL);
   switchback_context_destroy(context);
 
-  /* A message that quotes a very long name is cut, not overrun. */
+  /* An error message that quotes a very long name is cut to its buffer. */
   static char long_name[5000];
   memset(long_name, 'x', sizeof(long_name) - 1);
   switchback_context_options options = zero_options();

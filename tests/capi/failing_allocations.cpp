@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Only the library's own allocations fail, or those of oneDNN. The behaviour of other libraries
+// Makes allocations of the switchback library fail, or those of oneDNN. How other libraries behave
 // without memory is not tested.
 #include "capi/failing_allocations.hpp"
 
@@ -17,11 +17,11 @@ namespace switchback::test {
 
 namespace {
 
-// Allocations that may still succeed; negative: all of them.
+// The number of allocations of the library that may still succeed in this thread; negative: all.
 thread_local long allocations_left = -1;
 thread_local Refuse refuse_how = Refuse::from_then;
 thread_local bool refused = false;
-// Those of oneDNN, in any thread.
+// The number of allocations of oneDNN that may still succeed, in any thread.
 constexpr long no_limit = std::numeric_limits<long>::max();
 std::atomic<long> left_to_onednn = no_limit;
 std::atomic<bool> onednn_was_refused = false;
@@ -73,7 +73,7 @@ bool stop_refusing() noexcept {
 
 }  // namespace switchback::test
 
-// The function from which oneDNN's products get memory.
+// Replaces posix_memalign, from which oneDNN's products get memory.
 extern "C" __attribute__((visibility("default"))) int posix_memalign(void** memory,
                                                                      std::size_t align,
                                                                      std::size_t bytes) noexcept {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fork() after use: a child continues with the parent's context, creates another, and destroys
- * both. Its results equal the parent's to the bit, and it ends. */
+/* fork() after the library was used: the child continues with the parent's context, creates
+ * another, and destroys both. The child's results equal the parent's to the bit, and the child
+ * ends. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -13,8 +14,8 @@ int checks_made = 0;
 
 enum { rows = 64, k = 256, n = 128, patience_s = 60 };
 
-/* Small integers: every sum of products of them is exact, so that a floating point product has the
- * same bits whatever the order of its sums, which may be another with another number of threads. */
+/* Operands are small integers: every sum of their products is exact. So a floating point product
+ * has the same bits in any order of its sums, which may change with the number of threads. */
 typedef struct {
   float x[rows * k], w[n * k], bias[n], g[rows * n];
   float y[rows * n], dx[rows * k], dw[n * k], db[n];
@@ -104,7 +105,7 @@ static void in_mode(int32_t mode) {
   CHECK(child > 0);
   int status = -1;
   CHECK(waitpid(child, &status, 0) == child);
-  CHECK(!WIFSIGNALED(status)); /* SIGALRM: it hung */
+  CHECK(!WIFSIGNALED(status)); /* not ended by SIGALRM, which would mean that it hung */
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   step(parents, got);
   check_same(want, got);

@@ -99,7 +99,7 @@ static void one_fragment_is_a_layer(void) {
     CHECK(same(y, want_y, B * N));
     CHECK(same(dx, want_dx, B * K));
     CHECK(same(dw, want_dw, N * K));
-    for (int i = 0; i < K; ++i) /* a softmax over one logit has no gradient */
+    for (int i = 0; i < K; ++i) /* a softmax over one logit has a gradient of zero */
       CHECK(ds[i] == 0.0f);
   }
   memset(y, 0x55, sizeof(y));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products through the C ABI: each argument arrives, packing, engines by name. */
+/* Matrix products through the C ABI: each argument is passed to the right place, packed weights
+ * work, and engines can be named. */
 #include <stddef.h>
 
 #include "capi/harness.h"
@@ -47,7 +48,7 @@ static switchback_gemm_args gemm_args(void) {
   return args;
 }
 
-/* Sums of a and the packed matrix. */
+/* Computes the int32 sums of a and a packed matrix. */
 static switchback_status packed_sums(const switchback_packed_weight* pack) {
   switchback_gemm_args args;
   memset(&args, 0, sizeof(args));
@@ -72,7 +73,7 @@ static void dequantized(void) {
     for (int with_bias = 0; with_bias < 2; ++with_bias) {
       args.absmax_b_count = per_column ? N : 1;
       args.bias = with_bias ? bias : NULL;
-      args.bias_dtype = with_bias ? SWITCHBACK_F32 : 99; /* not looked at without a bias */
+      args.bias_dtype = with_bias ? SWITCHBACK_F32 : 99; /* without a bias its type is not read */
       ref_gemm_dequantize(a, b, M, N, K, scale_a, scale_b, args.absmax_b_count,
                           with_bias ? bias : NULL, want);
       mark(got, sizeof(got));
@@ -89,13 +90,13 @@ static void packed(void) {
   CHECK_OK(switchback_packed_weight_bytes(pack, &bytes));
   CHECK(bytes == 0);
   CHECK(packed_sums(pack) != SWITCHBACK_OK);
-  CHECK(untouched(got_s32, sizeof(got_s32))); /* nothing was packed yet */
+  CHECK(untouched(got_s32, sizeof(got_s32))); /* the call failed, because nothing was packed yet */
   CHECK_OK(switchback_pack_weight(context, &mb, 1, pack, NULL));
   CHECK_OK(switchback_packed_weight_bytes(pack, &bytes));
   CHECK(bytes >= (size_t)N * K);
   ref_gemm_s8s8s32(a, b, M, N, K, want_s32);
   ref_gemm_dequantize(a, b, M, N, K, scale_a, scale_b, N, bias, want);
-  memset(b, 0, sizeof(b)); /* packing copied it */
+  memset(b, 0, sizeof(b)); /* packing has copied b */
   CHECK_OK(packed_sums(pack));
   CHECK(memcmp(got_s32, want_s32, sizeof(want_s32)) == 0);
 
@@ -108,7 +109,7 @@ static void packed(void) {
 
   mark(got_s32, sizeof(got_s32));
   CHECK_INVALID("no_such", switchback_pack_weight(context, &mb, 1, pack, "no_such"));
-  /* If a pack cannot be replaced, the old one remains. */
+  /* If packing again fails, the packed matrix keeps its old contents. */
   CHECK_OK(packed_sums(pack));
   CHECK(memcmp(got_s32, want_s32, sizeof(want_s32)) == 0);
   switchback_packed_weight_destroy(pack);
@@ -127,7 +128,7 @@ static void engines_by_name(void) {
     const switchback_status status = switchback_gemm(context, &args);
     if (infos[i].available) {
       CHECK(status == SWITCHBACK_OK);
-      CHECK(memcmp(got, want, sizeof(want)) == 0); /* every engine gives the same bits */
+      CHECK(memcmp(got, want, sizeof(want)) == 0); /* each engine gives the bits of the reference */
     } else {
       CHECK(status == SWITCHBACK_UNSUPPORTED);
       CHECK(untouched(got, sizeof(got)));
@@ -149,7 +150,7 @@ static void standard(void) {
     for (int c = 0; c < N; ++c) {
       float sum = bias[c];
       for (int i = 0; i < K; ++i)
-        sum += fa[r * K + i] * fb[c * K + i]; /* small integers: exact in any order */
+        sum += fa[r * K + i] * fb[c * K + i]; /* a sum of small integers, exact in any order */
       want[r * N + c] = sum;
     }
   CHECK_OK(switchback_gemm_standard(context, &args));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: valid arguments of every function of the C ABI, and changes of them.
+// Test support: valid arguments of every function of the C ABI, and checks that changed ones are
+// refused.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ namespace switchback::test {
 inline constexpr std::int64_t G = 2, M = 6, K = 16, N = 4, R = 3, block_rows = 128, padded = 128;
 inline constexpr unsigned char mark = 0x5A;
 
-/// A matrix that owns its memory, which no refused call may change.
+/// A matrix that owns its memory. Tests check that a refused call has not changed it.
 struct Owned {
   Owned(std::int32_t dtype, std::int64_t rows, std::int64_t cols)
       : bytes(static_cast<std::size_t>(rows * cols * 4), mark),
@@ -92,7 +93,7 @@ class Arguments : public ::testing::Test {
     return out;
   }
 
-  // Valid arguments.
+  // The functions below make valid arguments.
   static switchback_linear_options layer_options() {
     auto options = sized<switchback_linear_options>();
     options.in_features = K;
@@ -128,7 +129,8 @@ class Arguments : public ::testing::Test {
     of.db = db;
     return of;
   }
-  // The data that the caller keeps of x: codes, with scales that a forward writes.
+  // The input x as the caller keeps it between forward and backward: codes, and scales that a
+  // forward writes.
   switchback_kept_input kept_input() {
     auto of = sized<switchback_kept_input>();
     of.x = q;
@@ -224,8 +226,8 @@ class Arguments : public ::testing::Test {
     return args;
   }
 
-  /// Calls with one null pointer at a time. `names` has a word for each argument: "-" if it is not
-  /// a pointer or may be null.
+  /// Calls f with one null pointer at a time, and expects that it is refused. `names` has a word
+  /// for each argument: "-" if it is not a pointer or may be null.
   template <class... P>
   void refuses_null(std::string_view names, switchback_status (*f)(P...),
                     std::type_identity_t<P>... good) {
@@ -251,7 +253,8 @@ class Arguments : public ::testing::Test {
     (std::index_sequence_for<P...>());
   }
 
-  /// A struct may be larger than here, with zeros at its end; no other size is read.
+  /// Expects that a call accepts a struct that is larger than this header's if its end is zero, and
+  /// refuses every other size.
   template <class S, class Call>
   void accepts_sizes(std::string_view argument, const S& good, const Call& call) {
     std::vector<unsigned char> bytes(5000);
@@ -282,7 +285,8 @@ class Arguments : public ::testing::Test {
     const char* text;
     std::function<void(S&)> change;
   };
-  /// Expects that the call accepts no changed struct: each change alone is refused with its text.
+  /// Applies each change to a copy of the valid struct, and expects that the call refuses it with
+  /// this text.
   template <class S, class Call>
   void refuses(const S& good, const Call& call, std::initializer_list<Bad<S>> bad) {
     for (const Bad<S>& one : bad) {
@@ -292,7 +296,7 @@ class Arguments : public ::testing::Test {
     }
   }
 
-  /// Creates and destroys.
+  /// A call that creates a layer with these options, and destroys it again.
   template <class Layer, class Options>
   auto creating(switchback_status (*create)(switchback_context*, const Options*, Layer**),
                 void (*destroy)(Layer*)) {

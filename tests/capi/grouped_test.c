@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups of rows through the C ABI: every result has the bits of calls for one group after the
- * other, and slots that no group uses stay untouched. */
+/* Grouped operations through the C ABI: every result has the bits of separate calls for each
+ * group, and slots that no group uses stay untouched. */
 #include "capi/harness.h"
 
 enum { G = 3, M = 20, T = 11, K = 40, N = 24, USED = 18 };
 
 static switchback_context* context;
-static const int32_t ends[G] = {7, 7, USED}; /* the second group is empty, two slots are unused */
+/* Ends of three groups in M slots: the second group is empty, and two slots are unused. */
+static const int32_t ends[G] = {7, 7, USED};
 static int32_t index_of[M];
 static float x[T * K], in_slots[M * K], w[G * N * K], bias[G * N], g[M * N];
 static uint32_t seed = 1;
@@ -27,7 +28,7 @@ static void make_data(void) {
     g[i] = random_float();
   memset(in_slots, 0, sizeof(in_slots));
   for (int s = 0; s < M; ++s) {
-    index_of[s] = s < USED ? (s * 5) % T : 1000; /* of unused slots it is not read */
+    index_of[s] = s < USED ? (s * 5) % T : 1000; /* the index of an unused slot is not read */
     if (s < USED) memcpy(in_slots + s * K, x + index_of[s] * K, K * sizeof(float));
   }
 }
@@ -64,8 +65,8 @@ static void quantize_gathers(void) {
   CHECK(untouched(got_absmax + USED, (M - USED) * sizeof(float)));
 }
 
-/* Strided groups that read the same rows, each with its own columns: independent models, next to
- * each other. */
+/* Strided groups that read the same rows, each with its own columns: independent models whose
+ * inputs are next to each other. */
 static void quantize_reads_columns(void) {
   enum { ROWS = 4, MODELS = 3, COLS = 10 };
   static int8_t got[MODELS * ROWS * COLS], want[ROWS * COLS];
@@ -154,7 +155,7 @@ static void products(void) {
   switchback_packed_weight_destroy(packed);
 }
 
-/* Strided groups whose rows of d are next to each other. */
+/* Strided groups whose results are next to each other in the rows of d. */
 static void products_write_columns(void) {
   enum { ROWS = 3 };
   static int8_t a[G * ROWS * K], b[G * N * K];
@@ -251,7 +252,7 @@ static void combining(void) {
   CHECK(out[0] == 1001 && out[1] == 2002 && out[2] == 0 && out[3] == 0);
 }
 
-/* Options of a layer without groups. */
+/* Options of a layer without groups, with which each group's results are compared. */
 static switchback_linear_options options_of(int32_t mode) {
   switchback_linear_options options = linear_options(K, N, mode);
   options.engine = mode == SWITCHBACK_STANDARD ? "reference" : NULL;
@@ -273,9 +274,9 @@ static void set_weights(switchback_linear* layer) {
 
 static float y[M * N], dx[M * K], dw[G * N * K], db[G * N];
 static float one_y[M * N], one_dx[M * K], one_dw[G * N * K], one_db[G * N];
-static float one_eval_dx[M * K]; /* after prepare_for_eval */
+static float one_eval_dx[M * K]; /* dX of each group's layer after prepare_for_eval */
 
-/* A layer for each group, called with the group's rows alone. */
+/* Computes the expected results: a layer for each group, called with the group's rows alone. */
 static void one_after_the_other(const switchback_linear_options* options) {
   for (int group = 0; group < G; ++group) {
     const int begin = begin_of(group), rows = ends[group] - begin;
@@ -381,7 +382,7 @@ static void layers(void) {
   layer_with(options);
 }
 
-/* Codes of all groups: read from a layer and given to another, and shared. */
+/* The weight codes of all groups are read from a layer, given to another layer, and shared. */
 static void codes_of_the_weight(int32_t mode) {
   static int8_t codes[G * N * K], want[G * N * K];
   static float absmax[G * N], want_absmax[G * N];
@@ -461,7 +462,7 @@ static void refusals(void) {
                 switchback_linear_backward_groups(layer, &grads, &groups, &mx));
   CHECK(untouched(y, sizeof(y)) && untouched(dx, sizeof(dx)));
   CHECK(untouched(dw, sizeof(dw)) && untouched(db, sizeof(db)));
-  /* dx and db do not read x. */
+  /* Without dw the backward does not read x: dx and db do not need it. */
   grads.stochastic = 0;
   grads.dw.data = NULL;
   CHECK_OK(switchback_linear_backward_groups(layer, &grads, &groups, NULL));

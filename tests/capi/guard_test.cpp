@@ -63,7 +63,7 @@ TEST(Guard, TheLastMessageCanBeReportedAgain) {
   EXPECT_STREQ(switchback_last_error(), "first");
 }
 
-// A struct that has grown: its last member is new.
+// A struct to which a newer version of the header has added its last member.
 struct Grown {
   std::size_t struct_size;
   std::int64_t old_member;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Test support: the few functions that tests in plain C need: checks that count failures, and
- * matrices on arrays. */
+/* Test support for tests in plain C: checks that count failures, and matrices on arrays. */
 #ifndef SWITCHBACK_TESTS_CAPI_HARNESS_H
 #define SWITCHBACK_TESTS_CAPI_HARNESS_H
 
@@ -25,7 +24,7 @@ static inline int check_at(int ok, const char* file, int line, const char* what)
 #define CHECK(condition) check_at((condition) ? 1 : 0, __FILE__, __LINE__, #condition)
 #define CHECK_OK(call) CHECK((call) == SWITCHBACK_OK)
 
-/* The call fails with the status, and the last error contains the text. */
+/* Checks that the call failed with this status, and that the last error contains this text. */
 static inline void check_error_at(switchback_status got, switchback_status want, const char* text,
                                   const char* file, int line, const char* what) {
   const int right = got == want && strstr(switchback_last_error(), text) != NULL;
@@ -48,7 +47,8 @@ static inline switchback_matrix matrix_of(void* data, int32_t dtype, int64_t row
   return m;
 }
 
-/* A context on the CPU with the threads; NULL (and a failed check) if there is none. */
+/* A context on the CPU with this number of threads; NULL (and a failed check) if it cannot be
+ * created. */
 static inline switchback_context* cpu_context(int32_t threads) {
   switchback_context_options options;
   memset(&options, 0, sizeof(options));
@@ -68,7 +68,7 @@ static inline switchback_context_info info_of(const switchback_context* context)
   return info;
 }
 
-/* Of an f32 layer. */
+/* Options of an f32 layer with K inputs and N outputs. */
 static inline switchback_linear_options linear_options(int64_t k, int64_t n, int32_t mode) {
   switchback_linear_options options;
   memset(&options, 0, sizeof(options));
@@ -89,7 +89,7 @@ static inline switchback_linear* new_linear(switchback_context* context, int64_t
   return layer;
 }
 
-/* All gradients of an f32 layer. */
+/* Gradients of an f32 layer: all four matrices. */
 static inline switchback_linear_grads linear_grads(int64_t m, int64_t k, int64_t n, float* g,
                                                    float* dx, float* dw, float* db) {
   switchback_linear_grads grads;
@@ -102,7 +102,7 @@ static inline switchback_linear_grads linear_grads(int64_t m, int64_t k, int64_t
   return grads;
 }
 
-/* The data that the caller keeps of a layer's input. */
+/* A layer's input, as the caller keeps it between forward and backward. */
 static inline switchback_kept_input kept_of(const switchback_matrix* x, float* absmax,
                                             int32_t in_blocks) {
   switchback_kept_input kept;
@@ -121,7 +121,7 @@ static inline switchback_layer_info zero_layer_info(void) {
   return info;
 }
 
-/* Outputs are filled with this before calls that must fail, and checked afterwards. */
+/* Outputs are filled with this byte before calls that must fail, and checked afterwards. */
 enum { untouched_byte = 0x5A };
 static inline void mark(void* data, size_t bytes) {
   memset(data, untouched_byte, bytes);
@@ -135,7 +135,7 @@ static inline int untouched(const void* data, size_t bytes) {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The suites. */
+/* The test suites that main.c runs. */
 void layout_tests(void);
 void context_tests(void);
 void quant_tests(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of the ABI that must not change: values, and the layout of every struct of the C ABI,
- * on 64-bit systems. */
+/* The parts of the C ABI that must not change: values of enumerators, and the layout of every
+ * struct, on 64-bit systems. */
 #include <stddef.h>
 
 #include "capi/harness.h"
@@ -38,7 +38,7 @@ AT(switchback_matrix, cols, 24);
 AT(switchback_matrix, stride, 32);
 _Static_assert(sizeof(switchback_matrix) == 40, "switchback_matrix is frozen");
 
-/* These may only grow: no offset below ever changes. */
+/* The structs below may only grow: no offset ever changes. */
 AT(switchback_context_options, struct_size, 0);
 AT(switchback_context_options, device, 8);
 AT(switchback_context_options, threads, 16);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layer through the C ABI: every option, matrix and gradient is passed to the right place, and
- * objects live as long as they are needed. The suites of tests/linear check the values. */
+/* The linear layer through the C ABI: every option, matrix and gradient is passed to the right
+ * place, and objects live as long as they are needed. The suites of tests/linear check the
+ * values. */
 #include <stddef.h>
 
 #include "capi/harness.h"
@@ -8,7 +9,8 @@
 
 enum { M = 6, N = 5, K = 16, BLOCK = 128 };
 
-/* Small integers, so that floating point products are exact in any order; see ref_fill. */
+/* The operands are small integers (see ref_fill), so that floating point products are exact in
+ * any order. */
 static float x[M * K], other_x[M * K], w[N * K], bias[N], g[M * N];
 static float y[M * N], y2[M * N], dx[M * K], dx2[M * K], dw[N * K], dw2[N * K], db[N], db2[N];
 static int8_t codes[M * K], wq[N * K], blocks[K * BLOCK];
@@ -60,7 +62,7 @@ static int same_dw_and_db(void) {
   return memcmp(dw, dw2, sizeof(dw)) == 0 && memcmp(db, db2, sizeof(db)) == 0;
 }
 
-/* In mode standard every result is an exact sum of small integers. */
+/* In mode standard every result must be the exact sum, because the operands are small integers. */
 static void standard_step(void) {
   switchback_linear* layer = layer_in(SWITCHBACK_STANDARD);
   switchback_layer_info info = zero_layer_info();
@@ -90,7 +92,7 @@ static void standard_step(void) {
   sums.column_sums = db2;
   CHECK_OK(switchback_quantize(context, &sums));
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
-  memset(x, 0xFF, sizeof(x)); /* the layer has a copy */
+  memset(x, 0xFF, sizeof(x)); /* a forward with SAVE_COPY has copied x */
   switchback_linear_grads grads = first();
   CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
   CHECK(same_dx() && same_dw_and_db());
@@ -104,7 +106,7 @@ static void standard_step(void) {
   mark(db, sizeof(db));
   grads = first();
   grads.dx.data = grads.dw.data = grads.db.data = NULL;
-  grads.db.dtype = 1234; /* not looked at */
+  grads.db.dtype = 1234; /* the type of a missing matrix is not read */
   CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
   CHECK(untouched(dx, sizeof(dx)) && untouched(dw, sizeof(dw)) && untouched(db, sizeof(db)));
   fill();
@@ -117,7 +119,7 @@ static void int8_step(int32_t mode) {
   const switchback_linear_grads grads = first(), grads2 = second();
   CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
 
-  /* A forward returns the codes of x, and computes with them. */
+  /* If the caller passes `kept`, a forward returns the codes of x there, and computes with them. */
   const switchback_kept_input kept_x = kept_of(&mx, NULL, 0);
   switchback_kept_input kept = kept_of(&mcodes, absmax, 0);
   CHECK_INVALID("if kept is given, it must be caller (3)",
@@ -137,7 +139,8 @@ static void int8_step(int32_t mode) {
   ref_gemm_dequantize(codes, wq, M, N, K, absmax, w_absmax, scales, bias, y2);
   CHECK(memcmp(y, y2, sizeof(y)) == 0);
 
-  /* The caller keeps x, or its codes, whatever runs since. */
+  /* With SAVE_CALLER, a backward reads x or its codes from the caller, whatever forwards ran
+   * since. */
   CHECK_OK(switchback_linear_forward(layer, &mother, &my2, SWITCHBACK_SAVE_CALLER, NULL));
   if (mode != SWITCHBACK_GLOBAL_MEM_EFFICIENT) {
     CHECK_OK(switchback_linear_backward(layer, &grads2, &kept_x));
@@ -148,7 +151,7 @@ static void int8_step(int32_t mode) {
   }
   kept.absmax = NULL;
   CHECK_INVALID("absmax", switchback_linear_backward(layer, &grads2, &kept));
-  /* Without dw nothing of x is needed. */
+  /* A backward without dw needs nothing of x, so `kept` may be empty. */
   memset(&kept.x, 0, sizeof(kept.x));
   CHECK_FAILS(SWITCHBACK_INVALID_ARGUMENT, "x", switchback_linear_backward(layer, &grads2, &kept));
   switchback_linear_grads without_dw = second();
@@ -157,7 +160,7 @@ static void int8_step(int32_t mode) {
   CHECK_OK(switchback_linear_backward(layer, &without_dw, &kept));
   CHECK(same_dx());
 
-  /* A changed weight. No bias: NULL, or a matrix without data. */
+  /* The weight changes. A layer without a bias gets NULL, or a matrix without data. */
   ref_fill(w, N * K, 9);
   CHECK_OK(switchback_linear_weight_updated(layer));
   CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING, NULL));
@@ -175,8 +178,8 @@ static void int8_step(int32_t mode) {
   CHECK_OK(switchback_linear_forward(layer, &mx, &my, SWITCHBACK_SAVE_NOTHING, NULL));
   CHECK(memcmp(y, y2, sizeof(y)) != 0);
 
-  /* Prepared for eval, also on another context, after the first is gone; then from the codes alone.
-   * */
+  /* A layer that is prepared for eval is shared with another context, and outlives the first
+   * layer. Then it runs from given codes alone. */
   switchback_context* other = cpu_context(1);
   switchback_linear* shared = NULL;
   CHECK_FAILS(SWITCHBACK_INVALID_STATE, "prepare_for_eval",
@@ -209,7 +212,7 @@ static void int8_step(int32_t mode) {
   fill();
 }
 
-/* A layer with an activation is a plain one of the activated input. */
+/* A layer with an activation gives the results of a plain layer on the activated input. */
 static void activations(void) {
   static float a[M * K], from_g[M * N];
   const switchback_matrix ma = matrix_of(a, SWITCHBACK_F32, M, K);
@@ -217,7 +220,7 @@ static void activations(void) {
   switchback_linear_options options = linear_options(K, N, SWITCHBACK_ROWWISE);
   switchback_linear* plain = layer_of(&options, &mw);
   options.activation = SWITCHBACK_GELU_ERF;
-  options.overlap_dw = 1; /* of no effect on a CPU */
+  options.overlap_dw = 1; /* has no effect on a CPU */
   switchback_linear* layer = layer_of(&options, &mw);
   switchback_quantize_args args = switchback_quantize_args_of(&mx);
   args.activation = SWITCHBACK_GELU_ERF;
@@ -234,7 +237,7 @@ static void activations(void) {
   grads.dx_of_activation = 0;
   CHECK_OK(switchback_linear_backward(layer, &grads, NULL));
   CHECK(!same_dx());
-  /* g as the gradient of GELU(y). */
+  /* With y_activation, g is the gradient of GELU(y). */
   args = switchback_quantize_args_of(&my2);
   args.g = mg;
   args.activation = SWITCHBACK_GELU_TANH;
@@ -250,7 +253,8 @@ static void activations(void) {
   switchback_linear_destroy(plain);
 }
 
-/* A rotated layer is a plain one of rotated matrices; a transposed weight is the same weight. */
+/* A rotated layer gives the results of a plain layer on rotated matrices. A weight given as its
+ * transpose gives the same results. */
 static void rotation_and_transposed_weight(void) {
   static float rx[M * K], rw[N * K], w_t[K * N];
   const switchback_matrix mrx = matrix_of(rx, SWITCHBACK_F32, M, K);
@@ -284,8 +288,8 @@ static void rotation_and_transposed_weight(void) {
   switchback_linear_destroy(layer);
 }
 
-/* dw in int8 is the product of codes of blocks. With stochastic rounding, each member of the
- * options changes the result. */
+/* dW in int8 is the product of blockwise codes. With stochastic rounding, each member of the
+ * rounding options changes the result. */
 static void int8_dw(void) {
   int8_t g_blocks[N * BLOCK];
   float g_absmax[N];
@@ -317,7 +321,7 @@ static void int8_dw(void) {
   args.absmax_b = block_absmax;
   args.block_rows = BLOCK;
   for (args.accumulate = 0; args.accumulate < 2; ++args.accumulate) {
-    args.m = args.accumulate == 0 ? 0 : M; /* where the padding begins; 0: not given */
+    args.m = args.accumulate == 0 ? 0 : M; /* m: the row where the padding begins; 0: not given */
     if (args.accumulate == 1) memset(dw2, 0, sizeof(dw2));
     CHECK_OK(switchback_gemm_blockwise(context, &args));
     CHECK(memcmp(dw, dw2, sizeof(dw)) == 0);
@@ -335,7 +339,7 @@ static void int8_dw(void) {
 
   grads.rounding_seed = 7;
   CHECK_OK(switchback_linear_backward(layer, &grads, &kept));
-  CHECK(same_dx()); /* stochastic is 0 */
+  CHECK(same_dx()); /* the seed has no effect, because `stochastic` is 0 */
   grads.stochastic = 1;
   CHECK_OK(switchback_linear_backward(layer, &grads, &kept));
   CHECK(!same_dx());

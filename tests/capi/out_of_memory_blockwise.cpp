@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of out_of_memory_functions_test.cpp for codes of blocks and an int8 dw.
+// Test cases of failing allocations for out_of_memory_functions_test.cpp: codes of row blocks, and
+// dW in int8.
 #include "capi/out_of_memory_world.hpp"
 
 namespace switchback::test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of out_of_memory_functions_test.cpp for the fragmented layer.
+// Test cases of failing allocations for out_of_memory_functions_test.cpp: the fragmented layer.
 #include "capi/out_of_memory_world.hpp"
 
 namespace switchback::test {
@@ -15,7 +15,7 @@ switchback_fragmented_linear_options options_of(std::int32_t mode) {
   options.fragments = F;
   options.rank = R;
   options.mode = mode;
-  // Libraries allocate in their own ways.
+  // Mode standard must not run other libraries, which allocate in their own ways.
   if (mode == SWITCHBACK_STANDARD) options.engine = "reference";
   return options;
 }
@@ -38,7 +38,8 @@ switchback_fragmented_weights make_layer(World& w, std::int32_t mode) {
   return weights;
 }
 
-// The gradients of weights are floating point products of libraries in the int8 modes.
+// In the int8 modes the gradients of weights are floating point products, which other libraries
+// compute; `of_weights` asks for them.
 switchback_fragmented_linear_grads gradients(World& w, bool of_weights) {
   switchback_fragmented_linear_grads grads = {};
   grads.struct_size = sizeof(grads);

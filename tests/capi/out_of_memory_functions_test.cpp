@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every function of the C ABI that returns a status, with its first, second, ... allocation
-// failing: only that one, or all from there on. Each time the status is out_of_memory, every byte
-// of every output is unchanged, and the same call, repeated, gives the same result as without a
+// Calls every function of the C ABI that returns a status, with its first, second, ... allocation
+// failing: only that one, or all from there on. Each time the status is out_of_memory, and every
+// byte of every output is unchanged. The same call, repeated, gives the same result as without a
 // failure. A function that the header declares and that has no case here fails the test.
 #include <gtest/gtest.h>
 
@@ -24,13 +24,14 @@
 namespace switchback::test {
 namespace {
 
-// In a new thread, so that libraries allocate what they keep for each thread again.
+// Runs f in a new thread, so that libraries allocate again what they keep for each thread.
 template <class F>
 void in_new_thread(const F& f) {
   std::thread(f).join();
 }
 
-// Runs the case with `allowed` allocations; false once there are no more than that.
+// Runs the case while only `allowed` allocations succeed. Returns false if no allocation was
+// refused.
 bool run_with(const Case& c, const Bytes& want, long allowed, Refuse how) {
   bool was_refused = false;
   in_new_thread([&] {
@@ -42,7 +43,7 @@ bool run_with(const Case& c, const Bytes& want, long allowed, Refuse how) {
     refuse_allocations(allowed, how);
     switchback_status status = world.call();
     was_refused = stop_refusing();
-    // A call may do without an optional allocation; then its results are the usual ones.
+    // A call may succeed without an optional allocation; its results must then be the usual ones.
     if (was_refused && status != SWITCHBACK_OK) {
       EXPECT_EQ(status, SWITCHBACK_OUT_OF_MEMORY) << switchback_last_error();
       EXPECT_STRNE(switchback_last_error(), "");
@@ -82,10 +83,10 @@ void quantize_cases(std::vector<Case>& cases) {
     cases.push_back({name, what + " of one thread", prepare, 1});
     cases.push_back({name, what + " of two threads", prepare, 2});
   };
-  // One long row, which threads share, and several.
+  // Both one long row, which threads share, and several rows are quantized.
   for (const std::int64_t rows : {std::int64_t{1}, M}) {
     const std::int64_t cols = rows == M ? K : 8320;
-    // Quantizes x of a type, with all that fill_in() adds to the arguments.
+    // Adds a case that quantizes x with this element type. fill_in() adds the other arguments.
     using Args = switchback_quantize_args;
     const auto quantize = [&](const std::string& what, std::int32_t dtype, std::int64_t width,
                               auto fill_in) {
@@ -222,7 +223,7 @@ void product_cases(std::vector<Case>& cases) {
     args.d = d;
     return args;
   };
-  // It replaces a smaller one, which remains after a failure.
+  // The new packed matrix replaces a smaller one, which must remain after a failure.
   cases.push_back({"switchback_pack_weight", "", [=](World& w) {
                      constexpr std::int64_t few = 3;
                      expect_ok(pack(w, few)());
@@ -266,7 +267,8 @@ void product_cases(std::vector<Case>& cases) {
                      },
                      threads});
   }
-  // Large enough for several panels of widened operands, whose last ones are smaller.
+  // These operands are large enough for several panels of widened elements, of which the last ones
+  // are smaller.
   for (const char* engine : {"", "onednn_matmul", "onednn_sgemm", "openblas", "reference"})
     for (const std::int32_t dtype : {SWITCHBACK_F32, SWITCHBACK_F16})
       for (const bool panels : {false, true}) {
@@ -361,7 +363,7 @@ void layer_cases(std::vector<Case>& cases) {
                        return status;
                      };
                    }});
-  // A forward over new rows shows the state of the layer.
+  // A forward over new rows makes the layer's state visible after the call.
   const auto show_by_forward = [](World& w) {
     const auto x = w.input(SWITCHBACK_F32, M, K);
     const auto y = w.output(SWITCHBACK_F32, M, N);
@@ -441,7 +443,7 @@ void layer_cases(std::vector<Case>& cases) {
                      }});
 }
 
-// All gradients, added to the old values.
+// Arguments for the gradients that the flags ask for, added to the old values.
 switchback_linear_grads gradients(World& w, std::int32_t dtype, bool dx, bool dw, bool db) {
   switchback_linear_grads grads = {};
   grads.struct_size = sizeof(grads);
@@ -453,7 +455,7 @@ switchback_linear_grads gradients(World& w, std::int32_t dtype, bool dx, bool dw
   return grads;
 }
 
-// With an activation before the layer and one after it.
+// Adds an activation before the layer and one after it to the gradients.
 void activate_both_ends(World& w, std::int32_t mode, std::int32_t dtype,
                         switchback_linear_grads& grads) {
   grads.y = w.input(dtype, M, N);
@@ -464,7 +466,7 @@ void activate_both_ends(World& w, std::int32_t mode, std::int32_t dtype,
 void forward_cases(std::vector<Case>& cases) {
   for (const std::int32_t mode : modes)
     for (const std::int32_t activation : {SWITCHBACK_NO_ACTIVATION, SWITCHBACK_GELU_TANH}) {
-      // Its backward shows whether the forward saved the right data.
+      // A backward after the forward shows whether the forward saved the right data.
       cases.push_back(
           {"switchback_linear_forward", in_mode(mode),
            [=](World& w) {
@@ -497,9 +499,9 @@ struct BackwardKind {
   const char* what;
   std::int32_t dtype;
   bool dx, dw, db, activations;
-  bool warm;  ///< a forward and a backward have run before
+  bool warm;  ///< a forward and a backward ran before the call
   std::int32_t threads;
-  bool everywhere;  ///< in every mode, else in two; backward_from too
+  bool everywhere;  ///< run it in every mode, and as backward_from; else in two modes
 };
 constexpr BackwardKind backward_kinds[] = {
     {"all", SWITCHBACK_F32, true, true, true, false, false, 1, true},
@@ -564,7 +566,7 @@ TEST_P(OutOfMemoryIn, NothingIsChangedAndTheCallCanBeRepeated) {
   GetParam()(cases);
   for (const Case& c : cases) {
     sweep(c);
-    if (HasFailure()) return;  // one report says enough
+    if (HasFailure()) return;  // one failing case is report enough
   }
 }
 
@@ -576,7 +578,7 @@ TEST(OutOfMemoryFunctions, EveryFunctionThatReturnsAStatusHasACase) {
     std::ifstream file(std::string(SWITCHBACK_C_HEADERS) + name);
     header.append(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
   }
-  // Does nothing except on CUDA.
+  // switchback_context_set_stream has no case: it does nothing except on CUDA.
   std::set<std::string> covered = {"switchback_context_set_stream"};
   for (const Case& c : cases_of_every_function())
     covered.insert(c.function);

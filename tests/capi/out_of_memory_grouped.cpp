@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cases of out_of_memory_functions_test.cpp for groups of rows.
+// Test cases of failing allocations for out_of_memory_functions_test.cpp: groups of rows.
 #include "capi/out_of_memory_world.hpp"
 
 namespace switchback::test {
 namespace {
 
-// Three groups in M slots, of rows of x[T,K]; the second is empty and the last slot unused.
+// Three groups in M slots, which read rows of x[T,K]. The second group is empty, and the last slot
+// unused.
 constexpr std::int64_t G = 3, M = 20, T = 9, N = 70, K = 130;
 
 switchback_groups groups_of(World& w, bool gathers) {
@@ -28,7 +29,7 @@ std::function<switchback_status()> pack(World& w, std::int64_t rows) {
   return [b, &w] { return switchback_pack_weight(w.context, &b, G, w.packed, nullptr); };
 }
 
-// A product of int32 sums with the packed matrices of `rows` rows each.
+// Arguments for a product with int32 sums of a and the packed matrices of all groups.
 switchback_gemm_args sums_of_packed(World& w, const switchback_matrix& d) {
   switchback_gemm_args args = {};
   args.struct_size = sizeof(args);
@@ -88,7 +89,8 @@ void product_cases(std::vector<Case>& cases, std::int32_t threads) {
                        args.transpose_a = weight_gradient ? 1 : 0;
                        args.transpose_b = weight_gradient ? 0 : 1;
                        args.accumulate = 1;
-                       // The libraries that it may choose allocate where no failure is allowed.
+                       // The product must not choose another library, which would allocate where no
+                       // failure is allowed.
                        args.engine = "reference";
                        args.groups = w.keep(groups_of(w, false));
                        w.call = [=, &w] { return switchback_gemm_standard(w.context, &args); };
@@ -112,7 +114,7 @@ void product_cases(std::vector<Case>& cases, std::int32_t threads) {
 }
 
 void pack_cases(std::vector<Case>& cases) {
-  // They replace smaller ones, which remain after a failure.
+  // The packed matrices replace smaller ones, which must remain after a failure.
   cases.push_back({"switchback_pack_weight", "of groups", [](World& w) {
                      constexpr std::int64_t few = 3;
                      expect_ok(pack(w, few)());
@@ -144,7 +146,7 @@ constexpr Kind kinds[] = {
     {SWITCHBACK_ROWWISE, SWITCHBACK_GELU_TANH, SWITCHBACK_DW_INT8_BLOCK, 4},
 };
 
-// A rotation needs groups of four columns.
+// The inner dimension of a layer. A rotation needs groups of four columns.
 std::int64_t k_of(const Kind& kind) {
   return kind.rotation == 0 ? K : K + 2;
 }
@@ -156,7 +158,7 @@ switchback_linear_options options_of(const Kind& kind) {
   options.out_features = N;
   options.groups = G;
   options.mode = kind.mode;
-  // As above.
+  // Mode standard must not run other libraries, which allocate where no failure is allowed.
   if (kind.mode == SWITCHBACK_STANDARD) options.engine = "reference";
   options.activation = kind.activation;
   options.dw = kind.dw;
@@ -170,7 +172,7 @@ switchback_linear_grads gradients(World& w, const Kind& kind) {
   grads.struct_size = sizeof(grads);
   grads.g = w.input(SWITCHBACK_F32, M, N);
   grads.dx = w.output(SWITCHBACK_F32, M, k_of(kind));
-  // In the int8 modes a dw in floating point is a product of libraries: see above.
+  // In the int8 modes a floating point dW is left out, because other libraries may compute it.
   if (kind.mode == SWITCHBACK_STANDARD || kind.dw == SWITCHBACK_DW_INT8_BLOCK)
     grads.dw = w.output(SWITCHBACK_F32, G * N, k_of(kind));
   grads.db = w.output(SWITCHBACK_F32, G, N);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocations of oneDNN, made to fail one after the other while a backward runs. Those of the
-// library itself are in out_of_memory_functions_test.cpp.
+// Makes the allocations of oneDNN fail one after the other while a backward runs. Failures of the
+// library's own allocations are in out_of_memory_functions_test.cpp.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -20,8 +20,8 @@ switchback_matrix matrix(std::vector<T>& data, std::int32_t dtype, std::int64_t 
   return {data.data(), dtype, m, n, n};
 }
 
-// Products take memory while they compute, when dx may have been written. Small integers
-// have the same sums in any order.
+// Products of oneDNN allocate while they compute, when dx may already have been written. The
+// operands are small integers, whose sums are the same in any order.
 TEST(OutOfMemory, OfOneDnnInABackwardLeavesTheRightGradients) {
   if (!test::has_shared_onednn()) GTEST_SKIP() << "needs a shared oneDNN";
   constexpr std::int64_t batch = 130, inputs = 400, outputs = 270;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: the objects of a C ABI call in a test that lets each of its allocations fail.
+// Test support: all objects of one C ABI call, for tests that let each allocation of the call fail.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ inline std::size_t element_bytes(std::int32_t dtype) {
   return dtype == SWITCHBACK_S8 ? 1 : dtype == SWITCHBACK_F16 || dtype == SWITCHBACK_BF16 ? 2 : 4;
 }
 
-// A new context, the operands of a call on it, the call, and its outputs.
+// A new context, the operands of a call on it, the call itself, and its outputs.
 class World {
  public:
   explicit World(std::int32_t threads) {
@@ -48,7 +48,8 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// Values between -1 and 1, or codes, the same in every World.
+  /// A matrix that the call reads. Its values (between -1 and 1, or codes) are the same in every
+  /// World.
   switchback_matrix input(std::int32_t dtype, std::int64_t rows, std::int64_t cols) {
     const std::size_t size = element_bytes(dtype);
     Bytes& bytes = memory_.emplace_back(static_cast<std::size_t>(rows * cols) * size);
@@ -56,7 +57,7 @@ class World {
       seed_ = seed_ * 1664525u + 1013904223u;
       const std::uint32_t random = seed_ >> 8;
       std::uint32_t bits = 0;
-      // A sign, an exponent of 1/4 or 1/2, and a random rest.
+      // A random value: a sign, an exponent of 1/4 or 1/2, and random significand bits.
       if (size == 4) bits = (random & 1) << 31 | (125u + (random >> 1 & 1)) << 23 | random >> 2;
       if (dtype == SWITCHBACK_F16)
         bits = (random & 1) << 15 | (13u + (random >> 1 & 1)) << 10 | (random >> 2 & 0x3FFu);
@@ -67,7 +68,7 @@ class World {
     }
     return {bytes.data(), dtype, rows, cols, cols};
   }
-  /// The same, and the call writes to it.
+  /// A matrix that the call writes. Its old values are those that input() would make.
   switchback_matrix output(std::int32_t dtype, std::int64_t rows, std::int64_t cols) {
     const switchback_matrix matrix = input(dtype, rows, cols);
     outputs_.push_back(memory_.back());
@@ -82,30 +83,30 @@ class World {
       values[i] = 1.0f + values[i] * values[i];
     return values;
   }
-  /// Numbers that the call reads.
+  /// An array of numbers that the call reads.
   const std::int32_t* integers(const std::vector<std::int32_t>& values) {
     Bytes& bytes = memory_.emplace_back(values.size() * sizeof(std::int32_t));
     std::memcpy(bytes.data(), values.data(), bytes.size());
     return reinterpret_cast<const std::int32_t*>(bytes.data());
   }
-  /// A struct that the call reads.
+  /// Keeps a copy of a struct that the call reads.
   template <class T>
   const T* keep(const T& value) {
     Bytes& bytes = memory_.emplace_back(sizeof(T));
     std::memcpy(bytes.data(), &value, sizeof(T));
     return reinterpret_cast<const T*>(bytes.data());
   }
-  /// The data that the caller keeps of a layer's input.
+  /// A layer's input, as the caller keeps it between forward and backward.
   static switchback_kept_input kept(const switchback_matrix& x, const float* absmax,
                                     std::int32_t in_blocks = 0) {
     switchback_kept_input kept = {};
     kept.struct_size = sizeof(kept);
     kept.x = x;
-    kept.absmax = const_cast<float*>(absmax);  // a backward does not write it
+    kept.absmax = const_cast<float*>(absmax);  // a backward only reads absmax
     kept.in_blocks = in_blocks;
     return kept;
   }
-  /// A variable that the call writes to.
+  /// A variable that the call writes to, with an initial value.
   template <class T>
   T* result(T initial = {}) {
     Bytes& bytes = memory_.emplace_back(sizeof(T));
@@ -114,7 +115,7 @@ class World {
     return reinterpret_cast<T*>(bytes.data());
   }
 
-  /// Every byte that the call may write.
+  /// The present bytes of everything that the call may write.
   [[nodiscard]] Bytes written() const {
     Bytes all;
     for (const std::span<const std::byte> output : outputs_)
@@ -122,7 +123,8 @@ class World {
     return all;
   }
 
-  /// A layer over K = in, N = out with a weight and a bias, and the data that depends on its mode.
+  /// Creates a layer with K = in and N = out, a weight, a bias, and the data that depends on its
+  /// mode.
   void make_layer(std::int32_t mode, std::int32_t dtype, std::int64_t in, std::int64_t out,
                   std::int32_t activation = SWITCHBACK_NO_ACTIVATION,
                   std::int32_t how_dw = SWITCHBACK_DW_FLOATING) {
@@ -153,12 +155,12 @@ class World {
   switchback_matrix bias = {};
 
   std::function<switchback_status()> call;
-  /// Looks at the result of the call if the call does not write it to an output: run after the call
-  /// has succeeded.
+  /// Run after the call has succeeded: uses its result, if the call does not write it to an output.
   std::function<void()> look = [] {};
-  /// Checks that an object has not changed: run after the call has failed.
+  /// Run after the call has failed: checks that an object has not changed.
   std::function<void()> look_unchanged = [] {};
-  /// Its outputs contain addresses of objects that it creates, or text: those of two Worlds differ.
+  /// Whether outputs contain addresses of created objects, or text. These differ between two
+  /// Worlds.
   bool makes_addresses = false;
 
  private:
@@ -174,9 +176,9 @@ struct Case {
   std::int32_t threads = 1;
 };
 
-/// At least one case of each function that returns a status.
+/// The cases of this test. Each function that returns a status has at least one.
 std::vector<Case> cases_of_every_function();
-/// The functions of groups of rows.
+/// Add the cases of blockwise products, of groups of rows, and of fragmented layers.
 void blockwise_cases(std::vector<Case>& cases);
 void grouped_cases(std::vector<Case>& cases);
 void fragmented_cases(std::vector<Case>& cases);

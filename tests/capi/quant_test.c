@@ -19,7 +19,7 @@ static switchback_matrix mx, my, my2, mq, mq_t, mblocks, mblocks_2;
 
 static void start(void) {
   ref_fill(x, rows * cols, 7);
-  memset(x + 2 * cols, 0, cols * sizeof(float)); /* a row of zeros */
+  memset(x + 2 * cols, 0, cols * sizeof(float)); /* the third row has zeros only */
   mark(got, sizeof(got));
   mark(got_t, sizeof(got_t));
   mark(got_absmax, sizeof(got_absmax));
@@ -40,7 +40,7 @@ static switchback_quantize_args with_rows(const switchback_matrix* from) {
   return args;
 }
 
-/* column_sums of g alone. */
+/* Computes only the column sums of g. */
 static void sums_of(const switchback_matrix* g, float* to, int32_t accumulate) {
   switchback_quantize_args args = switchback_quantize_args_of(g);
   args.column_sums = to;
@@ -48,7 +48,7 @@ static void sums_of(const switchback_matrix* g, float* to, int32_t accumulate) {
   CHECK_OK(switchback_quantize(context, &args));
 }
 
-/* rotate(from). */
+/* Computes only the rotation of a matrix, with groups of `group` columns. */
 static void rotated(const switchback_matrix* from, int32_t group, const switchback_matrix* to) {
   switchback_quantize_args args = switchback_quantize_args_of(from);
   args.rotation = group;
@@ -56,7 +56,7 @@ static void rotated(const switchback_matrix* from, int32_t group, const switchba
   CHECK_OK(switchback_quantize(context, &args));
 }
 
-/* The codes and scales of rows of a. */
+/* Whether got and got_absmax are the reference's codes and scales of the rows of a. */
 static int are_rows_of(const float* a) {
   ref_quantize_rowwise(a, rows, cols, want, want_absmax);
   return memcmp(got, want, sizeof(want)) == 0 &&
@@ -72,7 +72,7 @@ static void each_layout(void) {
   CHECK_OK(switchback_quantize_columnwise_transpose(context, &mx, &mq_t, got_absmax));
   CHECK(memcmp(got_t, want_t, sizeof(want_t)) == 0);
   CHECK(memcmp(got_absmax, want_absmax, sizeof(want_absmax)) == 0);
-  start(); /* both from one read */
+  start(); /* now rows and columns from one pass over x */
   switchback_quantize_args args = with_rows(&mx);
   args.q_t = mq_t;
   args.absmax_t = got_absmax_2;
@@ -94,7 +94,8 @@ static void each_layout(void) {
   CHECK(memcmp(got, want, sizeof(want)) == 0 && memcmp(got_t, want_t, sizeof(want_t)) == 0);
   CHECK(got_absmax[0] == want_absmax[0]);
 
-  /* One block of rows has the codes and scales of columns, and zeros after its rows. */
+  /* If all rows are in one block, blockwise codes are the columnwise codes, with zeros after the
+   * rows. */
   ref_quantize_columnwise_transpose(x, rows, cols, want_t, want_absmax);
   args = switchback_quantize_args_of(&mx);
   args.q_t = mblocks;
@@ -124,7 +125,7 @@ static void column_sums(void) {
   for (int c = 0; c < cols; ++c) {
     want_sums[c] = 0.0f;
     for (int r = 0; r < rows; ++r)
-      want_sums[c] += x[r * cols + c]; /* integers: exact in any order */
+      want_sums[c] += x[r * cols + c]; /* exact in any order, because the values are integers */
   }
   for (int32_t accumulate = 0; accumulate < 2; ++accumulate) {
     sums_of(&mx, sums, accumulate);
@@ -169,7 +170,7 @@ static void back_and_cast(void) {
   for (int i = 0; i < rows * cols; ++i)
     CHECK(got[i] == (int8_t)x[i]);
 
-  /* Strides are the matrices' own; 1, -2 and 4 in types of 16 bits. */
+  /* Each matrix has its own stride. The values 1, -2 and 4 are also given in both 16-bit types. */
   float wide[2 * 5] = {1, -2, 4, 1e30f, 1e30f, 3, 3, 0, 1e30f, 1e30f};
   switchback_matrix part = matrix_of(wide, SWITCHBACK_F32, 2, 3);
   switchback_matrix codes = matrix_of(got, SWITCHBACK_S8, 2, 3);
@@ -199,7 +200,7 @@ static void activations(int32_t activation) {
   args.activation = activation;
   args.value = my;
   CHECK_OK(switchback_quantize(context, &args));
-  /* GELU(1) in both forms. */
+  /* The known values of GELU(1), with erf and with tanh. */
   CHECK(fabs(y[0] - (activation == SWITCHBACK_GELU_ERF ? 0.84134475 : 0.84119199)) < 1e-6);
   args = with_rows(&mx);
   args.activation = activation;
@@ -231,7 +232,7 @@ static void activations(int32_t activation) {
     CHECK(sums[3] == (float)(1 + args.accumulate) * want_sums[3]);
   }
   start();
-  args = with_rows(&mx); /* the codes alone */
+  args = with_rows(&mx); /* now only the codes are requested */
   args.g = mg;
   args.activation = activation;
   x[0] = 1.0f;
@@ -239,7 +240,8 @@ static void activations(int32_t activation) {
   CHECK(are_rows_of(y2));
 }
 
-/* Codes of rows and of blocks that are rounded stochastically are at most one from the nearest. */
+/* Stochastically rounded codes, of rows and of blocks, differ by at most one from the codes
+ * rounded to nearest. */
 static void stochastic(void) {
   start();
   switchback_quantize_args args = with_rows(&mx);
@@ -256,7 +258,7 @@ static void stochastic(void) {
     differ += got[i] != want[i];
   }
   CHECK(differ > 0);
-  for (int member = 0; member < 4; ++member) { /* each of them chooses other bits */
+  for (int member = 0; member < 4; ++member) { /* each of these members changes the random bits */
     switchback_quantize_args other = args;
     if (member == 0) other.rounding_seed = 2;
     if (member == 1) other.rounding_stream = 1;
@@ -277,7 +279,7 @@ static void stochastic(void) {
       CHECK(abs(blocks[c * padded + r] - want_t[c * rows + r]) <= 1);
 }
 
-/* Combinations that no pass computes, and operands that no result reads. */
+/* Refused calls: combinations that one pass cannot compute, and operands that no result reads. */
 static void refused(void) {
   start();
   switchback_quantize_args args = with_rows(&mx);
@@ -303,7 +305,7 @@ static void refused(void) {
   args.column_scales = sums;
   CHECK_INVALID("column_scales is given without q", switchback_quantize(context, &args));
   CHECK(untouched(got, sizeof(got)) && untouched(got_absmax, sizeof(got_absmax)));
-  /* Nothing is to be done for a matrix without elements. */
+  /* A matrix without elements needs no work, and the call succeeds. */
   const switchback_matrix empty = matrix_of(NULL, SWITCHBACK_F32, 0, cols);
   args = switchback_quantize_args_of(&empty);
   CHECK_OK(switchback_quantize(context, &args));
@@ -312,8 +314,9 @@ static void refused(void) {
 static void rotations(int group) {
   start();
   memset(x, 0, sizeof(x));
-  x[0] = 1.0f; /* the first column of the matrix: 1/2, or -1/2 where r and c add up to 3, in each
-                  digit */
+  /* Rotating this row gives the first column of the rotation's matrix. Each base-4 digit of r
+   * contributes a factor: 1/2, or -1/2 where the digits of r and c add up to 3. */
+  x[0] = 1.0f;
   rotated(&mx, group, &my);
   for (int r = 0; r < group; ++r) {
     const float low = r % 4 == 3 ? -0.5f : 0.5f, high = r / 4 == 3 ? -0.5f : 0.5f;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Test support: the results that the library must give, bit for bit, in the shortest C code. Dense
- * f32 matrices. */
+/* Test support: a reference in the shortest C code for results that the library must give bit
+ * for bit. All matrices are dense and f32. */
 #ifndef SWITCHBACK_TESTS_CAPI_REFERENCE_H
 #define SWITCHBACK_TESTS_CAPI_REFERENCE_H
 
 #include <math.h>
 #include <stdint.h>
 
-/* The largest |x| of n elements `step` apart. */
+/* The largest |x| of n elements that are `step` apart. */
 static inline float ref_absmax(const float* x, int64_t n, int64_t step) {
   float absmax = 0.0f;
   for (int64_t i = 0; i < n; ++i)
@@ -19,7 +19,7 @@ static inline int8_t ref_code(float x, float absmax) {
   return absmax == 0.0f ? 0 : (int8_t)rintf(127.0f * (x / absmax));
 }
 
-/* q[rows,cols] and absmax[rows] of x[rows,cols]. */
+/* Computes the codes q[rows,cols] and the scales absmax[rows] of the rows of x[rows,cols]. */
 static inline void ref_quantize_rowwise(const float* x, int64_t rows, int64_t cols, int8_t* q,
                                         float* absmax) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -29,7 +29,7 @@ static inline void ref_quantize_rowwise(const float* x, int64_t rows, int64_t co
   }
 }
 
-/* q_t[cols,rows] and absmax[cols] of x[rows,cols]. */
+/* Computes the codes q_t[cols,rows] and the scales absmax[cols] of the columns of x[rows,cols]. */
 static inline void ref_quantize_columnwise_transpose(const float* x, int64_t rows, int64_t cols,
                                                      int8_t* q_t, float* absmax) {
   for (int64_t c = 0; c < cols; ++c) {
@@ -39,7 +39,8 @@ static inline void ref_quantize_columnwise_transpose(const float* x, int64_t row
   }
 }
 
-/* q[rows,cols], its transpose q_t[cols,rows], and absmax[1] of x[rows,cols]. */
+/* Computes the codes q[rows,cols], their transpose q_t[cols,rows], and the one scale absmax[1]
+ * of x[rows,cols]. */
 static inline void ref_quantize_global(const float* x, int64_t rows, int64_t cols, int8_t* q,
                                        int8_t* q_t, float* absmax) {
   *absmax = ref_absmax(x, rows * cols, 1);
@@ -48,7 +49,7 @@ static inline void ref_quantize_global(const float* x, int64_t rows, int64_t col
       q[r * cols + c] = q_t[c * rows + r] = ref_code(x[r * cols + c], *absmax);
 }
 
-/* d[m,n] = a[m,k] . b[n,k]^T */
+/* int32 sums: d[m,n] = a[m,k] . b[n,k]^T */
 static inline void ref_gemm_s8s8s32(const int8_t* a, const int8_t* b, int64_t m, int64_t n,
                                     int64_t k, int32_t* d) {
   for (int64_t r = 0; r < m; ++r)
@@ -60,14 +61,15 @@ static inline void ref_gemm_s8s8s32(const int8_t* a, const int8_t* b, int64_t m,
     }
 }
 
-/* One element: absmax_b * (absmax_a * (sum * c)) (+ bias). */
+/* One element of a result: absmax_b * (absmax_a * (sum * c)) (+ bias). */
 static inline float ref_dequantize(int32_t sum, float absmax_a, float absmax_b, const float* bias) {
-  const float c = 0x1.040C2p-14f; /* 1 / 127^2, 0x38820610 */
+  const float c = 0x1.040C2p-14f; /* 1 / 127^2 in f32, bits 0x38820610 */
   const float y = absmax_b * (absmax_a * ((float)sum * c));
   return bias == NULL ? y : y + *bias;
 }
 
-/* d[m,n] of codes and scales; count_b is n or 1. */
+/* The scaled product d[m,n] of the codes a and b with their scales; count_b, the number of b's
+ * scales, is n or 1. */
 static inline void ref_gemm_dequantize(const int8_t* a, const int8_t* b, int64_t m, int64_t n,
                                        int64_t k, const float* absmax_a, const float* absmax_b,
                                        int64_t count_b, const float* bias, float* d) {
@@ -80,8 +82,8 @@ static inline void ref_gemm_dequantize(const int8_t* a, const int8_t* b, int64_t
     }
 }
 
-/* Small integers, an odd spread of them: every product and sum of a few thousand is exact in f32.
- */
+/* Fills x with integers from -16 to 16, in an irregular order: every product, and every sum of a
+ * few thousand products, is exact in f32. */
 static inline void ref_fill(float* x, int64_t n, uint32_t seed) {
   uint32_t state = seed * 2654435761u + 12345u;
   for (int64_t i = 0; i < n; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stack of 128 KiB is enough, as docs/library.md promises: for every function of the C ABI, and
-// for every engine with sizes that have whole and cut blocks.
+// A stack of 128 KiB is enough for a calling thread, as docs/library.md promises: for every
+// function of the C ABI, and for every engine at sizes with whole and partial blocks.
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -17,7 +17,7 @@
 namespace switchback::test {
 namespace {
 
-// Sanitizers need more, for their red zones and their own calls.
+// Sanitizers need a larger stack, for their red zones and their own calls.
 #if defined(SWITCHBACK_TEST_SANITIZED)
 constexpr std::size_t stack_bytes = std::size_t{8} << 20;
 #else

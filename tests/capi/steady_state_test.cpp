@@ -94,7 +94,8 @@ namespace {
 
 enum class Count { everybody, library };
 
-// Calls it until buffers have grown and caches are filled, then a few more times.
+// Runs `call` until buffers have grown and caches are filled, then counts the allocations and
+// threads of a few more calls.
 void expect_nothing_new(const std::string& what, Count whose, const std::function<void()>& call) {
   for (int i = 0; i < 3; ++i)
     call();
@@ -168,8 +169,8 @@ TEST_P(SteadyState, Int8Products) {
   pack_weight(context, b, packed);
   const std::vector<float> absmax_rows(300, 1.0f), absmax_cols(n, 1.0f);
   const Owned<float> bias(1, n);
-  // Numbers of rows that give one task and many: the state that a call leaves must suit the next
-  // call.
+  // These numbers of rows give one task and many tasks: the state that one call leaves must suit
+  // the next call.
   expect_nothing_new("products", Count::everybody, [&] {
     static const Owned<std::int8_t> a(300, k);
     static const Owned<std::int32_t> sums(300, n);
@@ -196,8 +197,8 @@ TEST_P(SteadyState, Int8Products) {
   });
 }
 
-// The calls of one layer. dw, which is a floating point product in every mode, only if it is asked
-// for.
+// One layer with its operands. dW, a floating point product in every mode, is computed only if
+// asked for.
 struct LayerCalls {
   LayerCalls(Context& context, Mode mode, Activation activation)
       : layer(context, options(mode, activation)) {
@@ -242,7 +243,8 @@ void check_layers(Context& context, const std::string& name) {
       const std::string what = name + " " + std::string(mode_name(mode)) + " " +
                                std::string(activation_name(activation));
       expect_nothing_new(what + " forward", whose, [&] { calls.layer.forward(calls.x, calls.y); });
-      // Of global_mem_efficient with an activation codes alone are kept, which dx is not made from.
+      // With an activation, mode global_mem_efficient saves only codes, from which dX cannot be
+      // computed.
       const bool keeps_x = mode != Mode::global_mem_efficient || activation == Activation::none;
       for (const Save save : {Save::copy, Save::borrow, Save::caller}) {
         if (!keeps_x && save != Save::caller) continue;
@@ -267,7 +269,8 @@ TEST_P(SteadyState, LayersWithATunerThatKnowsNothing) {
   check_layers(context, "tuned");
 }
 
-// Three groups of 9 slots that read rows of x in another order; the second is empty.
+// Operands of three groups with 9 slots that read rows of x in another order. The second group is
+// empty.
 struct GroupedOperands {
   static constexpr std::int64_t g = 3, m = 9;
   const std::vector<std::int32_t> ends = {4, 4, 8}, index = {8, 1, 7, 2, 6, 3, 5, 4, 0};

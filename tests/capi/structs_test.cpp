@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structs of the C ABI: of other sizes, and with values that no member has.
+// Structs of the C ABI with other sizes, and with values that a member cannot have.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace switchback::test {
 namespace {
 
-// A function of an object, as a function of its struct alone.
+// Turns a function of an object and a struct into a function of the struct alone.
 auto on(auto* object, auto function) {
   return [=](auto* given) { return function(object, given); };
 }
@@ -341,7 +341,7 @@ TEST_F(Arguments, NumbersThatNothingHasAreNamed) {
           o.rows_of = std::exchange(o.ends, nullptr);
           o.row_stride = M / G;
         }},
-       {"x.index[0] = 1515870810",  // the mark
+       {"x.index[0] = 1515870810",  // the bytes of the fill mark 0x5A as an int
         [this](Groups& o) { o.row_index = reinterpret_cast<std::int32_t*>(scales.floats()); }},
        {"column_stride = -1", [](Groups& o) { o.column_stride = -1; }}});
   for (const Owned* output : {&y, &dx, &dw, &db, &dws, &dbs, &q, &s32, &absmax})

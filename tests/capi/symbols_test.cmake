@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Compares what LIBRARY exports (as NM lists it) with what the C headers in HEADERS declare.
+# Compares the symbols that LIBRARY exports (as NM lists them) with the functions that the C headers
+# in HEADERS declare.
 cmake_minimum_required(VERSION 3.22)
 
-# Which of the symbols must not be exported.
+# find_foreign(RESULT SYMBOL...): the symbols that the library must not export.
 function(find_foreign result)
   set(foreign "")
   foreach(symbol IN LISTS ARGN)
-    # C: switchback_x. C++: functions and data of namespace switchback (_ZN, _ZNK), and vtable,
-    # typeinfo and typeinfo name of its classes (_ZTV, _ZTI, _ZTS); not of the namespaces inside.
+    # Allowed are, for C, switchback_x; for C++, functions and data of namespace switchback (_ZN,
+    # _ZNK), and vtable, typeinfo and typeinfo name of its classes (_ZTV, _ZTI, _ZTS). Its inner
+    # namespaces are not allowed.
     if(symbol MATCHES "^_Z(NK?|T[VIS]N)10switchback(4core|4capi|5quant|9gemm_int8|6linear|8standard)"
        OR NOT symbol MATCHES "^(switchback_[a-z0-9_]+$|_Z(NK?|T[VIS]N)10switchback)")
       list(APPEND foreign "${symbol}")
@@ -16,7 +18,7 @@ function(find_foreign result)
   set(${result} "${foreign}" PARENT_SCOPE)
 endfunction()
 
-# The check itself, on names as compilers make them.
+# Tests find_foreign() itself, on names as compilers make them.
 find_foreign(_found switchback_abi_version _ZN10switchback7ContextD1Ev _ZNK10switchback7Context3isaEv
              _ZN10switchback4gemmERNS_7ContextERKNS_8GemmArgsE
              _ZTIN10switchback5ErrorE _ZTVN10switchback5ErrorE _ZTSN10switchback5ErrorE)
@@ -37,7 +39,7 @@ if(NOT status EQUAL 0)
 endif()
 string(REGEX MATCHALL "[^ \n]+\n" exported "${listing}")
 list(TRANSFORM exported STRIP)
-# Version nodes and what linkers and sanitizers add to every library.
+# Removes version nodes, and the symbols that linkers and sanitizers add to every library.
 list(TRANSFORM exported REPLACE "@.*$" "")
 list(FILTER exported EXCLUDE REGEX "^(_init|_fini|_end|_edata|__bss_start|_etext)$")
 list(FILTER exported EXCLUDE REGEX "^(__asan|__odr_asan|__ubsan|__tsan|__sancov|__start_|__stop_)")
@@ -56,7 +58,7 @@ file(STRINGS "${HEADERS}/switchback_groups.h" lines_of_groups)
 list(JOIN lines "\n" text)
 list(JOIN lines_of_groups "\n" text_of_groups)
 string(APPEND text "\n${text_of_groups}")
-# Functions of the header itself are not exported.
+# Inline functions of the header are not exported, so only declarations with SWITCHBACK_API count.
 string(REGEX MATCHALL "SWITCHBACK_API [a-z0-9_ *\n]+\\(" declared "${text}")
 list(TRANSFORM declared REPLACE "^.*(switchback_[a-z0-9_]+)\\($" "\\1")
 list(REMOVE_DUPLICATES declared)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that cannot be created: an error of context_create; for a thread that has a Context
-// already, only a slower call. The process goes on in both cases. This program replaces
-// pthread_create(), the call that fails under a limit on processes, for all code in the process.
+// What happens if threads cannot be created: context_create returns an error. For a thread that
+// already has a context, calls only become slower. The process goes on in both cases. This program
+// replaces pthread_create(), the call that fails under a limit on processes, for all code in the
+// process.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -16,7 +17,7 @@
 
 namespace {
 
-// Threads that may still be created; negative: any number.
+// The number of threads that may still be created; negative: any number.
 std::atomic<long> threads_left{-1};
 
 class Limit {
@@ -62,7 +63,8 @@ class Layer {
     options.out_features = n;
     options.mode = mode;
     EXPECT_EQ(switchback_linear_create(context_, &options, &layer_), SWITCHBACK_OK);
-    // Small integers: floating point sums of their products are exact in any order.
+    // The operands are small integers, so that floating point sums of their products are exact in
+    // any order.
     for (std::size_t i = 0; i < x_.size(); ++i)
       x_[i] = static_cast<float>(i * 37 % 7) - 3;
     for (std::size_t i = 0; i < w_.size(); ++i)
@@ -95,8 +97,8 @@ class Layer {
   std::vector<float> w_ = std::vector<float>(n * k);
 };
 
-// Creating a context fails if the limit leaves fewer threads than it needs. This test comes first,
-// so that no earlier test has had the threads created.
+// Creating a context fails if the limit leaves fewer threads than the context needs. This test
+// comes first, because threads that an earlier test created would remain.
 TEST(ThreadLimit, AContextWithoutItsThreadsIsNotMade) {
   for (const long left : {0, 1, 2, 3}) {
     const Limit limit(left);
@@ -115,7 +117,8 @@ TEST(ThreadLimit, AContextWithoutItsThreadsIsNotMade) {
   later.forward();
 }
 
-// Regions with fewer threads on the same calling thread: OpenMP ends the other threads meanwhile.
+// A context with fewer threads runs on the same calling thread. OpenMP then ends the other threads,
+// so the large context has to run without them.
 TEST(ThreadLimit, ASmallerContextInBetweenTakesNothingForGranted) {
   for (const std::int32_t mode : {SWITCHBACK_ROWWISE, SWITCHBACK_STANDARD}) {
     Layer large(mode, 4);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tuned configurations from C: the options of a context, its counters, and layers in mode auto. */
+/* Tuned configurations through the C ABI: the options of a context, its counters, and layers in
+ * mode auto. */
 #include <stddef.h>
 
 #include "capi/harness.h"
@@ -36,7 +37,7 @@ static void modes_and_counters(void) {
   CHECK(warnings != NULL && warnings[0] == '\0');
   switchback_context_destroy(context);
 
-  /* A cache that does not exist is empty, and reading does not create it. */
+  /* A cache directory that does not exist counts as empty, and reading does not create it. */
   context = context_with("read", "no such folder");
   quantize_something(context, SWITCHBACK_OK);
   quantize_something(context, SWITCHBACK_OK);
@@ -65,7 +66,7 @@ static void layers_in_mode_auto(void) {
   const switchback_matrix out = matrix_of(y, SWITCHBACK_F32, 2, 4);
   CHECK_OK(switchback_linear_set_weight(layer, &weight, NULL));
   CHECK_OK(switchback_linear_forward(layer, &in, &out, SWITCHBACK_SAVE_NOTHING, NULL));
-  int exact = 1; /* nothing is tuned: standard, and these sums are small integers */
+  int exact = 1; /* nothing is tuned, so auto is standard, with exact sums */
   for (int i = 0; i < 2; ++i)
     for (int j = 0; j < 4; ++j) {
       float sum = 0;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs a build into an empty prefix, moves that prefix, and lets a C++ and a C program find the
-# library there: by find_package and by pkg-config. Then the archives that CPack makes.
-# Called with BUILD, SOURCE (tests/consumer), PROJECT (the source tree), WORK (a folder that this
-# removes), GENERATOR, C, CXX, LIBDIR, PKG_CONFIG (may be empty).
+# Installs a build into an empty prefix, moves that prefix, and builds a C++ and a C program that
+# find the library there, by find_package and by pkg-config. Then checks the archives that CPack
+# makes. Called with BUILD, SOURCE (tests/consumer), PROJECT (the source tree), WORK (a folder that
+# this script removes), GENERATOR, C, CXX, LIBDIR, PKG_CONFIG (may be empty).
 include("${CMAKE_CURRENT_LIST_DIR}/readme_blocks.cmake")
 
 function(run what)
@@ -20,7 +20,8 @@ run("installing" "${CMAKE_COMMAND}" --install "${BUILD}" --prefix "${WORK}/first
 file(RENAME "${WORK}/first" "${WORK}/moved")
 set(prefix "${WORK}/moved")
 
-# No file of the packages contains the place where it was built or first installed.
+# No CMake or pkg-config file of the package contains the folder where it was built or first
+# installed.
 file(GLOB_RECURSE _texts "${prefix}/*.cmake" "${prefix}/*.pc")
 if(NOT _texts)
   message(FATAL_ERROR "no package files below ${prefix}")
@@ -47,7 +48,8 @@ if(NOT _helpers)
   message(FATAL_ERROR "switchback-validate was not installed")
 endif()
 list(GET _helpers 0 _helper)
-# It says that it is not meant to be run by hand, and answers a caller that asks as a tuner does.
+# The helper program switchback-validate says that it is not meant to be run by hand, and answers a
+# caller that asks as a tuner does.
 execute_process(COMMAND "${_helper}" RESULT_VARIABLE _status ERROR_VARIABLE _out)
 if(NOT _status EQUAL 2 OR NOT _out MATCHES "a helper program that libswitchback's tuner starts")
   message(FATAL_ERROR "${_helper} ended with ${_status}:\n${_out}")
@@ -113,7 +115,7 @@ if(PKG_CONFIG)
   unset(ENV{LD_LIBRARY_PATH})
 endif()
 
-# The archive holds the same files as the prefix, below one folder.
+# The CPack archive holds the same files as the installation prefix, below one folder.
 run("cpack" "${CMAKE_COMMAND}" -E chdir "${BUILD}" cpack -B "${WORK}/archives")
 file(GLOB _archives "${WORK}/archives/*.tar.gz")
 list(LENGTH _archives _count)
@@ -127,7 +129,8 @@ file(GLOB_RECURSE _in_prefix RELATIVE "${prefix}" "${prefix}/*")
 if(NOT _in_archive STREQUAL _in_prefix)
   message(FATAL_ERROR "the archive holds\n${_in_archive}\nthe prefix\n${_in_prefix}")
 endif()
-# Debian packages, where their tools are: one a component, and together all of those files.
+# Where the tools for them exist, CPack also makes Debian packages: one for each component, which
+# together hold all files of the prefix.
 file(GLOB _debs "${WORK}/archives/*.deb")
 if(_debs)
   set(_descriptions "")

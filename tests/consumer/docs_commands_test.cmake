@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every switchback-bench command that the README and docs/ show exists, with every option that it is shown
-# with: both are in its --help. Nothing is measured. Called with PROJECT (the source tree) and BENCH (the
-# program).
+# Checks that every switchback-bench command in the README and docs/ exists, with every option shown
+# there: both are in the program's --help. Nothing is measured. Called with PROJECT (the source tree) and
+# BENCH (the program).
 file(GLOB _pages "${PROJECT}/README.md" "${PROJECT}/docs/*.md")
 set(_shown 0)
 foreach(_page IN LISTS _pages)
   file(READ "${_page}" _text)
   string(REGEX REPLACE "[][;]" " " _text "${_text}")
-  # Up to a comment, the end of the line or of the quotation.
+  # A command ends at a comment, a pipe, a backquote or the end of the line.
   string(REGEX MATCHALL "switchback-bench [a-z][^\n#|`]*" _commands "${_text}")
   foreach(_command IN LISTS _commands)
     string(STRIP "${_command}" _command)

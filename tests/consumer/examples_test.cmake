@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Trains the digits example and recognises digits in C with the network that it saved. Serves int8 weights
-# that it made and weights that it reads, and gives the programs damaged input. Called with TRAIN, INFER and
-# SERVE (programs), DATA (the digits), WORK (a folder), ARGUMENTS.
+# Trains the digits example and recognises digits in C with the network that it saved. Runs the serving
+# example with int8 weights that it made itself and with weights from a file, and gives the programs damaged
+# input. Called with TRAIN, INFER and SERVE (programs), DATA (the digits), WORK (a folder), ARGUMENTS.
 function(run status)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE _status OUTPUT_VARIABLE _out ERROR_VARIABLE _out)
   if(NOT _status EQUAL status)
@@ -21,7 +21,8 @@ file(MAKE_DIRECTORY "${WORK}")
 foreach(_mode rowwise global_mem_efficient)
   run(0 "${TRAIN}" "${DATA}" --mode ${_mode} --save "${WORK}/network" ${ARGUMENTS})
   message(STATUS "${output}")
-  # The same codes and the same digits, from C and one image at a time: exactly the same accuracy.
+  # The C program reads the same codes and digits, one image at a time: its accuracy must be exactly that of
+  # the training program.
   string(REGEX MATCH "[0-9]+ test images, accuracy [0-9.]+ %" _trained "${output}")
   run(0 "${INFER}" "${WORK}/network" "${DATA}")
   message(STATUS "in C: ${output}")
@@ -48,7 +49,7 @@ execute_process(COMMAND head -c ${_most} "${WORK}/network" OUTPUT_FILE "${WORK}/
 run(1 "${INFER}" "${WORK}/cut" "${DATA}")
 expect("ends inside a layer")
 
-# The exit status is 1 if an answer is not close to the floating point answer.
+# The serving example ends with status 1 if an answer is not close to the floating point answer.
 run(0 "${SERVE}" --requests 20 --threads 3 --save "${WORK}/int8.safetensors")
 expect("3 threads share")
 run(0 "${SERVE}" "${WORK}/int8.safetensors" --requests 20)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# readme_blocks(FILE LANGUAGE OUT): the fenced blocks of a language in a text of Markdown that begin
-# with an #include, so that they are programs and not fragments.
+# readme_blocks(FILE LANGUAGE OUT): finds the fenced code blocks of a language in a Markdown file
+# that begin with an #include. These are whole programs and not fragments.
 function(readme_blocks file language out)
   file(READ "${file}" _text)
-  # CMake lists are split at semicolons and brackets, and programs are full of both.
+  # Semicolons and brackets are replaced, because CMake splits lists at them, and programs are full
+  # of both.
   string(REPLACE ";" "<semicolon>" _text "${_text}")
   string(REPLACE "[" "<bracket>" _text "${_text}")
   string(REPLACE "]" "<tekcarb>" _text "${_text}")
@@ -15,7 +16,7 @@ function(readme_blocks file language out)
   endforeach()
   set(${out} "${_programs}" PARENT_SCOPE)
 endfunction()
-# The text of one of them as it was.
+# readme_program(BLOCK OUT): the original text of a program that readme_blocks() found.
 function(readme_program block out)
   string(REPLACE "<semicolon>" ";" block "${block}")
   string(REPLACE "<bracket>" "[" block "${block}")

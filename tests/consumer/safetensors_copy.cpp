@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the test against Python: reads int8 weights as the examples do, and writes them in another
-// form.
+// For the comparison with Python's reader: reads int8 weights as the examples do, and writes them
+// in another form.
 //
 //   safetensors_copy own|comfy FROM TO [PREFIX]
 //
 // own: the weights as read, under the keys of switchback's Python package; comfy: as
-// int8_file::write.
+// int8_file::write writes them.
 #include <cstdio>
 #include <deque>
 #include <exception>

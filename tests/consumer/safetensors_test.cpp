@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader of safetensors files of the examples: it reads everything that the format allows, and
-// names what the format does not allow.
+// The examples' reader of safetensors files: it reads everything that the format allows, and its
+// errors name what the format does not allow.
 #include "safetensors.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,8 @@ using safetensors::File;
 
 class Safetensors : public ::testing::Test {
  protected:
-  // A file with this header and `data_bytes` bytes of data: 0, 1, 2, ...
+  // Writes a file with this header and `data_bytes` bytes of data (0, 1, 2, ...), and returns its
+  // path.
   std::string file(const std::string& header, std::size_t data_bytes) {
     const std::uint64_t count = header.size();
     std::string text(reinterpret_cast<const char*>(&count), 8);
@@ -46,7 +47,7 @@ class Safetensors : public ::testing::Test {
     }
     return "did not fail";
   }
-  // The error without the file's name, which it must begin with.
+  // The error for a file with this header, without the path with which it must begin.
   std::string refusal(const std::string& header, std::size_t data_bytes) {
     const std::string path = file(header, data_bytes);
     const std::string text = failure([&] { const File opened(path); });
@@ -97,7 +98,7 @@ TEST_F(Safetensors, WhatBreaksARuleIsNamed) {
        "a: data_offsets are [0, 4]; shape [5] of I8 takes another number of bytes"},
       {one(R"({"dtype":"F4","shape":[7],"data_offsets":[0,4]})"), 4,
        "a: data_offsets are [0, 4]; shape [7] of F4 takes another number of bytes"},
-      // 2^32 · 2^32 elements are 0 in 64 bits.
+      // 2^32 · 2^32 elements overflow to 0 in 64 bits.
       {one(R"({"dtype":"I8","shape":[4294967296,4294967296],"data_offsets":[0,0]})"), 0,
        "a: data_offsets are [0, 0]; shape [4294967296, 4294967296] of I8 takes another number of "
        "bytes"},
@@ -186,7 +187,7 @@ TEST_F(Safetensors, WhatIsWrittenIsRead) {
   EXPECT_EQ(failure([&] { safetensors::write(nowhere, {}); }), nowhere + ": cannot be written");
 }
 
-// Weights of every kind of scales.
+// Weights with one scale for each row and with one scale for the matrix.
 std::vector<Weight> some_weights() {
   std::vector<Weight> weights = {
       {.name = "a.rows", .n = 3, .k = 64, .rotation = Rotation::hadamard_64},
@@ -225,7 +226,8 @@ TEST_F(Safetensors, Int8WeightsThereAndBack) {
             path + ": prefix = 'model.x.'; no key begins with it");
 }
 
-// A file of one weight [2,16], of codes 1, with the given metadata.
+// Test fixture: writes a file with one weight [2,16] whose codes are all 1, and the given scales
+// and metadata.
 class Int8Files : public Safetensors {
  protected:
   struct Part {

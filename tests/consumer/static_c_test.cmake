@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The package of a static library reports what a project without C++ lacks. A CMake script has no language
-# at all, so it represents a project in C only. Called with SOURCE (the project) and WORK (a folder).
+# The package of a static switchback reports that a project without C++ has to enable it. A CMake script
+# has no language at all, so it stands for a project in C only. Called with SOURCE (the project) and WORK
+# (a folder).
 file(REMOVE_RECURSE "${WORK}")
 file(MAKE_DIRECTORY "${WORK}")
 set(PACKAGE_INIT "")

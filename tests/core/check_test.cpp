@@ -37,8 +37,8 @@ TEST(CheckMatrix, NamesArgumentValueAndRule) {
   EXPECT_NE(message_of({data, static_cast<DType>(9), 2, 2, 2}).find("dtype 9"), std::string::npos);
 }
 
-// A message is checked on every call but thrown rarely: require() does not compile with a string
-// that was built for it, and formats its values only when it throws.
+// Operations call require() on every call, but it seldom throws. So it does not compile with a
+// temporary string, which would be built each time, and it formats its values only when it throws.
 template <class Arg>
 concept MayBeInMessage = requires(Arg&& arg) {
   require(true, "{}", std::forward<Arg>(arg));
@@ -102,18 +102,21 @@ TEST(Overlaps, SlicesOfOneBuffer) {
     return ConstAnyMatrix(buffer.data() + row * 8 + col, DType::f32, rows, cols, 8);
   };
   EXPECT_TRUE(overlaps(slice(0, 0, 8, 8), slice(0, 0, 8, 8)));
-  EXPECT_FALSE(overlaps(slice(0, 0, 8, 4), slice(0, 4, 8, 4)));  // left and right half
+  // The left half and the right half of the buffer do not overlap.
+  EXPECT_FALSE(overlaps(slice(0, 0, 8, 4), slice(0, 4, 8, 4)));
   EXPECT_FALSE(overlaps(slice(0, 4, 8, 4), slice(0, 0, 8, 4)));
   EXPECT_TRUE(overlaps(slice(0, 0, 8, 5), slice(0, 4, 8, 4)));
   EXPECT_TRUE(overlaps(slice(0, 4, 8, 4), slice(0, 0, 8, 5)));
-  EXPECT_FALSE(overlaps(slice(0, 0, 4, 8), slice(4, 0, 4, 8)));  // upper and lower half
+  // The upper half and the lower half of the buffer do not overlap.
+  EXPECT_FALSE(overlaps(slice(0, 0, 4, 8), slice(4, 0, 4, 8)));
   EXPECT_TRUE(overlaps(slice(2, 3, 3, 3), slice(4, 5, 2, 2)));
   EXPECT_FALSE(overlaps(slice(2, 3, 3, 2), slice(4, 5, 2, 2)));
   EXPECT_FALSE(overlaps({nullptr, DType::f32, 0, 8, 8}, slice(0, 0, 8, 8)));
 }
 
 TEST(Overlaps, MatchesTheBytesOnSmallCases) {
-  // Every pair of small slices of one 6-wide buffer against a byte map.
+  // For every pair of small slices of a buffer with rows of 6 bytes, compares overlaps() with the
+  // bytes that the slices share.
   std::vector<std::int8_t> buffer(48);
   for (int a = 0; a < 20; ++a)
     for (int b = 0; b < 20; ++b)
@@ -127,7 +130,8 @@ TEST(Overlaps, MatchesTheBytesOnSmallCases) {
               for (int rb = 0; rb < 3; ++rb)
                 for (int cb = 0; cb < wb; ++cb)
                   shared |= a + ra * 6 + ca == b + rb * 6 + cb;
-          // Never miss an overlap; a false alarm only where row periods interleave at the ends.
+          // overlaps() must find every overlap. It may report a false one only where the rows of
+          // two slices interleave at their ends.
           EXPECT_TRUE(!shared || overlaps(ma, mb)) << a << " " << b << " " << wa << " " << wb;
         }
 }

@@ -35,14 +35,15 @@ TEST(Context, DefaultsTakeTheWholeMachine) {
   EXPECT_EQ(context.isa(), core::isa_name(core::cpu_features().level()));
 }
 
-// Whoever runs the tests on a known CPU, such as an emulated one, names its instruction set.
+// To run the tests on a known CPU, such as an emulated one, set SWITCHBACK_TEST_ISA to the
+// instruction set that it must reach.
 TEST(Context, ReachesTheInstructionSetOfTheCpu) {
   const char* const expected = std::getenv("SWITCHBACK_TEST_ISA");
   if (expected == nullptr) GTEST_SKIP() << "SWITCHBACK_TEST_ISA is not set";
   EXPECT_EQ(Context({.device = "cpu", .threads = 1}).isa(), expected);
 }
 
-// From the signatures of these CPUs.
+// The numbers are the CPUID signatures of these CPUs.
 TEST(Cpu, ADesignHasItsFamilyAndModel) {
   using core::cpu_design;
   EXPECT_EQ(cpu_design("AuthenticAMD", 0x00A10F11), "AMD family 25 model 17");    // Zen 4
@@ -77,7 +78,7 @@ TEST(Context, BadOptionsAreNamed) {
             "device 'tpu' is not one of cpu, cuda, cuda:N");
   EXPECT_EQ(message_of({.device = "cuda:x", .threads = 0, .isa = ""}, Status::invalid_argument),
             "device 'cuda:x' is not one of cpu, cuda, cuda:N");
-  // No machine has that many devices. The rest of the message depends on the build and the machine.
+  // A machine never has 4001 devices. The rest of the message depends on the build and the machine.
   EXPECT_TRUE(message_of({.device = "cuda:4000", .threads = 0, .isa = ""}, Status::device_error)
                   .starts_with("device 'cuda:4000': this "));
   EXPECT_EQ(message_of({.device = "cpu", .threads = -2, .isa = ""}, Status::invalid_argument),
@@ -102,7 +103,7 @@ TEST(Context, ACapCoversWhatIsNotAboveIt) {
     EXPECT_TRUE(core::covers(cap, cap));
     EXPECT_TRUE(core::covers(cap, Isa::scalar));
     EXPECT_EQ(core::covers(Isa::scalar, cap), cap == Isa::scalar);
-    // A CPU that has everything has, when capped, exactly the features of the cap.
+    // If a CPU with all features is capped, it has exactly the features of the cap.
     const core::CpuFeatures everything{.sse4 = true,
                                        .avx2 = true,
                                        .avx_vnni = true,

@@ -34,7 +34,7 @@ TEST(DryRun, DoesEverythingButWriteAndIsFollowedByTheRun) {
     stages.push_back(state.stage);
     scratch.push_back(frame.take<float>(1 << 20));
     state.threads.for_each(1, [&](std::int64_t, int) { ++writes; });
-    // A part that is itself such a sequence gets no second dry run.
+    // An inner all_or_nothing() gets no second dry run.
     core::all_or_nothing(state, [&] { scratch.push_back(frame.take<float>(1 << 21)); });
   });
   EXPECT_EQ(stages, (std::vector<Stage>{Stage::dry_run, Stage::run}));
@@ -60,7 +60,7 @@ TEST(DryRun, OneThatFailsIsNotFollowedAndLeavesNothingBehind) {
   EXPECT_EQ(writes, 1);
 }
 
-// Knows a configuration for every other query.
+// A ConfigSource that knows a configuration for every second query.
 class Source final : public ConfigSource {
  public:
   bool find(const ConfigQuery& query, const ContextState&, ConfigChoice& choice) const override {
@@ -81,7 +81,7 @@ TEST(DryRun, BothRunsShareOneLookUpAndOneRefusal) {
   const auto source = std::make_shared<Source>();
   context.set_config_source(source);
   std::vector<std::int64_t> found;
-  // More than the cache keeps: the others are looked up again, with the same answers.
+  // More queries than the dry run caches: the run looks the others up again, with the same answers.
   constexpr std::int64_t queries = 12;
   constexpr std::int64_t unusable = 4;
   core::all_or_nothing(state, [&] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads in children of fork(), of both kinds of pool (see CMakeLists.txt).
+// Thread pools in children of fork(): the library's own pool and OpenMP's (see CMakeLists.txt).
 #include "core/cpu/forks.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace switchback::core {
 namespace {
 
-// Whether every task runs once.
+// Runs `tasks` tasks; returns whether each ran once.
 bool runs_all(Threads& threads, std::int64_t tasks) {
   std::vector<std::atomic<int>> runs(static_cast<std::size_t>(tasks));
   threads.for_each(tasks, [&](std::int64_t task, int worker) {
@@ -43,7 +43,7 @@ TEST(AfterFork, AParentsThreadsAreReplacedByTheCaller) {
       bool alone = true;
       threads->for_each(100, [&](std::int64_t, int worker) { alone = alone && worker == 0; });
       const bool right = alone && threads->inherited() && runs_all(*threads, 100);
-      threads.reset();  // joins no thread
+      threads.reset();  // must not join threads, which the child does not have
       return right;
     })) << count;
     EXPECT_TRUE(runs_all(*threads, 100)) << "in the parent afterwards";

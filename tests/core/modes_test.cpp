@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of modes, and all places outside of C++ that state a part of it.
+// The table of modes in core/modes.hpp, and all places outside of C++ that repeat a part of it.
 #include "core/modes.hpp"
 
 #include <fmt/format.h>
@@ -24,7 +24,8 @@ std::string text_of(const char* file) {
   return text;
 }
 
-// The first words in code type of the rows of the table whose header begins so.
+// The names of modes in a Markdown table whose header begins with `header`: each row begins with a
+// name in backquotes.
 std::set<std::string> modes_of_table(const std::string& text, const std::string& header) {
   std::set<std::string> names;
   const std::size_t begin = text.find(header);
@@ -50,8 +51,8 @@ TEST(Modes, PropertiesOfEachFitTogether) {
   for (const ModeTraits& mode : mode_table) {
     SCOPED_TRACE(mode.name);
     EXPECT_EQ(parse_mode(mode.name), mode.mode);
-    // The modes that auto chooses among run in the same way in forward and backward, whatever was
-    // kept.
+    // Mode auto may choose only modes that run in the same way in forward and backward, whatever
+    // data of x was kept.
     if (mode.may_be_chosen) {
       EXPECT_FALSE(mode.keeps_codes);
     }

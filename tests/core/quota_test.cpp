@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU quota of a container, from the files of both versions of control groups.
+// The CPU quota of a container, read from the files of control groups, versions 1 and 2.
 #include "core/cpu/quota.hpp"
 
 #include <gtest/gtest.h>
@@ -55,8 +55,8 @@ TEST_F(Quota, Version1) {
   write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "-1\n");
   write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(quota(), std::nullopt);
-  // A container sees its own group as the root of the mount, but the path that the group has on the
-  // host.
+  // In a container, the mount's root is the container's own group, but /proc/self/cgroup has the
+  // group's path on the host.
   write("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "100000\n");
   EXPECT_EQ(quota(), 1.0);
   write("sys/fs/cgroup/cpu,cpuacct/docker/x/cpu.cfs_quota_us", "50000\n");

@@ -34,7 +34,7 @@ TEST(Threads, RunsEveryTaskOnce) {
   }
 }
 
-// The tasks of each worker if workers take them alternately, as workers of equal speed do.
+// The tasks that each worker gets if workers take tasks alternately, as workers of equal speed do.
 std::vector<std::vector<std::int64_t>> shares_of(std::int64_t tasks, int workers) {
   TaskShares shares;
   shares.divide(tasks, workers);
@@ -53,7 +53,8 @@ std::vector<std::vector<std::int64_t>> shares_of(std::int64_t tasks, int workers
 TEST(Threads, AWorkerHasConsecutiveTasks) {
   using Tasks = std::vector<std::vector<std::int64_t>>;
   EXPECT_EQ(shares_of(6, 2), (Tasks{{0, 1, 2}, {3, 4, 5}}));
-  EXPECT_EQ(shares_of(7, 3), (Tasks{{0, 1, 6}, {2, 3}, {4, 5}}));  // the last share is the longest
+  // Worker 0 also takes task 6, because the last worker's share is the longest.
+  EXPECT_EQ(shares_of(7, 3), (Tasks{{0, 1, 6}, {2, 3}, {4, 5}}));
   EXPECT_EQ(shares_of(1, 4), (Tasks{{0}, {}, {}, {}}));
 }
 
@@ -110,7 +111,7 @@ TEST(Threads, RangesCoverTheSize) {
 TEST(Threads, TasksSeeTheDefaultFloatEnvironment) {
 #if defined(__SSE__)
   const unsigned before = _mm_getcsr();
-  _mm_setcsr(before | 0x8040);  // flush to zero, denormals are zero
+  _mm_setcsr(before | 0x8040);  // MXCSR bits: flush to zero, denormals are zero
   for (const int count : {1, 3}) {
     Threads threads(count);
     std::atomic<int> flushed = 0;

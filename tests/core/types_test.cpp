@@ -12,7 +12,7 @@
 namespace switchback {
 namespace {
 
-// The value of a binary16 by its definition.
+// The value of an IEEE binary16 number, computed by its definition.
 double half_value(std::uint16_t bits) {
   const int exponent = (bits >> 10) & 31;
   const int fraction = bits & 1023;
@@ -37,7 +37,8 @@ TEST(Half, WidensEveryPatternExactly) {
 }
 
 TEST(Half, RoundsToNearestEvenBetweenNeighbours) {
-  // Every pair of neighbouring finite halves: just below, at and just above their midpoint.
+  // For every pair of neighbouring finite f16 values: rounds f32 values just below, at and just
+  // above their midpoint.
   for (std::uint32_t bits = 0; bits < 0x7C00; ++bits) {
     const auto low = static_cast<std::uint16_t>(bits);
     const auto high = static_cast<std::uint16_t>(bits + 1);
@@ -59,7 +60,7 @@ TEST(Half, SpecialValues) {
   EXPECT_EQ(half(-0.0f).bits, 0x8000);
   EXPECT_EQ(half(std::numeric_limits<float>::denorm_min()).bits, 0);
   EXPECT_TRUE(std::isnan(static_cast<float>(half(std::nanf("")))));
-  // A NaN whose payload lies only in the discarded bits must not become Inf.
+  // An f32 NaN whose payload lies only in the bits that f16 discards must not become Inf.
   EXPECT_TRUE(std::isnan(static_cast<float>(half(std::bit_cast<float>(0x7F800001u)))));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of members: reading gives the values that were written, and only values that a member may
-// have.
+// Tables of members of problems and configurations: reading returns the values that were written,
+// and refuses values that a member cannot have.
 #include "core/word_table.hpp"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST(WordTable, ValuesHaveNames) {
   EXPECT_EQ(value, 2);
 }
 
-// The origin is part of a query, independent of its words.
+// A query's origin (device and instruction set) is a part of it, independent of its words.
 TEST(WordTable, QueriesHaveAnOrigin) {
   const ConfigOrigin origin = {DeviceKind::cuda, 3, Isa::avx2};
   const ConfigQuery query = make_query(ConfigOp::quantize, origin, table, Thing{});

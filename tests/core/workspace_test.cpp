@@ -87,8 +87,7 @@ TEST(Workspace, ImpossibleSizesThrowAndLeaveItUsable) {
   EXPECT_NE(frame.take<float>(10), nullptr);
 }
 
-// Memory of a device that has little: counts the bytes in use at a time, and does not give more
-// than it has.
+// A source of little memory: counts the bytes in use, and does not give more than it has.
 class Scarce final : public MemorySource {
  public:
   explicit Scarce(std::size_t bytes) : most_(bytes) {}
@@ -119,13 +118,13 @@ TEST(Workspace, WhatIsTooSmallIsGivenBackBeforeMoreIsAskedFor) {
     }
     EXPECT_EQ(source->live(), static_cast<std::size_t>(mebis) * mebi);
   }
-  // A request for more than exists fails, and does not take memory from later requests.
+  // A request for more memory than exists fails. It does not take memory from later requests.
   {
     Workspace::Frame frame(workspace);
     EXPECT_THROW((void)frame.take<std::byte>(11 << 20), Error);
     EXPECT_NE(frame.take<std::byte>(9 << 20), nullptr);
   }
-  // Memory in use stays.
+  // Memory that an outer frame uses stays valid when a request of an inner frame fails.
   Workspace::Frame outer(workspace);
   auto* const kept = outer.take<std::byte>(1 << 20);
   *kept = std::byte{7};
@@ -148,7 +147,7 @@ TEST(AlignedBuffer, GrowsInTheRoomItHad) {
   EXPECT_EQ(buffer.as<void>(), nullptr);
   buffer.reserve(10);
   EXPECT_NE(buffer.as<void>(), nullptr);
-  // A buffer whose content must outlive a failure keeps its memory.
+  // reserve() with a memory source must keep the old memory, and its content, if it fails.
   void* const before = buffer.as<void>();
   EXPECT_THROW(buffer.reserve(995, source), Error);
   EXPECT_EQ(buffer.as<void>(), before);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Configurations that name an algorithm of cuBLASLt: their results, what refuses them, and what an
-// ordinary call does then.
+// Configurations that name an algorithm of cuBLASLt: their results, the cases in which such a
+// configuration is refused, and what an ordinary call then runs instead.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -21,7 +21,8 @@ using switchback_cuda_emu::AlgoPattern;
 using switchback_cuda_emu::calls;
 using switchback_cuda_emu::options;
 
-// A tuner that knows one answer, and records what became of it.
+// A stand-in for a tuner: answers every query for `op` with one choice, and records whether the
+// choice was refused.
 class Tuned final : public ConfigSource {
  public:
   Tuned(ConfigOp op, const ConfigChoice& choice) : op_(op), choice_(choice) {}
@@ -42,7 +43,8 @@ class Tuned final : public ConfigSource {
   ConfigChoice choice_;
 };
 
-// One int8 product on the device, to int32 or to f32 with scales, and its result on the CPU.
+// Operands of one int8 product on the device, to int32 or to f32 with scales, and its result from
+// the CPU.
 struct Product {
   Product(Context& context_, std::int64_t m, std::int64_t n, std::int64_t k,
           DType output = DType::s32)
@@ -70,7 +72,7 @@ struct Product {
     problem.output = output;
     if (output == DType::f32) {
       problem.scale = gemm_int8::ScaleMode::row_col;
-      GemmConfig own;  // the device's own kernel, exact by another suite
+      GemmConfig own;  // the kernel dp4a, which another suite shows to be exact
       own.engine = EngineId::dp4a;
       run(own);
       want_f32 = d_f32->download();
@@ -86,7 +88,7 @@ struct Product {
     operands.absmax_b = absmax_b->data();
     gemm_int8::run(context, problem, config, operands);
   }
-  // Through the public entry.
+  // Calls the product through the public function gemm_s8s8s32.
   void call() {
     GemmS8S8S32Args args;
     args.a = a->view();
@@ -121,13 +123,13 @@ struct Product {
   std::optional<DeviceMatrix<float>> d_f32, absmax_a, absmax_b;
 };
 
-// The algorithm that the stand-in uses for a configuration.
+// Matches the stand-in's algorithm that a configuration names.
 AlgoPattern pattern_of(const CublasLtAlgorithm& a) {
   return {a.id,      a.tile,   a.stages,      a.split_k,      a.reduction,
           a.swizzle, a.custom, a.inner_shape, a.cluster_shape};
 }
 
-// An algorithm that no other of these tests uses.
+// A configuration with an algorithm that no other test of this file uses.
 GemmConfig chosen(EngineId engine = EngineId::cublaslt) {
   GemmConfig config;
   config.engine = engine;
@@ -184,7 +186,7 @@ TEST_F(CudaAlgorithmConfigs, PanelsAreTriedInPartsOfTheCache) {
       EXPECT_FALSE(gemm_int8::needs_validation(product.problem, config, context.state()));
       rows.insert(config.mc);
     }
-  // 4 MiB of L2 cache: 1024 rows of 1024 sums.
+  // Panels of rows are sized by the L2 cache: its 4 MiB hold 1024 rows of 1024 sums.
   EXPECT_EQ(rows, (std::set<std::int64_t>{128, 256, 384, 512, 768, 1024}));
 }
 
@@ -202,14 +204,15 @@ TEST_F(CudaAlgorithmConfigs, PanelsTakeAnAlgorithmToo) {
   }
 }
 
-// One packed layout serves every engine of the device: a layer's weight is packed before it is
-// known which of them is fastest for a batch.
+// All engines of a device read the same packed layout: a layer's weight is packed before it is
+// known which engine is the fastest for a batch.
 TEST_F(CudaAlgorithmConfigs, EnginesReadWhatOthersPacked) {
   Context context(emulated());
   const std::array<EngineId, 3> engines = {EngineId::cublaslt, EngineId::cublaslt_panels,
                                            EngineId::dp4a};
   for (const EngineId packer : engines) {
-    // K and N have zeros around them when packed; an eighth of the L2 cache holds 130 rows of sums.
+    // K and N are odd sizes that packing pads with zeros. An eighth of the L2 cache holds 130 rows
+    // of sums.
     Product product(context, 150, 1001, 18, DType::f32);
     PackedWeight packed;
     pack_weight(context, product.b->view(), packed, gemm_int8::engine_name(packer));
@@ -233,7 +236,7 @@ TEST_F(CudaAlgorithmConfigs, EnginesReadWhatOthersPacked) {
       args.engine = gemm_int8::engine_name(reader);
       gemm(context, args);
       EXPECT_TRUE(product.right());
-      // Also if a tuner chooses it.
+      // A tuner may also choose this engine for the packed b.
       args.engine = {};
       GemmConfig config;
       config.engine = reader;
@@ -303,7 +306,7 @@ TEST_F(CudaAlgorithmConfigs, RefusedAtTheCheckIsUnsupportedAndTheDefaultRuns) {
   EXPECT_EQ("gemm: " + source->reasons[0], message);
   for (const auto& launch : switchback_cuda_emu::launches())
     EXPECT_NE(launch.name, "dp4a") << "the default is the library's";
-  // The refusal is known by now, so the library is not asked again.
+  // The context remembers the refusal, so it does not ask cuBLASLt again.
   const std::size_t checks = calls("cublasLtMatmulAlgoCheck");
   const std::size_t inits = calls("cublasLtMatmulAlgoInit");
   const std::size_t layouts = calls("cublasLtMatrixLayoutCreate");
@@ -330,7 +333,7 @@ TEST_F(CudaAlgorithmConfigs, RefusedWhenItRunsIsUnsupportedAndTheDefaultRuns) {
   EXPECT_NE(source->reasons[0].find("CUBLAS_STATUS_NOT_SUPPORTED (15)"), std::string::npos);
   for (const auto& launch : switchback_cuda_emu::launches())
     EXPECT_NE(launch.name, "dp4a");
-  // Now it is known.
+  // The context now knows that cuBLASLt refuses this algorithm.
   EXPECT_NE(product.refusal(config), "");
   const std::size_t products = calls("cublasLtMatmul");
   product.call();
@@ -344,7 +347,7 @@ TEST_F(CudaAlgorithmConfigs, APlaceThatIsRefusedWhenItRunsIsFollowedByTheDefault
   Product product(context, 64, 64, 256);
   GemmConfig config;
   config.engine = EngineId::cublaslt;
-  config.algorithm = 2;  // the first of 31
+  config.algorithm = 2;  // place in the heuristic's ranking: the first with algorithm id 31
   options().refuse_algo = 31;
   const auto source = tune(context, config);
   product.call();
@@ -352,7 +355,8 @@ TEST_F(CudaAlgorithmConfigs, APlaceThatIsRefusedWhenItRunsIsFollowedByTheDefault
   EXPECT_EQ(source->reasons.size(), 1u);
 }
 
-// Packed for the library's engine, and forced by name: the default is that engine's too.
+// b is packed for cuBLASLt, and the caller names that engine: the fallback is its own default
+// algorithm.
 TEST_F(CudaAlgorithmConfigs, ADemandedEngineFallsBackToItsOwnDefault) {
   Context context(emulated());
   Product product(context, 64, 64, 256);
@@ -411,7 +415,7 @@ TEST_F(CudaAlgorithmConfigs, TheWorkspaceIsNotExceeded) {
   EXPECT_TRUE(product.right());
   EXPECT_GE(context.workspace_bytes(), std::size_t{40} << 20);
 
-  // Without a workspace, the library's first choice is the first algorithm that needs none.
+  // Without a workspace, cuBLASLt's first choice is the first algorithm that needs none.
   GemmConfig none;
   none.engine = EngineId::cublaslt;
   none.cublaslt.workspace_mib = 0;
@@ -431,7 +435,7 @@ TEST_F(CudaAlgorithmConfigs, TheSecondCallPlansAndAllocatesNothing) {
   Product product(context, 33, 52, 144);
   tune(context, chosen());
   product.call();
-  product.call();  // one block for the memory that the first allocated in several
+  product.call();  // this second call takes one block where the first allocated several
   EXPECT_TRUE(product.right());
   const char* const functions[] = {"cublasLtMatmulAlgoInit",
                                    "cublasLtMatmulAlgoCheck",
@@ -453,7 +457,8 @@ TEST_F(CudaAlgorithmConfigs, TheSecondCallPlansAndAllocatesNothing) {
   EXPECT_TRUE(product.right());
 }
 
-// The next version runs a configuration that an earlier one stored, after it has checked it again.
+// A configuration stored with one version of cuBLASLt runs with the next version, after it has been
+// checked again.
 TEST_F(CudaAlgorithmConfigs, AnotherVersionBuildsItAgain) {
   const ConfigChoice stored = gemm_int8::to_choice(chosen());
   options().cublaslt_version += 100;
@@ -466,7 +471,7 @@ TEST_F(CudaAlgorithmConfigs, AnotherVersionBuildsItAgain) {
   EXPECT_TRUE(source->reasons.empty());
 }
 
-// A floating point product of the device with all its options.
+// Operands of a floating point product on the device, with all its options.
 struct StandardProduct {
   StandardProduct(Context& context_, DType input, bool accumulate_)
       : context(context_), accumulate(accumulate_) {
@@ -516,7 +521,7 @@ struct StandardProduct {
   std::optional<Matrix<float>> want;
 };
 
-// The stand-in adds in one order whatever the algorithm, so even floats are the same.
+// The stand-in adds in the same order for every algorithm, so even floats have the same bits.
 TEST_F(CudaAlgorithmConfigs, EveryStandardCandidateIsRight) {
   Context context(emulated());
   for (const DType input : {DType::bf16, DType::f16})

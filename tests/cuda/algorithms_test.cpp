@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which algorithms of cuBLASLt are found for a product, and building them from attributes.
+// Which algorithms of cuBLASLt are found for a product, and building an algorithm from its
+// attributes.
 #include <algorithm>
 #include <set>
 
@@ -17,7 +18,7 @@ using switchback_cuda_emu::options;
 
 constexpr std::int64_t mib = std::int64_t{1} << 20;
 
-// An int8 product, a Context, and the library's handle.
+// Test fixture: an int8 product, a Context, and its cuBLASLt handle.
 class CudaAlgorithms : public Cuda {
  protected:
   void SetUp() override {
@@ -36,7 +37,7 @@ class CudaAlgorithms : public Cuda {
     if (!context.has_value()) context.emplace(emulated());
     return lt::Plans::of(core::cuda::runtime(context->state())).handle();
   }
-  // The attributes of the algorithms that the library ranks in a workspace of 64 MiB.
+  // The attributes of the algorithms that cuBLASLt ranks for a workspace of 64 MiB.
   std::vector<CublasLtAlgorithm> ranked() {
     product.most_workspace_bytes = 64 * mib;
     std::vector<CublasLtAlgorithm> all;
@@ -44,7 +45,8 @@ class CudaAlgorithms : public Cuda {
       all.push_back(lt::attributes_of(result.algo).value());
     return all;
   }
-  // The refusal, and the algorithm in the library's own form.
+  // Builds cuBLASLt's 64-byte form of an algorithm from its attributes, or gives the reason for a
+  // refusal.
   lt::Built build(const CublasLtAlgorithm& algorithm) {
     return lt::build(handle(), product, lt::Descriptors(product), algorithm);
   }
@@ -62,7 +64,8 @@ CublasLtAlgorithm large_workspace() {
   return algorithm;
 }
 
-// ResultsOf16BitsAreRoundedOnce compares the number of roundings of a result.
+// No algorithm for 16-bit results may add parts that are already rounded to 16 bits. The test
+// ResultsOf16BitsAreRoundedOnce compares how often a result is rounded.
 TEST_F(CudaAlgorithms, OfResultsOf16BitsNoneAddsRoundedParts) {
   using Schemes = std::set<std::int64_t>;
   const auto schemes = [&] {
@@ -159,8 +162,8 @@ TEST_F(CudaAlgorithms, WhyOneCannotBeBuiltIsSaid) {
   EXPECT_EQ(build({}).refusal, "") << "the one without tiles";
 }
 
-// The 64 bytes belong to one version. The attributes can be built into the form of the next
-// version.
+// The 64 bytes of an algorithm belong to one version of cuBLASLt. Its attributes can be built into
+// the form of the next version.
 TEST_F(CudaAlgorithms, AttributesOutliveAVersion) {
   CublasLtAlgorithm algorithm = large_workspace();
   algorithm.cluster_shape = 0;
@@ -179,7 +182,8 @@ TEST_F(CudaAlgorithms, CandidatesAreTheDefaultThenTheRanked) {
   const auto all = lt::all_candidates(handle(), product);
   EXPECT_EQ(all.front().place, 0);
   EXPECT_EQ(all.front().choice, CublasLtChoice{});
-  // The algorithms that it ranks for 64 MiB, each once; the first is the default.
+  // The candidates are the algorithms that cuBLASLt ranks for 64 MiB, each once; the first is the
+  // default.
   product.most_workspace_bytes = 64 * mib;
   const auto ranked = lt::ranking(handle(), product, lt::Descriptors(product), 64);
   EXPECT_EQ(all.size(), ranked.size());
@@ -209,8 +213,8 @@ TEST_F(CudaAlgorithms, UsuallyTheFirstOfTheRankingAreEnough) {
   }
 }
 
-// A library may keep state in its 64 bytes that no attribute shows. Then the position in the
-// ranking identifies the algorithm.
+// cuBLASLt may keep state in the 64 bytes of an algorithm that no attribute shows. Then the
+// algorithm is identified by its position in the ranking.
 TEST_F(CudaAlgorithms, WhatAttributesDoNotTellIsTakenByPlace) {
   options().hidden_attributes = true;
   const auto ranked = lt::ranking(handle(), product, lt::Descriptors(product), 64);
@@ -232,7 +236,7 @@ TEST_F(CudaAlgorithms, ALibraryWithNothingHasTheDefaultToTry) {
   EXPECT_EQ(lt::candidates(handle(), product).size(), 1u);
 }
 
-// The functions are looked up once per process, so this test has its own process.
+// cuBLASLt's functions are looked up once per process, so this test has its own process.
 TEST_F(CudaAlgorithms, WithoutTheirFunctionsTheRankingIsLeft) {
   if (::testing::UnitTest::GetInstance()->test_to_run_count() != 1)
     GTEST_SKIP() << "another test needs the library whole";

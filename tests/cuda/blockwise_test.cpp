@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a device computes dW in int8: which kernel, in tiles of which size, with how much memory. The
-// suite of the operation checks its bits.
+// How a device computes dW in int8: with which kernel, with tiles of which size, and with how much
+// memory. Another suite, of the operation, checks the bits of the results.
 #include <cuda_runtime.h>
 
 #include <string>
@@ -24,7 +24,7 @@ class CudaBlockwise : public Cuda {
     unsigned blocks = 0, threads = 0;  // of the first
     std::size_t scratch_bytes = 0;
   };
-  // A product of zeros, whose a begins `offset` bytes after a multiple of 256.
+  // Runs a blockwise product of zeros. Its operand a begins `offset` bytes after a multiple of 256.
   static Launched product(Context& context, std::int64_t m, std::int64_t n, std::int64_t k,
                           std::int64_t offset = 0, std::string_view engine = {},
                           std::int64_t block_rows = 256) {
@@ -73,9 +73,9 @@ TEST_F(CudaBlockwise, TensorCoresAreTheDefault) {
   }
 }
 
-// Its code is for 9.0 only. With four multiprocessors, two wide tiles take less time than four
-// square tiles would, if both fit in one wave. Blocks of 128 rows have only wide tiles, blocks of
-// 512 rows only square ones.
+// The wgmma kernel exists for 9.0 only. On four multiprocessors, four square tiles in one wave take
+// less time than two wide ones, but four wide ones in one wave take less than eight square ones in
+// two. Blocks of 128 rows have only wide tiles, blocks of 512 rows only square ones.
 TEST_F(CudaBlockwise, ProductsOfWarpgroupsAreOf90) {
   for (const int capability : {75, 80, 90, 100, 120}) {
     switchback_cuda_emu::Options machine;
@@ -99,8 +99,8 @@ TEST_F(CudaBlockwise, ProductsOfWarpgroupsAreOf90) {
   }
 }
 
-// Copies of 16 bytes need such addresses. Other addresses use the other kernel, whether the engine
-// is named or not.
+// The tensor-core kernels copy 16 bytes at a time, so they need aligned operands. Misaligned
+// operands use the dp4a kernel, whether the engine is named or not.
 TEST_F(CudaBlockwise, MisalignedOperandsGoToTheOtherKernel) {
   mark_blockwise_products(true);
   Context context(emulated());
@@ -110,9 +110,9 @@ TEST_F(CudaBlockwise, MisalignedOperandsGoToTheOtherKernel) {
   EXPECT_EQ(product(context, 300, 40, 64, 8, "mma").names, Names{"blockwise"});
 }
 
-// With four multiprocessors, 4 large tiles take as long as 16 small ones would in 1.25 · 16 / 4 of
-// it. 9 small ones take less than the 4 large ones that contain them. Small ones run three at a
-// time.
+// On four multiprocessors, 4 large tiles run in one wave and take 4 units of time; the 16 small
+// tiles that replace them would take 1.25 · 16 / 4. But 9 small tiles take less than the 4 large
+// ones that contain them. A multiprocessor runs three small tiles at a time.
 TEST_F(CudaBlockwise, TilesFitTheMultiprocessors) {
   Context context(emulated());
   const Launched large = product(context, 256, 256, 256, 0, "mma");
@@ -123,7 +123,7 @@ TEST_F(CudaBlockwise, TilesFitTheMultiprocessors) {
   EXPECT_EQ(small.blocks, 9u);
   EXPECT_EQ(product(context, 256, 64, 64 * 13, 0, "mma").blocks, 12u);
   EXPECT_EQ(product(context, 256, 64, 64, 0, "mma").blocks, 1u);
-  // 67 KiB of shared memory are more than a block has on 7.5.
+  // The large tile needs 67 KiB of shared memory, more than a block has on 7.5.
   switchback_cuda_emu::Options machine;
   machine.compute_capability = 75;
   switchback_cuda_emu::reset(machine);
@@ -131,10 +131,10 @@ TEST_F(CudaBlockwise, TilesFitTheMultiprocessors) {
   EXPECT_EQ(product(turing, 256, 256, 256, 0, "mma").threads, 128u);
 }
 
-// Blocks that compute several superblocks keep one tile each between them. With few tiles, each
-// superblock has its own blocks, and each of those has a tile.
+// Thread blocks that compute several superblocks one after another keep one f32 tile each between
+// them. With few tiles, each superblock has its own thread blocks, which each keep a tile.
 TEST_F(CudaBlockwise, SuperblocksTakeLittleMemory) {
-  // Of twelve tiles of 16 KiB, or three.
+  // a limit for the f32 tiles that are kept: twelve of 16 KiB, or three
   constexpr std::size_t most = std::size_t{1} << 20;
   Context context(emulated());
   EXPECT_EQ(product(context, 8192, 64, 64 * 13, 0, "mma").scratch_bytes, 0u);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Validation of the blockwise product of warpgroups, by the helper program: the product is tuned
-// where it was validated, and runs where it won.
+// Validation of the wgmma kernel of blockwise products (int8 dW) by the tuner's helper program. The
+// kernel takes part in tuning only where it was validated, and runs where it won.
 #include <stdlib.h>  // NOLINT: setenv is POSIX's
 
 #include <optional>
@@ -29,8 +29,8 @@ using autotune::Entry;
 using blockwise::BlockwiseProblem;
 using blockwise::EngineId;
 
-// Two by two tiles, of which the last have few rows and columns. All blocks are whole, except for
-// the last.
+// A problem whose d has two by two tiles, of which the last ones have few rows and columns. All
+// blocks of rows are whole, except for the last.
 BlockwiseProblem dw_problem(std::int64_t m = 300) {
   BlockwiseProblem p;
   p.n = 150;
@@ -61,7 +61,7 @@ class CudaBlockwiseValidation : public Cuda {
 
   [[nodiscard]] TunerOptions with_helper(const char* mode = "read") const {
     TunerOptions options = tuner_options_in(directory_, mode);
-    options.budget_per_key_s = 600;  // enough even if other processes take the cores for long
+    options.budget_per_key_s = 600;  // time enough even if other processes take the cores for long
     options.validator = validate_program();
     return options;
   }
@@ -71,7 +71,8 @@ class CudaBlockwiseValidation : public Cuda {
     return options;
   }
 
-  // The state of the engine: in the cache, and for the tuner that measured it last.
+  // What a tuner learns of the engines: those that it measured, the failure of one, and its
+  // warnings.
   struct Known {
     std::set<std::string> measured;  ///< engines
     std::optional<std::string> failure;
@@ -101,7 +102,8 @@ class CudaBlockwiseValidation : public Cuda {
     return known;
   }
 
-  // Adds an entry to the cache: `engine` won, or it failed with the reason `why`.
+  // Adds an entry to the tuner's cache: `engine` won, or it failed validation with the reason
+  // `why`.
   void add(EngineId engine, const BlockwiseProblem& p, const std::string& why) const {
     Context context(emulated());
     const auto tuner = Tuner::open(context, with_helper());
@@ -121,7 +123,8 @@ class CudaBlockwiseValidation : public Cuda {
     tuner->state().add({entry});
   }
 
-  // The kernels of a product with a tuner, with operands `offset` codes after an aligned address.
+  // Runs a product with the context's tuner and returns the kernels it launched. Its operand a
+  // begins `offset` codes after an aligned address.
   static std::vector<std::string> kernels(Context& context, const BlockwiseProblem& p,
                                           std::int64_t offset = 0, std::string_view engine = {}) {
     const std::int64_t blocks = p.padded_m / p.block_rows;
@@ -155,8 +158,8 @@ class CudaBlockwiseValidation : public Cuda {
 using Names = std::vector<std::string>;
 using Engines = std::set<std::string>;
 
-// All types, both ways of splitting superblocks among blocks, and sums that are added to the old
-// values.
+// The problems have all output types, both ways of splitting superblocks among thread blocks, and
+// results that are added to the old values of d.
 TEST_F(CudaBlockwiseValidation, TheHelperFindsItRight) {
   Context context(emulated());
   autotune::Validator validator(context.state(), {.command = {validate_program(), "--tuner"}});
@@ -187,7 +190,8 @@ TEST_F(CudaBlockwiseValidation, TheHelperFindsItRight) {
   EXPECT_EQ(validator.starts(), 1);
 }
 
-// It needs no validation where a committed record has seen it. Then it is the default.
+// If a committed record shows that the wgmma kernel is right, the kernel needs no validation and is
+// the default.
 TEST_F(CudaBlockwiseValidation, WhatARecordHasSeenIsTheDefault) {
   mark_blockwise_products(true);
   Context context(emulated());
@@ -221,7 +225,7 @@ TEST_F(CudaBlockwiseValidation, WhatATunerMustValidateIsACandidateAfterTheDefaul
   EXPECT_FALSE(blockwise::is_tuned(older.state()));
   EXPECT_EQ(blockwise::candidates(dw_problem(), older.state()), by_default);
   EXPECT_NE(blockwise::check_config(dw_problem(), {EngineId::wgmma}, older.state()), "");
-  // On a CPU the engine is not listed, but a cache may hold it.
+  // On a CPU the engine wgmma is not listed, but a tuner's cache may name it.
   Context cpu(cpu_options());
   EXPECT_FALSE(blockwise::is_tuned(cpu.state()));
   BlockwiseProblem on_cpu = dw_problem();
@@ -248,7 +252,8 @@ TEST_F(CudaBlockwiseValidation, OneThatEndsItsProcessCostsItselfAlone) {
       << *known.failure;
 }
 
-// Its last element belongs to a tile that another engine computes.
+// Validation compares the last element of d too, which belongs to another thread block's tile than
+// the first.
 TEST_F(CudaBlockwiseValidation, OneThatIsWrongInItsLastElementIsFound) {
   setenv("SWITCHBACK_TEST_BREAK", "wrong wgmma", 1);
   const Known known = tune(with_helper(), dw_problem());
@@ -267,7 +272,7 @@ TEST_F(CudaBlockwiseValidation, WithoutAHelperItIsLeftOutAloud) {
       << known.warnings.front();
 }
 
-// Each engine is compared with the oracle, not with another engine that may be wrong.
+// The tuner compares each engine with the oracle, not with another engine that may be wrong.
 TEST_F(CudaBlockwiseValidation, AWrongEngineSpoilsNoOther) {
   break_blockwise_products(Fault::wrong, "dp4a");
   Context context(emulated());
@@ -280,8 +285,8 @@ TEST_F(CudaBlockwiseValidation, AWrongEngineSpoilsNoOther) {
   }
 }
 
-// A validation for one problem holds for others: on this kind of machine, with this driver, for
-// results of this type, until the engine is found wrong. It is the default for other problems then.
+// Once a kernel was validated for one problem, it is the default for other problems too: on this
+// kind of machine, with this driver, for results of this type, until it is found wrong.
 TEST_F(CudaBlockwiseValidation, AValidationIsRemembered) {
   ASSERT_EQ(tune(with_helper(), dw_problem()).measured.count("wgmma"), 1u);
   const BlockwiseProblem other = dw_problem(1000);
@@ -330,7 +335,8 @@ TEST_F(CudaBlockwiseValidation, WhereItWonItRuns) {
   EXPECT_EQ(tuner->counters().misses, 2);
   EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
 
-  // Similar shapes with another number of rows, in a different number of whole blocks.
+  // With `near_shapes`, an entry also serves similar shapes with another number of rows, in a
+  // different number of whole blocks.
   TunerOptions near = with_helper();
   near.near_shapes = true;
   const auto near_tuner = Tuner::open(context, near);
@@ -352,7 +358,7 @@ TEST_F(CudaBlockwiseValidation, OtherGenerationsAskNobody) {
   }
 }
 
-// Mode tune validates and measures the problem that a call asks for.
+// In mode tune, the tuner validates and measures the problem that a call asks for.
 TEST_F(CudaBlockwiseValidation, ModeTuneValidatesItToo) {
   Context context(emulated());
   const auto tuner = Tuner::open(context, with_helper("tune"));
@@ -370,7 +376,7 @@ TEST_F(CudaBlockwiseValidation, ModeTuneValidatesItToo) {
   EXPECT_EQ(validated, Engines{"wgmma"});
 }
 
-// The problems that are tuned before a layer runs are those that its backward asks for.
+// The problems that can be tuned before a layer runs are those that the layer's backward asks for.
 TEST_F(CudaBlockwiseValidation, ALayerAsksForWhatIsListed) {
   struct Asked : ConfigSource {
     bool find(const ConfigQuery& query, const ContextState&, ConfigChoice&) const override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of the CUDA runtime in a forward that has run before.
+// Which functions of the CUDA runtime a forward and a backward call after the first time.
 #include <cuda_runtime.h>
 
 #include <map>
@@ -15,8 +15,8 @@ namespace {
 
 class CudaCalls : public Cuda {
  protected:
-  // The calls that a function makes, by name. Not counted: launches, and cudaGetLastError, which
-  // does not call the driver.
+  // Runs `function` and counts its calls of the CUDA runtime, by name. Not counted: launches, and
+  // cudaGetLastError, which does not call the driver.
   template <class Function>
   static std::map<std::string, std::size_t> calls_of(const Function& function) {
     const auto now = [] {
@@ -41,14 +41,15 @@ class CudaCalls : public Cuda {
   static bool is_work(const std::string& name) {
     return name == "cudaMemsetAsync" || name == "cudaMemcpyAsync" || name == "cudaMemcpy2DAsync";
   }
-  // Without the calls that queue work.
+  // The number of counted calls, without those that queue work.
   static std::size_t all_of(const std::map<std::string, std::size_t>& made) {
     std::size_t all = 0;
     for (const auto& [name, count] : made)
       if (!is_work(name)) all += count;
     return all;
   }
-  // Work may be queued any number of times; other calls are queries.
+  // Expects that each query is made at most once (once per operand for pointers). Calls that queue
+  // work are not limited.
   static void expect_once(const std::map<std::string, std::size_t>& made, std::size_t operands) {
     for (const auto& [name, count] : made) {
       if (is_work(name)) continue;
@@ -57,7 +58,7 @@ class CudaCalls : public Cuda {
   }
 };
 
-// Memory that the library did not allocate.
+// Device memory that the library did not allocate, so that it has to query the address.
 class Foreign {
  public:
   explicit Foreign(std::size_t bytes) {
@@ -75,7 +76,8 @@ class Foreign {
   void* data_ = nullptr;
 };
 
-// It asks which device is current, whether the stream is being captured, and where each operand is.
+// A repeated forward asks which device is current, whether the stream is being captured, and where
+// each operand is.
 TEST_F(CudaCalls, AForwardThatRanBeforeAsksEachQuestionOnce) {
   for (const Mode mode : {Mode::rowwise, Mode::global, Mode::standard}) {
     SCOPED_TRACE(mode_name(mode));
@@ -89,15 +91,15 @@ TEST_F(CudaCalls, AForwardThatRanBeforeAsksEachQuestionOnce) {
     };
     forward();
     context.synchronize();
-    expect_once(calls_of(forward), 2);  // x and y
+    expect_once(calls_of(forward), 2);  // the operands x and y
     EXPECT_LE(all_of(calls_of(forward)), 4u);
     context.synchronize();
   }
 }
 
-// A whole step with a new weight, each forward in four calls: x and y, then the gradients and g.
-// The weight and the bias were queried when they were set, and the library knows the memory that it
-// keeps.
+// A repeated step with a new weight makes few queries: the forward four, for x and y, then the
+// backward six, for g and the gradients. The weight and the bias were queried when they were set,
+// and the library knows the memory that it keeps.
 TEST_F(CudaCalls, AStepThatRanBeforeAsksEachQuestionOnce) {
   for (const Mode mode :
        {Mode::rowwise, Mode::global, Mode::global_mem_efficient, Mode::standard}) {
@@ -119,7 +121,7 @@ TEST_F(CudaCalls, AStepThatRanBeforeAsksEachQuestionOnce) {
     grads.dw = layer.dw.view();
     grads.db = layer.db.view();
     const auto back = calls_of([&] { layer.layer.backward(grads); });
-    expect_once(back, 4);  // g, dx, dw, db
+    expect_once(back, 4);  // the operands g, dx, dw, db
     EXPECT_LE(all_of(back), 6u);
     context.synchronize();
   }
@@ -152,7 +154,8 @@ TEST_F(CudaCalls, AStepOfGroupsAsksEachQuestionOnce) {
     forward();
     backward();
     context.synchronize();
-    // y, x and the ends; dx, dw, g, x, the ends and W.
+    // The operands of the forward are y, x and the groups' ends; those of the backward are dx, dw,
+    // g, x, the ends and W.
     expect_once(calls_of(forward), 3);
     expect_once(calls_of(backward), 6);
     context.synchronize();
@@ -187,8 +190,9 @@ TEST_F(CudaCalls, AnOperationAsksEachQuestionOnce) {
   context.synchronize();
 }
 
-// A kernel is allowed more shared memory than 48 KiB once on each device. This is repeated where
-// the setting may be lost: the device may have been reset before another Context opens it.
+// The library raises a kernel's limit of shared memory above 48 KiB once on each device. It does so
+// again where the setting may be lost: the device may have been reset before another Context opens
+// it.
 TEST_F(CudaCalls, SharedMemoryIsAllowedOnce) {
   switchback_cuda_emu::options().device_count = 2;
   constexpr std::int64_t rows = 512, cols = 512;
@@ -217,7 +221,7 @@ TEST_F(CudaCalls, SharedMemoryIsAllowedOnce) {
   EXPECT_EQ(allowed(first, rows), 0u);
 }
 
-// Scales of rows and of columns are cleared together, unless the kernel itself does it.
+// One memset clears the scales of both rows and columns, unless the kernel clears them itself.
 TEST_F(CudaCalls, CodesOfRowsAndColumnsTakeOneMemset) {
   switchback_cuda_emu::options().cooperative_launches = false;
   Context context(emulated());
@@ -234,7 +238,7 @@ TEST_F(CudaCalls, CodesOfRowsAndColumnsTakeOneMemset) {
   context.synchronize();
 }
 
-// The answers of one call are not reused in the next one.
+// The answers to the queries of one call are not reused in the next call.
 TEST_F(CudaCalls, EachForwardAsksAgain) {
   Context context(emulated());
   constexpr std::int64_t m = LayerOnDevice::m, n = LayerOnDevice::n, k = LayerOnDevice::k;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Captures and streams: a capture on a stream that the Context has not worked on (torch.cuda.graph
-// captures so), and captures while other threads work on the legacy default stream.
+// Captures and streams: a capture on a stream that the Context has not worked on (as
+// torch.cuda.graph does), and captures while other threads work on the legacy default stream.
 #include <cuda_runtime.h>
 
 #include <functional>
@@ -25,7 +25,8 @@ struct Streams {
   cudaStream_t second = nullptr;
 };
 
-// The graph of a call on a stream that its owner is capturing; null if it fails.
+// Captures a call on a stream whose owner begins and ends the capture. Returns the executable
+// graph; null if the capture fails.
 cudaGraphExec_t captured(Context& context, cudaStream_t stream, const std::function<void()>& call) {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
@@ -60,7 +61,8 @@ TEST_F(Cuda, AStreamThatIsBeingCapturedIsTakenUp) {
       LayerOnDevice on_device(context, mode, overlap);
       on_device.step();
       on_device.step();
-      context.synchronize();  // as torch.cuda.graph does, before it captures
+      // torch.cuda.graph waits for the device too, before it captures.
+      context.synchronize();
       const cudaGraphExec_t graph = captured(context, streams.second, [&] {
         on_device.layer.weight_updated();  // so that the graph quantizes the weight too
         on_device.step();
@@ -86,7 +88,8 @@ TEST_F(Cuda, AStreamThatIsBeingCapturedIsTakenUp) {
     }
 }
 
-// From then on the workspace belongs to the graph: calls that need more add to it.
+// After a capture the workspace belongs to the graph: calls that need more memory add to the
+// workspace.
 TEST_F(Cuda, ACaptureOnAnotherStreamKeepsItsWorkspace) {
   const Streams streams;
   ContextOptions o = emulated();
@@ -140,8 +143,8 @@ TEST_F(Cuda, AFirstCallInACaptureIsRefusedAndTheCaptureGoesOn) {
   context.synchronize();
 }
 
-// The library's own capture, on its own stream, while another thread uses the legacy default
-// stream, which is ordered with every blocking stream.
+// The library captures on its own stream while another thread uses the legacy default stream, which
+// is ordered with every blocking stream.
 TEST_F(Cuda, WorkOnTheLegacyStreamDoesNotEndACapture) {
   Context context(emulated());
   LayerOnDevice on_device(context, Mode::rowwise, true);
@@ -166,8 +169,8 @@ TEST_F(Cuda, WorkOnTheLegacyStreamDoesNotEndACapture) {
   EXPECT_TRUE(replayed == on_device.y.download());
 }
 
-// A caller that names no stream works on the legacy one, and neither side waits for the other
-// explicitly.
+// A caller that names no stream works on the legacy default stream. Neither this caller nor the
+// Context waits for the other explicitly.
 TEST_F(Cuda, TheContextsOwnStreamIsOrderedWithTheLegacyStream) {
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     switchback_cuda_emu::Options schedule;

@@ -10,12 +10,12 @@ namespace {
 
 constexpr std::int64_t m = 33, n = 48, k = 37;
 
-// Two runs of `call`, the second one captured and replayed on other inputs, must agree with running
-// it on them directly.
+// Runs `call` once, then captures it and replays the graph on other inputs. The results must have
+// the bits of direct runs on these inputs.
 template <class Fill, class Call, class Read>
 void expect_same_captured(Context& context, Fill fill, Call call, Read read) {
   fill(1);
-  call();  // allocates the memory
+  call();  // this first run allocates the memory
   context.synchronize();
   core::DeviceRuntime& runtime = *context.state().runtime;
   runtime.begin_capture();
@@ -106,7 +106,7 @@ TEST_F(Cuda, AStepOfEveryModeCanBeCaptured) {
   }
 }
 
-// The groups are data too: each replay has different ones.
+// The boundaries of groups are data too: each replay reads different ones.
 TEST_F(Cuda, AStepOfGroupsCanBeCaptured) {
   constexpr std::int64_t groups = 3;
   for (const Mode mode :
@@ -192,11 +192,12 @@ TEST_F(Cuda, ACaptureThatWouldHaveToAllocateIsRefused) {
                 .find("waiting for the stream is not possible while"),
             std::string::npos);
   (void)runtime.end_capture();
-  column_sums(context, x.view(), sums.span());  // and all is well afterwards
+  column_sums(context, x.view(), sums.span());  // the stream works again after the capture
   context.synchronize();
 }
 
-// A graph contains addresses of the workspace: later calls may add to it but must not replace it.
+// A captured graph contains addresses of the workspace: later calls may add memory to the workspace
+// but must not replace it.
 TEST_F(Cuda, ALargerCallLeavesACapturedGraphItsWorkspace) {
   Context context(emulated());
   const DeviceMatrix<float> x(context, m, k);

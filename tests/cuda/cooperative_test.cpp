@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Absmax and transposed codes of a matrix in one launch, whose blocks keep the data that they have
-// read. Tests where tiles are kept (shared memory, registers, or neither), and when there are two
-// launches instead. The suites of the operations compare many more matrices.
+// Absmax and transposed codes of a matrix in one cooperative launch, whose blocks keep the tiles
+// that they have read. Tests where tiles are kept (shared memory, registers, or neither), and when
+// there are two launches instead. The suites of the operations compare many more matrices.
 #include <cuda_runtime.h>
 
 #include <string>
@@ -20,7 +20,7 @@ class CudaCooperative : public Cuda {
  protected:
   using Names = std::vector<std::string>;
 
-  // The kernels launched since then, and the memsets.
+  // The names of the kernels launched since launch number `since`.
   static Names launched(std::size_t since) {
     Names names;
     const auto launches = switchback_cuda_emu::launches();
@@ -37,7 +37,8 @@ class CudaCooperative : public Cuda {
     Matrix<float> rows, cols, one;
     Matrix<std::int8_t> one_q, one_t, alone_t;
   };
-  // Both operations that a layer's weight needs; `names`: the kernels launched for each.
+  // Quantizes with both operations that a layer's weight needs. `columnwise` and `global` receive
+  // the kernels launched for each.
   template <class T>
   static Codes<T> codes_of(const Matrix<T>& host, Names* columnwise = nullptr,
                            Names* global = nullptr) {
@@ -77,10 +78,10 @@ class CudaCooperative : public Cuda {
   static const inline Names twice_global = {"absmax", "quantize_transpose"};
 };
 
-// Tiles have 128 rows by 8 packs; one of the last has one row and one pack. There are four blocks
-// of up to three groups of 128 threads. A group keeps four tiles in shared memory and one in
-// registers, and may read one tile twice. So 12 tiles are one per group, 60 are all kept, and 72
-// are the most; more need two launches.
+// The test shapes follow from these sizes. A tile has 128 rows by 8 packs; one of the last tiles
+// has one row and one pack. There are four blocks of up to three groups of 128 threads. A group
+// keeps four tiles in shared memory and one in registers, and may read one tile twice. So 12 tiles
+// are one per group, 60 are all kept, and 72 are the most; more need two launches.
 TEST_F(CudaCooperative, WhereverTilesAreKept) {
   const auto compare = [](auto element, std::int64_t pack) {
     using T = decltype(element);
@@ -127,8 +128,8 @@ TEST_F(CudaCooperative, NoMemsetAndAnyOrderOfBlocks) {
   }
 }
 
-// A block of an A100 has 163 KiB of shared memory, of an RTX 4090 99 KiB: two and one of these
-// tiles per group of threads.
+// The shared memory of a block limits the tiles that each group of threads keeps: two with an
+// A100's 163 KiB, one with the 99 KiB of an RTX 4090.
 TEST_F(CudaCooperative, OtherGenerations) {
   const Matrix<float> x = normal_matrix<float>(128 * 8, 32 * 4, 3);
   const auto want = codes_of(x);
@@ -150,9 +151,9 @@ TEST_F(CudaCooperative, OtherGenerations) {
   }
 }
 
-// Blocks of rows have one launch where x is whole packs and a block of threads has the shared
-// memory: 64 KiB are too few for 1024 rows, and so are its registers in f32. Rows that fit no block
-// of threads have their own launch.
+// Quantizing blocks of rows takes one launch if x consists of whole packs and a thread block has
+// the shared memory. 64 KiB are too little for blocks of 1024 rows; in f32, so are the registers.
+// Codes of rows have their own launch if a row does not fit a thread block.
 TEST_F(CudaCooperative, BlocksOfRows) {
   const auto launches_of = [](auto element, int compute_capability, std::int64_t cols,
                               std::int64_t block_rows, bool rows_too) {
@@ -187,7 +188,8 @@ TEST_F(CudaCooperative, BlocksOfRows) {
   EXPECT_EQ(launches_of(bfloat16{}, 90, 256 * 8 * 8 + 8, 256, true), rows_first);
 }
 
-// A process that has only a part of the device.
+// If the process has only a part of the device, a cooperative launch fails because its blocks do
+// not fit. Two launches replace it.
 TEST_F(CudaCooperative, WhereBlocksHaveNoRoomThereAreTwoLaunches) {
   const Matrix<float> x = normal_matrix<float>(140, 64, 3);
   const auto want = codes_of(x);

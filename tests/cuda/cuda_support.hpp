@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: matrices in real device memory, which the host cannot read, and a device whose work
-// is deferred until a synchronization.
+// Test support: matrices in emulated device memory, which the host cannot read, and a device whose
+// work is deferred until a synchronization.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ inline ContextOptions emulated(int index = 0) {
   return options;
 }
 
-/// A dense matrix of the device.
+/// A dense matrix in device memory.
 template <class T>
 class DeviceMatrix {
  public:
@@ -48,7 +48,7 @@ class DeviceMatrix {
   [[nodiscard]] std::span<T> span() const {
     return {data(), static_cast<std::size_t>(rows_ * cols_)};
   }
-  /// Waits for the stream.
+  /// Waits for the stream and returns a copy of the matrix on the host.
   [[nodiscard]] Matrix<T> download() const {
     Matrix<T> to(rows_, cols_);
     context_.state().runtime->copy(to.data(), row_bytes(), buffer_.template as<void>(), row_bytes(),
@@ -77,7 +77,7 @@ Matrix<T> normal_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t seed
   return m;
 }
 
-/// A layer with the operands of a step.
+/// A layer on the device, with the operands of one training step.
 struct LayerOnDevice {
   static constexpr std::int64_t m = 37, n = 40, k = 50;
   explicit LayerOnDevice(Context& context, Mode mode, bool overlap = false,
@@ -114,7 +114,7 @@ struct LayerOnDevice {
   DeviceMatrix<float> w, x, g, y, dx, dw, db;
 };
 
-/// The message of the Error that a call throws; "" if it throws none.
+/// The message of the Error that a call throws, which must have this status; "" if it throws none.
 template <class Call>
 std::string message_of(Status status, Call&& call) {
   try {
@@ -126,7 +126,8 @@ std::string message_of(Status status, Call&& call) {
   return "";
 }
 
-/// A new device for each test. Its work is deferred and runs in any order that dependencies allow.
+/// Test fixture: a new emulated device for each test. Its work is deferred and runs in any order
+/// that dependencies allow.
 class Cuda : public ::testing::Test {
  protected:
   void SetUp() override { switchback_cuda_emu::reset(); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread's current device is not the Context's, as can happen in a process with several GPUs.
-// The Context's calls use its own device. The other device is neither used nor set up, and remains
-// the current one.
+// The calling thread's current CUDA device is not the Context's, as can happen in a process with
+// several GPUs. The Context's calls use its own device. The other device is neither used nor set
+// up, and remains the current one.
 #include <cuda_runtime.h>
 
 #include <optional>
@@ -25,7 +25,7 @@ class CurrentDeviceTest : public Cuda {
     EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
     return device;
   }
-  // The legacy default stream is one handle for all devices.
+  // The handle of the legacy default stream is the same for all devices.
   static ContextOptions on_legacy_stream_of(int device) {
     ContextOptions o = emulated(device);
     o.stream = cudaStreamLegacy;
@@ -33,7 +33,7 @@ class CurrentDeviceTest : public Cuda {
   }
 };
 
-// Everything a Context does with its device.
+// Uses a Context for everything that it does with its device.
 void use(Context& context) {
   for (const bool overlap : {false, true}) {
     LayerOnDevice on_device(context, Mode::rowwise, overlap);
@@ -112,7 +112,8 @@ TEST_F(CurrentDeviceTest, ADeviceInUseIsTheCurrentOneAgain) {
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }
 
-// On the other device's default stream, CUDA's query whether it is being captured returns an error.
+// If a stream of the current device is being captured, CUDA's query about that device's default
+// stream returns an error. The Context must query its own device.
 TEST_F(CurrentDeviceTest, ACaptureOnTheCurrentDeviceIsNotAskedAbout) {
   Context context(on_legacy_stream_of(1));
   cudaStream_t blocking = nullptr;
@@ -125,7 +126,7 @@ TEST_F(CurrentDeviceTest, ACaptureOnTheCurrentDeviceIsNotAskedAbout) {
   EXPECT_FALSE(context.state().runtime->capturing());
   {
     const DeviceMatrix<float> more(context, 30, 30);
-    // Freed after the work that is queued on the stream of the matrix's own device.
+    // The matrix is freed after the work that is queued on the stream of its own device.
   }
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(blocking, &graph), cudaSuccess);
@@ -134,7 +135,8 @@ TEST_F(CurrentDeviceTest, ACaptureOnTheCurrentDeviceIsNotAskedAbout) {
   EXPECT_EQ(cudaStreamDestroy(blocking), cudaSuccess);
 }
 
-// An error of a release is not reported, so a later call must not find it either.
+// An error while memory is released is not reported, so a later call must not find it as CUDA's
+// last error either.
 TEST_F(CurrentDeviceTest, AFailureThatIsIgnoredLeavesNoLastError) {
   Context context(emulated(1));
   for (const char* name : {"cudaFreeAsync", "cudaSetDevice"}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that are missing, too old, or not the device of a pointer.
+// Errors of devices that are missing or too old, and of pointers that belong to another device.
 #include <cuda_runtime.h>
 
 #include "cuda/cuda_support.hpp"

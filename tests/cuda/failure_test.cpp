@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failures: memory, launches, a missing or picky cuBLASLt. Errors name the call, the status and the
-// problem, and the next call works.
+// Failures on a device: out of memory, failed launches, cuBLASLt that is missing or refuses a
+// product. Errors name the call, the status and the problem, and the next call works.
 #include <algorithm>
 
 #include <cuda_runtime.h>
@@ -143,7 +143,8 @@ TEST_F(Cuda, FewRowsArePaddedWhereTheLibraryRefusesThem) {
   }
 }
 
-// An algorithm that the tuner's cache names and this version of the library does not rank.
+// A tuner's cache may name an algorithm by a place in cuBLASLt's ranking that this version of the
+// library does not have.
 TEST_F(Cuda, AnUnknownPlaceInTheRankingFallsBackToTheFirst) {
   class Ranked : public ConfigSource {
    public:

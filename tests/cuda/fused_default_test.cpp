@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which fused kernel is the default, compared with measurements: the committed records of an H200.
+// Compares the fused kernel that is the default with measurements: the committed records of an
+// H200.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,9 +25,9 @@ using gemm_int8::GemmConfig;
 using gemm_int8::GemmProblem;
 
 using Shape = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // m, k, n
-using Times = std::map<std::string, double>;                         // of configurations, ms
+using Times = std::map<std::string, double>;                         // times in ms by configuration
 
-// The int8 products of bench `sweep` in a record, by shape.
+// The times of int8 products in a record of the workload `sweep` of switchback-bench, by shape.
 std::map<Shape, Times> sweep_of(const std::filesystem::path& file) {
   std::map<Shape, Times> all;
   std::ifstream lines(file);
@@ -67,11 +68,11 @@ class CudaFusedDefault : public Cuda {
   }
 };
 
-// Each file was measured in one process: only its own times are compared.
+// Each record was measured in one process, so times are compared only within a record.
 TEST_F(CudaFusedDefault, IsWithinFivePercentOfTheFastestOnAnH200) {
   switchback_cuda_emu::options().multiprocessor_count = 132;
   const Context context(emulated());
-  std::map<Shape, double> ratios;  // to the fastest of the same record
+  std::map<Shape, double> ratios;  // default's time relative to the fastest of the same record
   for (const auto& file : std::filesystem::directory_iterator(SWITCHBACK_H200_RECORDS)) {
     if (!file.path().filename().string().starts_with("micro-sweep")) continue;
     for (const auto& [shape, times] : sweep_of(file.path())) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters of a fused kernel are created once for the same arguments, and again for different
-// ones.
+// The launch parameters of a fused kernel are created once for the same arguments, and again for
+// different ones.
 #include "gemm/int8/cuda/fused/prepared.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,8 @@ class FusedPrepared : public ::testing::Test {
   struct Launch {
     int m = 0;
   };
-  // The number of rows for which the launch's parameters were made, or -1 after an error.
+  // Looks up the parameters of a launch. Returns the number of rows for which they were made, or -1
+  // after an error.
   int find(const FusedArguments& arguments, cudaError_t status = cudaSuccess) {
     Launch* launch = nullptr;
     const auto prepare = [&](Launch& made) {

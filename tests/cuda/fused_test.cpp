@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device operations of the fused engine around its kernel.
+// What the engine `fused` queues on the device apart from its kernel.
 #include <cuda_runtime.h>
 
 #include "cuda/cuda_support.hpp"

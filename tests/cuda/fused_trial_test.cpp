@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fused kernels that cannot hang: each is compared once in this process before it runs by default.
+// Fused kernels that cannot hang: each is compared with another kernel once in this process before
+// it may be the default.
 #include <algorithm>
 #include <mutex>
 #include <optional>
@@ -19,7 +20,7 @@ using gemm_int8::GemmConfig;
 using gemm_int8::GemmProblem;
 using gemm_int8::ScaleMode;
 
-// Has no configurations, and keeps the warnings.
+// A ConfigSource without configurations that collects warnings.
 class Listener final : public ConfigSource {
  public:
   bool find(const ConfigQuery&, const ContextState&, ConfigChoice&) const override { return false; }
@@ -38,7 +39,8 @@ class Listener final : public ConfigSource {
   mutable std::vector<std::string> texts_;
 };
 
-// Has more rows than the kernels for few rows support; no stand-in replaces those kernels.
+// A problem with more rows than the kernels for few rows support, because the stand-in does not
+// replace those kernels.
 GemmProblem problem(DType output = DType::f32) {
   GemmProblem p;
   p.m = 40, p.n = p.stride_d = 48;
@@ -57,7 +59,8 @@ GemmProblem groups(ScaleMode scale) {
   return p;
 }
 
-// On 8.6 or 12.0.
+// Test fixture: trials of fused kernels in this process, on a device of 8.6 unless a test changes
+// that.
 class CudaFusedTrial : public Cuda {
  protected:
   void SetUp() override {
@@ -69,7 +72,8 @@ class CudaFusedTrial : public Cuda {
     show_fused_products(false);
     Cuda::TearDown();
   }
-  // Launches of dp4a since the last reset: each trial of a kernel launches one.
+  // The number of trials of fused kernels since the last reset: each trial launches a kernel of
+  // dp4a.
   static std::size_t trials() {
     const auto all = switchback_cuda_emu::launches();
     return static_cast<std::size_t>(std::count_if(all.begin(), all.end(), [](const auto& launch) {
@@ -80,7 +84,7 @@ class CudaFusedTrial : public Cuda {
 
 TEST_F(CudaFusedTrial, ARightKernelIsTheDefaultAfterOneComparison) {
   for (const int capability : {80, 86, 120}) {
-    show_fused_products(true);  // their trials are forgotten
+    show_fused_products(true);  // forgets the trials of the kernels
     emulate_compute_capability(capability);
     Context context(emulated());
     const GemmConfig by_default = gemm_int8::default_config(problem(), context.state());
@@ -92,7 +96,7 @@ TEST_F(CudaFusedTrial, ARightKernelIsTheDefaultAfterOneComparison) {
     Context other(emulated());
     EXPECT_EQ(gemm_int8::default_config(problem(), other.state()), by_default);
     EXPECT_EQ(trials(), once) << "known to the process";
-    // With another type it is another kernel.
+    // For another output type it is another kernel, which needs its own trial.
     EXPECT_EQ(gemm_int8::default_config(problem(DType::bf16), context.state()).engine,
               EngineId::fused);
     EXPECT_GT(trials(), once);
@@ -105,7 +109,7 @@ TEST_F(CudaFusedTrial, AWrongKernelIsFoundAndReplaced) {
   Context context(emulated());
   const int default_rows =
       static_cast<int>(gemm_int8::default_config(problem(), context.state()).mc);
-  show_fused_products(true);  // its trial is forgotten
+  show_fused_products(true);  // forgets the kernel's trial
   break_fused_products(Fault::wrong, default_rows);
   const auto listener = std::make_shared<Listener>();
   context.set_config_source(listener);
@@ -116,7 +120,7 @@ TEST_F(CudaFusedTrial, AWrongKernelIsFoundAndReplaced) {
                                            std::to_string(default_rows) + "x"),
             std::string::npos)
       << listener->texts().front();
-  // The kernel that computes a product now.
+  // The kernel that now computes the product gives the right result.
   Random random(1);
   Matrix<std::int8_t> host_a(40, 64), host_b(48, 64);
   fill_codes(host_a, random);
@@ -155,7 +159,7 @@ TEST_F(CudaFusedTrial, AWrongKernelOfGroupsIsFound) {
   }
 }
 
-// Known results are used there; unknown kernels are not tried.
+// During a capture, results of earlier trials are used, but unknown kernels are not tried.
 TEST_F(CudaFusedTrial, NothingIsTriedInACapture) {
   Context context(emulated());
   EXPECT_EQ(gemm_int8::default_config(problem(), context.state()).engine, EngineId::fused);

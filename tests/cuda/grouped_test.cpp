@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped operations on a device whose host does not know the groups: arrays with invalid values,
-// and that no call waits for the arrays or copies them.
+// Grouped operations on a device, where the host does not know the groups' boundaries: arrays with
+// invalid values are clamped and reported, and no call waits for the arrays or copies them.
 #include <functional>
 #include <limits>
 
@@ -25,7 +25,7 @@ DeviceMatrix<std::int32_t> on_device(Context& context, const std::vector<std::in
   return {context, row};
 }
 
-/// An output, with rows around it that must not be written.
+/// An output in device memory, with guard rows around it that must not be written.
 template <class T>
 class Guarded {
  public:
@@ -64,19 +64,21 @@ class Guarded {
   DeviceMatrix<T> all_;
 };
 
-/// The report of a synchronization about the arrays; "" if there is none.
+/// The report of invalid values in the arrays of groups at the next synchronization; "" if there is
+/// none.
 std::string report_of(Context& context) {
   return message_of(Status::invalid_argument, [&] { context.synchronize(); });
 }
 
-/// The arrays of one call; an empty one is not given.
+/// The arrays that describe the groups of one call. An empty array is not passed.
 struct Arrays {
   std::vector<std::int32_t> ends = {}, used = {}, index = {};
 };
 
 constexpr std::int64_t m = 12, n = 20, k = 24, groups = 3, x_rows = 5;
 
-/// Everything that a grouped layer and the operations write, with such arrays.
+/// Everything that a grouped layer and the grouped operations write when they get such arrays of
+/// groups.
 struct Results {
   Matrix<float> y, dx, dw, db, combined;
   Matrix<std::int32_t> sums;
@@ -112,7 +114,7 @@ Results run(const Arrays& arrays, Mode mode) {
   const Guarded<std::int32_t> sums(context, m, n);
   grouped_gemm(context, {.groups = some, .a = a.view(), .b = b.view(), .d = sums.view()});
 
-  // The index, or the ends, as slots.
+  // The operation `combine` takes the index as its slots; without an index, the ends.
   const DeviceMatrix<std::int32_t>& numbers =
       arrays.index.empty() ? (arrays.ends.empty() ? used : ends) : index;
   const std::int64_t tokens = static_cast<std::int64_t>(numbers.span().size());
@@ -123,7 +125,7 @@ Results run(const Arrays& arrays, Mode mode) {
           db.download(), combined.download(), sums.download()};
 }
 
-// An array's values are clamped to the valid range.
+// Values of a groups' array that are out of range are clamped to the valid range.
 TEST_F(Cuda, ValuesOfGroupsAreClamped) {
   for (const Mode mode :
        {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
@@ -131,7 +133,8 @@ TEST_F(Cuda, ValuesOfGroupsAreClamped) {
     const auto same = [&](const Arrays& lie, const Arrays& truth) {
       Results got = run(lie, mode);
       const Results want = run(truth, mode);
-      got.combined = want.combined;  // of the arrays themselves
+      // combine() reads the arrays as slots, so its results may differ.
+      got.combined = want.combined;
       EXPECT_TRUE(got == want);
     };
     same({.ends = {4, 6, 13}}, {.ends = {4, 6, m}});
@@ -146,7 +149,8 @@ TEST_F(Cuda, ValuesOfGroupsAreClamped) {
   }
 }
 
-// Decreasing ends: which group has which slot is not specified, but nothing outside is touched.
+// If the ends of groups decrease, it is not specified which group has which slot, but nothing
+// outside the outputs is touched.
 TEST_F(Cuda, EndsThatFallTouchNothingOutside) {
   for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global_mem_efficient})
     for (const std::vector<std::int32_t>& ends :
@@ -182,7 +186,8 @@ constexpr std::string_view report_head =
     "a grouped operation that was queued before this synchronization read an invalid value from "
     "the device's memory and clamped it: ";
 
-// Each operation reports which element of which array is invalid: the first of several, once.
+// Each operation reports which element of which array is invalid. Of several invalid elements it
+// reports the first, once.
 TEST_F(Cuda, ValuesThatLieAreReportedByTheNextSynchronization) {
   Context context(emulated());
   const DeviceMatrix<float> x(context, normal_matrix<float>(x_rows, k, 1));
@@ -241,13 +246,13 @@ TEST_F(Cuda, ValuesThatLieAreReportedByTheNextSynchronization) {
   each({.used = {4, 0, 2}}, "");
   each({.used = {4, 5, -1}}, "groups.used[1] = 5; it must be from 0 to groups.rows");
   each({.used = {4, 4, -1}}, "groups.used[2] = -1; ");
-  // The index of slots that no group uses is not read.
+  // The index is not read at slots that no group uses.
   each({.ends = {4, 4, 11}, .index = {0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 99}}, "");
   each({.ends = {4, 4, m}, .index = {0, 1, 2, 3, 4, 0, 1, -7, 3, 4, 0, 99}},
        "x.index[7] = -7; it must be from 0 to the last row of x");
 }
 
-// More groups than slots: also the groups after the last slot.
+// With more groups than slots, the ends of groups after the last slot are checked too.
 TEST_F(Cuda, GroupsWithoutSlotsAreLookedAt) {
   Context context(emulated());
   const DeviceMatrix<float> x(context, normal_matrix<float>(2, k, 1));
@@ -259,7 +264,7 @@ TEST_F(Cuda, GroupsWithoutSlotsAreLookedAt) {
   EXPECT_EQ(report_of(context).substr(report_head.size(), 19), "groups.ends[4] = 3;");
 }
 
-// A graph reports in the same way as the call that was captured, whenever it runs.
+// A replayed graph reports invalid values as the captured call does, at every replay.
 TEST_F(Cuda, GraphsReportValuesThatLie) {
   Context context(emulated());
   core::DeviceRuntime& runtime = *context.state().runtime;
@@ -286,7 +291,7 @@ TEST_F(Cuda, GraphsReportValuesThatLie) {
   }
 }
 
-/// A grouped layer with the operands of a step.
+/// A grouped layer on the device, with the operands of one training step.
 struct GroupedOnDevice {
   explicit GroupedOnDevice(Context& context, Mode mode)
       : layer(context, {.groups = groups, .in_features = k, .out_features = n, .mode = mode}),
@@ -322,7 +327,7 @@ struct GroupedOnDevice {
   DeviceMatrix<float> x, w, bias, g, y, dx, dw, db;
 };
 
-// The boundaries stay where they are, and so does all other data.
+// A repeated step does not copy the groups' boundaries or any other data to the host.
 TEST_F(Cuda, AStepOfGroupsNeitherCopiesNorWaitsNorAllocates) {
   for (const Mode mode :
        {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
@@ -349,11 +354,11 @@ TEST_F(Cuda, AStepOfGroupsNeitherCopiesNorWaitsNorAllocates) {
   }
 }
 
-// One launch for all groups, whatever their number.
+// A grouped operation takes one launch, whatever the number of groups.
 TEST_F(Cuda, AnOperationOnGroupsIsOneLaunch) {
   Context context(emulated());
   GroupedOnDevice step(context, Mode::rowwise);
-  step.forward(Save::nothing);  // quantizes the weights
+  step.forward(Save::nothing);  // this first forward quantizes the weights
   const std::size_t before = switchback_cuda_emu::launches().size();
   step.forward(Save::nothing);
   const auto all = switchback_cuda_emu::launches();
@@ -363,8 +368,9 @@ TEST_F(Cuda, AnOperationOnGroupsIsOneLaunch) {
   context.synchronize();
 }
 
-// All codes of the groups' weights, for the forward alone or for dX too, where the packed codes
-// have room between groups and where they have none.
+// Making the codes of all groups' weights takes the same number of launches for any number of
+// groups. They are made for the forward alone or for dX too. The shapes pack with room between
+// groups and without.
 TEST_F(Cuda, CodesOfWeightsTakeAsManyLaunchesForAnyNumberOfGroups) {
   const auto queued_for = [](Mode mode, std::int64_t count, std::int64_t outs, std::int64_t ins,
                              Save save) {
@@ -396,11 +402,11 @@ TEST_F(Cuda, CodesOfWeightsTakeAsManyLaunchesForAnyNumberOfGroups) {
         SCOPED_TRACE(testing::Message() << mode_name(mode) << " " << outs << " by " << ins);
         const std::size_t many = queued_for(mode, 40, outs, ins, save);
         EXPECT_EQ(many, queued_for(mode, 2, outs, ins, save));
-        EXPECT_LE(many, 9u);  // with the zeros of padded codes, and the codes of x and the product
+        EXPECT_LE(many, 9u);  // including zeros for padded codes, codes of x, and the product
       }
 }
 
-// A pass that runs out of memory writes nothing, and can be repeated.
+// A pass of a grouped layer that runs out of memory writes nothing, and can be repeated.
 TEST_F(Cuda, AStepOfGroupsThatRunsOutOfMemoryChangesNothing) {
   for (const Mode mode :
        {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient}) {
@@ -454,7 +460,8 @@ void expect_gathered(std::int64_t cols, std::int64_t column_stride) {
 }
 
 TEST_F(Cuda, GathersRowsOfEveryType) {
-  // Packs of 16 bytes, single elements, and rows that only begin at packs.
+  // These shapes are copied in packs of 16 bytes, in single elements, or in rows that begin at
+  // packs but do not consist of them.
   for (const auto& [cols, column_stride] :
        {std::pair{40, 0}, {40, 48}, {41, 0}, {40, 44}, {1, 1}, {1200, 1200}}) {
     expect_gathered<float>(cols, column_stride);

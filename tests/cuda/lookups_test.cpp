@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The number of times that a layer asks the driver about the memory of an address.
+// How often a layer asks the driver which memory an address belongs to (cudaPointerGetAttributes).
 #include "cuda/cuda_support.hpp"
 
 namespace switchback::test {
@@ -13,11 +13,12 @@ std::size_t lookups(Call&& call) {
   return count() - before;
 }
 
-// Once for each operand of the caller's, and never for the library's own memory.
+// A layer looks up each operand of the caller once, and never its own memory.
 TEST_F(Cuda, ALayerLooksUpEachOperandOnce) {
   for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global, Mode::global_mem_efficient})
     for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
-      // Such a layer keeps only codes of activation(x), from which dx cannot be computed.
+      // With an activation, a layer of mode global_mem_efficient keeps only codes of activation(x),
+      // from which dx cannot be computed.
       if (mode == Mode::global_mem_efficient && activation != Activation::none) continue;
       SCOPED_TRACE(::testing::Message() << mode_name(mode) << ", " << activation_name(activation));
       switchback_cuda_emu::reset();
@@ -32,8 +33,9 @@ TEST_F(Cuda, ALayerLooksUpEachOperandOnce) {
       const auto forward = [&](Save save) { t.layer.forward(t.x.view(), t.y.view(), save); };
 
       EXPECT_EQ(lookups([&] { t.layer.set_weight(t.w.view(), bias.view()); }), 2u);
-      for (int step = 0; step < 2; ++step) {  // the second finds the weight's codes
-        // The weight and the bias were queried when the layer was given them.
+      // The second step finds the weight's codes in the layer.
+      for (int step = 0; step < 2; ++step) {
+        // The addresses of the weight and the bias were looked up when the layer was given them.
         EXPECT_EQ(lookups([&] { forward(Save::copy); }), 2u) << "x, y";
         EXPECT_EQ(lookups([&] { t.layer.backward(grads); }), 4u) << "g, dx, dw, db";
       }

@@ -11,7 +11,7 @@ namespace {
 
 using switchback_cuda_emu::options;
 
-// Enough for several blocks of scratch memory, of 64 KiB and more.
+// A layer of this size needs several blocks of scratch memory, of 64 KiB and more.
 constexpr std::int64_t m = 300;
 constexpr std::int64_t n = 96;
 constexpr std::int64_t k = 84;
@@ -27,7 +27,8 @@ struct Pass {
   }
 };
 
-// A layer on a new device, after a forward, and gradients that are not zero.
+// A layer on a new emulated device, with its operands. The gradients are added to values that are
+// not zero.
 class Step {
  public:
   explicit Step(const Pass& pass) : context_(emulated()), layer_(context_, layer_options(pass)) {
@@ -50,7 +51,7 @@ class Step {
   void forward_codes() {
     layer_.forward_codes(x_.view(), y_.view(), codes_.view(), absmax_.span());
   }
-  /// All bytes of the outputs.
+  /// The contents of all outputs.
   std::vector<Matrix<float>> outputs() {
     std::vector<Matrix<float>> all;
     for (const DeviceMatrix<float>* output : {&dx_, &dw_, &db_, &y_, &absmax_})
@@ -83,8 +84,8 @@ class Step {
   LinearGrads grads_;
 };
 
-// Runs call(step) on a new Step for each number of allocations that succeed, up to the number that
-// it needs. Returns that number.
+// Runs call(step) on a new Step with 0, 1, 2, ... allocations that succeed, until the call needs no
+// more. Returns the number of allocations that the call needs.
 template <class Prepare, class Call>
 std::int64_t sweep(const Pass& pass, const Prepare& prepare, const Call& call) {
   std::vector<Matrix<float>> want;
@@ -125,7 +126,7 @@ TEST_F(Cuda, ABackwardWithoutMemoryHasWrittenNothing) {
         const Pass pass = {mode, overlap_dw, activations};
         sweep(
             pass, [](Step& step) { step.forward(); }, [](Step& step) { step.backward(); });
-        // Without a forward before it there is no scratch memory yet.
+        // Without an earlier forward there is no scratch memory yet, so this call allocates.
         EXPECT_GT(sweep(
                       pass, [](Step&) {}, [](Step& step) { step.backward_from(); }),
                   0);
@@ -143,7 +144,7 @@ TEST_F(Cuda, AForwardWithoutMemoryHasWrittenNothing) {
               0);
 }
 
-// The second backward does not allocate again the memory that it finds.
+// A second backward finds its memory and does not allocate it again.
 TEST_F(Cuda, ASecondBackwardQueuesNoMoreThanTheFirst) {
   Step step({Mode::rowwise, false, false});
   step.forward();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which kernels begin before the previous kernel has ended: those that wait for it, on devices and
-// with drivers that have such launches. (Without cooperative launches, so that the codes of rows
-// and columns need two kernels.) The results equal those of kernels that run one after another.
+// with drivers that support such launches. (Cooperative launches are off, so that codes of rows and
+// columns need two kernels.) The results equal those of kernels that run one after another.
 #include <map>
 
 #include "cuda/cuda_support.hpp"
@@ -14,7 +14,7 @@ class CudaOverlap : public Cuda {
   struct Results {
     Matrix<float> d;
     Matrix<std::int8_t> q, q_t;
-    std::map<std::string, bool> overlaps;  // by the kernel's name
+    std::map<std::string, bool> overlaps;  // whether a kernel overlaps, by its name
   };
   static Results run(const switchback_cuda_emu::Options& machine, bool captured);
 
@@ -22,7 +22,8 @@ class CudaOverlap : public Cuda {
   static constexpr std::int64_t m = 130, n = 48, k = 64;
 };
 
-// Codes of rows and their product, and both codes of a matrix; once captured, on other data.
+// Runs a rowwise quantization, a product, and quantizations by matrix and by rows and columns. With
+// `captured`, a graph of these calls runs on other data.
 CudaOverlap::Results CudaOverlap::run(const switchback_cuda_emu::Options& machine, bool captured) {
   switchback_cuda_emu::reset(machine);
   Context context(emulated());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The amount of device memory that products allocate for themselves.
+// How much scratch memory of the device the library's products allocate.
 #include <algorithm>
 
 #include "cuda/cuda_support.hpp"
@@ -22,8 +22,9 @@ struct Codes {
   Matrix<float> absmax_a, absmax_b;
 };
 
-// M x N sums would be more than twice the limit. Panels one after another give the same bits as all
-// at once, also where the last panel is moved up to overlap the previous one.
+// The int32 sums of the whole product, M x N, are more than twice the limit. Panels of rows,
+// computed one after another, must give the bits of the whole product. The last panel may be moved
+// up to overlap the previous one.
 TEST_F(Cuda, TheSumsOfALargeProductHaveALimit) {
   constexpr std::int64_t cols = 256, inner = 20;
   constexpr std::size_t limit = std::size_t{1} << 20;
@@ -67,15 +68,16 @@ TEST_F(Cuda, TheSumsOfALargeProductHaveALimit) {
     std::size_t limited = 0;
     EXPECT_TRUE(run(64 * limit, limited) == want);
     EXPECT_EQ(passes(), 3);
-    // The rest is the same for both: codes with padding, and the library's workspace.
+    // Apart from the sums, both runs need the same memory: padded codes, and cuBLASLt's workspace.
     EXPECT_LE(limited + static_cast<std::size_t>(rows * cols) * 4 - limit, whole + 4096);
   }
 }
 
-// A table of activations of f16 is made where it pays off, in scratch memory that reaches a fixed
-// size.
+// For large f16 matrices, activations are read from a table of all f16 values. Its scratch memory
+// does not grow with further calls.
 TEST_F(Cuda, LargeMatricesOfF16HaveTheirActivationsListed) {
-  constexpr std::int64_t rows = 1024, cols = 512;  // 131,072 elements for each multiprocessor
+  // 131,072 elements for each of the four multiprocessors.
+  constexpr std::int64_t rows = 1024, cols = 512;
   const auto lists = [](auto element, std::int64_t from_rows) {
     using T = decltype(element);
     switchback_cuda_emu::reset();

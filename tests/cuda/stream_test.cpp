@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and memory: which stream work runs on, calls do not wait, memory is not allocated twice,
-// and work is in order.
+// Streams and memory: on which stream work is queued, that calls do not wait, that memory is not
+// allocated twice, and that work runs in order.
 #include <cuda_runtime.h>
 
 #include <array>
@@ -47,15 +47,15 @@ TEST_F(Cuda, ASteadyStepNeitherWaitsNorAllocates) {
   }
 }
 
-// dw on its own stream: if both streams used the same scratch memory, or a wait were missing, some
-// order of the streams would show it.
+// dW is computed on a second stream: if both streams used the same scratch memory, or a wait were
+// missing, some order of the streams would show it.
 TEST_F(Cuda, OverlappedStepsAreTheSameInAnyOrder) {
   for (const Mode mode : modes)
     for (const Activation activation : {Activation::none, Activation::gelu_tanh}) {
       SCOPED_TRACE(mode_name(mode));
       if (mode == Mode::global_mem_efficient && activation != Activation::none) continue;
       std::optional<std::array<Matrix<float>, 4>> want;
-      // ThreadSanitizer sees the same in every order.
+      // ThreadSanitizer finds the same races in every order, so a few seeds are enough.
       const std::uint64_t seeds = under_thread_sanitizer ? 3 : 12;
       for (std::uint64_t seed = 0; seed < seeds; ++seed) {
         const bool overlap = seed > 0;
@@ -65,7 +65,7 @@ TEST_F(Cuda, OverlappedStepsAreTheSameInAnyOrder) {
         Context context(emulated());
         LayerOnDevice on_device(context, mode, overlap, activation);
         const std::size_t waits = calls("cudaStreamWaitEvent");
-        // The first step allocates its memory as it runs, the second finds it allocated.
+        // The first step allocates its memory while it runs; the second finds the memory allocated.
         for (int step = 0; step < 2; ++step) {
           on_device.layer.weight_updated();
           on_device.step();
@@ -101,7 +101,7 @@ TEST_F(Cuda, WorkGoesToTheCallersStream) {
     EXPECT_TRUE(q.download() == want);
     EXPECT_TRUE(absmax.download() == scales);
   }
-  // The stream belongs to the caller to the end.
+  // The caller's stream still exists after its Context has ended.
   EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
@@ -127,7 +127,7 @@ TEST_F(Cuda, AnotherStreamFollowsTheOneBefore) {
     const DeviceMatrix<float> absmax(context, 1, 5);
     const DeviceMatrix<float> y(context, 5, 20);
     quantize_rowwise(context, x.view(), q.view(), absmax.span());
-    // The work queued on the second stream reads data that the first has yet to write.
+    // Work queued on the second stream reads data that the first stream has yet to write.
     context.set_stream(second);
     EXPECT_EQ(context.stream(), second);
     dequantize_rowwise(context, q.view(), absmax.span(), y.view());
@@ -136,7 +136,7 @@ TEST_F(Cuda, AnotherStreamFollowsTheOneBefore) {
     }
     ASSERT_EQ(cudaStreamSynchronize(second), cudaSuccess);
     EXPECT_TRUE(y.download() == back);
-    context.set_stream(second);  // the same one: nothing to order
+    context.set_stream(second);  // set_stream() with the same stream has nothing to order
     context.synchronize();
     EXPECT_THROW(context.set_stream(nullptr), Error);
     EXPECT_EQ(context.stream(), second);
@@ -156,8 +156,8 @@ struct Counting {
   int asked = 0;
   bool empty = false;
   void* last_stream = nullptr;
-  void* watched = nullptr;  // a stream
-  int freed_early = 0;      // while the watched stream had work
+  void* watched = nullptr;  // a stream that should not have work when memory is freed
+  int freed_early = 0;      // releases of memory while `watched` had work
 };
 DeviceAllocator allocator_of(Counting& counting) {
   return {[](void* user, std::size_t bytes, void* stream) -> void* {
@@ -202,8 +202,8 @@ TEST_F(Cuda, MemoryComesFromTheCallersAllocator) {
   EXPECT_EQ(counting.live, 0);
 }
 
-// Codes that are still being made when they are shared, and that another stream still reads when
-// their layers and the first Context end.
+// Codes of a weight are shared with another Context while they are still being made. The other
+// stream still reads them when their layers and the first Context end.
 TEST_F(Cuda, ASharedWeightIsReadAndFreedInTheOrderOfAllStreams) {
   for (const Mode mode : {Mode::rowwise, Mode::global}) {
     SCOPED_TRACE(mode_name(mode));
@@ -268,7 +268,7 @@ TEST_F(Cuda, HalfAnAllocatorIsRefused) {
             std::string::npos);
 }
 
-// The streams may reach their work in any order, and panels may be very small: a missing wait
+// The two streams may run their work in any order, and row panels may be very small: a missing wait
 // between streams would show as sums that were overwritten or read too early.
 TEST_F(Cuda, RowPanelsOnTwoStreamsAreExactInAnyOrder) {
   const std::int64_t m = 1100, n = 70, k = 45;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The numbers that the time of a tune depends on: problems of one layer shape on a device, and
-// candidates of each of them.
+// Counts on which the time of tuning depends: the problems of one layer shape on a device, and the
+// candidates of each problem.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class CudaTunerCounts : public Cuda {
   static std::vector<ConfigQuery> list(Context& context, bool bias, Problems problems) {
     return autotune::layer_queries(context, {160, 512, 768, DType::bf16, bias}, problems);
   }
-  // Candidates that are an algorithm of cuBLASLt, including the library's own choice.
+  // The number of candidates of the engine cublaslt: named algorithms, and cuBLASLt's own choice.
   static std::size_t of_library(const ConfigQuery& query, const std::vector<ConfigChoice>& among) {
     return static_cast<std::size_t>(
         std::count_if(among.begin(), among.end(), [&](const ConfigChoice& choice) {
@@ -53,7 +53,7 @@ TEST_F(CudaTunerCounts, AProblemHasFewAlgorithmsUnlessAllAreAskedFor) {
     EXPECT_EQ(some.front(), all.front()) << autotune::describe(query);
     for (const ConfigChoice& choice : some) {
       EXPECT_NE(std::find(all.begin(), all.end(), choice), all.end()) << autotune::describe(query);
-      // Of the engines for 9.0, only wgmma is in no record.
+      // Of the blockwise engines for 9.0, only wgmma has no committed record of right results.
       EXPECT_EQ(trial->needs_validation(choice),
                 query.op == ConfigOp::gemm_blockwise && choice != some.front())
           << autotune::describe(query);
@@ -64,7 +64,7 @@ TEST_F(CudaTunerCounts, AProblemHasFewAlgorithmsUnlessAllAreAskedFor) {
     EXPECT_LE(of_library(query, some), few_ranked) << autotune::describe(query);
     EXPECT_GT(of_library(query, all), few_ranked) << autotune::describe(query);
   }
-  EXPECT_EQ(products, 5u);  // forward and dX with scales of rows or one for all, and dW
+  EXPECT_EQ(products, 5u);  // forward and dX, each with scales of rows or one scale, and dW
   EXPECT_LE(in_all, 125u);
 }
 

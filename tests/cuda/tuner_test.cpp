@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuner and failures of a device: algorithms that are wrong or refuse, streams that are being
-// captured, versions that change.
+// The tuner and failures of a device: cuBLASLt algorithms that are wrong or refused, streams that
+// are being captured, and versions that change.
 #include "switchback/tuner.hpp"
 #include "support/tuner_options.hpp"
 
@@ -46,11 +46,12 @@ gemm_int8::GemmProblem problem() {
 
 TunerOptions options_in(const TemporaryDirectory& directory, const char* mode = "read") {
   TunerOptions options = tuner_options_in(directory, mode);
-  options.budget_per_key_s = 600;  // enough even if other processes take the cores for long
+  options.budget_per_key_s = 600;  // time enough even if other processes take the cores for long
   return options;
 }
 
-// A wrong algorithm is found before it is timed, is recorded, and never wins.
+// The tuner finds a wrong algorithm before it times it, and records the failure. The algorithm
+// never wins.
 TEST_F(Cuda, TheTunerValidatesEveryAlgorithm) {
   Context context(emulated());
   const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
@@ -85,13 +86,13 @@ TEST_F(Cuda, TheTunerValidatesEveryAlgorithm) {
   EXPECT_FALSE(is_wrong(outcome.entry.winner->candidate));
 }
 
-// Engines that do not write int32 sums are checked by their outputs. A packed b is tried with all
-// engines that can read it.
+// The tuner checks engines that do not write int32 sums by their scaled outputs. It tries a packed
+// b with all engines that can read it.
 TEST_F(Cuda, TheTunerValidatesEnginesWithoutInt32) {
   show_fused_products(true);
   Context context(emulated());
   gemm_int8::GemmProblem p = problem();
-  p.m = 150, p.n = p.stride_d = 1024;  // of more rows than an eighth of the L2 cache holds
+  p.m = 150, p.n = p.stride_d = 1024;  // more rows of sums than an eighth of the L2 cache holds
   p.k = p.stride_a = 16;
   p.packed_for = gemm_int8::EngineId::cublaslt;
   p.stride_b = 0;
@@ -112,9 +113,9 @@ TEST_F(Cuda, TheTunerValidatesEnginesWithoutInt32) {
     EXPECT_TRUE(measured.contains(engine)) << engine;
 }
 
-// By the helper program, in Tuner::tune() as in mode tune: only its location has to be given. Of
-// the emulated device's kernels on 9.0, those with tiles of 128 rows have to be validated; a record
-// has seen those with fewer rows.
+// Test fixture for the tuner's helper program, which validates kernels in Tuner::tune() and in mode
+// tune. Of the emulated device's fused kernels on 9.0, those with tiles of 128 rows have to be
+// validated; a record shows that the smaller ones are right.
 class CudaValidator : public Cuda {
  protected:
   void SetUp() override {
@@ -132,9 +133,10 @@ class CudaValidator : public Cuda {
     options.validator = validate_program();
     return options;
   }
-  // The state of the fused candidates of a product.
+  // What a tuner learns of the fused candidates of a product: those that it measured, those that
+  // failed, and its warnings.
   struct Known {
-    std::set<std::int64_t> measured, failed;  ///< tiles by their rows
+    std::set<std::int64_t> measured, failed;  ///< the numbers of rows of their tiles
     std::vector<std::string> why, warnings;
   };
   static Known tune(const TunerOptions& options) {
@@ -184,7 +186,7 @@ TEST_F(CudaValidator, AFusedProductThatCrashesCostsItselfAlone) {
       << known.why.front();
 }
 
-// The last row is compared too, although it belongs to another tile than the first row.
+// Validation compares the last row of d too, which belongs to another tile than the first row.
 TEST_F(CudaValidator, AFusedProductThatIsWrongInItsLastRowIsFound) {
   const TemporaryDirectory directory;
   setenv("SWITCHBACK_TEST_BREAK", "wrong 128", 1);
@@ -206,8 +208,8 @@ TEST_F(CudaValidator, WithoutAHelperTheyAreLeftOutAloud) {
       << known.warnings.front();
 }
 
-// A kernel that one problem validated is the default of the other problems from then on, and is not
-// validated again on this kind of machine with this driver.
+// A kernel that was validated for one problem is the default of other problems from then on. It is
+// not validated again on this kind of machine with this driver.
 TEST_F(CudaValidator, AValidatedKernelIsTheDefaultFromThenOn) {
   const TemporaryDirectory directory;
   gemm_int8::GemmProblem other = problem();
@@ -241,7 +243,8 @@ TEST_F(CudaValidator, AValidatedKernelIsTheDefaultFromThenOn) {
   EXPECT_EQ(answer_to(other).origin, TuneOrigin::fallback);
   options().driver_version -= 10;
 
-  // A tuner without a helper measures the validated kernel of another problem, as its default.
+  // A tuner without a helper program measures a kernel that was validated for another problem, as
+  // its default.
   Context context(emulated());
   TunerOptions without = with_helper(directory);
   without.validator = "no/such/program";
@@ -294,15 +297,16 @@ TEST_F(CudaValidator, AKernelThatFailedLaterIsNoDefault) {
   EXPECT_EQ(tile(test::config_of(answer().choice)), tile(unseen));
   add(unseen, "int32 sums: wrong");
   EXPECT_EQ(answer().origin, TuneOrigin::fallback);
-  // Also a kernel that a record has seen right elsewhere: here it was wrong.
+  // A kernel found wrong on this machine is not used, even if a committed record shows that it was
+  // right elsewhere.
   add(seen, "int32 sums: wrong");
   EXPECT_EQ(answer().origin, TuneOrigin::validated);
   EXPECT_NE(tile(test::config_of(answer().choice)), tile(seen));
 }
 
-// All kernels at once, before any problem is tuned, each once. Those that were right are part of
-// the default from then on. Kernels of groups are validated separately for scales of columns, with
-// which a record has seen them, and for one scale of each group.
+// All kernels are validated once, before any problem is tuned. Those that were right are part of
+// the default from then on. A grouped kernel is validated separately for column scales, for which a
+// record shows it right, and for one scale of each group.
 TEST_F(CudaValidator, KernelsAreValidatedBeforeProblems) {
   const TemporaryDirectory directory;
   setenv("SWITCHBACK_TEST_BREAK", "crash 128", 1);
@@ -345,14 +349,14 @@ TEST_F(CudaValidator, KernelsAreValidatedBeforeProblems) {
     else
       EXPECT_EQ(test::config_of(one.choice).mc, 128);
   }
-  // Two kernels each, in three types; of dW two for blocks of 256 rows and one for each other
-  // length.
+  // The expected counts: of products and of grouped products two kernels each, in three types. Of
+  // dW, in three types, two kernels for blocks of 256 rows and one for each other length.
   EXPECT_EQ(right, 6);
   EXPECT_EQ(wrong, 6);
   EXPECT_EQ(right_of_dw, 15);
   EXPECT_EQ(default_of_groups(gemm_int8::ScaleMode::row_scalar), gemm_int8::EngineId::fused);
   unsetenv("SWITCHBACK_TEST_BREAK");
-  // Those that were wrong are tried again.
+  // Kernels that were wrong are validated again.
   const auto again = validate_all();
   EXPECT_EQ(again.size(), 6u);
   for (const autotune::KernelValidation& one : again)
@@ -369,7 +373,8 @@ TEST_F(CudaValidator, KernelsAreValidatedBeforeProblems) {
   EXPECT_EQ(test::config_of(answer.choice).mc, 128);
 }
 
-// 10.3 computes int8 at a small part of the rate of bf16, and the tuner says so.
+// 10.3 computes int8 at a small part of the rate of bf16, so mode auto uses standard, and the tuner
+// warns.
 TEST_F(Cuda, ModeAutoIsStandardWhereTensorCoresHaveNoInt8) {
   options().compute_capability = 103;
   const TemporaryDirectory directory;
@@ -387,7 +392,8 @@ TEST_F(Cuda, ModeAutoIsStandardWhereTensorCoresHaveNoInt8) {
   EXPECT_EQ(Tuner::open(other, options_in(directory))->warnings(), std::vector<std::string>());
 }
 
-// The time of its validations does not prevent the final of a call in mode tune.
+// Validation takes time, but a call in mode tune still measures the finalists again against the
+// default.
 TEST_F(CudaValidator, ModeTuneValidatesThem) {
   const TemporaryDirectory directory;
   Context context(emulated());
@@ -407,7 +413,7 @@ TEST_F(CudaValidator, ModeTuneValidatesThem) {
   EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
 }
 
-// The library's own bytes are stored next to the words of an algorithm.
+// An entry stores cuBLASLt's own 64 bytes of an algorithm together with its attributes.
 TEST_F(Cuda, EntriesOfAlgorithmsHoldWordsAndBytes) {
   Context context(emulated());
   const ConfigQuery query = gemm_int8::to_query(problem(), context.state());
@@ -427,7 +433,7 @@ TEST_F(Cuda, EntriesOfAlgorithmsHoldWordsAndBytes) {
   EXPECT_EQ(with_bytes, 2);
 }
 
-// Nothing is measured while a stream is captured; afterwards it is.
+// Nothing is measured while a stream is being captured; after the capture the problem is measured.
 TEST_F(Cuda, NeverTunesInACapture) {
   const TemporaryDirectory directory;
   Context context(emulated());
@@ -435,7 +441,7 @@ TEST_F(Cuda, NeverTunesInACapture) {
   const DeviceMatrix<std::int8_t> q(context, 8, 48);
   const DeviceMatrix<float> absmax(context, 1, 8);
   const auto call = [&] { quantize_rowwise(context, x.view(), q.view(), absmax.span()); };
-  call();  // allocates the memory
+  call();  // this first call allocates the memory
   const auto tuner = Tuner::open(context, options_in(directory, "tune"));
   tuner->attach(context);
   core::DeviceRuntime& runtime = *context.state().runtime;
@@ -451,7 +457,7 @@ TEST_F(Cuda, NeverTunesInACapture) {
   EXPECT_EQ(tuner->warnings(), std::vector<std::string>());
 }
 
-// An algorithm is valid only for the library version that it was found with.
+// A tuned algorithm is valid only for the cuBLASLt version with which it was measured.
 TEST_F(Cuda, AnotherVersionOfTheLibraryIsAMiss) {
   const TemporaryDirectory directory;
   const TuneShape shape{32, 64, 48, DType::f32, false};
@@ -476,7 +482,7 @@ TEST_F(Cuda, AnotherVersionOfTheLibraryIsAMiss) {
       << tuner->warnings().front();
 }
 
-// If the library now refuses a stored algorithm, the default runs, and one warning is given.
+// If cuBLASLt now refuses a stored algorithm, the default runs, and one warning is given.
 TEST_F(Cuda, AnAlgorithmThatIsRefusedAtRunTimeIsTheDefaultAloud) {
   const TemporaryDirectory directory;
   Context context(emulated());

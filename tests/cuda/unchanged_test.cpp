@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of a weight that may have changed: the device checks that, keeps the codes of an unchanged
-// weight, and never lets a layer read those of an older one.
+// Codes of a weight that may have changed: the device compares fingerprints, keeps the codes of an
+// unchanged weight, and never lets a layer read codes of an older weight.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ constexpr int planted = 77, planted_bytes = 5;
 
 class CudaUnchanged : public Cuda {
  protected:
-  // The packed bytes with their padding, then the scales.
+  // Downloads the packed codes with their padding, followed by the scales.
   static std::vector<std::uint8_t> download(Context& context, const QuantizedWeight& codes) {
     const PackedWeightState& packed = codes.packed().state();
     const std::size_t scales = codes.absmax().size() * sizeof(float);
@@ -46,7 +46,7 @@ class CudaUnchanged : public Cuda {
     return static_cast<std::size_t>(packed.step_bytes * (packed.groups - 1)) +
            packed.engine->packed_bytes(packed.rows, packed.cols);
   }
-  // Replaces the first codes. If the replacement is still there later, the codes were not computed
+  // Overwrites the first codes. If these bytes are still there later, the codes were not computed
   // again.
   static void plant(Context& context, const QuantizedWeight& codes) {
     const PackedWeightState& packed = codes.packed().state();
@@ -78,7 +78,7 @@ std::vector<Kind> kinds() {
     for (const bool backward : {false, true}) {
       all.push_back({form, backward, 1, 48, 64});
       all.push_back({form, backward, 1, 33, 45});
-      all.push_back({form, backward, 1, 130, 272});  // several chunks of the fingerprint
+      all.push_back({form, backward, 1, 130, 272});  // needs several chunks of the fingerprint
       all.push_back({form, backward, 1, 32, 64, Rotation::hadamard_16});
       if (form.scales_gradient()) continue;
       all.push_back({form, backward, 3, 16, 32});
@@ -87,8 +87,8 @@ std::vector<Kind> kinds() {
   return all;
 }
 
-// Every element counts, down to its lowest bit, and so does a weight that returns to earlier
-// values.
+// The codes are made again if any element changes, even in its lowest bit, and if the weight
+// returns to earlier values.
 TEST_F(CudaUnchanged, CodesStayUntilAnElementChanges) {
   for (const bool at_once : {true, false})
     for (const Kind& kind : kinds()) {
@@ -126,7 +126,8 @@ TEST_F(CudaUnchanged, CodesStayUntilAnElementChanges) {
       doubt();
       expect_codes_of_now(cache);
       const auto forward = download(context, cache.forward_codes());
-      // For dX, the codes of rowwise_shared are the forward's, transposed in any case.
+      // For dX, mode rowwise_shared transposes the forward's codes in any case, so bytes planted in
+      // its dX codes would not stay.
       plant(context, cache.forward_codes());
       doubt();
       EXPECT_EQ(download(context, cache.forward_codes()), with_planted(forward)) << "made again";
@@ -136,7 +137,7 @@ TEST_F(CudaUnchanged, CodesStayUntilAnElementChanges) {
         doubt();
         EXPECT_EQ(download(context, cache.backward_codes()), before) << "made again";
       }
-      cache.invalidate();  // the planted bytes are overwritten
+      cache.invalidate();  // so that the planted bytes are overwritten
       make(cache);
       expect_codes_of_now(cache);
       for (const auto& [r, c] : {std::pair<std::int64_t, std::int64_t>{0, 0},
@@ -160,7 +161,8 @@ TEST_F(CudaUnchanged, CodesStayUntilAnElementChanges) {
     }
 }
 
-// Also for 16-bit types at any address; bytes between rows do not count.
+// The check covers every element, also of 16-bit types at any address. Bytes between rows do not
+// count.
 TEST_F(CudaUnchanged, TheQuestionIsAboutEveryElement) {
   Context context(emulated());
   ContextState& state = context.state();
@@ -195,8 +197,8 @@ TEST_F(CudaUnchanged, TheQuestionIsAboutEveryElement) {
   }
 }
 
-// Codes that are made without a check, or from other codes, are not mistaken for those of the
-// weight that was checked before.
+// The library must not take codes made without a check, or made from other codes, for codes of the
+// weight that it checked before.
 TEST_F(CudaUnchanged, ACodeMadeWithoutAQuestionIsOfNoKnownWeight) {
   Context context(emulated());
   ContextState& state = context.state();
@@ -225,11 +227,11 @@ TEST_F(CudaUnchanged, ACodeMadeWithoutAQuestionIsOfNoKnownWeight) {
   expect_codes_of_now();
   set(second);
   cache.invalidate();
-  expect_codes_of_now();  // without a question
+  expect_codes_of_now();  // these codes are made without a check
   set(first);
   cache.doubt(state);
   expect_codes_of_now();
-  // Of the forward alone, then transposed; then dX's alone.
+  // Makes only the forward's codes and transposes them for dX; then makes only the codes for dX.
   set(second);
   cache.doubt(state);
   make(cache, false);
@@ -238,14 +240,14 @@ TEST_F(CudaUnchanged, ACodeMadeWithoutAQuestionIsOfNoKnownWeight) {
   cache.doubt(state);
   cache.backward(state, w.view(), global, {});
   expect_codes_of_now();
-  // Of other scales between.
+  // In between, codes with other scales are made.
   cache.doubt(state);
   cache.forward(state, w.view(), of_rows, {}, true);
   cache.doubt(state);
   expect_codes_of_now();
 }
 
-// A captured forward checks in every replay, whatever happened between the replays.
+// A captured forward checks the weight in every replay, whatever happened between the replays.
 TEST_F(CudaUnchanged, AGraphAsksWheneverItIsReplayed) {
   Context context(emulated());
   ContextState& state = context.state();
@@ -300,7 +302,7 @@ TEST_F(CudaUnchanged, AGraphAsksWheneverItIsReplayed) {
   expect_replayed(first);
   expect_replayed(second);
   expect_replayed(second);
-  // Made without a check, outside of the graph.
+  // Outside of the graph, the codes are made without a check.
   set(first);
   context.synchronize();
   of_graph.invalidate();
@@ -312,8 +314,8 @@ TEST_F(CudaUnchanged, AGraphAsksWheneverItIsReplayed) {
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
-// The layers: results are those of the present weight, whether it is small or large enough for the
-// check.
+// A layer's results are those of the present weight, whether the weight is too small for the check
+// or large enough.
 TEST_F(CudaUnchanged, LayersReadThePresentWeight) {
   for (const std::int64_t n : {16, 2048}) {
     Context context(emulated());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches and blocks: limits, and faults that are named.
+// Kernel launches and thread blocks on the emulated device: limits, and faults whose messages name
+// their cause.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +14,8 @@ namespace {
 
 using CudaEmuBlock = CudaEmu;
 
-// Orders of threads: the obvious one, and two others.
+// Resets the device with a seed for the order of threads. Seed 0 is ascending order, the two others
+// are random.
 void set_seed(std::uint64_t seed) {
   emu::Options options;
   options.schedule_seed = seed;
@@ -63,7 +65,8 @@ TEST_F(CudaEmuBlock, LimitsOfALaunch) {
   EXPECT_EQ(emu::launches().size(), 3u);
 }
 
-// Every build reports these, and none of them hangs.
+// A kernel whose threads diverge at a barrier or collective, and the report that the fault must
+// give. Every build reports it, and none hangs.
 struct Divergence {
   const char* name;
   void (*body)();
@@ -134,7 +137,7 @@ TEST_F(CudaEmuBlock, DivergenceIsAFault) {
       EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
       EXPECT_NE(emu::last_fault().find(divergence.says), std::string::npos) << emu::last_fault();
       EXPECT_EQ(emu::last_fault().rfind("lambda, block (", 0), 0u) << emu::last_fault();
-      // Everything afterwards fails too, until the device is reset.
+      // After a fault every call fails, until the device is reset.
       void* memory = nullptr;
       EXPECT_EQ(cudaMalloc(&memory, 16), cudaErrorLaunchFailure);
       EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream capture: recorded operations, forbidden calls, and replays.
+// Stream capture on the emulated device: recorded operations, forbidden calls, and replays.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -28,7 +28,8 @@ class CudaEmuCapture : public CudaEmu {
     EXPECT_EQ(cudaStreamIsCapturing(s_, &result), cudaSuccess);
     return result;
   }
-  /// After a forbidden call: the capture is invalid, and ending it returns that error.
+  /// Expects, after a forbidden call, that the capture is invalid and that ending it returns that
+  /// error.
   void expect_invalidated() {
     EXPECT_EQ(status(), cudaStreamCaptureStatusInvalidated);
     EXPECT_EQ(launch(
@@ -39,7 +40,7 @@ class CudaEmuCapture : public CudaEmu {
     EXPECT_EQ(graph, nullptr);
     EXPECT_EQ(status(), cudaStreamCaptureStatusNone);
   }
-  /// Ends a capture in which no call failed.
+  /// Ends a capture in which no call has failed.
   void end() {
     cudaGraph_t graph = nullptr;
     EXPECT_EQ(cudaStreamEndCapture(s_, &graph), cudaSuccess);

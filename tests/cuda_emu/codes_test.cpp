@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code computes the code of a 16-bit element by one product. This compares that product with
-// the definition, for every significand of absmax and every x up to it.
+// Device code computes the int8 code of a 16-bit element by one product with a factor. This test
+// compares it with the definition of codes, for every significand of absmax and every x up to
+// absmax.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,7 +41,9 @@ TYPED_TEST(OneProduct, IsTheCode) {
   std::int64_t groups = 0;
   for (int bits = 1; bits < this->infinity; ++bits) {
     const int exponent = bits / this->binade;
-    // Exponents only decide which x exist: a few are enough, but all of them for the exceptions.
+    // The exponent of absmax only decides which x exist, so a few exponents are enough. The
+    // exceptional values of absmax (significands that are multiples of 127, and the last binade)
+    // are tested with all exponents.
     const bool multiple = exponent > 0 && (this->binade + bits % this->binade) % 127 == 0;
     const bool last = bits + this->binade >= this->infinity;
     const bool chosen = exponent == 0 || exponent % (this->is_bf16 ? 63 : 14) == 1;
@@ -57,12 +60,13 @@ TYPED_TEST(OneProduct, IsTheCode) {
     for (int i = 0; i <= bits; ++i) {
       const float element = x[static_cast<std::size_t>(i)];
       const float code = (127.0f * (element / absmax) + 0x1.8p23f) - 0x1.8p23f;
-      // The product is exact in f64, so that this rounds once, as a fused multiply-add does.
+      // The product is exact in f64, so adding 0x1.8p52 rounds it once, as a fused multiply-add
+      // does.
       const double product = static_cast<double>(element) * static_cast<double>(scale.factor);
       wrong += (product + 0x1.8p52) - 0x1.8p52 != static_cast<double>(code) ? 1 : 0;
     }
     ASSERT_EQ(wrong, 0) << absmax;
-    // And the instruction itself, of both signs.
+    // Tests the device function product_code() itself, with elements of both signs.
     for (const float element : {absmax, absmax / 2, absmax / 3})
       for (const float sign : {1.0f, -1.0f}) {
         const auto rounded = static_cast<float>(static_cast<TypeParam>(element)) * sign;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stand-in for cuBLASLt: what it accepts and what it refuses.
+// The emulated device's stand-in for cuBLASLt: what it accepts and what it refuses.
 #include <cublasLt.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace switchback::test {
 namespace {
 
-/// A product with its descriptors; the members are changed before build().
+/// A cuBLASLt product with its descriptors. Tests change the members before they call build().
 struct Product {
   cublasComputeType_t compute = CUBLAS_COMPUTE_32I;
   cudaDataType_t scale = CUDA_R_32I, ab = CUDA_R_8I, b = CUDA_R_8I, cd = CUDA_R_32I;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cooperative launches: all blocks exist at the same time, and wait for each other at barriers of
-// the grid.
+// Cooperative launches on the emulated device: all blocks exist at the same time, and wait for each
+// other at barriers of the grid.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -17,7 +17,7 @@ constexpr std::uint64_t grid_seeds[] = {0, 1, 2, 77};
 
 class CudaEmuGrid : public CudaEmu {
  protected:
-  // The report of the synchronization.
+  // Launches f cooperatively and returns the result of the synchronization.
   template <class F>
   static cudaError_t run_together(F f, std::size_t shared_bytes = 0, dim3 grid = grid_blocks,
                                   dim3 block = grid_threads) {
@@ -33,7 +33,7 @@ class CudaEmuGrid : public CudaEmu {
   }
 };
 
-// Without a wait, a value that another block has not written yet is missing.
+// Without a barrier of the grid, a block misses a value that another block has not written yet.
 TEST_F(CudaEmuGrid, WithoutABarrierSomeBlocksAreBehind) {
   const DeviceArray<int> between(std::vector<int>(grid_blocks, 0));
   const DeviceArray<int> out(std::vector<int>(grid_blocks, 1));
@@ -71,7 +71,7 @@ TEST_F(CudaEmuGrid, StaticSharedMemoryIsRefused) {
     __syncthreads();
     if (kept[0] != 1) __trap();
   };
-  // Only one block: several would write it without being ordered.
+  // The grid has one block, because several blocks would write the variable without being ordered.
   EXPECT_EQ(run_together(keeps, 0, 1), cudaErrorLaunchFailure);
   EXPECT_NE(emu::last_fault().find("static shared memory in a cooperative launch"),
             std::string::npos)

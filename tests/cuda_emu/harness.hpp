@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: device code as lambdas, and objects that own device memory.
+// Test support: runs lambdas as kernels of the emulated device, and owns device memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -32,21 +32,21 @@ __global__ void call_kernel(F f) {
   f();
 }
 
-/// Queues f for every thread.
+/// Launches a kernel in which every thread calls f.
 template <class F>
 cudaError_t launch(dim3 grid, dim3 block, F f, cudaStream_t stream = nullptr,
                    std::size_t shared_bytes = 0) {
   return emu::launch(call_kernel<F>, grid, block, shared_bytes, stream, "lambda", f);
 }
 
-/// Runs f for every thread; returns the report of the synchronization.
+/// Runs f in every thread, and returns the result of the synchronization.
 template <class F>
 cudaError_t run(dim3 grid, dim3 block, F f, std::size_t shared_bytes = 0) {
   if (const cudaError_t error = launch(grid, block, f, nullptr, shared_bytes)) return error;
   return cudaDeviceSynchronize();
 }
 
-/// Elements on the current device.
+/// An array in memory of the current device.
 template <class T>
 class DeviceArray {
  public:
@@ -74,7 +74,7 @@ class DeviceArray {
   std::size_t count_ = 0;
 };
 
-/// Starts with a reset machine, and resets it again.
+/// Test fixture: resets the emulated device before and after each test.
 class CudaEmu : public ::testing::Test {
  protected:
   void SetUp() override { emu::reset(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations: the API's answers about a pointer, failures on demand, and the order of asynchronous
-// frees.
+// Memory of the emulated device: queries about pointers, failures on demand, and the order of
+// asynchronous frees.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -84,7 +84,7 @@ TEST_F(CudaEmuMemory, ACopyIntoMemoryThatIsNotThereYetIsAFault) {
   cudaStream_t copying = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&allocating, cudaStreamNonBlocking), cudaSuccess);
   ASSERT_EQ(cudaStreamCreateWithFlags(&copying, cudaStreamNonBlocking), cudaSuccess);
-  emu::options().schedule_seed = 0;  // only operations that a call waits for run
+  emu::options().schedule_seed = 0;  // seed 0: only operations that a call waits for run
   int* memory = nullptr;
   ASSERT_EQ(cudaMallocAsync(&memory, sizeof(int), allocating), cudaSuccess);
   ASSERT_EQ(cudaMemsetAsync(memory, 0, sizeof(int), copying), cudaSuccess);
@@ -92,7 +92,8 @@ TEST_F(CudaEmuMemory, ACopyIntoMemoryThatIsNotThereYetIsAFault) {
   EXPECT_NE(emu::last_fault().find("not allocated"), std::string::npos) << emu::last_fault();
 }
 
-// As on a GPU, where a context takes device memory.
+// A call that needs a device sets up a context on the current device, as on a GPU, where it takes
+// device memory.
 TEST_F(CudaEmuMemory, WhatNeedsADeviceSetsTheCurrentOneUp) {
   emu::options().device_count = 2;
   int device = -1;

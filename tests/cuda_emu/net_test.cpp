@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The emulated device finds mistakes that are planted here: by the sanitizer that is responsible
-// for them, or by wrong results without a sanitizer.
+// Kernels with planted mistakes: the emulated device must find each, by the sanitizer that is
+// responsible for it, or by wrong results without a sanitizer.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,18 +16,21 @@ class CudaEmuNet : public CudaEmu {
  protected:
   void SetUp() override {
     CudaEmu::SetUp();
-    // ThreadSanitizer has its own thread, so a fork alone is not enough.
+    // Death tests start a new process: ThreadSanitizer has its own thread, so a fork alone is not
+    // enough.
     GTEST_FLAG_SET(death_test_style, "threadsafe");
   }
 };
 
-// Not inlined: if the compiler sees the array, UndefinedBehaviorSanitizer reports first.
+// Not inlined: if the compiler sees the array's bounds, UndefinedBehaviorSanitizer reports before
+// AddressSanitizer does.
 template <class T>
 __attribute__((noinline)) void store(T* values, unsigned at, T value) {
   values[at] = value;
 }
 
-// out[t] = in of the right neighbour, through shared memory.
+// out[t] = in[(t + 1) % 128], through shared memory. Without the barrier, a thread reads what its
+// neighbour may not have written yet.
 template <bool with_barrier>
 struct Neighbour {
   const int* in;
@@ -40,7 +43,8 @@ struct Neighbour {
   }
 };
 
-// Reads an element, and then writes another that a neighbour may not have read yet.
+// Each thread reads an element, and then overwrites another one. Without the barrier, a neighbour
+// may not have read it yet.
 template <bool with_barrier>
 struct Rotate {
   int* values;
@@ -87,7 +91,7 @@ TEST_F(CudaEmuNet, WithTheBarrierAllIsWell) {
 
 #ifdef SWITCHBACK_TEST_TSAN
 
-// The exit code of ThreadSanitizer after a report.
+// The exit code of a process in which ThreadSanitizer has reported a race.
 constexpr int reported = 66;
 
 TEST_F(CudaEmuNet, AMissingBarrierIsARace) {
@@ -111,7 +115,7 @@ TEST_F(CudaEmuNet, AMissingWarpBarrierIsARace) {
       ::testing::ExitedWithCode(reported), "data race");
 }
 
-// The barrier before the write of the next round is missing.
+// In this loop, a barrier before the next round's write is missing.
 TEST_F(CudaEmuNet, ABarrierThatIsMissingInALoopIsARace) {
   EXPECT_EXIT(
       {
@@ -216,7 +220,7 @@ TEST_F(CudaEmuNet, UseBeforeAnAsynchronousAllocationIsCaught) {
   cudaStream_t using_it = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&allocating, cudaStreamNonBlocking), cudaSuccess);
   ASSERT_EQ(cudaStreamCreateWithFlags(&using_it, cudaStreamNonBlocking), cudaSuccess);
-  emu::options().schedule_seed = 0;  // only operations that a call waits for run
+  emu::options().schedule_seed = 0;  // seed 0: only operations that a call waits for run
   int* values = nullptr;
   ASSERT_EQ(cudaMallocAsync(&values, 64, allocating), cudaSuccess);
   EXPECT_DEATH((launch(
@@ -240,7 +244,7 @@ TEST_F(CudaEmuNet, AKernelThatTouchesAnotherDevicesMemoryIsCaught) {
   EXPECT_DEATH(run(1, 1, [values] { *values = 1; }), "use-after-poison");
 }
 
-// Memory that GCC guards only because the kernel has internal linkage.
+// GCC puts red zones around this shared array only because the kernel has internal linkage.
 TEST_F(CudaEmuNet, ASharedArrayOfATemplateIsGuardedInAnUnnamedNamespace) {
   const DeviceArray<int> in(std::vector<int>(256, 0));
   const DeviceArray<int> out(256);
@@ -249,7 +253,7 @@ TEST_F(CudaEmuNet, ASharedArrayOfATemplateIsGuardedInAnUnnamedNamespace) {
 
 #endif
 
-// Shared memory: codes of a box, then a barrier.
+// A layout of dynamic shared memory: the codes of a box, followed by an mbarrier.
 struct Stage {
   unsigned char* codes;
   std::uint64_t* filled;
@@ -274,7 +278,7 @@ TEST_F(CudaEmuNet, WrongUsesOfBarriersAreNamed) {
     emu::mbarrier_arrive(Stage(8).filled, 0);
     emu::mbarrier_arrive(Stage(8).filled, 0);
   });
-  expect_fault("mbarrier_wait", [] {  // bytes that never arrive
+  expect_fault("mbarrier_wait", [] {  // the barrier announces bytes that never arrive
     if (threadIdx.x == 0) {
       emu::mbarrier_init(Stage(8).filled, 1);
       emu::mbarrier_arrive(Stage(8).filled, 16);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that may begin before the previous kernel has run: values that they read before they wait
-// for it are old, in a stream and in a graph.
+// Kernels on the emulated device that may begin before the previous kernel has run. Values that
+// they read before they wait for that kernel are old, in a stream and in a graph.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -23,7 +23,8 @@ cudaError_t launch_over(F f, cudaStream_t stream) {
   return emu::launch_behind(call_kernel<F>, blocks, threads, 0, stream, "second", true, f);
 }
 
-// The first kernel fills; each thread of the second reads an element that another block filled.
+// Two kernels. The first fills `between`; each thread of the second reads an element that another
+// block filled.
 struct Pair {
   DeviceArray<int> between{std::vector<int>(count, -1)};
   DeviceArray<int> out{std::vector<int>(count, -1)};
@@ -44,7 +45,7 @@ struct Pair {
     return launch_over(
         [from = between.data(), to = out.data(), waits_in_time] {
           __shared__ int mine[threads];
-          mine[threadIdx.x] = static_cast<int>(threadIdx.x);  // survives the other kernel
+          mine[threadIdx.x] = static_cast<int>(threadIdx.x);  // the first kernel must not change it
           __syncthreads();
           const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
           int early = 0;
@@ -91,7 +92,7 @@ TEST_F(CudaEmuOverlap, InAGraph) {
   for (const bool waits_in_time : {true, false}) {
     emu::reset();
     const Pair pair;
-    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // the copies to it
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);  // waits for the copies into the arrays
     cudaStream_t stream = nullptr;
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
     ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
@@ -106,7 +107,7 @@ TEST_F(CudaEmuOverlap, InAGraph) {
 #if !defined(SWITCHBACK_TEST_TSAN)
     EXPECT_EQ(pair.out.read() == Pair::expected(), waits_in_time);
 #endif
-    // All of the first kernel's work is done, so no value is old the second time.
+    // In the second replay no value is old, because the first replay has filled the array.
     ASSERT_EQ(cudaGraphLaunch(exec, stream), cudaSuccess);
     ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess) << emu::last_fault();
     EXPECT_EQ(pair.out.read(), Pair::expected());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and events: work is ordered where a dependency was requested, and unordered elsewhere.
+// Streams and events of the emulated device: work is ordered where a dependency was requested, and
+// unordered elsewhere.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -17,14 +18,14 @@ class CudaEmuStream : public CudaEmu {
     EXPECT_EQ(cudaStreamCreateWithFlags(&created, flags), cudaSuccess);
     return created;
   }
-  // Appends a digit to the number at `at`.
+  // Launches a kernel that appends a digit to the decimal number at `at`.
   static cudaError_t append(long long* at, int digit, cudaStream_t on) {
     return launch(
         1, 1, [at, digit] { *at = *at * 10 + digit; }, on);
   }
 };
 
-// The results of two streams over many schedules.
+// The different results that the same work on two streams gives over many schedules.
 template <class Enqueue>
 std::set<long long> outcomes(Enqueue enqueue) {
   std::set<long long> seen;
@@ -92,7 +93,7 @@ TEST_F(CudaEmuStream, PageableMemoryIsStagedAndWaitedFor) {
   int host = 3;
   ASSERT_EQ(cudaMemcpyAsync(value.data(), &host, sizeof host, cudaMemcpyHostToDevice, s),
             cudaSuccess);
-  host = 4;  // allowed: the copy has been staged
+  host = 4;  // allowed: the copy's source has been staged
   int back = 0;
   ASSERT_EQ(cudaMemcpyAsync(&back, value.data(), sizeof back, cudaMemcpyDeviceToHost, s),
             cudaSuccess);
@@ -103,7 +104,7 @@ TEST_F(CudaEmuStream, PageableMemoryIsStagedAndWaitedFor) {
   *pinned = 5;
   ASSERT_EQ(cudaMemcpyAsync(value.data(), pinned, sizeof(int), cudaMemcpyHostToDevice, s),
             cudaSuccess);
-  *pinned = 6;  // a mistake: the copy has not run
+  *pinned = 6;  // a planted mistake: the copy from pinned memory has not run yet
   ASSERT_EQ(cudaStreamSynchronize(s), cudaSuccess);
   EXPECT_EQ(value.read()[0], 6);
 }

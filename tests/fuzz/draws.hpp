@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: the values that sequences of fuzzed C calls draw from the input, and the calls of
-// groups.
+// Test support: the values that sequences of fuzzed C ABI calls draw from the input, and the calls
+// with groups of rows.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,13 @@ class Draws {
 
   std::int64_t size() {
     const int b = input_.byte();
-    return b < 250 ? b % 20 : 17 * (b - 249);  // mostly small; 17 … 102
+    return b < 250 ? b % 20 : 17 * (b - 249);  // mostly 0 to 19, rarely up to 102
   }
   std::int32_t float_type() { return float_types[input_.below(3)]; }
   std::int32_t flag() { return input_.rarely(50) ? 2 : input_.below(2); }
   switchback_context* context() { return input_.rarely(100) ? nullptr : context_; }
-  /// Mostly null; else one of the operation's engines, or a name that is not an engine's.
+  /// The engine to request: mostly null, else the name of one of the operation's engines or a name
+  /// that no engine has.
   const char* engine(std::int32_t operation) {
     if (!input_.rarely(8)) return nullptr;
     const switchback_engine_info* infos = nullptr;
@@ -32,7 +33,7 @@ class Draws {
     return index == count ? "no such engine" : infos[index].name;
   }
 
-  /// The options that a layer with groups and one without have.
+  /// Draws the options that layers with groups and layers without groups share.
   void draw_layer(switchback_linear_options& options) {
     options.in_features = input_.rarely(40) ? -size() : size();
     options.out_features = input_.rarely(40) ? INT64_MAX : size();
@@ -41,7 +42,7 @@ class Draws {
     options.engine = engine(options.mode == SWITCHBACK_STANDARD ? SWITCHBACK_ENGINES_GEMM_STANDARD
                                                                 : SWITCHBACK_ENGINES_GEMM);
   }
-  /// The layer, or null if the options are refused.
+  /// Creates a layer. Returns null if the options are refused.
   switchback_linear* created(const switchback_linear_options* options) {
     switchback_linear* made = nullptr;
     const switchback_status status = switchback_linear_create(context(), options, &made);
@@ -55,7 +56,8 @@ class Draws {
   switchback_context* context_;
 };
 
-/// One of the calls of groups of rows, or a layer's whole life; which: 0 to 7.
+/// Makes one of the C ABI calls with groups of rows, or all calls of a layer with groups. `which`
+/// is 0 to 7.
 void grouped_call(Input& input, switchback_context* context, int which);
 
 }  // namespace switchback::test

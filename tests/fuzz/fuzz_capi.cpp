@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes drive sequences of C ABI calls with every kind of operand. Required: no crash and no
-// sanitizer report, a known status, and right int32 sums. Failed calls change nothing; successful
-// ones change only their outputs.
+// The input's bytes drive sequences of C ABI calls with every kind of operand. Required: no crash
+// and no sanitizer report, a known status, and right int32 sums. Failed calls change nothing;
+// successful ones change only their outputs.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,8 @@ class Session : private Draws {
  public:
   explicit Session(Input& input) : Draws(input) { create_context(); }
   ~Session() {
-    // In either order: a layer keeps everything that it needs of its context.
+    // Context and layer may be destroyed in either order: a layer keeps everything that it needs of
+    // its context.
     const bool context_first = input_.below(2) == 1;
     if (context_first) switchback_context_destroy(context_);
     switchback_linear_destroy(layer_);
@@ -62,7 +63,7 @@ class Session : private Draws {
   switchback_linear* layer_ = nullptr;
   std::int64_t layer_n_ = 0, layer_k_ = 0, saved_rows_ = 0;
   std::int32_t layer_type_ = SWITCHBACK_F32, layer_mode_ = SWITCHBACK_STANDARD;
-  bool weight_is_gone_ = false;             // freed after prepare_for_eval
+  bool weight_is_gone_ = false;             // weight_ was freed after prepare_for_eval
   SharedBlock weight_, bias_, borrowed_x_;  // memory that the layer borrows
 };
 
@@ -80,15 +81,15 @@ void Session::create_context() {
   FUZZ_REQUIRE((status == SWITCHBACK_OK) == (context_ != nullptr), "context: status %d", status);
 }
 
-// One of the passes, and sometimes a request for any results.
+// Calls one of the quantize operations. Sometimes it asks for any combination of their results.
 void Session::quantize(int which) {
   Operands operands(input_);
   const std::int64_t m = size(), n = size();
   const auto x = operands.matrix(float_type(), m, n, which == 7 ? Access::write : Access::read);
   const auto q = operands.matrix(SWITCHBACK_S8, m, n, which == 7 ? Access::read : Access::write);
   const auto q_t = operands.matrix(SWITCHBACK_S8, n, m, Access::write);
-  // As long as the longest array that the library may read, whichever operand it takes the length
-  // from.
+  // The arrays of scales and sums are as long as the longest one that the library may use,
+  // whichever operand it takes the length from.
   const std::int64_t most = std::max(m, n) + 1;
   float* rows = operands.floats(most, which == 7 ? Access::read : Access::write);
   float* cols = operands.floats(most, Access::write);
@@ -124,7 +125,8 @@ void Session::quantize(int which) {
   fingerprint(px);
 }
 
-// Does not read the input, so that the meaning of committed inputs does not depend on it.
+// Fuzzes the fingerprint of a matrix. It draws nothing from the input, so that the meaning of
+// committed inputs does not change.
 void Session::fingerprint(const switchback_matrix* x) {
   std::uint64_t first[2] = {1, 2};
   std::uint64_t second[2] = {1, 2};
@@ -153,7 +155,7 @@ void Session::activation(bool backward) {
   const std::int32_t which = input_.rarely(20) ? input_.below(9) - 4 : 1 + input_.below(2);
   const bool quantized = input_.below(2) == 1;
   const std::int32_t accumulate = flag();
-  // Rotations replace three activations that do not exist.
+  // Three values of `which` that are not activations select a rotation instead.
   const std::int32_t rotation = which == 4 ? 16 : which == -4 ? 4 : which == 3 ? -1 : 0;
   switchback_quantize_args args = switchback_quantize_args_of(px);
   args.rotation = rotation;
@@ -275,7 +277,7 @@ void Session::gemm_standard() {
                  "gemm_standard");
 }
 
-// Codes of blocks, and a product of them.
+// Quantizes two matrices in blocks of rows, and computes the blockwise product of their codes.
 void Session::blockwise() {
   Operands operands(input_);
   const std::int64_t m = size(), n = size(), k = size();
@@ -367,7 +369,7 @@ void Session::set_quantized_weight() {
       layer_, pcodes, absmax, count, with_bias ? &b : nullptr);
   operands.check(status, "set_quantized_weight");
   if (status != SWITCHBACK_OK) return;
-  // All of it was copied, so there is no weight to read again.
+  // The layer has copied all operands, so it borrows no memory any longer.
   weight_ = bias_ = nullptr;
   weight_is_gone_ = false;
   borrowed_x_ = nullptr;
@@ -376,7 +378,8 @@ void Session::set_quantized_weight() {
 void Session::prepare_for_eval() {
   const switchback_status status = switchback_linear_prepare_for_eval(layer_);
   Operands(input_).check(status, "prepare_for_eval");
-  // In mode auto the library may have chosen standard, which reads the weight again.
+  // In an int8 mode, the layer does not read its weight again. In mode auto the library may have
+  // chosen standard, which does.
   const bool int8 = layer_mode_ >= SWITCHBACK_ROWWISE && layer_mode_ < SWITCHBACK_AUTO;
   if (status == SWITCHBACK_OK && int8) {
     weight_ = bias_ = nullptr;
@@ -462,7 +465,8 @@ void Session::backward(bool from_kept) {
 
 void Session::one_call() {
   const int call = input_.byte();
-  // A remainder of 31 values, as when the committed inputs were made, and the rest of the byte.
+  // Bytes from 247 on select newer calls. For the others the remainder modulo 31 selects a call, as
+  // when the committed inputs were made.
   if (call >= 248) return grouped_call(input_, context_, call - 248);
   if (call == 247) return blockwise();
   const int which = call % 31;
@@ -487,7 +491,7 @@ void Session::one_call() {
       break;
   }
   if (layer_ == nullptr) {
-    // Null handles are refused by name; destroying them is fine.
+    // A call refuses a null layer; destroying one is allowed.
     FUZZ_REQUIRE(switchback_linear_weight_updated(layer_) == SWITCHBACK_INVALID_ARGUMENT, "null");
     switchback_linear_destroy(layer_);
     return;
@@ -497,7 +501,8 @@ void Session::one_call() {
     case 17:
       return set_weight();
     case 18:
-      // The caller promises the weight's memory here, but it was freed after prepare_for_eval.
+      // weight_updated requires that the weight's memory exists, but it was freed after
+      // prepare_for_eval.
       if (!weight_is_gone_)
         Operands(input_).check(switchback_linear_weight_updated(layer_), "weight_updated");
       return;
@@ -521,7 +526,8 @@ void Session::one_call() {
 }  // namespace
 }  // namespace switchback::test
 
-// One session after the other, separated by three bytes that fuzzing seldom makes.
+// An input has several sessions, separated by three bytes that fuzzing seldom makes. They run one
+// after the other.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static constexpr std::uint8_t mark[] = {0x00, 0xFF, 0x5A};
   const std::uint8_t* const end = data + size;

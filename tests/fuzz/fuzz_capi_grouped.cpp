@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of groups of rows for fuzz_capi.cpp.
+// The C ABI calls with groups of rows that fuzz_capi.cpp makes.
 #include <algorithm>
 #include <cstdint>
 
@@ -52,11 +52,12 @@ class GroupedCalls : private Draws {
   switchback_packed_weight* packed_ = nullptr;
   std::int64_t packed_n_ = 0, packed_k_ = 0;
   switchback_linear* layer_ = nullptr;
-  switchback_linear_options options_ = {};  ///< of the layer
+  switchback_linear_options options_ = {};  ///< of `layer_`
   std::int32_t grouped_count_ = 0;
 };
 
-// Groups of `slots` slots, which read `rows_of_x` rows; mostly valid.
+// Draws a description of groups with `slots` slots. If `rows_of_x` is not 0, an index may say which
+// row of x each slot reads. The description is mostly valid.
 switchback_groups GroupedCalls::groups(Operands& operands, std::int64_t slots,
                                        std::int64_t rows_of_x) {
   switchback_groups made = {};
@@ -193,7 +194,8 @@ void GroupedCalls::combine() {
   operands.check(switchback_combine(context(), &y, &where, pweights, &out), "combine");
 }
 
-// What committed inputs of an earlier version do not say is read from their end.
+// Newer options are drawn from the end of the input, so that the meaning of inputs that were
+// committed earlier does not change.
 void GroupedCalls::create_layer() {
   switchback_linear_options options = {};
   options.groups = input_.rarely(40) ? -size() : 1 + input_.below(4);
@@ -220,7 +222,7 @@ void GroupedCalls::create_layer() {
   grouped_count_ = options.groups == 0 ? 1 : static_cast<std::int32_t>(options.groups);
 }
 
-// All of a layer's calls, on memory that lives as long as they last.
+// Makes all calls of a layer with groups. Their operands live until the layer is destroyed.
 void GroupedCalls::step() {
   if (layer_ == nullptr) {
     FUZZ_REQUIRE(switchback_linear_prepare_for_eval(nullptr) == SWITCHBACK_INVALID_ARGUMENT,
@@ -263,7 +265,7 @@ void GroupedCalls::step() {
   switchback_status status = switchback_linear_set_weight(layer_, &w, pbias);
   operands.check(status, "set_weight of groups");
   if (status == SWITCHBACK_OK) {
-    // A layer with one group takes rows without groups too.
+    // A layer with one group also accepts rows without groups.
     status = (how & 0xE0) == 0x60 ? switchback_linear_forward(layer_, &x, &y, save, nullptr)
                                   : switchback_linear_forward_groups(layer_, &made, &x, &y, save);
     operands.check(status, "forward of groups");
@@ -283,7 +285,7 @@ void GroupedCalls::step() {
                      "backward of groups of codes");
     }
   }
-  // The memory that the layer borrowed is freed now.
+  // The layer borrows memory of `operands`, so it is destroyed before they are.
   switchback_linear_destroy(layer_);
   layer_ = nullptr;
 }

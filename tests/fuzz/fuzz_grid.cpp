@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes as a grid file. Required: no crash, no exception except Error(invalid_argument) with a
-// message, and an accepted grid keeps the promises of bench/grid/grid.hpp.
+// Parses the input as a grid file. Required: no crash, no exception except Error(invalid_argument)
+// with a message, and an accepted grid keeps the promises of bench/grid/grid.hpp.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

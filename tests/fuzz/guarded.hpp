@@ -35,8 +35,8 @@ class Operands {
  public:
   explicit Operands(Input& input) : input_(input) {}
 
-  /// A matrix of about the wanted shape and type. Mostly valid; else invalid in a way that the
-  /// library must see from the description alone.
+  /// Makes a matrix operand of about the wanted shape and type. It is mostly valid; otherwise the
+  /// library must see from its description alone that it is invalid.
   switchback_matrix matrix(std::int32_t dtype, std::int64_t rows, std::int64_t cols,
                            Access access) {
     const int wrong = input_.byte();
@@ -47,7 +47,8 @@ class Operands {
     const std::size_t size = static_cast<std::size_t>(element_bytes(dtype));
     const std::size_t extent =
         rows == 0 || cols == 0 ? 0 : static_cast<std::size_t>((rows - 1) * stride + cols) * size;
-    // Sometimes off its alignment; sometimes in another operand's memory, where it fits.
+    // The matrix is sometimes misaligned, and sometimes in another operand's memory if it fits
+    // there.
     std::size_t offset = wrong % 8 == 5 ? static_cast<std::size_t>(1 + input_.below(3)) : 0;
     SharedBlock block;
     if (wrong >= 220 && wrong < 226 && !regions_.empty()) {
@@ -58,7 +59,7 @@ class Operands {
     switchback_matrix m = {block->storage.get() + offset, dtype, rows, cols, stride};
     regions_.push_back({block, offset, rows, cols * static_cast<std::int64_t>(size),
                         stride * static_cast<std::int64_t>(size), access});
-    // Invalid values, each of which is refused whatever the other operands are.
+    // Invalid members of the description. Each is refused whatever the other operands are.
     switch (wrong) {
       case 240:
         m.rows = -1;
@@ -108,19 +109,19 @@ class Operands {
     return reinterpret_cast<std::int32_t*>(floats(n, access));
   }
 
-  /// The pointer to a matrix, or null.
+  /// A pointer to the matrix, or sometimes null.
   static const switchback_matrix* pointer(Input& input, const switchback_matrix& m) {
     return input.rarely(60) ? nullptr : &m;
   }
 
-  /// Keeps the memory of an operand that a layer borrows.
+  /// The memory of the operand at `data`, which must live as long as a layer borrows it.
   [[nodiscard]] SharedBlock block_of(const void* data) const {
     for (const Region& region : regions_)
       if (region.block->storage.get() + region.offset == data) return region.block;
     return nullptr;
   }
 
-  /// To be called when all operands exist.
+  /// Saves the contents of all operands, for check(). To be called when all operands exist.
   void remember() {
     before_.clear();
     for (const Region& region : regions_)
@@ -164,7 +165,7 @@ class Operands {
     });
   }
 
-  // Filled to give numbers of every kind: zeros, ordinary floats, and arbitrary bytes.
+  // Makes memory with zeros, with ordinary floating point numbers or with arbitrary bytes.
   SharedBlock new_block(std::size_t bytes) {
     auto block = std::make_shared<Block>(bytes);
     const int kind = input_.below(4);
@@ -172,7 +173,8 @@ class Operands {
     for (std::size_t i = 0; i < bytes; ++i) {
       state = state * 1664525u + 1013904223u;
       const auto random = static_cast<unsigned char>(state >> 24);
-      // 0x3C to 0x3F in the upper bytes: values around one in f32, f16 and bf16 alike.
+      // A value of 0x3C to 0x3F in the upper byte makes numbers around one in f32, f16 and bf16
+      // alike.
       block->storage[i] = kind == 0   ? static_cast<unsigned char>(0x3C | (random & 0x83))
                           : kind == 1 ? static_cast<unsigned char>(0)
                                       : random;
@@ -185,7 +187,7 @@ class Operands {
   std::vector<std::vector<unsigned char>> before_;
 };
 
-/// A struct with struct_size in memory of exactly that size, including sizes that must be refused.
+/// A copy of an argument struct in memory of exactly its struct_size. Some sizes must be refused.
 template <class T>
 class SizedStruct {
  public:
@@ -223,7 +225,7 @@ class SizedStruct {
     }
     value.struct_size = size;
     const std::size_t held = size == SIZE_MAX ? sizeof(T) : std::max(size, sizeof(std::size_t));
-    // new[] of bytes is aligned for any object of the size.
+    // Memory from new[] of bytes is aligned for any object of this size.
     memory_.reset(new unsigned char[held]());
     std::memcpy(memory_.get(), &value, std::min(held, sizeof(T)));
     if (tail != 0) memory_[held - 1] = tail;

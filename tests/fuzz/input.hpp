@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: a fuzz target's bytes as a stream of decisions, and the reaction to a broken rule.
+// Test support: reads the input of a fuzz target as a stream of decisions, and reports a broken
+// rule.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace switchback::test {
 
-/// Prints the error and stops in the way that fuzzers detect.
+/// If the condition is false, prints it and aborts, which fuzzers detect.
 #define FUZZ_REQUIRE(condition, ...)                                                 \
   do {                                                                               \
     if (!(condition)) {                                                              \
@@ -24,13 +25,13 @@ class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
   [[nodiscard]] bool empty() const { return at_ >= size_; }
-  /// Zero at the end.
+  /// The next byte of the input; zero at its end.
   std::uint8_t byte() { return at_ < size_ ? data_[at_++] : std::uint8_t{0}; }
-  /// The last byte that is left, for decisions that inputs made earlier did not contain.
+  /// Takes the last byte that is left, for decisions that inputs made earlier did not contain.
   std::uint8_t byte_from_end() { return at_ < size_ ? data_[--size_] : std::uint8_t{0}; }
-  /// In [0, bound), bound <= 256.
+  /// A number in [0, bound), from one byte; bound <= 256.
   int below(int bound) { return byte() % bound; }
-  /// True about once in n bytes, and never at the end.
+  /// True for about one in n bytes, and never at the end of the input.
   bool rarely(int n) { return byte() % n == n - 1; }
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blockwise product: every engine stores the bits of the specification.
+// Tests of the blockwise product (dW from codes with scales for each block of rows): every engine
+// stores the bits of the specification.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -27,7 +28,8 @@ namespace {
 constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
-// Codes and scales of some M, N and K.
+// Operands of a blockwise product: codes and scales of a [N,M] and b [K,M], with M padded to whole
+// blocks.
 struct Operands {
   Matrix<std::int8_t> a, b;
   Vector<float> absmax_a, absmax_b;
@@ -48,7 +50,7 @@ struct Operands {
     clear_rows(m, a.cols());
   }
 
-  // Makes the codes of these rows of the batch zeros.
+  // Sets the codes of these rows of the batch to zero.
   void clear_rows(std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       for (std::int64_t r = 0; r < a.rows(); ++r)
@@ -80,7 +82,7 @@ struct Operands {
   }
 };
 
-// All NaNs are equal, whatever their bits are.
+// Compares the bits of two results. All NaNs count as equal, whatever their bits are.
 template <class T>
 ::testing::AssertionResult same_values(const Matrix<T>& got, const Matrix<T>& want) {
   for (std::int64_t r = 0; r < want.rows(); ++r)
@@ -122,7 +124,7 @@ void expect_reference_bits(const Operands& o, Layout layout = {}) {
       Context context(options);
       for (const EngineInfo& engine : engines_to_test(context)) {
         SCOPED_TRACE(engine.name + " on " + describe(options) + (accumulate ? " accumulate" : ""));
-        // With and without being told where the padding begins.
+        // The engine is told where the padding begins (m), or is not told (-1).
         for (const std::int64_t m : {std::int64_t{-1}, o.batch}) {
           Matrix<T> d = initial<T>(n, k, layout);
           BlockwiseGemmArgs args = o.into(d.view(), accumulate, engine.name);
@@ -137,7 +139,8 @@ void expect_reference_bits(const Operands& o, Layout layout = {}) {
   }
 }
 
-// The oracle itself: the formula, with the operations in the order of the specification.
+// Compares the reference engine with the formula, whose operations are in the order of the
+// specification.
 TEST(Blockwise, TheReferenceIsTheFormula) {
   const Operands o(300, 3, 4, 128);
   Context context(cpu_options());
@@ -150,7 +153,7 @@ TEST(Blockwise, TheReferenceIsTheFormula) {
         std::int32_t sum = 0;
         for (std::int64_t t = b * 128; t < (b + 1) * 128; ++t)
           sum += o.a.get(n, t) * o.b.get(k, t);
-        // volatile: the product is rounded to f32 on its own.
+        // volatile: the product is rounded to f32 before the multiply-add.
         volatile const float scaled =
             static_cast<float>(sum) * o.absmax_b[static_cast<std::size_t>(b * 4 + k)];
         p = std::fma(float{scaled}, o.absmax_a[static_cast<std::size_t>(b * 3 + n)], p);
@@ -161,7 +164,8 @@ TEST(Blockwise, TheReferenceIsTheFormula) {
     }
 }
 
-// Tiles are up to 6 rows and 64 columns, or 32 of each; a task has up to 96 rows and 512 columns.
+// Sizes at the edges of the tiles and tasks of the CPU's kernels. Tiles have up to 6 rows and 64
+// columns, or 32 of each; a task has up to 96 rows and 512 columns.
 TEST(Blockwise, EdgesOfTilesAndTasks) {
   for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{1, 1},
                              {5, 15},
@@ -188,13 +192,14 @@ TEST(Blockwise, EveryBlockLengthAndType) {
       expect_reference_bits<half>(o);
       expect_reference_bits<bfloat16>(o);
     }
-  // Whole panels of columns.
+  // This result is wide enough for whole panels of columns.
   const Operands wide(200, 20, 130, 128);
   expect_reference_bits<half>(wide);
   expect_reference_bits<bfloat16>(wide);
 }
 
-// Sums are about 2^16, and c is 2^-14: most results are subnormal in f16, then in f32 and bf16.
+// The int32 sums are about 2^16, and the factor 1/127² is about 2^-14. With these scales most
+// results are subnormal, first in f16, then in f32 and bf16.
 TEST(Blockwise, SubnormalResults) {
   for (const float scale : {0x1p-22f, 0x1p-134f}) {
     Operands o(128, 13, 130, 128);
@@ -208,8 +213,9 @@ TEST(Blockwise, SubnormalResults) {
   }
 }
 
-// Rows and columns of d for which a device's tiles have 128 of each and not 64: with one tile for
-// each multiprocessor. The emulated device has four multiprocessors, an H100 or H200 has 132.
+// Rows and columns of d for which a GPU's kernel has tiles of 128 × 128 and not 64 × 64: there is
+// one tile for each multiprocessor. The emulated device has four multiprocessors, an H100 or H200
+// has 132.
 std::pair<std::int64_t, std::int64_t> sides_of_large_tiles() {
   return on_emulated() ? std::pair<std::int64_t, std::int64_t>{256, 256}
                        : std::pair<std::int64_t, std::int64_t>{1408, 1536};
@@ -225,9 +231,9 @@ TEST(Blockwise, EdgesOfTilesOfTensorCores) {
   expect_reference_bits<half>(Operands(64, n, k - 62, 256));
 }
 
-// Tiles on 9.0 have 128 columns of b, and 128 rows of a or, with blocks of up to 256 rows, 256.
-// Cases: one tile, more tiles than blocks run at a time, and parts of tiles at both ends. Square
-// tiles take blocks of codes in pairs, of which the last may be missing.
+// On compute capability 9.0, tiles of d have 128 columns and 128 rows, or 256 rows with blocks of
+// up to 256 rows. Cases: one tile, more tiles than thread blocks run at a time, and parts of tiles
+// at both edges. Square tiles take blocks of codes in pairs, of which the last may be missing.
 TEST(Blockwise, EdgesOfTilesOfWarpgroups) {
   if (on_cpu()) GTEST_SKIP() << "of kernels of devices";
   for (const auto& [n, k] :
@@ -243,9 +249,9 @@ TEST(Blockwise, EdgesOfTilesOfWarpgroups) {
   expect_reference_bits<float>(Operands(300, 700, 260, 256));
 }
 
-// A block keeps D in memory between superblocks, or several blocks compute p of one superblock
-// each. The oracle is the other kernel, which other tests compare with the reference, because on a
-// GPU these are many products.
+// A thread block keeps its tile of d in memory between superblocks, or several thread blocks
+// compute the sums of one superblock each. The oracle is the dp4a kernel, which other tests compare
+// with the reference. The reference itself would take too long on a GPU.
 TEST(Blockwise, SuperblocksOfTilesOfTensorCores) {
   if (on_cpu()) GTEST_SKIP() << "of kernels of devices";
   const auto [n, k] = sides_of_large_tiles();
@@ -258,10 +264,10 @@ TEST(Blockwise, SuperblocksOfTilesOfTensorCores) {
   std::vector<Case> cases = {
       {8192 + 70, n - 56, k - 30, true}, {2 * 8192 + 1, n, k, false}, {3 * 8192, 60, 64, true}};
   if (!under_address_sanitizer && !under_thread_sanitizer) {
-    // Large tiles, and fewer of them than multiprocessors: four superblocks of three tiles.
+    // Four superblocks of three large tiles: fewer tiles than multiprocessors.
     cases.push_back({4 * 8192, n / 2, k / 2 * 3, true});
-    // More tiles of 256 rows of a than blocks run at a time. Also one tile, whose superblocks have
-    // a block each.
+    // More tiles of 256 rows than thread blocks run at a time. Then, on the emulated device, one
+    // tile: each of its superblocks has a thread block.
     cases.push_back({8192 + 200, 2 * n + 9, k + 2, true, 256});
     cases.push_back({2 * 8192 + 200, n - 1, k / 2, false, 128});
   }
@@ -283,11 +289,11 @@ TEST(Blockwise, SuperblocksOfTilesOfTensorCores) {
   }
 }
 
-// Results that are too large for one thread's caches use non-temporal stores, where a kernel can
-// and rows are aligned. Results with other rows are the same.
+// Results that are too large for one thread's caches are written with non-temporal stores, if the
+// kernel has them and rows are aligned. Results with unaligned rows have the same values.
 template <class T>
 void expect_large_results(Context& context) {
-  // Panels of 64 columns, and half of one.
+  // The result has whole panels of 64 columns, and half a panel.
   Operands o(128, 2200, 1056, 128);
   o.absmax_a[3] = nan;
   o.absmax_b[70] = inf;
@@ -316,7 +322,7 @@ TEST(Blockwise, LargeResults) {
 
 TEST(Blockwise, SuperblocksAreAddedOneAfterTheOther) {
   for (const std::int64_t m : {8192, 8193, 20000}) {
-    if (under_thread_sanitizer && !on_cpu() && m != 8193) continue;  // half a minute each
+    if (under_thread_sanitizer && !on_cpu() && m != 8193) continue;  // each m takes half a minute
     const Operands o(m, 7, 18, 1024);
     expect_reference_bits<float>(o);
     expect_reference_bits<bfloat16>(o, {3, 1});
@@ -329,9 +335,9 @@ TEST(Blockwise, StridesAndMisalignment) {
   expect_reference_bits<half>(o, {1, 1});
 }
 
-// Engines are told where the padding begins, so that they do not multiply it. No code is read after
-// the whole step of 64 codes in which the padding begins. Here these codes are not zero, as they
-// should be.
+// Engines are told where the padding begins, so that they do not multiply it. They read no code
+// after the step of 64 codes in which the padding begins. Here the codes after this step are not
+// zero, as padding should be, so that a read of them changes the result.
 TEST(Blockwise, PaddingIsNotMultiplied) {
   Context reference(cpu_options());
   for (const std::int64_t m : {1, 64, 100, 129, 300}) {
@@ -359,14 +365,14 @@ TEST(Blockwise, PaddingIsNotMultiplied) {
   }
 }
 
-// 127 · 127 · 1024 is below 2^24: float(S_b) is exact for every block.
+// 127 · 127 · 1024 is below 2^24, so the conversion of every block's sum to float is exact.
 TEST(Blockwise, TheLargestSums) {
   Operands o(2048, 8, 16, 1024);
   fill_constant(o.a, 127);
   fill_constant(o.b, -127);
   expect_reference_bits<float>(o);
-  // The largest sums that an engine may count up from the bits of 1.5 · 2^23. On devices also with
-  // codes that the library does not make.
+  // Some engines start a sum at the bits of the float 1.5 · 2^23. These are the largest sums for
+  // which they may do so. On a GPU the code -128, which the library does not make, is tested too.
   for (const int code : {-128, -127, 127}) {
     if (code == -128 && on_cpu()) continue;
     Operands small(512, 8, 16, 256);
@@ -379,10 +385,10 @@ TEST(Blockwise, TheLargestSums) {
 TEST(Blockwise, NonFiniteScalesStayInTheirRowAndColumn) {
   for (const std::int64_t k : {20, 130}) {
     Operands o(300, 9, k, 128);
-    o.absmax_a[9 + 2] = inf;                                // block 1, row 2
-    o.absmax_b[static_cast<std::size_t>(2 * k + 5)] = nan;  // block 2, column 5
+    o.absmax_a[9 + 2] = inf;                                // the scale of block 1, row 2 of a
+    o.absmax_b[static_cast<std::size_t>(2 * k + 5)] = nan;  // the scale of block 2, row 5 of b
     for (std::int64_t t = 128; t < 256; ++t)
-      o.a.set(2, t, 0);  // as a quantize writes a group with an Inf
+      o.a.set(2, t, 0);  // quantizing a group with an Inf writes zeros
     for (std::int64_t t = 256; t < 384; ++t)
       o.b.set(5, t, 0);
     expect_reference_bits<float>(o);
@@ -457,9 +463,10 @@ TEST(Blockwise, WholeSuperblocksAccumulateToTheBitsOfOneBatch) {
   product(0, blockwise_superblock_rows, parts.view(), false);
   product(blockwise_superblock_rows, m, parts.view(), true);
   EXPECT_TRUE(parts == whole);
-  // Near the exact product: the error of a code is at most absmax/254, here about 3.5/254 of a
-  // standard deviation, uniform, for both factors: sqrt(2) · 3.5/254/sqrt(3) = 1.2 % of the norm of
-  // the sums. Blocks of 512 rows have a smaller absmax than the whole, so 1.5 % is a bound.
+  // The result is near the exact product. The error of a code is at most absmax/254, here about
+  // 3.5/254 of a standard deviation, uniform, for both factors: sqrt(2) · 3.5/254/sqrt(3) = 1.2 %
+  // of the norm of the sums. Blocks of 512 rows have a smaller absmax than the whole, so 1.5 % is a
+  // bound.
   double error = 0.0;
   double norm = 0.0;
   for (std::int64_t r = 0; r < n; ++r)
@@ -473,8 +480,8 @@ TEST(Blockwise, WholeSuperblocksAccumulateToTheBitsOfOneBatch) {
   EXPECT_LT(std::sqrt(error / norm), 0.015);
 }
 
-// Groups of these rows, each in its own blocks of a and b. One block after every second group
-// belongs to no group. Its codes are random.
+// Operands of groups with these numbers of rows. Each group has its own blocks of a and b. After
+// every second group there is a block of random codes that belongs to no group.
 struct Groups {
   Operands all;
   Vector<blockwise::BlockGroup> groups;
@@ -495,7 +502,7 @@ struct Groups {
   [[nodiscard]] std::int64_t n() const { return all.a.rows(); }
   [[nodiscard]] std::int64_t k() const { return all.b.rows(); }
 
-  // The product of one group.
+  // The arguments for the product of one group alone.
   [[nodiscard]] BlockwiseGemmArgs only(std::int64_t group, AnyMatrix d, bool accumulate,
                                        std::string_view engine) const {
     const auto [first, rows] = groups[static_cast<std::size_t>(group)];
@@ -519,8 +526,8 @@ struct Groups {
   }
 
  private:
-  // The number of blocks without a group that follow group g. None follows the last group, so that
-  // an empty one may begin after the last block.
+  // How many blocks without a group follow group g. No such block follows the last group, so that
+  // an empty last group may begin after the last block.
   static std::int64_t follows(std::size_t g, const std::vector<std::int64_t>& rows) {
     return g % 2 == 1 && g + 2 < rows.size() ? 1 : 0;
   }
@@ -537,8 +544,8 @@ MatrixView<T> rows_of_group(Matrix<T>& d, std::int64_t group, std::int64_t n) {
   return {d.data() + group * n * d.stride(), n, d.cols(), d.stride()};
 }
 
-// Compares with the reference's product of each group alone. An accumulated d begins with -0 in
-// each group: adding zero to it would change its sign.
+// Compares a grouped product with the reference's product of each group alone. With accumulate, d
+// has a -0 in each group: adding zero to it would change its sign.
 template <class T>
 void expect_bits_of_each_group(const Groups& o, Layout layout = {}) {
   Context reference(cpu_options());
@@ -581,12 +588,13 @@ TEST(Blockwise, GroupsHaveTheBitsOfTheirOwnProducts) {
     expect_bits_of_each_group<bfloat16>(o);
   }
   expect_bits_of_each_group<float>(Groups({300}, 9, 18, 256));
-  // Operands at any address and stride.
+  // Operands at any address and with any stride.
   expect_bits_of_each_group<bfloat16>(Groups({5, 0, 200}, 7, 18, 128, {5, 3}), {3, 1});
 }
 
-// A block of a device keeps the tile of one job after the other in memory between superblocks: the
-// emulated device runs 12 blocks at a time, and the last group begins with job 12.
+// A thread block computes several tiles, one after another, and keeps each in memory between
+// superblocks. The emulated device runs 12 thread blocks at a time, and the last group begins with
+// the 12th tile, counted from 0.
 TEST(Blockwise, SuperblocksBeginWithTheirGroup) {
   if (under_thread_sanitizer && !on_cpu()) GTEST_SKIP() << "it takes minutes";
   expect_bits_of_each_group<float>(Groups({70, 2 * 8192 + 1}, 5, 18, 1024));
@@ -594,12 +602,13 @@ TEST(Blockwise, SuperblocksBeginWithTheirGroup) {
                                       {3, 0});
 }
 
-// Several tiles in each group, and more of them than blocks that a device runs at a time.
+// Each group has several tiles, and all groups together have more than a GPU's thread blocks can
+// compute at a time.
 TEST(Blockwise, TilesOfGroups) {
   if (on_cpu()) GTEST_SKIP() << "of kernels of devices";
   expect_bits_of_each_group<bfloat16>(Groups({0, 70, 0, 300, 256, 1, 0}, 129, 66, 256));
   if (under_address_sanitizer || under_thread_sanitizer) return;
-  // Large tiles.
+  // Sizes for which a GPU's tiles have 128 rows and 128 columns.
   const auto [n, k] = sides_of_large_tiles();
   expect_bits_of_each_group<half>(Groups({65, 0, 129}, n - 3, k - 62, 128));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms of cuBLASLt as numbers: reading gives what was stored, in every build.
+// cuBLASLt's algorithms stored as numbers: reading gives what was stored, in builds with and
+// without CUDA.
 #include "gemm/cublaslt/algorithm.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ namespace {
 CublasLtAlgorithm random_algorithm(Random& random) {
   CublasLtAlgorithm algorithm;
   for (const CublasLtAttribute& a : cublaslt_attributes()) {
-    // Zero, the largest, and values in between.
+    // An attribute is zero, the largest value or a value in between.
     const std::int64_t dice = random.below(4);
     algorithm.*a.value = dice == 0 ? 0 : dice == 1 ? a.most : random.below(a.most + 1);
   }
@@ -48,7 +49,7 @@ TEST(CublasLtAlgorithm, WordsRoundTrip) {
   for (const CublasLtAttribute& a : cublaslt_attributes())
     largest.*a.value = a.most;
   expect_round_trip(largest);
-  // Each attribute alone, so that no two share a bit.
+  // Sets each attribute alone, to see that no two attributes share a bit.
   for (const CublasLtAttribute& a : cublaslt_attributes()) {
     CublasLtAlgorithm one;
     one.*a.value = a.most;
@@ -76,7 +77,7 @@ TEST(CublasLtAlgorithm, OutOfRangeIsNamedAndNotStored) {
     }
 }
 
-// Any words in a file give an algorithm that packs to the same words, or no algorithm.
+// Any two words in a cache file give an algorithm that packs to the same words, or are refused.
 TEST(CublasLtAlgorithm, AnyWordsAreUnderstoodOrRefused) {
   Random random(2);
   const auto word = [&] {

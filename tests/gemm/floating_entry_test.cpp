@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm_standard: refused arguments and their messages; its configurations and the choice among
-// them.
+// Tests of gemm_standard, the floating point product: refused arguments and their messages, its
+// configurations and the choice among them.
 #include <algorithm>
 #include <functional>
 
@@ -198,7 +198,8 @@ TEST(GemmStandardConfig, UnknownChoicesFallBackToTheDefault) {
     }
 }
 
-// A configuration that an engine refuses does not run: OpenBLAS has no pack_b.
+// A configuration that its engine refuses does not run: the reference engine does not support
+// pack_b.
 TEST(GemmStandardConfig, RefusedChoicesFallBackToTheDefault) {
   Context context(test::device_options());
   context.set_config_source(

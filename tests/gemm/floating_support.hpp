@@ -23,7 +23,7 @@
 
 namespace switchback::test {
 
-/// A tuner that knows one answer.
+/// A configuration source that answers every query for a floating point product with one choice.
 class FixedChoice : public ConfigSource {
  public:
   explicit FixedChoice(ConfigChoice choice) : choice_(choice) {}
@@ -40,7 +40,7 @@ class FixedChoice : public ConfigSource {
   mutable int asked_ = 0;
 };
 
-/// Every configuration that some problem accepts on this machine.
+/// Every configuration that an engine on this machine accepts for some problem.
 inline std::vector<floating::Config> all_configs() {
   if (!on_cpu())
     return {{floating::EngineId::cublaslt, false, 0}, {floating::EngineId::cublaslt, false, 1}};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm_standard: every configuration against f64, on every shape, type, layout and thread count.
+// Tests of gemm_standard: every configuration is compared with f64, for every shape, type, layout
+// and thread count.
 #include "gemm/floating_support.hpp"
 #include "support/contexts.hpp"
 
@@ -32,13 +33,13 @@ Context make_context(const floating::Config& config, int threads, const char* is
   return context;
 }
 
-// Each configuration, with every type, transposition, accumulate and bias. Layouts rotate with the
-// cases, so that over the run each is combined with all others.
+// Each configuration, with every type, transposition, accumulate and bias. The layouts of the
+// operands rotate from case to case, so that each meets all the other settings.
 TEST(GemmStandard, EveryConfigurationMatchesF64) {
   const Shape shapes[] =
       {{1, 1, 1},   {1, 7, 5},    {5, 1, 9},    {3, 4, 1},    {2, 33, 64},
        {17, 5, 8},  {13, 83, 33}, {64, 64, 64}, {65, 63, 31}, {16, 130, 70},
-       {1, 96, 80}, {37, 90, 63}};  // an inner dimension that crashes in oneDNN's bf16
+       {1, 96, 80}, {37, 90, 63}};  // K = 63 crashes in oneDNN's bf16 product on AMX
   const test::Layout layouts[] = {{0, 0}, {3, 0}, {0, 1}, {5, 2}, {8, 3}, {0, 2}};
   Random random(1);
   std::size_t turn = 0;
@@ -47,7 +48,8 @@ TEST(GemmStandard, EveryConfigurationMatchesF64) {
     for (const int threads : {1, 3}) {
       Context context = make_context(config, threads);
       for (const auto& shape : shapes) {
-        // One thread does all the work of a single row. More threads change only larger shapes.
+        // A product with few elements runs on one thread, so more threads are tested with larger
+        // shapes only.
         const bool small = shape.m * shape.n < 200;
         if (small && (threads > 1 || test::under_thread_sanitizer)) continue;
         if (!small && threads == 1 && test::under_thread_sanitizer && test::on_cpu()) continue;
@@ -76,7 +78,8 @@ TEST(GemmStandard, EveryConfigurationMatchesF64) {
   }
 }
 
-// The loops around the library calls are bounded by the Context's instruction set.
+// Loops around the calls of oneDNN and OpenBLAS use at most the Context's instruction set: results
+// are right with each of them.
 TEST(GemmStandard, EveryInstructionSetMatchesF64) {
   if (!test::on_cpu()) GTEST_SKIP() << "compares the CPU's instruction sets";
   Random random(2);
@@ -101,8 +104,8 @@ TEST(GemmStandard, EveryInstructionSetMatchesF64) {
   }
 }
 
-// Sizes at which widened operands are cut into panels: columns of op(b) from K > 8192 on, rows of
-// op(a) from K > 65536 on.
+// Operands in f16 are widened to f32 in panels. At these sizes they are cut: columns of op(b) from
+// K > 8192 on, rows of op(a) from K > 65536 on.
 TEST(GemmStandard, WidenedPanelsMatchF64) {
   Random random(3);
   for (const Shape shape : {Shape{3, 300, 9000}, Shape{260, 1, 66000}}) {
@@ -179,7 +182,7 @@ TEST(GemmStandard, NonFiniteStaysVisible) {
   }
 }
 
-// 300 · 300 overflows f16 and must become Inf, as in half(float); f32 output keeps it.
+// 300 · 300 overflows f16 and must become Inf, as in half(float); an output in f32 keeps the value.
 TEST(GemmStandard, OverflowOfSixteenBitsBecomesInfinity) {
   for (const auto& config : test::all_configs()) {
     SCOPED_TRACE(describe(config));
@@ -236,7 +239,7 @@ void fill_integers(FloatMatrix& m, Random& random, std::int64_t largest) {
       m.set(r, c, static_cast<float>(random.below(2 * largest + 1) - largest));
 }
 
-// op(a) · op(b) in f32.
+// The product op(a) · op(b), summed in f32.
 std::vector<float> product_of(FloatMatrix& a, FloatMatrix& b, bool transpose_a, bool transpose_b,
                               const Shape& s) {
   std::vector<float> sums(static_cast<std::size_t>(s.m * s.n), 0.0f);
@@ -260,7 +263,8 @@ TEST(GemmStandard, ResultsOf16BitsAreRoundedOnce) {
   std::vector<std::pair<std::string, Context>> contexts;
   for (const auto& config : test::all_configs())
     contexts.emplace_back(describe(config), make_context(config, 2));
-  // Forward passes, of layers with odd sizes and with many columns, and weight gradients.
+  // The products of forward passes, of layers with odd sizes and with many columns, and of weight
+  // gradients.
   struct Form {
     Shape shape;
     bool transpose_a, transpose_b;
@@ -288,7 +292,7 @@ TEST(GemmStandard, ResultsOf16BitsAreRoundedOnce) {
         args.transpose_b = transpose_b;
         args.accumulate = (flags & 1) != 0;
         if ((flags & 2) != 0) args.bias = bias.any();
-        // A device may round the product before it adds a bias, and before it adds the old d.
+        // A GPU may round the product before it adds a bias, and before it adds the old d.
         // EveryConfigurationMatchesF64 has the bounds for that.
         const bool twice = (flags & 2) != 0 && !test::on_cpu();
         if (args.accumulate && !test::on_cpu()) continue;
@@ -336,14 +340,14 @@ TEST(GemmStandard, ForcedEngineIsTheOneThatRuns) {
     const floating::Engine* engine = floating::find_engine(context.state().device.kind, info.name);
     ASSERT_NE(engine, nullptr);
     EXPECT_TRUE(trial.close(forced, engine->factor_error)) << info.name;
-    // The same configuration, set in the other way, gives the same bits.
+    // A configuration source that chooses this engine gives the same bits as naming the engine.
     Context tuned = make_context({engine->id, false, 0}, context.threads());
     EXPECT_TRUE(trial.run(tuned) == forced) << info.name;
   }
   EXPECT_GE(available, 1);
 }
 
-// More shapes than an engine may keep prepared, in two passes, forward and reverse.
+// More shapes than an engine may keep prepared: they run in ascending, then in descending order.
 TEST(GemmStandard, ManyShapesInTurn) {
   if (!test::on_cpu()) GTEST_SKIP() << "tests oneDNN's primitives";
   Random random(8);

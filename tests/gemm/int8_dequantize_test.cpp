@@ -39,7 +39,7 @@ void dequantize(Context& context, const Matrix<std::int8_t>& a, const Matrix<std
   gemm(context, args);
 }
 
-// Every engine, Context and form of B against the reference engine.
+// Compares every engine, in every Context and with b plain and packed, with the reference engine.
 template <class T>
 void expect_reference_bits(const Matrix<std::int8_t>& a, const Matrix<std::int8_t>& b,
                            const Scales& scales, Layout layout = {}) {
@@ -81,7 +81,8 @@ Vector<T> random_bias(std::int64_t count, Random& random) {
   return bias;
 }
 
-// The oracle itself: the formula, with the operations in the order of the specification.
+// Compares the reference engine with the formula, whose operations are in the order of the
+// specification.
 TEST(Int8Dequantize, TheReferenceIsTheFormula) {
   Random random(20);
   Matrix<std::int8_t> a(4, 50);
@@ -99,7 +100,7 @@ TEST(Int8Dequantize, TheReferenceIsTheFormula) {
       std::int32_t sum = 0;
       for (std::int64_t l = 0; l < 50; ++l)
         sum += a.get(i, l) * b.get(j, l);
-      // volatile: each product is rounded to f32 on its own.
+      // volatile: each product is rounded to f32 before the next operation.
       volatile float y = static_cast<float>(sum) * std::bit_cast<float>(0x38820610u);
       y = scales.a[static_cast<std::size_t>(i)] * y;
       y = scales.b[static_cast<std::size_t>(j)] * y;
@@ -126,7 +127,8 @@ TEST(Int8Dequantize, EveryOutputScaleAndBias) {
   }
 }
 
-// Tiles of whole columns are stored from registers, the others through memory.
+// Kernels store tiles with all their columns from registers. Tiles that the matrix' edge cuts are
+// stored through memory.
 TEST(Int8Dequantize, WholeAndCutTilesOfEveryHeight) {
   Random random(28);
   for (const std::int64_t m : {1, 6, 7, 13, 24, 29, 33, 64, 75})
@@ -139,13 +141,13 @@ TEST(Int8Dequantize, WholeAndCutTilesOfEveryHeight) {
       Vector<float> bias = random_bias<float>(n, random);
       Scales scales{random_scales(m, random), random_scales(n, random), as_row(bias)};
       expect_all_outputs(a, b, scales);
-      // One NaN in one column and row: its neighbours in the tile keep their values.
+      // The scale of one row is NaN: the other rows of the same tile keep their values.
       scales.a[static_cast<std::size_t>(m / 2)] = std::bit_cast<float>(0xFFC54321u);
       expect_all_outputs(a, b, scales);
     }
 }
 
-// Every value that is hard to round to 16 bits, in whole tiles of wide and narrow kernels: ties,
+// Values that are hard to round to 16 bits, in whole tiles of wide and narrow kernels: ties,
 // carries into the exponent, subnormals, the ends of the range.
 TEST(Int8Dequantize, RoundingInWholeTiles) {
   Random random(29);
@@ -159,7 +161,8 @@ TEST(Int8Dequantize, RoundingInWholeTiles) {
     for (int round = 0; round < 2; ++round) {
       Vector<float> bias(128);
       for (std::size_t j = 0; j < bias.size(); ++j) {
-        // Any finite pattern; every other one with the low bits of a tie in f16 or bf16.
+        // Random finite bits. Every second value has the low bits of a tie in f16 or bf16, or is
+        // small.
         auto bits = static_cast<std::uint32_t>(random.below(0x7F80)) << 16 |
                     static_cast<std::uint32_t>(random.below(0x10000));
         if (j % 4 == 1) bits = (bits & 0xFFFF0000u) | 0x8000u;
@@ -225,8 +228,8 @@ TEST(Int8Dequantize, MisalignedScales) {
 }
 
 // Scales that no valid tensor has. NaN and Inf must come out as the reference's NaN, subnormals
-// must not be flushed, sums of zero must keep their sign. There is only one NaN: which of two a
-// product keeps depends on the compiler's order of operands.
+// must not be flushed, sums of zero must keep their sign. At most one operand of a product is NaN:
+// which of two NaNs it keeps depends on the compiler's order of operands.
 TEST(Int8Dequantize, ExtremeScales) {
   Random random(24);
   const float tiny = std::numeric_limits<float>::denorm_min();
@@ -257,7 +260,8 @@ TEST(Int8Dequantize, ExtremeScales) {
   expect_all_outputs(a, b, {values, {inf}, {}});
 }
 
-// A NaN with a payload: half drops the payload, bfloat16 keeps its upper bits.
+// A NaN with a payload: conversion to f16 drops the payload, conversion to bf16 keeps its upper
+// bits.
 TEST(Int8Dequantize, NanPayloads) {
   Random random(25);
   Matrix<std::int8_t> a(6, 16);
@@ -272,7 +276,7 @@ TEST(Int8Dequantize, NanPayloads) {
   expect_all_outputs(a, b, {rows, columns, {}});
 }
 
-// Large sums: float(sum) rounds, and the result exceeds the range of f16.
+// Large sums: their conversion to float rounds, and the result exceeds the range of f16.
 TEST(Int8Dequantize, RoundsSumsAboveTwoToTheTwentyFour) {
   Random random(26);
   Matrix<std::int8_t> a(7, 5001);
@@ -285,8 +289,8 @@ TEST(Int8Dequantize, RoundsSumsAboveTwoToTheTwentyFour) {
   expect_all_outputs(a, b, {Vector<float>(7, 3.14159f), {1.2345f}, {}});
 }
 
-// Outputs that are too large for one thread's caches use non-temporal stores, where a kernel can
-// and rows are aligned. Outputs with other rows are the same.
+// Outputs that are too large for one thread's caches are written with non-temporal stores, if the
+// kernel has them and rows are aligned. Outputs with unaligned rows have the same values.
 template <class T>
 void expect_large_outputs() {
   if (!on_cpu()) GTEST_SKIP() << "of CPU kernels";

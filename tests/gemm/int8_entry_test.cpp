@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry point of the int8 products: refused arguments and their messages, empty shapes, the
-// life of PackedWeight.
+// Tests of the entry point of the int8 products: refused arguments and their messages, empty
+// shapes, the life of PackedWeight.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -30,7 +30,7 @@ void expect_error(Status status, const std::string& message, F&& f) {
   }
 }
 
-// Valid arguments of gemm; a test then makes one of them invalid.
+// Valid arguments of gemm; each test makes one of them invalid.
 struct Call {
   Matrix<std::int8_t> a{3, 5};
   Matrix<std::int8_t> b{4, 5};
@@ -121,8 +121,8 @@ TEST(Int8Entry, RefusesKBeyondExactSums) {
   EXPECT_TRUE(packed.empty());
 }
 
-// If K is too large for sums of arbitrary codes, the codes are checked: on the CPU, which need not
-// wait.
+// If K is too large for exact sums of arbitrary codes, the CPU checks that no code is -128. A GPU
+// does not, because the call would have to wait for it.
 TEST(Int8Entry, RefusesMinus128WhereItsSumsCouldOverflow) {
   ContextOptions options;
   options.device = "cpu";
@@ -197,8 +197,8 @@ TEST(Int8Entry, RefusesUnknownAndUnavailableEngines) {
   }
 }
 
-// Run by ctest a second time with ONEDNN_MAX_CPU_ISA=AVX512_CORE, under which oneDNN's int8 sums
-// saturate.
+// ctest runs this test a second time with ONEDNN_MAX_CPU_ISA=AVX512_CORE, under which oneDNN's int8
+// sums saturate.
 TEST(Int8Entry, OnednnIsRefusedWhereItsSumsSaturate) {
   const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA");
   Context context(device_options());

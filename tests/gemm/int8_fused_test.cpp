@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused engine: the problems it supports, which of its kernels run by default, and that it
-// stores the bits of the device's own unfused kernels. On a GPU this verifies the kernels. On the
-// emulated device a stand-in computes, so there it verifies everything around the kernels.
+// Tests of the fused engine: the problems it supports, which of its kernels run by default, and
+// that it stores the bits of the device's own unfused kernels. On a GPU this verifies the kernels.
+// On the emulated device a stand-in computes, so there it verifies everything around the kernels.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,8 +26,8 @@ using gemm_int8::EngineId;
 using gemm_int8::GemmConfig;
 using gemm_int8::GemmProblem;
 
-// One for each generation that has kernels. The emulated device uses the given generation, a GPU
-// its own.
+// The parameter is the compute capability of a generation that has kernels. The emulated device
+// uses it; a GPU uses its own.
 class Int8Fused : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
@@ -58,7 +58,7 @@ std::size_t count(std::int64_t n) {
 
 enum class Codes { random, extreme };
 
-// A product with memory around its rows, so that a write outside of them is seen.
+// A product whose d has memory around its rows, so that a write outside of them is seen.
 struct Product {
   Product(std::int64_t m_, std::int64_t n_, std::int64_t k_, DType output_, Codes codes,
           std::int64_t d_padding = 0)
@@ -80,7 +80,7 @@ struct Product {
     for (auto* scales : {&absmax_a, &absmax_b})
       for (float& s : *scales)
         s = static_cast<float>(random.uniform()) * 3.0f;
-    // Rows and columns of zeros, and values that must stay visible.
+    // The first row has a zero scale. The last row has a NaN scale, which must stay visible.
     absmax_a.front() = 0.0f;
     if (m > 2) absmax_a.back() = std::numeric_limits<float>::quiet_NaN();
     for (float& value : bias)
@@ -167,8 +167,8 @@ TEST_P(Int8Fused, HasTheBitsOfTheUnfusedKernels) {
   std::vector<Shape> shapes = {{1, 16, 16},    {1, 128, 33},    {63, 128, 64},
                                {64, 256, 128}, {65, 264, 1},    {127, 144, 96},
                                {128, 256, 48}, {129, 272, 160}, {257, 16, 127}};
-  // Problems of few rows, with fewer elements than a stage, than all stages, and than the warps
-  // hold.
+  // Products of few rows, whose K is smaller than one stage, than all stages, or than what the
+  // warps hold.
   for (const Shape& few :
        {Shape{1, 16, 4100}, {8, 48, 129}, {16, 40, 1000}, {17, 64, 2100}, {32, 136, 520}})
     shapes.push_back(few);
@@ -257,7 +257,8 @@ GemmProblem problem_of(std::int64_t m, std::int64_t n, std::int64_t k) {
   return p;
 }
 
-// Fewer stages than a pipeline has, a part of a stage, and more tiles than run at a time.
+// Problems with fewer stages than a pipeline has, with a part of a stage, and with more tiles than
+// run at a time.
 TEST_P(Int8Fused, EveryShapeAndOrderOfTilesIsRight) {
   const GemmProblem large = on_emulated() ? problem_of(600, 800, 32) : problem_of(1500, 4112, 1040);
   std::vector<GemmProblem> problems = {large};
@@ -316,7 +317,7 @@ TEST_P(Int8Fused, ConfigurationsThatNoKernelHasAreRefused) {
     EXPECT_EQ(gemm_int8::check_config(problem, unknown, context().state()),
               "engine 'fused' does not support a cuBLASLt algorithm or workspace");
   }
-  // Values that a damaged cache may hold.
+  // A configuration that a damaged cache may hold.
   GemmConfig none;
   none.engine = EngineId::fused;
   EXPECT_NE(gemm_int8::check_config(problem, none, context().state()), "");
@@ -326,8 +327,8 @@ TEST_P(Int8Fused, ConfigurationsThatNoKernelHasAreRefused) {
   EXPECT_NE(gemm_int8::packing_engine(context().state()).id, EngineId::fused);
 }
 
-// The default is a kernel that is trusted here, also for b packed for cuBLASLt. A tuner tries the
-// other kernels in another process first.
+// The default is a kernel that is trusted on this device, also if b is packed for cuBLASLt. A tuner
+// tries other kernels in another process first.
 TEST_P(Int8Fused, TheDefaultIsAKernelThatIsTrusted) {
   const ContextState& state = context().state();
   for (const std::int64_t m : {1, 200, 3000})
@@ -355,8 +356,8 @@ TEST_P(Int8Fused, TheDefaultIsAKernelThatIsTrusted) {
       }
 }
 
-// Codes that no quantizer makes. Their sums pass 2^31 on the way and come back, so that a kernel
-// that saturates would be wrong.
+// Codes that no quantizer makes (-128). Their sums pass 2^31 on the way and come back, so that a
+// kernel that saturates would be wrong.
 TEST_P(Int8Fused, SumsMayPassTheLargestIntegerOnTheWay) {
   constexpr std::int64_t up = 131088;
   Product product(2, 16, max_exact_k, DType::f32, Codes::extreme);
@@ -377,7 +378,8 @@ TEST_P(Int8Fused, SumsMayPassTheLargestIntegerOnTheWay) {
   EXPECT_EQ(first, y);
 }
 
-// Orders of tiles are tried if there are tiles to order, but not too many orders.
+// Orders of tiles (raster and swizzle) are candidates if a product has many tiles, but not too many
+// orders are tried.
 TEST_P(Int8Fused, OrdersAreCandidatesOfLargeProducts) {
   const auto all_of = [&](const GemmProblem& p) {
     std::vector<GemmConfig> all;
@@ -398,22 +400,22 @@ TEST_P(Int8Fused, OrdersAreCandidatesOfLargeProducts) {
   using Values = std::set<std::int64_t>;
   const auto large = all_of(problem_of(16384, 16384, 4096));
   EXPECT_EQ(sets(large, &GemmConfig::swizzle), (Values{0, 8}));
-  // There are more 128-row tiles in a column than 64-column tiles in a row. Of square tiles, both
-  // numbers are equal.
+  // The order along m is a candidate for square tiles and for tiles that are wider than high: they
+  // have no fewer tiles in a column than in a row.
   EXPECT_TRUE(sets(large, &GemmConfig::raster).contains(1));
   EXPECT_LE(large.size(), 48u);
   const auto wide = all_of(problem_of(1024, 65536, 4096));
   EXPECT_EQ(sets(wide, &GemmConfig::raster), (Values{0, 2}));
-  // All tiles run at once, so there is no order.
+  // All tiles of a small product run at once, so no order is tried.
   const auto small = all_of(problem_of(128, 128, 4096));
   EXPECT_EQ(sets(small, &GemmConfig::raster), (Values{0}));
   EXPECT_EQ(sets(small, &GemmConfig::swizzle), (Values{0}));
   EXPECT_LT(small.size(), large.size());
-  // Tiles of 256 rows are not tried for a decode step, and do not compute it by default.
+  // Tiles of more than 64 rows are not tried for a decode step (one row), and are not its default.
   const auto decode = all_of(problem_of(1, 4096, 4096));
   for (const GemmConfig& config : decode)
     EXPECT_LE(config.mc, 64) << describe(config);
-  // Kernels for few rows support no more rows.
+  // Kernels for few rows support at most 16 rows.
   EXPECT_NE(gemm_int8::check_config(problem_of(17, 4096, 4096), decode.front(), context().state())
                 .find("supports at most 16 rows, not m=17"),
             std::string::npos);
@@ -438,7 +440,7 @@ TEST_P(Int8Fused, ConfigurationsAreWrittenAsTheirTilesClustersAndOrder) {
   fused.raster = 1, fused.swizzle = 8;
   EXPECT_EQ(describe(fused),
             "fused plain mc=128 nc=128 kc=0 threads=0 cluster=2 raster=1 swizzle=8");
-  // Other engines have neither clusters nor orders of tiles.
+  // Engines other than `fused` have neither clusters nor orders of tiles.
   GemmConfig other;
   other.engine = EngineId::dp4a;
   other.cluster = 2;
@@ -473,7 +475,7 @@ TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
             "the size of a row of d is not a multiple of 16 bytes");
   EXPECT_EQ(reason([](GemmProblem& p) { p.stride_d = 65; }),
             "the stride of d is not a multiple of 16 bytes");
-  // One row, with any row stride, is a valid matrix too.
+  // One row with any stride is a valid matrix, so its stride may be 2^40 bytes or more.
   constexpr std::int64_t tebi = std::int64_t{1} << 40;
   for (const auto stride : {&GemmProblem::stride_a, &GemmProblem::stride_b}) {
     EXPECT_EQ(reason([&](GemmProblem& p) { p.*stride = tebi; }),
@@ -491,12 +493,13 @@ TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
               p.scale = gemm_int8::ScaleMode::none;
             }),
             "it does not support int32 output");
-  // If the engine is forced, that is an error; if it was chosen, another engine computes.
+  // If a forced engine does not support the problem, that is an error. Otherwise another engine
+  // computes.
   Product odd(8, 13, 32, DType::f32, Codes::random);
   EXPECT_THROW(odd.run(context(), "fused", true, DType::f32, false), Error);
   const auto want = odd.run(context(), "dp4a", true, DType::f32, false);
   EXPECT_EQ(odd.run(context(), "", true, DType::f32, false), want);
-  // Packed for it, too.
+  // Another engine also computes if b was packed for the fused engine.
   PackedWeight packed;
   pack_weight(context(), MatrixView<const std::int8_t>(odd.b.data(), odd.n, odd.k), packed,
               "fused");
@@ -513,7 +516,7 @@ TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
   EXPECT_EQ(d, want);
 }
 
-// Which devices have the engine, and which of its tiles, depends on the generation.
+// The device's generation decides whether it has the fused engine, and with which tiles.
 class Int8FusedDevices : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -535,8 +538,9 @@ TEST_F(Int8FusedDevices, GenerationsHaveTilesOfTheirOwn) {
   show_fused_products(true);
   struct Case {
     int capability;
-    std::int64_t
-        depth;  // of its tiles of 128 columns, 0: Hopper's and those of 10.0; negative: none
+    // The depth kc of the fused engine's tiles with 128 columns on this device. 0: 9.0 and 10.0,
+    // which have no depth to choose; negative: there are no kernels.
+    std::int64_t depth;
   };
   for (const Case& c :
        {Case{75, -1}, Case{80, 64}, Case{86, 64}, Case{87, 64}, Case{89, 64}, Case{90, 0},
@@ -572,7 +576,7 @@ TEST_F(Int8FusedDevices, GenerationsHaveTilesOfTheirOwn) {
   }
 }
 
-// A configuration of one generation is refused on another.
+// A configuration with the tiles of one generation is refused on a device of another.
 TEST_F(Int8FusedDevices, AnotherDevicesTilesAreRefused) {
   show_fused_products(true);
   const GemmProblem problem = problem_of(4096, 4096, 4096);

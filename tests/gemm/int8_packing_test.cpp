@@ -14,7 +14,7 @@ namespace {
 
 using gemm_int8::BlockPacker;
 
-// Hands over a matrix in blocks of `rows` rows and `cols` columns.
+// Passes a matrix to the packer in blocks of `rows` rows and `cols` columns.
 void hand_over(const BlockPacker& packer, std::int64_t matrix, MatrixView<const std::int8_t> codes,
                std::int64_t rows, std::int64_t cols) {
   for (std::int64_t r = 0; r < codes.rows; r += rows)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// int32 sums: every engine in every Context equals the reference, bit for bit.
+// int32 sums of int8 products: every engine in every Context equals the reference, bit for bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ void for_engines(F&& f) {
   for (const ContextOptions& options : all_contexts()) {
     Context context(options);
     for (const std::string& engine : available_engines(context)) {
-      // An engine that keeps its int32 sums in a cache does not write them.
+      // Skips an engine that cannot return int32 sums, because it keeps them in a cache.
       const gemm_int8::GemmProblem some = {.m = 1, .n = 1, .k = 1};
       if (!engine_named(context, engine).unsupported(some, context.state()).empty()) continue;
       SCOPED_TRACE(engine + " on " + describe(options));
@@ -38,7 +38,7 @@ Matrix<std::int32_t> reference_sums(const Matrix<std::int8_t>& a, const Matrix<s
   return d;
 }
 
-// The oracle itself, against the definition in 64 bits.
+// Compares the reference engine with the definition, computed in 64 bits.
 TEST(Int8Sums, TheReferenceIsTheDefinition) {
   Random random(2);
   Matrix<std::int8_t> a(5, 37);
@@ -57,8 +57,8 @@ TEST(Int8Sums, TheReferenceIsTheDefinition) {
 
 TEST(Int8Sums, EveryTileEdge) {
   Random random(3);
-  // Tiles are 6 rows by 16 or 64 columns by 4 codes, or 16 and 32 rows by 16 and 32 columns by 64
-  // codes; vectors along k are 16, 32 or 64 codes.
+  // Tiles of the kernels are 6 rows by 16 or 64 columns by 4 codes, or 16 and 32 rows by 16 and 32
+  // columns by 64 codes; vectors along k are 16, 32 or 64 codes.
   std::vector<Shape> shapes;
   for (std::int64_t m = 1; m <= 14; ++m)
     shapes.push_back({m, 65, 67});
@@ -75,7 +75,7 @@ TEST(Int8Sums, EveryTileEdge) {
     shapes.push_back({40, 50, k});
   shapes.push_back({1, 1, 1});
   shapes.push_back({193, 70, 9});
-  shapes.push_back({130, 33, 19001});  // a K that the default splits if rows of A fill the L2 cache
+  shapes.push_back({130, 33, 19001});  // by default this K is split if rows of A fill the L2 cache
   for (const Shape& s : shapes) {
     SCOPED_TRACE(::testing::Message() << "m=" << s.m << " n=" << s.n << " k=" << s.k);
     Matrix<std::int8_t> a(s.m, s.k);
@@ -113,8 +113,8 @@ TEST(Int8Sums, StridesAndMisalignment) {
   }
 }
 
-// AVX-512 has tiles of few rows: 1 to 12, two of them to 24, which share pieces of 512 codes, and
-// copies rows that are a multiple of 2048 apart. Those of AMX have 1 to 16.
+// AVX-512 kernels have tiles of 1 to 12 rows. Two such tiles, with up to 24 rows, share pieces of
+// 512 codes. Rows that are a multiple of 2048 bytes apart are copied. AMX tiles have 1 to 16 rows.
 TEST(Int8Sums, FewRows) {
   Random random(9);
   std::vector<Shape> shapes;
@@ -146,7 +146,7 @@ TEST(Int8Sums, FewRows) {
   }
 }
 
-// All products at ±127², up to the largest K that is exact.
+// Every product is 127² or -127², up to the largest K whose sums are exact.
 TEST(Int8Sums, ExtremesUpToTheLargestK) {
   if (under_thread_sanitizer) GTEST_SKIP() << "of values, not of threads";
   for (const std::int64_t k : {std::int64_t{4096}, max_exact_k - 1, max_exact_k}) {
@@ -168,7 +168,7 @@ TEST(Int8Sums, ExtremesUpToTheLargestK) {
   }
 }
 
-// The quantizer never makes −128, but the API accepts any code.
+// The quantizer never makes the code −128, but the API accepts any code.
 TEST(Int8Sums, CodesOfMinus128AreExact) {
   Random random(5);
   Matrix<std::int8_t> a(9, 300);
@@ -230,10 +230,12 @@ TEST(Int8Sums, ExactAtTheEdgesOfK) {
   }
 }
 
-// Several blocks in each direction, so that every loop of the drivers runs more than once.
+// Shapes with several blocks in each direction, so that every loop of the drivers runs more than
+// once.
 TEST(Int8Sums, EveryCandidateAndOddBlocksGiveTheSameSums) {
   Random random(6);
-  // Sanitizers slow the reference down most; there are still several blocks.
+  // Builds with sanitizers have smaller shapes, because the reference is slow there; these still
+  // have several blocks.
   const std::vector<Shape> shapes =
       under_thread_sanitizer || under_address_sanitizer
           ? std::vector<Shape>{{200, 530, 100}, {3, 400, 700}}
@@ -246,7 +248,8 @@ TEST(Int8Sums, EveryCandidateAndOddBlocksGiveTheSameSums) {
     fill_codes(b, random);
     const Matrix<std::int32_t> want = reference_sums(a, b);
     for (const ContextOptions& options : all_contexts()) {
-      if (options.isa == "scalar" || options.isa == "sse4") continue;  // the reference alone
+      // The instruction sets scalar and sse4 have only the reference engine.
+      if (options.isa == "scalar" || options.isa == "sse4") continue;
       Context context(options);
       gemm_int8::GemmProblem problem;
       problem.m = s.m;

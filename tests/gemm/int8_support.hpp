@@ -20,24 +20,24 @@
 
 namespace switchback::test {
 
-/// The engine of that name, which must exist.
+/// The int8 engine with this name on the Context's device; it must exist.
 inline const gemm_int8::Engine& engine_named(const Context& context, std::string_view name) {
   return *gemm_int8::find_engine(context.state().device.kind, name);
 }
 
-/// The engines that run in this Context.
+/// The names of the engines that run in this Context, except for `fused`.
 inline std::vector<std::string> available_engines(const Context& context) {
   std::vector<std::string> names;
   for (const EngineInfo& engine : gemm_engines(context))
-    // It supports only aligned problems with scales: int8_fused_test.cpp tests it.
+    // The fused engine supports only aligned problems with scales: int8_fused_test.cpp tests it.
     if (engine.available && engine.name != "fused") names.push_back(engine.name);
   return names;
 }
 
-/// The form in which B is given to the product.
+/// Whether B is given to the product as plain codes or as a PackedWeight.
 enum class Give { plain, packed };
 
-/// The int32 product by one engine; empty engine = chosen.
+/// Computes the int32 sums with the given engine. If its name is empty, the library chooses one.
 inline void multiply(Context& context, const Matrix<std::int8_t>& a, const Matrix<std::int8_t>& b,
                      Matrix<std::int32_t>& d, const std::string& engine, Give give = Give::plain) {
   GemmS8S8S32Args args;
@@ -54,7 +54,7 @@ inline void multiply(Context& context, const Matrix<std::int8_t>& a, const Matri
   gemm_s8s8s32(context, args);
 }
 
-/// The first place where two matrices differ, and the difference.
+/// Success if two matrices have the same bits; otherwise the first place where they differ.
 template <class T>
 ::testing::AssertionResult same(const Matrix<T>& got, const Matrix<T>& want) {
   if (got == want) return ::testing::AssertionSuccess();
@@ -62,7 +62,7 @@ template <class T>
     for (std::int64_t c = 0; c < want.cols(); ++c) {
       const T x = got.get(r, c);
       const T y = want.get(r, c);
-      // A CUDA device stores one NaN; a CPU's NaN has the sign that its instructions give it.
+      // A GPU always stores the same NaN; a CPU's NaN has the sign that its instructions give it.
       if (!on_cpu() && std::isnan(got.get_float(r, c)) && std::isnan(want.get_float(r, c)))
         continue;
       if (std::memcmp(&x, &y, sizeof(T)) != 0)
@@ -75,7 +75,8 @@ template <class T>
   return ::testing::AssertionFailure() << "shapes differ";
 }
 
-/// A source that answers every query with one configuration and counts the queries.
+/// A configuration source that answers every query for an int8 product with one configuration and
+/// counts these queries.
 class FixedConfig final : public ConfigSource {
  public:
   explicit FixedConfig(const gemm_int8::GemmConfig& config)

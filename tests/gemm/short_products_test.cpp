@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weight gradients of groups of few rows: every sum has the bits of multiply-adds in order.
+// Tests of the weight gradients of groups with few rows: every sum has the bits of multiply-adds in
+// the order of the rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,8 +29,8 @@ std::vector<float> some_floats(std::int64_t count, Random& random) {
   return values;
 }
 
-// Products of the given rows. The d of each follows the previous one; the first begins `first`
-// floats after the beginning of a cache line.
+// Computes products with the given numbers of rows and checks them. Their outputs d follow each
+// other; the first begins `first` floats after the beginning of a cache line.
 void check(Context& context, const ShortShape& shape, const std::vector<std::int64_t>& rows,
            std::int64_t first) {
   ContextState& state = context.state();
@@ -86,7 +87,7 @@ TEST(ShortProducts, EveryEdgeOfATile) {
   }
 }
 
-// A d so large that it is stored with non-temporal stores, if it is aligned.
+// d is so large that it is written with non-temporal stores, if it is aligned.
 TEST(ShortProducts, MoreThanTheCachesHold) {
   Context context(ContextOptions{.threads = 1});
   if (!floating::has_short_products(context.state())) GTEST_SKIP() << "no AVX-512";
@@ -96,7 +97,7 @@ TEST(ShortProducts, MoreThanTheCachesHold) {
   check(context, shape, std::vector<std::int64_t>(2 * l2 / bytes + 2, 2), 0);
 }
 
-// A value that is not finite affects only its row and its column of d.
+// A value of an operand that is not finite affects only its row or its column of d.
 TEST(ShortProducts, NotFinite) {
   Context context;
   if (!floating::has_short_products(context.state())) GTEST_SKIP() << "no AVX-512";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// combine: the sum of the slots' rows, in order, each operation rounded to f32.
+// Tests of combine(), which adds the rows of a grouped result that belong to one token: in order,
+// with each operation rounded to f32.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -29,7 +30,7 @@ void check(std::int64_t tokens, std::int64_t each, std::int64_t cols, bool weigh
   Matrix<To> want(tokens, cols);
   for (std::int64_t t = 0; t < tokens; ++t)
     for (std::int64_t c = 0; c < cols; ++c) {
-      // volatile: a compiler must not contract a product and a sum.
+      // volatile: the compiler must not contract a product and a sum.
       volatile float sum = 0.0f;
       bool first = true;
       for (std::int64_t i = 0; i < each; ++i) {
@@ -73,7 +74,7 @@ TEST(GroupedCombine, EveryType) {
   check<bfloat16, float>(7, 2, 40, false, 7);
 }
 
-// Rows that a device moves as vectors.
+// Aligned rows, which a GPU reads and writes as vectors.
 TEST(GroupedCombine, AlignedRows) {
   for (const std::int64_t cols : {8, 40, 4096}) {
     check<float, float>(5, 5, cols, true, 12, true);

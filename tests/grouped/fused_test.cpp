@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused products of groups: the bits of the device's own kernel, for ragged, empty and large
-// groups. On a GPU this verifies the fused kernels. On the emulated device a stand-in computes
-// (except for the kernels for 8.x, see tests/gemm), so there it verifies everything around the
-// kernels.
+// Tests of the fused engine for grouped products: it gives the bits of the device's own kernel, for
+// ragged, empty and large groups. On a GPU this verifies the fused kernels. On the emulated device
+// a stand-in computes (except for the kernels for 8.x, see tests/gemm), so there it verifies
+// everything around the kernels.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -52,7 +52,7 @@ std::size_t size_of(std::int64_t count) {
   return static_cast<std::size_t>(count);
 }
 
-// A product of groups whose d has gaps between its rows, and slots after the last group.
+// A grouped product whose d has gaps between its rows, and slots after the last group.
 struct GroupedProduct {
   GroupedProduct(const SomeGroups& groups_, std::int64_t n_, std::int64_t k_, DType output_,
                  std::int64_t column_stride_ = 0)
@@ -128,8 +128,8 @@ TEST_P(GroupedFused, HasTheBitsOfTheDevicesOwnKernel) {
       }
 }
 
-// Each group has its own scales and its own part of the rows, for both kinds of scales. There are
-// empty groups among them, k in one stage of a pipeline or two, and n in one tile or two.
+// Each group has its own scales (one, or one per column) and its own rows. Some groups are empty. k
+// takes one or two stages of the pipeline, n one or two tiles.
 TEST_P(GroupedFused, EachGroupHasItsOwnScales) {
   for (const SomeGroups& groups :
        {packed_groups({3, 0, 70, 1, 0, 130}), packed_groups({0, 0, 5}), strided_groups(9, 4)})
@@ -154,7 +154,7 @@ TEST_P(GroupedFused, OutputsSideBySide) {
               p.run(context(), "dp4a", true, true, true));
 }
 
-// Every shape of its tiles, as the tuner tries them.
+// The fused engine is right with every shape of tiles that the tuner tries.
 TEST_P(GroupedFused, EveryShapeOfTilesIsRight) {
   const SomeGroups groups = packed_groups({70, 0, 3, 140, 1});
   GroupedProduct p(groups, 144, 128, DType::f32);
@@ -196,8 +196,8 @@ TEST_P(GroupedFused, EveryShapeOfTilesIsRight) {
             std::string::npos);
 }
 
-// It refuses unsupported problems with a message. Supported problems run on it by default if its
-// kernels are trusted.
+// The fused engine refuses unsupported problems with a message. Supported problems run on it by
+// default if its kernels are trusted.
 TEST_P(GroupedFused, RefusesWithAReason) {
   const auto reason = [&](std::int64_t n, DType output, std::int64_t column_stride) {
     GroupedProduct p(strided_groups(4, 2), n, 32, output, column_stride);
@@ -223,8 +223,8 @@ TEST_P(GroupedFused, RefusesWithAReason) {
                          .alignment = 16,
                          .layout = gemm_int8::GroupLayout::packed,
                          .groups = 2};
-  // By default it computes the problems for which its kernels are trusted. On 9.0 no record has
-  // seen them with one scale for each group.
+  // By default the fused engine computes the problems for which its kernels are trusted. On 9.0 no
+  // record has seen these kernels with one scale for each group.
   for (const gemm_int8::ScaleMode scale :
        {gemm_int8::ScaleMode::row_col, gemm_int8::ScaleMode::row_scalar}) {
     problem.scale = scale;
@@ -243,7 +243,7 @@ TEST_P(GroupedFused, RefusesWithAReason) {
   EXPECT_EQ(gemm_int8::default_config(problem, context().state()).engine, EngineId::dp4a);
 }
 
-// On 10.0 there are kernels of single products, but not of groups.
+// On compute capability 10.0 the fused engine has kernels for single products, but not for groups.
 TEST(GroupedFusedDevices, TenHasNoKernelsForGroups) {
   if (!on_emulated()) GTEST_SKIP() << "a GPU is what it is";
   show_fused_products(true);
@@ -266,7 +266,7 @@ TEST(GroupedFusedDevices, TenHasNoKernelsForGroups) {
   emulate_compute_capability(90);
 }
 
-// Invalid boundaries are clamped and reported as by the other kernels.
+// Invalid boundaries of groups are clamped and reported, as by the other kernels.
 TEST_P(GroupedFused, ReportsBoundariesThatLie) {
   GroupedProduct p(packed_groups({4, 3, 5}), 16, 32, DType::f32);
   p.groups.ends[1] = 99;

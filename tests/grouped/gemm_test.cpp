@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Grouped products: every engine gives the bits of a separate product for each group, and does not
-// change slots of no group.
+// change slots that belong to no group.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -45,7 +45,7 @@ class Operands {
     multiply_one_by_one();
   }
 
-  // A value that no product has.
+  // Fills d with a value that no product has.
   static void reset(Matrix<Out>& d) {
     for (std::int64_t r = 0; r < d.rows(); ++r)
       for (std::int64_t c = 0; c < d.cols(); ++c)
@@ -101,7 +101,7 @@ class Operands {
   Matrix<Out> want;
 };
 
-// The engines that can run a grouped product here.
+// The names of the engines that can run a grouped product on this device.
 std::vector<std::string> grouped_engines(const Context& context) {
   std::vector<std::string> names;
   for (const std::string& name : available_engines(context))
@@ -155,7 +155,7 @@ TEST(GroupedGemm, OutputsOfEveryKindOfGroups) {
   }
 }
 
-// The mean number of rows is so large that the CPU engines pack b for the call.
+// The mean number of rows of these groups is so large that the CPU engines pack b for the call.
 TEST(GroupedGemm, GroupsOfManyRows) {
   const SomeGroups groups = packed_groups({250, 0, 3, 230});
   check<std::int32_t>(groups, {.n = 50, .k = 70}, 16);
@@ -188,7 +188,7 @@ TEST(GroupedGemm, EdgesOfTiles) {
     check<std::int32_t>(groups, {.n = 18, .k = k}, 10);
 }
 
-// K = 0: zeros, plus the bias.
+// With K = 0 the result is zeros, plus the bias if there is one.
 TEST(GroupedGemm, NoInnerDimension) {
   const SomeGroups groups = packed_groups({2, 0, 3}, 1);
   check<std::int32_t>(groups, {.n = 5, .k = 0}, 11);
@@ -212,7 +212,7 @@ TEST(GroupedGemm, NonFiniteScalesStayInTheirRows) {
       EXPECT_EQ(std::isnan(d.get(r, c)), r == 1) << r << "," << c;
 }
 
-// Layers next to each other: the outputs of all groups in one matrix.
+// The outputs of all groups lie next to each other in one matrix.
 TEST(GroupedGemm, OutputsSideBySide) {
   Random random(14);
   const SomeGroups groups = strided_groups(6, 3, {6, 2, 5});
@@ -240,7 +240,7 @@ TEST(GroupedGemm, OutputsSideBySide) {
   }
 }
 
-// A row's bits do not depend on the rest of the call.
+// The bits of a row do not depend on the other rows of the call.
 TEST(GroupedGemm, RowsDoNotDependOnTheBatch) {
   Random random(15);
   const SomeGroups many = packed_groups({40, 3, 17, 0, 1});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped quantization: each slot has the codes and the absmax of the row it reads.
+// Grouped quantization: each slot of the result has the codes and the absmax of the row that it
+// reads.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -12,7 +13,7 @@
 namespace switchback::test {
 namespace {
 
-// The slot's row and first column in x.
+// Where in x the elements that a slot reads begin: the row and the first column.
 struct Place {
   std::int64_t row, col;
 };
@@ -90,7 +91,7 @@ TYPED_TEST(GroupedQuantize, RowsByIndex) {
     const Matrix<TypeParam> x = some_rows<TypeParam>(rows, 37, {0, 2}, 3);
     Vector<std::int32_t> index(static_cast<std::size_t>(groups.slots));
     for (std::int64_t slot = 0; slot < groups.slots; ++slot)
-      // Rows that no group reads may have any values.
+      // Slots that belong to no group may have any index.
       index[static_cast<std::size_t>(slot)] =
           groups.has(slot) ? static_cast<std::int32_t>(random.below(rows)) : -9;
     check(groups, {.data = x.view(), .index = {index.data(), index.size()}}, x, 37,
@@ -109,8 +110,8 @@ TYPED_TEST(GroupedQuantize, GroupsSideBySide) {
         });
 }
 
-// Rows that a device reads and writes as vectors: short ones, and ones with several vectors per
-// thread.
+// Aligned rows, which a GPU reads and writes as vectors: short rows, and rows with several vectors
+// per thread.
 TYPED_TEST(GroupedQuantize, AlignedRows) {
   const SomeGroups packed = packed_groups({2, 0, 3}, 1);
   const SomeGroups strided = strided_groups(3, 2, {1, 3});
@@ -129,7 +130,7 @@ TYPED_TEST(GroupedQuantize, AlignedRows) {
   }
 }
 
-// Fragments: sorted rows, each with the columns of its group.
+// As in the fragmented layer, slots read rows by index, and each group reads its own columns.
 TYPED_TEST(GroupedQuantize, RowsByIndexAndColumns) {
   const SomeGroups groups = packed_groups({2, 0, 3}, 1);
   const Matrix<TypeParam> x = some_rows<TypeParam>(6, 3 * 16, {}, 5);

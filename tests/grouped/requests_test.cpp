@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests for rows of groups: every combination of results, equal for each group to the request
-// for its rows alone, bit for bit.
+// Requests to quantize grouped rows: every combination of results equals, for each group, the
+// request for its rows alone, bit for bit.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -36,7 +36,8 @@ std::string results_of(const Wanted& w) {
          std::string(rotation_name(w.rotation)) + (w.scaled ? " scaled" : "");
 }
 
-// Rotations need columns in groups of 16.
+// All combinations of results to request. Rotations need columns in groups of 16, so they are
+// optional.
 std::vector<Wanted> all_combinations(std::vector<Source> sources, bool rotations) {
   std::vector<Wanted> all;
   for (const Source source : sources)
@@ -56,7 +57,8 @@ std::vector<Wanted> all_combinations(std::vector<Source> sources, bool rotations
   return all;
 }
 
-// Where the slots find their rows.
+// Which elements of x a slot reads: the row with its number, a row by index, the columns of its
+// group, or both of these.
 enum class Reads { in_place, index, columns, index_and_columns };
 
 template <class X, class V>
@@ -88,7 +90,7 @@ struct Inputs {
     }
     if (reads == Reads::index || reads == Reads::index_and_columns)
       for (std::int64_t slot = 0; slot < groups.slots; ++slot)
-        // Rows that no group reads may have any values.
+        // Slots that belong to no group may have any index.
         index.push_back(groups.has(slot) ? static_cast<std::int32_t>(random.below(x.rows())) : -9);
   }
 
@@ -102,7 +104,7 @@ struct Inputs {
     return {
         .data = x.view(), .index = {index.data(), index.size()}, .column_stride = column_stride};
   }
-  // The rows of a group by themselves.
+  // A copy of the elements that one group reads.
   [[nodiscard]] Matrix<X> rows_of(std::int64_t group) const {
     const std::int64_t begin = groups.begins[static_cast<std::size_t>(group)];
     Matrix<X> rows(groups.counts[static_cast<std::size_t>(group)], cols);
@@ -117,7 +119,7 @@ struct Inputs {
   }
 };
 
-// Results of rows in groups, or of one group.
+// The results of a request for grouped rows, or for the rows of one group.
 template <class V>
 struct Outputs {
   Matrix<std::int8_t> q, q_t;
@@ -162,7 +164,8 @@ Request request_of(const Wanted& wanted, Outputs<V>& out, bool accumulate) {
   return r;
 }
 
-// Whether the elements of a from (a_row, a_col) on are those of b from (b_row, b_col) on.
+// Whether the elements of a from (a_row, a_col) on have the bits of those of b from (b_row, b_col)
+// on.
 template <class T>
 bool same(const Matrix<T>& a, std::int64_t a_row, std::int64_t a_col, const Matrix<T>& b,
           std::int64_t b_row, std::int64_t b_col, std::int64_t rows, std::int64_t cols) {
@@ -227,7 +230,7 @@ void check_groups(Context& context, const Inputs<X, V>& in, const Wanted& wanted
   EXPECT_TRUE(all_are(got.absmax_t, 0, 1, block * cols, other * cols, zeroed ? 0.0f : -5.0f));
 }
 
-// The groups of a layout, which may be in memory that only the device reads.
+// Copies the groups of a layout, which may be in memory that only the device reads.
 std::vector<blockwise::BlockGroup> groups_of(Context& context, const grouped::BlockLayout& layout) {
   if (on_cpu()) return {layout.groups.begin(), layout.groups.end()};
   std::vector<blockwise::BlockGroup> groups(layout.groups.size());
@@ -238,7 +241,7 @@ std::vector<blockwise::BlockGroup> groups_of(Context& context, const grouped::Bl
   return groups;
 }
 
-// Each group begins at the block after the last one of the previous group.
+// Checks that each group begins at the block after the last block of the previous group.
 void check_layout(Context& context, const SomeGroups& groups, const grouped::BlockLayout& layout) {
   const std::vector<blockwise::BlockGroup> found = groups_of(context, layout);
   ASSERT_EQ(static_cast<std::int64_t>(found.size()), groups.count());
@@ -286,7 +289,8 @@ void check_requests(const SomeGroups& groups, Reads reads, std::int64_t cols,
   }
 }
 
-// Empty groups first, in the middle and last, a group of several blocks, slots without a group.
+// Empty groups at the beginning, in the middle and at the end, a group of several blocks, and slots
+// without a group.
 std::vector<SomeGroups> some_groups() {
   std::vector<SomeGroups> some;
   some.push_back(packed_groups({0, 1, 5, 0, 131, 0}, 3));
@@ -330,7 +334,7 @@ TYPED_TEST(GroupedRequests, GroupsSideBySide) {
                                        all_combinations(reading_x, false), {0, 1});
 }
 
-// Rows that a device reads as vectors, with several of them in a thread.
+// Long rows, of which each thread of a GPU reads several vectors.
 TYPED_TEST(GroupedRequests, LongRows) {
   std::vector<Wanted> combinations(2);
   combinations[0].q = combinations[1].q = true;
@@ -343,13 +347,14 @@ TYPED_TEST(GroupedRequests, LongRows) {
   }
 }
 
-// Gradients of another type than x.
+// Requests for a gradient whose type is not that of x.
 TEST(GroupedRequestsOfTwoTypes, Gradients) {
   check_requests<half, float>(packed_groups({0, 5, 2, 0}, 1), Reads::in_place, 48,
                               all_combinations({Source::gradient}, true), {});
 }
 
-// A device clamps invalid ends, which here would need more blocks than there are, and reports them.
+// A GPU clamps invalid ends of groups, which here would need more blocks than there are, and
+// reports them.
 TEST(GroupedRequestsOfInvalidGroups, BlocksStayInside) {
   if (on_cpu()) GTEST_SKIP() << "the host checks its groups";
   SomeGroups groups = packed_groups({1024, 0, 0});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped floating point products: the results of a separate product for each group.
+// Grouped floating point products have the results of a separate product for each group.
 #include <gtest/gtest.h>
 
 #include "gemm/int8_support.hpp"
@@ -9,8 +9,8 @@
 namespace switchback::test {
 namespace {
 
-// Numbers of few bits: sums of their products are exact in f32, whatever the order, so that every
-// engine has the same bits.
+// Fills a matrix with numbers of few bits: sums of their products are exact in f32, whatever the
+// order, so that every engine has the same bits.
 template <class T>
 void fill_small_integers(Matrix<T>& m, Random& random) {
   for (std::int64_t r = 0; r < m.rows(); ++r)
@@ -107,7 +107,8 @@ TEST(GroupedStandard, TypesAndBias) {
   check<float>(groups, Product::y, false, true);
 }
 
-// Matrices next to each other give the same bits as the same matrices below each other.
+// Weights of groups that lie next to each other in one matrix give the same bits as weights that
+// lie below each other.
 TEST(GroupedStandard, MatricesSideBySide) {
   constexpr std::int64_t n = 19;
   constexpr std::int64_t k = 13;

@@ -12,13 +12,13 @@
 
 namespace switchback::test {
 
-/// Groups that own their arrays.
+/// A description of groups that owns its arrays, and the slots of each group.
 struct SomeGroups {
   std::string name;
   std::int64_t slots = 0;
-  std::int64_t rows = 0;      ///< strided
-  Vector<std::int32_t> ends;  ///< packed
-  Vector<std::int32_t> used;  ///< strided, or empty
+  std::int64_t rows = 0;      ///< rows of each strided group; 0: packed
+  Vector<std::int32_t> ends;  ///< end of each packed group
+  Vector<std::int32_t> used;  ///< rows that each strided group uses; empty: all
   std::vector<std::int64_t> begins, counts;
 
   [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(counts.size()); }
@@ -26,7 +26,7 @@ struct SomeGroups {
     if (rows == 0) return Groups::packed({ends.data(), ends.size()});
     return Groups::strided(count(), rows, {used.data(), used.size()});
   }
-  /// Whether a group has the slot.
+  /// Whether the slot belongs to a group.
   [[nodiscard]] bool has(std::int64_t slot) const {
     for (std::size_t g = 0; g < counts.size(); ++g)
       if (slot >= begins[g] && slot < begins[g] + counts[g]) return true;
@@ -34,7 +34,7 @@ struct SomeGroups {
   }
 };
 
-/// Packed groups of these sizes, with `behind` slots after the last one.
+/// Packed groups of these sizes, followed by `behind` slots that belong to no group.
 inline SomeGroups packed_groups(const std::vector<std::int64_t>& sizes, std::int64_t behind = 0) {
   SomeGroups groups;
   groups.name = "packed";
@@ -51,7 +51,7 @@ inline SomeGroups packed_groups(const std::vector<std::int64_t>& sizes, std::int
   return groups;
 }
 
-/// Strided groups; empty `used`: all rows of `count` groups.
+/// `count` strided groups of `rows` rows. `used` says how many rows each group uses; empty: all.
 inline SomeGroups strided_groups(std::int64_t rows, std::int64_t count,
                                  const std::vector<std::int64_t>& used = {}) {
   SomeGroups groups;
@@ -71,8 +71,8 @@ inline SomeGroups strided_groups(std::int64_t rows, std::int64_t count,
   return groups;
 }
 
-/// Empty groups first, last and in the middle, one row, tiles of 6 plus and minus one, sizes of
-/// several blocks, many small groups.
+/// Groups of many kinds: empty ones first, last and in the middle, with one row, with one row more
+/// and less than a tile of 6, with several blocks, and many small ones.
 inline std::vector<SomeGroups> all_groups() {
   std::vector<SomeGroups> all;
   all.push_back(packed_groups({3}));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refused arguments: the message names argument, value and rule, and nothing is written.
+// Refused arguments of grouped operations: the message names argument, value and rule, and nothing
+// is written.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -74,7 +74,7 @@ TEST(LinearActivation, IsAPlainLayerOfTheActivatedInput) {
     }
     EXPECT_TRUE(equal_bits(t.dx, plain.dx, "dx of activation"));
 
-    // The caller keeps x; one gradient at a time.
+    // The caller keeps x, and requests one gradient at a time.
     t.forward(layer, Save::caller);
     t.spoil();
     LinearGrads dw_alone = t.grads();
@@ -93,7 +93,7 @@ TEST(LinearActivation, IsAPlainLayerOfTheActivatedInput) {
   });
 }
 
-// The previous layer: its g is the gradient of activation(y).
+// If an activation follows the layer, backward may get the gradient of activation(y) as its g.
 TEST(LinearActivation, TakesTheDerivativeOfWhatFollows) {
   Context context(test::device_options());
   for_each_case([&](const LayerCase& c, Activation activation) {
@@ -129,8 +129,7 @@ TEST(LinearActivation, TakesTheDerivativeOfWhatFollows) {
   });
 }
 
-// Linear, GELU, Linear: the second layer or the first may compute the derivative; the result is the
-// same.
+// In Linear, GELU, Linear, either layer may compute GELU's derivative; the result is the same.
 TEST(LinearActivation, MlpGivesTheSameEitherWay) {
   Context context(test::device_options());
   for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global})
@@ -167,7 +166,8 @@ TEST(LinearActivation, MlpGivesTheSameEitherWay) {
     }
 }
 
-// The data that must remain for backward: x and activation(x), or the codes of the latter.
+// For backward, a forward keeps x and activation(x), or only the codes of activation(x) in a mode
+// that keeps codes.
 TEST(LinearActivation, ReportsTheMemoryItKeeps) {
   Context context(test::device_options());
   for (const Mode mode : test::all_modes) {

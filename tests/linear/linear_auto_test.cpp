@@ -19,7 +19,7 @@ using linear::WeightCodes;
 using test::LayerCase;
 using test::LayerTrial;
 
-// Answers queries for single passes, and remembers the queries.
+// A configuration source that answers queries for the mode of a layer's pass, and remembers them.
 class Rankings : public ConfigSource {
  public:
   using Answer = std::function<const ModeRanking*(const PassProblem&)>;
@@ -87,7 +87,7 @@ TEST(LinearAuto, QueriesAndRankingsComeBackWhole) {
     ASSERT_TRUE(linear::from_choice(linear::to_choice(ranking), again));
     EXPECT_EQ(again, ranking);
   }
-  // A ranking that is older than rowwise_shared has that mode last.
+  // A stored ranking from before rowwise_shared existed is read as if it had that mode last.
   ConfigChoice older;
   older.words = {2, 1, 0};
   ModeRanking found;
@@ -146,7 +146,7 @@ TEST(LinearAuto, RunsTheFastestAllowedMode) {
   }
 }
 
-// Forward in one mode, dX in another: each equals that of a layer in that mode.
+// The forward in one mode and dX in another: each equals that of a layer in that mode.
 TEST(LinearAuto, ChoosesForEachPass) {
   for (const auto& [forward, dx] :
        {std::pair{rowwise_first, standard_first}, std::pair{standard_first, rowwise_first},
@@ -193,14 +193,15 @@ TEST(LinearAuto, AsksForTheShapeAndWhetherCodesAreAtHand) {
   want.pass = Pass::forward;
   want.weight = WeightCodes::cached;
   EXPECT_EQ(source->asked.front(), want);
-  // Inference: codes that are made of the weight now are used again.
+  // An inference with a new weight asks for the mode with cached codes too: the codes that it makes
+  // are used again.
   layer.weight_updated();
   source->asked.clear();
   t.forward(layer, Save::nothing);
   EXPECT_EQ(source->asked.front(), want);
 }
 
-// Cached codes with other scales are used instead of new ones.
+// If the best mode changes, cached codes are still used instead of new ones with other scales.
 TEST(LinearAuto, KeepsTheCodesItHas) {
   Context context(test::device_options());
   bool later = false;
@@ -213,7 +214,7 @@ TEST(LinearAuto, KeepsTheCodesItHas) {
   EXPECT_EQ(layer.forward_mode(13), Mode::rowwise);
   layer.weight_updated();
   EXPECT_EQ(layer.forward_mode(13), Mode::global);
-  // Not if that mode is not allowed.
+  // A mode that is not allowed is not chosen, even if it is the fastest.
   SwitchbackLinear narrow =
       auto_layer(context, t, allow_mode(Mode::standard) | allow_mode(Mode::global));
   later = false;
@@ -221,7 +222,8 @@ TEST(LinearAuto, KeepsTheCodesItHas) {
   EXPECT_EQ(narrow.forward_mode(13), Mode::global);
 }
 
-// Two steps of a layer and then an inference, compared with the same in a layer of mode auto.
+// Runs two steps and then an inference, in `layer` (of mode auto) and in a layer of the given mode.
+// The results must be equal.
 void expect_steps_of(Mode mode, SwitchbackLinear& layer, LayerTrial& got, Context& context) {
   LayerTrial want(case_of(mode));
   SwitchbackLinear same = want.make(context);
@@ -232,7 +234,7 @@ void expect_steps_of(Mode mode, SwitchbackLinear& layer, LayerTrial& got, Contex
       trial.spoil();
       trial.forward(of, Save::copy);
       trial.backward(of);
-      // Codes are cached: gradients of a second batch.
+      // A second batch finds W's codes cached. Its gradients are added to those of the first.
       trial.forward(of, Save::copy);
       trial.backward(of, true);
     }
@@ -249,8 +251,8 @@ void expect_steps_of(Mode mode, SwitchbackLinear& layer, LayerTrial& got, Contex
   EXPECT_TRUE(got.y == want.y);
 }
 
-// The fastest mode of a single pass does not matter: a step with a new W is chosen as a whole.
-// After it, each pass finds W's codes cached.
+// In a step with a new W, the fastest mode of a single pass does not matter: one mode is chosen for
+// the whole step. After it, each pass finds W's codes cached.
 TEST(LinearAuto, AStepWithANewWeightRunsInOneMode) {
   for (const ModeRanking& step : {shared_first, rowwise_first, global_first})
     for (const ModeRanking& made : {standard_first, rowwise_first, global_first})
@@ -268,13 +270,13 @@ TEST(LinearAuto, AStepWithANewWeightRunsInOneMode) {
         EXPECT_EQ(layer.dx_mode(13), step.modes[0]);
         expect_steps_of(step.modes[0], layer, t, context);
         EXPECT_EQ(layer.dx_mode(13), step.modes[0]);
-        // An inference with a new W is not a step.
+        // An inference with a new W is not a step, so the mode of its forward counts.
         layer.weight_updated();
         EXPECT_EQ(layer.forward_mode(13), cached.modes[0]);
       }
 }
 
-// Where standard is as fast for a whole step, each pass is chosen by itself.
+// If mode standard is as fast for a whole step, the mode of each pass is chosen by itself.
 TEST(LinearAuto, PassesAreChosenAloneIfAStepGainsNothing) {
   Context context(test::device_options());
   context.set_config_source(std::make_shared<Rankings>(
@@ -307,13 +309,14 @@ TEST(LinearAuto, SharedCodesAreUsedAsThoseOfRowwise) {
   EXPECT_EQ(layer.dx_mode(13), Mode::standard);
   step = &shared_first;
   EXPECT_EQ(layer.dx_mode(13), Mode::rowwise_shared);
-  // No other mode is allowed.
+  // If only rowwise_shared is allowed, every pass runs in it.
   step = nullptr;
   SwitchbackLinear only = auto_layer(context, t, shared);
   expect_steps_of(Mode::rowwise_shared, only, t, context);
 }
 
-// An inference's forward makes codes that serve a dX by columns and a dX that shares them.
+// An inference's forward makes codes of W's rows. They serve both modes of dX: rowwise, which adds
+// codes of W's columns, and rowwise_shared, which uses the same codes.
 TEST(LinearAuto, CodesOfRowsServeEveryModeOfRows) {
   Context context(test::device_options());
   const ModeRanking* dx = &rowwise_first;
@@ -367,7 +370,7 @@ TEST(LinearAuto, OptionsAreChecked) {
               o.allow = 1;
             }),
             "linear: allow = 1; only mode auto uses it, not mode rowwise");
-  // Sums over that many codes are not exact: mode standard is used if it is allowed.
+  // int32 sums over that many codes are not exact, so mode standard is used if it is allowed.
   EXPECT_EQ(failure([](auto& o) { o.in_features = max_exact_k + 1; }), "");
   EXPECT_NE(failure([](auto& o) {
               o.in_features = max_exact_k + 1;

@@ -11,7 +11,7 @@ using test::LayerCase;
 using test::LayerTrial;
 using test::Random;
 
-// Sums of four numbers, which are smaller or larger by powers of two.
+// Fills a matrix with sums of four random integers, which are scaled by random powers of two.
 void fill(FloatMatrix& m, Random& random, int exponent) {
   for (std::int64_t r = 0; r < m.rows(); ++r)
     for (std::int64_t c = 0; c < m.cols(); ++c) {
@@ -23,7 +23,7 @@ void fill(FloatMatrix& m, Random& random, int exponent) {
     }
 }
 
-// FNV-1a of the elements as f32.
+// Adds the elements of a matrix, as f32, to an FNV-1a hash.
 void add_to_hash(std::uint64_t& hash, FloatMatrix& m) {
   for (std::int64_t r = 0; r < m.rows(); ++r)
     for (std::int64_t c = 0; c < m.cols(); ++c) {
@@ -33,7 +33,8 @@ void add_to_hash(std::uint64_t& hash, FloatMatrix& m) {
     }
 }
 
-// Adds one step: y, dx and db, and dw where it can be an int8 product.
+// Adds the results of one step to a hash: y, dx and db, and dw in modes that can compute it in
+// int8.
 void add_step(std::uint64_t& hash, Context& context, const LayerCase& c, Rotation rotation) {
   LayerTrial t(c);
   Random random(c.seed);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchbackLinear with operands in forms other than a weight [N,K] and matrices of one type.
+// Tests of SwitchbackLinear with operands in other forms: a transposed weight [K,N], and a weight
+// or x in f32 where the layer's type is narrower.
 #include <cmath>
 #include <utility>
 
@@ -29,8 +30,8 @@ LinearOptions transposed_options(const LayerTrial& t) {
   return options;
 }
 
-// dw of one block of rows in int8 has two roundings, in another order of the two scales, and that
-// of its type: both are off by at most three roundings of f32 and one of the type.
+// Compares two int8 dw of one block of rows. Each is multiplied by two scales, in different orders,
+// and rounded to its type: both are off by at most three roundings of f32 and one of the type.
 ::testing::AssertionResult same_but_rounded(FloatMatrix& got, FloatMatrix& want) {
   for (std::int64_t r = 0; r < want.rows(); ++r)
     for (std::int64_t c = 0; c < want.cols(); ++c) {
@@ -48,7 +49,7 @@ LinearOptions transposed_options(const LayerTrial& t) {
 // Compares the results of a layer that was given Wᵀ with those of one that was given W.
 void expect_same_results(LayerTrial& t, LayerTrial& plain, Mode mode, bool int8_dw) {
   EXPECT_TRUE(equal_bits(t.db, plain.db, "db"));
-  if (mode == Mode::standard) {  // another order of summation
+  if (mode == Mode::standard) {  // floating point sums are in another order
     EXPECT_TRUE(t.y_right());
     EXPECT_TRUE(t.dx_right());
   } else {
@@ -84,7 +85,7 @@ void compare_forms(Context& context, const LayerCase& c, WeightGradient dw) {
   t.dw = transposed(dw_t);
   expect_same_results(t, plain, c.mode, dw == WeightGradient::int8_block);
 
-  // A forward that quantizes only for itself, and a dX before any forward.
+  // First a forward that saves nothing and quantizes only for itself, then a dX before any forward.
   layer.weight_updated();
   t.spoil();
   t.forward(layer, Save::nothing);
@@ -121,7 +122,7 @@ TEST(LinearForms, ATransposedWeightGivesTheSameResults) {
   }
 }
 
-// Tiles of the quantizers, strips of the products, cut and whole.
+// Shapes with whole and cut tiles of the quantizers, and with whole and cut strips of the products.
 TEST(LinearForms, ATransposedWeightOfEveryShape) {
   Context context(test::device_options());
   for (const auto& [k, n] : {std::pair<std::int64_t, std::int64_t>{1, 1},
@@ -156,7 +157,8 @@ TEST(LinearForms, ATransposedWeightInStandardEvalAndModeAuto) {
   }
 }
 
-// Codes are made of the weight itself; products in floating point read the rounded weight.
+// If the weight is wider than the layer's type, codes are made of the weight itself, and floating
+// point products read the rounded weight.
 TEST(LinearForms, AWiderWeight) {
   for (const ContextOptions& options : test::all_contexts()) {
     SCOPED_TRACE(test::describe(options));
@@ -172,7 +174,7 @@ TEST(LinearForms, AWiderWeight) {
         for (std::int64_t r = 0; r < c.n; ++r)
           for (std::int64_t k = 0; k < c.k; ++k)
             plain.w.set(r, k, wide.get(r, k));
-        if (mode == Mode::standard) t.w = plain.w;  // the reference reads this weight
+        if (mode == Mode::standard) t.w = plain.w;  // the reference layer reads the rounded weight
         SwitchbackLinear layer(context, t.options());
         layer.set_weight(wide.any(), t.bias.any());
         t.forward(layer, Save::copy);
@@ -195,7 +197,7 @@ TEST(LinearForms, AWiderWeight) {
         t.spoil();
         t.forward(layer, Save::nothing);
         context.synchronize();
-        if (mode == Mode::standard) {  // packed: another order of summation
+        if (mode == Mode::standard) {  // a packed weight has another order of sums
           EXPECT_TRUE(t.y_right());
         } else {
           EXPECT_TRUE(equal_bits(t.y, trained, "y of a prepared layer"));
@@ -204,7 +206,7 @@ TEST(LinearForms, AWiderWeight) {
   }
 }
 
-// A random x in f32, which the trial gets in its own type.
+// A random x in f32. The trial's x gets the same elements, rounded to its own type.
 FloatMatrix wide_x(const LayerCase& c, LayerTrial& rounded) {
   FloatMatrix wide(DType::f32, c.m, c.k, c.layout);
   test::Random random(5);
@@ -215,7 +217,7 @@ FloatMatrix wide_x(const LayerCase& c, LayerTrial& rounded) {
   return wide;
 }
 
-// An f32 x of a narrower layer gives the bits of x rounded to the layer's type.
+// An f32 x for a layer of a narrower type gives the bits of x rounded to that type.
 TEST(LinearForms, AWiderInput) {
   for (const ContextOptions& options : test::all_contexts()) {
     SCOPED_TRACE(test::describe(options));
@@ -254,7 +256,7 @@ TEST(LinearForms, AWiderInput) {
                     narrow.saved_for_backward_bytes() * (borrows ? 2 : 1));
           t.backward(layer);
           check("borrow");
-          // A layer that saves codes of x itself computes a different dw.
+          // In a mode that saves codes of x, dw from the caller's x is different.
           if (traits_of(mode).keeps_codes) continue;
           t.forward(layer, Save::caller);
           layer.backward_from({t.x.any(), {}}, t.grads());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fragmented layer: its results have the bits of the SwitchBack layers that its definition
-// names, and its gradients are those of the definition in f64.
+// Tests of the fragmented layer: its results have the bits of the SwitchBack layers that its
+// definition names, and its gradients are those of the definition in f64.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -35,7 +35,8 @@ std::string text_of(const Shape& s) {
          " F " + std::to_string(s.fragments) + " R " + std::to_string(s.rank);
 }
 
-// One fragment, one column a fragment, one row, more lanes than columns, odd sizes, many rows.
+// Shapes with one fragment, one column per fragment, one row, fewer columns than lanes, odd sizes,
+// and many rows.
 std::vector<Shape> all_shapes() {
   return {{},
           {.rows = 1},
@@ -115,7 +116,7 @@ void expect_same(const Matrix<T>& got, const Matrix<T>& want, const char* what) 
   EXPECT_TRUE(got.guards_intact()) << what;
 }
 
-// The sum of term(i) in 32 lanes, which are then added in halves.
+// The sum of term(i) in the order of the layer: in 32 lanes, whose halves are then added.
 template <class Term>
 float lane_sum(std::int64_t n, const Term& term) {
   std::array<float, 32> lanes{};
@@ -162,7 +163,7 @@ SwitchbackLinear layer_of(Context& context, Mode mode, ConstAnyMatrix weight) {
   return layer;
 }
 
-// y = a + b, rounded once.
+// y = a + b, rounded once to y's type.
 template <class T>
 void add(const Matrix<float>& a, const Matrix<float>& b, Matrix<T>& y) {
   for (std::int64_t r = 0; r < y.rows(); ++r)
@@ -170,7 +171,7 @@ void add(const Matrix<float>& a, const Matrix<float>& b, Matrix<T>& y) {
       y.set(r, c, T(a.get(r, c) + b.get(r, c)));
 }
 
-// A soft step by three layers.
+// A soft step of the fragmented layer, computed by three SwitchBack layers.
 template <class T>
 void soft_reference(Context& context, const Shape& s, const Operands<T>& o, Mode mode,
                     Results<T>& out, bool accumulate) {
@@ -302,7 +303,8 @@ std::int64_t chosen(const Shape& s, const Operands<T>& o, std::int64_t row) {
   return std::isnan(values[best]) ? 0 : static_cast<std::int64_t>(best);
 }
 
-// A hard forward by layers: each fragment's rows through its part of the weight.
+// A hard forward, computed by one layer per fragment: the rows that chose it, times its part of the
+// weight.
 template <class T>
 Matrix<T> hard_reference(Context& context, const Shape& s, const Operands<T>& o, Mode mode) {
   Matrix<T> y(s.rows, s.n);
@@ -339,8 +341,8 @@ Matrix<T> hard_reference(Context& context, const Shape& s, const Operands<T>& o,
   return y;
 }
 
-// In floating point on a device, grouped products and those of a layer add in different orders. So
-// the numbers are small integers there, whose sums are exact.
+// Compares hard forwards with layers. On a GPU, grouped floating point products and those of a
+// layer add in different orders. So the numbers are small integers there, whose sums are exact.
 template <class T>
 void check_hard(const Shape& s, Mode mode) {
   const Operands<T> o(s, !on_cpu());
@@ -358,7 +360,7 @@ void check_hard(const Shape& s, Mode mode) {
     Results<T> prepared(s);
     layer.forward_hard(o.x.view(), prepared.y.view());
     context.synchronize();
-    // Packed for eval, a floating product may add in another order.
+    // In eval a floating point product has a packed weight and may add in another order.
     if (mode != Mode::standard && mode != Mode::automatic)
       expect_same(prepared.y, want, "y in eval");
   }
@@ -434,8 +436,8 @@ class SoftLoss {
   std::vector<double> g_;
 };
 
-// Against central differences in f64, which are off by h² times a third derivative: h = 1e-4 leaves
-// about 1e-7 of the loss' scale. The layer computes in f32: each gradient is a few hundred
+// Compares with central differences in f64, which are off by h² times a third derivative: h = 1e-4
+// leaves about 1e-7 of the loss' scale. The layer computes in f32: each gradient is a few hundred
 // products, so 1e-4 of the largest one is a hundred times their rounding.
 TEST(LinearFragmented, GradientsAreThoseOfTheDefinition) {
   const Shape s = {.rows = 3, .k = 24, .n = 5, .fragments = 4, .rank = 2};
@@ -539,7 +541,7 @@ TEST(LinearFragmented, NonFiniteRowsAndTies) {
   expect_same(got.y, hard_reference(context, s, zeros, Mode::rowwise), "y");
 }
 
-// In eval the caller may free the weights; an update makes new codes.
+// After prepare_for_eval the caller may free the weights; an update of the weights makes new codes.
 TEST(LinearFragmented, EvalAndUpdates) {
   const Shape s;
   auto o = std::make_unique<Operands<float>>(s, true);

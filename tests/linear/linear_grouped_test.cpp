@@ -56,7 +56,7 @@ struct Results {
   Matrix<T> y, dx, dw, db;
 };
 
-// Multiples of 1/`part` between -`most`/part and most/part.
+// Fills a matrix with random multiples of 1/part from -most/part to most/part.
 template <class T>
 void fill_parts(Matrix<T>& m, int most, int part, Random& random) {
   for (std::int64_t r = 0; r < m.rows(); ++r)
@@ -65,7 +65,8 @@ void fill_parts(Matrix<T>& m, int most, int part, Random& random) {
             T(static_cast<float>(random.below(2 * most + 1) - most) / static_cast<float>(part)));
 }
 
-// The operands of one step. `x` holds the rows that the slots read, in the order of `index`.
+// The operands of one step of a layer with groups. If rows are gathered, `index` says which row of
+// `x` each slot reads.
 template <class T>
 struct Step {
   Step(const SomeGroups& groups_, bool gathered, std::uint64_t seed, bool exact = false)
@@ -89,11 +90,11 @@ struct Step {
       row = static_cast<std::int32_t>(random.below(9));
   }
 
-  // A device uses different kernels for the float products of groups and of a layer, and these add
-  // in different orders. On a CPU a library's order may depend on the operands' addresses. So these
-  // are numbers of few bits, whose sums are exact in any order: sums of at most 200 products, each
-  // a multiple of 1/128 up to 8. Codes restore x exactly (a scale of 127/32 times n/127), so that
-  // the same holds where dW is computed from codes.
+  // A GPU uses different kernels for the floating point products of groups and of a layer, and
+  // these add in different orders. On a CPU a library's order may depend on the operands'
+  // addresses. So these are numbers of few bits, whose sums are exact in any order: sums of at most
+  // 200 products, each a multiple of 1/128 up to 8. Codes restore x exactly (a scale of 127/32
+  // times n/127), so that the same holds where dW is computed from codes.
   void fill_exact(Random& random) {
     fill_parts(x, 127, 32, random);
     for (std::int64_t r = 0; r < x.rows(); ++r)
@@ -124,7 +125,7 @@ LinearGrads grads_of(ConstAnyMatrix g, Matrix<T>& dx, MatrixView<T> dw, MatrixVi
   return grads;
 }
 
-// One layer after the other.
+// Runs the step with a separate layer for each group.
 template <class T>
 Results<T> one_by_one(Context& context, const Step<T>& step, const Setting& s) {
   const SomeGroups& groups = step.groups;
@@ -204,8 +205,8 @@ TEST(LinearGrouped, EveryModeOfEveryKindOfGroups) {
       check<float>(groups, {.mode = mode}, false);
 }
 
-// What a layer can do besides the modes. The products of dW with an activation are in int8: the
-// order of sums in floating point differs between kernels.
+// The features of a layer other than its mode. With an activation dW is computed in int8, because
+// the order of sums in floating point differs between kernels.
 TEST(LinearGrouped, EveryFeatureOfALayer) {
   constexpr auto int8 = WeightGradient::int8_block;
   std::vector<Setting> settings;
@@ -233,7 +234,7 @@ TEST(LinearGrouped, GatheredRowsAndWhatIsSaved) {
   const SomeGroups groups = packed_groups({4, 0, 7, 1}, 2);
   for (const Mode mode : {Mode::standard, Mode::rowwise, Mode::global_mem_efficient})
     for (const Save save : {Save::copy, Save::borrow, Save::caller}) {
-      // Only the layer keeps codes.
+      // In a mode that keeps codes of x, the caller cannot keep x instead.
       if (traits_of(mode).keeps_codes && save == Save::caller) continue;
       for (const bool gathered : {false, true})
         check<float>(groups, {.mode = mode, .save = save, .accumulate = true}, gathered);
@@ -252,7 +253,7 @@ TEST(LinearGrouped, OneGroupIsALayer) {
   check<float>(packed_groups({13}), {.mode = Mode::rowwise}, false);
 }
 
-// In eval the caller may free the weight; an update of the weight makes new codes.
+// After prepare_for_eval the caller may free the weight; an update of the weight makes new codes.
 TEST(LinearGrouped, EvalAndUpdates) {
   const SomeGroups groups = packed_groups({3, 5});
   const Step<float> step(groups, false, 2);
@@ -283,8 +284,8 @@ TEST(LinearGrouped, EvalAndUpdates) {
   EXPECT_EQ(y.get(0, 1), want.y.get(0, 1));
 }
 
-// In eval an int8 layer computes dx from the codes that it has. Its weight can be read, and set, as
-// codes; another layer can share it.
+// After prepare_for_eval an int8 layer computes dx from the codes that it has. Its weight can be
+// read, and set, as codes; another layer can share it.
 TEST(LinearGrouped, GradientsAndCodesInEval) {
   const SomeGroups groups = packed_groups({3, 5});
   const Step<float> step(groups, false, 6);
@@ -326,7 +327,7 @@ TEST(LinearGrouped, GradientsAndCodesInEval) {
   }
 }
 
-// Without any slot, dw and db are zeros, also after a saved forward.
+// If all groups are empty, dw and db are zeros, also after a forward that saves.
 TEST(LinearGrouped, WithoutSlotsGradientsAreZeros) {
   const SomeGroups groups = packed_groups({0, 0});
   const Step<float> step(groups, false, 4);
@@ -369,8 +370,8 @@ TEST(LinearGrouped, CopiesWhatBackwardNeeds) {
   expect_same(got.dw, want.dw, "dw");
 }
 
-// As with a single layer: an output over borrowed rows invalidates the saved forward, and borrowed
-// arrays that no longer fit are refused.
+// As in a layer without groups, an output over borrowed rows invalidates the saved forward, and
+// borrowed arrays that no longer fit are refused.
 TEST(LinearGrouped, WhatWasBorrowedMustStay) {
   SomeGroups groups = packed_groups({3, 5});
   Step<float> step(groups, false, 5);

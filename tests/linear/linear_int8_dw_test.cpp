@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dw in int8: bit for bit the composition of its operations, whatever was kept of x. Everything
-// else is as with dw in floating point.
+// Tests of dw in int8: it equals the composition of its operations bit for bit, whatever was kept
+// of x. Everything else is as with dw in floating point.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -48,7 +48,8 @@ Blocks in_blocks(Context& context, ConstAnyMatrix x, std::int64_t block,
   return made;
 }
 
-// dw of a layer whose products read x, added to `old`.
+// The expected dw: the blockwise product of g and of the x that a layer's products read, added to
+// `old` if `accumulate`.
 FloatMatrix expected_dw(Context& context, ConstAnyMatrix g, ConstAnyMatrix x, std::int64_t block,
                         const FloatMatrix& old, bool accumulate,
                         const std::optional<StochasticRounding>& rounding = {}) {
@@ -113,7 +114,8 @@ TEST(LinearInt8Dw, IsTheCompositionOfItsOperations) {
         }
 }
 
-// dw may read data of the layer, the caller's x, or the caller's codes of rows or of blocks.
+// dw is the same from data that the layer keeps, from the caller's x, and from the caller's codes
+// of blocks.
 TEST(LinearInt8Dw, IsTheSameFromWhateverWasKept) {
   Context context(test::device_options());
   const std::int64_t block = 128;
@@ -165,7 +167,7 @@ TEST(LinearInt8Dw, IsTheSameFromWhateverWasKept) {
     EXPECT_EQ(kept.absmax, alone.absmax);
     again("dx skipped", [&](LinearGrads& grads) {
       layer.backward_from({t.x.any(), {}}, {grads.g, {}, grads.dw, grads.db, false});
-      grads.dx_of_activation = true;  // nothing to compare
+      grads.dx_of_activation = true;  // so that again() does not compare dx
     });
   }
 }
@@ -201,8 +203,8 @@ TEST(LinearInt8Dw, TheDerivativeOfTheOutputIsTakenFirst) {
   EXPECT_TRUE(t.dw == want);
 }
 
-// dw reads X as it is: the rotation does not change it. Stochastic rounding is of G's codes of rows
-// and of blocks.
+// The rotation does not change dw, which reads X as it is. Stochastic rounding applies to G's codes
+// of rows and of blocks.
 TEST(LinearInt8Dw, GoesWithRotationAndStochasticRounding) {
   Context context(test::device_options());
   LayerCase c = int8_dw_case(Mode::rowwise, DType::bf16);
@@ -238,7 +240,7 @@ TEST(LinearInt8Dw, GoesWithRotationAndStochasticRounding) {
       EXPECT_TRUE(t.dx == dx);
       EXPECT_TRUE(t.db == db);
       EXPECT_TRUE(t.dw == want);
-      // Also without a dx.
+      // dw is the same if dx is not requested.
       t.dw.fill_value(not_a_number);
       t.forward(layer, Save::copy);
       LinearGrads without = grads;
@@ -246,7 +248,7 @@ TEST(LinearInt8Dw, GoesWithRotationAndStochasticRounding) {
       layer.backward(without);
       context.synchronize();
       EXPECT_TRUE(t.dw == want);
-      // From codes of rows, which are codes of the rotated x.
+      // dw from codes of rows, which are codes of the rotated x, has a larger error.
       Matrix<std::int8_t> codes(t.x.rows(), t.x.cols());
       Vector<float> absmax(static_cast<std::size_t>(t.x.rows()));
       layer.forward_codes(t.x.any(), t.y.any(), codes.view(), absmax);
@@ -260,7 +262,8 @@ TEST(LinearInt8Dw, GoesWithRotationAndStochasticRounding) {
           error += std::pow(static_cast<double>(t.dw.get(r, k)) - want.get(r, k), 2);
           norm += std::pow(static_cast<double>(want.get(r, k)), 2);
         }
-      // X is quantized twice: sqrt(2) of the 0.9 % that SignalToNoise derives, and bf16 in between.
+      // X is quantized twice: the error is sqrt(2) times the 0.9 % that SignalToNoise derives, and
+      // bf16 is in between.
       EXPECT_LT(std::sqrt(error / norm), 0.02);
     }
   }
@@ -277,7 +280,7 @@ TEST(LinearInt8Dw, KeepsCodesInsteadOfX) {
   EXPECT_EQ(layer.saved_for_backward_bytes(), codes);
   t.backward(layer);
   const FloatMatrix dw = t.dw;
-  // So x may change before backward runs, even if it was borrowed.
+  // The layer keeps codes, so x may change before backward runs, even if it was borrowed.
   t.forward(layer, Save::borrow);
   t.x.fill_value(3.0f);
   t.backward(layer);
@@ -335,7 +338,8 @@ TEST(LinearInt8Dw, EmptyBatchAndNonFiniteGradients) {
       ASSERT_EQ(std::isnan(t.dw.get(r, c)), r == 17) << r << "," << c;
 }
 
-// Mode auto computes dw in int8 where its forward would run in int8.
+// A configuration source that ranks one mode first. Mode auto computes dw in int8 where its forward
+// would run in int8.
 class Fixed final : public ConfigSource {
  public:
   explicit Fixed(Mode first) {
@@ -377,7 +381,7 @@ TEST(LinearInt8Dw, FollowsTheForwardOfModeAutoFrom128RowsOn) {
       context.synchronize();
       EXPECT_TRUE(dw == same.dw);
     }
-    // The same from the caller's x.
+    // dw from the caller's x is the same.
     layer.backward_from({t.x.any(), {}}, t.grads());
     context.synchronize();
     EXPECT_TRUE(t.dw == dw);

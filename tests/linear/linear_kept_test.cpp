@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchbackLinear if the caller keeps the data for backward, and if the weight is given as codes.
+// Tests of SwitchbackLinear if the caller keeps the data for backward, and if the weight is given
+// as codes.
 #include <functional>
 
 #include "linear/linear_support.hpp"
@@ -30,7 +31,7 @@ LayerCase case_of(Mode mode, DType dtype, std::int64_t m = 13) {
   return c;
 }
 
-// Codes and scales of a matrix's rows, or of the whole matrix, in device memory.
+// Codes and scales of a matrix' rows, or of the whole matrix, in device memory.
 struct Codes {
   Codes(std::int64_t rows, std::int64_t cols, std::int64_t scales)
       : data(count(rows * (cols + 3)), std::int8_t{99}),
@@ -54,7 +55,7 @@ Codes codes_of_weight(Context& context, LayerTrial& t, Mode mode) {
   return codes;
 }
 
-// Two forwards of one layer, then their gradients in the other order. All of this is between an
+// Two forwards of one layer, then their gradients in the opposite order. All of this is between an
 // earlier saved forward and its backward.
 TEST(LinearKept, ForwardsOfOneLayerAreIndependent) {
   Context context(test::device_options());
@@ -80,8 +81,8 @@ TEST(LinearKept, ForwardsOfOneLayerAreIndependent) {
         EXPECT_TRUE(t->y_right());
         EXPECT_TRUE(t->dx_right());
         EXPECT_TRUE(t->db_right());
-        // For the memory-efficient mode, dw_right uses codes of x, as that mode's own forward saves
-        // them.
+        // In the memory-efficient mode, dw_right() expects dw from codes of x, which only a forward
+        // of the layer saves.
         if (!traits_of(mode).keeps_codes || t == &saved) {
           EXPECT_TRUE(t->dw_right());
         }
@@ -108,7 +109,7 @@ TEST(LinearKept, CodesStandInForTheInput) {
       layer.backward_from(codes.kept(), t.grads());
       EXPECT_TRUE(t.dx_right());
       EXPECT_TRUE(t.db_right());
-      if (!traits_of(mode).keeps_codes) {  // for that mode dw_right does this itself
+      if (!traits_of(mode).keeps_codes) {  // in that mode dw_right() takes x from its codes
         for (std::int64_t i = 0; i < m; ++i)
           for (std::int64_t j = 0; j < k; ++j)
             t.x.set(i, j,
@@ -124,7 +125,7 @@ TEST(LinearKept, TheInputIsForTheWeightGradientAlone) {
   for (const Mode mode : test::all_modes) {
     LayerTrial t(case_of(mode, DType::f32));
     SwitchbackLinear layer = t.make(context);
-    // Without any forward too: dX and db are functions of G and W.
+    // backward_from() works without any forward too: dX and db are functions of G and W.
     layer.backward_from({}, {t.g.any(), t.dx.any(), {}, t.db.any(), false});
     EXPECT_TRUE(t.dx_right());
     EXPECT_TRUE(t.db_right());
@@ -144,7 +145,8 @@ TEST(LinearKept, TheWeightIsForTheInputGradientAlone) {
     if (!traits_of(mode).keeps_codes) {
       EXPECT_TRUE(t.dw_right());
     }
-    // The memory of a weight that was set may have another use by then: for example, the gradient.
+    // A backward without dX does not read the weight, so the caller may use the weight's memory for
+    // something else, for example for the gradient.
     layer.set_weight(t.w.any(), t.bias.any());
     layer.backward_from({t.x.any(), {}}, {t.g.any(), {}, t.w.any(), t.bias.any(), false});
     t.dw = t.w;
@@ -248,7 +250,7 @@ TEST(LinearQuantizedWeight, IsTheLayerThatPrepareForEvalGives) {
           layer.set_quantized_weight(codes.view, codes.scales(),
                                      bias ? ConstAnyMatrix(caller_bias.any()) : ConstAnyMatrix());
           context.synchronize();
-          // None of the caller's data is needed any more.
+          // The layer needs none of the caller's data any more.
           std::fill(codes.data.begin(), codes.data.end(), std::int8_t{-1});
           std::fill(codes.absmax.begin(), codes.absmax.end(), 1e30f);
           caller_bias.fill_value(1e30f);
@@ -258,7 +260,7 @@ TEST(LinearQuantizedWeight, IsTheLayerThatPrepareForEvalGives) {
   }
 }
 
-// Reads codes and scales of a layer.
+// The codes and scales that a layer's weight is read as.
 struct ReadCodes {
   ReadCodes(const SwitchbackLinear& layer, Context& context, std::int64_t scales,
             test::Layout layout = {})
@@ -271,7 +273,8 @@ struct ReadCodes {
   test::Vector<float> absmax;
 };
 
-// Whatever layout an engine has for a weight, reading gives the codes that were set.
+// Whatever layout an engine has for a weight, reading the layer's weight gives the codes that were
+// set.
 TEST(LinearQuantizedWeight, WhatWasSetIsRead) {
   Random random(23);
   for (const ContextOptions& options : test::all_contexts()) {
@@ -402,7 +405,7 @@ TEST(LinearQuantizedWeight, IsForForwardsUntilAWeightIsSet) {
     EXPECT_TRUE(failure(state, [&] {
                   t.forward(layer, Save::caller);
                 }).starts_with("forward: save = caller (3) after prepare_for_eval"));
-    layer.prepare_for_eval();  // it is already
+    layer.prepare_for_eval();  // a second call changes nothing
     t.forward(layer, Save::nothing);
     EXPECT_TRUE(t.y_right());
     t.spoil();
@@ -442,7 +445,7 @@ TEST(LinearQuantizedWeight, ARefusedOneLeavesTheOneBefore) {
                 mode_names_where(is_int8_mode));
 }
 
-// a · bᵀ dequantized, with sums in 64 bits; b is given by its elements and scales.
+// The dequantized product a · bᵀ, with sums in 64 bits. Functions give the codes and scales of b.
 template <class Code, class Scale>
 FloatMatrix wide_product(const test::Quantized& a, std::int64_t columns, const Code& code_of,
                          const Scale& scale_of) {
@@ -466,7 +469,7 @@ FloatMatrix rotated(Context& context, FloatMatrix& x, Rotation rotation) {
   return made;
 }
 
-// Codes that reach -128, as other programs make them.
+// Checks a layer whose weight has codes of -128, as other programs make them.
 void expect_exact(Context& context, const std::string& engine, const LayerCase& c,
                   Rotation rotation) {
   SCOPED_TRACE(engine + " " + c.text() + " " + std::string(rotation_name(rotation)));
@@ -493,7 +496,7 @@ void expect_exact(Context& context, const std::string& engine, const LayerCase& 
   FloatMatrix x = rotated(context, t.x, rotation);
   FloatMatrix y = wide_product(test::quantize(x, false, false), c.n, code_of, scale_of);
   EXPECT_TRUE(equal_bits(t.y, y, "y"));
-  // The scales of W's rows belong to the columns of G.
+  // For dX the scales of W's rows are multiplied into the columns of G.
   FloatMatrix g = t.g;
   for (std::int64_t r = 0; of_rows && r < c.m; ++r)
     for (std::int64_t j = 0; j < c.n; ++j)
@@ -511,7 +514,8 @@ TEST(LinearQuantizedWeight, CodesOfMinus128AreExact) {
     SCOPED_TRACE(test::describe(options));
     Context context(options);
     for (const auto& engine : gemm_engines(context)) {
-      if (!engine.available || engine.name == "fused") continue;  // int8_fused_test.cpp
+      // int8_fused_test.cpp tests `fused`.
+      if (!engine.available || engine.name == "fused") continue;
       for (const Mode mode : {Mode::rowwise, Mode::global})
         for (const Rotation rotation : {Rotation::none, Rotation::hadamard_16})
           for (const std::int64_t m : {1, 5, 40}) {
@@ -524,7 +528,8 @@ TEST(LinearQuantizedWeight, CodesOfMinus128AreExact) {
   }
 }
 
-// 128 · 127 · 133144 is above 2^31: over K in the forward, over N in dX.
+// With K or N of 133144, 128 · 127 · 133144 is above 2^31: sums over K in the forward, or over N in
+// dX, could overflow.
 TEST(LinearQuantizedWeight, CodesOfMinus128AreRefusedWhereSumsCouldOverflow) {
   if (!test::on_cpu()) GTEST_SKIP() << "a device would have to be waited for";
   Context context(test::device_options());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchbackLinear with a rotation: equal to the composition of its operations, bit for bit;
-// gradients against f64; errors.
+// Tests of SwitchbackLinear with a rotation: it equals the composition of its operations bit for
+// bit. Also gradients against f64, and errors.
 #include <array>
 #include <cmath>
 #include <utility>
@@ -60,21 +60,22 @@ TEST(LinearRotation, IsTheCompositionOfItsOperations) {
     rotate(context, t.x.any(), rotation, x.any());
     rotate(context, t.w.any(), rotation, w.any());
     context.synchronize();
-    // Row codes of both, and the product with one rounding.
+    // Expected Y: codes of the rotated X and W, and their product, rounded once.
     FloatMatrix want(c.y, c.m, c.n);
     const WeightForm form = traits_of(c.mode).weight;
     test::multiply(test::quantize(x, false, false), test::quantize(w, false, !form.of_rows()),
                    &t.bias, want);
     EXPECT_TRUE(equal_bits(t.y, want, "y"));
 
-    // dX in f32, rotated back, one rounding.
+    // Expected dX: computed in f32, rotated back, rounded once.
     FloatMatrix product(DType::f32, c.m, c.k), dx(c.gradients, c.m, c.k);
     test::input_gradient(t.g, w, form, product);
     rotate(context, product.any(), rotation, dx.any());
     context.synchronize();
     EXPECT_TRUE(equal_bits(t.dx, dx, "dx"));
 
-    // dW as a plain layer computes it: of X itself, or of the values of its codes.
+    // Expected dW: as a layer without a rotation computes it, from X itself or from the values of
+    // X's codes.
     LayerTrial plain(c);
     SwitchbackLinear plain_layer = plain.make(context);
     if (traits_of(c.mode).keeps_codes) {
@@ -116,8 +117,8 @@ TEST(LinearRotation, ComesAfterTheActivation) {
   }
 }
 
-// Codes of the rotated weight, set or made, and codes of the rotated input, returned and passed
-// back.
+// The codes of a layer with a rotation are codes of the rotated matrices: of the weight, set or
+// made, and of the input, returned and passed back.
 TEST(LinearRotation, CodesAreThoseOfTheRotatedMatrices) {
   Context context(test::device_options());
   for_each_rotated_case([&](const LayerCase& c, Rotation rotation) {
@@ -133,7 +134,8 @@ TEST(LinearRotation, CodesAreThoseOfTheRotatedMatrices) {
     EXPECT_TRUE(codes == q);
     EXPECT_EQ(absmax, scales);
 
-    // Prepared from the weight, and given the codes.
+    // A layer that was prepared from the weight and a layer that was given its codes compute the
+    // same y.
     FloatMatrix trained(c.y, c.m, c.n), prepared(c.y, c.m, c.n), given(c.y, c.m, c.n);
     layer.forward(t.x.any(), trained.any());
     layer.prepare_for_eval();
@@ -158,10 +160,11 @@ TEST(LinearRotation, CodesAreThoseOfTheRotatedMatrices) {
   });
 }
 
-// G's codes rounded stochastically, with and without a rotation and a derivative.
+// dX with stochastic rounding of G's codes equals the separate operations, with and without a
+// rotation and the derivative of an activation.
 TEST(LinearRounding, OfTheGradientIsTheOperations) {
   Context context(test::device_options());
-  // Where W's scales go into G first: linear_shared_test.cpp.
+  // linear_shared_test.cpp tests the modes that multiply G by W's scales first.
   for (const Mode mode : modes_where(
            [](const ModeTraits& each) { return each.is_int8() && !each.weight.scales_gradient(); }))
     for (const Rotation rotation : {Rotation::none, Rotation::hadamard_16})
@@ -176,7 +179,8 @@ TEST(LinearRounding, OfTheGradientIsTheOperations) {
         if (after != Activation::none) grads.y = t.y.any();
         layer.backward(grads);
 
-        // G, perhaps derived; then its codes, and the product with the codes of W.
+        // Expected dX: G, times the derivative if there is one, is quantized and multiplied by the
+        // codes of W.
         FloatMatrix g = t.g;
         if (after != Activation::none)
           activation_backward(context, t.g.any(), t.y.any(), after, g.any());
@@ -217,7 +221,8 @@ TEST(LinearRounding, OfTheGradientIsTheOperations) {
             "backward: row0 = -3; it must not be negative, and row0 + 13 rows at most 2^32");
 }
 
-// The purpose of a rotation: one column of X is 100 times as large as the others.
+// The purpose of a rotation: the error stays small if one column of X is 100 times as large as the
+// others.
 TEST(LinearRotation, SignalToNoiseSurvivesOutliers) {
   Context context(test::device_options());
   const auto noise = [&](Rotation rotation) {

@@ -28,7 +28,7 @@ LayerCase shared_case(Mode mode, std::int64_t rows) {
   return c;
 }
 
-// The passes that a thread runs: y of all its rows, and their dx.
+// The passes that one thread runs: a forward that computes y of all its rows, and their dx.
 struct PassesOfOne {
   explicit PassesOfOne(Mode mode, std::int64_t rows) : trial(shared_case(mode, rows)) {}
   void run(SwitchbackLinear& layer, Context& context) {
@@ -43,7 +43,7 @@ struct PassesOfOne {
   LayerTrial trial;
 };
 
-// A layer computes while others are created from it. Each thread has a Context.
+// A layer computes while other threads, each with a Context, create layers that share its weight.
 TEST(LinearShare, ThreadsServeOneWeight) {
   for (const Mode mode : test::all_modes) {
     SCOPED_TRACE(mode_name(mode));
@@ -102,7 +102,7 @@ TEST(LinearShare, TheMemoryIsThereOnce) {
   }
 }
 
-// The weight lives with the last layer that has it, whichever that is.
+// A shared weight lives as long as the last layer that has it, whichever that is.
 TEST(LinearShare, LivesAsLongAsOneOfTheLayers) {
   for (const Mode mode : test::all_modes) {
     SCOPED_TRACE(mode_name(mode));
@@ -129,10 +129,10 @@ TEST(LinearShare, LivesAsLongAsOneOfTheLayers) {
   }
 }
 
-// A layer that gets another weight, or trains again, does not change the others' weight.
+// A layer that gets another weight, or trains again, does not change the weight of other layers.
 TEST(LinearShare, AnotherWeightIsThatOfOneLayer) {
   struct Change {
-    std::uint64_t seed;  // of the operands afterwards; 1: the weight is the same
+    std::uint64_t seed;  // seed of the operands after the change; 1: no new weight
     std::function<void(SwitchbackLinear&, LayerTrial&)> make;
   };
   const Change changes[] = {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mode rowwise_shared, and dX of layers prepared for eval: equal to the composition of their
-// operations, bit for bit.
+// Tests of mode rowwise_shared, and of dX of layers prepared for eval: both equal the composition
+// of their operations, bit for bit.
 #include <array>
 #include <string>
 #include <utility>
@@ -29,7 +29,8 @@ LayerCase shared_case(DType dtype, DType gradients, std::int64_t m = 13, std::in
   return c;
 }
 
-// G · W with the row codes of `w`, from public operations.
+// Expected dX of mode rowwise_shared: G · W with the row codes of `w`, computed by public
+// operations.
 void gradient_of_row_codes(Context& context, ConstAnyMatrix g, ConstAnyMatrix w, AnyMatrix dx,
                            const StochasticRounding* rounding = nullptr) {
   test::Matrix<std::int8_t> q_w(w.rows, w.cols), q_t(w.cols, w.rows), q(g.rows, g.cols);
@@ -44,7 +45,7 @@ void gradient_of_row_codes(Context& context, ConstAnyMatrix g, ConstAnyMatrix w,
   if (rounding == nullptr) {
     quantize_rowwise_scaled(context, g, scales, q.view(), absmax);
   } else {
-    // The products are f32, as if they were the input.
+    // G times the scales of W is f32, and is quantized like an f32 input.
     FloatMatrix v(DType::f32, g.rows, g.cols), wide(DType::f32, g.rows, g.cols);
     for (std::int64_t r = 0; r < g.rows; ++r)
       for (std::int64_t c = 0; c < g.cols; ++c)
@@ -84,7 +85,7 @@ TEST(LinearShared, IsTheCompositionOfItsOperations) {
       SwitchbackLinear layer = t.make(context);
       t.forward(layer, Save::copy);
       layer.backward(t.grads());
-      // Forward, dW and db are those of mode rowwise.
+      // The forward, dW and db are those of mode rowwise.
       LayerCase rowwise = c;
       rowwise.mode = Mode::rowwise;
       LayerTrial r(rowwise);
@@ -101,7 +102,7 @@ TEST(LinearShared, IsTheCompositionOfItsOperations) {
   }
 }
 
-// Panels, groups and blocks of every kernel, cut and whole.
+// Shapes with whole and cut panels, groups and blocks of every kernel.
 TEST(LinearShared, EveryShapeOfTheWeight) {
   for (const ContextOptions& options : test::all_contexts()) {
     SCOPED_TRACE(test::describe(options));
@@ -119,7 +120,7 @@ TEST(LinearShared, EveryShapeOfTheWeight) {
       SCOPED_TRACE(c.text());
       LayerTrial t(c);
       SwitchbackLinear layer = t.make(context);
-      // From the weight alone, then from codes that a forward has made.
+      // dX is computed from the weight alone, then from codes that a forward has made.
       FloatMatrix alone(DType::f32, c.m, k), after(DType::f32, c.m, k), want(DType::f32, c.m, k);
       LinearGrads grads{.g = t.g.any(), .dx = alone.any()};
       layer.backward_from({}, grads);
@@ -166,7 +167,7 @@ TEST(LinearShared, GoesWithEverythingElse) {
         if (rotation != Rotation::none) rotate(context, want.any(), rotation, want.any());
         context.synchronize();
         EXPECT_TRUE(equal_bits(t.dx, want, "dx"));
-        // dW does not depend on the scales.
+        // dW does not depend on the scales of W, so it is that of mode rowwise.
         LayerCase rowwise = c;
         rowwise.mode = Mode::rowwise;
         LayerTrial r(rowwise);
@@ -183,8 +184,8 @@ TEST(LinearShared, GoesWithEverythingElse) {
       }
 }
 
-// A prepared layer, and one that never had a floating point weight, compute dX from the codes of
-// their forward. Where training also reads these codes, the result is the same.
+// A layer that is prepared for eval, and one that never had a floating point weight, compute dX
+// from the codes of their forward. If training also reads these codes, the result is the same.
 TEST(LinearShared, PreparedLayersGiveInputGradients) {
   Context context(test::device_options());
   for (const ModeTraits& traits : mode_table) {
@@ -198,7 +199,7 @@ TEST(LinearShared, PreparedLayersGiveInputGradients) {
     LinearGrads grads{.g = t.g.any(), .dx = trained.any()};
     layer.backward_from({}, grads);
     const bool of_rows = traits.is_int8() && traits.weight.of_rows();
-    if (of_rows && !traits.weight.shared)  // whose training reads other codes
+    if (of_rows && !traits.weight.shared)  // training in this mode reads other codes
       gradient_of_row_codes(context, t.g.any(), t.w.any(), trained.any());
     layer.prepare_for_eval();
     const std::size_t bytes = layer.cached_weight_bytes();
@@ -208,7 +209,7 @@ TEST(LinearShared, PreparedLayersGiveInputGradients) {
     EXPECT_TRUE(equal_bits(prepared, trained, "dx"));
     if (!traits.is_int8()) continue;
     EXPECT_GT(layer.cached_weight_bytes(), bytes);
-    // Its forward is as before; backward still has no saved forward.
+    // The prepared layer's forward is unchanged; backward() still has no saved forward.
     FloatMatrix y(c.y, c.m, c.n);
     layer.forward(t.x.any(), y.any());
     SwitchbackLinear fresh = t.make(context);
@@ -231,14 +232,14 @@ TEST(LinearShared, PreparedLayersGiveInputGradients) {
     given.backward_from({}, grads);
     context.synchronize();
     EXPECT_TRUE(equal_bits(dx, trained, "dx of given codes"));
-    // With dW and db of an input that the caller kept.
+    // dw and db are computed from an input that the caller kept.
     FloatMatrix dw(DType::f32, c.n, c.k), db(DType::f32, 1, c.n);
     given.backward_from({t.x.any(), {}}, {.g = t.g.any(), .dw = dw.any(), .db = db.any()});
     context.synchronize();
   }
 }
 
-// The weight may be freed, and its memory used for dX.
+// After prepare_for_eval the weight may be freed, and its memory used for dX.
 TEST(LinearShared, PreparedLayersReferToNoWeight) {
   Context context(test::device_options());
   const LayerCase c = shared_case(DType::f32, DType::f32, 29, 48, 29);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchbackLinear: weight, saving, eval, memory, moves, and refused calls.
+// Tests of the state of SwitchbackLinear: weight, saved data, eval, memory, moves, and refused
+// calls.
 #include <functional>
 #include <utility>
 
@@ -60,7 +61,7 @@ TEST(LinearOptions, EveryRejectionNamesArgumentValueAndRule) {
   EXPECT_EQ(standard,
             "linear: engine 'vnni' is not one of onednn_sgemm, onednn_matmul, openblas, reference "
             "(mode standard)");
-  // The limit is that of int32 sums; a standard layer has no limit.
+  // The limit of in_features is that of int32 sums; a layer in mode standard has no limit.
   LinearOptions wide;
   wide.in_features = max_exact_k + 1;
   wide.out_features = 1;
@@ -181,7 +182,7 @@ TEST(LinearState, BorrowedInputIsGuarded) {
     AnyMatrix over_x(t.x.any().data, DType::f32, 4, 5, 6);
     const auto forward = [&] { layer.forward(other.x.any(), over_x); };
     const auto backward = [&] { layer.backward({t.g.any(), t.x.any(), {}, {}, false}); };
-    if (traits_of(mode).keeps_codes) {  // it saved codes: x is free
+    if (traits_of(mode).keeps_codes) {  // the layer saved codes, so x is free
       EXPECT_NO_THROW(backward());
       continue;
     }
@@ -190,21 +191,21 @@ TEST(LinearState, BorrowedInputIsGuarded) {
               "memory");
     t.backward(layer);
     EXPECT_TRUE(t.gradients_right());
-    // The caller no longer needs x: its memory may become an output. backward cannot run again.
+    // A later forward may write its output over the borrowed x. Then backward cannot run again.
     EXPECT_NO_THROW(forward());
     EXPECT_EQ(layer.saved_for_backward_bytes(), 0u);
     EXPECT_EQ(failure(Status::invalid_state, backward),
               "backward: x borrowed by forward was overwritten by an output of a later forward; "
               "borrow only memory that stays unchanged until backward has run, or call forward "
               "with save = copy");
-    // After a forward that saves, backward works again.
+    // After a new forward that saves, backward works again.
     EXPECT_NO_THROW(layer.forward(other.x.any(), over_x, Save::copy));
     EXPECT_NO_THROW(layer.backward({t.g.any(), t.dx.any(), {}, {}, false}));
   }
 }
 
-// A borrowing forward whose backward never ran, and whose x was freed: the next owner of that
-// memory may use it for any output.
+// A forward borrowed x, its backward never ran, and x was freed. The next owner of that memory may
+// use it for any output.
 TEST(LinearState, AbandonedBorrowedInputIsForgotten) {
   Context context(test::device_options());
   for (const Mode mode : {Mode::rowwise, Mode::global}) {
@@ -214,7 +215,7 @@ TEST(LinearState, AbandonedBorrowedInputIsForgotten) {
     std::int8_t* const memory = static_cast<std::int8_t*>(t.x.any().data);
     const auto again = [&] { layer.backward({t.g.any(), t.dx.any(), {}, {}, false}); };
     t.forward(layer, Save::borrow);
-    other.forward(layer, Save::caller);  // elsewhere: still saved
+    other.forward(layer, Save::caller);  // y is not written over x, so x is still saved
     EXPECT_NO_THROW(again());
     test::Vector<float> absmax(4, 0.0f);
     layer.forward_codes(other.x.any(), other.y.any(), {memory, 4, 6},
@@ -245,7 +246,7 @@ TEST(LinearState, EvalKeepsNothingOfTheCallers) {
       t.w.fill_value(std::numeric_limits<float>::quiet_NaN());
       t.bias.fill_value(std::numeric_limits<float>::quiet_NaN());
       t.forward(layer, Save::nothing);
-      t.w = w;  // in place: the layer's pointers must stay good
+      t.w = w;  // copies elements in place: the layer's pointers must stay valid
       t.bias = bias;
       EXPECT_TRUE(t.y_right());
       EXPECT_EQ(failure(Status::invalid_state, [&] { t.forward(layer, Save::copy); }),
@@ -254,8 +255,8 @@ TEST(LinearState, EvalKeepsNothingOfTheCallers) {
       EXPECT_EQ(failure(Status::invalid_state, [&] { t.backward(layer); }),
                 "backward: the layer is prepared for eval; call weight_updated or set_weight, then "
                 "a forward that saves");
-      layer.prepare_for_eval();  // again is fine
-      // Back to training, with the present bias and weight of the caller.
+      layer.prepare_for_eval();  // a second call is allowed
+      // The layer returns to training, with the present bias and weight of the caller.
       if (trained_before)
         t.set_weight(layer);
       else
@@ -318,7 +319,7 @@ TEST(LinearState, MemoryReports) {
   Context context(test::device_options());
   struct Row {
     Mode mode;
-    std::size_t saved;  // of x[40,64] bf16
+    std::size_t saved;  // bytes saved of x [40,64] in bf16
   };
   for (const auto& [mode, saved] :
        {Row{Mode::standard, 40 * 64 * 2}, Row{Mode::rowwise, 40 * 64 * 2},
@@ -353,7 +354,7 @@ TEST(LinearState, MemoryReports) {
     EXPECT_GE(inference, codes + sizeof(float));
     EXPECT_LT(inference, 3 * codes);
     EXPECT_GE(training, inference + codes + sizeof(float));
-    // A training forward makes both layouts in one pass.
+    // A training forward makes both layouts of W's codes in one pass.
     t.forward(layer, Save::copy);
     EXPECT_EQ(layer.cached_weight_bytes(), training);
   }

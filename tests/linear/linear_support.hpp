@@ -23,14 +23,14 @@ inline const std::vector<Mode> all_modes =
     modes_where([](const ModeTraits& mode) { return mode.mode != Mode::automatic; });
 inline const std::vector<Mode> int8_modes = modes_where(is_int8_mode);
 
-/// How many scales a weight of n rows has.
+/// The number of scales of a weight with n rows in this mode.
 inline std::int64_t scales_of_weight(Mode mode, std::int64_t n) {
   return traits_of(mode).weight.of_rows() ? n : 1;
 }
 
 inline const DType float_types[] = {DType::f32, DType::f16, DType::bf16};
 
-/// The message of the Error of this status that a call throws.
+/// Runs a call that must throw an Error of this status, and returns the Error's message.
 template <class F>
 std::string failure(Status status, const F& call) {
   try {
@@ -42,7 +42,7 @@ std::string failure(Status status, const F& call) {
   return "did not fail";
 }
 
-/// Every element of `got`, called `name`, and nothing around it.
+/// Success if every element of `got` has the bits of `want`, and nothing around `got` was written.
 inline ::testing::AssertionResult equal_bits(FloatMatrix& got, FloatMatrix& want,
                                              const char* name) {
   for (std::int64_t r = 0; r < want.rows(); ++r)
@@ -72,7 +72,8 @@ struct LayerCase {
   }
 };
 
-/// 13 rows, 29 outputs and rows with gaps between them: cut tiles of every kernel.
+/// A case with 13 rows, 29 outputs and gaps between rows, whose sizes cut the tiles of every
+/// kernel.
 inline LayerCase cut_case(Mode mode, DType dtype, DType gradients, std::int64_t k) {
   LayerCase c;
   c.m = 13, c.k = k, c.n = 29;
@@ -83,7 +84,7 @@ inline LayerCase cut_case(Mode mode, DType dtype, DType gradients, std::int64_t 
   return c;
 }
 
-/// Operands, results and the expected results.
+/// The operands and results of a layer, and functions that compare them with the reference layer.
 class LayerTrial {
  public:
   explicit LayerTrial(const LayerCase& c)
@@ -126,7 +127,7 @@ class LayerTrial {
     layer.set_weight(w.any(), c_.bias ? ConstAnyMatrix(bias.any()) : ConstAnyMatrix());
   }
   void forward(SwitchbackLinear& layer, Save save) { layer.forward(x.any(), y.any(), save); }
-  /// Requests all gradients.
+  /// Arguments for backward that request all gradients.
   LinearGrads grads(bool accumulate = false) {
     LinearGrads all;
     all.g = g.any();
@@ -139,7 +140,7 @@ class LayerTrial {
   void backward(SwitchbackLinear& layer, bool accumulate = false) {
     layer.backward(grads(accumulate));
   }
-  /// Outputs are filled with NaN, which reveals code that reads them or does not write them.
+  /// Fills the outputs with NaN, which reveals code that reads them or does not write them.
   void spoil() {
     for (FloatMatrix* m : {&y, &dx, &dw, &db})
       m->fill_value(std::numeric_limits<float>::quiet_NaN());
@@ -172,7 +173,7 @@ class LayerTrial {
     return same(dx, want, "dx");
   }
 
-  /// dw, added to old if there is one.
+  /// Whether dw is right; it was added to `old` if that is given.
   ::testing::AssertionResult dw_right(FloatMatrix* old = nullptr) {
     if (auto r = dw.guards_intact(); !r) return r;
     FloatMatrix kept = x;
@@ -230,7 +231,7 @@ class LayerTrial {
         const double a = got.get(i, j);
         const double sum_bound = w_ij.bound + factor_error * w_ij.products;
         double bound = sum_bound + rounding_error(got.dtype(), std::fabs(w_ij.value) + sum_bound);
-        // A device may round the product before it adds a bias of the same type.
+        // A GPU may round the product before it adds a bias of the same type.
         if (w_ij.unbiased != w_ij.value && !on_cpu())
           bound += rounding_error(got.dtype(), std::fabs(w_ij.unbiased) + sum_bound);
         const bool ok =
@@ -245,7 +246,7 @@ class LayerTrial {
 
  public:
   FloatMatrix x, w, bias, g, y, dx, dw, db;
-  /// The factor_error of the engine of floating point products: see floating::Engine.
+  /// The factor_error of the engine that computes floating point products: see floating::Engine.
   double factor_error = 0;
 };
 

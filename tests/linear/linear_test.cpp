@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwitchbackLinear: its results, compared with the reference layer.
+// Tests of SwitchbackLinear: its results are compared with the reference layer.
 #include <functional>
 
 #include "core/context_state.hpp"
@@ -23,7 +23,8 @@ void expect_step_right(LayerTrial& t, SwitchbackLinear& layer, Save save) {
   ASSERT_TRUE(t.gradients_right());
 }
 
-// Y and dX of the int8 modes bit for bit, on every instruction set and thread count.
+// The results match the reference layer on every instruction set and thread count. Y and dX of the
+// int8 modes match bit for bit.
 TEST(Linear, EveryModeTypeAndContextMatchesTheReference) {
   for (const auto& options : test::all_contexts()) {
     SCOPED_TRACE(test::describe(options));
@@ -73,7 +74,7 @@ TEST(Linear, ShapesLayoutsAndOutputTypes) {
 TEST(Linear, EveryEngineGivesTheSameBits) {
   Context context(test::device_options());
   for (const auto& engine : gemm_engines(context)) {
-    // That engine supports only aligned problems: int8_fused_test.cpp.
+    // The fused engine supports only aligned problems: int8_fused_test.cpp tests it.
     if (!engine.available || engine.name == "fused") continue;
     SCOPED_TRACE(engine.name);
     for (const Mode mode : test::int8_modes) {
@@ -185,7 +186,8 @@ TEST(Linear, SavedForwardIsNotDisturbed) {
   }
 }
 
-// Microbatches: the weight stays and its codes are made once; each forward replaces the saved one.
+// Microbatches: the weight stays the same and its codes are made once; each forward replaces the
+// saved one.
 TEST(Linear, MicrobatchesShareTheCachedWeight) {
   Context context(test::device_options());
   for (const Mode mode : test::all_modes) {
@@ -277,7 +279,7 @@ TEST(Linear, EmptyBatch) {
         for (std::int64_t j = 0; j < c.k; ++j)
           ASSERT_EQ(t.dw.get(i, j), want) << i << "," << j;
       }
-      // Null pointers are valid if there are no rows.
+      // Null pointers are valid operands if there are no rows.
       layer.forward({nullptr, c.dtype, 0, c.k, c.k}, {nullptr, c.dtype, 0, c.n, c.n}, Save::borrow);
       layer.backward({{nullptr, c.dtype, 0, c.n, c.n}, {}, t.dw.any(), {}, false});
       EXPECT_EQ(t.dw.get(0, 0), 0.0f);

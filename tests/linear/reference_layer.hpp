@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: the linear layer as its specification reads, element by element. It shares no code
-// with the library except its types.
+// Test support: the linear layer as its specification defines it, element by element. It shares no
+// code with the library except its types.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace switchback::test {
 
-/// Codes and scales; one scale a row, or one for all.
+/// Codes of a matrix and their scales: one per row, or the same for all rows.
 struct Quantized {
   std::int64_t rows = 0, cols = 0;
   std::vector<std::int8_t> codes;
@@ -25,20 +25,20 @@ struct Quantized {
     return codes[static_cast<std::size_t>(r * cols + c)];
   }
   [[nodiscard]] float scale(std::int64_t r) const { return absmax[static_cast<std::size_t>(r)]; }
-  /// x = absmax · (q / 127); a group that is not finite is NaN.
+  /// The value of a code, absmax · (q / 127); NaN if the scale is not finite.
   [[nodiscard]] float value(std::int64_t r, std::int64_t c) const {
     if (!std::isfinite(scale(r))) return std::numeric_limits<float>::quiet_NaN();
     return scale(r) * (static_cast<float>(code(r, c)) / 127.0f);
   }
 };
 
-/// NaN beats Inf beats numbers.
+/// The larger of absmax and |x|: NaN if one of them is NaN.
 inline float larger(float absmax, float x) {
   if (std::isnan(absmax) || std::isnan(x)) return std::numeric_limits<float>::quiet_NaN();
   return std::max(absmax, std::fabs(x));
 }
 
-/// Quantizes m, or its transpose, per row or with one scale.
+/// Quantizes m or its transpose, with one scale per row or one scale for all.
 inline Quantized quantize(FloatMatrix& m, bool transposed, bool global) {
   Quantized q;
   q.rows = transposed ? m.cols() : m.rows();
@@ -80,8 +80,8 @@ inline void multiply(const Quantized& a, const Quantized& b, FloatMatrix* bias, 
     }
 }
 
-/// dX = G · W of an int8 mode: from codes of W's columns, or from those of its rows,
-/// whose scales G is multiplied with first.
+/// dX = G · W of an int8 mode. It uses codes of W's columns, or codes of W's rows, whose scales G
+/// is multiplied by first.
 inline void input_gradient(FloatMatrix& g, FloatMatrix& w, WeightForm form, FloatMatrix& d) {
   if (!form.scales_gradient())
     return multiply(quantize(g, false, false), quantize(w, true, !form.of_rows()), nullptr, d);
@@ -105,7 +105,7 @@ struct Bounded {
   double value = 0;
   double bound = 0;
   double products = 0;  ///< sum |a · b|
-  double unbiased = 0;  ///< without the bias
+  double unbiased = 0;  ///< value without the bias
 };
 template <class A, class B>
 Bounded product(std::int64_t terms, const A& a, const B& b, double bias, double old) {
@@ -123,8 +123,8 @@ Bounded product(std::int64_t terms, const A& a, const B& b, double bias, double 
           products, sum - bias};
 }
 
-/// The column sums of g in the documented order: blocks of 128 rows, each from zero, then the
-/// blocks.
+/// The column sum of g in the documented order: blocks of 128 rows are added, each from zero, then
+/// the sums of the blocks.
 inline float column_sum(FloatMatrix& g, std::int64_t column) {
   float total = 0;
   for (std::int64_t first = 0; first < g.rows(); first += 128) {

@@ -15,10 +15,11 @@
 namespace switchback::measure {
 namespace {
 
-// Calls that only report which operands they use, and the memory used between two uses of a copy.
+// A fixture whose calls only report which copies of their operands they use. The tests look at the
+// memory that is used between two uses of a copy.
 class TurnsTest : public testing::Test {
  protected:
-  using Copy = std::pair<std::size_t, std::size_t>;  // operand, number
+  using Copy = std::pair<std::size_t, std::size_t>;  // the operand, and the number of the copy
 
   std::size_t operand(double bytes) {
     sizes.push_back(bytes);
@@ -38,7 +39,8 @@ class TurnsTest : public testing::Test {
       for (const auto& each : calls)
         each();
   }
-  // The least amount of distinct memory from one use of a copy to its next, including the copy.
+  // The least amount of distinct memory that is used between two uses of a copy, including the
+  // copy.
   [[nodiscard]] double least_between() const {
     double least = 1e300;
     for (std::size_t i = 0; i < used.size(); ++i) {
@@ -68,13 +70,13 @@ TEST_F(TurnsTest, MemoryIsNotUsedAgainBeforeTheCachesAreFull) {
   calls = {call({a, b}), call({a, c}), call({b, d}), call({a, b, e}), call({c})};
   rounds(60);
   EXPECT_GE(least_between(), 1000);
-  EXPECT_EQ(turns.copies(d), 1u);  // larger than the caches: its end evicts its beginning
+  EXPECT_EQ(turns.copies(d), 1u);  // d is larger than the caches: its end evicts its beginning
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     EXPECT_EQ(made[i], turns.copies(i)) << i;
     std::set<std::size_t> numbers;
     for (const Copy& copy : used)
       if (copy.first == i) numbers.insert(copy.second);
-    EXPECT_EQ(numbers.size(), made[i]) << i;  // all of them are used
+    EXPECT_EQ(numbers.size(), made[i]) << i;  // every copy is used
   }
 }
 
@@ -83,7 +85,7 @@ TEST_F(TurnsTest, SmallOperandsGetManyCopies) {
   calls = {call({a}), call({b}), call({a, b})};
   rounds(400);
   EXPECT_GE(least_between(), 1000);
-  EXPECT_LE(turns.total_bytes(), 1.2 * 1000);  // no more than necessary
+  EXPECT_LE(turns.total_bytes(), 1.2 * 1000);  // no more copies than necessary
 }
 
 TEST_F(TurnsTest, WhatNobodyUsesHasNoCopies) {

@@ -18,7 +18,8 @@ constexpr const char* proc_stat =
     "intr 12345\n";
 
 TEST(CpuLoad, CountsAllButIdleTimeOfTheGivenCores) {
-  // user, nice, system, irq, softirq and steal; neither idle nor waiting for a disk.
+  // Busy time is user, nice, system, irq, softirq and steal time, but neither idle time nor waiting
+  // for a disk.
   EXPECT_EQ(cpu_seconds(proc_stat, {0}, 1)->busy_s, 30.0);
   EXPECT_EQ(cpu_seconds(proc_stat, {0}, 1)->steal_s, 6.0);
   EXPECT_EQ(cpu_seconds(proc_stat, {0, 1}, 100)->busy_s, 1.31);

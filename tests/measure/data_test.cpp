@@ -47,9 +47,9 @@ TEST(RandomData, NarrowTypesAreTheRoundedFloats) {
     }
 }
 
-// With n samples the standard errors are: mean 1/√n, variance √(2/n), skewness √(6/n), excess
-// kurtosis √(24/n), a probability p √(p(1−p)/n). The limit is six of them each: a correct generator
-// fails such a test once in 10^9 seeds, and the seed is fixed.
+// With n samples the standard errors are: mean 1/√n, variance √(2/n), third moment √(15/n), fourth
+// moment √(96/n), a probability p √(p(1−p)/n). Each limit is six standard errors: a correct
+// generator exceeds one with probability 2·10^-9, and the seed is fixed.
 TEST(RandomData, MomentsAndTailsAreNormal) {
   const std::int64_t rows = 1000;
   const std::int64_t cols = 1000;
@@ -114,7 +114,8 @@ TEST(RandomData, CodesAreUniformAndNeverMinus128) {
     for (std::int64_t c = 0; c < 510; ++c)
       counts[static_cast<std::size_t>(a.get(r, c) + 128)] += 1;
   EXPECT_EQ(counts[0], 0);
-  // Expected 1024 a code, standard error 32: seven of them for 255 codes at once.
+  // Each code is expected 1024 times, with standard error 32. The limit is seven standard errors,
+  // because it holds for 255 codes at once.
   for (std::size_t i = 1; i < 256; ++i)
     EXPECT_NEAR(counts[i], 1024, 7 * 32) << "code " << static_cast<int>(i) - 128;
 }

@@ -12,7 +12,7 @@
 namespace switchback::measure {
 namespace {
 
-// A machine with predefined disturbances.
+// A simulated machine, whose disturbances the test sets.
 class Disturbed : public testing::Test {
  protected:
   [[nodiscard]] DisturbanceWatch::Sources sources() {
@@ -26,7 +26,7 @@ class Disturbed : public testing::Test {
     time +=
         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(ms));
   }
-  // A round with the given time, in which the system took a core the given number of times.
+  // A measured round of `ms` milliseconds, in which the system took a core `taken` times.
   void round(double ms, std::int64_t taken = 0) {
     pass_ms(ms);
     preemptions += taken;
@@ -94,7 +94,7 @@ TEST_F(Disturbed, UnitsGoTogether) {
   for (int i = 0; i < 12; ++i)
     round(10, i == 5 ? 1 : 0);
   EXPECT_EQ(watch.keep(8, 4), (Places{0, 1, 2, 3, 8, 9, 10, 11}));
-  // The remaining rounds, too few for a unit, are kept if all units are.
+  // Rounds at the end that are too few for a unit of four are kept if all complete units are kept.
   watch.begin();
   for (int i = 0; i < 6; ++i)
     round(10);
@@ -104,7 +104,8 @@ TEST_F(Disturbed, UnitsGoTogether) {
 TEST_F(Disturbed, WhatOthersUsedIsSaidOfAllRoundsOfAWindow) {
   watch.begin();
   for (int i = 0; i < 8; ++i) {
-    // Windows of 200 ms: two rounds each. The second one is loaded, the last too short to tell.
+    // The load is read in windows of 200 ms, two rounds each. Other programs load the second
+    // window. The last window is too short to tell.
     load = CpuShare{i == 3 ? 1.5 : 0.1, i == 3 ? 0.4 : 0.0};
     round(i == 7 ? 50 : 100);
     EXPECT_EQ(watch.undisturbed(), i < 3 ? i + 1 : i - 1) << i;
@@ -137,7 +138,8 @@ TEST_F(Disturbed, SetsAreCountedTogether) {
   EXPECT_EQ(watch.total(), Disturbance{});
 }
 
-// A race repeats disturbed rounds, up to half the number of rounds, and keeps the times in pairs.
+// A race of two rivals repeats disturbed rounds, up to half the number of rounds. The two rivals'
+// times stay in pairs.
 TEST_F(Disturbed, RacesMakeDisturbedRoundsAgain) {
   int call = 0;
   const std::vector<Rival> rivals = {{"a",
@@ -149,7 +151,7 @@ TEST_F(Disturbed, RacesMakeDisturbedRoundsAgain) {
   RoundOptions options{.repeat = 8, .warmup = 0, .now = sources().now};
   options.watch = &watch;
   const std::vector<Timed> timed = race(rivals, options);
-  EXPECT_EQ(call, 10);  // the fourth and the eighth were disturbed
+  EXPECT_EQ(call, 10);  // eight rounds, and the disturbed fourth and eighth again
   ASSERT_EQ(timed[0].times_ms.size(), 8u);
   ASSERT_EQ(timed[1].times_ms.size(), 8u);
   for (std::size_t i = 0; i < 8; ++i)

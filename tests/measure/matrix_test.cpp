@@ -15,7 +15,7 @@
 namespace switchback::measure {
 namespace {
 
-// On every device: its memory, and copies to the host and back.
+// On every device, matrices hold the same data, also after copies on the device and to the host.
 TEST(OwnedMatrix, HoldsTheSameDataOnEveryContext) {
   for (const ContextOptions& on : test::all_contexts()) {
     Context context(on);
@@ -35,7 +35,8 @@ TEST(OwnedMatrix, HoldsTheSameDataOnEveryContext) {
   }
 }
 
-// More elements than the block that is repeated: two and a half blocks.
+// A device fills a matrix with random data by repeating a block. These matrices have two and a half
+// blocks.
 TEST(OwnedMatrix, ADeviceRepeatsRandomDataAsTheHostDoes) {
   for (const ContextOptions& on : test::all_contexts()) {
     Context context(on), cpu;
@@ -84,7 +85,7 @@ TEST(OwnedMatrix, PoisonIsWhatNoOperationWritesAndStaysInside) {
     EXPECT_EQ(element(q.any(), 0, 1), -128);
     EXPECT_EQ(element(s.any(), 1, 0), -1);
   }
-  // The memory between the rows of a matrix may belong to other objects.
+  // poison() must not write between the rows of a matrix: that memory may belong to other objects.
   Context cpu;
   std::vector<float> elements(8, 1.0f);
   poison(cpu, AnyMatrix(elements.data(), DType::f32, 2, 3, 4));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements computed by hand from docs/numerics.md. tests/bench/verify_test.cpp tests the roundings
-// and the products of matrices.
+// Tests of the oracle, with elements computed by hand from docs/numerics.md.
+// tests/bench/verify_test.cpp tests the roundings and the products of matrices.
 #include "measure/oracle.hpp"
 
 #include <gtest/gtest.h>

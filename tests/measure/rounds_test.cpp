@@ -71,7 +71,7 @@ TEST(Timing, DeadlineEndsAfterAtLeastOneCall) {
   options.deadline = clock.time + std::chrono::milliseconds(35);
   options.warmup = 0;
   EXPECT_EQ(stats_of(options, [&] { clock.pass_ms(10); }).count, 4);
-  // Now it has passed.
+  // The deadline has passed: one call is still timed, without a warm-up.
   options.warmup = 3;
   int calls = 0;
   EXPECT_EQ(stats_of(options, [&] { ++calls; }).count, 1);
@@ -153,7 +153,7 @@ TEST(Timing, NoCallables) {
 }
 
 TEST(Timing, SpeedRatioPairsRounds) {
-  // The machine is three times slower in the second half: the ratio of each round stays 2.
+  // The machine is three times slower in the second half, but the ratio of each round stays 2.
   const std::vector<double> rival = {2, 2, 6, 6};
   const std::vector<double> subject = {1, 1, 3, 3};
   const Middle m = speed_ratio(rival, subject);

@@ -10,7 +10,8 @@ namespace switchback::measure {
 namespace {
 
 TEST(Stats, KnownValues) {
-  // numpy: percentile([1, 2, 3, 4, 10], [20, 50, 80]) = 1.8, 3, 5.2; |x − 3| = 2, 1, 0, 1, 7.
+  // numpy: percentile([1, 2, 3, 4, 10], [20, 50, 80]) = 1.8, 3, 5.2; the deviations from the median
+  // |x − 3| are 2, 1, 0, 1, 7.
   const std::vector<double> times = {10, 1, 3, 2, 4};
   const Stats s = summarize(times);
   EXPECT_EQ(s.count, 5);
@@ -26,7 +27,7 @@ TEST(Stats, EvenCountTakesTheMiddleOfTwo) {
   const std::vector<double> times = {4, 1, 2, 8};
   const Stats s = summarize(times);
   EXPECT_DOUBLE_EQ(s.median_ms, 3);
-  EXPECT_DOUBLE_EQ(s.mad_ms, 1.5);  // |x − 3| = 1, 1, 2, 5
+  EXPECT_DOUBLE_EQ(s.mad_ms, 1.5);  // the median of |x − 3| = 1, 1, 2, 5
   EXPECT_DOUBLE_EQ(s.p20_ms, 1.6);
   EXPECT_DOUBLE_EQ(s.p80_ms, 5.6);
 }

@@ -105,7 +105,7 @@ class Copies(unittest.TestCase):
         state = of_comfy()
         files.write(self.given, state)
         read, metadata = self.copy("comfy")
-        # The same divisions by 127 of the values that were read.
+        # C++ and Python divide the same absmax by 127, so the scales have the same bits.
         want = checkpoints.to_int8(checkpoints.from_int8(state), "comfy")
         for key, tensor in want.items():
             if not key.endswith("comfy_quant"):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GELU: the reference against f64, every engine against the reference bit for bit, and the fused
-// operations against the pairs of operations that they replace.
+// Tests of GELU: the reference against f64, every engine against the reference bit for bit, and the
+// fused operations against the pairs of operations that they replace.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -28,7 +28,7 @@ constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 constexpr std::array<Activation, 2> activations = {Activation::gelu_tanh, Activation::gelu_erf};
 
-// ---- The functions themselves
+// ---- GELU and its derivative
 
 double exact_value(Activation activation, double x) {
   if (activation == Activation::gelu_erf) return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
@@ -47,10 +47,10 @@ double exact_derivative(Activation activation, double x) {
 }
 
 TEST(Gelu, IsWithinItsBoundsOfTheExactFunctions) {
-  // The bound is that of switchback/activation.hpp. Values come closer: the last operation rounds a
-  // result up to |x| once, 2^-24 · max(1, |x|), and the tail, off by at most 10 · 2^-24 of itself
-  // (the test after this one; the tanh form's by 4 where it matters), is multiplied by an |x| with
-  // which it makes at most 0.17.
+  // The bound is that of switchback/activation.hpp. Values come closer. The last operation rounds a
+  // result up to |x| once: 2^-24 · max(1, |x|). The tail is off by at most 10 · 2^-24 of itself
+  // (see ErfFormKeepsSmallValuesOfNegativeX; the tanh form by 4 where it matters), and is
+  // multiplied by an |x| with which it makes at most 0.17.
   for (const Activation activation : activations)
     for (int i = -1500000; i <= 1500000; i += 7) {
       const float x = static_cast<float>(i) * 1e-5f;
@@ -64,9 +64,10 @@ TEST(Gelu, IsWithinItsBoundsOfTheExactFunctions) {
 }
 
 TEST(Gelu, ErfFormKeepsSmallValuesOfNegativeX) {
-  // Numerator, denominator, its inverse, their product, the exponential (its argument's rest, 2^-26
-  // of 1, its fit, 0.05 · 2^-24, and three roundings that matter), the tail and the value make 10
-  // halves of 2 · 2^-24, and few of them add up. Down to where the value is still a normal number.
+  // The relative error is at most 10 · 2^-24, for all x whose value is still a normal number. It
+  // has these parts: numerator, denominator, its inverse, their product, the exponential (its
+  // argument's rest, 2^-26 of 1, its fit, 0.05 · 2^-24, and three roundings that matter), the tail
+  // and the value. They make 10 halves of 2 · 2^-24, and few of them add up.
   for (float x = -12.9f; x < 0.0f; x += 0x1p-10f) {
     const double want = exact_value(Activation::gelu_erf, x);
     ASSERT_NEAR(quant::gelu::value(Activation::gelu_erf, x), want, std::fabs(want) * 10 * 0x1p-24)
@@ -80,7 +81,8 @@ TEST(Gelu, HasTheKnownValues) {
   for (const Activation activation : activations) {
     EXPECT_EQ(value(activation, 0.0f), 0.0f);
     EXPECT_EQ(derivative(activation, 0.0f), 0.5f);
-    // For large |x| they are x and 0, 1 and 0, and no NaN or Inf occurs on the way.
+    // For large x, GELU is x and its derivative 1; for large -x both are 0. No NaN or Inf occurs on
+    // the way.
     for (const float x : {20.0f, 1e4f, 1e20f, std::numeric_limits<float>::max()}) {
       EXPECT_EQ(value(activation, x), x);
       EXPECT_EQ(value(activation, -x), 0.0f);
@@ -110,16 +112,17 @@ TEST(Gelu, DerivativeIsThatOfTheValue) {
     }
 }
 
-// GPUs divide 1 by an approximation with an error of less than a unit in the last place, and two
-// fused operations (core/cuda/ptx.cuh). From every such approximation these reach the rounded
-// inverse, with one exception: one significand, if its approximation is exactly 1/2. Compilers' own
-// division begins with the same steps and relies on the approximation not being that.
+// A GPU computes 1/d from an approximation, with an error of less than a unit in the last place,
+// and two fused multiply-adds (core/cuda/ptx.cuh). They give the rounded inverse for every such
+// approximation, with one exception: the largest significand, if its approximation is exactly 1/2.
+// Compilers' own division begins with the same steps and relies on the approximation not being
+// that.
 TEST(Gelu, StepsOfADevicesInverseRoundCorrectly) {
   constexpr std::uint32_t one = 0x3F800000u, two = 0x40000000u;
   for (std::uint32_t bits = one; bits < two - 1; ++bits) {
     const auto d = std::bit_cast<float>(bits);
     const float want = 1.0f / d;
-    // The other neighbour of 1/d; equal if 1/d is a float.
+    // The neighbour of 1/d on its other side; the same float if 1/d is a float.
     const double rest = 1.0 - static_cast<double>(d) * static_cast<double>(want);
     const float other = rest == 0 ? want : std::nextafterf(want, rest > 0 ? 2.0f : 0.0f);
     for (const float near : {want, other})
@@ -127,8 +130,8 @@ TEST(Gelu, StepsOfADevicesInverseRoundCorrectly) {
   }
 }
 
-// Tables that the compiler computed have the bits that running programs compute, where the fused
-// operations are those of the processor.
+// Checks that tables of GELU that the compiler computed have the bits that a running program
+// computes, if the fused operations are those of the processor.
 template <class Table>
 void tables_hold_their_functions() {
   static constexpr Table made[] = {Table(Activation::gelu_tanh), Table(Activation::gelu_erf)};
@@ -158,7 +161,7 @@ TEST(Gelu, NamesRoundTrip) {
 
 // ---- Engines
 
-// The results of the four operations for x and g.
+// The results of GELU forward and backward, alone and fused with quantization, for x and g.
 template <class T>
 struct Results {
   Matrix<T> y, dx, y_beside, dx_beside;
@@ -180,7 +183,7 @@ struct Results {
         absmax_dx_alone(rows, layout.misalignment_bytes),
         sums(cols, layout.misalignment_bytes) {
     for (std::int64_t c = 0; c < cols; ++c)
-      sums.values.set(0, c, 0.25f);  // to be added to
+      sums.values.set(0, c, 0.25f);  // the sums are added to this value
   }
 };
 
@@ -199,7 +202,7 @@ Results<T> run(Context& context, const Matrix<T>& x, const Matrix<T>& g, Activat
   Matrix<T> dx(x.rows(), x.cols(), layout);
   activation_backward_quantize(context, g.view(), x.view(), activation, dx.view(),
                                r.q_dx_alone.view(), r.absmax_dx_alone.span());
-  context.synchronize();  // see run_every_op()
+  context.synchronize();  // waits for a memset of the device
   EXPECT_TRUE(dx == r.dx_beside);
   for (const auto& intact :
        {r.y.guards_intact(), r.dx.guards_intact(), r.y_beside.guards_intact(),
@@ -266,7 +269,7 @@ using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(Activations, FloatTypes);
 
 TYPED_TEST(Activations, EdgesOfVectorsAndBlocks) {
-  // Tests of values, which ThreadSanitizer does not check.
+  // ThreadSanitizer does not check values, so its builds test fewer sizes.
   const std::vector<std::int64_t> few = {0, 16, 33};
   const std::vector<std::int64_t> all = {0, 1, 3, 8, 15, 16, 17, 31, 33, 64, 65, 129, 260};
   for (const std::int64_t cols : under_thread_sanitizer ? few : all)
@@ -284,8 +287,8 @@ TYPED_TEST(Activations, StridesAndMisalignment) {
 }
 
 TYPED_TEST(Activations, LongRows) {
-  // On the emulated device just more than a block keeps in registers; on CPUs rows that do not stay
-  // in a cache.
+  // On the emulated device, these rows are just longer than a thread block keeps in registers. On
+  // CPUs they do not stay in a cache.
   check_shape<TypeParam>(2, on_emulated() ? 16392 : 70000);
   check_shape<TypeParam>(5, 2048);
   check_shape<TypeParam>(4, 16384);
@@ -307,13 +310,13 @@ TYPED_TEST(Activations, NonFiniteStaysVisible) {
       EXPECT_EQ(got.absmax.values.get(0, 0), inf) << name;
       EXPECT_TRUE(std::isnan(got.absmax.values.get(0, 1))) << name;
       EXPECT_TRUE(std::isnan(got.absmax.values.get(0, 2))) << name;
-      // Rows 0 to 2 by x, 2 to 4 by g.
+      // Rows 0 to 2 are not finite because of x, rows 2 to 4 because of g.
       for (int r = 0; r < 8; ++r)
         EXPECT_EQ(std::isfinite(got.absmax_dx.values.get(0, r)), r > 4) << name << " row " << r;
     }
 }
 
-// Each pattern of the 16-bit types as x, `times` times, with gradients of all sizes.
+// Checks each bit pattern of a 16-bit type as x, `times` times, with gradients of all sizes.
 template <class T>
 void every_pattern(std::int64_t times = 1) {
   Matrix<T> x(128 * times, 512);
@@ -328,7 +331,8 @@ void every_pattern(std::int64_t times = 1) {
 TEST(ActivationsF16, EveryPattern) {
   every_pattern<half>();
 }
-// So large that the emulated device uses a table, and with rows of every kind of block.
+// The matrices are so large that the emulated device uses a table, and have rows for every kind of
+// thread block.
 TEST(ActivationsF16, LargeMatrices) {
   if (on_cpu()) GTEST_SKIP() << "CPUs have no such list";
   every_pattern<half>(8);
@@ -338,15 +342,15 @@ TEST(ActivationsF16, LargeMatrices) {
 TEST(ActivationsBf16, EveryPattern) {
   every_pattern<bfloat16>();
 }
-// Larger than the caches that non-temporal stores bypass.
+// The matrix is larger than the caches, so that CPUs use non-temporal stores.
 TEST(ActivationsBf16, LargeMatrices) {
   if (!on_cpu()) GTEST_SKIP() << "devices have no such stores";
   every_pattern<bfloat16>(20);
 }
 
-// Every exponent, with both signs and with few and many significand bits. Values on both sides of
-// each place where the sequence of operations changes (the ends of their ranges, the next power of
-// two of an exponential). NaN with payloads.
+// Values of x with every exponent, both signs, and few and many significand bits. Values on both
+// sides of each place where the sequence of GELU's operations changes (the ends of their ranges,
+// the next power of two of an exponential). NaN with payloads.
 TEST(ActivationsF32, EveryExponentAndEveryBoundary) {
   std::vector<float> values;
   Random random(7);
@@ -357,7 +361,7 @@ TEST(ActivationsF32, EveryExponentAndEveryBoundary) {
   for (std::uint32_t exponent = 0; exponent < 256; ++exponent) {
     for (const std::uint32_t significand : {0u, 1u, 0x3FFFFFu, 0x400000u, 0x400001u, 0x7FFFFFu})
       add(exponent << 23 | significand);
-    // From 2^-13 to 16 the functions are neither x/2 nor x.
+    // From 2^-13 to 16 GELU is neither x/2 nor x, so more values are tested.
     const int more = exponent >= 114 && exponent <= 130 ? 1000 : 26;
     for (int i = 0; i < more; ++i)
       add(exponent << 23 | (static_cast<std::uint32_t>(random.next()) & 0x7FFFFFu));
@@ -365,9 +369,10 @@ TEST(ActivationsF32, EveryExponentAndEveryBoundary) {
   std::vector<double> boundaries = {quant::gelu::tail_end, quant::gelu::bell_end,
                                     quant::gelu::tanh_end, 10.5, 14.2};
   for (int n = 0; n < 160; ++n) {
-    const double exponent = (n + 0.5) * std::numbers::ln2;  // half way from -n to -n - 1
+    // An exponential's power of two changes half way from -n to -n - 1.
+    const double exponent = (n + 0.5) * std::numbers::ln2;
     boundaries.push_back(std::sqrt(2 * exponent));
-    double x = 10;  // of the tanh form: Newton's method
+    double x = 10;  // the same for the tanh form, by Newton's method
     for (int i = 0; i < 30; ++i)
       x -= (1.5957691216 * x + 0.0713548163 * x * x * x - exponent) /
            (1.5957691216 + 3 * 0.0713548163 * x * x);
@@ -389,7 +394,7 @@ TEST(ActivationsF32, EveryExponentAndEveryBoundary) {
   check(x, g);
 }
 
-// Gradients in f32 of a 16-bit x.
+// Checks operations whose x has a 16-bit type and whose gradients are f32.
 template <class T>
 void mixed_types() {
   const Matrix<T> x = normal<T>(9, 45);

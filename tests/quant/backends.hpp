@@ -16,9 +16,9 @@
 
 namespace switchback::test {
 
-/// Each instruction set that has its own kernels here, on one thread, and the best one on three:
-/// how work is divided among threads does not depend on the instruction set. Contexts are kept, so
-/// that many shapes use the same workspaces one after the other.
+/// Contexts for each instruction set that has its own kernels here, on one thread, and for the best
+/// one on three: how work is divided among threads does not depend on the instruction set. Contexts
+/// are kept, so that many shapes use the same workspaces one after the other.
 inline std::vector<std::pair<std::string, Context>>& contexts() {
   static auto* const all = [] {
     auto* list = new std::vector<std::pair<std::string, Context>>;
@@ -42,7 +42,7 @@ inline std::vector<std::pair<std::string, Context>>& contexts() {
   return *all;
 }
 
-/// The reference engine, on one thread.
+/// A Context that computes with the reference engine, on one thread.
 inline Context& reference() {
   static Context context = [] {
     ContextOptions options = cpu_options();

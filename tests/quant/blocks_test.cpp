@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes that are handed over block by block equal the codes of a request for each matrix.
+// Codes that quantization passes on block by block equal the codes of a request for each matrix.
 #include "quant/blocks.hpp"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace {
 
 using quant::Scales;
 
-// Joins blocks to a matrix.
+// A sink that joins the blocks of codes that it gets to matrices.
 class Collector final : public core::CodeSink {
  public:
   Collector(std::int64_t rows, std::int64_t cols, std::int64_t matrices)
@@ -99,7 +99,7 @@ void expect_codes_of_reference(Matrix<T>& x, std::int64_t matrices) {
         return MatrixView<std::int8_t>(all.data + i * height * all.stride, height, width,
                                        all.stride);
       };
-      // One at a time: the reference does not compute two results that share their scale.
+      // One result per request: the reference does not compute two results that share their scale.
       if (wish.q != Scales::none) {
         one.q = {wish.q, part(q, rows, cols),
                  std::span(absmax).subspan(at * scales(wish.q), scales(wish.q))};
@@ -175,7 +175,7 @@ TYPED_TEST(Blocks, ManyMatricesAndFew) {
   }
 }
 
-// Large enough for every way to divide the work, and for prefetching.
+// Matrices that are large enough for every way to divide the work, and for prefetching.
 TYPED_TEST(Blocks, LargeMatrices) {
   for (const auto& [rows, cols] : {std::pair{521, 1025}, {70, 5000}}) {
     Matrix<TypeParam> x = normal_blocks<TypeParam>(rows, cols, {5, 0});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties specific to device kernels: each way in which they divide a matrix, at each size of
-// block, and that operations can be captured.
+// Tests of the CUDA kernels of quantization: each way in which they divide a matrix, at each size
+// of thread block, and the capture of operations in graphs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@
 namespace switchback::test {
 namespace {
 
-/// Blocks of a given number of threads.
+/// A configuration source that sets the number of threads of a thread block.
 class BlockThreads : public ConfigSource {
  public:
   explicit BlockThreads(std::int64_t threads) : threads_(threads) {}
@@ -143,7 +143,8 @@ class DeviceEngines : public ::testing::Test {
 using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(DeviceEngines, FloatTypes);
 
-// A row is kept in registers, one to eight packs per thread, or is read twice.
+// A thread block keeps a row in registers, one to eight packs of 16 bytes per thread, or reads a
+// longer row twice.
 TYPED_TEST(DeviceEngines, RowsOfEveryLength) {
   for (const std::int64_t threads : {32, 64, 96, 1024}) {
     this->block_threads(threads);
@@ -169,9 +170,10 @@ TYPED_TEST(DeviceEngines, FewLongRowsAreSplit) {
     }
 }
 
-// A block of rows is read once if there are enough of them, by one, two or four packs per thread.
+// For column sums, a block of rows is read only once if there are enough blocks of rows. Each
+// thread then has one, two or four packs of 16 bytes.
 TYPED_TEST(DeviceEngines, ColumnSumsOfManyRows) {
-  // On a device of many processors only the last sizes are large enough.
+  // From this number of rows on, and from 64 packs per row on, blocks of rows are read once.
   const std::int64_t enough = this->multiprocessors() * column_sum_block_rows;
   for (const std::int64_t rows : {enough, enough + 1, enough + 127, enough - 1})
     for (const std::int64_t threads : {32, 64, 128, 0})
@@ -195,7 +197,7 @@ TYPED_TEST(DeviceEngines, ColumnSumsOfManyRows) {
   this->check_sums(x, {1, 1});
 }
 
-// A block of threads computes the tiles of 256 rows, or of a block of rows, or some of their rows:
+// A thread block computes tiles of 256 rows, tiles of one block of rows, or some rows of these:
 // whole tiles as long as they fit.
 TYPED_TEST(DeviceEngines, BlocksOfRows) {
   constexpr std::int64_t of_pack = TestFixture::pack;
@@ -221,7 +223,7 @@ TYPED_TEST(DeviceEngines, BlocksOfRows) {
 
 TYPED_TEST(DeviceEngines, UnusualBlocksOfRows) {
   constexpr float inf = std::numeric_limits<float>::infinity();
-  // The smallest number of each type.
+  // The smallest positive number of each type.
   constexpr float smallest = std::is_same_v<TypeParam, half>       ? 0x1p-24f
                              : std::is_same_v<TypeParam, bfloat16> ? 0x1p-133f
                                                                    : 0x1p-149f;
@@ -239,7 +241,7 @@ TYPED_TEST(DeviceEngines, UnusualBlocksOfRows) {
   }
 }
 
-// Payloads and signs of NaN do not reach absmax, whatever other values the group has.
+// Payloads and signs of a NaN do not reach absmax, whatever other values the group has.
 TEST(DeviceEnginesF32, NanPayloads) {
   if (on_cpu()) GTEST_SKIP() << "tests devices other than the CPU";
   Context context(device_options());
@@ -267,9 +269,9 @@ TYPED_TEST(DeviceEngines, EveryBlockSize) {
   }
 }
 
-// For some 16-bit groups one product does not give the codes: absmax has the significand of a
-// multiple of 127, or is tiny. Each such absmax is that of a row and of a column here; the last is
-// also that of the matrix.
+// For some absmax of 16-bit groups, a multiplication by an inverse does not give the codes: their
+// significand is a multiple of 127, or they are tiny. Each such absmax is that of a row and of a
+// column here; the last is also that of the matrix.
 TYPED_TEST(DeviceEngines, AbsmaxThatNeedsTheDivision) {
   constexpr bool is_bf16 = std::is_same_v<TypeParam, bfloat16>;
   constexpr int one = is_bf16 ? 128 : 1024;
@@ -299,7 +301,7 @@ TYPED_TEST(DeviceEngines, AbsmaxThatNeedsTheDivision) {
           if (r >= n) continue;
           const float absmax = static_cast<float>(significands[static_cast<std::size_t>(r)]) /
                                static_cast<float>(one) * scale;
-          // Half of it is where ties are.
+          // Half of absmax is a tie, 63.5.
           x.set(r, (r + 1) % n, TypeParam(r % 2 == 0 ? absmax / 2 : -absmax / 2));
           x.set((r + 2) % n, r, TypeParam(absmax / 2));
           x.set(r, r, TypeParam(absmax));

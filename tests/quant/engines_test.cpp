@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation on every instruction set and thread count against the reference, bit for bit.
+// Every quantize operation on every instruction set and thread count equals the reference, bit for
+// bit.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -47,7 +48,7 @@ using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(Engines, FloatTypes);
 
 TYPED_TEST(Engines, EdgesOfVectors) {
-  // Quads are 16, 32 and 64 elements long.
+  // Kernels read four vectors at a time: 16, 32 or 64 elements.
   for (const std::int64_t cols :
        {0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 127, 128, 129, 200, 257})
     for (const std::int64_t rows : {0, 1, 2, 5, 9})
@@ -55,7 +56,7 @@ TYPED_TEST(Engines, EdgesOfVectors) {
 }
 
 TYPED_TEST(Engines, EdgesOfTilesAndBlocks) {
-  // Tiles are multiples of 64 rows and columns; column sums go by blocks of 128 rows.
+  // Tiles are multiples of 64 rows and columns; column sums are computed in blocks of 128 rows.
   for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{63, 65},
                                    {64, 64},
                                    {65, 63},
@@ -81,7 +82,7 @@ TYPED_TEST(Engines, StridesAndMisalignment) {
 }
 
 TYPED_TEST(Engines, RowsThatThreadsShare) {
-  // On the emulated device just more than a block keeps in registers.
+  // On the emulated device these rows are just longer than a thread block keeps in registers.
   const std::int64_t many = on_emulated() ? 17003 : 100003;
   check(normal_of_size<TypeParam>(1, many));
   check(normal_of_size<TypeParam>(2, many * 7 / 10, {1, 0}));
@@ -103,13 +104,14 @@ TYPED_TEST(Engines, NonFiniteAndZeroGroups) {
   check(x);
   x.set(80, 149, TypeParam(nan));
   x.set(81, 0, TypeParam(-inf));
-  x.set(3, 64, TypeParam(nan));  // in the row of zeros
+  x.set(3, 64, TypeParam(nan));  // a NaN in the row of zeros
   check(x);
   check(normal_of_size<TypeParam>(40, 70, {}, 0.0f));
 }
 
 TYPED_TEST(Engines, TinyAndHugeGroups) {
-  // Around the smallest absmax whose codes are bracketed (2^-119), and both ends of the range.
+  // Scales around 2^-119, the smallest absmax whose codes are found with two products that bracket
+  // the quotient, and at both ends of the range.
   for (const float scale : {0x1p-149f, 0x1p-140f, 0x1p-126f, 0x1p-120f, 0x1.8p-120f, 0x1p-119f,
                             0x1p-118f, 0x1p-24f, 0x1p-14f, 0x1p14f, 0x1p100f, 0x1p125f}) {
     Matrix<TypeParam> x(6, 140);
@@ -146,7 +148,8 @@ TYPED_TEST(Engines, ExactTies) {
   check(x);
 }
 
-// Neighbours of every tie for many absmax: where an inverse would round to the other side.
+// Every tie and its neighbours, for many absmax: here a product with the inverse of absmax would
+// round to the other side.
 TEST(EnginesF32, NeighboursOfTies) {
   Random random(7);
   Matrix<float> x(60, 3 * 254 + 1);
@@ -177,7 +180,8 @@ TEST(EnginesF32, SubnormalsCount) {
 
 template <class T>
 void every_pattern() {
-  // One pattern and a fixed value in each row, so that each pattern is widened, compared and coded.
+  // Each row has one bit pattern and a fixed value, so that each pattern is widened, compared and
+  // coded.
   Matrix<T> pairs(65536, 2);
   Matrix<T> plane(256, 256);
   for (std::int64_t i = 0; i < 65536; ++i) {
@@ -196,7 +200,8 @@ TEST(EnginesBf16, EveryPattern) {
   every_pattern<bfloat16>();
 }
 
-// A pattern alone in its group has code ±127, 0 if it is zero or not finite; on every engine.
+// An element that is alone in its group has code ±127, or 0 if it is zero or not finite. Tested for
+// every 16-bit pattern, on every engine.
 template <class T>
 void every_pattern_alone() {
   Matrix<T> x(65536, 1);
@@ -274,7 +279,7 @@ TYPED_TEST(Engines, CallersFloatEnvironmentChangesNothing) {
 #endif
 }
 
-// Always the same choice.
+// A configuration source that always returns the same choice.
 class Fixed : public ConfigSource {
  public:
   explicit Fixed(const ConfigChoice& choice) : choice_(choice) {}
@@ -289,8 +294,8 @@ class Fixed : public ConfigSource {
 
 TYPED_TEST(Engines, EveryConfigurationGivesTheSame) {
   const Matrix<TypeParam> small = normal_of_size<TypeParam>(300, 331, {0, 4});
-  // Rows of 64 bytes at an aligned address, as non-temporal stores need them, and more than one
-  // panel.
+  // A matrix whose codes have rows of whole 64 bytes at an aligned address, as non-temporal stores
+  // need them, and that is wider than one panel.
   const Matrix<TypeParam> wide = normal_of_size<TypeParam>(130, 1088);
   for (const Matrix<TypeParam>* x : {&small, &wide}) {
     const Outputs want = run_every_op(reference(), *x);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: every quantize operation on one input, and the comparison of two such runs bit for
-// bit.
+// Test support: runs every quantize operation on one input, and compares two such runs bit for bit.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +16,7 @@
 
 namespace switchback::test {
 
-/// Floats at any address, with guards; a matrix of one row.
+/// An array of floats at any address, with guards around it.
 struct Floats {
   Matrix<float> values;
   explicit Floats(std::int64_t count, std::int64_t misalignment_bytes = 0)
@@ -25,14 +24,14 @@ struct Floats {
   std::span<float> span() { return {values.data(), static_cast<std::size_t>(values.cols())}; }
 };
 
-/// The results that the operations have written, by name.
+/// The results that the operations have written, with their names.
 struct Outputs {
   std::vector<std::pair<std::string, Matrix<std::int8_t>>> codes;
   std::vector<std::pair<std::string, Matrix<float>>> floats;
 };
 
-/// Runs every operation that reads floats. `layout` is that of the codes; floats are misaligned
-/// alike.
+/// Runs every quantize operation that reads floats. `layout` is that of the codes; arrays of floats
+/// have the same misalignment.
 template <class T>
 Outputs run_every_op(Context& context, const Matrix<T>& x, Layout layout = {}) {
   const std::int64_t rows = x.rows();
@@ -43,7 +42,7 @@ Outputs run_every_op(Context& context, const Matrix<T>& x, Layout layout = {}) {
     Matrix<std::int8_t> q(r, c, layout);
     for (std::int64_t i = 0; i < r; ++i)
       for (std::int64_t j = 0; j < c; ++j)
-        q.set(i, j, 85);  // no operation may count on zeros
+        q.set(i, j, 85);  // no operation may rely on zeros in its output
     return std::pair<std::string, Matrix<std::int8_t>>(name, std::move(q));
   };
   const auto floats = [&](std::int64_t count) {
@@ -124,7 +123,7 @@ Outputs run_every_op(Context& context, const Matrix<T>& x, Layout layout = {}) {
     keep("global absmax of both layouts", absmax);
   }
   for (const std::int64_t block_rows : {128, 256}) {
-    if (block_rows > 128 && rows <= 128) continue;  // one block either way
+    if (block_rows > 128 && rows <= 128) continue;  // up to 128 rows are one block in both cases
     const std::int64_t padded = whole_block_rows(rows, block_rows);
     const std::int64_t scales = padded / block_rows * cols;
     auto q_t = codes("blockwise_transpose", cols, padded);
@@ -152,7 +151,8 @@ Outputs run_every_op(Context& context, const Matrix<T>& x, Layout layout = {}) {
     cast_to_int8(context, input, q.second.view());
     keep_codes(q);
   }
-  // No kernel sets the scales of an empty matrix: see tests/support/main.cpp.
+  // The scales of an empty matrix are set by a memset, not by a kernel, so the host must wait for
+  // them.
   context.synchronize();
   return out;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// fingerprint(): the same on every instruction set and thread count and for every layout, different
-// after every change, and its arithmetic. Two different matrices have the same fingerprint with a
-// probability of 2^-95, so not even the millions compared here can show such a pair.
+// Tests of fingerprint(): it is the same on every instruction set and thread count and for every
+// layout, and different after every change. Also tests its arithmetic. Two different matrices have
+// the same fingerprint with a probability of 2^-95, so not even the millions compared here can show
+// such a pair.
 #include "switchback/fingerprint.hpp"
 
 #include <gtest/gtest.h>
@@ -60,7 +61,7 @@ class FingerprintOnCpu : public ::testing::Test {
 };
 
 TEST_F(FingerprintOnCpu, TailsOfEveryLength) {
-  // A chunk is 64 bytes, a block 8192, a task 16 blocks.
+  // The hash has chunks of 64 bytes, blocks of 8192 bytes and tasks of 16 blocks.
   for (std::int64_t n = 0; n <= 130; ++n)
     check(numbers<std::int8_t>(1, n).view());
   for (const std::int64_t base : {8192, 16384, 16 * 8192, 3 * 16 * 8192})
@@ -82,7 +83,7 @@ TEST_F(FingerprintOnCpu, RowsApartAndMisaligned) {
       for (const std::int64_t misalignment : {0, 1, 3}) {
         const auto x = numbers<float>(rows, cols, {padding, misalignment});
         check(x.view());
-        // The same elements, so the same fingerprint.
+        // The elements are the same, so the fingerprint is too.
         EXPECT_EQ(of_reference(x.view()), want) << shape_of(x.view());
       }
   }
@@ -105,7 +106,7 @@ class FingerprintChanges : public ::testing::Test {
 };
 
 TEST_F(FingerprintChanges, EveryBit) {
-  // In place and gathered, one block and two.
+  // Matrices that are hashed in place and that are gathered first, with one block and with two.
   for (const auto& [rows, cols, padding] :
        {std::array<std::int64_t, 3>{3, 7, 0}, {3, 7, 2}, {5, 520, 0}, {5, 520, 4}}) {
     auto x = numbers<std::int32_t>(rows, cols, {padding, 0});
@@ -125,7 +126,7 @@ TEST_F(FingerprintChanges, EveryBit) {
 }
 
 TEST_F(FingerprintChanges, ElementsAndRowsThatChangePlaces) {
-  auto x = numbers<float>(6, 2048);  // rows of one block
+  auto x = numbers<float>(6, 2048);  // each row is one block
   std::set<Fingerprint> seen = {of(x.view())};
   const auto swapped = [&](std::int64_t r, std::int64_t c, std::int64_t r2, std::int64_t c2) {
     const float a = x.get(r, c);
@@ -151,7 +152,7 @@ TEST_F(FingerprintChanges, SignsAndZeros) {
   std::set<Fingerprint> seen = {of(x.view())};
   for (std::int64_t r = 0; r < 4; ++r)
     for (std::int64_t c = 0; c < 40; ++c) {
-      x.set(r, c, -0.0f);  // each step has one more
+      x.set(r, c, -0.0f);  // each step has one more -0
       EXPECT_TRUE(seen.insert(of(x.view())).second);
     }
 }
@@ -179,7 +180,7 @@ TEST_F(FingerprintChanges, ShapeDtypeAndStride) {
   EXPECT_NE(of({x.data(), DType::f32, 4, 5, 5}), of({x.data(), DType::f32, 4, 5, 6}));
 }
 
-// ---- Arithmetic
+// ---- Arithmetic of the hash
 
 TEST(FingerprintField, ProductsAndPowers) {
   using hash::Field;
@@ -189,7 +190,7 @@ TEST(FingerprintField, ProductsAndPowers) {
   static_assert(hash::multiply(Field(1) << 126, 2) == 1);
   static_assert(hash::multiply(Field(1) << 100, Field(1) << 100) == Field(1) << 73);
   static_assert(hash::add(last, 1) == 0);
-  // The slow way: doubling and adding.
+  // Compares with a slow multiplication: doubling and adding.
   Random random(7);
   const auto draw = [&] {
     return hash::reduced((Field(random.next()) << 64 | random.next()) & hash::prime);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference engine against values computed by hand: it is the oracle of every other test.
+// Tests the reference engine of quantization against values computed by hand: it is the oracle of
+// every other test.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -51,21 +52,21 @@ Row quantized_row(const std::vector<T>& x) {
 TEST(QuantizeReference, ScalesByTheLargestMagnitude) {
   const Row row = quantized_row<float>({1.0f, -2.0f, 0.5f, 0.0f, -0.0f, 2.0f});
   EXPECT_EQ(row.absmax, 2.0f);
-  // 63.5 and 31.75: the first is a tie and goes to the even 64.
+  // Unrounded codes 63.5 and 31.75: the first is a tie and goes to the even 64.
   EXPECT_EQ(row.codes, (Codes{64, -127, 32, 0, 0, 127}));
 }
 
 TEST(QuantizeReference, TiesGoToEven) {
-  // With absmax 127·2 the quotient 127·(x/254) is x/2: odd x are ties.
+  // With absmax 254, 127·(x/254) is x/2: odd x are ties.
   EXPECT_EQ(quantized_row<float>({254.0f, 1.0f, 3.0f, 5.0f, 7.0f, -1.0f, -3.0f, -5.0f}).codes,
             (Codes{127, 0, 2, 2, 4, 0, -2, -2}));
 }
 
 TEST(QuantizeReference, DividesAndDoesNotMultiplyByTheInverse) {
-  // 127·(7/14) = 63.5 exactly. absmax 14: 127/14 rounds up, so 7·(127/14) could fall on either
-  // side.
+  // 127·(7/14) = 63.5 exactly, a tie. But the inverse 127/14 rounds up, so 7·(127/14) could fall on
+  // either side.
   EXPECT_EQ(quantized_row<float>({7.0f, 14.0f}).codes, (Codes{64, 127}));
-  // absmax 2^-149: 127/absmax is Inf; the division is exact.
+  // With absmax 2^-149, 127/absmax is Inf; the division x/absmax is exact.
   EXPECT_EQ(quantized_row<float>({smallest, -smallest, 0.0f}).codes, (Codes{127, -127, 0}));
   EXPECT_EQ(quantized_row<float>({2 * smallest, smallest}).codes, (Codes{127, 64}));
   EXPECT_EQ(quantized_row<float>({largest, -largest, largest / 2, smallest}).codes,
@@ -86,7 +87,7 @@ TEST(QuantizeReference, NonFinitePropagates) {
                         std::vector<float>{inf, 2.0f, -nan},
                         std::vector<float>{std::bit_cast<float>(0xFFABCDEFu), 1.0f, 2.0f}}) {
     const Row with_nan = quantized_row(x);
-    EXPECT_EQ(bits(with_nan.absmax), 0x7FC00000u);  // whichever NaN went in
+    EXPECT_EQ(bits(with_nan.absmax), 0x7FC00000u);  // always the same NaN
     EXPECT_EQ(with_nan.codes, (Codes{0, 0, 0}));
   }
 }
@@ -112,7 +113,7 @@ TEST(QuantizeReference, Columnwise) {
   quantize_columnwise_transpose(context, MatrixView<const float>(w.data(), 2, 3),
                                 MatrixView<std::int8_t>(q_t.data(), 3, 2), absmax);
   EXPECT_EQ(absmax, (std::vector<float>{8, 2, 4}));
-  // 127/8 = 15.875, 63.5
+  // Unrounded codes of 1, 2 and 4 in their columns: 15.875, 127 and 127; of the last 2: 63.5.
   EXPECT_EQ(q_t, (Codes{16, 127, 127, 0, 127, 64}));
 }
 
@@ -124,7 +125,7 @@ TEST(QuantizeReference, Global) {
   const MatrixView<const float> view(w.data(), 2, 3);
   quantize_global(context, view, MatrixView<std::int8_t>(q.data(), 2, 3), std::span(&absmax, 1));
   EXPECT_EQ(absmax, 8.0f);
-  EXPECT_EQ(q, (Codes{16, 32, 64, 127, 0, 32}));  // 15.875, 31.75, 63.5
+  EXPECT_EQ(q, (Codes{16, 32, 64, 127, 0, 32}));  // unrounded: 15.875, 31.75, 63.5
   quantize_global_transpose(context, view, MatrixView<std::int8_t>(q_t.data(), 3, 2),
                             std::span(&absmax, 1));
   EXPECT_EQ(q_t, (Codes{16, 127, 32, 0, 64, 32}));
@@ -154,8 +155,8 @@ TEST(QuantizeReference, RowwiseAndColumnwise) {
 
 TEST(ColumnSumsReference, SumsBlocksInOrder) {
   Context context = reference();
-  // Block one: 2^24 + 1 + … + 1 stays 2^24 (each 1 is half a unit and rounds to even). Block two:
-  // 128 ones. Summed flat the result would be 2^24; by blocks it is 2^24 + 128.
+  // Block one of the rows: 2^24 + 1 + … + 1 stays 2^24 (each 1 is half a unit and rounds to even).
+  // Block two: 128 ones. Summed flat the result would be 2^24; by blocks it is 2^24 + 128.
   std::vector<float> g(2 * column_sum_block_rows, 1.0f);
   g[0] = 0x1p24f;
   float sum = 1000.0f;
@@ -193,7 +194,7 @@ TEST(DequantizeReference, MultipliesTheQuotient) {
   EXPECT_EQ(x[1], -2.0f);
   for (int i = 2; i < 6; ++i)
     EXPECT_EQ(bits(x[static_cast<std::size_t>(i)]), 0x7FC00000u);
-  EXPECT_EQ(x[6], -inf);  // -128 is not a valid code, and overflows
+  EXPECT_EQ(x[6], -inf);  // dequantizing -128, not a valid code, overflows
   EXPECT_EQ(x[7], largest);
 
   std::vector<half> narrow(8);

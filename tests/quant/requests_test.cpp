@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests: every combination of results of a matrix, computed by one operation or by several,
-// equal to the reference bit for bit.
+// Tests of requests to quantize: every combination of results of a matrix, computed by one
+// operation or by several, equals the reference bit for bit.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -24,7 +24,8 @@ using quant::Request;
 using quant::Scales;
 using quant::Source;
 
-// The results that are wanted of v.
+// The results that a test requests of a matrix v. `source` says what v is: x, an activation of x, a
+// gradient, or the values of codes.
 struct Wanted {
   Source source = Source::floats;
   Scales q = Scales::none;
@@ -57,7 +58,8 @@ std::vector<Wanted> all_combinations(Rotation rotation = Rotation::none) {
   return all;
 }
 
-// Inputs of every source. V is the type of v, also where x has another.
+// Inputs for requests of every kind: v may be x, an activation of x, a gradient or the values of
+// codes. X is the type of x, V the type of v.
 template <class X, class V>
 struct Inputs {
   Matrix<X> x;
@@ -105,7 +107,7 @@ struct Made {
         value(rows, cols, layout),
         rotated(rows, cols, layout) {
     for (std::int64_t c = 0; c < cols; ++c)
-      sums.values.set(0, c, 0.25f);  // to be added to
+      sums.values.set(0, c, 0.25f);  // the results are added to this
   }
 };
 
@@ -150,8 +152,8 @@ Request request_of(Inputs<X, V>& in, Made<V>& out, const Wanted& wanted) {
   return r;
 }
 
-// In every Context, and by the reference in a single call. Results that are not wanted are compared
-// too: they must not change.
+// Compares requests in every Context with the reference, which makes all results in a single call.
+// Results that are not requested are compared too: they must not change.
 template <class X, class V>
 void check(Inputs<X, V>& in, const std::vector<Wanted>& combinations, Layout layout = {}) {
   const std::int64_t rows = in.x.rows();
@@ -187,7 +189,7 @@ TEST(RequestsEngines, EveryCombination) {
   check(in, all_combinations());
 }
 
-// v has another type than x: gradients in f32, and values of codes.
+// The quantized matrix v has another type than x: it is a gradient in f32.
 TEST(RequestsEngines, EveryCombinationOfTwoTypes) {
   std::vector<Wanted> combinations;
   for (const Wanted& wanted : all_combinations())
@@ -206,7 +208,8 @@ TEST(RequestsEngines, EveryCombinationOfRotatedCodes) {
   check(in, combinations);
 }
 
-// A layer's request for a gradient: codes, sums, and the gradient itself if it is derived.
+// What a layer requests of a gradient: stochastic codes, column sums, and the gradient itself if it
+// is derived from another one.
 TEST(RequestsEngines, StochasticCodes) {
   std::vector<Wanted> combinations;
   for (const Source source : {Source::floats, Source::activation, Source::gradient, Source::codes})
@@ -219,8 +222,8 @@ TEST(RequestsEngines, StochasticCodes) {
   check(in, combinations);
 }
 
-// A layer with one int8 W requests codes of the gradient's scaled columns, and all other results of
-// the gradient itself.
+// A layer with one int8 W for both products requests codes of the gradient after its columns were
+// scaled. All other results are of the gradient itself.
 std::vector<Wanted> scaled_combinations() {
   std::vector<Wanted> combinations;
   for (const Source source : {Source::floats, Source::activation, Source::gradient, Source::codes})
@@ -245,7 +248,7 @@ class RequestsOfTypes : public ::testing::Test {};
 using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(RequestsOfTypes, FloatTypes);
 
-// The operands of an int8 weight gradient: both layouts of a matrix, and its column sums.
+// The operands of an int8 weight gradient: both layouts of a matrix' codes, and its column sums.
 TYPED_TEST(RequestsOfTypes, BothLayoutsAndColumnSums) {
   std::vector<Wanted> wanted;
   for (const Source source : {Source::floats, Source::activation, Source::gradient})
@@ -298,7 +301,8 @@ TYPED_TEST(RequestsOfTypes, ScaledCodes) {
   check(in, wanted, {5, 1});
 }
 
-// A product that overflows is an Inf, and its row has no codes; NaN, zeros and subnormals.
+// If a scaled element overflows, it is an Inf, and its row has no codes. Other rows have NaN, zeros
+// and subnormals.
 TEST(RequestsEngines, UnusualScaledRows) {
   constexpr float inf = std::numeric_limits<float>::infinity();
   for (const std::int64_t cols : {70, 272}) {
@@ -320,16 +324,16 @@ TEST(RequestsEngines, UnusualScaledRows) {
   }
 }
 
-// ---- Several matrices, such as the weights of groups
+// ---- Requests for several matrices, such as the weights of groups
 
 struct ManyMatrices {
   std::int64_t rows, cols, count;
-  std::int64_t gap = 0;  ///< rows between matrices, also of the codes
-  bool columns = false;  ///< next to each other
+  std::int64_t gap = 0;  ///< rows between the matrices, also of their codes
+  bool columns = false;  ///< whether the matrices lie next to each other
   Layout layout = {};
 };
 
-// Where matrix `i` begins in a matrix of all.
+// Where matrix `i` begins in the matrix that contains all of them.
 struct Corner {
   std::int64_t row = 0, col = 0;
   Corner(const ManyMatrices& m, std::int64_t i)
@@ -400,8 +404,8 @@ void check_matrices(const ManyMatrices& m, Scales q, Scales q_t) {
   }
 }
 
-// Packs of 16 bytes, single elements, tiles that are not full, memory between matrices, and
-// matrices that begin where 16 bytes do not.
+// Matrices with rows of whole packs of 16 bytes, with single elements, with tiles that are not
+// full, with memory between them, and at addresses that are not multiples of 16 bytes.
 TYPED_TEST(RequestsOfTypes, CodesOfManyMatrices) {
   struct Results {
     Scales q, q_t;
@@ -421,7 +425,7 @@ TYPED_TEST(RequestsOfTypes, CodesOfManyMatrices) {
     }
 }
 
-// ---- Which operations make a request
+// ---- Which operations compute a request
 
 Request of(const Wanted& wanted) {
   static Inputs<float, float> in(2, 3);

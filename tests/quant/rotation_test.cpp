@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rotation: the reference against the dense matrix in f64, every engine against the reference
-// bit for bit, and the fused operations against the operations that they replace.
+// Tests of the rotation: the reference against the dense matrix in f64, every engine against the
+// reference bit for bit, and the fused operations against the operations that they replace.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,10 +30,10 @@ constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 using quant::rotations;
 
-// ---- The reference
+// ---- The reference engine
 
-// H4 ⊗ … ⊗ H4, element by element: the product of elements of H4. The base-4 digits of row and
-// column select them.
+// An element of the dense matrix H4 ⊗ … ⊗ H4: the product of elements of H4, which the base-4
+// digits of row and column select.
 double dense(std::int64_t group, std::int64_t row, std::int64_t col) {
   constexpr std::array<std::array<double, 4>, 4> h4 = {
       {{.5, .5, .5, -.5}, {.5, .5, -.5, .5}, {.5, -.5, .5, .5}, {-.5, .5, .5, .5}}};
@@ -55,8 +55,9 @@ TEST(RotationReference, IsTheDenseMatrix) {
     }
     std::vector<float> y = x;
     quant::rotate_group(y.data(), g);
-    // A stage is orthogonal. Its roundings: u(|a+b| + |c+d| + |a+b+c+d|)/2 in h, and u|h - d|, in
-    // all at most 4u‖(a,b,c,d)‖ for each of four results, 8u of the norm for all elements.
+    // Each stage of the rotation is orthogonal. Its roundings, with u = 2^-24: u(|a+b| + |c+d| +
+    // |a+b+c+d|)/2 in h = (a+b+c+d)/2, and u|h - d|, in all at most 4u‖(a,b,c,d)‖ for each of four
+    // results, 8u of the norm for all elements.
     const double stages = std::log2(static_cast<double>(g)) / 2.0;
     const double bound = stages * 8.0 * 0x1p-24 * std::sqrt(square);
     for (std::int64_t r = 0; r < g; ++r) {
@@ -65,7 +66,7 @@ TEST(RotationReference, IsTheDenseMatrix) {
         want += dense(g, r, c) * static_cast<double>(x[static_cast<std::size_t>(c)]);
       ASSERT_NEAR(y[static_cast<std::size_t>(r)], want, bound) << "g " << g << " element " << r;
     }
-    // H·H = I: twice the error of one rotation.
+    // H·H = I, so two rotations give x, with twice the error of one rotation.
     quant::rotate_group(y.data(), g);
     for (std::size_t i = 0; i < x.size(); ++i)
       ASSERT_NEAR(y[i], x[i], 2.0 * bound) << "g " << g << " element " << i;
@@ -175,7 +176,7 @@ TYPED_TEST(RotationEngines, EdgesOfGroups) {
   check(normal_of_size<TypeParam>(131, 48), Rotation::hadamard_16);
 }
 
-// Groups of 4 leave a row that ends within a vector, or within the elements of a thread.
+// With groups of 4, a row may end within a vector, or within the elements of a thread.
 TYPED_TEST(RotationEngines, RowsOfAnyNumberOfFours) {
   for (const std::int64_t cols : {12, 20, 24, 28, 36, 40, 60, 68, 92, 252, 260, 516}) {
     for (const std::int64_t rows : {1, 2, 7})
@@ -192,7 +193,8 @@ TYPED_TEST(RotationEngines, StridesAndMisalignment) {
 }
 
 TYPED_TEST(RotationEngines, LongRows) {
-  // More than a block of threads keeps in registers, and longer than one thread's share.
+  // Rows that are longer than a thread block keeps in registers, and longer than one thread's
+  // share.
   const std::int64_t cols = on_emulated() ? 17 * 1024 : 40 * 1024;
   check(normal_of_size<TypeParam>(1, cols), Rotation::hadamard_1024);
   check(normal_of_size<TypeParam>(2, cols), Rotation::hadamard_256);
@@ -203,7 +205,7 @@ TYPED_TEST(RotationEngines, LongRows) {
   check(normal_of_size<TypeParam>(2, cols + 4), Rotation::hadamard_4);
 }
 
-// Matrices larger than a device's L2 cache, whose rows are whole numbers of 2048 elements or not.
+// Matrices larger than a GPU's L2 cache, whose rows are whole multiples of 2048 elements or not.
 TYPED_TEST(RotationEngines, LargerThanTheCache) {
   if (on_cpu()) GTEST_SKIP() << "tests devices other than the CPU";
   Context& context = contexts().back().second;
@@ -245,7 +247,7 @@ TYPED_TEST(RotationEngines, LargerThanTheCache) {
 }
 
 TYPED_TEST(RotationEngines, NonFiniteAndZeroRows) {
-  // Whole groups of 1024, and some of 256 after them; or of 4.
+  // Rows with whole groups of 1024, followed by some groups of 256 or of 4.
   for (const Rotation rotation : rotations)
     for (const std::int64_t cols : {2048, 2048 + 768, 1024 + 12}) {
       if (cols % quant::group_of(rotation) != 0) continue;
@@ -259,7 +261,7 @@ TYPED_TEST(RotationEngines, NonFiniteAndZeroRows) {
       x.set(4, 1030, TypeParam(-inf));
       x.set(5, 0, TypeParam(inf));
       x.set(5, 1, TypeParam(-inf));
-      // Sums that overflow, in types that can.
+      // The sums of this row overflow, in types that can.
       for (std::int64_t c = 0; c < 64; ++c)
         x.set(6, c, TypeParam(std::is_same_v<TypeParam, half> ? 65504.0f : 0x1.fep127f));
       check(x, rotation);
@@ -281,7 +283,8 @@ TYPED_TEST(RotationEngines, TinyAndHugeRows) {
       check(normal_of_size<TypeParam>(3, 1024, {}, scale), rotation);
 }
 
-// Non-temporal stores are chosen for matrices that are too large for a test.
+// By default only matrices that are too large for a test use non-temporal stores. Here a
+// configuration requests them.
 TYPED_TEST(RotationEngines, StreamedCodesAreTheSame) {
   if (!on_cpu()) GTEST_SKIP() << "has no such stores";
   const auto streamed = [](std::int64_t cols, Rotation rotation) {
@@ -318,7 +321,7 @@ TYPED_TEST(RotationEngines, StreamedCodesAreTheSame) {
       streamed(cols, rotation);
 }
 
-// ---- Arguments
+// ---- Refused arguments
 
 TEST(RotationValidation, NamesArgumentValueAndRule) {
   Context context(cpu_options());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stochastic rounding: the generator against published vectors, the reference against its
+// Tests of stochastic rounding: the generator against published vectors, the reference against its
 // definition, every engine against the reference bit for bit.
 #include <gtest/gtest.h>
 
@@ -33,7 +33,8 @@ TEST(Philox, HasTheKnownAnswers) {
 
 TEST(StochasticReference, TakesTheBitsOfItsPlace) {
   const StochasticRounding s = {0x299f31d0a4093822, 0x13198a2e, 0x03707344, 0x85a308d3 - 5};
-  // Row 5 of the shard, columns of counter 0x243f6a88: the third vector above.
+  // Row 5 of the shard and the columns of counter 0x243f6a88 have the bits of the third known
+  // answer.
   const std::int64_t first = std::int64_t{0x243f6a88} * 8;
   const std::uint32_t want[8] = {0xfe09, 0xd16c, 0xcceb, 0x94fd, 0xe420, 0x5001, 0x6ea1, 0x2412};
   for (std::int64_t j = 0; j < 8; ++j)
@@ -50,7 +51,8 @@ TEST(StochasticReference, RoundsUpWithTheProbabilityOfTheFraction) {
     EXPECT_EQ(stochastic_code(1.0f, std::numeric_limits<float>::infinity(), r), 0);
     EXPECT_EQ(stochastic_code(1.0f, std::numeric_limits<float>::quiet_NaN(), r), 0);
   }
-  // v = 10.25 and -10.25 exactly: of 65536 values of r, the upper quarter and the upper three.
+  // The unrounded codes are exactly 10.25 and -10.25. Of 65536 values of r, the upper quarter and
+  // the upper three quarters round up.
   EXPECT_EQ(stochastic_code(10.25f, 127.0f, 49151), 10);
   EXPECT_EQ(stochastic_code(10.25f, 127.0f, 49152), 11);
   EXPECT_EQ(stochastic_code(-10.25f, 127.0f, 16383), -11);
@@ -59,7 +61,8 @@ TEST(StochasticReference, RoundsUpWithTheProbabilityOfTheFraction) {
     std::int64_t sum = 0;
     for (std::uint32_t r = 0; r < 65536; ++r)
       sum += stochastic_code(x, 127.0f, r);
-    // 65536 · v, rounded to an integer once: f32 has 127 · (x / 127) within 2^-23 of x.
+    // The sum is 65536 times the unrounded code, rounded to an integer once. In f32 the unrounded
+    // code 127 · (x / 127) is within 2^-23 of x, relative to x.
     EXPECT_NEAR(static_cast<double>(sum), 65536.0 * static_cast<double>(x),
                 0.5 + 65536.0 * 0x1p-23 * std::fabs(static_cast<double>(x)))
         << x;
@@ -113,7 +116,7 @@ TYPED_TEST(StochasticEngines, EdgesOfCountersAndVectors) {
     for (const std::int64_t rows : {0, 1, 5})
       check(normal_of_size<TypeParam>(rows, cols));
   check(normal_of_size<TypeParam>(2, 9000));
-  // The most that the registers of 256 and of 512 threads hold, and more than that.
+  // The most columns that the registers of 256 and of 512 threads hold, and more than that.
   for (const std::int64_t cols : {4096, 4104, 16384, 16392})
     check(normal_of_size<TypeParam>(3, cols));
   check(normal_of_size<TypeParam>(33, 1000));
@@ -148,9 +151,9 @@ void check_blocks(const Matrix<T>& x, std::int64_t block_rows, Layout layout = {
   }
 }
 
-// For elements of 16 bits the division is a product with the reciprocal of absmax in two words. The
-// test takes each significand with many others, of both signs, and scales for which the product
-// does not give the quotient.
+// For 16-bit elements the kernels compute the quotient by absmax as a product with its reciprocal
+// in two words. This test takes each significand with many others, of both signs, and with scales
+// for which the product does not give the quotient.
 TYPED_TEST(StochasticEngines, QuotientsOfSignificands) {
   if (std::is_same_v<TypeParam, float>) GTEST_SKIP() << "has the division";
   constexpr bool is_bf16 = std::is_same_v<TypeParam, bfloat16>;
@@ -209,7 +212,8 @@ TYPED_TEST(StochasticEngines, UnusualColumnsOfBlocks) {
     check_blocks(normal_of_size<TypeParam>(40, 20, {}, scale), 128);
 }
 
-// If all magnitudes are equal, the scales of rows and blocks are equal, and so are the codes.
+// If every row and every block has the same absmax, their codes are equal, because both use the
+// same random bits.
 TEST(StochasticReference, RowsAndBlocksHaveTheSameRandomBits) {
   Matrix<float> x = normal_of_size<float>(128, 128);
   for (std::int64_t i = 0; i < 128; ++i)
@@ -222,7 +226,7 @@ TEST(StochasticReference, RowsAndBlocksHaveTheSameRandomBits) {
       ASSERT_EQ(blocks.first.get(c, r), rows.first.get(r, c)) << r << ", " << c;
 }
 
-// Shards of rows have the codes of the whole matrix.
+// A shard of rows has the codes of the same rows of the whole matrix.
 TYPED_TEST(StochasticEngines, ShardsHaveTheCodesOfTheWhole) {
   Context& context = contexts().back().second;
   Matrix<TypeParam> x = normal_of_size<TypeParam>(20, 48);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codes of columns in blocks of rows, with ordinary and with non-temporal stores, at addresses that
-// are multiples of cache lines and at others: against the reference, bit for bit.
+// Tests of the codes of columns in blocks of rows, written with ordinary and with non-temporal
+// stores, at addresses that are multiples of cache lines and at others: they equal the reference
+// bit for bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,8 +21,8 @@
 namespace switchback::test {
 namespace {
 
-// Codes [cols, whole blocks] at an address `offset` bytes after a multiple of 64, the bytes around
-// them, and the scales of blocks. Everything is compared.
+// The codes [cols, whole blocks] at an address `offset` bytes after a multiple of 64, the bytes
+// around them, and the scales of blocks. All of these are compared with the reference.
 struct Blocks {
   static constexpr std::int8_t untouched = 99;
   static constexpr std::int64_t beside = 128;
@@ -42,7 +43,7 @@ struct Blocks {
            whole_block_rows(rows, block_rows)};
   }
   [[nodiscard]] std::vector<std::int8_t> codes() const {
-    // With 64 bytes on each side of the codes.
+    // The codes, with 64 bytes on each side that must not change.
     return {q_t.data - 64, q_t.data + q_t.rows * q_t.cols + 64};
   }
   [[nodiscard]] std::vector<std::uint32_t> scale_bits() const {
@@ -106,7 +107,7 @@ using FloatTypes = ::testing::Types<float, half, bfloat16>;
 TYPED_TEST_SUITE(Strips, FloatTypes);
 
 TYPED_TEST(Strips, Edges) {
-  // A strip has 16 or 32 columns, 64 rows are turned at a time, 16 and 8 rows read.
+  // A strip has 16 or 32 columns. Kernels transpose 64 rows of it at a time, and read 16 or 8 rows.
   for (const std::int64_t rows : {1, 15, 16, 17, 64, 65, 127, 129})
     for (const std::int64_t cols : {1, 15, 17, 32, 33, 64, 97})
       check(normal_of_size<TypeParam>(rows, cols), 128);
@@ -119,13 +120,13 @@ TYPED_TEST(Strips, StridesAndMisalignment) {
   for (const std::int64_t misalignment : {1, 2, 4})
     check(normal_of_size<TypeParam>(200, 70, {11, misalignment}), 128);
   check(normal_of_size<TypeParam>(270, 150, {2048 - 150, 0}),
-        128);  // rows in the same sets of a cache
+        128);  // all rows map to the same sets of a cache
 }
 
 TYPED_TEST(Strips, ColumnsOfEveryKind) {
   constexpr float inf = std::numeric_limits<float>::infinity();
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-  // Each special column in a separate strip, and then all of them adjacent.
+  // The special columns are in separate strips, and then adjacent.
   for (const std::int64_t step : {37, 1}) {
     Matrix<TypeParam> x = normal_of_size<TypeParam>(150, 37 * 12);
     const auto fill = [&](std::int64_t kind, const auto& value) {
@@ -147,7 +148,8 @@ TYPED_TEST(Strips, ColumnsOfEveryKind) {
   }
 }
 
-// Every significand that an absmax may have, its exact halves, and the values nearest to each tie.
+// Checks columns with every significand that an absmax may have, its exact half, and the values
+// nearest to each tie.
 template <class T>
 void every_significand(int binade, int exponents) {
   Random random(11);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments that the entry points of quantization refuse, the messages, and that nothing is written
-// then.
+// Tests of arguments that the entry points of quantization refuse: the messages, and that nothing
+// is written.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 
 using test::refusal;
 
-// Operands of a [2,3] matrix, all valid.
+// Valid operands of a [2,3] matrix; each test makes some of them invalid.
 class Validation : public ::testing::Test {
  protected:
   Context context;

@@ -64,7 +64,7 @@ static int64_t below(int64_t end) {
   return (int64_t)(next_random() % (uint64_t)end);
 }
 
-/* Small sizes as often as large ones. */
+/* A random size from 1 to `most`; small sizes are more frequent than large ones. */
 static int64_t random_size(int64_t most) {
   const int64_t range = 1 + below(most);
   return 1 + below(range);
@@ -148,7 +148,7 @@ static void make_layer(switchback_context* context, layer* l, int64_t most) {
      "linear_set_weight");
 }
 
-/* One step of training with M random rows; returns calls made. */
+/* One training step with a random number M of rows. */
 static void train(layer* l, int64_t most) {
   const int64_t m = random_size(most);
   void* const x = random_matrix(m, l->k, l->dtype);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/bench without a compiler: its work before it builds, and that an interrupt ends all its processes.
+"""Tests tools/bench without a compiler: what it does before it builds, and that an interrupt ends all its processes.
 
     bench_tool_test.py REPOSITORY [PROGRAM]
 """
@@ -17,7 +17,7 @@ import unittest
 ROOT = sys.argv[1]
 PROGRAM = sys.argv[2] if len(sys.argv) > 2 else None
 
-# A stand-in for cmake: configures immediately, and builds until it is stopped.
+# A stand-in for cmake that configures immediately, and builds until it is stopped.
 SLOW_CMAKE = """#!/bin/sh
 echo "$@" >>"$CALLS"
 case "$*" in *--build*) ;; *) exit 0 ;; esac
@@ -25,7 +25,7 @@ echo '[30/120] half of the way'
 touch "$BUILDING"
 exec sleep 600
 """
-# Builds immediately: a program that prints how it was called.
+# A stand-in for cmake that builds immediately: it makes a program that prints its arguments.
 QUICK_CMAKE = """#!/bin/sh
 echo "$@" >>"$CALLS"
 case "$*" in *--build*) ;; *) exit 0 ;; esac
@@ -39,7 +39,7 @@ chmod +x build/release/bin/switchback-bench
 
 
 def wait_for(condition, seconds=60):
-    """Whether it comes true; a bound, so that a failure ends."""
+    """Waits until condition() is true, or for `seconds` seconds; returns whether it became true."""
     for _ in range(seconds * 20):
         if condition():
             return True
@@ -48,7 +48,7 @@ def wait_for(condition, seconds=60):
 
 
 def processes_of(group):
-    """Those of a process group, but for zombies."""
+    """The ids of the processes in a process group, without zombies."""
     found = []
     for entry in os.listdir("/proc"):
         try:
@@ -123,7 +123,8 @@ class BenchTool(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.splitlines()
         records = next(line for line in lines if line.startswith("records: "))[len("records: "):]
-        # The output of the program comes last, after the sentence.
+        # The last line is the output of the program; before it, the tool says where records are
+        # written.
         self.assertEqual(lines[-1], f"called: run --out {records} --grid {self.root}/data/grids/quick.yaml")
         self.assertTrue(records.startswith(self.root + "/build/records/"))
 
@@ -190,7 +191,8 @@ class BenchTool(unittest.TestCase):
                         pass
                 return found
 
-            # The build itself continues: it got no signal. The process that reports on it ends.
+            # The build itself continues, because it got no signal. The process that reports its
+            # progress must end.
             self.assertTrue(wait_for(lambda: not any("tools/bench" in name for name in names())), names())
         finally:
             if processes_of(running.pid):
@@ -201,7 +203,8 @@ class BenchTool(unittest.TestCase):
         os.makedirs(os.path.dirname(log))
         with open(log, "w", encoding="utf-8") as out:
             out.write("[1/120] a\n[30/120] b\nnot a step\n")
-        # Seconds pass immediately: 30 of them, then the watched process is gone.
+        # sleep() returns at once. After 30 seconds by its count, it reports that the watched
+        # process is gone.
         script = f"""
             cd '{self.root}'; . tools/lib/common.sh
             sleep() {{ seconds=$((${{seconds:-0}} + $1)); [ "$seconds" -le 30 ]; }}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -D SOURCE_DIR=… -P float_flags.cmake: flags that change floating point results are refused, others are not.
+# cmake -D SOURCE_DIR=… -P float_flags.cmake: tests that the build refuses compiler flags that change floating
+# point results, and no other flags.
 function(check flags refused)
   set(CMAKE_CXX_FLAGS "${flags}")
   execute_process(COMMAND "${CMAKE_COMMAND}" "-DCMAKE_CXX_FLAGS=${flags}" -P "${SOURCE_DIR}/cmake/float_flags.cmake"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -D CXX=… -D SOURCE_DIR=… -P language.cmake: every C++ header says first that an older language is not enough.
+# cmake -D CXX=… -D SOURCE_DIR=… -P language.cmake: if the language is older than C++20, the first error of every C++
+# header says so.
 file(GLOB _headers RELATIVE "${SOURCE_DIR}/include" "${SOURCE_DIR}/include/switchback/*.hpp")
 list(LENGTH _headers _count)
 if(_count LESS 10)

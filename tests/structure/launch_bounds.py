@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a GPU has the registers and the shared memory for the blocks that the library launches: programs run on the
-emulated device, which records their launches, and the kernels' needs are read from the compiled objects. Exit code 77
-where there is no cuobjdump.
+"""Checks that a GPU has the registers and the shared memory for the blocks that the library launches. Programs run on the
+emulated device, which records their launches; what the kernels need is read from the compiled objects. Exit code 77 if
+there is no cuobjdump.
 
     launch_bounds.py REPOSITORY BUILD[,BUILD ...] PROGRAM [ARGUMENT ...] [-- PROGRAM ...]
 """
@@ -15,13 +15,13 @@ import tempfile
 
 SKIPPED = 77
 KIB = 1024
-# The most shared memory of a block. Beyond 48 KiB a kernel has to request it. The part that the system
-# keeps is not included.
+# The most shared memory of a block, in bytes, by compute capability. A kernel has to request more than
+# 48 KiB. The 1 KiB that the system keeps is not included.
 SHARED_BYTES = {75: 64 * KIB, 80: 163 * KIB, 86: 99 * KIB, 87: 163 * KIB, 89: 99 * KIB, 90: 227 * KIB, 100: 227 * KIB,
                 120: 99 * KIB}
 UNASKED_BYTES = 48 * KIB
-# If there are fewer, the programs no longer launch the kernels that are to be compared: quantizers,
-# products and groups; models.
+# The fewest kernels that must have been launched, without and with "models::". With fewer, the
+# programs no longer launch the kernels that are to be checked.
 OF_MODELS = "models::"
 FEWEST_KERNELS = {"": 100, OF_MODELS: 35}
 
@@ -36,7 +36,7 @@ def load_sass(root):
 
 
 def most_threads(registers):
-    """Of a block: a quarter of a multiprocessor has 16,384 registers, and a warp takes multiples of 256."""
+    """The most threads of a block: a quarter of a multiprocessor has 16,384 registers, and a warp takes multiples of 256."""
     of_warp = max(-(-registers * 32 // 256) * 256, 256)
     return min(16384 // of_warp * 4 * 32, 1024)
 
@@ -47,7 +47,7 @@ class Kernel:
 
 
 def kernels_of(sass, cuobjdump, path):
-    """(name, architecture as a number) -> Kernel"""
+    """The kernels of an object file, as a dictionary: (mangled name, architecture as a number) -> Kernel."""
     found = {}
     architecture = name = None
     for line in sass.output_of([cuobjdump, "-res-usage", path]).splitlines():
@@ -61,7 +61,7 @@ def kernels_of(sass, cuobjdump, path):
         if usage:
             kernel = found[name, architecture] = Kernel()
             kernel.registers, kernel.shared = map(int, usage.groups())
-            # From 9.0 on it counts the 1 KiB that the system keeps.
+            # For 9.0 and later, cuobjdump's figure includes the 1 KiB that the system keeps.
             if architecture >= 90:
                 kernel.shared = max(kernel.shared - KIB, 0)
     attribute = None
@@ -83,14 +83,14 @@ def kernels_of(sass, cuobjdump, path):
 
 
 def complaints(name, architecture, kernel, launch):
-    """Of a launch as the emulated device wrote it down: capability, threads, shared memory and its limit."""
+    """What is wrong with a launch that the emulated device logged as capability, threads, shared memory and its limit."""
     capability, threads, shared, limit = launch
     said = []
     if threads > kernel.bound:
         said.append(f"{name} of {architecture} is compiled for {kernel.bound} threads and launched with {threads}")
     if threads > most_threads(kernel.registers):
         said.append(f"{name} of {architecture} has {kernel.registers} registers and is launched with {threads} threads")
-    # A launch chooses its shared memory for the device, not for the code's architecture. Code for
+    # A launch chooses its shared memory for the device, not for the architecture of the code. Code for
     # 8.0 runs on all 8.x, so each launch is checked with the code of its major version.
     if capability // 10 == architecture // 10 and capability in SHARED_BYTES:
         if shared > (limit if limit > 0 else UNASKED_BYTES - kernel.shared):
@@ -115,12 +115,12 @@ def test_the_rules():
 
 
 def short(sass, name):
-    """A demangled name without namespaces. That of models stays: its kernels may have the names of other kernels."""
+    """A demangled name without namespaces, except for models::, whose kernels may have the names of other kernels."""
     return (OF_MODELS if "::" + OF_MODELS in name.split("(anonymous")[0] else "") + sass.plain(name)
 
 
 def launches_of(sass, programs):
-    """Short name -> launches."""
+    """The launches of kernels when the programs run on the emulated device: short name -> set of launches."""
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "launches")
         for program in programs:
@@ -133,7 +133,7 @@ def launches_of(sass, programs):
     names = sass.demangled({row[4] for row in rows})
     launches = {}
     for row in rows:
-        # Kernels of tests are in other namespaces.
+        # Only kernels of the library are in namespaces named cuda; those of tests are not.
         if "::cuda::" in names[row[4]]:
             launches.setdefault(short(sass, names[row[4]]), set()).add(tuple(map(int, row[:4])))
     return launches

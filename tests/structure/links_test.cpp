@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The links in the project's documents point to files and headings that exist.
+// Checks that the links in the project's documents point to files and headings that exist.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,8 @@ bool is_fence(std::string_view line) {
   return line.starts_with("```");
 }
 
-// The targets of "[text](target)" outside of fenced code, without those on the network.
+// The targets of links "[text](target)" in a Markdown text, except in fenced code and to the
+// network.
 std::vector<Link> links_of(const std::string& markdown) {
   std::vector<Link> links;
   std::istringstream stream(markdown);
@@ -45,7 +46,8 @@ std::vector<Link> links_of(const std::string& markdown) {
   return links;
 }
 
-// The anchors of a document's headings: lower case, dashes for spaces, no punctuation.
+// The anchors of a document's headings, as Markdown makes them: lower case, dashes for spaces, no
+// punctuation.
 std::vector<std::string> anchors_of(const std::string& markdown) {
   std::vector<std::string> anchors;
   std::istringstream stream(markdown);
@@ -72,7 +74,7 @@ std::string text_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// The error in a link of `document`; empty if the link's target exists.
+// The error message for a link in `document`; empty if the link's target exists.
 std::string broken(const fs::path& document, const std::string& target) {
   const std::size_t hash = std::min(target.find('#'), target.size());
   const std::string path = target.substr(0, hash);

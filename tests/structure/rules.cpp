@@ -14,8 +14,8 @@ struct Layer {
   std::string_view name;
   int rank;
 };
-// A file may include its own layer and every one of lower rank. quant and gemm are siblings:
-// neither includes the other.
+// The layers of the source tree. A file may include files of its own layer and of every layer of
+// lower rank. quant and gemm are siblings: neither includes the other.
 constexpr std::array<Layer, 12> layers = {{{"core", 0},
                                            {"quant", 1},
                                            {"gemm", 1},
@@ -28,10 +28,10 @@ constexpr std::array<Layer, 12> layers = {{{"core", 0},
                                            {"bench", 7},
                                            {"examples", 7},
                                            {"studies", 8}}};
-// Only these include files of studies/. studies/models is included too: its rank is that of the
-// files that it includes.
+// Only files in these folders may include files of studies/. This holds for studies/models too,
+// although its rank is lower: its rank follows from the files that it includes.
 constexpr std::array<std::string_view, 2> users_of_studies = {"studies/", "examples/"};
-// Public headers that are not named after their layer.
+// The layers of public headers that are not named after their layer.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 21> public_headers = {
     {{"context.hpp", "core"},
      {"engine_info.hpp", "core"},
@@ -61,9 +61,10 @@ const Layer* layer_named(std::string_view name) {
   return found == layers.end() ? nullptr : found;
 }
 
-// The layer of "switchback/quant.hpp", "core/check.hpp", ...: an include, or a path below src/.
+// The layer of an include or of a path below src/, such as "switchback/quant.hpp" or
+// "core/check.hpp".
 const Layer* layer_of_include(std::string_view name) {
-  // The trial of an operation is in the operation's folder, and is part of the tuner.
+  // Files trial* are in the folder of their operation, but are part of the tuner.
   for (const std::string_view folder :
        {"quant/", "gemm/int8/", "gemm/floating/", "gemm/blockwise/", "linear/", "measure/"})
     if (name.starts_with(folder) && name.substr(folder.size()).starts_with("trial"))
@@ -130,7 +131,8 @@ std::vector<Include> includes_of(const std::string& text) {
   return found;
 }
 
-// The position of `word` as a whole word, optionally only where a call follows.
+// Whether the line has `word` as a whole word; with `call`, only where a call of that function
+// follows.
 bool mentions(std::string_view line, std::string_view word, bool call) {
   for (std::size_t at = line.find(word); at != std::string_view::npos;
        at = line.find(word, at + 1)) {
@@ -139,7 +141,7 @@ bool mentions(std::string_view line, std::string_view word, bool call) {
     if (end < line.size() && is_word(line[end])) continue;
     if (!call) return true;
     const std::size_t next = line.find_first_not_of(" \t", end);
-    // A method or member of that name is a different function.
+    // A method or member with the name of a forbidden function is a different function.
     const bool member = at > 0 && (line[at - 1] == '.' || line[at - 1] == '>');
     if (!member && next != std::string_view::npos && line[next] == '(') return true;
   }
@@ -270,14 +272,15 @@ std::vector<Violation> check_no_output(const std::string& path, const std::strin
 
 std::vector<Violation> check_no_outside_paths(const std::string& path, const std::string& text) {
   std::vector<Violation> found;
-  // Written in two pieces, so that this file passes its own rule.
+  // The forbidden paths are written in two pieces, so that this file passes its own rule.
   const std::string homes[] = {std::string("/ho") + "me/", std::string("/Us") + "ers/",
                                std::string("/ro") + "ot/", std::string("/wo") + "rk/",
                                std::string("C:") + "\\"};
   for_each_line(text, [&](int number, std::string_view line) {
     for (const std::string& home : homes) {
       const std::size_t at = line.find(home);
-      // "homework/x" or "a/work/x" is a path inside something else.
+      // The match must begin a path: in "homework/x" or "a/work/x" it is a part of another name or
+      // path.
       const bool starts = at != std::string_view::npos &&
                           (at == 0 || (!is_word(line[at - 1]) && line[at - 1] != '}' &&
                                        line[at - 1] != '.' && line[at - 1] != '*'));
@@ -290,8 +293,8 @@ std::vector<Violation> check_no_outside_paths(const std::string& path, const std
          at = line.find("\"/", at + 1)) {
       const std::string_view rest = line.substr(at + 1);
       const bool letter = rest.size() > 1 && std::isalpha(static_cast<unsigned char>(rest[1])) != 0;
-      // An absolute path: a directory, then more ("/sys/…"). "/index0", appended to a string, is
-      // not an absolute path.
+      // A string is an absolute path if it has a directory and more ("/sys/…"). "/index0", appended
+      // to another string, is not absolute.
       const std::size_t slash = rest.find('/', 1);
       const bool absolute = letter && slash < rest.find('"', 1);
       const bool system = rest.starts_with("/proc/") || rest.starts_with("/sys/") ||

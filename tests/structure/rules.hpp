@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: the rules of the source tree that a compiler does not check, as functions of one
-// file's path and text, so that each can be tested with a planted violation.
+// Test support: rules of the source tree that a compiler does not check. Each is a function of one
+// file's path and text, so that it can be tested with a planted violation.
 #pragma once
 
 #include <string>
@@ -15,22 +15,23 @@ struct Violation {
   std::string what;
 };
 
-/// The text with comments and the contents of string and character literals blanked, newlines kept.
-/// With keep_strings, only comments are blanked.
+/// A copy of the text in which comments and the contents of string and character literals are
+/// blank; line ends stay. With keep_strings, only comments are blank.
 std::string without_comments(std::string_view text, bool keep_strings);
 
-/// core <- quant <- gemm <- linear <- autotune <- capi, bench: an include never points up, a public
-/// header belongs to its layer, and no include climbs with "..".
+/// Rules of includes between layers (core <- quant, gemm <- linear <- autotune <- capi, bench): an
+/// include never points to a higher layer, a public header belongs to its layer, and no include
+/// climbs with "..".
 std::vector<Violation> check_layers(const std::string& path, const std::string& text);
-/// Public headers include each other and the standard library, nothing else.
+/// Public headers may include each other and the standard library, nothing else.
 std::vector<Violation> check_public_includes(const std::string& path, const std::string& text);
-/// The library never prints, exits or aborts.
+/// The library's code must not print, exit or abort.
 std::vector<Violation> check_no_output(const std::string& path, const std::string& text);
-/// Nothing names a place outside of the project: no home directories, and in code no absolute paths
-/// except the system's descriptions of itself.
+/// No file may name a place outside of the project: no home directories, and in code no absolute
+/// paths except the system's descriptions of itself (/proc, /sys).
 std::vector<Violation> check_no_outside_paths(const std::string& path, const std::string& text);
 
-/// All of them.
+/// Checks a file against all rules.
 std::vector<Violation> check_file(const std::string& path, const std::string& text);
 
 }  // namespace switchback::test

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/sass on the output of a stand-in for cuobjdump: its counts, and refused input.
+"""Tests tools/sass on the output of a stand-in for cuobjdump: its counts, and the input that it refuses.
 
     sass_test.py REPOSITORY
 """
@@ -44,7 +44,7 @@ arch = sm_90
         /*0080*/                   NOP;                                       /* 0x00000a00ff017b82 */
 """
 
-# void switchback::quant::cuda::(anonymous namespace)::codes_kernel<switchback::bfloat16, 8>(…::TileArguments)
+# Demangled: void switchback::quant::cuda::(anonymous namespace)::codes_kernel<switchback::bfloat16, 8>(…::TileArguments)
 NAME = ("_ZN10switchback5quant4cuda12_GLOBAL__N_112codes_kernelINS_8bfloat16ELi8EEEv"
         "NS2_13TileArgumentsE")
 

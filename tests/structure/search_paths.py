@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Where the files of a build or of an installation look for libraries: `search_paths.py READELF FOLDER...`. No element of a
-RUNPATH or RPATH is empty or relative, which would be the current directory of the loading process, and none is a folder that
-everyone can write to."""
+"""Checks where the files of a build or of an installation look for libraries: `search_paths.py READELF FOLDER...`. No element
+of a RUNPATH or RPATH may be empty or relative, which would mean the current directory of the loading process. None may be a
+folder that everyone can write to."""
 import os
 import re
 import stat

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// SWITCHBACK_SOURCE_DIR is set by the build.
+// The root of the source tree; the build defines SWITCHBACK_SOURCE_DIR.
 const fs::path root = SWITCHBACK_SOURCE_DIR;
 
 TEST(Structure, TheTreeFollowsTheRules) {
@@ -32,7 +32,8 @@ TEST(Structure, TheTreeFollowsTheRules) {
     if (!fs::exists(top)) continue;
     for (auto entry = fs::recursive_directory_iterator(top);
          entry != fs::recursive_directory_iterator(); ++entry) {
-      // The kept inputs of the fuzz targets are bytes, not text.
+      // Folders named corpus hold inputs of the fuzz targets. These are bytes, not text, so they
+      // are not checked.
       if (entry->is_directory() && entry->path().filename() == "corpus")
         entry.disable_recursion_pending();
       else if (entry->is_regular_file())
@@ -44,7 +45,8 @@ TEST(Structure, TheTreeFollowsTheRules) {
   EXPECT_GT(files, 60) << "the tree was not found below " << root;
 }
 
-// The text of a planted violation is written so that this file does not contain it.
+// Part of a planted violation. It is put together, so that this file does not itself contain the
+// violation.
 const std::string include_of = std::string("#include ");
 
 std::vector<Violation> layers(const std::string& path, const std::string& included) {

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Compiles device code to PTX (no assembler, no GPU: seconds) and counts the kernels that store vectors of
-# words to global memory. If the compiler splits such a store into four of 4 bytes, results stay right but
-# there are four times the transactions, and no other test notices. Called by the test vector_stores_test
-# with NVCC, SOURCE_DIR and OUTPUT (a file).
+# words to global memory. If the compiler splits such a store into four of 4 bytes, results stay right,
+# but there are four times the transactions. No other test notices that. Called by the test
+# vector_stores_test with NVCC, SOURCE_DIR and OUTPUT (a file).
 set(_failures "")
 
-# expect_stores(FILE VECTORS COUNT): COUNT kernels of the file store vectors of VECTORS words (a regular
-# expression's set of digits). Any other number is a failure. A change that adds such kernels changes the
-# number below.
+# expect_stores(FILE VECTORS COUNT): expects that COUNT kernels of the file store vectors of VECTORS
+# 4-byte words (a regular expression's set of digits). Any other number is a failure. A change that adds
+# such kernels must change COUNT.
 function(expect_stores file vectors count)
   execute_process(
     COMMAND "${NVCC}" -ptx -O3 -DNDEBUG -std=c++20 -fmad=false -arch=compute_80
@@ -30,23 +30,23 @@ function(expect_stores file vectors count)
   endif()
 endfunction()
 
-# The dequantize of a product: f32, f16, bf16 and int32.
+# The kernels that dequantize the result of a product: f32, f16, bf16 and int32.
 expect_stores(gemm/int8/cuda/epilogue.cu 4 4)
 expect_stores(gemm/int8/cuda/pad.cu 4 2)
-# dW in int8, of two tiles and three types, with sums counted in two ways; and the kernels that add its
-# parts.
+# The kernels of dW in int8, for two tiles and three types, with sums counted in two ways; and the kernels
+# that add partial results.
 expect_stores(gemm/blockwise/cuda/mma.cu 4 18)
 expect_stores(quant/cuda/dequantize.cu 4 3)
 expect_stores(quant/cuda/column_sums.cu 4 3)
-# Sixteen rows of a column of transposed codes.
+# A store of transposed codes writes sixteen rows of a column: 16 bytes.
 expect_stores(quant/cuda/transpose.cu 4 18)
-# Codes are a quarter or half as large as their source: 4 or 8 bytes.
+# Codes have a quarter or half of the bytes of their source, so a store writes 4 or 8 bytes.
 expect_stores(quant/cuda/global.cu 24 4)
 expect_stores(quant/cuda/rowwise.cu 24 20)
-# Activations of f16 also with a list of their values.
+# The kernels of f16 activations also exist in a form that reads a list of all values.
 expect_stores(quant/cuda/activation.cu 24 23)
 expect_stores(quant/cuda/rotate.cu 4 65)
-# Results of grouped operations: rows copied, rows summed, sums of columns; then codes.
+# Kernels of grouped operations: rows copied, rows summed, sums of columns; then codes.
 expect_stores(grouped/cuda/gather.cu 4 3)
 expect_stores(grouped/cuda/combine.cu 4 9)
 expect_stores(grouped/cuda/column_sums.cu 4 3)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: the command of a workload, run as a user runs it.
+// Test support: runs the command of a workload as a user runs it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ namespace switchback::bench {
 
 using Arguments = std::vector<std::string>;
 
-/// Standard output of the workload's command.
+/// Runs the workload's command and returns its standard output.
 inline std::string output_of(std::string_view workload, const Arguments& shared,
                              const Arguments& more, int code = exit_codes::ok) {
   CLI::App app;
@@ -45,7 +45,7 @@ inline std::string output_of(std::string_view workload, const Arguments& shared,
   return testing::internal::GetCapturedStdout();
 }
 
-/// The same as records, one a line.
+/// Runs the workload's command and returns the records that it prints, one per line.
 inline std::vector<Json> rows_of(std::string_view workload, const Arguments& shared,
                                  const Arguments& more, int code = exit_codes::ok) {
   std::istringstream out(output_of(workload, shared, more, code));
@@ -55,7 +55,7 @@ inline std::vector<Json> rows_of(std::string_view workload, const Arguments& sha
   return rows;
 }
 
-/// The error that the command ends with.
+/// The message of the Error that the workload's command ends with; "accepted" if there is none.
 inline std::string message_of(std::string_view workload, const Arguments& shared,
                               const Arguments& more) {
   try {

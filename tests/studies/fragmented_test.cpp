@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command `fragmented`: every layer and mode has a row. The row's identities hold, and it has
-// the published figures.
+// Tests of the command `fragmented`: every layer and mode has a row, whose figures agree with each
+// other and with the published ones.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,8 +27,8 @@ std::vector<Json> run_fragmented(Arguments arguments, const std::string& device 
 TEST(FragmentedCommand, RowsOfEveryLayerAndMode) {
   const auto rows = run_fragmented({"--dim", "48", "96", "--batch", "1", "5", "--fragments", "2",
                                     "6", "--rank", "3", "--mode", "rowwise", "global"});
-  // Two sizes, two batches, and three modes (standard, which the ratios need) of a plain layer and
-  // of two fragmented ones.
+  // Rows for two sizes, two batches and three modes (standard is added, because the ratios need
+  // it), each of a plain layer and of two fragmented ones.
   ASSERT_EQ(rows.size(), 2u * 2 * 3 * 3);
   EXPECT_EQ(rows[0]["layer"], "linear");
   EXPECT_EQ(rows[0]["mode"], "standard");
@@ -66,9 +66,10 @@ TEST(FragmentedCommand, RunsOnADevice) {
   }
 }
 
-// The source's times of 8 rows of 2048: 0.12 and 0.91 ms plain, 0.54 and 1.92 soft, 0.62 hard.
+// The published times for 8 rows of 2048: 0.12 and 0.91 ms for the plain layer, 0.54 and 1.92 for
+// the soft one, 0.62 for the hard one.
 TEST(FragmentedCommand, PublishedRatiosStandBesideOurs) {
-  // Four million parameters. The smaller sizes show everything that sanitizers look for.
+  // This layer has four million parameters. Smaller sizes show everything that sanitizers look for.
   if (test::under_thread_sanitizer || test::under_address_sanitizer) GTEST_SKIP();
   const auto rows =
       run_fragmented({"--dim", "2048", "--batch", "8", "--fragments", "2", "--mode", "standard"});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command `parallel-linears`: every way and mode has a row, and both ways train the same
-// weights.
+// Tests of the command `parallel-linears`: every way to run the layers and every mode has a row,
+// and all ways train the same weights.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -58,7 +58,8 @@ TEST(ParallelLinearsCommand, RowsOfEveryWayAndMode) {
                                           "17",       "--mode",   "rowwise", "global"};
     if (ragged) arguments.emplace_back("--ragged");
     const std::vector<Json> rows = rows_of_run(arguments);
-    // Two numbers of models, three ways, and mode standard, which the ratios need.
+    // Rows for two numbers of models, three ways, and three modes (standard is added: the ratios
+    // need it).
     ASSERT_EQ(rows.size(), 18u);
     EXPECT_EQ(rows[0]["way"], "loop");
     EXPECT_EQ(rows[0]["mode"], "standard");
@@ -90,8 +91,9 @@ TEST(ParallelLinearsCommand, PublishedRatiosStandBesideOurs) {
   }
 }
 
-// On a device the floating products of groups add in another order than those of one layer, and on
-// a CPU those of matrices side by side may.
+// Every way trains weights that are near those of the others, or equal if `exact`. On a GPU the
+// floating point products of groups add in another order than those of one layer. On a CPU those of
+// matrices that lie next to each other may do so.
 void expect_the_same(const Json& row, bool exact) {
   if (exact) {
     EXPECT_EQ(row["checks"]["same_outputs"], true);
@@ -100,8 +102,9 @@ void expect_the_same(const Json& row, bool exact) {
   EXPECT_EQ(row["checks"]["near_weights"], true) << row.dump();
 }
 
-// Each layout, with data that stay or are new, on the CPU and on a device whose memory this program
-// cannot read. All methods compute the same outputs, and train the same weights.
+// Each layout of weights, with data that stay or are new in each step, on the CPU and on a device
+// whose memory this program cannot read. All ways compute the same outputs and train the same
+// weights.
 TEST(ParallelLinearsCommand, LayoutsAndDataOnEveryDevice) {
   for (const char* device : {"cpu", "emulated:0"})
     for (const char* layout : {"below", "beside"})
@@ -132,7 +135,7 @@ TEST(ParallelLinearsCommand, WaysAreThoseThatWereNamed) {
   std::set<std::string> ways;
   for (const Json& row : rows)
     ways.insert(row["way"].get<std::string>());
-  EXPECT_EQ(ways, (std::set<std::string>{"loop", "grouped"}));  // ratios need the loop
+  EXPECT_EQ(ways, (std::set<std::string>{"loop", "grouped"}));  // the ratios need the loop
 }
 
 TEST(ParallelLinearsCommand, Rejections) {

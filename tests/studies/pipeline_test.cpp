@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command `pipeline`: every variant has a row, and all variants with the same number of
-// microbatches are equal to the bit.
+// Tests of the command `pipeline`: every variant has a row, and all variants with the same number
+// of microbatches are equal to the bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,8 @@ TEST(PipelineCommand, RowsOfEveryVariant) {
   const std::vector<Json> rows =
       run_pipeline({"--batch", "4", "--microbatches", "2", "--stages", "2", "--mode", "rowwise",
                     "--keep", "values", "codes", "--checkpoint", "always"});
-  // One stage without checkpointing, with which the others are compared; values and codes.
+  // Rows with values and with codes, each for one and two stages with and without checkpointing.
+  // One stage without checkpointing is always added: the others are compared with it.
   ASSERT_EQ(rows.size(), 8u);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Json& row = rows[i];
@@ -83,7 +84,8 @@ TEST(PipelineCommand, AsksForNoLessMemoryThanItTakes) {
     const double wanted = row["wanted_bytes"];
     const double taken = row["bytes"]["peak_allocated"];
     EXPECT_LE(taken, wanted) << row.dump();
-    EXPECT_GE(taken, (wanted - 32e6) / 1.3) << row.dump();  // 32 MB are for the process
+    // 32 MB of `wanted_bytes` are for the process.
+    EXPECT_GE(taken, (wanted - 32e6) / 1.3) << row.dump();
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands `transformer` and `accumulators`: rows of every mode and phase, sizes that do not
-// fit, training.
+// Tests of the commands `transformer` and `accumulators`: rows of every mode and phase, sizes that
+// do not fit, training.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ TEST(TransformerCommand, RowsOfEveryModeAndPhase) {
                              "rowwise", "auto", "--tune", "0"})
       arguments.emplace_back(more);
     const std::vector<Json> rows = rows_of("transformer", arguments);
-    ASSERT_EQ(rows.size(), 9u);  // standard, which ratios need, is first
+    ASSERT_EQ(rows.size(), 9u);  // mode standard, which the ratios need, is first
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const Json& row = rows[i];
       const std::size_t phase = i % 3;
@@ -51,7 +51,7 @@ TEST(TransformerCommand, RowsOfEveryModeAndPhase) {
       EXPECT_GT(row["bytes"]["int8_weights"], 0);
       EXPECT_EQ(row["bytes"]["optimizer"] == 0, pass != "step");
       if (phase == 1) {
-        // In each layer of each step.
+        // Attention runs in each of two layers in each of three timed steps.
         EXPECT_EQ(row["operations"]["attention: forward"]["count"], 2 * 3) << row["operations"];
         EXPECT_EQ(row["operations"].contains("adamw"), pass == "step");
         EXPECT_GT(row["attention"]["products_ms"], 0);
@@ -76,7 +76,7 @@ TEST(TransformerCommand, RunsOnADevice) {
     EXPECT_GT(row["bytes"]["optimizer"], 0);
     EXPECT_GT(row["operations"]["attention: forward"]["median"], 0);
     EXPECT_EQ(row["operations"]["rmsnorm: forward"]["count"], 3);
-    EXPECT_TRUE(row["attention"].is_null());  // the split is the CPU's
+    EXPECT_TRUE(row["attention"].is_null());  // only a CPU splits the time of attention
     EXPECT_LE(row["host_ms"]["median"], row["synced_ms"]["median"]);
   }
   EXPECT_GT(rows[4]["bytes"]["int8_weights"], 0);
@@ -124,14 +124,15 @@ TEST(TransformerCommand, PublishedSizesThatAreNotAskedForAreRows) {
   const std::vector<Json> rows =
       rows_of("transformer", {"--d-model", "16", "--layers", "1", "--heads", "2", "--context", "8",
                               "--steps", "1", "--mode", "standard", "--published"});
-  ASSERT_EQ(rows.size(), 3u + 2 + 2 + 3);  // two sizes have times with and without warm-up
+  // Two published sizes have times with and without warm-up.
+  ASSERT_EQ(rows.size(), 3u + 2 + 2 + 3);
   std::vector<std::string> sizes;
   for (std::size_t i = 3; i < rows.size(); ++i) {
     const Json& row = rows[i];
     sizes.push_back(row["size"]);
     EXPECT_TRUE(row["forward"].is_null());
     EXPECT_EQ(row["checks"]["published_parameters"], true) << row.dump();
-    // Values, gradients and two moments in f32, and more.
+    // Memory for values, gradients and two moments in f32, and more.
     EXPECT_GT(row["bytes"]["peak_allocated"].get<double>(), 16 * row["params"].get<double>());
     EXPECT_EQ(row["note"].get<std::string>().find("not timed: it needs "), 0u);
   }
@@ -156,7 +157,7 @@ TEST(TransformerCommand, PublishedTablesHaveOursBesideThem) {
                        {"attention", {{"softmax_ms", 3.0}, {"products_ms", 2.0}}}};
   const std::string text = transformer::tables_of_published(
       std::vector<Json>{record}, {.size = transformer::size_named("small")}, {Mode::standard});
-  EXPECT_NE(text.find("31.5"), std::string::npos) << text;  // published mean
+  EXPECT_NE(text.find("31.5"), std::string::npos) << text;  // the published mean
   EXPECT_NE(text.find("12.5"), std::string::npos) << text;
   EXPECT_NE(text.find("published 1.05 (800 and 762 us"), std::string::npos) << text;
   EXPECT_NE(text.find("ours 1.50 (3.00 and 2.00 ms)"), std::string::npos) << text;
@@ -195,12 +196,12 @@ TEST(TransformerCommand, TrainsWithInt8WeightGradientsAndRotation) {
                                                          "4",
                                                          "--learning-rate",
                                                          "0.01"});
-  // Mode standard, whose dW is floating and which does not rotate, is trained once.
+  // Mode standard, whose dW is in floating point and which does not rotate, is trained once.
   ASSERT_EQ(rows.size(), 1u + 2 * 2 * 2);
   std::vector<double> losses;
   for (const Json& row : rows) {
     losses.push_back(row["validation_loss"].get<double>());
-    // Codes change the losses, and by little.
+    // Codes change the losses a little.
     EXPECT_NEAR(row["loss_ratio"].get<double>(), 1.0, 0.1) << row.dump();
   }
   std::sort(losses.begin(), losses.end());
@@ -253,7 +254,7 @@ TEST(TransformerCommand, SummaryOfTrainingsHasMeansAndSpreadOverSeeds) {
                       .steps = {10, 20},
                       .training = {6, 5},
                       .validation = {5, last}});
-  // From a record, as a resumed run has it.
+  // A curve from a record, as a resumed run has it.
   curves.back() = transformer::curve_of(
       {{"size", "byte"},
        {"mode", "rowwise"},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of the emulated device's blockwise products, for tests of the code that must find them.
+// Test support: plants faults in the blockwise products (int8 dW) of the emulated device, for tests
+// of the code that must find them.
 #include <cstdlib>
 #include <optional>
 #include <vector>
@@ -24,7 +25,8 @@ void crash(ContextState&, const BlockwiseProblem&, const BlockwiseConfig&,
   std::abort();
 }
 
-// Sets the last element to zero, which is wrong: random operands do not give a zero.
+// A faulty engine: computes the product, then sets the last element of d to zero. Random operands
+// do not give a zero.
 void run_wrong(ContextState& state, const BlockwiseProblem& p, const BlockwiseConfig& config,
                const BlockwiseOperands& o) {
   right(state, p, config, o);
@@ -34,8 +36,8 @@ void run_wrong(ContextState& state, const BlockwiseProblem& p, const BlockwiseCo
   state.runtime->fill(static_cast<std::byte*>(o.d) + last * element, 0, element);
 }
 
-// The backend's engines with one change: either one engine has a fault, and no record has seen it
-// then, or it is set whether records have seen the engines.
+// Installs copies of the backend's engines with one change. Either the named engine has a fault,
+// and no committed record of right results; or `seen` says whether all engines have such a record.
 void change_blockwise_products(Fault how, std::string_view engine,
                                std::optional<bool> seen) noexcept {
   static std::vector<Engine> engines;

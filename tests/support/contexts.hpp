@@ -12,21 +12,23 @@
 
 namespace switchback::test {
 
-/// Whether the build detects data races. One thread cannot race, so such runs can be left out.
+/// Whether the build detects data races (ThreadSanitizer). One thread cannot race, so tests can
+/// leave out runs with one thread.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool under_thread_sanitizer = true;
 #else
 inline constexpr bool under_thread_sanitizer = false;
 #endif
-/// Whether the build detects accesses out of bounds. These happen at edges, whatever the values
-/// are.
+/// Whether the build detects accesses out of bounds (AddressSanitizer). These happen at the edges
+/// of a matrix, whatever its values are, so tests can use fewer cases.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool under_address_sanitizer = true;
 #else
 inline constexpr bool under_address_sanitizer = false;
 #endif
 
-/// One entry for each instruction set level that changes what this CPU uses, at the given threads.
+/// Options for one Context at each instruction set level that this CPU distinguishes, with
+/// `threads` threads.
 inline std::vector<ContextOptions> isa_contexts(int threads = 1) {
   std::vector<ContextOptions> options;
   std::vector<core::Isa> reached;
@@ -46,8 +48,8 @@ inline std::vector<ContextOptions> isa_contexts(int threads = 1) {
   return options;
 }
 
-/// On the CPU: isa_contexts() at 1 and at 3 threads (3: more than the cores of a small machine, and
-/// odd). On another device: its one Context.
+/// Options for every Context to test. On the CPU: isa_contexts() with 1 thread and with 3 (more
+/// than the cores of a small machine, and odd). On another device: one Context.
 inline std::vector<ContextOptions> all_contexts() {
   if (!on_cpu()) return {device_options()};
   if (under_thread_sanitizer) return isa_contexts(3);

@@ -11,29 +11,31 @@
 
 namespace switchback::test {
 
-/// "cpu" (the default), "emulated:0" or "cuda:0".
+/// The tested device: "cpu" (the default), "emulated:0" or "cuda:0".
 const std::string& device();
 inline bool on_cpu() {
   return device() == "cpu";
 }
-/// The CUDA backend on the CPU: hundreds of times slower than a GPU, so suites may use fewer cases.
+/// Whether the tested device is the emulated one: the CUDA backend on the CPU. That is hundreds of
+/// times slower than a GPU, so suites may use fewer cases.
 inline bool on_emulated() {
   return device().starts_with("emulated");
 }
 
-/// The memory of the tested device. Set by main before any test runs.
+/// Functions that allocate and release memory of the tested device. Set by main() before any test
+/// runs.
 struct DeviceMemory {
   void* (*allocate)(std::size_t bytes) = nullptr;
   void (*release)(void* data) = nullptr;
 };
-/// Throws std::bad_alloc.
+/// Allocates memory of the tested device. Throws std::bad_alloc.
 void* allocate_bytes(std::size_t bytes);
 void release_bytes(void* data) noexcept;
 
-/// Sets the device, and the memory of operands if that is not the host's heap.
+/// Sets the tested device, and the memory of operands if that is not the host's heap.
 void set_device(const std::string& name, DeviceMemory memory);
 
-/// Memory of the tested device that the host can access too.
+/// An allocator of memory that both the tested device and the host can access.
 template <class T>
 struct Allocator {
   using value_type = T;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The emulated device as the device under test, and the place from which its backend loads
-// libraries.
+// The emulated CUDA device as the device under test. Its backend loads no shared library: it gets
+// the functions of the cuBLASLt stand-in.
 #include <cuda_runtime.h>
 
 #include "core/cuda/library.hpp"

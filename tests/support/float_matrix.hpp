@@ -13,7 +13,7 @@
 
 namespace switchback::test {
 
-/// A Matrix of f32, f16 or bf16.
+/// A Matrix whose elements are f32, f16 or bf16, chosen at run time.
 class FloatMatrix {
  public:
   FloatMatrix(DType dtype, std::int64_t rows, std::int64_t cols, Layout layout = {})
@@ -74,14 +74,14 @@ class FloatMatrix {
   Matrix<bfloat16> bf16_;
 };
 
-/// Half a unit in the last place of a result of this size, or of the type's smallest numbers if it
-/// is smaller.
+/// A bound on the error of rounding `value` to `dtype`: half a unit in its last place, for f16 at
+/// least half of the smallest subnormal.
 inline double rounding_error(DType dtype, double value) {
   const double v = std::fabs(value);
   switch (dtype) {
-    case DType::f16:  // 11 significant bits; subnormals are multiples of 2^-24
+    case DType::f16:  // f16 has 11 significant bits; subnormals are multiples of 2^-24
       return std::max(std::ldexp(v, -11), 0x1p-25);
-    case DType::bf16:  // 8 significant bits
+    case DType::bf16:  // bf16 has 8 significant bits
       return std::ldexp(v, -8);
     default:
       return std::ldexp(v, -24);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces CUTLASS's kernels on the emulated device: checks their arguments against the rules of
-// fused.hpp, and computes with the backend's other kernels through int32. The kernels for few rows
-// are not replaced.
+// Replaces CUTLASS's kernels of the fused int8 products on the emulated device. Checks their
+// arguments against the rules of fused.hpp, and computes with the backend's other kernels through
+// int32 sums. The kernels for few rows are not replaced.
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -59,8 +59,8 @@ std::size_t workspace_bytes(DType, const FusedArguments& p) {
   return static_cast<std::size_t>(p.m) * static_cast<std::size_t>(p.n) * sizeof(std::int32_t);
 }
 
-// Code of one generation does not run on another, and no block gets more shared memory than the
-// device has.
+// The GPU generation that a kernel is compiled for. Code of one generation does not run on another,
+// and no block gets more shared memory than the device has.
 enum class Code { sm80, sm90, sm100, sm120 };
 
 bool runs_here(Code code, std::size_t shared_bytes) {
@@ -80,14 +80,15 @@ cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaS
   if (fault == test::Fault::crash && faulty_rows == TileM) std::abort();
   if (!runs_here(code, SharedBytes)) return cudaErrorNoKernelImageForDevice;
   if (!keeps_the_rules(output, p)) return cudaErrorNotSupported;
-  // A load at such an address faults on a GPU, but not on a CPU.
+  // A load of absmax_a from a misaligned address faults on a GPU, but not on a CPU.
   if (reinterpret_cast<std::uintptr_t>(p.absmax_a) % alignof(float) != 0)
     return cudaErrorMisalignedAddress;
   auto* sums = static_cast<std::int32_t*>(workspace);
   const Dp4aArguments product = {p.a, p.b, sums, p.m, p.n, p.k, p.a_stride, p.b_stride, p.n};
   if (const cudaError_t status = launch_dp4a(product, p.overlaps, stream); status != cudaSuccess)
     return status;
-  // The last row belongs to a tile that another block computes.
+  // A wrong kernel leaves out the last row of d: it belongs to another block's tile than the first
+  // row.
   const bool is_wrong = fault == test::Fault::wrong && faulty_rows == TileM;
   const int rows = is_wrong ? p.m - 1 : p.m;
   const EpilogueArguments epilogue = {sums,       p.n,        p.d,    p.d_stride,  rows,      p.n,
@@ -95,7 +96,7 @@ cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaS
   if (const cudaError_t status = launch_epilogue(output, epilogue, p.multiprocessors, stream);
       status != cudaSuccess)
     return status;
-  // As CUTLASS does, whichever call caused the error.
+  // As in CUTLASS, a launch returns the last error, whichever call caused it.
   return cudaGetLastError();
 }
 
@@ -106,8 +107,8 @@ FusedVariant variant(double time) {
           shared_bytes, workspace_bytes, launch<code, shared_bytes, TileM>, time};
 }
 
-// For kernels that a committed record has seen right, and for kernels that may be tried in this
-// process.
+// Marks of a kernel. seen: a committed record shows that its results are right. cannot_hang: it may
+// be tried in this process.
 template <class Variant>
 constexpr Variant seen(Variant variant) {
   variant.seen = "tests";
@@ -143,7 +144,7 @@ cudaError_t launch_groups(DType output, const GroupedFusedArguments& given, void
   if (!keeps_the_rules(output, p)) return cudaErrorNotSupported;
   if (reinterpret_cast<std::uintptr_t>(p.absmax_a) % alignof(float) != 0)
     return cudaErrorMisalignedAddress;
-  // The last group keeps its old values.
+  // A wrong kernel leaves out the last group, whose rows of d keep their old values.
   if (fault == test::Fault::wrong && faulty_rows == TileM) --p.groups.count;
   const GroupedDp4aArguments product = {p.groups,          p.a,      p.a_stride,  p.b,
                                         p.b_stride,        p.b_step, p.d,         p.d_stride,
@@ -162,8 +163,8 @@ GroupedFusedVariant grouped_variant() {
           shared_bytes, no_workspace, launch_groups<code, shared_bytes, TileM>};
 }
 
-// Each call of show_fused_products() has its own tables, so that nothing that was learned of
-// earlier kernels applies to them.
+// Each call of show_fused_products() gets its own copies of the kernel tables. Anything that was
+// learned of earlier kernels then does not apply to the new ones.
 template <class Variant>
 std::span<const Variant> if_shown(std::span<const Variant> all, std::string_view& why) {
   if (shown) {
@@ -208,7 +209,8 @@ std::span<const FusedVariant> built_for_sm120(std::string_view& why_none) noexce
 }
 
 std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept {
-  // Tests validate those of 128 rows.
+  // Tests validate the kernels with tiles of 128 rows, so only the smaller tiles are marked as seen
+  // in a record.
   static const FusedVariant all[] = {
       seen(fused_skinny),
 #define FUSED_SM90(m, n, k, cluster, time, ...)               \

@@ -21,7 +21,7 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
     return z ^ (z >> 31);
   }
-  /// In [0, bound).
+  /// A random integer in [0, bound).
   std::int64_t below(std::int64_t bound) {
     return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(bound));
   }
@@ -43,7 +43,8 @@ void fill_normal(Matrix<T>& m, Random& random, float scale = 1.0f) {
       m.set(r, c, T(random.normal() * scale));
 }
 
-/// Normally distributed numbers. The seed depends on the shape, and on `seed`.
+/// A matrix of normally distributed numbers. The seed of the generator depends on the shape and on
+/// `seed`.
 template <class T>
 Matrix<T> normal_of_size(std::int64_t rows, std::int64_t cols, Layout layout = {},
                          float scale = 1.0f, std::uint64_t seed = 0) {
@@ -53,7 +54,7 @@ Matrix<T> normal_of_size(std::int64_t rows, std::int64_t cols, Layout layout = {
   return x;
 }
 
-/// Codes in the range that quantize operations use: [-127, 127].
+/// Fills m with random codes in the range that quantize operations use: [-127, 127].
 inline void fill_codes(Matrix<std::int8_t>& m, Random& random) {
   for (std::int64_t r = 0; r < m.rows(); ++r)
     for (std::int64_t c = 0; c < m.cols(); ++c)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// main() of every test program: GoogleTest's, with a flag for the device under test.
+// main() of every test program: runs GoogleTest, with a flag for the device under test.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -11,11 +11,11 @@
 #include "switchback/error.hpp"
 
 int main(int argc, char** argv) {
-  // A test reads results when the call has returned, so the real device must have finished its
+  // A test reads results as soon as a call has returned, so a real GPU must have finished its
   // kernels by then. Tests of asynchronous behaviour, and of results that a memset or a copy
   // writes, wait explicitly.
   (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 0);
-  // The cache of the user who runs the tests must not affect them.
+  // The tuner's cache of the user who runs the tests must not affect them.
   (void)setenv("SWITCHBACK_TUNE", "off", 0);
   ::testing::InitGoogleTest(&argc, argv);
   std::string device = "cpu";
@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   using namespace switchback::test;
   try {
     if (device == "cuda") device = "cuda:0";
-    // The best device of a GPU machine is its GPU, but a test that names no device means the CPU.
+    // By default a context uses the machine's GPU, but a test that names no device means the CPU.
     if (device == "cpu")
       switchback::core::device_platforms().install(switchback::DeviceKind::cuda, nullptr);
     const DeviceMemory memory = set_up_device();

@@ -58,7 +58,7 @@ class Matrix {
   [[nodiscard]] MatrixView<const T> view() const { return {data(), rows_, cols_, stride_}; }
   [[nodiscard]] MatrixView<const T> cview() const { return view(); }
 
-  /// Whether every byte outside the elements still holds the pattern.
+  /// Whether every byte outside the matrix's elements still holds the pattern.
   [[nodiscard]] ::testing::AssertionResult guards_intact() const {
     const std::int64_t row_bytes = stride_ * size;
     for (std::size_t i = 0; i < bytes_.size(); ++i) {
@@ -91,7 +91,7 @@ class Matrix {
   Vector<unsigned char> bytes_;
 };
 
-/// A vector of floats as a one-row matrix, the form of a bias or db.
+/// A vector as a matrix of one row, the form in which calls take a bias or its gradient db.
 template <class T>
 AnyMatrix as_row(Vector<T>& v) {
   const auto n = static_cast<std::int64_t>(v.size());

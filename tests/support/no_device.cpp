@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// No device besides the CPU.
+// Test support for builds that have no device besides the CPU.
 #include "support/device_memory.hpp"
 
 namespace switchback::test {

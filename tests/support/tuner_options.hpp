@@ -10,14 +10,14 @@
 
 namespace switchback::test {
 
-/// There is no system directory.
+/// Options with the test's directory as the cache. Their system directory does not exist.
 inline TunerOptions tuner_options_in(const TemporaryDirectory& directory,
                                      std::string mode = "read") {
   TunerOptions options;
   options.mode = std::move(mode);
   options.cache_directory = directory.path().string();
   options.system_directory = (directory / "system").string();
-  options.notice_others = false;  // machines that run tests are seldom quiet
+  options.notice_others = false;  // off: machines that run tests are seldom idle
   return options;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: lets programs tune as long as the object exists. Tests do not tune otherwise.
+// Test support: contexts read tuned configurations as long as the object exists. Otherwise tests
+// run without a tuner.
 #pragma once
 
 #include <stdlib.h>  // NOLINT: setenv is POSIX

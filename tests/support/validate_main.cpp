@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuner's helper program with the emulated device and its fused products. In the environment
-// SWITCHBACK_TEST_BREAK = "crash 64" or "wrong 64" breaks those with tiles of 64 rows, "crash
-// wgmma" the blockwise products of that engine.
+// The tuner's helper program for the emulated device and its fused products. The environment
+// variable SWITCHBACK_TEST_BREAK plants a fault: "crash 64" or "wrong 64" in the fused kernels with
+// tiles of 64 rows, "crash wgmma" in the engine wgmma of blockwise products.
 #include <unistd.h>
 
 #include <cctype>

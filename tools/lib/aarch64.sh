@@ -7,14 +7,15 @@ aarch64_needs='
 command:aarch64-linux-gnu-g++ | g++-aarch64-linux-gnu | 0
 command:qemu-aarch64 | qemu-user | 0
 '
-# Without them CMake fetches the sources.
+# Libraries for the cross-compiled tests. CMake fetches the sources of those that are missing.
 aarch64_library_needs='
 package | libhwy-dev:arm64 | 0
 package | libfmt-dev:arm64 | 0
 package | libgtest-dev:arm64 | 0
 '
 
-# Debian's archive has the packages of all architectures; Ubuntu's has not.
+# Installs packages for cross-compiling. Debian's archive has those of all architectures; Ubuntu's
+# has not.
 install_aarch64_dependencies() {
   install_needs "$aarch64_needs"
   if [ "${SWITCHBACK_INSTALL:-1}" = 0 ] || ! have dpkg || ! grep -q '^ID=debian$' /etc/os-release; then
@@ -30,13 +31,14 @@ can_emulate_aarch64() {
   have aarch64-linux-gnu-g++ && have qemu-aarch64
 }
 
-# Succeeds on a machine whose other tests run on such a CPU.
+# Succeeds on a 64-bit Arm machine, whose other tests already run on such a CPU.
 is_aarch64() {
   [ "$(uname -m)" = aarch64 ] || [ "$(uname -m)" = arm64 ]
 }
 
-# The programs that run on each CPU, and the tests of theirs: most suites on the CPU that has
-# everything, with each of its instruction sets; on the others what shows that they choose right.
+# Emulated CPU, its best instruction set, test program, tests. Most suites run on the CPU that has
+# every instruction set, and use each of them. Tests on the other CPUs show that the library chooses
+# the right instruction set there.
 aarch64_runs='
 max          neon_i8mm    quant_test          Engines*:Requests*:Blocks*:Strips*-*RowsThatThreadsShare:*EveryConfiguration*
 max          neon_i8mm    gemm_int8_test      *
@@ -60,14 +62,14 @@ cortex-a72   neon         capi_test           *
 # run_emulated CPU ISA PROGRAM FILTER: runs tests of a program on a CPU that qemu emulates.
 run_emulated() {
   emulated_log=build/aarch64/$3-$1.log
-  # The compiler's own libraries: those of an installed architecture may be of another version.
+  # Uses the libraries of the cross compiler: those of an installed arm64 may be of another version.
   logged "$emulated_log" env SWITCHBACK_TUNE=off SWITCHBACK_TEST_ISA="$2" OMP_WAIT_POLICY=passive \
     qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=/usr/aarch64-linux-gnu/lib -cpu "$1" \
     "build/aarch64/bin/$3" --gtest_filter="$4"
   say "$1: $3: $(grep -E '^\[  PASSED  \]|checks, 0 failed$' "$emulated_log" | tail -n 1)"
 }
 
-# test_aarch64 JOBS
+# test_aarch64 JOBS: builds the tests for 64-bit Arm and runs them on emulated CPUs.
 test_aarch64() {
   build aarch64 "$1"
   printf '%s' "$aarch64_runs" | sed '/^$/d' | xargs -P "$1" -L 1 \

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Shared by the commands in tools/: messages, timed phases, build jobs. Sourced, never run.
+# Functions that the commands in tools/ share: messages, timed phases, build jobs. Sourced, never run.
 # shellcheck shell=sh
 
 say() { printf '%s\n' "$*"; }
@@ -9,8 +9,8 @@ die() {
 }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# One compiler per core, but no more than fit in memory: a sanitized translation unit of the vector
-# kernels needs up to 1.5 GB.
+# The default number of compilers: one per core, but no more than fit in memory. A sanitized
+# translation unit of the vector kernels needs up to 1.5 GB.
 default_jobs() {
   cores=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
   memory_kb=$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo 2>/dev/null || true)
@@ -49,7 +49,8 @@ phase() {
   say "<== $phase_name: passed in $phase_seconds s"
 }
 
-# logged FILE COMMAND...: writes the output to the file and shows it only if the command fails.
+# logged FILE COMMAND...: runs a command, writes its output to the file, and shows it only if the
+# command fails.
 logged() {
   logged_file=$1
   shift
@@ -61,7 +62,7 @@ logged() {
   fi
 }
 
-# CMake refuses the cache of a checkout that was moved or copied, so such a build is deleted.
+# Deletes a build whose checkout was moved or copied, because CMake refuses its cache.
 forget_moved_build() {
   cache=build/$1/CMakeCache.txt
   if [ -f "$cache" ] && ! grep -q "^CMAKE_HOME_DIRECTORY:INTERNAL=$(pwd -P)\$" "$cache"; then
@@ -90,13 +91,13 @@ has_cuda_driver() {
   [ -e /proc/driver/nvidia/version ] || [ -e /dev/dxg ] || have nvidia-smi
 }
 
-# A number of seconds as text, in seconds or minutes.
+# Prints a number of seconds as text, in seconds or minutes.
 duration() {
   if [ "$1" -lt 90 ]; then say "$1 s"; else say "$((($1 + 30) / 60)) min"; fi
 }
 
-# report_build PRESET PROCESS: prints the progress and the time left every half minute, so that a long
-# build does not seem to hang. It ends when that process ends, because an interrupt does not reach
+# report_build PRESET PROCESS: prints the progress and the time left every half minute, so that a
+# long build does not seem to hang. It ends when PROCESS ends, because an interrupt does not reach
 # background jobs of a shell without job control.
 report_build() {
   waited=0
@@ -113,7 +114,8 @@ report_build() {
   done
 }
 
-# build PRESET JOBS [cmake --build arguments...]: configures with configure_options, then builds.
+# build PRESET JOBS [cmake --build arguments...]: configures a build with the options in
+# $configure_options, then builds it.
 configure_options=''
 build() {
   build_preset=$1
@@ -121,7 +123,7 @@ build() {
   shift 2
   use_ccache
   forget_moved_build "$build_preset"
-  # shellcheck disable=SC2086  # words without spaces
+  # shellcheck disable=SC2086  # configure_options is a list of words without spaces
   logged "build/$build_preset/configure.log" cmake --preset "$build_preset" $configure_options
   rm -f "build/$build_preset/build.log"
   report_build "$build_preset" $$ &

@@ -21,7 +21,7 @@ package        | nlohmann-json3-dev | 0
 package        | libgtest-dev | 0
 package        | libopenblas-openmp-dev libopenblas-dev | 0
 '
-# For the tests of the Python package. Tests whose packages are missing are skipped.
+# Packages for the tests of the Python package. Tests whose packages are missing are skipped.
 python_needs='
 package        | python3-torch | 0
 package        | python3-numpy | 0
@@ -33,7 +33,7 @@ package        | python3-venv | 0
 fuzz_needs='
 command:clang++ | clang | 0
 '
-# For the reference of the public headers (tools/docs).
+# Packages for the reference of the public headers (tools/docs).
 docs_needs='
 command:doxygen | doxygen | 0
 '
@@ -42,7 +42,7 @@ package_installed() {
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# need_met HOW PACKAGES
+# need_met HOW PACKAGES: succeeds if the command in HOW exists or one of the packages is installed.
 need_met() {
   case $1 in
     command:*) have "${1#command:}" ;;
@@ -56,7 +56,7 @@ need_met() {
   esac
 }
 
-# The first of the packages that this release of the distribution offers.
+# Prints the first of the packages that this release of the distribution offers.
 available_package() {
   for candidate in $1; do
     if [ -n "$(apt-cache policy "$candidate" 2>/dev/null |
@@ -131,7 +131,7 @@ install_needs() {
     IFS=$old_ifs
     if chosen=$(available_package "$names"); then
       to_install="$to_install $chosen"
-      # git needs the certificates to fetch.
+      # git needs the package ca-certificates to fetch.
       case " $names " in *' ca-certificates '*) to_install="$to_install ca-certificates" ;; esac
     elif [ "$essential" = 1 ]; then
       die "no package of this release provides: $names"
@@ -143,13 +143,13 @@ install_needs() {
   done
   IFS=$old_ifs
   if [ -n "$to_install" ]; then
-    # shellcheck disable=SC2086 # a list of words
+    # shellcheck disable=SC2086 # to_install is a list of words
     apt_install $to_install || die "could not install:$to_install"
   fi
 }
 
 install_build_dependencies() { install_needs "$build_needs"; }
-# The packages for a build, for its tests and for the reference.
+# Installs the packages for a build, for its tests and for the reference of the public headers.
 install_test_dependencies() { install_needs "$build_needs$python_needs$docs_needs"; }
 
 # Succeeds if clang can link a fuzz target (its run-time library may be a separate package).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The sources to format, and the formatter. Sourced after common.sh.
+# The sources that clang-format formats, and how to find it. Sourced after common.sh.
 # shellcheck shell=sh
 
 # Versions of clang-format differ in their results for one configuration, so the version is fixed.

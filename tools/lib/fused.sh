@@ -3,11 +3,13 @@
 # Sourced after common.sh.
 # shellcheck shell=sh
 
-# The version that the kernels were written and compiled with; later 4.x versions may work.
+# The version of CUTLASS that the kernels were written and compiled with. Later 4.x versions may
+# work.
 cutlass_package=nvidia-cutlass==4.2.0.0
 cutlass_folder=build/cutlass
 
-# Prints the folder that holds include/cutlass (or cutlass); fails if there is none yet.
+# Prints the folder of CUTLASS, which holds include/cutlass (or cutlass); fails if there is none
+# yet.
 cutlass_place() {
   for place in "${SWITCHBACK_CUTLASS_DIR:-}" "$cutlass_folder/cutlass_library/source" \
     "$(python3 -c "import importlib.util as u
@@ -40,7 +42,7 @@ obtain_cutlass() {
   fi
 }
 
-# Recompiles every kernel, so that the log covers all of them.
+# Builds the kernels that need CUTLASS. All are compiled again, so that the log covers all of them.
 build_fused() {
   SWITCHBACK_CUTLASS_DIR=$(cutlass_place)
   export SWITCHBACK_CUTLASS_DIR
@@ -49,8 +51,9 @@ build_fused() {
   check_kernels build/fused/build.log
 }
 
-# Runs the kernels of 8.x on the emulated device, in the existing test build of a preset. It then
-# restores the configuration of that build, so that later test runs are not slower.
+# Runs the CUTLASS kernels for compute capability 8.x on the emulated device, in the existing test
+# build of a preset. It then restores the configuration of that build, so that later test runs are
+# not slower.
 test_fused() {
   if ctest --test-dir "build/$1" -N -R '^gemm_fused_sm80_test$' | grep -q 'Total Tests: 1'; then
     say "ran among the tests of $1, which found CUTLASS by itself"

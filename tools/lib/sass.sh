@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-# The disassembler, and checks of the machine code of a build's kernels. Sourced after common.sh.
+# The disassembler of CUDA code, and checks of the machine code of a build's kernels. Sourced after
+# common.sh.
 # shellcheck shell=sh
 
-# Many toolkits lack the disassembler. Its Python package needs no other package; it exists from 13.2 on.
+# The disassembler's Python packages, because many toolkits lack it. They need no other package, and
+# exist from 13.2 on.
 cuobjdump_packages='nvidia-cuda-cuobjdump~=13.2 nvidia-cuda-nvdisasm~=13.2'
 cuobjdump_folder=build/cuobjdump
 
-# Installs the disassembler with pip if there is none. Succeeds even without one.
+# Installs the disassembler cuobjdump with pip if there is none. Succeeds even without one.
 obtain_cuobjdump() {
   if have cuobjdump || [ -x /usr/local/cuda/bin/cuobjdump ] || [ -x "$cuobjdump_folder/nvidia/cu13/bin/cuobjdump" ]; then
     say "found"
   elif ! python3 -m pip --version >/dev/null 2>&1; then
     say "not found, and there is no pip to ask for $cuobjdump_packages"
-  # shellcheck disable=SC2086 # a list of words
+  # shellcheck disable=SC2086 # cuobjdump_packages is a list of words
   elif mkdir -p build && python3 -m pip install --quiet --disable-pip-version-check --no-input --retries 2 \
     --no-deps --target "$cuobjdump_folder" $cuobjdump_packages >build/cuobjdump.log 2>&1; then
     say "$cuobjdump_packages"

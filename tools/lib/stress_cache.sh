@@ -28,22 +28,23 @@ unset SWITCHBACK_TUNE SWITCHBACK_TUNE_RECORD XDG_CACHE_HOME
 
 started=0 killed=0 wrong=0
 
-# The keys of $1, sorted.
+# Prints the keys of the problems in the cache file $1, sorted.
 keys() { grep -o '^{"key":{[^}]*}' "$1" | sort -u; }
 
-# A random number of milliseconds up to $1, in seconds.
+# Prints a random time of up to $1 milliseconds, in seconds.
 random_s() {
   od -An -N2 -tu2 /dev/urandom | awk -v most="$1" '{ printf "%.3f", $1 / 65536 * most / 1000 }'
 }
 
-# Runs the rest of its arguments and kills them after at most $1 ms. Counts those that were killed.
+# Runs switchback-bench with the rest of the arguments, and kills it after at most $1 ms. Counts the
+# commands that were killed.
 kill_within() {
   most=$1
   shift
   started=$((started + 1))
   timeout -s KILL "$(random_s "$most")" "$program" "$@" >"$work/out" 2>&1
   code=$?
-  # timeout(1) itself exits with 137 after it killed with SIGKILL.
+  # timeout(1) exits with 137 after it has killed the command with SIGKILL.
   [ $code -eq 137 ] && killed=$((killed + 1))
 }
 
@@ -57,13 +58,13 @@ shape() {
 }
 
 quick="--threads 1 --effort quick --max-candidates 2 --quiet"
-# shellcheck disable=SC2086 # words of options
+# shellcheck disable=SC2086 # $quick is a list of words
 "$program" tune --shape 3,16,24 $quick --device cpu >/dev/null 2>&1 || {
   echo "$0: the first tune failed" >&2
   exit 1
 }
 file=$(find "$work/cache/v1" -name '*.jsonl')
-# Another cache, with problems that this one lacks, to import.
+# Makes another cache to import, with problems that the first cache lacks.
 # shellcheck disable=SC2086
 "$program" tune --cache "$work/other" --shape 5,20,28 $quick --device cpu >/dev/null 2>&1
 

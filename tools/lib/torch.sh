@@ -5,19 +5,20 @@
 
 torch_folder=build/torch
 torch_seconds=${SWITCHBACK_TORCH_SECONDS:-300}
-# Prints the versions of Python and torch; fails below 2.4, the first with torch.library's operators.
+# A program that prints the versions of Python and torch. It fails below torch 2.4, the first with
+# torch.library's operators.
 torch_probe='import sys, torch, numpy
 assert hasattr(torch.library, "register_autograd"), f"torch {torch.__version__} is older than 2.4"
 print(f"torch {torch.__version__}, Python {sys.version.split()[0]}")'
 
-# Prints the interpreter to use; fails if there is none yet.
+# Prints the Python interpreter with a current torch; fails if there is none yet.
 torch_python() {
   interpreter=${SWITCHBACK_TORCH_PYTHON:-$torch_folder/bin/python}
   [ -x "$interpreter" ] && "$interpreter" -c "$torch_probe" >/dev/null 2>&1 || return 1
   (cd "$(dirname "$interpreter")" && say "$(pwd)/$(basename "$interpreter")")
 }
 
-# The version that pip would install, "2.15.0" or "2.15.0+cpu"; empty if unknown.
+# Prints the version of torch that pip would install, "2.15.0" or "2.15.0+cpu"; nothing if unknown.
 torch_offered() {
   timeout 60 "$torch_folder/bin/python" -m pip index versions torch --retries 1 --timeout 20 \
     2>/dev/null | sed -n '1s/^torch (\(.*\))$/\1/p'
@@ -68,13 +69,13 @@ obtain_torch() {
     say "skipped: pip did not install torch $offered within $torch_seconds s (log: build/torch.log)"
   else
     say "installed: $("$torch_folder/bin/python" -c "$torch_probe"), in $torch_folder"
-    # test_comfy_kitchen.py is skipped without this package.
+    # The test test_comfy_kitchen.py is skipped without the package comfy-kitchen.
     timeout 60 "$torch_folder/bin/python" -m pip install --quiet --no-input --no-deps --no-cache-dir \
       --disable-pip-version-check comfy-kitchen >>build/torch.log 2>&1 || say "without comfy-kitchen"
   fi
 }
 
-# test_with_torch PRESET JOBS: runs python/tests with the current torch and the library of that build,
+# test_with_torch PRESET JOBS: runs python/tests with the current torch and the library of a build,
 # and then restores the build's configuration.
 test_with_torch() {
   logged "build/$1/configure_torch.log" cmake -S . -B "build/$1" \

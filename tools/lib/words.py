@@ -13,7 +13,7 @@ import sys
 
 MOST_WORDS = 40
 
-# Pattern, and what to write instead.
+# Each idiom is a pattern, and what to write instead of it.
 IDIOMS = [
     (r"beside", "next to, apart from, or compared with"),
     (r"behind", "after"),
@@ -40,7 +40,7 @@ PATTERNS = [(re.compile(r"\b(" + pattern + r")\b", re.IGNORECASE), instead) for 
 
 
 def blocks_of_code(text, marker):
-    """(line, text) of each run of comment lines, and of each /* */ comment."""
+    """Returns (line, text) for each run of comment lines, and for each /* */ comment."""
     blocks, run, first = [], [], 0
     in_block = False
     for number, line in enumerate(text.split("\n"), 1):
@@ -73,7 +73,7 @@ def blocks_of_code(text, marker):
 
 
 def blocks_of_page(text):
-    """(line, text) of each paragraph and list entry outside of code and tables."""
+    """Returns (line, text) for each paragraph and list entry outside of code and tables."""
     blocks, run, first, in_code = [], [], 0, False
     for number, line in enumerate(text.split("\n") + [""], 1):
         if line.lstrip().startswith("```"):
@@ -95,7 +95,7 @@ def blocks_of_page(text):
 
 
 def plain(text):
-    """Without code, addresses and link targets."""
+    """Returns the text without code, web addresses and link targets."""
     text = re.sub(r"`[^`]*`", "x", text)
     text = re.sub(r"\]\([^)]*\)", "]", text)
     return re.sub(r"https?://\S+", "x", text)
@@ -105,7 +105,7 @@ def complaints_about(first, text):
     text = plain(text)
     for pattern, instead in PATTERNS:
         for found in pattern.finditer(text.replace("\n", " ")):
-            # In the same place of the text with its line ends.
+            # A match has the same offset in the text with line ends, which gives its line.
             yield first + text.count("\n", 0, found.start()), f"'{found.group(0)}': write {instead}"
     # A list, a formula or an empty line ends a sentence too.
     for part in re.split(r"\n\s*\n|\n\s*(?:[-*]|\d+\.)\s|\n {3,}|\|", text):
@@ -117,7 +117,8 @@ def complaints_about(first, text):
 
 
 def blocks_of(path):
-    with open(path, encoding="utf-8", errors="replace") as file:  # inputs of fuzzing are any bytes
+    # Inputs of fuzz targets, which are in the tree too, may be any bytes.
+    with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
     if path.endswith(".md"):
         return blocks_of_page(text)
@@ -129,7 +130,7 @@ def blocks_of(path):
 
 
 def test_itself():
-    """The check finds what it is for, and nothing else."""
+    """Tests that this program finds the words and long sentences to avoid, and nothing else."""
 
     def found(text, page=True):
         blocks = blocks_of_page(text) if page else blocks_of_code(text, "//")
@@ -150,7 +151,8 @@ def main():
     files = subprocess.run(["git", "ls-files", "--", *paths], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
     complaints = 0
     for path in files:
-        if not os.path.exists(path) or path == "tools/lib/words.py":  # the words themselves
+        # This file is not checked, because it lists the words.
+        if not os.path.exists(path) or path == "tools/lib/words.py":
             continue
         for first, block in blocks_of(path):
             for line, what in complaints_about(first, block):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A custom node of ComfyUI without nodes: at the start it gives int8 layers to switchback.
+"""A custom node of ComfyUI that adds no nodes: when ComfyUI starts, its int8 layers get switchback's kernels.
 
 Copy this folder into ComfyUI/custom_nodes. Without the package switchback, ComfyUI says in its log that
 the import failed, and runs as before.

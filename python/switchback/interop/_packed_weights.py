@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache of packed forms of int8 weights whose tensors belong to other programs, with a size limit.
+"""A cache of packed copies of int8 weights whose tensors belong to other programs, with a size limit.
 
-Only for the CPU. A form is used again if the fingerprint of the codes is unchanged, so that every
-write is noticed, whatever made it. Within reuse_weight_codes() torch's version counter is compared
-instead, if the tensor has one.
+Only for the CPU. A packed copy, called form here, is used again if the fingerprint of the codes is
+unchanged, so that every write is noticed, whatever made it. Within reuse_weight_codes() torch's version
+counter is compared instead, if the tensor has one.
 
 A form is dropped when the memory of its weight is freed. The cache does not refer to the weight's
 tensor, not even weakly: a finalizer is on its storage, so torch.utils.swap_tensors works.
@@ -22,14 +22,14 @@ from .._library import check, library
 from .._tensors import context_of, key_of, matrix_of
 from ..nn._rules import reuse
 
-# A form that none of this many look-ups has used may be dropped to make room for another. A smaller
-# number would be useless: if the forms of a model do not all fit, each would be dropped before its
-# next use.
+# A packed weight that was not used in this number of look-ups may be dropped to make room for another. A
+# smaller number would be useless: if the packed weights of a model do not all fit, each would be dropped
+# before its next use.
 _IDLE = 4096
 
 
 class PackedWeights:
-    """The forms, keyed by the weight's address and shape, the last used at the end."""
+    """The cache: packed weights by the address and shape of the weight's codes, the last used at the end."""
 
     def __init__(self):
         self.limit = _memory_of_machine() // 8  # bytes
@@ -37,7 +37,7 @@ class PackedWeights:
         self._clock = itertools.count()
 
     def set_limit(self, limit: int) -> None:
-        """Limits the bytes of all forms from now on. 0: forms are not kept."""
+        """Limits the bytes of all packed weights from now on. 0: none are kept."""
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
             raise InvalidArgument(f"limit = {limit!r}; it must be a number of bytes, at least 0")
         self.limit = limit
@@ -47,19 +47,20 @@ class PackedWeights:
             self._drop(place)
 
     def nbytes(self) -> int:
-        """The bytes of all forms together."""
+        """The bytes of all packed weights in the cache."""
         return sum(form.nbytes for form in list(self._kept.values()))
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def clear(self) -> None:
-        """Drops all forms."""
+        """Drops all packed weights."""
         for place in list(self._kept):
             self._drop(place)
 
     def of(self, weight):
-        """The packed form of codes weight[N,K] on the CPU, or the weight itself if there is no room."""
+        """The packed form of the codes weight[N,K] on the CPU, or `weight` itself if there is no room for it.
+        """
         if self.limit == 0 or weight.numel() == 0:
             return weight
         version, place = key_of(weight)
@@ -77,9 +78,10 @@ class PackedWeights:
             if not self._make_room(weight.numel(), now):
                 return weight
             form = _Form(ops.PackedWeight(weight), fingerprint, version)
-            if not self._make_room(form.nbytes, now):  # it is padded to whole tiles
+            if not self._make_room(form.nbytes, now):  # it is larger than the codes: whole tiles
                 return form.packed
-            # The finalizer holds a number, not the form, so that dropping a form frees its memory.
+            # The finalizer has the form's number, not the form itself, so that dropping a form frees its
+            # memory.
             storage = weight.untyped_storage()
             end = weakref.finalize(storage, _forget, self._kept, place, form.number)
             end.atexit = False
@@ -92,7 +94,8 @@ class PackedWeights:
         return form.packed
 
     def _make_room(self, needed: int, now: int) -> bool:
-        """Whether `needed` bytes fit, after dropping idle forms if necessary."""
+        """Whether `needed` bytes fit into the limit, after dropping packed weights that are no longer used
+        if necessary."""
         while self.nbytes() + needed > self.limit:
             oldest = next(iter(list(self._kept.items())), None)
             if oldest is None or now - oldest[1].used <= _IDLE:
@@ -119,7 +122,8 @@ class _Form:
 
 
 def _forget(kept: dict, place: tuple, number: int) -> None:
-    """Drops the form of a freed weight. For finalizers, which run anywhere: never waits for a lock."""
+    """Drops the packed form of a freed weight. For finalizers, which run at any time: never waits for a lock.
+    """
     form = kept.get(place)
     if form is not None and form.number == number:
         kept.pop(place, None)
@@ -133,7 +137,7 @@ def _fingerprint(context, weight) -> tuple:
 
 
 def _memory_of_machine() -> int:
-    """The bytes of memory of this machine. 0 if the system does not say."""
+    """The number of bytes of memory of this machine; 0 if the system does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):

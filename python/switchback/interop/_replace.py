@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code shared by the quantizers for transformers and diffusers: arguments and replacing layers."""
+"""Code that the quantizers for transformers and diffusers share: their arguments, and replacing layers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..nn.linear import Int8Layer
 
 
 class QuantConfig:
-    """SwitchBackConfig's arguments, with weights="int8" by default, and the modules not to replace.
+    """Base of the quantizers' configs: SwitchBackConfig's arguments, and the modules not to replace.
 
-    weights="float": the checkpoint has float weights, and the model trains. weights="int8": the model
-    has only codes; a float checkpoint is quantized when it is loaded, and save_pretrained writes codes.
-    Errors name arguments that are wrong or unknown.
+    weights="float": the checkpoint has float weights, and the model trains. weights="int8" (the default):
+    the model has only codes; a float checkpoint is quantized when it is loaded, and save_pretrained writes
+    codes. Errors name arguments that are wrong or unknown.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class QuantConfig:
 
 
 def put_layers(model, config, left, from_codes: bool) -> list[str]:
-    """Replaces the linear layers except those in `left`, names of modules or parts of names.
+    """Replaces the linear layers of a model except those in `left`, names of modules or parts of names.
 
-    from_codes: the checkpoint has codes for them. Returns the names of the replaced modules.
+    from_codes: the checkpoint has int8 codes for these layers. Returns the names of the replaced modules.
     """
 
     def chosen(name, _module):
@@ -70,7 +70,8 @@ def put_layers(model, config, left, from_codes: bool) -> list[str]:
 
 
 def finish_layers(model, config) -> None:
-    """After loading: checks the rotation of the codes, and prepares layers if the config asks for it."""
+    """Runs after loading: checks the rotation of the codes, and prepares layers for inference if the config
+    says so."""
     for name, module in model.named_modules():
         if isinstance(module, Int8Layer):
             check_rotation(module, name)

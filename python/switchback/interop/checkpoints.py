@@ -36,18 +36,18 @@ from . import files
 
 FORMATS = ("bitsandbytes", "compressed-tensors", "comfy")
 _SCALE_KEYS = ("SCB", "weight_scale")
-# Keys next to the codes. Once their values are checked, they are not needed.
+# Keys next to the int8 codes, which are not needed once their values are checked.
 _ASIDE = ("weight_format", "weight_zero_point", "weight_shape", "comfy_quant")
 _STATIC = ("input_scale", "input_zero_point", "weight_g_idx")
 _HEADER = "_quantization_metadata"
-# comfy_quant may have further entries, such as the shape. But an unknown name with one of these parts
-# may change what the codes mean, so it is an error.
+# comfy_quant may have further entries, such as the shape. But an unknown name that contains one of these
+# words may change what the codes mean, so it is an error.
 _TELLING = ("rot", "hadamard", "group", "block")
 _ROTATION_WORDS = ("convrot", "convrot_groupsize")
 
 
 def from_int8(state_dict, *, prefix: str = "", metadata=None, format: str | None = None) -> dict:
-    """A state_dict whose int8 weights have switchback's keys and scales; other entries do not change.
+    """Returns the state_dict with its int8 weights under switchback's keys and scales, and all other entries.
 
     The format of each weight is recognised by its keys. Formats with other results raise Unsupported,
     which names the key: static scales of inputs, zero points, scales of groups, other formats. A
@@ -112,7 +112,7 @@ def from_int8(state_dict, *, prefix: str = "", metadata=None, format: str | None
 
 
 def _checked_scale(scale, codes, key: str):
-    """The scales in float32, as [N] or [1]."""
+    """Checks the scales of a weight's codes and returns them in float32, as [N] or [1]."""
     if codes.dim() != 2:
         raise Unsupported(
             f"from_int8: the codes next to {key} have shape {tuple(codes.shape)}; it must be [N,K]"
@@ -128,7 +128,7 @@ def _checked_scale(scale, codes, key: str):
 
 
 def _caller() -> int:
-    """The stacklevel of the first frame outside this file."""
+    """The stacklevel for a warning that names the first frame outside this file."""
     frame, level = sys._getframe(1), 1
     while frame is not None and frame.f_code.co_filename == __file__:
         frame, level = frame.f_back, level + 1
@@ -136,7 +136,7 @@ def _caller() -> int:
 
 
 def _said_by_comfy(state, weights, prefix: str, metadata, must: bool) -> dict:
-    """The descriptions of layers in comfy_quant and the file's header, by the layers' key prefixes."""
+    """How ComfyUI describes each layer, from comfy_quant and the file's header, by the layer's key prefix."""
     said = {}
     for key, about in state.items():
         layer, dot, name = key.rpartition(".")
@@ -149,7 +149,7 @@ def _said_by_comfy(state, weights, prefix: str, metadata, must: bool) -> dict:
         if not isinstance(layers, dict):
             raise InvalidArgument(f'from_int8: the file\'s {_HEADER} has no "layers"')
         for name, about in layers.items():
-            # The names are those of the file's keys. Some programs write them without the prefix.
+            # The header names layers by their keys in the file, but some programs omit the prefix.
             for layer in (f"{name}.".removeprefix(prefix), f"{name}."):
                 if layer + "weight" in state:
                     said[layer] = _object(about, f"{_HEADER} of {name!r}")
@@ -200,7 +200,8 @@ def _object(value, where: str) -> dict:
 
 
 def _rotation_said(about: dict, layer: str, codes) -> int:
-    """The group size of a layer's rotation, or 0, from its description in a ComfyUI file."""
+    """The group size of a layer's rotation, from its description in a ComfyUI file; 0 if it is not rotated.
+    """
     within = about.get("params")
     within = within if isinstance(within, dict) else {}
     if not about.get("convrot", within.get("convrot", False)):
@@ -241,7 +242,7 @@ def _check_aside(state, layer: str) -> None:
 
 
 def to_int8(state_dict, format: str, scale_dtype=torch.float32, *, prefix: str = "") -> dict:
-    """The state_dict of a model prepared for inference, converted to one of FORMATS.
+    """Converts the state_dict of a model prepared for inference to one of FORMATS.
 
     scale_dtype: of weight_scale; SCB is float32. prefix: added to the beginning of all keys. If a format
     cannot hold a layer, Unsupported names the layer: only "comfy" holds rotated codes.
@@ -352,7 +353,7 @@ def load_int8(
 
 
 def _form(state, layer: str) -> tuple[str, int]:
-    """The mode and the rotation of a layer for these codes."""
+    """The mode and the rotation that a layer must have for these codes."""
     if layer + CODES not in state:
         raise InvalidArgument(f"load_int8: there is {layer}{SCALES}, and no {layer}{CODES}")
     one = state[layer + SCALES].numel() == 1 and state[layer + CODES].shape[0] != 1
@@ -360,7 +361,7 @@ def _form(state, layer: str) -> tuple[str, int]:
 
 
 def _check_module(name: str, module, mode: str, rotation: int) -> None:
-    """Checks that the module is a layer for such codes, or can be replaced by one."""
+    """Checks that a module is a layer for codes with this mode and rotation, or can be replaced by one."""
     if isinstance(module, Int8Layer):
         of_rows = mode == "rowwise"
         if MODES[module.mode].of_rows != of_rows and module.out_features != 1:
@@ -390,7 +391,7 @@ def load_int8_file(
     prefix: str = "",
     format: str | None = None,
 ):
-    """load_int8 for a safetensors file, or for a list of files that form one checkpoint.
+    """Like load_int8, for a safetensors file, or for a list of files that form one checkpoint.
 
     It also reads the header of the file, in which files for ComfyUI may describe their codes.
     It does not need the package safetensors.
@@ -417,7 +418,7 @@ def load_int8_file(
 
 
 def _joined(metadata: dict, more: dict, path) -> dict:
-    """The joined metadata of several files, with the layers of all of them."""
+    """Joins the metadata of several files, including their descriptions of layers."""
     if _HEADER not in metadata or _HEADER not in more:
         return {**metadata, **more}
     both = [_object(each[_HEADER], f"{_HEADER} of {path}") for each in (metadata, more)]

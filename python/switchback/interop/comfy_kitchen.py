@@ -40,8 +40,8 @@ _MAX_K = 131071  # with more columns, int32 sums could overflow for some codes
 _CHUNK = 1 << 21  # number of elements that are dequantized at once
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)  # indexed by comfy-kitchen's output_dtype_code
 _packed = PackedWeights()
-# Both by name of the function: the unknown parameters of comfy-kitchen's functions with their
-# defaults, and the reasons why this backend does not take over a function.
+# For each function of comfy-kitchen by name: its parameters that are unknown here, with their defaults; and
+# the reason why this backend does not take it over.
 _neutral: dict[str, dict] = {}
 _left: dict[str, str] = {}
 
@@ -54,7 +54,7 @@ def register(before: str | None = None, packed_bytes: int | None = None) -> tupl
 
     before: the name of the backend before which to put it instead. packed_bytes: the memory limit of
     packed weights on the CPU. The default is an eighth of the machine's memory, and 0 disables them.
-    A further call changes both.
+    A further call changes the order and the limit.
     """
     order = [name for name in registry._priority if name != NAME]
     if before is not None and before not in order:
@@ -78,7 +78,7 @@ def register(before: str | None = None, packed_bytes: int | None = None) -> tupl
 
 
 def unregister() -> None:
-    """Removes the backend and drops the packed forms. Does nothing if it is not registered."""
+    """Removes the backend and drops its packed weights. Does nothing if the backend is not registered."""
     registry.set_priority([name for name in registry._priority if name != NAME])
     registry.enable(NAME)
     with registry._lock:
@@ -89,7 +89,8 @@ def unregister() -> None:
 
 
 def status() -> dict:
-    """The functions that are taken over, the order of the backends, and the packed forms' size and limit."""
+    """The functions that are taken over, the order of the backends, and the size and limit of packed weights.
+    """
     return {
         "functions": sorted(registry.list_backends().get(NAME, {}).get("capabilities", ())),
         "left": dict(_left),
@@ -101,12 +102,12 @@ def status() -> dict:
 
 
 def list_backends() -> dict:
-    """comfy_kitchen's own list of backends: whether they work here, and their functions."""
+    """comfy_kitchen's list of its backends: whether each works on this machine, and its functions."""
     return registry.list_backends()
 
 
 def _compare_signature(name: str) -> str | None:
-    """The reason why this backend cannot take over comfy-kitchen's function; None if it can.
+    """The reason why this backend cannot take over a function of comfy-kitchen; None if it can.
 
     Parameters that are unknown here must come last and have a default. The default is assumed to be
     the value that has no effect.
@@ -147,7 +148,7 @@ def _devices() -> frozenset[str]:
             context_of(torch.device("cuda", torch.cuda.current_device()), "register", "device")
             found.add("cuda")
         except Error:
-            pass  # libswitchback has no kernels for it
+            pass  # libswitchback has no kernels for this device
     return frozenset(found)
 
 
@@ -291,13 +292,14 @@ _FUNCTIONS = {
     ),
 }
 
-# The activations before the quantization, and the sum with a residual after the product.
+# comfy-kitchen's functions for the activation before the quantization, and for adding a residual after the
+# product. Older versions lack them.
 try:
     from comfy_kitchen.backends import _activations as _helpers
 except ImportError:
     _helpers = None
 _FUSED = {None: None, "none": None, "gelu_tanh": "gelu_tanh"}
-_GATED = ("swiglu", "situ")  # they halve the columns
+_GATED = ("swiglu", "situ")  # activations that halve the columns
 
 
 def _input_acts() -> set:
@@ -315,7 +317,7 @@ def _is_regular(h, group: int) -> bool:
     return h.shape == want.shape and torch.equal(h.cpu(), want)
 
 
-# ---- The functions, under comfy-kitchen's names
+# ---- The functions of the backend, under comfy-kitchen's names
 
 
 def _check_further(name: str, further: dict) -> None:
@@ -335,7 +337,7 @@ def _refuse_stochastic(name: str, seed) -> None:
 
 
 def _operator(name: str, *tensors):
-    """comfy-kitchen's operator of this name if a compiler or a tracer needs it, else None."""
+    """The torch operator of comfy-kitchen with this name, if a compiler or a tracer needs it; else None."""
     if not needs_operator(*(t for t in tensors if t is not None)):
         return None
     return getattr(torch.ops.comfy_kitchen, name, None)
@@ -346,13 +348,13 @@ def _as_matrix(x):
 
 
 def _scale_of(absmax):
-    """comfy-kitchen's scale, absmax/127. Never 0, because other code divides by it."""
+    """The scale that comfy-kitchen uses, absmax/127. Never 0, because other code divides by it."""
     scale = absmax / 127
     return scale.masked_fill_(scale == 0, 1e-30)
 
 
 def quantize_int8_rowwise(x, stochastic_rounding=0, **further):
-    """Codes with the shape of x[..., K], and scales [..., 1] in float32."""
+    """Quantizes x[..., K] per row: codes with the shape of x, and scales [..., 1] in float32."""
     _check_further("quantize_int8_rowwise", further)
     _refuse_stochastic("quantize_int8_rowwise", stochastic_rounding)
     operator = _operator("quantize_int8_rowwise", x)
@@ -363,7 +365,10 @@ def quantize_int8_rowwise(x, stochastic_rounding=0, **further):
 
 
 def quantize_int8_tensorwise(x, scale=None, stochastic_rounding=0, **further):
-    """Codes with the shape of x, and one scale. With `scale`: codes of x / scale in float32, rounded once."""
+    """Quantizes x with one scale for the whole tensor: codes with the shape of x, and the scale.
+
+    With `scale`: codes of x / scale in float32, rounded once.
+    """
     _check_further("quantize_int8_tensorwise", further)
     _refuse_stochastic("quantize_int8_tensorwise", stochastic_rounding)
     if scale is None or isinstance(scale, str):
@@ -379,7 +384,8 @@ def quantize_int8_tensorwise(x, scale=None, stochastic_rounding=0, **further):
 
 
 def quantize_and_rotate_rowwise(x, h, group_size, stochastic_rounding=0, **further):
-    """Codes of x[..., K], whose rows are rotated by the regular Hadamard matrix, and scales [..., 1]."""
+    """Rotates the rows of x[..., K] with the regular Hadamard matrix and quantizes them: codes and scales
+    [..., 1]."""
     _check_further("quantize_and_rotate_rowwise", further)
     _refuse_stochastic("quantize_and_rotate_rowwise", stochastic_rounding)
     if needs_operator(x):
@@ -389,7 +395,7 @@ def quantize_and_rotate_rowwise(x, h, group_size, stochastic_rounding=0, **furth
 
 
 def quantize_int8_convrot_weight(weight, group_size, stochastic_rounding=0, **further):
-    """Codes [N,K] of the rotated weight, and scales [N,1]."""
+    """Rotates and quantizes a weight: codes [N,K] and scales [N,1]."""
     _check_further("quantize_int8_convrot_weight", further)
     _refuse_stochastic("quantize_int8_convrot_weight", stochastic_rounding)
     operator = _operator("quantize_int8_convrot_weight", weight)
@@ -400,20 +406,20 @@ def quantize_int8_convrot_weight(weight, group_size, stochastic_rounding=0, **fu
 
 
 def rotate_int8_convrot_weight(weight, group_size, **further):
-    """The rotated weight [N,K], rounded once to its type."""
+    """Rotates a weight [N,K]; the result is rounded once to the weight's dtype."""
     _check_further("rotate_int8_convrot_weight", further)
     return ops.rotate(weight, group_size).to(weight.dtype)
 
 
 def dequantize_int8_simple(q, scale, **further):
-    """q * scale in float32. Scales per row of a matrix may be [N,1] or [N]."""
+    """Dequantizes: q * scale in float32. Scales per row of a matrix may be [N,1] or [N]."""
     _check_further("dequantize_int8_simple", further)
     operator = _operator("dequantize_int8_simple", q, scale)
     return operator(q, scale) if operator else _dequantized(q, scale, torch.float32)
 
 
 def dequantize_int8_simple_dtype(q, scale, output_dtype_code, **further):
-    """q * scale in the dtype of the code: 0 is float32, 1 is float16, 2 is bfloat16."""
+    """Dequantizes: q * scale in the dtype with this code: 0 is float32, 1 is float16, 2 is bfloat16."""
     _check_further("dequantize_int8_simple_dtype", further)
     operator = _operator("dequantize_int8_simple_dtype", q, scale)
     if operator:
@@ -422,7 +428,7 @@ def dequantize_int8_simple_dtype(q, scale, output_dtype_code, **further):
 
 
 def dequantize_int8_convrot_weight(q, scale, group_size, **further):
-    """q * scale, rotated back, in float32."""
+    """Dequantizes a rotated weight: q * scale, rotated back, in float32."""
     _check_further("dequantize_int8_convrot_weight", further)
     operator = _operator("dequantize_int8_convrot_weight", q, scale)
     if operator:
@@ -431,7 +437,8 @@ def dequantize_int8_convrot_weight(q, scale, group_size, **further):
 
 
 def dequantize_int8_convrot_weight_dtype(q, scale, group_size, output_dtype_code, **further):
-    """q * scale, rotated back, in the dtype of the code."""
+    """Dequantizes a rotated weight: q * scale, rotated back. output_dtype_code: 0 float32, 1 float16, 2
+    bfloat16."""
     _check_further("dequantize_int8_convrot_weight_dtype", further)
     operator = _operator("dequantize_int8_convrot_weight_dtype", q, scale)
     if operator:
@@ -440,13 +447,13 @@ def dequantize_int8_convrot_weight_dtype(q, scale, group_size, output_dtype_code
 
 
 def _dequantized(q, scale, dtype, rotation: int = 0):
-    """Dequantizes some rows at a time, so that the float32 values stay in a cache."""
+    """Dequantizes a few rows at a time, so that the float32 values stay in a cache."""
     scale = scale.detach().to(q.device, torch.float32)
     by_rows = q.dim() == 2 and scale.numel() == q.shape[0] and scale.numel() > 1
     if by_rows:
         scale = scale.reshape(-1, 1)
     elif scale.numel() > 1 or q.dim() != 2:
-        return (q * scale).to(dtype)  # scale is broadcast
+        return (q * scale).to(dtype)  # broadcasts the scale
     else:
         scale = scale.reshape(())
     out = torch.empty(q.shape, dtype=dtype, device=q.device)
@@ -459,7 +466,7 @@ def _dequantized(q, scale, dtype, rotation: int = 0):
 
 
 def mm_int8(a, b, **further):
-    """int32 sums a[M,K] . b[K,N] of codes."""
+    """The product of int8 codes a[M,K] . b[K,N] with int32 sums."""
     _check_further("mm_int8", further)
     return ops.gemm_s8s8s32(a, b.t())
 
@@ -479,9 +486,10 @@ def int8_linear(
     residual_scale=None,
     **further,
 ):
-    """y[..., N] from act(x)[..., K] and codes weight[N,K]; residual + residual_scale * y with a residual.
+    """A linear layer: y[..., N] = act(x)[..., K] times the codes weight[N,K]^T, with scales and bias.
 
-    One pass rotates and quantizes x. One product applies the scales and the bias and rounds y, once.
+    With a residual it returns residual + residual_scale * y. One pass rotates and quantizes x. One product
+    applies the scales and the bias and rounds y, once.
     """
     _check_further("int8_linear", further)
     out_dtype = out_dtype or torch.bfloat16
@@ -532,7 +540,7 @@ def int8_linear_modulated(
     convrot_groupsize=256,
     **further,
 ):
-    """int8_linear for x * (1 + modulation_scale)."""
+    """The function int8_linear for the input x * (1 + modulation_scale)."""
     _check_further("int8_linear_modulated", further)
     x = x * (1.0 + modulation_scale.reshape(-1))
     return int8_linear(x, weight, weight_scale, bias, out_dtype, convrot, convrot_groupsize)
@@ -551,7 +559,7 @@ def int8_linear_rms_modulated(
     convrot_groupsize=256,
     **further,
 ):
-    """int8_linear for RMSNorm(x) * (1 + modulation_scale)."""
+    """The function int8_linear for the input RMSNorm(x) * (1 + modulation_scale)."""
     _check_further("int8_linear_rms_modulated", further)
     x = torch.nn.functional.rms_norm(x, (x.shape[-1],), norm_weight, norm_eps)
     of_weight = weight, weight_scale, bias, out_dtype, convrot, convrot_groupsize

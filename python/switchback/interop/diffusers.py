@@ -18,13 +18,14 @@ from ._replace import QuantConfig, finish_layers, put_layers
 
 
 class _Method(str, enum.Enum):
-    """An enumeration, because diffusers reads `.value` of the method."""
+    """The name of the quantization method. It is an enumeration because diffusers reads its `.value`."""
 
     SWITCHBACK = "switchback"
 
 
 class SwitchBackQuantConfig(QuantConfig, QuantizationConfigMixin):
-    """SwitchBackConfig's arguments, with weights="int8" by default, and the modules not to replace.
+    """Config for diffusers: SwitchBackConfig's arguments, with weights="int8" by default, and the modules
+    to leave.
 
     See QuantConfig. modules_to_not_convert: names of modules, or parts of names. None: all linear layers
     are replaced.
@@ -33,7 +34,7 @@ class SwitchBackQuantConfig(QuantConfig, QuantizationConfigMixin):
     _METHOD = _Method.SWITCHBACK
 
     def to_diff_dict(self):
-        """All values, because diffusers prints these."""
+        """All values, and not only those that differ from defaults, because diffusers prints the result."""
         return self.to_dict()
 
 
@@ -55,7 +56,8 @@ class SwitchBackQuantizer(DiffusersQuantizer):
         return model
 
     def check_if_quantized_param(self, model, param_value, param_name, state_dict, **kwargs):
-        """True for codes and scales: diffusers itself would cast the scales to the model's dtype."""
+        """True for int8 codes and their scales: diffusers itself would cast the scales to the model's dtype.
+        """
         owner, _, name = param_name.rpartition(".")
         return name in (CODES, SCALES, ROTATION) and isinstance(model.get_submodule(owner), Int8Layer)
 
@@ -66,7 +68,7 @@ class SwitchBackQuantizer(DiffusersQuantizer):
         module.weight_updated()
 
     def maybe_update_loaded_keys(self, loaded_keys, checkpoint_files):
-        """The keys without the empty weights next to codes: see nn/_prepared.py."""
+        """Leaves out the keys of the empty float weights next to int8 codes (see nn/_prepared.py)."""
         known = set(loaded_keys)
         return [
             key
@@ -80,7 +82,7 @@ class SwitchBackQuantizer(DiffusersQuantizer):
 
     @property
     def is_trainable(self):
-        """Float weights train, and int8 weights carry adapters."""
+        """Always True: float weights train, and int8 weights can have adapters that train."""
         return True
 
     @property

@@ -31,7 +31,7 @@ _LARGEST_HEADER = 100_000_000
 
 
 def read(path, prefix: str = "") -> tuple[dict, dict]:
-    """The tensors whose names begin with the prefix, by name, and the header's metadata.
+    """Reads a file: the tensors whose names begin with the prefix, by name, and the header's metadata.
 
     The file is mapped into memory. Writes to the tensors do not change the file.
     """
@@ -49,7 +49,7 @@ def read(path, prefix: str = "") -> tuple[dict, dict]:
             header = json.loads(file.read(count))
         except ValueError as error:
             raise InvalidArgument(f"{path} is not a safetensors file: its header: {error}") from None
-        # A private mapping, because torch warns about read-only memory.
+        # The mapping is private and writable, because torch warns about read-only memory.
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     if not isinstance(header, dict):
         raise InvalidArgument(f"{path} is not a safetensors file: its header is not a JSON object")
@@ -62,7 +62,8 @@ def read(path, prefix: str = "") -> tuple[dict, dict]:
 
 
 def _tensor(memory, data: int, about, where: str):
-    """The tensor that the header describes. `data` is the offset of the data; `where` is for messages."""
+    """The tensor that a header's entry `about` describes. `data`: offset of the data. `where`: for messages.
+    """
     try:
         kind, shape = about["dtype"], [int(extent) for extent in about["shape"]]
         begin, end = (data + int(offset) for offset in about["data_offsets"])
@@ -79,15 +80,16 @@ def _tensor(memory, data: int, about, where: str):
         )
     if count == 0:
         return torch.empty(shape, dtype=dtype)
-    if begin % size:  # torch needs whole elements
+    if begin % size:  # torch needs an offset that is a multiple of the element size
         memory, begin = bytearray(memory[begin:end]), 0
     return torch.frombuffer(memory, dtype=dtype, count=count, offset=begin).reshape(shape)
 
 
 def write(path, tensors: dict) -> None:
-    """Writes a dictionary of tensors. The file appears, or is replaced, once it is complete."""
+    """Writes a dictionary of tensors to a file. It appears, or replaces an old file, only when it is
+    complete."""
     names = {getattr(torch, there): name for name, there in _TYPES.items() if hasattr(torch, there)}
-    # Larger elements come first, so that all are aligned.
+    # Tensors with larger elements come first, so that the data of every tensor is aligned.
     order = sorted(tensors, key=lambda name: -tensors[name].element_size())
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     for name in order:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers in ONNX: torch.onnx.export(..., dynamo=True, custom_translation_table=translations()).
+"""Exports switchback layers to ONNX: torch.onnx.export(..., dynamo=True,
+custom_translation_table=translations()).
 
 A layer becomes standard operators: codes of x with a scale per row (Abs, ReduceMax, Div, Round),
 MatMulInteger with codes of the weight, and the scales. Integer sums are exact and the rest is float32
@@ -16,12 +17,12 @@ from .. import nn as _layers  # noqa: F401, defines the operators
 from .._errors import Unsupported
 from ..nn._options import LayerOptions
 
-_FLOAT, _INT8 = 1, 3  # of onnx.TensorProto
+_FLOAT, _INT8 = 1, 3  # values of onnx.TensorProto
 _C = float(torch.tensor(1.0, dtype=torch.float64).div(127 * 127).to(torch.float32))
 
 
 def translations() -> dict:
-    """Maps the operators of layers to functions that express them in ONNX."""
+    """A table from the torch operators of layers to functions that express them in ONNX."""
     return {
         torch.ops.switchback.linear.default: _linear,
         torch.ops.switchback.linear_prepared.default: _linear_prepared,
@@ -33,7 +34,7 @@ def _number(value: float):
 
 
 def _quantized(x, axes):
-    """Codes and absmax of a float32 tensor, with one scale along the axes."""
+    """Quantizes a float32 tensor with ONNX operators: codes and absmax, with one scale along the axes."""
     absmax = op.ReduceMax(op.Abs(x), op.Constant(value_ints=axes), keepdims=1)
     zero = op.Equal(absmax, _number(0.0))
     scaled = op.Mul(_number(127.0), op.Div(x, op.Where(zero, _number(1.0), absmax)))

@@ -17,13 +17,14 @@ from ..nn.linear import Int8Layer
 
 
 def mergeable(config):
-    """Changes a LoraConfig for models with prepared layers and returns it. Call it before get_peft_model."""
+    """Changes a LoraConfig so that PEFT accepts prepared layers, and returns it. Call it before
+    get_peft_model."""
     config._register_custom_module({Int8Layer: LoraLinear})
     return config
 
 
 class LoraLinear(lora.Linear):
-    """PEFT's Linear, with a merge() that also works on codes.
+    """PEFT's LoRA layer for linear layers, with a merge() that also works on int8 codes.
 
     merge() dequantizes the codes, adds the adapter, and quantizes the sum with new scales, rounded as in
     prepare_for_eval(). unmerge() restores the codes from before the merge.
@@ -39,7 +40,7 @@ class LoraLinear(lora.Linear):
         self._before: tuple | None = None  # codes and scales before the first merge
 
     def merge(self, safe_merge: bool = False, adapter_names=None) -> None:
-        """As PEFT's Linear.merge."""
+        """Adds the adapters to the base layer's weight, like PEFT's Linear.merge."""
         module = self.get_base_layer()
         if not module.is_prepared:
             super().merge(safe_merge, adapter_names)
@@ -74,7 +75,7 @@ class LoraLinear(lora.Linear):
         _prepared.set_rows(module, rows)
 
     def unmerge(self) -> None:
-        """As PEFT's Linear.unmerge."""
+        """Removes the merged adapters from the base layer's weight, like PEFT's Linear.unmerge."""
         module = self.get_base_layer()
         if self._before is None:
             super().unmerge()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers in a serving engine whose linear modules delegate weights and products to a method object.
+"""int8 layers for serving engines whose linear modules leave weights and products to a method object.
 
 SwitchBackLinearMethod has the functions of a linear method in vLLM (create_weights,
 process_weights_after_loading, apply). It does not import vLLM, so other engines and tests can
@@ -21,10 +21,10 @@ from ..nn._prepared import CODES, SCALES
 
 
 class SwitchBackLinearMethod:
-    """Weights as int8 codes with a scale per row. One object serves any number of modules.
+    """A linear method for serving engines, with weights as int8 codes that have a scale per row.
 
-    A module holds the parameter weight[N,K] from create_weights until
-    process_weights_after_loading, and then the buffers W_int8[N,K] and state_W[N]. The rows of
+    One object serves any number of modules. A module holds the parameter weight[N,K] from create_weights
+    until process_weights_after_loading, and then the buffers W_int8[N,K] and state_W[N]. The rows of
     several matrices may follow each other (query, key and value): each row has its own scale. A part
     of the columns (row parallel layers) would have other scales than the whole, and is refused.
     """
@@ -39,7 +39,8 @@ class SwitchBackLinearMethod:
         params_dtype: torch.dtype,
         **attributes,
     ) -> None:
-        """Creates the module's parameter, into which the engine loads, with these attributes."""
+        """Creates the module's weight, into which the engine loads the checkpoint; sets these attributes on
+        it."""
         if input_size_per_partition != input_size:
             raise Unsupported(
                 f"create_weights: input_size_per_partition = {input_size_per_partition}; it must be "
@@ -60,7 +61,8 @@ class SwitchBackLinearMethod:
         layer.switchback_layers = LayerSet(input_size, rows, LayerOptions("rowwise"))
 
     def process_weights_after_loading(self, layer) -> None:
-        """Replaces the weight by its codes. Does nothing if this was already done."""
+        """Quantizes the module's weight and replaces it by the codes. Does nothing if this was already done.
+        """
         weight = layer.weight
         if weight is None and layer._buffers.get(CODES) is not None:
             return
@@ -68,7 +70,7 @@ class SwitchBackLinearMethod:
         self.update_weights(layer, weight)
 
     def update_weights(self, layer, weight) -> None:
-        """Sets a new float weight[N,K] of any of the three dtypes, for example from a trainer.
+        """Sets a new float weight[N,K] (float32, float16 or bfloat16), for example from a trainer.
 
         The new codes overwrite the old codes in place. The next apply packs them.
         """
@@ -86,7 +88,7 @@ class SwitchBackLinearMethod:
                     layer._buffers[name].copy_(tensor)
 
     def apply(self, layer, x, bias=None):
-        """y[..., N] from x[..., K], in x's dtype."""
+        """Computes the module's output y[..., N] from x[..., K], in x's dtype."""
         codes = layer._buffers.get(CODES)
         if codes is None:
             raise InvalidState("apply: the weight is not quantized; call process_weights_after_loading")

@@ -18,7 +18,8 @@ METHOD = "switchback"
 
 @register_quantization_config(METHOD)
 class SwitchBackQuantConfig(QuantConfig, QuantizationConfigMixin):
-    """SwitchBackConfig's arguments, with weights="int8" by default, and the modules not to replace.
+    """Config for transformers: SwitchBackConfig's arguments, with weights="int8" by default, and modules to
+    leave.
 
     See QuantConfig. modules_to_not_convert: names of modules, or parts of names. None: the heads that
     transformers never converts in a quantized model (lm_head and tied embeddings).
@@ -43,13 +44,14 @@ class SwitchBackQuantizer(HfQuantizer):
         if from_codes:
             for module in model.modules():
                 if isinstance(module, Int8Layer):
-                    module._is_hf_initialized = True  # it has no weight to initialise
+                    module._is_hf_initialized = True  # the layer has no weight to initialise
             for module in model.modules():
                 # Some models initialise the weights of their children and ignore the children's flag.
                 layers = any(isinstance(child, Int8Layer) for child in module.children())
                 if layers and not module._parameters:
                     module._is_hf_initialized = True
-            # The empty weights next to the codes: see nn/_prepared.py.
+            # The state_dict has empty float weights next to the int8 codes; loading ignores them
+            # (nn/_prepared.py).
             known = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
             patterns = (rf"^{name.replace('.', '[.]')}[.]weight$" for name in replaced)
             model._keys_to_ignore_on_load_unexpected = {*known, *patterns}
@@ -64,7 +66,7 @@ class SwitchBackQuantizer(HfQuantizer):
 
     @property
     def is_trainable(self):
-        """Float weights train, and int8 weights carry adapters."""
+        """Always True: float weights train, and int8 weights can have adapters that train."""
         return True
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch layers on the library. They need torch 1.13 or later."""
+"""PyTorch layers whose products the C library computes. They need torch 1.13 or later."""
 
 try:
     import torch

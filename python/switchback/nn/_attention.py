@@ -42,7 +42,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
         return linear(x, weight, bias, layers, self.mem_efficient)
 
     def weight_updated(self) -> None:
-        """SwitchBackLinear.weight_updated for the input projections."""
+        """Like SwitchBackLinear.weight_updated, for the weights of the input projections."""
         for layers in self._sets.values():
             layers.weight_updated()
 
@@ -67,7 +67,8 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
         average_attn_weights=True,
         is_causal=False,
     ):
-        """nn.MultiheadAttention.forward. As in torch, is_causal is only a hint in addition to attn_mask."""
+        """Like nn.MultiheadAttention.forward. As in torch, is_causal is only a hint in addition to attn_mask.
+        """
         if is_traced(query):
             rest = (key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
             return as_leaf(self, query, key, value, *rest)
@@ -86,7 +87,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
         q, k, v = self._projections(query, key, value, same, same_kv)
         batch, length = q.shape[:2]
-        added = 0  # extra positions of keys and values that no input has (bias_k, add_zero_attn)
+        added = 0  # positions of keys and values that no input has (bias_k, add_zero_attn)
         if self.bias_k is not None:
             k = torch.cat([k, self.bias_k.to(k.dtype).expand(batch, 1, -1)], 1)
             v = torch.cat([v, self.bias_v.to(v.dtype).expand(batch, 1, -1)], 1)
@@ -110,7 +111,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
         return y, weights
 
     def _projections(self, query, key, value, same: bool, same_kv: bool):
-        """q, k and v [batch, length, embed_dim]. One product computes those with the same input."""
+        """Computes q, k and v [batch, length, embed_dim]; those with the same input in one product."""
         e, bias = self.embed_dim, self.in_proj_bias
         if not self._qkv_same_embed_dim:
             weights = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
@@ -129,7 +130,8 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
         return part(query, 0, 1, "q"), part(key, 1, 2, "k"), part(value, 2, 3, "v")
 
     def _mask(self, attn_mask, key_padding_mask, q, keys: int, added: int):
-        """The mask that is added to the scores [batch, heads, length, keys], or None."""
+        """Joins both masks to one that is added to the scores [batch, heads, length, keys]; None without
+        masks."""
         total = None
         for mask, padding in ((attn_mask, False), (key_padding_mask, True)):
             if mask is None:
@@ -155,7 +157,7 @@ class SwitchBackMultiheadAttention(torch.nn.MultiheadAttention):
 
 
 def attention_like(old, inner, out_proj):
-    """The replacement of `old`, in the mode of the switchback layer `inner`."""
+    """Creates the module that replaces the attention `old`, in the mode of the switchback layer `inner`."""
     if inner.rotation or inner.dw != "floating":
         raise InvalidArgument(
             f"replace_linear: attention = True with rotation = {inner.rotation} and dw = {inner.dw!r}; they "

@@ -11,7 +11,7 @@ from .linear import Int8Layer, adopt
 
 
 def is_conv1d(module) -> bool:
-    """Whether it is a Conv1D, recognised by its attributes. transformers need not be installed."""
+    """Whether a module is transformers' Conv1D, by its attributes: transformers need not be installed."""
     weight = getattr(module, "_parameters", {}).get("weight")
     return (
         type(module).__name__ == "Conv1D"
@@ -23,7 +23,7 @@ def is_conv1d(module) -> bool:
 
 
 class _Int8Conv1D(Int8Layer):
-    """A mixin for a subclass of the replaced class: the replacement is an instance of both.
+    """A mixin for the layer that replaces a Conv1D: the replacement is an instance of both classes.
 
     The weight keeps the shape [in, out], so checkpoints, optimizers, tied weights and adapters
     (LoRA) continue to work. The library reads it in place; with a rotation it reads a transposed copy.
@@ -38,7 +38,7 @@ class _Int8Conv1D(Int8Layer):
         return self.in_features, self.out_features
 
     def forward(self, x):
-        """Conv1D.forward, with transformers' name for the argument."""
+        """Computes Conv1D.forward. The argument has the name that transformers uses."""
         return super().forward(x)
 
     def __repr__(self):
@@ -59,7 +59,7 @@ def _new(kind: type):
 
 
 def conv1d_like(old, inner):
-    """The replacement of `old`, in the mode of the switchback layer `inner`."""
+    """Creates the layer that replaces the Conv1D `old`, in the mode of the switchback layer `inner`."""
     new = _new(type(old))
     adopt(new, old)
     new.in_features, new.out_features = old.weight.shape

@@ -23,7 +23,7 @@ _VERSION = 7  # version of the interface between the extension module and this f
 
 
 def _load():
-    """The extension module or None, and the reason for None."""
+    """Returns the compiled extension module, or None and the reason."""
     wanted = os.environ.get(VARIABLE) or "auto"
     if wanted not in ("auto", "compiled", "ctypes"):
         raise ValueError(f"{VARIABLE} = {wanted!r}; it must be 'auto', 'compiled' or 'ctypes'")
@@ -70,7 +70,7 @@ def use(library) -> None:
 
 
 def describe(layer) -> None:
-    """Passes the properties of a layer of nn/_layer.py to the compiled code."""
+    """Passes the properties of a Layer (nn/_layer.py) to the compiled code."""
     if not native:
         return
     use(_library.library())
@@ -90,7 +90,7 @@ def describe(layer) -> None:
 
 
 def _handles() -> tuple:
-    """Two functions and a flag that convert tensors for torch before 2.14.
+    """Two functions and a flag with which the compiled code converts tensors, for torch before 2.14.
 
     The first makes a capsule with torch's handle of a Python tensor. The second makes a Python tensor
     of such a capsule. The flag says whether the second deletes the handle, which depends on torch's
@@ -107,7 +107,7 @@ def _handles() -> tuple:
 
 
 def connect(apply, apply_prepared) -> None:
-    """Passes the compiled code the Python objects that it checks and calls."""
+    """Passes to the compiled code the Python objects that it checks and calls."""
     native.connect(
         _tensors.PLAIN_TYPES,
         _tensors.DISTURBANCES,

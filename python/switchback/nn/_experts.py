@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experts of a mixture as grouped layers, and their insertion into models of transformers."""
+"""The experts of a mixture-of-experts model as grouped layers, and their insertion into transformers' models.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from ._grouped import SwitchBackGroupedLinear, combine
 from ._replace import _selected
 from ._trace import as_leaf, is_traced
 
-# The names of the projections of a gated MLP, down(act(gate(x)) * up(x)), in models.
+# The names that models use for the projections of a gated MLP, down(act(gate(x)) * up(x)).
 _PARTS = ("gate_proj", "up_proj", "down_proj")
 _NAMES = (_PARTS, ("w1", "w3", "w2"))
-# Blocks of transformers 4 whose own forward loops over a plain list of experts.
+# Classes of transformers 4: mixture-of-experts blocks whose own forward loops over a plain list of experts.
 _BLOCKS = (
     "MixtralSparseMoeBlock",
     "OlmoeSparseMoeBlock",
@@ -33,8 +34,8 @@ class SwitchBackExperts(torch.nn.Module):
     SwitchBackGroupedLinear: gate_proj, up_proj and down_proj, or gate_up_proj and down_proj.
 
     Args:
-        experts, hidden_features, intermediate_features: their number, the features of x, and the
-            features inside.
+        experts, hidden_features, intermediate_features: the number of experts, the features of x, and the
+            features between the projections.
         bias, device, dtype: as for SwitchBackGroupedLinear.
         activation: a function of a tensor.
         fused: gate and up are one layer, with the rows of gate first.
@@ -98,7 +99,8 @@ class SwitchBackExperts(torch.nn.Module):
                 f"SwitchBackExperts: top_k_index has dtype {index.dtype}; it must be torch.int32 or "
                 "torch.int64"
             )
-        # Under a compiler the values are not known.
+        # Under a compiler the values of the index are not known, and on a device the host would wait for
+        # them.
         if not needs_operator(x, index) and index.device.type == "cpu" and index.numel():
             low, high = int(index.min()), int(index.max())
             if low < 0 or high > self.experts:
@@ -108,7 +110,7 @@ class SwitchBackExperts(torch.nn.Module):
                 )
 
     def _route(self, top_k_index):
-        """The ends of the experts' rows, the token of each row, and the rows of each token.
+        """Returns the ends of the experts' rows, the token of each row, and the rows of each token.
 
         Rows are sorted by expert, and within an expert by token. The host does not wait for the device.
         """
@@ -124,7 +126,8 @@ class SwitchBackExperts(torch.nn.Module):
         return offs, token, slots.view(tokens, choices)
 
     def _load_from_state_dict(self, state_dict, prefix, *rest):
-        """Also loads the weights of a list of experts, such as "0.gate_proj.weight" or "0.w1.weight"."""
+        """Loads a state_dict, also with the weights of a list of experts: "0.gate_proj.weight" or
+        "0.w1.weight"."""
         for names in _NAMES:
             for name, part in zip(names, _PARTS):
                 for kind in ("weight", "bias"):
@@ -197,7 +200,7 @@ def replace_experts(model, *, include=None, exclude=None, replaced=None, **optio
 
 
 def _form_of(module):
-    """The function that creates a module's replacement; None if it is not a module of experts."""
+    """Returns the function that creates the replacement of a module of experts; None for other modules."""
     if isinstance(module, torch.nn.ModuleList):
         names = [_gated_names(expert) for expert in module]
         if not names or names[0] is None or any(found != names[0] for found in names):
@@ -218,7 +221,8 @@ def _form_of(module):
 
 
 def _has_plain_form(module) -> bool:
-    """Whether no attribute says that its weights have another layout or its gate another formula."""
+    """Whether a module of experts has the plain form: no attribute names another layout or another gate
+    formula."""
     said = {"is_transposed": False, "is_concatenated": True, "has_gate": True, "has_bias": False}
     if any(getattr(module, name, plain) != plain for name, plain in said.items()):
         return False
@@ -227,7 +231,7 @@ def _has_plain_form(module) -> bool:
 
 
 def _gated_names(expert):
-    """The names of gate, up and down in a gated MLP. None for other modules."""
+    """The names of the gate, up and down projections in a gated MLP; None for other modules."""
     for names in _NAMES:
         parts = [expert._modules.get(name) for name in names]
         others = expert._modules.keys() - set(names) - {"act_fn"}
@@ -304,10 +308,11 @@ def _is_known_block(block) -> bool:
 
 
 class _Routed:
-    """A mixin for the class of a known block: its forward, with all experts in one call."""
+    """A mixin for the class of a known mixture-of-experts block: its forward, with all experts in one call.
+    """
 
     def forward(self, hidden_states):
-        """The block's output and the router's logits."""
+        """Returns the block's output and the router's logits."""
         if self.training and getattr(self, "jitter_noise", 0) > 0:
             noise = torch.empty_like(hidden_states)
             noise.uniform_(1.0 - self.jitter_noise, 1.0 + self.jitter_noise)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fragmented linear layer: the module and its autograd functions."""
+"""The fragmented linear layer, whose rows select a part of the weight: the module and its autograd functions.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ HARD_HAS_NO_GRADIENT = (
 
 
 class _FragmentedLayers(LayerSet):
-    """The library layers of one fragmented module."""
+    """The library layers of one FragmentedLinear module, by dtype and context."""
 
     SIZES = ("in_features", "out_features", "fragments", "rank")
     prepared_at = -1  # while it equals `updates`, the weights count as unchanged
@@ -53,7 +54,8 @@ class _FragmentedLayers(LayerSet):
 
 
 class _FragmentedLayer(Layer):
-    """A switchback_fragmented_linear. It checks its weights by the rules for other layers."""
+    """A switchback_fragmented_linear of the C library. It checks its weights by the same rules as other
+    layers."""
 
     _PREFIX = "switchback_fragmented_linear_"
 
@@ -65,7 +67,8 @@ class _FragmentedLayer(Layer):
         self._in_eval = False
 
     def use_weight(self, weight, bias, owner: _FragmentedLayers, once: bool) -> None:
-        """weight: the four weights, and whether a hard forward follows."""
+        """Makes the layer's weights current for a forward. `weight`: the four weights, and whether the
+        forward is hard."""
         weights, hard = weight
         keys = tuple(map(key_of, weights))
         same = self._holds_all(keys) and owner.updates == self._updates
@@ -86,11 +89,12 @@ class _FragmentedLayer(Layer):
             unproven = self._fingerprints_of(weights)
             if unproven == self._fingerprints:
                 return self._enter(hard)
-        # Read before the weights are quantized, so that a concurrent change is noticed later.
+        # These counters are read before the weights are quantized, so that a concurrent change is noticed
+        # later.
         updates, weight_gradients = owner.updates, owner.weight_gradients
         self._set(weights, keys)
         self._updates, self._weight_gradients = updates, weight_gradients
-        # Asked again: _set() has decided whether the weights are copied.
+        # _may_prove() is called again, because _set() has decided whether the weights are copied.
         if unproven is None and plan & REMEMBER and self._may_prove():
             unproven = self._fingerprints_of(weights)
         self._fingerprints = unproven
@@ -107,7 +111,8 @@ class _FragmentedLayer(Layer):
         )
 
     def _enter(self, hard: bool) -> None:
-        """Hard forwards share codes of the parts, made once. Soft forwards need other codes."""
+        """Prepares the layer for hard forwards, which share codes of the parts, or for soft ones, which
+        need others."""
         if hard and not self._in_eval and not self._is_standard:
             self._call("prepare_for_eval")
             self._in_eval = True
@@ -142,7 +147,7 @@ class _FragmentedLayer(Layer):
         self._call("forward_hard", ctypes.byref(x), ctypes.byref(self._matrix(y)))
 
     def gradients(self, g, x, dx, of_weights: tuple) -> None:
-        """dx and the gradients of the weights, each unless it is None."""
+        """Computes dx and the gradients of the four weights; outputs that are None are left out."""
         grads = _abi.FragmentedLinearGrads(
             g=g,
             dx=self._matrix(dx),
@@ -152,7 +157,8 @@ class _FragmentedLayer(Layer):
 
 
 def _rows(layer: _FragmentedLayer, tensor, cols: int):
-    """A tensor's rows as the library's matrix, and the owner of the memory, to keep during the call."""
+    """Returns a tensor's rows as the library's matrix, and the owner of the memory, to keep during the call.
+    """
     memory, rows, stride = as_rows(tensor, cols)
     return _abi.Matrix(memory.data_ptr(), layer._code, rows, cols, stride), memory
 
@@ -169,7 +175,7 @@ def product(x, weights, layers: _FragmentedLayers, hard: bool, once: bool):
 
 
 class _Soft(Function):
-    """Saves only x. Backward computes everything else again."""
+    """The soft forward with autograd on. It saves only x, and backward computes everything else again."""
 
     @staticmethod
     def forward(ctx, x, weight, selector, down, up, layers: _FragmentedLayers):
@@ -186,7 +192,7 @@ class _Soft(Function):
 
 
 def gradients(g, x, weights: tuple, wanted: tuple, layers: _FragmentedLayers) -> tuple:
-    """The gradients of x and of the four weights; None for those that are not wanted."""
+    """Computes the gradients of x and of the four weights; None for those that are not wanted."""
     dtype = g.dtype
     wants_dx, *wants = wanted
     dx = x.new_empty(x.shape) if wants_dx else None
@@ -211,7 +217,7 @@ def gradients(g, x, weights: tuple, wanted: tuple, layers: _FragmentedLayers) ->
 
 
 class _Hard(Function):
-    """A hard forward with autograd on. Its outputs have no gradient: backward raises an error."""
+    """The hard forward with autograd on. Its outputs have no gradient: backward raises an error."""
 
     @staticmethod
     def forward(ctx, x, weight, selector, down, up, layers: _FragmentedLayers):
@@ -295,7 +301,7 @@ class FragmentedLinear(OnLibrary, torch.nn.Module):
         )
 
     def reset_parameters(self) -> None:
-        """Draws each matrix from nn.Linear's distribution for its number of inputs."""
+        """Draws new values for each matrix, as nn.Linear does for its number of inputs."""
         for name in _NAMES:
             parameter = getattr(self, name)
             bound = 1 / math.sqrt(parameter.shape[-1])
@@ -337,7 +343,7 @@ class FragmentedLinear(OnLibrary, torch.nn.Module):
         return self
 
     def train(self, mode: bool = True):
-        """As nn.Module.train."""
+        """Like nn.Module.train. Training mode undoes prepare_for_eval()."""
         if mode:
             self._layers.prepared_at = -1
         return super().train(mode)

@@ -32,14 +32,15 @@ from ._once import differentiable_once
 from ._rules import FEW_ROWS, MANY_CODES, reuse
 from ._wanted import wanted_gradients
 
-# The kernels without dispatch: callers here run inside an operator, or do not need one.
+# The kernels without the check whether torch's operator is needed: callers in this file run inside an
+# operator, or do not need one.
 quantize_rowwise = ops.quantize_rowwise.__wrapped__
 quantize_columnwise_transpose = ops.quantize_columnwise_transpose.__wrapped__
 gemm_dequantize = ops.gemm_dequantize.__wrapped__
 
 
 def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
-    """y[..., N] = x[..., K] . weight[N,K]^T + bias[N], recorded if autograd is on.
+    """Computes y[..., N] = x[..., K] . weight[N,K]^T + bias[N], recorded if autograd is on.
 
     The weight is [K,N] if the layers' options say so. y has x's dtype, or under autocast the autocast
     dtype. TypeError or InvalidArgument names an operand that does not fit.
@@ -68,7 +69,7 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
         check_dtypes(x, weight)
         keeps_x = not (layers.keeps_blocks or mem_efficient) and weight.requires_grad
         if x.dtype is not dtype and keeps_x and torch.is_grad_enabled():
-            x = x.to(dtype)  # one cast for both passes, and less memory is kept
+            x = x.to(dtype)  # one cast for forward and backward, and less memory is kept
         if bias is not None:
             _check_bias(bias, weight)
         _refuse_tangents(layers, x, weight, bias)
@@ -82,14 +83,14 @@ def linear(x, weight, bias, layers: LayerSet, mem_efficient: bool):
 
 
 def _empty_product(x, weight, bias, layers: LayerSet):
-    """y of a layer without inputs (the bias or zeros) or without outputs, as nn.Linear computes it."""
+    """Computes y for a layer without inputs (the bias or zeros) or without outputs, like nn.Linear."""
     _check_shape(x, layers)
     check_dtypes(x, weight)
     return torch.nn.functional.linear(x, weight, bias)
 
 
 def _is_plain_call(x, weight, bias, layers: LayerSet) -> bool:
-    """Whether x certainly passes every check. If not, the checks decide.
+    """Whether x certainly passes every check. If it returns False, the checks decide.
 
     True for a plain tensor with the weight's dtype and device if no feature of torch intercepts the call.
     """
@@ -115,7 +116,7 @@ def _is_plain_call(x, weight, bias, layers: LayerSet) -> bool:
 
 
 def linear_operator(x, weight, bias, options: str, mem_efficient: bool):
-    """linear, through torch's operator."""
+    """Computes the same as linear() through torch's operator."""
     x = cast_by_autocast(x)
     check_dtypes(x, weight)
     if mem_efficient and torch.is_grad_enabled() and weight.requires_grad:
@@ -124,7 +125,7 @@ def linear_operator(x, weight, bias, options: str, mem_efficient: bool):
 
 
 def prepared_linear(x, codes, absmax, bias, layers: LayerSet):
-    """y[..., N] from int8 codes[N,K] with absmax[N] or [1]; y has x's dtype.
+    """Computes y[..., N] from x[..., K] and int8 codes[N,K] with absmax[N] or [1]; y has x's dtype.
 
     If autograd is on, x and the bias get gradients. The codes are frozen.
     """
@@ -151,13 +152,13 @@ def prepared_linear(x, codes, absmax, bias, layers: LayerSet):
 
 
 def cast_by_autocast(x):
-    """x in the autocast dtype; x itself if autocast is off."""
+    """Casts x to the autocast dtype; returns x itself if autocast is off."""
     dtype = autocast_dtype(x.device.type)
     return x if dtype is None else x.to(dtype)
 
 
 def _is_nested(x) -> bool:
-    """Whether it is a nested tensor whose rows all have the same last dimension."""
+    """Whether x is a nested tensor whose rows all have the same last dimension."""
     if not getattr(x, "is_nested", False) or not hasattr(torch, "nested"):
         return False
     if x.layout is torch.strided:
@@ -166,7 +167,7 @@ def _is_nested(x) -> bool:
 
 
 def _refuse_tangents(layers: LayerSet, *tensors) -> None:
-    """Unsupported for a dual tensor of forward mode: its tangent would be lost silently."""
+    """Raises Unsupported for a dual tensor of forward mode, whose tangent would be lost silently."""
     if is_compiling() or getattr(forward_ad, "_current_level", -1) < 0:
         return
     for tensor in tensors:
@@ -181,13 +182,13 @@ _ALLOWED = "it must be torch.float32, torch.float16 or torch.bfloat16"
 
 
 def checked_input(x, weight, layers: LayerSet):
-    """x[..., K] in a dtype that the library computes in, cast under autocast."""
+    """Checks x[..., K] and returns it in a dtype that the library computes in, cast under autocast."""
     x, dtype = checked_wide_input(x, weight, layers)
     return x if x.dtype is dtype else x.to(dtype)
 
 
 def checked_wide_input(x, weight, layers: LayerSet):
-    """x[..., K] and the dtype to compute in: x's dtype or the autocast dtype.
+    """Checks x[..., K] and returns it with the dtype to compute in: x's dtype or the autocast dtype.
 
     A float32 x is not cast: the library rounds it to that dtype as it reads it. Other dtypes are cast.
     """
@@ -226,7 +227,7 @@ def _check_shape(x, layers: LayerSet) -> None:
 
 
 def check_dtypes(x, weight) -> None:
-    """TypeError unless x and the weight have the same dtype, or autocast is on."""
+    """Raises TypeError unless x and the weight have the same dtype, or autocast is on."""
     if x.dtype is not weight.dtype and autocast_dtype(x.device.type) is None:
         raise TypeError(
             f"forward: x has dtype {x.dtype} and the layer's weight {weight.dtype}; they must be the "
@@ -249,17 +250,18 @@ def _check_bias(bias, weight) -> None:
 def forward_pass(
     x, weight, bias, layers: LayerSet, keeps, dtype=None, absmax_of_weight=None, waits: bool = False
 ):
-    """Returns y, the codes of x and their absmax for gradients(), and the layer that computed y.
+    """Runs a forward. Returns y, the codes of x and their absmax for gradients(), and the layer that
+    computed y.
 
-    y has this dtype, or x's. keeps: None if no backward follows; else what backward reads: "x",
-    "codes" of the rows of x, or codes of "blocks" of rows. Codes and absmax are None unless it reads
-    codes. The layer is None if it is on the main context, which `waits` requires. absmax_of_weight: the
-    weight is int8 codes with these scales.
+    dtype: that of y, if it is not x's. keeps: None if no backward follows; else what backward reads: "x",
+    "codes" of the rows of x, or codes of "blocks" of rows. Codes and absmax are None unless backward reads
+    codes. The returned layer is None if it is on the main context, which `waits` requires.
+    absmax_of_weight: if given, the weight is int8 codes with these scales.
     """
     memory, rows, stride = as_rows(x, layers.in_features)
     shape = [*x.shape]
     shape[-1] = layers.out_features
-    if dtype is None or dtype is x.dtype:  # passing dtype costs half a microsecond in torch
+    if dtype is None or dtype is x.dtype:  # in torch, passing a dtype costs half a microsecond
         dtype, y = x.dtype, x.new_empty(shape)
     else:
         y = x.new_empty(shape, dtype=dtype)
@@ -282,14 +284,14 @@ def forward_pass(
 
 
 def kept_form(layers: LayerSet, mem_efficient: bool, wants_dw: bool) -> str:
-    """The `keeps` argument of forward_pass() for a recorded forward."""
+    """The value of the argument `keeps` of forward_pass() for a forward that autograd records."""
     if not wants_dw:
         return "x"
     return "blocks" if layers.keeps_blocks else "codes" if mem_efficient else "x"
 
 
 def codes_of(rows, rotation: int = 0, activation: str | None = None):
-    """Codes [M,K] and absmax [M] of the rows, after the activation and the rotation."""
+    """Quantizes rows, after the activation and the rotation: returns codes [M,K] and absmax [M]."""
     if rotation:
         return ops.rotate_quantize(rows, rotation, activation)
     if activation:
@@ -307,13 +309,14 @@ def _product_of_few_rows(x, codes, absmax, bias, layers: LayerSet):
 
 
 def reads_codes_themselves(rows: int, codes) -> bool:
-    """Whether a product of this many rows reads these codes directly instead of the library's copy."""
+    """Whether a product with this number of rows reads the module's codes directly, not the library's
+    packed copy."""
     few = 0 < rows <= FEW_ROWS and codes.numel() >= MANY_CODES
     return few and codes.is_cpu and not reuse.on
 
 
 def prepared_product(x, codes, absmax, bias, layers: LayerSet):
-    """y from x and codes[N,K] with absmax[N] or [1]."""
+    """Computes y from x and int8 codes[N,K] with absmax[N] or [1]."""
     if reads_codes_themselves(x.numel() // layers.in_features, codes):
         return _product_of_few_rows(x, codes, absmax, bias, layers)
     return forward_pass(x, codes, bias, layers, None, absmax_of_weight=absmax)[0]
@@ -324,24 +327,26 @@ def _name_of(ctx) -> str:
 
 
 def _is_product_of_two(ctx) -> bool:
-    """Whether dx depends on a weight that requires a gradient, or dw on such an x."""
+    """Whether a gradient is a product that depends on another input which requires a gradient: dx on the
+    weight, or dw on x."""
     of_x, of_weight = ctx.needs_input_grad[:2]
     return of_x and (of_weight or bool(ctx.call[0].options.activation))
 
 
 class _Linear(Function):
-    """Saves tensors for backward with torch's own mechanism, so that hooks and version checks apply."""
+    """The layer as an autograd function. It saves tensors with torch's own mechanism, so hooks and version
+    checks apply."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, layers: LayerSet, mem_efficient: bool, made=None, dtype=None):
-        """made: y, and x's codes and absmax (or None and None), if they are already computed.
+        """made: y, and x's codes and absmax (or None and None), if compiled code has already computed them.
 
         dtype: the dtype to compute in, if it is not x's. dx has it too, and autograd casts dx to x's
         dtype, as for a cast x.
         """
         wants_dx, wants_dw = ctx.needs_input_grad[:2]
         layer = None
-        if made is not None:  # by compiled code, from operands of one dtype
+        if made is not None:  # compiled code made it, from operands of one dtype
             y, codes, absmax = made
             dtype = of_weight = of_bias = y.dtype
         else:
@@ -396,7 +401,8 @@ class _Linear(Function):
 
 
 def _batched_gradients(ctx, g, kept: tuple, wanted: tuple) -> tuple:
-    """dx, dw and db for a batch of gradients in torch.func.vmap, by the operator, which has a vmap rule."""
+    """Computes dx, dw and db for a batch of gradients in torch.func.vmap, by the operator, which has a vmap
+    rule."""
     layers, dtype, of_weight, of_bias = ctx.call[:4]
     if not (HAS_OPERATORS and is_wrapped(g)) or layers.options.is_stochastic:
         raise Unsupported(BATCHED_GRADIENTS.format(layers))
@@ -409,7 +415,8 @@ def _batched_gradients(ctx, g, kept: tuple, wanted: tuple) -> tuple:
 
 
 def _rounding(ctx, wanted: tuple) -> tuple[int, int, int]:
-    """The seed, stream and step of a backward's random bits. Computing dx now and dw later is one step."""
+    """The seed, stream and step of a backward's random bits. If dx is computed now and dw later, both are
+    one step."""
     rounding, made = getattr(ctx, "rounding", (None, ()))
     if rounding is None or any(map(min, wanted, made)):
         rounding, made = ctx.call[0].next_rounding(), (False,) * len(wanted)
@@ -428,7 +435,7 @@ def gradients(
     rounding=None,
     absmax_of_weight=None,
 ) -> tuple:
-    """dx of this shape, dw in the weight's layout and db[N]; None for those that are not wanted.
+    """Runs a backward. Returns dx of this shape, dw in the weight's layout and db[N]; None if not wanted.
 
     g[..., N] is the gradient of y, in y's dtype. kept: x, the weight, x's codes and their absmax,
     each None if it is not needed. dtypes: those of the weight and of the bias. ran: the layer that ran
@@ -474,16 +481,17 @@ def gradients(
 
 
 def gradient_dtype(of_parameter: torch.dtype, of_layer: torch.dtype) -> torch.dtype:
-    """The library writes gradients in the layer's dtype or in float32, which loses no precision."""
+    """The dtype in which the library writes a parameter's gradient: the layer's, or float32, which loses
+    nothing."""
     return of_layer if of_parameter is of_layer else torch.float32
 
 
 class _Prepared(Function):
-    """A forward from codes. Its backward reads the same codes."""
+    """A prepared layer as an autograd function: its forward and its backward read the same codes."""
 
     @staticmethod
     def forward(ctx, x, codes, absmax, bias, layers: LayerSet, made=None):
-        """made: y, if it is already computed."""
+        """made: y, if compiled code has already computed it."""
         ctx.call = layers, x.dtype, None if bias is None else bias.dtype
         ctx.save_for_backward(codes, absmax)
         return prepared_product(x, codes, absmax, bias, layers) if made is None else made[0]
@@ -509,15 +517,15 @@ class _Prepared(Function):
         return dx, None, None, db, None, None
 
 
-# torch's C function, without the Python wrapper around it. The wrapper handles torch.func's transforms;
-# calls in transforms, or on tensors from them, do not reach this code.
+# The C function that records a Function's call, without torch's Python wrapper around it. The wrapper handles
+# torch.func's transforms; calls in transforms, or on tensors from them, do not reach this code.
 _record = super(Function, _Linear).apply
 if native:
     _dispatch.connect(_record, super(Function, _Prepared).apply)
 
 
 def prepared_dx(g, codes, absmax, layers: LayerSet):
-    """dx[..., K] in g's dtype, from g[..., N] and the codes[N,K] with absmax[N] or [1].
+    """Computes dx[..., K] in g's dtype, from g[..., N] and the codes[N,K] with absmax[N] or [1].
 
     With one scale, dx has the bits of a layer with the float weight. With a scale per row of the weight,
     the scales first multiply the columns of g, in float32, and the result is quantized. dx is then the

@@ -11,7 +11,7 @@ from .._tensors import FLOATS
 from ._mlp import activated
 from ._trace import as_leaf, is_traced
 
-# Modules of transformers that compute GELU, by the names of their classes.
+# Modules of transformers that compute GELU, by the names of their classes, and the form that each computes.
 _OF_TRANSFORMERS = {
     "NewGELUActivation": "gelu_tanh",
     "FastGELUActivation": "gelu_tanh",
@@ -22,7 +22,7 @@ _OF_TRANSFORMERS = {
 
 
 class GELU(torch.nn.Module):
-    """gelu(x), with the bits of switchback.activation_forward, in x's dtype.
+    """A module that computes gelu(x), with the bits of switchback.activation_forward, in x's dtype.
 
     Forward and backward read and write each element once. Only x is kept for backward. Sums and
     products are float32, with one rounding at the end.
@@ -56,7 +56,8 @@ class GELU(torch.nn.Module):
 
 
 def form_of(module) -> str | None:
-    """The form of GELU that a module of torch or transformers computes; None for other modules."""
+    """Which form of GELU a module of torch or transformers computes; None for modules that do not compute
+    GELU."""
     kind = type(module)
     if kind is torch.nn.GELU:
         return {"tanh": "gelu_tanh", "none": "gelu_erf"}.get(module.approximate)

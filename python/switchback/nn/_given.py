@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepared codes that the layers on several contexts share."""
+"""Shares the int8 codes of a prepared layer among the library's layers on several contexts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from .._library import check, library
 
 
 class GivenCodes:
-    """The prepared codes of a layer, for the layers on other contexts.
+    """The codes that a layer was given when it was prepared, for layers of the module on other contexts.
 
-    A separate library layer holds them, which no pass uses. So the codes can be shared while the other
-    layers run, or while they get other codes.
+    A separate layer of the C library holds them, and no forward or backward uses it. So the codes can be
+    shared while the other layers run, or while they get other codes.
     """
 
     def __init__(self, layer, keys: tuple, updates: int):
-        """layer has just been given the codes. keys: those of the codes, the scales and the bias."""
+        """layer: the layer that was just given the codes. keys: key_of() of the codes, the scales and the
+        bias."""
         self.pointer = shared(layer.pointer, layer.context)
         destroy = weakref.finalize(self, layer.context.destroy_layer, self.pointer)
         destroy.atexit = False
@@ -29,14 +30,14 @@ class GivenCodes:
 
 
 def shared(layer: int, context: Context) -> int:
-    """A new library layer on `context` with the same prepared weight."""
+    """Creates a layer of the C library on `context` that shares the prepared weight of `layer`."""
     out = ctypes.c_void_p()
     check(library().switchback_linear_share(layer, context.pointer, ctypes.byref(out)))
     return out.value
 
 
 def bytes_of(layers) -> int:
-    """The bytes that layers hold. Shared codes count once."""
+    """The bytes that the layers hold in the library; codes that several layers share count once."""
     given = {id(layer.given): layer.given.bytes for layer in layers if layer.given is not None}
     return sum(given.values()) + sum(
         layer.cached_bytes() - (0 if layer.given is None else layer.given.bytes) for layer in layers

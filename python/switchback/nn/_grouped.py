@@ -32,7 +32,7 @@ from ._wanted import wanted_gradients
 
 
 class _GroupedLayers(LayerSet):
-    """The library layers of one grouped module."""
+    """The library layers of one SwitchBackGroupedLinear module, by dtype and context."""
 
     SIZES = ("groups", "in_features", "out_features")
 
@@ -41,7 +41,8 @@ class _GroupedLayers(LayerSet):
 
 
 class _GroupedLayer(Layer):
-    """A switchback_linear with groups. For backward it reads the input, not codes of it."""
+    """A switchback_linear of the C library with groups. Its backward reads the input, not codes of the input.
+    """
 
     def _groups(self, offs, index) -> _abi.Groups:
         return _abi.Groups(
@@ -52,7 +53,7 @@ class _GroupedLayer(Layer):
         )
 
     def grouped_forward(self, x, offs, index, y, trains: bool) -> None:
-        """y[M,N] from the rows of x that the slots read."""
+        """Computes y[M,N]. Row s of y ("slot" s) reads row s of x, or row index[s]."""
         m, d = self._x, self._y
         memory, m.rows, m.stride = as_rows(x, m.cols)
         m.data = memory.data_ptr()
@@ -62,7 +63,7 @@ class _GroupedLayer(Layer):
         self._call("forward_groups", groups, self._x_at, self._y_at, save)
 
     def grouped_backward(self, g, x, offs, index, dx, dw, db) -> None:
-        """dx[M,K] of the row that each slot read, dw[G,N,K] and db[G,N], each unless it is None."""
+        """Computes dx[M,K] for each row of y, dw[G,N,K] and db[G,N]; outputs that are None are left out."""
         memory, rows, stride = as_rows(g, self._g.cols)
         self._set_gradients(memory, rows, stride, dx, dw, db)
         kept = None
@@ -75,8 +76,8 @@ class _GroupedLayer(Layer):
 
 
 def grouped_linear(x, weight, bias, offs, index, slots, layers: _GroupedLayers):
-    """y[M,N]: see SwitchBackGroupedLinear.forward. slots[T,S]: the slots that read each row of x,
-    padded with -1. None: computed from index when needed."""
+    """Computes y[M,N], as SwitchBackGroupedLinear.forward describes. slots[T,S]: the rows of y that read
+    each row of x, padded with -1. None: computed from index when needed."""
     if needs_operator(x, weight, of=layers):
         x = cast_by_autocast(x)
         check_dtypes(x, weight)
@@ -106,7 +107,7 @@ def grouped_linear(x, weight, bias, offs, index, slots, layers: _GroupedLayers):
 
 
 def numbers(tensor, name: str, dtypes: tuple, device):
-    """A contiguous vector of numbers on the device of x."""
+    """Checks a vector of numbers, which must be on the device of x, and returns it contiguous."""
     tensor = memory_of(tensor, "forward", name)
     if tensor.dtype not in dtypes:
         allowed = " or ".join(str(dtype) for dtype in dtypes)
@@ -121,12 +122,12 @@ def numbers(tensor, name: str, dtypes: tuple, device):
 
 
 def _empty(like, rows: int, cols: int):
-    """An output. On a device it is zeroed: the host does not know which rows stay unwritten."""
+    """A new output [rows, cols]. On a GPU it is zeroed: the host does not know which rows stay unwritten."""
     return (like.new_empty if like.device.type == "cpu" else like.new_zeros)((rows, cols))
 
 
 def _clear_unused(rows, offs) -> None:
-    """Writes zeros into the rows after the last group."""
+    """Zeroes the rows after the end of the last group."""
     if rows.device.type == "cpu":
         rows[int(offs[-1]) :].zero_()
 
@@ -141,7 +142,8 @@ def product(x, weight, bias, offs, index, layers: _GroupedLayers, once: bool):
 
 
 class _GroupedLinear(Function):
-    """Saves tensors for backward with torch's own mechanism, so that hooks and version checks apply."""
+    """The layer as an autograd function. It saves tensors with torch's own mechanism, so hooks and version
+    checks apply."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, offs, index, slots, layers: _GroupedLayers):
@@ -164,7 +166,7 @@ class _GroupedLinear(Function):
 
 
 def gradients(g, kept: tuple, rows: int, wanted: tuple, dtypes: tuple, layers: _GroupedLayers):
-    """dx[rows,K], dw[G,N,K] and db[G,N]; None for those that are not wanted.
+    """Computes dx[rows,K], dw[G,N,K] and db[G,N]; None for those that are not wanted.
 
     kept: x, the weight, offs, index and slots, each None if it is missing or not needed. dtypes:
     those of the weight and of the bias.
@@ -201,9 +203,9 @@ def gradients(g, kept: tuple, rows: int, wanted: tuple, dtypes: tuple, layers: _
 
 
 def _slots_of(index, offs, rows: int):
-    """slots[rows,S]: the used slots that read each row, in ascending order, then -1.
+    """Returns slots[rows,S]: the rows of y that read each row of x, in ascending order, then -1.
 
-    On a device the host waits here for S, the largest number of slots that read the same row.
+    On a GPU the host waits here for S, the largest number of rows of y that read the same row of x.
     """
     places = torch.arange(index.numel(), dtype=torch.int32, device=index.device)
     used = torch.where(places < offs[-1], index, torch.full_like(index, rows))
@@ -218,7 +220,7 @@ def _slots_of(index, offs, rows: int):
 
 
 def combined(y, slots, weights):
-    """The library's combine: out[T,N], row t the sum of weights[t,i] * y[slots[t,i]]."""
+    """Calls the library: out[T,N], whose row t is the sum of weights[t,i] * y[slots[t,i]] over i."""
     y, rows, stride = as_rows(y, y.shape[1])
     out = y.new_empty((slots.shape[0], y.shape[1]))
     given = _abi.Matrix(y.data_ptr(), DTYPES[y.dtype], rows, y.shape[1], stride)
@@ -247,14 +249,14 @@ def combined(y, slots, weights):
 
 
 def combine(y, slots, weights):
-    """Combine.apply, or torch's operator if the call needs it."""
+    """Computes Combine.apply, or calls torch's operator if the tensors need it."""
     if needs_operator(y, slots, weights):
         return torch.ops.switchback.combine(y, slots, weights)
     return Combine.apply(y, slots, weights)
 
 
 class Combine(Function):
-    """out[T,N] from y[M,N], slots[T,S] int32 (negative: unused) and weights[T,S] float32.
+    """Computes out[T,N] from y[M,N], slots[T,S] int32 (negative: unused) and weights[T,S] float32.
 
     Row t is the sum of weights[t,i] * y[slots[t,i]] over i in this order, in float32. A slot occurs
     at most once.
@@ -272,8 +274,8 @@ class Combine(Function):
 
 
 def combine_gradients(g, y, slots, weights, wants_dy: bool, wants_dweights: bool):
-    """The gradients of y, of slots (None) and of the weights."""
-    # Unused slots read and write an extra row at the end.
+    """Computes the gradients of y, of slots (None) and of the weights."""
+    # Unused slots (-1) read and write an extra row at the end.
     places = torch.where(slots >= 0, slots, torch.full_like(slots, y.shape[0])).reshape(-1)
     places = places.long()
     dy = dweights = None
@@ -285,7 +287,7 @@ def combine_gradients(g, y, slots, weights, wants_dy: bool, wants_dweights: bool
     if wants_dweights:
         rows = y.index_select(0, places.clamp(max=max(y.shape[0] - 1, 0)))
         terms = rows.view(*slots.shape, -1).float() * g.unsqueeze(1).float()
-        # Not with a product: 0 times NaN in an unused row would be NaN.
+        # masked_fill and not a product with 0: 0 times NaN in an unused row would be NaN.
         dweights = terms.sum(-1).masked_fill(slots < 0, 0)
     return dy, None, dweights
 
@@ -373,7 +375,7 @@ class SwitchBackGroupedLinear(OnLibrary, torch.nn.Module):
         return grouped_linear(x, self.weight, self.bias, offs, index, None, self._layers)
 
     def forward_slots(self, x, offs, index, slots):
-        """forward with known slots[T,S] (int32): the rows of y that read each row of x, or -1.
+        """Like forward, with known slots[T,S] (int32): the rows of y that read each row of x, or -1.
 
         The gradient of x adds in the order of the slots.
         """

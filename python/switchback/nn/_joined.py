@@ -26,7 +26,7 @@ from ._once import differentiable_once
 from ._wanted import wanted_gradients
 from .linear import Int8Layer
 
-# The names of the attention projections with the same input in transformers' and diffusers' models.
+# The names of attention projections that read the same input, in transformers' and diffusers' models.
 PROJECTIONS = (("query", "key", "value"), ("q_proj", "k_proj", "v_proj"), ("to_q", "to_k", "to_v"))
 
 
@@ -109,14 +109,15 @@ def _join(layers) -> None:
 
 
 def _rows(whole, begin: int, count: int):
-    """whole[begin:begin+count] as a separate tensor. A view could not be changed in place."""
+    """Rows of a tensor, whole[begin:begin+count], as a tensor that is not a view, so that it can be changed
+    in place."""
     part = torch.empty(0, dtype=whole.dtype, device=whole.device)
     at = whole.storage_offset() + begin * whole.stride(0)
     return part.set_(_storage(whole), at, (count, *whole.shape[1:]), whole.stride())
 
 
 def _columns(whole, begin: int, count: int):
-    """whole[..., begin:begin+count] as a separate tensor."""
+    """Columns of a tensor, whole[..., begin:begin+count], as a tensor that is not a view."""
     part = torch.empty(0, dtype=whole.dtype, device=whole.device)
     at = whole.storage_offset() + begin
     return part.set_(_storage(whole), at, (*whole.shape[:-1], count), whole.stride())
@@ -127,14 +128,14 @@ def _storage(tensor):
 
 
 def _together(tensors):
-    """The tensors as one tensor if they are adjacent in one storage, else None."""
+    """Joins tensors to one without a copy; None unless they are adjacent in one storage."""
     first = tensors[0]
     at = first.data_ptr()
     for tensor in tensors:
         if tensor.data_ptr() != at or not tensor.is_contiguous() or tensor.dtype is not first.dtype:
             return None
         at += tensor.numel() * tensor.element_size()
-    # Tensors that are adjacent in memory may belong to different storages.
+    # Tensors that are adjacent in memory may still belong to different storages.
     storage = _storage(first)
     if at > storage.data_ptr() + storage.nbytes():
         return None
@@ -144,14 +145,15 @@ def _together(tensors):
         return whole.set_(storage, first.storage_offset(), (rows, *first.shape[1:]), first.stride())
 
 
-# The hooks for saved tensors, which checkpointing sets. None: this version of torch cannot report them.
+# A function that returns the hooks for saved tensors, which checkpointing sets; None for a torch without it.
 _hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 
 
 class Joined:
-    """Layers with one input. One call computes all outputs; each is kept until its layer has read it."""
+    """Layers with the same input. One call computes all their outputs; each is kept until its layer has
+    read it."""
 
-    # After this many inputs in a row that some layer did not read, the layers compute separately.
+    # If some layer did not read this number of inputs in a row, the layers compute separately from then on.
     ENOUGH = 3
 
     def __init__(self, members):
@@ -164,8 +166,8 @@ class Joined:
     def _clear(self) -> None:
         self._local = threading.local()
         self._unread = 0
-        self._apart = False  # whether the layers compute separately for good
-        self._graphs: weakref.WeakSet = weakref.WeakSet()  # that a checkpoint may recompute
+        self._apart = False  # whether the layers compute separately from now on
+        self._graphs: weakref.WeakSet = weakref.WeakSet()  # recorded forwards that a checkpoint may repeat
         self._whole: tuple = (None, None, None)
         self._versions: tuple = ()
 
@@ -185,7 +187,7 @@ class Joined:
         self._clear()
 
     def forward(self, member, x):
-        """y of this member. None if the member must compute separately."""
+        """Returns y of the layer `member`; None if that layer must compute separately."""
         if (
             self._apart
             or is_compiling()
@@ -221,8 +223,9 @@ class Joined:
                 return y
         if waiting is not None:
             self._unread += not waiting.is_read
-            waiting = self._local.waiting = None  # also frees the graph that it holds
-            # A checkpoint computes its forward again. That must save the same tensors as the first time.
+            waiting = self._local.waiting = None  # also frees the autograd graph that it holds
+            # A checkpoint that repeats its forward must save the same tensors as the first time, so the
+            # layers stay joined.
             if self._unread >= self.ENOUGH and not self._graphs:
                 self._apart = True
                 return None
@@ -237,7 +240,7 @@ class Joined:
         return y
 
     def whole(self, weights):
-        """The weights as one tensor if they are adjacent, else None."""
+        """The weights of all layers as one tensor; None unless they are adjacent in memory."""
         key = [weight.data_ptr() for weight in weights], weights[0].dtype
         if self._whole[:2] != key:
             self._whole = (*key, _together(weights))
@@ -247,7 +250,8 @@ class Joined:
         layers, mem_efficient = self.layers, self.members[0].mem_efficient
         x, dtype = checked_wide_input(x, whole, layers)
         check_dtypes(x, whole)
-        # The version counters of the joined tensors do not count changes of the Parameters.
+        # The version counters of the joined tensors do not count changes of the Parameters, so these are
+        # compared.
         versions = tuple(p._version for p in (*weights, *biases) if p is not None)
         if versions != self._versions:
             self._versions = versions
@@ -259,13 +263,14 @@ class Joined:
             return self._parts(forward_pass(x, whole, bias, layers, None, dtype)[0])
         wants_dw = any(weight.requires_grad for weight in weights)
         if x.dtype is not dtype and wants_dw and not (layers.keeps_blocks or mem_efficient):
-            x = x.to(dtype)  # one cast for both passes, and less memory is kept
+            x = x.to(dtype)  # one cast for forward and backward, and less memory is kept
         call = self, mem_efficient, dtype, whole, bias, waiting
         given = weights if bias is None else (*weights, *biases)
         return _Joined.apply(x, call, *given)
 
     def _new_graph(self):
-        """An object that lives until the backward of a recorded forward, if a checkpoint is on. Else None."""
+        """If a checkpoint is on, returns an object that lives until the backward of a recorded forward;
+        else None."""
         graph = None
         if _hooks is not None and _hooks(True) is not None:
             graph = _Graph()
@@ -281,11 +286,11 @@ class Joined:
 
 
 class _Graph:
-    """Represents a recorded forward that a checkpoint may compute again."""
+    """Stands for a recorded forward that a checkpoint may compute again."""
 
 
 class _Waiting:
-    """The outputs of one call that layers have not read yet."""
+    """The outputs of one joined call that some layers have not read yet."""
 
     def __init__(self, x, state):
         self.x, self.state = weakref.ref(x), state
@@ -301,13 +306,13 @@ class _Waiting:
 
 
 def _is_product_of_two(ctx) -> bool:
-    """See _function.py."""
+    """Whether dx depends on a weight that requires a gradient, or the gradient of a weight on such an x."""
     of_x, _, *of_parameters = ctx.needs_input_grad
     return of_x and any(of_parameters[: len(ctx.call[0].sizes)])
 
 
 class _Joined(Function):
-    """_Linear of _function.py, for several weights."""
+    """The joined layers as an autograd function, like _Linear in _function.py but with several weights."""
 
     @staticmethod
     def forward(ctx, x, call, *parameters):
@@ -319,7 +324,7 @@ class _Joined(Function):
         ctx.set_materialize_grads(False)
         ctx.call = joined, dtype, whole.dtype, None if bias is None else bias.dtype, layer
         ctx.graph = joined._new_graph()
-        # After the backward these outputs have no graph.
+        # Backward clears the outputs that are still waiting, because they then have no graph.
         ctx.waiting = weakref.ref(waiting)
         kept_x = x if wants_dw and codes is None else None
         ctx.save_for_backward(kept_x, codes, absmax, *(parameters[:count] if wants_dx else ()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library layers of a module, one per dtype and context, and the weights that they hold.
+"""The layers of the C library that belong to a module, one per dtype and context, and the weights they hold.
 
 A library layer borrows the weight's memory and keeps int8 codes of it until it is told that the
 weight has changed. `Layer.use_weight` decides when to tell it.
@@ -45,7 +45,7 @@ from ._rules import KEEP, MEETS_AGAIN, MET, PROVE, REMEMBER, plan_of, reuse
 
 
 class LayerSet(native.LayerSet if native else object):
-    """The library layers of one module. Copies and pickles of it start empty.
+    """The library layers of one module. Copies and pickles of it start without layers.
 
     The compiled code, if there is any, owns latest, updates and weight_gradients.
     """
@@ -55,26 +55,27 @@ class LayerSet(native.LayerSet if native else object):
     groups = 1
 
     def __init__(self, *sizes_and_options):
-        """The sizes in the order of SIZES, and LayerOptions."""
+        """Arguments: the sizes, in the order of SIZES, and then a LayerOptions."""
         *sizes, options = sizes_and_options
         for name, size in zip(self.SIZES, sizes):
             setattr(self, name, size)
         self.options = options
-        self.is_empty = not (self.in_features and self.out_features)  # the library has no such layers
-        self.text = options.text  # the options as the operators' argument
-        # The same for operators on codes, which always have the layout [out, in].
+        # The library has no layers without inputs or outputs.
+        self.is_empty = not (self.in_features and self.out_features)
+        self.text = options.text  # the options, as torch's operators get them
+        # The options as text for operators on codes, which always have the layout [out, in].
         self.text_of_codes = dataclasses.replace(options, transposed=0).text
-        # Whether a recorded forward keeps codes of blocks of rows of x.
+        # Whether a forward that autograd records keeps codes of blocks of rows of x.
         self.keeps_blocks = options.keeps_blocks and not options.activation
-        # With stochastic rounding, the number of backwards so far. Each has different random bits.
+        # With stochastic rounding, the number of backwards so far; each has different random bits.
         self.rounding_step = 0
         self.updates = 0  # number of announced changes of the weight
-        # Number of backwards that computed a weight gradient. An optimizer step may follow each.
+        # Number of backwards that computed a weight gradient. An optimizer step may follow each of them.
         self.weight_gradients = 0
         self._layers: dict[tuple, Layer] = {}  # by dtype and context
         self.latest: Layer | None = None  # the layer on a main context that was used last
-        # The codes that layers were given last, by dtype and device. The lock is held while a layer
-        # is given codes, so that concurrent threads make them only once.
+        # The codes that layers were given last, by dtype and device. The lock is held while a layer is
+        # given codes, so that concurrent threads quantize and pack them only once.
         self.given: dict[tuple, GivenCodes] = {}
         self.giving = threading.RLock()
 
@@ -87,7 +88,8 @@ class LayerSet(native.LayerSet if native else object):
     def use(
         self, weight, bias, dtype, device, once: bool, absmax=None, waits: bool = False
     ) -> Layer:
-        """For a forward: the layer for such inputs. It holds this weight or, with absmax, these codes.
+        """For a forward: returns the layer for such inputs, which then holds this weight or, with absmax,
+        these codes.
 
         Use it in `with`: until the end of the block the layer's context is locked, and entered. It is
         the main context, or an extra one if another thread uses the main one. waits: waits for the
@@ -107,9 +109,9 @@ class LayerSet(native.LayerSet if native else object):
     def use_again(
         self, weight, dtype, device, ran: Layer | None = None, absmax=None, waits: bool = False
     ) -> Layer:
-        """For a backward: like use(), for the forward of the layer `ran`; None is the main layer.
+        """For a backward: like use(), for the forward that the layer `ran` has run; None is the main layer.
 
-        weight: None if it is not read.
+        weight: None if backward does not read it.
         """
         layer = self._take(dtype, device, ran, waits)
         try:
@@ -124,7 +126,7 @@ class LayerSet(native.LayerSet if native else object):
         return layer
 
     def _take(self, dtype, device, ran: Layer | None, waits: bool) -> Layer:
-        """`ran` or the main layer, or a layer on another context if a thread uses that context.
+        """Returns `ran` or the main layer, or a layer on another context if another thread uses that context.
 
         Its context is entered, with the lock held.
         """
@@ -146,7 +148,8 @@ class LayerSet(native.LayerSet if native else object):
         return layer
 
     def _layer_on(self, context: Context, dtype: torch.dtype, device: torch.device) -> Layer:
-        """The layer on a context. The caller holds the context's lock."""
+        """Returns the module's layer on a context; creates it if needed. The caller holds the context's lock.
+        """
         found = self._layers.get((dtype, context))
         if found is None:
             for key in list(self._layers):
@@ -163,7 +166,7 @@ class LayerSet(native.LayerSet if native else object):
         return Layer(self, dtype, context)
 
     def weight_updated(self) -> None:
-        """The next forward treats the weight as changed, whatever torch says."""
+        """Makes the next forward treat the weight as changed, whatever torch says."""
         self.updates += 1
         LayerSet.announced += 1
 
@@ -180,27 +183,28 @@ class LayerSet(native.LayerSet if native else object):
         return self.options.seed, distributed.get_rank() if together else 0, step
 
     def release(self) -> None:
-        """Releases the weight and everything that was made from it."""
+        """Releases the weight and everything that was made from it, such as codes."""
         self._layers = {}
         self.latest = None
         self.given = {}
         self.updates += 1
 
     def cached_bytes(self) -> int:
-        """The bytes of int8 codes and packed weights in the library. Shared ones count once."""
+        """The bytes of int8 codes and packed weights in the library. Codes that layers share count once."""
         layers = [layer for layer in list(self._layers.values()) if not layer.context.retired]
         return bytes_of(layers)
 
 
 class Layer(native.Layer if native else object):
-    """A switchback_linear. Callers of its methods hold `context.lock` and have entered `context`.
+    """A switchback_linear of the C library. Callers of its methods hold `context.lock` and have entered
+    `context`.
 
     LayerSet.use() and use_again() return a layer for `with`, which releases the lock.
 
     The compiled code, if there is any, owns the members that use_weight reads.
     """
 
-    _PREFIX = "switchback_linear_"  # of the library functions that it calls
+    _PREFIX = "switchback_linear_"  # prefix of the library functions that it calls
     _OPTIONS = _abi.LinearOptions
 
     def __init__(self, owner: LayerSet, dtype: torch.dtype, context: Context):
@@ -216,9 +220,9 @@ class Layer(native.Layer if native else object):
         check(create(context.pointer, ctypes.byref(options), ctypes.byref(out)))
         self._own(out.value)
         self.dtype = dtype
-        self.given: GivenCodes | None = None  # the shared codes
-        # _borrowed: the tensors lent to the library; _sources: the tensors they were made from.
-        # Holding the sources keeps their memory from being reused by a tensor with the same key.
+        self.given: GivenCodes | None = None  # codes that it shares with other layers
+        # _borrowed: the tensors lent to the library; _sources: the tensors that these were made from. While
+        # the sources are held, their memory cannot be reused by a tensor with the same key.
         self._borrowed: tuple = ()
         self._lent_at: tuple = ()
         self._lent: _abi.Matrix | None = None
@@ -229,21 +233,21 @@ class Layer(native.Layer if native else object):
         self._bias_place: tuple | None = None
         self._weight_version = self._bias_version = -1
         self._updates = self._weight_gradients = -1
-        # The weight's fingerprint when its codes were made. None: not computed.
+        # The weight's fingerprint at the time when its codes were made; None if it was not computed.
         self._fingerprint: tuple | None = None
-        # Codes, scales and bias as the library copied them, and their fingerprints.
+        # The matrices of codes, scales and bias that the library copied, and their fingerprints.
         self._made_of: tuple = ([], None)
-        self._read_by_backward = False  # a backward has run since the codes were made
-        self._met = False  # another forward has used these codes
-        self._meets_again = False  # what _met was for the previous codes
+        self._read_by_backward = False  # whether a backward has run since the codes were made
+        self._met = False  # whether another forward has used these codes
+        self._meets_again = False  # the value of _met for the previous codes
         self._on_cpu = context.device == "cpu"
-        self._seen_again = False  # another forward has found the same version of the weight
-        self._comes_again = False  # what _seen_again was for the previous version
+        self._seen_again = False  # whether another forward has found this version of the weight
+        self._comes_again = False  # the value of _seen_again for the previous version
         self._is_standard = owner.options.mode == "standard"
-        # Whether the library quantizes a float32 weight (under autocast) without a cast. Floating
-        # point products read a copy in their own dtype, which is made once.
+        # Whether the library quantizes a float32 weight (under autocast) without a cast. Floating point
+        # products need a copy in their own dtype instead, which is made once.
         self._reads_float32 = self._OPTIONS is _abi.LinearOptions and MODES[owner.options.mode].is_int8
-        # Whether the library reads a transposed copy of the weight.
+        # Whether the library is given a transposed copy of the weight.
         self._turns = bool(owner.options.transposed) and not owner.options.reads_transposed
         self._digest = (ctypes.c_uint64 * 2)()
         self._digest_at = ctypes.addressof(self._digest)
@@ -261,14 +265,14 @@ class Layer(native.Layer if native else object):
         self._destroy.atexit = False
 
     def _make_arguments(self, owner: LayerSet, code: int) -> None:
-        """Creates the arguments of the passes. Each call fills them in."""
+        """Creates the C structs for the arguments of forward and backward. Each call fills them in."""
         in_features, out_features = owner.in_features, owner.out_features
-        rows, cols = owner.groups * out_features, in_features  # of the weight
+        rows, cols = owner.groups * out_features, in_features  # shape of the weight
         if owner.options.reads_transposed:
             rows, cols = cols, rows
         self._x = _abi.Matrix(None, code, 0, in_features, in_features)
         self._y = _abi.Matrix(None, code, 0, out_features, out_features)
-        # The kept input for dw: nothing, x itself, or its codes.
+        # What was kept of the input for dw: nothing, x itself, or its codes.
         self._nothing, self._kept_x = _abi.KeptInput(), _abi.KeptInput(x=self._x)
         self._codes = _abi.KeptInput(x=_abi.Matrix(None, _abi.S8, 0, 0, 0))
         self._x_of_codes, self._x_of_kept = self._codes.x, self._kept_x.x
@@ -288,7 +292,7 @@ class Layer(native.Layer if native else object):
             getattr(self._grads, name) for name in ("g", "dx", "dw", "db")
         )
 
-    # ---- The weight
+    # ---- Setting the weight, and making its codes
 
     def __enter__(self) -> Layer:
         return self
@@ -297,7 +301,8 @@ class Layer(native.Layer if native else object):
         self.context.lock.release()
 
     def use_weight(self, weight, bias, owner: LayerSet, once: bool) -> None:
-        """For forward: sets the weight and bias, and makes the codes current. See plan_of()."""
+        """For a forward: sets the weight and bias, and makes the codes current if they may be outdated. See
+        plan_of()."""
         version, place = key_of(weight)
         bias_version, bias_place = key_of(bias)
         there = bias_place == self._bias_place and self._holds(place)
@@ -309,10 +314,11 @@ class Layer(native.Layer if native else object):
         )
         plan = plan_of(
             same,
-            # A layer on an extra context may have missed changes that another layer was told of.
+            # A layer on an extra context may have missed changes that another layer of the module was told
+            # of.
             reuse.on and version >= 0 and bias_version >= 0 and not self.context.is_extra,
             owner.weight_gradients == self._weight_gradients,
-            self._on_cpu and (self._is_copy or not self._is_standard),  # _may_prove()
+            self._on_cpu and (self._is_copy or not self._is_standard),  # the result of _may_prove()
             self._met,
             self._meets_again,
             once,
@@ -327,7 +333,8 @@ class Layer(native.Layer if native else object):
                 if self._is_copy:
                     self._copy_bias_again()
                 return
-        # Read before the weight is quantized, so that a concurrent change is noticed later.
+        # These counters are read before the weight is quantized, so that a concurrent change is noticed
+        # later.
         updates, weight_gradients = owner.updates, owner.weight_gradients
         if there and not self._is_copy:
             self._fingerprint = None
@@ -341,13 +348,14 @@ class Layer(native.Layer if native else object):
         self._fingerprint, self._read_by_backward = fingerprint, False
 
     def use_weight_of_forward(self, weight, of_forward: bool) -> None:
-        """For backward: sets the layer's weight. Codes with the same key are used again."""
+        """For a backward: sets the layer's weight. If the forward used the same weight, its codes are used
+        again."""
         version, place = key_of(weight)
         if not of_forward or version != self._weight_version or not self._holds(place):
             self._lend(weight, place, version, None, None, 0)
         elif self._fingerprint is not None and not self._read_by_backward:
-            # The first backward makes its own codes, from the present weight. They are kept
-            # with those of forward, so the fingerprint must be the same.
+            # The first backward makes more codes, from the present weight. They are kept together with the
+            # codes of forward, so the weight must still have the same fingerprint.
             fingerprint = self._fingerprint_of(weight)
             if fingerprint != self._fingerprint:
                 self._lend(weight, place, version, None, None, 0)
@@ -357,8 +365,9 @@ class Layer(native.Layer if native else object):
     def _asks(self, same: bool) -> bool:
         """Whether a device should compare the weight's fingerprint before it makes codes again.
 
-        This is worth a read of the weight if torch saw no change: in inference, and in all but
-        the first step of gradient accumulation. It is also worth it before such a forward.
+        This is worth a read of the weight if torch saw no change: in inference, and in all but the first
+        step of gradient accumulation. It is also worth it for a changed weight if several forwards used the
+        last one.
         """
         if not same:
             self._comes_again, self._seen_again = self._seen_again, False
@@ -370,18 +379,20 @@ class Layer(native.Layer if native else object):
         check(getattr(self._lib, self._PREFIX + name)(self.pointer, *arguments))
 
     def _may_prove(self) -> bool:
-        """Whether a fingerprint is possible and useful. Without codes it would not save anything."""
+        """Whether computing a fingerprint is possible and useful: without codes it would not save anything.
+        """
         return self._on_cpu and (self._is_copy or not self._is_standard)
 
     def _fingerprint_of(self, weight) -> tuple:
-        """The fingerprint of the weight that the library reads, or of the source of its copy."""
+        """The fingerprint of the weight that the library reads; of the original weight if the library reads
+        a copy."""
         return self._fingerprint_of_tensor(weight) if self._is_copy else self._digest_of(self._lent)
 
     def _fingerprint_of_tensor(self, weight) -> tuple:
         """The fingerprint of a tensor of any strides and dtype."""
         matrix, memory = matrix_of(weight)
         digest = self._digest_of(matrix)
-        del memory  # kept alive until here
+        del memory  # the tensor must live until here
         return digest
 
     def _digest_of(self, matrix: _abi.Matrix) -> tuple:
@@ -392,12 +403,14 @@ class Layer(native.Layer if native else object):
         return self._digest[0], self._digest[1]  # tuple() takes half a microsecond longer
 
     def _copy_bias_again(self) -> None:
-        """A bias that the library cannot read in place may have changed unseen by autograd too."""
+        """Copies the bias again if the library reads a copy: it may have changed without autograd noticing.
+        """
         if self._borrowed[1] is not self._sources[1]:
             self._borrowed[1].copy_(self._sources[1])
 
     def _holds(self, place) -> bool:
-        """Whether the lent tensors were made from the weight at this place and are still valid.
+        """Whether the tensors lent to the library were made from the weight at this place and are still
+        valid.
 
         Sharding schemes free the storage of tensors that other code holds. A gradient may then get
         that memory, and the library would refuse to write to what it treats as the weight.
@@ -426,7 +439,7 @@ class Layer(native.Layer if native else object):
         cols = matrix.shape[-1]
         rows, stride = matrix.numel() // cols, max(matrix.stride(-2), cols)
         lent = _abi.Matrix(matrix.data_ptr(), DTYPES[matrix.dtype], rows, cols, stride)
-        self._let_go()  # in case the call fails
+        self._let_go()  # so that nothing looks current if the call fails
         self._call("set_weight", ctypes.byref(lent), bias_matrix)
         self._borrowed, self._sources = (matrix, bias_memory), (source, bias_source)
         self._lent = lent
@@ -448,7 +461,8 @@ class Layer(native.Layer if native else object):
         return native is not None and type(self) is Layer and self._lib is library()
 
     def _readable(self, weight):
-        """The weight in a form that the library can read: the weight itself if dtype and strides fit."""
+        """Returns the weight in a form that the library can read: the weight itself if its dtype and
+        strides fit."""
         weight = memory_of(weight, "forward", "weight")
         check_storage(weight, "forward", "weight")
         cols = weight.shape[-1]
@@ -456,7 +470,7 @@ class Layer(native.Layer if native else object):
         if self._reads_float32 and weight.dtype is torch.float32:
             dtype = torch.float32
         if weight.dtype is not dtype and not weight.is_contiguous():
-            weight = weight.to(dtype)  # torch transposes faster without a cast
+            weight = weight.to(dtype)  # torch transposes faster if it does not cast as well
         step, element = weight.stride()[-2:]
         if weight.dtype is dtype and (weight.is_contiguous() or (element == 1 and step >= cols)):
             return as_rows(weight, cols)[0]
@@ -464,7 +478,7 @@ class Layer(native.Layer if native else object):
         return as_rows(weight.to(dtype), cols)[0] if kept is None else kept.copy_(weight)
 
     def _kept_copy(self, weight, dtype):
-        """The memory of the present copy of the weight, to copy into again. None if there is none.
+        """Returns the memory of the present copy of the weight, to copy into again; None if there is none.
 
         Allocating new memory in each step would cost about as much as the copy.
         """
@@ -495,7 +509,8 @@ class Layer(native.Layer if native else object):
         self._updates = updates
 
     def _share_given(self, tensors: tuple, keys: tuple, owner: LayerSet) -> bool:
-        """Shares the codes that the set's layers were given last, if these are the same codes."""
+        """Shares the codes that the module's layers were given last, if these are the same codes; returns
+        whether it did."""
         given = owner.given.get((self.dtype, self.device))
         if (
             given is None
@@ -516,12 +531,12 @@ class Layer(native.Layer if native else object):
         return True
 
     def _give(self, keys: tuple, owner: LayerSet, updates: int) -> None:
-        """Offers the codes that were just set to the set's layers on other contexts."""
+        """Lets the module's layers on other contexts share the codes that were just set."""
         if self._on_cpu and all(map(is_counted, keys)):
             self.given = owner.given[self.dtype, self.device] = GivenCodes(self, keys, updates)
 
     def _have_changed(self, tensors: tuple, keys: tuple, made_of: tuple) -> bool:
-        """Whether tensors whose keys match those of the library's copy may still have changed.
+        """Whether tensors may have changed although their keys match those of the library's copy.
 
         torch does not count writes of collectives, `.data` and NumPy. On the CPU fingerprints detect
         them. With few rows this costs as much as the product. reuse_weight_codes() skips it.
@@ -554,7 +569,7 @@ class Layer(native.Layer if native else object):
             copied.append(bias_matrix_of(bias_memory))
             bias_matrix = ctypes.byref(copied[-1])
         fingerprint = None
-        if self._on_cpu:  # computed first, so that a concurrent change is noticed later
+        if self._on_cpu:  # computed before the codes are copied, so that a concurrent change is noticed later
             known = (matrix for matrix in copied if matrix.dtype >= 0)
             fingerprint = sum(map(self._digest_of, known), ())
         self._let_go()
@@ -567,7 +582,7 @@ class Layer(native.Layer if native else object):
 
     def _hold_given(self, keys: tuple, sources: tuple, made_of: tuple) -> None:
         """Records the tensors that the library's copy was made from."""
-        self._borrowed = self._lent_at = ()  # the library copied everything
+        self._borrowed = self._lent_at = ()  # the library borrows nothing: it copied everything
         self._sources, self._made_of = sources, made_of
         self._weight_place, (self._bias_version, self._bias_place) = ("codes", *keys[:2]), keys[2]
         self._fingerprint = made_of[1]
@@ -575,7 +590,8 @@ class Layer(native.Layer if native else object):
             self._hold_codes(*sources, *(key[0] for key in keys))
 
     def use_codes_of_forward(self, codes, absmax, owner: LayerSet) -> None:
-        """For backward: sets codes[N,K] with absmax[N] or [1] as the weight, unless it already is."""
+        """For a backward: sets codes[N,K] with absmax[N] or [1] as the weight, unless the layer already has
+        them."""
         keys = key_of(codes), key_of(absmax)
         same = self._weight_place == ("codes", *keys)
         if not same or self._have_changed((codes, absmax), keys, self._made_of):
@@ -583,10 +599,11 @@ class Layer(native.Layer if native else object):
                 if not self._share_given((codes, absmax), keys, owner):
                     self._set_codes(codes, absmax, None, (*keys, key_of(None)))
 
-    # ---- The passes
+    # ---- Forward and backward
 
     def forward(self, x, rows: int, stride: int, y, trains: bool, codes=None, absmax=None) -> None:
-        """y[rows,N] from x[rows,K]. If given, writes codes of x's rows, or of blocks of them, to `codes`."""
+        """Computes y[rows,N] from x[rows,K]. If `codes` is given, writes codes of x's rows, or of blocks of
+        them, there."""
         m, d = self._x, self._y
         m.data, m.dtype, m.rows, m.stride = x.data_ptr(), DTYPES[x.dtype], rows, stride
         d.data, d.rows = y.data_ptr(), rows
@@ -599,7 +616,8 @@ class Layer(native.Layer if native else object):
             check(status)
 
     def _kept_codes(self, codes, absmax) -> int:
-        """The codes as the library's kept input: of the rows of x, or codes[K,padded] of blocks of rows."""
+        """Fills in the C struct of a kept input: codes of the rows of x, or codes[K,padded] of blocks of
+        rows."""
         kept, q = self._codes, self._x_of_codes
         q.data, (q.rows, q.cols) = codes.data_ptr(), codes.shape
         q.stride = q.cols
@@ -607,7 +625,7 @@ class Layer(native.Layer if native else object):
         return self._codes_at
 
     def backward(self, g, rows: int, stride: int, dx, dw, db, x, x_stride: int, absmax) -> None:
-        """dx[rows,K], dw and db[N], each unless it is None.
+        """Computes dx[rows,K], dw and db[N]; outputs that are None are left out.
 
         dw is [N,K], or [K,N] if the library reads the weight in that form.
         x[rows,K] is the input or, with absmax, its codes as forward() made them. It is None if dw is
@@ -625,7 +643,7 @@ class Layer(native.Layer if native else object):
             check(status)
 
     def _set_gradients(self, g, rows: int, stride: int, dx, dw, db) -> None:
-        """Fills in the gradients of a backward, whose addresses are at _grads_at."""
+        """Fills in the C struct with the gradients of a backward, whose address is _grads_at."""
         m, d, w, b = self._g, self._dx, self._dw, self._db
         m.data, m.rows, m.stride = g.data_ptr(), rows, stride
         d.data, d.rows = None if dx is None else dx.data_ptr(), rows
@@ -642,7 +660,7 @@ class Layer(native.Layer if native else object):
         grads.rounding_seed, grads.rounding_stream, grads.rounding_step = seed, stream, step
 
     def cached_bytes(self) -> int:
-        """The bytes of int8 codes and packed weights."""
+        """The bytes of int8 codes and packed weights that this layer holds in the library."""
         info = _abi.LayerInfo()
         with self.context.lock:
             self._call("get_info", ctypes.byref(info))

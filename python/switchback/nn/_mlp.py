@@ -21,12 +21,12 @@ from .linear import SwitchBackLinear
 
 
 def _sizes_of(layer) -> tuple:
-    """The inputs and outputs of an nn.Linear or a Conv1D."""
+    """The numbers of inputs and outputs of an nn.Linear or a Conv1D."""
     return tuple(layer.weight.shape) if is_conv1d(layer) else (layer.in_features, layer.out_features)
 
 
 class SwitchBackMLP(OnLibrary, torch.nn.Module):
-    """y = down(gelu(up(x))), where up and down are SwitchBackLinears.
+    """An MLP y = down(gelu(up(x))), where up and down are SwitchBackLinears.
 
     gelu is computed in the pass that quantizes its result, which is not written to memory. For
     backward, only up(x) is kept, and not gelu(up(x)). The bits are those of separate operations, with
@@ -70,7 +70,7 @@ class SwitchBackMLP(OnLibrary, torch.nn.Module):
 
     @classmethod
     def of(cls, up, down, activation: str = "gelu_tanh", mode: str = "rowwise", **options):
-        """An MLP with the Parameters of two nn.Linear modules, or of two Conv1D of transformers."""
+        """Creates an MLP with the Parameters of two nn.Linear modules, or of two Conv1D of transformers."""
         transposed = is_conv1d(up)
         if is_conv1d(down) != transposed:
             kinds = f"{type(up).__name__} and {type(down).__name__}"
@@ -110,7 +110,7 @@ class SwitchBackMLP(OnLibrary, torch.nn.Module):
 
     @property
     def rounding_step(self) -> int:
-        """SwitchBackLinear.rounding_step of both layers."""
+        """The number of backwards so far with rounding="stochastic", the same for both layers."""
         return self.up.rounding_step
 
     @rounding_step.setter
@@ -119,7 +119,7 @@ class SwitchBackMLP(OnLibrary, torch.nn.Module):
         self._layers.rounding_step = step
 
     def weight_updated(self) -> None:
-        """SwitchBackLinear.weight_updated of both layers."""
+        """Tells both layers that their weights have changed; see SwitchBackLinear.weight_updated."""
         for layers in (self.up._layers, self.down._layers, self._layers):
             layers.weight_updated()
 
@@ -128,7 +128,7 @@ class SwitchBackMLP(OnLibrary, torch.nn.Module):
 
 
 def activated(x, activation: str):
-    """switchback.activation_forward for x[..., K], recorded for autograd."""
+    """Computes switchback.activation_forward for x[..., K], recorded for autograd."""
     if needs_operator(x):
         y = torch.ops.switchback.activation_forward(x.reshape(-1, x.shape[-1]), activation)
         return y.view(x.shape)

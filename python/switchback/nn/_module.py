@@ -12,10 +12,10 @@ from .._tensors import HAS_OPERATORS
 class OnLibrary:
     """A mixin for torch.nn.Modules whose `_layers` is a LayerSet, which `_new_layers()` creates."""
 
-    _SCRIPT_INSTEAD = ""  # end of torch.jit.script's error message: an alternative
+    _SCRIPT_INSTEAD = ""  # alternative to torch.jit.script, appended to its error message
 
     def weight_updated(self) -> None:
-        """See SwitchBackLinear.weight_updated."""
+        """Tells the layer that its weight has changed; see SwitchBackLinear.weight_updated."""
         self._layers.weight_updated()
 
     def __prepare_scriptable__(self):

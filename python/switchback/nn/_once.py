@@ -40,7 +40,7 @@ def differentiable_once(name, depends):
 
 
 def _recorded(name: str, made):
-    """The results of a backward, with a graph node that raises an error."""
+    """Attaches a graph node that raises an error to the results of a backward."""
     several = made if isinstance(made, tuple) else (made,)
     places = [place for place, grad in enumerate(several) if grad is not None]
     marked = _Refusal.apply(name, *(several[place].detach().requires_grad_() for place in places))

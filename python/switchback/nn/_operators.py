@@ -35,7 +35,7 @@ _ATTRIBUTE = "_switchback_layers"
 
 
 class _Kept(dict):
-    """The library layers of one tensor, stored as its attribute, so that they live as long as it.
+    """The library layers of one tensor, stored as its attribute, so that they live as long as the tensor.
 
     A dictionary of weak references would not work: torch.utils.swap_tensors refuses a tensor that has
     any. It swaps attributes as well, so that they stay with the memory. Copies and pickles are empty and
@@ -51,11 +51,11 @@ class _Kept(dict):
 
 
 def _layers_of(tensor, kind: type, sizes: tuple, options: str):
-    """The library layers that have this tensor as their weight or codes."""
+    """Returns the library layers that have this tensor as their weight or codes; creates them if needed."""
     key = kind, sizes, options
     found = None
     kept = tensor.__dict__.get(_ATTRIBUTE)
-    # The attribute may have been copied or swapped from another tensor.
+    # The attribute may have been copied or swapped from another tensor; then it is not used.
     if type(kept) is _Kept and kept.of == tensor._cdata:
         found = kept.get(key)
     if found is None:
@@ -67,14 +67,14 @@ def _layers_of(tensor, kind: type, sizes: tuple, options: str):
             if found is None:
                 found = kept[key] = kind(*sizes, LayerOptions.parse(options))
                 found.announced_seen = LayerSet.announced
-    if found.announced_seen != LayerSet.announced:  # by some module, perhaps for this weight
+    if found.announced_seen != LayerSet.announced:  # a module, perhaps with this weight, announced a change
         found.announced_seen = LayerSet.announced
         found.updates += 1
     return found
 
 
 def _rows(weight, options: str):
-    """The weight as [N,K]."""
+    """The weight with the shape [N,K], transposed if the options say that it is [K,N]."""
     return weight.t() if LayerOptions.parse(options).transposed else weight
 
 
@@ -84,7 +84,7 @@ def _linear_layers(weight, options: str) -> LayerSet:
 
 
 def _check(x, weight, bias, options: str, codes: bool = False) -> None:
-    """Checks the arguments of linear, for tensors with and without memory."""
+    """Checks the arguments of the operator linear, for tensors with and without memory."""
     transposed = LayerOptions.parse(options).transposed
     name = "codes" if codes else "weight"
     if weight.dim() != 2:
@@ -127,7 +127,7 @@ def _empty_output(x, weight, options: str = "mode=rowwise"):
 
 
 def _linear(x, weight, bias, options: str):
-    # Autograd is off inside an operator: it is not known whether a backward will follow.
+    # Autograd is off inside an operator, so it is not known whether a backward will follow.
     once = weight.requires_grad
     if native and weight.dim() == 2:
         layers = _linear_layers(weight, options)
@@ -138,7 +138,7 @@ def _linear(x, weight, bias, options: str):
     layers = _linear_layers(weight, options)
     x = memory_of(x, "forward", "x")
     keeps = "x" if once else None
-    # On the main layer, because a backward uses its codes.
+    # `waits`: the forward must run on the main layer, because a backward uses its codes.
     return _function.forward_pass(x, weight, bias, layers, keeps, waits=True)[0]
 
 
@@ -173,7 +173,7 @@ define(
 )
 
 
-_without_weight: dict = {}  # layers for weight gradients only, without a weight
+_without_weight: dict = {}  # layers that compute only weight gradients
 
 
 def _layers_without_weight(out_features: int, in_features: int, options: str) -> LayerSet:
@@ -192,7 +192,8 @@ def _in_features(x, codes, weight, options: str) -> int:
 
 
 def _linear_backward(g, x, codes, absmax, weight, of_weight, of_bias, options: str):
-    """dx if there is a weight, dw if there is x or its codes, db if it has a dtype. Otherwise empty."""
+    """Computes dx if there is a weight, dw if there is x or its codes, db if it has a dtype. Other results
+    are empty tensors."""
     g = memory_of(g, "backward", "the gradient")
     out_features, in_features = g.shape[-1], _in_features(x, codes, weight, options)
     if weight is None:
@@ -242,7 +243,7 @@ refuse_gradient("linear_backward", _ONCE)
 
 
 def _keep(ctx, inputs, output) -> None:
-    """Saves tensors for the backward of linear and of linear_codes."""
+    """Saves tensors for the backward of the operators linear and linear_codes."""
     x, weight, bias, ctx.options = inputs
     wants_dx, wants_dw, wants_db = ctx.needs_input_grad[:3]
     ctx.of_weight = weight.dtype
@@ -254,7 +255,7 @@ def _keep(ctx, inputs, output) -> None:
         _, codes, absmax = output
     reads_x = LayerOptions.parse(ctx.options).reads_x(wants_dx, wants_dw)
     kept_x = x if reads_x and codes is None else None
-    # Without dx the weight is not read, but some tensor must give the number of features of x.
+    # Without dx, backward does not read the weight, but some tensor must give the number of features of x.
     kept_weight = weight if wants_dx or not wants_dw else None
     ctx.save_for_backward(kept_x, kept_weight, codes, absmax)
 
@@ -288,7 +289,7 @@ for _name in ("linear", "linear_codes"):
 define_loop("linear_backward")
 
 
-# ---- linear from codes
+# ---- The operator linear_prepared: a layer whose weight is int8 codes
 
 
 def _linear_prepared(x, codes, absmax, bias, options: str):
@@ -410,7 +411,8 @@ define(
 def _grouped_backward(
     g, x, weight, offs, index, slots, rows, wants_dx, wants_dw, of_bias, options: str
 ):
-    """dx, dw and db. Gradients that are not wanted are empty; db is if it has no dtype."""
+    """Computes dx, dw and db. Gradients that are not wanted are empty tensors, and so is db if it has no
+    dtype."""
     index = None if index is None else index.contiguous().to(torch.int32)
     grads = _grouped.gradients(
         memory_of(g, "backward", "the gradient"),
@@ -488,7 +490,7 @@ define_gradient(
 )
 
 
-# ---- fragmented
+# ---- The fragmented layer
 
 
 def _fragmented_layers(weight, selector, down, options: str):

@@ -13,7 +13,7 @@ from .._modes import MODES, names_where, one_of
 
 ROUNDINGS = ("nearest", "stochastic")
 ROTATIONS = (4, 16, 64, 256, 1024)  # the group sizes of a rotation
-BLOCK_ROWS = (128, 256, 512, 1024)  # of codes for an int8 weight gradient
+BLOCK_ROWS = (128, 256, 512, 1024)  # number of rows in a block of codes for int8 dW
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +25,12 @@ class LayerOptions:
     """
 
     mode: str = "rowwise"
-    activation: str = ""  # applied to x first; "": none. This and the fields below: only linear layers
+    # Applied to x first ("" for none). This and the options below are only for linear layers.
+    activation: str = ""
     rotation: int = 0
     dw: str = "floating"
     dw_block_rows: int = 256
-    # Rounding of gradients: "nearest", or "stochastic" with random bits of this seed.
+    # How gradients are rounded to codes: "nearest", or "stochastic" with random bits of this seed.
     rounding: str = "nearest"
     seed: int = 0
     transposed: int = 0  # 1: the weight is [in, out]; only linear layers
@@ -55,7 +56,7 @@ class LayerOptions:
             raise InvalidArgument(f"transposed = {self.transposed}; it must be 0 or 1")
 
     def members(self) -> dict:
-        """The members of the library's option structs."""
+        """The options as members of the C library's option structs."""
         members = {"mode": MODES[self.mode].number}
         if self.activation:
             members["activation"] = _abi.ACTIVATIONS[self.activation]
@@ -70,7 +71,7 @@ class LayerOptions:
 
     @property
     def reads_transposed(self) -> bool:
-        """Whether the library reads a weight [in, out] in place. It cannot rotate it in that layout."""
+        """Whether the library reads a weight [in, out] in place, which it cannot do with a rotation."""
         return bool(self.transposed) and not self.rotation
 
     @property
@@ -80,16 +81,16 @@ class LayerOptions:
 
     @property
     def is_stochastic(self) -> bool:
-        """Whether gradients are rounded stochastically."""
+        """Whether gradients are rounded to codes stochastically."""
         return self.rounding == "stochastic"
 
     def reads_x(self, wants_dx: bool, wants_dw: bool) -> bool:
-        """Whether a backward reads x. The gradient of an activation depends on it."""
+        """Whether a backward reads x: dw does, and so does dx if the layer applies an activation to x."""
         return wants_dw or (wants_dx and bool(self.activation))
 
     @property
     def text(self) -> str:
-        """The mode and the fields that differ from their defaults: "mode=global"."""
+        """The mode and the options that differ from their defaults, as text such as "mode=global"."""
         said = [
             f"{field.name}={getattr(self, field.name)}"
             for field in dataclasses.fields(self)
@@ -100,7 +101,7 @@ class LayerOptions:
     @classmethod
     @functools.lru_cache(maxsize=256)
     def parse(cls, text: str) -> LayerOptions:
-        """Parses the options of a text. InvalidArgument if it is not one."""
+        """Parses the text form of the options. Raises InvalidArgument if the text is not valid."""
         kinds = {field.name: type(field.default) for field in dataclasses.fields(cls)}
         values = {}
         for part in text.split(","):
@@ -115,7 +116,8 @@ class LayerOptions:
 
 
 def check_rotation(module: str, rotation: int, in_features: int, mode: str) -> None:
-    """ValueError unless this rotation is possible. `module`: the name of the module's class."""
+    """Raises ValueError unless this rotation is possible. `module`: the name of the module's class, for the
+    message."""
     if rotation not in (0, *ROTATIONS):
         raise ValueError(f"{module}: rotation = {rotation!r}; it must be 0, {one_of(ROTATIONS)}")
     if rotation and in_features % rotation:
@@ -130,7 +132,8 @@ def check_rotation(module: str, rotation: int, in_features: int, mode: str) -> N
 
 
 def check_dw(module: str, dw: str, dw_block_rows: int, mode: str) -> None:
-    """ValueError unless the weight gradient can be computed like this. `module`: as above."""
+    """Raises ValueError unless the weight gradient can be computed like this. `module`: the name of the
+    module's class, for the message."""
     if dw not in _abi.WEIGHT_GRADIENTS:
         raise ValueError(f"{module}: dw = {dw!r}; it must be 'floating' or 'int8_block'")
     if dw_block_rows not in BLOCK_ROWS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor parallel layers with the bits of the whole layer, for any number of processes.
+"""Tensor parallel layers whose results have the bits of the whole layer, for any number of processes.
 
 If a product is summed over processes, scales are first reduced (max) over the processes, and the
 factors are quantized with these scales. Then int32 sums of codes are added, which is exact.
@@ -30,11 +30,13 @@ from ._wanted import wanted_gradients
 
 _gemm = ops.gemm_s8s8s32.__wrapped__
 _LARGEST_K = 131071  # the largest K with exact int32 sums
-_C = torch.tensor(1.0, dtype=torch.float64).div(127 * 127).to(torch.float32)  # see docs/numerics.md
+# 1 / 127^2 in float32: see docs/numerics.md.
+_C = torch.tensor(1.0, dtype=torch.float64).div(127 * 127).to(torch.float32)
 
 
 def _dequantized(sums, absmax_a, absmax_b, bias, dtype):
-    """d = absmax_b * (absmax_a * (f32(s) * c)) + bias, each operation rounded to float32."""
+    """Computes absmax_b * (absmax_a * (f32(s) * c)) + bias from int32 sums s, each operation rounded to
+    float32."""
     d = sums.float() * _C.to(sums.device)
     d = absmax_a.unsqueeze(1) * d
     d = absmax_b * d
@@ -47,14 +49,15 @@ def _summed(sums, group):
 
 
 def _absmax_of(matrix, dim: int):
-    """The absmax of each row (dim 1) or column (dim 0); 0 if it is empty."""
+    """The absmax of each row (dim 1) or column (dim 0) of a matrix; 0 if it is empty."""
     if matrix.numel() == 0:
         return matrix.new_zeros(matrix.shape[1 - dim], dtype=torch.float32)
     return matrix.abs().amax(dim).float()
 
 
 class _Parallel(torch.nn.Module):
-    """The base of both kinds: a shard of an nn.Linear's Parameters, and the group."""
+    """Base of the tensor parallel layers: this process' shard of an nn.Linear's Parameters, and the group
+    of processes."""
 
     def __init__(self, whole, group, mode: str):
         super().__init__()
@@ -114,7 +117,7 @@ class _Parallel(torch.nn.Module):
         return largest(weight.abs().amax().reshape(1), self.group)
 
     def _own_gradients(self, g, x, wanted, of_bias):
-        """dw and db of the shard."""
+        """Computes dw and db for this process' shard of the weight."""
         kept = (x if wanted[0] else None, None, None, None)
         dtypes = self.weight.dtype, of_bias
         if not any(wanted):

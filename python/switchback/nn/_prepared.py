@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weight as int8 codes: conversion of a module between that form and the float form.
+"""The weight as int8 codes ("prepared"): conversion of a module between that form and the float form.
 
 The codes are the buffer W_int8[N,K], their scales the buffer state_W (float32): [N] in mode rowwise,
 [1] in mode global. For a rotated weight, the buffer rotation_W (int32 [1]) has the group size of the
@@ -21,19 +21,20 @@ CODES, SCALES, ROTATION = "W_int8", "state_W", "rotation_W"
 
 
 def rotation_tensor(rotation: int, device=None):
-    """The buffer with the group size of the codes' rotation."""
+    """Creates the buffer rotation_W, which has the group size of the codes' rotation."""
     with torch.inference_mode(False):
         return torch.tensor([rotation], dtype=torch.int32, device=device)
 
 
 def rotation_of(state_dict, prefix: str) -> int:
-    """The rotation of a layer's codes in a state_dict. 0 if the state_dict does not say so."""
+    """The rotation of a layer's codes in a state_dict; 0 if the state_dict does not say so."""
     told = state_dict.get(prefix + ROTATION)
     return 0 if told is None else int(told)
 
 
 def check_rotation(module, name: str) -> None:
-    """InvalidArgument if the codes that a loader gave a module have another rotation."""
+    """Raises InvalidArgument if the codes that a loader gave a module have another rotation than the module.
+    """
     told = rotation_of(module._buffers, "")
     if module.is_prepared and told != module.rotation:
         raise InvalidArgument(
@@ -42,7 +43,8 @@ def check_rotation(module, name: str) -> None:
 
 
 def prepare(module, keep_float: bool = False) -> None:
-    """Replaces the float weight by codes. keep_float: adds the codes, outside of state_dict."""
+    """Replaces a module's float weight by int8 codes. keep_float: keeps the float weight too; then the
+    codes are not in state_dict."""
     if not _is_to_be_prepared(module):
         return
     if "weight" not in module._parameters:
@@ -54,15 +56,15 @@ def prepare(module, keep_float: bool = False) -> None:
 
 
 def _quantized(module, rows) -> tuple:
-    """Codes and scales of a weight [N,K], in the form of this module."""
+    """Quantizes a weight [N,K] with the scales and rotation of this module; returns codes and scales."""
     quantize = ops.quantize_rowwise if MODES[module.mode].of_rows else ops.quantize_global
-    # Outside of inference mode, because tensors made in it cannot be used elsewhere.
+    # Not in inference mode, because tensors created in it cannot be used elsewhere.
     with torch.inference_mode(False), torch.no_grad():
         return quantize(ops.rotate(rows, module.rotation) if module.rotation else rows)
 
 
 def float_weight(module):
-    """The float weight of a module. None if it has only codes."""
+    """The float weight of a module; None if the module has only codes."""
     return None if has_codes_alone(module) else module.weight
 
 
@@ -73,20 +75,21 @@ def has_codes_alone(module) -> bool:
 
 
 def float_rows(module):
-    """The weight [N,K] in float32 that a prepared module's codes stand for."""
+    """Dequantizes a prepared module's codes: the weight [N,K] in float32, without its rotation."""
     codes, scales = module.W_int8, module.state_W
     with torch.no_grad():
         rows = ops.dequantize_rowwise(codes, scales.expand(codes.shape[0]).contiguous(), torch.float32)
-        return ops.rotate(rows, module.rotation) if module.rotation else rows  # its own inverse
+        return ops.rotate(rows, module.rotation) if module.rotation else rows  # a rotation is its own inverse
 
 
 def set_rows(module, rows) -> None:
-    """Sets the codes of another weight [N,K] in a prepared module."""
+    """Quantizes another weight [N,K] and sets its codes in a prepared module."""
     set_codes(module, *_quantized(module, rows))
 
 
 def set_empty_codes(module) -> None:
-    """Converts a module to the prepared form, with codes and scales that will be loaded later."""
+    """Converts a module to the prepared form, with empty codes and scales into which a checkpoint will be
+    loaded."""
     if not _is_to_be_prepared(module):
         return
     shape, device = (module.out_features, module.in_features), module.weight.device
@@ -96,7 +99,7 @@ def set_empty_codes(module) -> None:
 
 
 def prepare_model(model, kind: type) -> None:
-    """Prepares the modules of this class and keeps ties: see switchback.nn.prepare_for_eval."""
+    """Prepares the modules of this class; tied weights stay tied: see switchback.nn.prepare_for_eval."""
     users: dict = {}
     for module in model.modules():
         for parameter in module._parameters.values():
@@ -121,7 +124,7 @@ def _is_to_be_prepared(module, or_was: bool = False) -> bool:
 
 
 def take_form_of(module, state_dict, prefix: str, rest: tuple):
-    """Converts the module to the form in a state_dict: codes or a float weight.
+    """Converts the module to the form that a state_dict has: codes or a float weight.
 
     Returns the state_dict to load (scales converted), and whether it was rejected. error_msgs then
     has the reason. `rest` holds the arguments of _load_from_state_dict after the prefix.
@@ -162,20 +165,20 @@ def take_form_of(module, state_dict, prefix: str, rest: tuple):
 
 
 def placeholder(module):
-    """The empty weight of a state_dict with codes."""
+    """Creates the empty weight that a state_dict has next to codes."""
     made = torch.empty(0, dtype=module._float["dtype"], device=module.W_int8.device)
-    # Otherwise transformers would initialise it, as a tensor that it has not loaded.
+    # With this flag transformers does not initialise the tensor, which it did not load.
     made._is_hf_initialized = True
     return made
 
 
 def is_placeholder(weight) -> bool:
-    """Whether a weight is the empty weight of a state_dict with codes."""
+    """Whether a weight is the empty weight that a state_dict has next to codes."""
     return weight.numel() == 0 and weight.dim() == 1
 
 
 def _problems(module, codes, scales, told) -> list[str]:
-    """The errors in a checkpoint's codes, scales and rotation, as texts."""
+    """What is wrong with a checkpoint's codes, scales and rotation, as texts."""
     shape = (module.out_features, module.in_features)
     count = shape[0] if MODES[module.mode].of_rows else 1
     found = []
@@ -205,7 +208,7 @@ def _problems(module, codes, scales, told) -> list[str]:
 
 
 def set_codes(module, codes, scales, keep_float: bool = False) -> None:
-    """Sets these codes in a module, prepared or not. Modules that shared its old codes keep them."""
+    """Sets these codes in a module, prepared or not. Other modules that shared the old codes keep them."""
     weight = float_weight(module)
     if weight is not None:
         module._float = {"dtype": weight.dtype, "requires_grad": weight.requires_grad}
@@ -220,7 +223,7 @@ def set_codes(module, codes, scales, keep_float: bool = False) -> None:
 
 
 def _set_float(module) -> None:
-    """Replaces the codes by a float weight to load into."""
+    """Replaces a module's codes by an uninitialised float weight, into which a checkpoint will be loaded."""
     device = module.W_int8.device
     dtype = module._float["dtype"]
     for name in (CODES, SCALES, ROTATION):

@@ -41,7 +41,7 @@ class SwitchBackConfig:
     def __post_init__(self):
         options = self.layer_options()
         if self.rounding == "stochastic" and self.seed is None:
-            options["seed"] = 0  # instead of drawing a seed
+            options["seed"] = 0  # any seed, so that none is drawn
         SwitchBackLinear(max(self.rotation, 1), 1, device="meta", **options)  # checks the values
         if self.weights not in _WEIGHTS:
             raise InvalidArgument(
@@ -59,14 +59,15 @@ class SwitchBackConfig:
             )
 
     def layer_options(self) -> dict:
-        """Arguments of SwitchBackLinear."""
+        """These options as arguments of SwitchBackLinear."""
         options = dataclasses.asdict(self)
         del options["weights"]
         return options
 
 
 def quantize_(model, config: SwitchBackConfig | None = None, filter_fn=None) -> None:
-    """Replaces linear layers of the model, in place: replace_linear under torchao's convention.
+    """Replaces linear layers of the model in place, like replace_linear but with the arguments of torchao's
+    quantize_.
 
     filter_fn(module, name) selects them (default: all nn.Linear and Conv1D modules). With
     weights="int8" the new layers are prepared. Ties are kept as by prepare_for_eval(model).
@@ -92,12 +93,12 @@ def quantize_(model, config: SwitchBackConfig | None = None, filter_fn=None) -> 
 
 
 def is_linear(module) -> bool:
-    """Whether replace_linear replaces such a module."""
+    """Whether replace_linear can replace a module: an nn.Linear or a Conv1D."""
     return type(module) is torch.nn.Linear or is_conv1d(module)
 
 
 def replace_one(module, config: SwitchBackConfig):
-    """The replacement of one module, prepared if the configuration says so."""
+    """Creates the layer that replaces one module, prepared if the configuration says so."""
     if isinstance(module, Int8Layer):
         return module
     new = replace_linear(module, SwitchBackLinear, **config.layer_options())

@@ -54,7 +54,7 @@ def replace_linear(
     """
     selected: dict = {}
     left: dict = {}
-    inside: set = set()  # modules that their parent computes without calling them
+    inside: set = set()  # modules whose parent computes them without calling them
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.MultiheadAttention):
             inside.update(module.children())
@@ -64,7 +64,8 @@ def replace_linear(
         is_known = type(module) is torch.nn.Linear or is_conv1d(module)
         if not (is_known or is_attention or isinstance(module, torch.nn.Linear)):
             continue
-        # Functions that were written for linear layers read their attributes.
+        # Functions in include and exclude may read attributes of linear layers, so they get out_proj of an
+        # attention.
         judged = module.out_proj if is_attention and not attention else module
         if not _selected(name, judged, include, exclude):
             continue
@@ -133,7 +134,7 @@ def replace_gelu(model, *, forms=_abi.ACTIVATIONS, include=None, exclude=None, r
 
 
 def _put(model, made: dict) -> None:
-    """Puts the new modules at every place of the old modules in the model."""
+    """Puts each new module at every place in the model where its old module was."""
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
             if child in made:
@@ -144,8 +145,8 @@ def _put(model, made: dict) -> None:
 def _encoders_call_layers(model) -> None:
     """Turns off torch's fast path for inference in encoder layers that contain switchback layers.
 
-    It reads the weights of linear1, linear2 and self_attn without calling these modules: it would compute
-    in floating point, and prepared layers have no weight. It only handles layers whose attribute says
+    The fast path reads the weights of linear1, linear2 and self_attn without calling these modules: it would
+    compute in floating point, and prepared layers have no weight. It only handles layers whose attribute says
     that it supports their activation. No other code reads that attribute. This also turns off the nested
     tensors that nn.TransformerEncoder makes for the fast path.
     """
@@ -190,7 +191,8 @@ def prepare_for_eval(model):
 
 
 def _warn_of_unknown(exclude, names) -> None:
-    """A UserWarning for patterns in exclude that match no module. They are probably mistyped."""
+    """Warns (UserWarning) of patterns in `exclude` that match no module, because they are probably mistyped.
+    """
     rules = (exclude,) if isinstance(exclude, str) else exclude
     if rules is None or callable(rules):
         return
@@ -221,7 +223,8 @@ def _warn_of(left: dict) -> None:
 
 
 def _check_rotation(selected: dict, rotation: int) -> None:
-    """Checks that the inputs of the modules are multiples of the rotation, if there is one."""
+    """Checks that the numbers of inputs of the selected modules are multiples of the rotation, if there is
+    one."""
     odd = {}
     for module, name in selected.items():
         linear = module.out_proj if type(module) is torch.nn.MultiheadAttention else module
@@ -271,7 +274,7 @@ def _matches(name: str, module, rules, default: bool) -> bool:
 
 
 def _replacement(old, layer, options):
-    """The module that replaces `old`. None if `layer` does not create one for its kind."""
+    """Creates the module that replaces `old`; None if `layer` does not create one for modules of its kind."""
     if is_conv1d(old):
         inner = _made(layer, *old.weight.shape, old.bias is not None, old.weight.dtype, options)
         return conv1d_like(old, inner) if isinstance(inner, Int8Layer) else None
@@ -297,5 +300,5 @@ def _take_hooks(new, old) -> None:
 
 
 def _made(layer, in_features: int, out_features: int, bias: bool, dtype, options):
-    # The meta device avoids allocation and initialisation: the module gets the old parameters.
+    # On the meta device nothing is allocated or initialised: the module gets the old module's parameters.
     return layer(in_features, out_features, bias=bias, device="meta", dtype=dtype, **options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules for making the codes of a weight again, for Python (_layer.py) and compiled code (csrc)."""
+"""When the codes of a weight are made again: rules for Python (_layer.py) and compiled code (csrc)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import contextlib
 import itertools
 import threading
 
-# On a CPU a product of at most FEW_ROWS rows with at least MANY_CODES codes takes as long as reading
-# the codes. It reads the module's codes, and so sees every change. To use the library's copy, another
-# read would have to prove it current. That made a call of 1 to 32 rows 1.9 to 2.1 times as long; this
-# makes it 0.9 to 1.3 times as long (4096x4096 and 12288x3072, one thread with AMX).
+# A layer with int8 codes: on a CPU a product of at most FEW_ROWS rows with at least MANY_CODES codes takes
+# as long as reading the codes. So it reads the module's codes, and sees every change of them. To use the
+# library's packed copy, another read of the codes would have to prove the copy current. That made a call of
+# 1 to 32 rows 1.9 to 2.1 times as long; this makes it 0.9 to 1.3 times as long (4096x4096 and 12288x3072,
+# one thread with AMX).
 FEW_ROWS = 32
 MANY_CODES = 1 << 21
 
@@ -24,7 +25,7 @@ reuse = _Reuse()
 
 @contextlib.contextmanager
 def reuse_weight_codes():
-    """In this block and thread a weight counts as changed only if torch's version counter says so.
+    """Inside this block, in this thread, a weight counts as changed only if torch's version counter says so.
 
     For gradient accumulation: the first microbatch quantizes the weight, and the later ones use its
     codes. For inference: a forward does not check whether the weight, or the codes of a prepared
@@ -40,16 +41,16 @@ def reuse_weight_codes():
         reuse.on = before
 
 
-# The bits of a plan.
-KEEP = 1  # the codes are current; no other bit is set
-PROVE = 2  # the codes are current if the weight's fingerprint is still that of when they were made
-REMEMBER = 4  # if the codes are made again, compute the weight's fingerprint for a later proof
-MET = 8  # the next plan's `met`
-MEETS_AGAIN = 16  # the next plan's `meets_again`
+# What a forward does with the codes of its weight: the bits of the result of plan_of().
+KEEP = 1  # the codes are current; then this is the only bit
+PROVE = 2  # the codes are current if the weight's fingerprint is the same as when they were made
+REMEMBER = 4  # if the codes are made again, compute the weight's fingerprint for a later comparison
+MET = 8  # the argument `met` of the next call of plan_of()
+MEETS_AGAIN = 16  # the argument `meets_again` of the next call
 
 
 def plan_of(same, reusing, unused, provable, met, meets_again, once) -> int:
-    """The plan of a forward for the codes of its weight.
+    """Decides what a forward does with the codes of its weight.
 
     same: torch has seen no change of weight and bias, and weight_updated() was not called. reusing:
     that is enough (reuse_weight_codes). unused: no backward has computed a gradient of the weight since.
@@ -71,5 +72,6 @@ def plan_of(same, reusing, unused, provable, met, meets_again, once) -> int:
     return plan if once else plan | REMEMBER
 
 
-# The plans for the compiled code, indexed by the arguments as bits, with the first as the highest.
+# All results of plan_of(), for the compiled code. The arguments as bits are the index, the first one the
+# highest bit.
 PLANS = bytes(plan_of(*bits) for bits in itertools.product((False, True), repeat=7))

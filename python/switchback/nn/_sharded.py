@@ -25,8 +25,8 @@ def shard_int8(model, *, lean: bool = False):
 
     Call it before fully_shard. Layers in mode global send one byte per element in each gather. Layers
     in mode rowwise send two: codes with scales per row for forward, and with scales per column for
-    the gradient of the input. lean: each pass sends only the codes that it reads. This needs
-    reshard_after_forward=True and no checkpointing; other uses raise InvalidState.
+    the gradient of the input. lean: each forward and each backward sends only the codes that it reads. This
+    needs reshard_after_forward=True and no checkpointing; other uses raise InvalidState.
 
     Results do not depend on the number of processes: they are those of the layer with the whole
     weight. Optimizers and checkpoints see the float shards.
@@ -65,7 +65,8 @@ def shard_int8(model, *, lean: bool = False):
 
 
 class _Wrapper(torch.Tensor):
-    """A tensor that represents other tensors. `_layer_operator` handles the layers' operators."""
+    """Base of tensors that represent other tensors. `_layer_operator` handles the operators of switchback
+    layers."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -78,7 +79,7 @@ class _Wrapper(torch.Tensor):
 
 
 class ShardedWeight(_Wrapper):
-    """A float weight, or a shard of its rows, with FSDP's functions for gathering it."""
+    """A float weight, or a shard of its rows, with the functions through which FSDP gathers it."""
 
     @staticmethod
     def __new__(cls, tensor, mode: str, lean: bool):
@@ -108,11 +109,12 @@ class ShardedWeight(_Wrapper):
 
     @classmethod
     def _other(cls, func, args, kwargs):
-        """Other operators work on the float tensors. Those in _KEEP return a ShardedWeight."""
+        """Runs an operator that is not a layer's on the float tensors. Those in _KEEP return a ShardedWeight.
+        """
         first = next(t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, cls))
         plain = pytree.tree_map_only(cls, lambda t: t._tensor, (args, kwargs))
         result = func(*plain[0], **plain[1])
-        if func._schema.is_mutable:  # in place: returns the caller's tensors
+        if func._schema.is_mutable:  # an in-place operator returns the caller's tensors
             return args[0] if isinstance(result, torch.Tensor) else result
         if func.overloadpacket in _KEEP:
             return pytree.tree_map_only(
@@ -121,7 +123,7 @@ class ShardedWeight(_Wrapper):
         return result
 
     def fsdp_pre_all_gather(self, mesh, outer_size, outer_stride, module, mp_policy):
-        """The tensors that this process sends, and the metadata to use them."""
+        """Called by FSDP: returns the tensors that this process sends, and the metadata to use them."""
         group, world = mesh.get_group(), mesh.size()
         dtype = mp_policy.param_dtype or self.dtype
         rows, cols = -(-outer_size[0] // world), outer_size[1]
@@ -151,7 +153,8 @@ class ShardedWeight(_Wrapper):
         return tuple(sent), (self._mode, held, scales, outer_size)
 
     def fsdp_post_all_gather(self, all_gather_outputs, metadata, param_dtype, *, out=None):
-        """The gathered weight. `out` is that of the previous gather; its memory is used again."""
+        """Called by FSDP: returns the gathered weight. `out` is that of the previous gather; its memory is
+        used again."""
         mode, held, scales, size = metadata
         whole = [codes[: size[0]] for codes in all_gather_outputs]
         forward = whole[0] if held != "backward" else None
@@ -171,7 +174,8 @@ class ShardedWeight(_Wrapper):
 
 
 class GatheredWeight(_Wrapper):
-    """A whole weight as codes: one scale, or a scale per row for forward and per column for dX."""
+    """A gathered weight as int8 codes: with one scale, or with a scale per row for forward and per column
+    for dX."""
 
     @staticmethod
     def __new__(cls, parts, mode: str, dtype, size, device):
@@ -255,7 +259,7 @@ def _padded(tensor, rows: int):
     return made
 
 
-# ---- The operators of a layer for these weights
+# ---- The operators of switchback layers for these weights
 
 
 def _rows_of(x):

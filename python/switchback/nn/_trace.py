@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.fx.symbolic_trace: the library's modules are leaves of its graph, like torch's own."""
+"""Makes switchback's modules leaves of graphs of torch.fx.symbolic_trace, like torch's own modules."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ def is_traced(x) -> bool:
 
 
 def as_leaf(module, x, *others, **named):
-    """The call of this module as one node in the graph of x."""
+    """Records the call of a module as one node in the graph that contains x."""
     kind = type(module).__name__
     if module._forward_hooks or module._forward_pre_hooks:
-        # torch.fx calls the hooks of modules that are not its leaves, and the graph's node calls them again.
+        # torch.fx calls the hooks of modules that are not its leaves, and the graph's node would call them
+        # again.
         raise Unsupported(
             f"torch.fx.symbolic_trace: {kind} has forward hooks, which would run twice; remove them, "
             f"or {_INSTEAD}"

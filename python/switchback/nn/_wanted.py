@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gradients that the running backward has to compute."""
+"""Which gradients the running backward has to compute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def wanted_gradients(ctx) -> tuple[bool, ...]:
     needs = ctx.needs_input_grad
     if _will_run is None or is_compiling():
         return tuple(needs)
-    # Arguments without a gradient have no node.
+    # Arguments that do not require a gradient have no node.
     nodes = [node for node, _ in ctx.next_functions if node is not None]
     if len(nodes) != sum(needs):
         return tuple(needs)

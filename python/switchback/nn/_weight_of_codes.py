@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weight of a prepared module, for code that reads it: the dequantized int8 codes."""
+"""The attribute `weight` of a prepared module, for code that reads it: the dequantized int8 codes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _numbers(module):
 
 
 class _ReadOnly(torch.Tensor):
-    """A tensor whose elements are computed when they are read. Its views are such tensors too."""
+    """A read-only tensor whose elements are computed when they are read. Its views are such tensors too."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -52,11 +52,11 @@ class _ReadOnly(torch.Tensor):
         return self._make()
 
     def numpy(self, *, force: bool = False):
-        """A copy as a NumPy array."""
+        """Returns a copy as a NumPy array."""
         return self._make().numpy()
 
     def tolist(self):
-        """See torch.Tensor.tolist."""
+        """Returns the values as a nested list, like torch.Tensor.tolist."""
         return self._make().tolist()
 
     @classmethod
@@ -82,7 +82,7 @@ _SAME = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
 
 
 def _check_unwritten(func, args, kwargs, module) -> None:
-    """InvalidState if the operation writes to such a tensor."""
+    """Raises InvalidState if the operation writes to a read-only weight."""
     arguments = func._schema.arguments
     given = [*zip(arguments, args)]
     given += [(argument, kwargs[argument.name]) for argument in arguments if argument.name in kwargs]

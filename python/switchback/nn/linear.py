@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules: torch.nn.Linear with products computed by the library."""
+"""The linear modules: torch.nn.Linear with products that the library computes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COMPUTED_WEIGHT = (
 
 
 class Int8Layer(OnLibrary):
-    """The mixin of all linear modules, for torch.nn.Modules.
+    """The mixin of all linear layers of this package, for torch.nn.Modules.
 
     Such a module has in_features (K), out_features (N), bias[N] or None, and the parameter weight
     [N,K], or [K,N] with `transposed`.
@@ -39,7 +39,7 @@ class Int8Layer(OnLibrary):
     dw_block_rows = 256
     rounding = "nearest"
     seed = 0
-    _joined = None  # the layers with which it is computed (_joined.py)
+    _joined = None  # layers that are computed together with it (_joined.py)
 
     def _init_int8(
         self,
@@ -51,7 +51,7 @@ class Int8Layer(OnLibrary):
         rounding: str = "nearest",
         seed: int = 0,
     ) -> None:
-        """Sets the options. Call it at the end of __init__, when the parameters exist."""
+        """Sets the options of the layer. Call it at the end of __init__, when the parameters exist."""
         self.mode = mode
         self.mem_efficient = mem_efficient
         self.rotation = rotation
@@ -94,7 +94,7 @@ class Int8Layer(OnLibrary):
         return self.weight
 
     def _weight_shape(self) -> tuple[int, int]:
-        """The shape of the parameter."""
+        """The shape of the float parameter `weight`."""
         return self.out_features, self.in_features
 
     @property
@@ -118,7 +118,8 @@ class Int8Layer(OnLibrary):
         super().__delattr__(name)
 
     def register_parameter(self, name, param):
-        """nn.Module.register_parameter. A prepared layer refuses the parameters of a parametrized weight."""
+        """Like nn.Module.register_parameter, but a prepared layer refuses the parameters of a parametrized
+        weight."""
         if name.startswith("weight_") and _prepared.has_codes_alone(self):
             raise InvalidState(_COMPUTED_WEIGHT.format(self))
         super().register_parameter(name, param)
@@ -131,10 +132,11 @@ class Int8Layer(OnLibrary):
         return self.W_int8
 
     def forward(self, input):
-        """y[..., out_features] from input[..., in_features], in its dtype (or the autocast dtype)."""
+        """Computes y[..., out_features] from input[..., in_features], in its dtype (or the autocast dtype).
+        """
         if type(input) is not torch.Tensor and is_traced(input):
             return as_leaf(self, input)
-        # Read from the tables directly if possible: torch's attribute look-up takes longer.
+        # Parameters are read from torch's tables directly if possible: the attribute look-up takes longer.
         bias = self._parameters.get("bias")
         if bias is None:
             bias = self.bias
@@ -151,7 +153,7 @@ class Int8Layer(OnLibrary):
         return linear(input, weight, bias, self._layers, self.mem_efficient)
 
     def weight_updated(self) -> None:
-        """Call it inside reuse_weight_codes() after changes that autograd does not see (`.data`).
+        """Announces a change of the weight that autograd does not see (`.data`), inside reuse_weight_codes().
 
         Outside that block every change is noticed, because the next forward checks the weight, or the
         codes of a prepared layer. On a CUDA device prepared codes are not checked: there, call it after
@@ -189,7 +191,7 @@ class Int8Layer(OnLibrary):
 
     def _save_to_state_dict(self, destination, prefix, keep_vars):
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        # On the meta device the values do not exist: the keys are those that a checkpoint may have.
+        # On the meta device values do not exist: there, state_dict has the keys that a checkpoint may have.
         if _prepared.has_codes_alone(self) and not self.W_int8.is_meta:
             destination[prefix + "weight"] = _prepared.placeholder(self)
 
@@ -206,7 +208,7 @@ class Int8Layer(OnLibrary):
         if scales is not None and self.state_W.dtype is not torch.float32:
             self.state_W = scales.to(self.state_W.device)  # scales are float32 for every dtype of x
         weight = self._parameters.get("weight")
-        if weight is None:  # the codes replace it
+        if weight is None:  # codes replace the weight
             weight = fn(torch.empty(0, dtype=self._float["dtype"]))
         self._float = {**self._float, "dtype": weight.dtype}
         if self._joined is not None:
@@ -216,13 +218,15 @@ class Int8Layer(OnLibrary):
     def _replicate_for_data_parallel(self):
         replica = super()._replicate_for_data_parallel()
         replica._joined = None
-        # A replica lives only for one forward and its backward.
+        # A replica of DataParallel lives only for one forward and its backward, so this module counts its
+        # rounding steps.
         replica._layers.rounding_step = self._layers.next_rounding()[2]
         return replica
 
 
 def adopt(new, old) -> None:
-    """Copies all attributes of `old` to an uninitialised module: parameters, hooks and the rest."""
+    """Copies all attributes of the module `old` to the uninitialised module `new`: parameters, hooks and
+    the rest."""
     tables = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
     for name, value in vars(old).items():
         new.__dict__[name] = copy.copy(value) if name in tables else value
@@ -313,7 +317,8 @@ class SwitchBackLinearGlobal(SwitchBackLinear):
 
 
 class SwitchBackLinearGlobalMemEfficient(SwitchBackLinearGlobal):
-    """SwitchBackLinearGlobal that keeps int8 codes of the input for backward. It excludes int8 dW."""
+    """A SwitchBackLinearGlobal that keeps int8 codes of the input for backward. It cannot compute dW in int8.
+    """
 
     def __init__(
         self,
@@ -348,7 +353,7 @@ class SwitchBackLinearVectorwise(SwitchBackLinear):
 
 
 class StandardLinear(SwitchBackLinear):
-    """The same module without int8: the baseline. It refuses rotation, dw and rounding."""
+    """A SwitchBackLinear that computes without int8: the baseline. It refuses rotation, dw and rounding."""
 
     def __init__(self, in_features, out_features, bias=True, device=None, dtype=None, **options):
         super().__init__(in_features, out_features, bias, device, dtype, mode="standard", **options)
@@ -357,8 +362,8 @@ class StandardLinear(SwitchBackLinear):
 class SwitchBackLinearBnb(SwitchBackLinearVectorwise):
     """SwitchBackLinearVectorwise under the name and with the arguments of bitsandbytes.nn.
 
-    has_fp16_weights=False and a threshold for outliers are refused. Use prepare_for_eval() instead of the
-    first; the second has no replacement. memory_efficient_backward is mem_efficient.
+    has_fp16_weights=False is refused: use prepare_for_eval() instead. A threshold for outliers is refused and
+    has no replacement. memory_efficient_backward is mem_efficient.
     """
 
     def __init__(
@@ -390,11 +395,12 @@ class SwitchBackLinearBnb(SwitchBackLinearVectorwise):
 
 
 class StandardLinearFunction:
-    """torch.nn.functional.linear under the name from bitsandbytes' StandardLinear."""
+    """The function torch.nn.functional.linear under the name that bitsandbytes uses for its StandardLinear.
+    """
 
     @staticmethod
     def apply(input, weight, bias=None):
-        """y[..., N] = input[..., K] . weight[N,K]^T + bias[N]"""
+        """Computes y[..., N] = input[..., K] . weight[N,K]^T + bias[N]."""
         return torch.nn.functional.linear(input, weight, bias)
 
 
@@ -417,7 +423,7 @@ def _mode_of(mode, vector_wise_quantization: bool, mem_efficient: bool) -> str:
 
 
 def _seed_of(rounding: str, seed: int | None, mode: str) -> int:
-    """Checks the combination of options. LayerOptions checks the values."""
+    """The seed of the random bits, drawn if it is None. Checks that it fits to the rounding and the mode."""
     if rounding != "stochastic":
         if seed is not None:
             raise ValueError(

@@ -9,7 +9,7 @@ namespace switchback::core {
 
 namespace {
 
-// The operand of ldtilecfg.
+// The memory operand of the instruction ldtilecfg, which configures AMX tiles.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -18,8 +18,8 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-// Keeps stores before the tile loads that read them: the compiler does not know what memory tile
-// loads read. (It knows what memory tile stores write.)
+// Keeps the compiler from moving stores after the tile loads that read them: it does not know what
+// memory tile loads read. (It knows what memory tile stores write.)
 inline __attribute__((always_inline)) void finish_stores() {
   asm volatile("" ::: "memory");
 }

@@ -25,23 +25,24 @@ inline constexpr int isa_count = 10;
 
 /// Features usable by this process: the CPU has them and the operating system saves their state.
 struct CpuFeatures {
-  bool sse4 = false;         ///< SSE4.2 and SSSE3
-  bool avx2 = false;         ///< AVX2, FMA and F16C
-  bool avx_vnni = false;     ///< VEX-encoded vpdpbusd, 256 bit
-  bool avx512 = false;       ///< AVX-512 F, BW, CD, DQ, VL
-  bool avx512_vnni = false;  ///< EVEX vpdpbusd, 512 bit
+  bool sse4 = false;         ///< SSE4.2 and SSSE3 are usable
+  bool avx2 = false;         ///< AVX2, FMA and F16C are usable
+  bool avx_vnni = false;     ///< VEX-encoded vpdpbusd on 256-bit vectors is usable
+  bool avx512 = false;       ///< AVX-512 F, BW, CD, DQ and VL are usable
+  bool avx512_vnni = false;  ///< EVEX-encoded vpdpbusd on 512-bit vectors is usable
   bool avx512_bf16 = false;
-  bool amx_int8 = false;  ///< AMX tiles and int8, with the above; permission granted by the system
-  bool amx_bf16 = false;  ///< AMX bf16, with amx_int8
-  bool neon = false;      ///< the vectors of AArch64, which every such CPU has
-  bool neon_dotprod = false;  ///< sdot
-  bool neon_i8mm = false;     ///< smmla, with sdot
+  /// AMX int8, avx512_vnni and avx512_bf16 are usable; the system has granted the use of AMX tiles.
+  bool amx_int8 = false;
+  bool amx_bf16 = false;      ///< AMX bf16 and amx_int8 are usable
+  bool neon = false;          ///< NEON is usable; every AArch64 CPU has it
+  bool neon_dotprod = false;  ///< sdot is usable
+  bool neon_i8mm = false;     ///< smmla and sdot are usable
 
-  /// Whether code for this level can run. Scalar code always can.
+  /// Whether code for instruction set `isa` can run with these features. Scalar code always can.
   [[nodiscard]] bool has(Isa isa) const noexcept;
-  /// The highest level these features reach.
+  /// The highest instruction set level that these features allow.
   [[nodiscard]] Isa level() const noexcept;
-  /// These features without those above the cap.
+  /// A copy without the features of levels that are above `cap`.
   [[nodiscard]] CpuFeatures capped(Isa cap) const noexcept;
 };
 

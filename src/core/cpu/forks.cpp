@@ -11,9 +11,9 @@ namespace {
 
 std::atomic<unsigned> generation{0};
 
-// Registered when the library is loaded, before a thread can use it. pthread_atfork() fails only if
-// memory runs out; then forks are not noticed. The C library removes the handler when the library
-// is unloaded.
+// The handler that counts fork()s is registered when the library is loaded, before a thread can use
+// the library. pthread_atfork() fails only if memory runs out; then forks are not noticed. The C
+// library removes the handler when the library is unloaded.
 [[maybe_unused]] const int registered =
     pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
 

@@ -35,10 +35,11 @@ struct Level {
   Isa isa;
   std::string_view name;
   Architecture architecture;
-  bool CpuFeatures::*feature;  // null: every CPU has it
+  // The flag of the level; null: every CPU has it.
+  bool CpuFeatures::*feature;
 };
 
-// The levels of one architecture are in ascending order.
+// All instruction set levels. Those of one architecture are in ascending order.
 constexpr std::array<Level, isa_count> levels = {{
     {Isa::scalar, "scalar", Architecture::any, nullptr},
     {Isa::sse4, "sse4", Architecture::x86, &CpuFeatures::sse4},
@@ -52,7 +53,7 @@ constexpr std::array<Level, isa_count> levels = {{
     {Isa::neon_i8mm, "neon_i8mm", Architecture::arm, &CpuFeatures::neon_i8mm},
 }};
 
-// The level's index in the table; levels.size() for a number that is not a level.
+// The index of an instruction set level in the table; levels.size() if the value is not a level.
 constexpr std::size_t rank_of(Isa isa) {
   std::size_t rank = 0;
   while (rank < levels.size() && levels[rank].isa != isa)
@@ -147,7 +148,7 @@ std::uint64_t xcr0() {
   return (static_cast<std::uint64_t>(high) << 32) | low;
 }
 
-// Linux hands out the AMX tile state on request only.
+// Linux lets a process use AMX tiles only after the process has asked for permission.
 bool request_amx_permission() {
 #if defined(__linux__) && defined(__x86_64__)
   constexpr int arch_req_xcomp_perm = 0x1023;
@@ -164,7 +165,7 @@ CpuFeatures probe() {
   const Registers seven = cpuid(7, 0);
   const Registers seven_one = cpuid(7, 1);
   f.sse4 = bit(one.c, 9) && bit(one.c, 19) && bit(one.c, 20);
-  if (!bit(one.c, 27)) return f;  // OSXSAVE: without it the system keeps no AVX state
+  if (!bit(one.c, 27)) return f;  // the OSXSAVE bit: without it the system does not save AVX state
   const std::uint64_t state = xcr0();
   const bool ymm = (state & 0x6) == 0x6;
   const bool zmm = (state & 0xE6) == 0xE6;
@@ -240,7 +241,7 @@ std::string probe_model() {
 
 #elif defined(__aarch64__) && defined(__linux__)
 
-// The bits of getauxval, which older headers do not name.
+// Numbers of feature bits in the words of getauxval(). Older system headers do not name them.
 constexpr int hwcap_cpuid = 11;
 constexpr int hwcap_asimddp = 20;
 constexpr int hwcap2_i8mm = 13;
@@ -257,7 +258,7 @@ CpuFeatures probe() {
   return f;
 }
 
-// Such CPUs have numbers instead of names. Linux lets programs read them.
+// Arm CPUs have numbers for implementer and part instead of a name. Linux lets programs read them.
 std::string probe_model() {
   if (!has_feature(AT_HWCAP, hwcap_cpuid)) return "unknown";
   std::uint64_t id = 0;
@@ -282,8 +283,8 @@ std::string probe_model() {
 
 #endif
 
-// The system's own table, else glibc's reading of CPUID, which in a virtual machine may count the
-// caches of the whole socket.
+// The size of a cache from the system's table in /sys, else from sysconf(): glibc computes that
+// from CPUID, which in a virtual machine may count the caches of the whole socket.
 std::size_t cache_bytes(int level, int sysconf_name) {
 #if defined(__linux__)
   for (int index = 0; index < 8; ++index) {
@@ -336,7 +337,7 @@ std::string cpu_design(std::string_view vendor, std::uint32_t signature) {
   const auto bits = [&](int from, int count) { return signature >> from & ((1U << count) - 1); };
   std::uint32_t family = bits(8, 4);
   std::uint32_t model = bits(4, 4);
-  // The extended model belongs to the model only for these families.
+  // CPUID's extended model field belongs to the model number only for families 6 and 15.
   if (family == 0x6 || family == 0xF) model += bits(16, 4) << 4;
   if (family == 0xF) family += bits(20, 8);
   if (vendor == "AuthenticAMD") vendor = "AMD";

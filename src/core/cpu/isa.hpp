@@ -10,17 +10,18 @@
 
 namespace switchback::core {
 
-/// "avx512_vnni"
+/// The name of an instruction set level, such as "avx512_vnni".
 std::string_view isa_name(Isa isa) noexcept;
-/// Throws Error(invalid_argument) that lists the names.
+/// The level with this name. Without one, throws Error(invalid_argument) that lists the valid
+/// names.
 Isa parse_isa(std::string_view name);
-/// All levels; the levels of one architecture are in ascending order.
+/// All instruction set levels; those of one architecture are in ascending order.
 const std::vector<Isa>& all_isas();
 /// Whether a Context capped at `cap` may run code for `isa`: `isa` belongs to the same architecture
 /// and is not above the cap. Every cap covers scalar code.
 bool covers(Isa cap, Isa isa) noexcept;
 
-/// This machine's features.
+/// The features of this machine's CPU that this process can use.
 const CpuFeatures& cpu_features();
 
 /// Cache sizes in bytes, as core 0 sees them; 0 if the system does not report them.
@@ -33,7 +34,7 @@ const CpuCaches& cpu_caches();
 
 /// The marketing name of the CPU, or "unknown".
 std::string cpu_model();
-/// Cores this process may run on.
+/// The number of cores that this process may run on.
 int available_cores();
 
 }  // namespace switchback::core

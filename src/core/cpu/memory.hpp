@@ -6,7 +6,7 @@
 
 namespace switchback::core {
 
-/// Bytes of memory, and bytes that are available now; 0 if the system does not report them.
+/// Bytes of host memory, and bytes that are available now; 0 if the system does not report them.
 std::size_t memory_bytes();
 std::size_t available_memory_bytes();
 

@@ -35,7 +35,7 @@ std::optional<double> quota_of_v1(const fs::path& group) {
   return *quota / *period;
 }
 
-// The least quota of a group and its ancestors, up to the mount.
+// Lowers `least` to the smallest CPU quota of a control group and its ancestors, up to the mount.
 template <class QuotaOf>
 void take_least(std::optional<double>& least, const fs::path& mount, const std::string& path,
                 QuotaOf quota_of) {
@@ -46,7 +46,7 @@ void take_least(std::optional<double>& least, const fs::path& mount, const std::
   fs::path group;
   take(mount);
   for (const fs::path& name : fs::path(path).relative_path()) {
-    if (name == "..") return;  // outside of what this namespace shows
+    if (name == "..") return;  // the group is not visible in this cgroup namespace
     group /= name;
     take(mount / group);
   }
@@ -62,7 +62,7 @@ std::optional<double> cpu_quota(const fs::path& root) {
   std::optional<double> least;
   const fs::path mounts = root / "sys/fs/cgroup";
   std::ifstream groups(root / "proc/self/cgroup");
-  // A line is ID:CONTROLLERS:PATH; the line of cgroup v2 has no controllers.
+  // A line of /proc/self/cgroup is ID:CONTROLLERS:PATH; the line of cgroup v2 has no controllers.
   for (std::string line; std::getline(groups, line);) {
     const std::size_t first = line.find(':');
     const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
@@ -82,7 +82,7 @@ int default_threads() {
   static const std::optional<double> quota = [] {
     try {
       return cpu_quota();
-    } catch (...) {  // out of memory for a path
+    } catch (...) {  // no memory to build a path
       return std::optional<double>();
     }
   }();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CPU core: the CPU time that a container may use.
+// Core: how much CPU time the container of this process may use.
 #pragma once
 
 #include <filesystem>

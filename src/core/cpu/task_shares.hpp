@@ -27,7 +27,7 @@ class TaskShares {
     }
   }
 
-  /// A task that has not been taken, or -1 if all are taken.
+  /// Takes the next task of the worker's share, else one of another share; -1 if none is left.
   std::int64_t take(int worker) noexcept {
     const int own = worker % count_;
     for (int i = own; i < count_; ++i)
@@ -45,7 +45,8 @@ class TaskShares {
     std::atomic<std::int64_t> next;
     std::int64_t end;
 
-    // The load first: finding an empty share needs only a shared copy of the cache line.
+    // `next` is loaded before it is incremented: a worker that finds the share empty then needs
+    // only a shared copy of the cache line.
     std::int64_t take() noexcept {
       if (next.load(std::memory_order_relaxed) >= end) return -1;
       const std::int64_t task = next.fetch_add(1, std::memory_order_relaxed);

@@ -56,7 +56,7 @@ class Threads {
     });
   }
 
-  /// While on, for_each and for_ranges call nothing: the dry run of core/dry_run.hpp.
+  /// While the dry run of core/dry_run.hpp is on, for_each and for_ranges call nothing.
   void set_dry_run(bool on) noexcept { is_dry_run_ = on; }
 
  private:
@@ -70,12 +70,12 @@ class Threads {
   std::unique_ptr<Pool> pool_;
 };
 
-/// "OpenMP" or "switchback's own pool".
+/// What provides the threads: "OpenMP" or "switchback's own pool".
 const char* threads_backend() noexcept;
 
-/// While it lives, sets how many threads OpenMP libraries (oneDNN, OpenBLAS) use when this thread
-/// calls them: `count`, or one after fork() or if threads cannot be created. Does nothing if the
-/// process has no OpenMP.
+/// While the object lives, sets how many threads OpenMP libraries (oneDNN, OpenBLAS) use when this
+/// thread calls them: `count`, or one after fork() or if threads cannot be created. Does nothing if
+/// the process has no OpenMP.
 class ScopedLibraryThreads {
  public:
   explicit ScopedLibraryThreads(int count) noexcept;

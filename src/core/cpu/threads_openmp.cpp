@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads on OpenMP.
+// Implements core::Threads with OpenMP.
 #include <omp.h>
 
 #include "core/cpu/float_environment.hpp"
@@ -26,13 +26,13 @@ namespace {
 // stacks that they do not fit. A host that must survive these cases as well sets threads to 1.
 thread_local int team_size = 1;
 
-// Whether a region started here runs on the calling thread alone, because it is inside another
-// region and the host does not allow nesting.
+// Whether an OpenMP region that this thread starts would run on this thread alone, because it is
+// inside another region and the host does not allow nesting.
 bool region_is_nested() noexcept {
   return omp_get_active_level() >= omp_get_max_active_levels();
 }
 
-// Makes sure that the calling thread's next region of this size need not create threads.
+// Makes sure that this thread's next parallel region of `count` threads need not create threads.
 void start_team(int count) {
   if (count <= team_size || region_is_nested()) return;
   try_threads(count - team_size);
@@ -41,12 +41,12 @@ void start_team(int count) {
   team_size = count;
 }
 
-// The number of threads that a region started by this thread may have. It is `count`, or 1 if
-// threads cannot be created, or in a child of fork(), where libgomp would wait for threads that
+// The number of threads that a parallel region started by this thread may have. It is `count`, or 1
+// if threads cannot be created, or in a child of fork(), where libgomp would wait for threads that
 // only the parent has.
 int usable_threads(int count) noexcept {
   if (count == 1 || fork_generation() != 0) return 1;
-  // libgomp ends the other threads.
+  // In a smaller region, libgomp ends the threads that the region does not need.
   if (count < team_size && !region_is_nested()) team_size = count;
   if (count <= team_size) return count;
   try {
@@ -68,7 +68,7 @@ Threads::~Threads() = default;
 
 void Threads::run(std::int64_t tasks, void* function, Call call) {
   if (tasks <= 0) return;
-  // Fewer tasks do not use fewer threads, because libgomp would end the threads left out.
+  // Even few tasks use all threads, because libgomp would end threads that a region leaves out.
   const int threads = tasks == 1 ? 1 : usable_threads(count_);
   if (threads == 1) {
     const DefaultFloatEnvironment environment;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads on the library's own pool.
+// Implements core::Threads with the library's own thread pool.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -35,7 +35,7 @@ void relax() noexcept {
 // pauses between the parts of one call last, and then sleeps.
 class Event {
  public:
-  // Returns once `happened()` is true. It must read values that were stored (sequentially
+  // Returns once `happened()` is true. The function must read values that were stored (sequentially
   // consistent) before a call of announce().
   template <class Happened>
   void wait(int looks, Happened happened) {
@@ -43,8 +43,9 @@ class Event {
       if (happened()) return;
       relax();
     }
-    // The sleeper counts itself before it looks again. The announcer stores before it reads the
-    // count. So at least one of them sees the other.
+    // A waiting thread increments sleepers_ before it checks happened() again. The announcing
+    // thread stores its values before it reads sleepers_. So at least one of them sees what the
+    // other wrote.
     std::unique_lock lock(mutex_);
     sleepers_.fetch_add(1);
     changed_.wait(lock, happened);
@@ -53,8 +54,8 @@ class Event {
 
   void announce() {
     if (sleepers_.load() == 0) return;
-    // While this holds the mutex, every sleeper that counted itself either has not looked yet or is
-    // asleep.
+    // While this thread holds the mutex, every thread that sleepers_ counts either has not checked
+    // happened() yet or is asleep.
     { const std::scoped_lock lock(mutex_); }
     changed_.notify_all();
   }
@@ -67,20 +68,23 @@ class Event {
 
 }  // namespace
 
-// A job has a door. The caller describes the job, opens the door and takes tasks; workers that find
-// the door open enter and take tasks too. When no task is left, the caller closes the door and
-// waits for the workers inside. A worker that wakes late, or has no core to run on, finds the door
-// closed, and the caller does not wait for it.
+// A job of the pool has a door. The caller describes the job, opens the door and takes tasks;
+// workers that find the door open enter and take tasks too. When no task is left, the caller closes
+// the door and waits for the workers inside. A worker that wakes late, or has no core to run on,
+// finds the door closed, and the caller does not wait for it.
 struct Threads::Pool {
-  static constexpr std::uint64_t inside_mask = 0xFFFF;  // how many workers are inside
+  // Bits of `door` that count the workers inside.
+  static constexpr std::uint64_t inside_mask = 0xFFFF;
   static constexpr std::uint64_t open_bit = inside_mask + 1;
-  static constexpr std::uint64_t number_step = 2 * open_bit;  // above it, the job's number
+  // The bits of `door` from here on are the job's number.
+  static constexpr std::uint64_t number_step = 2 * open_bit;
 
   Event opened;
   Event left;
   std::atomic<std::uint64_t> door{0};
   std::atomic<bool> stop{false};
-  // The current job; written while the door is closed and no worker is inside.
+  // The tasks and the function of the current job. They are written only while the door is closed
+  // and no worker is inside.
   TaskShares shares;
   void* function = nullptr;
   Call call = nullptr;
@@ -94,7 +98,7 @@ struct Threads::Pool {
       call(function, task, worker);
   }
 
-  // Enters if the door is open for a job other than `seen`; sets `seen` to that job's number.
+  // Enters the job if its door is open and its number is not `seen`, which becomes that number.
   bool enter(std::uint64_t& seen) {
     std::uint64_t now = door.load();
     while ((now & open_bit) != 0 && now / number_step != seen)
@@ -135,8 +139,10 @@ struct Threads::Pool {
 
 Threads::Threads(int count) : count_(count), fork_generation_(fork_generation()) {
   if (count == 1) return;
-  // Polling takes CPU time, which a working thread needs if there are not enough cores.
-  constexpr int looks = 100;  // 1 to 5 microseconds, depending on how long the CPU pauses
+  // Waiting threads poll only if every thread can have a core: polling takes CPU time, which a
+  // working thread may need. The polls take 1 to 5 microseconds, depending on how long the CPU
+  // pauses.
+  constexpr int looks = 100;
   auto pool = std::make_unique<Pool>();
   pool->looks = static_cast<unsigned>(count) <= std::thread::hardware_concurrency() ? looks : 0;
   try {
@@ -153,8 +159,8 @@ Threads::Threads(int count) : count_(count), fork_generation_(fork_generation())
 Threads::~Threads() {
   if (pool_ == nullptr) return;
   if (inherited())
-    // The workers exist only in the parent. They cannot be joined here, and the condition variable
-    // on which they slept cannot be destroyed either, so the child leaks that memory.
+    // The workers exist only in the parent process. A child cannot join them, and cannot destroy
+    // the condition variable on which they slept either, so it leaks that memory.
     static_cast<void>(pool_.release());
   else
     pool_->shut_down();
@@ -180,8 +186,8 @@ const char* threads_backend() noexcept {
 
 namespace {
 
-// The OpenMP of another library, if it is in the process: a system's oneDNN and OpenBLAS use it
-// even if this library is built without it.
+// Functions of the OpenMP that another library has loaded into the process, if any: a system's
+// oneDNN and OpenBLAS use OpenMP even if this library is built without it.
 struct OpenMp {
   int (*get_max_threads)() = find<int (*)()>("omp_get_max_threads");
   void (*set_num_threads)(int) = find<void (*)(int)>("omp_set_num_threads");
@@ -211,7 +217,7 @@ ScopedLibraryThreads::ScopedLibraryThreads(int count) noexcept {
   // libgomp ends the process if it cannot create its threads (see threads_openmp.cpp).
   int threads = fork_generation() == 0 ? count : 1;
   static thread_local int tried = 1;
-  if (threads > 1 && threads < tried) tried = threads;  // OpenMP ends the other threads
+  if (threads > 1 && threads < tried) tried = threads;  // OpenMP ends the threads above the limit
   if (threads > tried) {
     try {
       try_threads(threads - tried);

@@ -11,7 +11,7 @@ namespace switchback::core {
 
 namespace {
 
-// Transposes 16 rows of 16 groups into 16 groups of 16 rows.
+// Transposes a 16 x 16 matrix of 32-bit elements, one row per vector.
 inline __attribute__((always_inline)) void transpose16(__m512i (&r)[16]) {
   __m512i t[16];
   SWITCHBACK_UNROLL

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: finds out whether threads can be created, before code that cannot handle a failure does so.
+// Core: tests whether threads can be created, before code that cannot handle a failure does so.
 #pragma once
 
 namespace switchback::core {

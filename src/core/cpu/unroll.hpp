@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: a pragma for kernel files.
+// Core: a pragma that unrolls loops of kernels.
 #pragma once
 
-// Full unrolling: without it, an array of accumulators is not kept in registers.
+// Unrolls a loop fully: otherwise an array of accumulators in it is not kept in registers.
 #if defined(__clang__)
 #define SWITCHBACK_UNROLL _Pragma("clang loop unroll(full)")
 #else

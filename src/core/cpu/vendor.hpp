@@ -9,14 +9,16 @@
 
 namespace switchback::core {
 
-/// The vendor as CPUID spells it, for example "AuthenticAMD"; empty if there is no CPUID. Queried
-/// once.
+/// The CPU's vendor as CPUID spells it, for example "AuthenticAMD", queried once. Empty if there is
+/// no CPUID.
 std::string_view cpu_vendor();
 
-/// For example "AMD family 26 model 2": it identifies CPUs of one design. The name under which a
-/// CPU is sold may say less on a virtual machine. Without CPUID it is cpu_model(). Queried once.
+/// The family and model of the CPU, for example "AMD family 26 model 2", which identify CPUs of one
+/// design. The name under which a CPU is sold may say less on a virtual machine. Without CPUID the
+/// function returns cpu_model(). Queried once.
 const std::string& cpu_design();
-/// The design for a vendor as CPUID spells it and the signature in CPUID's first leaf.
+/// The text that describes a CPU's design, from the vendor as CPUID spells it and the signature
+/// (EAX) of CPUID leaf 1.
 std::string cpu_design(std::string_view vendor, std::uint32_t signature);
 
 }  // namespace switchback::core

@@ -11,31 +11,31 @@ namespace switchback::core::cuda {
 
 namespace {
 
-// The driver's functions for contexts. The runtime provides their addresses, so that the library
-// need not link the driver, and has already called cuInit. A device's ordinal is its CUdevice;
-// CUresult 0 is success.
+// The CUDA driver's functions for contexts. The CUDA runtime provides their addresses, so that the
+// library need not link the driver, and has already called cuInit. A device's ordinal is its
+// CUdevice; CUresult 0 is success.
 class Driver {
  public:
   static Driver& get() {
-    // Never destroyed, because a static Context may end later than a static object here.
+    // Never destroyed: a static Context may end later than a static object of this file would.
     static auto* const driver = new Driver;
     return *driver;
   }
 
-  // Whether anything in this process uses the device. True if that cannot be known.
+  // Whether anything in this process has used the device. True if that cannot be known.
   [[nodiscard]] bool is_used(int index) const noexcept {
     unsigned flags = 0;
     int active = 0;
     return get_state_ == nullptr || get_state_(index, &flags, &active) != 0 || active != 0;
   }
-  // Makes the device's primary context the thread's current one; the runtime uses the primary
-  // context too. This does not change the device that the thread has chosen by cudaSetDevice.
+  // Makes the device's primary context, which the CUDA runtime uses too, the thread's current
+  // context. This does not change the device that the thread has chosen by cudaSetDevice.
   bool push(int index) noexcept {
     if (retain_ == nullptr || push_ == nullptr || pop_ == nullptr) return false;
     const std::lock_guard guard(mutex_);
     try {
       Context& context = contexts_[index];
-      // Never released: the runtime does not release it either.
+      // The primary context is never released: the CUDA runtime does not release it either.
       if (context == nullptr && retain_(&context, index) != 0) context = nullptr;
       return context != nullptr && push_(context) == 0;
     } catch (...) {
@@ -63,7 +63,7 @@ class Driver {
   std::map<int, Context> contexts_;
 };
 
-// The device of this thread's innermost CurrentDevice; -1: there is none.
+// The device of this thread's innermost CurrentDevice; -1 if the thread has none.
 thread_local int entered = -1;
 
 }  // namespace
@@ -82,8 +82,8 @@ CurrentDevice::CurrentDevice(int index, std::nothrow_t) noexcept {
   if (enter(index, call) != cudaSuccess) (void)cudaGetLastError();
 }
 
-// Inside another object for the same device there is nothing to ask: all calls in between leave the
-// current device unchanged.
+// Inside another CurrentDevice for the same device, no call to CUDA is needed: all calls in between
+// leave the current device unchanged.
 cudaError_t CurrentDevice::enter(int index, const char*& call) noexcept {
   outer_ = entered;
   if (entered == index) return cudaSuccess;

@@ -17,24 +17,24 @@ namespace switchback::core::cuda {
 /// of its memory.
 class CurrentDevice {
  public:
-  /// Throws Error(device_error).
+  /// Throws Error(device_error) if the device cannot be made current.
   explicit CurrentDevice(int index);
-  /// If it fails, the current device stays the same.
+  /// Does not throw: if the device cannot be made current, the current device stays the same.
   CurrentDevice(int index, std::nothrow_t) noexcept;
   ~CurrentDevice();
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
 
-  /// The device of the calling thread's innermost object; -1: there is none.
+  /// The device of the calling thread's innermost CurrentDevice; -1 if the thread has none.
   static int innermost() noexcept;
 
  private:
   cudaError_t enter(int index, const char*& call) noexcept;
   cudaError_t make_current(int index, const char*& call) noexcept;
 
-  int outer_ = -1;       ///< the device that an object around this one made current; -1: none
-  int before_ = -1;      ///< the device to make current again; -1: nothing to do
-  bool pushed_ = false;  ///< whether a context was pushed and must be popped
+  int outer_ = -1;       ///< device of the CurrentDevice around this one; -1: none
+  int before_ = -1;      ///< device that the destructor makes current again; -1: none
+  bool pushed_ = false;  ///< whether a driver context was pushed and must be popped
 };
 
 }  // namespace switchback::core::cuda

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: functions of the driver, which the library does not link.
+// CUDA core: finds functions of the CUDA driver at run time, because the library does not link it.
 #pragma once
 
 #include "core/cuda/api.hpp"
 
 namespace switchback::core::cuda {
 
-/// A function of the driver's CUDA 12.0 interface; null if the driver does not have it.
+/// Finds a function of the driver's CUDA 12.0 interface; null if the driver does not have it.
 template <class Function>
 Function driver_entry(const char* name) noexcept {
   void* address = nullptr;

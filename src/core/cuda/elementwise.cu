@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code of elementwise.hpp. It serves vectors (bias, db) and rare layouts, never a path whose
-// bandwidth matters, so each thread computes one element.
+// Kernels that convert matrices (elementwise.hpp). They serve vectors (bias, its gradient) and rare
+// layouts, never a path whose bandwidth matters, so each thread computes one element.
 #include "core/cuda/elementwise.hpp"
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: to (+)= from, element by element, between any float types, strides and alignments.
+// CUDA core: stores a matrix in another one, or adds it there, element by element, between any
+// float types, strides and alignments.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,17 @@ namespace switchback::core::cuda {
 
 class Runtime;
 
-/// DeviceRuntime::convert. The device is current.
+/// Implements DeviceRuntime::convert. The caller has made the device current.
 void convert_matrix(Runtime& runtime, ConstAnyMatrix from, AnyMatrix to, bool accumulate);
 
 struct ConvertArguments {
-  const void* from;  ///< null: zeros
+  const void* from;  ///< null: all elements are 0
   void* to;
   std::int64_t rows, cols, from_stride, to_stride;
   bool accumulate;
 };
-/// The compute capability (90 is 9.0) for which the kernels that run on the current device were
-/// compiled.
+/// Sets `version` to the compute capability (90 is 9.0) for which the kernels that run on the
+/// current device were compiled.
 cudaError_t kernel_version(int& version);
 
 cudaError_t launch_convert(DType from_type, DType to_type, const ConvertArguments& arguments,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: the barrier of all blocks of a grid, for kernels that launch_together starts.
+// CUDA core: a barrier of all blocks of a grid, for kernels that launch_together starts.
 #pragma once
 
 #include "core/cuda/launch.cuh"
@@ -10,7 +10,7 @@
 
 namespace switchback::core::cuda {
 
-/// Returns when every thread of the grid has called this. What those threads wrote before is then
+/// Waits until every thread of the grid has called this. What those threads wrote before is then
 /// visible, but not through __ldg.
 __device__ __forceinline__ void wait_for_grid() {
 #if defined(SWITCHBACK_CUDA_EMULATED)

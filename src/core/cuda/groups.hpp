@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: groups of slots as arguments of kernels (core/cuda/groups.cuh reads them).
+// CUDA core: groups of slots (rows of a grouped result) as arguments of kernels (see groups.cuh).
 #pragma once
 
 #include <algorithm>
@@ -10,17 +10,18 @@
 
 namespace switchback::core::cuda {
 
-/// Groups and the number M of existing slots. The arrays are in device memory, at any address.
+/// The groups of a grouped operation, and the number M of existing slots. The arrays are in device
+/// memory, at any address.
 struct GroupArrays {
-  const std::int32_t* ends;  ///< null: strided
-  const std::int32_t* used;  ///< null: all rows of each group
+  const std::int32_t* ends;  ///< where each packed group ends; null: strided groups
+  const std::int32_t* used;  ///< used rows of each strided group; null: all rows
   std::int64_t count;
-  std::int64_t rows;  ///< of a strided group
+  std::int64_t rows;  ///< rows of each strided group
   std::int64_t slots;
-  Report* reports;  ///< where invalid values are reported
+  Report* reports;  ///< where kernels report invalid values
 };
 
-/// `reports` is Runtime::reports().
+/// The groups as an argument of kernels. `reports` is the result of Runtime::reports().
 inline GroupArrays group_arrays(const Groups& groups, std::int64_t slots,
                                 Report* reports) noexcept {
   return {groups.ends.empty() ? nullptr : groups.ends.data(),
@@ -31,8 +32,9 @@ inline GroupArrays group_arrays(const Groups& groups, std::int64_t slots,
           reports};
 }
 
-/// An upper bound of the number of blocks of `height` rows. The host does not know the groups, so
-/// the bound holds for all possible ones; row_block() finds the rows of each block.
+/// An upper bound of the number of blocks of `height` rows in all groups. The host does not know
+/// how large the groups are, so the bound holds for all possible sizes. row_block() finds each
+/// block's rows.
 inline std::int64_t row_blocks(const GroupArrays& groups, std::int64_t height) noexcept {
   if (groups.ends == nullptr) return groups.count * ((groups.rows + height - 1) / height);
   return groups.slots / height + groups.count;

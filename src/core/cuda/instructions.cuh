@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: more instructions without a C++ equivalent, of f32 and of whole vectors, each with C++
-// code for the emulated device.
+// CUDA core: more instructions that C++ does not have (see ptx.cuh), for f32 and whole vectors,
+// each with C++ code for the emulated device.
 #pragma once
 
 #include "core/cuda/ptx.cuh"
 
 namespace switchback::core::cuda {
 
-/// An assignment that the compiler does not split.
+/// Stores 16 bytes with one instruction, which the compiler does not split.
 __device__ __forceinline__ void store_whole(uint4* to, const uint4& words) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
   *to = words;
@@ -30,7 +30,7 @@ __device__ __forceinline__ float inverse(float d) {
 #endif
 }
 
-/// The smaller of two numbers; NaN if one is.
+/// The smaller of two numbers; NaN if one of them is NaN.
 __device__ __forceinline__ float min_or_nan(float a, float b) {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 800
   float result;
@@ -47,15 +47,15 @@ __device__ __forceinline__ float largest_magnitude(float most, float value) {
   asm("{.reg .f32 m; abs.f32 m, %1; max.NaN.f32 %0, %0, m;}" : "+f"(most) : "f"(value));
   return most;
 #else
-  // Bits of magnitudes order as integers, NaN last.
+  // The bits of magnitudes, as integers, have the order of the magnitudes, with NaN last.
   return __uint_as_float(
       max(__float_as_uint(most) & 0x7FFFFFFFu, __float_as_uint(value) & 0x7FFFFFFFu));
 #endif
 }
 
-/// The largest of `most` and of two floats that arithmetic instructions returned, compared as
-/// integers. On devices such instructions return only one NaN, and it is larger than all other
-/// values. The emulated device has several NaNs.
+/// The largest of `most` and of two floats that arithmetic instructions returned. Their bits are
+/// compared as integers: on GPUs such instructions return only one NaN, whose bits are larger than
+/// those of all other values. The emulated device has several NaNs.
 __device__ __forceinline__ int largest_of_results(int most, unsigned a, unsigned b) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
   const auto bits = [](unsigned value) {

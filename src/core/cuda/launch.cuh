@@ -10,11 +10,11 @@
 #include "core/cuda/api.hpp"
 #include "core/cuda/shared_limits.hpp"
 
-// The emulated device's header has its own SWITCHBACK_DYNAMIC_SHARED.
+// The header of the emulated device defines SWITCHBACK_DYNAMIC_SHARED itself.
 #if !defined(SWITCHBACK_CUDA_EMULATED)
-// One array for every kernel of a file: declarations of `extern __shared__` with different types
-// would clash. A file whose kernels need more than 16 bytes of alignment defines this before it
-// includes this header.
+// All kernels of a file share one array of dynamic shared memory: declarations of `extern
+// __shared__` with different types would clash. A file whose kernels need more than 16 bytes of
+// alignment defines SWITCHBACK_SHARED_ALIGNMENT before it includes this header.
 #if !defined(SWITCHBACK_SHARED_ALIGNMENT)
 #define SWITCHBACK_SHARED_ALIGNMENT 16
 #endif
@@ -43,8 +43,9 @@ template <class... Parameters>
 #endif
 }
 
-/// The same for a kernel that calls wait_for_kernel_before. If `overlaps`, it may begin when all
-/// blocks of the previous kernel in the stream have returned or called let_next_kernel_begin.
+/// Like launch(), for a kernel that calls wait_for_kernel_before. If `overlaps`, the kernel may
+/// begin when all blocks of the previous kernel in the stream have returned or called
+/// let_next_kernel_begin.
 template <class... Parameters>
 [[nodiscard]] cudaError_t launch_behind(const char* name, bool overlaps,
                                         void (*kernel)(Parameters...), dim3 grid, dim3 block,
@@ -70,8 +71,8 @@ template <class... Parameters>
 #endif
 }
 
-/// The same for a kernel that calls wait_for_grid (grid.cuh): all blocks are resident at the same
-/// time, or the launch fails with cudaErrorCooperativeLaunchTooLarge.
+/// Like launch(), for a kernel that calls wait_for_grid (grid.cuh): all blocks are resident at the
+/// same time, or the launch fails with cudaErrorCooperativeLaunchTooLarge.
 template <class... Parameters>
 [[nodiscard]] cudaError_t launch_together(const char* name, void (*kernel)(Parameters...),
                                           dim3 grid, dim3 block, std::size_t shared_bytes,
@@ -88,8 +89,9 @@ template <class... Parameters>
 #endif
 }
 
-/// Returns when the previous kernel in the stream has ended and its writes are visible. In a launch
-/// that overlaps, the code before this call must neither depend on that kernel nor disturb it.
+/// Returns when the previous kernel in the stream has ended and its writes are visible. In a kernel
+/// that overlaps with the previous one, the code before this call must neither depend on it nor
+/// disturb it.
 __device__ __forceinline__ void wait_for_kernel_before() {
 #if defined(SWITCHBACK_CUDA_EMULATED)
   ::switchback_cuda_emu::wait_for_kernel_before();
@@ -98,20 +100,21 @@ __device__ __forceinline__ void wait_for_kernel_before() {
 #endif
 }
 
-/// The next kernel, if it overlaps with this one, may begin when all of this kernel's blocks have
-/// called this.
+/// Lets the next kernel in the stream begin, if it was launched to overlap with this one, when all
+/// blocks of this kernel have called this function.
 __device__ __forceinline__ void let_next_kernel_begin() {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
-/// Whether a kernel has nothing to do: a word in device memory says that its input is unchanged.
+/// Whether a kernel has nothing to do because its input is unchanged: the word `changed` of device
+/// memory is 0. With a null pointer the kernel always works.
 __device__ __forceinline__ bool is_unchanged(const unsigned* changed) {
   return changed != nullptr && __ldcg(changed) == 0;
 }
 
-/// Allows a kernel more than 48 KiB of dynamic shared memory.
+/// Allows a kernel `bytes` bytes of dynamic shared memory, also more than 48 KiB.
 template <class... Parameters>
 [[nodiscard]] cudaError_t allow_shared(void (*kernel)(Parameters...), std::size_t bytes) {
   return allow_shared_bytes(reinterpret_cast<const void*>(kernel), bytes);

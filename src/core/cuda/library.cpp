@@ -13,7 +13,7 @@ Library::Library(std::initializer_list<const char*> names) {
       return;
     }
     const char* said = dlerror();
-    // Error messages name the first name.
+    // The error message is the loader's message for the first name.
     if (error_.empty()) error_ = said != nullptr ? said : "the library cannot be loaded";
   }
 }

@@ -9,13 +9,13 @@
 
 namespace switchback::core::cuda {
 
-/// A library that stays loaded until the process ends.
+/// A shared library that is loaded at run time and stays loaded until the process ends.
 class Library {
  public:
-  /// The first of the given names that can be loaded.
+  /// Loads the first of the given names that can be loaded.
   explicit Library(std::initializer_list<const char*> names);
   [[nodiscard]] bool loaded() const noexcept { return handle_ != nullptr; }
-  /// The loader's message for the first name; empty if a library was loaded.
+  /// The dynamic loader's message for the first name; empty if a library was loaded.
   [[nodiscard]] const std::string& error() const noexcept { return error_; }
   [[nodiscard]] void* symbol(const char* name) const noexcept;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces the backend in a build without CUDA.
+// Replaces the CUDA backend in a build without CUDA.
 #include "core/cuda/platform.hpp"
 
 namespace switchback::core::cuda {

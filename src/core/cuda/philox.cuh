@@ -11,7 +11,7 @@ namespace switchback::core::cuda {
 
 namespace philox = core::philox;
 
-/// The keys of all rounds, passed to a kernel as an argument so that kernels need not compute them.
+/// The keys of all Philox rounds. A kernel gets them as an argument, so it need not compute them.
 struct PhiloxKeys {
   unsigned k0[philox::rounds] = {}, k1[philox::rounds] = {};
 
@@ -26,7 +26,7 @@ struct PhiloxKeys {
   }
 };
 
-/// The words of core::philox::bits.
+/// Returns the same random words as core::philox::bits, in device code.
 __device__ __forceinline__ uint4 philox_words(const PhiloxKeys& keys, uint4 c) {
 #pragma unroll
   for (int round = 0; round < philox::rounds; ++round) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: the backend as core sees it.
+// CUDA core: what the rest of core knows of the CUDA backend.
 #pragma once
 
 #include "core/device.hpp"
@@ -8,10 +8,10 @@ namespace switchback::core::cuda {
 
 /// The kind of device that the linked backend runs on: cuda, or in tests emulated.
 extern const DeviceKind kind;
-/// Null in a build without CUDA.
+/// The platform of the linked CUDA backend; null in a build without CUDA.
 const DevicePlatform* platform() noexcept;
 
-/// The table of the CPU's entry and the linked backend's.
+/// Makes a DeviceTable from the entry of the CPU and the entry of the linked backend.
 template <class Table>
 Table table_of(typename Table::Entry cpu, typename Table::Entry backend) noexcept {
   Table table;

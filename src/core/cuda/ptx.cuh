@@ -12,7 +12,7 @@
 
 namespace switchback::core::cuda {
 
-/// Host: calls f with a value of the element type, which is a floating-point type.
+/// Host code: calls f with a value of the C++ type for `dtype`, which is a floating-point type.
 template <class F>
 cudaError_t for_type(DType dtype, F f) {
   switch (dtype) {
@@ -24,7 +24,8 @@ cudaError_t for_type(DType dtype, F f) {
       return f(float{});
   }
 }
-/// The same for a type that a product of int8 writes: floating point, or the type of its sums.
+/// Host code: calls f with a value of the C++ type of an int8 product's results: a floating-point
+/// type, or int32 for its sums.
 template <class F>
 cudaError_t for_output_type(DType dtype, F f) {
   return dtype == DType::s32 ? f(std::int32_t{}) : for_type(dtype, f);
@@ -46,7 +47,7 @@ __device__ __forceinline__ float widen(half value) {
 #endif
 }
 
-/// Rounds to nearest even; NaN becomes the quiet NaN without sign and payload.
+/// Rounds an f32 to T, to nearest even. NaN becomes the quiet NaN without sign and payload.
 template <class T>
 __device__ __forceinline__ T narrow(float value);
 template <>
@@ -73,8 +74,8 @@ __device__ __forceinline__ half narrow<half>(float value) {
   return result;
 }
 
-/// The two floats as T, first in the lower half. Rounds to nearest even. A NaN becomes some NaN;
-/// only canonical_pairs makes it the quiet one without payload.
+/// Rounds two floats to T, to nearest even, and packs them, the first in the lower half. A NaN
+/// becomes some NaN; only canonical_pairs makes it the quiet one without payload.
 template <class T>
 __device__ __forceinline__ unsigned narrow_pair(float first, float second) {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 800
@@ -89,12 +90,12 @@ __device__ __forceinline__ unsigned narrow_pair(float first, float second) {
 #endif
 }
 
-/// Replaces each NaN that narrow_pair left in these words by the quiet NaN without payload.
+/// Replaces each NaN that narrow_pair stored in these words by the quiet NaN without payload.
 template <class T>
 __device__ __forceinline__ void canonical_pairs([[maybe_unused]] unsigned (&words)[4]) {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 800
-  // The bits of the canonical NaN, 0x7FFF, are a NaN of f16 whatever T is; a false alarm (a large
-  // bf16) does no harm.
+  // Whatever T is, f16 instructions look for NaN: the NaN that GPUs return, 0x7FFF, is a NaN of f16
+  // too. A false alarm (a large bf16) does no harm.
   unsigned any;
   int none;
   asm("{.reg .b32 a, b; .reg .pred p, q;\n"
@@ -116,19 +117,20 @@ __device__ __forceinline__ void canonical_pairs([[maybe_unused]] unsigned (&word
 #endif
 }
 
-/// The largest magnitudes of two pairs of 16-bit elements and of `most`, which has no signs, for
-/// each half separately. A NaN is larger than any number; which NaN results differs between
-/// devices.
+/// The largest magnitudes of three pairs of 16-bit elements, for each half separately: a, b, and
+/// `most`, which has no signs. A NaN is larger than any number; which NaN results depends on the
+/// device.
 template <class T>
 __device__ __forceinline__ unsigned max_magnitudes(unsigned most, unsigned a, unsigned b) {
   constexpr unsigned magnitudes = 0x7FFF7FFFu;
 #if defined(SWITCHBACK_CUDA_EMULATED) || __CUDA_ARCH__ < 800
   a &= magnitudes;
   b &= magnitudes;
-  const unsigned high = max(max(most, a), b) & 0xFFFF0000u;  // the lower halves do not matter
+  // Lower halves do not change which upper half is the largest.
+  const unsigned high = max(max(most, a), b) & 0xFFFF0000u;
   return high | (max(max(most << 16, a << 16), b << 16) >> 16);
 #elif __CUDA_ARCH__ >= 900
-  // Bits of magnitudes order as integers, NaN last.
+  // The bits of magnitudes, as integers, have the order of the magnitudes, with NaN last.
   return __vimax3_u16x2(most, a & magnitudes, b & magnitudes);
 #else
   if constexpr (std::is_same_v<T, bfloat16>) {
@@ -142,8 +144,8 @@ __device__ __forceinline__ unsigned max_magnitudes(unsigned most, unsigned a, un
 #endif
 }
 
-/// Clamps two bf16 without signs to the range from `low` to `high`, half by half; a NaN becomes one
-/// of these.
+/// Clamps two bf16 without signs to the range from `low` to `high`, half by half; a NaN becomes
+/// `low` or `high`.
 __device__ __forceinline__ unsigned clamp_bf16_pair(unsigned pair, unsigned low, unsigned high) {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
   return __vminu2(__vmaxu2(pair, low), high);
@@ -159,7 +161,8 @@ __device__ __forceinline__ unsigned clamp_bf16_pair(unsigned pair, unsigned low,
 #endif
 }
 
-/// Two f16 without signs, each limited to that of `high`; a NaN becomes that.
+/// Limits each of two f16 without signs to the f16 in the same half of `high`; NaN becomes the
+/// limit.
 __device__ __forceinline__ unsigned min_f16_pair(unsigned pair, unsigned high) {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
   return __vminu2(pair, high);
@@ -180,8 +183,8 @@ __device__ __forceinline__ unsigned shared_place([[maybe_unused]] const void* va
   return static_cast<unsigned>(__cvta_generic_to_shared(variable));
 #endif
 }
-/// Loads two bytes of that variable. Computing an offset of 32 bits takes one instruction less than
-/// computing an address.
+/// Loads two bytes of `variable` in shared memory, at an offset from shared_place. Computing an
+/// offset of 32 bits takes one instruction less than computing an address.
 __device__ __forceinline__ unsigned load_shared_16([[maybe_unused]] const void* variable,
                                                    unsigned place) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -195,7 +198,7 @@ __device__ __forceinline__ unsigned load_shared_16([[maybe_unused]] const void* 
 #endif
 }
 
-/// base + 2 · the lower half of a pair, or the upper one.
+/// base + 2 · n, where n is the lower or the upper 16-bit half of `pair`.
 __device__ __forceinline__ unsigned place_of_half(unsigned base, unsigned pair, bool upper) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
   return base + (upper ? pair >> 16 : pair & 0xFFFFu) * 2;
@@ -204,8 +207,8 @@ __device__ __forceinline__ unsigned place_of_half(unsigned base, unsigned pair, 
 #endif
 }
 
-/// The same number, hidden from the compiler: values derived from it are computed after this call,
-/// and not kept in registers from before a loop on.
+/// Returns the number, but hides its origin from the compiler: values derived from the result are
+/// computed after this call, and not before a loop, where they would occupy registers.
 __device__ __forceinline__ unsigned computed_here(unsigned number) {
 #if !defined(SWITCHBACK_CUDA_EMULATED)
   asm volatile("" : "+r"(number));
@@ -227,11 +230,11 @@ __device__ __forceinline__ int dot4(int a, int b, int c) {
 }
 
 #if defined(SWITCHBACK_CUDA_EMULATED)
-/// The values that the lanes of a warp passed to this, from lane 0 on. Read them before the next
-/// __syncwarp.
+/// On the emulated device: the values that the lanes of a warp passed to this function, in the
+/// order of the lanes. Read them before the next __syncwarp.
 template <class T>
 const T* shown_by_warp(const T& mine) {
-  // Blocks run one at a time.
+  // A static array is enough, because the emulated device runs blocks one at a time.
   static T board[1024];
   const auto thread = static_cast<int>(
       threadIdx.x + blockDim.x * (threadIdx.y + std::size_t{blockDim.y} * threadIdx.z));
@@ -242,8 +245,8 @@ const T* shown_by_warp(const T& mine) {
 #endif
 
 /// A warp loads four matrices of 8 rows of 16 bytes from shared memory. Word i of lane 4g + t
-/// becomes bytes 4t … 4t + 3 of row g of matrix i. Lane 8i + g passes the offset of that row (in
-/// `variable`, see shared_place; a multiple of 16).
+/// becomes bytes 4t … 4t + 3 of row g of matrix i. Lane 8i + g passes the offset of row g of matrix
+/// i (in `variable`, see shared_place; a multiple of 16).
 __device__ __forceinline__ void load_matrices(int (&words)[4],
                                               [[maybe_unused]] const void* variable,
                                               unsigned place) {
@@ -252,7 +255,7 @@ __device__ __forceinline__ void load_matrices(int (&words)[4],
   const unsigned* places = shown_by_warp(place);
   for (int i = 0; i < 4; ++i) {
     const auto* row = static_cast<const unsigned char*>(variable) + places[8 * i + lane / 4];
-    words[i] = reinterpret_cast<const int4*>(row)->x;  // faults if it is misaligned
+    words[i] = reinterpret_cast<const int4*>(row)->x;  // this load faults if the row is misaligned
     memcpy(&words[i], row + lane % 4 * 4, sizeof(int));
   }
   __syncwarp();
@@ -264,10 +267,11 @@ __device__ __forceinline__ void load_matrices(int (&words)[4],
 #endif
 }
 
-/// d[16,8] = c[16,8] + a[16,32] · b[8,32]ᵀ of signed bytes, modulo 2^32, by a warp. Lane 4g + t
-/// holds these parts. Of a: bytes 4t … 4t + 3 of rows g and g + 8, then the same two 16 columns
-/// further. Of b: those bytes of row g, then 16 columns further. Of c and d: columns 2t and 2t + 1
-/// of row g, then of row g + 8.
+/// d[16,8] = c[16,8] + a[16,32] · b[8,32]ᵀ of signed bytes, modulo 2^32, by a warp. The words of
+/// lane 4g + t hold:
+///  - of a: bytes 4t … 4t + 3 of row g, then of row g + 8, then both again 16 columns further
+///  - of b: bytes 4t … 4t + 3 of row g, then those 16 columns further
+///  - of c and d: columns 2t and 2t + 1 of row g, then of row g + 8
 __device__ __forceinline__ void multiply_add_16x8x32(int (&d)[4], const int (&a)[4],
                                                      const int (&b)[2], const int (&c)[4]) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -298,13 +302,14 @@ __device__ __forceinline__ void multiply_add_16x8x32(int (&d)[4], const int (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]),
         "r"(c[2]), "r"(c[3]));
 #else
-  // 7.5 has a product of 8 rows and 16 bytes, whose lanes hold the same parts of it.
+  // Compute capability 7.5 multiplies only 8 rows by 16 bytes at once. The lanes hold the same
+  // parts of such a product.
   int sums[4] = {c[0], c[1], c[2], c[3]};
 #pragma unroll
   for (int half = 0; half < 2; ++half)
 #pragma unroll
     for (int rows = 0; rows < 2; ++rows)
-      asm volatile(  // 16 bytes of 8 rows
+      asm volatile(  // multiplies 16 bytes of 8 rows
           "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};"
           : "+r"(sums[2 * rows]), "+r"(sums[2 * rows + 1])
           : "r"(a[2 * half + rows]), "r"(b[half]));
@@ -315,14 +320,14 @@ __device__ __forceinline__ void multiply_add_16x8x32(int (&d)[4], const int (&a)
 }
 
 /// Copies of 16 bytes from global to shared memory, in groups, that do not pass through registers
-/// (8.0 and later). A thread that has waited sees its own copies. The emulated device copies only
-/// in the wait, so that reading too early is wrong there too. It holds at most `most` pending
-/// copies.
+/// (on devices from 8.0 on). A thread that has waited sees its own copies. The emulated device
+/// copies only in wait(), so that reading too early is wrong there too. It holds at most `most`
+/// pending copies.
 template <int most>
 class AsyncCopies {
  public:
-  /// If `there` is false, stores zeros and does not read `from`, which may then be any aligned
-  /// address.
+  /// Adds a copy of 16 bytes to the group. If `there` is false, stores zeros and does not read
+  /// `from`, which may then be any aligned address.
   __device__ __forceinline__ void add(uint4* to, const uint4* from, bool there) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
     copies_[added_++ % most] = {to, there ? from : nullptr, groups_};
@@ -342,7 +347,7 @@ class AsyncCopies {
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
   }
-  /// Waits for all groups that were ended, except the last `later` of them.
+  /// Waits for all groups of copies that were ended, except the last `later` of them.
   __device__ __forceinline__ void wait([[maybe_unused]] int later) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
     for (; done_ < added_ && copies_[done_ % most].group < groups_ - later; ++done_) {
@@ -350,7 +355,8 @@ class AsyncCopies {
       *copy.to = copy.from == nullptr ? make_uint4(0, 0, 0, 0) : *copy.from;
     }
 #elif __CUDA_ARCH__ >= 800
-    // The number is part of the instruction. This may wait for more groups than needed.
+    // The number of groups is an immediate of the instruction, so there are only the cases up to 3.
+    // For larger numbers this waits for more groups than needed.
     if (later >= 3)
       asm volatile("cp.async.wait_group 3;" ::: "memory");
     else if (later == 2)
@@ -374,8 +380,8 @@ class AsyncCopies {
 #endif
 };
 
-/// An element at any address: one access if the address is a multiple of its size, else byte by
-/// byte.
+/// Loads an element at any address: in one access if the address is a multiple of its size, else
+/// byte by byte.
 template <class T>
 __device__ __forceinline__ T load_element(const T* address) {
   if (reinterpret_cast<std::uintptr_t>(address) % sizeof(T) == 0) return *address;

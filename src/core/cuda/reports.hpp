@@ -9,16 +9,16 @@
 
 namespace switchback::core::cuda {
 
-/// The arrays that kernels check.
+/// The arrays of a grouped operation whose values kernels check.
 enum class ReportedArray : int { ends, used, index, slots };
 inline constexpr int reported_arrays = 4;
 
-/// A word of device memory for each of these arrays. It describes the first invalid element as its
-/// position · 2^32 + the bits of its value; no_report: all are valid.
+/// What kernels report about one array: a word in device memory. It describes the first invalid
+/// element as its position · 2^32 + the bits of its value; no_report: all elements are valid.
 using Report = unsigned long long;
 inline constexpr Report no_report = ~Report{0};
 
-/// "groups.ends[2] = 1; …", for a report other than no_report.
+/// Describes a report other than no_report as a message, such as "groups.ends[2] = 1; …".
 std::string describe(ReportedArray array, Report report);
 
 }  // namespace switchback::core::cuda

@@ -43,8 +43,8 @@ void forget(cudaError_t status) noexcept {
   if (status != cudaSuccess) (void)cudaGetLastError();
 }
 
-// Pinned memory of the host. The device could read managed memory faster, but migrating pages is
-// slow and fragile on some machines.
+// A source of pinned host memory, which the device can access. The device could read managed memory
+// faster, but migrating pages is slow and fragile on some machines.
 class Pinned final : public MemorySource {
  public:
   explicit Pinned(int index) : index_(index) {}
@@ -146,7 +146,8 @@ Runtime::Runtime(int index, const ContextOptions& options)
     : index_(index), allocator_(options.allocator) {
   const CurrentDevice current(index);
   info_ = describe_device(index);
-  // The first devices with dp4a and int8 tensor cores. The kernels are not compiled for older ones.
+  // Compute capability 7.5 is the first with dp4a and int8 tensor cores. The kernels are not
+  // compiled for older devices.
   constexpr int oldest = 75;
   if (compute_capability() < oldest)
     fail(Status::device_error,
@@ -157,8 +158,9 @@ Runtime::Runtime(int index, const ContextOptions& options)
   constexpr int copies_asynchronously = 80;
   cooperates_ = compute_capability() >= copies_asynchronously &&
                 attribute(cudaDevAttrCooperativeLaunch, index) != 0;
-  // A newer device runs code for older devices if it has no other; such code has no such wait.
-  // Graphs support such edges from CUDA 12.3 on.
+  // Only code for 9.0 and later waits for the previous kernel, so only such kernels may overlap
+  // with it. A newer device runs code for older devices if it has no other. Graphs support
+  // overlapping kernels from CUDA 12.3 on.
   constexpr int waits = 90;
   if (compute_capability() >= waits && info_.driver_version >= 12030) {
     int version = 0;
@@ -168,8 +170,8 @@ Runtime::Runtime(int index, const ContextOptions& options)
   if (options.stream != nullptr) {
     stream_ = static_cast<cudaStream_t>(options.stream);
   } else {
-    // Not a non-blocking stream: callers that use no streams work on the legacy default stream, and
-    // a blocking stream is ordered with that one.
+    // The Context's own stream is not a non-blocking one: callers that use no streams work on the
+    // legacy default stream, and a blocking stream is ordered with that one.
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamDefault), "cudaStreamCreateWithFlags");
     own_stream_ = true;
   }
@@ -206,7 +208,7 @@ void Runtime::set_stream(void* stream) {
     check(cudaEventRecord(switch_event_.get(), stream_), "cudaEventRecord");
     check(cudaStreamWaitEvent(next, switch_event_.get(), 0), "cudaStreamWaitEvent");
   }
-  // The stream is destroyed once the work queued on it has finished.
+  // CUDA destroys the stream only after the work queued on it has finished.
   if (own_stream_) forget(cudaStreamDestroy(stream_));
   own_stream_ = false;
   stream_ = next;
@@ -266,7 +268,7 @@ std::string Runtime::wrong_memory(const void* data) const {
       if (attributes.device != index_)
         return fmt::format("is memory of cuda:{}", attributes.device);
       return {};
-    case cudaMemoryTypeHost:  // pinned: the device reads it over the bus
+    case cudaMemoryTypeHost:  // pinned host memory: the device reads it over the bus
       if (attributes.devicePointer != data)
         return "is pinned host memory that the device cannot access";
       return {};
@@ -288,7 +290,7 @@ void* Runtime::allocate(std::size_t bytes) {
   } else {
     check(cudaMalloc(&data, bytes), "cudaMalloc", "{} bytes", bytes);
   }
-  // The allocation is ordered on the first stream, so the second stream has to wait for it.
+  // The allocation is ordered on the first stream, so the concurrent stream has to wait for it.
   if (beside_) start_beside();
   return data;
 }
@@ -308,11 +310,11 @@ void Runtime::release(void* data, std::size_t bytes) noexcept {
   forget(pools_ ? cudaFreeAsync(data, stream_) : cudaFree(data));
 }
 
-// Reads no state that changes: the thread that uses the Context may be inside another call.
+// Reads no member that changes: another thread may be inside a call on the Context meanwhile.
 void Runtime::release_shared(void* data, std::size_t bytes) noexcept {
   const CurrentDevice current(index_, std::nothrow);
-  // No single stream is ordered after all users, and cudaFree does not wait if the memory came from
-  // a pool.
+  // Waits for the whole device: no single stream is ordered after all users of the memory, and
+  // cudaFree does not wait if the memory came from a pool.
   forget(cudaDeviceSynchronize());
   if (allocator_.release != nullptr)
     return allocator_.release(allocator_.user, data, bytes, nullptr);

@@ -30,7 +30,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-/// A stream that is ordered with other streams only by events, and an event for that.
+/// A stream that is ordered with other streams only by events, and an event for that purpose.
 class SideStream {
  public:
   SideStream() = default;
@@ -38,9 +38,9 @@ class SideStream {
   SideStream(const SideStream&) = delete;
   SideStream& operator=(const SideStream&) = delete;
   [[nodiscard]] bool made() const noexcept { return stream_ != nullptr; }
-  /// Creates both on the current device.
+  /// Creates the stream and its event on the current device.
   void make();
-  /// Queued work keeps running.
+  /// Destroys the stream and its event. Work that is queued on the stream keeps running.
   void release() noexcept;
   [[nodiscard]] cudaStream_t get() const noexcept { return stream_; }
   [[nodiscard]] cudaEvent_t event() const noexcept { return event_.get(); }
@@ -91,32 +91,33 @@ class Runtime final : public DeviceRuntime {
   void close() noexcept override;
 
   [[nodiscard]] int index() const noexcept { return index_; }
-  /// The stream that work is queued on.
+  /// The stream on which work is queued now: the first stream or the concurrent one.
   [[nodiscard]] cudaStream_t cuda_stream() const noexcept {
     return beside_ ? beside_stream_.get() : first_stream();
   }
   [[nodiscard]] int compute_capability() const noexcept { return info_.compute_capability(); }
-  /// Whether a kernel that waits for the previous one may be launched to overlap with it, also
+  /// Whether launch_behind may start a kernel so that it overlaps with the previous kernel, also
   /// during a capture.
   [[nodiscard]] bool overlaps() const noexcept { return overlaps_; }
 
-  /// Whether the device can run kernels whose blocks wait for each other, and can copy
+  /// Whether the device can run cooperative kernels, whose blocks wait for each other, and can copy
   /// asynchronously.
   [[nodiscard]] bool cooperates() const noexcept { return cooperates_; }
 
-  /// A second stream of the device, for parts of one operation; it is ordered by events alone. Made
-  /// on first use, which must not be during a capture. (Operations that run concurrently use a
+  /// A second stream of the device, for parts of one operation; only events order it. The first
+  /// use, which must not be during a capture, creates it. (Operations that run concurrently use a
   /// third stream.)
   cudaStream_t side_stream();
-  /// An event to order the two streams by, made with side_stream(). Successive calls share it.
+  /// An event that orders the first and the side stream, created with side_stream(). Successive
+  /// calls share it.
   [[nodiscard]] cudaEvent_t side_event() const noexcept { return side_.event(); }
 
-  /// A word for each ReportedArray in device memory. Made on first use, which must not be during a
-  /// capture. synchronize() throws Error(invalid_argument) for the first report that was written
-  /// since the previous synchronize().
+  /// The reports of kernels: a word of device memory for each ReportedArray. They are allocated on
+  /// first use, which must not be during a capture. synchronize() throws Error(invalid_argument)
+  /// for the first report that was written since the previous synchronize().
   Report* reports();
 
-  /// State that a layer keeps in its own slot here; null until the layer stores something.
+  /// State that a higher layer keeps in its own slot of a Runtime; null until the layer stores it.
   enum class Slot { gemm };
   [[nodiscard]] Extension* extension(Slot) const noexcept { return gemm_.get(); }
   void set_extension(Slot, std::unique_ptr<Extension> extension) noexcept {
@@ -128,16 +129,18 @@ class Runtime final : public DeviceRuntime {
   [[nodiscard]] cudaStream_t first_stream() const noexcept {
     return captures_ ? capture_.get() : stream_;
   }
-  /// Whether the first stream is being captured; the device is current.
+  /// Whether the first stream is being captured. The caller has made the device current.
   [[nodiscard]] bool asks_capturing() const;
-  /// The device is current.
+  /// Throws Error(invalid_state) if the first stream is being captured. The caller has made the
+  /// device current.
   void refuse_in_capture(std::string_view what) const;
   void clear_reports();
   /// Makes the concurrent stream wait for the work that is queued on the first stream so far.
   void start_beside();
 
   int index_;
-  // Answers that are remembered since the outermost enter().
+  // State since the outermost enter(): the nesting depth, the current device, and whether the first
+  // stream is being captured.
   int depth_ = 0;
   std::optional<CurrentDevice> scope_;
   mutable std::optional<bool> capturing_;
@@ -152,17 +155,17 @@ class Runtime final : public DeviceRuntime {
   SideStream side_;
   SideStream beside_stream_;
   bool beside_ = false;
-  Event switch_event_;  ///< orders a new stream after the previous one
+  Event switch_event_;  ///< event that orders a new stream after the previous one
   bool own_stream_ = false;
   bool closed_ = false;
   bool overlaps_ = false;
   bool cooperates_ = false;
-  bool pools_ = false;  ///< cudaMallocAsync works here
+  bool pools_ = false;  ///< whether the device supports cudaMallocAsync
   std::unique_ptr<Extension> gemm_;
   Report* reports_ = nullptr;
 };
 
-/// The runtime of a Context on this backend's device.
+/// The Runtime of a Context, which must be on a device of this backend.
 inline Runtime& runtime(const ContextState& state) noexcept {
   return static_cast<Runtime&>(*state.runtime);
 }

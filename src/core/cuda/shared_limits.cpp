@@ -11,12 +11,12 @@ namespace switchback::core::cuda {
 
 namespace {
 
-// The bytes that each kernel may use on each device.
+// The bytes of dynamic shared memory that each kernel may use on each device.
 struct Limits {
   std::mutex mutex;
   std::map<std::pair<int, const void*>, std::size_t> bytes;
 };
-// Never destroyed, because a static Context may work after static objects here would be destroyed.
+// The object is never destroyed, because a static Context may work later than a static object here.
 Limits& limits() {
   static auto* const made = new Limits;
   return *made;

@@ -10,7 +10,7 @@
 
 namespace switchback::core::cuda {
 
-/// Throws Error(out_of_memory or device_error): "CALL of PROBLEM: …".
+/// Throws Error(out_of_memory or device_error) with the message "CALL of PROBLEM: …".
 [[noreturn]] void fail_status(cudaError_t status, std::string_view call,
                               std::string_view problem = {});
 
@@ -20,7 +20,7 @@ inline void check(cudaError_t status, std::string_view call) {
     fail_status(status, call);
 }
 
-/// The same with a description of the call, which is formatted only on failure.
+/// Like check(status, call), with a description of the problem, which is formatted only on failure.
 template <class... Args>
 requires(!(made_for_message<Args> || ...)) void check(cudaError_t status, std::string_view call,
                                                       fmt::format_string<Args...> problem,

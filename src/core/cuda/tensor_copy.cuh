@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA core: instructions of 9.0, with C++ code for the emulated device:
-//  - copies of boxes of a matrix to shared memory by the copy engine (TMA)
-//  - barriers in shared memory that count the bytes of these copies
-//  - barriers and registers of warpgroups
+//  CUDA core: instructions of compute capability 9.0, with C++ code for the emulated device:
+//   - copies of boxes of a matrix to shared memory by the copy engine (TMA)
+//   - barriers in shared memory that count the bytes of these copies
+//   - barriers and registers of warpgroups
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace switchback::core::cuda {
 /// phase has parity 0.
 class Mbarrier {
  public:
-  /// By one thread, before publish_mbarriers() and a barrier of the block.
+  /// Initialises the barrier. Called by one thread, before publish_mbarriers() and a block barrier.
   __device__ __forceinline__ void init(unsigned arrivals) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
     ::switchback_cuda_emu::mbarrier_init(&word_, arrivals);
@@ -34,7 +34,7 @@ class Mbarrier {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(place()) : "memory");
 #endif
   }
-  /// Announces the bytes of copies that this barrier counts.
+  /// Arrives at the barrier, and announces the bytes of copies that the barrier counts.
   __device__ __forceinline__ void arrive_and_announce(unsigned bytes) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
     ::switchback_cuda_emu::mbarrier_arrive(&word_, bytes);
@@ -75,7 +75,7 @@ class Mbarrier {
   std::uint64_t word_;
 };
 
-/// Makes the result of init() visible to the copy engine.
+/// Makes initialised Mbarriers visible to the copy engine (TMA).
 __device__ __forceinline__ void publish_mbarriers() {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 900
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -85,8 +85,8 @@ __device__ __forceinline__ void publish_mbarriers() {
 
 /// Copies the box of a matrix that begins at a row and a column to shared memory, in the 128-byte
 /// swizzle. The target is at a multiple of 1024 bytes in shared memory (on the emulated device
-/// counted from the beginning of dynamic shared memory). `counts` counts all its bytes, also those
-/// outside of the matrix. Called by one thread.
+/// counted from the beginning of dynamic shared memory). The barrier `counts` counts all bytes of
+/// the box, also those outside of the matrix. Called by one thread.
 __device__ __forceinline__ void copy_box(void* to, const TensorMap& map, int row, int column,
                                          Mbarrier& counts) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -103,7 +103,7 @@ __device__ __forceinline__ void copy_box(void* to, const TensorMap& map, int row
 #endif
 }
 
-/// Waits at a barrier, numbered from 1 to 15, of `threads` threads of the block.
+/// Waits at the block's named barrier `number` (1 to 15) until `threads` threads have arrived.
 template <int threads>
 __device__ __forceinline__ void wait_at_barrier(int number) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -112,7 +112,7 @@ __device__ __forceinline__ void wait_at_barrier(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(threads) : "memory");
 #endif
 }
-/// Arrives at the barrier without waiting.
+/// Arrives at the block's named barrier `number` (1 to 15) without waiting.
 template <int threads>
 __device__ __forceinline__ void arrive_at_barrier(int number) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -122,8 +122,9 @@ __device__ __forceinline__ void arrive_at_barrier(int number) {
 #endif
 }
 
-/// Sets the number of registers of each thread of a warpgroup from here on: fewer, or more if other
-/// warpgroups have given some back. (The kernel must check the number at the launch and the sum.)
+/// Sets the number of registers of each thread of a warpgroup from here on: give_back_registers to
+/// fewer, take_registers to more, if other warpgroups have given some back. (The kernel must check
+/// the number at the launch and the sum.)
 template <int registers>
 __device__ __forceinline__ void give_back_registers() {
 #if !defined(SWITCHBACK_CUDA_EMULATED) && __CUDA_ARCH__ >= 900

@@ -21,16 +21,16 @@ __device__ __forceinline__ std::uint64_t matrix_descriptor_128(unsigned place) {
   return static_cast<std::uint64_t>((place & 0x3FFFFu) >> 4) | unused_leading_offset << 16 |
          (bytes_between_groups >> 4) << 32 | swizzle_128 << 62;
 }
-/// The descriptor for the 32 bytes a row that are `products` products further along the rows.
+/// Moves a descriptor along its rows by `products` products, each of which reads 32 bytes a row.
 __device__ __forceinline__ std::uint64_t further(std::uint64_t descriptor, unsigned products) {
   return descriptor + products * (32 / 16);
 }
 
 #if defined(SWITCHBACK_CUDA_EMULATED)
-/// The offset of byte `byte` of row `row` of a descriptor's operand, K-major, as the PTX ISA
-/// describes the four layouts. Eight rows of `width` bytes form an atom. Atoms of different rows
-/// are the stride offset apart. Only without swizzle is there a distance between the 16-byte chunks
-/// of a row, the leading offset.
+/// The offset of byte `byte` of row `row` of the K-major operand that a descriptor describes, as
+/// the PTX ISA defines its four layouts. Eight rows of `width` bytes form an atom. Atoms of
+/// different rows are the stride offset apart. Only the layout without swizzle has a distance
+/// between the 16-byte chunks of a row, the leading offset.
 inline unsigned place_by_descriptor(std::uint64_t descriptor, unsigned row, unsigned byte) {
   const auto field = [&](unsigned first, unsigned bits) {
     return static_cast<unsigned>(descriptor >> first) & ((1u << bits) - 1u);
@@ -42,8 +42,8 @@ inline unsigned place_by_descriptor(std::uint64_t descriptor, unsigned row, unsi
   if (mode == 0) return start + row / 8 * stride + row % 8 * 16 + byte / 16 * leading + byte % 16;
   const unsigned width = 256u >> mode;  // 128, 64, 32
   const unsigned place = start + row / 8 * stride + row % 8 * width + byte;
-  // The swizzle changes three bits of a chunk's number if rows have 128 bytes, two if 64, one if
-  // 32; always by the bits from bit 7 on.
+  // The swizzle XORs the number of a 16-byte chunk with the address bits from bit 7 on: three bits
+  // if rows have 128 bytes, two if 64, one if 32.
   const unsigned changed = width / 16 - 1;
   return place ^ ((place >> 7 & changed) << 4);
 }
@@ -51,16 +51,16 @@ inline unsigned place_by_descriptor(std::uint64_t descriptor, unsigned row, unsi
 
 /// d[64,128] (+)= a[64,32] · b[128,32]ᵀ of signed bytes, modulo 2^32, by a warpgroup: 128 threads
 /// from a multiple of 128 on. Lane 4g + t of its warp w holds columns 8j + 2t and 8j + 2t + 1 of
-/// row 16w + g, then of row 16w + g + 8, for each j. Asynchronous: between multiply and the wait
-/// for its group, d must not be read or written, and the operands must not be written. The emulated
-/// device multiplies in the wait, so that an access too early or too late gives a wrong result
-/// there too.
+/// row 16w + g, then of row 16w + g + 8, for each j. The products are asynchronous: between
+/// multiply and the wait for its group, d must not be read or written, and the operands must not be
+/// written. The emulated device multiplies in the wait, so that an access too early or too late
+/// gives a wrong result there too.
 class WarpgroupProducts {
  public:
   using Sums = int[16][4];
 
-  /// Call this before the first product of a group. If no products of d are pending, `first` orders
-  /// them after the previous use of its registers.
+  /// Call this before the first product of a group. Pass `first` if no products of d are pending:
+  /// then the products are ordered after the previous use of d's registers.
   template <bool first>
   __device__ __forceinline__ void begin_group(Sums& d) {
     if constexpr (first) hold(d);
@@ -68,7 +68,8 @@ class WarpgroupProducts {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
   }
-  /// Offsets in descriptors are relative to `variable` (see shared_place).
+  /// Adds a product to the group. The offsets in descriptors a and b are relative to `variable`
+  /// (see shared_place).
   __device__ __forceinline__ void multiply(Sums& d, [[maybe_unused]] const void* variable,
                                            std::uint64_t a, std::uint64_t b, bool adds) {
 #if defined(SWITCHBACK_CUDA_EMULATED)
@@ -99,20 +100,20 @@ class WarpgroupProducts {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
   }
-  /// Waits for all groups but the `later` ones that were ended last.
+  /// Waits for all groups of products that were ended, except the last `later` of them.
   template <int later>
   __device__ __forceinline__ void wait() {
 #if defined(SWITCHBACK_CUDA_EMULATED)
     for (; done_ < added_ && products_[done_ % most].group < groups_ - later; ++done_)
       compute(products_[done_ % most]);
     // A warpgroup multiplies as a whole: when one thread knows that a product is done, it is done
-    // for all.
+    // for all threads.
     ::switchback_cuda_emu::meet_warpgroup();
 #elif defined(SWITCHBACK_CUDA_WGMMA)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(later) : "memory");
 #endif
   }
-  /// The same, where d's products are among these groups; afterwards d can be read.
+  /// Like wait(), for groups that include all products of d; afterwards d can be read.
   template <int later>
   __device__ __forceinline__ void wait(Sums& d) {
     wait<later>();
@@ -120,7 +121,7 @@ class WarpgroupProducts {
   }
 
  private:
-  // The compiler moves no access to d across this.
+  // Keeps the compiler from moving an access to d across this call.
   static __device__ __forceinline__ void hold([[maybe_unused]] Sums& d) {
 #if defined(SWITCHBACK_CUDA_WGMMA)
 #pragma unroll
@@ -149,7 +150,7 @@ class WarpgroupProducts {
         const unsigned column = 8 * j + lane % 4 * 2 + e % 2;
         int& to = (*p.d)[j][e];
         auto sum = p.adds ? static_cast<unsigned>(to) : 0u;
-        // The bytes of a chunk stay together in every layout.
+        // The 16 bytes of a chunk are consecutive in every layout.
         for (unsigned k = 0; k < 32; k += 16) {
           const unsigned char* a = p.variable + place_by_descriptor(p.a, row, k);
           const unsigned char* b = p.variable + place_by_descriptor(p.b, column, k);

@@ -14,7 +14,7 @@ bool takes(const Engine& engine, const BlockwiseProblem& problem, const ContextS
   return engine.unavailable(state).empty() && engine.unsupported(problem).empty();
 }
 
-// The default configuration of an engine that accepts the problem.
+// The default configuration of an engine, with its preferred tile, for a problem that it accepts.
 BlockwiseConfig best_of(const Engine& engine, const BlockwiseProblem& problem,
                         const ContextState& state) {
   return {engine.id, engine.tiles(problem, state).tile_n.front()};

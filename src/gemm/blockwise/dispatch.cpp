@@ -25,7 +25,8 @@ const Engine& named_engine(const ContextState& state, std::string_view name) {
   return *engine;
 }
 
-// Runs the tuned configuration if there is one that is valid here; else false.
+// Runs the tuned configuration of the problem. Returns false if there is none that is valid on this
+// device.
 bool run_tuned(ContextState& state, const BlockwiseProblem& problem,
                const BlockwiseOperands& operands) {
   if (state.config_source == nullptr || !is_tuned(state)) return false;
@@ -39,7 +40,8 @@ bool run_tuned(ContextState& state, const BlockwiseProblem& problem,
       });
 }
 
-// Runs the named engine, or what the tuner knows, else the default.
+// Computes the product with the engine that the caller named, else with the tuned configuration,
+// else with the default one.
 void run_product(ContextState& state, const Engine* named, const BlockwiseProblem& problem,
                  const BlockwiseOperands& operands) {
   const auto engines = engine_table().of(state.device.kind);
@@ -48,7 +50,8 @@ void run_product(ContextState& state, const Engine* named, const BlockwiseProble
     return;
   }
   if (named == nullptr && problem.groups == 0 && run_tuned(state, problem, operands)) return;
-  // Without groups a named engine that rejects the problem runs another kernel by itself.
+  // Without groups, the named engine runs even if it rejects the problem: it then calls another
+  // kernel itself.
   const bool runs_named =
       named != nullptr && (problem.groups == 0 || named->unsupported(problem).empty());
   const BlockwiseConfig config =
@@ -56,7 +59,7 @@ void run_product(ContextState& state, const Engine* named, const BlockwiseProble
   engine_table().find(state.device.kind, config.engine)->run(state, problem, config, operands);
 }
 
-// Runs the products of the groups one after the other. The problem is that of all groups.
+// Computes the products of the groups one after the other. `problem` describes all groups together.
 void run_groups(ContextState& state, const Engine* named, const BlockwiseProblem& problem,
                 const BlockwiseOperands& operands, std::span<const BlockGroup> groups) {
   const std::int64_t d_bytes =

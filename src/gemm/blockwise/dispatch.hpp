@@ -11,14 +11,15 @@
 
 namespace switchback::blockwise {
 
-/// gemm_blockwise() without its checks: runs the named engine, or what the Context's tuner knows,
-/// else the default. Throws Error if a named engine is unknown or cannot run.
+/// gemm_blockwise() without its checks. Runs the engine that args names, else the configuration of
+/// the Context's tuner, else the default. Throws Error if the named engine is unknown or cannot
+/// run.
 ///
-/// With `groups`, group g multiplies its own blocks alone, and its d has the bits of that product.
-/// d is [G·N,K], the matrices of the groups below each other. args.m is ignored. A group without
-/// rows has a d of zeros, or an unchanged one if it accumulates. `groups` is in the memory of the
-/// Context's device: on a device it is read by kernels only. On the CPU it is also read in a
-/// dry run. The tuner is not asked.
+/// With `groups`, group g multiplies only its own blocks, and its d has the bits of that product. d
+/// is [G·N,K], the matrices of the groups below each other. args.m is ignored. The d of a group
+/// without rows is zero, or unchanged if args.accumulate is set. `groups` is in the memory of the
+/// Context's device. On a GPU only kernels read it. On the CPU it is also read in a dry run. The
+/// tuner is not asked.
 void multiply(ContextState& state, const BlockwiseGemmArgs& args,
               std::span<const BlockGroup> groups = {});
 

@@ -19,8 +19,8 @@ inline std::string_view takes_every_problem(const BlockwiseProblem&) {
   return {};
 }
 
-/// The tile_n values that an engine can choose from, the best first. (It allocates no memory: a
-/// product must not run out of memory after an operation has written other results.)
+/// The values of tile_n that an engine can choose from, the best first. A fixed array, because a
+/// product must not run out of memory after an operation has written other results.
 struct Tiles {
   std::array<std::int32_t, 2> tile_n = {};
   std::size_t count = 0;
@@ -32,21 +32,23 @@ inline Tiles without_tiles(const BlockwiseProblem&, const ContextState&) noexcep
   return {};
 }
 
-/// One implementation.
+/// One implementation of the blockwise int8 product.
 struct Engine {
   EngineId id;
   std::string_view name;
-  bool is_oracle = false;  ///< see gemm_int8::Engine
-  /// Whether its kernels may fail on a machine on which they never ran. Such an engine runs by
-  /// default only if its kernels are in a committed record of that generation.
+  bool is_oracle = false;  ///< whether it is the reference that tests compare with
+  /// Whether the engine's kernels may fail on a machine on which they never ran. Such an engine
+  /// runs by default only if a committed record shows that its kernels are right on this GPU
+  /// generation.
   bool needs_trust = false;
-  std::string_view seen = {};  ///< that record (gemm/cuda/seen.hpp); empty if there is none
-  /// Why it cannot run on this machine in this Context; empty if it can.
+  /// The record that shows the kernels right (gemm/cuda/seen.hpp); empty if there is none
+  std::string_view seen = {};
+  /// Why the engine cannot run on this machine in this Context; empty if it can.
   std::string_view (*unavailable)(const ContextState& state);
-  /// Why its kernels cannot compute this problem; empty if they can. Otherwise the last engine of
-  /// the device computes it, even if this engine is named.
+  /// Why the engine's kernels cannot compute this problem; empty if they can. If they cannot, the
+  /// last engine of the device computes it, even if a caller named this engine.
   std::string_view (*unsupported)(const BlockwiseProblem& problem) = takes_every_problem;
-  /// The tiles in which it can compute the problem; empty if it has no choice.
+  /// The tiles in which the engine can compute the problem; empty if it offers no choice.
   Tiles (*tiles)(const BlockwiseProblem& problem,
                  const ContextState& state) noexcept = without_tiles;
   /// Computes the problem. n, k and padded_m are above zero, except that the last engine of a
@@ -54,7 +56,7 @@ struct Engine {
   void (*run)(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
               const BlockwiseOperands& operands);
 
-  /// Whether it runs only where it is named, or where a tuner has validated its kernels.
+  /// Whether the engine runs only if a caller names it, or if a tuner has validated its kernels.
   [[nodiscard]] constexpr bool needs_validation() const noexcept {
     return needs_trust && seen.empty();
   }
@@ -66,8 +68,8 @@ core::EngineTable<Engine>& engine_table() noexcept;
 
 extern const Engine reference_engine;
 
-/// One engine for each tile kernel of the int8 product, the preferred one first, then the
-/// reference.
+/// The engines of the CPU: one for each tile kernel of the int8 product, the preferred one first,
+/// then the reference.
 std::span<const Engine* const> cpu_engines() noexcept;
 
 }  // namespace switchback::blockwise

@@ -53,8 +53,8 @@ class BlockwiseTrial final : public measure::TrialOf<BlockwiseConfig> {
     return all;
   }
 
-  // At the full size, because a kernel's last tiles are then as far from its first ones as
-  // possible.
+  // Runs and compares the problem at its full size, because a kernel's last tiles are then as far
+  // from its first ones as possible.
   void compare(measure::Checker& checker, const BlockwiseConfig& config) override {
     if (want_.empty()) expect();
     if (problem_.accumulate)
@@ -79,7 +79,7 @@ class BlockwiseTrial final : public measure::TrialOf<BlockwiseConfig> {
     return blockwise::needs_validation(config);
   }
 
-  // Codes of blocks, 0 from m on.
+  // Fills an operand with random codes, and with zeros from column m on.
   void fill_codes(const Matrix& codes, std::uint64_t seed) {
     AnyMatrix m = codes.any();
     measure::fill(context_, m, options_.data, seed);
@@ -98,7 +98,7 @@ class BlockwiseTrial final : public measure::TrialOf<BlockwiseConfig> {
             absmax_a_.floats().data(), absmax_b_.floats().data(), d.data()};
   }
 
-  // Some rows of an operand, on the host.
+  // Copies some rows of an operand, codes and scales, to the host.
   [[nodiscard]] Codes codes_of(const Matrix& codes, const Matrix& absmax,
                                const measure::Rows& rows) const {
     const Matrix some = measure::gather(context_, codes.any(), rows);
@@ -127,7 +127,7 @@ class BlockwiseTrial final : public measure::TrialOf<BlockwiseConfig> {
 
   BlockwiseProblem problem_;
   Matrix a_, b_, absmax_a_, absmax_b_, d_;
-  Matrix before_;  ///< d before something is added to it
+  Matrix before_;  ///< d as it is before the product is added to it
   measure::ProductCopies copies_;
   measure::Sample sample_;
   Matrix want_, kept_;

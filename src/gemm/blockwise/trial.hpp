@@ -14,7 +14,7 @@ namespace switchback::blockwise {
 std::unique_ptr<measure::Trial> make_trial(Context& context, const BlockwiseProblem& problem,
                                            const measure::TrialOptions& options);
 
-/// dW of a layer of this type, stored alone and accumulated.
+/// The products that compute dW of a layer of this type: one stores dW, the other adds to it.
 std::vector<BlockwiseProblem> trial_problems(const ContextState& state,
                                              const measure::TrialShape& shape, DType dtype);
 

@@ -18,11 +18,11 @@ using core::row;
 using core::value_name;
 using core::Word;
 
-// Limited so that whole blocks and strides are int64 numbers too.
+// The largest m. It is limited so that m rounded up to whole blocks, and strides, fit into int64.
 constexpr std::int64_t most_codes = std::int64_t{1} << 60;
 
-// The word of a stride is its excess over the rows of codes, in whole blocks of M. So two problems
-// that differ only in M differ only in M's word. from_query() adds the rows again.
+// A query stores a stride as its excess over padded_m. So the queries of two problems that differ
+// only in m differ only in the word (number) for m. from_query() adds padded_m again.
 constexpr Word gap_word(std::string_view name) {
   return {.name = name, .most = most_codes};
 }
@@ -69,8 +69,8 @@ bool validated_default(const ConfigQuery& query, const ContextState& state,
   return true;
 }
 
-// Problems with more tiles than multiprocessors and with several blocks, the last of which is not
-// full.
+// Problems for the validation of kernels: with more tiles than multiprocessors, and with several
+// blocks, the last of which is not full.
 std::vector<ConfigQuery> kernel_problems(const ContextState& state) {
   std::vector<ConfigQuery> queries;
   for (const DType output : {DType::f32, DType::f16, DType::bf16})

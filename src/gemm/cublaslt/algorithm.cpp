@@ -7,8 +7,8 @@ namespace switchback {
 
 namespace {
 
-// The position of an attribute in the two words, in bits from the lowest. The values that cuBLASLt
-// has today need at most half of each field.
+// Where an attribute is stored in the two words of a packed algorithm, in bits from the lowest. The
+// values that cuBLASLt has today need at most half of each field.
 struct Field {
   std::size_t word;
   int shift;
@@ -26,7 +26,7 @@ constexpr std::array<Field, count> fields = {{
     {0, 54, 8},   // swizzle
     {1, 16, 22},  // custom
     {1, 38, 8},   // inner_shape
-    {1, 46, 16},  // cluster_shape
+    {1, 46, 16},  // CublasLtAlgorithm::cluster_shape
 }};
 
 constexpr std::int64_t most_of(std::size_t i) {
@@ -86,7 +86,8 @@ CublasLtWords pack(const std::optional<CublasLtAlgorithm>& algorithm) noexcept {
 bool unpack(const CublasLtWords& words, std::optional<CublasLtAlgorithm>& algorithm) noexcept {
   algorithm.reset();
   if (words == CublasLtWords{0, 0}) return true;
-  // A negative word has bits that no field has, and shifts them into some.
+  // A negative word has its highest bit set, which belongs to no field, and a right shift would
+  // copy it into fields.
   if (words[0] < 0 || words[1] < 0) return false;
   CublasLtAlgorithm found;
   for (std::size_t i = 0; i < count; ++i) {

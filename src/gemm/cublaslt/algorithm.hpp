@@ -38,10 +38,11 @@ struct CublasLtAttribute {
 /// All attributes, in the order in which they are printed.
 std::span<const CublasLtAttribute> cublaslt_attributes() noexcept;
 
-/// "id=21 tile=20 stages=15 split_k=1 reduction=0 swizzle=0 custom=0 inner_shape=0 cluster_shape=0"
+/// An algorithm as text, for example "id=21 tile=20 stages=15 split_k=1 reduction=0 swizzle=0
+/// custom=0 inner_shape=0 cluster_shape=0".
 std::string describe(const CublasLtAlgorithm& algorithm);
 
-/// The attribute that cannot be stored, and why; empty if all of them can.
+/// Names an attribute of the algorithm that cannot be stored, and why; empty if all of them can.
 std::string out_of_range(const CublasLtAlgorithm& algorithm);
 bool is_valid(const CublasLtAlgorithm& algorithm) noexcept;
 
@@ -49,7 +50,7 @@ bool is_valid(const CublasLtAlgorithm& algorithm) noexcept;
 /// of range.
 using CublasLtWords = std::array<std::int64_t, 2>;
 CublasLtWords pack(const std::optional<CublasLtAlgorithm>& algorithm) noexcept;
-/// The inverse; false for words that pack() never produces.
+/// The inverse of pack(). Returns false for words that pack() never produces.
 bool unpack(const CublasLtWords& words, std::optional<CublasLtAlgorithm>& algorithm) noexcept;
 
 }  // namespace switchback

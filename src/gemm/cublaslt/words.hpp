@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: the row for a CublasLtChoice in the table of a configuration
-// (core/word_table.hpp): three words of a ConfigChoice. Caches contain it attribute by attribute,
-// see `written`.
+// Dispatch zone: CublasLtRow, which stores a CublasLtChoice in three words of a ConfigChoice. It is
+// a row in the table of a configuration's words (core/word_table.hpp). Caches contain the choice
+// attribute by attribute, see `written`.
 #pragma once
 
 #include <array>
@@ -12,12 +12,12 @@
 
 namespace switchback {
 
-/// The name of the first of these words.
+/// The name of the first of the three words of a CublasLtChoice.
 inline constexpr std::string_view cublaslt_word = "cublaslt";
 
 template <auto Member>
 struct CublasLtRow {
-  // out_of_range() says which values the choice may have.
+  // Any number is allowed here, because out_of_range() checks the choice as a whole.
   static constexpr core::Word word_of(std::string_view name) noexcept {
     return {.name = name,
             .least = std::numeric_limits<std::int64_t>::min(),

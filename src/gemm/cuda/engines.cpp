@@ -11,7 +11,7 @@ namespace switchback {
 namespace gemm_int8::cuda {
 
 std::span<const Engine* const> engines() noexcept {
-  // The last one accepts every problem.
+  // The int8 engines in order of preference. The last one accepts every problem.
   static constexpr std::array<const Engine*, 4> all = {&fused_engine, &cublaslt_engine,
                                                        &cublaslt_panels_engine, &dp4a_engine};
   return all;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the CUDA engines of the products. Empty in a build without CUDA.
+// Engine zone: the CUDA engines of all products. The lists are empty in a build without CUDA.
 #pragma once
 
 #include <span>
@@ -22,7 +22,7 @@ std::span<const Engine* const> engines() noexcept;
 }
 
 namespace products::cuda {
-/// "13.0.2", or why the library is missing; "" in a build without CUDA.
+/// The version of cuBLASLt, for example "13.0.2", or why it is missing; "" in a build without CUDA.
 std::string cublaslt_version();
 }  // namespace products::cuda
 

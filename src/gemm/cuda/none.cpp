@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces the backend in a build without CUDA.
+// Replaces the CUDA engines of all products in a build without CUDA: the lists are empty.
 #include "gemm/cuda/engines.hpp"
 
 namespace switchback {

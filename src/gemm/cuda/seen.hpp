@@ -13,7 +13,7 @@
 
 namespace switchback::products {
 
-/// Compute capability 9.0.
+/// The record for compute capability 9.0.
 inline constexpr std::string_view seen_on_h200 = "data/records/h200";
 
 }  // namespace switchback::products

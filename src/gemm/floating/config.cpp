@@ -54,15 +54,16 @@ constexpr Config reference{EngineId::reference, false, 0};
 Config preferred(const Problem& p) {
   if (p.input == DType::bf16 && onednn_multiplies_bf16(p.k))
     return !p.transpose_b && p.m >= 1024 ? matmul_packed : matmul;
-  // For f32, or operands widened to it: dnnl_sgemm, except if it transposes b for too few rows.
-  // With a bias it needs a second pass over d. Up to m = 2048 that costs as much as matmul loses,
-  // which fuses the bias.
+  // For f32, or operands widened to f32: dnnl_sgemm, except if it has to transpose b for too few
+  // rows. With a bias, dnnl_sgemm needs a second pass over d, while matmul fuses the bias. Up to m
+  // = 2048 this pass costs as much as matmul loses in the product.
   const std::int64_t enough_rows = p.bias ? 2048 : 1024;
   const bool transposes_for_few = p.transpose_b && !p.transpose_a && p.m > 2 && p.m < enough_rows;
   return transposes_for_few ? matmul : sgemm;
 }
 
-// Why the engine refuses the configuration, as far as that can be decided without a Context.
+// Why the engine of a configuration refuses it, as far as that can be decided without a Context;
+// empty if it does not.
 std::string refusal(const Problem& problem, const Config& config) {
   const Engine* e = find_engine(problem.device, config.engine);
   if (e == nullptr)
@@ -79,7 +80,7 @@ bool runs(const Problem& problem, const Config& config) {
 
 }  // namespace
 
-// tf32 is never the default: it is a different product.
+// The default on GPUs. The engine for tf32 is never the default: it computes a different product.
 constexpr Config cublaslt{EngineId::cublaslt, false, 0};
 
 Config default_config(const Problem& problem, const ContextState&) {

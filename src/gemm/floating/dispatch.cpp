@@ -15,12 +15,13 @@ namespace {
 
 constexpr std::string_view op = "gemm_standard";
 
-// The stride of a matrix with one row does not matter; setting it to the width gives one problem.
+// The stride of a matrix with one row does not matter. Setting it to the width makes such matrices
+// one problem for the tuner.
 std::int64_t leading_dimension(ConstAnyMatrix m) {
   return m.rows <= 1 ? m.cols : m.stride;
 }
 
-// The problem for validated arguments.
+// The Problem that validated arguments describe.
 Problem problem_of(const ContextState& state, const StandardGemmArgs& args) {
   Problem p;
   p.m = args.transpose_a ? args.a.cols : args.a.rows;
@@ -59,7 +60,8 @@ Config forced_config(std::string_view name, const Problem& problem) {
   return config;
 }
 
-// Runs the tuned configuration if there is one that is valid here; else false.
+// Runs the tuned configuration of the problem. Returns false if there is none that is valid on this
+// device.
 bool run_tuned(ContextState& state, const Problem& problem, const Operands& operands) {
   if (state.config_source == nullptr) return false;
   return products::run_tuned<Config>(
@@ -70,7 +72,7 @@ bool run_tuned(ContextState& state, const Problem& problem, const Operands& oper
       });
 }
 
-// An empty sum: zeros, or the old values of d, plus the bias.
+// The product for k = 0, whose sums are empty: d is zeros or its old values, plus the bias.
 void run_without_inner_dimension(ContextState& state, const Problem& p, const Operands& operands) {
   if (state.runtime != nullptr) {
     const AnyMatrix d(operands.d, p.output, p.m, p.n, p.ldd);

@@ -8,8 +8,9 @@
 
 namespace switchback::floating {
 
-/// gemm_standard() without its checks: runs the configuration that the Context's tuner knows, else
-/// the default. Throws Error(unsupported) if a forced engine cannot run it.
+/// gemm_standard() without its checks. Runs the engine that args names, else the configuration of
+/// the Context's tuner, else the default. Throws Error(unsupported) if the named engine cannot run
+/// the product.
 void multiply(ContextState& state, const StandardGemmArgs& args);
 
 }  // namespace switchback::floating

@@ -14,8 +14,8 @@ namespace switchback::floating {
 
 namespace {
 
-// GFLOP/s of the packed weight and of the best of the other ways, measured as in config.cpp, for
-// M / 4096 / 4096 (1408 / 6144 at 4096 rows):
+// GFLOP/s of products with a packed weight, and of the fastest way without one, measured as in
+// config.cpp, for M / 4096 / 4096 (1408 / 6144 at 4096 rows):
 //   M              1      4     16     64    128   1024   2048   4096
 //   f32       20, 17 123,64 238,171 404,350 445,412 465,457 422,436 431,452
 //   bf16      44, 31        559,376 764,609         946,890 896,851 860,833
@@ -52,7 +52,8 @@ void PackedStandardWeight::pack(ContextState& state, ConstAnyMatrix w, std::stri
 bool PackedStandardWeight::takes(ConstAnyMatrix x, AnyMatrix y) const noexcept {
   if (rows_ == 0 || x.rows == 0) return false;
   if (packed_as_ == DType::f32 && x.rows >= f32_gains_below_rows) return false;
-  // oneDNN reads packed weights only with dense operands; widened operands are dense.
+  // oneDNN reads packed weights only with dense operands. Operands that are widened first are
+  // always dense.
   return x.dtype != packed_as_ || (is_dense(x) && is_dense(y));
 }
 

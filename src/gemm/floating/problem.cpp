@@ -36,7 +36,7 @@ std::string describe(const Problem& p) {
 
 core::ProblemSize size_of(const Problem& p) noexcept {
   core::ProblemSize size = core::product_size(p.m, p.n, p.k);
-  // In dW = Gᵀ · X the tokens are the inner dimension.
+  // In dW = Gᵀ · X the inner dimension k counts the tokens.
   size.tokens = p.transpose_a ? "k" : "m";
   return size;
 }

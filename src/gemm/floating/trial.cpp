@@ -53,7 +53,8 @@ class FloatingTrial final : public measure::TrialOf<Config> {
   std::vector<Config> all_configs() override {
     return without_tests(floating::all_candidates(problem_, context_.state()));
   }
-  // Also engines that compute another product, such as one in tf32.
+  // The default configuration of every engine that accepts the problem, also of engines that
+  // compute a different product, such as one in tf32.
   std::vector<Config> engine_configs() override {
     std::vector<Config> all = {default_config(problem_, context_.state())};
     for (const Engine* engine : floating::engines(problem_.device))
@@ -103,11 +104,11 @@ class FloatingTrial final : public measure::TrialOf<Config> {
     return without_oracles(std::move(all),
                            [&](const Config& config) { return engine_of(config)->is_oracle; });
   }
-  // Null if the number does not belong to an engine.
+  // The engine of a configuration; null if its number does not belong to an engine.
   [[nodiscard]] const Engine* engine_of(const Config& config) const {
     return find_engine(problem_.device, config.engine);
   }
-  // Describes the pass of a layer that computes such a product.
+  // Describes the pass of a layer (forward, dX, dW) that computes such a product.
   [[nodiscard]] std::string text() const {
     const char* pass = problem_.transpose_a ? "dw" : problem_.transpose_b ? "forward" : "dx";
     return fmt::format("{}{}{}", pass, problem_.bias ? ", bias" : "",

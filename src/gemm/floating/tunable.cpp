@@ -19,7 +19,7 @@ constexpr Word float_type(std::string_view name) {
   return {.name = name, .most = number(DType::bf16), .value_name = value_name<dtype_name, DType>};
 }
 
-// The flags of a problem as one number.
+// The flags of a Problem that a query stores together, as the bits of one number.
 constexpr std::array form_flags = {&Problem::transpose_a, &Problem::transpose_b,
                                    &Problem::accumulate, &Problem::bias};
 constexpr std::int64_t form_of(const Problem& p) noexcept {
@@ -39,7 +39,8 @@ constexpr core::WordTable problem_table(
     row<&Problem::ldb>({.name = "ldb"}), row<&Problem::ldd>({.name = "ldd"}),
     row<&Problem::input>(float_type("input")), row<&Problem::output>(float_type("output")),
     row({.name = "form", .most = 15}, form_of, set_form),
-    // In a key, the value is that of the machine.
+    // Keys of caches do not contain this word: its value is that of the machine, which is described
+    // elsewhere.
     row<&Problem::compute_capability>({.name = "compute_capability",
                                        .written = core::Written::elsewhere}),
     row<&Problem::alignment>({.name = "alignment", .most = 16}));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: packs codes that arrive block by block. No unpacked matrix of them is written.
+// Dispatch zone: packs int8 codes that arrive block by block, so that no unpacked matrix of codes
+// is written.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +18,9 @@ namespace switchback::gemm_int8 {
 
 class BlockPacker final : public core::CodeSink {
  public:
-  /// Whether the blocks are parts of B[n,k] or of B transposed.
+  /// Whether the blocks that arrive are parts of B[n,k] or of B transposed.
   enum class Blocks { of_b, of_b_transposed };
-  /// Without `stores`, the size of the packed matrices decides.
+  /// Without `stores`, the size of the packed matrices decides how they are stored.
   explicit BlockPacker(Blocks blocks, std::optional<Stores> stores = {}) noexcept
       : blocks_(blocks), wanted_(stores) {}
 

@@ -11,7 +11,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// A part of a configuration that only some engines have. For the other engines it must have its
+// A part of a configuration that only some engines support. For the other engines it must have its
 // initial value.
 struct Part {
   ConfigParts bit;
@@ -52,7 +52,7 @@ std::string_view name_of(const GemmProblem& problem) {
   return problem.has_groups() ? "grouped_gemm" : "gemm";
 }
 
-// `first`, and the configurations of `more` that are not in the list yet.
+// Returns `first`, and those configurations of `more` that differ from all before them.
 std::vector<GemmConfig> distinct(const GemmConfig& first, const std::vector<GemmConfig>& more) {
   std::vector<GemmConfig> found = {first};
   for (const GemmConfig& config : more)
@@ -64,13 +64,14 @@ bool reads(const ContextState& state, const Engine& engine, EngineId packed_for)
   return packed_for == EngineId::none || reads_layout(state.device.kind, engine, packed_for);
 }
 
-// Groups with one scale for each group find their scales in another way, in another kernel. A
-// single product reads the same address either way.
+// How a kernel finds the scales; part of its identity. Groups with one scale for each group find
+// their scales in another way, in another kernel. For a single product both ways read the same
+// address.
 std::int64_t scales_of(const GemmProblem& problem) {
   return problem.has_groups() ? static_cast<std::int64_t>(problem.scale) : 0;
 }
 
-// The configurations of an engine that compute a problem.
+// The configurations of those `kernels` that belong to an engine and compute a problem.
 std::vector<GemmConfig> configs_of(const GemmProblem& problem, const Engine& engine,
                                    const std::vector<core::KernelId>& kernels) {
   std::vector<GemmConfig> found;
@@ -128,8 +129,8 @@ std::vector<GemmConfig> all_candidates(const GemmProblem& problem, const Context
 
 namespace {
 
-// The default of the first engine whose kernels need trust, if the engine reads b and has a kernel
-// that may run.
+// Finds the default configuration of the first engine that needs trust, reads b's layout and has a
+// kernel that may run. Returns false if there is no such engine.
 bool trusted_default(const GemmProblem& problem, const ContextState& state,
                      const core::KnownKernels& known, GemmConfig& config) {
   if (problem.groups == 0) return false;
@@ -181,10 +182,10 @@ GemmConfig default_config(const GemmProblem& problem, const ContextState& state,
 
 namespace {
 
-// The engine's own objection to a configuration.
+// Why the engine itself refuses a configuration; empty if it does not.
 std::string refused_by(const Engine& engine, const GemmProblem& problem, const GemmConfig& config,
                        const ContextState& state) {
-  // A library is not given an empty product.
+  // Libraries are not asked about empty products, because they never get one.
   if (engine.invalid_config == nullptr || problem.m == 0 || problem.n == 0) return {};
   return engine.invalid_config(seen_by(engine, problem), config, state);
 }
@@ -241,10 +242,10 @@ namespace {
 void run_groups(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
                 const GemmOperands& operands) {
   const Engine& engine = *find_engine(state.device.kind, config.engine);
-  // K = 0: only the epilogue is left, which the last engine of a device computes.
+  // For K = 0 only the epilogue is left, which the last engine of a device computes.
   if (engine.takes_groups && (problem.k > 0 || !state.on_cpu())) {
     GemmProblem p = problem;
-    // If an engine packs b for the call.
+    // The size of a packed group, in case the engine packs b for this call.
     if (p.packed_for == EngineId::none)
       p.packed_step_bytes = packed_step(engine.packed_bytes(p.n, p.k));
     return engine.run(state, p, config, operands);
@@ -264,7 +265,7 @@ void run_checked(ContextState& state, const GemmProblem& problem, const GemmConf
                  const GemmOperands& operands) {
   if (problem.groups == 0 || problem.m == 0 || problem.n == 0) return;
   if (problem.has_groups()) return run_groups(state, problem, config, operands);
-  // K = 0: only the epilogue is left, which the last engine of a device computes.
+  // For K = 0 only the epilogue is left, which the last engine of a device computes.
   const Engine& engine = problem.k == 0 ? *engines(state.device.kind).back()
                                         : *find_engine(state.device.kind, config.engine);
   engine.run(state, problem, config, operands);

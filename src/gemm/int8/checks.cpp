@@ -11,7 +11,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// The column of the first -128 in a row, or -1.
+// The column of the first code of -128 in a row, or -1 if the row has none.
 std::int64_t find_in_row(const std::int8_t* row, std::int64_t cols) {
   const void* const found = std::memchr(row, 0x80, static_cast<std::size_t>(cols));
   return found == nullptr ? -1 : static_cast<const std::int8_t*>(found) - row;

@@ -12,10 +12,10 @@
 
 namespace switchback::gemm_int8 {
 
-/// How an engine reads a B that is given as rows.
+/// How an engine reads the matrix B if the caller gives it as rows.
 enum class Weights : std::int64_t {
-  plain = 0,   ///< directly from the caller's rows
-  packed = 1,  ///< rearranged first, into the workspace (or by the caller, once)
+  plain = 0,   ///< B is read directly from the caller's rows
+  packed = 1,  ///< B is rearranged first, into the workspace (or once by the caller)
 };
 
 struct GemmConfig {
@@ -26,28 +26,28 @@ struct GemmConfig {
   std::int64_t mc = 0;
   std::int64_t nc = 0;
   std::int64_t kc = 0;
-  std::int64_t threads = 0;  ///< how many of the Context's threads at most; 0 = all
-  /// cublaslt: the position in the library's own ranking, if no algorithm is given.
+  std::int64_t threads = 0;  ///< the most threads of the Context that are used; 0 = all
+  /// For cublaslt: the position of the algorithm in cuBLASLt's own ranking, if `cublaslt` names no
+  /// algorithm.
   std::int64_t algorithm = 0;
   CublasLtChoice cublaslt = {};
-  // fused: mc, nc and kc are its tiles. These members say which blocks share their operands, and in
-  // which order tiles are computed.
-  std::int64_t cluster = 0;  ///< blocks of a cluster along m
-  std::int64_t raster =
-      0;  ///< side of d that the order goes along; 0 = the fewer tiles, 1 = m, 2 = n
-  std::int64_t swizzle = 0;  ///< width of a strip in that order, in tiles: 2, 4 or 8; 0 = 1
+  // For the fused engine mc, nc and kc are its tile. The following members say which thread blocks
+  // share their operands, and in which order tiles are computed.
+  std::int64_t cluster = 0;  ///< thread blocks of a cluster along m
+  std::int64_t raster = 0;   ///< side that tiles are ordered along: 0 = fewer tiles, 1 = m, 2 = n
+  std::int64_t swizzle = 0;  ///< width of a strip in the order of tiles, in tiles: 2, 4 or 8; 0 = 1
 
   friend bool operator==(const GemmConfig&, const GemmConfig&) = default;
 };
 
-/// "avx512_vnni packed mc=96 nc=512 kc=1024 threads=0"
+/// A configuration as text, for example "avx512_vnni packed mc=96 nc=512 kc=1024 threads=0".
 std::string describe(const GemmConfig& config);
 
-// The contract of core/tunable.hpp.
+// The conversions that core/tunable.hpp requires of an operation.
 ConfigChoice to_choice(const GemmConfig& config) noexcept;
 bool from_choice(const ConfigChoice& choice, GemmConfig& config) noexcept;
-/// The member whose value is out of range, as in "mc=-1; none may be negative"; empty if all are
-/// valid.
+/// Names the member whose value is out of range, for example "mc=-1; none may be negative"; empty
+/// if all are valid.
 std::string out_of_range(const GemmConfig& config);
 
 }  // namespace switchback::gemm_int8

@@ -16,7 +16,8 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// The engine that is forced by name; null if none is forced.
+// The engine that the caller forces by name; null if the caller forces none. Throws Error if it
+// cannot run the problem.
 const Engine* forced_engine(const ContextState& state, std::string_view op,
                             const GemmProblem& problem, std::string_view forced) {
   if (!forced.empty()) {
@@ -63,13 +64,13 @@ void multiply(ContextState& state, std::string_view op, Product& product, std::s
                              : default_config(problem, state);
   };
   if (problem.has_groups() && (problem.groups == 0 || problem.m == 0 || problem.n == 0)) {
-    by_default();  // reports that no engine can run it
+    by_default();  // throws if no engine can run the problem
     return;
   }
   if (run_tuned(state, problem, operands, engine)) return;
   const GemmConfig config = by_default();
   try {
-    return run_checked(state, problem, config, operands);  // engines' default configurations run
+    return run_checked(state, problem, config, operands);  // a default configuration needs no check
   } catch (const Error& error) {
     const Engine& last = *engines(state.device.kind).back();
     if (error.status() != Status::unsupported || !forced.empty() || state.on_cpu() ||
@@ -131,7 +132,8 @@ void pack(ContextState& state, std::string_view op, MatrixView<const std::int8_t
   const Engine* packer = &packing_engine(op, state, engine);
   const std::int64_t n = b.rows / groups;
   PackedWeightState& packed = make_packed(state, *packer, groups, n, b.cols, out);
-  packed.engine = nullptr;  // until the copies are queued: a device can fail here
+  // `out` counts as empty until the copies are queued: a device can fail here
+  packed.engine = nullptr;
   for (std::int64_t g = 0; g < groups; ++g)
     packer->pack(state, {b.data + g * n * b.stride, n, b.cols, b.stride},
                  packed.buffer.as<std::byte>() + g * packed.step_bytes);
@@ -169,8 +171,9 @@ bool BlockPacker::begin(ContextState& state, std::int64_t groups, std::int64_t n
   k_ = k;
   data_ = packed.buffer.as<std::byte>();
   step_bytes_ = packed.step_bytes;
-  // A training step makes two forms of the codes, and much else happens before the second is read.
-  // On two cores of Sapphire Rapids with 2 MiB each and 4 MiB of codes a form, steps took 0.82 to
+  // Codes that exceed a second-level cache are packed with non-temporal stores. A training step
+  // makes two forms of the codes, and much else happens before the second form is read. On two
+  // cores of Sapphire Rapids with 2 MiB of L2 each and 4 MiB of codes a form, steps took 0.82 to
   // 0.92 of the time at 256 rows and 0.94 to 0.98 at 1024. With 1 MiB of codes nothing changed.
   const std::size_t l2 = core::cpu_caches().l2_bytes;
   const bool large = static_cast<std::size_t>(groups * step_bytes_) >= l2;

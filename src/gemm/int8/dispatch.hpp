@@ -11,16 +11,16 @@
 
 namespace switchback::gemm_int8 {
 
-struct Product;  // gemm/int8/product.hpp
+struct Product;  // defined in gemm/int8/product.hpp
 
-/// gemm() and gemm_s8s8s32() without their checks: runs the configuration that the Context's tuner
-/// knows, else the default. Throws Error(unsupported) if a forced engine cannot run it.
+/// gemm() and gemm_s8s8s32() without their checks. Run the configuration of the Context's tuner,
+/// else the default. Throw Error(unsupported) if the engine that args names cannot run the product.
 void multiply(ContextState& state, const GemmArgs& args);
 void multiply(ContextState& state, const GemmS8S8S32Args& args);
-/// The same for a product of matrices or of groups. It runs the tuned configuration. If there is
-/// none, it runs the default of the forced engine, of the engine that b is packed for, or of the
-/// first that accepts the problem. A library may have no algorithm for a problem that its engine
-/// accepts. Then, unless that engine was forced, the device's last engine runs: it accepts
+/// Computes a single product or the products of groups. It runs the tuned configuration. If there
+/// is none, it runs the default of the forced engine, of the engine that b is packed for, or of the
+/// first engine that accepts the problem. A library may have no algorithm for a problem that its
+/// engine accepts. Then, unless that engine was forced, the device's last engine runs: it accepts
 /// everything and reads the packed form of the other engines. `op` is the operation's name in
 /// messages. Sets the problem's alignment.
 void multiply(ContextState& state, std::string_view op, Product& product, std::string_view forced);
@@ -30,13 +30,13 @@ void multiply(ContextState& state, std::string_view op, Product& product, std::s
 void pack(ContextState& state, std::string_view op, MatrixView<const std::int8_t> b,
           std::int64_t groups, PackedWeight& out, std::string_view engine);
 
-/// Writes the codes of packed matrices, below each other: [groups·rows,cols].
+/// Restores the codes of packed matrices and writes them below each other: [groups·rows,cols].
 void unpack(ContextState& state, const PackedWeight& b, MatrixView<std::int8_t> codes);
 
-/// Makes `out` the packed transpose of each packed B[n,k], for the same engine.
+/// Makes `out` hold the packed transpose of each packed matrix B[n,k] in b, for the same engine.
 void pack_transposed(ContextState& state, const PackedWeight& b, PackedWeight& out);
 
-/// Where the codes of packed matrices are written.
+/// The rows of packed matrices, if a caller can write codes to them directly.
 struct PackedRows {
   MatrixView<std::int8_t> first{};
   std::int64_t step = 0;  ///< codes from one matrix to the next

@@ -12,7 +12,7 @@
 namespace switchback::gemm_int8 {
 
 core::EngineTable<Engine>& engine_table() noexcept {
-  // In order of preference: the first that runs is the default.
+  // The engines of the CPU in order of preference: the first that runs is the default.
   static constexpr std::array on_cpu = {
     &blocked_engine<EngineId::amx, amx_kernel>,
     &blocked_engine<EngineId::avx512_vnni, avx512_vnni_kernel>,

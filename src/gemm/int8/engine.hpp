@@ -19,12 +19,12 @@
 
 namespace switchback::gemm_int8 {
 
-/// A set of the members of a GemmConfig that only some engines have. Blocks, threads and the
-/// position in a ranking are not among them.
+/// A set of members of a GemmConfig, as bits, for the members that only some engines support. Block
+/// sizes, threads and the position in a ranking are not among them.
 using ConfigParts = unsigned;
-inline constexpr ConfigParts part_cublaslt = 1;  ///< CublasLtChoice
-inline constexpr ConfigParts part_clusters = 2;  ///< cluster
-inline constexpr ConfigParts part_order = 4;     ///< raster, swizzle
+inline constexpr ConfigParts part_cublaslt = 1;  ///< GemmConfig::cublaslt
+inline constexpr ConfigParts part_clusters = 2;  ///< GemmConfig::cluster
+inline constexpr ConfigParts part_order = 4;     ///< GemmConfig::raster, GemmConfig::swizzle
 
 /// The kernels of an engine, written as configurations, that are known to be right or wrong here.
 struct KnownConfigs {
@@ -42,29 +42,30 @@ struct KnownConfigs {
   }
 };
 
-// The defaults of an engine's members.
+// The defaults of Engine's function members.
 inline std::string_view available_everywhere(const ContextState&) {
   return {};
 }
 inline std::string_view accepts_every_problem(const GemmProblem&, const ContextState&) {
   return {};
 }
-/// pack_transposed for an engine whose packed form is B's rows without gaps.
+/// Engine::pack_transposed for an engine whose packed form is B's rows without gaps.
 void transpose_rows(ContextState& state, std::int64_t n, std::int64_t k, const void* from,
                     void* out);
-/// unpack for such an engine.
+/// Engine::unpack for an engine whose packed form is B's rows without gaps.
 void unpack_rows(ContextState& state, const void* from, MatrixView<std::int8_t> b);
 inline std::int64_t no_scratch(const GemmProblem&, const GemmConfig&) {
   return 0;
 }
 
-/// One implementation. To add one, write its file, then name it in engine_table() and in EngineId.
+/// One implementation of the int8 product. To add one, write its file, then name it in
+/// engine_table() and in EngineId.
 struct Engine {
   EngineId id;
   std::string_view name;
 
-  /// The reference that tests compare with: written to be right, not fast. It is tuned only where
-  /// nothing else runs.
+  /// Whether this is the reference that tests compare with: written to be right, not fast. It is
+  /// tuned only where nothing else runs.
   bool is_oracle = false;
 
   /// Why the engine cannot run on this machine in this Context; empty if it can. Each condition has
@@ -82,8 +83,8 @@ struct Engine {
   /// The engine whose packed layout this one reads: itself, unless engines of a device share a
   /// layout.
   EngineId layout;
-  /// Bytes of B[n,k] in that layout, and the function that packs B. The layout depends only on n
-  /// and k.
+  /// Bytes of B[n,k] in the packed layout, and the function that packs B. The layout depends only
+  /// on n and k.
   std::size_t (*packed_bytes)(std::int64_t n, std::int64_t k);
   void (*pack)(ContextState& state, MatrixView<const std::int8_t> b, void* out);
   /// The reverse of pack: restores b[n,k] from its packed form.
@@ -101,13 +102,13 @@ struct Engine {
   /// can be written to it directly. Null if the engine rearranges the rows.
   std::int64_t (*packed_stride)(std::int64_t n, std::int64_t k) = nullptr;
 
-  /// The configuration to use when nothing better is known, and the ones worth trying, default
-  /// first.
+  /// default_config returns the configuration to use when nothing better is known. candidates
+  /// appends those worth trying, the default first.
   GemmConfig (*default_config)(const GemmProblem& problem, const ContextState& state);
   void (*candidates)(const GemmProblem& problem, const ContextState& state,
                      std::vector<GemmConfig>& out);
-  /// All configurations of the engine, if only some of them are worth trying. Null: candidates()
-  /// has all.
+  /// Lists all configurations of the engine, if only some of them are worth trying. Null:
+  /// candidates() lists all.
   void (*all_candidates)(const GemmProblem& problem, const ContextState& state,
                          std::vector<GemmConfig>& out) = nullptr;
   /// Why the engine cannot run a problem with this configuration, although it accepts the problem
@@ -118,7 +119,7 @@ struct Engine {
   /// Whether the kernel of a configuration is trusted here without a validation. It is if a
   /// committed record has seen it right (gemm/cuda/seen.hpp), or if it was compared in this
   /// process. Null if the engine has no kernels that may fail on a machine on which they never ran;
-  /// then the next two are null too.
+  /// then kernel_of and default_among are null too.
   bool (*is_trusted)(const GemmProblem& problem, const GemmConfig& config,
                      const ContextState& state) = nullptr;
   /// The kernel of a configuration, written as a configuration: without the members that are only
@@ -128,12 +129,13 @@ struct Engine {
   /// Returns false if there is no such kernel.
   bool (*default_among)(const GemmProblem& problem, const ContextState& state,
                         const KnownConfigs& known, GemmConfig& config) = nullptr;
-  /// The optional parts of a configuration that the engine has.
+  /// The optional members of a GemmConfig that the engine supports.
   ConfigParts config_parts = 0;
-  /// See gemm_int8::provenance(). Null if there is nothing to record.
+  /// Describes the algorithm of a configuration for records; see gemm_int8::provenance(). Null if
+  /// there is nothing to record.
   std::string (*provenance)(const GemmProblem& problem, const GemmConfig& config,
                             const ContextState& state) = nullptr;
-  /// The most scratch memory that a library may use with a configuration.
+  /// The most scratch memory, in bytes, that a library may use with a configuration.
   std::int64_t (*scratch_bytes)(const GemmProblem& problem, const GemmConfig& config) = no_scratch;
 
   /// Computes the problem. m, n and k are above zero, except that k may be zero for the last engine
@@ -141,8 +143,8 @@ struct Engine {
   void (*run)(ContextState& state, const GemmProblem& problem, const GemmConfig& config,
               const GemmOperands& operands);
 
-  /// Whether some kernels of the engine may need a validation. By default it runs only with kernels
-  /// that need no validation.
+  /// Whether some kernels of the engine may need a validation. By default such an engine runs only
+  /// with kernels that need no validation.
   [[nodiscard]] constexpr bool needs_trust() const noexcept { return is_trusted != nullptr; }
 };
 
@@ -170,10 +172,11 @@ bool reads_layout(DeviceKind device, const Engine& engine, EngineId packed_for) 
 /// name of the operation in the message.
 const Engine& named_engine(std::string_view op, std::string_view name, const ContextState& state);
 
-/// The engine for which weights are packed if none is named: the first one that runs here. Which
-/// kernels are known to be right does not matter.
+/// The engine for which weights are packed if the caller names none: the first one that runs here
+/// and never needs a validation. So it does not matter which kernels are known to be right.
 const Engine& packing_engine(const ContextState& state) noexcept;
-/// The same, or the named engine.
+/// The engine for which weights are packed: the named one, or packing_engine(state) if the name is
+/// empty. Throws as named_engine() does.
 const Engine& packing_engine(std::string_view op, const ContextState& state,
                              std::string_view engine);
 

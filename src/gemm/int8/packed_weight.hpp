@@ -15,8 +15,8 @@ struct PackedWeightState {
   Device device;                              ///< the device whose memory holds the bytes
   std::int64_t rows = 0;
   std::int64_t cols = 0;
-  std::int64_t groups = 1;      ///< matrices [rows,cols], one after the other
-  std::int64_t step_bytes = 0;  ///< distance between matrices
+  std::int64_t groups = 1;      ///< number of matrices [rows,cols], one after the other
+  std::int64_t step_bytes = 0;  ///< distance between the matrices
   core::AlignedBuffer buffer;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dispatch zone: from the arguments of an int8 product, or of products of groups, makes the problem
-// of one group and the operands of the first group.
+// Dispatch zone: makes the problem and the operands of an int8 product, single or grouped, from the
+// arguments of a call. The operands are those of the first group.
 #pragma once
 
 #include "core/assert.hpp"
@@ -14,7 +14,7 @@ struct Product {
   GemmOperands operands;
 };
 
-/// The arguments must be validated and have a, d, and b or packed_b. b holds `groups` matrices.
+/// Converts validated arguments, which have a, d, and b or packed_b. b holds `groups` matrices.
 template <class Args>
 Product product_of(const Args& args, std::int64_t groups = 1) {
   SWITCHBACK_ASSERT(args.packed_b == nullptr || !args.packed_b->empty());
@@ -41,7 +41,7 @@ Product product_of(const Args& args, std::int64_t groups = 1) {
   return product;
 }
 
-/// Adds scales and bias, for a product that is dequantized.
+/// Adds scales and bias to a product whose sums are dequantized.
 template <class Args>
 void add_scales(const Args& args, Product& product, std::int64_t groups = 1) {
   auto& [p, o] = product;

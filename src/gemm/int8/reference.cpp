@@ -36,7 +36,8 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig&, const Gem
 
   state.threads.for_each(p.m, [&](std::int64_t i, int) {
     for (std::int64_t j = 0; j < p.n; ++j) {
-      std::uint32_t sum = 0;  // unsigned: codes beyond ±127 and a huge K wrap instead of undefined
+      // Unsigned: with codes of -128 and a huge K it wraps, which is defined
+      std::uint32_t sum = 0;
       for (std::int64_t l = 0; l < p.k; ++l)
         sum += static_cast<std::uint32_t>(o.a[i * p.stride_a + l] * b[j * stride_b + l]);
       const auto acc = static_cast<std::int32_t>(sum);

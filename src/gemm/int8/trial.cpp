@@ -46,7 +46,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
   ProductTrial(Context& context, const GemmProblem& p, const measure::TrialOptions& options)
       : TrialOf(context, options, p.has_groups() ? "grouped_gemm" : "gemm", p.output) {
     timed_ = setting(p, p.m);
-    // The compared problem has the largest number of slots that fits, because copies of its results
+    // rows_to_keep() limits the slots (rows) of the compared problem, because copies of its results
     // are kept.
     const DeviceKind device = context.state().device.kind;
     checked_ =
@@ -146,9 +146,9 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     return single() ? gemm_int8::provenance(timed_.problem, config, context_.state()) : "";
   }
 
-  // Whether it is one product, without groups.
+  // Whether the trial is of a single product, without groups.
   [[nodiscard]] bool single() const { return !timed_.problem.has_groups(); }
-  // Null if the number does not belong to an engine.
+  // The engine of a configuration; null if its number does not belong to an engine.
   [[nodiscard]] const Engine* engine_of(const GemmConfig& config) const {
     return find_engine(context_.state().device.kind, config.engine);
   }
@@ -204,7 +204,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     return sums;
   }
 
-  // All rows of an output of the timed problem.
+  // A matrix for all results of the timed problem, with elements of this type.
   Matrix output(DType type) {
     const GemmProblem& p = timed_.problem;
     const std::int64_t step = p.d_column_stride;
@@ -221,7 +221,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     rows.rows = p.d_column_stride > 0 ? p.group_rows : p.m;
     return rows;
   }
-  // The rows of one group.
+  // The rows of one group in a result d.
   static AnyMatrix part(AnyMatrix d, const Setting& setting, std::size_t group) {
     const std::int64_t step = setting.problem.d_column_stride;
     const GroupRows& rows = setting.groups->rows()[group];
@@ -289,7 +289,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
                 row < 0 ? std::string() : fmt::format("the int32 sums of row {} are wrong", row));
   }
 
-  // The operands of one group.
+  // The rows of a that belong to one group.
   [[nodiscard]] ConstAnyMatrix rows_of(const Setting& setting, std::size_t group) const {
     const GroupRows& rows = setting.groups->rows()[group];
     return core::rows_of(ConstAnyMatrix(a_.any()), rows.begin, rows.rows);
@@ -299,7 +299,7 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
     return core::rows_of(ConstAnyMatrix(b_.any()), static_cast<std::int64_t>(group) * n, n);
   }
 
-  // By group; made once.
+  // The expected results of all groups, computed once and kept in `made`.
   const std::vector<Expected>& expected_of(const Setting& setting, std::vector<Expected>& made) {
     for (std::size_t g = made.size(); g < setting.groups->rows().size(); ++g)
       made.push_back(expected_of_group(setting, g));
@@ -334,16 +334,17 @@ class ProductTrial final : public measure::TrialOf<GemmConfig> {
   }
 
   Setting timed_;
-  Setting checked_;  ///< of fewer slots
+  Setting checked_;  ///< the problem that is compared: timed_ with fewer slots
   Matrix a_, b_, d_, d_sums_, absmax_a_, absmax_b_, bias_, packed_;
   GemmOperands operands_;
   measure::ProductCopies copies_;
-  std::vector<Expected> expected_, expected_of_whole_;  ///< by group
-  std::vector<Matrix> kept_sums_, kept_outputs_;        ///< of the first configuration, by group
+  std::vector<Expected> expected_, expected_of_whole_;  ///< expected results, one for each group
+  /// The results of the first configuration, one for each group
+  std::vector<Matrix> kept_sums_, kept_outputs_;
 };
 
-// The problem with weights that are not packed, and with weights packed for the engines that run
-// here.
+// The problems with weights that are not packed, and with weights packed for each layout of the
+// engines that run here.
 std::vector<GemmProblem> with_packed(const ContextState& state,
                                      const std::vector<GemmProblem>& problems) {
   std::vector<GemmProblem> all = problems;

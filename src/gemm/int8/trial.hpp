@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trial zone: int8 products on random codes, one product or those of groups. Sums are compared
-// exactly, and outputs bit for bit.
+// Trial zone: single and grouped int8 products on random codes. Sums are compared exactly, and
+// outputs bit for bit.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ std::unique_ptr<measure::Trial> make_trial(Context& context, const GemmProblem& 
 /// packed and unpacked weights.
 std::vector<GemmProblem> trial_problems(const ContextState& state, const measure::TrialShape& shape,
                                         DType dtype);
-/// The same for four groups, in every layout.
+/// As trial_problems(), for four groups in every layout.
 std::vector<GemmProblem> grouped_trial_problems(const ContextState& state,
                                                 const measure::TrialShape& shape, DType dtype);
 

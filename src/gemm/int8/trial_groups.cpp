@@ -5,7 +5,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// Sum of the shares of the first `groups` groups.
+// The sum of the first groups' shares of all rows. The shares are 3 and 1 alternately.
 double shares(std::int64_t groups) {
   return static_cast<double>(groups / 2) * 4 + static_cast<double>(groups % 2) * 3;
 }

@@ -22,7 +22,7 @@ class TrialGroups {
 
   [[nodiscard]] std::int64_t slots() const noexcept { return slots_; }
   [[nodiscard]] Groups view() const noexcept;
-  /// The same rows in memory of the host.
+  /// The rows of each group, in the host's memory.
   [[nodiscard]] std::span<const GroupRows> rows() const noexcept { return rows_; }
 
  private:

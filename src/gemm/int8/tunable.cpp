@@ -38,7 +38,7 @@ std::string_view scale_value(std::int64_t value) noexcept {
   return {};
 }
 
-// A bias is one word: 0, or 1 + its type.
+// A bias is one word of a query: 0 for no bias, or 1 + its type.
 std::string_view bias_value(std::int64_t value) noexcept {
   return value == 0 ? "none" : dtype_name(static_cast<DType>(value - 1));
 }
@@ -118,12 +118,12 @@ constexpr core::WordTable grouped_table(
     row<&GemmProblem::packed_for>(engine_word("packed_for")),
     row<&GemmProblem::alignment>(alignment_word));
 
-// A rule that no table expresses: which outputs have scales.
+// A rule that the word table cannot express: outputs have scales unless they are int32.
 bool is_problem(const GemmProblem& p) noexcept {
   return p.output != DType::s8 && (p.scale == ScaleMode::none) == (p.output == DType::s32);
 }
 
-// The members of a Tunable about kernels that may need a validation.
+// The functions of a Tunable that concern kernels which may need a validation.
 bool kernel_of_query(const ConfigQuery& query, const ConfigChoice& choice, core::KernelId& kernel) {
   GemmProblem problem;
   GemmConfig config;
@@ -143,8 +143,8 @@ bool validated_default(const ConfigQuery& query, const ContextState& state,
 
 constexpr std::array float_outputs = {DType::f32, DType::f16, DType::bf16};
 
-// A problem with more tiles of every size than multiprocessors, where the last ones are not full,
-// and with more steps along k than a pipeline has stages.
+// A problem for the validation of kernels. It has more tiles of every size than multiprocessors,
+// where the last ones are not full, and more steps along k than a pipeline has stages.
 GemmProblem kernel_problem(DType output, ScaleMode scale, const ContextState& state) {
   GemmProblem p;
   p.m = 264 * std::max(1, state.runtime->info().multiprocessors / 3);
@@ -158,7 +158,7 @@ GemmProblem kernel_problem(DType output, ScaleMode scale, const ContextState& st
 }
 
 std::vector<ConfigQuery> kernel_problems(const ContextState& state) {
-  constexpr std::int64_t few_rows = 16;  // some kernels accept no more
+  constexpr std::int64_t few_rows = 16;  // some kernels accept no more rows
   std::vector<ConfigQuery> queries;
   for (const DType output : float_outputs) {
     GemmProblem problem = kernel_problem(output, ScaleMode::row_col, state);
@@ -213,7 +213,7 @@ namespace {
 
 bool read_groups(const ConfigQuery& query, GemmProblem& p) noexcept {
   if (!core::read_query(ConfigOp::grouped_int8, grouped_table, query, p)) return false;
-  // The ends of groups are 32-bit numbers.
+  // The ends of packed groups are 32-bit numbers, which limits the slots.
   if (p.layout == GroupLayout::packed)
     p.m = std::min<std::int64_t>(p.m, std::numeric_limits<std::int32_t>::max());
   else if (p.groups > 0) {

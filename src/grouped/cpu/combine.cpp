@@ -22,7 +22,7 @@ using quant::HWY_NAMESPACE::VF;
 using quant::HWY_NAMESPACE::widen;
 using quant::HWY_NAMESPACE::with_type;
 
-// One row of out, `lanes` columns from `col` on.
+// The weighted sum for one row of out, in `lanes` columns from `col` on.
 template <class From>
 HWY_INLINE VF sum_of(const CombineArgs& o, std::int64_t row, std::int64_t col) {
   const auto* const y = static_cast<const From*>(o.y.data) + col;
@@ -40,8 +40,8 @@ HWY_INLINE VF sum_of(const CombineArgs& o, std::int64_t row, std::int64_t col) {
   return sum;
 }
 
-// Rows shorter than a vector are handled by the caller. The last vector of a row ends where the row
-// ends, and computes some columns twice.
+// Computes the rows [begin, end) of out. The caller handles rows shorter than a vector. The last
+// vector of a row ends where the row ends, and computes some columns twice.
 void CombineRows(const CombineArgs& o, std::int64_t begin, std::int64_t end) {
   with_type(o.y.dtype, [&]<class From>(From) HWY_ATTR {
     with_type(o.out.dtype, [&]<class To>(To) HWY_ATTR {
@@ -80,7 +80,7 @@ void combine(ContextState& state, const CombineArgs& o) {
     return;
   }
   const auto kernel = HWY_DISPATCH_TABLE(CombineRows)[index];
-  // A task is large enough to be worth waking a thread.
+  // The least elements of a task that are worth waking a thread.
   constexpr std::int64_t task_elements = 16384;
   const std::int64_t terms = std::max<std::int64_t>(1, o.slots.cols) * o.out.cols;
   state.threads.for_ranges(

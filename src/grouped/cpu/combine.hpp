@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: combine on the CPU (Google Highway), for checked arguments, which may be empty.
+// Engine zone: combine() on the CPU (Google Highway), for checked arguments. Matrices may be empty.
 #pragma once
 
 #include "core/context_state.hpp"
@@ -7,8 +7,8 @@
 
 namespace switchback::grouped {
 
-/// Element by element: the oracle of tests, and the engine of machines without a vector unit. The
-/// default floating point environment must be set.
+/// combine() element by element: the reference of tests, and the engine of machines without a
+/// vector unit. The default floating point environment must be set.
 void combine_reference(const CombineArgs& args) noexcept;
 
 namespace cpu {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: blocks of rows of which each group begins a new one, for codes of blocks.
+// Device code: divides the rows of groups into blocks, of which each group begins a new one, and
+// copies the rows there. Codes of blocks are then made of these rows.
 #include "grouped/cuda/copy_rows.cuh"
 
 namespace switchback::grouped::cuda {
@@ -19,8 +20,9 @@ struct FindArguments {
 
 constexpr int find_threads = 256;
 
-// One thread block adds up the blocks of the groups, of find_threads groups at a time. Invalid ends
-// could give more blocks than there are; such groups lose rows.
+// Finds the first block of each group. One thread block computes prefix sums of the numbers of
+// blocks, for find_threads groups at a time. Invalid ends of groups could give more blocks than
+// there are; then groups lose rows.
 __global__ void __launch_bounds__(find_threads) find_blocks_kernel(FindArguments a) {
   __shared__ std::int64_t sums[2][find_threads];
   report_groups(a.groups);
@@ -48,7 +50,7 @@ __global__ void __launch_bounds__(find_threads) find_blocks_kernel(FindArguments
   }
 }
 
-// The row that is copied to a row of the blocks.
+// Finds the row of x that is copied to a row of the blocks; false if that row becomes zeros.
 struct RowOfBlocks {
   static constexpr bool clears = true;
   SlotRows slots;
@@ -57,7 +59,7 @@ struct RowOfBlocks {
 
   __device__ __forceinline__ bool operator()(std::int64_t row, std::int64_t& element) const {
     const std::int64_t block = divided(row, block_rows);
-    // The last group whose blocks begin at or before this one.
+    // A binary search for the last group whose blocks begin at or before `block`.
     std::int64_t group = 0;
     std::int64_t high = slots.groups.count - 1;
     while (group < high) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: the column sums of each group in their defined order. Rows of a block are added
-// first, then blocks, counted from the group's first row.
+// Device code: the column sums of each group, added in their specified order. The rows of each
+// block of rows are added first, then the sums of the blocks. Blocks are counted from the group's
+// first row.
 #include "core/cuda/groups.cuh"
 #include "grouped/cuda/kernels.hpp"
 #include "quant/cuda/column_sums.cuh"
@@ -46,7 +47,7 @@ struct FinishArguments {
 
 constexpr int finish_threads = 256;
 
-// A thread adds up a column of a group. Floor: the block sums are read once.
+// A thread adds the block sums of a column of a group. Lower bound of memory traffic: one read of them.
 __global__ void __launch_bounds__(finish_threads) finish_kernel(FinishArguments a) {
   constexpr int in_flight = 8;
   report_groups(a.groups);
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(finish_threads) finish_kernel(FinishArguments 
 #pragma unroll
       for (int b = 0; b < in_flight; ++b)
         x[b] = begin + b < blocks ? __ldg(from + (begin + b) * a.cols) : 0.0f;
-        // A sum that began with zero is never -0, so zeros after the last block change nothing.
+        // A sum that began with zero is never -0, so the zeros after the last block change nothing.
 #pragma unroll
       for (int b = 0; b < in_flight; ++b)
         sum = __fadd_rn(sum, x[b]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: weighted sums of slots' rows. Each sum is added in the order of its slots, without
-// atomics.
+// Device code: combine(), weighted sums of rows of a grouped result. The terms of each sum are
+// added in the order of its slots, without atomics.
 #include "core/cuda/groups.cuh"
 #include "grouped/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
@@ -19,21 +19,21 @@ using core::cuda::store_element;
 struct CombineArguments {
   const void* y;
   const std::int32_t* slots;
-  const float* weights;  // null: each is 1
+  const float* weights;  // null: each weight is 1
   void* out;
   std::int64_t y_rows, y_stride, slots_stride, weights_stride, out_stride;
-  std::int64_t terms;  // for each row
+  std::int64_t terms;  // terms of the sum for each row of out
   std::int64_t rows, packs;
   quant::Tiles tiles;
   Report* reports;
 };
 
-// V columns a thread: whole 16-byte packs of both matrices, or one element.
+// V, the columns of a thread: whole packs of 16 bytes in both matrices. (Without packs it is 1.)
 template <class From, class To>
 inline constexpr int columns_of = sizeof(From) == 4 && sizeof(To) == 4 ? 4 : 8;
 
-// Floor: each row of y is read once for each time that it is referenced, and out is written once.
-// Some terms are loaded ahead of their use.
+// Lower bound of memory traffic: a row of y is read once for each time that it is referenced, and out is
+// written once. Some terms are loaded ahead of their use.
 template <class From, class To, int V>
 __global__ void __launch_bounds__(256) combine_kernel(CombineArguments a) {
   constexpr int ahead = 4;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: copies rows that a kernel finds on the device.
+// Engine zone: a kernel that copies rows of a matrix, and finds these rows on the device.
 #pragma once
 
 #include "grouped/cuda/slot_rows.cuh"
@@ -8,7 +8,7 @@ namespace switchback::grouped::cuda {
 
 namespace {
 
-constexpr int packs_of_copy = 4;  // of a thread
+constexpr int packs_of_copy = 4;  // packs of 16 bytes that a thread copies
 
 template <class Rows>
 struct CopyArguments {
@@ -19,7 +19,7 @@ struct CopyArguments {
   quant::cuda::Tiles tiles;
 };
 
-// Floor: each element is read and written once, and zeros are written.
+// Lower bound of memory traffic: each element is read and written once, and zeros are written.
 template <class T, int V, class Rows>
 __global__ void __launch_bounds__(256) copy_rows_kernel(CopyArguments<Rows> a) {
   namespace quant = quant::cuda;
@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(256) copy_rows_kernel(CopyArguments<Rows> a) {
 }
 
 /// Copies a row of x to each row of `to`. find(row, element) finds the first element to copy,
-/// counted in elements of x, and returns false if there is none. Such a row of `to` becomes zeros
-/// if Rows::clears, and otherwise stays unchanged.
+/// counted in elements of x, and returns false if there is none. A row of `to` without such an
+/// element becomes zeros if Rows::clears, and otherwise stays unchanged.
 template <class Rows>
 cudaError_t start_copy(const char* name, const Launch& launch, const SlotRows& slots,
                        ConstAnyMatrix x, const Rows& find, AnyMatrix to) {

@@ -20,7 +20,7 @@ GroupArrays arrays_of(const ContextState& state, const Groups& groups, std::int6
   return group_arrays(groups, slots, runtime(state).reports());
 }
 
-// Queues what `start` launches, unless this is a dry run.
+// Queues the kernels that `start` launches, unless this is a dry run.
 template <class Start>
 void queue(const ContextState& state, std::string_view kernel, const Start& start) {
   Runtime& device = runtime(state);

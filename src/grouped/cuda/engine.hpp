@@ -6,7 +6,7 @@
 
 namespace switchback::grouped::cuda {
 
-/// Null in a build without CUDA.
+/// The CUDA engine of the grouped operations; null in a build without CUDA.
 const DeviceEngine* engine() noexcept;
 
 }  // namespace switchback::grouped::cuda

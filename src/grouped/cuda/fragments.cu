@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: fragments of rows. All of this reads and writes B·K elements a few times, while the
-// surrounding products read weights of K·N elements. So one warp for each fragment, with
-// neighbouring threads on neighbouring elements, is fast enough.
+// Device code of grouped/fragments.hpp: rows that are split into fragments. The kernels read and
+// write B·K elements a few times, while the surrounding products read weights of K·N elements. So
+// one warp for each fragment, with neighbouring threads on neighbouring elements, is fast enough.
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
 #include "grouped/cuda/kernels.hpp"
@@ -27,7 +27,8 @@ __device__ __forceinline__ int lane() {
   return static_cast<int>(threadIdx.x) % 32;
 }
 
-// The first task of this block's warps, and the distance to its next one.
+// Tasks are divided among the warps of all blocks: this warp's first task, and the distance from
+// one of its tasks to the next.
 __device__ __forceinline__ std::int64_t first_task() {
   return static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
 }
@@ -35,7 +36,7 @@ __device__ __forceinline__ std::int64_t task_step() {
   return static_cast<std::int64_t>(gridDim.x) * warps;
 }
 
-// Adds the lanes by repeated halving, as grouped/fragments.hpp specifies; every lane gets the sum.
+// Adds the lanes of a warp by repeated halving, as grouped/fragments.hpp specifies, for every lane.
 __device__ __forceinline__ float sum_of_lanes(float value) {
 #pragma unroll
   for (unsigned half = 16; half > 0; half /= 2)
@@ -46,11 +47,11 @@ __device__ __forceinline__ float sum_of_lanes(float value) {
 struct LogitArguments {
   const void* x;
   const void* selector;
-  float* to;  // [rows, fragments]
+  float* to;  // matrix [rows, fragments]
   std::int64_t rows, fragments, each, x_stride, selector_stride;
 };
 
-// One warp computes a logit.
+// One warp computes the logit of a fragment of a row.
 template <class T>
 __global__ void __launch_bounds__(threads) logits_kernel(LogitArguments a) {
   for (std::int64_t task = first_task(); task < a.rows * a.fragments; task += task_step()) {
@@ -66,7 +67,7 @@ __global__ void __launch_bounds__(threads) logits_kernel(LogitArguments a) {
   }
 }
 
-// The largest value among the lanes (never NaN), and the least index that has it.
+// The largest value among the lanes of a warp (never NaN), and the least index that has it.
 __device__ __forceinline__ void largest_of_lanes(float& value, std::int64_t& index) {
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) {
@@ -84,7 +85,7 @@ __device__ __forceinline__ float minus_infinity() {
   return __uint_as_float(0xFF800000u);
 }
 
-// One warp handles a row: softmax in place.
+// One warp computes the softmax of a row of logits, in place.
 __global__ void __launch_bounds__(threads)
     softmax_kernel(float* logits, std::int64_t rows, std::int64_t fragments) {
   for (std::int64_t row = first_task(); row < rows; row += task_step()) {
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(threads)
     float sum = 0.0f;
     for (std::int64_t f = lane(); f < fragments; f += 32) {
       const float below = __fsub_rn(of_row[f], largest);
-      // exp(-120) is 0 in f32; NaN stays NaN.
+      // Below -120, exp is limited to exp(-120), which is 0 in f32; NaN stays NaN.
       of_row[f] = quant::device_gelu::exponential(below < -120.0f ? -120.0f : below, 0.0f);
       sum = __fadd_rn(sum, of_row[f]);
     }
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// One warp handles a row: finds the first of the largest logits.
+// One warp finds the first of the largest logits of a row.
 __global__ void __launch_bounds__(threads)
     choose_kernel(const float* logits, std::int64_t rows, std::int64_t fragments,
                   std::int32_t* chosen) {
@@ -136,8 +137,9 @@ struct SortArguments {
   std::int32_t* slots;
 };
 
-// One block. The thread of a fragment counts its rows. Once the counts have been added up, it
-// places them in ascending order. Without atomics, the order is always the same.
+// Sorts the rows by their chosen fragment, in one block. A thread counts the rows of a fragment.
+// After the counts have been added up, it places these rows in ascending order. Without atomics,
+// the order is always the same.
 __global__ void __launch_bounds__(threads) sort_kernel(SortArguments a) {
   for (std::int64_t f = threadIdx.x; f < a.fragments; f += threads) {
     std::int32_t count = 0;
@@ -171,9 +173,9 @@ __global__ void __launch_bounds__(threads) pair_kernel(std::int64_t rows, std::i
 
 struct SplitArguments {
   const void* x;
-  const float* weights;        // null: hard
-  const std::int32_t* chosen;  // null: soft
-  void* selected;              // soft
+  const float* weights;        // null: splits by `chosen`
+  const std::int32_t* chosen;  // null: splits by `weights`
+  void* selected;              // written only with `weights`
   void* rest;
   std::int64_t rows, cols, fragments, each;
   std::int64_t x_stride, selected_stride, rest_stride;
@@ -206,13 +208,13 @@ struct GradientArguments {
   const float* weights;
   const float* d_selected;
   const float* d_rest;
-  float* d_logits;  // [rows, fragments]
+  float* d_logits;  // matrix [rows, fragments]
   void* dx;
-  float* sums;  // [cols]
+  float* sums;  // of length `cols`
   std::int64_t rows, cols, fragments, each, x_stride, selector_stride, dx_stride;
 };
 
-// One warp handles a fragment of a row: the inner product of x and the difference of the gradients.
+// One warp computes the inner product of x and d_selected - d_rest for a fragment of a row.
 template <class T>
 __global__ void __launch_bounds__(threads) products_kernel(GradientArguments a) {
   for (std::int64_t task = first_task(); task < a.rows * a.fragments; task += task_step()) {
@@ -230,7 +232,7 @@ __global__ void __launch_bounds__(threads) products_kernel(GradientArguments a) 
   }
 }
 
-// One warp handles a row: the gradient through the softmax.
+// One warp computes the gradient of a row of logits from the gradient of their softmax, in place.
 __global__ void __launch_bounds__(threads) softmax_gradient_kernel(GradientArguments a) {
   for (std::int64_t row = first_task(); row < a.rows; row += task_step()) {
     const float* const p = a.weights + row * a.fragments;
@@ -263,7 +265,7 @@ __global__ void __launch_bounds__(threads) dx_kernel(GradientArguments a) {
   }
 }
 
-// One thread for each column adds its rows in order.
+// The selector's gradient: one thread for each column adds the terms of all rows in order.
 template <class T>
 __global__ void __launch_bounds__(threads) selector_kernel(GradientArguments a) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: the rows that slots read, copied.
+// Device code: copies the row of x that each slot (row of a grouped result) reads.
 #include "grouped/cuda/copy_rows.cuh"
 
 namespace switchback::grouped::cuda {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the launchers of the CUDA kernels that surround the grouped products. They queue
-// work and return. Outputs are not empty; scratch is aligned, everything else may be at any
+// Engine zone: launchers of the CUDA kernels that run before and after the grouped products. They
+// queue work and return. Outputs are not empty; scratch is aligned, everything else may be at any
 // address.
 #pragma once
 
@@ -21,38 +21,41 @@ using quant::cuda::Codes;
 using quant::cuda::Launch;
 using quant::cuda::sum_block_rows;
 
-/// The row of x that each slot of a group reads, and its first column.
+/// Which row of x each slot (row of a grouped result) reads, and from which column on.
 struct SlotRows {
   GroupArrays groups;
-  const std::int32_t* index;  ///< null: slots in order
+  const std::int32_t* index;  ///< row of x for each slot; null: slots in order
   std::int64_t x_rows, x_stride, column_stride;
 };
 
-/// q may have rows without columns; absmax is then 0.
+/// Quantizes the row of x that each slot reads. q may have no columns; absmax is then 0.
 cudaError_t launch_quantize(const Launch& launch, const SlotRows& slots, ConstAnyMatrix x, Codes q,
                             float* absmax);
-/// The same for x · column_scales, in f32; column_scales [groups, cols].
+/// Like launch_quantize, for x · column_scales in f32, where column_scales [groups, cols] has the
+/// scales of each group.
 cudaError_t launch_quantize_scaled(const Launch& launch, const SlotRows& slots, ConstAnyMatrix x,
                                    const float* column_scales, Codes q, float* absmax);
 cudaError_t launch_gather(const Launch& launch, const SlotRows& slots, ConstAnyMatrix x,
                           AnyMatrix to);
 
-/// `found` [groups]: the blocks of each group, all below `blocks`.
+/// Finds the blocks of rows of each group, all below `blocks`, and stores them in `found` [groups].
 cudaError_t launch_find_blocks(const Launch& launch, const GroupArrays& groups,
                                std::int64_t block_rows, std::int64_t blocks, BlockGroup* found);
-/// The rows that the slots read, each in the blocks of its group, and zeros in all other rows of
-/// `to`. There is a group, or to has no elements.
+/// Copies the rows of x that the slots read to the blocks of their group in `to`. All other rows of
+/// `to` become zeros. There is at least one group, unless `to` has no elements.
 cudaError_t launch_copy_to_blocks(const Launch& launch, const SlotRows& slots, ConstAnyMatrix x,
                                   const BlockGroup* blocks, std::int64_t block_rows, AnyMatrix to);
 
-/// combine(): `weights` [T,S] in f32, or without data; `slots` [T,S] in s32.
+/// The kernel of combine(): `weights` [T,S] in f32, or without data; `slots` [T,S] in s32.
 cudaError_t launch_combine(const Launch& launch, ConstAnyMatrix y, ConstAnyMatrix slots,
                            ConstAnyMatrix weights, AnyMatrix out, Report* reports);
 
-/// `block_sums` [blocks, cols], where blocks is row_blocks(groups, sum_block_rows).
+/// The column sums of each block of rows of the groups: `block_sums` [blocks, cols], where blocks
+/// is row_blocks(groups, sum_block_rows).
 cudaError_t launch_block_sums(const Launch& launch, const GroupArrays& groups, ConstAnyMatrix g,
                               float* block_sums);
-/// sums [groups, cols] (+)= the groups' block sums, added in order.
+/// Stores the column sums of each group in sums [groups, cols], or adds them if `accumulate`. The
+/// block sums of a group are added in order.
 cudaError_t launch_finish_sums(const Launch& launch, const GroupArrays& groups,
                                const float* block_sums, std::int64_t cols, float* sums,
                                bool accumulate);
@@ -68,17 +71,18 @@ struct StandardProduct {
 cudaError_t launch_standard(const Launch& launch, const GroupArrays& groups,
                             const StandardProduct& product);
 
-// Fragments: see grouped/fragments.hpp.
+// Kernels of the operations of grouped/fragments.hpp.
 cudaError_t launch_weigh(const Launch& launch, const Fragments& fragments, float* weights);
-/// `logits`: [B,F] of scratch.
+/// Chooses a fragment for each row. `logits` is scratch memory for [B,F] floats.
 cudaError_t launch_choose(const Launch& launch, const Fragments& fragments, float* logits,
                           const FragmentOrder& order);
 cudaError_t launch_pairs(const Launch& launch, std::int64_t rows, std::int32_t* slots);
-/// Splits by `weights` or, if that is null, by `chosen`.
+/// Splits the rows of x into `selected` and `rest` by `weights` or, if these are null, by `chosen`.
 cudaError_t launch_split(const Launch& launch, ConstAnyMatrix x, std::int64_t fragments,
                          const float* weights, const std::int32_t* chosen, AnyMatrix selected,
                          AnyMatrix rest);
-/// `d_logits`: [B,F] of scratch; `sums`: [K], the selector's gradient in f32, or null.
+/// The gradients of fragments. `d_logits` is scratch for [B,F] floats. `sums` [K] becomes the
+/// selector's gradient in f32, unless it is null.
 cudaError_t launch_gradients(const Launch& launch, const FragmentGradients& args, float* d_logits,
                              float* sums);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces the backend in a build without CUDA.
+// Replaces the CUDA engine of the grouped operations in a build without CUDA.
 #include "grouped/cuda/engine.hpp"
 
 namespace switchback::grouped::cuda {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: quantizes the rows that slots read. These are the kernels of quantize_rowwise and of
-// rows with scaled columns, which here find their rows on the device.
+// Device code: quantizes the row of x that each slot (row of a grouped result) reads. The kernels
+// are those of quantize_rowwise and of rows with scaled columns, which here find their rows on the
+// device.
 #include "grouped/cuda/slot_rows.cuh"
 #include "quant/cuda/rowwise.cuh"
 #include "quant/cuda/rowwise_scaled.cuh"
@@ -24,12 +25,12 @@ struct RowsOfSlots {
 };
 
 struct ScaledArguments {
-  quant::ScaledRowsArguments rows;  // column_scales: of group 0
+  quant::ScaledRowsArguments rows;  // its column_scales are those of group 0
   SlotRows slots;
 };
 
-// The arguments for the row of this thread alone, with the scales of its group. If the slot belongs
-// to no group, `rows` is 0.
+// Arguments that describe only the row of this thread, with the scales of the row's group. If the
+// slot belongs to no group, `rows` is 0.
 template <class T>
 __device__ __forceinline__ quant::ScaledRowsArguments row_of_thread(const ScaledArguments& a) {
   const std::int64_t slot =
@@ -49,17 +50,18 @@ __device__ __forceinline__ quant::ScaledRowsArguments row_of_thread(const Scaled
 
 using ScaledShape = quant::ScaledRowsShape<512, 1, 4>;
 
-// Rows of eights at aligned addresses. Floor: each element is read once and its code written once
-// (f32 5, f16 and bf16 3 bytes). The scales of a column, 4 bytes, are read twice for each row; they
-// come from a cache. Neighbouring slots may have different groups, so rows do not share them.
+// For rows of a multiple of eight elements at aligned addresses. Lower bound of memory traffic: each
+// element is read once and its code written once (f32 5, f16 and bf16 3 bytes). The scales of a
+// column, 4 bytes, are read twice for each row, from a cache: neighbouring slots may have different
+// groups, so rows do not share them.
 template <class T>
 __global__ void __launch_bounds__(ScaledShape::threads, 1) scaled_kernel(ScaledArguments a) {
   __shared__ quant::ScaledRowsShared<false, ScaledShape> shared;
   quant::code_scaled_rows<T, false>(row_of_thread<T>(a), 0, shared);
 }
 
-// Rows of any length and alignment. Floor: as above, and a second read of each element from a
-// cache.
+// For rows of any length and alignment. Lower bound of memory traffic: that of scaled_kernel, and a
+// second read of each element from a cache.
 template <class T>
 __global__ void __launch_bounds__(1024, 1) scaled_twice_kernel(ScaledArguments a) {
   __shared__ unsigned maxima[32];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: kernels find the rows that slots read.
+// Engine zone: device code that finds the row of x that a slot (row of a grouped result) reads.
 #pragma once
 
 #include "core/cuda/groups.cuh"
@@ -33,12 +33,12 @@ __device__ __forceinline__ bool find_element(const SlotRows& slots, std::int64_t
   return true;
 }
 
-/// Finds the first element that a slot below M reads, and returns the group of the slot; -1 if no
-/// group has it, or x has no rows.
+/// Finds the first element that a slot below M (the number of slots) reads, and returns the group
+/// of the slot; -1 if no group has it, or x has no rows.
 __device__ __forceinline__ std::int64_t find_row(const SlotRows& slots, std::int64_t slot,
                                                  std::int64_t& element) {
   const GroupArrays& groups = slots.groups;
-  // Each slot checks the group of its number, and the last slot also checks the groups after that.
+  // All groups are checked: slot s checks group s, and the last slot also checks all later groups.
   if (slot < groups.count) report_group(groups, slot);
   if (slot == groups.slots - 1)
     for (std::int64_t other = groups.slots; other < groups.count; ++other)
@@ -47,14 +47,14 @@ __device__ __forceinline__ std::int64_t find_row(const SlotRows& slots, std::int
   return group >= 0 && find_element(slots, slot, group, element) ? group : -1;
 }
 
-/// Whether every row that a slot reads consists of packs of `elements` elements at multiples of 16
-/// bytes.
+/// Whether every row of x that a slot reads consists of packs of `elements` elements at multiples
+/// of 16 bytes.
 inline bool are_packed(const SlotRows& slots, const void* x, std::int64_t cols,
                        std::int64_t elements) {
   return quant::cuda::is_packed(x, slots.x_rows, cols, slots.x_stride, elements, 16) &&
          (slots.groups.count == 1 || slots.column_stride % elements == 0);
 }
-/// The same for packs of 16 bytes.
+/// Whether every row of x that a slot reads consists of packs of 16 bytes at multiples of 16 bytes.
 template <class T>
 bool are_packed(const SlotRows& slots, const void* x, std::int64_t cols) {
   return are_packed(slots, x, cols, quant::cuda::vector_elements<T>);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: the floating-point products of groups, without tensor cores. A block computes 64
-// columns by 64 rows (16 if groups are small), and reads 16 of the inner dimension at a time into
-// shared memory as f32. Each sum is one chain of f32 fused multiply-adds in the order of the inner
-// dimension, so its bits depend only on its own group.
+// columns by 64 rows of a result (16 rows if groups are small). It reads 16 elements of the inner
+// dimension at a time into shared memory as f32. Each sum is one chain of f32 fused multiply-adds
+// in the order of the inner dimension, so its bits depend only on its own group.
 #include "core/cuda/groups.cuh"
 #include "core/cuda/launch.cuh"
 #include "gemm/int8/cuda/load_float.cuh"
@@ -27,37 +27,37 @@ using core::cuda::rows_of;
 using core::cuda::store_element;
 using core::cuda::widen;
 
-constexpr int side = 16;  // threads in each direction
+constexpr int side = 16;  // threads of a block in each of two directions
 constexpr int threads = side * side;
-constexpr int columns = 4 * side;  // of a tile
-constexpr int depth = 16;          // of the inner dimension, in shared memory
+constexpr int columns = 4 * side;  // columns of a tile
+constexpr int depth = 16;          // inner elements that shared memory holds
 
 struct StandardArguments {
   GroupArrays groups;
   const void* a;
   const void* b;
   void* d;
-  const void* bias;  // [groups, n] or null
+  const void* bias;  // matrix [groups, n] or null
   DType bias_type;
   bool accumulate;
   std::int64_t a_stride, b_stride, d_stride, bias_stride;
-  std::int64_t b_step;  // from a group's matrix to the next, in elements
-  std::int64_t m;       // dW: rows of a group's d
+  std::int64_t b_step;  // elements from a group's matrix to the next group's
+  std::int64_t m;       // only for dW: rows of each group's dW
   std::int64_t n;
-  std::int64_t k;  // not for dW, where it is the number of rows of the group
+  std::int64_t k;  // inner dimension; for dW it is the group's number of rows instead
   std::int64_t tiles, across;
 };
 
-// An operand from a tile's first row on. Element (r, l) is at r · stride + l if the elements of its
-// inner dimension are `together` (consecutive), else at l · stride + r. Elements after `rows` are
-// zero.
+// An operand of a product, from a tile's first row on. Element l of row r is at r · stride + l if
+// the elements of the inner dimension are consecutive (`together`), else at l · stride + r. Rows
+// from `rows` on are zeros.
 template <class T, bool together>
 struct Operand {
   const T* data;
   std::int64_t rows;
   std::int64_t stride;
 
-  // Inner elements [begin, begin + depth); those after `inner` are zeros.
+  // Loads elements [begin, begin + depth) of the inner dimension; those from `inner` on are zeros.
   template <int R>
   __device__ __forceinline__ void load(float (&to)[depth][R + 1], std::int64_t begin,
                                        std::int64_t inner) const {
@@ -71,7 +71,8 @@ struct Operand {
   }
 };
 
-// Thread (x, y) computes sums[i][j] of row y + 16·i and column x + 16·j.
+// Multiplies two operands. Thread (x, y) adds the product for row y + 16·i and column x + 16·j of
+// the tile to sums[i][j].
 template <int I, class A, class B>
 __device__ __forceinline__ void add_products(float (&left)[depth][I * side + 1],
                                              float (&right)[depth][columns + 1], const A& a,
@@ -102,7 +103,7 @@ __device__ __forceinline__ void add_products(float (&left)[depth][I * side + 1],
   }
 }
 
-// d = round(sum + bias (+ d)), each step in f32. `d` and `bias` begin at the tile.
+// Stores d = round(sum + bias (+ d)), each step in f32. `d` and `bias` begin at the tile.
 template <class Out, int I>
 __device__ __forceinline__ void store_sums(const StandardArguments& p, Out* d, std::int64_t bias,
                                            std::int64_t rows, std::int64_t cols,
@@ -128,8 +129,8 @@ __device__ __forceinline__ void store_sums(const StandardArguments& p, Out* d, s
   }
 }
 
-// Y and dX: rows of a group times its matrix, which is [n,k] for Y and [k,n] for dX. 8.4 KiB of
-// shared memory with I = 4, 5.3 with I = 1. The launch bounds ask for three blocks a
+// Computes Y or dX: rows of a group times the group's matrix, which is [n,k] for Y and [k,n] for
+// dX. 8.4 KiB of shared memory with I = 4, 5.3 with I = 1. The launch bounds ask for three blocks a
 // multiprocessor, because without a number ptxas aims at four on 10.0, and spills.
 template <class T, class Out, bool is_y, int I>
 __global__ void __launch_bounds__(threads, 3) rows_kernel(StandardArguments p) {
@@ -151,14 +152,15 @@ __global__ void __launch_bounds__(threads, 3) rows_kernel(StandardArguments p) {
   }
 }
 
-// dW: a tile of a group's d, over all rows of the group; the group may have no rows.
+// Computes tiles of the groups' dW. Each sum runs over all rows of the group, which may be none.
 template <class T, class Out>
 __global__ void __launch_bounds__(threads, 3) weights_kernel(StandardArguments p) {
   __shared__ float left[depth][columns + 1];
   __shared__ float right[depth][columns + 1];
   const std::int64_t down = divide_up<std::int64_t>(p.m, columns);
   for (std::int64_t tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
-    const std::int64_t above = divided(tile, p.across);  // rows of tiles, over all groups
+    // The tile's row of tiles, counted over all groups.
+    const std::int64_t above = divided(tile, p.across);
     const std::int64_t col0 = (tile - above * p.across) * columns;
     const std::int64_t group = divided(above, down);
     const std::int64_t row0 = (above - group * down) * columns;
@@ -174,7 +176,7 @@ __global__ void __launch_bounds__(threads, 3) weights_kernel(StandardArguments p
   }
 }
 
-// A separate kernel, because the kernels of products have no registers left for it.
+// Reports invalid groups. A separate kernel, because products have no registers left for it.
 __global__ void __launch_bounds__(threads) report_kernel(GroupArrays groups) {
   report_groups(groups);
 }
@@ -193,7 +195,7 @@ cudaError_t start(const Launch& launch, StandardArguments p, bool is_dw, bool is
     return status;
   if (is_dw)
     return with(weights_kernel<T, Out>, p.groups.count * divide_up<std::int64_t>(p.m, columns));
-  // For a group of few rows a high tile would multiply mostly zeros.
+  // In groups of few rows, tiles of 64 rows would multiply mostly zeros.
   if (p.groups.slots <= side * p.groups.count) {
     const std::int64_t down = row_blocks(p.groups, side);
     return is_y ? with(rows_kernel<T, Out, true, 1>, down)

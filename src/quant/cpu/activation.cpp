@@ -31,7 +31,7 @@ namespace switchback::quant::HWY_NAMESPACE {
 // a multiple of 4 KiB, as happens with operands that start on huge pages.
 inline constexpr std::int64_t far_ahead = 512;
 
-// y = the values of `count` vectors at x.
+// y = activation(x), for `count` vectors.
 template <class A, int count, class T>
 HWY_INLINE void forward_vectors(const T* x, T* y) {
   VF v[count];
@@ -39,7 +39,7 @@ HWY_INLINE void forward_vectors(const T* x, T* y) {
   A::template values<count>(v);
   narrow_any_unordered<count>(v, y);
 }
-// dx = g times the derivatives at x.
+// dx = g · activation'(x), for `count` vectors.
 template <class A, int count, class G, class T>
 HWY_INLINE void backward_vectors(const G* g, const T* x, G* dx) {
   VF v[count];
@@ -57,8 +57,8 @@ HWY_INLINE void backward_vectors(const G* g, const T* x, G* dx) {
   }
 }
 
-// y[0, size) from x, and from g if it is given. The last vector overlaps the previous one; a run
-// shorter than a vector is padded with zeros.
+// forward_run: y = activation(x) for `size` elements; backward_run: dx = g · activation'(x). The
+// last vector overlaps the previous one; a run shorter than a vector is padded with zeros.
 template <class A, class T>
 HWY_INLINE void forward_run(const T* x, std::int64_t size, T* y) {
   if (size < lanes) {
@@ -102,9 +102,9 @@ HWY_INLINE void backward_run(const G* g, const T* x, std::int64_t size, G* dx) {
   }
 }
 
-// A bf16 has 65536 values. Each result is looked up in a table, which takes half of the time of the
-// sequence that made the table. For typical inputs the lines of a table that are read fit into a
-// core's first-level cache.
+// A bf16 has only 65536 values, so results of GELU are looked up in a table. This takes half of the
+// time of the instructions that computed the table. For typical inputs the lines of a table that
+// are read fit into a core's first-level cache.
 inline constexpr std::int64_t all_bf16 = 65536;
 
 template <int count>
@@ -145,14 +145,14 @@ struct Bf16Slopes {
 template <class T>
 inline constexpr bool looks_up = (lanes >= 4) && std::is_same_v<T, bfloat16>;
 
-// Made by the first call that needs it.
+// Returns a table of GELU's results, which is made by the first call that needs it.
 template <class Table>
 const Table& table() {
   static const Table made;
   return made;
 }
 
-// The bits of four bf16.
+// Loads the bits of four bf16; element() extracts one of them.
 HWY_INLINE std::uint64_t four_at(const bfloat16* x) {
   std::uint64_t bits;
   std::memcpy(&bits, static_cast<const void*>(x), sizeof(bits));
@@ -169,12 +169,12 @@ HWY_INLINE const Avx512Bf16* of_avx512_bf16(const bfloat16* x) {
 HWY_INLINE Avx512Bf16* of_avx512_bf16(bfloat16* x) {
   return static_cast<Avx512Bf16*>(static_cast<void*>(x));
 }
-// Whether the results of a run of whole lines are stored past the caches.
+// Whether results that fill whole cache lines are stored past the caches.
 HWY_INLINE bool goes_past(cpu::Bf16Stores stores, const bfloat16* to) {
   return stores.past_caches && reinterpret_cast<std::uintptr_t>(to) % 64 == 0;
 }
 
-// y, with the elements in `some` replaced by those of the table.
+// Returns the results y, with those of the elements in the mask `some` taken from the table.
 HWY_INLINE __m512i looked_up(__m512i x, __m512i y, std::uint32_t some,
                              const std::uint16_t* bits_of) {
   std::uint16_t at[2 * lanes], of[2 * lanes];
@@ -190,10 +190,10 @@ HWY_INLINE __m512i looked_up(__m512i x, __m512i y, std::uint32_t some,
   return _mm512_loadu_si512(of);
 }
 
-// The values of whole lines by quadratics, which take 0.4 of the time of the table on Zen 4, for a
-// core with AVX-512 BF16. An element is looked up in the table if it is far below 0, NaN, or so
-// small that the rounding instruction would treat its value as zero. Returns how many elements were
-// done.
+// Computes GELU of whole cache lines of bf16 by quadratics, for a core with AVX-512 BF16. On Zen 4
+// this takes 0.4 of the time of the table. An element is looked up in the table if it is far below
+// 0, NaN, or so small that the rounding instruction would treat its value as zero. Returns how many
+// elements were done.
 template <class A, bool past_caches>
 HWY_INLINE std::int64_t quadratics_run(const bfloat16* x, std::int64_t size,
                                        const std::uint16_t* bits_of, bfloat16* y) {
@@ -202,10 +202,10 @@ HWY_INLINE std::int64_t quadratics_run(const bfloat16* x, std::int64_t size,
   const auto chosen = [](const float* c, __m512i n) HWY_ATTR {
     return VF{_mm512_permutex2var_ps(_mm512_load_ps(c), n, _mm512_load_ps(c + lanes))};
   };
-  constexpr int negated_smaller = 0b1110;                              // -min(|x|, |y|)
+  constexpr int negated_smaller = 0b1110;  // _mm512_range_ps: -min(|x|, |y|)
   const __m512i last = _mm512_set1_epi16(static_cast<short>(0xC07B));  // -end
-  // These compare twice the bits, which have no sign. NaN are above Inf, and a value that is not
-  // above 2^-125 stays so after the subtraction.
+  // One comparison finds NaN and values up to 2^-125. It is made of twice the bits, which have no
+  // sign, minus `small`: NaN are above Inf, and small values wrap around to more than `most`.
   const __m512i small = _mm512_set1_epi16(0x0202);
   const __m512i most = _mm512_set1_epi16(static_cast<short>(0xFF00 - 0x0202));
   std::int64_t done = 0;
@@ -225,7 +225,8 @@ HWY_INLINE std::int64_t quadratics_run(const bfloat16* x, std::int64_t size,
     const __m512i twice = _mm512_add_epi16(line, line);
     const __mmask32 odd = _mm512_cmpgt_epu16_mask(_mm512_sub_epi16(twice, small), most);
     const __mmask32 far = _mm512_cmpgt_epu16_mask(line, last);
-    if (HWY_UNLIKELY(!_kortestz_mask32_u8(odd, far)))  // zeros are right anyway
+    // Zeros need no table: their results are right.
+    if (HWY_UNLIKELY(!_kortestz_mask32_u8(odd, far)))
       values = looked_up(line, values, (odd & _mm512_test_epi16_mask(twice, twice)) | far, bits_of);
     if constexpr (past_caches)
       _mm512_stream_si512(reinterpret_cast<__m512i*>(y + done), values);
@@ -254,7 +255,7 @@ HWY_INLINE void look_up_run(const bfloat16* x, std::int64_t size, bfloat16* y,
     ask_for<together>(y + i + far_ahead);
     for (std::int64_t j = i; j < i + step; j += 4) {
       const std::uint64_t four = four_at(x + j);
-      std::uint64_t results = 0;  // because y may be at any address
+      std::uint64_t results = 0;  // stored by memcpy, because y may be at any address
       for (int e = 0; e < 4; ++e)
         results |= std::uint64_t{bits_of[element(four, e)]} << (16 * e);
       std::memcpy(static_cast<void*>(y + j), &results, sizeof(results));
@@ -264,8 +265,9 @@ HWY_INLINE void look_up_run(const bfloat16* x, std::int64_t size, bfloat16* y,
 }
 
 #if HWY_TARGET == HWY_AVX3
-// A table's elements at four bf16, and at a vector of them. Assembling a vector in registers takes
-// two thirds of the time of storing it element by element and loading it at once.
+// Load a table's elements for four bf16 (four_of) and for a vector of bf16 (vector_of). Assembling
+// a vector in registers takes two thirds of the time of storing it element by element and loading
+// it at once.
 HWY_INLINE __m128 four_of(const float* of, const bfloat16* x) {
   const std::uint64_t four = four_at(x);
   __m128 v = _mm_load_ss(of + element(four, 0));
@@ -279,8 +281,8 @@ HWY_INLINE VF vector_of(const float* of, const bfloat16* x) {
   return VF{_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1)};
 }
 
-// The same as look_up_run below, for whole lines, on a core with AVX-512 BF16. Returns how many
-// elements were done.
+// dx = g · activation'(x) for whole cache lines of bf16, with the derivatives from a table, on a
+// core with AVX-512 BF16. Returns how many elements were done.
 template <bool past_caches>
 HWY_INLINE std::int64_t look_up_lines(const bfloat16* g, const bfloat16* x, std::int64_t size,
                                       const float* of, bfloat16* dx) {
@@ -300,7 +302,7 @@ HWY_INLINE std::int64_t look_up_lines(const bfloat16* g, const bfloat16* x, std:
 }
 #endif
 
-// g has x's type.
+// dx = g · activation'(x) for g and x in bf16, with the derivatives from a table.
 template <class A>
 HWY_INLINE void look_up_run(const bfloat16* g, const bfloat16* x, std::int64_t size, bfloat16* dx,
                             cpu::Bf16Stores stores) {
@@ -318,7 +320,7 @@ HWY_INLINE void look_up_run(const bfloat16* g, const bfloat16* x, std::int64_t s
     ask_for<together>(g + i + far_ahead);
     ask_for<together>(x + i + far_ahead);
     ask_for<together>(dx + i + far_ahead);
-    // In the order of widen_unordered.
+    // The derivatives, in the order in which widen_unordered() returns the elements of g.
     alignas(64) float slopes[step];
     for (std::int64_t pair = 0; pair < step; pair += 2 * lanes)
       for (std::int64_t j = 0; j < lanes; j += 2) {
@@ -337,7 +339,7 @@ HWY_INLINE void look_up_run(const bfloat16* g, const bfloat16* x, std::int64_t s
 
 #undef SWITCHBACK_EACH
 
-// f(A()) for the activation.
+// Calls f(A()), where A is the class that computes the activation.
 template <class F>
 HWY_INLINE void with_activation(Activation activation, F&& f) {
   if (activation == Activation::gelu_tanh)
@@ -351,7 +353,7 @@ HWY_INLINE T* row_of(const AnyMatrix& m, std::int64_t r, std::int64_t c) {
   return static_cast<T*>(m.data) + r * m.stride + c;
 }
 
-// o.value = activation(o.x), or o.g · activation'(o.x) if g is given.
+// For one piece of the matrix: o.value = activation(o.x), or o.g · activation'(o.x) if g is given.
 void ActivatePiece(const Request& o, const cpu::Cut::Piece& piece, cpu::Bf16Stores stores) {
   const std::int64_t cols = piece.col_end - piece.col_begin;
   const auto for_rows = [&](auto&& f) HWY_ATTR {
@@ -403,14 +405,15 @@ ActivateKernel activate_kernel(const core::CpuFeatures& features) {
 }
 
 // Whether the result is stored past the caches: it is larger than a core's caches, and lines that
-// are stored whole need not be read first. If it replaces x in place, it is in the cache already.
+// are stored whole need not be read first. A result that replaces x or g in place is in the cache
+// already.
 bool goes_past_caches(const Request& o) {
   const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
   return l2 > 0 && o.value.data != o.x.data && o.value.data != o.g.data &&
          o.x.rows * o.x.cols * static_cast<std::int64_t>(dtype_size_bytes(o.value.dtype)) > l2;
 }
 
-// The quantization of the result, o.value, as a separate operation.
+// A request that quantizes the activated matrix, o.value, as a separate operation.
 Request of_result(const Request& o) {
   Request result = o;
   result.x = o.value;
@@ -430,8 +433,8 @@ void activation(ContextState& state, const Config& config, const Request& o) {
                          [&](std::int64_t task, int) { kernel(o, cut.piece(task), stores); });
 }
 
-// A few rows at a time are activated, quantized and summed while they are in a cache. If y is not
-// wanted, its rows stay there.
+// Activates, quantizes and sums a few rows at a time, while they are in a cache. If the caller does
+// not want the activated rows, they are stored only there.
 void activation_quantize(ContextState& state, const Config& config, const Request& o) {
   constexpr std::int64_t bytes_in_cache = 128 << 10;
   const std::int64_t rows = o.x.rows;
@@ -441,8 +444,8 @@ void activation_quantize(ContextState& state, const Config& config, const Reques
   const std::int64_t row_bytes = (o.x.cols * element + 63) / 64 * 64;
   core::Workspace::Frame frame(state.workspace);
   Request whole = o;
-  // With too few rows or blocks for all threads: one operation after another, each over all
-  // threads.
+  // If there are too few rows, or too few blocks of column sums, for all threads, the operations
+  // run one after another, each on all threads.
   const bool few = threads > 1 && (blocks > 0 ? blocks < 2 * threads : rows < threads);
   if (few && o.value.data == nullptr)
     whole.value = AnyMatrix(frame.take<std::byte>(rows * row_bytes), o.x.dtype, rows, o.x.cols,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: codes that are passed on block by block.
+// Engine zone: quantization whose codes are passed on block by block instead of being stored as a
+// matrix.
 #include "quant/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -27,8 +28,8 @@ HWY_INLINE std::uint32_t as_f32_bits(Bits<T> magnitude) {
         static_cast<float>(T::from_bits(static_cast<std::uint16_t>(magnitude))));
 }
 
-// The magnitudes of rows, each as bits of an f32, and those of columns from the same read. A
-// column's maximum is loaded and stored once for all rows.
+// From one read of some rows, computes the largest magnitude of each row, as bits of an f32, and
+// updates those of the columns. A column's maximum is loaded and stored once for all these rows.
 template <int rows, class T>
 HWY_INLINE void row_and_column_maxima(const T* x, std::int64_t stride, std::int64_t cols,
                                       Bits<T>* columns, std::uint32_t* row_maxima) {
@@ -60,8 +61,8 @@ HWY_INLINE void row_and_column_maxima(const T* x, std::int64_t stride, std::int6
   }
 }
 
-// Computes absmax of each row, and updates `columns`, the magnitudes of all columns as bits of the
-// element type.
+// Computes absmax of each row, and updates `columns`, the largest magnitudes of all columns as bits
+// of the element type.
 void BlockMaxima(const ConstAnyMatrix& x, std::int64_t begin, std::int64_t end, float* absmax,
                  void* columns) {
   with_type(x.dtype, [&]<class T>(T) HWY_ATTR {
@@ -91,7 +92,7 @@ HWY_INLINE void column_run(const T* x, std::int64_t cols, const cpu::ColumnScale
   std::int64_t c = 0;
   for (; c + quad <= cols; c += quad)
     store_codes<false>(codes<made>(x + c, scale, first_col + c), q + c);
-  if (c < cols)  // whole quads fit
+  if (c < cols)  // q has room for a whole quad (four vectors)
     store_codes<false>(codes<made>(Padded<T>(x + c, cols - c).elements, scale, first_col + c),
                        q + c);
 }
@@ -103,7 +104,8 @@ void BlockCodes(const cpu::BlockTile& t) {
     const bool bracketed = t.by_column != nullptr && t.columns.bracketed(col_begin, col_end);
     NoMax none;
     if (t.row_scale_step == 0 && t.by_column == nullptr && t.x.stride == cols && t.stride == cols) {
-      const T* const x = row<T>(t.x, row_begin, col_begin);  // all rows are one run
+      // The rows have no gaps between them: one run.
+      const T* const x = row<T>(t.x, row_begin, col_begin);
       return code_run<false>(x, (row_end - row_begin) * cols, *t.row_scales, t.by_row, x, none);
     }
     for (std::int64_t r = row_begin; r < row_end; ++r) {
@@ -139,8 +141,8 @@ HWY_EXPORT(BlockCodes);
 namespace cpu {
 namespace {
 
-// Tiles that are coded by column, and possibly also by row: their elements stay in the first-level
-// cache.
+// The size of a tile that is quantized with column scales, and possibly also with row scales. Its
+// elements stay in the first-level cache.
 constexpr std::int64_t tile_rows = 32;
 constexpr std::int64_t tile_cols = 256;
 static_assert(tile_rows % core::CodeBlock::row_step == 0);
@@ -150,15 +152,15 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// Rows and columns [begin, end) of one matrix.
+/// A range [begin, end) of the rows or of the columns of one matrix.
 struct Range {
   std::int64_t begin, end;
 };
 
-// Codes need the scales of whole rows and columns, so each element is read twice: first for the
-// scales, then for the code. If there are many independent parts (rows, columns or whole matrices),
-// one thread does both for a part while that is in its caches. So threads never wait for each
-// other.
+// Quantizes matrices and passes their codes on. Codes need the scales of whole rows and columns, so
+// each element is read twice: first for the scales, then for the code. If there are many
+// independent parts (rows, columns or whole matrices), one thread does both for a part while that
+// is in its caches. So threads never wait for each other.
 class BlockRun {
  public:
   BlockRun(ContextState& state, const BlocksRequest& request)
@@ -170,7 +172,8 @@ class BlockRun {
         by_column_(request.q_t.scales == Scales::per_column),
         global_(request.q.scales == Scales::global || request.q_t.scales == Scales::global),
         has_columns_(request.q_t.sink != nullptr),
-        // Whole rows are read in order; their number is such that a tile's codes stay in a cache.
+        // If only q is wanted, a tile consists of whole rows, which are read in order. Their number
+        // is such that the tile's codes stay in a cache.
         tile_cols_(has_columns_ ? tile_cols : padded_columns(cols_)),
         tile_rows_(has_columns_
                        ? tile_rows
@@ -190,7 +193,8 @@ class BlockRun {
     if (!by_column_ && !global_) return run_rows();
     constexpr std::int64_t tasks_per_thread = 4;
     const std::int64_t wanted = tasks_per_thread * workers;
-    // Columns are independent of each other if rows have no scales.
+    // If neither rows nor the matrix have scales, columns are independent of each other, and each
+    // tile_cols of them are a task.
     std::int64_t across = 1;
     if (!by_row_ && !global_) across = ceil_div(cols_, tile_cols);
     const bool alone = workers == 1 || o_.matrices * across >= wanted;
@@ -206,12 +210,13 @@ class BlockRun {
 
  private:
   static constexpr std::int64_t row_step = core::CodeBlock::row_step;
-  // Tiles are narrower than the rows of a larger matrix, so the hardware cannot predict the next
-  // reads. A smaller matrix is in a cache.
+  // Tiles of a larger matrix are prefetched: they are narrower than its rows, so the hardware
+  // cannot predict the next reads. A smaller matrix is in a cache.
   static constexpr std::int64_t cached_bytes = std::int64_t{1} << 20;
 
-  // A slot holds the maxima of a matrix's parts and its scales. There is a slot for each matrix, or
-  // for each worker that processes a matrix, or some of its columns, alone.
+  // Takes memory for maxima and scales. It is divided into slots: a slot holds the maxima of one
+  // matrix's parts and its scales. There is a slot for each matrix, or for each worker that
+  // processes a matrix, or some of its columns, alone.
   void take_scales(core::Workspace::Frame& frame, std::int64_t slots) {
     const std::int64_t padded = padded_columns(cols_);
     if (by_column_) {
@@ -235,7 +240,8 @@ class BlockRun {
     return static_cast<std::int64_t>(dtype_size_bytes(o_.x.dtype));
   }
 
-  // The maxima of one part of a matrix. `cols` are some of the columns only if rows have no scales.
+  // Computes the largest magnitudes in one part of a matrix (some of its rows). `cols` may be some
+  // of the columns only if rows have no scales.
   void take_maxima(std::int64_t matrix, std::int64_t slot, std::int64_t part, Range cols) const {
     const std::int64_t begin = matrix * rows_ + part * part_rows_;
     const std::int64_t end = matrix * rows_ + std::min(rows_, (part + 1) * part_rows_);
@@ -251,7 +257,7 @@ class BlockRun {
       raise_kernel_(o_.x, {begin, end, cols.begin, cols.end}, columns);
   }
 
-  // Computes the scales of columns from the maxima of all parts.
+  // Computes the scales of a matrix's columns from the maxima of all its parts.
   void finish_columns_of(std::int64_t matrix, std::int64_t slot, Range cols) const {
     finish_columns(magnitudes_.from(slot * parts_, parts_), cols.begin, cols.end,
                    o_.q_t.absmax.data() + matrix * cols_, columns_of(slot));
@@ -262,7 +268,7 @@ class BlockRun {
     return Scale::of(absmax_from_bits(*std::max_element(parts, parts + parts_)));
   }
 
-  // Computes the codes of one row of tiles.
+  // Computes the codes of one row of tiles, and passes them on tile by tile.
   void code(std::int64_t matrix, std::int64_t slot, Range rows, Range cols, int worker) const {
     const std::int64_t begin = matrix * rows_ + rows.begin;
     const std::int64_t count = rows.end - rows.begin;
@@ -301,8 +307,8 @@ class BlockRun {
     return static_cast<const std::byte*>(o_.x.data) + (row * o_.x.stride + col) * element_bytes();
   }
 
-  // The address to prefetch while the tile of these rows that begins at `col` is coded; null:
-  // nothing.
+  // The address of the tile to prefetch while the tile of these rows that begins at column `col` is
+  // quantized; null: nothing is prefetched.
   [[nodiscard]] const void* next_tile(std::int64_t matrix, Range rows, Range cols,
                                       std::int64_t col) const {
     const std::int64_t first = matrix * rows_;
@@ -316,7 +322,8 @@ class BlockRun {
         core::store(out->absmax.data(), matrix, global_scale_of(slot).absmax);
   }
 
-  // Only rows have scales: each row is read once, and coded while the next one is read.
+  // Used if only rows have scales: each row is read from memory once, and quantized while the next
+  // one is read.
   void run_rows() const {
     const auto quantize = rowwise_kernel(state_.features);
     const std::int64_t tiles = ceil_div(rows_, tile_rows_);
@@ -335,7 +342,8 @@ class BlockRun {
     });
   }
 
-  // The rows that were read last are coded first.
+  // Each task computes the scales and the codes of one matrix, or of some of its columns. It
+  // quantizes first the rows that it has read last, because these are still in a cache.
   void run_alone(std::int64_t across) const {
     state_.threads.for_each(o_.matrices * across, [&](std::int64_t task, int worker) {
       const std::int64_t matrix = task / across;
@@ -388,7 +396,7 @@ class BlockRun {
   AbsmaxKernel absmax_kernel_;
   RaiseKernel raise_kernel_;
 
-  std::int64_t part_rows_ = 0;            // of the part of a matrix whose maxima are one task
+  std::int64_t part_rows_ = 0;            // rows of a part: one task computes the maxima of a part
   std::int64_t parts_ = 1;                // of a matrix
   core::PerWorker<std::int8_t> scratch_;  // the codes of a tile, by row and by column
   core::PerWorker<Scale> row_scales_;

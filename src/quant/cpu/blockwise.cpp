@@ -18,9 +18,9 @@ namespace switchback::quant::cpu {
 
 namespace {
 
-// The memory that a thread writes while it works on a panel: a block of rows by some columns.
+// What a thread writes while it works on a panel, which is a block of rows by some columns.
 struct WorkerScratch {
-  std::byte* magnitudes;  // of all columns that are read at a time
+  std::byte* magnitudes;  // the largest magnitudes of all columns that are read at a time
   ColumnScales scales;    // of a panel
   std::int8_t* tile;
 };
@@ -61,7 +61,8 @@ class BlockwiseRun {
   }
 
  private:
-  // Stores past the caches write whole cache lines.
+  // Whether codes are computed strip by strip. If they are stored past the caches, each strip must
+  // then fill whole cache lines of q_t.
   static bool goes_by_strips(const Config& config, const Request& o) {
     const MatrixView<std::int8_t>& q_t = o.q_t.codes;
     const bool in_lines =
@@ -99,7 +100,8 @@ class BlockwiseRun {
     return std::min(col + panel_, cols_);
   }
 
-  // Codes of the rows, and their column sums.
+  // Computes the codes of the rows, and the column sums if they are wanted, in a separate read of
+  // x.
   void rows() {
     Request part = o_;
     part.q_t = {};
@@ -112,7 +114,7 @@ class BlockwiseRun {
   void panels() {
     const auto raise = raise_kernel(state_.features);
     const std::int64_t across = (cols_ + panel_ - 1) / panel_;
-    // A task is a row of neighbouring panels, so that it knows which one is next.
+    // A task is several panels side by side, so that each panel can prefetch the next one.
     const std::int64_t workers = state_.threads.count();
     const std::int64_t together =
         std::clamp<std::int64_t>(blocks_ * across / (4 * workers), 1, across);
@@ -162,8 +164,8 @@ class BlockwiseRun {
     return static_cast<const std::byte*>(o_.x.data) + (row * o_.x.stride + col) * element_bytes_;
   }
 
-  // Scales and codes of a panel, strip by strip; the next panel, if there is one, begins before
-  // `end`.
+  // Computes the scales and codes of a panel, strip by strip. If the next panel begins before
+  // column `end`, it is prefetched.
   void by_strips(std::int64_t b, std::int64_t col, bool cold, std::int64_t end,
                  const WorkerScratch& scratch) const {
     const std::int64_t row = b * block_rows_;
@@ -183,7 +185,7 @@ class BlockwiseRun {
     fill_rows(job.q_t, (rows + strip_rows - 1) / strip_rows * strip_rows);
   }
 
-  // Fills the block with zeros from this row on.
+  // Sets a block's codes to zero from row `from` of the block on.
   void fill_rows(const MatrixView<std::int8_t>& q_t, std::int64_t from) const {
     if (from >= block_rows_) return;
     for (std::int64_t c = 0; c < q_t.rows; ++c)
@@ -191,8 +193,8 @@ class BlockwiseRun {
                   static_cast<std::size_t>(block_rows_ - from));
   }
 
-  // Scales and codes of a panel, from the largest magnitudes of its columns. Meanwhile prefetches
-  // the panel to the right of it, if that is next.
+  // Computes the scales and codes of a panel from the largest magnitudes of its columns. Meanwhile
+  // prefetches the panel to its right, if that is next.
   void codes(std::int64_t b, std::int64_t col, bool asks_ahead, std::byte* magnitudes,
              const WorkerScratch& scratch) const {
     const std::int64_t row = b * block_rows_;
@@ -228,7 +230,7 @@ class BlockwiseRun {
   const std::int64_t blocks_;
   const std::int64_t panel_;
   const std::int64_t element_bytes_;
-  const StripKernel strips_;  // null: tile by tile
+  const StripKernel strips_;  // null: codes are computed tile by tile
   core::Workspace::Frame frame_;
 
   std::int64_t magnitude_bytes_ = 0;

@@ -13,7 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// In the form that store_codes expects: the integer plus integer_shift.
+// Truncates v to an int8. Returns it in the form that store_codes expects: the integer plus
+// integer_shift.
 HWY_INLINE VU truncated(VF v) {
   const F32 d;
   const VF number = hn::IfThenElseZero(hn::Eq(v, v), v);

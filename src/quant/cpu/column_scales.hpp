@@ -12,7 +12,8 @@
 
 namespace switchback::quant::cpu {
 
-/// The number of columns rounded up to whole groups of 64, as arrays of scales have them.
+/// The length of an array with a scale for each column: the number of columns rounded up to a
+/// multiple of 64.
 constexpr std::int64_t padded_columns(std::int64_t cols) {
   return (cols + 63) / 64 * 64;
 }
@@ -22,7 +23,8 @@ struct ColumnScales {
   float* lower = nullptr;
   float* upper = nullptr;
   float* divisor = nullptr;  ///< absmax, or 0 if codes are 0
-  /// For each 64 columns: whether none of them needs the division.
+  /// For each 64 columns: whether the codes of all of them can be made by products instead of
+  /// divisions (scale.hpp).
   bool* group_bracketed = nullptr;
 
   [[nodiscard]] bool bracketed(std::int64_t begin, std::int64_t end) const {
@@ -41,7 +43,7 @@ struct ColumnMagnitudes {
   [[nodiscard]] void* of(std::int64_t part, std::int64_t col) const {
     return data + part * part_bytes + col * static_cast<std::int64_t>(dtype_size_bytes(dtype));
   }
-  /// A range of the parts.
+  /// The magnitudes of `count` of the parts, from part `first` on.
   [[nodiscard]] ColumnMagnitudes from(std::int64_t first, std::int64_t count) const {
     return {data + first * part_bytes, part_bytes, count, dtype};
   }
@@ -53,7 +55,8 @@ struct ColumnMagnitudes {
   }
 };
 
-/// absmax and scales of columns [begin, end); begin is a multiple of 64.
+/// Computes absmax and the scales of columns [begin, end) from their magnitudes in all parts; begin
+/// is a multiple of 64.
 inline void finish_columns(const ColumnMagnitudes& magnitudes, std::int64_t begin, std::int64_t end,
                            float* absmax, const ColumnScales& scales) {
   for (std::int64_t group = begin; group < end; group += 64) {

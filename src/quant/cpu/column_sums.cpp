@@ -12,8 +12,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// sums[c] += x[0][c], then x[1][c], …: in order, but with one load and store of the sum for all of
-// them.
+// Adds rows to the column sums: sums[c] += x[0][c], then x[1][c], …: in order, but with one load
+// and store of the sum for all rows.
 template <int rows, class T>
 HWY_INLINE void add_rows(const T* x, std::int64_t stride, std::int64_t cols, float* sums) {
   const F32 d;

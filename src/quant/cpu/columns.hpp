@@ -10,32 +10,35 @@
 
 namespace switchback::quant::cpu {
 
-/// RowwiseKernel(o, begin, end, stream): absmax and codes of these rows.
+/// Computes absmax and codes of the rows [begin, end) of o.x. With `stream`, codes are stored past
+/// the caches.
 using RowwiseKernel = void (*)(const Request& o, std::int64_t begin, std::int64_t end, bool stream);
 RowwiseKernel rowwise_kernel(const core::CpuFeatures& features);
 
-/// Adds the piece's rows in order to sums[0, columns of the piece).
+/// Adds the rows of a piece of x, in order, to `sums`, which begins with the piece's first column.
 using AddKernel = void (*)(const ConstAnyMatrix& x, const Cut::Piece& piece, float* sums);
 AddKernel add_kernel(const core::CpuFeatures& features);
 
-/// Updates magnitudes[0, columns of the piece) with the maxima of the piece, as bits of the element
-/// type: 32 bits per column for f32, 16 for the others.
+/// Updates `magnitudes`, which begins with the piece's first column, with the largest magnitudes of
+/// the piece's columns. They are bits of the element type: 32 bits per column for f32, 16 for the
+/// others.
 using RaiseKernel = void (*)(const ConstAnyMatrix& x, const Cut::Piece& piece, void* magnitudes);
 RaiseKernel raise_kernel(const core::CpuFeatures& features);
 
 inline std::int64_t sum_blocks(std::int64_t rows) {
   return (rows + column_sum_block_rows - 1) / column_sum_block_rows;
 }
-/// Adds up sums[blocks, cols] in order into o.column_sums.
+/// Adds up the column sums of blocks of rows, sums[blocks,cols], in order into o.column_sums.
 void finish_column_sums(ContextState& state, const float* sums, std::int64_t blocks,
                         const Request& o);
 
-/// Whether codes and column sums are computed together: there are enough blocks for all threads.
+/// Whether codes and column sums are computed together: if there are enough blocks of rows for all
+/// threads.
 inline bool sums_go_along(const ContextState& state, std::int64_t rows) {
   return state.threads.count() == 1 || sum_blocks(rows) >= 2 * state.threads.count();
 }
-/// Computes both together, a few rows at a time, so that the sums read the rows from a cache.
-/// codes(begin, end, worker) computes the codes of rows.
+/// Computes codes and column sums together, a few rows at a time, so that the sums read the rows
+/// from a cache. codes(begin, end, worker) computes the codes of rows.
 template <class RowsTask>
 void with_column_sums(ContextState& state, const Request& o, const RowsTask& codes) {
   constexpr std::int64_t rows_in_cache = 8;

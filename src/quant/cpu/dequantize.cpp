@@ -13,8 +13,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// absmax · (q / 127). With a fused multiply-add, q·high + q·low with high + low = 1/127 to 2^-53
-// rounds to the quotient for each of the 256 codes (tested). Without one, this divides.
+// Computes absmax · (q / 127). With a fused multiply-add, the quotient is q·high + q·low, where
+// high + low is 1/127 to 2^-53. It rounds to q / 127 for each of the 256 codes (tested). Without a
+// fused multiply-add, this divides.
 HWY_INLINE VF dequantized(const std::int8_t* q, VF absmax) {
   const hn::Rebind<std::int8_t, F32> d8;
   const F32 d;

@@ -23,8 +23,8 @@ namespace switchback::quant::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// No target has more than 16 float lanes: these kernels would gain nothing from scalable vectors,
-// and so sizes stay constants.
+// Vectors are limited to 16 float lanes, which no target exceeds except with scalable vectors.
+// These kernels would gain nothing from longer ones, and so sizes stay constants.
 using F32 = hn::CappedTag<float, 16>;
 using U32 = hn::RebindToUnsigned<F32>;
 using I32 = hn::RebindToSigned<F32>;
@@ -33,9 +33,9 @@ using VF = hn::Vec<F32>;
 using VU = hn::Vec<U32>;
 
 inline constexpr std::int64_t lanes = static_cast<std::int64_t>(hn::MaxLanes(F32()));
-inline constexpr std::int64_t quad = 4 * lanes;  // elements that kernels process at a time
+inline constexpr std::int64_t quad = 4 * lanes;  // four vectors, which kernels process at a time
 
-// Prefetches the lines of `count` vectors into the cache of that level, 1 or 2.
+// Prefetches the cache lines of `count` vectors into the cache of level `level`, 1 or 2.
 template <int count, int level = 1, class T>
 HWY_INLINE void ask_for(const T* p) {
   constexpr std::int64_t line = 64 / std::int64_t{sizeof(T)};
@@ -72,11 +72,11 @@ HWY_INLINE VF widen(const half* p) {
 #endif
 }
 
-// A float that holds the integer n in its low bits: 1.5·2^23 + n, |n| < 2^22. Adding it rounds to
-// an integer, half to even.
+// The sum 1.5·2^23 + n with an integer n, |n| < 2^22, is a float that holds n in its low bits. So
+// adding this constant rounds to an integer, half to even.
 inline constexpr float integer_shift = 0x1.8p23f;
 
-// Codes of a quad, each in the low byte of its lane.
+// The codes of a quad (four vectors of elements), each in the low byte of its lane.
 struct Codes {
   VU a, b, c, d;
 };
@@ -89,7 +89,8 @@ HWY_INLINE VU rounded(VF t) {
 // elements, by two products that have to agree, or by the division.
 enum class Made { product, bracket, division };
 
-// The scales of a run of elements: one for all, or one for each column.
+// The scale of a run of elements if one scale is that of all. (ScaleOfColumn has one for each
+// column.)
 struct OneScale {
   VF lower, upper, absmax, factor;
   explicit HWY_INLINE OneScale(const Scale& s, float one_factor = 0.0f)
@@ -120,8 +121,8 @@ HWY_INLINE VU or_differ(VU bits, VU a, VU b) {
 #endif
 }
 
-// The code of x by the lower bound of the factor of column col. `differ` gets bits if the upper
-// bound gives another code.
+// Makes the codes of x with the lower bound of the factor of column `col`. `differ` gets bits if
+// the upper bound gives another code.
 template <class S>
 HWY_INLINE VU bracketed(const S& scale, VF x, std::int64_t col, VU& differ) {
   const VU low = product(scale, x, scale.lower_at(col));
@@ -166,12 +167,13 @@ HWY_INLINE void store_bytes(VU v, std::int8_t* q) {
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 using QuadBytes = hn::Repartition<std::uint8_t, F32>;
 
-// The codes of a quad as bytes. Saturating packs do not change codes. They work within 128-bit
-// blocks, so block i holds the 4 codes from 4·i on of each of the quad's vectors.
+// Packs the codes of a quad into bytes. Saturating pack instructions do not change codes. They work
+// within 128-bit blocks, so block i of the result holds 4 codes, from code 4·i on, of each of the
+// quad's vectors.
 HWY_INLINE hn::Vec<QuadBytes> packed(const Codes& k) {
 #if HWY_TARGET == HWY_AVX3
-  // The low words are the codes already. Block i gets the words of the lanes from 4·i on, of both
-  // vectors.
+  // The low 16-bit words of the lanes are the codes already. 128-bit block i gets the words of the
+  // four lanes from 4·i on, of both vectors.
   const __m512i words =
       _mm512_set_epi16(62, 60, 58, 56, 30, 28, 26, 24, 54, 52, 50, 48, 22, 20, 18, 16, 46, 44, 42,
                        40, 14, 12, 10, 8, 38, 36, 34, 32, 6, 4, 2, 0);
@@ -224,13 +226,14 @@ HWY_INLINE void store_codes(const Codes& k, std::int8_t* q) {
 #endif
 }
 
-// Stores the codes of x[0, quad), all of one scale, in order.
+// Computes the codes of x[0, quad) with one scale, and stores them in order.
 template <Made made, bool stream, class T>
 HWY_INLINE void code_quad(const T* x, const OneScale& scale, std::int8_t* q) {
 #if HWY_TARGET == HWY_AVX3
   if constexpr (made == Made::product && std::is_same_v<T, bfloat16>) {
-    // Even-indexed elements and odd-indexed ones: their codes are the low bytes of the words that
-    // they came from, so that one shuffle puts all codes in order.
+    // Elements with even and with odd indices are quantized in separate vectors. Each code is in
+    // the low byte of the 32-bit word that its element came from, so that one permutation puts all
+    // codes in order.
     const auto words_of = [&](const bfloat16* from) HWY_ATTR {
       const VU pairs = hn::LoadU(U32(), reinterpret_cast<const std::uint32_t*>(from));
       const VF even = hn::BitCast(F32(), hn::ShiftLeft<16>(pairs));
@@ -250,8 +253,8 @@ HWY_INLINE void code_quad(const T* x, const OneScale& scale, std::int8_t* q) {
   store_codes<stream>(codes<made>(x, scale, 0), q);
 }
 
-// Stores the codes of a quad in the cheapest order: in order, or as packed() arranges them. Needs p
-// aligned to `quad` bytes.
+// Stores the codes of a quad in the order that is cheapest: their own, or that of packed(). p must
+// be aligned to `quad` bytes.
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 inline constexpr bool packed_in_order = false;
 HWY_INLINE void store_packed(const Codes& k, std::int8_t* p) {
@@ -264,8 +267,8 @@ HWY_INLINE void store_packed(const Codes& k, std::int8_t* p) {
 }
 #endif
 
-// The bits of an element's magnitude, as an unsigned integer of the element's width, order NaN
-// above Inf above numbers. So 16-bit types need no widening.
+// The bits of an element's magnitude, compared as an integer of the element's width, order NaN
+// above Inf above numbers. So maxima of 16-bit types need no widening.
 template <class T>
 using Bits = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int16_t>;
 
@@ -282,7 +285,7 @@ struct Magnitudes {
   }
 };
 
-// A running maximum of magnitudes; it reads a quad at a time.
+// A running maximum of elements' magnitudes; add() reads a quad of elements.
 template <class T>
 struct RunningMax {
   using M = Magnitudes<T>;
@@ -302,7 +305,7 @@ struct RunningMax {
       d = hn::Max(d, M::load(x + 3 * M::size));
     }
   }
-  // As bits of an f32.
+  // Returns the maximum as bits of an f32.
   HWY_INLINE std::uint32_t result() const {
     const typename M::D tag;
     const auto largest = hn::GetLane(hn::MaxOfLanes(tag, hn::Max(hn::Max(a, b), hn::Max(c, d))));
@@ -314,7 +317,8 @@ struct RunningMax {
   }
 };
 
-// The first count < quad elements of x, followed by zeros.
+// A copy of fewer than `quad` elements of x, followed by zeros, from which whole vectors can be
+// loaded.
 template <class T>
 struct Padded {
   alignas(64) T elements[quad];

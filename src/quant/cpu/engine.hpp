@@ -15,7 +15,7 @@
 
 namespace switchback::quant::cpu {
 
-/// Why the engine cannot run with these features; empty if it can.
+/// Why the engine cannot run on a CPU with these features; empty if it can.
 std::string refusal(const core::CpuFeatures& features);
 
 void rowwise(ContextState& state, const Config& config, const Request& o);
@@ -23,27 +23,27 @@ void rowwise_gathered(ContextState& state, const Config& config, const GatheredR
 void rowwise_column_sums(ContextState& state, const Config& config, const Request& o);
 void column_sums(ContextState& state, const Config& config, const Request& o);
 void global(ContextState& state, const Config& config, const Request& o);
-/// columnwise_transpose, global_transpose and the operations that write both layouts.
+/// Computes columnwise_transpose, global_transpose and the operations that write both layouts.
 void transpose(ContextState& state, const Config& config, const Request& o);
-/// blockwise_transpose, rowwise_and_blockwise_transpose and blockwise_stochastic.
+/// Computes blockwise_transpose, rowwise_and_blockwise_transpose and blockwise_stochastic.
 void blockwise(ContextState& state, const Config& config, const Request& o);
 void dequantize_rowwise(ContextState& state, const Config& config, const Request& o);
 void cast_to_int8(ContextState& state, const Config& config, const Request& o);
-/// activation_forward, or activation_backward if g is given.
+/// Computes activation_forward, or activation_backward if g is given.
 void activation(ContextState& state, const Config& config, const Request& o);
-/// The same, followed by the quantization of the result, which may be rotated first.
+/// Computes what activation() computes, and quantizes the result, which may be rotated first.
 void activation_quantize(ContextState& state, const Config& config, const Request& o);
 
 void rotate(ContextState& state, const Config& config, const Request& o);
-/// Rows quantized by their own absmax after the rotation.
+/// Rotates x, then quantizes each row by its absmax after the rotation.
 void rotate_quantize(ContextState& state, const Config& config, const Request& o);
-/// Rows quantized after each column was multiplied by its scale, with or without column sums.
+/// Multiplies each column by its scale, then quantizes the rows; with or without column sums.
 void rowwise_scaled(ContextState& state, const Config& config, const Request& o);
 void rowwise_stochastic(ContextState& state, const Config& config, const Request& o);
 
-/// The codes of columns, transposed and rounded stochastically, with the divisors of ColumnScales:
-/// q_t[cols,rows] of x[rows,cols], where x begins at this position of the matrix. `col` is a
-/// multiple of columns_of_counter.
+/// The arguments of a kernel that quantizes columns with stochastic rounding and stores the codes
+/// transposed: q_t[cols,rows] of x[rows,cols]. x begins at (row, col) of the whole matrix; `col` is
+/// a multiple of columns_of_counter. `divisor` is that of ColumnScales.
 struct StochasticColumns {
   ConstAnyMatrix x;
   std::int64_t row, col;
@@ -54,21 +54,22 @@ using StochasticColumnsKernel = void (*)(const StochasticColumns& columns,
                                          const StochasticRounding& rounding);
 StochasticColumnsKernel stochastic_columns_kernel(const core::CpuFeatures& features);
 
-/// The number of floats of scratch in which a row is scaled: whole quads of vectors.
+/// The number of floats of scratch memory in which one row is multiplied by the scales of columns:
+/// a multiple of 64, so that kernels can read whole quads of vectors.
 constexpr std::int64_t scaled_row_scratch(std::int64_t cols) {
   return (cols + 63) / 64 * 64;
 }
 
-/// The scale of the whole matrix, computed by all threads.
+/// Computes the scale of the whole matrix, with all threads.
 Scale global_scale(ContextState& state, const Config& config, ConstAnyMatrix x);
 /// Fills a matrix, which may have no data, with zeros.
 void fill_zero(ContextState& state, MatrixView<std::int8_t> q);
 
 /// Divides a matrix into tasks: pieces of long rows, or several short rows.
 struct Cut {
-  std::int64_t rows, cols;            ///< of the matrix
-  std::int64_t task_rows, task_cols;  ///< of a task, at most
-  std::int64_t across;                ///< tasks next to each other
+  std::int64_t rows, cols;            ///< of the whole matrix
+  std::int64_t task_rows, task_cols;  ///< size of a task, at most
+  std::int64_t across;                ///< number of tasks side by side
 
   Cut(std::int64_t rows_, std::int64_t cols_, std::int64_t task_elements)
       : rows(rows_),

@@ -31,10 +31,10 @@ std::uint64_t SumOfLanesModulo(D /*d*/, hn::Vec<D> lanes) {
 }
 #endif
 
-// The three NH sums of a block.
+// Computes the three sums of the NH hash of one block.
 void BlockSums(const unsigned char* data, std::int64_t chunks, const std::uint32_t* key,
                std::uint64_t (&sum)[hash::sums]) {
-#if HWY_TARGET == HWY_SCALAR  // vectors of one lane have no pairs
+#if HWY_TARGET == HWY_SCALAR  // NH multiplies pairs of lanes, and these vectors have one lane
   hash::block_sums(data, chunks, key, sum);
 #else
   using D = hn::CappedTag<std::uint32_t, hash::chunk_bytes / 4>;
@@ -58,8 +58,8 @@ void BlockSums(const unsigned char* data, std::int64_t chunks, const std::uint32
     sum_2 = hn::Add(sum_2, products(x, key + i + 2 * chunk));
   };
   for (std::int64_t i = 0; i < chunks * chunk; i += chunk) {
-    // The multiplications delay the loads that follow them, so lines are prefetched well ahead:
-    // here, and past the end, which is most likely the next block.
+    // The multiplications delay the loads that follow them, so lines are prefetched well ahead: in
+    // this block, and past its end, where the next block most likely begins.
     constexpr std::uintptr_t ahead_bytes = 4096;
     hwy::Prefetch(reinterpret_cast<const unsigned char*>(
         reinterpret_cast<std::uintptr_t>(words + i) + ahead_bytes));
@@ -95,8 +95,8 @@ hash::Field fingerprint(ContextState& state, const hash::Key& key, ConstAnyMatri
   const std::int64_t tasks = (blocks + hash::task_blocks - 1) / hash::task_blocks;
   core::Workspace::Frame frame(state.workspace);
   auto* const values = frame.take<hash::Field>(tasks);
-  // A task computes the value of its coefficients alone. When other coefficients follow, this value
-  // is multiplied by a power of the point.
+  // The hash is the value of a polynomial at a point. A task computes the value of its coefficients
+  // alone. When other coefficients follow, this value is multiplied by a power of the point.
   state.threads.for_ranges(
       blocks, hash::task_blocks, [&](std::int64_t begin, std::int64_t end, int) {
         unsigned char buffer[hash::block_bytes];

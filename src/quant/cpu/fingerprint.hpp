@@ -7,7 +7,7 @@
 
 namespace switchback::quant::cpu {
 
-/// The same value as hash::reference. x may be empty.
+/// Computes the hash of x: the same value as hash::reference. x may be empty.
 hash::Field fingerprint(ContextState& state, const hash::Key& key, ConstAnyMatrix x);
 
 }  // namespace switchback::quant::cpu

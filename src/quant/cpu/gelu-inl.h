@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: GELU and its derivative of vectors of f32, by the sequences of quant/gelu.hpp.
-// Included once for each Highway target.
+// Engine zone: GELU and its derivative for vectors of f32, by the sequences of operations of
+// quant/gelu.hpp. Included once for each Highway target.
 #if defined(SWITCHBACK_QUANT_CPU_GELU_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef SWITCHBACK_QUANT_CPU_GELU_INL
 #undef SWITCHBACK_QUANT_CPU_GELU_INL
@@ -17,8 +17,8 @@ namespace switchback::quant::HWY_NAMESPACE {
 
 // The number of vectors for which the sequences of quant/gelu.hpp are interleaved. Each sequence is
 // a chain of some twenty dependent operations, and a core that computed one vector after another
-// would wait half of the time. Floor: about 22 (tanh) and 30 (erf) operations and a division for
-// each vector. That is more time than memory needs for it on machines with fast memory.
+// would wait half of the time. Each vector takes at least about 22 (tanh) or 30 (erf) operations
+// and a division. That is more time than memory needs for it on machines with fast memory.
 inline constexpr int together = 4;
 #define SWITCHBACK_EACH _Pragma("GCC unroll 4") for (int i = 0; i < count; ++i)
 
@@ -27,9 +27,9 @@ HWY_INLINE VF set(float value) {
 }
 
 #if !HWY_NATIVE_FMA
-// a · b + c of half a vector. The product is exact. Rounding the sum twice is wrong only if the
-// first result is the middle between two floats, which means that its last 28 bits are 0. In that
-// case it is rounded to odd instead.
+// Computes a · b + c of half a vector in double precision, rounded as a fused operation would. The
+// product is exact. Rounding the sum twice is wrong only if the first result is the middle between
+// two floats, which means that its last 28 bits are 0. In that case it is rounded to odd instead.
 template <class Half>
 HWY_INLINE hn::VFromD<Half> fused_half(hn::VFromD<hn::Rebind<double, Half>> a,
                                        hn::VFromD<hn::Rebind<double, Half>> b,
@@ -43,8 +43,8 @@ HWY_INLINE hn::VFromD<Half> fused_half(hn::VFromD<hn::Rebind<double, Half>> a,
     const auto added = hn::Sub(sum, product);
     const auto rest = hn::Add(hn::Sub(product, hn::Sub(sum, added)), hn::Sub(c, added));
     const auto zero = hn::Zero(d);
-    // NaN and Inf have no rest that is less or greater than zero. An even last bit is made odd,
-    // towards the rest.
+    // Rounds sums to odd: an even last bit is made odd, towards the rest. NaN and Inf stay as they
+    // are, because their rest is neither less nor greater than zero.
     const auto outwards = hn::Or(hn::And(hn::Gt(rest, zero), hn::Gt(sum, zero)),
                                  hn::And(hn::Lt(rest, zero), hn::Lt(sum, zero)));
     const auto inexact = hn::Or(hn::Gt(rest, zero), hn::Lt(rest, zero));
@@ -59,7 +59,7 @@ HWY_INLINE hn::VFromD<Half> fused_half(hn::VFromD<hn::Rebind<double, Half>> a,
 }
 #endif
 
-// a · b + c, rounded once.
+// Computes a · b + c, rounded once.
 HWY_INLINE VF fused(VF a, VF b, VF c) {
 #if HWY_NATIVE_FMA
   return hn::MulAdd(a, b, c);
@@ -84,16 +84,16 @@ HWY_INLINE VF floats(VU v) {
 HWY_INLINE VU signs() {
   return hn::Set(U32(), 0x80000000u);
 }
-// -|x|, but no less than -end; -end for NaN.
+// Returns -|x|, but no less than -end; -end if x is NaN.
 HWY_INLINE VF below_zero(VF x, float end) {
   const VF b = floats(hn::Or(bits(x), signs()));
 #if HWY_ARCH_X86
-  return hn::Max(b, set(-end));  // of a NaN and a number x86 returns the second operand
+  return hn::Max(b, set(-end));  // x86's maximum of a NaN and a number is the second operand
 #else
   return hn::IfThenElse(hn::Gt(b, set(-end)), b, set(-end));
 #endif
 }
-// The smaller one; x if that is NaN.
+// Returns the smaller one of b and x; x if x is NaN.
 HWY_INLINE VF smaller(VF b, VF x) {
 #if HWY_ARCH_X86
   return hn::Min(b, x);
@@ -101,16 +101,16 @@ HWY_INLINE VF smaller(VF b, VF x) {
   return hn::IfThenElse(hn::Lt(b, x), b, x);
 #endif
 }
-// x if its sign bit is clear, else -0.
+// Returns x if its sign bit is clear, else -0.
 HWY_INLINE VF without_negative(VF x) {
   return floats(hn::Min(bits(x), signs()));
 }
-// 1 if the sign bit of x is clear, else 0.
+// Returns 1 if the sign bit of x is clear, else 0.
 HWY_INLINE VF step(VF x) {
   const VU negative = hn::BitCast(U32(), hn::ShiftRight<31>(hn::BitCast(I32(), x)));
   return floats(hn::AndNot(negative, bits(set(1.0f))));
 }
-// y, which has no sign, with the sign of x.
+// Returns y, which has no sign, with the sign of x.
 HWY_INLINE VF with_sign_of(VF x, VF y) {
   return floats(hn::Or(bits(y), hn::And(bits(x), signs())));
 }
@@ -150,7 +150,7 @@ struct GeluTanh {
       tail[i] = hn::Mul(e, rest[i]);
     }
   }
-  // Replaces x by its value.
+  // Replaces each x by GELU(x).
   template <int count>
   static HWY_INLINE void values(VF* x) {
     VF tail[count], rest[count], square[count];
@@ -158,7 +158,7 @@ struct GeluTanh {
     SWITCHBACK_EACH x[i] =
         fused(smaller(below_zero(x[i], gelu::tanh_end), x[i]), tail[i], without_negative(x[i]));
   }
-  // Replaces x by its derivative.
+  // Replaces each x by the derivative of GELU at x.
   template <int count>
   static HWY_INLINE void derivatives(VF* x) {
     VF tail[count], rest[count], square[count];
@@ -174,7 +174,8 @@ struct GeluTanh {
 
 struct GeluErf {
   static constexpr const cpu::GeluQuadratics& of_bf16 = cpu::gelu_erf_quadratics;
-  // ratio = r(b) · factor, which is a power of two.
+  // Computes ratio = r(b) · factor, where r is the quotient of polynomials of quant/gelu.hpp, and
+  // factor is a power of two.
   template <int count>
   static HWY_INLINE void tail_ratios(const VF* b, float factor, VF* ratio) {
     VF over[count], under[count];
@@ -189,7 +190,7 @@ struct GeluErf {
     SWITCHBACK_EACH over[i] = fused(over[i], b[i], set(gelu::over0 * factor));
     SWITCHBACK_EACH ratio[i] = hn::Mul(over[i], under[i]);
   }
-  // exp(-b²/2) = p · 2^n; shifted = n + shift.
+  // Computes p and n such that exp(-b²/2) = p · 2^n. `shifted` is n + shift.
   template <int count>
   static HWY_INLINE void bells(const VF* b, float shift, VF* p, VF* shifted) {
     VF r[count];

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: quadratics for the tails of GELU's two forms, which give the values for all bf16.
+// Engine zone: quadratic polynomials for the tails of GELU's two forms, from which GELU of every
+// bf16 is computed.
 #pragma once
 
 namespace switchback::quant::cpu {
 
-// P(b) of quant/gelu.hpp as (c2·b + c1)·b + c0, for b between the middles of eighths: the quadratic
-// at n = round_half_even(8b), b <= 0, is element n mod 32 of each array. Many quadratics give the
-// right bf16 from fma(b, P(b), max(x, 0)) for each x of either sign. A linear program for each
-// eighth chose the one that stays furthest from wrong results. Tests compare all bf16.
+// The tail P(b) of quant/gelu.hpp as quadratics (c2·b + c1)·b + c0. The range of b, b <= 0, is cut
+// at the middles between multiples of 1/8: the quadratic for n = round_half_even(8b) is element n
+// mod 32 of each array. Many quadratics give the right bf16 from fma(b, P(b), max(x, 0)) for each x
+// of either sign. A linear program for each range chose the one that stays furthest from wrong
+// results. Tests compare all bf16.
 struct GeluQuadratics {
   static constexpr float shift = 0x1.8p20f;  // added to b, it leaves n in the low bits
-  static constexpr float end = 3.921875f;    // the last b; from here on, if x > 0, the value is x
+  static constexpr float end = 3.921875f;    // the largest -b; from here on, if x > 0, GELU(x) is x
   alignas(64) float c0[32];
   alignas(64) float c1[32];
   alignas(64) float c2[32];
@@ -61,9 +63,9 @@ inline constexpr GeluQuadratics gelu_erf_quadratics = {
 
 /// How a kernel stores a bf16 result.
 struct Bf16Stores {
-  /// By its vcvtne2ps2bf16, with the same bits as without that instruction.
+  /// Whether vcvtne2ps2bf16 rounds the result. The bits are the same without that instruction.
   bool avx512_bf16 = false;
-  bool past_caches = false;  ///< for whole lines, which that instruction produces
+  bool past_caches = false;  ///< for whole cache lines, which vcvtne2ps2bf16 produces
 };
 
 }  // namespace switchback::quant::cpu

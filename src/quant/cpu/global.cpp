@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: absmax and codes with one scale for any piece of a matrix.
+// Engine zone: absmax of any piece of a matrix, and its codes with one scale.
 #include "quant/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -81,7 +81,7 @@ Scale global_scale(ContextState& state, const Config& config, ConstAnyMatrix x) 
   std::atomic<std::uint32_t> bits{0};
   state.threads.for_each(cut.tasks(),
                          [&](std::int64_t task, int) { raise(bits, kernel(x, cut.piece(task))); });
-  Scale scale;  // made inside for_each as well, because the caller may flush subnormals to zero
+  Scale scale;  // computed inside for_each, because the calling thread may flush subnormals to zero
   state.threads.for_each(
       1, [&](std::int64_t, int) { scale = Scale::of(absmax_from_bits(bits.load())); });
   return scale;
@@ -98,7 +98,8 @@ void fill_zero(ContextState& state, MatrixView<std::int8_t> q) {
 void global(ContextState& state, const Config& config, const Request& o) {
   ConstAnyMatrix x = o.x;
   MatrixView<std::int8_t> q = o.q.codes;
-  if (x.stride == x.cols && q.stride == q.cols) {  // one long row has fewer ends
+  // One long row has fewer ends with partial vectors.
+  if (x.stride == x.cols && q.stride == q.cols) {
     x = {x.data, x.dtype, 1, x.rows * x.cols, x.rows * x.cols};
     q = {q.data, 1, x.cols};
   }
@@ -108,7 +109,7 @@ void global(ContextState& state, const Config& config, const Request& o) {
   const Cut cut(x.rows, x.cols, task_elements(state, config, x.rows, x.cols));
   const auto kernel = codes_kernel(state.features);
   const std::int64_t tasks = cut.tasks();
-  // Backwards, because the data that was read last is still in the caches.
+  // Codes are computed from the end, because the data that was read last is still in the caches.
   state.threads.for_each(tasks, [&](std::int64_t task, int) {
     kernel(x, q, cut.piece(tasks - 1 - task), scale, config.stream);
   });

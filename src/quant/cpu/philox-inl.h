@@ -13,8 +13,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// Replaces the counter in each lane of `count` vectors by its words: c[j] are the four words of
-// vector j. A round waits for its products, so two vectors take little more time than one.
+// Replaces the Philox counter in each lane of `count` vectors by four random words: c[j] are the
+// four words of vector j. A round waits for its products, so two vectors take little more time than
+// one.
 template <int count>
 HWY_INLINE void philox_words(std::uint64_t key, VU (*c)[4]) {
   namespace philox = core::philox;
@@ -27,8 +28,9 @@ HWY_INLINE void philox_words(std::uint64_t key, VU (*c)[4]) {
       c[j][w] = hn::Set(d, words[w]);
   }
 #else
-  // Products read even lanes. Odd lanes are moved there as a second set of counters, and moved back
-  // at the end: six operations for each round and set. The odd lanes of a set are never read.
+  // MulEven multiplies only even lanes. So odd lanes are moved to even ones in a second set of
+  // counters, and moved back at the end: six operations for each round and set. The odd lanes of a
+  // set are never read.
   struct Set {
     VU c0, c1, c2, c3;
   };

@@ -14,7 +14,8 @@ namespace switchback::quant::cpu {
 using AbsmaxKernel = std::uint32_t (*)(const ConstAnyMatrix& x, const Cut::Piece& piece);
 AbsmaxKernel absmax_kernel(const core::CpuFeatures& features);
 
-/// Codes of the piece, all with one scale.
+/// Computes the codes of a piece of x, all with one scale. With `stream`, codes are stored past the
+/// caches.
 using CodesKernel = void (*)(const ConstAnyMatrix& x, const MatrixView<std::int8_t>& q,
                              const Cut::Piece& piece, const Scale& scale, bool stream);
 CodesKernel codes_kernel(const core::CpuFeatures& features);

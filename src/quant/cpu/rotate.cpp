@@ -16,14 +16,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// Rotates rows, and codes rows with one scale: any number of groups, at any alignment.
+// Rotates rows, and quantizes each with one scale, for rows of any number of groups at any
+// alignment. g is the number of elements in a group of the rotation.
 template <int g, bool stream>
 struct ByRuns {
   Scale scale;
 
   explicit HWY_INLINE ByRuns(const Scale& s) : scale(s) {}
-  // If a row's codes are unaligned, each part would begin and end with stores through the caches,
-  // to lines that are also written past the caches. That would reduce the speed to a third.
+  // Returns how many columns are processed at a time. If a row's codes are unaligned, each part
+  // would begin and end with stores through the caches, to lines that are also written past the
+  // caches. That would reduce the speed to a third.
   static std::int64_t part(const std::int8_t* codes, std::int64_t cols) {
     const bool aligned = reinterpret_cast<std::uintptr_t>(codes) % quad == 0;
     return stream && !aligned ? cols : g < 256 ? 256 : g;
@@ -42,10 +44,11 @@ struct ByRuns {
 };
 
 #if HWY_TARGET == HWY_AVX3
-// Four groups of 256 at a time. The index of an element is d3 d2 d1 d0 in base 4, and e is the
-// index of its group. The first exchange moves e into the lanes, where no stage needs it, so two
-// exchanges suffice instead of three. Instead of the third one, the bytes of the codes are put in
-// order, which is a quarter of its work.
+// Rotates four groups of 256 elements at a time. Each stage of a rotation joins four elements a
+// stride apart; the table shows where elements are during each stage. The index of an element is d3
+// d2 d1 d0 in base 4, and e is the index of its group. The first exchange moves e into the lanes,
+// where no stage needs it, so two exchanges suffice instead of three. Instead of the third one, the
+// bytes of the codes are put in order, which is a quarter of its work.
 //
 //                    vector       block of 128 bits   lane of the block
 //   in memory        e d3 d2           d1                  d0
@@ -59,21 +62,22 @@ struct ByRuns {
 inline constexpr std::int64_t group = 256;
 inline constexpr std::int64_t four_groups = 4 * group;
 
-// 128 elements, 32 of each group. For bf16, v holds the elements with even d1 and w those with odd
-// d1. For other types, v holds the first 16 elements of each group.
+// 128 elements, 32 of each of four groups. For bf16, v holds the elements with even digit d1 of
+// their index (in base 4), and w those with odd d1. For other types, v holds the first 16 elements
+// of each group.
 struct Block {
   Four v, w;
 };
 
-// The part v, or w, of 128 elements.
+// Loads the part v of a Block of 128 elements, or the part w.
 template <bool is_v, class T>
 HWY_INLINE Four half_of_groups(const T* x) {
   x += is_v ? 0 : 16;
   return lanes_transposed({widen(x), widen(x + group), widen(x + 2 * group), widen(x + 3 * group)});
 }
-// First brings together words of the four groups, then adds zeros below each: two unpacks for each
-// vector. Permutations of words by an index would be fewer, 1.5 a vector, but they have three
-// operands.
+// For bf16, first interleaves the 16-bit words of the four groups, then adds zeros below each: two
+// unpacks for each vector. Permutations of words by an index would be fewer, 1.5 a vector, but they
+// have three operands.
 template <bool is_v>
 HWY_INLINE Four half_of_groups(const bfloat16* x) {
   const auto pairs = [](const bfloat16* y) HWY_ATTR {
@@ -102,7 +106,8 @@ HWY_INLINE void stage_of_block(Block& b) {
   stage<T>(b.w);
 }
 
-// After the exchange for the stage of stride 4: puts d1 in order; for bf16 half of it comes from v.
+// Puts the index digit d1 of a Block's elements in order, after the exchange for the stage of
+// stride 4. For bf16, half of the elements in each result come from v, the others from w.
 template <class T>
 HWY_INLINE void put_d1_in_order(Block& b) {
   if constexpr (std::is_same_v<T, bfloat16>)
@@ -123,7 +128,7 @@ HWY_INLINE void ask_for_groups(const T* x) {
   ask_for<128 / lanes, narrow ? 1 : 2>(x + ahead);
 }
 
-// The stages of strides 1 and 4.
+// Computes the rotation's stages of strides 1 and 4 for four groups of 256 elements.
 template <class T>
 HWY_INLINE void first_stages_of_groups(const T* x, float* out) {
   HWY_UNROLL(1)
@@ -139,7 +144,8 @@ HWY_INLINE void first_stages_of_groups(const T* x, float* out) {
   }
 }
 
-// The stages of strides 16 and 64, and of stride 256 if the group has it.
+// Computes the rotation's stages of strides 16 and 64 for four groups of 256 elements, and the
+// stage of stride 256 if g is 1024.
 template <int g, class T>
 HWY_INLINE void last_stages_of_groups(float* out, LargestOf& largest) {
   HWY_UNROLL(1)
@@ -196,15 +202,15 @@ HWY_INLINE void pin(Block& b) {
   pin(b.w);
 }
 
-// The codes of 8 elements of each group, as words. Block e holds the low words of lanes e of all
-// blocks of both vectors.
+// Returns the codes of 8 elements of each of four groups, as 16-bit words. 128-bit block e of the
+// result is group e: the low words of lanes e of all blocks of both vectors.
 HWY_INLINE VU words_of_groups(VU a, VU b) {
   const __m512i words =
       _mm512_set_epi16(62, 54, 46, 38, 30, 22, 14, 6, 60, 52, 44, 36, 28, 20, 12, 4, 58, 50, 42, 34,
                        26, 18, 10, 2, 56, 48, 40, 32, 24, 16, 8, 0);
   return VU{_mm512_permutex2var_epi16(a.raw, words, b.raw)};
 }
-// The codes of v[0, 32); they are valid if no bit of `differ` is set.
+// Returns the codes of v[0, 32) as 16-bit words; they are valid if no bit of `differ` is set.
 HWY_INLINE VU words_of_groups(const float* v, const OneScale& scale, VU& differ) {
   const VU a = bracketed(scale, hn::LoadU(F32(), v), 0, differ);
   const VU b = bracketed(scale, hn::LoadU(F32(), v + 16), 0, differ);
@@ -213,9 +219,9 @@ HWY_INLINE VU words_of_groups(const float* v, const OneScale& scale, VU& differ)
   pin(differ);
   return words;
 }
-// The codes of 16 elements of each group, one block for each group; after the stage of stride 256,
-// the codes of 64 elements of one group. They are bytes, but the functions that move blocks take
-// floats.
+// Packs words to bytes: the codes of 16 elements of each of four groups, one 128-bit block for each
+// group. After the stage of stride 256 they are the codes of 64 elements of one group. The result's
+// type is a vector of floats, because the functions that move blocks take floats.
 HWY_INLINE VF bytes_of_groups(VU words, VU other_words) {
   return VF{_mm512_castsi512_ps(_mm512_packs_epi16(words.raw, other_words.raw))};
 }
@@ -229,7 +235,7 @@ HWY_NOINLINE VF divided_codes_of_groups(const float* v, const OneScale& scale) {
   return codes_of_groups<Made::division>(v, scale);
 }
 
-// The codes of 64 elements of each group.
+// Stores the codes of 64 elements of each of the four groups of 256.
 template <int g, bool stream>
 HWY_INLINE void store_codes_of_groups(Four k, std::int8_t* q) {
   if constexpr (g == group) k = blocks_transposed(k);
@@ -252,9 +258,9 @@ HWY_INLINE void code_four_groups(const float* v, const OneScale& scale, std::int
   }
 }
 
-// Computes the codes of v[0, 128), which are 32 elements of each group. Replaces v by the result of
-// the second stage of b, whose first stage is done. Then sets b to the first stage of the 32
-// elements of each group from `next` on.
+// One step of the loop in code_and_rotate_four_groups(). Computes the codes of v[0, 128), which are
+// 32 elements of each group. Replaces v by the result of the second stage of b, whose first stage
+// is done. Then sets b to the first stage of the 32 elements of each group from `next` on.
 //
 // Codes use the units that multiply; loads and exchanges use those that shuffle. So codes alternate
 // with loads and exchanges. The stages of the two blocks alternate too, because each of them waits
@@ -295,8 +301,8 @@ HWY_INLINE void code_and_rotate_block(float* v, const OneScale& scale, const T* 
   b = n;
 }
 
-// Computes the codes of the four groups in v, and replaces v by the first two stages of the groups
-// at x.
+// Computes the codes of the four groups of 256 elements in v. Replaces v by the groups at x, after
+// the first two stages of their rotation.
 template <int g, bool stream, class T>
 HWY_INLINE void code_and_rotate_four_groups(float* v, const OneScale& scale, std::int8_t* q,
                                             const T* x) {
@@ -315,8 +321,8 @@ HWY_INLINE void code_and_rotate_four_groups(float* v, const OneScale& scale, std
   }
 }
 
-// The same, four groups at a time, which together may be one group of 1024. Groups that are left at
-// the end of a row are processed as in ByRuns.
+// Rotates and quantizes rows as ByRuns does, but four groups of 256 at a time, which together may
+// be one group of 1024. Groups that are left at the end of a row are processed by ByRuns.
 template <int g, bool stream>
 struct ByFourGroups {
   OneScale scale;
@@ -360,8 +366,9 @@ struct ByFourGroups {
 };
 #endif
 
-// Rows [begin, end). Each element is read from memory once: when a part of a row has been coded
-// from `rotated`, the same part of the next row is read, rotated and stored in its place.
+// Rotates and quantizes rows [begin, end). Each element is read from memory once: when a part of a
+// row has been quantized from `rotated`, the same part of the next row is read, rotated and stored
+// in its place.
 template <class Way, class T>
 void rotated_rows(const Request& o, std::int64_t begin, std::int64_t end, float* rotated) {
   const std::int64_t cols = o.x.cols;
@@ -390,7 +397,8 @@ void rotated_rows(const Request& o, std::int64_t begin, std::int64_t end, float*
   rotated_rows<ByRuns<g, stream>, T>(o, begin, end, rotated);
 }
 
-// f(std::integral_constant<int, g>()) for the group.
+// Calls f(std::integral_constant<int, g>()), where g is the number of elements in a group of the
+// rotation.
 template <class F>
 HWY_INLINE void with_group(Rotation rotation, F&& f) {
   switch (rotation) {
@@ -452,7 +460,7 @@ RotatedRowsKernel rotated_rows_kernel(const core::CpuFeatures& features) {
 }
 
 void rotate(ContextState& state, const Config& config, const Request& o) {
-  // Pieces end where groups end.
+  // The size of a task is rounded up so that tasks end where groups of the rotation end.
   const std::int64_t elements =
       (task_elements(state, config, o.x.rows, o.x.cols) + largest_rotation - 1) / largest_rotation *
       largest_rotation;
@@ -465,7 +473,8 @@ void rotate_quantize(ContextState& state, const Config& config, const Request& o
   const std::int64_t threads = state.threads.count();
   const std::int64_t elements = task_elements(state, config, o.x.rows, o.x.cols);
   core::Workspace::Frame frame(state.workspace);
-  // Fewer rows than threads: two operations, each of which shares each row among all threads.
+  // If there are fewer rows than threads, rotation and quantization are two operations, each of
+  // which divides each row among all threads.
   if (o.x.rows < threads && o.x.cols > elements) {
     const AnyMatrix rotated(frame.take<float>(o.x.rows * o.x.cols), DType::f32, o.x.rows, o.x.cols,
                             o.x.cols);

@@ -8,8 +8,8 @@
 
 namespace switchback::quant::cpu {
 
-/// RotatedRowsKernel(o, begin, end, stream, scratch): absmax and codes of these rows, rotated.
-/// scratch has room for a row of floats.
+/// Rotates the rows [begin, end) of o.x, and computes their absmax and codes. With `stream`, codes
+/// are stored past the caches. scratch has room for a row of floats.
 using RotatedRowsKernel = void (*)(const Request& o, std::int64_t begin, std::int64_t end,
                                    bool stream, float* scratch);
 RotatedRowsKernel rotated_rows_kernel(const core::CpuFeatures& features);

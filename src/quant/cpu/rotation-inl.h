@@ -15,10 +15,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// Floor with 16 lanes, for each vector of elements, if all pipes were busy: 6 shuffles (bf16: 4.5),
-// 8 additions, subtractions and products (16-bit elements: 7), 1 or 2 operations that widen 16-bit
-// elements, 1.25 operations of the maximum, 5 of the codes. Zen 4 begins two such operations a
-// cycle: 10 cycles for 16 elements.
+// The least time of a rotation with quantization, with 16 lanes, for each vector of elements, if
+// all pipes were busy: 6 shuffles (bf16: 4.5), 8 additions, subtractions and products (16-bit
+// elements: 7), 1 or 2 operations that widen 16-bit elements, 1.25 operations of the maximum, 5 of
+// the codes. Zen 4 begins two such operations a cycle: 10 cycles for 16 elements.
 //
 // But not all pipes execute all operations (measured, 512 bits). Products: one a cycle on the first
 // two pipes. Additions, maxima by vrangeps, conversions and shifts: one a cycle on the other two.
@@ -28,25 +28,27 @@ namespace switchback::quant::HWY_NAMESPACE {
 // products and these stores 16. All operations of a rotation of f16, evenly mixed and without
 // dependencies, take 10.0 cycles.
 //
-// In the caches, one group at a time takes 16 cycles, for bf16 14. Four groups of 256 at a time
-// need 4 shuffles (and 0.25 more for the codes). Their first stages are placed between the products
-// of codes, in an order that keeps all units busy: f32 12.3 cycles, f16 12.8, bf16 11.6 (in the
-// compiler's order 13.0, 13.6 and 12.4). Past the caches, with two threads: 15.5 to 16, 13.1 to 14
-// and 11.9 to 12.8. Groups of 1024 have one more exchange and stage: 15.0, 15.3 and 14.1 in the
-// caches. A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for the same number of f32, 5.7 to 4.4
-// for bf16.
+// In the caches, one group at a time takes 16 cycles for 16 elements, for bf16 14. Four groups of
+// 256 at a time need 4 shuffles (and 0.25 more for the codes). Their first stages are placed
+// between the products of codes, in an order that keeps all units busy: f32 12.3 cycles, f16 12.8,
+// bf16 11.6 (in the compiler's order 13.0, 13.6 and 12.4). Past the caches, with two threads: 15.5
+// to 16, 13.1 to 14 and 11.9 to 12.8. Groups of 1024 have one more exchange and stage: 15.0, 15.3
+// and 14.1 in the caches. A copy at 31 to 40 GB/s takes 9.5 to 7.4 cycles for the same number of
+// f32, 5.7 to 4.4 for bf16.
 //
 // With 8 lanes, for each vector: 16 additions and subtractions, 4 products and 4 shuffles, and 2
 // loads and 2 stores of the first-level cache in addition to the input. That is 10 to 12 cycles for
 // 8 elements. Addition is commutative to the bit, so one sum serves lanes that add in either order.
 
-// The largest magnitude seen, as bits that order NaN above Inf above numbers.
+// The largest magnitude of the elements that were added, as bits that order NaN above Inf above
+// numbers.
 #if HWY_TARGET == HWY_AVX3
-// One operation finds the larger magnitude, but of a NaN and a number it returns the number. So
-// this notes whether any value was not finite; if so, the elements are read again.
+// One AVX-512 operation finds the larger magnitude, but of a NaN and a number it returns the
+// number. So `noted` remembers whether any value was not finite; if so, the elements are read
+// again.
 struct LargestOf {
   VF a, b, c, d;
-  VF noted;  // zeros as long as everything is finite, else NaN
+  VF noted;  // zeros as long as all values are finite, else NaN
 
   HWY_INLINE LargestOf()
       : a(hn::Zero(F32())),
@@ -63,8 +65,8 @@ struct LargestOf {
     a = larger(a, v);
     note(v);
   }
-  // Adds the results of a stage. None of them is NaN if `sum`, the sum of the stage's four
-  // operands, is finite.
+  // Adds the four results of a stage of the rotation. None of them is NaN if `sum`, the sum of the
+  // stage's four operands, is finite.
   HWY_INLINE void add(VF v, VF w, VF x, VF y, VF sum) {
     a = larger(a, v);
     b = larger(b, w);
@@ -72,7 +74,8 @@ struct LargestOf {
     d = larger(d, y);
     note(sum);
   }
-  // The result for elements[0, count), which must be the elements that were added.
+  // Returns the largest magnitude of elements[0, count), which must be the elements that were
+  // added.
   HWY_INLINE std::uint32_t result(const float* elements, std::int64_t count) const {
     if (HWY_UNLIKELY(!hn::AllFalse(F32(), hn::IsNaN(noted)))) {
       RunningMax<float> max;
@@ -124,23 +127,24 @@ HWY_INLINE void rotate_unit(const T* x, float* out, LargestOf& largest) {
     largest.add(hn::Set(F32(), out[i]));
 }
 #else
-// Elements of 16 bits are multiples of 2^-133. The results of a stage are multiples of half of that
-// of its operands. So the products with 0.5 of five stages are multiples of at least 2^-138. These
-// are exact, because the lowest bit of f32 is 2^-149. Fusing an operation with an exact product
-// gives the same bits as two operations.
+// Whether a stage of the rotation fuses its product with 0.5. Elements of 16 bits are multiples of
+// 2^-133. The results of a stage are multiples of half of that of its operands. So the products
+// with 0.5 of five stages are multiples of at least 2^-138. These are exact, because the lowest bit
+// of f32 is 2^-149. Fusing an operation with an exact product gives the same bits as two
+// operations.
 template <class T>
 inline constexpr bool fuses = HWY_NATIVE_FMA && !std::is_same_v<T, float>;
 
-// The stage that joins element i of a, b, c and d; returns the sum of the four.
+// One stage of the rotation, which joins element i of a, b, c and d; returns the sum of the four.
 template <bool fused>
 HWY_INLINE VF stage(VF& a, VF& b, VF& c, VF& d) {
   const VF half = hn::Set(F32(), 0.5f);
   const VF sum = hn::Add(hn::Add(a, b), hn::Add(c, d));
   const VF h = fused ? sum : hn::Mul(half, sum);
   const auto less = [&](VF v) HWY_ATTR { return fused ? hn::MulSub(half, h, v) : hn::Sub(h, v); };
-  // The same difference, computed by the units that multiply. A core has the same number of these
-  // as of units that add, and a stage without fused products has seven additions and subtractions
-  // for one product.
+  // The same difference as less() computes, but by the units that multiply. A core has the same
+  // number of these as of units that add, and a stage without fused products has seven additions
+  // and subtractions for one product.
   const auto less_too = [&](VF v) HWY_ATTR {
     return HWY_NATIVE_FMA ? hn::MulSub(fused ? half : hn::Set(F32(), 1.0f), h, v) : less(v);
   };
@@ -157,13 +161,14 @@ HWY_INLINE VF half_of_sum(VF pair, VF other_pair) {
   return hn::Mul(hn::Set(F32(), 0.5f), hn::Add(pair, other_pair));
 }
 
-// The stage of stride 1, within four lanes.
+// The rotation's stage of stride 1, which joins four neighbouring lanes.
 HWY_INLINE VF stage_of_lanes(VF v) {
   const VF pairs = hn::Add(v, hn::Shuffle2301(v));
   return hn::Sub(half_of_sum(pairs, hn::Shuffle0123(pairs)), hn::Shuffle0123(v));
 }
 
-// The vectors of 16 elements, and the stages of strides 1 and 4 on them.
+// The number of vectors that hold 16 elements. first_stage() and first_two_stages() compute the
+// stages of strides 1 and 4 on them.
 inline constexpr int vectors_of_16 = static_cast<int>(lanes >= 16 ? 1 : 16 / lanes);
 
 HWY_INLINE void first_stage(VF* v) {
@@ -204,8 +209,9 @@ HWY_INLINE void rotate_16(const T* x, float* out, LargestOf& largest) {
 }
 
 #if HWY_TARGET == HWY_AVX3
-// The stages of 64 elements in 4 vectors. The index of an element is d2 d1 d0 in base 4. A stage is
-// cheapest between vectors, so one digit after another becomes the number of the vector:
+// How the stages of a rotation of 64 elements run in 4 vectors. The index of an element is d2 d1 d0
+// in base 4. A stage is cheapest between vectors, so one digit after another becomes the number of
+// the vector:
 //
 //                    vector   block of 128 bits   lane of the block
 //   in memory          d2            d1                  d0
@@ -219,7 +225,7 @@ struct Four {
   VF a, b, c, d;
 };
 
-// Transposes four lanes of each block.
+// Transposes, in each 128-bit block, the matrix of four vectors by four lanes.
 HWY_INLINE Four lanes_transposed(const Four& v) {
   const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(v.a.raw, v.b.raw));
   const __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(v.a.raw, v.b.raw));
@@ -240,8 +246,9 @@ HWY_INLINE Four blocks_transposed(const Four& v) {
   return {VF{_mm512_shuffle_f32x4(a, c, even)}, VF{_mm512_shuffle_f32x4(b, d, even)},
           VF{_mm512_shuffle_f32x4(a, c, odd)}, VF{_mm512_shuffle_f32x4(b, d, odd)}};
 }
-// From vectors d1, blocks d0, lanes d2 to vectors d2, blocks d1, lanes d0. A shuffle that can read
-// lanes from any block costs no more than other shuffles.
+// Moves the digits of an element's index (d2 d1 d0 in base 4) from vectors d1, blocks d0, lanes d2
+// to vectors d2, blocks d1, lanes d0: memory order. A shuffle that can read lanes from any block
+// costs no more than other shuffles.
 HWY_INLINE Four in_order(const Four& v) {
   const __m512i low = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 16, 20, 24, 28, 17, 21, 25, 29);
   const __m512i high =
@@ -254,12 +261,13 @@ HWY_INLINE Four in_order(const Four& v) {
           VF{_mm512_permutex2var_ps(b, low, d)}, VF{_mm512_permutex2var_ps(b, high, d)}};
 }
 
-// 64 elements: vectors d0, blocks d1, lanes d2.
+// Loads 64 elements to vectors d0, blocks d1, lanes d2, where the index of an element is d2 d1 d0
+// in base 4.
 template <class T>
 HWY_INLINE Four load_transposed(const T* x) {
   return lanes_transposed({widen(x), widen(x + 16), widen(x + 32), widen(x + 48)});
 }
-// Shuffling before the widening needs half the number of shuffles.
+// For bf16, shuffling before the widening needs half the number of shuffles.
 HWY_INLINE Four load_transposed(const bfloat16* x) {
   const __m512i low = _mm512_setr_epi32(0, 8, 16, 24, 2, 10, 18, 26, 4, 12, 20, 28, 6, 14, 22, 30);
   const __m512i high = _mm512_setr_epi32(1, 9, 17, 25, 3, 11, 19, 27, 5, 13, 21, 29, 7, 15, 23, 31);
@@ -284,9 +292,9 @@ HWY_INLINE void store(const Four& v, float* out) {
   hn::StoreU(v.d, F32(), out + 48);
 }
 
-// 256 elements. A stage is a chain of four operations, an exchange is one of two, and a core looks
-// ahead for little more than 64 elements. So each step is done for all elements before the next
-// step.
+// Rotates 256 elements. A stage is a chain of four operations, an exchange is one of two, and a
+// core looks ahead for little more than 64 elements. So each step is done for all elements before
+// the next step.
 template <int g, class T>
 HWY_INLINE void rotate_256(const T* x, float* out, LargestOf& largest) {
   Four v0 = load_transposed(x);
@@ -333,7 +341,7 @@ HWY_INLINE void rotate_256(const T* x, float* out, LargestOf& largest) {
   store(v3, out + 192);
 }
 #else
-// The stages of strides 1, 4 and 16.
+// Computes the rotation's stages of strides 1, 4 and 16 for 64 elements.
 template <bool last, class T>
 HWY_INLINE void first_stages(const T* x, float* out, LargestOf& largest) {
   VF v[4 * vectors_of_16];
@@ -350,7 +358,7 @@ HWY_INLINE void first_stages(const T* x, float* out, LargestOf& largest) {
 }
 #endif
 
-// The stage whose stride is a number of whole vectors.
+// Computes a stage of the rotation whose stride is a number of whole vectors.
 template <int stride, bool last, bool fused>
 HWY_INLINE void later_stage(float* v, LargestOf& largest) {
   const F32 d;
@@ -417,7 +425,7 @@ HWY_INLINE void ask_ahead(const T* x) {
   ask_for<count / lanes>(x + ahead);
 }
 
-// count: a multiple of g.
+// Rotates x[0, count) into out; count is a multiple of g, the number of elements in a group.
 template <int g, class T>
 HWY_INLINE void rotate_run(const T* x, std::int64_t count, float* out, LargestOf& largest) {
   std::int64_t i = 0;
@@ -440,7 +448,7 @@ HWY_INLINE void rotate_run(const T* x, std::int64_t count, float* out, LargestOf
   }
 }
 
-// y[0, count) = the rotated x[0, count), which may be the same elements.
+// Rotates x[0, count) into y[0, count), which may be the same elements.
 template <int g, class T, class Y>
 HWY_INLINE void rotate_to(const T* x, std::int64_t count, Y* y) {
   const auto rotate_unit_to = [](const T* from, Y* to) HWY_ATTR {

@@ -14,8 +14,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// If the length of a run is not a multiple of a quad, its last quad overlaps the previous one:
-// computing maxima and codes twice does no harm. A run shorter than a quad is padded with zeros.
+// A run is a number of consecutive elements, and a quad is four vectors. If a run's length is not a
+// multiple of a quad, its last quad overlaps the previous one: computing maxima and codes twice
+// does no harm. A run shorter than a quad is padded with zeros.
 
 template <class T>
 HWY_INLINE void add_run(RunningMax<T>& max, const T* x, std::int64_t count) {
@@ -29,7 +30,8 @@ HWY_INLINE void add_run(RunningMax<T>& max, const T* x, std::int64_t count) {
   if (i < count) max.add(x + count - quad);
 }
 
-// v[0, count) = x · scales in f32; adds the magnitudes to max. v has room for whole quads.
+// v[0, count) = x · scales, element by element in f32. Updates `max` with the magnitudes of v. v
+// has room for whole quads of vectors.
 template <class T>
 HWY_INLINE void scale_run(const T* x, std::int64_t count, const float* scales, float* v,
                           RunningMax<float>& max) {
@@ -102,7 +104,8 @@ HWY_INLINE void code_run(const T* x, std::int64_t count, const Scale& scale, std
   }
 }
 
-// One scale for each column.
+// The scales of a run of elements if each column has its own scale. (OneScale is one scale for
+// all.)
 struct ScaleOfColumn {
   cpu::ColumnScales scales;
   HWY_INLINE VF lower_at(std::int64_t col) const { return hn::Load(F32(), scales.lower + col); }
@@ -114,7 +117,7 @@ struct ScaleOfColumn {
   }
 };
 
-// The elements of a row from a column on.
+// Returns a pointer to the element in row r and column c.
 template <class T>
 HWY_INLINE const T* row(ConstAnyMatrix m, std::int64_t r, std::int64_t c = 0) {
   return static_cast<const T*>(m.data) + r * m.stride + c;
@@ -123,7 +126,7 @@ HWY_INLINE std::int8_t* row(MatrixView<std::int8_t> m, std::int64_t r, std::int6
   return m.data + r * m.stride + c;
 }
 
-// f(T{}) for the element type.
+// Calls f(T()), where T is the element type.
 template <class F>
 HWY_INLINE auto with_type(DType dtype, F&& f) {
   switch (dtype) {

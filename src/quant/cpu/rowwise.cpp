@@ -35,8 +35,8 @@ struct RowsAnywhere {
   }
 };
 
-// Rows [begin, end). Each element is read from memory once: while a row is coded from the cache,
-// the absmax of the next one is computed.
+// Quantizes the rows [begin, end). Each element is read from memory once: while a row is quantized
+// from the cache, the absmax of the next one is computed.
 template <bool stream, class T, class Rows>
 void rowwise_rows(const Rows& rows, MatrixView<std::int8_t> q, float* absmaxes, std::int64_t begin,
                   std::int64_t end) {
@@ -96,7 +96,7 @@ RowwiseKernel rowwise_kernel(const core::CpuFeatures& features) {
 
 namespace {
 
-// Fewer rows than threads: all threads share each row.
+// Quantizes fewer rows than there are threads: all threads share each row.
 void rowwise_by_pieces(ContextState& state, const Config& config, const Request& o,
                        std::int64_t elements) {
   const Cut cut(o.x.rows, o.x.cols, elements);
@@ -141,7 +141,8 @@ void rowwise_gathered(ContextState& state, const Config& config, const GatheredR
 }
 
 void rowwise_column_sums(ContextState& state, const Config& config, const Request& o) {
-  // Otherwise two operations, each over all threads.
+  // If there are too few blocks of rows for all threads, sums and codes are two operations, each
+  // over all threads.
   if (!sums_go_along(state, o.x.rows)) {
     return core::all_or_nothing(state, [&] {
       column_sums(state, config, o);

@@ -5,7 +5,7 @@
 // two products bracket s. With u = 2^-24, T = 127·x/absmax and x > 0 (the rest is symmetric):
 //   s      = T·(1+e)²           with |e| <= u: two roundings,
 //   lower  = fl(fl(127/absmax) · (1 - 8u)),  so fl(x·lower) <= T·(1+u)³·(1 - 8u) <= T·(1-u)² <= s,
-//   upper  likewise with (1 + 8u),           so fl(x·upper) >= s.
+//   upper  = fl(fl(127/absmax) · (1 + 8u)),  so fl(x·upper) >= s.
 // rne is monotone: if both products round to the same integer, that integer is the code. If they do
 // not (a tie is in the bracket; 1 element in 4,000 of normal data or fewer), the division decides.
 // A fused multiply-add that rounds to the integer at once only omits a rounding. The inequalities
@@ -32,15 +32,18 @@
 
 namespace switchback::quant {
 
-inline constexpr float smallest_bracketed = 0x1p-119f;  // 127/2^-119 < 2^126
+// The smallest absmax whose codes are made by products, so that the factors are finite: 127/2^-119
+// < 2^126.
+inline constexpr float smallest_bracketed = 0x1p-119f;
 
 inline constexpr std::int32_t fraction_mask = 0x7FFFFF;
-/// The fraction of an absmax whose significand is 254·2^n.
+/// The fraction bits of an absmax whose significand is 254·2^n, so that 127/absmax is a power of
+/// two.
 inline constexpr std::int32_t exact_inverse_fraction = 0x7E0000;
 
 struct Scale {
   enum class Method {
-    bracket,  ///< also for a group of zeros, with factors 0
+    bracket,  ///< two products; also for a group of zeros, with factors 0
     divide,
     none,  ///< the group has a NaN or Inf: codes are 0 for all elements
   };
@@ -64,7 +67,8 @@ struct Scale {
   }
 };
 
-/// The factor for the one product of elements of a 16-bit type T. Only for a bracketed scale.
+/// The factor of the single product that makes codes of elements of a 16-bit type T. Only for a
+/// scale whose method is `bracket`.
 struct OneFactor {
   bool suffices;
   float factor;
@@ -79,8 +83,8 @@ struct OneFactor {
   }
 };
 
-/// absmax from the maximum of the magnitudes' bits as unsigned integers, which order finite numbers
-/// < Inf < NaN.
+/// Returns absmax from the largest of the magnitudes' bits. Compared as unsigned integers, these
+/// bits order finite numbers < Inf < NaN.
 inline float absmax_from_bits(std::uint32_t magnitude) noexcept {
   return canonical(std::bit_cast<float>(magnitude));
 }

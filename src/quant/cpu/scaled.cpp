@@ -16,7 +16,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// Floor: an element is read from memory once and its code written once. The scaled row is stored in
+// Multiplies rows by the scales of columns and quantizes them. Each element is read from memory
+// once and its code written once, which is the least that is possible. The scaled row is stored in
 // `scratch`, which stays in the first- or second-level cache.
 template <bool stream, class T>
 void scaled_rows(const Request& o, std::int64_t begin, std::int64_t end, float* scratch) {

@@ -15,12 +15,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {
 
-// The columns that a vector of counters covers.
+// The number of columns for which one vector of Philox counters gives random bits.
 inline constexpr std::int64_t drawn_columns = columns_of_counter * lanes;
 
-// The random bits of drawn_columns columns from a multiple of 8 on, in the order of the columns.
-// Floor: 10 rounds of 16 operations for each vector of counters (a lane serves 8 elements), about
-// 25 for each vector of elements.
+// Draws the random bits of drawn_columns columns from column `col` on, a multiple of 8, in the
+// order of the columns. Lower bound: 10 rounds of 16 operations for each vector of counters (a lane
+// serves 8 elements), about 25 operations for each vector of elements.
 HWY_INLINE void draw(const StochasticRounding& s, std::int64_t row, std::int64_t col,
                      std::uint16_t* bits) {
   const U32 d;
@@ -41,7 +41,8 @@ HWY_INLINE void draw(const StochasticRounding& s, std::int64_t row, std::int64_t
     }
 }
 
-// The absmax of drawn_columns elements: one for all, or one for each; 0 if codes are 0.
+// The absmax of drawn_columns elements: one for all (AbsmaxOfRow), or one for each
+// (AbsmaxOfColumns), which is 0 if codes are 0.
 struct AbsmaxOfRow {
   VF absmax;
   HWY_INLINE VF divided(VF x, std::int64_t) const { return hn::Div(x, absmax); }
@@ -54,7 +55,7 @@ struct AbsmaxOfColumns {
   }
 };
 
-// The codes of drawn_columns elements.
+// Computes the codes of drawn_columns elements, rounded stochastically by the random `bits`.
 template <class T, class Absmax>
 HWY_INLINE void stochastic_codes(const T* x, const Absmax& absmax, const std::uint16_t* bits,
                                  std::int8_t* q) {
@@ -95,7 +96,7 @@ void stochastic_row(const T* x, std::int64_t cols, const StochasticRounding& rou
   }
 }
 
-// The codes of x · column_scales; the product is stored in `scratch`.
+// Computes the codes of rows of x · column_scales; the product is stored in `scratch`.
 template <class T>
 void stochastic_scaled_rows(const Request& o, std::int64_t begin, std::int64_t end,
                             float* scratch) {
@@ -123,8 +124,8 @@ void StochasticRows(const Request& o, std::int64_t begin, std::int64_t end, floa
   });
 }
 
-// The codes of `count` columns, at most drawn_columns, from column c on. A few rows are coded at a
-// time, so that the bytes of a column are stored next to each other.
+// Computes the codes of `count` columns, at most drawn_columns, from column c on. A few rows are
+// quantized at a time, so that the bytes of a column are stored next to each other.
 template <class T>
 HWY_INLINE void stochastic_columns(const cpu::StochasticColumns& o, const StochasticRounding& s,
                                    std::int64_t c, std::int64_t count, const float* divisor) {

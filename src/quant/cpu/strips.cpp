@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: codes of columns, stored transposed: a cache line of each row at a time.
+// Engine zone: codes of columns, stored transposed. A strip of columns, which is one cache line of
+// each row, is processed at a time.
 #include <cstring>
 #include <limits>
 
@@ -41,7 +42,8 @@ namespace switchback::quant::HWY_NAMESPACE {
 
 inline constexpr std::int64_t strip_bytes = 64;
 
-// A function, because GCC exports an inline variable that std::min() takes by reference.
+// The number of columns in a strip. It is a function, because GCC exports an inline variable that
+// std::min() takes by reference.
 template <class T>
 constexpr std::int64_t strip_cols() {
   return strip_bytes / static_cast<std::int64_t>(sizeof(T));
@@ -76,16 +78,18 @@ HWY_INLINE VF widen_part(const bfloat16* x) {
       F32(), part == 0 ? hn::ShiftLeft<16>(pairs) : hn::And(pairs, hn::Set(U32(), 0xFFFF0000u)));
 }
 
-// The scales of a part's columns.
+// The scales of the 16 columns of a strip's part, and how their codes are made (see scale.hpp).
 struct PartScales {
   VF absmax;
   VF lower, upper;
-  VF factor;  // of 16-bit types: of the one product, unless the column is divided or bracketed
+  // For 16-bit types: the factor of the one product, for columns that are neither divided nor
+  // bracketed.
+  VF factor;
   __mmask16 divided;    // columns that need the division
   __mmask16 bracketed;  // columns whose codes need two products
 };
 
-// The same as Scale::of() and OneFactor::of().
+// Computes for 16 columns what Scale::of() and OneFactor::of() compute for one.
 template <class T>
 HWY_INLINE PartScales scales_of(VF absmax) {
   const __m512 a = absmax.raw;
@@ -108,7 +112,7 @@ HWY_INLINE PartScales scales_of(VF absmax) {
         _mm512_cmpeq_epi32_mask(fraction, _mm512_set1_epi32(exact_inverse_fraction));
     s.factor = VF{_mm512_mask_mov_ps(s.factor.raw, exact, inverse)};
     if constexpr (std::is_same_v<T, half>) {
-      // All of this is exact.
+      // Whether the significand is a multiple of 127. The test is exact.
       const __m512 significand = _mm512_mul_ps(
           _mm512_getmant_ps(a, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero), _mm512_set1_ps(1024.0f));
       const __m512 multiple = _mm512_roundscale_ps(
@@ -132,7 +136,7 @@ HWY_INLINE VU divided(VF x, const PartScales& s) {
   return rounded(VF{_mm512_mul_ps(_mm512_set1_ps(127.0f), quotient)});
 }
 
-// The low byte of each lane of four vectors.
+// Lane i of the result has the low bytes of lane i of the four vectors.
 HWY_INLINE __m512i bytes_of_lanes(VU a, VU b, VU c, VU d) {
   // Copies byte 0 of each lane to all bytes of the lane.
   const __m512i low = _mm512_set4_epi32(0x0C0C0C0C, 0x08080808, 0x04040404, 0x00000000);
@@ -142,7 +146,7 @@ HWY_INLINE __m512i bytes_of_lanes(VU a, VU b, VU c, VU d) {
   return _mm512_mask_shuffle_epi8(v, 0x8888888888888888u, d.raw, low);
 }
 
-// The codes of 4 rows of a part, as the bytes of a lane for each column.
+// Computes the codes of 4 rows of a part. The codes of a column are the 4 bytes of its lane.
 template <Made made, int part, class T>
 HWY_INLINE __m512i codes_of_four(const T* x, const PartScales& s) {
   const VF a = widen_part<part>(x);
@@ -182,7 +186,7 @@ HWY_INLINE void transpose_lanes(__m512i* v) {
     v[i + 2] = _mm512_unpacklo_epi64(w[i + 1], w[i + 3]);
     v[i + 3] = _mm512_unpackhi_epi64(w[i + 1], w[i + 3]);
   }
-  // Block b of vector 4 · i + j now has lane 4 · b + j of vectors 4 · i to 4 · i + 3.
+  // 128-bit block b of vector 4 · i + j now has lane 4 · b + j of vectors 4 · i to 4 · i + 3.
   constexpr int even = 0x88;
   constexpr int odd = 0xDD;
 #pragma GCC unroll 16
@@ -198,9 +202,9 @@ HWY_INLINE void transpose_lanes(__m512i* v) {
   }
 }
 
-// Prefetches the lines of rows that come next into the second-level cache.
+// Prefetches the cache lines of the rows that are read next into the second-level cache.
 struct LinesToCome {
-  const char* at;  // null: there are none
+  const char* at;  // the first of the rows; null: there are none
   std::int64_t row_bytes;
   std::int64_t rows, lines;
   std::int64_t row = 0, line = 0;
@@ -222,13 +226,14 @@ struct LinesToCome {
   }
 };
 
-// Copies a strip and finds the magnitudes of its columns. Rows after the last one become zeros.
+// Copies a strip and finds the largest magnitudes of its columns. Rows after the last one become
+// zeros.
 template <class T>
 class StripCopy {
   using M = Magnitudes<T>;
 
  public:
-  // Without columns: nothing is copied.
+  // If x has no column `col`, nothing is copied.
   HWY_INLINE StripCopy(const ConstAnyMatrix& x, std::int64_t col, T* to)
       : x_(row<T>(x, 0, std::min(col, x.cols))),
         stride_(x.stride),
@@ -261,7 +266,7 @@ class StripCopy {
     }
     row_ += count;
   }
-  // Processes the remaining rows; returns the magnitudes of the columns.
+  // Processes the remaining rows; returns the largest magnitudes of the columns.
   HWY_INLINE __m512i finish(LinesToCome& soon) {
     if (HWY_LIKELY(bytes_ == ~std::uint64_t{0})) {
       __m512i even = even_;
@@ -299,7 +304,7 @@ class StripCopy {
   std::int64_t stride_;
   std::int64_t rows_;
   T* to_;
-  __m512i even_, odd_;  // magnitudes of the columns
+  __m512i even_, odd_;  // largest magnitudes of the columns, in even and in odd rows
   std::int64_t row_ = 0;
   std::int64_t end_ = 0;
   __mmask64 bytes_ = 0;  // of a row
@@ -308,12 +313,13 @@ class StripCopy {
 // The work to do while a strip is transposed.
 template <class T>
 struct Meanwhile {
-  StripCopy<T> copy;  // of the next strip, which is in a cache
-  LinesToCome soon;   // if the matrix is not in a cache
+  StripCopy<T> copy;  // copies the next strip, if the matrix is in a cache
+  LinesToCome soon;   // prefetches, if the matrix is not in a cache
 };
 
-// Stores the codes of strip_rows rows of a part in its columns, of which the strip has `cols`.
-// Meanwhile copies, or prefetches, the same number of bytes of the next strip.
+// Computes the codes of strip_rows rows of a part, and stores them transposed in the columns of the
+// part. The strip has `cols` columns. Meanwhile copies the same number of bytes of the next strip,
+// unless codes are stored past the caches.
 template <Made made, int part, bool stream, class T>
 HWY_INLINE void turn_part(const T* x, const PartScales& s, std::int64_t cols, std::int8_t* to,
                           std::int64_t stride, Meanwhile<T>& other) {
@@ -367,7 +373,8 @@ HWY_INLINE VF absmax_of_part(const T* magnitudes) {
   return hn::IfThenElse(hn::IsNaN(largest), hn::BitCast(F32(), hn::Set(U32(), nan_bits)), largest);
 }
 
-// The parts in the order of the columns.
+// Stores one float for each column of a strip, in the order of the columns, from its one or two
+// parts.
 template <class T>
 HWY_INLINE void store_parts(VF first, VF second, float* to) {
   if constexpr (std::is_same_v<T, bfloat16>) {

@@ -8,28 +8,30 @@
 
 namespace switchback::quant::cpu {
 
-/// Rows whose codes a strip transposes at a time.
+/// The number of rows whose codes are transposed at a time.
 inline constexpr std::int64_t strip_rows = 64;
 
-/// A block of rows by some columns; each column has its own scale.
+/// The work of a StripKernel: a block of rows by some columns, each of which has its own scale.
 struct StripJob {
   ConstAnyMatrix x;
   MatrixView<std::int8_t> q_t;  ///< [cols, rows]; rows up to the next multiple of strip_rows get 0
-  float* absmax = nullptr;      ///< of the columns, at any address: written
-  bool stream = false;          ///< q_t and its stride are multiples of 64
+  float* absmax = nullptr;      ///< output: absmax of the columns, at any address
+  bool stream = false;          ///< stores past the caches: q_t and its stride are multiples of 64
   bool cold = false;            ///< x has not been prefetched
-  /// Where the same number of rows begin that come after x; null: not known.
+  /// Where the matrix begins that is read after x, and has the same number of rows, to prefetch it;
+  /// null: not known.
   const void* next = nullptr;
-  std::int64_t next_cols = 0;  ///< the columns of these rows
+  std::int64_t next_cols = 0;  ///< the number of columns of the matrix at `next`
 };
 
-/// The bytes of scratch for this number of rows: two cache lines for each row.
+/// The bytes of scratch memory that a StripKernel needs for a number of rows: two cache lines for
+/// each row.
 constexpr std::int64_t strip_scratch_bytes(std::int64_t rows) {
   return 2 * ((rows + strip_rows - 1) / strip_rows * strip_rows * 64);
 }
 
 using StripKernel = void (*)(const StripJob& job, std::byte* scratch);
-/// Null if the vectors are too short, or too few, for a transposition in registers.
+/// Returns null if the CPU's vectors are too short, or too few, for a transposition in registers.
 StripKernel strip_kernel(const core::CpuFeatures& features);
 
 }  // namespace switchback::quant::cpu

@@ -7,10 +7,11 @@
 #include <cstdint>
 
 #if defined(__x86_64__) || defined(__i386__)
-// One target for each instruction set level that a Context can be capped at; others would only cost
-// compile time. They are given by bit, because no version of Highway names them all: SPR, ZEN4,
-// AVX3_DL, SSSE3, SSE2. Builds that search for races or fuzz the interface compile only SSE4, which
-// every level includes: such faults do not depend on the length of a vector.
+// The Highway targets that are not compiled. One remains for each instruction set level that a
+// Context can be capped at; others would only cost compile time. They are given by bit, because no
+// version of Highway names them all: SPR, ZEN4, AVX3_DL, SSSE3, SSE2. Builds that search for races
+// or fuzz the interface compile only SSE4, which every level includes: such faults do not depend on
+// the length of a vector.
 #if defined(SWITCHBACK_ONE_VECTOR_LENGTH)
 #define HWY_DISABLED_TARGETS \
   ((1LL << 4) | (1LL << 6) | (1LL << 7) | (1LL << 8) | (1LL << 9) | (1LL << 12) | (1LL << 14))
@@ -18,9 +19,9 @@
 #define HWY_DISABLED_TARGETS ((1LL << 4) | (1LL << 6) | (1LL << 7) | (1LL << 12) | (1LL << 14))
 #endif
 #elif defined(__aarch64__)
-// Only the vectors that every CPU has: arrays cannot hold vectors whose length is unknown. Where
-// Highway could choose at run time, it would also require AES instructions; the last macro, which
-// is Highway's own, says that it cannot.
+// Only the vectors that every CPU has are compiled: arrays cannot hold vectors whose length is
+// unknown. Where Highway could choose at run time, it would also require AES instructions;
+// Highway's macro TOOLCHAIN_MISS_SYS_AUXV_H says that it cannot.
 #define HWY_COMPILE_ONLY_STATIC
 #define TOOLCHAIN_MISS_SYS_AUXV_H
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
@@ -32,7 +33,8 @@
 
 namespace switchback::quant::cpu {
 
-/// The machine's targets, queried once: the query takes 20 µs in a virtual machine.
+/// The Highway targets that this machine supports, queried once: the query takes 20 µs in a virtual
+/// machine.
 inline std::int64_t supported_targets() {
   static const std::int64_t targets = hwy::SupportedTargets();
   return targets;
@@ -54,8 +56,8 @@ inline std::int64_t allowed_targets(const core::CpuFeatures& features) {
 #endif
 }
 
-/// The entry of a HWY_DISPATCH_TABLE for the features of a Context. Highway's own dispatch makes
-/// one choice for the whole process.
+/// The entry of a HWY_DISPATCH_TABLE for the CPU features of a Context. Highway's own dispatch
+/// makes one choice for the whole process.
 inline std::size_t table_index(const core::CpuFeatures& features) {
 #if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
   static_cast<void>(features);

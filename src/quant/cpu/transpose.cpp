@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: codes stored transposed, a tile at a time.
+// Engine zone: quantization whose codes are stored transposed, a tile of the matrix at a time.
 #include "quant/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -29,12 +29,12 @@ inline constexpr std::int64_t vector_bytes = static_cast<std::int64_t>(hn::MaxLa
 inline constexpr std::int64_t turned_rows = 64;
 inline constexpr std::int64_t line = 64;  // bytes of a cache line
 
-// Units form groups that hold whole quads.
+// Units of 16 columns form groups that hold whole quads (four vectors of elements).
 inline constexpr std::int64_t unit_group = std::max<std::int64_t>(16, quad);
 
-// The column (of the tile) whose codes are byte j of the unit's 16 bytes of packed rows. Where
-// packs work within blocks of 128 bits, a block of a packed quad holds 4 codes of each of its 4
-// vectors. With 8 lanes, columns 0 to 31 of a row are in memory as
+// Returns the column of the tile whose codes are byte j of a unit, which is 16 bytes of each row of
+// packed codes. Where packs work within blocks of 128 bits, a block of a packed quad holds 4 codes
+// of each of its 4 vectors. With 8 lanes, columns 0 to 31 of a row are in memory as
 //
 //              byte 0-3   byte 4-7   byte 8-11  byte 12-15
 //   vector     a          b          c          d
@@ -50,19 +50,20 @@ HWY_INLINE std::int64_t unit_column(std::int64_t unit, std::int64_t j) {
   return first + j;
 }
 
-// Prefetches lines of the next tile, half of them while this one is coded and half while it is
-// transposed, so that memory is always busy; into the second-level cache, which has room for both.
+// Prefetches a cache line of the next tile into the second-level cache, which has room for both
+// tiles. Half of the lines are prefetched while this tile is quantized, and half while it is
+// transposed, so that memory is always busy.
 template <class T>
 HWY_INLINE void ask_soon(const T* p) {
   __builtin_prefetch(p, 0, 2);
 }
 
-// What to prefetch: the next tile, or else rows of this one, which may be too far apart for the
-// hardware prefetcher.
+// What to prefetch while a row is quantized: the next tile, or else rows of this tile, which may be
+// too far apart for the hardware prefetcher.
 template <class T>
 struct Soon {
   const T* row;  // the row to prefetch next
-  bool of_next;  // it belongs to the next tile
+  bool of_next;  // whether `row` belongs to the next tile
   HWY_INLINE void ask(std::int64_t c) const {
     constexpr std::int64_t step = line / static_cast<std::int64_t>(sizeof(T));
     if (of_next) {
@@ -75,7 +76,7 @@ struct Soon {
   }
 };
 
-// The codes of a row of the tile, packed, and also in order into q if there is one.
+// Computes the codes of a row of the tile. Stores them packed, and with_q also in order in q.
 template <Made made, bool with_q, class T, class S>
 HWY_INLINE void code_row(const T* x, const Soon<T>& soon, std::int64_t cols, const S& scale,
                          std::int64_t first_col, std::int8_t* packed, std::int8_t* q, bool stream) {
@@ -101,11 +102,13 @@ HWY_INLINE void code_row(const T* x, const Soon<T>& soon, std::int64_t cols, con
   }
 }
 
-// next: the row of the next tile that is prefetched; null: none.
+// Computes the codes of row r of the tile. Meanwhile prefetches `next`, a row of the next tile;
+// null: there is none.
 template <Made made, class T, class S>
 HWY_INLINE void code_row(const cpu::TileJob& job, std::int64_t r, std::int64_t col_begin,
                          std::int64_t col_end, const T* next, const S& scale, std::int8_t* packed) {
-  constexpr std::int64_t ahead = 8;  // rows: enough at 1 KiB of each, not too much at 16 KiB
+  // Prefetch distance: enough at 1 KiB a row, not too far at 16 KiB.
+  constexpr std::int64_t ahead = 8;
   const T* const x = row<T>(job.x, r, col_begin);
   const Soon<T> soon = {
       next != nullptr ? next : row<T>(job.x, std::min(r + ahead, job.x.rows - 1), col_begin),
@@ -118,12 +121,12 @@ HWY_INLINE void code_row(const cpu::TileJob& job, std::int64_t r, std::int64_t c
   code_row<made, true>(x, soon, cols, scale, col_begin, packed, q, stream);
 }
 
-// The other half of the next tile's lines.
+// Prefetches the other half of the next tile's cache lines, while this tile is transposed.
 struct LinesOfNext {
-  const char* at = nullptr;    // of a row; null: there are none
-  std::int64_t row_bytes = 0;  // from row to row
-  std::int64_t lines = 0;      // of a row
-  std::int64_t done = 0;       // of this row
+  const char* at = nullptr;    // the row to prefetch; null: there is none
+  std::int64_t row_bytes = 0;  // bytes from row to row
+  std::int64_t lines = 0;      // cache lines of a row
+  std::int64_t done = 0;       // lines of this row
   HWY_INLINE void ask(std::int64_t count) {
     if (at == nullptr || lines == 0) return;
     for (; count > 0; --count) {
@@ -136,7 +139,8 @@ struct LinesOfNext {
 };
 
 #if HWY_TARGET != HWY_SCALAR
-// 16 bytes of each of the rows r, r + 16, … that fit into a vector; rows are `stride` apart.
+// Loads 16 bytes of each of the rows r, r + 16, … of packed codes that fit into a vector. `from` is
+// row r; rows are `stride` apart.
 HWY_INLINE hn::Vec<D8> load_blocks(const std::int8_t* from, std::int64_t stride) {
   const auto* const p = reinterpret_cast<const std::uint8_t*>(from);
 #if HWY_TARGET == HWY_AVX3
@@ -170,7 +174,7 @@ HWY_INLINE hn::Vec<D8> load_blocks(const std::int8_t* from, std::int64_t stride)
 //   1 step     r2 r1 r0 c3   c2 c1 c0 r3      vector 2 · i + (upper half), place 2 · c + (i + 8)
 //   2 steps    r1 r0 c3 c2   c1 c0 r3 r2
 //   4 steps    c3 c2 c1 c0   r3 r2 r1 r0      row and column have changed places
-#if HWY_TARGET == HWY_SCALAR  // the fallback that Highway always compiles: correct is enough
+#if HWY_TARGET == HWY_SCALAR  // Highway always compiles this fallback: correct is enough
 HWY_INLINE void turn(const std::int8_t* from, std::int64_t stride, std::int8_t* lines,
                      std::int64_t line_bytes) {
   for (std::int64_t r = 0; r < turned_rows; ++r)
@@ -230,19 +234,19 @@ HWY_INLINE void put_part(const std::int8_t* from, std::int64_t count, std::int8_
   if (count > 0) std::memcpy(to, from, static_cast<std::size_t>(count));
 }
 
-// The second half of the work on a tile: the transposition.
+// The state of the transposition of a tile, which is the second half of the work on it.
 struct Turning {
-  MatrixView<std::int8_t> to;  // of all tiles of the run: [columns, rows]
-  std::int64_t packed_bytes;   // of a row of packed codes
-  std::int8_t* lines;          // 2 units' columns of codes, after one line of codes carried over
-  std::int64_t lines_bytes;    // of a column in there
-  std::int8_t* carried;        // the last line of the previous tile, for each column
+  MatrixView<std::int8_t> to;  // q_t of all tiles of a run of tiles: [columns, rows]
+  std::int64_t packed_bytes;   // bytes of a row of packed codes
+  std::int8_t* lines;  // transposed codes of 2 units; each column begins with the carried line
+  std::int64_t lines_bytes;  // bytes of a column in `lines`
+  std::int8_t* carried;      // the last 64 codes of the previous tile, for each column
   bool carries;  // whether cache lines straddle tiles and are to be stored past the caches
   bool stream;
-  std::int64_t next_lines;  // of the next tile, to prefetch for each 16 columns of 64 rows
+  std::int64_t next_lines;  // lines of the next tile to prefetch for each 16 columns of 64 rows
 };
 
-// Writes a column's codes of rows [first, first + count) of the run.
+// Writes a column's codes of the rows [first, first + count) of a run of tiles.
 HWY_INLINE void put_column(const Turning& t, const std::int8_t* from, std::int64_t first,
                            std::int64_t count, std::int8_t* to) {
   const std::int64_t whole = count / line * line;
@@ -253,8 +257,8 @@ HWY_INLINE void put_column(const Turning& t, const std::int8_t* from, std::int64
   put_part(from + whole, count - whole, to + first + whole);
 }
 
-// The same for cache lines that begin at any row. A line that ends in the next tile is carried
-// over, and that tile writes it.
+// Writes what put_column() writes, where cache lines of q_t begin at any row. A line that ends in
+// the next tile is carried over, and that tile writes it.
 HWY_INLINE void put_carrying(const Turning& t, const std::int8_t* from, std::int64_t first,
                              std::int64_t count, std::int8_t* to, std::int8_t* carried) {
   const auto lead = static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(to) % line);
@@ -273,7 +277,8 @@ HWY_INLINE void put_carrying(const Turning& t, const std::int8_t* from, std::int
     put_lines<false>(from + count - line, line, carried);
 }
 
-// A unit is 16 bytes of the packed rows [first, first + count) of the run.
+// Writes the transposed codes of a unit: 16 bytes of the packed rows [first, first + count) of a
+// run of tiles.
 HWY_INLINE void put_unit(const Turning& t, const std::int8_t* lines, std::int64_t unit,
                          std::int64_t first, std::int64_t count) {
   std::int8_t* const carried = t.carried + unit * 16 * line;
@@ -339,8 +344,9 @@ HWY_INLINE bool turn_in_place(const Turning& t, const std::int8_t* packed, std::
 #endif
 }
 
-// Codes that were transposed into lines are written one unit later: a load of data that was just
-// stored has to wait until the streaming stores in between have reached memory.
+// Transposes all units of a tile. Codes that were transposed into `lines` are written to q_t one
+// unit later: a load of data that was just stored has to wait until the streaming stores in between
+// have reached memory.
 HWY_INLINE void turn_units(const Turning& t, const std::int8_t* packed, std::int64_t units,
                            std::int64_t first, std::int64_t count, LinesOfNext next) {
   std::int64_t waiting = -1;
@@ -374,7 +380,8 @@ HWY_INLINE void transpose_run(const cpu::TileJob& job, const cpu::Cut::Piece& pi
   for (std::int64_t first = 0; first < rows; first += job.tile_rows) {
     const std::int64_t count = std::min(job.tile_rows, rows - first);
     const std::int64_t after = piece.row_begin + first + job.tile_rows;
-    // With shorter vectors memory has less idle time.
+    // The next tile is prefetched only with 16 lanes: with shorter vectors memory has less idle
+    // time.
     const T* next = nullptr;
     if (lanes >= 16)
       next = after >= piece.row_end ? static_cast<const T*>(job.next)
@@ -428,7 +435,8 @@ TileKernel tile_kernel(const core::CpuFeatures& features) {
 
 namespace {
 
-// All tiles, last rows first, because a preceding reduction has just left those in the caches.
+// Quantizes all tiles, last rows first, because a preceding reduction has just left those in the
+// caches.
 void turn_tiles(ContextState& state, const Config& config, const TileJob& job,
                 const core::PerWorker<std::int8_t>& scratch) {
   const auto kernel = tile_kernel(state.features);
@@ -440,7 +448,7 @@ void turn_tiles(ContextState& state, const Config& config, const TileJob& job,
     while (job.x.rows * across > 4 * state.threads.count() * run_rows)
       run_rows += config.tile_rows;
   const std::int64_t down = (job.x.rows + run_rows - 1) / run_rows;
-  // A task is a row of neighbouring tiles, so that it knows which one is next.
+  // A task is several tiles side by side, so that each tile can prefetch the next one.
   const std::int64_t threads = state.threads.count();
   const std::int64_t together =
       threads == 1 ? across : std::clamp<std::int64_t>(down * across / (4 * threads), 1, across);
@@ -455,7 +463,7 @@ void turn_tiles(ContextState& state, const Config& config, const TileJob& job,
     const std::int64_t begin = task % tasks_across * task_cols;
     const std::int64_t end = std::min(begin + task_cols, job.x.cols);
     TileJob part = job;
-    part.asks_ahead = job.stream;  // otherwise x may be in a cache
+    part.asks_ahead = job.stream;  // without streaming, x may be in a cache
     for (std::int64_t c = begin; c < end; c += config.tile_cols) {
       part.next = nullptr;
       if (part.asks_ahead && c + config.tile_cols < end)
@@ -547,7 +555,7 @@ void transpose(ContextState& state, const Config& config, const Request& o) {
     state.threads.for_each(panels, [&](std::int64_t task, int worker) {
       const std::int64_t begin = task * config.panel_cols;
       const std::int64_t end = std::min(begin + config.panel_cols, cols);
-      // No other worker has processed these columns, so the room of the first worker is used.
+      // No other worker has processed these columns, so the memory of the first worker is used.
       raise(o.x, {0, rows, begin, end}, magnitudes.of(0, begin));
       finish_columns(magnitudes.from(0, 1), begin, end, o.q_t.absmax.data(), job.columns);
       for (std::int64_t c = begin; c < end; c += config.tile_cols)
@@ -556,7 +564,7 @@ void transpose(ContextState& state, const Config& config, const Request& o) {
     return;
   }
 
-  // Magnitudes of this many columns stay in the first-level cache.
+  // The largest magnitudes of this many columns stay in the first-level cache.
   constexpr std::int64_t columns = 2048;
   const std::int64_t across = (cols + columns - 1) / columns;
   const std::int64_t piece_rows = std::clamp<std::int64_t>(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the arguments of the transposing kernel.
+// Engine zone: the arguments of the kernel that quantizes a tile and stores its codes transposed.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,14 @@
 
 namespace switchback::quant::cpu {
 
-/// The layout of the scratch of a tile, in bytes: rows of packed codes, twice 16 columns of codes,
-/// and a line of 64 codes for each column.
+/// The layout of a tile's scratch memory, in bytes: rows of packed codes, twice 16 columns of
+/// codes, and a line of 64 codes for each column.
 struct TileScratch {
-  /// Of a row; not a multiple of 4 KiB, which would map all rows to one set of a cache.
+  /// Bytes of a row of packed codes; not a multiple of 4 KiB, which would map all rows to one set
+  /// of a cache.
   std::int64_t packed_bytes;
-  std::int64_t lines_bytes;  ///< of a column: a line and the rows of the tile
+  /// Bytes of a column: a cache line, and a code for each row of the tile.
+  std::int64_t lines_bytes;
   std::int64_t lines_offset;
   std::int64_t carried_offset;
   std::int64_t bytes;
@@ -33,15 +35,15 @@ struct TileJob {
   MatrixView<std::int8_t> q;  ///< the untransposed codes, or no data
   MatrixView<std::int8_t> q_t;
   bool by_column = false;
-  Scale scale;           ///< unless by_column; given if codes are computed
-  ColumnScales columns;  ///< if by_column
+  Scale scale;           ///< the scale of all elements, unless by_column
+  ColumnScales columns;  ///< the scales of columns, if by_column
   bool stream = false;
-  std::int64_t tile_rows = 0;  ///< a multiple of 64
+  std::int64_t tile_rows = 0;  ///< rows of a tile: a multiple of 64
   bool asks_ahead = false;     ///< prefetches the next tile, which is in memory and not in a cache
   const void* next = nullptr;  ///< where the next piece begins, if it is to be prefetched
 };
 
-/// Codes of a piece of job.x, transposed into the same piece of job.q_t.
+/// Computes the codes of a piece of job.x, and stores them transposed in the same piece of job.q_t.
 using TileKernel = void (*)(const TileJob& job, const Cut::Piece& piece, std::int8_t* scratch);
 TileKernel tile_kernel(const core::CpuFeatures& features);
 

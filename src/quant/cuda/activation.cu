@@ -12,7 +12,7 @@ namespace switchback::quant::cuda {
 namespace {
 
 struct ActivationArguments {
-  const void* g;  // null: forward
+  const void* g;  // the gradient; null: forward
   const void* x;
   void* y;
   std::int64_t rows, packs, g_stride, x_stride, y_stride;
@@ -21,14 +21,15 @@ struct ActivationArguments {
   const void* list;
 };
 
-// Packs of a thread in one iteration: each iteration has an overhead of some 50 instructions.
+// The number of packs of a thread in one iteration. There are several, because each iteration has
+// an overhead of some 50 instructions.
 template <class T, int V, bool backward, bool listed>
 constexpr int each_of = V > 1 && std::is_same_v<T, float>          ? (backward ? 4 : 8)
                         : (has_table<T, V> || listed) && !backward ? 4
                                                                    : 2;
 
-// A list of derivatives leaves room for one block; a list of values for two that have enough
-// registers.
+// If results are looked up in a list in shared memory: a list of derivatives leaves room for one
+// block on a multiprocessor, and a list of values for two blocks that have enough registers.
 template <bool backward, bool listed>
 constexpr int most_threads = !listed    ? 512
                              : backward ? 1024
@@ -44,8 +45,8 @@ template <class T, int V, bool backward, bool listed>
 constexpr int least_blocks_alone =
     V > 1 && std::is_same_v<T, float> && !backward ? 1 : least_blocks<backward, listed>;
 
-// Packs 0, step, 2·step, … of a row. The first form is for a row that has `left` packs left, and
-// gives zeros after its end; in the second form all packs exist.
+// Loads packs 0, step, 2·step, … of a row. The first form is for a row that has `left` packs left,
+// and gives zeros after its end; in the second form all packs exist.
 template <class T, int V, int N>
 __device__ __forceinline__ void load_apart(const T* row, int step, int left, Pack<T, V> (&x)[N]) {
 #pragma unroll
@@ -69,7 +70,8 @@ __device__ __forceinline__ void store_whole_pack(T* row, int index, const Pack<T
     core::cuda::store_whole(reinterpret_cast<uint4*>(row) + index, pack.words);
 }
 
-// The results, from a table, a list or the formulas.
+// Compute activations of packs (or products with their derivatives): from a list if `listed`,
+// otherwise from a table or by the formulas.
 template <bool listed, class T, int V, int N>
 __device__ __forceinline__ void activate_packs(bool tanh_form, Pack<T, V> (&x)[N],
                                                const Table<T, V, false>& table, const uint4* list) {
@@ -104,10 +106,11 @@ cudaError_t start_list(const Launch& launch, Activation activation, void* list) 
                             launch.stream, activation == Activation::gelu_tanh, list);
 }
 
-// Floor: each element is read once (forward) or two are (backward), and one is written. An H200
-// issues 30 T instructions a second at 1.78 GHz. In 60 % of its memory's time that is 17
-// instructions an element for 4 bytes. sm_90: at most 60 registers, f32 forward 128. G is the type
-// of g and y if g is given, else of all matrices.
+// Computes activations, or gradients by their derivatives. Lower bound: one element is read
+// (forward) or two are (backward), and one is written. An H200 issues 30 T instructions a second at
+// 1.78 GHz. In 60 % of the time that its memory needs for 4 bytes, that is 17 instructions. sm_90:
+// at most 60 registers, f32 forward 128. G is the type of g and y if g is given, else of all
+// matrices.
 //
 // Instructions an element (sm_90, erf form), and their share of an H200's time for the bytes: bf16
 // forward 10.5, 36 % (84 without the table); backward 18.6, 42 % (was 86). The tables cost 9 and 17
@@ -176,7 +179,7 @@ __global__ void __launch_bounds__(most_threads<backward, listed>,
 struct RowsArguments {
   const void* g;
   const void* x;
-  void* y;  // null: not wanted
+  void* y;  // the activated rows; null: not wanted
   std::int8_t* q;
   float* absmax;
   std::int64_t rows, packs, g_stride, x_stride, y_stride, q_stride;
@@ -184,14 +187,14 @@ struct RowsArguments {
   const void* list;
 };
 
-constexpr int most_row_threads = 512;  // more would leave too few registers
+constexpr int most_row_threads = 512;  // threads of a block; more would leave too few registers
 
-// A row stays in the registers of blockDim.x threads, R packs each. Floor: forward reads x and
-// writes the codes, f32 5, f16 and bf16 3 bytes an element; backward reads g and x and writes dx
-// and the codes, 13 and 7. The instructions are those above plus those of the quantization. bf16
-// forward with R = 8: 13.8 with y and 13.2 without (was 91), 37 and 59 % of an H200's time for its
-// bytes; f16 with a list 13.4 and 12.8; backward 17.8, 35 %. sm_90: at most 80 registers, 256 bytes
-// of shared memory and the table.
+// Activates rows and quantizes them. A row stays in the registers of blockDim.x threads, R packs
+// each. Lower bound: forward reads x and writes the codes, f32 5, f16 and bf16 3 bytes an element;
+// backward reads g and x and writes dx and the codes, 13 and 7. The instructions are those of
+// activation_kernel plus those of the quantization. bf16 forward with R = 8: 13.8 with y and 13.2
+// without (was 91), 37 and 59 % of an H200's time for its bytes; f16 with a list 13.4 and 12.8;
+// backward 17.8, 35 %. sm_90: at most 80 registers, 256 bytes of shared memory and the table.
 template <class T, int R, bool backward, bool listed>
 __global__ void __launch_bounds__(most_threads<backward, listed>, least_blocks<backward, listed>)
     activation_rowwise_kernel(RowsArguments a) {
@@ -318,7 +321,8 @@ cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix
         backward ? "activation_backward_quantize" : "activation_forward_quantize", kernel,
         dim3(grid_of(std::min(blocks, most_blocks_here))), block, shared_bytes, launch.stream, a);
   };
-  // With values from a table, most of the instructions would be the overhead of a row.
+  // With values from a table or a list, most of the instructions would be the overhead of a row. So
+  // a thread then has 8 packs in forward.
   if constexpr (std::is_same_v<T, half>)
     if (list != nullptr) {
       constexpr int each = backward ? 4 : 8;
@@ -354,10 +358,10 @@ cudaError_t launch_activation(const Launch& launch, ConstAnyMatrix g, ConstAnyMa
   });
 }
 
-// A list costs a launch, 2 to 3 us, and a copy of it for each block. On an H200 that is the time of
-// some 70,000 elements by the formulas on each multiprocessor, of which a list saves a part. On
-// small devices, whose blocks have no room for a list of derivatives, the formulas are bound by
-// memory.
+// Whether results of f16 are looked up in a list. A list costs a launch, 2 to 3 us, and a copy of
+// it for each block. On an H200 that is the time of some 70,000 elements by the formulas on each
+// multiprocessor, of which a list saves a part. On small devices, whose blocks have no room for a
+// list of derivatives, the formulas are bound by memory.
 bool activation_wants_list(const Launch& launch, ConstAnyMatrix g, ConstAnyMatrix x,
                            AnyMatrix y) noexcept {
   constexpr std::int64_t elements_each = 1 << 17;

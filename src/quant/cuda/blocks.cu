@@ -11,7 +11,8 @@ namespace switchback::quant::cuda {
 
 namespace {
 
-// Rows that blockDim.x threads process, and packs of each row in a thread.
+// The number of rows that blockDim.x threads quantize, and the number of packs of each row that a
+// thread has.
 __host__ __device__ constexpr int rows_of_threads(int turns, bool scaled) {
   return !scaled ? 1 : turns == 2 ? 4 : 2;
 }
@@ -22,7 +23,8 @@ template <class T, int turns>
 using ScaledShape = ScaledRowsShape<turns * turn_threads, rows_of_threads(turns, true),
                                     packs_of_row(turns, true) * vector_elements<T> / each>;
 
-// Thread blocks of a multiprocessor, which limit the registers: to 64, or to 80 if 64 are too few.
+// The number of thread blocks that a multiprocessor must hold. It limits the registers of a thread:
+// to 64, or to 80 if 64 are too few.
 template <class T>
 constexpr int blocks_at_a_time(int turns, bool scaled) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
@@ -32,24 +34,25 @@ constexpr int blocks_at_a_time(int turns, bool scaled) {
 #endif
 }
 
-// A group is the tiles of `turns` turns (one above the other), which hold whole blocks of rows, and
-// these rows. Some thread blocks process a tile in each turn, the others process rows, scaled or
-// not.
+// A group is `turns` tiles, one above the other, which hold whole blocks of rows, and these rows.
+// Some of its thread blocks quantize columns: each turn (a part of the thread block) processes one
+// tile. The others quantize rows, scaled or not.
 template <bool scaled>
 struct BlocksArguments {
   TransposeArguments matrix;
   std::conditional_t<scaled, ScaledRowsArguments, RowwiseArguments> rows;
-  unsigned of_tiles, of_rows;  // thread blocks of a group
+  unsigned of_tiles, of_rows;  // numbers of thread blocks of a group
   int warps;                   // warps whose rows share the scales of columns
-  std::int64_t first_group;    // of this grid
+  std::int64_t first_group;    // first group of this grid
 };
 
-// Floor: each element is read once and each of its codes written once (f32 5 or 6 bytes, f16 and
-// bf16 3 or 4). If rows are coded too, the second read of an element comes from the L2 cache,
-// because the thread blocks of both kinds run concurrently. Speed on an H200 as a share of a copy
-// of the same number of bytes, bf16 and blocks of 256 rows: 30720 x 4096 0.97, with rows 0.91, with
-// scaled rows 0.78; 2048 x 4096, which stays in the L2 cache, 0.85, 0.70 and 0.49. (Measured with
-// earlier kernels of the same shape.)
+// Quantizes the columns of blocks of rows, and rows. Lower bound: each element is read once and
+// each of its codes written once (f32 5 or 6 bytes, f16 and bf16 3 or 4). If rows are quantized
+// too, the second read of an element comes from the L2 cache, because the thread blocks of both
+// kinds run concurrently. Speed on an H200 as a share of a copy of the same number of bytes, bf16
+// and blocks of 256 rows: 30720 x 4096 0.97, with rows 0.91, with scaled rows 0.78; 2048 x 4096,
+// which stays in the L2 cache, 0.85, 0.70 and 0.49. (Measured with earlier kernels of the same
+// shape.)
 template <class T, int turns, bool scaled>
 __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns, scaled))
     blocks_kernel(BlocksArguments<scaled> a) {
@@ -61,7 +64,7 @@ __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns
   let_next_kernel_begin();
   const Place place = place_of(blockIdx.x, a.of_tiles + a.of_rows);
   const std::int64_t group = a.first_group + place.down;
-  // The two kinds alternate as long as both remain.
+  // Thread blocks for tiles and thread blocks for rows alternate as long as both remain.
   const auto number = static_cast<unsigned>(place.across);
   const unsigned both = min(a.of_tiles, a.of_rows);
   const bool in_turn = number < 2 * both;
@@ -83,7 +86,7 @@ __global__ void __launch_bounds__(turns* turn_threads, blocks_at_a_time<T>(turns
   const auto thread = static_cast<int>(threadIdx.y * blockDim.x + threadIdx.x);
   const int turn = thread / turn_threads;
   TilePlace at = {static_cast<unsigned>(group) * turns + turn, index};
-  // Such a turn has no tile.
+  // A turn after the last row of codes has no tile.
   if (std::int64_t{at.down} * tile_rows >= a.matrix.code_rows) at.across = a.of_tiles;
   Pack<T, V> x[2][4];
   load_turn<T, V>(a.matrix, at, thread % turn_threads, x);
@@ -124,7 +127,8 @@ cudaError_t start(const Launch& launch, ConstAnyMatrix x, const float* column_sc
                       std::int64_t{a.of_tiles} + a.of_rows, block, shared_bytes);
 }
 
-// 1024 threads leave too few registers for brackets.
+// For f32 at most four turns: 1024 threads leave too few registers for brackets
+// (quant/cpu/scale.hpp).
 template <class T>
 inline constexpr int most_turns = sizeof(T) == 4 ? 4 : 8;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: turns, one above the other, that have whole blocks of rows, and find the absmax of
-// their columns before they code them.
+// Device code: thread blocks whose turns, one above the other, have whole blocks of rows. They find
+// the absmax of the columns before they quantize them.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int turn_threads = 128;
 
-// Turns of a thread block: two, or the number that a block of rows has.
+// The number of turns of a thread block: two, or the number of tiles that a block of rows has.
 constexpr int turns_of(std::int64_t block_rows) {
   return static_cast<int>(std::max<std::int64_t>(block_rows / tile_rows, 2));
 }
@@ -39,7 +39,7 @@ struct ColumnMaxima {
   }
 };
 
-// The bits of the columns' absmax, from the maxima of the warps that hold the block's rows.
+// Finds the bits of the columns' absmax, from the maxima of the warps that hold the block's rows.
 template <class T, int turns>
 struct FoundBits {
   const ColumnMaxima<T, turns>& maxima;

@@ -10,8 +10,8 @@ namespace {
 
 using core::cuda::computed_here;
 
-constexpr int stochastic_rows = 128;  // rows of a warp: a quad for each lane
-constexpr int stochastic_warps = 8;   // each has its own eight columns
+constexpr int stochastic_rows = 128;  // rows of a warp: four for each lane
+constexpr int stochastic_warps = 8;   // warps of a block; each has its own eight columns
 
 struct BlocksStochasticArguments {
   const void* x;
@@ -19,19 +19,20 @@ struct BlocksStochasticArguments {
   std::int8_t* q_t;
   float* absmax;
   std::int64_t rows, cols, code_rows, x_stride, q_stride;
-  Tiles tiles;  // of 64 columns by 128 rows
+  Tiles tiles;  // tiles of 64 columns by 128 rows
   std::int64_t first_tile;
   std::int64_t block_rows;
-  bool packed;  // eights of x are aligned
+  bool packed;  // each eight elements of x are aligned
   bool words;   // rows of q_t begin at multiples of 4
   StochasticRounding rounding;
   core::cuda::PhiloxKeys keys;
 };
 
-// Matrices of any alignment, whose absmax another launch has found. Floor: including that launch's
-// read, f32 9, f16 and bf16 5 bytes an element, less the part that the caches keep. The warps of a
-// block share the lines that they read; a warp writes 128 bytes of a column at a time. 10 rounds of
-// 8 instructions for 8 elements, and a division an element. sm_90: 52 registers, no shared memory.
+// Quantizes blocks of rows by columns, rounded stochastically, for matrices of any alignment whose
+// absmax another launch has found. Lower bound: including that launch's read, f32 9, f16 and bf16 5
+// bytes an element, less the part that the caches keep. The warps of a block share the lines that
+// they read; a warp writes 128 bytes of a column at a time. 10 rounds of 8 instructions for 8
+// elements, and a division an element. sm_90: 52 registers, no shared memory.
 template <class T>
 __global__ void __launch_bounds__(32 * stochastic_warps)
     blocks_stochastic_kernel(BlocksStochasticArguments a) {
@@ -79,8 +80,8 @@ __global__ void __launch_bounds__(32 * stochastic_warps)
   }
 }
 
-// Thread blocks of a multiprocessor: three leave 80 registers, too few for the code that the
-// compiler generates for 7.5.
+// The number of thread blocks that a multiprocessor must hold. Three leave 80 registers for a
+// thread, too few for the code that the compiler generates for compute capability 7.5.
 constexpr int random_blocks(int turns) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   return turns == 2 ? 2 : 1;
@@ -89,22 +90,22 @@ constexpr int random_blocks(int turns) {
 #endif
 }
 
-// The codes of a turn and the numbers that they are computed with.
+// The shared memory of a turn: the codes of its tile, and the numbers that they are computed with.
 template <class T>
 struct StochasticTile : TransposeTile<T, each> {
   static constexpr int columns = TransposeTile<T, each>::columns;
-  float column_low[columns];  // of the reciprocals, whose first words are in column_upper
+  float column_low[columns];  // second words of the reciprocals; the first are in column_upper
 };
 
 struct RandomArguments {
   TransposeArguments matrix;
-  unsigned across;          // number of tiles
+  unsigned across;          // number of tiles side by side
   int warps;                // warps whose rows share the scales of columns
-  std::int64_t first_tile;  // of this grid
+  std::int64_t first_tile;  // first tile of this grid
   StochasticRounding rounding;
   core::cuda::PhiloxKeys keys;
 
-  // The random bits of a pack.
+  // The random bits of the eight elements of a pack.
   __device__ __forceinline__ uint4 words(TilePlace at, int pack, int row) const {
     return core::cuda::philox_words(
         keys, make_uint4(at.across * TransposeTile<half, each>::packs + pack,
@@ -113,7 +114,7 @@ struct RandomArguments {
   }
 };
 
-// The codes of a thread's packs in the columns that need the division.
+// Computes the codes of a thread's packs again, by the division, in the columns that need it.
 template <class T>
 __device__ __forceinline__ void divide_random_turn(const RandomArguments& a,
                                                    StochasticTile<T>& tile, TilePlace at,
@@ -141,10 +142,11 @@ __device__ __forceinline__ void divide_random_turn(const RandomArguments& a,
   }
 }
 
-// Floor: each element is read once and its code written once (3 bytes), 10 rounds of 8 instructions
-// for 8 elements. Speed on an H200 as a share of a copy of the same number of bytes, bf16 and
-// blocks of 256 rows: 30720 x 4096 0.83; 2048 x 4096, which stays in the L2 cache, 0.54. (Measured
-// with an earlier kernel of the same shape.)
+// Quantizes blocks of rows by columns, rounded stochastically. Lower bound: each element is read
+// once and its code written once (3 bytes), 10 rounds of 8 instructions for 8 elements. Speed on an
+// H200 as a share of a copy of the same number of bytes, bf16 and blocks of 256 rows: 30720 x 4096
+// 0.83; 2048 x 4096, which stays in the L2 cache, 0.54. (Measured with an earlier kernel of the
+// same shape.)
 template <class T, int turns>
 __global__ void __launch_bounds__(turns* turn_threads, random_blocks(turns))
     blocks_random_kernel(RandomArguments a) {
@@ -192,7 +194,8 @@ __global__ void __launch_bounds__(turns* turn_threads, random_blocks(turns))
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
         const uint4 words = a.words(at, pack, row + side * 4 + r);
-        // Loaded again for each row: keeping them would cost registers while random bits are made.
+        // The scales are loaded again for each row: keeping them would cost registers while random
+        // bits are made.
         const unsigned column = computed_here(static_cast<unsigned>(pack * each));
         float high[each], low[each];
         load_shared(tile.column_upper + column, high);
@@ -200,7 +203,7 @@ __global__ void __launch_bounds__(turns* turn_threads, random_blocks(turns))
 #pragma unroll
         for (int v = 0; v < each; ++v) {
           const unsigned code = reciprocal_code(value(x[side][r], v), {high[v], low[v]}, words, v);
-          // Moves byte 2 to byte r.
+          // Moves byte 2 of the code to byte r of the word.
           constexpr unsigned selectors[] = {0x0006u, 0x0060u, 0x0610u, 0x6210u};
           out[v] = r == 0 ? code >> 16 : __byte_perm(out[v], code, selectors[r]);
         }

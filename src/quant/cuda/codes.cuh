@@ -20,13 +20,13 @@ using core::cuda::narrow_pair;
 using core::cuda::store_element;
 using core::cuda::widen;
 
-/// Elements of 16 bytes.
+/// The number of elements in 16 bytes.
 template <class T>
 inline constexpr int vector_elements = 16 / static_cast<int>(sizeof(T));
 
 inline constexpr unsigned all_lanes = 0xFFFFFFFFu;
 
-/// V consecutive elements.
+/// V consecutive elements, which are loaded at once: 16 bytes, or one element.
 template <class T, int V>
 struct Pack {
   uint4 words;
@@ -46,7 +46,7 @@ __device__ __forceinline__ Pack<T, V> zero_pack() {
   return pack;
 }
 
-/// Pack number `index` of a row.
+/// Loads pack number `index` of a row.
 template <class T, int V>
 __device__ __forceinline__ Pack<T, V> load_pack(const T* row, std::int64_t index) {
   Pack<T, V> pack;
@@ -57,7 +57,7 @@ __device__ __forceinline__ Pack<T, V> load_pack(const T* row, std::int64_t index
   return pack;
 }
 
-/// Packs `first`, first + blockDim.x, … of a row of `packs` packs, and zeros after its end:
+/// Loads packs `first`, first + blockDim.x, … of a row of `packs` packs, and zeros after its end:
 /// neighbouring threads load neighbouring packs. Index is int if int is known to be enough, which
 /// saves registers.
 template <class T, int V, int N, class Index>
@@ -71,8 +71,8 @@ __device__ __forceinline__ void load_striped(const T* row, Index first, Index pa
   }
 }
 
-/// Pack number `pack` of rows `first`, first + step, … of `rows` rows, and zeros after the last
-/// row. All are zeros if the pack is not `inside` the matrix.
+/// Loads pack number `pack` of rows `first`, first + step, … of `rows` rows, and zeros after the
+/// last row. All are zeros if the pack is not `inside` the matrix.
 template <class T, int V, int N>
 __device__ __forceinline__ void load_down(const T* from, std::int64_t stride, std::int64_t pack,
                                           bool inside, int first, int step, int rows,
@@ -85,7 +85,7 @@ __device__ __forceinline__ void load_down(const T* from, std::int64_t stride, st
   }
 }
 
-/// The pack of the rounded values f(0), f(1), ….
+/// Rounds the values f(0), f(1), … to T, and returns them as a pack.
 template <class T, int V, class F>
 __device__ __forceinline__ Pack<T, V> rounded_pack(F f) {
   Pack<T, V> pack;
@@ -107,7 +107,7 @@ __device__ __forceinline__ Pack<T, V> rounded_pack(F f) {
   return pack;
 }
 
-/// Pack number `index` of a row; the row is aligned unless V is 1.
+/// Stores pack number `index` of a row; the row is aligned unless V is 1.
 template <class T, int V>
 __device__ __forceinline__ void store_pack(T* row, std::int64_t index, const Pack<T, V>& pack) {
   if constexpr (V == 1)
@@ -116,12 +116,12 @@ __device__ __forceinline__ void store_pack(T* row, std::int64_t index, const Pac
     reinterpret_cast<uint4*>(row)[index] = pack.words;
 }
 
-/// i is a constant once loops are unrolled.
+/// Returns word i of four words; i is a constant once loops are unrolled.
 __device__ __forceinline__ unsigned word(const uint4& words, int i) {
   return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
 }
 
-/// Element i, widened.
+/// Returns element i of a pack, widened to f32.
 template <class T, int V>
 __device__ __forceinline__ float value(const Pack<T, V>& pack, int i) {
   if constexpr (V == 1) {
@@ -154,7 +154,8 @@ __device__ __forceinline__ unsigned magnitude_bits(float value) {
   return __float_as_uint(value) & 0x7FFFFFFFu;
 }
 
-/// The magnitude of an element as the bits of an f32; NaN gives the bits of some NaN.
+/// Converts the magnitude of an element, given by its bits, to the bits of an f32; NaN gives the
+/// bits of some NaN.
 template <class T>
 __device__ __forceinline__ unsigned widened_magnitude(unsigned bits) {
   T element;
@@ -183,7 +184,7 @@ struct Magnitudes {
     }
   }
 
-  /// Adds the magnitudes of the lane whose number differs in these bits.
+  /// Takes the larger magnitudes of this lane and of the lane whose number differs in these bits.
   __device__ __forceinline__ void add_lane(int bits) {
 #pragma unroll
     for (int w = 0; w < words; ++w) {
@@ -195,7 +196,7 @@ struct Magnitudes {
     }
   }
 
-  /// As the bits of an f32.
+  /// Returns the largest magnitude of column i as the bits of an f32.
   __device__ __forceinline__ unsigned column(int i) const {
     if constexpr (pairs)
       return widened_magnitude<T>(i % 2 == 0 ? most[i / 2] : most[i / 2] >> 16);
@@ -229,7 +230,7 @@ struct Largest {
   }
 };
 
-/// absmax from the bits of the largest magnitude.
+/// Returns absmax, given the bits of the largest magnitude.
 __device__ __forceinline__ float absmax_from_bits(unsigned bits) {
   return __uint_as_float(bits > 0x7F800000u ? 0x7FC00000u : bits);
 }
@@ -275,16 +276,17 @@ struct Scale {
   float upper;
 };
 
-/// For 16-bit types: its absmax, and the factor whose single product, rounded half to even, is the
-/// code; NaN in a group that needs the division. The factor is `upper` of the bracket. With
-/// significands of 8 or 11 bits T = 127·x/absmax is either a tie, or away from a tie by 2^-19 of
-/// itself or more. An error of 2^-21 and a few roundings cannot cross that distance. If the
-/// significand of absmax is not a multiple of 127, the only ties are T = ±63.5, at x = ±absmax/2,
-/// which the definition rounds to ±64 and so does `upper`. The remaining groups: absmax below
-/// 2^-119, and f16's significands 127·9 … 127·15, divide; 127·16, which is bf16's 254, gets its
-/// codes from 127/absmax itself. A program compared all pairs of an absmax that does not divide and
-/// an x up to it, both signs, in IEEE f32: 532,176,320 of bf16 and 500,415,638 of f16 without a
-/// difference; a test repeats it for every significand.
+/// The numbers that codes of 16-bit elements are computed with: the group's absmax, and the factor
+/// whose single product, rounded half to even, is the code. The factor is NaN in a group that needs
+/// the division. Otherwise it is `upper` of the bracket. With significands of 8 or 11 bits T =
+/// 127·x/absmax is either a tie, or away from a tie by 2^-19 of itself or more. An error of 2^-21
+/// and a few roundings cannot cross that distance. If the significand of absmax is not a multiple
+/// of 127, the only ties are T = ±63.5, at x = ±absmax/2, which the definition rounds to ±64 and so
+/// does `upper`. The remaining groups: absmax below 2^-119, and f16's significands 127·9 … 127·15,
+/// divide; 127·16, which is bf16's 254, gets its codes from 127/absmax itself. A program compared
+/// all pairs of an absmax that does not divide and an x up to it, both signs, in IEEE f32:
+/// 532,176,320 of bf16 and 500,415,638 of f16 without a difference; a test repeats it for every
+/// significand.
 template <class T>
 struct OneProduct {
   float absmax;
@@ -324,8 +326,8 @@ __device__ __forceinline__ Scale<T> scale_of(float absmax) {
   return s;
 }
 
-/// The definition of the code, in the low byte. NaN converts to 0, which is the code of every
-/// element of a group with a NaN or Inf.
+/// Computes the code of x as it is defined, in the low byte. NaN converts to 0, which is the code
+/// of every element of a group with a NaN or Inf.
 __device__ __forceinline__ unsigned exact_code(float x, float absmax) {
   return static_cast<unsigned>(__float2int_rn(__fmul_rn(127.0f, __fdiv_rn(x, absmax)))) & 0xFFu;
 }
@@ -334,17 +336,18 @@ __device__ __forceinline__ unsigned exact_code(float x, float absmax) {
 // even to an integer, and the low byte of the sum's bits is that of the integer.
 inline constexpr float round_to_integer = 0x1.8p23f;
 
-/// The code of a product, in the low byte.
+/// Computes the code of x by one product with the factor, in the low byte.
 __device__ __forceinline__ unsigned product_code(float x, float factor) {
   return __float_as_uint(__fmaf_rn(x, factor, round_to_integer));
 }
 
-/// The low bytes of four words, the first one in the lowest byte.
+/// Packs the low bytes of four words into a word, the first one in the lowest byte.
 __device__ __forceinline__ unsigned pack_bytes(unsigned a, unsigned b, unsigned c, unsigned d) {
   return __byte_perm(__byte_perm(a, b, 0x0040u), __byte_perm(c, d, 0x0040u), 0x5410u);
 }
 
-/// Four codes by the division. Rare, so its code is emitted once instead of four times.
+/// Computes four codes by the division. This is rare, so its machine code is emitted once instead
+/// of four times.
 __device__ __forceinline__ unsigned exact_codes(float a, float b, float c, float d, float absmax) {
   unsigned result = 0;
 #pragma unroll 1
@@ -355,7 +358,7 @@ __device__ __forceinline__ unsigned exact_codes(float a, float b, float c, float
   return result;
 }
 
-/// Four codes of one group, for values that are f32.
+/// Computes four codes of one group, for values that are f32.
 __device__ __forceinline__ unsigned codes(float a, float b, float c, float d,
                                           const Scale<float>& s) {
   const unsigned low_a = product_code(a, s.lower);
@@ -371,7 +374,7 @@ __device__ __forceinline__ unsigned codes(float a, float b, float c, float d,
   return exact_codes(a, b, c, d, s.absmax);
 }
 
-/// The same for values of a 16-bit type, in a group that does not divide.
+/// Computes four codes of one group that does not need the division, for values of a 16-bit type.
 __device__ __forceinline__ unsigned product_codes(float a, float b, float c, float d,
                                                   float factor) {
   return pack_bytes(product_code(a, factor), product_code(b, factor), product_code(c, factor),
@@ -384,8 +387,8 @@ __device__ __forceinline__ unsigned codes(float a, float b, float c, float d,
   return product_codes(a, b, c, d, s.factor);
 }
 
-/// The codes of a pack by the division. Its elements are taken from the low end, one after another,
-/// so that there is little code.
+/// Computes the codes of a pack by the division. Its elements are taken from the low end, one after
+/// another, so that there is little machine code.
 template <class T>
 __device__ __forceinline__ uint2 exact_pack_codes(const Pack<T, 8>& x, float absmax) {
   uint4 rest = x.words;
@@ -403,7 +406,7 @@ __device__ __forceinline__ uint2 exact_pack_codes(const Pack<T, 8>& x, float abs
   return result;
 }
 
-/// Pack number `index` of a row of codes.
+/// Stores pack number `index` of a row of codes.
 template <int V>
 __device__ __forceinline__ void store_codes(std::int8_t* row, std::int64_t index, uint2 codes) {
   if constexpr (V == 1)
@@ -414,7 +417,7 @@ __device__ __forceinline__ void store_codes(std::int8_t* row, std::int64_t index
     reinterpret_cast<uint2*>(row)[index] = codes;
 }
 
-/// Whether all codes of a group need the division; other groups use pack_codes.
+/// Whether all codes of a group need the division.
 template <class T>
 __device__ __forceinline__ bool divides(const Scale<T>& s) {
   if constexpr (sizeof(T) == 4)
@@ -423,7 +426,8 @@ __device__ __forceinline__ bool divides(const Scale<T>& s) {
     return s.divides();
 }
 
-/// The codes of a pack of a group that does not divide; only the first ceil(V/4) words are valid.
+/// Computes the codes of a pack of a group that does not need the division; only the first
+/// ceil(V/4) words are valid.
 template <class T, int V>
 __device__ __forceinline__ uint2 quick_pack_codes(const Pack<T, V>& x, const Scale<T>& s) {
   if constexpr (V == 8)
@@ -451,14 +455,14 @@ __device__ __forceinline__ void store_striped_codes(Pack<T, V> (&x)[N], const Sc
       if (pack < packs) store_codes<V>(row, pack, codes);
     }
   };
-  // One decision for all packs.
+  // Whether to divide is decided once for all packs.
   if constexpr (V == 8)
     if (divides<T>(s))
       return each([&s](const Pack<T, V>& pack) { return exact_pack_codes(pack, s.absmax); });
   each([&s](const Pack<T, V>& pack) { return quick_pack_codes(pack, s); });
 }
 
-/// The codes of four packs.
+/// Computes the codes of four packs of one group.
 template <class T, int V>
 __device__ __forceinline__ void pack_codes(const Pack<T, V> (&x)[4], const Scale<T>& s,
                                            uint2 (&result)[4]) {

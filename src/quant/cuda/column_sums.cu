@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: column sums in their defined order: rows of a block, then blocks.
+// Device code: column sums in their defined order: the rows of a block of rows, then the blocks.
 #include "quant/cuda/column_sums.cuh"
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
@@ -8,7 +8,7 @@ namespace switchback::quant::cuda {
 
 namespace {
 
-// Blocks are consecutive from the first row on.
+// For matrices whose blocks of rows follow each other from the first row on.
 struct BlocksInOrder {
   __device__ __forceinline__ std::int64_t find(const SumsArguments& a, std::int64_t block,
                                                std::int64_t& first) const {
@@ -24,8 +24,8 @@ struct FinishArguments {
   bool accumulate;
 };
 
-// 32 columns per block: all threads read, one warp adds in order. sm_90: 32 registers, 32 KiB of
-// shared memory.
+// Adds up the sums of blocks of rows. A thread block has 32 columns: all its threads read, one warp
+// adds in order. sm_90: 32 registers, 32 KiB of shared memory.
 __global__ void __launch_bounds__(1024) finish_sums_kernel(FinishArguments a) {
   constexpr int each = 8;
   __shared__ float staged[32 * each][32];

@@ -14,8 +14,8 @@ struct SumsArguments {
   Tiles tiles;
 };
 
-// A thread adds up one pack over a block of rows. Floor: each element is read once; the block sums
-// are 1/64 of an f16 matrix. sm_90: 59 registers.
+// Adds up the columns of blocks of rows; a thread has one pack of a block of rows. Lower bound:
+// each element is read once; the block sums are 1/64 of an f16 matrix. sm_90: 59 registers.
 template <class T, int V, class Blocks>
 __global__ void __launch_bounds__(1024) block_sums_kernel(SumsArguments a, Blocks blocks) {
   constexpr int in_flight = 8;
@@ -51,10 +51,10 @@ __global__ void __launch_bounds__(1024) block_sums_kernel(SumsArguments a, Block
   }
 }
 
-/// Starts the kernel for blocks below `count`. blocks.find(a, block, first) finds a block's first
-/// row and returns the number of rows from there on; at most sum_block_rows of them belong to the
-/// block. The sums of a block without rows are left unchanged; blocks from `count` on must have no
-/// rows.
+/// Starts block_sums_kernel for the blocks of rows below `count`. blocks.find(a, block, first)
+/// finds a block's first row and returns the number of rows from there on; at most sum_block_rows
+/// of them belong to the block. The sums of a block without rows are left unchanged; blocks from
+/// `count` on must have no rows.
 template <class Blocks>
 cudaError_t start_block_sums(const char* name, const Launch& launch, ConstAnyMatrix x,
                              std::int64_t count, float* block_sums, const Blocks& blocks) {

@@ -17,24 +17,25 @@ constexpr int most_turns = 3;  // turns (groups of 128 threads) of a block
 constexpr int packs_each = 8;  // packs of a thread in a tile
 constexpr int turn_threads = 128;
 constexpr std::size_t slot_bytes = sizeof(uint4) * packs_each * turn_threads;
-// 227 KiB hold four slots in addition to each of three turns.
+// The largest number of slots, which hold tiles in shared memory, of a turn. 227 KiB hold four
+// slots in addition to each of three turns.
 constexpr int most_slots = 13;
 
-// TransposeTile y of block x processes tiles x + (round · turns + y) · blocks. It keeps the first
-// of these tiles in registers and the next ones in `slots` of shared memory, and reads the others
-// twice.
+// Turn y of block x processes tiles x + (round · turns + y) · blocks, one in each round. It keeps
+// the first of these tiles in registers and the next ones in `slots` of shared memory, and reads
+// the others twice.
 struct CooperativeArguments {
   TransposeArguments matrix;
-  unsigned* bits;  // of columns, then of rows; or of the matrix
+  unsigned* bits;  // bits of the absmax of columns, then of rows; or of the matrix
   unsigned* row_bits;
   std::int64_t words;               // number of words at `bits`
   unsigned down, across;            // numbers of tiles
-  unsigned step_down, step_across;  // distance of turns · blocks tiles
+  unsigned step_down, step_across;  // distance from a turn's tile to its next one
   int rounds, slots;
 };
 
-// The current tile of a turn. step() avoids a division for each tile. The last loop computes the
-// tile from the round instead, which saves registers.
+// The current tile of a turn. step() goes to the turn's next tile without a division. The last loop
+// computes the tile from the round instead, which saves registers.
 struct Walk {
   unsigned down, across;
 
@@ -52,14 +53,15 @@ struct Walk {
       ++down;
     }
   }
-  // After the last tile: a place that has no packs.
+  // Returns the place of the current tile; after the last tile a place that has no packs.
   __device__ __forceinline__ TilePlace place(const CooperativeArguments& a) const {
     if (down >= a.down) return {0, a.across};
     return {down, across};
   }
 };
 
-// Adds the magnitudes of a thread's rows and columns of a tile to those of the matrix.
+// Updates the largest magnitudes of the matrix's columns, and of its rows, with those of a thread's
+// packs of a tile.
 template <class T, int V, TransposeKind kind>
 __device__ __forceinline__ void add_maxima(const CooperativeArguments& a, TilePlace at,
                                            const Pack<T, V> (&x)[2][4]) {
@@ -68,8 +70,8 @@ __device__ __forceinline__ void add_maxima(const CooperativeArguments& a, TilePl
   const int lane = thread % 32;
   const int pack = thread % Tile::packs;
   const std::int64_t first_pack = std::int64_t{at.across} * Tile::packs;
-  // Lanes that differ in bits 8 and 16 have different rows of the same columns. After the exchange,
-  // each of the four sends a quarter of these columns.
+  // Lanes whose numbers differ in bits 8 and 16 have different rows of the same columns. After the
+  // exchange, each of these four lanes sends a quarter of the columns.
   Magnitudes<T, V> columns;
 #pragma unroll
   for (int i = 0; i < packs_each; i += 2)
@@ -114,9 +116,9 @@ __device__ __forceinline__ void add_maxima(const CooperativeArguments& a, TilePl
   }
 }
 
-// Floor: each element is read once and each of its codes written once, plus two barriers of the
-// grid, of which the first overlaps with the reads. Two kernels would read twice, and need a memset
-// and another launch.
+// Finds absmax and computes the transposed codes in one launch. Lower bound: each element is read
+// once and each of its codes written once, plus two barriers of the grid, of which the first
+// overlaps with the reads. Two kernels would read twice, and need a memset and another launch.
 //
 // Example: an H200, W of 4096 x 1024 in bf16, with both codes. One launch: 16.8 MB, 4.1 us at 4.1
 // TB/s, about 2.5 us for the launch and 1.5 for the second barrier, 8 in total. Two kernels: 25 MB,
@@ -139,14 +141,14 @@ __global__ void __launch_bounds__(most_turns* turn_threads, 1)
   const auto turn = static_cast<int>(threadIdx.y);
   const auto turns = static_cast<int>(blockDim.y);
   const auto thread = static_cast<int>(threadIdx.x);
-  // A thread's packs of slots 1, 2, …, which no other thread accesses.
+  // Where this thread's packs of slots 1, 2, … are, which no other thread accesses.
   const int first_slot = turn * a.slots * packs_each * turn_threads + thread;
   const auto slot = [shared, first_slot, turns](int number, int pack) {
     return reinterpret_cast<uint4*>(shared + turns) + first_slot +
            ((number - 1) * packs_each + pack) * turn_threads;
   };
-  // Cleared here, because a separate launch would take longer: the barrier passes while the copies
-  // are in flight.
+  // The bits are cleared here, because a separate launch would take longer: the barrier passes
+  // while the copies are in flight.
   for (std::int64_t i = (std::int64_t{blockIdx.x} * turns + turn) * turn_threads + thread;
        i < a.words; i += std::int64_t{gridDim.x} * turns * turn_threads)
     a.bits[i] = 0;
@@ -233,13 +235,14 @@ Plan plan_of(const Launch& launch, ConstAnyMatrix x, Codes q_t) {
   plan.tiles = plan.across * divide_up<std::int64_t>(q_t.cols, tile_rows);
   const std::int64_t most_blocks = launch.multiprocessors;
   // Tiles that are read twice come from the second-level cache, one for each turn. More of them
-  // would be read and coded one after another, while blocks of two kernels would do both at the
+  // would be read and quantized one after another, while blocks of two kernels would do both at the
   // same time.
   constexpr int in_registers = 1, read_twice = 1;
   const std::size_t shared_of_turn = launch.shared_bytes / most_turns;
   if (shared_of_turn < sizeof(Tile)) return plan;
   const int slots = static_cast<int>((shared_of_turn - sizeof(Tile)) / slot_bytes);
-  // (H200: 16.2 million elements of 16 bits are kept, 19.5 million are accepted.)
+  // H200: matrices of up to 19.5 million elements of 16 bits are accepted, of which 16.2 million
+  // are kept.
   const std::int64_t most =
       most_blocks * most_turns * (std::min(slots, most_slots) + in_registers + read_twice);
   if (plan.tiles > most) return plan;

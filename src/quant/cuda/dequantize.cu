@@ -17,23 +17,24 @@ struct DequantizeArguments {
   Tiles tiles;
 };
 
-// Byte i of a word whose bytes have their sign bit flipped, which makes them 128 too large.
+// Returns byte i of a word as a float. The bytes in `turned` have their sign bit flipped, which
+// makes them 128 too large.
 __device__ __forceinline__ float signed_byte(unsigned turned, int i) {
   const unsigned bits = __byte_perm(turned, 0x4B000000u, 0x7650u | static_cast<unsigned>(i));
   return __fsub_rn(__uint_as_float(bits), 0x1p23f + 128.0f);
 }
 
-// scale · (q / 127). The reciprocal in two parts gives the rounded quotient for each of the 256
-// bytes; a test checks all of them.
+// Computes scale · (q / 127). The reciprocal in two parts gives the rounded quotient for each of
+// the 256 bytes; a test checks all of them.
 __device__ __forceinline__ float restored(float q, float scale) {
   constexpr float inverse = 1.0f / 127.0f;
   constexpr auto rest = static_cast<float>(1.0 / 127.0 - inverse);
   return __fmul_rn(scale, __fmaf_rn(q, inverse, __fmul_rn(q, rest)));
 }
 
-// Floor: each code is read once and its float written once. sm_90: 32 registers; 12.5 instructions
-// an element of bf16 or f16 with 32 elements a thread (were 18.2 and 15.6), 57 % of the time that
-// an H200 needs for 3 bytes.
+// Dequantizes rows of codes. Lower bound: each code is read once and its float written once. sm_90:
+// 32 registers; 12.5 instructions an element of bf16 or f16 with 32 elements a thread (were 18.2
+// and 15.6), 57 % of the time that an H200 needs for 3 bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) dequantize_kernel(DequantizeArguments a) {
   constexpr unsigned sign_bits = 0x80808080u;

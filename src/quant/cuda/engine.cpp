@@ -86,8 +86,8 @@ class Run {
     check(launcher(launch_, arguments...), "a kernel", "{}", problem_);
   }
 
-  /// The same for a launcher that may find no room on the device at this time; then it returns
-  /// false.
+  /// Calls a cooperative launcher, unless this is a dry run. Returns false if it does not suit the
+  /// matrix, or finds no room on the device at this time.
   template <class... Parameters, class... Arguments>
   [[nodiscard]] bool queued_cooperatively(cudaError_t (*launcher)(const Launch&, Parameters...),
                                           const Arguments&... arguments) const {
@@ -102,7 +102,8 @@ class Run {
     return true;
   }
 
-  /// Writes zeros for an empty matrix, or for rows without codes: there is nothing to read.
+  /// Writes zeros to the scales of an empty matrix, or of rows without codes: there is nothing to
+  /// read.
   void zero(std::span<float> values) const {
     if (values.empty() || is_dry_run_) return;
     check(cudaMemsetAsync(values.data(), 0, values.size_bytes(), launch_.stream),
@@ -110,7 +111,7 @@ class Run {
   }
 
   unsigned* rowwise_scratch() {
-    // Several matrices have enough rows.
+    // Rows are split only if there is a single matrix: several matrices have enough rows.
     return matrices_ == 1 && rowwise_splits(launch_, problem_.rows, problem_.cols)
                ? frame_.take<unsigned>(problem_.rows)
                : nullptr;
@@ -126,7 +127,7 @@ class Run {
     return (problem_.rows + sum_block_rows - 1) / sum_block_rows;
   }
 
-  /// Scratch for the sums of blocks of rows; null if there are no blocks.
+  /// Scratch memory for the sums of blocks of rows; null if there are no blocks.
   float* sums_scratch() {
     return empty() ? nullptr : frame_.take<float>(sum_blocks() * problem_.cols);
   }
@@ -140,7 +141,7 @@ class Run {
   }
 
   void rowwise_column_sums() {
-    float* const block_sums = sums_scratch();  // first: if refused, nothing was queued
+    float* const block_sums = sums_scratch();  // taken first: if it is refused, nothing was queued
     if (empty() || !rowwise_sums_together(launch_, o_.x, o_.q.codes)) {
       rowwise(o_.x);
       return column_sums(o_.x, block_sums);
@@ -167,7 +168,8 @@ class Run {
     if (sums) column_sums(o_.x, block_sums);
   }
 
-  /// Scratch for a list of activations, for y; null if no list is used.
+  /// Scratch memory for a list of activations (gelu_list.cuh), with y as the result; null if no
+  /// list is used.
   void* activation_list(AnyMatrix y) {
     return activation_wants_list(launch_, o_.g, o_.x, y)
                ? frame_.take<std::byte>(

@@ -6,7 +6,7 @@
 
 namespace switchback::quant::cuda {
 
-/// Null in a build without CUDA.
+/// Returns the CUDA engine, or null in a build without CUDA.
 const DeviceEngine* engine() noexcept;
 
 }  // namespace switchback::quant::cuda

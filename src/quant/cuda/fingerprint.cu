@@ -24,7 +24,7 @@ namespace {
 using core::cuda::philox_words;
 
 constexpr int threads = 256;
-constexpr int turns = 32;  // packs of 16 bytes that a lane processes of a chunk
+constexpr int turns = 32;  // packs of 16 bytes of a chunk that a lane processes
 constexpr int sums = 3;
 constexpr std::int64_t chunk_packs = turns * 32;
 
@@ -35,7 +35,7 @@ struct FingerprintArguments {
   core::cuda::PhiloxKeys keys;
   std::uint64_t stream;
   WeightProof* proof;
-  unsigned codes;  // bit i: proof->of[i]
+  unsigned codes;  // the codes to check: bit i is proof->of[i]
   bool packed;     // rows begin at multiples of 16
 };
 
@@ -52,7 +52,7 @@ __device__ __forceinline__ std::uint64_t pairs(const uint4& m, const uint4& key)
   return pair(m.x, m.y, key.x, key.y) + pair(m.z, m.w, key.z, key.w);
 }
 
-// The bytes [at, at + 16) of a row, with zeros after its end.
+// Loads the bytes [at, at + 16) of a row, with zeros after its end.
 __device__ __forceinline__ uint4 load_bytes(const unsigned char* row, std::int64_t at,
                                             const FingerprintArguments& a) {
   if (a.packed && at + 16 <= a.row_bytes) return __ldg(reinterpret_cast<const uint4*>(row + at));
@@ -63,7 +63,8 @@ __device__ __forceinline__ uint4 load_bytes(const unsigned char* row, std::int64
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// The whole grid has added its sums: compares them, and clears them for the next check.
+// Called when the whole grid has added its sums: compares them with the stored ones, and clears
+// them for the next check.
 __device__ __forceinline__ void finish(WeightProof& proof, unsigned codes) {
   std::uint64_t now[sums];
   for (int t = 0; t < sums; ++t)
@@ -83,10 +84,10 @@ __device__ __forceinline__ void finish(WeightProof& proof, unsigned codes) {
   proof.changed = changed ? 1 : 0;
 }
 
-// Floor: each byte is read once. A warp processes chunks of 16 KiB, with eight packs of a lane in
-// flight. For each 16 bytes: six wide products, twelve additions, and one read of shared memory.
-// Then, for each 512 bytes, 36 instructions and three Philox words of four. At most 96 registers;
-// 17 KiB of shared memory.
+// Computes the hash of a weight, and compares it. Lower bound: each byte is read once. A warp
+// processes chunks of 16 KiB, with eight packs of a lane in flight. For each 16 bytes: six wide
+// products, twelve additions, and one read of shared memory. Then, for each 512 bytes, 36
+// instructions and three Philox words of four. At most 96 registers; 17 KiB of shared memory.
 __global__ void __launch_bounds__(threads, 2) fingerprint_kernel(FingerprintArguments a) {
   constexpr int in_flight = 8;
   __shared__ __align__(16) uint4 keys[(turns + sums - 1) * 32];

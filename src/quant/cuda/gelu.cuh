@@ -114,7 +114,7 @@ __device__ __forceinline__ float erf_derivative(float x) {
 __device__ __forceinline__ float power_of_two(unsigned n) {
   return __uint_as_float((n + 127u) << 23);
 }
-/// gelu::exponential, which GELU itself does not use.
+/// gelu::exponential in device code. GELU itself does not use it.
 __device__ __forceinline__ float exponential(float z, float rest) {
   const float shifted = add(mul(z, gelu::log2_e), gelu::integer_shift);
   const float n = __fsub_rn(shifted, gelu::integer_shift);
@@ -132,17 +132,17 @@ __device__ __forceinline__ float exponential(float z, float rest) {
 
 }  // namespace device_gelu
 
-/// activation(x).
+/// Computes activation(x).
 __device__ __forceinline__ float activated(bool tanh_form, float x) {
   return tanh_form ? device_gelu::tanh_value(x) : device_gelu::erf_value(x);
 }
 
-/// activation'(x).
+/// Computes activation'(x).
 __device__ __forceinline__ float activation_slope(bool tanh_form, float x) {
   return tanh_form ? device_gelu::tanh_derivative(x) : device_gelu::erf_derivative(x);
 }
 
-/// Whether values (derivatives, if `backward`) come from a table.
+/// Whether values and derivatives of GELU come from a table: for packs of bf16.
 template <class T, int V>
 inline constexpr bool has_table = V == 8 && std::is_same_v<T, bfloat16>;
 template <class T, int V, bool backward>
@@ -157,7 +157,8 @@ __device__ constexpr gelu::Bf16Values bf16_values[] = {gelu::Bf16Values(Activati
 __device__ constexpr gelu::Bf16Slopes bf16_slopes[] = {gelu::Bf16Slopes(Activation::gelu_erf),
                                                        gelu::Bf16Slopes(Activation::gelu_tanh)};
 
-/// All threads copy the table to shared memory, and synchronize afterwards.
+/// Copies the table to shared memory. All threads of the block must call it; they are synchronized
+/// afterwards.
 template <class T, int V, bool backward>
 __device__ __forceinline__ void load_table(bool tanh_form, Table<T, V, backward>& table) {
   if constexpr (has_table<T, V>) {
@@ -183,14 +184,14 @@ __device__ __forceinline__ void shift_in(unsigned& x, unsigned& y, unsigned& z, 
   w = w >> 16 | last << 16;
 }
 
-/// activation(x) of a pack from the table, except for elements that are not in it: tiny elements, 0
-/// included, and large ones. If there are any, `outside` becomes nonzero.
+/// Looks up activation(x) of a pack in the table, except for elements that are not in it: tiny
+/// elements, 0 included, and large ones. If there are any, `outside` becomes nonzero.
 __device__ __forceinline__ Pack<bfloat16, 8> looked_up(const Pack<bfloat16, 8>& x,
                                                        const Table<bfloat16, 8, false>& table,
                                                        unsigned& outside) {
   using Values = gelu::Bf16Values;
-  // Four bytes for each magnitude: the value of x, then that of -x. Offsets of both halves fit into
-  // 16 bits.
+  // The table has four bytes for each magnitude: the value at x, then that at -x. The offsets for
+  // both elements of a pair fit into 16 bits each.
   const unsigned first_place = core::cuda::shared_place(table) - Values::first * 4;
   const auto load = [&table](unsigned place) { return core::cuda::load_shared_16(table, place); };
   unsigned words[4];
@@ -211,7 +212,7 @@ __device__ __forceinline__ Pack<bfloat16, 8> looked_up(const Pack<bfloat16, 8>& 
   return y;
 }
 
-/// Adds to y the activations that are not in the table.
+/// Replaces, in y, the activations of elements that are not in the table.
 __device__ __forceinline__ void compute_others(bool, const Pack<bfloat16, 8>& x,
                                                const Table<bfloat16, 8, false>& table,
                                                Pack<bfloat16, 8>& y) {
@@ -225,7 +226,7 @@ __device__ __forceinline__ void compute_others(bool, const Pack<bfloat16, 8>& x,
     const unsigned bits = rest.x & 0xFFFFu;
     const unsigned magnitude = bits & 0x7FFFu;
     const float v = __uint_as_float(bits << 16);
-    float value = v;  // far from 0, and NaN
+    float value = v;  // right for x far above 0, and for NaN
     if (magnitude < Values::first)
       value = __fmul_rn(v, 0.5f);
     else if (bits > 0x8000u && magnitude >= Values::end)
@@ -238,8 +239,8 @@ __device__ __forceinline__ void compute_others(bool, const Pack<bfloat16, 8>& x,
   }
 }
 
-/// activation(x) of packs in place, from a table or a list. The check for elements outside of it,
-/// which takes four instructions, is made once for every two packs.
+/// Replaces the elements x of packs by activation(x), from a table or a list. The check for
+/// elements outside of it, which takes four instructions, is made once for every two packs.
 template <class T, int N, class Table>
 __device__ __forceinline__ void look_up_packs(bool tanh_form, Pack<T, 8> (&x)[N],
                                               const Table& table) {
@@ -290,13 +291,14 @@ __device__ __forceinline__ void compute_other_products(bool tanh_form, const Pac
   }
 }
 
-/// g · activation'(x) of a pack from the table, which has all derivatives except those at tiny
-/// elements, 0 included, and at large ones.
+/// Computes g · activation'(x) of a pack with derivatives from the table. It has all derivatives
+/// except those at tiny elements, 0 included, and at large ones.
 __device__ __forceinline__ Pack<bfloat16, 8> product_with_looked_up(
     bool tanh_form, const Pack<bfloat16, 8>& g, const Pack<bfloat16, 8>& x,
     const Table<bfloat16, 8, true>& table) {
   using Slopes = gelu::Bf16Slopes;
-  // Offsets from the beginning of the table; those of both halves fit into 16 bits.
+  // Offsets from the beginning of the table; those for both elements of a pair fit into 16 bits
+  // each.
   constexpr unsigned first_place = 0u - Slopes::first * 4;
   const auto load = [&table](unsigned place) {
     return *reinterpret_cast<const float*>(reinterpret_cast<const char*>(table) + place);
@@ -325,7 +327,7 @@ __device__ __forceinline__ Pack<bfloat16, 8> product_with_looked_up(
   return y;
 }
 
-/// activation(x) of packs, rounded, in place.
+/// Replaces the elements x of packs by activation(x), rounded.
 template <class T, int V, int N>
 __device__ __forceinline__ void activate_packs(bool tanh_form, Pack<T, V> (&x)[N],
                                                const Table<T, V, false>& table) {
@@ -363,7 +365,7 @@ __device__ __forceinline__ void activate_packs(bool tanh_form, Pack<T, V> (&x)[N
     }
 }
 
-/// g · activation'(x) of a pack, rounded to g's type.
+/// Computes g · activation'(x) of a pack, rounded to g's type.
 template <class G, class T, int V>
 __device__ __forceinline__ Pack<G, V> backward_pack(bool tanh_form, const Pack<G, V>& g,
                                                     const Pack<T, V>& x,

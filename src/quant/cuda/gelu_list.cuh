@@ -14,12 +14,12 @@
 
 namespace switchback::quant::cuda {
 
-/// Values: the f16 for a magnitude, then that for its negative. Derivatives: f32, first for all x
-/// that have no minus sign, then for those that have one.
+/// The layout of a list. Values: the f16 result for a magnitude, then that for its negative.
+/// Derivatives: f32, first for all x that have no minus sign, then for those that have one.
 template <bool backward>
 struct List {
   using Entry = std::conditional_t<backward, float, std::uint16_t>;
-  static constexpr unsigned end = backward ? 0x4900u : 0x4600u;  // the bits of 10 and 6
+  static constexpr unsigned end = backward ? 0x4900u : 0x4600u;  // the f16 bits of 10 and of 6
   static constexpr unsigned count = 2 * end;
   static constexpr unsigned bytes = count * static_cast<unsigned>(sizeof(Entry));
   static_assert(bytes % 16 == 0);
@@ -27,7 +27,7 @@ struct List {
 static_assert(List<false>::bytes == activation_list_bytes(false) &&
               List<true>::bytes == activation_list_bytes(true));
 
-/// The entry of a list at an index.
+/// Computes the entry of a list at the index `place`.
 template <bool backward>
 __device__ __forceinline__ typename List<backward>::Entry entry_of(bool tanh_form, unsigned place) {
   half x;
@@ -41,7 +41,8 @@ __device__ __forceinline__ typename List<backward>::Entry entry_of(bool tanh_for
   }
 }
 
-/// All threads copy a list to shared memory, and synchronize afterwards.
+/// Copies a list to shared memory. All threads of the block must call it; they are synchronized
+/// afterwards.
 template <bool backward>
 __device__ __forceinline__ void load_list(const void* from, uint4* list) {
   for (unsigned i = threadIdx.y * blockDim.x + threadIdx.x; i < List<backward>::bytes / 16;
@@ -50,8 +51,8 @@ __device__ __forceinline__ void load_list(const void* from, uint4* list) {
   __syncthreads();
 }
 
-/// The magnitudes of a pair of f16, limited to the largest one in the list. `outside` gets the bits
-/// that this changes.
+/// Returns the magnitudes of a pair of f16, limited to the largest one in the list. `outside` gets
+/// the bits that this changes.
 template <bool backward>
 __device__ __forceinline__ unsigned magnitudes_within(unsigned pair, unsigned& outside) {
   const unsigned magnitudes = pair & 0x7FFF7FFFu;
@@ -61,8 +62,8 @@ __device__ __forceinline__ unsigned magnitudes_within(unsigned pair, unsigned& o
   return within;
 }
 
-/// activation(x) of a pack, except for elements that are not in the list; if there are any,
-/// `outside` becomes nonzero.
+/// Looks up activation(x) of a pack in the list, except for elements that are not in it; if there
+/// are any, `outside` becomes nonzero.
 __device__ __forceinline__ Pack<half, 8> looked_up(const Pack<half, 8>& x, const uint4* list,
                                                    unsigned& outside) {
   const unsigned first_place = core::cuda::shared_place(list);
@@ -82,7 +83,7 @@ __device__ __forceinline__ Pack<half, 8> looked_up(const Pack<half, 8>& x, const
   return y;
 }
 
-/// Adds to y the activations that are not in the list.
+/// Replaces, in y, the activations of elements that are not in the list.
 __device__ __forceinline__ void compute_others(bool tanh_form, const Pack<half, 8>& x, const uint4*,
                                                Pack<half, 8>& y) {
   // Elements are taken from the low end, one after another, and their values are inserted at the
@@ -101,7 +102,8 @@ __device__ __forceinline__ void compute_others(bool tanh_form, const Pack<half, 
   }
 }
 
-/// g · activation'(x) of a pack.
+/// Computes g · activation'(x) of a pack with derivatives from the list; those that are not in the
+/// list are computed.
 __device__ __forceinline__ Pack<half, 8> product_with_looked_up(bool tanh_form,
                                                                 const Pack<half, 8>& g,
                                                                 const Pack<half, 8>& x,

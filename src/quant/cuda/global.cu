@@ -18,7 +18,7 @@ struct TileArguments {
   std::int64_t rows, packs, x_stride, q_stride;
   Tiles tiles;
   bool by_row;
-  std::int64_t x_step, q_step;  // from one matrix to the next; blockIdx.y counts them
+  std::int64_t x_step, q_step;  // distances between matrices; blockIdx.y counts matrices
   const unsigned* changed;      // see Launch
 };
 
@@ -27,9 +27,10 @@ __device__ __forceinline__ int packs_left(std::int64_t packs, std::int64_t begin
   return static_cast<int>(min(packs - begin, std::int64_t{each} * 1024));
 }
 
-// Floor: each element is read once. One atomic per block (by row: per tile), on integers, whose
-// maximum does not depend on the order. sm_90: 32 registers, 256 bytes of shared memory; 5.4
-// instructions an element of bf16 (were 7.7), 37 % of an H200's time for its bytes.
+// Finds the absmax of a matrix or, by row, of its rows. Lower bound: each element is read once. One
+// atomic per block (by row: per tile), on integers, whose maximum does not depend on the order.
+// sm_90: 32 registers, 256 bytes of shared memory; 5.4 instructions an element of bf16 (were 7.7),
+// 37 % of an H200's time for its bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
   if (is_unchanged(a.changed)) return;
@@ -67,10 +68,10 @@ __global__ void __launch_bounds__(1024) absmax_kernel(TileArguments a) {
   if (lane == 0) atomicMax(a.bits, most);
 }
 
-// Floor: each element is read once and its code written once. Tiles run backwards, because the
-// absmax kernel left the last ones of the matrix in the caches. The first tile is read while that
-// kernel finishes. sm_90: at most 58 registers; 8.3 instructions an element of bf16 (were 11), 37 %
-// of an H200's time for its bytes.
+// Computes codes with an absmax that absmax_kernel has found. Lower bound: each element is read
+// once and its code written once. Tiles run backwards, because the absmax kernel left the last ones
+// of the matrix in the caches. The first tile is read while that kernel finishes. sm_90: at most 58
+// registers; 8.3 instructions an element of bf16 (were 11), 37 % of an H200's time for its bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) codes_kernel(TileArguments a) {
   if (is_unchanged(a.changed)) return wait_for_kernel_before();
@@ -104,12 +105,13 @@ __global__ void __launch_bounds__(1024) codes_kernel(TileArguments a) {
   }
 }
 
-// The conversion saturates and converts NaN to 0.
+// Truncates x and clamps it to int8. The conversion saturates and converts NaN to 0.
 __device__ __forceinline__ unsigned truncated(float x) {
   return static_cast<unsigned>(min(max(__float2int_rz(x), -128), 127));
 }
 
-// Floor: as for codes. sm_90: 32 registers.
+// Casts elements to int8 without a scale. Lower bound: each element is read once and its code
+// written once. sm_90: 32 registers.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) cast_kernel(TileArguments a) {
   for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
@@ -201,7 +203,7 @@ cudaError_t launch_absmax(const Launch& launch, ConstAnyMatrix x, unsigned* bits
     const bool packed = is_packed<T>(x) && steps_are_packed<T>(matrices);
     Shape shape = shape_of(launch, x, none, packed ? V : 1, by_row);
     shape.arguments.bits = bits;
-    // The number of threads that the device holds, a few times over for balance.
+    // The number of blocks that the device holds at a time, a few times over for balance.
     const std::int64_t enough =
         divide_up(launch.multiprocessors * std::int64_t{16}, matrices.count);
     const std::int64_t tiles = shape.arguments.tiles.count;

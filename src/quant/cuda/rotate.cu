@@ -10,8 +10,8 @@ namespace {
 
 using core::cuda::store_whole;
 
-// A thread has 16 elements in registers at a time, which is enough for two stages. Between two
-// pairs of stages, threads exchange elements through shared memory.
+// A thread has 16 elements in registers at a time, which is enough for two stages of the rotation.
+// Between two pairs of stages, threads exchange elements through shared memory.
 constexpr int each = 16;
 
 /// The position of element i of a block's elements in shared memory. The gaps put vectors of four
@@ -23,9 +23,10 @@ __host__ __device__ constexpr int slots(int elements) {
   return elements + elements / 16 * 4 + elements / 256 * 16;
 }
 
-/// Positions of a thread's elements in a row of a block, after `exchanges` exchanges: 16
-/// neighbours; or 4 neighbours at each of 4 positions that are 16 apart (g = 64), or one at each of
-/// 16 (from 256 on); or 4 neighbours at each of 4 positions that are 256 apart.
+/// Returns the position in a row of a thread's element i after `exchanges` exchanges. None: the
+/// thread has 16 neighbours. One: it has 4 neighbours at each of 4 positions that are 16 apart (G =
+/// 64), or one element at each of 16 such positions (G from 256 on). Two: it has 4 neighbours at
+/// each of 4 positions that are 256 apart.
 template <int G, int exchanges>
 __device__ __forceinline__ int place(int thread, int i) {
   if constexpr (exchanges == 0) {
@@ -39,7 +40,7 @@ __device__ __forceinline__ int place(int thread, int i) {
   }
 }
 
-/// Whether the positions of each four elements are neighbours.
+/// Whether each four elements of a thread have neighbouring positions.
 template <int G, int exchanges>
 inline constexpr bool by_four = exchanges != 1 || G == 64;
 
@@ -78,28 +79,29 @@ inline constexpr int exchanges_of = G <= each   ? 0
                                     : G == 1024 ? 2
                                                 : 1;
 
-/// Starts from 16 neighbours in each thread and ends with the positions after the last exchange.
-/// All threads of the block must call it; threads without elements hold zeros.
+/// Rotates the elements of a block's threads. Starts from 16 neighbours in each thread and ends
+/// with the positions after the last exchange. All threads of the block must call it; threads
+/// without elements hold zeros.
 template <class T, int G>
 __device__ __forceinline__ void rotate(float (&v)[each], float* shared) {
   stage<T, 1>(v);
   if constexpr (G >= each) stage<T, 4>(v);
   if constexpr (G == 64) {
     exchange<G, 0, 1>(v, shared);
-    stage<T, 4>(v);  // of 16 in the row
+    stage<T, 4>(v);  // stage of stride 16 in the row
   } else if constexpr (G > 64) {
     exchange<G, 0, 1>(v, shared);
-    stage<T, 1>(v);  // of 16 in the row
-    stage<T, 4>(v);  // of 64
+    stage<T, 1>(v);  // stage of stride 16 in the row
+    stage<T, 4>(v);  // stage of stride 64
     if constexpr (G == 1024) {
       exchange<G, 1, 2>(v, shared);
-      stage<T, 4>(v);  // of 256
+      stage<T, 4>(v);  // stage of stride 256
     }
   }
 }
 
-/// The number of neighbours of the thread with elements number `sixteen`, in units of 16, of a row.
-/// The last one has fewer if groups are shorter and the row ends earlier.
+/// The number of elements of the thread whose first one is element 16 · sixteen of a row: 16, or
+/// fewer at the end of the row if groups are shorter than 16.
 template <int G>
 __device__ __forceinline__ int neighbours(std::int64_t cols, std::int64_t sixteen) {
   if constexpr (G >= each) return each;
@@ -107,8 +109,8 @@ __device__ __forceinline__ int neighbours(std::int64_t cols, std::int64_t sixtee
   return left < each ? static_cast<int>(left) : each;
 }
 
-/// Loads `count` neighbours, widened; in packs if `count` is 16. The reads are plain loads, because
-/// the output may be the same memory.
+/// Loads `count` neighbouring elements, widened; in packs if `count` is 16. The reads are plain
+/// loads, because the output may be the same memory.
 template <class T>
 __device__ __forceinline__ void load_neighbours(const T* from, int count, bool packed,
                                                 float (&v)[each]) {
@@ -138,7 +140,7 @@ __device__ __forceinline__ void clear(float (&v)[each]) {
 struct RotateArguments {
   const void* x;
   void* y;
-  std::int64_t cols, sixteens, x_stride, y_stride;  // a row in units of 16 elements
+  std::int64_t cols, sixteens, x_stride, y_stride;  // sixteens: length of a row in units of 16
   bool packed;                                      // packs of both matrices are aligned
   Tiles tiles;
   const unsigned* changed;  // see Launch
@@ -146,10 +148,10 @@ struct RotateArguments {
 
 constexpr int rotate_threads = 256;
 
-// Floor: an element is read once and written once: f32 8, f16 and bf16 4 bytes, between f32 and a
-// 16-bit type 6. 2 operations an element and stage, 8 bytes of shared memory an element and
-// exchange. There is one exchange more than the stages need, so that threads store neighbours.
-// sm_75 to 120: at most 80 registers, 21 KiB of shared memory.
+// Rotates a matrix. Lower bound: an element is read once and written once: f32 8, f16 and bf16 4
+// bytes, between f32 and a 16-bit type 6. 2 operations an element and stage, 8 bytes of shared
+// memory an element and exchange. There is one exchange more than the stages need, so that threads
+// store neighbours. sm_75 to 120: at most 80 registers, 21 KiB of shared memory.
 template <class T, class Y, int G>
 __global__ void __launch_bounds__(rotate_threads) rotate_kernel(RotateArguments a) {
   __shared__ __align__(16) float shared[slots(rotate_threads * each)];
@@ -187,17 +189,18 @@ struct RotateRowsArguments {
   std::int8_t* q;
   float* absmax;
   std::int64_t rows, cols, sixteens, x_stride, q_stride;
-  std::int64_t first_row;  // of this grid
+  std::int64_t first_row;  // first row of this grid
   bool packed;             // packs of x are aligned, and also each 16 codes of q
 };
 
 constexpr int most_row_threads = 512;
 constexpr int most_chunks = 2;
 
-// A row stays in the registers of blockDim.x threads, R times 16 elements each. Floor: each element
-// is read once and its code written once: f32 5, f16 and bf16 3 bytes. 8 bytes of shared memory an
-// element and exchange, and 2 for the codes, so that threads store 16 neighbours. At most 80
-// registers with R = 1 and 125 with R = 2 (sm_75 to 120), 43 KiB of shared memory at 512 threads.
+// Rotates rows and quantizes them. A row stays in the registers of blockDim.x threads, R times 16
+// elements each. Lower bound: each element is read once and its code written once: f32 5, f16 and
+// bf16 3 bytes. 8 bytes of shared memory an element and exchange, and 2 for the codes, so that
+// threads store 16 neighbours. At most 80 registers with R = 1 and 125 with R = 2 (sm_75 to 120),
+// 43 KiB of shared memory at 512 threads.
 template <class T, int G, int R>
 __global__ void __launch_bounds__(most_row_threads, 1)
     rotate_rowwise_kernel(RotateRowsArguments a) {
@@ -231,7 +234,7 @@ __global__ void __launch_bounds__(most_row_threads, 1)
   std::int8_t* const to = a.q + row * a.q_stride;
 #pragma unroll
   for (int r = 0; r < R; ++r) {
-    __syncthreads();  // from here on the shared memory is not read
+    __syncthreads();  // no thread still reads the shared memory
 #pragma unroll
     for (int i = 0; i < each; i += 4) {
       const unsigned four = codes(v[r][i], v[r][i + 1], v[r][i + 2], v[r][i + 3], scale);

@@ -11,7 +11,8 @@ namespace switchback::quant::cuda {
 
 namespace {
 
-/// The stage on elements i, i + stride, … of each four strides; the values had type T originally.
+/// One stage of the rotation: joins the four elements i, i + stride, i + 2·stride and i + 3·stride.
+/// The values had type T originally.
 template <class T, int stride, int count>
 __device__ __forceinline__ void stage(float (&v)[count]) {
 #pragma unroll
@@ -37,7 +38,7 @@ __device__ __forceinline__ void stage(float (&v)[count]) {
   }
 }
 
-/// f with the group as a constant.
+/// Calls f with the rotation's group size as a compile-time constant.
 template <class F>
 cudaError_t for_group(Rotation rotation, F f) {
   switch (rotation) {

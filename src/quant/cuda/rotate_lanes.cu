@@ -15,8 +15,8 @@ using core::cuda::largest_magnitude;
 constexpr int of_lane = 64;  // elements of a lane
 constexpr int of_warp = 32 * of_lane;
 constexpr int few_warps = 4;
-constexpr int most_warps = 7;      // for a row: 14,336 elements
-constexpr int buffer_units = 320;  // of 16 bytes, in shared memory, for a warp
+constexpr int most_warps = 7;      // warps for a row: up to 14,336 elements
+constexpr int buffer_units = 320;  // units of 16 bytes of shared memory for a warp
 
 struct RotateLanesArguments {
   const void* x;
@@ -54,7 +54,8 @@ __device__ __forceinline__ void exchange_256(float (&v)[of_lane], uint4* buffer,
   }
 }
 
-// The same for four neighbours of each of 16 lanes, for the last two stages of a group of 1024.
+// Brings four neighbours of each of 16 lanes to one lane, as the last two stages of a group of 1024
+// need. All lanes of the warp must call it.
 __device__ __forceinline__ void exchange_1024(float (&v)[of_lane], uint4* buffer, int lane) {
   float2* const out = reinterpret_cast<float2*>(buffer) + lane / 16 * 272 + lane % 16 * 17;
   const float2* const in = reinterpret_cast<const float2*>(buffer) + lane / 16 * 272 + lane % 16;
@@ -74,8 +75,8 @@ __device__ __forceinline__ void exchange_1024(float (&v)[of_lane], uint4* buffer
   }
 }
 
-// Thread blocks of a multiprocessor that leave 96 registers, or 128. For some devices the compiler
-// needs a few more than 96 for groups of 256.
+// The number of thread blocks that a multiprocessor must hold, which leaves 96 registers for a
+// thread, or 128. For some devices the compiler needs a few more than 96 for groups of 256.
 constexpr int blocks_of(int warps, [[maybe_unused]] int group) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
   if (group == 256) return warps == few_warps ? 4 : 2;
@@ -83,14 +84,14 @@ constexpr int blocks_of(int warps, [[maybe_unused]] int group) {
   return warps == few_warps ? 5 : 2;
 }
 
-// A block processes a row, and a warp 2048 neighbours of it. Floor: each element is read once and
-// its code written once, 3 bytes; 3.5 operations an element and two stages, 8 bytes of shared
-// memory an element, and 8 more from groups of 256 on. Registers are the limit: 96 leave 20 warps
-// to a multiprocessor. Speed on an H200 as a share of a copy of the same number of bytes, bf16,
-// 30720 x 4096: groups of 16 and 64 0.78, 256 0.74, 1024 0.72; 30720 x 3072, where a quarter of the
-// lanes have no elements, 0.59. 1920 x 4096, which stays in the L2 cache, 0.33: there the kernel of
-// rotate.cu gave 0.59, and 0.42 where this one gives 0.74. (Measured with an earlier kernel of the
-// same shape.)
+// Rotates rows and quantizes them. A block processes a row, and a warp 2048 neighbouring elements
+// of it. Lower bound: each element is read once and its code written once, 3 bytes; 3.5 operations
+// an element and two stages, 8 bytes of shared memory an element, and 8 more from groups of 256 on.
+// Registers are the limit: 96 leave 20 warps to a multiprocessor. Speed on an H200 as a share of a
+// copy of the same number of bytes, bf16, 30720 x 4096: groups of 16 and 64 0.78, 256 0.74, 1024
+// 0.72; 30720 x 3072, where a quarter of the lanes have no elements, 0.59. 1920 x 4096, which stays
+// in the L2 cache, 0.33: there the kernel of rotate.cu gave 0.59, and 0.42 where this one gives
+// 0.74. (Measured with an earlier kernel of the same shape.)
 template <class T, int G, int at_most>
 __global__ void __launch_bounds__(at_most * 32, blocks_of(at_most, G))
     rotate_lanes_kernel(RotateLanesArguments a) {
@@ -210,7 +211,7 @@ bool rotate_rowwise_by_lanes(const Launch& launch, ConstAnyMatrix x, Codes q) no
   if (!is_packed(x.data, x.rows, x.cols, x.stride, 8, 16) ||
       !is_packed(q.data, q.rows, q.cols, q.stride, 16, 16))
     return false;
-  // A quarter of the lanes may have no elements.
+  // At most a quarter of the lanes may have no elements.
   const std::int64_t warps = warps_of(x.cols);
   if (warps > most_warps || x.cols * 4 < warps * of_warp * 3) return false;
   return x.rows * x.cols * 3 > static_cast<std::int64_t>(launch.l2_bytes);

@@ -19,7 +19,7 @@ struct SameRows {
   }
 };
 
-// R packs of U rows.
+// A thread's R packs of each of U rows.
 template <class T, int R, int U>
 struct RowsOfPacks {
   static constexpr int V = vector_elements<T>;
@@ -45,7 +45,7 @@ template <class T, int U>
 struct ScalesOfRows {
   static constexpr int warps = 16;      // at most
   static constexpr int lanes = 32 / U;  // for a row
-  using Maxima = unsigned[U][warps];    // zeros for absent warps
+  using Maxima = unsigned[U][warps];    // maxima of each row and warp; zeros for absent warps
   float absmax;
   Scale<T> scale;
 
@@ -84,12 +84,13 @@ struct ScalesOfRows {
   }
 };
 
-// A block processes sum_block_rows rows, U at a time while the next U are in flight. A thread
-// processes the same R packs of each row, so that their sums stay in its registers. Floor: as
-// rowwise, and the block sums are written (1/32 byte an element). sm_90: 72 to 127 registers, 1.5
-// KiB of shared memory at most. Instructions an element of bf16 for R = 2 and 4: 10.9 and 11.5, 50
-// and 52 % of the time that an H200 needs for its bytes. (With one pack a thread, where each warp
-// computes the scale of every row, it was 18.9.)
+// Quantizes rows and adds up columns. A block processes sum_block_rows rows, U at a time while the
+// next U are in flight. A thread processes the same R packs of each row, so that their sums stay in
+// its registers. Lower bound: each element is read once and its code written once, and the block
+// sums are written (1/32 byte an element). sm_90: 72 to 127 registers, 1.5 KiB of shared memory at
+// most. Instructions an element of bf16 for R = 2 and 4: 10.9 and 11.5, 50 and 52 % of the time
+// that an H200 needs for its bytes. (With one pack a thread, where each warp computes the scale of
+// every row, it was 18.9.)
 template <class T, int R, int U>
 __global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a) {
   constexpr int V = vector_elements<T>;
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a
       }
       __syncthreads();
       const RowScales scales(maxima[turn], lane);
-      // In the first warp, the first of the lanes that have a row's scale.
+      // A row's absmax is stored by the first of the lanes of the first warp that have its scale.
       if (threadIdx.x < 32 && lane % RowScales::lanes == 0 && row + lane / RowScales::lanes < rows)
         store_element(a.absmax + first + row + lane / RowScales::lanes, scales.absmax);
 #pragma unroll
@@ -155,17 +156,19 @@ __global__ void __launch_bounds__(512, 1) rowwise_sums_kernel(RowwiseArguments a
   }
 }
 
-// A group is sum_block_rows rows. Some thread blocks add up its columns, the others code its rows.
+// A group is sum_block_rows rows. Some of its thread blocks add up its columns, the others quantize
+// its rows.
 struct RowsAndSumsArguments {
   RowwiseArguments rows;
-  unsigned of_sums, of_rows;  // thread blocks of a group
-  std::int64_t first_group;   // of this grid
+  unsigned of_sums, of_rows;  // numbers of thread blocks of a group
+  std::int64_t first_group;   // first group of this grid
 };
 
 constexpr int both_threads = 256;
 constexpr int both_packs = 8;  // packs of a row in a thread
 
-// Thread blocks of a multiprocessor, which limit the registers: to 64, or to 80 if 64 are too few.
+// The number of thread blocks that a multiprocessor must hold. It limits the registers of a thread:
+// to 64, or to 80 if 64 are too few.
 constexpr int both_blocks() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
   return 3;
@@ -174,7 +177,8 @@ constexpr int both_blocks() {
 #endif
 }
 
-// Adds up the columns in four bytes, over a group's rows.
+// Adds up the columns in four bytes of a row (one column of f32, or two of a 16-bit type), over a
+// group's rows.
 template <class T>
 __device__ __forceinline__ void add_up(const RowsAndSumsArguments& a, std::int64_t group,
                                        std::int64_t four) {
@@ -222,11 +226,12 @@ __device__ __forceinline__ void add_up(const RowsAndSumsArguments& a, std::int64
     *reinterpret_cast<float2*>(out) = make_float2(sums[0], sums[1]);
 }
 
-// Floor: as rowwise; the second read of an element comes from the L2 cache, because the thread
-// blocks of both kinds run concurrently. Speed on an H200 as a share of a copy of the same number
-// of bytes, bf16: 1920 x 4096, which stays in the L2 cache, 0.55, where two launches gave 0.23;
-// 30720 x 4096 0.75, where the kernel above gave 0.87. (Measured with an earlier kernel of the same
-// shape.)
+// Quantizes rows and adds up columns in separate thread blocks. Lower bound: each element is read
+// once and its code written once; the second read of an element comes from the L2 cache, because
+// the thread blocks of both kinds run concurrently. Speed on an H200 as a share of a copy of the
+// same number of bytes, bf16: 1920 x 4096, which stays in the L2 cache, 0.55, where two launches
+// gave 0.23; 30720 x 4096 0.75, where rowwise_sums_kernel gave 0.87. (Measured with an earlier
+// kernel of the same shape.)
 template <class T>
 __global__ void __launch_bounds__(both_threads, both_blocks())
     rows_and_sums_kernel(RowsAndSumsArguments a) {
@@ -266,7 +271,8 @@ cudaError_t start_rowwise(const Launch& launch, ConstAnyMatrix x, Codes q, float
 
 constexpr int most_sums_threads = 512;
 
-// Packs of a thread: few, unless the block would then be too large. 0: there is no such kernel.
+// The number of packs of a row that a thread of rowwise_sums_kernel has: few, unless the block
+// would then be too large. 0: there is no such kernel.
 int sums_each(const Launch& launch, std::int64_t packs) {
   const int threads = block_threads(launch, default_threads);
   for (const int each : {2, 4})
@@ -275,9 +281,9 @@ int sums_each(const Launch& launch, std::int64_t packs) {
   return packs <= std::int64_t{4} * most_sums_threads ? 4 : 0;
 }
 
-// Whether there are enough blocks of rows and each is read once. Fewer blocks would leave most of
-// the device idle, which costs more than a second read. A second read from the L2 cache is also
-// cheaper than reading once.
+// Whether rowwise_sums_kernel is used, which reads each element once: if there are enough blocks of
+// rows. Fewer blocks would leave most of the device idle, which costs more than a second read. A
+// second read from the L2 cache is also cheaper than reading once.
 bool reads_sums_once(const Launch& launch, ConstAnyMatrix x, std::int64_t packs) {
   const auto bytes = static_cast<std::int64_t>(dtype_size_bytes(x.dtype)) + 1;
   const bool from_cache = x.rows * x.cols * bytes <= static_cast<std::int64_t>(launch.l2_bytes);

@@ -13,8 +13,8 @@ struct RowwiseArguments {
   float* absmax;
   float* block_sums;
   std::int64_t rows, packs, x_stride, q_stride;
-  std::int64_t first_row;               // of this grid
-  std::int64_t x_step = 0, q_step = 0;  // from one matrix to the next; blockIdx.y counts them
+  std::int64_t first_row;               // first row of this grid
+  std::int64_t x_step = 0, q_step = 0;  // distances between matrices; blockIdx.y counts matrices
   const unsigned* changed = nullptr;    // see Launch
 };
 
@@ -27,10 +27,10 @@ __device__ __forceinline__ RowwiseArguments of_this_matrix(RowwiseArguments a) {
   return a;
 }
 
-inline constexpr int most_threads_of_eight = 512;  // more would leave too few registers
+inline constexpr int most_threads_of_eight = 512;  // threads; more would leave too few registers
 
-/// Codes and absmax of a row that blockDim.x threads keep in registers, R packs each. All threads
-/// of the block must call it; row_max defines the size of `maxima`.
+/// Computes codes and absmax of a row, which blockDim.x threads keep in registers, R packs each.
+/// All threads of the block must call it; row_max defines the size of `maxima`.
 template <class T, int R>
 __device__ __forceinline__ void code_row(const RowwiseArguments& a, const T* from, std::int64_t row,
                                          bool exists, unsigned* maxima) {
@@ -49,9 +49,9 @@ __device__ __forceinline__ void code_row(const RowwiseArguments& a, const T* fro
   store_striped_codes<true>(x, scale, to, packs);
 }
 
-// Floor: each element is read once and its code written once (f32 5, f16 and bf16 3 bytes). A row
-// stays in the registers of blockDim.x threads, R packs each. sm_90: 42 to 48 registers with R = 4,
-// 56 to 72 with 8; 128 bytes of shared memory.
+// Quantizes rows. Lower bound: each element is read once and its code written once (f32 5, f16 and
+// bf16 3 bytes). A row stays in the registers of blockDim.x threads, R packs each. sm_90: 42 to 48
+// registers with R = 4, 56 to 72 with 8; 128 bytes of shared memory.
 //
 // Instructions an element of bf16 with R = 4 and 8, prologue included: 7.8 and 6.5 (sm_80 7.5 and
 // 6.5), 35 % and 30 % of the time that an H200 needs for its bytes; were 11.7 and 10.5. f16 7.7 and
@@ -71,9 +71,10 @@ __global__ void __launch_bounds__(R == 8 ? most_threads_of_eight : 1024, 1)
   code_row<T, R>(a, from, row, exists, maxima);
 }
 
-// Rows of any length and alignment. Floor: as above, and a second read of the row that the block
-// has just read; it comes from the caches as long as the rows of all blocks fit there. sm_90: 36 to
-// 64 registers, 128 bytes of shared memory.
+// Quantizes rows of any length and alignment. Lower bound: each element is read once and its code
+// written once, and a second read of the row that the block has just read; it comes from the caches
+// as long as the rows of all blocks fit there. sm_90: 36 to 64 registers, 128 bytes of shared
+// memory.
 template <class T, int V, class Rows>
 __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments all, Rows rows) {
   constexpr int each = 4;
@@ -115,7 +116,7 @@ __global__ void __launch_bounds__(1024) rowwise_twice_kernel(RowwiseArguments al
   }
 }
 
-// The code of one element.
+// Computes the code of one element.
 template <class T>
 __device__ __forceinline__ std::int8_t code_of(float x, const Scale<T>& s) {
   if constexpr (sizeof(T) == 4)
@@ -125,12 +126,12 @@ __device__ __forceinline__ std::int8_t code_of(float x, const Scale<T>& s) {
                                                 : product_code(x, s.factor));
 }
 
-// Rows of elements at multiples of their size, where the first aligned 16 bytes may begin at any
-// element of a row. The elements before the first and after the last aligned 16 bytes are processed
-// one by one. a.packs counts elements. Floor: as above. sm_90: 53 registers, 128 bytes of shared
-// memory. Instructions an element of bf16, prologue included, with eight packs a thread: 12.3, 55 %
-// of the time that an H200 needs for its bytes (with four 15.6, 71 %); one element after another
-// takes 80.
+// Quantizes rows of elements at multiples of their size, where the first aligned 16 bytes may begin
+// at any element of a row. The elements before the first and after the last aligned 16 bytes are
+// processed one by one. a.packs counts elements. Lower bound: as for rowwise_twice_kernel. sm_90:
+// 53 registers, 128 bytes of shared memory. Instructions an element of bf16, prologue included,
+// with eight packs a thread: 12.3, 55 % of the time that an H200 needs for its bytes (with four
+// 15.6, 71 %); one element after another takes 80.
 template <class T, class Rows>
 __global__ void __launch_bounds__(1024) rowwise_shifted_kernel(RowwiseArguments all, Rows rows) {
   constexpr int V = vector_elements<T>;
@@ -198,10 +199,10 @@ inline int block_threads(const Launch& launch, int otherwise) {
   return launch.block_threads > 0 ? launch.block_threads : otherwise;
 }
 
-/// Starts the kernel for rows of `packs` elements or, if `packed`, packs of 16 bytes; then all rows
-/// of x and q are at multiples of a pack. rows.find<T>(a, row, exists) finds the source of a row.
-/// If it clears `exists`, which is set for rows below a.rows, that row's codes and absmax are left
-/// unchanged. This is done for each of the matrices, at most most_matrices.
+/// Starts the kernel that suits rows of `packs` elements or, if `packed`, packs of 16 bytes; then
+/// all rows of x and q are at multiples of a pack. rows.find<T>(a, row, exists) finds the source of
+/// a row. If it clears `exists`, which is set for rows below a.rows, that row's codes and absmax
+/// are left unchanged. All this is done for each of `matrices` matrices, at most most_matrices.
 template <class T, class Rows>
 cudaError_t start_rows(const char* name, const Launch& launch, RowwiseArguments a, bool packed,
                        const Rows& rows, unsigned matrices = 1) {
@@ -220,7 +221,7 @@ cudaError_t start_rows(const char* name, const Launch& launch, RowwiseArguments 
     return status;
   };
   if (!packed) {
-    // In shorter rows, packs would be a small part.
+    // In shorter rows, only a small part would be aligned packs.
     if (is_multiple(a.x, sizeof(T)) && a.packs >= 8 * V)
       return with(rowwise_shifted_kernel<T, Rows>, 8 * V);  // two iterations of both loops
     return with(rowwise_twice_kernel<T, 1, Rows>, 4);

@@ -9,10 +9,10 @@ namespace switchback::quant::cuda {
 
 namespace {
 
-// Rows of any length and alignment. Floor: an element is read twice, the second time from a cache
-// as long as the rows of all blocks fit there, and its code written once. With random bits, 10
-// rounds of 8 instructions for 8 elements, and a division an element. At most 64 registers, 128
-// bytes of shared memory.
+// Quantizes rows of any length and alignment. Lower bound: an element is read twice, the second
+// time from a cache as long as the rows of all blocks fit there, and its code written once. With
+// random bits, 10 rounds of 8 instructions for 8 elements, and a division an element. At most 64
+// registers, 128 bytes of shared memory.
 template <class T, bool random>
 __global__ void __launch_bounds__(1024, 1) rowwise_scaled_twice_kernel(ScaledRowsArguments a) {
   __shared__ unsigned maxima[32];
@@ -25,11 +25,11 @@ using ShortRows = ScaledRowsShape<256, 4, vector_elements<T> / 4>;
 template <class T>
 using LongRows = ScaledRowsShape<512, 2, vector_elements<T> / 2>;
 
-// Rows of eights at aligned addresses; elements must have 16 bits if they are rounded
-// stochastically. Floor: each element is read once and its code written once (f32 5, f16 and bf16 3
-// bytes). Speed on an H200 as a share of a copy of the same number of bytes, bf16: rounded
-// stochastically 30720 x 4096 0.99, 1920 x 4096, which stays in the L2 cache, 0.59; scaled, with
-// codes of blocks, 0.78 and 0.49. (Measured with earlier kernels of the same shape.)
+// Quantizes rows whose eights of elements are at aligned addresses; elements must have 16 bits if
+// they are rounded stochastically. Lower bound: each element is read once and its code written once
+// (f32 5, f16 and bf16 3 bytes). Speed on an H200 as a share of a copy of the same number of bytes,
+// bf16: rounded stochastically 30720 x 4096 0.99, 1920 x 4096, which stays in the L2 cache, 0.59;
+// scaled, with codes of blocks, 0.78 and 0.49. (Measured with earlier kernels of the same shape.)
 template <class T, bool random, class Shape>
 __global__ void __launch_bounds__(Shape::threads, Shape::threads == 256 ? 3 : 1)
     rowwise_scaled_kernel(ScaledRowsArguments a) {
@@ -53,7 +53,7 @@ cudaError_t start_grids(const char* name, const Launch& launch, void (*kernel)(S
   return status;
 }
 
-// Whether rows fit into the registers of a block's threads.
+// Whether rows of this many eights of elements fit into the registers of a block's threads.
 template <class Shape>
 bool fits(std::int64_t eights) {
   return eights <= Shape::threads * Shape::E;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: eight neighbouring elements of a row, which share a counter of random bits.
+// Device code: quantization of a row by eights: eight neighbouring elements, which share a counter
+// of random bits.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace {
 
 constexpr int each = 8;  // columns that share a counter
 
-/// The scales of eight columns; `scales` is aligned.
+/// Loads the scales of eight columns; `scales` is aligned.
 __device__ __forceinline__ void load_scales(const float* scales, std::int64_t eight,
                                             float (&to)[each]) {
 #pragma unroll
@@ -30,7 +31,7 @@ __device__ __forceinline__ void load_scales(const float* scales, std::int64_t ei
   }
 }
 
-/// Elements [8·eight, 8·eight + 8) of a row, widened and scaled; zeros after its end.
+/// Loads elements [8·eight, 8·eight + 8) of a row, widened and scaled; zeros after the row's end.
 template <class T>
 __device__ __forceinline__ void load_eight(const T* row, const float* scales, std::int64_t eight,
                                            std::int64_t cols, bool packed, float (&v)[each]) {
@@ -63,8 +64,8 @@ __device__ __forceinline__ void load_eight(const T* row, const float* scales, st
     if (eight * each + i < cols) v[i] = __fmul_rn(v[i], load_element(scales + eight * each + i));
 }
 
-/// The code of element i of eight, rounded stochastically, as a byte. `words` are the random bits
-/// of the eight elements.
+/// Computes the code of element i of eight, rounded stochastically, as a byte. `words` are the
+/// random bits of the eight elements.
 __device__ __forceinline__ unsigned stochastic_code(float v, float absmax, const uint4& words,
                                                     int i) {
   const unsigned pair = word(words, i / 2);
@@ -78,8 +79,8 @@ __device__ __forceinline__ unsigned stochastic_code(float v, float absmax, const
 /// 1/absmax in two words, with which two operations give the rounded quotient of elements of 16
 /// bits. The error is 2^-47 of the quotient, and a quotient of significands of 8 or 11 bits is
 /// 2^-36 or more of itself away from the middle of two neighbouring f32. (A program compared all
-/// 4,866,048 pairs of significands.) Zeros in a group without codes; `high` is NaN if the quotient
-/// needs the division.
+/// 4,866,048 pairs of significands.) Both words are 0 in a group without codes; `high` is NaN if
+/// the quotient needs the division.
 struct Reciprocal {
   float high, low;
 
@@ -96,7 +97,8 @@ __device__ __forceinline__ Reciprocal reciprocal_of(float absmax) {
   return r;
 }
 
-/// The code of element i of eight by the reciprocal, in byte 2.
+/// Computes the code of element i of eight by the reciprocal, rounded stochastically, in byte 2 of
+/// the result.
 __device__ __forceinline__ unsigned reciprocal_code(float v, const Reciprocal& r,
                                                     const uint4& words, int i) {
   const unsigned pair = word(words, i / 2);
@@ -105,8 +107,9 @@ __device__ __forceinline__ unsigned reciprocal_code(float v, const Reciprocal& r
          (i % 2 == 0 ? pair & 0xFFFFu : pair >> 16);
 }
 
-/// The codes of eight elements of 16 bits by the division. The elements and their random bits are
-/// taken from the low end, one after another, so that there is little code.
+/// Computes the codes of eight elements of 16 bits by the division, rounded stochastically. The
+/// elements and their random bits are taken from the low end, one after another, so that there is
+/// little machine code.
 template <class T>
 __device__ __forceinline__ uint2 divided_stochastic_codes(const Pack<T, 8>& x, float absmax,
                                                           uint4 words) {
@@ -129,7 +132,7 @@ __device__ __forceinline__ uint2 divided_stochastic_codes(const Pack<T, 8>& x, f
   return result;
 }
 
-/// The codes of eight elements of 16 bits.
+/// Computes the codes of eight elements of 16 bits, rounded stochastically.
 template <class T>
 __device__ __forceinline__ uint2 stochastic_codes(const Pack<T, 8>& x, float absmax,
                                                   const Reciprocal& r, const uint4& words) {
@@ -151,8 +154,8 @@ struct ScaledRowsArguments {
   std::int8_t* q;
   float* absmax;
   std::int64_t rows, cols, x_stride, q_stride;
-  std::int64_t first_row;  // of this grid
-  bool packed;             // eights of x and q are aligned
+  std::int64_t first_row;  // first row of this grid
+  bool packed;             // each eight elements of x, and their codes, are aligned
   StochasticRounding rounding;
   core::cuda::PhiloxKeys keys;
 };
@@ -166,7 +169,7 @@ inline ScaledRowsArguments scaled_rows_of(ConstAnyMatrix x, const float* column_
           x.stride, q.stride,      0,      packed, rounding, core::cuda::PhiloxKeys(rounding.seed)};
 }
 
-/// The random bits of eight elements.
+/// Computes the random bits of eight elements of a row.
 __device__ __forceinline__ uint4 random_words(const ScaledRowsArguments& a, std::int64_t eight,
                                               std::int64_t row) {
   return core::cuda::philox_words(
@@ -174,7 +177,8 @@ __device__ __forceinline__ uint4 random_words(const ScaledRowsArguments& a, std:
                          a.rounding.stream, a.rounding.step));
 }
 
-/// The codes of eight elements, rounded to nearest or with the random bits of their positions.
+/// Computes the codes of eight elements, rounded to nearest or by the random bits of their
+/// positions.
 template <bool random>
 __device__ __forceinline__ uint2 code_eight(const float (&v)[each], const ScaledRowsArguments& a,
                                             std::int64_t eight, std::int64_t row,
@@ -191,8 +195,8 @@ __device__ __forceinline__ uint2 code_eight(const float (&v)[each], const Scaled
   }
 }
 
-/// Codes and absmax of a row of any length and alignment, by blockDim.x threads that read it twice.
-/// All threads of the block must call it; row_max defines the size of `maxima`.
+/// Computes codes and absmax of a row of any length and alignment, by blockDim.x threads that read
+/// it twice. All threads of the block must call it; row_max defines the size of `maxima`.
 template <class T, bool random>
 __device__ __forceinline__ void code_scaled_row_twice(const ScaledRowsArguments& a,
                                                       std::int64_t row, unsigned* maxima) {
@@ -244,8 +248,8 @@ struct Eight {
   }
 };
 
-/// The numbers that the codes of a row of scaled elements, or of stochastically rounded ones, are
-/// computed with.
+/// The numbers that the codes of a row are computed with: a scale for scaled elements, or a
+/// reciprocal for elements that are rounded stochastically.
 template <bool random>
 struct RowScale : Scale<float> {
   __device__ __forceinline__ static RowScale of(float absmax) { return {scale_of<float>(absmax)}; }
@@ -260,25 +264,26 @@ struct RowScale<true> {
   }
 };
 
-/// The largest number of threads of a block, the number of rows that blockDim.x of them process,
-/// and the number of eights of each row in a thread.
+/// The shape of thread blocks for rows of eights: the largest number of threads of a block, the
+/// number of rows that blockDim.x of them process, and the number of eights of each row in a
+/// thread.
 template <int most_threads, int rows, int eights>
 struct ScaledRowsShape {
   static constexpr int threads = most_threads, R = rows, E = eights;
   static constexpr int warps = threads / 32;
 };
 
-/// The shared memory of the threads of a block while they code rows of eights.
+/// The shared memory of a thread block that quantizes rows of eights.
 template <bool random, class Shape>
 struct ScaledRowsShared {
   unsigned maxima[Shape::warps][Shape::R];
   RowScale<random> scales[Shape::warps][Shape::R];
 };
 
-/// Codes and absmax of Shape::R rows from `first` on. Their eights are at aligned addresses and
-/// stay in the registers of blockDim.x threads, a multiple of 32, Shape::E of each row. Scales are
-/// read once for all of the rows, or twice with the second read from a cache. All threads of the
-/// block must call it.
+/// Computes codes and absmax of Shape::R rows from `first` on. Their eights of elements are at
+/// aligned addresses. They stay in the registers of blockDim.x threads, a multiple of 32, Shape::E
+/// of each row. The scales of columns are read twice for all of the rows, the second time from a
+/// cache. All threads of the block must call it.
 template <class T, bool random, class Shape>
 __device__ __forceinline__ void code_scaled_rows(const ScaledRowsArguments& a, std::int64_t first,
                                                  ScaledRowsShared<random, Shape>& shared) {
@@ -341,7 +346,7 @@ __device__ __forceinline__ void code_scaled_rows(const ScaledRowsArguments& a, s
   for (int e = 0; e < E; ++e) {
     if (place(e) >= eights) continue;
     [[maybe_unused]] float columns[each];
-    if constexpr (!random)  // loaded again: they are not worth keeping in registers
+    if constexpr (!random)  // scales are loaded again: not worth keeping in registers
       load_scales(a.column_scales, static_cast<int>(computed_here(static_cast<unsigned>(place(e)))),
                   columns);
 #pragma unroll

@@ -31,19 +31,20 @@ template <class T>
 bool is_packed(ConstAnyMatrix x) {
   return is_packed(x.data, x.rows, x.cols, x.stride, vector_elements<T>, 16);
 }
-/// Whether the codes of a matrix of T are in packs too.
+/// Whether all rows of codes of a matrix of T consist of aligned packs too.
 template <class T>
 bool are_packed(ConstAnyMatrix q) {
   return is_packed(q.data, q.rows, q.cols, q.stride, vector_elements<T>, vector_elements<T>);
 }
 
-/// Whether the next matrices are aligned like the first one, whose x and q are packed.
+/// Whether all matrices are aligned like the first one, whose x and q are packed.
 template <class T>
 bool steps_are_packed(const MatrixSteps& steps) {
   return steps.x % vector_elements<T> == 0 && steps.q % vector_elements<T> == 0;
 }
 
-inline constexpr std::int64_t most_matrices = 65535;  // limit of a grid's other dimensions
+// Limit of a grid's second and third dimensions.
+inline constexpr std::int64_t most_matrices = 65535;
 
 /// Calls start(first, count) for all matrices, in batches of the largest number that a grid can
 /// hold.
@@ -74,13 +75,14 @@ inline int threads_of_row(std::int64_t packs, int each, int threads) {
   return lanes;
 }
 
-/// A block of threads_of_row by the number of rows that fit, a multiple of 32 threads.
+/// A block of `row_threads` threads for a row by the number of rows that fit: a multiple of 32
+/// threads.
 inline dim3 block_of_rows(int row_threads, int threads) {
   return dim3(static_cast<unsigned>(row_threads), static_cast<unsigned>(threads / row_threads));
 }
 
-/// The same with a power of two of threads for a row, at least `least`: then a power of two of rows
-/// fills whole blocks.
+/// A block with a power of two of threads for a row, at least `least`, by the number of rows that
+/// fit. Then a power of two of rows fills whole blocks.
 inline dim3 block_of_few_rows(std::int64_t packs, int each, int threads, unsigned least = 1) {
   dim3 block(least, static_cast<unsigned>(threads) / least);
   for (; std::int64_t{block.x} * each < packs && block.y > 1; block.x *= 2)
@@ -88,7 +90,7 @@ inline dim3 block_of_few_rows(std::int64_t packs, int each, int threads, unsigne
   return block;
 }
 
-/// Starts the kernel for `groups` groups of `blocks` blocks each, in grids of the largest number of
+/// Starts a kernel for `groups` groups of `blocks` blocks each, in grids of the largest number of
 /// groups that a grid can hold; a.first_group is the first group of the grid.
 template <class A>
 cudaError_t start_groups(const char* name, const Launch& launch, void (*kernel)(A), A a,
@@ -104,7 +106,8 @@ cudaError_t start_groups(const char* name, const Launch& launch, void (*kernel)(
   return status;
 }
 
-/// Tiles of blockDim.y rows and blockDim.x · each packs.
+/// How many tiles a matrix has side by side, and in total. A tile has blockDim.y rows and
+/// blockDim.x · each packs.
 struct Tiles {
   std::int64_t across;
   std::int64_t count;
@@ -120,7 +123,8 @@ struct Place {
   std::int64_t down;
   std::int64_t across;
 };
-/// A 64-bit division takes a hundred instructions, so it is used only for numbers that need it.
+/// Returns the place of tile number `index` if `across` tiles are side by side. A 64-bit division
+/// takes a hundred instructions, so it is used only for numbers that need it.
 __device__ __forceinline__ Place place_of(std::int64_t index, std::int64_t across) {
   if (index < across) return {0, index};
   if (index <= 0xFFFFFFFFll) {

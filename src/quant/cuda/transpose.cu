@@ -2,11 +2,11 @@
 // Device code: codes stored transposed, alone or together with the untransposed ones.
 //
 // The absmax of columns (and rows) needs one read of the matrix, and the codes need another. So the
-// floor of the columnwise operations is two reads and the codes written (f32 9 or 10, f16 and bf16
-// 5 or 6 bytes per element), less the part that the caches keep: the second read begins where the
-// first one ended. A memset and two launches, for any number of matrices. For example, 64 weights
-// of 512 by 512 in bf16 with both codes are 67 MB, and 34 more if the second read misses the cache:
-// 16 to 24 us at 4.2 TB/s, while 64 times three launches took 700.
+// columnwise operations take at least two reads and the codes written (f32 9 or 10, f16 and bf16 5
+// or 6 bytes per element), less the part that the caches keep: the second read begins where the
+// first one ended. They take a memset and two launches, for any number of matrices. For example, 64
+// weights of 512 by 512 in bf16 with both codes are 67 MB, and 34 more if the second read misses
+// the cache: 16 to 24 us at 4.2 TB/s, while 64 times three launches took 700.
 #include "quant/cuda/transpose_tile.cuh"
 
 namespace switchback::quant::cuda {
@@ -18,18 +18,18 @@ struct AbsmaxColumnsArguments {
   unsigned* column_bits;
   unsigned* row_bits;
   std::int64_t rows, packs, stride;
-  Tiles tiles;      // of 32 packs by tile_rows rows
-  int block_shift;  // see block_shift_of()
-  // From one matrix to the next; blockIdx.y counts them.
+  Tiles tiles;      // tiles of 32 packs by tile_rows rows
+  int block_shift;  // a block of rows has 2^block_shift tiles
+  // Distances between matrices; blockIdx.y counts matrices.
   std::int64_t x_step, column_step;
   const unsigned* changed;  // see Launch
 };
 
-// Each warp of a tile reads every n-th row of 32 packs, where n is the number of warps. Floor: each
-// element is read once; one atomic for each column and tile, and one for each row and 32 packs, on
-// integers, whose maximum does not depend on the order. sm_90: 52 registers, 1 KiB of shared
-// memory. Instructions an element of bf16 with rows 6.3 (were 7.4), 43 % of the time that an H200
-// needs for its bytes.
+// Finds the largest magnitudes of columns, and of rows. Each warp of a tile reads every n-th row of
+// 32 packs, where n is the number of warps. Lower bound: each element is read once; one atomic for
+// each column and tile, and one for each row and 32 packs, on integers, whose maximum does not
+// depend on the order. sm_90: 52 registers, 1 KiB of shared memory. Instructions an element of bf16
+// with rows 6.3 (were 7.4), 43 % of the time that an H200 needs for its bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArguments a) {
   constexpr int in_flight = 4;
@@ -83,9 +83,10 @@ __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArgum
   }
 }
 
-// Tiles of blockDim.y turns next to each other, in the opposite order of the absmax kernels. Floor:
-// each element is read once and each of its codes written once. 16-bit groups that need the
-// division are first coded like the others, and afterwards again, from the caches.
+// Computes codes and stores them transposed. A block processes tiles side by side, one in each of
+// its blockDim.y turns. Tiles are in the opposite order of the absmax kernels. Lower bound: each
+// element is read once and each of its codes written once. 16-bit groups that need the division are
+// first quantized like the others, and afterwards again, from the caches.
 //
 // Instructions an element, full tiles, prologue included: bf16 by columns 8.4 (sm_80 8.2; was 22,
 // with three words of scale a column, a bracket an element and stores of four bytes), with rows too

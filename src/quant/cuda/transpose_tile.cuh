@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: how tiles of a matrix are coded and transposed, for kernels that have the absmax. A
-// turn is the group of threads that transposes a tile.
+// Device code: how tiles of a matrix are quantized and transposed, for kernels that have the
+// absmax. A turn is the group of threads that transposes a tile.
 #pragma once
 
 #include "core/cuda/instructions.cuh"
@@ -13,8 +13,8 @@ using core::cuda::turn_words;
 
 inline constexpr int tile_rows = 128;
 
-/// Columns have separate scales in each 2^shift tiles of rows. These tiles are the whole matrix if
-/// block_rows is 0, else one of its blocks, which hold whole tiles.
+/// Returns s such that columns have separate scales in each 2^s tiles of rows. These tiles are the
+/// whole matrix if block_rows is 0, else one of its blocks, which hold whole tiles.
 inline int block_shift_of(std::int64_t block_rows) {
   if (block_rows == 0) return 62;
   int shift = 0;
@@ -30,14 +30,14 @@ struct TransposeArguments {
   const void* x;
   std::int8_t* q;
   std::int8_t* q_t;
-  const unsigned* bits;  // of the matrix or of the columns
+  const unsigned* bits;  // bits of the absmax of the matrix or of the columns
   const unsigned* row_bits;
-  float* absmax;  // of the matrix or of the columns
+  float* absmax;  // absmax of the matrix or of the columns
   float* row_absmax;
   std::int64_t rows, packs, x_stride, q_stride, q_t_stride;
   std::int64_t last_down;  // the first tile of this grid, counted from the bottom
   std::int64_t code_rows;  // rows whose codes are written: more than `rows` if blocks are padded
-  int block_shift;         // see block_shift_of()
+  int block_shift;         // a block of rows has 2^block_shift tiles
   int q_t_bytes;           // rows of q_t begin at multiples of 16, 4 or 1
   // Steps from one matrix to the next; scale_step is for the scales of columns or of the matrix.
   // first_matrix is the first one of this grid.
@@ -60,8 +60,8 @@ __device__ __forceinline__ TransposeArguments of_matrix(TransposeArguments a, st
 }
 
 // The shared memory of 128 threads that transpose a tile of 128 rows by 8 packs, or of 512 threads
-// with a tile of 32 columns. A thread processes V columns of neighbouring quads of rows, and so has
-// whole words of the transposed codes.
+// with a tile of 32 columns. A thread processes V columns of two neighbouring quads (four rows
+// each), and so has whole words of the transposed codes.
 template <class T, int V>
 struct TransposeTile {
   static constexpr int threads = V == 1 ? 512 : 128;
@@ -71,18 +71,18 @@ struct TransposeTile {
   static constexpr int stores = divide_up(quads / 4 * columns, threads);  // of 16 rows
   static_assert(threads * 2 == quads * packs);
 
-  // The position of the word of column v of a pack and a quad. Sixteen bytes stay together, and
-  // their order is permuted so that no bank is used twice: when a warp writes pairs of words, of
-  // all packs, and when it reads fours, of all quads of a column. (With V = 1 two lanes share a
-  // bank when they write.)
+  // The position of the word with the codes of column v of a pack in a quad (four rows). Sixteen
+  // bytes stay together, and their order is permuted so that no bank is used twice: when a warp
+  // writes pairs of words, of all packs, and when it reads fours, of all quads of a column. (With V
+  // = 1 two lanes share a bank when they write.)
   __device__ __forceinline__ static unsigned place(unsigned pack, unsigned v, unsigned quad) {
     return (pack * V + v) * quads + ((quad / 4) ^ (pack % 8)) * 4 + quad % 4;
   }
-  // The first of a thread's two quads.
+  // The first of the two quads of rows that a thread processes.
   __device__ __forceinline__ static int quad_of(int thread) { return thread / packs * 2; }
 
   unsigned words[columns * quads];
-  // the factor, or the upper and lower factors
+  // Scales of the tile's columns: the factor, or the upper and lower factors.
   float column_upper[columns];
   float column_lower[sizeof(T) == 4 ? columns : 4];
   float column_absmax[columns];
@@ -91,7 +91,7 @@ struct TransposeTile {
   float row_absmax[tile_rows];
 };
 
-// `count` numbers from shared memory, four at a time if there are that many.
+// Loads `count` numbers from shared memory, four at a time if `count` is a multiple of four.
 template <int count>
 __device__ __forceinline__ void load_shared(const float* from, float (&to)[count]) {
   if constexpr (count % 4 == 0) {
@@ -110,7 +110,7 @@ __device__ __forceinline__ void load_shared(const float* from, float (&to)[count
   }
 }
 
-// The scales of some columns or rows in registers.
+// The scales of `count` columns or rows in registers.
 template <class T, int count>
 struct GroupScales {
   float upper[count];
@@ -153,7 +153,7 @@ __device__ __forceinline__ void keep_scale(const Scale<T>& s, float& upper, floa
 
 enum class TransposeKind { global, columnwise, columnwise_and_rowwise };
 
-// Stores `left` of the 16 bytes; `words`: the address is a multiple of 4.
+// Stores the first `left` of 16 bytes; `words`: the address is a multiple of 4.
 __device__ __forceinline__ void store_some(std::int8_t* to, uint4 bytes, int left, bool words) {
 #pragma unroll 1
   for (int w = 0; w < 4; ++w) {
@@ -175,7 +175,8 @@ struct TilePlace {
   unsigned down, across;
 };
 
-// The codes of a thread's packs in the rows and columns that need the division.
+// Computes the codes of a thread's packs again, by the division, in the rows and columns that need
+// it.
 template <class T, int V, TransposeKind kind>
 __device__ __forceinline__ void divide_turn(const TransposeArguments& a, TransposeTile<T, V>& tile,
                                             const Scale<T>& scale, TilePlace at, int thread,
@@ -223,7 +224,7 @@ __device__ __forceinline__ void divide_turn(const TransposeArguments& a, Transpo
   }
 }
 
-/// The arguments of the kernels that describe the matrices.
+/// Sets the arguments that describe the matrices.
 template <class T, int V>
 void describe(TransposeArguments& a, const MatrixSteps& matrices, ConstAnyMatrix x, Codes q,
               Codes q_t) {
@@ -246,8 +247,8 @@ void describe(TransposeArguments& a, const MatrixSteps& matrices, ConstAnyMatrix
   a.code_rows = q_t.cols;
 }
 
-/// A thread's packs of a tile, with zeros outside of the matrix. A turn outside of the matrix has
-/// no packs. `thread`: the thread's number in the turn.
+/// Loads a thread's packs of a tile, with zeros outside of the matrix. A turn outside of the matrix
+/// has no packs. `thread`: the thread's number in the turn.
 template <class T, int V>
 __device__ __forceinline__ void load_turn(const TransposeArguments& a, TilePlace at, int thread,
                                           Pack<T, V> (&x)[2][4]) {
@@ -296,8 +297,8 @@ __device__ __forceinline__ void store_turn(const TransposeArguments& a,
   }
 }
 
-/// The bits of a column's absmax that another launch, or another part of this one, stored in
-/// a.bits.
+/// Finds the bits of a column's absmax, which another launch, or another part of this one, stored
+/// in a.bits.
 struct StoredBits {
   __device__ __forceinline__ unsigned find(const TransposeArguments& a, std::int64_t column,
                                            int) const {
@@ -305,9 +306,9 @@ struct StoredBits {
   }
 };
 
-/// Stores the codes of a tile whose packs were loaded. column_bits.find(a, column, i) finds the
-/// bits of the absmax of column i of the tile; `column` counts the columns of all blocks. All
-/// threads of the block must call it, and pass a barrier before they call it again.
+/// Computes and stores the codes of a tile whose packs were loaded. column_bits.find(a, column, i)
+/// finds the bits of the absmax of column i of the tile; `column` counts the columns of all blocks.
+/// All threads of the block must call it, and pass a barrier before they call it again.
 template <class T, int V, TransposeKind kind, class ColumnBits>
 __device__ __forceinline__ void code_turn(const TransposeArguments& a, TransposeTile<T, V>& tile,
                                           TilePlace at, int thread, const Pack<T, V> (&x)[2][4],
@@ -317,7 +318,7 @@ __device__ __forceinline__ void code_turn(const TransposeArguments& a, Transpose
   const std::int64_t first_row = down * tile_rows;
   const std::int64_t first_pack = std::int64_t{at.across} * Tile::packs;
   const std::int64_t first_col = first_pack * V;
-  // Not positive in a turn outside of the matrix.
+  // The numbers of the tile's rows and packs; not positive in a turn outside of the matrix.
   const int rows = static_cast<int>(min(a.rows - first_row, std::int64_t{tile_rows}));
   const int packs = static_cast<int>(min(a.packs - first_pack, std::int64_t{Tile::packs}));
   const int pack = thread % Tile::packs;

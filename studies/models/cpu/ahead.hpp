@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: prefetches rows while a core computes.
+// Models, engine zone: prefetches rows of attention operands while a core computes products.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@ inline std::int64_t l2_bytes() {
   return bytes > 0 ? bytes : by_default;
 }
 
-// Prefetches the rows that are read next, line by line, while products are computed. The rows of a
-// head have some hundred bytes each and are far apart, so the prefetchers of a core do not find
-// them. To wait for them would take a fifth of the time of the products. A burst of requests would
-// use the resources that the products' own cache misses need.
+// Prefetches the rows that the next attention task reads, line by line, while this task computes
+// products. The rows of a head have some hundred bytes each and are far apart, so the prefetchers
+// of a core do not find them. Waiting for them would take a fifth of the time of the products. A
+// burst of requests would use the resources that the products' own cache misses need.
 class Ahead {
  public:
   explicit Ahead(std::int64_t row_bytes) : lines_((row_bytes + line_bytes - 1) / line_bytes) {
@@ -30,7 +30,8 @@ class Ahead {
   Ahead(const Ahead&) = delete;
   Ahead& operator=(const Ahead&) = delete;
 
-  // Adds rows [begin, end) of m, starting at a column; ignores rows that do not fit into the cache.
+  // Adds rows [begin, end) of m, from a column on, to the rows to prefetch. Rows that do not fit
+  // into half of the second-level cache are ignored.
   void add(const ConstAnyMatrix& m, std::int64_t begin, std::int64_t end, std::int64_t column) {
     const auto element = static_cast<std::int64_t>(dtype_size_bytes(m.dtype));
     bytes_ += (end - begin) * lines_ * line_bytes;
@@ -41,7 +42,7 @@ class Ahead {
     most_rows_ = std::max(most_rows_, end - begin);
     find();
   }
-  // The next line to prefetch; the same lines of the following rows are at a constant stride.
+  // The next line to prefetch; the lines to prefetch after it follow at a constant stride.
   [[nodiscard]] const std::byte* line() const { return at_; }
   [[nodiscard]] std::int64_t stride_bytes() const { return stride_bytes_; }
   void asked(std::int64_t lines) {
@@ -55,8 +56,8 @@ class Ahead {
     const std::byte* first;
     std::int64_t stride_bytes, rows;
   };
-  // One line of each of `rows_of_run` rows is a run. The runs of these rows in all parts come
-  // before those of the next rows.
+  // Goes on to the next run: one line of each of `rows_of_run` rows. All runs of these rows, in all
+  // matrices, come before the runs of the next rows.
   void after_run() {
     if (++line_ == lines_) {
       line_ = 0;
@@ -74,7 +75,8 @@ class Ahead {
         left_ = std::min(rows_of_run, part.rows - row_);
         return;
       }
-    at_ = reinterpret_cast<const std::byte*>(this);  // repeats the same line
+    // Nothing is left: prefetches the same line again.
+    at_ = reinterpret_cast<const std::byte*>(this);
     stride_bytes_ = 0;
   }
   static constexpr std::int64_t line_bytes = 64;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models, engine zone: causal attention in tiles of queries and keys (Dao et al. 2022, arXiv
-// 2205.14135). It has its own products: those of one tile are too small for the engines, whose
-// threads would share each product. Here a task is a head, or a part of the queries of a head.
+// 2205.14135). It multiplies matrices itself, because products of one tile are too small for the
+// GEMM engines, whose threads would share each product. Here each thread works on another head, or
+// on another part of a head's queries.
 //
-// The scores of a tile are stored as [key, query]. A vector holds queries, so that maxima and sums
-// over keys need no sums over lanes. A weight that multiplies a row of V is read as a scalar in
-// either order. Scores are in units of log2(e), so that a weight is a power of two.
+// The scores of a tile are stored as [key, query]: a vector holds scores of several queries for one
+// key, so maxima and sums over keys need no sums over lanes. Weights that multiply rows of V are
+// read as scalars, so their layout does not matter. Scores are in units of log2(e), so that an
+// attention weight is a power of two.
 #include "quant/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -27,10 +29,10 @@
 #ifndef SWITCHBACK_MODELS_ATTENTION_ONCE
 #define SWITCHBACK_MODELS_ATTENTION_ONCE
 namespace switchback::models {
-// Queries and keys of a tile, a multiple of `pad`.
+// The number of queries and of keys in a tile; a multiple of `pad`.
 inline constexpr std::int64_t tile = 64;
-// Widths and queries are padded to this many floats, the longest vector. Keys are padded to a
-// multiple of the number of rows that a product processes together.
+// Head widths and numbers of queries are padded to `pad` floats, the longest vector. Numbers of
+// keys are padded to `pad_keys`, a multiple of the rows that a product processes together.
 inline constexpr std::int64_t pad = 16;
 inline constexpr std::int64_t pad_keys = 8;
 inline constexpr std::int64_t padded(std::int64_t n, std::int64_t to = pad) {
@@ -41,7 +43,8 @@ static_assert(task_queries % tile == 0);
 inline constexpr float log2_of_e = 1.44269504f;
 inline constexpr float ln_of_2 = 0.693147181f;
 
-// Adds the time since the last call to one of two sums.
+// A stopwatch for the two parts of attention: each call adds the time since the last call to the
+// sum of products or to that of the softmax.
 class SplitTimer {
  public:
   explicit SplitTimer(AttentionTimes* times) : times_(times) {
@@ -65,7 +68,7 @@ class SplitTimer {
   Profile::Clock::time_point last_;
 };
 
-// Floats of scratch memory for each worker.
+// The scratch memory of each thread, in floats.
 inline std::int64_t forward_floats(const AttentionShape& s) {
   const std::int64_t dim = padded(s.head_dim);
   return 2 * padded(s.length, tile) * dim + tile * (3 * dim + tile + 3);
@@ -80,21 +83,22 @@ inline std::int64_t backward_floats(const AttentionShape& s) {
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
 
-// The most vectors of C in a register tile, and the rows of a tile with this number of vectors.
+// The register tile of a product: the largest number of vectors in its rows of C, and the number of
+// rows for a given number of vectors.
 inline constexpr int most_vectors = HWY_TARGET == HWY_AVX3 ? 4 : 2;
 inline constexpr int most_rows(int vectors) {
   if (HWY_TARGET == HWY_AVX3) return vectors == 4 ? 6 : 8;
   return 6;
 }
 
-// How a product treats the contents of C.
+// What a product does with the old contents of its result C.
 enum class Start {
   nothing,  // overwritten
-  sums,     // the product is added
-  scaled,   // multiplied by `factor` of its row; then the product is added
+  sums,     // the product is added to C
+  scaled,   // rows of C are multiplied by `factor`; then the product is added
 };
 
-// A product of small matrices: c[m,n] (+)= a[m,k] · b[k,n]. n is a multiple of `pad`.
+// A product of small matrices, c[m,n] = or += a[m,k] · b[k,n]. n is a multiple of `pad`.
 struct Product {
   const float* a;
   std::int64_t lda;
@@ -107,13 +111,13 @@ struct Product {
   const float* factor = nullptr;
 };
 
-// The part of a product that is needed if a query sees only the keys up to itself: query q of the
-// tile sees the keys up to q + offset. Other elements of c are undefined; the skipped elements of a
-// are zero.
+// Which part of a product is needed, because attention is causal: query q of the tile sees the keys
+// up to q + offset. Other elements of c are left undefined; elements of a that are skipped are
+// zero.
 enum class Seen {
-  columns,    // c[key, query]
-  depth,      // a[query, key], which is stored as [key, query]
-  depth_from  // a[key, query]
+  columns,    // c is [key, query]: its columns are limited
+  depth,      // a is [query, key], stored as [key, query]: the depth is limited
+  depth_from  // a is [key, query]: the depth begins later
 };
 
 #define SWITCHBACK_EACH(i, count) _Pragma("GCC unroll 16") for (int i = 0; i < (count); ++i)
@@ -181,7 +185,8 @@ HWY_NOINLINE void register_tile(const Product& p, std::int64_t row, std::int64_t
 }
 #undef SWITCHBACK_EACH
 
-// Rows [row, m) of `vectors` columns.
+// Computes rows [row, m) of the product, for `vectors` vectors of columns from `col` on, one
+// register tile after another.
 template <Seen seen, int vectors, int rows = most_rows(vectors)>
 HWY_INLINE void rows_of_tiles(const Product& p, std::int64_t row, std::int64_t m, std::int64_t col,
                               std::int64_t depth, std::int64_t offset) {
@@ -196,8 +201,8 @@ HWY_INLINE void rows_of_tiles(const Product& p, std::int64_t row, std::int64_t m
     rows_of_tiles<seen, vectors, (rows > 4 ? 4 : rows / 2)>(p, row, m, col, depth, offset);
 }
 
-// Rows [row, m) of `vectors` columns, as far as there are visible elements: fewer rows of the first
-// vector than of the last one.
+// Computes rows [row, m) of the product, for `vectors` vectors of columns, as far as queries see
+// keys: the first vector of queries needs fewer rows (keys) than the last one.
 template <Seen seen, int vectors>
 HWY_INLINE void column_of_tiles(const Product& p, std::int64_t row, std::int64_t m,
                                 std::int64_t col, std::int64_t depth, std::int64_t offset) {
@@ -218,7 +223,8 @@ HWY_INLINE void multiply(const Product& p, std::int64_t m, std::int64_t n, std::
   if constexpr (vectors > 1) multiply<seen, vectors / 2>(p, m, n, depth, offset, col);
 }
 
-// to[count, dim padded with zeros] = scale · from[rows, dim], followed by rows of zeros.
+// Converts a tile to f32: to[count, padded dim] = scale · from[rows, dim], padded with zeros to
+// `count` rows and to a multiple of `pad` columns.
 template <class T>
 void take_rows(const T* from, std::int64_t stride, std::int64_t rows, std::int64_t dim, float scale,
                std::int64_t count, float* to) {
@@ -231,7 +237,7 @@ void take_rows(const T* from, std::int64_t stride, std::int64_t rows, std::int64
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Four floats of every fourth row.
+// Loads four floats from every fourth row, one group of four into each 128 bits of the vector.
 template <class D>
 HWY_INLINE hn::Vec<D> fours(D d, const float* from, std::int64_t stride) {
   constexpr std::int64_t size = static_cast<std::int64_t>(hn::MaxLanes(D()));
@@ -243,7 +249,7 @@ HWY_INLINE hn::Vec<D> fours(D d, const float* from, std::int64_t stride) {
   }
 }
 #endif
-// Four columns of `lanes` rows.
+// Transposes four columns of `lanes` rows into four rows of `to`.
 HWY_INLINE void transpose_block(const float* from, std::int64_t stride, float* to) {
 #if HWY_TARGET == HWY_SCALAR
   for (std::int64_t i = 0; i < 4; ++i)
@@ -265,15 +271,15 @@ HWY_INLINE void transpose_block(const float* from, std::int64_t stride, float* t
   hn::StoreU(hn::InterleaveUpper(d, even_high, odd_high), d, to + 3 * tile);
 #endif
 }
-// to[dim, tile] = the transpose of from[count, dim]; both counts are multiples of `pad`.
+// Transposes: to[dim, tile] = from[count, dim]ᵀ. `count` and `dim` are multiples of `pad`.
 void transpose(const float* from, std::int64_t count, std::int64_t dim, float* to) {
   for (std::int64_t r = 0; r < count; r += lanes)
     for (std::int64_t i = 0; i < dim; i += 4)
       transpose_block(from + r * dim + i, dim, to + i * tile + r);
 }
 
-// A tile of keys or values [tile, dim] as the left factor of a product, which reads each of its
-// elements once. A full tile of f32 is used in place.
+// A tile of keys or values [tile, dim] as the left factor of a product, which reads each element
+// once. A full tile of f32 is read where it is; other tiles are converted or padded first.
 struct Left {
   const float* data;
   std::int64_t stride;
@@ -290,8 +296,8 @@ HWY_INLINE Left left_of(const T* from, std::int64_t stride, bool as_it_lies, con
   return {taken, dim};
 }
 
-// How rows of a result are stored. Results that are larger than a core's cache are stored past it:
-// otherwise each line would first be read, because rows are not contiguous.
+// How rows of a result are stored. If the result is larger than a core's second-level cache, stores
+// bypass the caches: its rows are not contiguous, so each line would otherwise be read first.
 struct Results {
   std::int64_t stride;
   bool streams;
@@ -300,7 +306,7 @@ struct Results {
         streams(m.rows * m.cols * static_cast<std::int64_t>(dtype_size_bytes(m.dtype)) >
                 l2_bytes()) {}
 };
-// to = scale · from[rows, dim padded]
+// Stores scale · from[rows, padded dim] in the rows of a result, without the padding.
 template <class T>
 void put_rows(const float* from, std::int64_t rows, std::int64_t dim, float scale, T* to,
               const Results& results) {
@@ -318,8 +324,8 @@ void put_rows(const float* from, std::int64_t rows, std::int64_t dim, float scal
   }
 }
 
-// Which keys a vector of queries sees: all of its queries see the keys below `all`, and some of
-// them those below `some`. The weights after them, up to `end`, become zero.
+// Which keys of a tile a vector of queries sees: all its queries see keys below `all`, and some see
+// keys below `some`. Weights of keys from `some` to `end` become zero.
 struct Sight {
   std::int64_t all, some, end, hidden_from;
   HWY_INLINE Sight(std::int64_t query, std::int64_t keys, std::int64_t offset)
@@ -327,16 +333,16 @@ struct Sight {
         some(std::clamp<std::int64_t>(query + lanes + offset, 0, keys)),
         end(padded(keys, pad_keys)),
         hidden_from(query + offset) {}
-  // `otherwise` in the lanes of queries that do not see the key.
+  // Replaces v by `otherwise` in the lanes of queries that do not see the key.
   [[nodiscard]] HWY_INLINE VF of(std::int64_t key, VF v, VF otherwise) const {
     return hn::IfThenElse(hn::FirstN(F32(), static_cast<std::size_t>(key - hidden_from)), otherwise,
                           v);
   }
 };
 
-// Scores [key, query] of a vector of queries become their weights 2^(score - max), relative to the
-// largest score so far. `sum` is the sum of all weights so far. The weights before this tile must
-// be multiplied by `factor`.
+// Online softmax for a vector of queries: replaces the scores [key, query] of a tile by the weights
+// 2^(score - max). `max` is the largest score so far, and `sum` the sum of all weights so far.
+// Results of earlier tiles must be multiplied by `factor`, because `max` may have grown.
 HWY_INLINE void weights_of_queries(float* scores, const Sight& seen, float* max, float* sum,
                                    float* factor) {
   const F32 d;
@@ -382,7 +388,8 @@ HWY_INLINE void weights_of_queries(float* scores, const Sight& seen, float* max,
   hn::StoreU(hn::MulAdd(hn::LoadU(d, sum), change, more), d, sum);
 }
 
-// The queries of a task. `next` is the task that probably follows on this thread.
+// Attention of the queries of one task. `next` is the task that this thread probably runs
+// afterwards, whose operands are prefetched.
 template <class T>
 void forward_task(const Task& task, const Task& next, const ConstAnyMatrix& qkv,
                   const AnyMatrix& out, float* logsumexp, float* scratch, AttentionTimes* times) {
@@ -452,8 +459,8 @@ void ForwardTask(const Task& task, const Task& next, const ConstAnyMatrix& qkv,
   });
 }
 
-// Scores [key, query] of a vector of queries become their weights 2^(score - shift), and gradients
-// of weights become gradients of scores: weight · (gradient - dot).
+// For `count` keys and a vector of queries: replaces scores [key, query] by the weights 2^(score -
+// shift), and gradients of weights by gradients of scores, weight · (gradient - dot).
 template <int count>
 HWY_INLINE void gradients_of_keys(float* scores, float* gradients, VF shift, VF dot) {
   const F32 d;
@@ -504,15 +511,15 @@ void backward_head(const Head& h, const Head& next, const ConstAnyMatrix& qkv,
   float* const v = k + keys * dim;
   float* const dk = v + keys * dim;
   float* const dv = dk + keys * dim;
-  float* const query = dv + keys * dim;       // [tile, dim], scaled
+  float* const query = dv + keys * dim;       // queries times scale and log2(e), [tile, dim]
   float* const query_t = query + tile * dim;  // [dim, tile]
   float* const gradient = query_t + tile * dim;
   float* const gradient_t = gradient + tile * dim;
   float* const dq = gradient_t + tile * dim;
   float* const weights = dq + tile * dim;  // [tile, tile]
   float* const dweights = weights + tile * tile;
-  float* const shift = dweights + tile * tile;  // of the exponents of each query
-  float* const dot = shift + tile;              // out · dout of each query
+  float* const shift = dweights + tile * tile;  // logsumexp of each query, in units of log2(e)
+  float* const dot = shift + tile;              // dot product of out and dout for each query
   const Results results(dqkv);
   SplitTimer timer(times);
   Ahead ahead(h.dim * static_cast<std::int64_t>(sizeof(T)));
@@ -565,7 +572,8 @@ void backward_head(const Head& h, const Head& next, const ConstAnyMatrix& qkv,
     }
     put_rows(dq, m, h.dim, h.scale, d_rows + first * dqkv.stride, results);
   }
-  // The queries were scaled, so dk includes their scale, times log2(e).
+  // dk was computed from queries that were multiplied by the scale and by log2(e). The scale
+  // belongs to dk, so only log2(e) must be divided out.
   put_rows(dk, h.length, h.dim, ln_of_2, d_rows + h.width, results);
   put_rows(dv, h.length, h.dim, 1.0f, d_rows + 2 * h.width, results);
   if (results.streams) hwy::FlushStream();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: causal attention of bf16 on AMX tiles.
+// Models, engine zone: causal attention of bf16 with AMX tiles.
 //
-// tdpbf16ps multiplies 16 rows of A by 16 columns of B over 32 elements, and adds to f32. It treats
-// subnormal operands and sums as zero, and rounds to nearest.
+// The instruction tdpbf16ps multiplies 16 rows of A by 16 columns of B over a depth of 32 elements,
+// and adds to f32. It treats subnormal operands and sums as zero, and rounds to nearest.
 #include "studies/models/cpu/attention_bf16_task.hpp"
 
 #if defined(SWITCHBACK_HAVE_AMX_BF16)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models, engine zone: causal attention of bf16 with vdpbf16ps of AVX-512 BF16.
 //
-// For each of 16 columns, vdpbf16ps multiplies two pairs of bf16 and adds both products to f32: a
-// pair of a row of A, the same for all columns, by 16 pairs of a line of B. It treats subnormal
-// operands and sums as zero, whatever the process has set, and rounds to nearest. The number of
-// roundings within a pair depends on the processor. So results may differ in bits between
-// processors, but not between runs or numbers of threads on one processor.
+// For each of 16 columns, vdpbf16ps multiplies two pairs of bf16 and adds both products to f32.
+// Here it multiplies a pair from a row of A, broadcast to all columns, by 16 pairs from a line of
+// B. It treats subnormal operands and sums as zero, whatever mode the process has set, and rounds
+// to nearest. The number of roundings within a pair depends on the processor. So results may differ
+// in bits between processors, but not between runs or numbers of threads on one processor.
 #include "studies/models/cpu/attention_bf16_task.hpp"
 
 #if defined(__AVX512BF16__) && defined(__AVX512BW__)
@@ -19,8 +19,9 @@ namespace {
 
 constexpr int pair_bytes = 4;
 
-// A product with this number of rows and of vectors of columns, whose sums stay in registers. Its
-// first step begins with the pair `begin`; its last one ends before `end`.
+// A part of a product whose sums stay in registers: `rows` rows and `vectors` vectors of columns.
+// Its first step starts at the pair `begin` of its depth, and its last step stops before the pair
+// `end`.
 struct Part {
   const char *left, *right;
   int64_t left_step, right_step, right_half, steps, begin, end;
@@ -65,9 +66,9 @@ struct Vectors {
   static void begin() {}
   static void end() {}
 
-  // 16 sums at a time. That is more products in flight than the latency of one in cycles, and 8
-  // rows and both vectors of columns need 10 loads for 16 products. In a diagonal block, where 16
-  // rows need only one of the vectors, the other one is skipped, and so are depths that 8 rows do
+  // Keeps 16 vectors of sums at a time, more products in flight than the latency of one in cycles.
+  // 8 rows and both vectors of columns need 10 loads for 16 products. In a diagonal block, where 16
+  // rows need only one of the two vectors, the other one is skipped, and so is depth that 8 rows do
   // not need.
   static __attribute__((noinline)) void multiply(const Factor& left, const Factor& right,
                                                  int64_t steps, float* c, bool add, Seen seen) {

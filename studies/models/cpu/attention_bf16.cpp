@@ -26,7 +26,8 @@ Results results_of(const AnyMatrix& m, const models::Head& h) {
 Head head_of_task(const ConstAnyMatrix& qkv, const models::Head& h) {
   return {rows_of(qkv, h), h.width, h.length, h.dim, h.scale};
 }
-// Rows [begin, end) of a head; ignores rows that do not fit into the cache.
+// Adds rows [begin, end) of a head to the rows to prefetch. Rows that do not fit into half of the
+// second-level cache are ignored.
 void add_ahead(Ahead& ahead, const ConstAnyMatrix& m, const models::Head& h, std::int64_t begin,
                std::int64_t end, std::int64_t part = 0) {
   std::int64_t rows = end - begin;
@@ -36,7 +37,7 @@ void add_ahead(Ahead& ahead, const ConstAnyMatrix& m, const models::Head& h, std
   ahead.parts[ahead.count++] = {elements_of(m, h, begin) + part * h.width, m.stride, end - begin};
 }
 
-// The times of one task, which are added to those of all tasks.
+// Measures the times of one attention task; its destructor adds them to those of all tasks.
 class TaskTimes {
  public:
   explicit TaskTimes(AttentionTimes* sums) : sums_(sums) {}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: attention of bf16 with instructions that multiply bf16, task by task.
+// Models, engine zone: attention of bf16 with CPU instructions that multiply bf16 (AMX, AVX-512
+// BF16).
 #pragma once
 
 #include "core/context_state.hpp"
@@ -9,7 +10,8 @@
 
 namespace switchback::models::bf16 {
 
-// The fastest kernels for this type that this build, this CPU and this Context have, or null.
+// The fastest bf16 attention kernels that this build, this CPU and this Context support for the
+// type, or null.
 const Kernels* kernels_for(const ContextState& state, DType dtype);
 
 void attention(ContextState& state, const Kernels& kernels, const AttentionShape& shape,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: blocks of bf16 attention, as operands and as results. Included only by the
-// kernels of each instruction set.
+// Models, engine zone: packs the operands of bf16 attention into blocks, and stores blocks of
+// results. Included only by the kernels of each instruction set.
 #pragma once
 
 #include <immintrin.h>
@@ -16,9 +16,9 @@ namespace switchback::models::bf16 {
 
 namespace {
 
-constexpr int lanes = 16;       // f32 of a vector; rows and columns of a register
-constexpr int block = 32;       // rows and columns of a product; elements of a step
-constexpr int line_bytes = 64;  // a row of a register
+constexpr int lanes = 16;       // f32 elements of a vector; rows and columns of a tile register
+constexpr int block = 32;       // rows and columns of a block of C; depth of a step in elements
+constexpr int line_bytes = 64;  // bytes in a row of a tile register
 constexpr int register_bytes = 1024;
 constexpr int register_floats = lanes * lanes;
 constexpr int block_floats = block * block;
@@ -30,7 +30,8 @@ constexpr int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-// Hands out parts of the scratch memory; starting from 0, counts the bytes.
+// Divides scratch memory into arrays. If it starts at address 0, it counts how many bytes they
+// need.
 struct Scratch {
   uintptr_t at;
   template <class T>
@@ -42,8 +43,8 @@ struct Scratch {
   int64_t taken() const { return static_cast<int64_t>(at); }
 };
 
-// Prefetches a few lines at each call. More at once than a core can wait for would delay the
-// following code.
+// Prefetches a few lines of the next task at each call. More requests at once than a core can wait
+// for would delay the following code.
 class Asking {
  public:
   Asking(const Ahead& ahead, int64_t dim, int64_t calls)
@@ -82,34 +83,36 @@ class Asking {
   int64_t row_bytes_, share_ = 0, offset_ = 0, stride_ = 0, rows_ = 0;
 };
 
-// ---- Products. Factors and sums consist of what a tile register of AMX holds, called a register
-// below: 16 lines that are contiguous in memory. (Rows at a distance of a power of two would share
-// a few sets of a cache.) A register of A is 16 rows of 32 elements in row order. A register of B
-// is 16 pairs of rows and 16 columns; both elements of a column are adjacent.
+// ---- Products. Factors and sums are stored as the contents of AMX tile registers: 16 lines of 64
+// bytes that are contiguous in memory. (Rows at a distance of a power of two would share a few sets
+// of a cache.) This file calls such contents a register. A register of A is 16 rows of 32 elements
+// in row order. A register of B is 16 pairs of rows and 16 columns; the two elements of a pair in
+// one column are adjacent.
 //
 // A block [32, 32] of f32 is four registers: first rows 0 to 15 with columns 0 to 15 and 16 to 31,
-// then the other rows. Distances are in bytes: to the next 16 rows or columns, and to the next 32
-// elements of depth.
+// then the other rows. In a factor, `half` is the distance in bytes to the next 16 rows or columns,
+// and `step` that to the next 32 elements of depth.
 struct Factor {
   const void* data;
   int64_t half, step;
 };
 
-// The part of a diagonal block's product that is needed, because queries do not see the keys after
-// them. Products may compute more than that. The other elements of c are undefined; those of the
-// left factor are zero.
+// Which part of a product is needed in a block on the diagonal, where queries do not see the keys
+// after them. Kernels may compute more than that. The other elements of c are undefined, those of
+// the left factor are zero.
 enum class Seen {
   all,
-  columns_to,    // c[query, key]: columns up to the row
-  columns_from,  // c[key, query]: columns from the row on
-  depth_to,      // left[query, key]: in the last step, elements up to the row
-  depth_from     // left[key, query]: in the first step, elements from the row on
+  columns_to,    // c[query, key]: row r needs columns up to r
+  columns_from,  // c[key, query]: row r needs columns from r on
+  depth_to,      // left[query, key]: in the last step, row r has elements up to r
+  depth_from     // left[key, query]: in the first step, row r has elements from r on
 };
 
-// ---- Operands. A block of an operand is 32 rows and 32 columns: two registers. If the depth of an
-// operand is rows, row i is next to row i + 16, because the weights of two vectors are interleaved
-// that way. The columns of their registers are those of the lower and of the upper halves of 16
-// bytes; `joined` restores the order.
+// ---- Packed operands. A block of an operand is 32 rows and 32 columns, that is, two registers. If
+// the depth of a product runs along the operand's rows, row i and row i + 16 form a pair, because
+// the attention weights of two vectors are interleaved that way. Then the columns of the first
+// register are those in the lower halves of each 16 bytes, and those of the second register are in
+// the upper halves; `joined` restores their order.
 
 SWITCHBACK_INLINE __mmask32 first_of_32(int64_t count) {
   return count >= block ? 0xFFFFFFFFu : count <= 0 ? 0u : (1u << count) - 1;
@@ -118,12 +121,12 @@ SWITCHBACK_INLINE __mmask16 first_of_16(int64_t count) {
   return static_cast<__mmask16>(first_of_32(count));
 }
 
-// Rows of a head, with zeros around them.
+// The rows of a head as an operand: `count` rows of `dim` elements, as if zeros surrounded them.
 struct Operand {
   Rows rows;
   int64_t count, dim;
 
-  // Elements [32 · chunk, 32 · chunk + 32) of a row.
+  // Loads elements [32 · chunk, 32 · chunk + 32) of a row; zeros outside of the operand.
   template <bool whole>
   SWITCHBACK_INLINE __m512i chunk_of(int64_t row, int64_t chunk) const {
     const uint16_t* const at = rows.data + row * rows.stride + chunk * block;
@@ -131,7 +134,7 @@ struct Operand {
     if (row >= count) return _mm512_setzero_si512();
     return _mm512_maskz_loadu_epi16(first_of_32(dim - chunk * block), at);
   }
-  // Whether its first `padded_rows` rows have no zeros around them.
+  // Whether the first `padded_rows` rows, in whole chunks of 32 columns, need no zeros.
   [[nodiscard]] bool is_whole(int64_t padded_rows) const {
     return padded_rows <= count && dim % block == 0;
   }
@@ -139,7 +142,7 @@ struct Operand {
 
 constexpr int64_t block_elements = block * block;
 
-// Registers of A, row by row: to[rows / 32][chunks].
+// Packs `from` as registers of A with the same rows: to[rows / 32][chunks].
 template <bool whole>
 void pack_rows(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
   for (int64_t r = 0; r < rows; ++r)
@@ -148,7 +151,8 @@ void pack_rows(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) 
                          from.chunk_of<whole>(r, c));
 }
 
-// Registers of B whose columns are rows of `from`: to[rows / 32][chunks].
+// Packs the transpose of `from` as registers of B, whose columns are its rows: to[rows /
+// 32][chunks].
 template <bool whole>
 void pack_transposed(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
   for (int64_t r = 0; r < rows; r += lanes)
@@ -165,7 +169,7 @@ void pack_transposed(const Operand& from, int64_t rows, int64_t chunks, uint16_t
     }
 }
 
-// Registers of B whose depth are rows of `from`: to[rows / 32][chunks].
+// Packs `from` as registers of B whose depth runs along its rows: to[rows / 32][chunks].
 template <bool whole>
 void pack_pairs(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
   for (int64_t r = 0; r < rows; r += block)
@@ -178,8 +182,8 @@ void pack_pairs(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to)
       }
 }
 
-// Registers of A whose rows are columns of `from`: to[chunks][rows / 32]. They are the pairs of
-// rows, transposed.
+// Packs the transpose of `from` as registers of A, whose rows are its columns: to[chunks][rows /
+// 32]. These are the registers that pack_pairs makes, transposed.
 template <bool whole>
 void pack_columns(const Operand& from, int64_t rows, int64_t chunks, uint16_t* to) {
   for (int64_t r = 0; r < rows; r += block)
@@ -201,28 +205,30 @@ void pack_columns(const Operand& from, int64_t rows, int64_t chunks, uint16_t* t
     }
 }
 
-// Packs operands that may have zeros around them.
+// Calls a pack function for operands that may need zeros around them.
 #define SWITCHBACK_PACK(pack, from, rows, chunks, to) \
   ((from).is_whole(rows) ? pack<true>(from, rows, chunks, to) : pack<false>(from, rows, chunks, to))
 
-// ---- f32 and bf16.
+// ---- Rounds f32 to bf16 and stores results.
 
-// A factor of a product in the upper half, rounded to nearest, halves away from zero. The carry
-// does not destroy a NaN that was a bf16 or that an operation made.
+// Rounds f32 to bf16 for a factor of a product: to nearest, halves away from zero. The bf16 is the
+// upper half of each element. The carry cannot turn a NaN into a number if the NaN was a bf16 or
+// the result of an operation.
 SWITCHBACK_INLINE __m512i rounded_factor(__m512 v) {
   return _mm512_add_epi32(_mm512_castps_si512(v), _mm512_set1_epi32(0x8000));
 }
-// The upper halves of two vectors, interleaved.
+// Interleaves the upper halves (bf16) of the elements of two vectors.
 SWITCHBACK_INLINE __m512i beside(__m512i first, __m512i second) {
   return _mm512_mask_blend_epi16(0xAAAAAAAAu, _mm512_srli_epi32(first, 16), second);
 }
-// The upper halves of the elements of two vectors. Each 16 bytes of the result hold four of `lower`
-// and then four of `upper`, from the same 16 bytes of both.
+// Packs the upper halves (bf16) of the elements of two vectors. Each 16 bytes of the result hold
+// four of `lower` and then four of `upper`, from the same 16 bytes of both.
 SWITCHBACK_INLINE __m512i joined(__m512i lower, __m512i upper) {
   return _mm512_packus_epi32(_mm512_srli_epi32(lower, 16), _mm512_srli_epi32(upper, 16));
 }
 
-// A result: halves to even, and a single NaN, like all operations round (quant/cpu/narrow-inl.h).
+// Rounds f32 to bf16 for a result: halves to even, with a single NaN, as all operations of this
+// library round (quant/cpu/narrow-inl.h).
 SWITCHBACK_INLINE __m512i rounded_result(__m512 v) {
   const __m512i kinds = _mm512_set1_epi32(0x11111100);
   const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7FC00000));
@@ -240,7 +246,8 @@ SWITCHBACK_INLINE void put(__m512i v, int64_t count, bool streams, uint16_t* to)
     _mm512_storeu_si512(to, v);
 }
 
-// to = from[rows, 32 · chunks], each row times its scale; `from` has blocks[rows / 32][chunks].
+// Stores from[rows, 32 · chunks] as bf16 rows of a result, each row multiplied by its scale. `from`
+// is in blocks: blocks[rows / 32][chunks].
 template <class Scale>
 SWITCHBACK_INLINE void put_rows(const float* from, int64_t rows, int64_t dim, int64_t chunks,
                                 const Scale& scale, uint16_t* to, const Results& results) {
@@ -255,15 +262,17 @@ SWITCHBACK_INLINE void put_rows(const float* from, int64_t rows, int64_t dim, in
     }
   }
 }
-// to = scale · the transpose of a block of 32 columns; `count` columns and `rows` rows are valid.
-// Neighbours in a result are interleaved first, so that pairs are transposed.
+// Stores scale · the transpose of a block of 32 columns as bf16 rows of a result; `count` columns
+// and `rows` rows of the result are valid. Elements that become neighbours are interleaved first,
+// so that the transposition moves pairs.
 void put_transposed(const float* from, int64_t rows, int64_t count, float scale, uint16_t* to,
                     const Results& results) {
   const __m512 factor = _mm512_set1_ps(scale);
   for (int64_t r = 0; r < rows; r += lanes, from += register_floats) {
     __m512i v[lanes];
     SWITCHBACK_EACH(i, lanes) {
-      // Of four pairs in 16 bytes, two are from the lower register.
+      // Each 16 bytes of a result row are four pairs: two from the upper rows of the block, two
+      // from the lower.
       const float* const at =
           from + i % 4 / 2 * (2 * register_floats) + (i / 4 * 4 + i % 2 * 2) * lanes;
       v[i] = beside(rounded_result(_mm512_mul_ps(_mm512_load_ps(at), factor)),

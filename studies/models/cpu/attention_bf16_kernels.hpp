@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: causal attention of bf16 in blocks, for any multiply instruction. Included
-// only by the kernels of each instruction set, whose Products have
+// Models, engine zone: causal attention of bf16 in blocks, for any CPU instruction that multiplies
+// bf16. Included only by the kernels of each instruction set, which define a class Products with
 //
 //   begin(), end()                             before the first product of a task, after the last
 //   multiply(left, right, steps, c, add, seen) c (+)= left[32, 32 · steps] · right[32 · steps, 32]
 //
-// Products are of bf16, sums of f32. Weights and their gradients are rounded to bf16 when they are
-// factors. Sums, exponentials and everything between products are f32. Both multiply instructions
-// treat subnormal operands as zero and turn subnormal sums into zero. That changes a sum by less
-// than 2^-126, or by 2^-126 of the other factors.
+// Products are of bf16, with sums in f32. Attention weights and their gradients are rounded to bf16
+// when they become factors. Sums, exponentials and everything between products are f32. The
+// multiply instructions of AMX and AVX-512 BF16 treat subnormal operands as zero and turn subnormal
+// sums into zero. That changes a sum by less than 2^-126, or by 2^-126 of the other factors.
 //
-// Forward has scores as [query, key]: rows of weights are rows of A, and the keys of a sequence are
-// transposed once. Backward has them as [key, query]. There the products of dK and dV use rows of
-// A, and dQ uses pairs of rows of B; so only the keys of a head and the gradients of its queries
+// In forward, scores are [query, key]: rows of weights are rows of A, and the keys of a sequence
+// are transposed once. In backward they are [key, query]. There the products of dK and dV use rows
+// of A, and dQ uses pairs of rows of B; so only the keys of a head and the gradients of its queries
 // are transposed. A product uses blocks of 32 · 32 elements, and skips blocks that no query sees.
-// Keys of the last block that a query does not see have weight zero.
+// In the last block, keys that a query does not see have weight zero.
 //
-// Scores of the next block are multiplied while exponentials of this one are computed: the tiles of
-// AMX and the vectors are separate units of a core.
+// Scores of the next block are multiplied while the exponentials of this one are computed: the
+// tiles of AMX and the vectors are separate units of a core.
 #pragma once
 
 #include <immintrin.h>
@@ -28,9 +28,10 @@ namespace switchback::models::bf16 {
 
 namespace {
 
-// The number of keys whose weights are multiplied by their values together in forward.
+// In forward, the weights of this number of keys are computed before they are multiplied by the
+// values.
 constexpr int64_t forward_keys = 256;
-// Queries of a tile in backward.
+// The number of queries in a tile of backward.
 constexpr int64_t tile_queries = 256;
 
 constexpr float log2_of_e = 1.44269504f;
@@ -58,20 +59,21 @@ class Timer {
   int64_t last_ = 0;
 };
 
-// 2^x; 0 far below -126; NaN stays NaN. Relative error 9e-5, from a minimax fit on [0, 1] that is 1
-// at 0. That is a fortieth of the 2^-8 that rounding of weights costs at most.
+// Returns 2^x; 0 far below -126; NaN stays NaN. The relative error is 9e-5, of a minimax fit on [0,
+// 1] whose constant term is 1. That is a fortieth of 2^-8, the most that rounding a weight to bf16
+// costs.
 SWITCHBACK_INLINE __m512 power_of_two(__m512 x) {
   constexpr int down = 1;
   const __m512 r = _mm512_reduce_ps(x, down);
   __m512 p = _mm512_fmadd_ps(_mm512_set1_ps(0x1.3baaa6p-4f), r, _mm512_set1_ps(0x1.d2378ap-3f));
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.63e658p-1f));
   p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
-  return _mm512_scalef_ps(p, x);  // it uses the integer below x
+  return _mm512_scalef_ps(p, x);  // scalef uses the integer below x
 }
 
-// log(x) of x > 0; Inf and NaN are unchanged. Relative error 2e-7, plus that of the sum where x is
-// near 1: x = 2^e · m, 3/4 <= m < 3/2, and log(m) = 2 · atanh(s), s = (m - 1) / (m + 1), |s| <=
-// 1/5. The first omitted term of the series is 1e-8 of the sum.
+// Returns log(x) for x > 0; Inf and NaN are unchanged. Relative error 2e-7, plus that of the sum
+// where x is near 1: x = 2^e · m, 3/4 <= m < 3/2, and log(m) = 2 · atanh(s), s = (m - 1) / (m + 1),
+// |s| <= 1/5. The first omitted term of the series is 1e-8 of the sum.
 SWITCHBACK_INLINE __m512 logarithm(__m512 x) {
   const __m512 one = _mm512_set1_ps(1.0f);
   const __m512 m = _mm512_getmant_ps(x, _MM_MANT_NORM_p75_1p5, _MM_MANT_SIGN_src);
@@ -87,17 +89,18 @@ SWITCHBACK_INLINE __m512 logarithm(__m512 x) {
 
 // ---- Forward.
 
-// For the queries of a block: the reference of their exponents, and the sums of weights, also by
-// lane.
+// The state of the softmax for a block of queries. A weight is 2^(score - shift); `sum` is the sum
+// of a query's weights, and `sums` has its partial sums by vector lane.
 struct alignas(64) Queries {
   float shift[block];
   float sum[block];
   float sums[block][lanes];
 };
 
-// Weights are relative to 2^0 as long as their sum is in this range. Within it nothing overflows,
-// and values that underflow are less than 2^-100 of the largest, so no maximum is needed. Queries
-// whose sum is outside of the range (or NaN) are computed again, relative to their largest score.
+// A softmax without a maximum: weights are 2^score as long as a query's sum of weights is in this
+// range. Then nothing overflows, and weights that underflow are less than 2^-100 of the largest.
+// Queries whose sum is outside of the range (or NaN) are computed again, relative to their largest
+// score.
 constexpr float least_sum = 0x1p-24f;
 constexpr float most_sum = 0x1p24f;
 SWITCHBACK_INLINE uint32_t beyond_range(const Queries& queries) {
@@ -111,7 +114,8 @@ SWITCHBACK_INLINE uint32_t beyond_range(const Queries& queries) {
   return ~within;
 }
 
-// The largest scores so far, by lane, instead of sums.
+// Updates the largest score of each query with a block of scores. `queries.sums` holds the maxima
+// by vector lane, instead of sums.
 void maxima_of_block(const float* scores, bool diagonal, Queries& queries) {
   for (int row = 0; row < block; ++row) {
     __m512 most = _mm512_load_ps(queries.sums[row]);
@@ -125,8 +129,8 @@ void maxima_of_block(const float* scores, bool diagonal, Queries& queries) {
   }
 }
 
-// Scores of a block become weights 2^(unit · score - shift) in bf16, as registers of A. `diagonal`:
-// query i sees the keys up to i.
+// Converts a block of scores [query, key] into weights 2^(unit · score - shift) in bf16, as
+// registers of A. `diagonal`: query i sees only the keys up to i.
 template <bool diagonal>
 SWITCHBACK_INLINE void weights_of_block(const float* scores, float unit, Queries& queries,
                                         uint16_t* weights, Asking& ahead) {
@@ -150,7 +154,7 @@ SWITCHBACK_INLINE void weights_of_block(const float* scores, float unit, Queries
   }
 }
 
-// The sum of each of 16 vectors, one lane for each.
+// Adds up the lanes of each of 16 vectors; lane i of the result is the sum of vector i.
 SWITCHBACK_INLINE __m512 sums_of_rows(const float (*rows)[lanes]) {
   __m512i v[lanes];
   SWITCHBACK_EACH(i, lanes) {
@@ -168,7 +172,7 @@ SWITCHBACK_INLINE __m512 sums_of_rows(const float (*rows)[lanes]) {
   return sums[0];
 }
 
-// The scratch of a task with this number of keys and elements of a row.
+// The scratch memory of a forward task with `count` keys and rows of `dim` elements.
 struct ForwardMemory {
   uint16_t *keys, *values, *query, *weights;
   float *scores, *out, *sums;
@@ -186,19 +190,19 @@ struct ForwardMemory {
 
 // ---- Backward.
 
-// A block [key, query] of scores, from which gradients_of_block computes the attention weights and
-// the gradients of the scores.
+// The operands of gradients_of_block: a block [key, query] of scores and of gradients of weights,
+// from which it computes the attention weights and the gradients of the scores.
 struct BlockOfGradients {
   const float* scores;
   const float* dweights;
-  const float* shift;  // of the exponents of each query
-  const float* dot;    // out · dout of each query
+  const float* shift;  // logsumexp of each query, in units of log2(e)
+  const float* dot;    // dot product of out and dout for each query
   float unit;
-  uint16_t* weights;         // registers of A
-  uint16_t* gradients;       // registers of A
-  uint16_t* gradient_pairs;  // registers of B
+  uint16_t* weights;         // result, packed as a left factor of products
+  uint16_t* gradients;       // result, packed as a left factor
+  uint16_t* gradient_pairs;  // these gradients again, packed as a right factor
 };
-// `diagonal`: query i sees the keys up to i.
+// `diagonal`: query i of the block sees only the keys up to i.
 template <bool diagonal>
 SWITCHBACK_INLINE void gradients_of_block(const BlockOfGradients& b, Asking& ahead) {
   const __m512 unit = _mm512_set1_ps(b.unit);
@@ -232,16 +236,17 @@ SWITCHBACK_INLINE void gradients_of_block(const BlockOfGradients& b, Asking& ahe
   }
 }
 
-// The scratch of a sequence with this number of padded tokens and elements of a row.
+// The scratch memory of backward for one head, with `count` tokens and rows of `dim` elements, both
+// padded to multiples of 32.
 struct BackwardMemory {
-  uint16_t *keys, *values, *key_columns;  // of all tokens, as the rest of this line
+  uint16_t *keys, *values, *key_columns;  // for all tokens, like dkeys and dvalues
   float *dkeys, *dvalues;
-  uint16_t *query, *query_pairs, *gradient, *gradient_pairs;  // of a tile of queries, as the rest
+  uint16_t *query, *query_pairs, *gradient, *gradient_pairs;  // a tile, like shift and dot
   float *shift, *dot;
-  uint16_t *weights, *dscores;  // of 32 keys
-  uint16_t* dscore_pairs;       // of all keys
-  float *scores, *dweights;     // of two blocks
-  float* dquery;                // of a block
+  uint16_t *weights, *dscores;  // scores of 32 keys
+  uint16_t* dscore_pairs;       // scores of all keys
+  float *scores, *dweights;     // two blocks of scores
+  float* dquery;                // a block of dQ
   BackwardMemory(Scratch& s, int64_t count, int64_t dim)
       : keys(s.take<uint16_t>(count * dim)),
         values(s.take<uint16_t>(count * dim)),
@@ -430,7 +435,7 @@ void backward(const Backward& task, void* scratch, Times* times) {
     for (int64_t q = 0; q < queries; ++q)
       memory.shift[q] = q < count ? task.logsumexp[first + q] * log2_of_e : 0.0f;
     const int64_t end = first + queries;
-    // Gradients of scores of a block of queries and all keys are contiguous.
+    // Gradients of the scores of one block of queries with all keys are contiguous.
     const int64_t pairs_of_queries = end * block;
     for (int64_t key = 0; key < end; key += block) {
       // The first query of the tile that sees these keys.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: the arguments of the kernels of bf16 attention. Like the tile kernels of
-// products (src/gemm/int8/cpu/tiles), their sources are compiled for their own instruction sets, so
-// this file has neither a standard header nor inline code.
+// Models, engine zone: argument structs of the bf16 attention kernels. Like the tile kernels of
+// int8 products (src/gemm/int8/cpu/tiles), the kernels are compiled with flags for their own
+// instruction sets, so this file has neither a standard header nor inline code.
 #pragma once
 
 #include <stdint.h>
 
 namespace switchback::models::bf16 {
 
-// Elements are bf16, strides and widths are in elements, and pointers are to the columns of a head.
+// Rows of one head in a larger matrix of bf16. Pointers point to the head's columns; strides and
+// widths are in elements.
 struct Rows {
   const uint16_t* data;
   int64_t stride;
@@ -19,7 +20,7 @@ struct Results {
   bool streams;  // stores bypass the caches
 };
 
-// Rows that a core prefetches while it computes.
+// Rows that a core prefetches for the next task while it computes.
 struct AheadPart {
   const uint16_t* data;
   int64_t stride, rows;
@@ -29,21 +30,23 @@ struct Ahead {
   int count;
 };
 
-// Time spent, if `now` is given.
+// Times of a task by part, and the clock `now` in ns.
 struct Times {
   int64_t (*now)();
   int64_t products_ns, softmax_ns;
 };
 
-// A head of one sequence: the queries, keys and values of a token are `width` apart.
+// One head of one sequence. The query, key and value of a token are in one row, `width` elements
+// apart.
 struct Head {
   Rows qkv;
   int64_t width, length, dim;
   float scale;
 };
 
-// out and logsumexp of the queries [begin, end) of a head; begin is a multiple of 256. Pointers to
-// results are those of the head's first query.
+// Arguments of a forward task, which computes out and logsumexp of the queries [begin, end) of a
+// head; begin is a multiple of 256. The pointers to results point to those of the head's first
+// query.
 struct Forward {
   Head head;
   int64_t begin, end;
@@ -59,8 +62,8 @@ struct Backward {
   Ahead ahead;
 };
 
-// The kernels of one instruction set. `scratch` has the size that forward_bytes or backward_bytes
-// returns, and begins at a cache line.
+// The attention kernels for one instruction set. `scratch` must have the size that forward_bytes or
+// backward_bytes returns, and must begin at a cache line.
 struct Kernels {
   int64_t (*forward_bytes)(int64_t length, int64_t dim);
   int64_t (*backward_bytes)(int64_t length, int64_t dim);
@@ -68,8 +71,8 @@ struct Kernels {
   void (*backward)(const Backward& head, void* scratch, Times* times);
 };
 
-// Null if this build does not have them.
-const Kernels* kernels_of_amx();     // they need CpuFeatures::amx_bf16
-const Kernels* kernels_of_avx512();  // they need CpuFeatures::avx512_bf16
+// The kernels for each instruction set; null if this build does not have them.
+const Kernels* kernels_of_amx();     // need CpuFeatures::amx_bf16
+const Kernels* kernels_of_avx512();  // need CpuFeatures::avx512_bf16
 
 }  // namespace switchback::models::bf16

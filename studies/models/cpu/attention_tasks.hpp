@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: how an attention is divided into tasks.
+// Models, engine zone: how attention on the CPU is divided into tasks for the threads.
 #pragma once
 
 #include <algorithm>
@@ -12,16 +12,16 @@
 
 namespace switchback::models {
 
-// Queries of one task in forward.
+// The largest number of queries in one forward task.
 inline constexpr std::int64_t task_queries = 256;
 
-// A head of one sequence: columns of the rows [first_row, first_row + length) of qkv.
+// One head of one sequence: its columns in the rows [first_row, first_row + length) of qkv.
 struct Head {
   std::int64_t first_row, column, length, dim, width;
   float scale;
 };
 
-// The queries of a head, and the keys that they see.
+// A forward task: the queries [begin, end) of a head. They see the keys before `end`.
 struct Task {
   Head head;
   std::int64_t begin, end;
@@ -40,7 +40,8 @@ inline Head head_of(const AttentionShape& s, std::int64_t index) {
           .scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim))};
 }
 
-// The queries of a task. The last queries of a sequence, which see the most keys, come first.
+// The forward task number `task`. The last queries of each sequence come first, because they see
+// the most keys and so take the longest.
 inline Task task_of(const AttentionShape& shape, std::int64_t task) {
   const std::int64_t heads = shape.batch * shape.heads;
   const std::int64_t parts = tasks_of_head(shape);

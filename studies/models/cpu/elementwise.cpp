@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: embedding, rotary positions, SwiGLU, dropout and sums.
+// Models, engine zone: CPU kernels for the embedding, rotary positions, SwiGLU, dropout and sums.
 #include "quant/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -17,9 +17,11 @@
 #ifndef SWITCHBACK_MODELS_ELEMENTWISE_ONCE
 #define SWITCHBACK_MODELS_ELEMENTWISE_ONCE
 namespace switchback::models {
-// How the sums of rows of a token treat a row. Other rows of the same block of rows may have the
-// same token; only one of them is not `later`. `first`: there is no earlier sum to add to. `alone`:
-// there is also no later row, so the row is stored past the caches.
+// What a row of dy does in the embedding's backward, which sums rows with the same token within
+// blocks of rows. `later`: an earlier row of its block has the same token and adds this row too.
+// `increases`: the block's sum is added to the token's gradient. `first`: it is the first sum for
+// the token and is stored. `alone`: no other row has the token, so the row is stored past the
+// caches.
 enum class Place : std::uint8_t { later, increases, first, alone };
 }  // namespace switchback::models
 #endif
@@ -27,15 +29,16 @@ enum class Place : std::uint8_t { later, increases, first, alone };
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
 
-// The number of elements of a row to prefetch. Prefetchers that follow pages load what comes after
-// the first lines; prefetching whole rows took a sixth longer on Zen 4.
+// The number of elements at the start of a table row to prefetch. Prefetchers that follow pages
+// load the rest of the row themselves; there, prefetching whole rows took a sixth longer on Zen 4.
 inline std::int64_t asked_of_row(std::int64_t cols) {
   constexpr std::int64_t first = 256;
   return follows_pages() ? std::min(cols, first) : cols;
 }
 
-// y = table row (+ position row). `next` is a table row that is needed soon: the table is larger
-// than the caches, and its rows are read in any order.
+// Embedding of one token: y = the token's row of the table, plus the row of the position if given.
+// `next` is a table row that is needed soon and is prefetched: the table is larger than the caches,
+// and its rows are read in any order.
 void EmbedRow(const float* token, const float* position, const float* next, const AnyMatrix& y,
               std::int64_t r, Stores stores) {
   with_type(y.dtype, stores, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
@@ -53,9 +56,10 @@ void EmbedRow(const float* token, const float* position, const float* next, cons
   });
 }
 
-// to[0, count) = the sum of row r of dy and of the rows that follow it in `same`, starting at a
-// column; or the sum is added to it. `next`, unless it is null, is a row that is increased soon:
-// the gradient of a table is larger than the caches, and its rows are accessed in any order.
+// Sums row r of dy and the rows with the same token that follow it in the list `same`, for `count`
+// columns from `column` on. Stores the sum in `to`, or adds it, as `place` says. `next`, unless it
+// is null, is a row that is increased soon and is prefetched: a table's gradient is larger than the
+// caches, and its rows are accessed in any order.
 void AddRows(const ConstAnyMatrix& dy, std::int64_t r, const std::int32_t* same, Place place,
              std::int64_t column, std::int64_t count, float* to, const float* next) {
   with_type(dy.dtype, [&]<class T>(T) HWY_ATTR {
@@ -84,7 +88,8 @@ void AddRows(const ConstAnyMatrix& dy, std::int64_t r, const std::int32_t* same,
   });
 }
 
-// to[0, count) = 0, stored past the caches, because a gradient is larger than they are.
+// Sets to[0, count) to 0 with stores that bypass the caches, because a table's gradient is larger
+// than they are.
 void StreamZeros(float* to, std::int64_t count) {
   const F32 d;
   std::int64_t i = 0;
@@ -99,7 +104,8 @@ void EndOfStream() {
   hwy::FlushStream();
 }
 
-// Vector i of the two halves of a head; `count` is 1 or 2 as in load_part.
+// Rotates `count` vectors of elements, 1 or 2, from each half of a head. A single vector may be
+// short: it has n elements.
 template <int count, class T>
 HWY_INLINE void rope_part(T* a, T* b, const float* cosines, const float* sines, float sign,
                           std::int64_t n) {
@@ -117,9 +123,10 @@ HWY_INLINE void rope_part(T* a, T* b, const float* cosines, const float* sines, 
   store_parts<count>(y, b, n);
 }
 
-// The queries and keys of rows [begin, end). All lines are prefetched in order, including those of
-// the values: Zen 4's prefetchers stop at the gap in each row. Waiting for its first lines took 1.5
-// (f32) to 3 (bf16) times as long as reading half as much again.
+// Applies rotary positions to the queries and keys of rows [begin, end). All lines of a row are
+// prefetched in order, including those of the values, which are not changed: Zen 4's prefetchers
+// stop at the gap in each row. Waiting for the first lines after it took 1.5 (f32) to 3 (bf16)
+// times as long as reading half as much again.
 void RopeRows(const Rope& o, const AnyMatrix& qkv, bool inverse, std::int64_t begin,
               std::int64_t end, bool avx512_bf16) {
   q::with_float_or_bf16(qkv.dtype, avx512_bf16, [&]<class T>(T) HWY_ATTR {
@@ -147,9 +154,9 @@ void RopeRows(const Rope& o, const AnyMatrix& qkv, bool inverse, std::int64_t be
   });
 }
 
-// x = 1 + exp(-x), with operations that devices have too, so that results have the same bits there.
-// The divisor is f32, but its exponential has an error of 3e-6 if gates were rounded to bf16, as in
-// powers_of_two: every multiplication less helps, because Zen 4 starts one per cycle.
+// Replaces x by 1 + exp(-x), with operations that GPUs have too, so that results have the same bits
+// there. The result is f32; for bf16 its exponential has an error of 3e-6, as in powers_of_two,
+// because every multiplication less helps: Zen 4 starts one per cycle.
 template <int count, bool of_bf16>
 HWY_INLINE void one_and_exponentials(VF* x) {
   for (int j = 0; j < count; ++j)  // exp(88) is finite
@@ -178,9 +185,9 @@ HWY_INLINE void swiglu_part(const T* a, const T* b, T* to, std::int64_t n) {
   put_unordered<past, count>(x, to, n);
 }
 
-// Prefetches `count` vectors far ahead of element i in a row of `cols` elements; after the end of
-// the row, those of the next row. Halves of rows are short, and prefetchers start again after each
-// half: with one thread, bf16 took 1.2 to 1.3 times as long without this on Zen 4.
+// Prefetches `count` vectors 4096 bytes ahead of element i in a row of `cols` elements; past the
+// end of the row, those of the next row. Halves of rows are short, and prefetchers start again
+// after each half: with one thread, bf16 took 1.2 to 1.3 times as long without this on Zen 4.
 template <int count, class T>
 HWY_INLINE void ask_in_rows(const T* row, std::int64_t i, std::int64_t cols, std::int64_t stride) {
   constexpr std::int64_t far = 4096 / std::int64_t{sizeof(T)};
@@ -219,7 +226,7 @@ HWY_INLINE void swiglu_backward_part(const T* a, const T* b, const T* g, T* da, 
   for (int j = 0; j < count; ++j) {
     s[j] = hn::Div(set(1.0f), s[j]);
     const VF silu = hn::Mul(x[j], s[j]);
-    // silu' = s + x·s·(1 - s)
+    // the derivative of silu: s + x·s·(1 - s), with s = sigmoid(x)
     const VF slope = hn::MulAdd(silu, hn::Sub(set(1.0f), s[j]), s[j]);
     x[j] = hn::Mul(hn::Mul(gradient[j], up[j]), slope);
     s[j] = hn::Mul(gradient[j], silu);
@@ -248,8 +255,8 @@ void SwigluBackwardRow(const ConstAnyMatrix& gate_up, const ConstAnyMatrix& dh,
   });
 }
 
-// The parameters that a range of dropout shares. Passed by value: otherwise each store to x would
-// cause them to be read again.
+// The constants of dropout for a range of elements. Passed by value: otherwise the compiler would
+// read them again after each store to x.
 struct DropoutValues {
   std::uint64_t key, stream;
   std::int64_t first;  // number of the first element
@@ -263,10 +270,10 @@ struct DropoutValues {
         threshold(
             hn::Set(q::U32(), static_cast<std::uint32_t>(static_cast<double>(o.p) * 4294967296.0))),
         scale(set(1.0f / (1.0f - o.p))) {}
-  // The counters of a vector, starting at `c`, in the block of element i.
+  // The Philox counters of a vector: counters c, c + 1, ... of the block that contains element i.
   HWY_INLINE void counters(std::int64_t i, std::int64_t c, q::VU* words) const {
     const q::U32 d;
-    // A multiple of 16, so that the lower half does not overflow within a block.
+    // The block's first counter is a multiple of 16, so adding to its lower half cannot overflow.
     const auto of_block =
         static_cast<std::uint64_t>((first + i) / philox::block_elements * philox::block_counters);
     words[0] = hn::Add(hn::Set(d, static_cast<std::uint32_t>(of_block)),
@@ -281,13 +288,13 @@ struct DropoutValues {
   }
 };
 
-// Prefetches the block that is eight blocks ahead.
+// Prefetches the elements of dropout that come eight blocks later.
 template <class T>
 HWY_INLINE void ask_for_dropout(const T* x) {
   q::ask_for<philox::block_elements / lanes>(x + 8 * philox::block_elements);
 }
 
-// Elements [begin, end) of x; begin is a multiple of 64.
+// Applies dropout to elements [begin, end) of x; begin is a multiple of 64.
 void DropoutRange(const Dropout& o, const AnyMatrix& x, std::int64_t begin, std::int64_t end,
                   bool avx512_bf16) {
   q::with_float_or_bf16(x.dtype, avx512_bf16, [&]<class T>(T) HWY_ATTR {
@@ -295,10 +302,10 @@ void DropoutRange(const Dropout& o, const AnyMatrix& x, std::int64_t begin, std:
     const DropoutValues values(o);
     std::int64_t i = begin;
 #if HWY_TARGET == HWY_AVX3
-    // A vector of counters is that of one block. Two vectors are computed together, because each
-    // round waits for the one before: that took 0.74 of the time. The lower bound for a vector of
-    // elements on Zen 4, which starts two operations per cycle: 30 for the rounds and 5 others,
-    // that is, 17 cycles (measured 20).
+    // A vector of 16 counters covers one block of 64 elements. Two blocks are computed together,
+    // because each Philox round waits for the one before; that took 0.74 of the time. The lower
+    // bound for a vector of elements on Zen 4, which starts two operations per cycle: 30 for the
+    // rounds and 5 others, that is, 17 cycles (measured 20).
     static_assert(lanes == philox::block_counters);
     constexpr int blocks = 2;
     for (; i + blocks * philox::block_elements <= end; i += blocks * philox::block_elements) {
@@ -367,7 +374,8 @@ namespace {
 
 constexpr std::int64_t least_elements = 16384, most_elements = 65536;  // of a task
 constexpr std::int64_t line_floats = 16;
-constexpr std::int64_t rows_of_sum = 64;  // of a block whose rows of a token are summed first
+// Embedding backward: rows with one token are summed within blocks of 64 rows.
+constexpr std::int64_t rows_of_sum = 64;
 
 std::size_t elementwise_table(const ContextState& state) {
   return quant::cpu::table_index(state.features);
@@ -383,8 +391,8 @@ std::int64_t rows_of_task(const ContextState& state, std::int64_t rows, std::int
                       std::max<std::int64_t>(1, most_elements / width));
 }
 
-// f(row) for all rows, some thousand elements per task. Afterwards all stores past the caches have
-// reached memory.
+// Calls f(row) for all rows in parallel, with some thousand elements per task. When it returns,
+// stores that bypassed the caches have reached memory.
 template <class F>
 void for_rows(ContextState& state, std::int64_t rows, std::int64_t cols, F&& f) {
   const auto end_of_stream = HWY_DISPATCH_TABLE(EndOfStream)[elementwise_table(state)];
@@ -424,8 +432,8 @@ void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, Matri
   const auto zeros = HWY_DISPATCH_TABLE(StreamZeros)[elementwise_table(state)];
   const auto end_of_stream = HWY_DISPATCH_TABLE(EndOfStream)[elementwise_table(state)];
   core::Workspace::Frame frame(state.workspace);
-  // The last row of each token, or -1; and the next row with the same token in its block of rows,
-  // or -1.
+  // `last`: the last row with each token so far, or -1. `same`: for each row, the next row of its
+  // block with the same token, or -1.
   auto* const last = frame.take<std::int32_t>(dtable.rows);
   auto* const same = frame.take<std::int32_t>(dy.rows);
   auto* const places = frame.take<Place>(dy.rows);
@@ -445,7 +453,8 @@ void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, Matri
       if (places[r] == Place::first && last[tokens[static_cast<std::size_t>(r)]] == r)
         places[r] = Place::alone;
   if (!accumulate) {
-    // The rows of dtable that first rows of a token are written to need not be zeroed and read.
+    // Zeroes the gradients of tokens that do not occur. The others are written by their first row,
+    // so they need not be zeroed and read.
     state.threads.for_ranges(dtable.rows, rows_of_task(state, dtable.rows, dtable.cols),
                              [&](std::int64_t begin, std::int64_t end, int) {
                                for (std::int64_t r = begin; r < end; ++r)
@@ -453,7 +462,7 @@ void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, Matri
                                    zeros(dtable.data + r * dtable.stride, dtable.cols);
                                end_of_stream();
                              });
-    // Positions after the last row.
+    // Positions that no row of dy has get zero gradients.
     const std::int64_t unused = std::max<std::int64_t>(0, dpositions.rows - dy.rows);
     state.threads.for_ranges(unused, rows_of_task(state, unused, dtable.cols),
                              [&](std::int64_t begin, std::int64_t end, int) {
@@ -462,8 +471,9 @@ void embed_backward(ContextState& state, Tokens tokens, ConstAnyMatrix dy, Matri
                                end_of_stream();
                              });
   }
-  // Tokens repeat, so each task has a range of columns and adds all rows in order. Few columns per
-  // task would be short pieces of rows at random addresses; many would leave threads idle.
+  // Tokens repeat, so each task has a range of columns and adds all rows in order. With few columns
+  // per task, it would access short pieces of rows at random addresses; with many, threads would be
+  // idle.
   constexpr std::int64_t least = 64;
   const std::int64_t columns = (dy.cols / state.threads.count() + least - 1) / least * least;
   state.threads.for_ranges(
@@ -503,7 +513,8 @@ void swiglu(ContextState& state, ConstAnyMatrix gate_up, AnyMatrix h) {
 void swiglu_backward(ContextState& state, ConstAnyMatrix gate_up, ConstAnyMatrix dh,
                      AnyMatrix dgate_up) {
   const auto kernel = HWY_DISPATCH_TABLE(SwigluBackwardRow)[elementwise_table(state)];
-  // In place, the lines are in the cache. The second half of a row begins with a line.
+  // In place, the lines are in the cache already, so stores do not bypass it. They do so only if
+  // the second half of each row begins at a line.
   const auto line = 64 / static_cast<std::int64_t>(dtype_size_bytes(dgate_up.dtype));
   const Stores stores = {goes_past_caches(state.features, dgate_up) && dh.cols % line == 0 &&
                              dgate_up.data != gate_up.data,

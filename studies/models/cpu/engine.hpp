@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: the operations on CPUs.
+// Models, engine zone: the table of the CPU implementations of a model's operations.
 #pragma once
 
 #include "studies/models/engine.hpp"

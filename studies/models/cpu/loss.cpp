@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: cross entropy.
+// Models, engine zone: cross entropy on the CPU.
 #include "quant/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -20,20 +20,21 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
 
-// A row is read only once. Its exponentials are those of the differences to a shift. The shift is
-// the largest of the first elements, and so it is one of the terms or close to one. If elements
-// exceed the shift by more than `most_above`, the elements from there on use their largest element
-// as the shift. exp(40) times a million classes is far below the largest f32. A term that vanishes
-// compared with the shift's also vanishes compared with the largest term.
+// Cross entropy reads a row from memory only once, so it does not know the row's maximum in
+// advance. It sums exp(x - shift), where the shift is the largest of the first elements, so it is
+// one of the terms or close to one. If elements exceed the shift by more than `most_above`, the
+// elements from there on use their own maximum as the shift. exp(40) times a million classes is far
+// below the largest f32. A term that vanishes compared with exp(0) also vanishes compared with the
+// largest term.
 inline constexpr std::int64_t first_elements = 1024;
 inline constexpr float most_above = 40;
-// The number of elements that are summed in f32: 16 by each lane of `together` vectors. Their sums
-// are added in f64, so that a sum of many classes is as exact as one of few.
+// The number of exponentials that are summed in f32: 16 by each lane of `together` vectors. These
+// sums are added in f64, so that a sum of many classes is as exact as one of few.
 inline constexpr std::int64_t summed_elements = 16 * together * lanes;
 
-// The number of vectors that are processed together. Memory is faster than `together` exponentials
-// of bf16, each of which is a chain of dependent operations. For f32, more vectors would only delay
-// the prefetches.
+// The number of vectors that are processed together. Memory delivers data faster than the core
+// computes `together` exponentials of bf16, each of which is a chain of dependent operations. For
+// f32, more vectors would only delay the prefetches.
 template <class T>
 inline constexpr int wide =
     HWY_TARGET == HWY_AVX3 && !std::is_same_v<T, float> ? 2 * together : together;
@@ -59,21 +60,24 @@ HWY_INLINE float max_of(const T* x, std::int64_t count) {
   return max;
 }
 
-// The constants that the exponentials exp(x - shift) of a run of elements share.
+// Constants for the exponentials exp(x - shift) of several elements with one shift.
 struct Differences {
   double shift;
   float subtrahend = 0, lowest, added, most = std::numeric_limits<float>::infinity();
-  // The bits of a value that is rounded to sixteenths, and those of an element of bf16.
+  // The limit for x as bits to compare: of x · log2(e) rounded to sixteenths, and of a bf16
+  // element.
   std::int32_t most_shifted = std::numeric_limits<std::int32_t>::max();
   std::int16_t most_bf16 = std::numeric_limits<std::int16_t>::max();
-  // Otherwise the shift is a multiple of ln(2), which `added` contains, so that nothing is rounded.
+  // Whether the shift is subtracted from x. Otherwise it is a multiple of ln(2), which `added`
+  // contains, so that nothing is rounded.
   bool subtracts;
 
-  // The shift is `near` or a value close to it.
+  // The shift becomes `near` or a value close to it. `is_limited`: x may exceed it by `most_above`
+  // only.
   Differences(float near, bool of_bf16, bool is_limited) : shift(static_cast<double>(near)) {
     constexpr double ln2 = 0x1.62e42fefa39efp-1;
-    constexpr float far = 65536;    // above it the error of log2(e) with 24 bits is too large
-    constexpr double least = -127;  // 2^-127 becomes 0
+    constexpr float far = 65536;    // beyond it, the error of log2(e) in f32 is too large
+    constexpr double least = -127;  // 2^-127 is computed as 0
     // A limit that is compared as bits must not be negative: only the bits of positive numbers have
     // the order of the numbers.
     const float least_near = is_limited ? -most_above : -far;
@@ -94,11 +98,11 @@ struct Differences {
   }
 
  private:
-  static constexpr float sixteenths = 0x1.8p19f;  // leaves sixteen times a number in the low bits
+  static constexpr float sixteenths = 0x1.8p19f;  // added to v, leaves 16·v in the low bits
 };
 
 #if HWY_TARGET == HWY_AVX3
-// Whether one of `count` vectors exceeds a limit that is not negative.
+// Whether an element of `count` vectors of bf16 exceeds a limit that is not negative.
 template <int count>
 HWY_INLINE bool any_exceeds(const bfloat16* x, std::int16_t most_bf16) {
   const hn::Repartition<std::int16_t, F32> d;
@@ -110,16 +114,17 @@ HWY_INLINE bool any_exceeds(const bfloat16* x, std::int16_t most_bf16) {
 }
 #endif
 
-// p · power = exp(x - shift). Returns false if it is not `tested` that no x exceeds the limit, and
-// an x does; p and power are then undefined.
+// Computes p and power with p · power = exp(x - shift). Returns false if an x exceeds the limit; p
+// and power are then undefined. `tested`: the caller has already compared with the limit.
 template <int count, class T, bool subtracts, bool tested>
 HWY_INLINE bool exponentials_of_differences(const Differences& d, VF* x, VF* p, VF* power) {
   constexpr bool of_bf16 = !std::is_same_v<T, float>;
 #if HWY_TARGET == HWY_AVX3
-  // 2^(n + i/16) · 2^r. Powers of sixteenths are in a table, so that |r| <= 1/32, and minimax fits
-  // with two (bf16; relative error 4.3e-7) or three (1.6e-9) coefficients are enough: per cycle,
-  // Zen 4 starts one multiplication and one addition, and in addition moves or integer additions.
-  // Each power in the table is reduced by what shifting n + i/16 into the exponent adds for i.
+  // exp(x - shift) = 2^(n + i/16) · 2^r. Powers of sixteenths are in a table, so that |r| <= 1/32,
+  // and minimax fits with two (bf16; relative error 4.3e-7) or three (1.6e-9) coefficients are
+  // enough: per cycle, Zen 4 starts one multiplication and one addition, and in addition moves or
+  // integer additions. Shifting n + i/16 into the exponent also adds i to the mantissa, so each
+  // power in the table is reduced by that.
   alignas(64) static constexpr std::uint32_t sixteenth_powers[16] = {
       0x3F800000, 0x3F7DAAC3, 0x3F7B95C2, 0x3F79C3D3, 0x3F7837F0, 0x3F76F532,
       0x3F75FED7, 0x3F75583F, 0x3F7504F3, 0x3F7508A4, 0x3F75672A, 0x3F76248C,
@@ -166,17 +171,16 @@ HWY_INLINE bool exponentials_of_differences(const Differences& d, VF* x, VF* p, 
 }
 
 // Adds exp(x - shift) of `size` elements to the sum. If it `keeps` them, `kept` receives these
-// exponentials in the order of load_unordered; `kept` may be x. Stops before elements above the
-// limit, at a group of vectors that are processed together, and returns the number of processed
-// elements.
+// exponentials in the order of load_unordered; `kept` may be x. Stops before a group of vectors
+// with an element above the limit, and returns the number of processed elements.
 template <bool subtracts, bool keeps, class T>
 HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, const Differences& d,
                                          float* kept, double& sum) {
   for (std::int64_t begin = 0; begin < size; begin += summed_elements) {
     const std::int64_t end = std::min(size, begin + summed_elements);
     VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
-    // For `count` vectors, the last one with `n` elements if it is short. Returns whether they were
-    // processed.
+    // Processes `count` vectors from element i on; a single vector may be short, with n elements.
+    // Returns false if an element exceeds the limit.
     const auto take = [&]<int count>(Count<count>, std::int64_t i, std::int64_t n) HWY_ATTR {
       constexpr std::int64_t far_bytes = 4096;
       q::ask_for<count>(x + i + far_bytes / std::int64_t{sizeof(T)});
@@ -193,10 +197,10 @@ HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, const Di
       if (!exponentials_of_differences<count, T, subtracts, tested>(d, v, p, power)) return false;
       for (int j = 0; j < count; ++j) {
         sums[j % together] = hn::MulAdd(p[j], power[j], sums[j % together]);
-        if constexpr (!keeps) continue;  // the sum is the same
+        if constexpr (!keeps) continue;  // saves the product if exponentials are not kept
         const VF e = hn::Mul(p[j], power[j]);
         if constexpr (count > 1)
-          q::narrow(e, kept + i + j * lanes);  // NaN is replaced when they are scaled
+          q::narrow(e, kept + i + j * lanes);  // may store any NaN; scaling replaces it
         else
           store(e, kept + i, n);
       }
@@ -226,9 +230,9 @@ HWY_INLINE std::int64_t add_exponentials(const T* x, std::int64_t size, const Di
                          : add_exponentials<true, true>(x, size, d, kept, sum);
 }
 
-// x = factor · kept. For bf16 the memory would be idle meanwhile, so `next`, the following row, is
-// prefetched into the second-level cache; the first level is full of kept values. Rows of f32 are
-// longer and are scaled in place: there prefetching took 1.08 times as long on Zen 4.
+// Computes x = factor · kept. For bf16 the memory would be idle meanwhile, so the row `next` is
+// prefetched into the second-level cache; the first level is full of kept exponentials. Rows of f32
+// are longer and are scaled in place: there prefetching took 1.08 times as long on Zen 4.
 template <class T>
 HWY_INLINE void scale_exponentials(const float* kept, std::int64_t size, float factor, T* x,
                                    const T* next) {
@@ -241,20 +245,21 @@ HWY_INLINE void scale_exponentials(const float* kept, std::int64_t size, float f
   });
 }
 
-// `kept`: `cols` floats for the exponentials, if there is a scale; the row itself if it is f32.
+// The loss of one row of logits; with a scale, also its gradient in place. `kept` receives the
+// row's exponentials if there is a scale: `cols` floats, or the row itself if it is f32.
 template <class T>
 HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, float scale,
                               float* kept, const T* next) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   const float at_target = static_cast<float>(row[target]);
   float shift = max_of(row, std::min(cols, first_elements));
-  if (shift == -infinity) shift = max_of(row, cols);  // classes that are masked
+  if (shift == -infinity) shift = max_of(row, cols);  // the first classes are masked
   if (shift == -infinity) shift = 0;
   constexpr bool of_bf16 = !std::is_same_v<T, float>;
   Differences d(shift, of_bf16, true);
   double sum = 0;
   const std::int64_t taken = add_exponentials(row, cols, d, kept, sum);
-  double before = 1;  // the factor of the exponentials so far
+  double before = 1;  // factor of the exponentials with the first shift
   if (taken < cols) {
     const Differences larger(max_of(row + taken, cols - taken), of_bf16, false);
     before = std::exp(d.shift - larger.shift);
@@ -274,8 +279,8 @@ HWY_INLINE double loss_of_row(T* row, std::int64_t cols, std::int32_t target, fl
   return loss;
 }
 
-// -log softmax(row r)[target]. If scale is not 0, the row becomes scale · (softmax - one_hot).
-// `scratch`: `cols` floats, used in that case for a row that is not f32.
+// Returns -log softmax(row r)[target]. If scale is not 0, replaces the row by its gradient scale ·
+// (softmax - one_hot). `scratch`: `cols` floats, used for gradients of rows that are not f32.
 double LossOfRow(const AnyMatrix& logits, std::int64_t r, std::int32_t target, float scale,
                  float* scratch, bool avx512_bf16) {
   double loss = 0;
@@ -317,7 +322,7 @@ void queue_cross_entropy(ContextState& state, AnyMatrix logits, Tokens targets, 
   state.threads.for_ranges(
       logits.rows, rows, [&](std::int64_t begin, std::int64_t end, int worker) {
         for (std::int64_t r = begin; r < end; ++r) {
-          // The target's element, which is read before the row is processed.
+          // The target's logit of the next row, which is read before that row is processed.
           hwy::Prefetch(logit(std::min(r + 1, end - 1)));
           losses[r] = kernel(logits, r, targets[static_cast<std::size_t>(r)], scale,
                              scratch.of(worker), state.features.avx512_bf16);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: RMSNorm and LayerNorm. A row is read from memory once: passes after the
-// first one find it in the cache.
+// Models, engine zone: RMSNorm and LayerNorm on the CPU. A row is read from memory once: later
+// passes over the row find it in the cache.
 #include "quant/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -36,15 +36,15 @@ HWY_INLINE T* row_of(const AnyMatrix& m, std::int64_t r) {
 
 enum class Statistic { sum, squares };
 
-// s = x (+ add) of a row, rounded to T as it is stored, so that the statistics are those of the
-// values that backward reads.
+// A row of the norm's input s = x, or x + add. The sum is rounded to T as it is stored, so that the
+// statistics are those of the values that backward reads.
 template <class T>
 struct NormRow {
   const T* x;
-  const T* add;  // null: x is s
+  const T* add;  // null if s is x
   T* sum;
   bool asks;
-  const T* next;  // of x
+  const T* next;  // the next row of x
   template <class Args>
   HWY_INLINE NormRow(const Args& o, std::int64_t r)
       : x(row_of<T>(o.x, r)),
@@ -63,12 +63,14 @@ struct NormRow {
   }
 };
 
-// Whether the sum is stored in the last pass over the row, past the caches; f32 that are added
-// again have the same bits. bf16 are rounded only once, into the cache.
+// Whether x + add is stored in the last pass over the row, with stores that bypass the caches. f32
+// is added again then, with the same bits. bf16 is rounded only once, so it is stored in the first
+// pass.
 template <bool past, class T>
 inline constexpr bool sum_is_last = past&& std::is_same_v<T, float>;
 
-// The sum of s or of s² over a row. The caller continues to read through `row`.
+// The sum of s or of s² over a row. If it also stores s = x + add, `row` reads the stored s
+// afterwards.
 template <Statistic statistic, bool past, class T>
 HWY_INLINE float summed_row(NormRow<T>& row, std::int64_t cols) {
   VF sums[together] = {hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32()), hn::Zero(F32())};
@@ -94,10 +96,9 @@ HWY_INLINE float summed_row(NormRow<T>& row, std::int64_t cols) {
   return sum_of_parts(sums);
 }
 
-// y = f(s, i, n) of a row, `count` vectors in place, and the part of its sum that is not stored
-// yet. The memory would be idle meanwhile, so x of the next row is prefetched: that took 0.82
-// (RMSNorm) and 0.87 (LayerNorm) of the time on Zen 4; when `add` is prefetched too, 0.85 and 1.
-// f32 gained nothing.
+// Last pass over a row: stores y = f(s), and x + add if that is not stored yet. The memory would be
+// idle meanwhile, so x of the next row is prefetched: that took 0.82 (RMSNorm) and 0.87 (LayerNorm)
+// of the time on Zen 4; when `add` is prefetched too, 0.85 and 1. f32 gained nothing.
 template <bool past, class T, class F>
 HWY_INLINE void put_row(const NormRow<T>& row, T* y, std::int64_t cols, F&& f) {
   for_parts(cols, [&]<int count>(Count<count> parts, std::int64_t i, std::int64_t n) HWY_ATTR {
@@ -143,7 +144,8 @@ HWY_INLINE void rms_backward_part(const T* s, const T* dy, const float* gain, fl
   }
 }
 
-// dgain[0, cols) belongs to this block of rows only.
+// Backward of RMSNorm for a block of rows. It overwrites dgain[0, cols), the sums of this block
+// alone.
 void RmsBackwardRows(const RmsNormBackward& o, std::int64_t begin, std::int64_t end, float* dgain,
                      Stores stores) {
   with_type(o.s.dtype, stores, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
@@ -222,14 +224,14 @@ struct LayerBackwardRow {
   float* dbias;
   float mean, rstd;
 };
-// Adds to dgain and dbias. Computes the sums of dy · gain, and of dy · gain times the normalised
-// value.
+// Backward of LayerNorm for `count` vectors: adds to dgain and dbias, and to the sums of dy · gain
+// and of dy · gain times the normalised value.
 template <int count, class T>
 HWY_INLINE void layer_backward_part(const T* s, const T* dy, const LayerBackwardRow& row,
                                     std::int64_t i, std::int64_t n, VF* sums, VF* dots) {
   VF x[count], g[count];
   load_parts<count>(s + i, n, x);
-  load_parts<count>(dy + i, n, g);  // zero past the end, and so are the products
+  load_parts<count>(dy + i, n, g);  // zero past the end of the row, and so are products with it
   for (int j = 0; j < count; ++j) {
     const VF normal = hn::Mul(hn::Sub(x[j], set(row.mean)), set(row.rstd));
     float* const dgain = row.dgain + i;
@@ -242,7 +244,8 @@ HWY_INLINE void layer_backward_part(const T* s, const T* dy, const LayerBackward
   }
 }
 
-// dgain and dbias [0, cols) belong to this block of rows only.
+// Backward of LayerNorm for a block of rows. It overwrites dgain and dbias [0, cols), the sums of
+// this block alone.
 void LayerBackwardRows(const LayerNormBackward& o, std::int64_t begin, std::int64_t end,
                        float* dgain, float* dbias, Stores stores) {
   with_type(o.s.dtype, stores, [&]<class T, bool past>(T, std::bool_constant<past>) HWY_ATTR {
@@ -299,7 +302,8 @@ HWY_EXPORT(LayerBackwardRows);
 
 namespace {
 
-constexpr std::int64_t block_rows = 64;  // whose parameter gradients are summed first
+// Gradients of parameters are summed within blocks of 64 rows first.
+constexpr std::int64_t block_rows = 64;
 
 std::int64_t norm_rows(const ContextState& state, std::int64_t rows) {
   return size_of_task(state, rows, 16, 32);
@@ -316,9 +320,10 @@ std::size_t norm_table(const ContextState& state) {
   return quant::cpu::table_index(state.features);
 }
 
-// Each of `to` (+)= its sums of blocks of rows, in order. A block stores the sums of all outputs
-// one after the other. At least half of them come from the caches of other cores, which may be on
-// another die (160 ns per line, two dies of Zen 4), so they are prefetched before they are added.
+// Adds up the sums of the blocks of rows, in order, and stores or adds them to each vector in `to`.
+// A block stores the sums for all vectors one after the other. At least half of them come from the
+// caches of other cores, which may be on another die (160 ns per line, two dies of Zen 4), so they
+// are prefetched before they are added.
 void add_blocks(ContextState& state, const float* sums, std::int64_t blocks,
                 std::initializer_list<std::span<float>> to, bool accumulate) {
   constexpr std::int64_t columns = 256;
@@ -369,7 +374,8 @@ void rms_norm_backward(ContextState& state, const RmsNormBackward& o) {
   core::Workspace::Frame frame(state.workspace);
   float* const sums = frame.take<float>(blocks * o.s.cols);
   const core::PerWorker<float> own(frame, state.threads.count(), o.s.cols);
-  const Stores stores = {false, state.features.avx512_bf16};  // dx is added to
+  // Dx is read and added to, so stores do not bypass the caches.
+  const Stores stores = {false, state.features.avx512_bf16};
   state.threads.for_ranges(
       o.s.rows, block_rows, [&](std::int64_t begin, std::int64_t end, int worker) {
         kernel(o, begin, end, own.of(worker), stores);
@@ -394,7 +400,7 @@ void layer_norm_backward(ContextState& state, const LayerNormBackward& o) {
   core::Workspace::Frame frame(state.workspace);
   float* const sums = frame.take<float>(2 * blocks * cols);
   const core::PerWorker<float> own(frame, state.threads.count(), 2 * cols);
-  // In place, the lines are in the cache.
+  // In place, the lines are in the cache already, so stores do not bypass it.
   const Stores stores = {
       goes_past_caches(state.features, o.dx) && o.dx.data != o.dy.data && o.dx.data != o.s.data,
       state.features.avx512_bf16};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: the steps of SGD and AdamW. Lower bound: memory traffic; each parameter is
-// read and written once.
+// Models, engine zone: the steps of SGD and AdamW on the CPU. Memory traffic bounds their time:
+// each parameter is read and written once.
 #include "quant/cpu/targets.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -64,7 +64,7 @@ HWY_EXPORT(AdamRange);
 
 namespace {
 
-// All updates in one parallel call, because a model has many small parameters.
+// Runs all updates in one parallel call, because a model has many small parameters.
 template <class Kernel, class Rates>
 void run_updates(ContextState& state, Kernel kernel, const Rates& rates,
                  std::span<const Update> updates) {
@@ -72,7 +72,8 @@ void run_updates(ContextState& state, Kernel kernel, const Rates& rates,
   const auto pieces_of = [](const Update& u) { return (u.size + piece - 1) / piece; };
   core::Workspace::Frame frame(state.workspace);
   const auto count = static_cast<std::int64_t>(updates.size());
-  auto* const first = frame.take<std::int64_t>(count + 1);  // the first piece of each update
+  // Index of the first piece of each update.
+  auto* const first = frame.take<std::int64_t>(count + 1);
   first[0] = 0;
   for (std::int64_t i = 0; i < count; ++i)
     first[i + 1] = first[i] + pieces_of(updates[static_cast<std::size_t>(i)]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: vectors that are prefetched or that are stored past the caches. Included
-// once for each Highway target.
+// Models, engine zone: loads of vectors with prefetches, and stores that may bypass the caches.
+// Included once for each Highway target.
 #if defined(SWITCHBACK_MODELS_CPU_STREAMS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef SWITCHBACK_MODELS_CPU_STREAMS_INL
 #undef SWITCHBACK_MODELS_CPU_STREAMS_INL
@@ -15,12 +15,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace switchback::models::HWY_NAMESPACE {
 
-// f(T(), past), where `past` is a compile-time constant: whether results are stored past the
-// caches.
+// Calls f(T(), past) with the element type. `past` is a compile-time constant: whether results
+// bypass the caches.
 template <class F>
 HWY_INLINE void with_type(DType dtype, Stores stores, F&& f) {
   q::with_float_or_bf16(dtype, stores.avx512_bf16, [&]<class T>(T t) HWY_ATTR {
-    // A vector of bfloat16 is half a line.
+    // Stores that bypass the caches need whole lines; a vector of bfloat16 is half a line.
     constexpr bool by_lines = !std::is_same_v<T, bfloat16>;
     if (by_lines && stores.past_caches)
       f(t, std::bool_constant<by_lines>());
@@ -29,7 +29,7 @@ HWY_INLINE void with_type(DType dtype, Stores stores, F&& f) {
   });
 }
 
-// Like store_parts and store_unordered; with `past`, whole lines are stored past the caches.
+// Store vectors like store_parts and store_unordered; with `past`, whole lines bypass the caches.
 template <bool past, int count, class T>
 HWY_INLINE void put_parts(const VF* v, T* p, std::int64_t n) {
   if constexpr (!past || count == 1) {
@@ -47,21 +47,22 @@ HWY_INLINE void put_parts(const VF* v, T* p, std::int64_t n) {
 }
 template <bool past, int count, class T>
 HWY_INLINE void put_unordered(const VF* v, T* p, std::int64_t n) {
-  if constexpr (past)  // f32, or bf16 of AVX-512 BF16, whose order is that of the elements
+  if constexpr (past)  // f32 and bf16 of AVX-512 BF16 have the order of the elements anyway
     put_parts<past, count>(v, p, n);
   else
     store_unordered<count>(v, p, n);
 }
 
-// Whether to prefetch: bf16 without AVX-512 BF16 takes longer to compute than memory needs, so
-// there is time for it. With it, norms took 1.1 to 1.2 times as long on Zen 4.
+// Whether a kernel prefetches. bf16 without AVX-512 BF16 takes longer to compute than to load, so
+// there is time to prefetch. With AVX-512 BF16, norms that prefetch took 1.1 to 1.2 times as long
+// on Zen 4.
 template <class T>
 HWY_INLINE bool asks_ahead() {
   return std::is_same_v<T, bfloat16> || !follows_pages();
 }
 
-// Prefetches at a fixed distance ahead of `count` vectors. Rows are contiguous, but a core's own
-// prefetchers may start again at each page, and every operand has its own pages.
+// Prefetches `count` vectors 2048 bytes ahead. Rows are contiguous, but a core's own prefetchers
+// may start again at each page, and every operand has its own pages.
 template <int count, class T>
 HWY_INLINE void ask_ahead(const T* p, bool asks) {
   constexpr std::int64_t far_bytes = 2048;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: vectors of f32 from and to f32 or bf16 elements, with short ends, sums and
-// the exponential. Included once for each Highway target.
+// Models, engine zone: loads f32 or bf16 elements as vectors of f32 and stores them, with short
+// ends; sums and exponentials of vectors. Included once for each Highway target.
 #if defined(SWITCHBACK_MODELS_CPU_VECTORS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef SWITCHBACK_MODELS_CPU_VECTORS_INL
 #undef SWITCHBACK_MODELS_CPU_VECTORS_INL
@@ -29,7 +29,7 @@ HWY_INLINE VF set(float value) {
   return hn::Set(F32(), value);
 }
 
-// The first n <= lanes elements; the other lanes are zero.
+// Loads up to `lanes` elements as f32: the first n; the other lanes are zero.
 template <class T>
 HWY_INLINE VF load(const T* p, std::int64_t n) {
   if (HWY_LIKELY(n >= lanes)) return q::widen(p);
@@ -49,12 +49,12 @@ HWY_INLINE float sum_of_lanes(VF v) {
   return hn::GetLane(hn::SumOfLanes(F32(), v));
 }
 
-// The number of vectors whose exponentials are computed together. Each is a chain of twenty
-// operations, and a core that computed them one after another would wait most of the time.
+// The number of vectors whose exponentials are computed together. An exponential is a chain of
+// twenty dependent operations, so a core that computed them one after another would mostly wait.
 inline constexpr int together = 4;
 
-// Vector j of `count` at p. A single one may be short: its first n elements; the other lanes are
-// zero.
+// Loads vector j of `count` vectors at p. A single vector may be short: it has n elements, and its
+// other lanes are zero.
 template <int count, class T>
 HWY_INLINE VF load_part(const T* p, int j, std::int64_t n) {
   if constexpr (count > 1) return q::widen(p + j * lanes);
@@ -68,7 +68,8 @@ HWY_INLINE void store_part(VF v, T* p, int j, std::int64_t n) {
     store(v, p, n);
 }
 
-// The same for all `count` vectors: two bf16 vectors are less work together.
+// Loads all `count` vectors at p; converting two bf16 vectors together is less work. A single
+// vector may be short: it has n elements.
 template <int count, class T>
 HWY_INLINE void load_parts(const T* p, std::int64_t n, VF* v) {
   if constexpr (count > 1)
@@ -84,7 +85,8 @@ HWY_INLINE void store_parts(const VF* v, T* p, std::int64_t n) {
     store(v[0], p, n);
 }
 
-// The same for several vectors, in an order that depends on the type (quant/cpu/narrow-inl.h).
+// Loads `count` vectors at p with their elements in an order that depends on the type
+// (quant/cpu/narrow-inl.h), which is faster. A single vector may be short: it has n elements.
 template <int count, class T>
 HWY_INLINE void load_unordered(const T* p, std::int64_t n, VF* v) {
   if constexpr (count > 1)
@@ -100,8 +102,9 @@ HWY_INLINE void store_unordered(const VF* v, T* p, std::int64_t n) {
     store(v[0], p, n);
 }
 
-// f(Count<n>(), i, left) for `most` vectors from element i on, and then for each remaining vector.
-// The last one may be short: it has `left` elements.
+// Divides `size` elements into groups of `most` vectors, and calls f(Count<most>(), i, 0) for the
+// group from element i on. Then calls f(Count<1>(), i, left) for each remaining vector; the last
+// one may be short, with `left` elements.
 template <int count>
 using Count = std::integral_constant<int, count>;
 template <int most = together, class F>
@@ -113,7 +116,7 @@ HWY_INLINE void for_parts(std::int64_t size, F&& f) {
     f(Count<1>(), i, size - i);
 }
 
-// The sum of all lanes of `together` vectors.
+// The sum over all lanes of `together` vectors.
 HWY_INLINE float sum_of_parts(const VF* sums) {
   return sum_of_lanes(hn::Add(hn::Add(sums[0], sums[1]), hn::Add(sums[2], sums[3])));
 }
@@ -121,7 +124,7 @@ HWY_INLINE float sum_of_parts(const VF* sums) {
 // max(x, lowest); NaN stays NaN.
 HWY_INLINE VF at_least(float lowest, VF x) {
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  return hn::Max(set(lowest), x);  // the second operand if one is NaN
+  return hn::Max(set(lowest), x);  // Max returns its second operand if one is NaN
 #else
   return hn::IfThenElse(hn::Lt(x, set(lowest)), set(lowest), x);
 #endif
@@ -129,14 +132,14 @@ HWY_INLINE VF at_least(float lowest, VF x) {
 
 #define SWITCHBACK_EACH _Pragma("GCC unroll 8") for (int i = 0; i < count; ++i)
 
-// Added to n, -127 <= n <= 127, it leaves 127 + n in the low bits, which are the exponent bits of
-// 2^n; those of 2^-127 give 0.
+// Adding this constant to an integer n, -127 <= n <= 127, leaves 127 + n in the low bits. These are
+// the exponent bits of 2^n; those of 2^-127 give 0.
 inline constexpr float exponent_shift = quant::gelu::integer_shift + 127.0f;
 HWY_INLINE VF power_of_shifted(VF shifted) {
   return hn::BitCast(F32(), hn::ShiftLeft<23>(hn::BitCast(q::U32(), shifted)));
 }
 
-// x = exp(x) for x <= 88; 0 below -87.7; NaN stays NaN. Relative error 2e-7.
+// Replaces x by exp(x) for x <= 88; 0 below -87.7; NaN stays NaN. Relative error 2e-7.
 template <int count>
 HWY_INLINE void exponentials(VF* x) {
   namespace gelu = quant::gelu;
@@ -158,8 +161,9 @@ HWY_INLINE void exponentials(VF* x) {
   SWITCHBACK_EACH x[i] = hn::Mul(p[i], power_of_shifted(shifted[i]));
 }
 
-// x = exp(-x) for -88 <= x; x above 80 counts as 80; undefined for NaN. Relative error 3e-6 plus
-// that of x. The power of two is added to the exponent, which takes no multiplication.
+// Replaces x by exp(-x) for -88 <= x; x above 80 counts as 80; undefined for NaN. Relative error
+// 3e-6 plus that of x. The power of two is added to the exponent bits, which takes no
+// multiplication.
 template <int count>
 HWY_INLINE void exponentials_of_negated(VF* x) {
   namespace gelu = quant::gelu;
@@ -179,16 +183,16 @@ HWY_INLINE void exponentials_of_negated(VF* x) {
       hn::Add(hn::BitCast(q::U32(), p[i]), hn::ShiftLeft<23>(hn::BitCast(q::U32(), shifted[i]))));
 }
 
-// x = 2^x for x <= 127; 0 far below -126; NaN stays NaN. Relative error 2e-7 for results that are
-// not subnormal: x - n is exact; the polynomial, a minimax fit for |r| <= 1/2 that is 1 at 0, has
-// 2.2e-8 in exact arithmetic; and its last two steps round by 2^-24 and half of that. `of_bf16`:
-// 3e-6, with two steps less. That is far below the 2^-8 by which x was rounded or the result will
-// be.
+// Replaces x by 2^x for x <= 127; 0 far below -126; NaN stays NaN. Relative error 2e-7 for results
+// that are not subnormal: x - n is exact; the polynomial, a minimax fit for |r| <= 1/2 whose
+// constant term is 1, has 2.2e-8 in exact arithmetic; and its last two steps round by 2^-24 and
+// half of that. With `of_bf16` the error is 3e-6, with two steps less. That is far below 2^-8, the
+// rounding error of bf16.
 template <int count, bool of_bf16 = false>
 HWY_INLINE void powers_of_two(VF* x) {
   VF n[count], r[count], p[count];
 #if HWY_TARGET == HWY_AVX3
-  // Neither needs x to be in range.
+  // Unlike other targets, reduce and scalef also work for x that is out of range.
   constexpr int to_nearest = 0;
   SWITCHBACK_EACH r[i] = VF{_mm512_reduce_ps(x[i].raw, to_nearest)};
   SWITCHBACK_EACH n[i] = hn::Sub(x[i], r[i]);
@@ -219,7 +223,7 @@ HWY_INLINE void powers_of_two(VF* x) {
 }
 #undef SWITCHBACK_EACH
 
-// f(T()) for f32 and bf16.
+// Calls f(T()) with the element type, f32 or bf16.
 template <class F>
 HWY_INLINE void with_type(DType dtype, F&& f) {
   if (dtype == DType::bf16)

@@ -11,9 +11,9 @@ namespace switchback::models::cuda {
 
 namespace {
 
-constexpr int side = 16;   // threads of a block's side
-constexpr int each = 4;    // rows, and columns of scores, of a thread
-constexpr int tile = 64;   // queries and keys
+constexpr int side = 16;   // threads along each side of a thread block
+constexpr int each = 4;    // rows, and columns of scores, that a thread computes
+constexpr int tile = 64;   // queries or keys in a tile
 constexpr int depth = 16;  // depth of a product that is in shared memory at a time
 static_assert(tile == side * each && block_threads == side * side);
 
@@ -22,20 +22,21 @@ struct AttentionArguments {
   const void* out;
   const void* dout;
   float* logsumexp;
-  float* dots;  // out · dout of each query
+  float* dots;  // dot product of out and dout for each query
   void* to;     // out or dqkv
   std::int64_t length, heads, dim, tiles;
   float scale;
 };
 
-// Rows of one head in a matrix.
+// The rows of one head in a matrix that has all heads.
 template <class T>
 struct HeadRows {
   T* data;
   std::int64_t stride;
 };
 
-// The work of a block. Heads are adjacent, and the tiles of one head follow each other.
+// What a thread block computes: a tile of rows of one head. The blocks of one head have adjacent
+// numbers.
 struct HeadTile {
   std::int64_t head, first;
 };
@@ -45,7 +46,7 @@ __device__ __forceinline__ HeadTile tile_of(const AttentionArguments& a, bool la
           (last_first ? a.tiles - 1 - at : at) * tile};
 }
 
-// part: 0 queries, 1 keys, 2 values of qkv.
+// The queries (part 0), keys (part 1) or values (part 2) of a head in qkv.
 template <class T>
 __device__ __forceinline__ HeadRows<T> part_of(const AttentionArguments& a, T* qkv,
                                                std::int64_t head, int part) {
@@ -73,7 +74,7 @@ struct Shared {
   float weights[tile][tile + 1];
 };
 
-// to[k, r] = rows[first + r, from + k]; zero outside.
+// Loads a tile transposed: to[k, r] = rows[first + r, from + k], with zeros outside of the matrix.
 template <class T, int width>
 __device__ __forceinline__ void load_transposed(const AttentionArguments& a,
                                                 const HeadRows<const T>& rows, std::int64_t first,
@@ -87,7 +88,7 @@ __device__ __forceinline__ void load_transposed(const AttentionArguments& a,
   }
 }
 
-// s[i, j] = the product of a row of `left` and a row of `right`.
+// Multiplies two tiles: s[i, j] is the dot product of a row of `left` and a row of `right`.
 template <class T>
 __device__ __forceinline__ void multiply_rows(const AttentionArguments& a,
                                               const HeadRows<const T>& left,
@@ -122,8 +123,8 @@ __device__ __forceinline__ void multiply_rows(const AttentionArguments& a,
   }
 }
 
-// sums[i, j] += weights[row, k] · rows[first + k, column + j …], for a tile of rows. Rows after the
-// last one have no weight.
+// Adds weights · rows to the sums of a thread: sums[i, j] += weights[row, k] · rows[first + k,
+// column + j …], for a tile of rows k. Rows after the last one of the matrix are left out.
 template <class T, int N>
 __device__ __forceinline__ void add_weighted(const AttentionArguments& a,
                                              const HeadRows<const T>& rows, std::int64_t first,
@@ -184,7 +185,7 @@ __device__ __forceinline__ void put_rows(const AttentionArguments& a, const Head
   }
 }
 
-// Over the threads of a row.
+// Combines the values of the threads that share a row of the tile.
 template <class Combine>
 __device__ __forceinline__ float combined_row(float value, Combine combine) {
 #pragma unroll
@@ -193,7 +194,7 @@ __device__ __forceinline__ float combined_row(float value, Combine combine) {
   return value;
 }
 
-// The operands of a head.
+// The queries, keys and values of one head.
 template <class T>
 struct Operands {
   HeadRows<const T> queries, keys, values;
@@ -204,7 +205,7 @@ __device__ __forceinline__ Operands<T> operands_of(const AttentionArguments& a, 
   return {part_of(a, qkv, head, 0), part_of(a, qkv, head, 1), part_of(a, qkv, head, 2)};
 }
 
-// N · 64 columns of the results of a tile of queries.
+// Forward: each thread block computes N · 64 columns of the output for a tile of queries.
 template <class T, int N>
 __global__ void __launch_bounds__(block_threads, 1) attention_kernel(AttentionArguments a) {
   __shared__ Shared shared;
@@ -233,7 +234,7 @@ __global__ void __launch_bounds__(block_threads, 1) attention_kernel(AttentionAr
         most = fmaxf(most, s[i][j]);
       }
       most = combined_row(most, Largest{});
-      // Every query sees a key of the first tile.
+      // Every query sees a key of the first tile, so `most` is not -Inf.
       const float factor = exponential(__fsub_rn(max[i], most));
       float more = 0;
 #pragma unroll
@@ -261,7 +262,7 @@ __global__ void __launch_bounds__(block_threads, 1) attention_kernel(AttentionAr
   put_rows<T, N>(a, rows_of(a, static_cast<T*>(a.to), t.head), t.first, column, sums, factors);
 }
 
-// A warp has a query of a head.
+// Computes dots, the dot product of out and dout for each query of each head; a warp computes one.
 template <class T>
 __global__ void __launch_bounds__(block_threads)
     attention_dots_kernel(AttentionArguments a, std::int64_t count) {
@@ -282,9 +283,9 @@ __global__ void __launch_bounds__(block_threads)
   if (at < count && threadIdx.x % 32 == 0) a.dots[at] = dot;
 }
 
-// The data of a query in backward.
+// What backward needs of a query.
 struct Query {
-  int sees;  // keys of the tile below this one
+  int sees;  // it sees the keys of the tile below this number
   float logsumexp, dot;
 };
 __device__ __forceinline__ Query query_of(const AttentionArguments& a, std::int64_t head,
@@ -293,8 +294,8 @@ __device__ __forceinline__ Query query_of(const AttentionArguments& a, std::int6
   const std::int64_t at = head * a.length + query;
   return {static_cast<int>(query - first_key) + 1, a.logsumexp[at], a.dots[at]};
 }
-// A score becomes a weight, and the gradient of the weight becomes that of the score. Both are 0 if
-// a query does not see the key of the tile.
+// Replaces a score by its attention weight, and the gradient of the weight by that of the score.
+// Both become 0 if the query does not see the key.
 __device__ __forceinline__ void to_gradient(const Query& query, int key, float scale, float& weight,
                                             float& gradient) {
   const bool seen = key < query.sees;
@@ -302,7 +303,7 @@ __device__ __forceinline__ void to_gradient(const Query& query, int key, float s
   gradient = seen ? __fmul_rn(weight, __fsub_rn(gradient, query.dot)) : 0.0f;
 }
 
-// Gradients of a tile of queries.
+// Backward: computes the gradients of a tile of queries.
 template <class T, int N>
 __global__ void __launch_bounds__(block_threads, 1) attention_dq_kernel(AttentionArguments a) {
   __shared__ Shared shared;
@@ -329,7 +330,7 @@ __global__ void __launch_bounds__(block_threads, 1) attention_dq_kernel(Attentio
   put_rows<T, N>(a, part_of(a, static_cast<T*>(a.to), t.head, 0), t.first, column, dq, factors);
 }
 
-// Gradients of a tile of keys and values.
+// Backward: computes the gradients of a tile of keys and values.
 template <class T, int N>
 __global__ void __launch_bounds__(block_threads, 1) attention_dkv_kernel(AttentionArguments a) {
   __shared__ Shared shared;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: embedding, rotary positions, SwiGLU, dropout and sums. Lower bound of each: the
-// bytes of its operands. The results have the same bits as on a CPU with fused multiply-adds.
+// Device code: embedding, rotary positions, SwiGLU, dropout and sums. Memory traffic bounds their
+// time from below. The results have the same bits as on a CPU with fused multiply-adds.
 #include "core/cuda/philox.cuh"
 #include "studies/models/cuda/kernels.hpp"
 #include "studies/models/cuda/values.cuh"
@@ -37,10 +37,10 @@ struct EmbedBackwardArguments {
   bool accumulate;
 };
 
-// Each block has a row of the table, and each thread one of its columns. A thread adds the rows of
-// dy that have the block's token, over blocks of 64 rows in order, and then adds these sums in
-// order. All blocks read all tokens, which fit into the cache. Without atomics, the order of sums
-// is that of the rows.
+// Backward of the embedding: each thread block has a row of the table, and each thread one of its
+// columns. A thread adds the rows of dy that have the block's token, over blocks of 64 rows in
+// order, and then adds these sums in order. All thread blocks read all tokens, which fit into the
+// cache. Without atomics, the order of sums is that of the rows.
 template <class T>
 __global__ void __launch_bounds__(block_threads) embed_backward_kernel(EmbedBackwardArguments a) {
   constexpr int warps = block_threads / 32;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(block_threads) embed_backward_kernel(EmbedBack
   for (std::int64_t first = 0; first < a.rows; first += block_threads) {
     const std::int64_t row = first + threadIdx.x;
     const unsigned mine = __ballot_sync(all_lanes, row < a.rows && a.tokens[row] == token ? 1 : 0);
-    __syncthreads();  // the rows found before have been added
+    __syncthreads();  // waits until the rows found before have been added
     if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = mine;
     __syncthreads();
     for (int block = 0; block < warps; block += 2) {  // of 64 rows
@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(block_threads) embed_backward_kernel(EmbedBack
   if (inside) *to = narrow<float>(sum);
 }
 
-// Position t of the table of positions: the rows t, t + length, … in order.
+// Gradient of the position table: position t is the sum of the rows t, t + length, … of dy in
+// order.
 template <class T>
 __global__ void __launch_bounds__(block_threads) positions_kernel(EmbedBackwardArguments a) {
   const std::int64_t t = blockIdx.x;
@@ -90,7 +91,7 @@ struct RopeArguments {
   float sign;
 };
 
-// A thread rotates a pair.
+// Rotary positions: each thread rotates one pair of elements.
 template <class T>
 __global__ void __launch_bounds__(block_threads) rope_kernel(RopeArguments a) {
   const std::int64_t half_dim = a.head_dim / 2;
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(block_threads) rope_kernel(RopeArguments a) {
 template <class T>
 __device__ __forceinline__ float one_and_exponential(float x) {
   if constexpr (std::is_same_v<T, float>) {
-    const float z = -x < 88.0f ? -x : 88.0f;  // exp(88) is finite
+    const float z = -x < 88.0f ? -x : 88.0f;  // limited, so that exp(z) is finite
     return __fadd_rn(1.0f, exponential(z));
   } else {
     return __fadd_rn(1.0f, exponential_of_negated(x < -88.0f ? -88.0f : x));
@@ -123,7 +124,7 @@ __device__ __forceinline__ float one_and_exponential(float x) {
 struct SwigluArguments {
   const void* gate_up;
   const void* dh;
-  void* to;  // h or dgate_up
+  void* to;  // h in forward, dgate_up in backward
   std::int64_t rows, cols;
 };
 
@@ -149,7 +150,8 @@ __global__ void __launch_bounds__(block_threads) swiglu_backward_kernel(SwigluAr
     const float g = widen(static_cast<const T*>(a.dh)[at]);
     const float s = __fdiv_rn(1.0f, one_and_exponential<T>(gate));
     const float silu = __fmul_rn(gate, s);
-    const float slope = __fmaf_rn(silu, __fsub_rn(1.0f, s), s);  // s + x·s·(1 - s)
+    // Derivative of silu: s + x·s·(1 - s).
+    const float slope = __fmaf_rn(silu, __fsub_rn(1.0f, s), s);
     to[0] = narrow<T>(__fmul_rn(__fmul_rn(g, widen(from[a.cols])), slope));
     to[a.cols] = narrow<T>(__fmul_rn(g, silu));
   }
@@ -164,7 +166,8 @@ struct DropoutArguments {
   float scale;
 };
 
-// A thread has a counter: four elements of a block of 64, see models/philox.hpp.
+// Dropout: each thread has one Philox counter, which gives the random bits of four elements in a
+// block of 64; see models/philox.hpp.
 template <class T>
 __global__ void __launch_bounds__(block_threads) dropout_kernel(DropoutArguments a) {
   const std::int64_t counters =

@@ -14,7 +14,7 @@ using core::cuda::CurrentDevice;
 using core::cuda::Runtime;
 using core::cuda::runtime;
 
-// Queues the launches of `start`, unless this is a dry run.
+// Calls `start` to launch kernels on the Context's stream, unless this is a dry run.
 template <class Start>
 void queue(const ContextState& state, std::string_view kernel, const Start& start) {
   Runtime& device = runtime(state);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: cross entropy. Each block has a row, and passes after the first one find it in the
-// cache.
+// Device code: cross entropy. Each thread block has a row of logits. It reads the row several
+// times, and after the first time finds it in the cache.
 #include "studies/models/cuda/kernels.hpp"
 #include "studies/models/cuda/values.cuh"
 
@@ -15,7 +15,7 @@ struct LossArguments {
   const std::int32_t* targets;
   double* losses;
   std::int64_t cols;
-  float scale;  // of the gradient; 0: no gradient
+  float scale;  // factor of the gradient; 0: no gradient is computed
 };
 
 template <class T>
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(block_threads) cross_entropy_kernel(LossArgume
   }
 }
 
-// One block adds all rows.
+// Computes the mean loss; one thread block adds the losses of all rows.
 __global__ void __launch_bounds__(block_threads)
     mean_loss_kernel(const double* losses, std::int64_t rows, double count, double* loss) {
   __shared__ double shared[warps];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replaces the backend in a build without CUDA.
+// Models: replaces the CUDA implementations of operations in a build without CUDA.
 #include "studies/models/cuda/engine.hpp"
 
 namespace switchback::models::cuda {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: RMSNorm and LayerNorm. Each block has a row, and passes after the first one find it
-// in the cache. Gradients of parameters are sums over blocks of rows, and then over the blocks in
-// order, as on a CPU.
+// Device code: RMSNorm and LayerNorm. Each thread block has a row. It reads the row several times,
+// and after the first time finds it in the cache. Gradients of parameters are summed over blocks of
+// rows, and then over the blocks in order, as on a CPU.
 #include "studies/models/cuda/kernels.hpp"
 #include "studies/models/cuda/values.cuh"
 
@@ -28,7 +28,8 @@ __device__ __forceinline__ float rstd_of(float squares, float count) {
   return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(squares, count), norm_epsilon)));
 }
 
-// s = x (+ add), rounded to T as it is stored; Returns the row to continue with: x or the sum.
+// Calls `each` for the elements of a row of s, which is x or x + add. The sum is rounded to T as it
+// is stored. Returns the row to continue with: x or the stored sum.
 template <class T, class F>
 __device__ __forceinline__ const T* summed_row(const NormArguments& a, F each) {
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * a.cols;
@@ -89,14 +90,14 @@ struct NormBackwardArguments {
   const void* dy;
   void* dx;
   const float* gain;
-  const float* mean;  // null: RMSNorm
+  const float* mean;  // null for RMSNorm
   const float* rstd;
-  float* dgains;  // of blocks of rows
+  float* dgains;  // sums for each block of rows
   float* dbiases;
   std::int64_t rows, cols;
 };
 
-// dx += the gradient of s.
+// Backward of RMSNorm: adds the gradient of its input s to dx.
 template <class T>
 __global__ void __launch_bounds__(block_threads) rms_norm_backward_kernel(NormBackwardArguments a) {
   __shared__ float shared[warps];
@@ -119,7 +120,8 @@ __global__ void __launch_bounds__(block_threads) rms_norm_backward_kernel(NormBa
   }
 }
 
-// dx = the gradient of s; dx may be dy.
+// Backward of LayerNorm: writes the gradient of its input s to dx, which may be the same matrix as
+// dy.
 template <class T>
 __global__ void __launch_bounds__(block_threads)
     layer_norm_backward_kernel(NormBackwardArguments a) {
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-// Sums over a block of rows; each thread has a column.
+// Gradients of a norm's parameters over a block of rows; each thread has a column.
 template <class T>
 __global__ void __launch_bounds__(block_threads) norm_parameters_kernel(NormBackwardArguments a) {
   const std::int64_t col = static_cast<std::int64_t>(blockIdx.y) * block_threads + threadIdx.x;
@@ -183,7 +185,7 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-// The sums of parameters first, because dx may overwrite dy.
+// Queues the backward of a norm. Gradients of parameters come first, because dx may overwrite dy.
 template <class T>
 cudaError_t start_backward(cudaStream_t stream, const NormBackwardArguments& a, float* dgain,
                            float* dbias, bool accumulate) {

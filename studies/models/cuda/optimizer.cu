@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: the steps of SGD and AdamW. Lower bound: memory traffic; each parameter is read and
-// written once. The results have the same bits as on a CPU with fused multiply-adds.
+// Device code: the steps of SGD and AdamW. Memory traffic bounds their time: each parameter is read
+// and written once. The results have the same bits as on a CPU with fused multiply-adds.
 #include "studies/models/cuda/kernels.hpp"
 #include "studies/models/cuda/values.cuh"
 
@@ -8,9 +8,9 @@ namespace switchback::models::cuda {
 
 namespace {
 
-// The updates of one launch, because a model has many small parameters.
+// The most parameter tensors that one launch updates, because a model has many small ones.
 constexpr int most_updates = 32;
-constexpr std::int64_t piece = 4096;  // elements of a block
+constexpr std::int64_t piece = 4096;  // elements per thread block
 
 struct Updates {
   Update update[most_updates];
@@ -18,7 +18,7 @@ struct Updates {
   int count;
 };
 
-// f(update, i) for each element of this block.
+// Calls f(update, i) for each element of this thread block.
 template <class F>
 __device__ __forceinline__ void for_elements(const Updates& updates, F f) {
   const std::int64_t block = blockIdx.x;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models, engine zone: shared by the CUDA kernels of models: types of activations, sums over a
-// block, the exponential.
+// Models, engine zone: shared by the CUDA kernels of models: element types of activations, sums
+// over a thread block, exponentials.
 //
-// Fused multiply-adds are written explicitly: device code is compiled without any other.
+// Fused multiply-adds are written explicitly: device code is compiled without automatic ones.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,14 @@ using core::cuda::widen;
 inline constexpr int block_threads = 256;
 inline constexpr unsigned all_lanes = 0xFFFFFFFFu;
 
-/// Calls f with a value of the type of activations.
+/// Calls f with a value of the element type of activations, bf16 or f32.
 template <class F>
 cudaError_t with_type(DType dtype, F f) {
   return dtype == DType::bf16 ? f(bfloat16{}) : f(float{});
 }
 
-/// Blocks for `count` elements, one a thread; kernels stride over more.
+/// The number of thread blocks for `count` elements, one per thread up to a limit; kernels loop
+/// over more.
 inline dim3 grid_of(std::int64_t count) {
   constexpr std::int64_t most = 65535 * 8;
   const std::int64_t blocks = divide_up<std::int64_t>(count, block_threads);
@@ -56,15 +57,15 @@ struct Largest {
   __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-/// Combines the values of all threads of a block in a fixed order; every thread gets the result.
-/// `shared` has one element for each warp.
+/// Combines the values of all threads of a thread block in a fixed order; every thread gets the
+/// result. `shared` has one element for each warp.
 template <class V, class Combine>
 __device__ __forceinline__ V combined(V value, Combine combine, V* shared) {
   constexpr int warps = block_threads / 32;
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2)
     value = combine(value, __shfl_xor_sync(all_lanes, value, lanes));
-  __syncthreads();  // the results of the last call have been read
+  __syncthreads();  // waits until all threads have read the results of the last call
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
   __syncthreads();
   value = shared[0];
@@ -74,12 +75,12 @@ __device__ __forceinline__ V combined(V value, Combine combine, V* shared) {
   return value;
 }
 
-// Added to n, -127 <= n <= 127, it leaves the exponent of 2^n in the low bits; those of 2^-127 give
-// 0.
+// Adding this constant to an integer n, -127 <= n <= 127, leaves the exponent bits of 2^n in the
+// low bits; those of 2^-127 give 0.
 inline constexpr float exponent_shift = quant::gelu::integer_shift + 127.0f;
 
-/// exp(x) for x <= 88; 0 below -87.7; NaN stays NaN. Relative error 2e-7. It has the same steps,
-/// and so the same bits, as on a CPU with fused multiply-adds.
+/// Returns exp(x) for x <= 88; 0 below -87.7; NaN stays NaN. Relative error 2e-7. It has the same
+/// steps, and so the same bits, as on a CPU with fused multiply-adds.
 __device__ __forceinline__ float exponential(float x) {
   namespace gelu = quant::gelu;
   const float z = x < -88.0f ? -88.0f : x;
@@ -95,8 +96,8 @@ __device__ __forceinline__ float exponential(float x) {
   return __fmul_rn(p, __uint_as_float(__float_as_uint(shifted) << 23));
 }
 
-/// exp(-x) for -88 <= x; x above 80 counts as 80; undefined for NaN. Relative error 3e-6 plus that
-/// of x. It also has the same steps as on a CPU.
+/// Returns exp(-x) for -88 <= x; x above 80 counts as 80; undefined for NaN. Relative error 3e-6
+/// plus that of x. It has the same steps as on a CPU.
 __device__ __forceinline__ float exponential_of_negated(float x) {
   namespace gelu = quant::gelu;
   const float z = x < 80.0f ? x : 80.0f;

@@ -9,8 +9,7 @@ int main(void) {
   float x[2][3] = {{1.0f, -2.0f, 0.5f}, {0.0f, 0.0f, 0.0f}};
   float absmax[2] = {-1.0f, -1.0f};
   int8_t q[2][3];
-  const int8_t want[2][3] = {{64, -127, 32},
-                             {0, 0, 0}}; /* 63.5 and 31.75 to even, to the nearest */
+  const int8_t want[2][3] = {{64, -127, 32}, {0, 0, 0}}; /* 63.5 rounds to even, 31.75 to nearest */
   const switchback_matrix mx = {x, SWITCHBACK_F32, 2, 3, 3};
   const switchback_matrix mq = {q, SWITCHBACK_S8, 2, 3, 3};
   switchback_context_options options;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Uses each public header of an installed switchback: a layer trained for a step, a product, codes,
-// an error that crosses the library's boundary, and the tuner.
+// Uses each public header of an installed switchback: trains a layer for a step, computes a product
+// and codes, catches an error that crosses the library's boundary, and opens a tuner.
 #include <cmath>
 #include <cstdio>
 #include <vector>
@@ -38,7 +38,8 @@ int main() {
         sum += double(x[std::size_t(i * k + l)]) * double(w[std::size_t(j * k + l)]);
       largest = std::fmax(largest, std::fabs(sum - double(y[std::size_t(i * n + j)])));
     }
-  // |x| <= 3 and |w| <= 2 are off by at most 3/254 and 2/254 each, over K = 8 products.
+  // The bound of the forward's error: codes change |x| <= 3 and |w| <= 2 by at most 3/254 and
+  // 2/254, in each of K = 8 products.
   if (largest > 8 * (3 * 2 / 254.0 + 2 * 3 / 254.0 + 6 / (254.0 * 254.0))) {
     std::fprintf(stderr, "consumer: the forward is off by %g\n", largest);
     return 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention of bf16 by instructions that multiply bf16: every set of kernels that this CPU has is
-// compared with the formula in f64, each element within its own bound.
+// Tests of bf16 attention with instructions that multiply bf16: every set of kernels that this CPU
+// has is compared with the formula in f64, each element within its own bound.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ using models::Memory;
 using models::Tensor;
 namespace bf16 = models::bf16;
 
-// Calls f(context, a name) for the instruction sets that have their own bf16 kernels.
+// Calls f(context, a name) for each instruction set that has its own bf16 kernels.
 template <class F>
 void for_bf16_contexts(F&& f) {
   int contexts = 0;
@@ -35,7 +35,7 @@ void for_bf16_contexts(F&& f) {
   if (contexts == 0) GTEST_SKIP() << "no instructions that multiply bf16";
 }
 
-// Operands of an attention and its gradient, and their results.
+// The operands of an attention and of its gradient, and their results.
 struct Bf16Run {
   Bf16Run(Memory& memory, const AttentionShape& s, double scale = 2)
       : shape(s),
@@ -62,7 +62,7 @@ Values results_of(const Bf16Run& r) {
   return all;
 }
 
-// The wanted results, and the most that each element may differ.
+// The results of the formula, and the most by which each element may differ from them.
 struct Bounded {
   explicit Bounded(std::size_t size) : want(size), bound(size) {}
   Values want, bound;
@@ -98,7 +98,7 @@ BoundedResults bounded_results(const Bf16Run& r) {
     const auto of_qkv = [&](std::size_t t, std::size_t part) {
       return (first + t) * 3 * width + part * width + column;
     };
-    // The sum of products of two rows, and of their magnitudes.
+    // The sum of the products of two rows, and the sum of the products' magnitudes.
     const auto dot_of = [&](const Values& a, std::size_t i, const Values& b, std::size_t j) {
       std::pair<double, double> sums;
       for (std::size_t c = 0; c < d; ++c) {
@@ -133,7 +133,8 @@ BoundedResults bounded_results(const Bf16Run& r) {
           out.bound[of_out(t) + c] += (round + loose) * std::fabs(term);
         }
       }
-      // out · dout, with the out that the gradient was given, and its distance from the exact one.
+      // out · dout, with the `out` that the gradient's kernel was given, and its distance from the
+      // exact one.
       double mean = 0, mean_moves = 0;
       for (std::size_t i = of_out(t); i < of_out(t) + d; ++i) {
         mean += got_out[i] * dout[i];
@@ -163,7 +164,7 @@ BoundedResults bounded_results(const Bf16Run& r) {
   return all;
 }
 
-// Sums of subnormals are below the last term.
+// Each element must be within its bound, or within 2^-120, which covers sums of subnormals.
 void expect_within(const Tensor& result, const Bounded& b, const std::string& what) {
   const Values got = values_of(result);
   ASSERT_EQ(got.size(), b.want.size()) << what;
@@ -175,7 +176,8 @@ void expect_within(const Tensor& result, const Bounded& b, const std::string& wh
     }
 }
 
-// Queries, keys and values between -scale and scale.
+// Compares an attention and its gradient with the formula. Queries, keys and values are between
+// -scale and scale.
 void expect_bounded(Context& context, const AttentionShape& shape, double scale,
                     const std::string& name) {
   Memory memory;
@@ -198,7 +200,7 @@ TEST(Bf16Attention, KernelsAreThoseOfTheInstructionSet) {
     if (features.amx_bf16 && bf16::kernels_of_amx() != nullptr) {
       EXPECT_EQ(kernels, bf16::kernels_of_amx()) << describe(options);
     } else if (features.avx512_bf16) {
-      // Every compiler that can build the project knows these instructions.
+      // Every compiler that can build the project knows these instructions, so there are kernels.
       EXPECT_NE(kernels, nullptr) << describe(options);
       EXPECT_EQ(kernels, bf16::kernels_of_avx512()) << describe(options);
     } else {
@@ -231,7 +233,8 @@ TEST(Bf16AttentionReference, IsWithinBoundsOfItsRoundings) {
   });
 }
 
-// Scores of hundreds: sums of weights relative to 2^0 leave their range, and are computed again.
+// Scores are in the hundreds: sums of weights relative to 2^0 leave the range of f32, and are
+// computed again.
 TEST(Bf16AttentionReference, IsWithinBoundsWhereScoresAreLarge) {
   for_bf16_contexts([](Context& context, const std::string& name) {
     expect_bounded(context, {.batch = 1, .length = 290, .heads = 2, .head_dim = 48}, 12, name);
@@ -245,7 +248,8 @@ TEST(Bf16AttentionReference, IsWithinBoundsWhereOperandsAreSubnormal) {
   });
 }
 
-// Old data in scratch memory: blocks of which a diagonal product does not write all parts.
+// Old data in scratch memory reach no result, although a product on the diagonal does not write all
+// parts of a block.
 TEST(Bf16Attention, StaleScratchReachesNoResult) {
   const core::CpuFeatures& features = core::cpu_features();
   std::vector<const bf16::Kernels*> all;
@@ -262,7 +266,7 @@ TEST(Bf16Attention, StaleScratchReachesNoResult) {
       core::AlignedBuffer scratch;
       scratch.reserve(size);
       std::vector<Values> results;
-      for (const int byte : {0, 0xFF}) {  // 0xFF: NaN of both types
+      for (const int byte : {0, 0xFF}) {  // 0xFF: a NaN in bf16 and f32
         const Bf16Run r(memory, {.batch = 1, .length = length, .heads = 1, .head_dim = dim});
         const auto elements = [](const Tensor& t) {
           return static_cast<std::uint16_t*>(t.any().data);
@@ -315,7 +319,8 @@ TEST(Bf16Attention, NaNOfAGradientReachesWhatItsQuerySees) {
         for (std::int64_t part = 0; part < 3; ++part)
           for (std::int64_t c = 0; c < dim; ++c) {
             const auto i = static_cast<std::size_t>((t * 3 + part) * dim + c);
-            // dV has one column of dout, dQ and dK have the products with all of them.
+            // dV has a single column of dout as factor; dQ and dK have the products with all
+            // columns.
             const bool sees = part == 0 ? t == token : t <= token && (part == 1 || c == 0);
             const bool may_see = sees || (part != 0 && t > token && t < token + 32);
             if (sees) {
@@ -328,7 +333,7 @@ TEST(Bf16Attention, NaNOfAGradientReachesWhatItsQuerySees) {
   });
 }
 
-// Several tasks per head, and tasks that are divided unevenly among threads.
+// Each head has several tasks, which are divided unevenly among the threads.
 TEST(Bf16Attention, BitsDoNotDependOnThreads) {
   for (const ContextOptions& one : isa_contexts(1)) {
     std::vector<Values> all;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bf16 results: rounded to nearest even with one NaN, on every instruction set, by any instruction,
-// with ordinary and with non-temporal stores.
+// Tests that bf16 results are rounded to nearest even, and have a single NaN, on every instruction
+// set, by any instruction, with ordinary and with non-temporal stores.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -14,10 +14,10 @@ namespace {
 
 using namespace models;
 
-// Words of an f32 for each i: signs, exponents and the bits that a bf16 keeps, each with sixteen
-// patterns of the others: none, the smallest, those around a half, and all. Neighbours are of a
-// kind, so that there are lines without NaN and subnormals, lines of these alone, and, if `mixed`,
-// lines with some of them.
+// The bits of test value i, an f32. The values have all signs, exponents and bits that a bf16
+// keeps, each with sixteen patterns of the lower bits: none, the smallest, those around a half, and
+// all. Neighbouring values are alike, so that some cache lines have no NaN or subnormal and others
+// only these. If `mixed`, there are also lines with some of them.
 constexpr std::int64_t patterns = std::int64_t{1} << 20;
 std::uint32_t bits_of(std::int64_t i, bool mixed) {
   constexpr std::uint32_t low[16] = {0x0000, 0x0001, 0x0002, 0x3FFF, 0x4000, 0x7FFE,
@@ -40,8 +40,8 @@ Words last_rows(const Tensor& t, std::int64_t count) {
   return bits;
 }
 
-// Rows of a table that an embedding rounds: more bytes than a core's cache, or few; whole cache
-// lines, or not.
+// An embedding rounds rows of an f32 table: more bytes than a core's cache holds, or few, in rows
+// of whole cache lines or not.
 TEST(ModelsReference, StoresOfBf16RoundEveryKindOfNumber) {
   if (!on_cpu()) GTEST_SKIP() << "a test of vectors";
   const auto l2 = std::max<std::int64_t>(static_cast<std::int64_t>(core::cpu_caches().l2_bytes),
@@ -51,7 +51,7 @@ TEST(ModelsReference, StoresOfBf16RoundEveryKindOfNumber) {
     for (const bool mixed : {false, true}) {
       const std::int64_t many = std::max(patterns, l2 / 2) / cols + 1;
       const Tensor table = tensor(memory, DType::f32, many, cols);
-      std::vector<std::uint16_t> want;  // of the rows from the last one on
+      std::vector<std::uint16_t> want;  // results for the table's rows in reverse order
       for (std::int64_t r = 0; r < many; ++r)
         for (std::int64_t c = 0; c < cols; ++c) {
           const std::uint32_t bits = bits_of((many - 1 - r) * cols + c, mixed);
@@ -79,8 +79,8 @@ TEST(ModelsReference, StoresOfBf16RoundEveryKindOfNumber) {
     }
 }
 
-// A matrix of bf16 with some subnormals, Infs or NaNs. Rows that have any are apart from the
-// others.
+// A bf16 matrix in which some rows have a subnormal, an Inf or a NaN. Between them are rows without
+// any.
 Tensor with_specials(Memory& memory, std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
   Tensor t = filled(memory, DType::bf16, rows, cols, seed);
   auto* const elements = static_cast<bfloat16*>(t.any().data);
@@ -88,13 +88,14 @@ Tensor with_specials(Memory& memory, std::int64_t rows, std::int64_t cols, std::
                                      0x7F80, 0xFF80, 0x7FC0, 0x0000};
   for (std::int64_t r = 0; r < rows; r += 9)
     elements[r * cols + r % cols] = bfloat16::from_bits(kinds[r / 9 % 8]);
-  for (std::int64_t c = 0; c < cols; ++c)  // products of a row that are subnormal
+  for (std::int64_t c = 0; c < cols; ++c)  // a row whose products are subnormal
     elements[4 * cols + c] = bfloat16::from_bits(static_cast<std::uint16_t>(0x0090 + c % 64));
   return t;
 }
 
-// The last `count` rows of the results of rows from `first` on. Of rows without NaN or Inf sums are
-// numbers, which then is so of the parameters' gradients too.
+// Computes norms, SwiGLU and RoPE of the rows from `first` on. Returns the last `count` rows of
+// each result. For rows without NaN or Inf all sums are finite, and so are the parameters'
+// gradients.
 std::vector<Words> results_of_rows(ContextState& state, Memory& memory, const Tensor& x,
                                    const Tensor& g, const Tensor& gain, std::int64_t first,
                                    std::int64_t count) {
@@ -154,18 +155,19 @@ std::vector<Words> results_of_rows(ContextState& state, Memory& memory, const Te
   std::vector<Words> last;
   for (std::size_t i = 0; i + 1 < out.size(); ++i)
     last.push_back(last_rows(out[i], count));
-  // The angles are those of the first rows.
+  // RoPE's angles begin with the first row, so its results are compared only between instruction
+  // sets.
   last.push_back(first == 0 ? Words() : last_rows(out[8], n));
   return last;
 }
 
 // Results that are larger than a core's cache have the bits of their last rows computed alone.
-// Those of AVX-512 BF16 equal those of AVX-512 without it, which sums in the same order.
+// Results with AVX-512 BF16 equal those of AVX-512 without it, which sums in the same order.
 TEST(ModelsReference, LargeBf16ResultsAreThoseOfTheRowsAndOfAvx512WithoutBf16) {
   if (!on_cpu()) GTEST_SKIP() << "a test of caches";
   const auto l2 = std::max<std::int64_t>(static_cast<std::int64_t>(core::cpu_caches().l2_bytes),
                                          std::int64_t{1} << 20);
-  for (const std::int64_t cols : {160, 166}) {  // rows of lines, of which one is apart, and not
+  for (const std::int64_t cols : {160, 166}) {  // rows of five cache lines, and others
     const std::int64_t rows = l2 / (cols * 2) + 45;
     const std::int64_t count = 40;
     Memory operands;

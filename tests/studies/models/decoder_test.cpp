@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole decoder against its formula in f64: the loss, and gradients of every parameter against
-// central differences.
+// Tests a whole decoder against its formula in f64: the loss, and the gradients of every parameter
+// against central differences.
 #include "studies/models/decoder.hpp"
 
 #include <gtest/gtest.h>
@@ -67,7 +67,8 @@ TEST(ModelsGradient, DecoderOfEveryParameter) {
   }
   for (const Parameter& p : parameters.all()) {
     Values& values = named[p.name];
-    // Enough elements of each, spread over it; f64 of the whole model takes a while.
+    // About twelve elements of each parameter, spread over it, because the whole model in f64 is
+    // slow.
     const std::size_t step = std::max<std::size_t>(1, values.size() / 12);
     for (std::size_t i = 0; i < values.size(); i += step) {
       const double kept = values[i];
@@ -77,13 +78,13 @@ TEST(ModelsGradient, DecoderOfEveryParameter) {
       values[i] = kept - h;
       const double below = loss_of(o, named, tokens, targets, 2);
       values[i] = kept;
-      const double want = 2 * (above - below) / (2 * h);  // accumulated twice
+      const double want = 2 * (above - below) / (2 * h);  // the gradient was accumulated twice
       EXPECT_NEAR(p.gradient.floats()[i], want, 2e-5) << p.name << " element " << i;
     }
   }
 }
 
-// The published sizes (CS336): the number of parameters follows from the options.
+// For the published sizes (CS336), the number of parameters follows from the options.
 TEST(ModelsDecoder, ParametersOfThePublishedSizes) {
   const auto count = [](std::int64_t width, std::int64_t hidden, std::int64_t layers) {
     return DecoderOptions{.vocabulary = 10000, .width = width, .hidden = hidden, .layers = layers}

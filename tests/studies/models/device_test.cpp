@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Additional properties of models on a device: elementwise operations give the bits of the CPU, a
-// decoder trains there as on the CPU, and a step can be captured.
+// Tests of models on a GPU: elementwise operations give the bits of the CPU, a decoder trains there
+// as on the CPU, and a step can be captured in a graph.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace models;
 
-// A test of a device, compared with a CPU that has the same fused multiply-adds.
+// A fixture that compares a device with a CPU that has the same fused multiply-adds.
 class ModelsOnADevice : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -31,7 +31,7 @@ class ModelsOnADevice : public ::testing::Test {
   }
 };
 
-// The data that an operation left in its tensors.
+// The bytes that an operation left in its tensors.
 using Bits = std::vector<std::vector<std::byte>>;
 
 std::vector<std::byte> bytes_of(const Tensor& t) {
@@ -40,7 +40,7 @@ std::vector<std::byte> bytes_of(const Tensor& t) {
   return bytes;
 }
 
-// f(context, memory, dtype) on both devices.
+// Calls f(context, memory, dtype) on the CPU and on the device. Both must give the same bits.
 template <class F>
 void expect_same_bits(const std::string& what, F&& f) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -102,7 +102,8 @@ TEST_F(ModelsOnADevice, ElementsHaveTheBitsOfTheCpu) {
     add(c.state(), x.any(), y.any());
     return Bits{bytes_of(x), bytes_of(y)};
   });
-  // Gradients of parameters are summed in the same order; several blocks of rows.
+  // The gradients of the norms' parameters are summed in the same order, over several blocks of
+  // rows.
   expect_same_bits("gradients of norms", [&](Context& c, Memory& memory, DType dtype) {
     const Tensor s = filled(memory, dtype, rows, cols, 1);
     const Tensor dy = filled(memory, dtype, rows, cols, 2);
@@ -137,7 +138,8 @@ TEST_F(ModelsOnADevice, ElementsHaveTheBitsOfTheCpu) {
     return bits;
   });
   expect_same_bits("optimizers", [&](Context& c, Memory& memory, DType) {
-    // More tensors than one launch can handle, among them an empty one and one of several pieces.
+    // The optimizers update more tensors than one launch can handle, among them an empty one and
+    // one of several pieces.
     std::vector<Tensor> tensors;
     std::vector<Update> updates;
     for (std::int64_t i = 0; i < 40; ++i) {
@@ -174,7 +176,7 @@ TEST_F(ModelsOnADevice, ElementsHaveTheBitsOfTheCpu) {
   });
 }
 
-// A row of Inf, NaN or -Inf has the same effect on both.
+// A NaN, Inf or -Inf in a row of logits has the same effect on the CPU and on the device.
 TEST_F(ModelsOnADevice, NonFiniteValuesStayVisible) {
   Context context(device_options());
   Memory memory(visible_memory(context));
@@ -198,7 +200,7 @@ struct Training {
 
 Training trained(const ContextOptions& options, DType dtype, Mode mode, int steps) {
   Context context(options);
-  Memory memory(context.state().runtime);  // which the test cannot read
+  Memory memory(context.state().runtime);  // the test cannot read this memory
   const Surroundings around{context, memory};
   Parameters parameters(context.state(), memory, 1);
   Decoder model(around, parameters,
@@ -236,12 +238,13 @@ Training trained(const ContextOptions& options, DType dtype, Mode mode, int step
   return result;
 }
 
-// The first loss is of the same weights: f32 sums of some hundred terms in another order, of logits
-// near 0, and the mean of rows in f64, differ by less than 1e-5 of it; in int8 a code that lies at
-// a rounding boundary may fall the other way, which changes one of 32 terms of a sum by a 127th of
-// the row's largest value, and bf16 rounds everything by 2^-8. Each step of AdamW moves a weight by
-// up to its rate of 0.003, to either side where the sign of a gradient near 0 is decided by
-// rounding: after three steps by 0.02 at most, of the few weights of which that is so.
+// The bounds: the first loss is computed from the same weights. In f32 it differs by less than 1e-5
+// of itself: sums of some hundred terms are added in another order, logits are near 0, and the mean
+// of the rows is in f64. In int8 a code at a rounding boundary may fall the other way, which
+// changes one of 32 terms of a sum by a 127th of the row's largest value. bf16 rounds everything by
+// 2^-8. Each step of AdamW moves a weight by up to its rate of 0.003, to either side if rounding
+// decides the sign of a gradient near 0. After three steps such weights, which are few, differ by
+// at most 0.02.
 TEST_F(ModelsOnADevice, DecoderTrainsAsOnTheCpu) {
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const Mode mode : {Mode::standard, Mode::rowwise}) {
@@ -261,7 +264,8 @@ TEST_F(ModelsOnADevice, DecoderTrainsAsOnTheCpu) {
     }
 }
 
-// Every operation of a step, recorded and run twice: as many as queued directly.
+// The operations of a training step are captured in a graph, which is launched twice. The results
+// are those of two steps that are called directly.
 TEST_F(ModelsOnADevice, OperationsCanBeCaptured) {
   Context context(device_options());
   ContextState& state = context.state();

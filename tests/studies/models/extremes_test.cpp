@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations at the edges of their numbers: logits and scores whose exponentials overflow, sums
-// with terms that are 2^24 times as large as the rest, and gradients that are NaN or Inf. A
+// Tests of operations at the edges of their numbers: logits and scores whose exponentials overflow,
+// sums with terms that are 2^24 times as large as the rest, and gradients that are NaN or Inf. A
 // trainer's scaler must find these where the formula has them, and nowhere else.
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ using namespace models;
 
 constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr double unit = 0x1p-24;  // the rounding of an f32
+constexpr double unit = 0x1p-24;  // the relative rounding error of f32
 
 Tensor of_values(Memory& memory, DType dtype, std::int64_t rows, std::int64_t cols,
                  const std::function<double(std::int64_t)>& f) {
@@ -28,8 +28,8 @@ Tensor of_values(Memory& memory, DType dtype, std::int64_t rows, std::int64_t co
   return t;
 }
 
-// How many additions of f32 follow each other in a sum over a row: on CPUs of four vectors, on a
-// device of 256 threads, and of their results.
+// How many f32 additions follow each other in a sum over a row. First the lanes of four vectors
+// (CPU) or 256 threads (GPU) each add their elements, then their sums are added.
 double steps_of_row(const Setting& s, std::int64_t cols) {
   std::int64_t lanes = 256;
   if (s.context.state().on_cpu()) {
@@ -39,12 +39,13 @@ double steps_of_row(const Setting& s, std::int64_t cols) {
   return static_cast<double>(cols) / static_cast<double>(lanes) + 16;
 }
 
-// ---- Exponentials ----
+// ---- Exponentials of large logits and scores ----
 
-// Logits are f(class). Terms more than 17 below the largest are less than a unit of it each. The
-// exponent of another is rounded twice, to 34 units. An exponential errs by 2e-7, or 3e-6 for bf16.
-// A sum over chunks of 16 steps errs by 22 units (on a device: of all steps). bf16 rounds the
-// product of the shift and log2(e). The error of that product is the error of the exponent: its
+// Compares the loss of a row, whose logits are f(class), and its gradient with f64. Terms whose
+// logit is more than 17 below the largest are less than a unit of the largest term each. The
+// exponent of any other term is rounded twice, to 34 units. An exponential errs by 2e-7, or 3e-6
+// for bf16. A sum over chunks of 16 steps errs by 22 units (on a GPU, by one per step). For bf16,
+// the product of the shift and log2(e) is rounded. Its error is the error of the exponent: its
 // number of units equals the shift.
 void expect_loss(const Setting& s, std::int64_t vocabulary, std::int32_t target,
                  const std::function<double(std::int64_t)>& f, const std::string& name) {
@@ -56,7 +57,7 @@ void expect_loss(const Setting& s, std::int64_t vocabulary, std::int32_t target,
   const double want = reference::cross_entropy(input, targets);
   const double max = *std::max_element(input.begin(), input.end());
   const bool is_bf16 = s.dtype == DType::bf16;
-  // The shift is at most 40 below the largest.
+  // The shift is at most 40 below the largest logit.
   const double steps = s.context.state().on_cpu() ? 22 : steps_of_row(s, vocabulary);
   const double error =
       2e-7 + (34 + steps) * unit + (is_bf16 ? 3e-6 + 2 * (std::fabs(max) + 40) * unit : 0.0);
@@ -77,7 +78,7 @@ void expect_loss(const Setting& s, std::int64_t vocabulary, std::int32_t target,
   for (std::size_t i = 0; i < got.size(); ++i) {
     const bool is_target = static_cast<std::int32_t>(i) == target;
     const double p = std::exp(input[i] - max) / sum;
-    // Of an exponential below 17 the exponent has more units, down to e^-88.
+    // If an exponential is smaller than e^-17, its exponent errs by more units: 180 down to e^-88.
     const double relative = 2 * error + 180 * unit + (is_bf16 ? 0x1.02p-8 : 0.0);
     const double tolerance = relative * p + (is_target ? 2 * unit : 1e-37) +
                              (is_target && is_bf16 ? 0x1p-8 * (1 - p) : 0.0);
@@ -103,7 +104,7 @@ TEST(ModelsReference, CrossEntropyOfExtremeLogits) {
         expect_loss(
             s, vocabulary, target, [&](std::int64_t i) { return i == at ? 1e4 : noise(i); },
             "one above, at " + std::to_string(at));
-      // A value far above all earlier ones, more than once.
+      // Steps upward: several times, a logit is far above all earlier ones.
       expect_loss(
           s, vocabulary, target,
           [&](std::int64_t i) { return 300.0 * static_cast<double>(i / 600) + noise(i); }, "steps");
@@ -155,7 +156,7 @@ TEST(ModelsReference, CrossEntropyKeepsNonFiniteRowsVisibleAndApart) {
 }
 
 // The most that the gradient of one head may differ from its formula, if each weight, product and
-// output is known to `relative` of the magnitudes it is a sum of: qkv as in
+// output has an error of `relative` of the magnitudes that it sums. qkv is laid out as in
 // reference::attention_gradient.
 Values bound_of_gradient(const Values& qkv, const Values& dout, std::int64_t length,
                          std::int64_t dim, double relative) {
@@ -194,10 +195,10 @@ Values bound_of_gradient(const Values& qkv, const Values& dout, std::int64_t len
   return bound;
 }
 
-// Scores are b[key]: queries and keys have one element that is not 0, 4 and b, and the scale is
-// 1/4. A score is rounded to a unit of itself when it is scaled by log2(e), when the largest is
-// subtracted, and its weight errs by as much; bf16 as in AttentionForward. Backward makes weights
-// of the scores and of their log-sum-exp, which is rounded too.
+// The score of a key is b[key]: queries and keys have one element that is not 0, namely 4 and b,
+// and the scale is 1/4. A score is rounded to a unit of itself when it is scaled by log2(e) and
+// when the largest is subtracted, and its weight errs by as much. For bf16 see AttentionForward.
+// Backward makes weights of the scores and of their log-sum-exp, which is rounded too.
 TEST(ModelsReference, AttentionOfExtremeScores) {
   constexpr std::int64_t length = 100, dim = 16;
   const auto noise = [](std::int64_t i) { return static_cast<double>(i * 37 % 24) / 4 - 3; };
@@ -229,7 +230,7 @@ TEST(ModelsReference, AttentionOfExtremeScores) {
       for (const float v : lse.floats())
         ASSERT_TRUE(std::isfinite(v)) << s.name << " " << name;
       if (!std::all_of(input.begin(), input.end(), [](double v) { return std::isfinite(v); }))
-        continue;  // the formula itself is NaN: weights of zero are factors of -Inf
+        continue;  // the formula is NaN too: weights of zero times -Inf
       const Tensor dout = filled(memory, s.dtype, length, dim, 2);
       const Tensor dqkv = tensor(memory, s.dtype, length, 3 * dim);
       attention_backward(s.context.state(), shape, qkv.any(), out.any(), lse.floats(), dout.any(),
@@ -247,9 +248,10 @@ TEST(ModelsReference, AttentionOfExtremeScores) {
   });
 }
 
-// ---- Sums ----
+// ---- Sums with one large term ----
 
-// Rows' losses are added in f64: a loss of 2^24 does not hide the others. Each loss errs as above.
+// The losses of rows are added in f64: a loss of 2^24 does not hide the others. The bound of each
+// loss is that of expect_loss().
 TEST(ModelsReference, LossOfManyTokensBesideALargeOne) {
   const std::int64_t rows = on_emulated() ? 600 : 5000;
   for_all_settings([&](const Setting& s) {
@@ -265,8 +267,9 @@ TEST(ModelsReference, LossOfManyTokensBesideALargeOne) {
   });
 }
 
-// Each of the others is less than half a unit of the largest: added to it one after the other they
-// would be lost, and the loss 2.7e-3 too small.
+// One class has a large logit. The term of any other class is less than half a unit of the largest
+// term: if they were added to it one after the other they would be lost, and the loss would be
+// 2.7e-3 too small.
 TEST(ModelsReference, LossOfManyClassesBesideALargeOne) {
   for_all_settings([](const Setting& s) {
     expect_loss(
@@ -274,8 +277,8 @@ TEST(ModelsReference, LossOfManyClassesBesideALargeOne) {
   });
 }
 
-// A square of 2^24 among ones. An f32 sum errs by one of its units in each step; if the terms were
-// added one after the other, all the ones would be lost.
+// A row whose squares are 2^24 once and ones otherwise. An f32 sum errs by one of its units in each
+// step; if the terms were added one after the other, all the ones would be lost.
 TEST(ModelsReference, NormsOfWideRowsBesideALargeElement) {
   for_all_settings([](const Setting& s) {
     constexpr std::int64_t cols = 32768;
@@ -287,14 +290,14 @@ TEST(ModelsReference, NormsOfWideRowsBesideALargeElement) {
     rms_norm(s.context.state(),
              {.x = x.any(), .gain = gain.floats(), .y = y.any(), .rstd = rstd.floats()});
     const double want = 1 / std::sqrt((0x1p24 + cols - 1) / cols + 1e-5);
-    // The root halves a relative error; three more operations.
+    // The square root halves a relative error; three more operations follow.
     const double error = (steps_of_row(s, cols) / 2 + 3) * unit;
     EXPECT_NEAR(rstd.floats()[0] / want, 1, error) << s.name;
   });
 }
 
 // With a mean of 2^12, the squares leave no room in an f32 for a deviation of 1. The mean errs by
-// one of its units in each step, and so do the deviations: by a tenth at most.
+// one of its units in each step of its sum, and so do the deviations: by a tenth at most.
 TEST(ModelsReference, LayerNormBesideALargeMean) {
   for_all_settings([](const Setting& s) {
     constexpr std::int64_t cols = 512;
@@ -320,9 +323,9 @@ TEST(ModelsReference, LayerNormBesideALargeMean) {
   });
 }
 
-// Gradients of parameters are sums over blocks of 64 rows, and then over the blocks. Each step errs
-// by a unit of the sum of magnitudes. One row is 2^24, the others are ones: if the rows were added
-// one after the other, all ones would be lost.
+// The gradients of the norms' parameters are sums over blocks of 64 rows, and then over the blocks.
+// Each step errs by a unit of the sum of magnitudes. One row is 2^24, the others are ones: if the
+// rows were added one after the other, all ones would be lost.
 TEST(ModelsReference, GradientsOfNormsBesideALargeRow) {
   const std::int64_t rows = on_emulated() ? 1024 : 8192;
   constexpr std::int64_t cols = 4;
@@ -334,7 +337,7 @@ TEST(ModelsReference, GradientsOfNormsBesideALargeRow) {
                                 [&](std::int64_t i) { return i / cols == 0 ? 0x1p24 : 1.0; });
     const Tensor gain = of_values(memory, DType::f32, 1, cols, [](std::int64_t) { return 1.0; });
     const Tensor mean = of_values(memory, DType::f32, 1, rows, [](std::int64_t) { return 0.0; });
-    // With these, normals are 1 and -1.
+    // With this rstd, the normalized elements are 1 and -1.
     const Tensor rstd =
         of_values(memory, DType::f32, 1, rows, [](std::int64_t) { return 1.0 / 3.0; });
     const Tensor dx = tensor(memory, s.dtype, rows, cols);
@@ -342,7 +345,7 @@ TEST(ModelsReference, GradientsOfNormsBesideALargeRow) {
                  dbias = tensor(memory, DType::f32, 1, cols);
     const double want = 0x1p24 + static_cast<double>(rows - 1);
     const double error = want * unit * (64 + static_cast<double>(rows) / 64 + 2);
-    ASSERT_LT(error, static_cast<double>(rows) / 2);  // the ones that would be lost
+    ASSERT_LT(error, static_cast<double>(rows) / 2);  // lost ones would exceed this bound
     const auto expect = [&](const Tensor& sums, bool alternate, const std::string& what) {
       for (std::size_t c = 0; c < cols; ++c)
         EXPECT_NEAR(sums.floats()[c], alternate && c % 2 == 1 ? -want : want, error)
@@ -368,7 +371,8 @@ TEST(ModelsReference, GradientsOfNormsBesideALargeRow) {
   });
 }
 
-// A token that repeats: its rows are added over blocks of rows too.
+// If a token repeats, the gradient of its embedding is a sum over many rows, which is also added in
+// blocks of rows.
 TEST(ModelsReference, GradientOfARepeatedTokenBesideALargeRow) {
   const std::int64_t rows = on_emulated() ? 2000 : 8000;
   constexpr std::int64_t cols = 3;
@@ -398,8 +402,8 @@ TEST(ModelsReference, GradientOfARepeatedTokenBesideALargeRow) {
 
 enum class Reach { nothing, everything, unsaid };
 
-// Elements of `spoiled` that `reach` names must not be finite; the others must equal those of
-// `clean`.
+// Elements of `spoiled` must not be finite where `reach` says everything. Where it says nothing,
+// they must equal those of `clean`.
 void expect_reach(const Values& clean, const Values& spoiled,
                   const std::function<Reach(std::int64_t)>& reach, const std::string& what) {
   ASSERT_EQ(clean.size(), spoiled.size()) << what;
@@ -417,7 +421,7 @@ Reach only_if(bool reached) {
   return reached ? Reach::everything : Reach::nothing;
 }
 
-// f(setting, memory, value): for NaN and both infinities.
+// Calls f(setting, memory, value, description) for each setting and for NaN and both infinities.
 template <class F>
 void for_all_spoils(F&& f) {
   for_all_settings([&](const Setting& s) {
@@ -427,7 +431,7 @@ void for_all_spoils(F&& f) {
   });
 }
 
-// Element (row, col) of a gradient becomes `value`.
+// A random gradient whose element (row, col) is `value`.
 Tensor gradient_with(Memory& memory, DType dtype, std::int64_t rows, std::int64_t cols,
                      std::int64_t row, std::int64_t col, float value) {
   Tensor t = filled(memory, dtype, rows, cols, 21);
@@ -435,8 +439,8 @@ Tensor gradient_with(Memory& memory, DType dtype, std::int64_t rows, std::int64_
   return t;
 }
 
-// The row's mean of products carries it to the whole row. In the parameters' gradients it affects
-// one column.
+// A gradient that is not finite reaches the whole row of dx, through the row's mean of products. In
+// the parameters' gradients it affects one column.
 TEST(ModelsReference, NonFiniteGradientsOfNorms) {
   constexpr std::int64_t rows = 70, cols = 37, row = 66, col = 35;
   for_all_spoils([](const Setting& s, Memory& memory, float value, const std::string& what) {
@@ -500,7 +504,7 @@ TEST(ModelsReference, NonFiniteGradientsOfElements) {
           return dgate_up;
         },
         [](std::int64_t i) { return i / (2 * cols) == row && i % (2 * cols) % cols == col; });
-    // A pair is rotated; of a head of 12, elements 4 and 10.
+    // RoPE rotates pairs of elements, such as 4 and 10 of a head of 12: both are affected.
     expect(
         "rope",
         [&](float at) {
@@ -520,7 +524,7 @@ TEST(ModelsReference, NonFiniteGradientsOfElements) {
           return to;
         },
         [](std::int64_t i) { return i == row * cols + col; });
-    // Dropped elements have no gradient.
+    // The gradient of a dropped element is 0, whatever dy is there.
     const auto kept = [](std::int64_t i) { return philox::element_bits(5, 6, i) >= (1u << 31); };
     for (const std::int64_t at_col : {col, col - 1, col - 2, col - 3})
       expect(
@@ -531,7 +535,8 @@ TEST(ModelsReference, NonFiniteGradientsOfElements) {
             return g;
           },
           [&](std::int64_t i) { return i == row * cols + at_col && kept(i); });
-    // A token that occurs before and after; its position too.
+    // The gradient of a token's embedding, if the token also occurs before and after the row; then
+    // that of its position.
     const DeviceTokens tokens = {2, 1, 0, 1, 1};
     const auto embedding = [&](bool positions) {
       return [&, positions](float at) {
@@ -543,16 +548,17 @@ TEST(ModelsReference, NonFiniteGradientsOfElements) {
         return positions ? std::move(dpositions) : std::move(dtable);
       };
     };
-    const auto of_row_one = [](std::int64_t i) { return i == cols + col; };  // token 1, position 1
+    // Row 1 of each table is affected: that of token 1 and of position 1.
+    const auto of_row_one = [](std::int64_t i) { return i == cols + col; };
     expect("embedding", embedding(false), of_row_one);
     expect("positions", embedding(true), of_row_one);
   });
 }
 
 // A non-finite gradient of the output of query t of a head reaches the query's own gradient, and
-// those of the keys and values that it sees. It reaches no other head, sequence or query. Keys of
-// the same tiles that it does not see have weights of zero in the same products. The gradients of
-// keys after those tiles do not change.
+// those of the keys and values that it sees. It reaches no other head, sequence or query. Later
+// keys of the same tile may be affected: their weights are zero, but they are in the same products.
+// The gradients of keys after this tile do not change.
 TEST(ModelsReference, NonFiniteGradientsOfAttention) {
   constexpr std::int64_t length = 150, heads = 2, dim = 8, width = heads * dim, query = 30;
   constexpr std::int64_t tile = 64;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every layer's forward against its formula in f64, and its gradients against central differences
-// of that formula, on every instruction set, with one thread and several.
+// Tests of every layer's forward against its formula in f64, and of its gradients against central
+// differences of that formula, on every instruction set, with one thread and several.
 #include "studies/models/kernels.hpp"
 
 #include <algorithm>
@@ -162,7 +162,7 @@ struct AttentionRun {
   Tensor qkv, out, lse;
 };
 
-// The same with its gradient.
+// An attention, and the operands and results of its gradient.
 struct AttentionGradient : AttentionRun {
   AttentionGradient(const Setting& s, Memory& memory, const AttentionShape& shape)
       : AttentionRun(s, memory, shape),
@@ -174,15 +174,16 @@ struct AttentionGradient : AttentionRun {
   Tensor dout, dqkv;
 };
 
-// For builds that leave out long sequences: accesses out of bounds happen at the edges of a tile.
+// Whether this build is too slow for long sequences. It may leave them out, because accesses out of
+// bounds happen at the edges of a tile.
 bool is_slow() {
   return under_address_sanitizer && on_emulated();
 }
 
-// Lengths around a tile (64), around the vectors and rows of register tiles in it, and around a
-// second part of a head (256). Head widths that are not multiples of a vector. Products of bf16
-// round the weights too, each to 2^-8 of itself and at random, so that sums of weighted values err
-// less than the rounding of a result.
+// The lengths are around a tile (64), around the vectors and rows of register tiles in it, and
+// around a second part of a head (256). The head widths are not multiples of a vector. Products of
+// bf16 round the weights too, each to 2^-8 of itself and at random, so that sums of weighted values
+// err less than the rounding of a result.
 TEST(ModelsReference, AttentionForward) {
   for_all_settings([](const Setting& s) {
     Memory memory(visible_memory(s.context));
@@ -207,7 +208,7 @@ TEST(ModelsReference, AttentionForward) {
 }
 
 // Scores that differ by hundreds, so that weights vanish and the largest score moves from tile to
-// tile, and a NaN, which its query and the later ones alone may see.
+// tile. Then a NaN in a key, which only its own query and later ones may see.
 TEST(ModelsReference, AttentionOfLargeScoresAndNaN) {
   for_all_settings([](const Setting& s) {
     Memory memory(visible_memory(s.context));
@@ -216,8 +217,8 @@ TEST(ModelsReference, AttentionOfLargeScoresAndNaN) {
     const Tensor out = tensor(memory, s.dtype, 150, 16);
     const Tensor lse = tensor(memory, DType::f32, 1, 150);
     attention(s.context.state(), shape, qkv.any(), out.any(), lse.floats());
-    // A score of some hundred is rounded to 2^-24 of itself, and its weight by the same number of
-    // units.
+    // A score of some hundreds is rounded to 2^-24 of itself. Its weight has a relative error as
+    // large as the absolute error of the score.
     expect_near(values_of(out), reference::attention(values_of(qkv), 1, 150, 1, 16),
                 s.dtype == DType::f32 ? 2e-4 : 0.02, s.name);
     const Values before = values_of(out);
@@ -233,8 +234,8 @@ TEST(ModelsReference, AttentionOfLargeScoresAndNaN) {
   });
 }
 
-// A value that no arithmetic hides reaches its query and all later ones, and at most 31 before it.
-// All other elements have the same bits as without it.
+// A NaN or Inf among the values reaches the query of its token and all later ones, and at most 31
+// before it. All other elements have the same bits as without it.
 TEST(ModelsReference, AttentionOfValuesThatAreNaNOrInf) {
   for_all_settings([](const Setting& s) {
     Memory memory(visible_memory(s.context));
@@ -260,8 +261,8 @@ TEST(ModelsReference, AttentionOfValuesThatAreNaNOrInf) {
   });
 }
 
-// The gradient at lengths around a tile, by its formula: of many elements, central differences
-// would take too long.
+// Compares the gradient at lengths around a tile with its formula: for so large sizes, central
+// differences would take too long.
 TEST(ModelsReference, AttentionBackward) {
   for_all_settings([](const Setting& s) {
     Memory memory(visible_memory(s.context));
@@ -287,7 +288,8 @@ TEST(ModelsReference, AttentionBackward) {
 TEST(ModelsGradient, Attention) {
   for_all_settings([](const Setting& s) {
     Memory memory(visible_memory(s.context));
-    // Central differences of all inputs: short sequences; those over several tiles have few heads.
+    // Central differences of all inputs are slow: sequences are short, or have few heads if they
+    // are longer than a tile.
     for (const auto& [length, heads, dim] :
          {std::tuple<std::int64_t, std::int64_t, std::int64_t>{7, 2, 5}, {70, 1, 2}}) {
       if (length > 10 && (s.dtype != DType::f32 || under_address_sanitizer)) continue;
@@ -303,8 +305,8 @@ TEST(ModelsGradient, Attention) {
   });
 }
 
-// Results that are larger than a core's cache use non-temporal stores: the bits are those of their
-// parts.
+// Results that are larger than a core's cache are written with non-temporal stores. They have the
+// bits of the same results computed in parts.
 TEST(ModelsReference, LargeResultsAreThoseOfTheirParts) {
   const auto l2 = std::max<std::int64_t>(static_cast<std::int64_t>(core::cpu_caches().l2_bytes),
                                          std::int64_t{1} << 20);
@@ -342,7 +344,7 @@ TEST(ModelsReference, LargeResultsAreThoseOfTheirParts) {
     expect_last(out, out_of_last);
     expect_last(dqkv, dqkv_of_last);
 
-    // Rows of qkv as a table, in another order.
+    // An embedding whose table is qkv, with its rows in another order.
     DeviceTokens tokens;
     for (std::int64_t r = 0; r < all.rows(); ++r)
       tokens.push_back(static_cast<std::int32_t>((r * 7 + 3) % all.rows()));
@@ -356,7 +358,8 @@ TEST(ModelsReference, LargeResultsAreThoseOfTheirParts) {
   }
 }
 
-// The same of norms, SwiGLU and the gradient of a table: rows of five lines, of which one is apart.
+// Large results of norms, SwiGLU and the gradient of an embedding have the bits of their rows
+// computed alone. A row has five cache lines: four and one more.
 TEST(ModelsReference, LargeResultsOfRowsAreThoseOfTheRows) {
   if (!on_cpu()) GTEST_SKIP() << "a test of caches";
   const auto l2 = std::max<std::int64_t>(static_cast<std::int64_t>(core::cpu_caches().l2_bytes),
@@ -373,7 +376,7 @@ TEST(ModelsReference, LargeResultsOfRowsAreThoseOfTheRows) {
                            std::int64_t count) {
       return AnyMatrix(t.floats().data() + first * width, DType::f32, count, width, width);
     };
-    // The last `count` rows of each result.
+    // The last `count` rows of each result, computed from the rows from `first` on.
     const auto results = [&](std::int64_t first, std::int64_t count) {
       const std::int64_t n = rows - first;
       std::vector<Tensor> out;
@@ -416,7 +419,7 @@ TEST(ModelsReference, LargeResultsOfRowsAreThoseOfTheRows) {
     };
     EXPECT_EQ(results(0, 7), results(rows - 7, 7)) << describe(options);
 
-    // Tokens that occur once, twice, and not at all.
+    // The gradient of an embedding for tokens that occur once, twice, and not at all.
     const Tensor dtable = tensor(memory, DType::f32, rows, cols);
     const DeviceTokens tokens = {5, 9, 9, 2, static_cast<std::int32_t>(rows - 1), 2};
     const Tensor dy = filled(memory, DType::f32, 6, cols, 3);
@@ -470,7 +473,7 @@ TEST(ModelsGradient, CrossEntropy) {
       for (std::int32_t r = 0; r < 5; ++r)
         targets.push_back(static_cast<std::int32_t>((r * 7) % vocabulary));
       const double want = reference::cross_entropy(input, targets);
-      // An exponential of a bf16 has a relative error of 3e-6, and so has their sum.
+      // An exponential in bf16 has a relative error of 3e-6, and so has the sum of them.
       const double error = s.dtype == DType::f32 ? 1e-6 : 4e-6;
       EXPECT_NEAR(cross_entropy(s.context.state(), logits.any(), targets, 5, false), want, error);
       EXPECT_EQ(values_of(logits), input);
@@ -483,7 +486,7 @@ TEST(ModelsGradient, CrossEntropy) {
   });
 }
 
-// Rows of several chunks, some of them of nothing but -Inf, as masked classes have.
+// Rows of several chunks of classes. Some chunks are nothing but -Inf, as masked classes have.
 TEST(ModelsReference, CrossEntropyOfManyClasses) {
   for_all_settings([](const Setting& s) {
     Memory memory(visible_memory(s.context));
@@ -550,14 +553,14 @@ TEST(ModelsGradient, Embedding) {
 }
 
 TEST(ModelsReference, DropoutIsTheGeneratorsOnEveryInstructionSet) {
-  // Of the authors' test vectors (kat_vectors of Random123).
+  // Known answers of Philox from its authors (kat_vectors of Random123).
   const philox::Words zeros = philox::bits(0, {0, 0, 0, 0});
   EXPECT_EQ(zeros, (philox::Words{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u}));
   const philox::Words ones = philox::bits(~std::uint64_t{0}, {~0u, ~0u, ~0u, ~0u});
   EXPECT_EQ(ones, (philox::Words{0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}));
   for_all_settings([](const Setting& s) {
     Memory memory(visible_memory(s.context));
-    // Blocks of 64 elements, and a last one of 51; counters that do not fit 32 bits.
+    // The elements are blocks of 64 and a last one of 51. Some counters do not fit 32 bits.
     for (const std::int64_t first : {std::int64_t{128}, std::int64_t{1} << 36}) {
       const Tensor x = filled(memory, s.dtype, 7, 53, 1);
       const Values before = values_of(x);

@@ -45,7 +45,7 @@ TEST(ModelsMemory, KeepsFreedMemoryForTheNextTensorOfItsSize) {
   EXPECT_EQ(again.any().data, data);
 }
 
-// The system gives large blocks in whole huge pages.
+// Blocks of every size are used again, although the system gives large ones in whole huge pages.
 TEST(ModelsMemory, KeepsBlocksOfEverySize) {
   Memory memory;
   for (std::int64_t rows = 1; rows < 6000; rows += rows / 3 + 1) {

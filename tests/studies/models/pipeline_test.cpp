@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pipelined stack: gradients of every parameter against central differences of its formula in
-// f64, and neither stages nor checkpointing change a bit.
+// Tests of a pipelined stack: gradients of every parameter against central differences of its
+// formula in f64, and that neither stages nor checkpointing change a bit.
 #include "studies/models/pipeline.hpp"
 
 #include <gtest/gtest.h>
@@ -144,14 +144,15 @@ Outcome outcome_of(const PipelineOptions& options) {
   return outcome;
 }
 
-// The whole stack in one stage, and its divisions. The last has stages without a block.
+// Ways to divide the stack into stages, as numbers of parts: first a single stage. The last way has
+// stages without a block.
 std::vector<std::vector<std::int64_t>> divisions() {
   if (on_emulated()) return {{5}, {2, 3}};
   return {{8}, {4, 4}, {3, 1, 2, 2}, {1, 1, 4, 1, 1}};
 }
 
 TEST(ModelsPipeline, StagesAndCheckpointingChangeNoBit) {
-  // One pair of stages shows all races and accesses out of bounds that there can be.
+  // With sanitizers one pair of stages is enough: it shows all races and accesses out of bounds.
   const bool is_short = on_emulated() && (under_thread_sanitizer || under_address_sanitizer);
   for (const Mode mode : {Mode::standard, Mode::rowwise})
     for (const bool codes : {false, true}) {
@@ -176,7 +177,7 @@ TEST(ModelsPipeline, StagesAndCheckpointingChangeNoBit) {
             if (checkpoint == Checkpoint::never) continue;
             EXPECT_LT(other.saved, one.saved) << what;
             if (recompute == Recompute::full) saved_fully_recomputed = other.saved;
-            // A single stage keeps the same.
+            // With a single stage, selective recomputation keeps as much as full recomputation.
             if (recompute == Recompute::selective && parts.size() == 1) {
               EXPECT_EQ(other.saved, saved_fully_recomputed) << what;
             }
@@ -185,7 +186,7 @@ TEST(ModelsPipeline, StagesAndCheckpointingChangeNoBit) {
     }
 }
 
-// The largest cost of a stage, from the definition.
+// The largest cost of a stage of a division, from the definition.
 double costliest(const StackOptions& o, const std::vector<std::int64_t>& split,
                  Checkpoint checkpoint) {
   double most = 0;
@@ -202,7 +203,7 @@ double costliest(const StackOptions& o, const std::vector<std::int64_t>& split,
   return most;
 }
 
-// All divisions of `parts` parts among `stages` stages.
+// Calls `visit` for each division of `parts` parts among `stages` stages.
 void divide(std::int64_t parts, std::int64_t stages, std::vector<std::int64_t>& head,
             const std::function<void()>& visit) {
   for (std::int64_t first = stages == 1 ? parts : 1; first <= parts - stages + 1; ++first) {
@@ -242,11 +243,11 @@ TEST(ModelsPipeline, BalancedStagesAreTheBestOfAllDivisions) {
             std::vector<std::int64_t> other;
             divide(o.parts(), stages, other,
                    [&] { best = std::min(best, costliest(o, other, checkpoint)); });
-            // Sums of the same numbers in the same order.
+            // Equal, because both are sums of the same numbers in the same order.
             EXPECT_EQ(costliest(o, split, checkpoint), best) << stages << " stages";
           }
         }
-  // The last stage computes nothing twice, so it gets more of the parts.
+  // With checkpointing, the last stage computes nothing twice, so it gets more of the parts.
   const StackOptions o{
       .vocabulary = 750, .width = 192, .hidden = 768, .layers = 12, .heads = 12, .length = 128};
   const std::int64_t without = balanced_parts(o, 2, Checkpoint::never)[0];
@@ -284,7 +285,7 @@ TEST(ModelsPipeline, Rejections) {
             "model: tokens has 40; tokens must be from 0 to 39");
 }
 
-// The published stack (GPipe study): 89,762,304 parameters.
+// The published stack (GPipe study) has 89,762,304 parameters.
 TEST(ModelsPipeline, ParametersOfThePublishedStack) {
   const StackOptions o{
       .vocabulary = 3000, .width = 768, .hidden = 3072, .layers = 12, .heads = 12, .length = 128};

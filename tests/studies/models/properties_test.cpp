@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties of a decoder that hold for all numbers: earlier tokens do not depend on later ones,
-// sequences of a batch do not affect each other, bits do not depend on threads, and a step that has
-// run before allocates no memory.
+// Tests of properties that a decoder has for all numbers: earlier tokens do not depend on later
+// ones, sequences of a batch do not affect each other, bits do not depend on threads, and a step
+// that has run before allocates no memory.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -48,7 +48,8 @@ bool same_bits(const Tensor& a, std::int64_t row_a, const Tensor& b, std::int64_
              static_cast<std::size_t>(rows) * width) == 0;
 }
 
-// In the modes with a scale per row, a row's bits depend only on the tokens that it sees.
+// Activations have a scale per row, so the bits of a token's logits depend only on the tokens that
+// it sees.
 TEST(ModelsDecoder, IsCausalAndItsSequencesAreIndependent) {
   for (const Mode mode : {Mode::rowwise, Mode::global}) {
     Context context = with_threads(2);
@@ -83,7 +84,7 @@ TEST(ModelsDecoder, ForwardForTrainingIsInference) {
   }
 }
 
-// The gradients after some steps, with different numbers of threads.
+// The gradients after some steps have the same bits with different numbers of threads.
 TEST(ModelsDecoder, BitsDoNotDependOnThreads) {
   std::vector<Values> all;
   for (const int threads : {1, 3}) {
@@ -95,8 +96,8 @@ TEST(ModelsDecoder, BitsDoNotDependOnThreads) {
     const std::vector<std::int32_t> tokens = tokens_of(150, 5), targets = tokens_of(150, 6);
     Tensor logits = model.infer({tokens, 2, 75});
     Values values = values_of(logits);
-    // dW is a floating product, whose engine may add in another order on other threads: the layers
-    // of switchback::models themselves are compared.
+    // dW is a floating point product, whose engine may add in another order with other threads. So
+    // only the layers of switchback::models themselves are compared.
     const AttentionShape shape{.batch = 2, .length = 75, .heads = 2, .head_dim = 16};
     const Tensor qkv = filled(memory, DType::f32, 150, 96, 3);
     const Tensor out = tensor(memory, DType::f32, 150, 32),
@@ -128,7 +129,7 @@ TEST(ModelsDecoder, BitsDoNotDependOnThreads) {
       const Values more = values_of(*t);
       values.insert(values.end(), more.begin(), more.end());
     }
-    // In bf16, with several tiles of queries and keys, and tasks of 256 queries.
+    // Attention in bf16, with several tiles of queries and keys, and tasks of 256 queries.
     const AttentionShape long_one{.batch = 2, .length = 300, .heads = 2, .head_dim = 16};
     const Tensor qkv16 = filled(memory, DType::bf16, 600, 96, 3);
     const Tensor out16 = tensor(memory, DType::bf16, 600, 32),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support: every layer of a model in f64, as its formula reads, and gradients by central
-// differences of it.
+// Test support: every layer of a model in f64, by its formula, and gradients by central
+// differences.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,8 @@ inline std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-/// The gradient of f at x. f is evaluated in f64, so h can be far above rounding.
+/// The gradient of f at x, by central differences. f is evaluated in f64, so h can be far above
+/// rounding.
 inline Values gradient(const std::function<double(const Values&)>& f, Values x, double h = 1e-5) {
   Values g(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -47,7 +48,7 @@ inline Values sum(const Values& a, const Values& b) {
   return c;
 }
 
-/// x[rows, in] · weight[out, in]ᵀ + bias[out]
+/// A linear layer: x[rows, in] · weight[out, in]ᵀ + bias[out].
 inline Values linear(const Values& x, std::int64_t rows, const Values& weight, std::int64_t in,
                      const Values& bias = {}) {
   const auto out = static_cast<std::int64_t>(weight.size()) / in;
@@ -93,7 +94,7 @@ inline Values layer_norm(const Values& x, std::int64_t cols, const Values& gain,
   return y;
 }
 
-/// Queries and keys of qkv[rows, 3·heads·dim] rotated.
+/// RoPE: qkv[rows, 3·heads·dim] with its queries and keys rotated.
 inline Values rope(Values qkv, std::int64_t length, std::int64_t heads, std::int64_t dim,
                    double theta) {
   const std::int64_t width = 3 * heads * dim;
@@ -146,8 +147,8 @@ inline Values attention(const Values& qkv, std::int64_t batch, std::int64_t leng
   return out;
 }
 
-/// The gradient of attention by its formula: with p the weights of a query and g that of its
-/// output, dscore = p · (g·v - out·g).
+/// The gradient of attention by its formula: with p the weights of a query and g the gradient of
+/// its output, dscore = p · (g·v - out·g).
 inline Values attention_gradient(const Values& qkv, const Values& dout, std::int64_t batch,
                                  std::int64_t length, std::int64_t heads, std::int64_t dim) {
   const std::int64_t width = heads * dim;
@@ -189,7 +190,7 @@ inline Values attention_gradient(const Values& qkv, const Values& dout, std::int
   return gradient;
 }
 
-/// h[rows, hidden] of gate_up[rows, 2·hidden]
+/// SwiGLU: h[rows, hidden] of gate_up[rows, 2·hidden].
 inline Values swiglu(const Values& gate_up, std::int64_t hidden) {
   Values h(gate_up.size() / 2);
   for (std::size_t i = 0; i < h.size(); ++i) {

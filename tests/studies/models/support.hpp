@@ -25,10 +25,10 @@ inline std::shared_ptr<core::MemorySource> visible_memory(Context& context) {
   return runtime == nullptr ? nullptr : runtime->visible_memory();
 }
 
-/// Tokens that operations of the tested device can read.
+/// Tokens in memory that operations of the tested device can read.
 using DeviceTokens = Vector<std::int32_t>;
 
-/// Between -1 and 1, times `scale`.
+/// Fills a tensor with random numbers between -1 and 1, times `scale`.
 inline void fill(const models::Tensor& t, std::uint64_t seed, double scale = 1) {
   for (std::int64_t i = 0; i < t.size(); ++i) {
     const double unit = models::philox::element_bits(seed, 7, i) / 4294967296.0;
@@ -49,17 +49,18 @@ inline models::Tensor filled(models::Memory& memory, DType dtype, std::int64_t r
 }
 inline models::Tensor tensor(models::Memory& memory, DType dtype, std::int64_t rows,
                              std::int64_t cols) {
-  return filled(memory, dtype, rows, cols, 99, 1000);  // must be overwritten
+  return filled(memory, dtype, rows, cols, 99, 1000);  // values that operations must overwrite
 }
 
-/// A Context and a type of activations.
+/// A Context, the dtype of activations, and a name for messages.
 struct Setting {
   Context& context;
   DType dtype;
   std::string name;
 };
 
-/// f(setting) on every instruction set, with one thread and several, or on the tested device.
+/// Calls f(setting) for every instruction set, with one thread and several, or for the tested
+/// device.
 template <class F>
 void for_all_settings(F&& f) {
   for (const ContextOptions& options : all_contexts()) {
@@ -69,7 +70,7 @@ void for_all_settings(F&& f) {
   }
 }
 
-/// Each element within `tolerance` of the largest wanted magnitude.
+/// Each element must be near the wanted one: within `tolerance` of the largest wanted magnitude.
 inline void expect_near(const Values& got, const Values& want, double tolerance,
                         const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
@@ -83,8 +84,9 @@ inline void expect_near(const Values& got, const Values& want, double tolerance,
     }
 }
 
-/// f32: sums of some hundred terms, each step rounded to 2^-24, and the exponential. bf16: a result
-/// is rounded to 2^-8 of itself; values computed from rounded results have several such errors.
+/// The tolerance for expect_near(). f32: sums of some hundred terms, each step rounded to 2^-24,
+/// and the exponential. bf16: a result is rounded to 2^-8 of itself; values computed from rounded
+/// results have several such errors.
 inline double tolerance_of(DType dtype) {
   return dtype == DType::f32 ? 1e-5 : 0.02;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits of threads on 9.0 and later, other than the block's barrier: asynchronous barriers, copies
-// that these count, barriers with numbers.
+// Emulates the waits that compute capability 9.0 adds to the block's barrier: mbarriers, copies
+// whose bytes an mbarrier counts, and named barriers.
 #include <cstring>
 
 #include "block_state.hpp"
@@ -11,11 +11,11 @@ using namespace scheduler;
 
 namespace {
 
-// An asynchronous barrier, as its word in memory represents it.
+// An asynchronous barrier (mbarrier), as its 64-bit word in memory represents it.
 struct Mbarrier {
-  std::int32_t bytes;     // announced but not there; negative: there before they were announced
-  std::uint16_t missing;  // arrivals of this phase
-  std::uint8_t arrivals;  // of each phase
+  std::int32_t bytes;     // announced bytes not yet copied; negative: copied before announced
+  std::uint16_t missing;  // arrivals that the current phase still needs
+  std::uint8_t arrivals;  // arrivals that each phase needs
   std::uint8_t phase;
 };
 static_assert(sizeof(Mbarrier) == sizeof(std::uint64_t));
@@ -56,7 +56,8 @@ void run(const Copy& copy) {
       const std::int64_t row = box.row + r;
       const std::int64_t column = box.column + c;
       const bool inside = row >= 0 && row < box.rows && column >= 0 && column < box.columns;
-      // The index of a piece in its row is XORed with the row's index modulo eight.
+      // The 128-byte swizzle: the index of a 16-byte piece in its row is XORed with the row's index
+      // modulo eight.
       base[at ^ (at / width % 8 * piece)] =
           inside ? box.matrix[row * box.stride + column] : static_cast<unsigned char>(0);
     }
@@ -96,7 +97,7 @@ void mbarrier_arrive(std::uint64_t* barrier, unsigned announced_bytes) {
 }
 
 void mbarrier_wait(std::uint64_t* barrier, unsigned parity, Site site) {
-  // A copy may complete as late as this.
+  // A copy may complete as late as the wait for the mbarrier that counts its bytes.
   run_copies_of(barrier);
   Thread& thread = block.threads[get_current()];
   while (load(barrier).phase == parity) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scheduler. Never compiled with ThreadSanitizer, and free of library containers: see
-// block_state.hpp.
+// The scheduler of the emulated device. Never compiled with ThreadSanitizer, and free of standard
+// library containers: block_state.hpp says why.
 #include "block_state.hpp"
 
 #include <cstdio>
@@ -28,22 +28,24 @@ Block scheduler::block;
 
 namespace {
 
-// Small static shared memory is filled before every block, larger memory before every launch.
+// Static shared memory up to this size is filled with 0xFF before every block, larger memory only
+// before every launch.
 constexpr std::size_t fill_per_block_bytes = std::size_t{16} << 10;
-// Calls of __nanosleep in a block between which no thread returned and no barrier opened.
+// A block counts as hung if its threads call __nanosleep more often than this while no thread
+// returns and no barrier opens.
 constexpr int max_idle_calls = 1000000;
 
 const Grid* grid = nullptr;
-// State of a grid that overlaps with the kernel before it.
-bool waits = false;   // a thread waits for that now
-bool waited = false;  // one has
+// State of a grid that may overlap with the kernel launched before it.
+bool waits = false;   // a thread waits for the earlier kernel now
+bool waited = false;  // a thread has waited for the earlier kernel
 std::uint64_t random_state = 0;
-thread_local int current = -1;  // the thread that runs
-char grid_sync[2];              // of the barriers of a grid, used alternately, for ThreadSanitizer
+thread_local int current = -1;  // index of the thread that runs
+char grid_sync[2];              // the grid's barriers for ThreadSanitizer, used alternately
 unsigned grid_barriers = 0;
 void* shared_memory = nullptr;
 
-// A fault, as its thread left it; the scheduler formats the message.
+// A fault as recorded by the thread that caused it; the scheduler formats the message.
 struct Fault {
   bool happened;
   const char* what;
@@ -88,7 +90,8 @@ void scheduler::acquire([[maybe_unused]] void* address) {
   std::abort();  // the scheduler never resumes a thread that failed
 }
 
-// The pointers differ where a call was inlined into several translation units.
+// Compares two places in the source by their texts: pointers differ where a call was inlined into
+// several translation units.
 bool scheduler::same(const Site& a, const Site& b) {
   return a.line == b.line &&
          (a.operation == b.operation || std::strcmp(a.operation, b.operation) == 0) &&
@@ -106,7 +109,8 @@ void scheduler::make_waiting_ready(State state, const void* barrier) {
     if (block.threads[i].state == state && block.threads[i].barrier == barrier) make_ready(i);
 }
 
-// Without a division, because every switch calls this.
+// A random number in [0, n), computed without a division, because every switch between threads
+// calls this.
 int scheduler::random_below(int n) {
   return static_cast<int>(((next_random(random_state) >> 32) * static_cast<std::uint64_t>(n)) >>
                           32);
@@ -115,7 +119,7 @@ int scheduler::random_below(int n) {
 void scheduler::wait_in(State state) {
   const int thread = get_current();
   block.threads[thread].state = state;
-  release(&block.end);  // in case it never continues
+  release(&block.end);  // reported now, in case this thread never continues
   fiber_switch_back();
 }
 
@@ -155,8 +159,8 @@ void run_thread(int thread) {
   for (;;) {
     run_thread(get_current());
 #ifndef SWITCHBACK_CUDA_EMU_TSAN
-    // No switch if the next thread can begin on this stack. (ThreadSanitizer distinguishes threads
-    // by their fibers.)
+    // A thread that has not begun starts on this stack without a switch, if no other thread can
+    // continue. (Under ThreadSanitizer each thread needs its own fiber.)
     while (block.fresh_count > 0 && block.ready_count == 0) {
       Fiber* mine = block.threads[get_current()].fiber;
       const int next = take(block.fresh, block.fresh_count, false);
@@ -190,8 +194,8 @@ void write_text() {
   }
 }
 
-// No thread can continue: at least one waits for a thread that has finished, or that waits
-// elsewhere.
+// Reports that no thread of the block can continue: at least one waits for a thread that has
+// finished, or that waits elsewhere.
 void report_divergence() {
   fault = {};
   fault.happened = true;
@@ -236,7 +240,7 @@ void start_block() {
     thread.state = State::fresh;
     thread.fiber = nullptr;
     thread.site = {};
-    // Taken from the end.
+    // Threads are taken from the end of this list, so thread 0 comes first.
     block.fresh[i] = block.count - 1 - i;
   }
   block.fresh_count = block.count;
@@ -253,8 +257,9 @@ void start_block() {
 }
 
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
-// A thread of a block always has the same fiber, so the fiber's clock is that of this thread. (For
-// a cooperative launch: the first blocks that exist at the same time.)
+// A thread of a block always has the same fiber, so ThreadSanitizer's clock of the fiber is that of
+// this thread. (In a cooperative launch this holds for the eight blocks that can exist at the same
+// time.)
 constexpr int most_at_once = 8;
 int place_at_once = 0;
 Fiber* fibers_by_thread[most_at_once][max_threads];
@@ -291,7 +296,7 @@ void clean_up_after_fault() {
   }
 }
 
-// Saves the threads' data in static shared memory while another kernel runs.
+// Saves the block's static shared memory while another kernel runs.
 __attribute__((no_sanitize("address"))) unsigned char* kept_variables(
     const SharedVariables& variables) {
   auto* const kept = static_cast<unsigned char*>(std::malloc(variables.bytes + 1));
@@ -314,8 +319,8 @@ __attribute__((no_sanitize("address"))) void put_back(const SharedVariables& var
   std::free(kept);
 }
 
-// Runs the kernel before this one, between two threads of a block. False after a fault of that
-// kernel.
+// Runs the kernel launched before this one, between two threads of a block. False after a fault of
+// the earlier kernel.
 bool run_kernel_before() {
   static Block kept_block;
   kept_block = block;
@@ -339,12 +344,12 @@ bool run_kernel_before() {
   return good;
 }
 
-// How often, on average, a block of a cooperative launch lets another block run: each time it has
-// resumed this number of threads.
+// A block of a cooperative launch lets another block run, on average, each time it has resumed this
+// number of threads.
 constexpr int turns_of_a_block = 64;
 
-// Continues the block until it has ended or, in a cooperative launch, cannot continue or lets
-// another block run.
+// Runs threads of the block until it has ended. In a cooperative launch it also returns when no
+// thread can continue, or to let another block run.
 bool run_block() {
   const bool shuffled = grid->seed != 0;
   while (block.finished < block.count) {
@@ -361,7 +366,8 @@ bool run_block() {
         block.ready_count > 0 && (block.fresh_count == 0 || (shuffled && random_below(4) == 0));
     int thread = 0;
     if (resume) {
-      // Also at random, because sleepers would otherwise be first again and again.
+      // The next thread is also random after calls of __nanosleep: otherwise sleeping threads would
+      // be first again and again.
       thread = take(block.ready, block.ready_count, shuffled || block.idle_calls > 0);
     } else {
       thread = take(block.fresh, block.fresh_count, false);
@@ -374,7 +380,7 @@ bool run_block() {
     const bool ended = block.threads[get_current()].state == State::finished;
     if (ended) give_back(fiber);
     if (waits && !run_kernel_before()) {
-      // The message is already formatted.
+      // The message about the earlier kernel's fault is already formatted.
       clean_up_after_fault();
       return false;
     }
@@ -392,10 +398,10 @@ bool run_block() {
   return false;
 }
 
-// Static variables are written past AddressSanitizer, because their sizes here may include their
-// red zones.
+// Fills a static __shared__ variable unseen by AddressSanitizer, because its size here may include
+// its red zones.
 __attribute__((no_sanitize("address"))) void fill_variable(const SharedVariable& variable) {
-  // volatile: must not become a call of memset, which would check.
+  // volatile: the loop must not become a call of memset, which AddressSanitizer would check.
   auto* at = static_cast<volatile unsigned char*>(variable.at);
   for (std::size_t i = 0; i < variable.bytes; ++i)
     at[i] = 0xff;
@@ -408,7 +414,8 @@ __attribute__((no_sanitize("address"))) bool was_written(const SharedVariable& v
   return false;
 }
 
-// A block cannot rely on values that an earlier block left. As floats these bytes are NaN.
+// Fills shared memory, so that a block cannot rely on values that an earlier block left. As floats
+// these bytes are NaN.
 void fill_shared(const SharedVariables& variables, std::size_t dynamic_bytes, bool first_block) {
   if (first_block || variables.bytes <= fill_per_block_bytes)
     for (std::size_t i = 0; i < variables.count; ++i)
@@ -464,7 +471,7 @@ void wait_for_kernel_before() {
     waited = true;
     return;
   }
-  // The scheduler runs it after this thread has switched back.
+  // The scheduler runs the earlier kernel after this thread has switched back.
   waits = true;
   make_ready(get_current());
   release(&block.end);
@@ -484,7 +491,8 @@ uint3 block_at(std::uint64_t at) {
           static_cast<unsigned>(at / g.x / g.y)};
 }
 
-// Threads of all blocks wait for each other, or for a thread that has ended.
+// Opens the barrier at which all threads of the grid wait. False if they wait at different places,
+// or for a thread that has ended.
 bool open_grid_barrier(Aside* blocks, int count) {
   const Site* site = nullptr;
   int ended = 0;
@@ -521,7 +529,7 @@ bool open_grid_barrier(Aside* blocks, int count) {
   return true;
 }
 
-// Only the part of a block that its threads have filled.
+// Copies only the part of a block's state that its threads have filled.
 void copy_block(Block& to, const Block& from) {
   static_cast<BlockCounts&>(to) = from;
   const auto count = static_cast<std::size_t>(from.count);
@@ -535,9 +543,10 @@ void copy_block(Block& to, const Block& from) {
   copy(to.copies, from.copies, static_cast<std::size_t>(from.copy_count));
 }
 
-// Runs all blocks interleaved, each for random lengths of time, so that each is ahead of the others
-// at some time. Their kernels have only dynamic shared memory. Each static variable exists once, so
-// it would have to be saved and restored whenever another block runs.
+// Runs all blocks of a cooperative launch interleaved, each for random lengths of time, so that
+// each block is ahead of the others at some time. Cooperative kernels have only dynamic shared
+// memory. Each static variable exists once, so it would have to be saved and restored whenever
+// another block runs.
 bool run_cooperative(const SharedVariables& variables) {
   const int count = static_cast<int>(grid->grid.x * grid->grid.y * grid->grid.z);
   auto* const blocks =
@@ -554,9 +563,9 @@ bool run_cooperative(const SharedVariables& variables) {
   int live = count;
   bool good = true;
   int at = -1;
-  int faulted = -1;  // its threads are cleaned up already
+  int faulted = -1;  // the block with a fault: its threads are cleaned up already
   while (live > 0 && good) {
-    // The next block that can continue, from a random place on.
+    // Finds the next block that can continue, from a random one on.
     int next = grid->seed != 0 ? random_below(count) : (at + 1) % count;
     int tried = 0;
     const auto waits_for_others = [](const Aside& one) {
@@ -594,7 +603,8 @@ bool run_cooperative(const SharedVariables& variables) {
     live -= mine.ended ? 1 : 0;
     copy_block(mine.block, block);
   }
-  // Also for blocks that were left in the middle.
+  // For ThreadSanitizer, the host's code comes after all threads, also those of blocks left in the
+  // middle.
   acquire(&block.end);
   for (int b = 0; b < count; ++b) {
     if (!good && b != faulted && blocks[b].begun) {
@@ -632,11 +642,13 @@ bool run_grid(const Grid& to_run) {
     grid = nullptr;
     return good;
   }
-  // A block of the heap of exactly this size, so that AddressSanitizer knows its end.
+  // Dynamic shared memory is a heap allocation of exactly this size, so that AddressSanitizer knows
+  // its end.
   shared_memory = to_run.shared_bytes == 0 ? nullptr : std::malloc(to_run.shared_bytes);
   const dim3 g = to_run.grid;
   const std::uint64_t total = static_cast<std::uint64_t>(g.x) * g.y * g.z;
-  // first + i * stride visits every block once where stride and total have no common factor.
+  // Blocks run in the order first + i * stride, modulo total. That visits each block once if stride
+  // and total have no common factor.
   std::uint64_t first = 0;
   std::uint64_t stride = 1;
   if (to_run.seed != 0 && total > 1) {
@@ -646,7 +658,8 @@ bool run_grid(const Grid& to_run) {
       stride = (stride + 1) % total;
   }
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
-  // A thread's fiber cannot be the fiber of another kernel's thread.
+  // Under ThreadSanitizer a fiber cannot serve threads of two kernels, so the earlier kernel runs
+  // to its end first.
   if (to_run.before != nullptr) {
     if (!to_run.before(to_run.before_arguments)) return false;
     Grid alone = to_run;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream capture: recording instead of queuing, the calls that it forbids, graphs and their replay.
+// Stream capture: records operations instead of queuing them, refuses the calls that a capture
+// forbids, and replays graphs.
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +12,7 @@ namespace switchback_cuda_emu {
 namespace {
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
-// Everything that `last` depends on, itself included.
+// Which operations the operations `last` depend on, including themselves.
 std::vector<bool> ancestors(const GraphBody& body, std::vector<std::size_t> last) {
   std::vector<bool> found(body.operations.size(), false);
   while (!last.empty()) {
@@ -25,7 +26,7 @@ std::vector<bool> ancestors(const GraphBody& body, std::vector<std::size_t> last
   return found;
 }
 
-// In some order that the dependencies allow.
+// Runs the operations of a graph in some order that their dependencies allow.
 cudaError_t replay(const GraphBody& body) {
   State& s = state();
   const std::size_t count = body.operations.size();
@@ -41,7 +42,8 @@ cudaError_t replay(const GraphBody& body) {
     const std::size_t at = s.options.schedule_seed == 0 ? 0 : next_random(s.random) % ready.size();
     const GraphOperation& operation = body.operations[ready[at]];
     done[ready[at]] = true;
-    // A kernel that may overlap with this one does so, if it depends on no other operation.
+    // A later kernel that may overlap with this one runs together with it, if it depends on no
+    // other operation.
     const GraphOperation* next = nullptr;
     for (std::size_t i = 0; i < count && operation.overlap.kernel && next == nullptr; ++i)
       if (!done[i] && body.operations[i].overlap.run_both != nullptr &&
@@ -67,7 +69,7 @@ void leave_capture(Capture& capture) {
   capture.ended = true;
   for (const cudaStream_t stream : capture.streams) {
     stream->capture_after.clear();
-    // Last, because it may own the capture.
+    // This reference is dropped last, because it may be the only one that keeps the capture alive.
     stream->capture = nullptr;
   }
 }
@@ -186,7 +188,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
     if (stream == nullptr) return cudaErrorInvalidResourceHandle;
     *status = cudaStreamCaptureStatusNone;
     if (stream->is_legacy()) {
-      // A query that has no answer, but does not invalidate the capture.
+      // While a blocking stream is being captured, this query of the legacy stream fails, but does
+      // not invalidate the capture.
       for (const CapturePtr& capture : state().captures)
         for (const cudaStream_t captured : capture->streams)
           if (captured->blocking() && captured->device == stream->device)
@@ -229,7 +232,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
     if (exec->body->device != stream->device->id) return cudaErrorInvalidResourceHandle;
     if (const cudaError_t error = check_legacy(stream)) return error;
     const auto run = [body = exec->body] { return replay(*body); };
-    // Captured, it becomes a graph in a graph.
+    // On a stream that is being captured, the launched graph becomes a node of the new graph.
     if (stream->capture != nullptr) return enqueue(stream, run);
     return enqueue(stream, run, exec->last, &exec->last);
   });
@@ -246,7 +249,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return call("cudaGraphExecDestroy", Safety::always, [&] {
     if (state().execs.erase(exec) == 0) return cudaErrorInvalidValue;
-    // Launches that have not run keep the data they need.
+    // Launches that have not run keep the graph's data alive.
     delete exec;
     return cudaSuccess;
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Barriers of the threads of a block, and collectives of the lanes of a warp.
+// Emulates the barriers of the threads of a block, and the collectives of the lanes of a warp.
 #include <cstdlib>
 
 #include "block_state.hpp"
@@ -49,7 +49,7 @@ int block_barrier(BlockVote vote, int predicate, Site site) {
     for (int i = block.count - 1; i >= 0; --i)
       if (i != self) make_ready(i);
   }
-  // The next barrier writes the result only after every thread has read this one.
+  // The next barrier writes block.result only after every thread has read it here.
   const int result = block.result;
   acquire(sync);
   return result;
@@ -89,7 +89,8 @@ std::uint64_t warp_collective(WarpVote vote, unsigned mask, std::uint64_t value,
     return thread.value;
   }
 
-  // The last lane to arrive gives each lane its result: no lane needs another's value afterwards.
+  // The last lane to arrive stores the result of each lane, so no lane needs another lane's value
+  // afterwards.
   std::uint64_t values[lanes_per_warp];
   std::uint64_t all = 0;
   bool begun = false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies and fills. With pageable memory they are as synchronous as CUDA documents, but no more.
+// Copies and fills of memory. With pageable host memory they are as synchronous as CUDA documents,
+// but not more.
 #include <cstring>
 #include <vector>
 
@@ -9,7 +10,7 @@ namespace switchback_cuda_emu {
 
 namespace {
 
-// height rows of width bytes.
+// A two-dimensional part of memory: `height` rows of `width` bytes, `pitch` bytes apart.
 struct Rows {
   char* base = nullptr;
   std::size_t pitch = 0, width = 0, height = 0;
@@ -24,7 +25,7 @@ Rows rows_at(const void* base, std::size_t pitch, std::size_t width, std::size_t
 
 enum class Side { device, pinned, pageable };
 
-// The place of the memory, if all of it is allocated.
+// Finds the kind of memory that holds the rows. False if part of it is not allocated.
 bool find_side(const Rows& rows, Side& side) {
   const Allocation* a = find_allocation(rows.base);
   if (a == nullptr) {
@@ -36,8 +37,8 @@ bool find_side(const Rows& rows, Side& side) {
   return rows.extent() <= a->bytes - offset;
 }
 
-// The device that owns the memory, -1 for the host; false if it is not allocated at this point of
-// time.
+// Finds the device that owns the memory; -1 for the host. False if the memory is not allocated at
+// this point of time.
 bool device_of(const Rows& rows, int& device) {
   const Allocation* a = find_allocation(rows.base);
   device = a == nullptr || a->type != cudaMemoryTypeDevice ? -1 : a->device;
@@ -89,13 +90,14 @@ cudaError_t copy(Rows to, Rows from, cudaMemcpyKind kind, cudaStream_t handle, b
   int from_owner = 0;
   device_of(to, to_owner);
   device_of(from, from_owner);
-  // Between devices, the synchronous copy waits for the work of both.
+  // A synchronous copy between two devices waits for the work of both.
   if (synchronous && to_owner >= 0 && from_owner >= 0 && to_owner != from_owner) drain_all();
   const int device = stream->device->id;
   const bool captured = stream->capture != nullptr;
 
   if (from_side == Side::pageable && to_side == Side::device && !captured) {
-    // Returns when the source has been staged, perhaps long before the copy.
+    // A copy from pageable memory returns when the source has been staged, perhaps long before the
+    // data arrive.
     if (synchronous) drain(stream_tail(stream));
     auto staged = std::make_shared<std::vector<char>>(from.width * from.height);
     for (std::size_t r = 0; r < from.height; ++r)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine: devices, their properties, versions.
+// The emulated machine: its devices, their properties, and the versions of driver and runtime.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -14,7 +14,8 @@ namespace {
 
 constexpr int l2_bytes = 4 << 20;
 
-// The shared memory that a block can have if the kernel asks for it, by architecture.
+// The most shared memory that a block can have if the kernel opts in, by compute capability; in
+// bytes.
 int shared_optin() {
   const int cc = state().options.compute_capability;
   if (cc >= 90 && cc < 120) return 227 << 10;
@@ -73,11 +74,11 @@ bool has_context(int device) {
 
 namespace {
 
-// The driver's functions, which return a CUresult: 0 is success. The current context determines the
-// runtime's current device.
+// Functions of the driver API. They return a CUresult: 0 is success. The driver's current context
+// determines the runtime's current device.
 constexpr int driver_success = 0;
 constexpr int driver_invalid_context = 201;
-thread_local std::vector<int> pushed_over;  // the previous current devices, oldest first
+thread_local std::vector<int> pushed_over;  // the current device before each push, oldest first
 
 int primary_context_state(int device, unsigned* flags, int* active) {
   *flags = 0;
@@ -156,7 +157,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
     if (count == nullptr) return cudaErrorInvalidValue;
     *count = 0;
     const Options& o = options();
-    // Without a driver the version is 0, and the error is that the driver is too old.
+    // Without a driver, driver_version is 0, and the error is that the driver is too old.
     if (o.driver_version / 1000 < o.runtime_version / 1000) return cudaErrorInsufficientDriver;
     if (o.device_count < 1) return cudaErrorNoDevice;
     *count = o.device_count;

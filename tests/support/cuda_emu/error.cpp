@@ -20,7 +20,7 @@ bool sticky(cudaError_t error) {
 }  // namespace
 
 State& state() {
-  // Never destroyed: static destructors of tests may still call the API.
+  // The state is never destroyed: static destructors of tests may still call the API.
   static auto* const the_state = [] {
     auto* fresh = new State;
     fresh->devices[1].id = 1;
@@ -108,7 +108,7 @@ namespace names {
 
 cudaError_t cudaGetLastError() {
   const cudaError_t error = cudaPeekAtLastError();
-  // An error that destroyed the context stays.
+  // An error that destroyed the context cannot be cleared.
   if (!sticky(error)) last_error = cudaSuccess;
   return error;
 }
@@ -117,7 +117,7 @@ cudaError_t cudaPeekAtLastError() {
   const std::lock_guard guard(lock());
   const State& s = state();
   if (!sticky(last_error)) return last_error;
-  // Faults end with reset().
+  // reset() clears a device's fault; then this thread forgets it too.
   for (const Device& device : s.devices)
     if (device.sticky == last_error) return last_error;
   last_error = cudaSuccess;

@@ -44,7 +44,7 @@ cudaError_t wait_for(cudaStream_t handle, cudaEvent_t event) {
     if (capture->ended) return cudaErrorCapturedEvent;
     if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
     if (stream->capture == nullptr) {
-      // The stream joins the capture.
+      // The stream that waits for a captured event joins the capture.
       if (stream->is_legacy()) {
         invalidate(capture);
         return cudaErrorStreamCaptureImplicit;

@@ -22,7 +22,8 @@
 #endif
 
 // ucontext saves the signal mask, with a system call at each switch: several times the cost of
-// everything else in a barrier. So the switch is in assembly where that is available.
+// everything else in a barrier. So the switch between fibers is in assembly where that is
+// available.
 #if defined(__x86_64__)
 asm(R"(
 .text
@@ -95,10 +96,11 @@ extern "C" void switchback_cuda_emu_switch(void** save, void* load);
 namespace switchback_cuda_emu {
 namespace {
 
-// Sanitizers make frames several times as large. Pages that are never touched cost nothing.
+// The size of a fiber's stack: sanitizers make frames several times as large. Pages that are never
+// touched cost nothing.
 constexpr std::size_t stack_bytes = std::size_t{256} << 10;
 
-// One scheduler at a time: launches hold the device's lock.
+// There is one running scheduler at a time, because launches hold the device's lock.
 Fiber* current = nullptr;
 void (*current_entry)() = nullptr;
 Fiber scheduler;
@@ -122,7 +124,8 @@ void switch_stacks(Fiber& from, Fiber& to) {
   __sanitizer_start_switch_fiber(&from.asan_fake_stack, to.stack, to.stack_bytes);
 #endif
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
-  // Without synchronization: only barriers order two threads of a block.
+  // A switch does not synchronize fibers for ThreadSanitizer: only barriers order two threads of a
+  // block.
   __tsan_switch_to_fiber(to.tsan, __tsan_switch_to_fiber_no_sync);
 #endif
 #ifdef SWITCHBACK_CUDA_EMU_UCONTEXT
@@ -131,7 +134,8 @@ void switch_stacks(Fiber& from, Fiber& to) {
   switchback_cuda_emu_switch(&from.stack_pointer, to.stack_pointer);
 #endif
 #ifdef SWITCHBACK_CUDA_EMU_ASAN
-  // Back in `from`. A fiber outlives a launch, and the next launch may come from another OS thread.
+  // Here `from` continues, perhaps on another OS thread: a fiber outlives a launch, and the next
+  // launch may come from another thread.
   const void* left = nullptr;
   std::size_t left_bytes = 0;
   __sanitizer_finish_switch_fiber(from.asan_fake_stack, &left, &left_bytes);
@@ -171,7 +175,7 @@ void fiber_abandon(Fiber& fiber) {
   if (!fiber.started) return;
   fiber.started = false;
 #ifdef SWITCHBACK_CUDA_EMU_ASAN
-  // Frames that never returned have left their red zones in shadow memory.
+  // Frames that never returned have left AddressSanitizer's red zones in shadow memory.
   __asan_unpoison_memory_region(fiber.stack, fiber.stack_bytes);
 #endif
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
@@ -196,10 +200,11 @@ void fiber_resume(Fiber& fiber, void (*entry)()) {
     fresh.uc_link = nullptr;
     makecontext(&fresh, begin, 0);
 #else
-    // As if begin() had called the switch: the registers that it restores, then its return address.
+    // The new stack looks as if begin() had called the switch: the registers that it restores, then
+    // its return address.
     auto* top = reinterpret_cast<std::uintptr_t*>(fiber.stack + fiber.stack_bytes);
 #if defined(__x86_64__)
-    *--top = 0;  // begin's return address: none, which ends a backtrace
+    *--top = 0;  // begin() has no return address; 0 ends a backtrace
     *--top = reinterpret_cast<std::uintptr_t>(&begin);
     for (int i = 0; i < 6; ++i)
       *--top = 0;

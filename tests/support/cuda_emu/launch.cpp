@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernel launches, the driver's checks of them, and reset.
+// Kernel launches, the driver's checks of them, and reset().
 #include "switchback_cuda_emu/launch.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ bool good_grid(dim3 g) {
   return g.x >= 1 && g.y >= 1 && g.z >= 1 && g.x <= 2147483647u && g.y <= 65535 && g.z <= 65535;
 }
 
-// The number of blocks that fit on a multiprocessor.
+// The number of blocks of a kernel that fit on a multiprocessor at the same time.
 int blocks_together(int threads, std::size_t shared_bytes) {
   const int result = std::min(attribute(cudaDevAttrMaxThreadsPerMultiProcessor) / threads,
                               attribute(cudaDevAttrMaxBlocksPerMultiprocessor));
@@ -42,7 +42,7 @@ int blocks_together(int threads, std::size_t shared_bytes) {
   return std::min(result, static_cast<int>(shared / (shared_bytes + reserved)));
 }
 
-// With the kernel before it, or alone if that one has run.
+// Runs a kernel together with the kernel launched before it, or alone if that one has run.
 struct Before {
   const Run* run;
   cudaError_t error;

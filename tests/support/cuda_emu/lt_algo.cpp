@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt stand-in: a small family of algorithms, to enumerate, configure, check and choose from.
+// cuBLASLt stand-in: a small family of algorithms that callers enumerate, configure and check, and
+// from which the heuristic chooses.
 #include <algorithm>
 #include <cstring>
 
@@ -10,13 +11,13 @@ namespace switchback_cuda_emu {
 
 namespace {
 
-// Of this version's algorithms.
+// The mark of algorithms that belong to this version of the library.
 std::uint32_t magic() {
   return 0x53424c54u ^ static_cast<std::uint32_t>(options().cublaslt_version);
 }
 
-// Best first. Together they have every attribute, every pointer, fast algorithms that need 16 bytes
-// of alignment, and workspaces from none to more than the usual 32 MiB.
+// The stand-in's algorithms, best first. Together they use every attribute. They need from 4 to 16
+// bytes of alignment (for int8), and workspaces from none to more than the usual 32 MiB.
 const std::vector<LtAlgoFamily>& families() {
   static const auto* const all = new std::vector<LtAlgoFamily>{
       {66,
@@ -67,7 +68,8 @@ bool runs_here(const LtAlgoFamily& family) {
   return options().compute_capability >= family.min_compute_capability;
 }
 
-// Without a list of ids only the undefined value, 0, is valid. For shapes 0 is always valid.
+// An algorithm without a list of tile or stage ids supports only id 0 (undefined). For shapes, 0 is
+// always valid.
 template <class Id>
 bool contains(const std::vector<Id>& values, std::uint32_t value) {
   return std::find(values.begin(), values.end(), value) != values.end();
@@ -79,7 +81,8 @@ bool has_shape(const std::vector<std::uint16_t>& values, std::uint32_t value) {
   return value == 0 || contains(values, value);
 }
 
-// Only 16-bit results differ from the type in which they are computed.
+// The schemes by which the parts of a split K can be added up. For 16-bit results, adding in the
+// output's type is one more scheme.
 std::uint32_t reductions_of(const LtAlgoFamily& family, std::uint32_t type_d) {
   const bool of_16_bits = type_d == CUDA_R_16F || type_d == CUDA_R_16BF;
   return family.reductions == 0 || !of_16_bits
@@ -87,10 +90,11 @@ std::uint32_t reductions_of(const LtAlgoFamily& family, std::uint32_t type_d) {
              : family.reductions | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
 }
 
-// A cluster of 1x2 has an extra buffer: more than 32 MiB, less than 64.
+// The workspace of an algorithm with a cluster of 1x2: more than 32 MiB, less than 64.
 constexpr std::size_t large_workspace_bytes = std::size_t{40} << 20;
 
-// For types with fewer bytes, the alignment of an element is enough.
+// The alignment in bytes that an algorithm needs. One that needs 4 for int8 needs only 2 for other
+// types.
 std::uint32_t needed_alignment(const LtAlgoFamily& family, bool int8) {
   return int8 ? family.alignment : std::max(2u, family.alignment > 4 ? family.alignment : 2u);
 }
@@ -152,15 +156,15 @@ std::vector<Candidate> candidates(const LtProblem& p, const std::uint32_t alignm
         split.reduction = scheme;
         propose(split);
       };
-      // As the library itself does at odd shapes: for 16-bit results, algorithms that round the
-      // parts come first.
+      // As cuBLASLt itself does at odd shapes: for 16-bit results, algorithms that round the parts
+      // of a split K come first.
       propose_split(CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE);
       if (p.rounds_to_16_bits()) propose_split(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
       propose(algo);
       if (!p.rounds_to_16_bits()) propose_split(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
     }
   }
-  // Algorithms that are seldom the best come last: other shapes.
+  // Algorithms with other cluster or inner shapes come last, because they are seldom the best.
   for (const LtAlgoFamily& family : families()) {
     if (!runs_here(family)) continue;
     LtAlgo algo = fresh_algo(family.id, p);
@@ -237,8 +241,8 @@ cublasStatus_t check_algo(const LtProblem& p, const LtAlgo& algo, std::size_t* w
     return CUBLAS_STATUS_NOT_SUPPORTED;
   if (algo.split_k < 1 || (algo.split_k > 1 && algo.split_k > p.k))
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  // Pieces are added up by one scheme that the algorithm supports; an unsplit product uses no
-  // scheme.
+  // The parts of a split K are added up by one scheme that the algorithm supports. An unsplit
+  // product uses no scheme.
   const bool one_scheme = algo.reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE ||
                           algo.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ||
                           algo.reduction == CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
@@ -249,14 +253,15 @@ cublasStatus_t check_algo(const LtProblem& p, const LtAlgo& algo, std::size_t* w
       algo.custom > static_cast<std::uint32_t>(family->custom_options))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   if (matches(options().refuse_at_check, algo)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  // The alignment applies to leading dimensions too.
+  // The leading dimensions, in bytes, must be multiples of the alignment too.
   const std::int64_t aligned = needed_alignment(*family, p.int8());
   for (const auto* layout : {&p.a, &p.b, &p.c, &p.d})
     if (layout->ld * static_cast<std::int64_t>(element_bytes(layout->type)) % aligned != 0)
       return CUBLAS_STATUS_NOT_SUPPORTED;
   *workspace = family->workspace_bytes;
   if (algo.cluster_shape == CUBLASLT_CLUSTER_SHAPE_1x2x1) *workspace = large_workspace_bytes;
-  // In place, there is a counter for each tile; otherwise every piece is in the workspace.
+  // The workspace of a split K: a counter for each tile if parts are added up in place, otherwise
+  // every part.
   if (algo.reduction == CUBLASLT_REDUCTION_SCHEME_INPLACE)
     *workspace += static_cast<std::size_t>((p.m + 63) / 64 * ((p.n + 63) / 64)) * 4;
   else if (algo.split_k > 1)
@@ -354,7 +359,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
     std::uint32_t alignment = 0;
     if (const cublasStatus_t status = check_algo(p, unpack(*algo), &workspace, &alignment))
       return status;
-    // `algo` may be part of *result, whose own copy is never updated.
+    // `algo` may be part of *result. This call must not change result->algo.
     const cublasLtMatmulAlgo_t kept = result->algo;
     *result = {};
     result->algo = kept;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt stand-in: the arithmetic. Compiled for speed in every build, without sanitizers: the
-// operands have been checked against the allocations.
+// cuBLASLt stand-in: the arithmetic of a product. Compiled for speed in every build, without
+// sanitizers: the operands have been checked against the allocations.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -42,7 +42,7 @@ void write_float(void* base, std::uint32_t type, std::int64_t at, float value) {
   if (type == CUDA_R_32F) {
     std::memcpy(p, &value, sizeof value);
   } else if (type == CUDA_R_8I) {
-    // Saturated; integers cannot give a NaN.
+    // An int8 result saturates. It cannot be a NaN, because its sum is an integer.
     const float rounded = std::nearbyint(value);
     const auto code = static_cast<std::int8_t>(std::clamp(rounded, -128.0f, 127.0f));
     std::memcpy(p, &code, sizeof code);
@@ -52,13 +52,14 @@ void write_float(void* base, std::uint32_t type, std::int64_t at, float value) {
   }
 }
 
-// sum[i + j * m] = op(A) row i times op(B) column j. A is m by k with k together, B likewise (TN).
+// sum[i + j * m] = row i of op(A) times column j of op(B), in the TN layout: both are contiguous
+// along k.
 void int8_sums(const LtProblem& p, const std::int8_t* a, const std::int8_t* b, std::int32_t* sum) {
   for (std::int64_t j = 0; j < p.n; ++j)
     for (std::int64_t i = 0; i < p.m; ++i) {
       const std::int8_t* x = a + i * p.a.ld;
       const std::int8_t* y = b + j * p.b.ld;
-      // Unsigned: wraps as the device's sums do.
+      // Unsigned arithmetic wraps on overflow, as a GPU's sums do.
       std::uint32_t s = 0;
       for (std::int64_t k = 0; k < p.k; ++k)
         s += static_cast<std::uint32_t>(static_cast<std::int32_t>(x[k]) * y[k]);
@@ -72,14 +73,14 @@ float rounded_to(std::uint32_t type, float value) {
   return read_float(&rounded, type, 0);
 }
 
-// A factor as the instructions of the compute type read it: tf32 drops the last 13 bits.
+// An element as the instructions of the compute type read it: tf32 drops the last 13 bits.
 float factor(std::int32_t compute, float value) {
   if (compute != CUBLAS_COMPUTE_32F_FAST_TF32) return value;
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & ~0x1fffu);
 }
 
-// Each sum is in the order of k, in f32; vectors go along i. Parts of a split K are rounded to D's
-// type if they are added up in that type.
+// Floating point sums of a product: each in f32, in the order of k. The inner loop over i is
+// vectorized. Parts of a split K are rounded to D's type if they are added up in that type.
 void float_sums(const LtProblem& p, const LtAlgo& algo, const void* a, const void* b, float* sum) {
   std::vector<float> wide(static_cast<std::size_t>(p.m * p.k));  // [k][m]
   const bool ta = p.desc.transa != CUBLAS_OP_N;
@@ -155,7 +156,7 @@ void compute_product(const LtProblem& p, const LtAlgo& algo, LtScalars scalars, 
           continue;
         }
         float value = alpha * (p.int8() ? static_cast<float>(sums[from]) : floats[from]);
-        // With beta 0, C is not read: it may be NaN.
+        // With beta = 0, C is not read: it may contain NaN.
         if (beta != 0.0f) value += beta * read_float(c_at, p.c.type, i + j * p.c.ld);
         // Observed in cuBLASLt 13.1 on 9.0: the sum over the parts of a split K is written in D's
         // type, and a bias is added to that.

@@ -35,7 +35,8 @@ cublasStatus_t destroy(std::set<T>& set, T handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// An attribute's address in its structure; null if the stand-in does not know it.
+// The address and size of an attribute in its structure; null if the stand-in does not know the
+// attribute.
 struct Member {
   void* at = nullptr;
   std::size_t bytes = 0;
@@ -93,7 +94,7 @@ cublasStatus_t set_attribute(const char* name, Handle handle, Attribute attribut
   return library_call(name, [&] {
     if (!valid(handle) || value == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
     const Member m = find(*handle, attribute);
-    // The size must be the attribute's: the usual mistake is a wrong integer type.
+    // The caller's size must equal the attribute's: the usual mistake is a wrong integer type.
     if (m.at == nullptr || m.bytes != bytes) return CUBLAS_STATUS_INVALID_VALUE;
     std::memcpy(m.at, value, bytes);
     return CUBLAS_STATUS_SUCCESS;
@@ -104,7 +105,7 @@ cublasStatus_t set_attribute(const char* name, Handle handle, Attribute attribut
 
 cublasStatus_t get_bytes(const void* member, std::size_t member_bytes, void* value,
                          std::size_t bytes, std::size_t* written) {
-  // Size zero queries the number of bytes.
+  // A caller's buffer of size zero asks for the number of bytes of the attribute.
   if (bytes == 0) {
     if (written == nullptr) return CUBLAS_STATUS_INVALID_VALUE;
     *written = member_bytes;

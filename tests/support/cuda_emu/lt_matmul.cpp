@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt stand-in: the product itself, and the library's functions by name.
+// cuBLASLt stand-in: cublasLtMatmul, and the look-up of the library's functions by name.
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -17,7 +17,7 @@ bool aligned(const void* pointer, std::uintptr_t to) {
   return reinterpret_cast<std::uintptr_t>(pointer) % to == 0;
 }
 
-// Up to 256, the largest power of two that divides it.
+// The largest power of two, up to 256, that divides the address.
 std::uint32_t alignment_of(const void* pointer) {
   std::uint32_t alignment = 1;
   while (alignment < 256 && aligned(pointer, alignment * 2))
@@ -42,7 +42,7 @@ struct Operand {
   std::size_t bytes;
 };
 
-// Checks that a device would make when it runs the product.
+// Checks an operand's memory as a GPU would when it runs the product.
 bool check_memory(const Operand& operand, int device) {
   if (device_accessible(operand.at, operand.bytes, device)) return true;
   set_fault(std::string("cublasLtMatmul: ") + operand.name + " is not " +
@@ -115,7 +115,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
             Operand{"D", d, extent_bytes(p.d)}, Operand{"the bias", p.desc.bias, bias_bytes},
             Operand{"the workspace", workspace, needed_workspace}})
         if (!check_memory(operand, device)) return cudaErrorIllegalAddress;
-      // A kernel leaves some data in its workspace.
+      // A real kernel leaves some data in its workspace, so the stand-in writes there too.
       if (needed_workspace > 0) std::memset(workspace, 0xa5, needed_workspace);
       compute_product(p, chosen, scalars, a, b, c, d, corrupt);
       return cudaSuccess;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuBLASLt stand-in: which products the documentation allows.
+// cuBLASLt stand-in: which products cuBLASLt's documentation allows.
 #include "lt_state.hpp"
 #include "state.hpp"
 
@@ -8,11 +8,11 @@ namespace switchback_cuda_emu {
 namespace {
 
 struct Row {
-  int compute, scale, ab, cd, bias;  ///< bias: -1 if only the default epilogue is allowed
+  int compute, scale, ab, cd, bias;  ///< bias: its type, -1 if only the default epilogue is allowed
 };
 
-// The documentation's table, without the types that have no stand-in: 16-bit accumulation, 64-bit
-// and 8-bit floats.
+// The table of types in cuBLASLt's documentation. It leaves out types that the stand-in cannot
+// compute: 16-bit accumulation, 64-bit and 8-bit floats.
 constexpr Row rows[] = {
     {CUBLAS_COMPUTE_32I, CUDA_R_32I, CUDA_R_8I, CUDA_R_32I, -1},
     {CUBLAS_COMPUTE_32I, CUDA_R_32F, CUDA_R_8I, CUDA_R_8I, -1},
@@ -116,7 +116,7 @@ cublasStatus_t check_problem(const cublasLtMatmulDescOpaque_t& desc,
     p.bias_type = static_cast<cudaDataType_t>(row->bias);
   }
   if (p.int8()) {
-    // The requirements of the integer tensor core kernels for ordinary layouts.
+    // What cuBLASLt's integer tensor core kernels require of ordinary layouts.
     if (desc.transa != CUBLAS_OP_T || desc.transb != CUBLAS_OP_N)
       return CUBLAS_STATUS_NOT_SUPPORTED;
     if (p.m % 4 != 0 || p.k % 4 != 0) return CUBLAS_STATUS_NOT_SUPPORTED;

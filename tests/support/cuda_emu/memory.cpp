@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Allocations: each is a heap block of exactly its size, so that AddressSanitizer knows its ends.
+// Allocations of device and pinned memory: each is a heap block of exactly its size, so that
+// AddressSanitizer knows its ends.
 #include <cstdlib>
 #include <cstring>
 
@@ -14,7 +15,8 @@ namespace switchback_cuda_emu {
 namespace {
 
 constexpr std::size_t alignment = 256;
-// NaN as floats, -1 as codes: a read before a write is noticed.
+// New memory holds these bytes, NaN as floats and -1 as codes, so that a read before a write is
+// noticed.
 constexpr int garbage = 0xff;
 
 bool of_device(const Allocation& a) {
@@ -33,7 +35,7 @@ void allow(const Allocation& a, bool allowed) {
 #endif
 }
 
-// Whether the code that runs now may access it.
+// Whether the code that runs now may access this allocation.
 bool allowed_now(const Allocation& a) {
   const State& s = state();
   if (!of_device(a)) return true;
@@ -119,7 +121,8 @@ void release_allocation(void* base) {
   s.memory.erase(found);
   if (a.type != cudaMemoryTypeHost) s.devices[a.device].used_bytes -= a.bytes;
   allow(a, true);
-  // Without AddressSanitizer too, a use after free should not find the old data.
+  // The memory is overwritten, so that a use after free does not find the old data, even without
+  // AddressSanitizer.
   std::memset(a.base, garbage, a.bytes);
   std::free(a.base);
 }
@@ -142,7 +145,7 @@ cudaError_t free_now(void* pointer, bool host) {
   if (a == nullptr || a->base != pointer || a->free_called || a->of_graph ||
       (a->type == cudaMemoryTypeHost) != host)
     return cudaErrorInvalidValue;
-  // Waits for the device, as cudaFree does.
+  // Waits for all work of the device before it frees, as cudaFree does.
   a->free_called = true;
   drain_all();
   release_allocation(pointer);
@@ -160,7 +163,8 @@ cudaError_t malloc_async(void** pointer, std::size_t bytes, cudaStream_t handle)
   current_device() = caller;
   if (error != cudaSuccess || *pointer == nullptr) return error;
   if (stream->capture != nullptr) {
-    // The address belongs to the graph; the memory can be used between its two operations.
+    // The address belongs to the graph; the memory can be used between the graph's allocation and
+    // its free.
     find_allocation(*pointer)->of_graph = true;
     stream->capture->body->memory.push_back(*pointer);
   }
@@ -231,7 +235,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
     const Allocation* a = find_allocation(pointer);
     if (a == nullptr) {
       result.type = cudaMemoryTypeUnregistered;
-      result.device = -2;  // cudaInvalidDeviceId
+      result.device = -2;  // the value of cudaInvalidDeviceId
     } else {
       result.type = a->type;
       result.device = a->device;

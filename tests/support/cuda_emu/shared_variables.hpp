@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: the location of the static shared memory of the program's kernels.
+// Test support, emulated CUDA: finds the static shared memory (__shared__ variables) of the
+// program's kernels.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +15,11 @@ struct SharedVariable {
 struct SharedVariables {
   const SharedVariable* first = nullptr;
   std::size_t count = 0;
-  std::size_t bytes = 0;  ///< of all of them
+  std::size_t bytes = 0;  ///< the bytes of all variables together
 };
 
-/// Every __shared__ variable of the modules that are loaded at the first call, if it has a symbol.
-/// A stripped program has no symbols.
+/// Every __shared__ variable that has a symbol, in the program and the libraries that are loaded at
+/// the first call. A stripped program has no symbols.
 SharedVariables shared_variables();
 
 }  // namespace switchback_cuda_emu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: the state that the host API's files share: devices, streams, memory,
-// captures. One lock guards all of it; every API call holds the lock from entry to return.
+// Test support, emulated CUDA: the state that the files of the host API share: devices, streams,
+// memory, captures. One lock guards all of it; every API call holds the lock from entry to return.
 #pragma once
 
 #include <chrono>
@@ -26,26 +26,27 @@ struct Capture;
 
 using Run = std::function<cudaError_t()>;
 
-/// For an operation that is a kernel: which kernel it may overlap with.
+/// Whether an operation is a kernel, and whether it may overlap with the kernel before it.
 struct Overlap {
   bool kernel = false;
-  /// For a kernel that may begin before the previous one has run: runs both.
+  /// Set for a kernel that may begin before the previous kernel has run: runs both.
   std::function<cudaError_t(const Run& before)> run_both;
 };
 
-/// One operation in a stream. Runs after the earlier operations of its stream and `after`.
+/// One operation in a stream. It runs after the earlier operations of its stream, and after all
+/// operations in `after`.
 struct Operation {
   Run run;
   Overlap overlap;
   std::vector<std::shared_ptr<Operation>> after;
   cudaStream_t stream = nullptr;
   bool done = false;
-  std::uint64_t wanted = 0;  ///< the drain that needs it
+  std::uint64_t wanted = 0;  ///< the number of the wait (drain) that needs this operation
 };
 using OperationPtr = std::shared_ptr<Operation>;
 
 enum class MemoryState {
-  pending,  ///< from cudaMallocAsync; its stream has not reached it yet
+  pending,  ///< allocated by cudaMallocAsync; its stream has not reached that operation yet
   live,
   freed  ///< cudaFreeAsync was called; the memory may still be in use
 };
@@ -57,7 +58,7 @@ struct Allocation {
   int device = 0;
   MemoryState state = MemoryState::live;
   bool free_called = false;
-  bool of_graph = false;  ///< freed with the graph rather than by the operation
+  bool of_graph = false;  ///< allocated in a capture: freed with the graph, not by an operation
 };
 
 struct GraphOperation {
@@ -90,22 +91,22 @@ struct Device {
   int id = 0;
   cudaStream_t legacy = nullptr;
   std::map<std::thread::id, cudaStream_t> per_thread;
-  std::vector<cudaStream_t> streams;  ///< also destroyed ones that still have work
+  std::vector<cudaStream_t> streams;  ///< streams, including destroyed ones that still have work
   cudaError_t sticky = cudaSuccess;
   std::size_t used_bytes = 0;
-  bool has_context = false;  ///< its primary context is active
+  bool has_context = false;  ///< whether the device's primary context is active
 };
 
 struct State {
   Options options;
   Device devices[2];
-  std::map<std::uintptr_t, Allocation> memory;  ///< by first address
-  std::set<cudaStream_t> streams;               ///< handles that may be used
+  std::map<std::uintptr_t, Allocation> memory;  ///< allocations by their first address
+  std::set<cudaStream_t> streams;               ///< streams whose handles may be used
   std::set<cudaEvent_t> events;
   std::set<cudaGraph_t> graphs;
   std::set<cudaGraphExec_t> execs;
   std::vector<CapturePtr> captures;                                  ///< under way
-  std::map<std::pair<const void*, int>, int> dynamic_shared_limits;  // of a kernel on a device
+  std::map<std::pair<const void*, int>, int> dynamic_shared_limits;  // limit by kernel and device
   std::map<std::string, std::size_t> calls;
   std::vector<LaunchRecord> launches;
   std::string fault;
@@ -113,29 +114,30 @@ struct State {
   std::uint64_t random = 1;
   std::uint64_t drains = 0;
   unsigned long long last_id = 0;
-  bool on_device = false;  ///< device memory can be accessed now
+  bool on_device = false;  ///< whether device memory may be accessed now
   int touchable_device = -1;
 };
 State& state();
 std::recursive_mutex& lock();
 
-/// A call of the API: takes the lock, counts the call, and lets failures be injected. Sets up the
-/// current device if nothing has yet, reports sticky errors, and remembers the error of `body`.
+/// Runs `body` as a call of the API: takes the lock, counts the call, and lets failures be
+/// injected. Sets up the current device if nothing has yet, reports sticky errors, and remembers
+/// the error of `body`.
 enum class Safety { always, unsafe_in_capture };
 cudaError_t call(const char* name, Safety safety, const std::function<cudaError_t()>& body);
-/// The same for queries of devices, which need no context of the current one.
+/// As call(), for queries of devices, which need no context of the current device.
 cudaError_t call_without_context(const char* name, const std::function<cudaError_t()>& body);
-/// The same for queries that work on a machine without a device.
+/// As call(), for queries that also work on a machine without a device.
 cudaError_t call_without_device(const char* name, const std::function<cudaError_t()>& body);
-/// Counts a call for the injector; cudaSuccess or the injected error.
+/// Counts a call of this function. Returns cudaSuccess or the error that a test injects.
 cudaError_t injected(const char* name);
 int& current_device();
-/// The value that cudaDeviceGetAttribute returns; false if there is none.
+/// Finds the value that cudaDeviceGetAttribute returns. False if the attribute is not emulated.
 bool device_attribute(cudaDeviceAttr attribute, int* value);
 bool valid_device(int device);
 void set_fault(std::string text);
 
-// Memory (memory.cpp).
+// Functions of memory.cpp.
 Allocation* find_allocation(const void* pointer);
 /// Whether [pointer, pointer + bytes) is memory that `device` can use at this point of its
 /// execution.
@@ -146,28 +148,31 @@ void release_allocation(void* base);
 void enter_device(int device);
 void free_all_memory();
 
-// Streams (stream.cpp).
+// Functions of stream.cpp.
 /// The stream that a handle means, special handles included; nullptr if the handle is not valid.
 cudaStream_t resolve(cudaStream_t stream);
-/// Queues or captures an operation. If `run` returns an error when it runs, that is a fault of the
-/// device.
+/// Queues an operation, or records it if the stream is being captured. If `run` returns an error
+/// when it runs, that is a fault of the device.
 cudaError_t enqueue(cudaStream_t stream, Run run, OperationPtr after = nullptr,
                     OperationPtr* queued = nullptr, Overlap overlap = {});
-/// Runs until the targets are done. The schedule decides which other operations run.
+/// Runs queued operations until the targets are done. The schedule decides which other operations
+/// run.
 void drain(const std::vector<OperationPtr>& targets);
 void drain_device(int device);
 void drain_all();
-/// Runs one operation, if any can run.
+/// Runs one queued operation, if any can run.
 void drain_step();
 /// The operations after which all work of the stream is done.
 std::vector<OperationPtr> stream_tail(cudaStream_t stream);
 void drop_work(Device& device);
 void delete_streams();
 
-// Captures (capture.cpp).
-/// Fails and invalidates the capture, as calls that wait or use the legacy stream do.
+// Functions of capture.cpp.
+/// For a call that waits for a stream. If the stream is being captured, or is the legacy stream
+/// while a blocking stream is, returns an error and invalidates the capture.
 cudaError_t refuse_in_capture(cudaStream_t stream);
-/// The same for a device.
+/// For a call that waits for a device: if a stream of it is being captured, returns an error and
+/// invalidates the capture.
 cudaError_t refuse_in_capture(const Device& device);
 cudaError_t check_legacy(cudaStream_t stream);
 cudaError_t check_unsafe();
@@ -184,7 +189,7 @@ struct CUstream_st {
   bool destroyed = false;
   std::deque<OperationPtr> queue;
   CapturePtr capture;
-  std::vector<std::size_t> capture_after;  ///< for the next captured operation
+  std::vector<std::size_t> capture_after;  ///< what the next captured operation depends on
 
   [[nodiscard]] bool is_legacy() const { return device->legacy == this; }
   [[nodiscard]] bool blocking() const { return (flags & cudaStreamNonBlocking) == 0; }
@@ -193,9 +198,9 @@ struct CUstream_st {
 struct CUevent_st {
   int device = 0;
   unsigned flags = 0;
-  OperationPtr recorded;  ///< null: never recorded
+  OperationPtr recorded;  ///< the recorded operation; null: never recorded
   std::shared_ptr<std::chrono::steady_clock::time_point> time;
-  CapturePtr capture;  ///< the capture it was last recorded in
+  CapturePtr capture;  ///< the capture in which the event was last recorded
   std::vector<std::size_t> capture_after;
 };
 
@@ -205,7 +210,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
   std::shared_ptr<GraphBody> body;
-  OperationPtr last;  ///< launches of one executable graph run one after another
+  OperationPtr last;  ///< the last launch; launches of one executable graph are ordered
 };
 
 }  // namespace names

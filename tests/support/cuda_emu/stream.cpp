@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: queues that run only when a call waits. Only the dependencies that were asked for
-// restrict the order.
+// Streams: queues of operations that run only when a call waits. Only the dependencies that the
+// program asked for restrict their order.
 #include <algorithm>
 #include <utility>
 
@@ -28,7 +28,8 @@ void finish(Operation& operation) {
   operation.done = true;
   operation.run = nullptr;
   operation.overlap = {};
-  // Cleared here: destroying a chain of operations that own each other would recurse deeply.
+  // The list `after` is cleared here: destroying a chain of operations that own each other would
+  // recurse deeply.
   operation.after.clear();
 }
 
@@ -43,7 +44,7 @@ bool can_run(const Operation& operation) {
                      [](const OperationPtr& before) { return before->done; });
 }
 
-// The streams whose first operation can run.
+// The streams whose first operation can run now.
 std::vector<cudaStream_t> candidates() {
   std::vector<cudaStream_t> result;
   for (Device& device : state().devices)
@@ -57,7 +58,8 @@ void run_front(cudaStream_t stream) {
   stream->queue.pop_front();
   Device& device = *stream->device;
   enter_device(device.id);
-  // A kernel that may overlap with this one does so, if both are wanted.
+  // The next kernel runs together with this one if it may overlap and the host's wait needs both or
+  // neither.
   OperationPtr next;
   if (operation->overlap.kernel && !stream->queue.empty()) {
     next = stream->queue.front();
@@ -76,7 +78,7 @@ void run_front(cudaStream_t stream) {
   report(device, error);
 }
 
-// Marks every operation that has to run before `targets` are done.
+// Marks every operation that has to run before the operations `targets` are done.
 void mark_wanted(std::vector<OperationPtr> pending, std::uint64_t drain) {
   while (!pending.empty()) {
     const OperationPtr operation = std::move(pending.back());
@@ -105,11 +107,12 @@ void delete_drained_streams() {
   }
 }
 
-// How a drain chooses among the operations that can run. Each order is legal on a device. Together
-// they show a missing dependency, whichever side of it has to come first.
+// How a drain (a wait of the host) chooses among the operations that can run. Each order is legal
+// on a GPU. Together they show a missing dependency, whichever of its two operations has to come
+// first.
 enum class Order {
-  wanted_only,   // the rest runs as late as it can
-  others_first,  // the rest runs as far ahead as it can
+  wanted_only,   // operations that the host does not wait for run as late as they can
+  others_first,  // operations that the host does not wait for run as early as they can
   any,           // interleaved
   by_stream      // one stream at a time, as far as it goes
 };
@@ -143,7 +146,7 @@ cudaError_t enqueue(cudaStream_t stream, Run run, OperationPtr after, OperationP
   operation->overlap = std::move(overlap);
   operation->stream = stream;
   if (after != nullptr && !after->done) operation->after.push_back(std::move(after));
-  // The legacy stream and every blocking stream of its device wait for each other.
+  // The legacy stream and the blocking streams of its device wait for each other.
   if (stream->is_legacy()) {
     for (const cudaStream_t other : device.streams)
       if (other != stream && other->blocking() && !other->queue.empty())
@@ -281,7 +284,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
       std::erase(capture->streams, stream);
       stream->capture = nullptr;
     }
-    // Its queued work still runs.
+    // The queued work of a destroyed stream still runs.
     stream->destroyed = true;
     delete_drained_streams();
     return cudaSuccess;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the symbol tables of the program's files. Neither the language nor the linker has another
-// way to enumerate function-local statics of templates, or to name a function without linkage.
+// Reads the symbol tables of the program and its libraries. Neither the language nor the linker has
+// another way to enumerate function-local statics of templates, or to name a function without
+// linkage.
 #include "symbols.hpp"
 
 #include <cstring>
@@ -30,11 +31,11 @@ void read_symbols(const std::vector<char>& file, const ElfW(Shdr) & symbols,
   for (std::size_t at = 0; at + sizeof(ElfW(Sym)) <= symbols.sh_size; at += sizeof(ElfW(Sym))) {
     ElfW(Sym) symbol;
     if (!read(file, symbols.sh_offset + at, &symbol)) return;
-    // 1: STT_OBJECT, 2: STT_FUNC
+    // Type 1 is STT_OBJECT (a variable), type 2 is STT_FUNC.
     const int type = symbol.st_info & 0xf;
     if ((type != 1 && type != 2) || symbol.st_shndx == SHN_UNDEF || symbol.st_name >= names.sh_size)
       continue;
-    // The table of names ends with a zero byte.
+    // A name has an end, because the table of names ends with a zero byte.
     found({file.data() + names.sh_offset + symbol.st_name,
            reinterpret_cast<void*>(base + symbol.st_value), symbol.st_size, type == 2});
   }

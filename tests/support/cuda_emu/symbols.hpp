@@ -11,7 +11,7 @@ struct Symbol {
   const char* name = "";  ///< mangled
   void* at = nullptr;
   std::size_t bytes = 0;
-  bool function = false;  ///< false: a variable
+  bool function = false;  ///< whether the symbol is a function; else it is a variable
 };
 using OnSymbol = std::function<void(const Symbol&)>;
 

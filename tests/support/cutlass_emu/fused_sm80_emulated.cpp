@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The real fused products of 8.x and 12.x, including CUTLASS's code, on the emulated device,
-// instead of their stand-in. Copies to shared memory are not asynchronous there: only a GPU can
-// show that waits and stages are right.
+// The real fused kernels of 8.x and 12.x, including CUTLASS's code, on the emulated device, instead
+// of their stand-in. Copies to shared memory are not asynchronous there: only a GPU can show that
+// the kernels' waits and stages are right.
 #include "gemm/int8/cuda/fused/groups/sm80.cuh"
 #include "gemm/int8/cuda/fused/kernels.cpp"
 #include "support/device_memory.hpp"

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-// The toolkit's headers of narrow types need these declarations of its headers of types. The
+// The toolkit's headers of f16 and bf16 need these declarations from its headers of types. The
 // emulated device has its own headers of types.
 #define __NV_SILENCE_DEPRECATION_BEGIN
 #define __NV_SILENCE_DEPRECATION_END
@@ -27,7 +27,7 @@ struct alignas(32) double4_32a {
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-// Named by templates that are not instantiated here.
+// Declarations for templates of CUTLASS that name these functions but are not instantiated here.
 __half2 __hfma2(__half2, __half2, __half2);
 __nv_bfloat162 __hfma2(__nv_bfloat162, __nv_bfloat162, __nv_bfloat162);
 namespace cutlass {
@@ -43,6 +43,6 @@ template <class Operator>
 void device_kernel(typename Operator::Params params);
 }  // namespace cutlass
 
-// CUTLASS's own value is 0 for a host compiler.
+// CUTLASS defines this macro as 0 for a host compiler.
 #include <cutlass/cutlass.h>
 #define canonical_warp_idx_sync() (static_cast<int>(threadIdx.x) / 32)

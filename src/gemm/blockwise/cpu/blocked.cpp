@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the blockwise product in the tiles of the int8 kernels. After each block of rows a
-// tile's int32 sums are added to its f32 sums (promoted). After each superblock the f32 sums are
-// added to d (folded).
+// Engine zone: the blockwise int8 product on the CPU, in the tiles of the int8 GEMM. After each
+// block of rows a tile's int32 sums are scaled and added to its f32 sums (promoted). After each
+// superblock the f32 sums are added to d (folded).
 //
-// b is packed once. A task has some rows of a and columns of d. It goes through the rows in pieces
-// of whole blocks, and prepares its rows of a for a piece in its own scratch. They stay in the
-// second-level cache while all panels of b for that piece are multiplied. If there is only one
-// piece, the f32 sums of one panel suffice.
+// b is packed once. A task computes some rows and columns of d. It goes along m in pieces of whole
+// blocks, and prepares its rows of a for each piece in its worker's scratch memory. These prepared
+// rows stay in the second-level cache while all panels of b are multiplied with them. If there is
+// only one piece, memory for the f32 sums of one panel suffices.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -36,11 +36,11 @@ constexpr std::int64_t tasks_per_thread = 4;
 
 // The scratch memory of one worker.
 struct WorkerScratch {
-  std::int8_t* a = nullptr;       // prepared rows of a piece, or null: a is read in place
-  std::int32_t* start = nullptr;  // [blocks of a piece][rows]
-  std::int32_t* sums = nullptr;   // of a tile
-  float* partial = nullptr;       // f32 sums of all tiles of the task
-  float* total = nullptr;         // d in f32, if its type is another one
+  std::int8_t* a = nullptr;       // prepared rows of a for one piece; null: a is read in place
+  std::int32_t* start = nullptr;  // start values of the int32 sums, [blocks of a piece][rows]
+  std::int32_t* sums = nullptr;   // int32 sums of a tile
+  float* partial = nullptr;       // f32 sums: of all tiles of the task, or of one panel
+  float* total = nullptr;         // the task's part of d in f32, if d is f16 or bf16
 };
 
 class Run {
@@ -56,14 +56,15 @@ class Run {
         frame_(state.workspace) {}
 
   void operator()() {
-    // Whole steps of every kernel: 64 codes if it copies a, 4 groups otherwise.
+    // Codes per row, rounded up to whole steps of any kernel: 64 codes if the kernel copies a,
+    // otherwise 16 (4 groups of 4).
     depth_ = round_up(p_.m, copies() ? 64 : 16);
     choose_blocks();
     pieces_ = piece_end(0) < blocks_;
     streams_ = gemm_int8::streams_output(kernel_.streams_folds, state_.threads, p_.output, p_.n,
                                          p_.k, p_.stride_d, o_.d);
     take_memory();
-    // Nothing can fail after this point.
+    // All memory is taken: nothing can fail after this point.
     copy_scales();
     gemm_int8::blocked_pack(kernel_, state_.threads, {o_.b, p_.k, depth_, p_.stride_b}, packed_);
     const std::int64_t row_blocks = ceil_div(p_.n, rows_);
@@ -78,10 +79,10 @@ class Run {
   void choose_blocks() {
     const std::int64_t wanted =
         state_.threads.count() == 1 ? 1 : state_.threads.count() * tasks_per_thread;
-    // A copy of rows for block_tile pays more, the more columns use it. Without a copy, the
-    // first-level cache holds a block's codes of 48 rows with their f32 sums, together with a
-    // panel's codes (AVX-512 VNNI, two threads: 256 rows of G take 1.3 times as long with 96, 1024
-    // rows 4 % longer).
+    // The most rows and columns of d per task. A copy of the rows of a (for block_tile) pays more,
+    // the more columns use it. Without a copy, the first-level cache holds a block's codes of 48
+    // rows with their f32 sums, and a panel's codes. (AVX-512 VNNI, two threads: with 96 rows, dW
+    // from 256 rows of the gradient takes 1.3 times as long, from 1024 rows 4 % longer.)
     const std::int64_t most_rows = copies() ? 128 : 48;
     const std::int64_t most_cols = copies() ? 1024 : 512;
     rows_ = even_block(p_.n, most_rows, kernel_.rows);
@@ -89,7 +90,8 @@ class Run {
     cols_ = even_block(p_.k, std::min(most_cols, ceil_div(p_.k, across)), kernel_.cols);
     const std::int64_t down = ceil_div(wanted, ceil_div(p_.k, cols_));
     rows_ = even_block(p_.n, std::min(most_rows, ceil_div(p_.n, down)), kernel_.rows);
-    // The prepared rows of a piece of a take a quarter of the second-level cache.
+    // A piece has as many blocks as fit: its prepared rows of a take a quarter of the second-level
+    // cache.
     const auto l2 = static_cast<std::int64_t>(core::cpu_caches().l2_bytes);
     const std::int64_t room = (l2 > 0 ? l2 : std::int64_t{1} << 20) / 4;
     const std::int64_t block_bytes =
@@ -97,17 +99,17 @@ class Run {
     piece_blocks_ = std::clamp<std::int64_t>(room / block_bytes, 1, superblock_);
   }
 
-  // Whether tiles read the copy made by copy_rows().
+  // Whether the kernel's tiles read a copy of a that copy_rows() makes.
   [[nodiscard]] bool copies() const { return kernel_.block_tile != nullptr; }
   [[nodiscard]] std::int64_t a_copy_bytes() const { return copies() ? 1 : kernel_.a_copy_bytes; }
 
-  // The end of the piece that begins at a block. A piece never extends beyond its superblock.
+  // The end of the piece that begins with this block. A piece never extends beyond its superblock.
   [[nodiscard]] std::int64_t piece_end(std::int64_t block) const {
     const std::int64_t whole = block / superblock_ * superblock_ + superblock_;
     return std::min({block + piece_blocks_, whole, blocks_});
   }
 
-  // The codes of a block that are multiplied: all of them, except the padding of the last block.
+  // The number of codes of a block that are multiplied: all except the padding of the last block.
   [[nodiscard]] std::int64_t codes(std::int64_t block) const {
     return std::min(p_.block_rows, depth_ - block * p_.block_rows);
   }
@@ -135,7 +137,7 @@ class Run {
             total_.of(worker)};
   }
 
-  // Copies the scales to aligned memory; those of b are padded to whole tiles.
+  // Copies the scales to aligned memory, and pads the scales of b to whole tiles.
   void copy_scales() const {
     state_.threads.for_ranges(blocks_, 16, [&](std::int64_t begin, std::int64_t end, int) {
       for (std::int64_t b = begin; b < end; ++b) {
@@ -161,7 +163,7 @@ class Run {
     }
   }
 
-  // The number of rows in the whole tiles that hold `rows` rows.
+  // The number of rows, rounded up to whole tiles.
   [[nodiscard]] std::int64_t padded_tiles(std::int64_t rows) const {
     return round_up(rows, kernel_.rows);
   }
@@ -189,21 +191,22 @@ class Run {
             scratch.start + (b - begin) * padded_rows_ + r);
   }
 
-  // Where the prepared codes of a row and block of a piece are.
+  // The offset of the prepared codes of a row and block in a worker's copy of a piece with `blocks`
+  // blocks.
   [[nodiscard]] std::int64_t copied(std::int64_t row, std::int64_t block,
                                     std::int64_t blocks) const {
     return (row * blocks + block * kernel_.rows_together) * p_.block_rows * a_copy_bytes();
   }
 
-  // The rows of a task in a panel. The panel's first column is `offset` columns after the task's
-  // first.
+  // The rows of a task in one panel of b. The panel's first column is `offset` columns after the
+  // first column of the task.
   struct Panel {
     std::int64_t row, rows, col, offset;
   };
 
-  // Adds the blocks [begin, end) to the f32 sums of a panel, and the f32 sums to d where a
-  // superblock ends. A tile takes about 1500 cycles for one block of 256 rows. Values that
-  // neighbouring tiles share are therefore computed once.
+  // Adds the products of the blocks [begin, end) to the f32 sums of a panel, and adds these sums to
+  // d where a superblock ends. A tile takes about 1500 cycles for one block of 256 rows. Therefore
+  // values that neighbouring tiles share are computed once.
   void panel(const Panel& at, std::int64_t begin, std::int64_t end,
              const WorkerScratch& scratch) const {
     const gemm_int8::RowTiles tiles = tiles_of(at.rows);
@@ -236,8 +239,8 @@ class Run {
           fold.start =
               origin.start == nullptr ? nullptr : origin.start + r * fold.stride_start_bytes;
         }
-        // Field by field: copying a struct that was just written would wait for all earlier stores,
-        // including those of the last tile to d.
+        // The struct is assigned field by field: copying one that was just written would wait for
+        // all earlier stores, including those of the last tile to d.
         before.sums = sums;
         before.p = p;
         before.first = begins;
@@ -246,7 +249,8 @@ class Run {
         before.scale_b = scale_b;
         before.fold = ends ? &fold : nullptr;
         if (copies()) {
-          // The next tile promotes this one, so it needs separate sums.
+          // The sums of this tile are promoted during the next tile, which therefore needs other
+          // memory for its sums.
           sums = sums == scratch.sums ? scratch.sums + tile_sums_ : scratch.sums;
         } else {
           tile.a = first_a + r * tile.stride_a_bytes;
@@ -265,7 +269,8 @@ class Run {
     return packed_ + at.col * depth_ + block * p_.block_rows * kernel_.strip_cols;
   }
 
-  // What the tiles of a block and panel share, and where the codes of the panel's first row are.
+  // Sets what all tiles of a block and panel share, and the address of the codes of the panel's
+  // first row.
   void begin_tiles(const Panel& at, std::int64_t b, std::int64_t begin, std::int64_t end,
                    const WorkerScratch& scratch, gemm_int8::Tile& tile) const {
     if (scratch.a != nullptr) {
@@ -295,13 +300,14 @@ class Run {
          .before = before});
   }
 
-  // The first row of a panel in d, and in the matrix that is added to it.
+  // The addresses of a panel's first row in d, and in the matrix that is added to the sums (null:
+  // none).
   struct FoldOrigin {
     std::byte* d = nullptr;
     const std::byte* start = nullptr;
   };
 
-  // How the f32 sums of a panel are added to d when its superblock ends with block b. After the
+  // Describes how the f32 sums of a panel are added to d when block b ends a superblock. After the
   // last superblock d is stored in its type; before that it is kept in f32.
   FoldOrigin begin_fold(const Panel& at, std::int64_t b, const WorkerScratch& scratch,
                         gemm_int8::FoldTile& tile) const {
@@ -346,12 +352,12 @@ class Run {
   const std::int64_t superblock_;  // in blocks
   core::Workspace::Frame frame_;
 
-  bool streams_ = false;  // d is written with non-temporal stores
-  bool pieces_ = false;   // there are several pieces
+  bool streams_ = false;  // whether d is written with non-temporal stores
+  bool pieces_ = false;   // whether a task has several pieces
 
-  std::int64_t depth_ = 0;  // codes of a row that are multiplied
+  std::int64_t depth_ = 0;  // codes of a row that are multiplied, with padding
 
-  // For one task.
+  // The rows and columns of d that one task computes, and the blocks of a piece.
   std::int64_t rows_ = 0;
   std::int64_t cols_ = 0;
   std::int64_t piece_blocks_ = 0;
@@ -361,7 +367,7 @@ class Run {
   float* scale_a_ = nullptr;
   float* scale_b_ = nullptr;
   std::int64_t padded_k_ = 0;
-  // Each worker's share of the scratch memory.
+  // The scratch memory of all workers: each has its own part.
   std::int64_t tile_sums_ = 0;  // of one tile
   core::PerWorker<std::int8_t> a_;
   core::PerWorker<std::int32_t> start_;

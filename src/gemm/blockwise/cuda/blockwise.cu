@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blockwise product on the device's ordinary units, in 64x64 tiles. After each block of rows
-// their int32 sums are added to f32 sums in registers. Floor: n · k · m / 4 dp4a, with m in whole
-// steps of 64 codes; a and b are read once for each 64 columns and rows of d.
+// The blockwise int8 product on CUDA cores (dp4a), in 64x64 tiles of d. After each block of rows a
+// tile's int32 sums are scaled and added to f32 sums in registers. Lower bound: n · k · m / 4 dp4a,
+// with m in whole steps of 64 codes; a and b are read once for each 64 columns and rows of d.
 #include "core/cuda/launch.cuh"
 #include "gemm/blockwise/cuda/kernels.hpp"
 #include "gemm/int8/cuda/dequantize.cuh"
@@ -24,11 +24,11 @@ using dp4a::side;
 constexpr int tile = 64;
 static_assert(tile == dp4a::columns);
 
-// The blocks that are multiplied: all of them, or those of a group.
+// The blocks of a and b that are multiplied: all of them, or those of one group.
 struct Blocks {
   std::int64_t first, count;
-  std::int64_t m;      // codes of a row
-  std::int64_t d_row;  // the first row of d
+  std::int64_t m;      // codes of a row that are multiplied
+  std::int64_t d_row;  // the group's first row of d
 
   __device__ __forceinline__ Blocks(const BlockwiseArguments& p, unsigned number)
       : first(0), count(p.blocks), m(p.m), d_row(0) {
@@ -41,7 +41,8 @@ struct Blocks {
   }
 };
 
-// 8.5 KiB of shared memory. Two blocks per multiprocessor, since a thread has 48 sums.
+// The kernel uses 8.5 KiB of shared memory. Two thread blocks run on a multiprocessor, since a
+// thread has 48 sums.
 template <class Out>
 __global__ void __launch_bounds__(dp4a::threads, 2) blockwise_kernel(BlockwiseArguments p) {
   __shared__ int a[tile][pitch];

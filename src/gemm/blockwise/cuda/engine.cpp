@@ -16,12 +16,13 @@ std::string_view available(const ContextState&) {
   return {};
 }
 
-// The default without a validation on the machine, unlike the fused products. It uses nothing that
-// depends on the machine: no copy descriptor that a driver encodes, no cluster, no barrier between
-// blocks. Every device from 8.0 on has its instructions: a product of 32 codes, loads of operands
-// from shared memory and a copy to it (7.5 has the product as four). The fragments of these
-// instructions are documented lane by lane, and the emulated device executes them in that way.
-// gpu-check compares the bits with those of the reference.
+// Unlike the fused products, this engine runs by default without a validation on the machine. Its
+// kernel uses nothing that depends on the machine: no copy descriptor that a driver encodes, no
+// cluster, no barrier between thread blocks. Every device from 8.0 on has its instructions: a
+// product of 32 codes, loads of operands from shared memory and a copy to it (7.5 needs four
+// instructions for the product). The fragments of these instructions are documented lane by lane,
+// and the emulated device executes them in that way. gpu-check compares the bits of the results
+// with those of the reference.
 constexpr Engine mma_engine = {.id = EngineId::mma,
                                .name = "mma",
                                .unavailable = available,
@@ -38,10 +39,10 @@ std::string_view wgmma_unavailable([[maybe_unused]] const ContextState& state) {
 #endif
 }
 
-// Its warps wait for copies and for each other, and its operands are read through descriptors. The
-// emulated device implements only what the documentation says about these, so only a GPU can tell
-// whether the kernel is right. There is no record of a GPU yet. The design was validated on an H200
-// by a program outside of this repository, but this code was not.
+// The warps of this engine's kernel wait for copies and for each other, and its operands are read
+// through descriptors. The emulated device implements only what the documentation says about these,
+// so only a GPU can tell whether the kernel is right. There is no record of a GPU yet. The design
+// was validated on an H200 by a program outside of this repository, but this code was not.
 constexpr Engine wgmma_engine = {.id = EngineId::wgmma,
                                  .name = "wgmma",
                                  .needs_trust = true,
@@ -85,7 +86,7 @@ void run_dp4a(ContextState& state, const BlockwiseProblem& p, const BlockwiseCon
 }
 
 std::span<const Engine* const> engines() noexcept {
-  // In order of preference; the last one accepts every problem.
+  // The engines in order of preference; the last one accepts every problem.
   static constexpr std::array<const Engine*, 3> all = {&wgmma_engine, &mma_engine, &dp4a_engine};
   return all;
 }

@@ -9,18 +9,18 @@
 
 namespace switchback::blockwise::cuda {
 
-/// The parts of a problem that kernels read. m is rounded up to whole steps of 64 codes, so that
-/// whole words are loaded.
+/// The arguments of the kernels for a problem. m is rounded up to whole steps of 64 codes, so that
+/// kernels load whole words.
 BlockwiseArguments arguments_of(const BlockwiseProblem& problem, const BlockwiseOperands& operands);
 
 void run_dp4a(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
               const BlockwiseOperands& operands);
-/// Why the copies of the tensor-core kernels cannot read a problem; empty if they can.
+/// Why the copies of the mma kernel cannot read a problem's operands; empty if they can.
 std::string_view mma_unsupported(const BlockwiseProblem& problem);
-/// Problems that the copies cannot read go to run_dp4a.
+/// Runs the mma kernel, or run_dp4a() if the kernel's copies cannot read the operands.
 void run_mma(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,
              const BlockwiseOperands& operands);
-/// The same for the kernel for 9.0a.
+/// Why the wgmma kernel (for 9.0a) cannot compute a problem; empty if it can.
 std::string_view wgmma_unsupported(const BlockwiseProblem& problem);
 Tiles wgmma_tiles(const BlockwiseProblem& problem, const ContextState& state) noexcept;
 void run_wgmma(ContextState& state, const BlockwiseProblem& problem, const BlockwiseConfig& config,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tile of d a job of the tensor-core kernels computes.
+// Which tile of d each job of the tensor-core kernels computes.
 #pragma once
 
 #include "gemm/blockwise/cuda/kernels.hpp"
@@ -8,11 +8,12 @@ namespace switchback::blockwise::cuda {
 
 namespace {
 
-// Tiles are computed in strips of `strip` rows of tiles, and each strip column by column.
+// The tile of a job. Tiles are numbered in strips of `strip` rows of tiles, and in each strip
+// column by column.
 template <int strip>
 struct TileOfJob {
-  unsigned part, tile;  // part: the group, if there are groups
-  int down, across;     // position of the tile, in tiles
+  unsigned part, tile;  // part: index of the job's superblock, or of its group if there are groups
+  int down, across;     // the tile's position in d, counted in tiles
 
   __device__ __forceinline__ TileOfJob(const TileArguments& a, unsigned job) {
     part = job / a.tiles;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the blockwise product on tensor cores.
+// Engine zone: runs the blockwise int8 product on tensor cores with mma.sync.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -21,8 +21,9 @@ bool takes(const BlockwiseProblem& p, const BlockwiseOperands& o) {
          is_multiple(o.b, piece_bytes) && is_multiple(o.d, dtype_size_bytes(p.output));
 }
 
-// Four small tiles cover one large tile and take a quarter more of a multiprocessor's time, because
-// their operands are read once more from the L2 cache. (From counts of instructions and bytes.)
+// The tiles with their relative times. Four small tiles cover one large tile and take a quarter
+// more of a multiprocessor's time, because their operands are read once more from the L2 cache.
+// (Estimated from counts of instructions and bytes.)
 constexpr const MmaTile* tiles[] = {&mma_large, &mma_small};
 constexpr TileChoice choice_of(const MmaTile& tile, double time) {
   return {tile.side, tile.side, tile.blocks, tile.shared_bytes, time};
@@ -31,7 +32,8 @@ constexpr TileChoice choices[] = {choice_of(mma_large, 4.0), choice_of(mma_small
 
 }  // namespace
 
-// Indices of rows are int; counts of pieces and of jobs have 32 bits.
+// The limits follow from the kernel's integers: indices of rows are int; counts of 16-byte pieces
+// and of jobs have 32 bits.
 std::string_view mma_unsupported(const BlockwiseProblem& p) {
   constexpr std::int64_t most = std::numeric_limits<int>::max() - mma_large.side;
   constexpr std::int64_t most_codes = std::int64_t{1} << 36;
@@ -56,7 +58,7 @@ void run_mma(ContextState& state, const BlockwiseProblem& p, const BlockwiseConf
   const MmaTile& tile = *tiles[plan.tile];
   core::Workspace::Frame frame(state.workspace);
   float* const slots = plan.slots > 0 ? frame.take<float>(plan.slots * tile.floats()) : nullptr;
-  // All memory is allocated. From here on work is queued.
+  // All memory is allocated. From here on work is queued on the stream.
   if (device.is_dry_run()) return;
   const core::cuda::CurrentDevice current(device.index());
   const TileArguments arguments = arguments_of(plan, p, o, slots, piece_bytes);

@@ -22,10 +22,11 @@ static_assert(SmallTile::rows == mma_small.side && SmallTile::columns == mma_sma
 
 template <class T>
 struct Shared {
-  // The rows of a, then those of b. The pieces of a row are permuted, so that pieces with the same
-  // index in eight rows are in different banks.
+  // The codes of the rows of a, then those of b. The 16-byte pieces of a row are permuted, so that
+  // pieces with the same index in eight rows are in different banks.
   uint4 codes[T::stages][T::rows + T::columns][pieces];
-  float scales[3][T::rows + T::columns];  // two sets that blocks alternate between; then zeros
+  // two sets of scales, which blocks use alternately; then a set of zeros
+  float scales[3][T::rows + T::columns];
 };
 static_assert(sizeof(Shared<LargeTile>) == mma_large.shared_bytes);
 static_assert(sizeof(Shared<SmallTile>) == mma_small.shared_bytes);
@@ -36,9 +37,10 @@ struct Fragments {
   int b[T::across][2];
 };
 
-// The sums of a thread, and the operations on them. Sums of blocks of up to 260 rows are below
-// 2^22. With `by_bits` they start as the bits of the float 1.5 · 2^23; adding sums to these bits
-// gives the bits of 1.5 · 2^23 plus the sum.
+// A thread's int32 sums of a block and f32 sums of a superblock. The int32 sums of blocks of up to
+// 260 rows are below 2^22. With `by_bits` they start as the bits of the float 1.5 · 2^23. Adding a
+// sum to these bits gives the bits of the float 1.5 · 2^23 + sum, so that a subtraction converts it
+// to f32.
 template <class T, bool by_bits>
 struct Sums {
   static constexpr int start = by_bits ? 0x4B400000 : 0;
@@ -57,9 +59,9 @@ struct Sums {
         }
   }
 
-  // If `promotes`, adds a block's sums with the scales of its rows and columns. Then, if
-  // `multiplies`, begins the sums of the next block. It does so product by product: the ordinary
-  // units scale a product while the tensor cores compute the earlier ones.
+  // If `promotes`, scales the int32 sums of a block and adds them to the f32 sums. Then, if
+  // `multiplies`, begins the int32 sums of the next block. It does so product by product: CUDA
+  // cores scale a product while the tensor cores compute the earlier ones.
   template <bool promotes, bool multiplies>
   __device__ __forceinline__ void step(const Fragments<T>& f, const float* scales, Lane<T> at) {
     constexpr int starts[4] = {start, start, start, start};
@@ -98,16 +100,16 @@ struct Sums {
   }
 };
 
-// Floor: tensor cores, n · k · m / 4096 IMMA. The first half of the next step is read from shared
-// memory while the second half of this step is multiplied. So the tensor cores have work at each
-// barrier.
+// Lower bound: the tensor cores, with n · k · m / 4096 IMMA. A warp reads the first half of the
+// next step from shared memory while the second half of this step is multiplied. So the tensor
+// cores have work at each barrier.
 //
 // Instructions of a warp for a step, on 8.0 (on 9.0 in parentheses):
 //    large tile: 81 (83), of these 32 IMMA, 12 LDSM, 4 LDGSTS
 //    small tile: 61 (62), of these 16 IMMA, 8 LDSM, 4 LDGSTS
 //
-// The first step of a block has 329 (335), 192 of them to scale. With 4 steps per block (256 rows),
-// 22 % of the instructions are IMMA.
+// The large tile's first step of a block has 329 (335), 192 of them to scale the sums of the
+// previous block. With 4 steps per block (256 rows), 22 % of the instructions are IMMA.
 //
 // Shared memory, for each IMMA: the large tile reads 192 bytes and writes 64, the small tile reads
 // 256 and writes 128. 8.0 starts an IMMA every two clocks. There the large tile needs at most the
@@ -115,8 +117,9 @@ struct Sums {
 // tensor rate.
 //
 // The large tile needs at most 255 registers, the small one 168; neither spills. Another register
-// array, for D, would not fit: between superblocks D is kept in a slot. (Counted. On an H200 the
-// kernel was right and had 529 TOPS at 8192x4096x4096, data/records/h200.)
+// array, for d, would not fit: between superblocks d is kept in a slot in global memory. (These
+// numbers are counted. On an H200 the kernel was right and had 529 TOPS at 8192x4096x4096,
+// data/records/h200.)
 template <class Out, class T, bool by_bits>
 __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(TileArguments a) {
   SWITCHBACK_DYNAMIC_SHARED(Shared<T>, shared);
@@ -124,9 +127,10 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Ti
   const auto thread = static_cast<int>(threadIdx.x);
   const Lane<T> at(threadIdx.x);
 
-  // For a's 16 rows and 32 codes, a lane addresses row lane % 16 of piece lane / 16. For b's two
-  // times 8 rows and 32 codes it addresses row lane % 8: pieces 0 and 1 of the first 8 rows, then
-  // those of the second. Any 8 or 16 rows permute their pieces in the same way.
+  // The addresses of a lane for the loads of fragments (ldmatrix). For 16 rows and 32 codes of a,
+  // it addresses row lane % 16 of piece lane / 16. For two times 8 rows and 32 codes of b, it
+  // addresses row lane % 8: pieces 0 and 1 of the first 8 rows, then those of the second. Any 8 or
+  // 16 rows permute their pieces in the same way.
   const int lane = thread % 32;
   const int warp = thread / 32;
   constexpr int row_bytes = step_codes;
@@ -164,13 +168,15 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Ti
 #pragma unroll 1
   for (unsigned job = blockIdx.x; job < a.jobs; job += gridDim.x) {
     const Place place(a, job, T::rows, T::columns);
-    // A group without rows leaves an accumulated d unchanged. Otherwise its sums are zeros.
+    // A group without rows leaves d unchanged if d accumulates. Otherwise its d is computed from
+    // sums of zero.
     if (place.steps == 0 && p.accumulate) continue;
     TileOperands<T> operands(p, place);
     const auto copy = [&](unsigned to_stage) {
       operands.copy(copies, &shared->codes[0][0][0], to_stage);
     };
-    // All threads have read the last job's stages and scales.
+    // After this barrier all threads have read the last job's stages and scales, and they may be
+    // overwritten.
     __syncthreads();
     unsigned block = place.first;
     float scale = operands.scale_of(block);
@@ -193,7 +199,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Ti
       constexpr bool promotes = decltype(promoting)::value;
       if constexpr (promotes) sums.template step<true, true>(first, shared->scales[scales], at);
       load(second, stage, next_half);
-      // Into the stage of the previous step, which all threads have read.
+      // Copies codes into the stage of the previous step, which all threads have read.
       if (s + stages - 1 < steps)
         copy(stage == 0 ? (stages - 1) * stage_bytes : stage - stage_bytes);
       copies.end_group();
@@ -201,7 +207,7 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Ti
       copies.wait(stages - 2);
       __syncthreads();
       stage = stage == (stages - 1) * stage_bytes ? 0 : stage + stage_bytes;
-      // After the last step it loads values that are not used.
+      // After the last step this loads values that are not used.
       load(first, stage, 0);
       sums.template step<false, true>(second, nullptr, at);
       ++s;
@@ -212,8 +218,8 @@ __global__ void __launch_bounds__(T::threads, T::blocks) blockwise_mma_kernel(Ti
       unsigned before = 2;
 #pragma unroll 1
       while (s < end) {
-        // A barrier follows before these scales are read, and there was one after the previous ones
-        // were last read.
+        // The scales may be stored here: a barrier follows before they are read, and a barrier came
+        // after the scales that they overwrite were last read.
         const unsigned scales = block % 2;
         shared->scales[scales][thread] = scale;
         ++block;
@@ -248,7 +254,7 @@ cudaError_t start(const TileArguments& a, unsigned blocks, cudaStream_t stream) 
 
 template <class Out, class T>
 cudaError_t start(const TileArguments& a, unsigned blocks, cudaStream_t stream) {
-  // 127 · 127 · 260 < 2^22.
+  // The conversion by bits needs sums below 2^22, and 127 · 127 · 260 < 2^22.
   return a.product.block_rows <= 260 ? start<Out, T, true>(a, blocks, stream)
                                      : start<Out, T, false>(a, blocks, stream);
 }

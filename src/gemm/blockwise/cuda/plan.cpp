@@ -15,7 +15,8 @@ Plan plan_of(const BlockwiseProblem& p, std::int64_t rows, std::int64_t columns,
   constexpr double cost_of_parts = 1.15;
   const std::int64_t multiprocessors = std::max(device.multiprocessors, 1);
   const std::int64_t groups = std::max<std::int64_t>(p.groups, 1);
-  // The host does not know how long the longest group is: one group may have all rows.
+  // A bound, since the host does not know how long the longest group is: one group may have all
+  // rows.
   const std::int64_t superblocks = divide_up(p.m, blockwise_superblock_rows);
   Plan best{};
   best.tile = choices.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of the blockwise kernel of mma.cu: which tile a job computes, where the tile's codes
-// are in shared memory, and where its f32 sums go.
+// The parts of the blockwise kernel of mma.cu: which tile of d a job computes, where the tile's
+// codes are in shared memory, and where its f32 sums go.
 #pragma once
 
 #include "core/cuda/launch.cuh"
@@ -23,17 +23,18 @@ using core::cuda::narrow_pair;
 using core::cuda::widen;
 
 constexpr unsigned all_lanes = 0xFFFFFFFFu;
-constexpr int step_codes = 64;   // codes of a row in a stage: two products of 32
-constexpr int piece_bytes = 16;  // bytes of one copy
+constexpr int step_codes = 64;   // codes of each row in a stage: two mma products of 32
+constexpr int piece_bytes = 16;  // bytes of one asynchronous copy
 constexpr int pieces = step_codes / piece_bytes;
-constexpr int strip = 8;  // rows of tiles that are computed column by column
+constexpr int strip = 8;  // rows of tiles in a strip, which is computed column by column
 
-// A tile of d for a block of warps_down x warps_across warps.
+// A tile of d, computed by a thread block of warps_down x warps_across warps.
 template <int warps_down_, int warps_across_, int down_, int across_, int stages_, int blocks_>
 struct Tile {
   static constexpr int warps_down = warps_down_;
   static constexpr int warps_across = warps_across_;
-  static constexpr int down = down_;  // products of 16x8 per warp
+  // number of mma products (16x8) of a warp, one below the other
+  static constexpr int down = down_;
   static constexpr int across = across_;
   static constexpr int stages = stages_;
   static constexpr int warp_rows = 16 * down;
@@ -41,7 +42,7 @@ struct Tile {
   static constexpr int rows = warps_down * warp_rows;
   static constexpr int columns = warps_across * warp_columns;
   static constexpr int threads = 32 * warps_down * warps_across;
-  static constexpr int blocks = blocks_;  // blocks per multiprocessor
+  static constexpr int blocks = blocks_;  // thread blocks per multiprocessor
   static constexpr int floats = rows * columns;
   static_assert(threads == rows + columns, "each thread loads one scale");
 };
@@ -50,13 +51,13 @@ __device__ __forceinline__ int place_of_piece(int row, int piece) {
   return row * pieces + (piece ^ (row / 2 % pieces));
 }
 
-// The tile and the codes that a job computes.
+// The tile of d that a job computes, and the codes that it sums.
 struct Place {
-  int row, column;  // of d, or of the group's d
-  int first_row;    // of the group's d; 0 without groups
+  int row, column;  // the tile's first row and column in d, or in the group's d
+  int first_row;    // the group's first row in d; 0 without groups
   unsigned tile;
-  unsigned first;  // first block of codes
-  int steps;       // 0: the group has no rows
+  unsigned first;  // the first block of codes
+  int steps;       // steps of 64 codes; 0: the group has no rows
 
   __device__ __forceinline__ Place(const TileArguments& a, unsigned job, int tile_rows,
                                    int tile_columns) {
@@ -69,7 +70,8 @@ struct Place {
     if (p.block_groups != nullptr) {
       const BlockGroup group = p.block_groups[at.part];
       first_row = static_cast<int>(at.part) * static_cast<int>(p.n);
-      // A group without rows may begin after the last block. Its scales are not used, but read.
+      // A group without rows may begin after the last block. Its scales are read though not used,
+      // so it gets block 0.
       first = group.rows > 0 ? static_cast<unsigned>(group.first_block) : 0u;
       steps = static_cast<int>((static_cast<unsigned>(group.rows) + step_codes - 1) / step_codes);
       return;
@@ -82,9 +84,9 @@ struct Place {
   }
 };
 
-// What a thread copies for the tile of a job: pieces with the same index, from rows that are
-// rows_at_once apart, and a scale. For rows outside of the operands it reads the last row again;
-// the results are not stored.
+// What a thread copies to shared memory for the tile of a job: 16-byte pieces with the same index,
+// from rows that are rows_at_once apart, and a scale. Instead of rows outside of the operands it
+// copies the last row again; results computed from it are not stored.
 template <class T>
 class TileOperands {
  public:
@@ -102,7 +104,7 @@ class TileOperands {
     copied_ = static_cast<unsigned>(place_of_piece(row, thread % pieces));
     scaled_ = thread < T::rows ? clamped(place.row + thread, p_.n)
                                : clamped(place.column + thread - T::rows, p_.k);
-    // Counted in pieces, so that 32 bits cover 64 GiB.
+    // Offsets are counted in pieces of 16 bytes, so that 32 bits cover 64 GiB.
     const auto piece_of = [&](int of_row, std::int64_t stride) {
       return static_cast<unsigned>((of_row * stride + place.first * p_.block_rows) / piece_bytes) +
              static_cast<unsigned>(thread % pieces);
@@ -119,7 +121,7 @@ class TileOperands {
                             ? p_.absmax_a + (block * p_.n + scaled_)
                             : p_.absmax_b + (block * p_.k + scaled_));
   }
-  // Copies the pieces of the next step into a stage of `codes`.
+  // Copies the thread's pieces of the next step into a stage of `codes`.
   __device__ __forceinline__ void copy(Copies& copies, uint4* codes, unsigned to_stage) {
     uint4* const to = codes + (to_stage / piece_bytes + copied_);
 #pragma unroll
@@ -147,8 +149,8 @@ class TileOperands {
   unsigned b_from_[copies_of_b];
 };
 
-// Where a thread's sums are in its block's tile: rows row + 16·i + 8·half, and columns column + 8·j
-// and the next one.
+// Where a thread's sums are in the tile of its thread block: rows row + 16·i + 8·half, and columns
+// column + 8·j and column + 8·j + 1.
 template <class T>
 struct Lane {
   int row, column;
@@ -164,14 +166,17 @@ struct Lane {
 template <class T>
 using Values = float[T::down][T::across][4];
 
-// An f32 tile in the order of its threads: 16 bytes of each thread, repeatedly.
+// The address of a thread's first sums in a slot, which is an f32 tile in global memory. A slot has
+// 16 bytes of each thread, then the next 16 bytes of each thread, and so on.
 template <class T>
 __device__ __forceinline__ float4* slot_of(const TileArguments& a, unsigned number) {
   return reinterpret_cast<float4*>(a.slots) + static_cast<std::int64_t>(number) * (T::floats / 4) +
          threadIdx.x;
 }
 
-// p = fmaf(p, c, d), where d comes from a slot, or from the operand, or is 0.
+// Adds a superblock's f32 sums p to the sums d of earlier superblocks: p = fmaf(p, c, d) with c = 1
+// / 127². join_with_slot() reads d from a slot. join_with_operand() takes the output matrix if it
+// accumulates, else 0.
 template <class T>
 __device__ __forceinline__ void join_with_slot(Values<T>& p, const float4* slot) {
 #pragma unroll
@@ -246,7 +251,7 @@ __device__ __forceinline__ void join_with_operand(const TileArguments& a, const 
     }
 }
 
-// Stores elements [0, 16 / sizeof(Out)) of a row, which `words` hold, as far as the row goes.
+// Stores the 16 / sizeof(Out) elements in `words` to a row, but at most `left` elements.
 template <class Out>
 __device__ __forceinline__ void store_words(Out* to, bool wide, int left,
                                             const unsigned (&words)[4]) {
@@ -268,9 +273,9 @@ __device__ __forceinline__ void store_words(Out* to, bool wide, int left,
   }
 }
 
-// Rounds and stores a tile. Four lanes hold eight columns of a row from each of four products. They
-// exchange these, so that each lane has 16 adjacent bytes and the four lanes have 64 or 32 adjacent
-// bytes.
+// Rounds and stores a tile. Four lanes hold eight columns of a row from each of several mma
+// products. They exchange values, so that each lane stores 16 adjacent bytes and the four lanes
+// store 64 adjacent bytes.
 template <class Out, class T>
 __device__ __forceinline__ void store_tile(const TileArguments& a, const Place& place, Lane<T> at,
                                            const Values<T>& d) {
@@ -296,7 +301,7 @@ __device__ __forceinline__ void store_tile(const TileArguments& a, const Place& 
           for (int j = 0; j < 4; ++j)
             words[j] = narrow_pair<Out>(d[i][first + j][2 * half], d[i][first + j][2 * half + 1]);
           canonical_pairs<Out>(words);
-          // Word j of lane l becomes word l of lane j.
+          // Transposes the words of four lanes: word j of lane l becomes word l of lane j.
 #pragma unroll
           for (int bit = 1; bit <= 2; bit *= 2)
 #pragma unroll
@@ -313,8 +318,8 @@ __device__ __forceinline__ void store_tile(const TileArguments& a, const Place& 
           store(first_column + 8 * (first + lane), words);
         }
       } else {
-        // Of two products, an even lane keeps the first and an odd lane the second: its own columns
-        // and those of the neighbouring lane.
+        // Of two mma products, an even lane keeps the first and an odd lane the second. Each gets
+        // the neighbouring lane's columns of the product that it keeps.
         const bool odd = lane % 2 != 0;
 #pragma unroll
         for (int j = 0; j < T::across; j += 2) {
@@ -333,9 +338,10 @@ __device__ __forceinline__ void store_tile(const TileArguments& a, const Place& 
     }
 }
 
-// Finishes the sums of a superblock. They are added to those of the previous superblocks, which are
-// in a slot of the block, or to the operand. After the last step they are d. If other blocks
-// compute the other superblocks, the sums go to the job's slot. Returns whether that ends the job.
+// Finishes the f32 sums of a superblock. They are added to the sums of the previous superblocks,
+// which are in a slot of the thread block. The first superblock is added to the initial d. After
+// the last step the sums are d, and are stored. If other thread blocks compute the other
+// superblocks, the sums go to the job's slot. Returns whether the job ends.
 template <class Out, class T>
 __device__ __forceinline__ bool finish_superblock(const TileArguments& a, unsigned job, bool first,
                                                   bool last, Values<T>& d) {
@@ -359,7 +365,7 @@ __device__ __forceinline__ bool finish_superblock(const TileArguments& a, unsign
   return false;
 }
 
-// Computes d from the sums of a tile's superblocks, in their order.
+// Computes d from the f32 sums of a tile's superblocks, which are added in order.
 template <class Out, class T>
 __global__ void __launch_bounds__(T::threads) blockwise_parts_kernel(TileArguments a) {
   const Lane<T> at(threadIdx.x);
@@ -391,7 +397,8 @@ __global__ void __launch_bounds__(T::threads) blockwise_parts_kernel(TileArgumen
   store_tile<Out, T>(a, place, at, d);
 }
 
-// Joins the superblocks, if different blocks computed them.
+// Launches the kernel that adds the sums of the superblocks, if different thread blocks computed
+// them.
 template <class Out, class T>
 cudaError_t launch_parts(const TileArguments& a, cudaStream_t stream) {
   if (a.parts == 1) return cudaSuccess;

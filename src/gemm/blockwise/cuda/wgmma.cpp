@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the blockwise product on the tensor cores of 9.0.
+// Engine zone: runs the blockwise int8 product on the tensor cores of 9.0 with wgmma.
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -15,8 +15,8 @@
 
 namespace switchback::blockwise::cuda {
 
-// Its jobs are tiles of one product. Rows, and codes of a row, are coordinates of the copy engine,
-// which have 31 bits.
+// The kernel's jobs are tiles of one product, so it supports no groups. Indices of rows and codes
+// are coordinates of the copy engine (TMA), which have 31 bits.
 std::string_view wgmma_unsupported(const BlockwiseProblem& p) {
   if (p.groups > 0) return "it does not support groups";
   if (p.padded_m > std::numeric_limits<int>::max() - blockwise_superblock_rows)
@@ -36,9 +36,10 @@ bool takes(const BlockwiseProblem& p, const BlockwiseOperands& o) {
          is_multiple(o.absmax_b, sizeof(float)) && is_multiple(o.d, dtype_size_bytes(p.output));
 }
 
-// On an H200 a wide tile took 0.92 of the time of the two square tiles that it replaces (1205 and
-// 1107 TOPS at 8192x4096x4096 in blocks of 256 rows). Wide tiles are for blocks of up to 256 rows,
-// whose codes fit twice into the ring of stages. Square tiles need at least two stages per block.
+// The tiles with their relative times. On an H200 a wide tile took 0.92 of the time of the two
+// square tiles that it replaces (1205 and 1107 TOPS at 8192x4096x4096 in blocks of 256 rows). Wide
+// tiles are for blocks of up to 256 rows, whose codes fit twice into the ring of stages. Square
+// tiles need at least two stages per block.
 constexpr TileChoice choice_of(const WgmmaTile& tile, double time) {
   return {wgmma_tile_rows, tile.columns, 1, tile.shared_bytes, time};
 }
@@ -75,11 +76,12 @@ void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseCo
       possible[plan.tile].columns == wgmma_wide.columns ? wgmma_wide : wgmma_square;
   core::Workspace::Frame frame(state.workspace);
   float* const slots = plan.slots > 0 ? frame.take<float>(plan.slots * tile.floats()) : nullptr;
-  // All memory is allocated. From here on work is queued.
+  // All memory is allocated. From here on work is queued on the stream.
   if (device.is_dry_run()) return;
   const core::cuda::CurrentDevice current(device.index());
   const TileArguments arguments = arguments_of(plan, p, o, slots, 2 * dtype_size_bytes(p.output));
-  // Codes from the product's m on are not read: the copy engine gives 0 outside of the matrix.
+  // Codes from the product's m on are not read: the copy engine (TMA) gives 0 outside of the
+  // matrix.
   const std::int64_t codes = arguments.product.m;
   const auto map_of = [&](const std::int8_t* data, std::int64_t rows, std::int64_t stride,
                           int box_rows) {
@@ -94,7 +96,7 @@ void run_wgmma(ContextState& state, const BlockwiseProblem& p, const BlockwiseCo
 }
 
 #else
-// For an engine that is not available.
+// Builds without the kernel need these functions too; the engine is then not available.
 Tiles wgmma_tiles(const BlockwiseProblem&, const ContextState&) noexcept {
   return {};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blockwise product on the tensor cores of 9.0: wgmma m64n128k32 of signed bytes, with operands
-// that the copy engine loads. (Code for 9.0a, which runs on no other version.)
+// The blockwise int8 product on the tensor cores of 9.0: wgmma m64n128k32 of signed bytes, with
+// operands that the copy engine (TMA) loads. (Code for 9.0a, which runs on no other version.)
 #include <type_traits>
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -35,32 +35,33 @@ using core::cuda::widen;
 using Sums = WarpgroupProducts::Sums;
 
 constexpr unsigned all_lanes = 0xFFFFFFFFu;
-constexpr int strip = 16;  // rows of tiles that are computed column by column
+constexpr int strip = 16;  // rows of tiles in a strip, which is computed column by column
 constexpr int scale_slots = 4;
 
-// The products are dᵀ = b · aᵀ: the rows of a tile are rows of b, its columns rows of a. So a
-// thread has two scales of b and 32 or 64 scales of a.
+// The kernel computes dᵀ = b · aᵀ: the rows of a tile are rows of b, its columns are rows of a. So
+// a thread has two scales of b and 32 or 64 scales of a.
 constexpr int tile_rows = wgmma_tile_rows;
 constexpr int warpgroup_threads = 128;
 constexpr int warpgroup_rows = 64;
-constexpr int multipliers = 2;  // warpgroups; one more loads the operands
+constexpr int multipliers = 2;  // warpgroups that multiply; one more warpgroup loads the operands
 constexpr int multiplying_threads = multipliers * warpgroup_threads;
 constexpr int threads = warpgroup_threads + multiplying_threads;
 static_assert(tile_rows == multipliers * warpgroup_rows);
 
-// A multiprocessor has 65536 registers, in units of eight per thread. The loading warpgroup
-// releases registers, and the multipliers take them.
+// A multiprocessor has 65536 registers, given to threads in units of eight. The loading warpgroup
+// releases registers, and the multiplying warpgroups take them.
 constexpr int launched_registers = 65536 / threads / 8 * 8;
 constexpr int loader_registers = 40;
 constexpr int multiplier_registers = 232;
 static_assert(warpgroup_threads * loader_registers + multiplying_threads * multiplier_registers <=
               threads * launched_registers);
 
-// Codes of a row in a stage: four products of 32. Also the bytes of a row of the swizzle.
+// Codes of each row in a stage: four wgmma products of 32. Also the bytes of a row of the shared
+// memory swizzle.
 constexpr int step_codes = core::cuda::tensor_box_columns;
 
 // A thread's sums in groups of four: two rows of b that are 8 apart, times two adjacent rows of a.
-// Group q has rows 8q and 8q + 1 of a, counted from the thread's first row.
+// Group q has the rows 8q and 8q + 1 of a, counted from the thread's first row of a.
 template <int count>
 using Fours = float[count][4];
 constexpr int fours_of_half = 16;
@@ -83,16 +84,18 @@ struct Shared {
     float b[tile_rows];
     float a[T::columns];
   };
-  // The rows of b, then those of a. (A multiple of 1024, like each stage in it.)
+  // The codes of the rows of b, then those of a. (The address is a multiple of 1024, like that of
+  // each stage.)
   unsigned char codes[T::stages][T::stage_bytes];
-  Scales scales[scale_slots + 1];  // the last one: zeros
+  Scales scales[scale_slots + 1];  // the last set of scales consists of zeros
   Mbarrier filled[T::stages], freed[T::stages];
   Mbarrier scaled[scale_slots], scales_freed[scale_slots];
 };
 static_assert(sizeof(Shared<Wide>) == wgmma_wide.shared_bytes);
 static_assert(sizeof(Shared<Square>) == wgmma_square.shared_bytes);
 
-// A position in a ring, and how many times the ring was passed.
+// A position in a ring of stages or slots, and the parity of the number of passes (the phase of its
+// mbarriers).
 template <int places>
 struct Ring {
   int at = 0;
@@ -104,11 +107,11 @@ struct Ring {
   }
 };
 
-// The tile and the codes that a job computes.
+// The tile of d that a job computes, and the blocks of codes that it sums.
 template <class T>
 struct Job {
-  int row, column;    // of the tile: of b, of a
-  int first, blocks;  // of codes
+  int row, column;    // the tile's first row of b, and of a
+  int first, blocks;  // first block of codes, number of blocks
 
   __device__ __forceinline__ Job(const TileArguments& a, unsigned job) {
     const TileOfJob<strip> at(a, job);
@@ -119,14 +122,14 @@ struct Job {
     const int left = static_cast<int>(a.product.blocks) - first;
     blocks = a.parts > 1 ? min(left, superblock) : left;
   }
-  // Square tiles are multiplied two blocks at a time. An odd number of blocks is followed by a
-  // block of zeros.
+  // The number of blocks that are multiplied. Square tiles multiply two blocks at a time: an odd
+  // number of blocks is followed by a block of zeros.
   [[nodiscard]] __device__ __forceinline__ int multiplied_blocks() const {
     return T::halves == 1 ? (blocks + 1) / 2 * 2 : blocks;
   }
 };
 
-// Called by one thread.
+// Loads the codes of all jobs of a thread block into the ring of stages. Called by one thread.
 template <class T>
 __device__ __forceinline__ void load_codes(Shared<T>& shared, const TensorMap& codes_of_b,
                                            const TensorMap& codes_of_a, const TileArguments& a) {
@@ -148,8 +151,8 @@ __device__ __forceinline__ void load_codes(Shared<T>& shared, const TensorMap& c
   }
 }
 
-// Called by a warp. A block of zeros adds -0, which leaves every sum unchanged: b's scales are -0
-// there.
+// Loads the scales of all jobs of a thread block into the ring of slots. Called by one warp. For a
+// block of zeros the scales of b are -0: it adds -0, which leaves every sum unchanged.
 template <class T>
 __device__ __forceinline__ void load_scales(Shared<T>& shared, const TileArguments& a) {
   constexpr int lanes = 32;
@@ -189,10 +192,10 @@ __device__ __forceinline__ void load_scales(Shared<T>& shared, const TileArgumen
   }
 }
 
-// Where the sums of a multiplying thread are in its tile, before and after exchange_rows.
+// Where the sums of a multiplying thread are in its tile, before and after exchange_rows().
 struct Lane {
   int row, column;
-  bool odd;  // of two lanes that exchange values
+  bool odd;  // whether it is the odd one of two lanes that exchange values
 
   __device__ __forceinline__ explicit Lane(unsigned multiplier) {
     const auto thread = static_cast<int>(multiplier);
@@ -207,8 +210,9 @@ struct Lane {
   }
 };
 
-// Before: four sums of rows r and r + 8 and columns c and c + 1. After: rows r and r + 1, r + 8 and
-// r + 9, of one column. These elements are adjacent in d.
+// Exchanges sums between two lanes. Before: four sums of rows r and r + 8 and columns c and c + 1.
+// After: rows r and r + 1, and r + 8 and r + 9, of one column. The elements of such a pair are
+// adjacent in d.
 template <int count>
 __device__ __forceinline__ void exchange_rows(Fours<count>& p, bool odd) {
 #pragma unroll
@@ -223,7 +227,8 @@ __device__ __forceinline__ void exchange_rows(Fours<count>& p, bool odd) {
     }
 }
 
-// The groups of four of one thread in the f32 tile of a slot.
+// The address of a multiplying thread's first group of four sums in a slot, which is an f32 tile in
+// global memory.
 template <class T>
 __device__ __forceinline__ float4* slot_of(const TileArguments& a, unsigned number,
                                            unsigned multiplier) {
@@ -237,7 +242,9 @@ __device__ __forceinline__ void store_slot(const Fours<count>& p, float4* slot) 
     slot[q * multiplying_threads] = make_float4(p[q][0], p[q][1], p[q][2], p[q][3]);
 }
 
-// p = fmaf(p, c, d), where d comes from a slot, or from the operand, or is 0.
+// Adds a superblock's f32 sums p to the sums d of earlier superblocks: p = fmaf(p, c, d) with c = 1
+// / 127². join_with_slot() reads d from a slot. join_with_operand() takes the output matrix if it
+// accumulates, else 0.
 template <int count>
 __device__ __forceinline__ void join_with_slot(Fours<count>& p, const float4* slot) {
 #pragma unroll
@@ -250,17 +257,18 @@ __device__ __forceinline__ void join_with_slot(Fours<count>& p, const float4* sl
   }
 }
 
-// Two adjacent elements of d, as they are stored.
+// The integer type in which two adjacent elements of d are stored at once.
 template <class Out>
 using Pair = std::conditional_t<sizeof(Out) == 2, unsigned, uint2>;
 
-// The elements of d in a thread's groups of four after exchange_rows, from group `first` on.
+// The elements of d that a thread's groups of four sums belong to after exchange_rows(), from group
+// `first` on.
 template <class Out>
 struct Operand {
   Out* d;
   std::int64_t stride;
-  int rows, columns;  // of b and a, from the first element on
-  bool whole;         // all are in d, and can be stored in pairs
+  int rows, columns;  // rows of b and of a from the thread's first element on
+  bool whole;         // whether the whole tile is in d and can be stored in pairs
 
   template <class T>
   __device__ __forceinline__ Operand(const TileArguments& a, const Job<T>& job, Lane lane,
@@ -274,7 +282,8 @@ struct Operand {
     columns = static_cast<int>(p.n) - column;
     whole = a.aligned && job.row + tile_rows <= p.k && job.column + T::columns <= p.n;
   }
-  // How many of the two elements from e on of group q are in d.
+  // How many elements of d there are from element e of group q on. A pair is whole if there are at
+  // least two.
   [[nodiscard]] __device__ __forceinline__ int inside(int q, int e) const {
     return 8 * q < columns ? rows - 4 * e : 0;
   }
@@ -334,11 +343,12 @@ __device__ __forceinline__ void store_tile(const Fours<count>& d, const Operand<
   }
 }
 
-// Finishes the sums of a superblock. They are added to those of the previous superblocks, which are
-// in a slot of the block, or to the operand. After the last one they are d. If other blocks compute
-// the other superblocks, the sums go to the job's slot. (A slot has 16 bytes of each thread,
-// repeatedly. A superblock then costs two accesses to the L2 cache that overlap; with the sums in d
-// they would be sequential.)
+// Finishes the f32 sums of a superblock. They are added to the sums of the previous superblocks,
+// which are in a slot of the thread block. The first superblock is added to the initial d. After
+// the last superblock the sums are d, and are stored. If other thread blocks compute the other
+// superblocks, the sums go to the job's slot. (A slot has 16 bytes of each thread, repeatedly. A
+// superblock then costs two accesses to the L2 cache that overlap; with the sums in d they would be
+// sequential.)
 template <class Out, class T>
 __device__ __forceinline__ void finish_superblock(const TileArguments& a, unsigned job, bool first,
                                                   bool last, Fours<T::fours>& p) {
@@ -358,7 +368,8 @@ __device__ __forceinline__ void finish_superblock(const TileArguments& a, unsign
     store_slot(p, slot);
 }
 
-// Adds a block's sums of 128 columns, with the scales of their rows and columns.
+// Scales a block's int32 sums of 128 columns by the scales of their rows and columns, and adds them
+// to the f32 sums p.
 template <class Scales>
 __device__ __forceinline__ void promote(float (*p)[4], const Sums& sums, const Scales& scales,
                                         int half, Lane lane) {
@@ -383,7 +394,8 @@ __device__ __forceinline__ void clear(Fours<count>& p) {
       p[q][e] = 0.0f;
 }
 
-// The part of the rings that both ways to multiply share.
+// The state of a multiplying warpgroup: its positions in the rings of stages and of scales. Both
+// multiply_wide() and multiply_square() use it.
 template <class T>
 struct Multiplier {
   Shared<T>& shared;
@@ -396,7 +408,8 @@ struct Multiplier {
   __device__ __forceinline__ Multiplier(Shared<T>& of_block, int number)
       : shared(of_block), warpgroup(number), lane(threadIdx.x - warpgroup_threads) {}
 
-  // Multiplies a stage's codes with half of its columns, as one group of instructions.
+  // Multiplies the codes of b in a stage with those of half of the tile's columns, as one group of
+  // wgmma instructions.
   template <bool adds>
   __device__ __forceinline__ void multiply(Sums& sums, int half) {
     const unsigned codes = shared_place(&shared) + static_cast<unsigned>(stage.at) * T::stage_bytes;
@@ -416,7 +429,7 @@ struct Multiplier {
   __device__ __forceinline__ void wait_for_scales() {
     shared.scaled[slot.at].wait(slot.phase);
   }
-  // Frees a stage whose products are done.
+  // Tells the loading thread that a stage may be overwritten, because its products are done.
   __device__ __forceinline__ void free_stage(int number) {
     if (threadIdx.x % warpgroup_threads == 0) shared.freed[number].arrive();
   }
@@ -427,12 +440,13 @@ struct Multiplier {
   }
 };
 
-// 128x256, for blocks of one or two stages. A warpgroup multiplies half of the columns, hands the
-// tensor cores to the other warpgroup, and scales. Then it does the same for the other half.
+// Computes tiles of 128x256, for blocks of one or two stages. A warpgroup multiplies half of the
+// columns, hands the tensor cores to the other warpgroup, and scales its sums. Then it does the
+// same for the other half.
 template <class Out, int steps_of_block>
 __device__ __forceinline__ void multiply_wide(Multiplier<Wide>& m, const TileArguments& a) {
   static_assert(steps_of_block < Wide::stages);
-  const int mine = 1 + m.warpgroup;  // barrier numbers
+  const int mine = 1 + m.warpgroup;  // numbers of named barriers
   const int other = 2 - m.warpgroup;
   if (m.warpgroup == 1) core::cuda::arrive_at_barrier<multiplying_threads>(other);
   const auto superblock = static_cast<int>(a.product.superblock);
@@ -479,13 +493,13 @@ __device__ __forceinline__ void multiply_wide(Multiplier<Wide>& m, const TileArg
   }
 }
 
-// 128x128, for blocks of two, four or eight stages. There are two sets of int32 sums: while one set
-// is scaled, the first products of the next block are added to the other.
+// Computes tiles of 128x128, for blocks of two, four or eight stages. There are two sets of int32
+// sums: while one set is scaled, the first products of the next block are added to the other.
 template <class Out, int steps_of_block>
 __device__ __forceinline__ void multiply_square(Multiplier<Square>& m, const TileArguments& a) {
   const auto superblock = static_cast<int>(a.product.superblock);
   Fours<Square::fours> p;
-  // Declared here, each set stays in its own registers.
+  // The sets of sums are declared outside of the loops, so that each stays in its own registers.
   Sums even = {};
   Sums odd = {};
 #pragma unroll 1
@@ -494,7 +508,7 @@ __device__ __forceinline__ void multiply_square(Multiplier<Square>& m, const Til
 #pragma unroll 1
     for (int from = 0; from < blocks; from += superblock) {
       clear(p);
-      int before = 0;  // the stage that the previous block's sums may still be read from
+      int before = 0;  // the stage that products of the previous block may still read
       const auto multiply_block = [&](Sums& sums, Sums& sums_before, bool is_first) {
         const int own = m.stage.at;
         m.wait_for_codes();
@@ -507,7 +521,8 @@ __device__ __forceinline__ void multiply_square(Multiplier<Square>& m, const Til
         if (!is_first) m.wait_for_scales();
         m.products.template wait<2>(sums_before);
         if (!is_first) m.free_stage(before);
-        // Before the first block, the old contents of the sums are scaled by zeros.
+        // In the first block there are no earlier sums: old contents of registers are scaled by
+        // zeros.
         promote(p, sums_before, m.shared.scales[is_first ? scale_slots : m.slot.at], 0, m.lane);
         if (!is_first) m.free_scales();
         m.products.template wait<1>();
@@ -538,13 +553,14 @@ __device__ __forceinline__ void multiply_square(Multiplier<Square>& m, const Til
   }
 }
 
-// Floor: tensor cores, n · k · m / 4096 cycles of a multiprocessor. One thread loads codes and a
-// warp loads scales. Two warpgroups multiply and scale (three instructions for each sum: a
-// conversion, a product, a sum).
+// Lower bound: the tensor cores, with n · k · m / 4096 cycles of a multiprocessor. One thread loads
+// codes and a warp loads scales. Two warpgroups multiply and scale (three instructions for each
+// sum: a conversion, a product, a sum).
 //
 // The form of this kernel with which the design was validated had 1205 TOPS in wide tiles and 1107
 // in square ones on an H200 (8192x4096x4096, blocks of 256 rows; blocks of 512 and 1024: 1281 and
-// 1336). It had 1242 without loads and 1593 without scaling: the tensor cores wait for scaled sums.
+// 1336). It had 1242 TOPS without loads and 1593 without scaling: the tensor cores wait for scaled
+// sums.
 template <class Out, class T, int steps_of_block>
 __global__ void __launch_bounds__(threads, 1)
     blockwise_wgmma_kernel(const __grid_constant__ TensorMap codes_of_b,
@@ -566,7 +582,7 @@ __global__ void __launch_bounds__(threads, 1)
                    : shared->scales[scale_slots].a[i - tile_rows]) = 0.0f;
   __syncthreads();
 
-  // Tells the compiler that all lanes of a warp have the same value.
+  // The shuffle tells the compiler that all lanes of a warp have the same value.
   const int warp = __shfl_sync(all_lanes, static_cast<int>(threadIdx.x) / 32, 0);
   if (warp < warpgroup_threads / 32) {
     core::cuda::give_back_registers<loader_registers>();
@@ -584,8 +600,9 @@ __global__ void __launch_bounds__(threads, 1)
   }
 }
 
-// Computes d from the sums of a tile's superblocks, in their order. A thread has a few of the
-// groups of four that a multiplying thread had. Floor: memory, with slots in the L2 cache.
+// Computes d from the f32 sums of a tile's superblocks, which are added in order. A thread has a
+// few of the groups of four sums that a multiplying thread had. Lower bound: memory, with slots in
+// the L2 cache.
 constexpr int fours_of_joiner = 4;
 template <class Out, class T>
 __global__ void __launch_bounds__(multiplying_threads)

@@ -10,7 +10,7 @@ namespace switchback::products::cuda {
 
 namespace {
 
-// Destroys a preference at the end of the scope.
+// Owns a cuBLASLt preference (limits for the ranking of algorithms), and destroys it.
 struct Preference {
   explicit Preference(const Product& product) {
     check(CublasLt::get().preference_create(&handle), "cublasLtMatmulPreferenceCreate", product);
@@ -46,8 +46,9 @@ constexpr std::array<Attribute, 8> settable = {{
     {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2, 0, &CublasLtAlgorithm::cluster_shape},
 }};
 
-// Whether the product's pointers are aligned as the algorithm requires; the library's check does
-// not see them. A version that does not know this capability is not asked again.
+// Which operand's pointer is not aligned as the algorithm requires; empty if all are. cuBLASLt's
+// own check does not see pointers. A requirement that this version of cuBLASLt cannot report is
+// ignored.
 std::string misalignment(const Product& p, const cublasLtMatmulAlgo_t& algo) {
   struct Operand {
     cublasLtMatmulAlgoCapAttributes_t capability;
@@ -88,7 +89,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> ranking(cublasLtHandle_t handle, co
   const cublasStatus_t status = CublasLt::get().heuristic(
       handle, descriptors.matmul, descriptors.a, descriptors.b, descriptors.d, descriptors.d,
       preference.handle, most, results.data(), &count);
-  // The library returns NOT_SUPPORTED if it found nothing.
+  // cuBLASLt returns NOT_SUPPORTED if it found no algorithm.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) return {};
   check(status, "cublasLtMatmulAlgoGetHeuristic", p);
   results.resize(static_cast<std::size_t>(count));
@@ -115,7 +116,7 @@ Built build(cublasLtHandle_t handle, const Product& p, const Descriptors& descri
     return refused("cublasLtMatmulAlgoInit: " + status_text(status));
   for (const Attribute& attribute : settable) {
     const std::int64_t value = algorithm.*attribute.value;
-    // The attribute already has this value, and an older version may not know the attribute.
+    // An attribute with its initial value is not set: an older cuBLASLt may not know the attribute.
     if (value == attribute.initial) continue;
     const auto wide = static_cast<std::uint32_t>(value);
     const auto narrow = static_cast<std::uint16_t>(value);
@@ -153,8 +154,8 @@ std::optional<CublasLtAlgorithm> attributes_of(const cublasLtMatmulAlgo_t& algo)
     std::uint16_t narrow = 0;
     void* const to = attribute.bytes == 2 ? static_cast<void*>(&narrow) : &wide;
     if (lt.algo_get(&algo, attribute.id, to, attribute.bytes, nullptr) != CUBLAS_STATUS_SUCCESS) {
-      // The shapes came with CUDA 11 and Hopper. A library that does not know them does not use
-      // them.
+      // The attributes of two bytes (inner and cluster shape) came with CUDA 11 and Hopper. A
+      // cuBLASLt that does not know them does not use them.
       if (attribute.bytes == 2) continue;
       return std::nullopt;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: algorithms of cuBLASLt for one product: the library's ranking, and conversions
-// between its own form of an algorithm and attributes.
+// Engine zone: algorithms of cuBLASLt for one product: cuBLASLt's ranking, and conversions between
+// its own form of an algorithm (64 bytes) and attributes.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,14 @@
 
 namespace switchback::products::cuda {
 
-/// The algorithms that the library ranks for the product's workspace, best first. May be empty.
+/// The algorithms that cuBLASLt ranks for the product and its workspace limit, best first. May be
+/// empty.
 std::vector<cublasLtMatmulHeuristicResult_t> ranking(cublasLtHandle_t handle,
                                                      const Product& product,
                                                      const Descriptors& descriptors, int most);
 
-/// An algorithm in the library's own form with the workspace that it needs, or the reason why it
-/// could not be built.
+/// An algorithm in cuBLASLt's own form with the workspace that it needs, or the reason why it could
+/// not be built.
 struct Built {
   cublasLtMatmulHeuristicResult_t result{};
   std::string refusal;

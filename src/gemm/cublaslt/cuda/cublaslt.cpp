@@ -13,11 +13,11 @@ namespace {
 using core::cuda::CurrentDevice;
 using core::cuda::Runtime;
 
-// The default keeps several, in case the first is refused. A product that names a position in the
-// ranking gets the whole ranking.
+// How many algorithms the default keeps from cuBLASLt's ranking, in case the first is refused. A
+// product that names a position in the ranking gets the whole ranking.
 constexpr int most_followers = 8;
 
-// Statuses that concern the algorithm, not the device.
+// Whether a status concerns only the algorithm, not the device.
 bool is_refusal(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
@@ -36,9 +36,9 @@ Plan::Plan(cublasLtHandle_t handle, const Product& p) : product_(p), descriptors
                    p.place == 0 ? most_followers : static_cast<int>(most_ranked_algorithms));
   if (found_.empty())
     core::fail(Status::unsupported, "cuBLASLt has no algorithm for {}", describe(p));
-  // A tuned algorithm has no alternatives; the default may fall back to other algorithms. If this
-  // version of the library does not rank a position, the default runs, so that a configuration
-  // tuned elsewhere does not fail.
+  // An algorithm that a tuner chose, at a position other than 0 in the ranking, has no
+  // alternatives. The default may fall back to other algorithms. If this version of cuBLASLt ranks
+  // fewer algorithms, the default runs, so that a configuration tuned elsewhere does not fail.
   const bool ranked = p.place < static_cast<std::int64_t>(found_.size());
   if (ranked && p.place != 0) found_ = {found_[static_cast<std::size_t>(p.place)]};
 }
@@ -88,7 +88,8 @@ std::string Plan::algorithm_hex() const {
 Plans& Plans::of(Runtime& runtime) {
   using Slot = Runtime::Slot;
   if (auto* known = static_cast<Plans*>(runtime.extension(Slot::gemm)); known != nullptr) {
-    // A server may meet every number of rows. Plans are host memory, so dropping them is safe.
+    // A server may run products with any number of rows, so the number of plans is limited. Plans
+    // are host memory, so dropping them is safe.
     constexpr std::size_t most_plans = 4096;
     if (known->plans_.size() > most_plans) known->plans_.clear();
     return *known;

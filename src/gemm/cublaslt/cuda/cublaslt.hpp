@@ -15,7 +15,7 @@
 
 namespace switchback::products::cuda {
 
-/// The descriptors of a product, and the algorithms that may run it, best first.
+/// The plan of a product: its cuBLASLt descriptors, and the algorithms that may run it, best first.
 class Plan {
  public:
   /// Throws Error(unsupported) if the library has no algorithm for the product.
@@ -40,7 +40,7 @@ class Plan {
   std::string refusal_;
 };
 
-/// The library's state in a Context: its handle and all plans made so far.
+/// cuBLASLt's state in a Context: its handle and all plans made so far.
 class Plans final : public core::cuda::Extension {
  public:
   /// The plans of this runtime, created on first use. This may invalidate plans that were returned
@@ -49,9 +49,9 @@ class Plans final : public core::cuda::Extension {
   ~Plans() override;
 
   [[nodiscard]] cublasLtHandle_t handle() const noexcept { return handle_; }
-  /// A plan that can run. Throws Error(unsupported) if it cannot.
+  /// The plan of a product, made on first use. Throws Error(unsupported) if the plan cannot run.
   Plan& plan(const Product& product);
-  /// Any plan, also one that cannot run.
+  /// The plan of a product, made on first use, even if it cannot run.
   Plan& find_or_make(const Product& product);
 
  private:
@@ -64,10 +64,11 @@ class Plans final : public core::cuda::Extension {
   std::unordered_map<Product, std::unique_ptr<Plan>, Hash> plans_;
 };
 
-/// Why the product's own algorithm cannot be built; empty if it can, or if the product does not
-/// name one.
+/// Why the algorithm that the product names cannot be built; empty if it can, or if the product
+/// names none.
 std::string refusal(core::cuda::Runtime& runtime, const Product& product);
-/// The bytes of the algorithm that runs it, in hexadecimal digits; empty if there is none.
+/// The 64 bytes of the algorithm that runs the product, in hexadecimal digits; empty if there is
+/// none.
 std::string algorithm_hex(core::cuda::Runtime& runtime, const Product& product);
 
 }  // namespace switchback::products::cuda

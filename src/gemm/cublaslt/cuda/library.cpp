@@ -27,8 +27,9 @@ void find(const Library& library, const char* name, Function& function, std::str
 
 Loaded load() {
   Loaded loaded;
-  // SWITCHBACK_CUBLASLT names the file if the loader would not find it. The file's code runs with
-  // the rights of this program, so a program with more rights than its user ignores the variable.
+  // SWITCHBACK_CUBLASLT names the file of cuBLASLt if the loader would not find it. The file's code
+  // runs with the rights of this program, so a program with more rights than its user ignores the
+  // variable.
   const char* given = ::secure_getenv("SWITCHBACK_CUBLASLT");
   const Library library =
       given != nullptr && *given != '\0'
@@ -169,7 +170,7 @@ void Descriptors::make(const Product& p) {
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     const std::int32_t bias_type = p.type_d;
     set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, bias_type);
-    // The heuristics use only the pointer's alignment, never its target.
+    // cuBLASLt's heuristics use only the alignment of the bias pointer, never its target.
     const void* const some_aligned = reinterpret_cast<const void*>(std::uintptr_t{256});
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, some_aligned);
   }

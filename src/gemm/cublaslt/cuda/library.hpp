@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: cuBLASLt's functions, loaded at run time, and a matrix product in its terms.
+// Engine zone: cuBLASLt's functions, loaded at run time, and a matrix product as cuBLASLt describes
+// it.
 #pragma once
 
 #include <cublasLt.h>
@@ -14,7 +15,7 @@
 
 namespace switchback::products::cuda {
 
-/// The functions of the library that are used here.
+/// The functions of cuBLASLt that are used here.
 struct CublasLt {
   decltype(&::cublasLtCreate) create = nullptr;
   decltype(&::cublasLtDestroy) destroy = nullptr;
@@ -31,8 +32,8 @@ struct CublasLt {
   decltype(&::cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
   decltype(&::cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
 
-  // Functions that build algorithms from attributes. Without them the library's ranking still
-  // works.
+  // Functions that build algorithms from attributes. Without them cuBLASLt's ranking of algorithms
+  // still works.
   decltype(&::cublasLtMatmulAlgoInit) algo_init = nullptr;
   decltype(&::cublasLtMatmulAlgoCheck) algo_check = nullptr;
   decltype(&::cublasLtMatmulAlgoCapGetAttribute) algo_capability = nullptr;
@@ -43,13 +44,13 @@ struct CublasLt {
   static const std::string& missing();
   /// Empty if algorithms can be built from attributes; otherwise why they cannot.
   static const std::string& cannot_build();
-  /// The functions. Call it only if missing() is empty.
+  /// The functions of cuBLASLt. Call get() only if missing() is empty.
   static const CublasLt& get();
 };
 
 /// A product in cuBLASLt's terms: column-major D[m,n] = alpha · op(A) · op(B) + beta · D (+ bias
-/// along m). An alignment is the power of two, up to 256, that the pointer of a call is a multiple
-/// of.
+/// along m). An alignment (align_a and so on) is the largest power of two, up to 256, that divides
+/// the pointer of a call.
 struct Product {
   cudaDataType_t type_a = CUDA_R_8I;
   cudaDataType_t type_b = CUDA_R_8I;
@@ -58,7 +59,7 @@ struct Product {
   bool transpose_a = true;
   bool transpose_b = false;
   bool accumulate = false;
-  bool bias = false;  ///< its type is that of D
+  bool bias = false;  ///< whether a bias of D's type is added
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
@@ -69,20 +70,20 @@ struct Product {
   std::uint32_t align_b = 16;
   std::uint32_t align_d = 16;
 
-  // Selects the algorithm: see choose().
-  std::int64_t place = 0;  ///< position in the library's ranking
+  // The following three members select the algorithm: see choose().
+  std::int64_t place = 0;  ///< position in cuBLASLt's ranking
   std::optional<CublasLtAlgorithm> algorithm;
   std::int64_t most_workspace_bytes = default_workspace_mib << 20;
 
-  /// Sets the algorithm: the given one, or otherwise the one at a position in the library's
-  /// ranking.
+  /// Sets the algorithm and the workspace limit. The algorithm is the one in `choice`, or otherwise
+  /// the one at a position in cuBLASLt's ranking.
   void choose(std::int64_t ranked_place, const CublasLtChoice& choice);
-  /// The mask of the schemes for adding the parts of a split K (CUBLASLT_REDUCTION_SCHEME_*) that
-  /// round the sum once. All other schemes add parts that were already rounded to D's type. (A bias
-  /// is added after the reduction has rounded. Forbidding split K for products with a bias would
-  /// make some of them slow.)
+  /// The split-K reductions that the product may use, as a mask of CUBLASLT_REDUCTION_SCHEME_*. For
+  /// 16-bit results these are the schemes that round the sum once. All other schemes add parts that
+  /// were already rounded to D's type. (A bias is added after the reduction has rounded. Forbidding
+  /// split K for products with a bias would make some of them slow.)
   [[nodiscard]] std::uint32_t reductions() const noexcept;
-  /// The type of alpha and beta.
+  /// The data type of the scalars alpha and beta.
   [[nodiscard]] cudaDataType_t scale_type() const noexcept {
     return compute == CUBLAS_COMPUTE_32I ? CUDA_R_32I : CUDA_R_32F;
   }
@@ -95,10 +96,10 @@ std::uint32_t alignment_of(const void* data) noexcept;
 
 /// Throws an Error that names the call, the product and the status, unless the status is success.
 void check(cublasStatus_t status, std::string_view call, const Product& product);
-/// "CUBLAS_STATUS_NOT_SUPPORTED (15)"
+/// A status as text, for example "CUBLAS_STATUS_NOT_SUPPORTED (15)".
 std::string status_text(cublasStatus_t status);
 
-/// The descriptors that tell the library about a product.
+/// The cuBLASLt descriptors of a product and of its matrices. Owns them.
 struct Descriptors {
   explicit Descriptors(const Product& product);
   ~Descriptors();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// There is only one useful form of row-major d = a · bᵀ among cuBLASLt's int8 products:
-// column-major dᵀ = b · aᵀ. It is TN, as the library requires. With the operands exchanged it would
-// be TN as well, but the library would write d by columns. The dequantize would then read that
-// int32 across rows, which costs more than another tile shape could gain. A D in row order would
-// avoid this, but is not documented for int8. So there is no second form to try.
+// This file looks for algorithms of one form of a product. Row-major d = a · bᵀ has only one useful
+// form among cuBLASLt's int8 products: column-major dᵀ = b · aᵀ. It is TN, as cuBLASLt requires.
+// With the operands exchanged it would be TN as well, but cuBLASLt would write d by columns. The
+// dequantize kernel would then read the int32 sums across rows, which costs more than another tile
+// shape could gain. A D in row order would avoid this, but is not documented for int8.
 #include "gemm/cublaslt/cuda/search.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::array<std::int64_t, 3> workspaces_mib = {default_workspace_mib, 0, 64};
 
-// The smallest of the tried workspaces that is large enough.
+// The smallest of the tried workspaces that is large enough, in MiB.
 std::int64_t workspace_mib_for(std::size_t bytes) {
   std::int64_t least = *std::max_element(workspaces_mib.begin(), workspaces_mib.end());
   for (const std::int64_t mib : workspaces_mib)
@@ -28,7 +28,7 @@ std::int64_t workspace_mib_for(std::size_t bytes) {
   return least;
 }
 
-// Candidates from the library's rankings, each algorithm once.
+// Collects candidates from cuBLASLt's rankings for several workspaces, each algorithm once.
 class Ranking {
  public:
   Ranking(cublasLtHandle_t handle, const Product& product, std::size_t most)
@@ -43,7 +43,8 @@ class Ranking {
       const auto is_same = [&](const auto& other) { return same_bytes(other, one.algo); };
       if (std::any_of(met_.begin(), met_.end(), is_same)) continue;
       met_.push_back(one.algo);
-      if (mib == default_workspace_mib && place == 0) continue;  // the default is already there
+      // `candidates` already begins with the default
+      if (mib == default_workspace_mib && place == 0) continue;
       Candidate candidate;
       candidate.choice.algorithm = described(one.algo);
       if (candidate.choice.algorithm.has_value()) {
@@ -59,7 +60,7 @@ class Ranking {
   std::vector<Candidate> candidates = {{}};
 
  private:
-  // The algorithm's attributes, if it can be built from them again, byte for byte. Otherwise only
+  // The algorithm's attributes, if building it from them gives the same 64 bytes. Otherwise only
   // its position in the ranking identifies it.
   std::optional<CublasLtAlgorithm> described(const cublasLtMatmulAlgo_t& algo) const {
     const std::optional<CublasLtAlgorithm> algorithm = attributes_of(algo);

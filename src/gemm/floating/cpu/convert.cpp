@@ -18,7 +18,8 @@ namespace {
 // Elements per task: 64 KiB of f32, enough to outweigh the cost of handing out a task.
 constexpr std::int64_t task_elements = 16384;
 
-// Calls f(row, col_begin, col_end) for pieces that cover [rows, cols].
+// Calls f(row, col_begin, col_end) on all threads, for parts of rows that cover a matrix [rows,
+// cols].
 template <class F>
 void for_pieces(core::Threads& threads, std::int64_t rows, std::int64_t cols, const F& f) {
   if (rows == 0 || cols == 0) return;
@@ -64,7 +65,7 @@ SWITCHBACK_AVX2_F16C __m256 load8(const void* base, std::int64_t index) {
   }
 }
 
-// The same rounding as half(float) and bfloat16(float): to nearest even; NaN stays a quiet NaN.
+// Rounds like half(float) and bfloat16(float): to nearest even; NaN stays a quiet NaN.
 template <DType dtype>
 SWITCHBACK_AVX2_F16C void store8(void* base, std::int64_t index, __m256 value) {
   if constexpr (dtype == DType::f32) {
@@ -105,7 +106,7 @@ SWITCHBACK_AVX2_F16C void finish_row_avx2(const float* sum, const float* bias, b
     if (accumulate) value = _mm256_add_ps(value, load8<dtype>(d, at + i));
     store8<dtype>(d, at + i, value);
   }
-  // The sums may be unaligned: step in bytes.
+  // The address is computed in bytes, because the sums may be unaligned.
   const auto* rest = reinterpret_cast<const float*>(reinterpret_cast<const char*>(sum) + 4 * i);
   finish_row(rest, bias != nullptr ? bias + i : nullptr, accumulate, d, dtype, at + i, count - i);
 }

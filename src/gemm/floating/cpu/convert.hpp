@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: elementwise loops before and after the f32 engines. They widen operands, and add
-// bias and old values before the single rounding to the output type.
+// Engine zone: elementwise loops before and after f32 products. They widen operands, and add bias
+// and old values before the single rounding to the output type.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace switchback::floating {
 
-/// dst[rows,cols] (leading dimension ld_dst) from src, widened to f32.
+/// Writes src, widened to f32, to dst[rows,cols] with the leading dimension ld_dst.
 void widen(ContextState& context, ConstAnyMatrix src, float* dst, std::int64_t ld_dst);
 
 /// d = round(sum + bias (+ d)), each step in f32. bias is null or bias[cols] in f32. sum may be d

@@ -12,11 +12,12 @@ namespace switchback::floating {
 
 namespace {
 
-// Every block of rows of a reads the whole panel of b, so the panel should stay in a cache. The
-// size of a panel of a only limits memory; b is widened once for each of them.
+// The sizes of widened panels. Every block of rows of a reads the whole panel of b, so that panel
+// should stay in a cache. The size of a panel of a only limits memory; b is widened once for each
+// panel of a.
 constexpr std::int64_t panel_b_elements = std::int64_t{2} << 20;
 constexpr std::int64_t panel_a_elements = std::int64_t{16} << 20;
-// With fewer rows or columns than this the f32 product no longer hides the widening.
+// With fewer rows or columns than this, the f32 product no longer hides the time for widening.
 constexpr std::int64_t smallest_panel = 256;
 
 std::int64_t panel_size(std::int64_t size, std::int64_t k, std::int64_t elements) {
@@ -33,8 +34,8 @@ void* at(void* base, DType dtype, std::int64_t element) {
   return static_cast<char*>(base) + element * static_cast<std::int64_t>(dtype_size_bytes(dtype));
 }
 
-// The part of x in memory that holds rows [first, first + count) of op(x). (For columns of op(b)
-// the caller passes the opposite `transposed`.)
+// The part of an operand x in memory that holds rows [first, first + count) of op(x), each of k
+// elements. (For columns of op(b) the caller passes the opposite `transposed`.)
 ConstAnyMatrix slice(const void* base, DType dtype, std::int64_t ld, std::int64_t k,
                      bool transposed, std::int64_t first, std::int64_t count) {
   if (transposed) return {at(base, dtype, first), dtype, k, count, ld};
@@ -73,8 +74,8 @@ void run_widened(ContextState& context, const Problem& p, const Config& config,
       }
     }
   };
-  // The last panels are smaller, and the library may need memory for them after other panels were
-  // written.
+  // The last panels are smaller, and the library may need more memory for them when other panels
+  // are already written. So a dry run takes all memory first.
   if (p.m > rows || p.n > cols)
     core::all_or_nothing(context, panels);
   else

@@ -28,8 +28,8 @@ struct F32Gemm {
 
 using F32Core = void (*)(ContextState& context, const F32Gemm& gemm, const Config& config);
 
-/// Computes the product on the calling thread, slowly and without any memory. It is for the case
-/// that a library runs out of memory.
+/// Computes the product on the calling thread, slowly and without taking any memory. It is for the
+/// case that a library runs out of memory.
 void multiply_without_memory(const F32Gemm& gemm) noexcept;
 
 void run_on_f32(ContextState& context, const Problem& problem, const Config& config,

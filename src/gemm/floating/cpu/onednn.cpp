@@ -16,8 +16,8 @@ std::string onednn_unavailable() {
 }
 
 bool onednn_multiplies_bf16(std::int64_t k) {
-  // The effective set, which ONEDNN_MAX_CPU_ISA may have lowered; each level's bits include those
-  // of the levels below it.
+  // oneDNN's effective instruction set, which ONEDNN_MAX_CPU_ISA may have lowered. The bits of each
+  // level include those of the levels below it.
   static const auto isa = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
   constexpr unsigned bf16 = dnnl_cpu_isa_avx512_core_bf16;
   constexpr unsigned amx = dnnl_cpu_isa_avx512_core_amx;

@@ -48,8 +48,9 @@ void run(ContextState&, const Problem&, const Config&, const Operands&) {}
 
 }  // namespace
 
-// Accepts any size (64-bit counts), stride and transposition. If its fast kernels do not support a
-// problem (a leading dimension wider than the matrix), it uses the kernels of dnnl_sgemm.
+// oneDNN's matmul accepts any size (64-bit counts), stride and transposition. If its fast kernels
+// do not support a problem (a leading dimension wider than the matrix), it uses the kernels of
+// dnnl_sgemm.
 const Engine onednn_matmul_engine = {
     .id = EngineId::onednn_matmul,
     .name = "onednn_matmul",

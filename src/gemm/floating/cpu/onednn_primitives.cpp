@@ -55,8 +55,8 @@ dnnl::matmul::primitive_desc describe_matmul(const dnnl::engine& engine, const m
 #endif
 }
 
-// The layout that the library prefers for b[k,n]. In principle it could depend on m; in practice it
-// does not, and asking with one fixed m makes it the same for all.
+// A matmul that tells which layout oneDNN prefers for b[k,n]. In principle the layout could depend
+// on m; in practice it does not, and asking with one fixed m makes it the same for all m.
 dnnl::matmul::primitive_desc packed_matmul(const dnnl::engine& engine, std::int64_t k,
                                            std::int64_t n, DType dtype) {
   constexpr std::int64_t m = 128;
@@ -74,7 +74,7 @@ struct Prepared {
   dnnl::matmul matmul;
   dnnl::reorder pack;
   memory a, b, d, bias, scratch;
-  memory b_plain, pack_scratch;  ///< of pack, if layout is packed_here
+  memory b_plain, pack_scratch;  ///< operand and scratch memory of `pack`, if layout is packed_here
   std::int64_t scratch_bytes = 0;
   std::int64_t packed_bytes = 0;
   std::int64_t pack_scratch_bytes = 0;
@@ -116,13 +116,14 @@ std::unique_ptr<Prepared> prepare(const dnnl::engine& engine, const Problem& p, 
   return made;
 }
 
-// One thread's primitives, the most recently used first. So a repeated call creates nothing. For a
-// second thread, oneDNN's own cache makes the creation cheap.
+// A cache of one thread's primitives, the most recently used first. So a repeated call creates
+// nothing. If a second thread needs the same primitive, oneDNN's own cache makes the creation
+// cheap.
 class Cache {
  public:
   Prepared& get(const Problem& problem, LayoutB layout) {
     // A primitive runs on the number of threads that it was made for. After fork() the parent's
-    // threads are gone.
+    // threads are gone, so all primitives are dropped.
     if (fork_generation_ != core::fork_generation()) {
       entries_.clear();
       fork_generation_ = core::fork_generation();
@@ -149,7 +150,8 @@ class Cache {
   }
 
  private:
-  // A model's layers have few shapes with three passes each; panels of widened operands add two.
+  // The number of cached primitives. A model's layers have few shapes with three passes each;
+  // panels of widened operands add two more.
   static constexpr std::size_t capacity = 64;
   dnnl::engine engine_{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream_{engine_};
@@ -157,13 +159,13 @@ class Cache {
   unsigned fork_generation_ = core::fork_generation();
 };
 
-// Uses the C functions: the C++ functions need a std::unordered_map of arguments, built for each
-// call.
+// Runs a primitive by oneDNN's C functions: the C++ functions need a std::unordered_map of
+// arguments, built for each call.
 template <std::size_t count>
 void execute(ContextState& context, const dnnl::primitive& primitive, dnnl_stream_t stream,
              const std::array<dnnl_exec_arg_t, count>& arguments, std::string_view what) {
   dnnl_status_t status = dnnl_success;
-  // One task runs on the calling thread, in the default floating point environment.
+  // A single task runs on the calling thread, in the default floating point environment.
   context.threads.for_each(1, [&](std::int64_t, int) {
     status =
         dnnl_primitive_execute(primitive.get(), stream, static_cast<int>(count), arguments.data());
@@ -173,7 +175,7 @@ void execute(ContextState& context, const dnnl::primitive& primitive, dnnl_strea
 }
 
 void set(const memory& object, const void* data) {
-  // Operands that are only read are not const in oneDNN's interface.
+  // oneDNN's interface takes pointers to non-const, also of operands that it only reads.
   check_onednn(dnnl_memory_set_data_handle(object.get(), const_cast<void*>(data)),
                "dnnl_memory_set_data_handle");
 }
@@ -237,7 +239,8 @@ void multiply(ContextState& context, const Problem& problem, LayoutB layout, con
 std::size_t packed_bytes(std::int64_t k, std::int64_t n, DType dtype) {
   return translated([&] {
     const auto pd = packed_matmul(Cache::of_this_thread().engine(), k, n, dtype);
-    // Only kernels with this name have their own layout; the others do not gain from packing.
+    // Only oneDNN kernels whose names begin with "brg" have their own layout of b; others do not
+    // gain from packing.
     const bool pays = std::string_view(pd.impl_info_str()).starts_with("brg");
     return pays ? pd.weights_desc().get_size() : 0;
   });
@@ -254,7 +257,7 @@ void pack_transposed(ContextState& context, const void* w, std::int64_t n, std::
                                            attributes(false));
     core::Workspace::Frame frame(context.workspace);
     auto* scratch = frame.take<std::byte>(size_of(pd.scratchpad_desc()));
-    // const_cast: see set().
+    // const_cast: oneDNN's interface takes a pointer to non-const, but only reads w.
     run_pack(context, cache.stream(), dnnl::reorder(pd),
              memory(from, cache.engine(), const_cast<void*>(w)), memory(to, cache.engine(), packed),
              memory(pd.scratchpad_desc(), cache.engine(), scratch));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: dnnl_sgemm. Every call allocates its packing buffers from the heap, and the library
-// offers no other way. On one thread they are allocated before anything is written. If that fails,
-// d is unchanged, and the product is computed without memory. With several threads each one
-// allocates its own buffers, so some may have written when another one fails. Then d is computed
-// again in parts, one thread for each part. A product that adds to d is cut into these parts from
-// the beginning.
+// Engine zone: f32 products by oneDNN's dnnl_sgemm. Every call allocates its packing buffers from
+// the heap, and oneDNN offers no other way. On one thread they are allocated before anything is
+// written. If that fails, d is unchanged, and the product is computed without memory. With several
+// threads each one allocates its own buffers, so some may have written when another one fails. Then
+// d is computed again in parts, one thread for each part. A product that adds to d is cut into
+// these parts from the beginning.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -27,13 +27,14 @@ dnnl_status_t sgemm(const F32Gemm& g) {
                     g.lda, g.b, g.ldb, g.accumulate ? 1.0f : 0.0f, g.d, g.ldd);
 }
 
-// d cut into `down` times `across` parts.
+// How d is cut into `down` times `across` parts.
 struct Cut {
   std::int64_t down = 1;
   std::int64_t across = 1;
 };
 
-// One part for each thread. The cut that reads the least of a and b wins: nearly square parts.
+// Cuts d into one part for each thread. The cut that reads the least of a and b wins: nearly square
+// parts.
 Cut cut_of(const F32Gemm& g, std::int64_t threads) {
   Cut best{threads, 1};
   const auto reads = [&](const Cut& cut) { return g.m * cut.across + g.n * cut.down; };
@@ -43,9 +44,10 @@ Cut cut_of(const F32Gemm& g, std::int64_t threads) {
   return best;
 }
 
-// Part `index` of the cut. It has no rows or no columns if d is too small.
+// The product that computes part `index` of the cut. It has no rows or no columns if d is too
+// small.
 F32Gemm part_of(F32Gemm g, const Cut& cut, std::int64_t index) {
-  // Whole vectors and cache lines, so that threads do not share one.
+  // Parts have whole vectors and cache lines of d, so that threads do not share one.
   constexpr std::int64_t line = 16;
   const auto share = [](std::int64_t size, std::int64_t parts) {
     return ((size + parts - 1) / parts + line - 1) / line * line;
@@ -62,7 +64,7 @@ F32Gemm part_of(F32Gemm g, const Cut& cut, std::int64_t index) {
   return g;
 }
 
-// Computes each part on one thread, without memory if none is available.
+// Computes each part of d on one thread, without memory if none is available.
 void run_parts(ContextState& context, const F32Gemm& g) {
   const Cut cut = cut_of(g, context.threads.count());
   std::atomic<dnnl_status_t> failure = dnnl_success;
@@ -84,7 +86,7 @@ void core_sgemm(ContextState& context, const F32Gemm& g, const Config&) {
   if (!g.accumulate || threads == 1) {
     const core::ScopedLibraryThreads library_threads(threads);
     dnnl_status_t status = dnnl_success;
-    // One task runs on the calling thread, in the default floating point environment.
+    // A single task runs on the calling thread, in the default floating point environment.
     context.threads.for_each(1, [&](std::int64_t, int) { status = sgemm(g); });
     if (status != dnnl_out_of_memory) return check_onednn(status, "dnnl_sgemm");
   }
@@ -104,7 +106,8 @@ void run(ContextState&, const Problem&, const Config&, const Operands&) {}
 
 }  // namespace
 
-// Its sizes are 64-bit numbers, and 16-bit inputs are widened first.
+// Accepts every problem: dnnl_sgemm's sizes are 64-bit numbers, and 16-bit inputs are widened
+// first.
 const Engine onednn_sgemm_engine = {
     .id = EngineId::onednn_sgemm,
     .name = "onednn_sgemm",

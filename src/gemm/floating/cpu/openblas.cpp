@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: cblas_sgemm of OpenBLAS.
+// Engine zone: f32 products by cblas_sgemm of OpenBLAS.
 #include <fmt/format.h>
 
 #include "gemm/floating/cpu/f32.hpp"
@@ -25,7 +25,7 @@ constexpr std::int64_t largest = std::numeric_limits<blasint>::max();
 
 void core_sgemm(ContextState& context, const F32Gemm& g, const Config&) {
   const core::ScopedLibraryThreads threads(context.threads.count());
-  // One task runs on the calling thread, in the default floating point environment.
+  // A single task runs on the calling thread, in the default floating point environment.
   context.threads.for_each(1, [&](std::int64_t, int) {
     cblas_sgemm(CblasRowMajor, g.transpose_a ? CblasTrans : CblasNoTrans,
                 g.transpose_b ? CblasTrans : CblasNoTrans, static_cast<blasint>(g.m),

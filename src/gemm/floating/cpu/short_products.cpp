@@ -20,24 +20,24 @@ namespace {
 constexpr int vector_size = 16;
 constexpr std::int64_t line_bytes = 64;
 
-// A tile of d has 24 sums, which hide the latency of the multiply-add. They need 4 loads of b and 6
-// of a, fewer than the CPU can do in that time.
+// A tile of d has 24 vectors of sums, which hide the latency of the multiply-add. For each row of a
+// and b they need 4 loads of b and 6 of a, fewer than the CPU can do in that time.
 constexpr int tile_height = 6;
 constexpr int tile_vectors = 4;
 constexpr std::int64_t tile_width = std::int64_t{tile_vectors} * vector_size;
-// Distance between rows of packed a.
+// Distance between rows of packed a, in floats.
 constexpr std::int64_t packed_step = 8;
 
-/// Where and how a tile is stored.
+/// Where and how a tile of d is stored.
 struct TileOut {
   float* d;
   std::int64_t ldd;
-  int height;      // rows to store
-  __mmask16 last;  // columns of the last vector
-  bool streams;    // with non-temporal stores; then vectors are whole and aligned
+  int height;      // rows of the tile to store
+  __mmask16 last;  // mask of the last vector's columns
+  bool streams;    // whether stores are non-temporal; vectors are then whole and aligned
 };
 
-// Packs columns [n, n + count) of a, one row after the other, with zeros up to tile_height.
+// Packs `count` columns of a, one row after the other, with zeros up to tile_height columns.
 SWITCHBACK_AVX512F void pack_short(const float* a, std::int64_t lda, std::int64_t rows, int count,
                                    float* packed) {
   const auto mask = static_cast<__mmask16>((1u << count) - 1u);
@@ -99,7 +99,7 @@ using ShortTile = void (*)(const float*, const float*, std::int64_t, std::int64_
 constexpr ShortTile short_tiles[tile_vectors] = {short_tile<1>, short_tile<2>, short_tile<3>,
                                                  short_tile<4>};
 
-// Computes rows [begin, end) of d.
+// Computes rows [begin, end) of the d of one product.
 void short_block(const ShortShape& shape, const ShortProduct& product, std::int64_t begin,
                  std::int64_t end, bool streams) {
   float packed[short_product_rows * packed_step];
@@ -143,7 +143,8 @@ void run_short_products(ContextState& state, const ShortShape& shape,
   if (products.empty() || shape.n == 0 || shape.k == 0) return;
   SWITCHBACK_ASSERT(has_short_products(state));
   const bool streams = streams_short(state, shape, products);
-  // With enough products, each thread computes whole products: it then reads b from its own cache.
+  // If there are enough products, each thread computes whole products: it then reads b from its own
+  // cache.
   constexpr std::int64_t tasks_per_thread = 4;
   const auto count = static_cast<std::int64_t>(products.size());
   const std::int64_t wanted = tasks_per_thread * state.threads.count();

@@ -34,7 +34,7 @@ bool is_aligned(const void* data, std::size_t alignment) {
   return reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
 }
 
-// A matrix that the library reads, and its source if it must be converted first.
+// A matrix that cuBLASLt reads, and its source if it must be converted first.
 struct Staged {
   ConstAnyMatrix matrix;
   ConstAnyMatrix from;
@@ -60,15 +60,15 @@ void queue_conversion(Runtime& device, const Staged& staged) {
                    AnyMatrix(const_cast<void*>(m.data), m.dtype, m.rows, m.cols, m.stride), false);
 }
 
-// Before Ampere the device has no bf16 products. Operands are widened, and the product of each pair
-// of factors is the same to the last bit.
+// The type in which cuBLASLt reads the operands. GPUs before Ampere have no bf16 products, so bf16
+// is widened to f32; the product of each pair of factors is the same to the last bit.
 DType type_read(const Problem& p) {
   const bool widen = p.input == DType::bf16 && p.compute_capability < ampere;
   return widen ? DType::f32 : p.input;
 }
 
-// The product in the library's terms, without alignments. Row-major d = op(a) · op(b) is
-// column-major dᵀ = op(b)ᵀ · op(a)ᵀ, with all matrices in place.
+// The product in cuBLASLt's terms, without alignments. Row-major d = op(a) · op(b) is column-major
+// dᵀ = op(b)ᵀ · op(a)ᵀ, with all matrices in place.
 products::Product product_of(const Problem& p, const Config& config, std::int64_t lda,
                              std::int64_t ldb, std::int64_t ldd, DType sum) {
   products::Product product;
@@ -89,8 +89,8 @@ products::Product product_of(const Problem& p, const Config& config, std::int64_
   return product;
 }
 
-// The same for operands with the alignment of allocated device memory and a bias of d's type. It
-// serves to judge a configuration before operands exist.
+// The product that a problem is expected to become: operands have the alignment of allocated device
+// memory, and a bias has d's type. It serves to judge a configuration before operands exist.
 products::Product expected_product(const Problem& p, const Config& config) {
   const DType read = type_read(p);
   const bool as_it_lies = read == p.input;
@@ -144,9 +144,9 @@ void run(ContextState& state, const Problem& p, const Config& config, const Oper
       stage(frame, {o.b, p.input, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb},
             input, dtype_size_bytes(p.input));
   const AnyMatrix d(o.d, p.output, p.m, p.n, p.ldd);
-  // The library adds a bias of its output's type. Rounding another bias to 16 bits first would add
-  // an error larger than that of the result. Such a bias is added to f32 sums, which costs one more
-  // pass over them.
+  // cuBLASLt adds a bias of its output's type. Rounding another bias to 16 bits first would add an
+  // error larger than that of the result. Such a bias is added to f32 sums instead, which costs one
+  // more pass over them.
   const bool exact_bias = !p.bias || o.bias.dtype == d.dtype || d.dtype == DType::f32;
   const bool in_place = is_aligned(d.data, dtype_size_bytes(d.dtype)) &&
                         (d.dtype == input || d.dtype == DType::f32) && exact_bias;
@@ -167,7 +167,7 @@ void run(ContextState& state, const Problem& p, const Config& config, const Oper
   products::Plan& plan = plans.plan(product);
   auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
 
-  // All memory is allocated. From here on work is queued.
+  // All memory is allocated. From here on work is queued on the stream.
   if (device.is_dry_run()) return;
   queue_conversion(device, a);
   queue_conversion(device, b);

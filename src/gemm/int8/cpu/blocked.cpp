@@ -13,7 +13,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// Prepares the start values of the sums, and A's copy if the kernel needs one.
+// Prepares the start values of the int32 sums of all rows, and a copy of A if the kernel needs one.
 void prepare_a(BlockedProduct& product, core::Workspace::Frame& frame, core::Threads& threads) {
   const GemmProblem& p = product.p;
   const MicroKernel& kernel = product.kernel;
@@ -40,7 +40,8 @@ std::size_t blocked_packed_bytes(const MicroKernel& kernel, std::int64_t n, std:
 
 namespace {
 
-// The position of the codes of B[·,k] in its strips, from this row and code on, in bytes.
+// Where the codes of a row of B[·,k] are in the packed strips, from this code on: an offset in
+// bytes.
 std::int64_t place_in_strips(const MicroKernel& kernel, std::int64_t k, std::int64_t row,
                              std::int64_t code) {
   const std::int64_t strip = row / kernel.strip_cols;
@@ -139,7 +140,8 @@ void blocked_unpack(const MicroKernel& kernel, core::Threads& threads, const voi
 void blocked_pack_transposed(const MicroKernel& kernel, core::Threads& threads, std::int64_t n,
                              std::int64_t k, const void* from, void* out) {
   if (n == 0 || k == 0) return;
-  // Tasks write different panels: columns of B are rows of the transpose.
+  // A task unpacks some columns of B. They are rows of the transpose, so tasks write different
+  // panels.
   constexpr std::int64_t rows_of_block = 64;
   threads.for_ranges(k, kernel.cols, [&](std::int64_t begin, std::int64_t end, int) {
     alignas(64) std::int8_t codes[rows_of_block * MicroKernel::max_cols];
@@ -181,11 +183,11 @@ void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProbl
   }
   const std::int64_t row_blocks = ceil_div(p.m, mc);
   const std::int64_t tasks = row_blocks * ceil_div(p.n, nc);
-  // One for every worker: even a few tasks may be run by the last worker.
+  // Every worker has memory for sums: the last worker may run a task even if there are few tasks.
   const core::PerWorker<std::int32_t> sums(frame, state.threads.count(), product.sums_size(mc, nc));
   product.scales = epilogue_scales(frame, p, o);
   prepare_a(product, frame, state.threads);
-  // Nothing can fail after this point.
+  // All memory is taken: nothing can fail after this point.
   if (packed_here != nullptr)
     blocked_pack(kernel, state.threads, {o.b, p.n, p.k, p.stride_b}, packed_here);
 

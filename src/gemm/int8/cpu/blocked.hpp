@@ -24,11 +24,11 @@ void blocked_pack_rows(const MicroKernel& kernel, std::int64_t k, const core::Co
                        void* out, Stores stores);
 void blocked_pack_columns(const MicroKernel& kernel, std::int64_t k, const core::CodeBlock& block,
                           void* out, Stores stores);
-/// Packs all of B.
+/// Packs the whole matrix B.
 void blocked_pack(const MicroKernel& kernel, core::Threads& threads,
                   MatrixView<const std::int8_t> b, void* out);
 
-/// Restores all of B from its panels.
+/// Restores the whole matrix B from its panels.
 void blocked_unpack(const MicroKernel& kernel, core::Threads& threads, const void* from,
                     MatrixView<std::int8_t> b);
 
@@ -41,8 +41,8 @@ void blocked_pack_transposed(const MicroKernel& kernel, core::Threads& threads, 
 void blocked_run(const MicroKernel& kernel, ContextState& state, const GemmProblem& problem,
                  const GemmConfig& config, const GemmOperands& operands);
 
-/// The same with groups: blocks of all groups are tasks of one list, the largest groups first.
-/// config.mc and config.nc are the largest blocks of a group.
+/// blocked_run() for a problem with groups: blocks of all groups are tasks of one list, the largest
+/// groups first. config.mc and config.nc are the largest blocks of a group.
 void blocked_run_groups(const MicroKernel& kernel, ContextState& state, const GemmProblem& problem,
                         const GemmConfig& config, const GemmOperands& operands);
 

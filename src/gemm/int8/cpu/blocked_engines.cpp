@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: where a tile kernel can run, and the engine's configurations.
+// Engine zone: whether a tile kernel can run here, and the configurations of its engine.
 #include "gemm/int8/cpu/blocked_engines.hpp"
 
 #include <algorithm>
@@ -20,7 +20,8 @@ namespace {
 // The two ways take the same time at about 95 rows.
 constexpr std::int64_t plain_rows = 96;
 
-// Columns of a block: 64 to 512 measured within 1 %; fewer make more tasks for more threads.
+// The most columns of a block of d: 64 to 512 measured within 1 %; fewer make more tasks for more
+// threads.
 constexpr std::int64_t most_cols = 256;
 // A single thread takes all columns if A has this many times the size of the second-level cache, to
 // load A only once: 3 to 5 % faster on a Zen 5 core at 2048 and 4096 rows of 1408 and 4096 codes.
@@ -34,14 +35,15 @@ std::int64_t l2_bytes() {
   return cached > 0 ? cached : typical_l2_bytes;
 }
 
-// A block has at least this many rows of A, even if the cache does not hold them.
+// The limit on the rows of a block of d is never below this number, even if the cache does not hold
+// the codes of that many rows of A.
 constexpr std::int64_t least_rows = 168;
-// Rows of a block, for a kernel with tall blocks whose K is divided.
+// Rows of a block of d, for a kernel that prefers tall blocks (AMX), if K is divided into pieces.
 constexpr std::int64_t rows_of_piece = 256;
 
-// The most rows of a block, before they are divided evenly. Even blocks avoid a last one that is
-// much smaller. It is the number that the kernel prefers, unless half the second-level cache cannot
-// hold their codes.
+// The most rows of a block of d: the number that the kernel prefers, unless half the second-level
+// cache cannot hold their codes. The rows are then divided evenly, to avoid a last block that is
+// much smaller.
 std::int64_t most_block_rows(const MicroKernel& kernel, std::int64_t k) {
   return std::clamp<std::int64_t>(l2_bytes() / 2 / std::max<std::int64_t>(k, 1), least_rows,
                                   std::max<std::int64_t>(least_rows, kernel.block_rows));
@@ -54,9 +56,10 @@ bool has_tall_pieces(const MicroKernel& kernel, std::int64_t m, std::int64_t k) 
   return kernel.block_rows > least_rows && std::min(m, least_rows) * k >= l2_bytes() / 4 * 3;
 }
 
-// A panel of B is read once for every 6 rows, and should stay in half of the second-level cache. A
-// longer K is divided into pieces of a quarter of that cache. For each piece the sums pass through
-// the cache once (measured: 2 to 3 % at pieces of 512 codes, less with longer ones).
+// The length of a piece of K. A panel of B is read once for every 6 rows, and should stay in half
+// of the second-level cache. A longer K is divided into pieces of a quarter of that cache. For each
+// piece the sums pass through the cache once (measured: 2 to 3 % at pieces of 512 codes, less with
+// longer ones).
 std::int64_t default_kc(const MicroKernel& kernel, std::int64_t m, std::int64_t k) {
   if (has_tall_pieces(kernel, m, k))
     return even_block(k, std::max<std::int64_t>(256, l2_bytes() / 8 * 3 / rows_of_piece), 64);

@@ -14,18 +14,18 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// The rows of one group, and where the group's parts begin among those of all groups.
+// The rows of one group, and where the group's parts begin among the parts of all groups.
 struct Group {
-  std::int64_t index = 0;  // in the caller's order
+  std::int64_t index = 0;  // the group's position in the caller's order
   std::int64_t rows = 0;
   std::int64_t row_blocks = 0;
   std::int64_t block_rows = 0;
-  std::int64_t prepared = 0;  // first row of its copies, start values and row scales
-  std::int64_t chunk = 0;     // first chunk of rows to prepare
-  std::int64_t task = 0;      // first block of d
+  std::int64_t prepared = 0;  // the group's first row in copies_, start_ and scale_a_
+  std::int64_t chunk = 0;     // the group's first chunk (of rows to prepare)
+  std::int64_t task = 0;      // the group's first task (a block of d)
 };
 
-// Finds the group that a chunk or a task belongs to, by the group's first one.
+// Finds the group that a chunk or a task belongs to, by the first chunk or task of each group.
 const Group& group_of(std::span<const Group> groups, std::int64_t Group::*first,
                       std::int64_t number) {
   const auto next = std::upper_bound(
@@ -69,20 +69,20 @@ class GroupedRun {
   std::int64_t prepared_rows_ = 0;
   std::int64_t chunks_ = 0;
   std::int64_t tasks_ = 0;
-  std::int64_t grain_ = 1;  // rows of a chunk
+  std::int64_t grain_ = 1;  // rows of A that one chunk prepares
   std::int64_t block_cols_ = 0;
   std::int64_t col_blocks_ = 0;
-  std::int64_t panels_ = 0;  // of one group
+  std::int64_t panels_ = 0;  // panels of one group's B
   std::int64_t padded_n_ = 0;
-  std::int64_t copy_bytes_ = 0;  // of a row
+  std::int64_t copy_bytes_ = 0;  // size of the copy of a row of A
 
-  std::int8_t* packed_ = nullptr;  // [groups with rows], packed here
+  std::int8_t* packed_ = nullptr;  // B if packed in this call, [groups with rows]
   std::int8_t* copies_ = nullptr;
   std::int32_t* start_ = nullptr;
   core::PerWorker<std::int32_t> sums_;
-  float* scale_a_ = nullptr;  // [prepared rows]
-  float* scale_b_ = nullptr;  // [groups with rows][padded n]
-  float* bias_ = nullptr;     // likewise
+  float* scale_a_ = nullptr;  // scales of A's rows, [prepared rows]
+  float* scale_b_ = nullptr;  // scales of B, [groups with rows][padded n]
+  float* bias_ = nullptr;     // bias, [groups with rows][padded n]
 };
 
 std::span<const Group> GroupedRun::list_groups(core::Workspace::Frame& frame) {
@@ -97,7 +97,7 @@ std::span<const Group> GroupedRun::list_groups(core::Workspace::Frame& frame) {
   });
   const std::int64_t together = kernel_.rows_together;
   for (Group& group : std::span(groups, static_cast<std::size_t>(count))) {
-    // Blocks of nearly equal height.
+    // Divides the group's rows into blocks of nearly equal height.
     const std::int64_t most = block_size(config_.mc, group.rows, kernel_.rows);
     group.row_blocks = ceil_div(group.rows, most);
     group.block_rows = round_up(ceil_div(group.rows, group.row_blocks), kernel_.rows);
@@ -124,13 +124,13 @@ void GroupedRun::take_memory(core::Workspace::Frame& frame, const Group& largest
     bias_ = frame.take<float>(used * padded_n_);
   }
   with_product(largest, [&](const BlockedProduct& product) {
-    // One for every worker: even a few tasks may be run by the last worker.
+    // Every worker has memory for sums: the last worker may run a task even if there are few tasks.
     sums_ = {frame, workers,
              product.sums_size(block_size(config_.mc, largest.rows, kernel_.rows), block_cols_)};
   });
 }
 
-// Calls f with the product of one group.
+// Calls f with the BlockedProduct of one group.
 template <class F>
 void GroupedRun::with_product(const Group& group, F&& f) const {
   const GroupRows slots = rows_of(group);
@@ -212,7 +212,7 @@ void GroupedRun::run(ContextState& state) {
   groups_ = list_groups(frame);
   if (groups_.empty()) return;
   take_memory(frame, groups_.front(), state.threads.count());
-  // Nothing can fail after this point.
+  // All memory is taken: nothing can fail after this point.
   const std::int64_t packs = packs_here() ? static_cast<std::int64_t>(groups_.size()) * panels_ : 0;
   state.threads.for_each(packs + chunks_, [&](std::int64_t number, int) {
     if (number < packs)

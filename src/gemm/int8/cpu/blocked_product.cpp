@@ -9,15 +9,16 @@ namespace switchback::gemm_int8 {
 namespace {
 
 constexpr std::int64_t line_bytes = 64;
-// The groups along k in one step of a tile. In each step the tile prefetches ahead_lines cache
-// lines.
+// The number of groups of codes along k in one step of a tile. In each step the tile prefetches
+// ahead_lines cache lines.
 constexpr std::int64_t step_groups = 4;
 
-// The cache lines of `cols` columns of packed B that one step reads.
+// The number of cache lines that one step reads from `cols` columns of packed B.
 std::int64_t lines_of_step(const MicroKernel& kernel, std::int64_t cols) {
   return cols * step_groups * kernel.group / line_bytes;
 }
-// Codes of a piece of k that two narrow tiles share: 16 KiB of a strip of 32 columns.
+// The length of a piece of k, in codes, that two narrow tiles read from B: 16 KiB of a strip of 32
+// columns.
 constexpr std::int64_t narrow_piece = 512;
 
 // Whether a block with this number of rows is computed in narrow tiles.
@@ -42,8 +43,8 @@ RowPreparation::RowPreparation(const MicroKernel& kernel, const GemmProblem& p, 
     copy_bytes = whole_groups(kernel, p.k) * kernel.a_copy_bytes;
     return;
   }
-  // If the distance between rows is a multiple of half a page, they evict each other from the
-  // first-level cache when a narrow tile reads twelve of them together.
+  // If the distance between rows of A is a multiple of half a page, the rows evict each other from
+  // the first-level cache when a narrow tile reads twelve of them together. So they are copied.
   if (is_narrow(kernel, packed, p.m) && p.m > kernel.rows && p.stride_a % 2048 == 0)
     copy_bytes = round_up(p.k, line_bytes) + line_bytes;
 }
@@ -100,8 +101,9 @@ std::int64_t BlockedProduct::fetched_bytes(std::int64_t codes, std::int64_t line
 }
 
 // Computes rows [row0, row1) × columns [col0, col1) of d from packed B. Pieces of k are summed in
-// `sums`. It has room for one tile, or, with several pieces, for the whole block. If the next tile
-// does the epilogue of a tile, it has room for two tiles, which alternate.
+// `sums`. It has room for one tile, or, with several pieces, for the whole block. If the kernel
+// does the epilogue of each tile during the next tile, `sums` has room for two tiles, which
+// alternate.
 //
 // While a panel is used, each of its tiles prefetches a share of the next panel into the
 // second-level cache. The panel of next_col follows the last panel.
@@ -113,7 +115,7 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
   const std::int64_t lines = tiles.count < kernel.fetching_tiles
                                  ? 0
                                  : ceil_div(lines_of_step(kernel, kernel.cols), tiles.count);
-  // The epilogues of this tile and of the previous tile.
+  // The epilogues of the current tile and of the previous tile.
   EpilogueTile epilogues[2] = {};
   epilogues[0].streams = epilogues[1].streams = streams;
   EpilogueTile* out = &epilogues[0];
@@ -132,7 +134,7 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
         const std::int64_t row = row0 + tiles.begin(t);
         const int rows = tiles.size(t);
         set_epilogue_tile(p, o.d, scales, part(row, rows, col, kernel.cols), at, kernel.cols, *out);
-        // This tile's share of the next panel's strips.
+        // The part of the next panel's strips that this tile prefetches.
         const std::int64_t done = t * share_bytes;
         const std::int64_t strip = done / piece_bytes;
         const std::int8_t* ahead = next + strip * strip_bytes() + done % piece_bytes;
@@ -168,9 +170,9 @@ void BlockedProduct::packed_block(const Block& block, std::int64_t next_col,
   if (before != nullptr) kernel.epilogue[static_cast<int>(p.output)](*before);
 }
 
-// The same for few rows, in narrow tiles. B is read once, in memory order, with prefetches a little
-// ahead. If B comes from memory, the product takes as long as reading it. If one tile does not hold
-// all rows, the tiles share pieces of k that stay in the first-level cache.
+// Computes a block of few rows in narrow tiles. B is read once, in memory order, with prefetches a
+// little ahead. If B comes from memory, the product takes as long as reading it. If one tile does
+// not hold all rows, the tiles share pieces of k that stay in the first-level cache.
 void BlockedProduct::narrow_block(const Block& block, std::int32_t* sums) const {
   const auto [row0, row1, col0, col1] = block;
   const RowTiles tiles(row1 - row0, kernel.narrow_rows, kernel.rows_together);

@@ -39,7 +39,7 @@ inline std::int64_t whole_groups(const MicroKernel& kernel, std::int64_t codes) 
   return (codes + kernel.group - 1) & -std::int64_t{kernel.group};
 }
 
-/// Calls f(task, worker) on at most `threads` threads; 0 = all there are.
+/// Calls f(task, worker) for every task, on at most `threads` threads; 0 = all threads of the pool.
 template <class F>
 void for_tasks(core::Threads& pool, std::int64_t threads, std::int64_t tasks, F&& f) {
   if (threads == 0 || threads >= pool.count()) {
@@ -59,7 +59,7 @@ inline std::int64_t preparation_grain(const MicroKernel& kernel, std::int64_t k)
   return std::max<std::int64_t>(1, (std::int64_t{64} << 10) / (k * kernel.rows_together));
 }
 
-/// This thread may compute tiles of the kernel as long as the object exists.
+/// Lets this thread compute tiles of the kernel as long as the object exists.
 class TileScope {
  public:
   explicit TileScope(const MicroKernel& kernel) : kernel_(kernel) {
@@ -94,8 +94,8 @@ struct RowTiles {
   std::int64_t rows;
   std::int64_t together;
   std::int64_t count;
-  std::int64_t each;    ///< rows of a tile, or pairs of them
-  std::int64_t larger;  ///< number of tiles that have one more
+  std::int64_t each;    ///< units of a tile; a unit is `together` rows
+  std::int64_t larger;  ///< number of tiles that have one unit more
   RowTiles(std::int64_t rows_, std::int64_t most, std::int64_t together_)
       : rows(rows_), together(together_), count(ceil_div(rows_, most)) {
     const std::int64_t units = ceil_div(rows_, together_);
@@ -112,11 +112,11 @@ struct RowTiles {
 
 /// How the rows of A are prepared, once for all columns of d.
 struct RowPreparation {
-  /// Size of the copy of A's rows; 0 if tiles read the caller's rows.
+  /// Size of the copy of one row of A; 0 if tiles read the caller's rows.
   std::int64_t copy_bytes = 0;
   bool interleaved = false;  ///< the copy has the kernel's layout; otherwise it has plain rows
 
-  /// `packed`: whether B will be read in panels.
+  /// `packed` says whether B will be read in panels.
   RowPreparation(const MicroKernel& kernel, const GemmProblem& problem, bool packed);
 
   /// Prepares rows [begin, end). Both are multiples of kernel.rows_together, except that end may be
@@ -129,22 +129,23 @@ struct BlockedProduct {
   const MicroKernel& kernel;
   const GemmProblem& p;
   const GemmOperands& o;
-  std::int64_t kc = 0;                  ///< codes of a piece of k
+  std::int64_t kc = 0;                  ///< codes in a piece of k
   std::int64_t padded_k = 0;            ///< k rounded up to whole groups
   const std::int8_t* panels = nullptr;  ///< packed B, or null to read B in place
   EpilogueScales scales = {};
-  bool streams = false;  ///< d is written with non-temporal stores
-  // For packed B: the rows of A, and the start values of all rows' sums.
+  bool streams = false;  ///< whether d is written with non-temporal stores
+  // Where tiles read the rows of A if B is packed, and the start values of all rows' sums.
   const std::int8_t* a = nullptr;
   std::int64_t a_row_bytes = 0;
   std::int64_t a_code_bytes = 1;
   const std::int32_t* start = nullptr;  ///< [m]
 
-  /// Makes the product read the rows of A that were prepared.
+  /// Makes the product read the prepared rows of A; `copy` and `start_` are the addresses for row
+  /// 0.
   void use(const RowPreparation& rows, const std::int8_t* copy, const std::int32_t* start_);
 
   /// The number of int32 values that block() needs as scratch memory, for blocks of at most `rows`
-  /// by `cols` of a product of k = p.k.
+  /// by `cols` elements of d.
   [[nodiscard]] std::int64_t sums_size(std::int64_t rows, std::int64_t cols) const;
 
   /// Computes a block of d. With packed B it must begin at a whole panel. `next_col` is the column

@@ -17,11 +17,12 @@ constexpr Output output_of(DType dtype) {
 /// Scales and bias as epilogues read them: aligned f32, one value per row or column.
 struct EpilogueScales {
   const float* scale_a = nullptr;  ///< [m]
-  const float* scale_b = nullptr;  ///< [n rounded up to 64]
-  const float* bias = nullptr;     ///< likewise; −0 if there is no bias
+  const float* scale_b = nullptr;  ///< scale of each column, [n rounded up to 64]
+  /// bias of each column, [n rounded up to 64]; −0 if there is no bias
+  const float* bias = nullptr;
 };
 
-/// Columns of scale_b and bias: n, rounded up to the widest tile.
+/// The length of scale_b and bias: n, rounded up to the widest tile.
 constexpr std::int64_t padded_columns(std::int64_t n) {
   constexpr std::int64_t multiple = MicroKernel::max_cols;
   return (n + multiple - 1) / multiple * multiple;
@@ -47,7 +48,7 @@ void set_epilogue_tile(const GemmProblem& problem, void* d, const EpilogueScales
                        const Part& part, const std::int32_t* sums, std::int64_t stride_sums,
                        EpilogueTile& tile);
 
-/// Writes a part of d from its sums.
+/// Converts the int32 sums of a part of d, and writes that part.
 void run_epilogue(const MicroKernel& kernel, const GemmProblem& problem, void* d,
                   const EpilogueScales& scales, const Part& part, const std::int32_t* sums,
                   std::int64_t stride_sums);

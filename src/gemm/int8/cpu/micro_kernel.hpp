@@ -24,46 +24,52 @@ namespace switchback::gemm_int8 {
 enum class Output { f32 = 0, f16 = 1, bf16 = 2, s32 = 4 };
 inline constexpr int output_count = 5;
 
-/// One epilogue: y = scale_b · (scale_a · (float(sum) · c)) + bias, from int32 sums.
+/// The arguments of an epilogue: y = scale_b · (scale_a · (float(sum) · c)) + bias, from int32
+/// sums.
 struct EpilogueTile {
-  const int32_t* sums;  ///< rows readable up to a multiple of 16
+  const int32_t* sums;  ///< each row is readable up to a multiple of 16 sums
   int64_t stride_sums;
   int64_t rows;
   int64_t cols;
   const float* scale_a;  ///< [rows]
-  const float* scale_b;  ///< [cols], readable up to a multiple of 16
-  /// [cols], readable up to a multiple of 16. "No bias" is −0: adding it changes no bit of any sum.
+  const float* scale_b;  ///< scale of each column, [cols], readable up to a multiple of 16
+  /// The bias, [cols], readable up to a multiple of 16. "No bias" is −0: adding it changes no bit
+  /// of any sum.
   const float* bias;
-  void* d;  ///< any alignment
+  void* d;  ///< output, at any alignment
   int64_t stride_d_bytes;
   /// Whether to use non-temporal stores, as far as the kernel can. Rows of d are then 64-byte
   /// aligned.
   bool streams;
 };
 
-/// The end of a superblock: d = fma(p, c, start), rounded to the type of d.
+/// The arguments of a fold, at the end of a superblock of a blockwise product: d = fma(p, c,
+/// start), rounded to the type of d.
 struct FoldTile {
   const float* p;
   int64_t rows;
   int64_t cols;
-  const void* start;  ///< f32 at any address, may be d itself; null means +0
+  /// The values to which p · c is added: f32 at any address, may be d itself; null means +0.
+  const void* start;
   int64_t stride_start_bytes;
-  void* d;  ///< any alignment
+  void* d;  ///< output, at any alignment
   int64_t stride_d_bytes;
-  bool streams;   ///< as EpilogueTile::streams
-  Output output;  ///< the type of d, not s32
+  bool streams;   ///< whether to use non-temporal stores, as EpilogueTile::streams
+  Output output;  ///< the type of d; not s32
 };
 
 /// How a block of a blockwise product adds its int32 sums to the tile's f32 sums p: p =
 /// fma(float(sum) · scale_b, scale_a, p).
 struct PromotionTile {
-  const int32_t* sums;  ///< rows of `cols` of the kernel, 64-byte aligned; p has the same layout
+  /// Rows of MicroKernel::cols sums, 64-byte aligned; p has the same layout.
+  const int32_t* sums;
   float* p;
-  bool first;  ///< p starts as +0
+  bool first;  ///< whether p starts as +0: it is the superblock's first block
   int64_t rows;
-  const float* scale_a;  ///< [rows], of the block
-  const float* scale_b;  ///< [cols] of the kernel, readable whatever n is
-  /// Unless null, the superblock ends with this block, and p is also folded into d.
+  const float* scale_a;  ///< scales of the block for rows of A, [rows]
+  /// Scales of columns, [MicroKernel::cols], all readable whatever n is.
+  const float* scale_b;
+  /// Unless null, the superblock ends with this block, and p is also added to d.
   const FoldTile* fold;
 };
 
@@ -72,32 +78,33 @@ struct BlockTile {
   const void* a;  ///< a copy made by MicroKernel::copy_rows
   const void* panel;
   int64_t strip_bytes;  ///< distance between strips of the panel
-  int64_t k;            ///< codes of the block, a multiple of 64
+  int64_t k;            ///< codes of each row in the block, a multiple of 64
   int rows;
-  int32_t* sums;                ///< rows of `cols`, 64-byte aligned
-  const PromotionTile* before;  ///< done during this product, or null
+  int32_t* sums;  ///< sums, in rows of MicroKernel::cols, 64-byte aligned
+  /// the previous tile's promotion, done during this product; or null
+  const PromotionTile* before;
 };
 
 /// The product of rows of A and one panel of B, and where its sums go.
 struct Tile {
   const void* a;  ///< codes of the first row, as MicroKernel::prepare left them
   int64_t stride_a_bytes;
-  const void* panel;    ///< the panel; for narrow tiles, the strip
+  const void* panel;    ///< the panel of B; for narrow tiles, the strip
   int64_t strip_bytes;  ///< distance between strips of the panel
-  int64_t k;            ///< codes summed
-  bool rows_again;      ///< the next tile reads the same rows of A
+  int64_t k;            ///< codes of each row that are summed
+  bool rows_again;      ///< whether the next tile reads the same rows of A
   /// The start value of each row's sums. Null: the sums continue from the values in `sums`.
   const int32_t* start;
-  int32_t* sums;            ///< rows of `cols`, 64-byte aligned
-  const EpilogueTile* out;  ///< null: `sums` is the result; else it is scratch
-  Output output;            ///< used with `out` or `before`
+  int32_t* sums;            ///< sums, in rows of MicroKernel::cols, 64-byte aligned
+  const EpilogueTile* out;  ///< null: `sums` is the result; otherwise `sums` is scratch memory
+  Output output;            ///< the type of d, used with `out` or `before`
   /// The epilogue of the previous tile, with that tile's sums, for a kernel with defers_epilogue;
   /// or null.
   const EpilogueTile* before;
   /// Unless null, `sums` are not stored: a kernel with promotes_tiles promotes them instead.
   const PromotionTile* promotion;
-  /// The memory that is needed next. Each step of 4 groups prefetches ahead_lines cache lines of
-  /// it, up to its end.
+  /// The memory that is needed next, to be prefetched. Each step of 4 groups prefetches ahead_lines
+  /// cache lines of it, up to ahead_end.
   const int8_t* ahead;
   const int8_t* ahead_end;
   int ahead_lines;
@@ -109,15 +116,15 @@ struct KernelReasons {
   const char* not_there;
   const char* capped;
 };
-/// The reasons for an instruction set, given its vendor's name and that of core::Isa.
+/// The KernelReasons of an instruction set, given its vendor's name and its name in core::Isa.
 #define SWITCHBACK_KERNEL_REASONS(title, isa)                    \
   {                                                              \
     "this build has no " title " code", "the CPU has no " title, \
         "the Context's isa is capped below " isa                 \
   }
 
-/// The kernel of an instruction set. If the compiler or the architecture of the build lacks that
-/// instruction set, the kernel has only its isa and the reasons.
+/// The tile kernel of an instruction set. If the compiler or the architecture of the build lacks
+/// that instruction set, the kernel has only its isa and the reasons.
 struct MicroKernel {
   static constexpr int max_rows = 32;
   static constexpr int max_cols = 64;
@@ -128,26 +135,26 @@ struct MicroKernel {
 
   int rows = 0;  ///< rows of a tile, at most max_rows
   int cols = 0;  ///< columns of a tile and of a panel of B, at most max_cols
-  /// The most rows of a block, whose codes stay in the second-level cache. 168 is the largest
+  /// The most rows of a block of A, whose codes stay in the second-level cache. 168 is the largest
   /// number among those that measured best on Zen 5 (96 … 168 within 1 % at K = 1024 and 4096).
   int block_rows = 168;
-  /// Whether its epilogue can use non-temporal stores, which pays where ordinary stores would wait
-  /// for memory.
+  /// Whether the kernel's epilogue can use non-temporal stores, which pays where ordinary stores
+  /// would wait for memory.
   bool streams = false;
-  /// Blockwise products: whether folding can use non-temporal stores.
+  /// For blockwise products: whether the fold into d can use non-temporal stores.
   bool streams_folds = false;
-  /// Codes along k that one instruction sums: 4 of vpdpbusd, 8 of smmla. A power of two.
+  /// Codes along k that one instruction sums: 4 for vpdpbusd, 8 for smmla. A power of two.
   int group = 4;
 
   /// Rows of A that are prepared together: 1, or the number that an instruction reads at once.
   /// Tiles and blocks begin at a multiple of it.
   int rows_together = 1;
-  /// Unless null, a thread calls them before and after it computes tiles, for registers that have
-  /// to be configured.
+  /// Unless null, a thread calls begin() before and end() after it computes tiles, for registers
+  /// that have to be configured.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
-  /// 0: tiles read A in place. Otherwise they read the copy made by prepare(), with this many bytes
-  /// per code.
+  /// 0: tiles read A in place. Otherwise they read the copy of A made by prepare(), with this many
+  /// bytes per code.
   int a_copy_bytes = 0;
   /// Computes the start values of the sums of up to rows_together rows of A. They are needed
   /// because B's codes may be stored with an offset. If a_copy_bytes is set and copy is not null,
@@ -172,7 +179,7 @@ struct MicroKernel {
   /// pack_width.
   using Pack = void (*)(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip);
   Pack pack_rows = nullptr;
-  /// The same from B transposed: [k, n], in rows of n codes.
+  /// As pack_rows, from B transposed: [k, n], in rows of n codes.
   Pack pack_columns = nullptr;
   /// Unless null, pack_rows with non-temporal stores.
   Pack stream_rows = nullptr;
@@ -187,7 +194,7 @@ struct MicroKernel {
   TileFunction tile[max_rows] = {};
 
   /// Whether tile() does the epilogue of the previous tile during its own product, which does not
-  /// occupy the vector units. Its own `out` then only says where the results will go.
+  /// occupy the vector units. The tile's own `out` then only says where the results will go.
   bool defers_epilogue = false;
 
   /// With fewer tiles per panel than this, blocks do not prefetch the next panel. The prefetches
@@ -199,7 +206,7 @@ struct MicroKernel {
   /// comes from memory serves more rows, and B is read as one stream. narrow_rows is 0 if there are
   /// no such tiles.
   int narrow_rows = 0;
-  /// Blocks of at most this many rows are computed in narrow tiles. They need at most two of them.
+  /// Blocks of at most this many rows are computed in narrow tiles, at most two for each strip.
   int narrow_block_rows = 2 * narrow_rows;
   TileFunction narrow[max_narrow_rows] = {};
   /// The prefetch distance of a narrow tile, in codes along k. 256 codes of a strip of 32 columns
@@ -216,16 +223,17 @@ struct MicroKernel {
                          int n, int64_t k, const int32_t* start, int32_t* sums);
   Plain plain[max_rows] = {};
 
-  /// Indexed by Output.
+  /// The epilogue for each output type, indexed by Output.
   using Epilogue = void (*)(const EpilogueTile& tile);
   Epilogue epilogue[output_count] = {};
 
-  /// Blockwise products: ends a block, and also a superblock if the tile says so.
+  /// For blockwise products: promotes the sums of a tile at the end of a block, and also folds them
+  /// into d at the end of a superblock.
   void (*promote)(const PromotionTile& tile) = nullptr;
-  /// Whether tile() does Tile::promotion from its registers.
+  /// Whether tile() promotes its sums itself, from registers, as Tile::promotion says.
   bool promotes_tiles = false;
-  /// Null: `tile` sums the blocks. Otherwise this function does, from the copy made by copy_rows(),
-  /// and it also does the promotion of the previous tile.
+  /// For blockwise products. Null: `tile` computes the sums of blocks. Otherwise this function
+  /// does, from the copy made by copy_rows(), and it also does the promotion of the previous tile.
   void (*block_tile)(const BlockTile& tile) = nullptr;
   /// Makes the copy of a tile's rows that block_tile reads. It has rows_together · k codes for each
   /// rows_together rows, whether these are complete or not, and is 64-byte aligned. The codes of a

@@ -18,7 +18,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// The kernel that provides the epilogue.
+// The tile kernel whose epilogue is used.
 constexpr const MicroKernel& kernel = avx512_vnni_kernel;
 
 std::string_view unavailable(const ContextState& state) {
@@ -26,7 +26,8 @@ std::string_view unavailable(const ContextState& state) {
     return "the CPU has no AVX-512 VNNI, without which oneDNN's int8 sums saturate";
   const std::string_view reason = kernel_unavailable(kernel, state);
   if (!reason.empty()) return reason;
-  // The values are sets of features: a higher level contains the bits of the lower ones.
+  // oneDNN's instruction set levels are sets of features: a higher level contains the bits of the
+  // lower ones.
   static const bool vnni = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_vnni) ==
                            dnnl_cpu_isa_avx512_core_vnni;
   if (!vnni)
@@ -39,7 +40,7 @@ std::size_t packed_bytes(std::int64_t n, std::int64_t k) {
   return static_cast<std::size_t>(n) * static_cast<std::size_t>(k);
 }
 
-// It reads B in place; the packed form is a copy without gaps between rows.
+// oneDNN reads B in place; the packed form is a copy of B without gaps between rows.
 void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out) {
   state.threads.for_ranges(b.rows, 64, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row)
@@ -47,7 +48,8 @@ void pack(ContextState& state, MatrixView<const std::int8_t> b, void* out) {
   });
 }
 
-// mc: the number of rows whose int32 sums are computed before they are dequantized.
+// A configuration of this engine. Its mc is the number of rows whose int32 sums are computed before
+// they are dequantized.
 GemmConfig with_rows(std::int64_t rows) {
   GemmConfig config;
   config.engine = EngineId::onednn;
@@ -55,8 +57,8 @@ GemmConfig with_rows(std::int64_t rows) {
   return config;
 }
 
-// The int32 panel stays in the last-level cache between oneDNN and the epilogue; it takes 4 MiB of
-// it.
+// The panel of int32 sums should stay in the last-level cache between oneDNN and the epilogue. It
+// takes 4 MiB of that cache.
 GemmConfig default_config(const GemmProblem& p, const ContextState&) {
   if (p.output == DType::s32) return with_rows(0);
   const std::int64_t rows = (std::int64_t{4} << 20) / (4 * std::max<std::int64_t>(p.n, 1));
@@ -70,8 +72,8 @@ void candidates(const GemmProblem& p, const ContextState& state, std::vector<Gem
     if (rows < p.m) out.push_back(with_rows(rows));
 }
 
-// Computes the same sums slowly. dnnl_gemm_s8s8s32 allocates memory during the call, and there was
-// none.
+// Computes the same int32 sums slowly. dnnl_gemm_s8s8s32 allocates memory during the call, and this
+// is for the case that there was none.
 void multiply_without_memory(ContextState& state, const GemmProblem& p, const std::int8_t* a,
                              std::int64_t rows, const std::int8_t* b, std::int64_t stride_b,
                              std::int32_t* sums, std::int64_t stride_sums) {

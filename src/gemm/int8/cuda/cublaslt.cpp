@@ -39,7 +39,7 @@ products::Product expected_product(const GemmProblem& p, const GemmConfig& confi
 
 std::string invalid_config(const GemmProblem& p, const GemmConfig& config,
                            const ContextState& state) {
-  // A configuration that leaves everything to the library always runs.
+  // A configuration that leaves everything to cuBLASLt always runs.
   if (config.cublaslt == CublasLtChoice{}) return {};
   if (products::sums_in_place(p, nullptr))
     return products::refusal(runtime(state), expected_product(p, config, state));
@@ -71,7 +71,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   products::Plan& plan =
       plans.plan(products::panel_product(a, b, p.m, p.n, p.k, p.stride_d, a.data, o.d, config));
   auto* workspace = frame.take<std::byte>(static_cast<std::int64_t>(plan.workspace_bytes()));
-  // All memory is allocated. From here on work is queued.
+  // All memory is allocated. From here on work is queued on the stream.
   if (device.is_dry_run()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);

@@ -8,7 +8,7 @@
 
 namespace switchback::products::cuda {
 
-/// x + -0 is x for every x.
+/// The bias of a product without a bias: x + -0 is x for every x.
 inline constexpr float no_bias = -0.0f;
 
 __device__ __forceinline__ float dequantize(std::int32_t acc, float scale_a, float scale_b,

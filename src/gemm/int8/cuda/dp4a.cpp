@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the product on the device's ordinary units. It needs no library and no padding,
-// accepts every problem, and is the fallback if cuBLASLt is missing.
+// Engine zone: the int8 product on CUDA cores (dp4a). It needs no library and no padding, accepts
+// every problem, and is the fallback if cuBLASLt is missing.
 #include <algorithm>
 
 #include "core/cuda/status.hpp"
@@ -41,7 +41,7 @@ void run_one(ContextState& state, const GemmProblem& p, const GemmOperands& o) {
   const std::int64_t n = (p.n + 3) / 4 * 4;
   const std::int64_t rows = std::min(p.m, panel_rows(p, most_sums_bytes(state)));
   auto* sums = frame.take<std::int32_t>(rows * n);
-  // All memory is allocated. From here on work is queued.
+  // All memory is allocated. From here on work is queued on the stream.
   if (device.is_dry_run()) return;
   const bool packed = o.packed_b != nullptr;
   for (std::int64_t first = 0; first < p.m; first += rows) {

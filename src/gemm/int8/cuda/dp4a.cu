@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The int8 product without tensor cores: the readable engine of the device. It accepts every
+// The int8 product by dp4a, without tensor cores: the most readable CUDA engine. It accepts every
 // problem, and shows what the other engines must compute. 64x64 tiles, 8.5 KiB of shared memory.
 #include "core/cuda/launch.cuh"
 #include "gemm/int8/cuda/dp4a.cuh"
@@ -14,7 +14,7 @@ using core::cuda::launch_behind;
 using dp4a::pitch;
 using dp4a::side;
 
-constexpr int tile = 64;  // rows of a and of b
+constexpr int tile = 64;  // rows of a and of b in a tile
 static_assert(tile == dp4a::columns);
 
 __global__ void __launch_bounds__(dp4a::threads) dp4a_kernel(Dp4aArguments p) {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: one block's tile of an int8 product by dp4a, at any stride and alignment. The tile
-// has 16·I rows and 64 columns, and each thread computes I x 4 sums. Shared memory holds 64 codes
-// of the inner dimension at a time.
+// Engine zone: one thread block's tile of an int8 product by dp4a, at any stride and alignment. The
+// tile has 16·I rows and 64 columns, and each thread computes I x 4 sums. Shared memory holds 64
+// codes of the inner dimension at a time.
 #pragma once
 
 #include "core/cuda/ptx.cuh"
 
 namespace switchback::products::cuda::dp4a {
 
-inline constexpr int side = 16;  // threads each way
+inline constexpr int side = 16;  // threads of a block in each direction
 inline constexpr int threads = side * side;
 inline constexpr int columns = 4 * side;  // columns of a tile
-inline constexpr int words = 16;          // of four codes each, along the inner dimension
-inline constexpr int pitch = words + 1;   // rows of a tile start in different banks
+inline constexpr int words = 16;          // words of four codes in shared memory, along k
+inline constexpr int pitch = words + 1;   // words from row to row: rows start in different banks
 
 /// Rows of codes, beginning with the first row of a tile. Rows from `rows` on are read as zeros.
 struct Codes {

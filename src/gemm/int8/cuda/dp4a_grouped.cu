@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The int8 product of groups of rows without tensor cores, the epilogue included: one launch, whose
-// blocks find their group and its rows on the device. Floor: the matrices of the groups that have
-// rows are read once for each 64 rows of a group (16 where groups are small).
+// blocks find their group and its rows on the device. Lower bound: the matrices of the groups that
+// have rows are read once for each 64 rows of a group (16 where groups are small).
 #include <type_traits>
 
 #include "core/cuda/groups.cuh"
@@ -28,7 +28,7 @@ using dp4a::columns;
 using dp4a::pitch;
 using dp4a::side;
 
-// Writes the sums of a tile as outputs. The tile's first column is col0.
+// Converts the sums of a tile to outputs and stores them. The tile's first column is col0.
 template <class Out, int I>
 __device__ __forceinline__ void store_outputs(const GroupedDp4aArguments& p, const RowBlock& block,
                                               std::int64_t col0, const int (&sums)[I][4]) {
@@ -69,8 +69,8 @@ __device__ __forceinline__ void store_outputs(const GroupedDp4aArguments& p, con
   }
 }
 
-// 8.5 KiB of shared memory with I = 4, 5.3 with 1. The bound asks for three blocks per
-// multiprocessor: without it ptxas aims at four on 12.0, and spills.
+// The kernel uses 8.5 KiB of shared memory with I = 4, 5.3 with I = 1. The launch bound asks for
+// three thread blocks per multiprocessor: without it ptxas aims at four on 12.0, and spills.
 template <class Out, int I>
 __global__ void __launch_bounds__(dp4a::threads, 3)
     grouped_dp4a_kernel(GroupedDp4aArguments p, std::int64_t tiles, std::int64_t across) {

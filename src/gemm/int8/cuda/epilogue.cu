@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dequantize that follows a product with int32 results. Floor: per element, 4 bytes read and
-// the output written. Each thread has 8 columns, whose scales and bias stay in registers, and
-// several rows in flight.
+// The dequantize that follows a product with int32 results. Lower bound: per element, 4 bytes read
+// and the output written. Each thread has the columns of 16 bytes of d, whose scales and bias stay
+// in registers, and several rows in flight.
 #include <type_traits>
 
 #include "core/cuda/launch.cuh"
@@ -19,9 +19,9 @@ using core::cuda::load_element;
 using core::cuda::narrow;
 using core::cuda::store_element;
 
-constexpr int block_cols = 32;  // threads per row
+constexpr int block_cols = 32;  // threads of a block that share a row
 constexpr int block_rows = 8;
-constexpr int unroll = 4;  // rows in flight
+constexpr int unroll = 4;  // rows that a thread has in flight
 
 template <class T>
 struct Vector {
@@ -50,7 +50,7 @@ __device__ __forceinline__ void store_vector(T* to, const Vector<T>& from) {
   __stcs(reinterpret_cast<uint4*>(to), make_uint4(words[0], words[1], words[2], words[3]));
 }
 
-// Each thread has V columns. `whole` says that they, and their rows, can be moved 16 bytes at a
+// Each thread has v columns. `vectors` says that rows of sums and of d can be moved 16 bytes at a
 // time.
 template <class Out, bool scaled, bool vectors>
 __global__ void __launch_bounds__(block_cols* block_rows) epilogue_kernel(EpilogueArguments e) {
@@ -127,7 +127,7 @@ cudaError_t start(const EpilogueArguments& e, int multiprocessors, cudaStream_t 
   const bool vectors = reinterpret_cast<std::uintptr_t>(e.d) % 16 == 0 && e.d_stride % v == 0 &&
                        reinterpret_cast<std::uintptr_t>(e.acc) % 16 == 0 && e.acc_stride % 4 == 0;
   const std::int64_t across = divide_up<std::int64_t>(e.cols, block_cols * (vectors ? v : 1));
-  // Eight blocks for every multiprocessor, but not more than there are rows for.
+  // Eight thread blocks for every multiprocessor, but not more than there are rows for.
   const std::int64_t wanted = divide_up<std::int64_t>(std::int64_t{multiprocessors} * 8, across);
   const std::int64_t fitting = divide_up<std::int64_t>(e.rows, block_rows * unroll);
   std::int64_t down = wanted < fitting ? wanted : fitting;

@@ -22,10 +22,10 @@ __device__ __forceinline__ float load_float(const void* values, DType type, std:
 
 /// Values of a float type, one for each column of d or one for all, at any address.
 struct FloatColumns {
-  const void* data;  ///< null: `otherwise`
+  const void* data;  ///< null: all values are `otherwise`
   DType type;
   float otherwise;
-  bool one;  ///< data has one element, for every column
+  bool one;  ///< whether data has one element, for every column
 
   /// The value of a column inside d. `begin` is the index of the element for d's first column, or
   /// of the only element.

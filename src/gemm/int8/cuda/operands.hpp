@@ -14,16 +14,16 @@
 
 namespace switchback::products::cuda {
 
-/// Pads the rows of b: cuBLASLt's D needs a multiple of 4.
+/// The number of rows of b with padding: cuBLASLt's D needs a multiple of 4.
 constexpr std::int64_t padded_n(std::int64_t n) {
   return n % 4 == 0 ? n : (n + 15) / 16 * 16;
 }
-/// Pads the inner dimension: the fast kernels of every generation need rows of a multiple of 16
-/// bytes.
+/// The length of the inner dimension with padding: the fast kernels of every generation need rows
+/// of a multiple of 16 bytes.
 constexpr std::int64_t padded_k(std::int64_t k) {
   return (k + 15) / 16 * 16;
 }
-/// Pads the rows of a: some versions refuse 16 or fewer.
+/// The number of rows of a with padding: some versions of cuBLASLt refuse 16 or fewer.
 constexpr std::int64_t padded_m(std::int64_t m) {
   constexpr std::int64_t fewest = 32;
   return m < fewest ? fewest : m;
@@ -47,7 +47,7 @@ struct StagedCodes {
   bool copied = false;
   PadArguments copy{};
 };
-/// Stages [rows,cols] as [padded_rows,padded_k(cols)]: in place if possible, otherwise in the
+/// Stages codes [rows,cols] as [padded_rows,padded_k(cols)]: in place if possible, otherwise in the
 /// frame.
 StagedCodes stage(core::Workspace::Frame& frame, const std::int8_t* from, std::int64_t rows,
                   std::int64_t cols, std::int64_t stride, std::int64_t padded_rows);
@@ -57,20 +57,20 @@ StagedCodes stage_b(core::Workspace::Frame& frame, const gemm_int8::GemmProblem&
                     const gemm_int8::GemmOperands& operands);
 void queue_copy(core::cuda::Runtime& runtime, const StagedCodes& codes);
 
-/// The product that computes `rows` rows of sums, a panel, into int32 rows of stride `ld`, with the
-/// configuration's algorithm.
+/// The cuBLASLt product that computes a panel, `rows` rows of int32 sums with the stride `ld`, by
+/// the configuration's algorithm.
 Product panel_product(const StagedCodes& a, const StagedCodes& b, std::int64_t rows,
                       std::int64_t cols, std::int64_t k, std::int64_t ld, const void* a_data,
                       const void* d, const gemm_int8::GemmConfig& config);
-/// The same for operands with the alignment of allocated device memory. It serves to judge a
-/// configuration before operands exist.
+/// As panel_product(), for operands with the alignment of allocated device memory. It serves to
+/// judge a configuration before operands exist.
 Product expected_product(const gemm_int8::GemmProblem& problem, const gemm_int8::GemmConfig& config,
                          std::int64_t rows, std::int64_t ld);
 /// Whether the sums can be written directly to the caller's int32 output.
 bool sums_in_place(const gemm_int8::GemmProblem& problem, const void* d);
 
-/// Copies of `by_default`, each with another cuBLASLt algorithm. The first leaves the choice to the
-/// library. `all`: every algorithm that the library ranks; else only the few that it ranks first.
+/// Copies of `by_default`, each with another cuBLASLt algorithm. The first leaves the choice to
+/// cuBLASLt. `all`: every algorithm that cuBLASLt ranks; else only the few that it ranks first.
 std::vector<gemm_int8::GemmConfig> algorithm_candidates(core::cuda::Runtime& runtime,
                                                         const Product& product,
                                                         const gemm_int8::GemmConfig& by_default,
@@ -82,10 +82,10 @@ void queue_epilogue(core::cuda::Runtime& runtime, const gemm_int8::GemmProblem& 
                     std::int64_t stride_sums, std::int64_t first, std::int64_t rows,
                     cudaStream_t stream);
 
-/// For Engine::scratch_bytes: the workspace that the library may use with a configuration.
+/// For Engine::scratch_bytes: the workspace that cuBLASLt may use with a configuration.
 std::int64_t library_workspace(const gemm_int8::GemmProblem& problem,
                                const gemm_int8::GemmConfig& config);
-/// For Engine::unavailable: "cuBLASLt …" if the library is missing.
+/// For Engine::unavailable: "cuBLASLt …" if cuBLASLt is missing.
 std::string_view cublaslt_unavailable(const ContextState& state);
 
 }  // namespace switchback::products::cuda

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies codes to where cuBLASLt can read them: rows of a multiple of 16 bytes, 16-byte aligned,
-// with zeros after the last column and row. Floor: one byte read and one written per element.
+// with zeros after the last column and row. Lower bound: one byte read and one written per element.
 #include "core/cuda/instructions.cuh"
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
@@ -54,16 +54,16 @@ __global__ void __launch_bounds__(threads) pad_kernel(PadArguments p) {
   }
 }
 
-// Transposes tiles of 128 rows by 128 codes through shared memory. Floor: as above. A thread reads
-// 16 codes of each of four rows and transposes them in registers. Eight threads store the 128 codes
-// of a column. The packed rows that it reads have zeros after their last code. sm_75 to 120: at
-// most 58 registers, 16 KiB of shared memory.
+// Transposes tiles of 128 rows by 128 codes through shared memory. Lower bound: one byte read and
+// one written per element. A thread reads 16 codes of each of four rows and transposes them in
+// registers. Eight threads store the 128 codes of a column. The packed rows that the kernel reads
+// have zeros after their last code. sm_75 to 120: at most 58 registers, 16 KiB of shared memory.
 constexpr int tile = 128;
 constexpr int quads = tile / 4;
 
-// The position of the word for a column and four rows. Sixteen bytes stay together, and these
-// groups are permuted. Then neither eight groups of 16 columns, nor the eight parts of one column,
-// use a bank twice.
+// The position in shared memory of the word with four rows' codes of a column. Sixteen bytes stay
+// together, and these groups are permuted. Then neither eight groups of 16 columns, nor the eight
+// parts of one column, use a bank twice.
 __device__ __forceinline__ int word_of(int column, int quad) {
   return column * quads + ((quad / 4) ^ (column / 16)) * 4 + quad % 4;
 }

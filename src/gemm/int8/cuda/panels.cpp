@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the product in panels of rows, whose int32 sums stay in the L2 cache until they are
-// dequantized. Two panels are in flight, on two streams. While one is dequantized, which waits for
-// memory, the next one is multiplied.
+// Engine zone: the int8 product by cuBLASLt in panels of rows, whose int32 sums stay in the L2
+// cache until they are dequantized. Two panels are in flight, on two streams. While one is
+// dequantized, which waits for memory, the next one is multiplied.
 #include "gemm/int8/cuda/panels.hpp"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ GemmConfig with_part_of_l2(const GemmProblem& p, const ContextState& state, std:
       panel_rows(p, static_cast<std::int64_t>(state.runtime->info().l2_bytes) / 8 * eighths));
 }
 
-// The two panels in flight use half of the L2 cache; the other half is for the operands.
+// By default the two panels in flight use half of the L2 cache; the other half is for the operands.
 GemmConfig default_config(const GemmProblem& p, const ContextState& state) {
   return with_part_of_l2(p, state, 2);
 }
@@ -60,7 +60,7 @@ Cut cut(const GemmProblem& p, const GemmConfig& config, const ContextState& stat
 
 std::string invalid_config(const GemmProblem& p, const GemmConfig& config,
                            const ContextState& state) {
-  // A configuration that leaves everything to the library always runs.
+  // A configuration that leaves everything to cuBLASLt always runs.
   if (config.cublaslt == CublasLtChoice{}) return {};
   return refuses_panels(p, config, state, cut(p, config, state));
 }
@@ -71,16 +71,16 @@ std::string provenance(const GemmProblem& p, const GemmConfig& config, const Con
       products::expected_product(p, config, cut(p, config, state).rows, products::padded_n(p.n)));
 }
 
-// A stream, with the sums and the library's workspace for one panel.
+// A stream, with memory for the int32 sums of one panel and for cuBLASLt's workspace.
 struct Lane {
   cudaStream_t stream = nullptr;
   std::int32_t* sums = nullptr;
   std::byte* workspace = nullptr;
 };
 
-// The second stream starts after the work queued on the first, and the first continues after the
-// second. This is done even if a panel fails: a capture that was forked and not joined could not be
-// ended.
+// Lets two streams work at the same time. The second stream starts after the work queued on the
+// first, and after the join the first continues after the second. The streams are joined even if a
+// panel fails: a capture that was forked and not joined could not be ended.
 class Fork {
  public:
   Fork(cudaStream_t first, cudaStream_t second, cudaEvent_t event)
@@ -171,8 +171,8 @@ void run_panels(ContextState& state, const GemmProblem& p, const GemmConfig& con
     return plans.plan(products::panel_product(a, b, count, p.n, p.k, n, a.data + first * a.stride,
                                               lanes[0].sums, config));
   };
-  // Panels start at multiples of `rows`, so they share their alignment, except for the moved last
-  // one.
+  // Panels start at multiples of `rows`, so their operands have the same alignment, except for the
+  // last panel, which may be moved up.
   products::Plan& whole = plan_of(0, rows);
   products::Plan& last = plan_of(m - last_rows, last_rows);
   const auto workspace_bytes =
@@ -180,7 +180,7 @@ void run_panels(ContextState& state, const GemmProblem& p, const GemmConfig& con
   for (int i = 0; i < lanes_used; ++i)
     lanes[static_cast<std::size_t>(i)].workspace = frame.take<std::byte>(workspace_bytes);
 
-  // All memory is allocated. From here on work is queued.
+  // All memory is allocated. From here on work is queued on the streams.
   if (device.is_dry_run()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);
@@ -191,7 +191,8 @@ void run_panels(ContextState& state, const GemmProblem& p, const GemmConfig& con
     (is_last ? last : whole)
         .run(plans.handle(), b.data, a.data + first * a.stride, lane.sums, nullptr, lane.workspace,
              lane.stream);
-    const std::int64_t real = std::min(count, p.m - first);  // without the padding of few rows
+    // rows without the padding of a small m
+    const std::int64_t real = std::min(count, p.m - first);
     products::queue_epilogue(device, p, o, lane.sums, n, first, real, lane.stream);
   };
   if (lanes_used == 1) {
@@ -200,7 +201,7 @@ void run_panels(ContextState& state, const GemmProblem& p, const GemmConfig& con
     return;
   }
   Fork fork(lanes[0].stream, lanes[1].stream, device.side_event());
-  // A last panel that overlaps the one before it runs after it, on the same stream.
+  // If the last panel overlaps the panel before it, it runs after that panel, on the same stream.
   const bool overlaps = parts.rest < last_rows;
   for (std::int64_t i = 0; i < panels; ++i) {
     const std::int64_t turn = i == panels - 1 && overlaps ? i - 1 : i;

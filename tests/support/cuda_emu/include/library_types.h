@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: the data types of the libraries. Values are CUDA 13's.
+// Test support, emulated CUDA: cudaDataType, the element types of CUDA's libraries. Values are CUDA
+// 13's.
 #pragma once
 
 namespace switchback_cuda_emu::names {

@@ -22,13 +22,15 @@ constexpr int tile_rows = 32;
 constexpr int panel_cols = 32;
 constexpr int strip_cols = 16;
 constexpr int half = 16;        // rows and columns of a tile register
-constexpr int step_codes = 64;  // of one tdpbssd
+constexpr int step_codes = 64;  // codes along k of one tdpbssd
 constexpr int register_bytes = 1024;
-// The first-level cache holds this many codes along k, of a tile's rows together with a panel.
+// The first-level cache holds a tile's rows of A together with a panel of B up to this many codes
+// along k.
 constexpr int64_t near_codes = 512;
 
-// Registers 0 to 3 hold sums: of the upper rows and two halves of the columns, then of the lower
-// rows. 4 and 5 hold the upper and lower rows of A, 6 and 7 columns of B.
+// The numbers of rows in the tile registers. Registers 0 and 1 hold the sums of the upper rows
+// (left and right columns), 2 and 3 those of the lower rows. Registers 4 and 5 hold the upper and
+// lower rows of A, 6 and 7 left and right columns of B.
 struct Shape {
   int upper;
   int lower;
@@ -56,7 +58,7 @@ void begin() {
 }
 
 void end() {
-  _mm_sfence();  // after non-temporal stores
+  _mm_sfence();  // completes non-temporal stores
   _tile_release();
 }
 
@@ -65,7 +67,7 @@ void prepare(const int8_t*, int64_t, int rows, int64_t, void*, int32_t* start) {
     start[r] = 0;
 }
 
-// The last codes of rows of A, filled up with zeros. Then B's codes there do not matter.
+// The last codes of rows of A, filled up with zeros. Where A has zeros, B's codes do not matter.
 struct LastCodes {
   alignas(64) int8_t codes[tile_rows][step_codes];
   inline __attribute__((always_inline))
@@ -76,28 +78,30 @@ struct LastCodes {
   }
 };
 
-// Prefetches into the first-level cache (T0) or the second-level one (T2). T1 would reach the
+// Prefetches lines into the first-level cache (T0) or the second-level one (T2). T1 would reach the
 // second-level cache too, but on Sapphire Rapids T2 requests more lines at once (one thread: 23 to
-// 27 GB/s from the third-level cache instead of 20 to 22, loads 17; products of 24 to 192 rows with
-// weights of 4096 codes 6 to 10 % faster).
+// 27 GB/s from the third-level cache instead of 20 to 22, plain loads 17; products of 24 to 192
+// rows with weights of 4096 codes 6 to 10 % faster).
 template <bool First>
 inline __attribute__((always_inline)) void fetch(const int8_t* lines, int count) {
   for (int i = 0; i < count; ++i)
     _mm_prefetch(lines + i * 64, First ? _MM_HINT_T0 : _MM_HINT_T2);
 }
 
-// The other work of a tile that has no previous tile.
+// Does nothing: takes the place of the previous tile's epilogue or promotion if there is no
+// previous tile.
 struct NoRows {
   [[nodiscard]] static int64_t left() { return 0; }
   static void some(int64_t) {}
   static void rest() {}
 };
 
-// ahead_lines is counted for a step of 4 groups; here a step has 16.
+// A step of this kernel has 16 groups, but Tile::ahead_lines counts lines for a step of 4 groups.
+// This is the ratio of the two.
 inline constexpr int fetches = step_codes / 16;
 
 // What a tile does during its product. It does the epilogue of the previous tile, whose sums have
-// been stored in the meantime. It also prefetches the next panel and the tile's output lines.
+// been stored in the meantime. It also prefetches the next panel of B and the tile's output lines.
 template <class Epilogue>
 class Beside {
  public:
@@ -127,13 +131,14 @@ class Beside {
   int64_t share_ = 0;
 };
 
-// Up to 32 rows × 32 columns: four sums; each register of A and B is used for two of them.
+// Computes up to 32 rows × 32 columns: four sums; each register of A and B is used for two of them.
 //
-// Floor: 16 cycles per tdpbssd. Four of them read 4 KiB: 2 from the panel in the first-level cache,
-// and 2 of A from the second-level one. Unless KeepsA, A is loaded with the hint that it will not
-// be needed soon. Otherwise A would evict the panel (Sapphire Rapids, K = 1024, 512 rows: with the
-// hint 3.8 TOPS a core instead of 3.0; 6.2 on registers alone). If the next panel meets the same
-// rows, near_codes of both fit (K = 256, 32 rows: 13 % faster without the hint).
+// Lower bound: 16 cycles per tdpbssd. Four of them read 4 KiB: 2 from the panel in the first-level
+// cache, and 2 of A from the second-level one. Unless KeepsA, A is loaded with the hint that it
+// will not be needed soon. Otherwise A would evict the panel (Sapphire Rapids, K = 1024, 512 rows:
+// with the hint 3.8 TOPS a core instead of 3.0; 6.2 on registers alone). If the next tile reads the
+// same rows of A, and k is at most near_codes, A and the panel fit (K = 256, 32 rows: 13 % faster
+// without the hint).
 //
 // A line that is being read from memory, or written by a non-temporal store, occupies one of the
 // core's 16 fill buffers. A's lines need these too: with weights and f32 output from memory 2.5
@@ -223,7 +228,8 @@ void tile(const Tile& t) {
     with_epilogue<panel_cols>(*t.before, t.output, t.out, with);
 }
 
-// MicroKernel::copy_rows: for each step, registers of A one after the other.
+// Implements MicroKernel::copy_rows. For each step of 64 codes, the copy has the contents of A's
+// tile registers (16 rows each) one after the other.
 void copy_rows(const int8_t* a, int64_t stride_a, int rows, int64_t k, void* copy) {
   const int64_t step_bytes = (rows + half - 1) / half * register_bytes;
   for (int r = 0; r < rows; ++r) {
@@ -234,7 +240,8 @@ void copy_rows(const int8_t* a, int64_t stride_a, int rows, int64_t k, void* cop
   }
 }
 
-// A block of 32 × 32, or of 16 × 32. A step is 4 tdpbssd, or 2, and a share of the promotion.
+// Computes a block of a blockwise product in a tile of 32 × 32, or of 16 × 32. A step is 4 tdpbssd,
+// or 2, and a share of the promotion of the previous tile.
 //
 // Floor at 32 rows and 256 codes: 256 cycles of tdpbssd. A is read from the second-level cache, 2
 // KiB a step; the panel and p stay in the first-level cache. Sapphire Rapids, 3.1 GHz, random
@@ -294,8 +301,8 @@ void block_tile(const BlockTile& t) {
     with_promotion<panel_cols>(*t.before, beside);
 }
 
-// Up to 16 rows × 16 columns. Four sums of the same elements alternate: a single one would wait for
-// the latency of tdpbssd, 52 cycles.
+// Computes up to 16 rows × 16 columns. Four sums of the same elements alternate: a single one would
+// wait for the latency of tdpbssd, 52 cycles.
 template <int Rows>
 void narrow(const Tile& t) {
   static_assert(Rows <= half);
@@ -374,7 +381,8 @@ void narrow(const Tile& t) {
   if (t.out != nullptr) epilogues[static_cast<int>(t.output)](*t.out);
 }
 
-// Transposes a register of sums: 16 columns × 16 rows of A, of which `rows` are stored.
+// Transposes a tile register of sums, [16 columns of d][16 rows of A], and stores the first `rows`
+// rows.
 void store_transposed(const int32_t* from, int rows, int32_t* sums) {
   __m512i r[half];
   SWITCHBACK_UNROLL
@@ -386,8 +394,8 @@ void store_transposed(const int32_t* from, int rows, int32_t* sums) {
     if (i < rows) _mm512_store_si512(sums + i * panel_cols, r[i]);
 }
 
-// B in place is used as the operand A, whose rows need no packing: dᵀ = B · Aᵀ. The few rows of A
-// are packed step by step.
+// Computes dᵀ = B · Aᵀ: B in place is the left operand of tdpbssd, whose rows need no packing. The
+// few rows of A are packed step by step.
 template <int Rows>
 void plain(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b, int n, int64_t k,
            const int32_t*, int32_t* sums) {
@@ -471,17 +479,18 @@ constinit const MicroKernel amx_kernel = {
              tile<17>, tile<18>, tile<19>, tile<20>, tile<21>, tile<22>, tile<23>, tile<24>,
              tile<25>, tile<26>, tile<27>, tile<28>, tile<29>, tile<30>, tile<31>, tile<32>},
     .defers_epilogue = true,
-    // Weights from the third-level cache, 24 rows: 10 % slower with prefetches, 47 and 63 rows 11
-    // and 7 %; from memory 1 % slower to 3 % faster. 94 rows from memory: 3 to 7 % faster.
+    // With fewer than three tiles, prefetches of the next panel do not pay. Weights from the
+    // third-level cache: 24 rows 10 % slower with prefetches, 47 and 63 rows 11 and 7 % slower.
+    // Weights from memory: 1 % slower to 3 % faster; 94 rows 3 to 7 % faster.
     .fetching_tiles = 3,
     .narrow_rows = half,
     .narrow_block_rows = half,
     .narrow = {narrow<1>, narrow<2>, narrow<3>, narrow<4>, narrow<5>, narrow<6>, narrow<7>,
                narrow<8>, narrow<9>, narrow<10>, narrow<11>, narrow<12>, narrow<13>, narrow<14>,
                narrow<15>, narrow<16>},
-    // 2 KiB: a core of Sapphire Rapids waits for 16 lines at most. One thread, weights from memory,
-    // as a share of the speed of reading them: 0.78 at 1 row and 0.81 at 5 with 4 KiB, 0.82 and
-    // 0.86 with 1 to 3.
+    // 128 codes are 2 KiB: a core of Sapphire Rapids waits for 16 lines at most. One thread,
+    // weights from memory, as a share of the speed of reading them: with 4 KiB 0.78 at 1 row and
+    // 0.81 at 5 rows, with 1 to 3 KiB 0.82 and 0.86.
     .narrow_distance = 128,
     .unfetched_rows = 0,
     .plain = {plain<1>,  plain<2>,  plain<3>,  plain<4>,  plain<5>,  plain<6>,  plain<7>,

@@ -15,8 +15,8 @@ inline __attribute__((always_inline)) __m256i widen(const void* codes) {
   return _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(codes)));
 }
 
-// sum += a · b, pairs added. In assembler, because GCC 12 computes all products before it adds any,
-// and runs out of registers.
+// sum += a · b, with the products of two neighbouring codes added. In assembler, because GCC 12
+// computes all products before it adds any, and runs out of registers.
 inline __attribute__((always_inline)) void multiply_add(__m256i& sum, __m256i a, __m256i b) {
   __m256i product;
   asm("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(a), "x"(b));
@@ -35,8 +35,8 @@ void prepare(const int8_t* a, int64_t, int, int64_t k, void* copy, int32_t* star
     out[i] = 0;
 }
 
-// 8 of the panel's 16 columns. A vector holds 4 columns × 4 codes; vpmaddwd leaves two partial sums
-// a column, added at the end.
+// Computes 8 of the panel's 16 columns. A vector holds 4 columns × 4 codes. vpmaddwd leaves two
+// partial sums for each column, which are added at the end.
 template <int Rows>
 inline __attribute__((always_inline)) void half_tile(const int16_t* a, int64_t stride_a,
                                                      const unsigned char* b, int64_t groups,
@@ -77,7 +77,8 @@ void tile(const Tile& t) {
   finish(t);
 }
 
-// Rows of A against two rows of B (the second may be the first again), dot products along k.
+// Computes sums from B in place: dot products along k of rows of A and two rows of B (the second
+// may be the first again).
 template <int Rows>
 void plain(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b, int n, int64_t k,
            const int32_t* start, int32_t* sums) {

@@ -24,7 +24,7 @@ inline __m256i load_first(const int8_t* p, int64_t count) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(padded));
 }
 
-// Transposes 8 rows of 8 groups to 8 groups of 8 rows.
+// Transposes 8 rows of 8 groups of codes to 8 groups of 8 rows.
 inline void transpose8(__m256i (&r)[8]) {
   __m256i t[8];
   SWITCHBACK_UNROLL
@@ -103,7 +103,7 @@ inline void store_16_bit(void* d, int64_t cols, __m128i y) {
 struct StoreF16 {
   static constexpr int bytes = 2;
   static void store(void* d, int64_t cols, __m256 y) {
-    // The instruction keeps a NaN's payload; half keeps only its sign.
+    // The instruction keeps a NaN's payload, but half(float) keeps only its sign.
     const __m256 nan = _mm256_cmp_ps(y, y, _CMP_UNORD_Q);
     const __m256 sign = _mm256_and_ps(y, _mm256_set1_ps(-0.0f));
     const __m256 quiet = _mm256_or_ps(sign, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000)));
@@ -201,7 +201,7 @@ void promote(const PromotionTile& t) {
     fold<StoreBf16>(*t.fold);
 }
 
-// Finishes a tile whose sums are complete in memory.
+// Does the epilogue of a tile whose sums are complete in memory.
 inline void finish(const Tile& t) {
   if (t.out != nullptr) epilogues[static_cast<int>(t.output)](*t.out);
 }

@@ -29,8 +29,8 @@ inline __attribute__((always_inline)) void store_group(void* group, __m512i code
     _mm512_store_si512(group, codes);
 }
 
-// MicroKernel::pack_rows, or stream_rows, for strips of StripCols columns. Offset is added to each
-// code. The last group of a row is filled up with zeros.
+// Implements MicroKernel::pack_rows, or stream_rows, for strips of StripCols columns. Offset is
+// added to each code. The last group of a row is filled up with zeros.
 template <unsigned char Offset, int StripCols, bool Stream = false>
 void pack_rows(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip) {
   auto* out = static_cast<uint8_t*>(strip);
@@ -65,7 +65,7 @@ void pack_rows(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip)
   }
 }
 
-// MicroKernel::stream_columns: takes 4 codes of k of 64 columns at a time.
+// Implements MicroKernel::stream_columns: takes 4 codes along k of 64 columns at a time.
 template <unsigned char Offset, int StripCols>
 void stream_columns(const int8_t* b, int64_t stride_b, int64_t k, void* strip,
                     int64_t strip_bytes) {
@@ -77,7 +77,7 @@ void stream_columns(const int8_t* b, int64_t stride_b, int64_t k, void* strip,
     SWITCHBACK_UNROLL
     for (int r = 0; r < 4; ++r)
       rows[r] = _mm512_xor_si512(_mm512_loadu_si512(b + (i + r) * stride_b), offset);
-    // Part p has columns 4p to 4p + 3 of each 16.
+    // Of each 16 columns, partP has columns 4P to 4P + 3.
     const __m512i low01 = _mm512_unpacklo_epi8(rows[0], rows[1]);
     const __m512i high01 = _mm512_unpackhi_epi8(rows[0], rows[1]);
     const __m512i low23 = _mm512_unpacklo_epi8(rows[2], rows[3]);
@@ -86,7 +86,7 @@ void stream_columns(const int8_t* b, int64_t stride_b, int64_t k, void* strip,
     const __m512i part1 = _mm512_unpackhi_epi16(low01, low23);
     const __m512i part2 = _mm512_unpacklo_epi16(high01, high23);
     const __m512i part3 = _mm512_unpackhi_epi16(high01, high23);
-    // The parts of 16 columns, next to each other.
+    // Collects the parts of the left 32 columns, and those of the right 32.
     const __m512i left01 = _mm512_shuffle_i32x4(part0, part1, 0x44);
     const __m512i left23 = _mm512_shuffle_i32x4(part2, part3, 0x44);
     const __m512i right01 = _mm512_shuffle_i32x4(part0, part1, 0xEE);
@@ -101,8 +101,9 @@ void stream_columns(const int8_t* b, int64_t stride_b, int64_t k, void* strip,
   }
 }
 
-// Rounds 16 results to f32. store() stores those that a mask selects; stream() stores all 16 with a
-// non-temporal store. The Store types below do the same for other outputs.
+// Stores results as f32. rounded() rounds 16 results to the output type, store() stores those that
+// a mask selects, and stream() stores all 16 with a non-temporal store. StoreF16 and StoreBf16 do
+// the same for their types.
 struct StoreF32 {
   static constexpr int bytes = 4;
   static __m512 rounded(__m512 y) { return y; }
@@ -110,12 +111,12 @@ struct StoreF32 {
   static void stream(void* d, __m512 y) { _mm512_stream_ps(static_cast<float*>(d), y); }
 };
 
-// The part that both 16-bit outputs share.
+// The part that StoreF16 and StoreBf16 share.
 struct Store16 {
   static constexpr int bytes = 2;
   static void store(void* d, __mmask16 mask, __m256i y) { _mm256_mask_storeu_epi16(d, mask, y); }
   static void stream(void* d, __m256i y) { _mm256_stream_si256(static_cast<__m256i*>(d), y); }
-  // Joins two halves to a whole cache line.
+  // Joins two halves, of 16 elements each, to a whole cache line.
   static __m512i both(__m256i low, __m256i high) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   }
@@ -123,7 +124,7 @@ struct Store16 {
 
 struct StoreF16 : Store16 {
   static __m256i rounded(__m512 y) {
-    // The instruction keeps a NaN's payload; half keeps only its sign.
+    // The instruction keeps a NaN's payload, but half(float) keeps only its sign.
     const __mmask16 nan = _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q);
     const __m512i sign = _mm512_and_si512(_mm512_castps_si512(y), _mm512_set1_epi32(INT32_MIN));
     const __m512i quiet = _mm512_or_si512(sign, _mm512_set1_epi32(0x7FC00000));
@@ -137,7 +138,7 @@ alignas(64) constexpr uint16_t odd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19
                                           23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
                                           45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
 
-// Rounds to bf16, which is the upper half of each result. Not for NaN.
+// Rounds f32 to bf16, which is the upper half of each 32-bit result. Not for NaN.
 inline __attribute__((always_inline)) __m512i round_bf16(__m512i u) {
   const __m512i even = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
   return _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7FFF)), even);
@@ -156,7 +157,7 @@ struct StoreBf16 : Store16 {
   }
   static __m512i rounded(__m512 low, __m512 high) {
 #if !defined(__AVX512BF16__)
-    // Half the operations, but it would lose a NaN.
+    // This takes half the operations, but would lose a NaN.
     if (__builtin_expect(_mm512_cmp_ps_mask(low, high, _CMP_UNORD_Q) == 0, 1))
       return _mm512_permutex2var_epi16(round_bf16(_mm512_castps_si512(low)), _mm512_load_si512(odd),
                                        round_bf16(_mm512_castps_si512(high)));
@@ -177,7 +178,7 @@ struct StoreBf16 : Store16 {
   }
 };
 
-// The formula of the epilogue, operation by operation.
+// Dequantizes 16 sums by the formula of the epilogue, operation by operation.
 inline __attribute__((always_inline)) __m512 dequantized(__m512i sums, __m512 scale_a,
                                                          __m512 scale_b, __m512 bias) {
   const __m512 c = _mm512_set1_ps(core::inverse_127_squared);
@@ -223,7 +224,7 @@ void copy_sums(const EpilogueTile& t) {
 constexpr MicroKernel::Epilogue epilogues[output_count] = {
     dequantize<StoreF32>, dequantize<StoreF16>, dequantize<StoreBf16>, nullptr, copy_sums};
 
-// Stores sums unchanged.
+// Stores int32 sums unchanged.
 struct StoreS32 {
   static constexpr int bytes = 4;
   static void store(void* d, __mmask16 mask, __m512i sums) {
@@ -232,7 +233,8 @@ struct StoreS32 {
   static void stream(void* d, __m512i sums) { _mm512_stream_si512(static_cast<__m512i*>(d), sums); }
 };
 
-// The work on the rows of a tile, done a few rows at a time. Each call of Row does the next row.
+// The epilogue or promotion of a tile's rows, done a few rows at a time. Each call of Row does the
+// next row.
 template <class Row>
 class Rows {
  public:
@@ -253,7 +255,7 @@ class Rows {
   int64_t left_;
 };
 
-// The mask of those of the 16 columns from 16 · v on that are among the first `cols`.
+// A mask of the 16 columns from 16 · v on: it selects those below `cols`.
 inline __mmask16 columns_of(int64_t cols, int v) {
   return cols > v * 16 ? first16(cols - v * 16) : __mmask16{0};
 }
@@ -268,8 +270,8 @@ inline __attribute__((always_inline)) void put(unsigned char* d, __mmask16 mask,
     Store::store(d, mask, y);
 }
 
-// The epilogue of a row of at most Cols columns; each call does the next row. Each call also
-// prefetches the same row of `next`, the tile whose epilogue follows. `next` may be null.
+// The epilogue of a tile's rows of at most Cols columns; each call does the next row. Each call
+// also prefetches the same row of `next`, the tile whose epilogue follows. `next` may be null.
 template <int Cols, class Store>
 class EpilogueRow {
  public:
@@ -331,7 +333,7 @@ class EpilogueRow {
   __mmask16 stored_[vectors];
 };
 
-// Calls use(rows) with the epilogues of the rows of this tile and output.
+// Calls use(rows), where `rows` does the epilogues of a tile's rows for this output type.
 template <int Cols, class Use>
 inline __attribute__((always_inline)) void with_epilogue(const EpilogueTile& t, Output output,
                                                          const EpilogueTile* next, const Use& use) {
@@ -350,13 +352,13 @@ inline __attribute__((always_inline)) void with_epilogue(const EpilogueTile& t, 
   }
 }
 
-// The promotion of a row; each call does the next row. If there is a Store, the row's sums are
-// those of a superblock: they go to d in its type instead of back to memory.
+// The promotion of a tile's rows in a blockwise product; each call does the next row. If there is a
+// Store, the block ends a superblock: the f32 sums go to d in its type instead of back to memory.
 //
 // Where a mask excludes all 16 values of a load, the address is that of the scales. It must not be
 // that of scratch memory which was never written. Such a load does not make missing pages present,
-// so each one causes an exception that the CPU handles and drops in microcode (Zen 4: 128 rows of
-// 4096 to 1024 took 80 ms instead of 3).
+// so each one causes an exception that the CPU handles and drops in microcode (Zen 4: 128 rows of a
+// layer from 4096 to 1024 took 80 ms instead of 3).
 template <int Cols, class Store>
 class PromotionRow {
  public:
@@ -396,7 +398,7 @@ class PromotionRow {
     add(sums);
   }
 
-  // Promotes the next row, given its sums.
+  // Promotes the next row, given its int32 sums.
   inline __attribute__((always_inline)) void add(const __m512i (&sums)[Cols / 16]) {
     const __m512 scale_a = _mm512_set1_ps(*scale_a_++);
     __m512 results[vectors];
@@ -465,7 +467,7 @@ class PromotionRow {
   __mmask16 started_[vectors] = {};
 };
 
-// Calls use(row) with the promotion of the first row of this tile.
+// Calls use(row) with the PromotionRow of a tile, which begins with the tile's first row.
 template <int Cols, class Use>
 inline __attribute__((always_inline)) void with_promotion_row(const PromotionTile& t,
                                                               const Use& use) {
@@ -479,7 +481,7 @@ inline __attribute__((always_inline)) void with_promotion_row(const PromotionTil
     use(PromotionRow<Cols, StoreBf16>(t));
 }
 
-// Calls use(rows) with the promotions of the rows of this tile.
+// Calls use(rows), where `rows` does the promotions of a tile's rows.
 template <int Cols, class Use>
 inline __attribute__((always_inline)) void with_promotion(const PromotionTile& t, const Use& use) {
   with_promotion_row<Cols>(

@@ -22,7 +22,7 @@ namespace {
 constexpr int panel_cols = 64;
 constexpr int strip_cols = 32;
 
-// In assembler: GCC 12 copies the accumulator of the intrinsic and then spills.
+// vpdpbusd in assembler: GCC 12 copies the accumulator of the intrinsic and then spills.
 inline __attribute__((always_inline)) void dot4(__m512i& sum, __m512i u8, __m512i s8) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(u8), "v"(s8));
 }
@@ -54,7 +54,7 @@ void prepare(const int8_t* a, int64_t, int, int64_t k, void*, int32_t* start) {
   *start = static_cast<int32_t>(0u - 128u * sum);
 }
 
-// Rows of A against Cols rows of B, dot products along k.
+// Computes sums from B in place: dot products along k of Rows rows of A and Cols rows of B.
 template <int Rows, int Cols>
 inline __attribute__((always_inline)) void plain_block(const int8_t* a, int64_t stride_a,
                                                        const int8_t* b, int64_t stride_b, int64_t k,
@@ -121,9 +121,9 @@ void plain(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b,
     plain_block<Rows, 1>(a, stride_a, b + c * stride_b, stride_b, k, start, sums + c);
 }
 
-// The epilogue of a tile of whole columns, from its registers. It returns false if the epilogue of
-// sums in memory must do the work: for other columns and outputs, and for a NaN that is rounded to
-// 16 bits.
+// Does the epilogue of a tile from the sums in its registers. It returns false if the epilogue of
+// sums in memory must do the work: for a tile with missing columns, for int32 outputs, and for a
+// NaN that is rounded to 16 bits.
 template <int Rows, int Vectors>
 inline __attribute__((always_inline)) bool dequantize_tile(const Tile& t,
                                                            __m512i (&acc)[Rows][Vectors]) {
@@ -174,17 +174,17 @@ inline __attribute__((always_inline)) void fetch4(const int8_t* lines) {
     _mm_prefetch(lines + i * 64, _MM_HINT_T0);
 }
 
-// Rows × 32·Strips columns. With Parts, that many sums of every element alternate: with few
-// elements, single sums would wait for the latency of vpdpbusd.
+// Computes a tile of Rows rows × 32·Strips columns. Each element has Parts sums that alternate:
+// with few elements, single sums would wait for the latency of vpdpbusd.
 //
-// 6 × 64: 24 accumulators, 4 vectors of B, 1 of A. On Zen 5, as a share of the rate of vpdpbusd on
-// registers alone: 0.98 with the panel in the second-level cache, 0.97 with the epilogue at K =
-// 1024, 0.92 to 0.96 as a whole product of 256 rows and more.
+// A tile of 6 × 64 has 24 accumulators, 4 vectors of B, 1 of A. On Zen 5, as a share of the rate of
+// vpdpbusd on registers alone: 0.98 with the panel in the second-level cache, 0.97 with the
+// epilogue at K = 1024, 0.92 to 0.96 as a whole product of 256 rows and more.
 //
-// Other shapes as whole products, before anything was prefetched: 12 × 32 had 0.92 where this one
-// had 0.94, 14 × 32 had 0.72 without a copy of A, 8 × 48 had 0.94 but was worse at K = 1024. Two
-// other ideas did not pay: prefetching the start of the next tile's panel into the first-level
-// cache, and prefetching all lines of the output at once.
+// Other shapes as whole products, before anything was prefetched: 12 × 32 had 0.92 where 6 × 64 had
+// 0.94, 14 × 32 had 0.72 without a copy of A, 8 × 48 had 0.94 but was worse at K = 1024. Two other
+// ideas did not pay: prefetching the start of the next tile's panel into the first-level cache, and
+// prefetching all lines of the output at once.
 template <int Rows, int Strips, int Parts>
 void tile(const Tile& t) {
   constexpr int vectors = 2 * Strips;
@@ -221,9 +221,9 @@ void tile(const Tile& t) {
   };
   const int8_t* ahead = t.ahead;
   OutputLines output(t, Strips == 2 ? Rows : 0, vectors * 16);
-  // By default GCC reads the lines of 4 groups in another order, which the CPU's prefetchers follow
-  // badly: 5 % at 8 rows and weights from memory. (3 to 5 rows and wide tiles measured no better in
-  // order.)
+  // Whether B's lines are read in memory order. By default GCC reads the lines of 4 groups in
+  // another order, which the CPU's prefetchers follow badly: 5 % at 8 rows and weights from memory.
+  // (3 to 5 rows and wide tiles measured no better in order.)
   constexpr bool in_order = Strips == 1 && (Rows <= 2 || Parts == 1);
   int64_t groups = t.k / 4;
   for (; groups >= 4; groups -= 4) {

@@ -11,7 +11,7 @@ namespace switchback::gemm_int8 {
 
 namespace {
 
-// The prefix selects the VEX form: without it assemblers encode the AVX-512 form.
+// The prefix {vex} selects the VEX form: without it assemblers encode the AVX-512 form.
 inline __attribute__((always_inline)) void dot4(__m256i& sum, __m256i u8, __m256i s8) {
   asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(u8), "x"(s8));
 }
@@ -32,7 +32,7 @@ void prepare(const int8_t* a, int64_t, int, int64_t k, void*, int32_t* start) {
   *start = static_cast<int32_t>(0u - 128u * static_cast<uint32_t>(_mm_cvtsi128_si32(sum)));
 }
 
-// 6 × 16: 12 accumulators, 2 vectors of B, 1 of A, of 16 registers.
+// A tile of 6 × 16 takes 15 of the 16 registers: 12 accumulators, 2 vectors of B, 1 of A.
 template <int Rows>
 void tile(const Tile& t) {
   const auto* a = static_cast<const int8_t*>(t.a);
@@ -75,7 +75,8 @@ void tile(const Tile& t) {
   finish(t);
 }
 
-// Rows of A against two rows of B (the second may be the first again), dot products along k.
+// Computes sums from B in place: dot products along k of rows of A and two rows of B (the second
+// may be the first again).
 template <int Rows>
 void plain(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b, int n, int64_t k,
            const int32_t* start, int32_t* sums) {

@@ -43,7 +43,8 @@ inline __attribute__((always_inline)) int8x16_t zip_high_2(int8x16_t a, int8x16_
   return vreinterpretq_s8_s16(vzip2q_s16(vreinterpretq_s16_s8(a), vreinterpretq_s16_s8(b)));
 }
 
-// MicroKernel::prepare for a pair of rows. Both operands are signed, so all sums start from 0.
+// Implements MicroKernel::prepare for a pair of rows. Both operands are signed, so all sums start
+// from 0.
 template <int Group>
 void prepare(const int8_t* a, int64_t stride_a, int rows, int64_t k, void* copy, int32_t* start) {
   for (int r = 0; r < rows; ++r)
@@ -67,7 +68,7 @@ void prepare(const int8_t* a, int64_t stride_a, int rows, int64_t k, void* copy,
   }
 }
 
-// MicroKernel::pack_rows.
+// Implements MicroKernel::pack_rows.
 template <int Group>
 void pack_rows(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip) {
   auto* out = static_cast<int8_t*>(strip);
@@ -100,8 +101,8 @@ void pack_rows(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip)
   }
 }
 
-// Stores 4 codes of k of 16 rows of B: vector i has rows 4 · i and on. Each of the arguments has 16
-// codes of one k.
+// Interleaves 4 codes along k of 16 rows of B: out[i] has the codes of rows 4 · i to 4 · i + 3.
+// Each argument has the codes of all 16 rows at one position along k.
 inline __attribute__((always_inline)) void interleave_4(int8x16_t k0, int8x16_t k1, int8x16_t k2,
                                                         int8x16_t k3, int8x16_t (&out)[4]) {
   const int8x16_t low01 = vzip1q_s8(k0, k1);
@@ -114,7 +115,7 @@ inline __attribute__((always_inline)) void interleave_4(int8x16_t k0, int8x16_t 
   out[3] = zip_high_2(high01, high23);
 }
 
-// MicroKernel::pack_columns.
+// Implements MicroKernel::pack_columns.
 template <int Group>
 void pack_columns(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip) {
   auto* out = static_cast<int8_t*>(strip);
@@ -141,8 +142,8 @@ void pack_columns(const int8_t* b, int64_t stride_b, int n, int64_t k, void* str
   }
 }
 
-// Rows of A against Cols rows of B, dot products along k: 6 × 4 has 24 accumulators, 4 vectors of B
-// and 1 of A, of 32 registers.
+// Computes sums from B in place: dot products along k of Rows rows of A and Cols rows of B. A tile
+// of 6 × 4 has 24 accumulators, 4 vectors of B and 1 of A, of 32 registers.
 template <int Rows, int Cols>
 inline __attribute__((always_inline)) void plain_block(const int8_t* a, int64_t stride_a,
                                                        const int8_t* b, int64_t stride_b, int64_t k,
@@ -181,7 +182,7 @@ inline __attribute__((always_inline)) void plain_block(const int8_t* a, int64_t 
   }
 }
 
-// MicroKernel::plain. Start values are 0.
+// Implements MicroKernel::plain. It ignores start values, which are 0.
 template <int Rows>
 void plain(const int8_t* a, int64_t stride_a, const int8_t* b, int64_t stride_b, int n, int64_t k,
            const int32_t*, int32_t* sums) {
@@ -197,7 +198,7 @@ inline void store_bytes(void* d, const void* from, int64_t cols, int bytes) {
   memcpy(d, from, static_cast<size_t>(cols) * static_cast<size_t>(bytes));
 }
 
-// To any address.
+// Stores 16 bytes to any address.
 inline __attribute__((always_inline)) void store_whole(void* d, uint8x16_t y) {
   vst1q_u8(static_cast<uint8_t*>(d), y);
 }
@@ -226,7 +227,7 @@ inline void store_16_bit(void* d, int64_t cols, uint16x8_t y) {
 
 struct StoreF16 {
   static constexpr int bytes = 2;
-  // The instruction keeps a NaN's payload; half keeps only its sign.
+  // The instruction keeps a NaN's payload, but half(float) keeps only its sign.
   static uint16x4_t rounded(float32x4_t y) {
     const uint32x4_t u = vreinterpretq_u32_f32(y);
     const uint32x4_t sign = vandq_u32(u, vdupq_n_u32(0x80000000));
@@ -334,8 +335,8 @@ void promote(const PromotionTile& t) {
     fold<StoreBf16>(*t.fold);
 }
 
-// Prefetches this step's share of what is needed next. Tiles of a wide block need it in the
-// second-level cache, narrow tiles in the first.
+// Prefetches this step's share of the memory that is needed next. Tiles of a wide block need it in
+// the second-level cache, narrow tiles in the first.
 template <bool Narrow>
 inline __attribute__((always_inline)) void fetch_ahead(const Tile& t, const int8_t*& ahead) {
   if (ahead >= t.ahead_end) return;
@@ -344,7 +345,7 @@ inline __attribute__((always_inline)) void fetch_ahead(const Tile& t, const int8
   ahead += t.ahead_lines * 64;
 }
 
-// Finishes a tile whose sums are complete in memory.
+// Does the epilogue of a tile whose sums are complete in memory.
 inline void finish(const Tile& t) {
   if (t.out != nullptr) epilogues[static_cast<int>(t.output)](*t.out);
 }

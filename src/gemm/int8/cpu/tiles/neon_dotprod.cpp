@@ -12,7 +12,7 @@ namespace {
 
 constexpr int group = 4;
 
-// Adds the dot products of 4 columns with a row's codes, which are a lane of a vector. In
+// Adds the dot products of 4 columns with 4 codes of a row, which are a lane of a vector. In
 // assembler: GCC 12 moves loads and sums of several groups across each other, copies accumulators
 // and spills.
 template <int Lane>
@@ -23,8 +23,8 @@ inline __attribute__((always_inline)) void dot4(int32x4_t& sums, int8x16_t colum
 
 constexpr int vectors = panel_cols / 4;
 
-// Sums a group. A vector of A has two groups of a pair of rows: lanes 0 and 1 are the first group
-// of both.
+// Adds the products of one group of 4 codes. A vector of A has two groups of a pair of rows: lanes
+// 0 and 1 are the first group of both rows, lanes 2 and 3 the second.
 template <int Rows, int Lane>
 inline __attribute__((always_inline)) void sum_group(int32x4_t (&acc)[Rows][vectors],
                                                      const int8x16_t (&rows)[(Rows + 1) / 2],
@@ -41,12 +41,13 @@ inline __attribute__((always_inline)) void sum_group(int32x4_t (&acc)[Rows][vect
     }
   }
   b += panel_cols * group;
-  asm volatile("" ::: "memory");  // the loads of the next group stay after this one
+  asm volatile("" ::: "memory");  // keeps the loads of the next group after this one
 }
 
-// 6 × 16: 24 accumulators, 3 vectors of A (two groups of 6 rows), the others of B, of 32 registers.
-// The loop of 4 groups, as GCC 12 compiles it: 129 instructions, of which 96 are sdot; 22 vectors
-// are loaded (6 of A, 16 of B), none spilled. Each vector loaded serves 4.4 sdot.
+// Computes a tile of Rows × 16. A tile of 6 × 16 uses 32 registers: 24 accumulators, 3 vectors of A
+// (two groups of 6 rows), the others for B. The loop of 4 groups, as GCC 12 compiles it: 129
+// instructions, of which 96 are sdot; 22 vectors are loaded (6 of A, 16 of B), none spilled. Each
+// vector loaded serves 4.4 sdot.
 //
 // Arm's guides say per cycle: Neoverse N1 and N2 issue 2 sdot, V1 and V2 4. N1 loads 2 vectors, the
 // others 3. So sdot take 48 cycles on N1 and N2, and 24 on V1 and V2; loads take 8 to 11. V2

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int group = 8;
 
-// Joins two rows of 4 sums to the 2 × 2 sums of columns 0 and 1, and of columns 2 and 3; and the
-// reverse.
+// Joins two rows of 4 sums to the 2 × 2 sums of columns 0 and 1 (low_halves) or 2 and 3
+// (high_halves). Two such results are converted back to rows by the same functions.
 inline __attribute__((always_inline)) int32x4_t low_halves(int32x4_t a, int32x4_t b) {
   return vreinterpretq_s32_s64(vzip1q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
 }
@@ -22,24 +22,25 @@ inline __attribute__((always_inline)) int32x4_t high_halves(int32x4_t a, int32x4
   return vreinterpretq_s32_s64(vzip2q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
 }
 
-// In assembler: GCC 12 moves loads and sums of several groups across each other, copies
+// smmla in assembler: GCC 12 moves loads and sums of several groups across each other, copies
 // accumulators and spills.
 inline __attribute__((always_inline)) void multiply_add(int32x4_t& sums, int8x16_t rows,
                                                         int8x16_t columns) {
   asm("smmla %0.4s, %1.16b, %2.16b" : "+w"(sums) : "w"(rows), "w"(columns));
 }
 
-// 6 × 16: 24 accumulators of 2 × 2 sums, 3 vectors of A, the others of B, of 32 registers. The loop
-// of 4 groups, as GCC 12 compiles it: 154 instructions, of which 96 are smmla; 44 vectors are
-// loaded (12 of A, 32 of B), none spilled. Each vector loaded serves 2.2 smmla.
+// Computes a tile of Rows × 16. A tile of 6 × 16 uses 32 registers: 24 accumulators of 2 × 2 sums,
+// 3 vectors of A, the others for B. The loop of 4 groups, as GCC 12 compiles it: 154 instructions,
+// of which 96 are smmla; 44 vectors are loaded (12 of A, 32 of B), none spilled. Each vector loaded
+// serves 2.2 smmla.
 //
 // Arm's guides say per cycle: Neoverse V1 issues 2 smmla, V2 4, N2 2, and each loads 3 vectors. So
 // smmla take 48 cycles on V1 and N2, loads 15; on V2 smmla take 24. V2 decodes 6 instructions a
 // cycle, which takes 26 cycles. A sum waits for the previous one for at most 3 cycles, and there
 // are 24. This was counted, not measured: no kernel has run on such a CPU yet.
 //
-// 8 × 16 would need 32 accumulators. 8 × 8 reads A twice for each panel, at 2 smmla for each
-// vector.
+// A tile of 8 × 16 would need 32 accumulators. 8 × 8 reads A twice for each panel, at 2 smmla for
+// each vector.
 template <int Rows, bool Narrow>
 void tile(const Tile& t) {
   constexpr int pairs = (Rows + 1) / 2;
@@ -76,7 +77,7 @@ void tile(const Tile& t) {
     }
     a += 2 * group;
     b += panel_cols * group;
-    asm volatile("" ::: "memory");  // the loads of the next group stay after this one
+    asm volatile("" ::: "memory");  // keeps the loads of the next group after this one
   };
   const int8_t* ahead = t.ahead;
   int64_t groups = (t.k + group - 1) / group;

@@ -12,7 +12,8 @@
 namespace switchback::gemm_int8 {
 namespace {
 
-// Stores 4 codes of k of 16 rows of B as a group. Each of the four vectors has 16 codes of one k.
+// Stores 4 codes along k of 16 rows of B as a group. Each of the four vectors has the codes of all
+// 16 rows at one position along k.
 inline void store_group(__m128i k0, __m128i k1, __m128i k2, __m128i k3, __m128i offset,
                         unsigned char* group) {
   const __m128i low01 = _mm_unpacklo_epi8(k0, k1);
@@ -26,7 +27,8 @@ inline void store_group(__m128i k0, __m128i k1, __m128i k2, __m128i k3, __m128i 
   _mm_store_si128(out + 3, _mm_xor_si128(_mm_unpackhi_epi16(high01, high23), offset));
 }
 
-// MicroKernel::pack_columns for strips of StripCols columns; Offset is added to each code.
+// Implements MicroKernel::pack_columns for strips of StripCols columns; Offset is added to each
+// code.
 template <unsigned char Offset, int StripCols>
 void pack_columns(const int8_t* b, int64_t stride_b, int n, int64_t k, void* strip) {
   constexpr int width = MicroKernel::pack_width;

@@ -31,9 +31,10 @@ using core::cuda::CurrentDevice;
 using core::cuda::Runtime;
 using core::cuda::runtime;
 
-// The bytes of one memory access.
+// The bytes of one memory access of the kernels.
 constexpr std::int64_t access_bytes = 16;
-// The limit of a copy descriptor of 9.0. Everything else that is not rejected fits into it.
+// The limit of a stride in a copy descriptor (TMA) of 9.0. All other values of accepted problems
+// fit into a descriptor.
 constexpr std::int64_t most_row_bytes = std::int64_t{1} << 40;
 
 std::span<const products::FusedVariant> variants(const ContextState& state, std::string_view& why) {
@@ -69,7 +70,8 @@ std::string_view unsupported(const GemmProblem& p, const ContextState& state) {
   return p.has_groups() ? grouped::unsupported(p, state) : std::string_view();
 }
 
-// A kernel for few rows accepts at most the rows of one tile.
+// Whether a kernel accepts the problem's rows. A kernel for few rows accepts at most the rows of
+// one tile.
 bool takes_rows(const products::FusedVariant& variant, const GemmProblem& p) {
   return !variant.skinny || p.m <= variant.tile_m;
 }
@@ -92,14 +94,14 @@ const products::FusedVariant* find_variant(const ContextState& state, GemmConfig
 }
 
 std::int64_t tiles(const products::FusedVariant& variant, const GemmProblem& p) {
-  // A cluster always has all of its blocks, even if some have nothing to do.
+  // A cluster always has all of its thread blocks, even if some have nothing to do.
   const std::int64_t rows = std::int64_t{variant.tile_m} * variant.cluster;
   const std::int64_t down = (p.m + rows - 1) / rows * variant.cluster;
   return down * ((p.n + variant.tile_n - 1) / variant.tile_n);
 }
 
-// A tile with more than twice the rows of d wastes most of its work. Small tiles always pay: with
-// few rows, the time goes into reading b.
+// Whether a shape of tile suits the problem. A tile with more than twice the rows of d wastes most
+// of its work. Small tiles always pay: with few rows, the time goes into reading b.
 bool is_worth(const products::FusedVariant& variant, const GemmProblem& p) {
   constexpr int small = 64;
   return takes_rows(variant, p) && (variant.tile_m <= small || variant.tile_m < 2 * p.m);
@@ -130,9 +132,10 @@ std::int64_t strip_width(const products::FusedVariant& variant, const GemmProble
   return 0;
 }
 
-// Among the shapes that `allowed` accepts: the shape for few rows, or the shape whose waves of
-// tiles take the least time. From the second wave on it prefers pairs of blocks that share b, which
-// were up to 20 % faster on an H200 and never 4 % slower. Returns false if no shape is accepted.
+// Finds, among the shapes that `allowed` accepts, the shape for few rows, or the shape whose waves
+// of tiles take the least time. From the second wave on it prefers pairs of thread blocks that
+// share b, which were up to 20 % faster on an H200 and never 4 % slower. Returns false if no shape
+// is accepted.
 template <class Allowed>
 bool fastest(const GemmProblem& p, const ContextState& state, const Allowed& allowed,
              GemmConfig& config) {
@@ -157,8 +160,8 @@ bool fastest(const GemmProblem& p, const ContextState& state, const Allowed& all
   return true;
 }
 
-// Among the shapes that `allowed` accepts: the fastest that is worth its tiles, or otherwise the
-// fastest of all.
+// Finds, among the shapes that `allowed` accepts, the fastest for which is_worth() is true, or
+// otherwise the fastest of all.
 template <class Allowed>
 bool default_among_allowed(const GemmProblem& p, const ContextState& state, const Allowed& allowed,
                            GemmConfig& config) {
@@ -256,8 +259,8 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
     core::fail(Status::unsupported, "engine 'fused': {}", invalid_config(p, config, state));
   const CurrentDevice current(device.index());
   core::Workspace::Frame frame(state.workspace);
-  // Rows of a tile that are beyond a are not read. Only the inner dimension must be padded with
-  // zeros.
+  // The kernels do not read rows beyond the last row of a. So only the inner dimension is padded
+  // with zeros.
   const products::StagedCodes a = products::stage(frame, o.a, p.m, p.k, p.stride_a, p.m);
   const products::StagedCodes b = products::stage_b(frame, p, o);
   // The kernels read the scales of rows as 4-byte words.
@@ -285,7 +288,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
       device.index()};
   auto* workspace = frame.take<std::byte>(
       static_cast<std::int64_t>(variant->workspace_bytes(p.output, arguments)));
-  // All memory is allocated. From here on work is queued.
+  // All memory is allocated. From here on work is queued on the stream.
   if (device.is_dry_run()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b);
@@ -293,8 +296,8 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
     const std::size_t bytes = static_cast<std::size_t>(p.m) * sizeof(float);
     device.copy(absmax_a, bytes, o.absmax_a, bytes, bytes, 1);
   }
-  // CUTLASS ends by asking for the last error. It would report an error that earlier, unrelated
-  // code left.
+  // Clears CUDA's last error: CUTLASS ends a launch by asking for it, and would report an error
+  // that earlier, unrelated code left.
   (void)cudaGetLastError();
   check(variant->launch(p.output, arguments, workspace, device.cuda_stream()), "kernel fused");
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the launches of the fused products: int8 operands in, scaled f32, f16 or bf16 out.
+// Engine zone: the fused products' kernels and their arguments: int8 operands in, scaled f32, f16
+// or bf16 out.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ namespace switchback::products::cuda {
 /// The side of d along which consecutive tiles are neighbours. Neighbours share their operands in
 /// the L2 cache.
 enum class FusedRaster : std::int64_t {
-  heuristic = 0,  ///< along n, or along m if that has fewer tiles
+  heuristic = 0,  ///< along the side with fewer tiles; n if they are equal
   along_m = 1,
   along_n = 2,
 };
@@ -30,42 +31,42 @@ struct FusedArguments {
   void* d;
   const float* absmax_a;  ///< [m]
   const float* absmax_b;  ///< [n], or [1] if scalar_b
-  const void* bias;       ///< [n] or null
+  const void* bias;       ///< [n]; null: no bias
   DType bias_type;
   int m, n, k;
   std::int64_t a_stride, b_stride, d_stride;
   bool scalar_b;
   int multiprocessors;
   FusedRaster raster;
-  int swizzle;    ///< width of a strip along that side, in tiles: 1, 2, 4 or 8, at most all of d
-  bool overlaps;  ///< may begin before the preceding kernel has ended, if it then waits for it
-  int device;     ///< the current device
+  int swizzle;    ///< width of a strip of tiles along the raster's side: 1, 2, 4 or 8
+  bool overlaps;  ///< whether the kernel may begin early, and then waits for the kernel before it
+  int device;     ///< index of the current device
 
   friend bool operator==(const FusedArguments&, const FusedArguments&) = default;
 };
 
-/// One shape of a fused kernel: a line of shapes.def.
+/// One tile shape of a fused kernel: a line of shapes.def.
 struct FusedVariant {
-  int tile_m;                ///< rows of d in a block's tile
-  int tile_n;                ///< columns
-  int tile_k;                ///< inner dimension of a stage; 0: 128
-  int cluster;               ///< blocks of a cluster, along m, that share b
-  std::size_t shared_bytes;  ///< of a block
-  /// Bytes of scratch it needs, 256-byte aligned.
+  int tile_m;                ///< rows of d in a thread block's tile
+  int tile_n;                ///< columns of d in a thread block's tile
+  int tile_k;                ///< codes along k in a stage; 0 stands for 128
+  int cluster;               ///< thread blocks of a cluster, along m, that share b
+  std::size_t shared_bytes;  ///< shared memory of a thread block
+  /// The bytes of scratch memory that a launch needs, 256-byte aligned.
   std::size_t (*workspace_bytes)(DType output, const FusedArguments& arguments);
   cudaError_t (*launch)(DType output, const FusedArguments& arguments, void* workspace,
                         cudaStream_t stream);
-  double time = 0;      ///< of a tile, relative to the other shapes of its generation
-  bool skinny = false;  ///< only for at most tile_m rows: skinny.cu
-  /// The committed record of a GPU of its generation on which its results were right
+  double time = 0;      ///< time of a tile, relative to other shapes of its generation
+  bool skinny = false;  ///< only for at most tile_m rows: the kernel of skinny.cu
+  /// The committed record of a GPU of the variant's generation on which the results were right
   /// (gemm/cuda/seen.hpp). Empty if there is no such record.
   std::string_view seen = {};
-  /// Whether nothing in it can hang: it has no cluster, and no barrier that waits for another block
-  /// or for a copy. Then it may be tried in this process (trial.hpp).
+  /// Whether nothing in the kernel can hang: it has no cluster, and no barrier that waits for
+  /// another thread block or for a copy. Then it may be tried in this process (trial.hpp).
   bool cannot_hang = false;
 };
 
-// The variant for all generations: skinny.cu.
+// The variant for few rows, for all generations, which skinny.cu defines.
 extern const FusedVariant fused_skinny;
 
 /// The variants of this build for a compute capability (90 is 9.0) and this much shared memory per

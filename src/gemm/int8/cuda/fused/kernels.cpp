@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of shapes.def that this build has. Each is defined in the file made of its line.
+// The kernels of shapes.def that this build has. Each is defined in a source file that CMake makes
+// of its line.
 #include <array>
 
 #include "gemm/cuda/seen.hpp"
@@ -29,7 +30,8 @@ namespace {
 #define SWITCHBACK_WHY_NONE(generation) "the library was built without CUTLASS"
 #endif
 
-// Adds what is known about a kernel.
+// Adds to a kernel what is known about it: its time, and the record in which its results were
+// right.
 [[maybe_unused]] FusedVariant known(FusedVariant variant, double time, std::string_view seen) {
   variant.time = time;
   variant.seen = seen;
@@ -47,8 +49,8 @@ template <class Variant>
   return variant;
 }
 
-// Kernels written for 8.x, in code for each generation that was asked for. They wait only for their
-// own copies and for the warps of their block.
+// Kernels written for 8.x, in code for each generation that was asked for. They cannot hang: they
+// wait only for their own copies and for the warps of their thread block.
 #if defined(SWITCHBACK_HAVE_FUSED_SM80) || defined(SWITCHBACK_HAVE_FUSED_SM120)
 std::span<const FusedVariant> all_sm80() noexcept {
   static const std::array all = {

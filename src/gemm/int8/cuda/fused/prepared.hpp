@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the parameters of launches, kept for the next launch on the same operands. Making
-// them asks the driver for three copy descriptors, which takes longer than the launch itself.
+// them asks the driver for three copy descriptors (TMA), which takes longer than the launch itself.
 #pragma once
 
 #include <array>
@@ -43,7 +43,7 @@ class Prepared {
     Launch launch;
   };
   std::array<std::unique_ptr<Entry>, most> entries_;
-  std::size_t next_ = 0;  // position of the oldest
+  std::size_t next_ = 0;  // position of the oldest entry
 };
 
 }  // namespace switchback::products::cuda

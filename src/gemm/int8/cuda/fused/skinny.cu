@@ -2,7 +2,7 @@
 // Engine zone: the fused product for few rows, where most time goes into reading b. It does not
 // need CUTLASS: one kernel for 8.0 and later, with mma.sync and cp.async.
 //
-// Floor: reading b from memory. A block has 32 columns of d, so that 4096 columns keep 128
+// Lower bound: reading b from memory. A block has 32 columns of d, so that 4096 columns keep 128
 // multiprocessors busy. The block's warps divide the inner dimension among them. Each warp copies
 // its own stages, in lines of 128 bytes a row (with 64 bytes the L2 cache gives half its rate). It
 // waits for other warps only at the end, when the block adds the sums and scales them.
@@ -23,8 +23,9 @@ using core::cuda::divide_up;
 using core::cuda::multiply_add_16x8x32;
 using core::cuda::narrow;
 
-// Columns is a multiple of 16, Rows of 8. Columns of d are rows of b: the product is b · aᵀ. The
-// instruction has 16 rows of its first factor and 8 of its second.
+// The shape of the kernel's tile. The kernel computes dᵀ = b · aᵀ, so columns of d are rows of b.
+// Columns is a multiple of 16 and Rows of 8, because the instruction has 16 rows of its first
+// factor and 8 of its second.
 template <int Rows, int Columns, int Warps, int Stages>
 struct Skinny {
   static constexpr int rows = Rows;
@@ -32,25 +33,26 @@ struct Skinny {
   static constexpr int warps = Warps;
   static constexpr int stages = Stages;
   static constexpr int threads = 32 * Warps;
-  static constexpr int depth = 128;          // int8 elements of a stage
-  static constexpr int pieces = depth / 16;  // of a row, 16 bytes each
+  static constexpr int depth = 128;          // int8 elements of a stage, along k
+  static constexpr int pieces = depth / 16;  // 16-byte pieces of a row in a stage
   static constexpr int across = Columns / 16;
   static constexpr int down = Rows / 8;
-  static constexpr int lines = Columns + Rows;  // of a stage: rows of b, then of a
+  static constexpr int lines = Columns + Rows;  // rows of a stage: those of b, then those of a
   static constexpr std::size_t stage_bytes = std::size_t{lines} * depth;
   static constexpr std::size_t sum_bytes = std::size_t{Warps} * across * down * 32 * sizeof(int4);
   static constexpr std::size_t shared_bytes =
       Warps * Stages * stage_bytes > sum_bytes ? Warps* Stages* stage_bytes : sum_bytes;
 };
 
-// The position of a piece of a row in a stage. Adjacent rows are in different halves of the banks.
-// So the eight lanes of an access, which read four pieces of each of two rows, use all banks.
+// The position of a 16-byte piece of a row in a stage. Adjacent rows are in different halves of the
+// banks. So the eight lanes of an access, which read four pieces of each of two rows, use all
+// banks.
 template <class S>
 __device__ __forceinline__ int place(int row, int piece) {
   return row * S::pieces + (piece ^ (row % 2 * 4));
 }
 
-// Copies b's and a's elements from k0 on. A lane copies piece lane % 8 of every fourth row.
+// Copies a stage of b and a, from element k0 on. A lane copies piece lane % 8 of every fourth row.
 template <class S, class Copies>
 __device__ __forceinline__ void copy_stage(Copies& copies, uint4* stage, const FusedArguments& p,
                                            std::int64_t column0, int k0, int lane) {
@@ -71,8 +73,9 @@ __device__ __forceinline__ void copy_stage(Copies& copies, uint4* stage, const F
     copy(S::columns + line + lane / 8, p.a, line + lane / 8, p.m, p.a_stride);
 }
 
-// Adds a stage's products. A lane's piece of a row, 16 bytes, is enough for two instructions. Which
-// of the 128 elements meet in one instruction does not matter, as it is the same for both factors.
+// Adds the products of a stage. A lane's piece of a row, 16 bytes, is enough for two instructions.
+// Which of the 128 elements meet in one instruction does not matter, as it is the same for both
+// factors.
 template <class S>
 __device__ __forceinline__ void add_stage(const uint4* stage, int lane,
                                           int (&sums)[S::across][S::down][4]) {
@@ -121,16 +124,17 @@ __global__ void __launch_bounds__(S::threads) skinny_kernel(FusedArguments p) {
   SWITCHBACK_DYNAMIC_SHARED(uint4, shared);
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
-  const int warp = __shfl_sync(0xFFFFFFFFu, thread / 32, 0);  // known to be the warp's
+  // The shuffle tells the compiler that all lanes of a warp have the same value.
+  const int warp = __shfl_sync(0xFFFFFFFFu, thread / 32, 0);
   const std::int64_t column0 = static_cast<std::int64_t>(blockIdx.x) * S::columns;
   constexpr int stage_pieces = S::lines * S::pieces;
   uint4* const stages = shared + warp * S::stages * stage_pieces;
-  constexpr int step = S::warps * S::depth;  // warps alternate
+  constexpr int step = S::warps * S::depth;  // warps take stages alternately
   core::cuda::wait_for_kernel_before();
   core::cuda::let_next_kernel_begin();
 
   AsyncCopies<S::stages * S::lines / 4> copies;
-  int next = warp * S::depth;  // the next element to copy
+  int next = warp * S::depth;  // the next element along k to copy
   const auto begin_copy = [&](int stage) {
     if (next < p.k) copy_stage<S>(copies, stages + stage * stage_pieces, p, column0, next, lane);
     copies.end_group();
@@ -145,7 +149,7 @@ __global__ void __launch_bounds__(S::threads) skinny_kernel(FusedArguments p) {
     copies.wait(S::stages - 1);
     __syncwarp();  // each lane sees what the others copied
     add_stage<S>(stages + stage * stage_pieces, lane, sums);
-    __syncwarp();  // before others copy to where a lane still reads
+    __syncwarp();  // no lane overwrites what another lane still reads
     begin_copy(stage);
     stage = stage + 1 == S::stages ? 0 : stage + 1;
   }
@@ -217,8 +221,9 @@ constexpr FusedVariant skinny() {
 
 }  // namespace
 
-// 96 KiB: it fits into the shared memory of 8.6, 8.9 and 12.x, and twice into that of 9.0. With 32
-// rows it was no faster than tiles of 64x64 and 64x128 on an H200.
+// The kernel uses 96 KiB of shared memory: that fits into the shared memory of 8.6, 8.9 and 12.x,
+// and twice into that of 9.0. With 32 rows it was no faster than tiles of 64x64 and 64x128 on an
+// H200.
 const FusedVariant fused_skinny = skinny<16, 32, 8, 2>();
 
 }  // namespace switchback::products::cuda

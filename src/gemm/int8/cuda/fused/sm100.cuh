@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the fused product of compute capability 10.0, built on CUTLASS: TMA loads and
-// tcgen05 products of int8. The sums are in tensor memory, so that the epilogue can read those of
-// one tile while the next ones are computed. A tile is computed by one block. Or a pair of blocks
-// computes a tile of twice the rows, and each block loads half of the columns. There is one file
-// for each line of shapes.def, which compiles in minutes.
+// tcgen05 products of int8. The sums are in tensor memory, so that the epilogue can read the sums
+// of one tile while those of the next are computed. A tile is computed by one thread block. Or a
+// pair of thread blocks computes a tile of twice the rows, and each loads half of the columns.
+// There is one file for each line of shapes.def, which compiles in minutes.
 //
-// sm90.cuh has the leaves of the expression, and everything else that does not depend on a
-// generation.
+// sm90.cuh has the leaves of the epilogue's expression, and everything else that does not depend on
+// a generation.
 #pragma once
 
 #include "gemm/int8/cuda/fused/sm90.cuh"
 
 namespace switchback::products::cuda {
 
-/// TileM, TileN: rows and columns of one block.
+/// The kernel for one output type. TileM and TileN are the rows and columns of one thread block.
 template <class Output, int TileM, int TileN, bool Pairs>
 struct FusedSm100 {
   using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::_128>;
@@ -43,9 +43,10 @@ struct FusedSm100 {
   static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
     typename Gemm::Arguments arguments = arguments_sm90<Gemm, Output>(p);
     schedule_sm90(p, Order::AlongM, Order::AlongN, arguments);
-    // Each tile is a block of the grid. Tiles are neighbours along the first side of the grid; the
-    // other side has a lower limit. Never do both sides of d have more tiles than that limit.
-    constexpr int most_across = 65535 - 1;  // a pair has two
+    // Each tile is a thread block of the grid. Consecutive tiles are neighbours along the first
+    // side of the grid; the other side has a lower limit. Never do both sides of d have more tiles
+    // than that limit.
+    constexpr int most_across = 65535 - 1;  // one less, since a pair has two thread blocks
     const std::int64_t down = (static_cast<std::int64_t>(p.m) + TileM - 1) / TileM;
     const std::int64_t across = (static_cast<std::int64_t>(p.n) + TileN - 1) / TileN;
     if (down > most_across) arguments.scheduler.raster_order = Order::AlongM;
@@ -57,8 +58,8 @@ struct FusedSm100 {
     return Gemm::get_workspace_size(arguments_of(p));
   }
 
-  // The kernel must not overlap the one before it. CUTLASS's epilogue for 10.0 reads the scales
-  // without waiting for the kernel that writes them (in 4.2; the one for 9.0 waits).
+  // The kernel must not overlap the kernel before it. CUTLASS's epilogue for 10.0 reads the scales
+  // without waiting for the kernel that writes them (in CUTLASS 4.2; the epilogue for 9.0 waits).
   static cudaError_t launch(const FusedArguments& p, void* workspace, cudaStream_t stream) {
     FusedArguments alone = p;
     alone.overlaps = false;
@@ -66,7 +67,7 @@ struct FusedSm100 {
   }
 };
 
-/// The kernels of a tile shape for every output type: by single blocks, or by pairs of blocks.
+/// The kernels of a tile shape for every output type: by single thread blocks, or by pairs of them.
 template <int TileM, int TileN, int TileK, int Cluster>
 constexpr FusedVariant fused_sm100() {
   static_assert(TileK == 128 && Cluster <= 2);

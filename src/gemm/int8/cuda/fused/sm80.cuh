@@ -9,7 +9,7 @@
 #include <cutlass/cutlass.h>
 #include <cutlass/gemm/kernel/default_gemm_universal_with_visitor.h>
 
-// Must follow the headers above, which it needs but does not include.
+// CUTLASS's visitors need the headers above but do not include them.
 #include <cutlass/epilogue/threadblock/fusion/visitors.hpp>
 
 #include <algorithm>
@@ -22,9 +22,9 @@
 
 namespace switchback::products::cuda {
 
-/// The operation that CUTLASS is given: products and sums modulo 2^32. CUTLASS's own operation for
-/// 8.0 saturates. Sums that exceed 2^31 on the way and come back (possible only with a caller's
-/// codes of -128) would be wrong, while those of the other engines are right.
+/// The operation that CUTLASS is given: products and sums modulo 2^32. CUTLASS's operation for 8.0
+/// saturates. Sums that exceed 2^31 on the way and come back (possible only with a caller's codes
+/// of -128) would be wrong, while those of the other engines are right.
 struct WrappingMultiplyAdd {};
 
 }  // namespace switchback::products::cuda
@@ -59,17 +59,20 @@ struct cutlass::arch::Mma<cutlass::gemm::GemmShape<16, 8, 32>, 32, std::int8_t,
 
 namespace switchback::products::cuda {
 
-/// Which tile of d a block computes. Blocks start in the order of their x. They go along one side
-/// of d in strips of 2^width tiles, so that neighbours share their operands in the L2 cache.
+/// Which tile of d a thread block computes. Thread blocks start in the order of their x. They go
+/// along one side of d in strips of 2^width tiles, so that neighbours share their operands in the
+/// L2 cache.
 struct FusedOrder {
-  static constexpr int along_n = 1 << 8;  ///< a bit next to the width; without it: along m
+  /// A flag above the bits of the strip width. Without it, thread blocks go along m.
+  static constexpr int along_n = 1 << 8;
   static constexpr int most_strips = 65535;
 
   static dim3 grid_of(std::int64_t along, std::int64_t across, int width) {
     return {static_cast<unsigned>(along << width),
             static_cast<unsigned>((across + (std::int64_t{1} << width) - 1) >> width), 1};
   }
-  // What CUTLASS asks for. CUTLASS does not know the order, which is set at run time.
+  // The functions that CUTLASS calls. CUTLASS does not know the order of tiles, which is set at run
+  // time.
   static cutlass::gemm::GemmCoord get_tiled_shape(cutlass::gemm::GemmCoord problem,
                                                   cutlass::gemm::GemmCoord tile, int) {
     return {core::cuda::divide_up(problem.m(), tile.m()),
@@ -86,8 +89,8 @@ struct FusedOrder {
   }
 };
 
-/// Leaf of the epilogue: a value for each column of d, or one for all, of any float type, at any
-/// address. Therefore values are read one element at a time, once per tile.
+/// A leaf of the epilogue's expression: a value for each column of d, or one for all, of any float
+/// type, at any address. Therefore values are read one element at a time, once per tile.
 template <class ThreadMap>
 struct FusedColumns : cutlass::epilogue::threadblock::detail::VisitorImpl2x<> {
   using Arguments = FloatColumns;
@@ -133,7 +136,8 @@ struct FusedColumns : cutlass::epilogue::threadblock::detail::VisitorImpl2x<> {
 
   template <class Shape>
   CUTLASS_DEVICE auto get_callbacks(cutlass::gemm::GemmCoord tile, int thread, Shape shape) {
-    // From a thread's elements (of an access, accesses of a row, rows …), those of one row.
+    // The index of a thread's element has several parts: element of an access, access of a row,
+    // row, and so on. This keeps the elements of one row.
     const auto coordinates = ThreadMap::partition(cute::make_identity_tensor(shape), thread, tile)(
         cute::_, cute::_, cute::_0{}, cute::_0{}, cute::_0{}, cute::_0{});
     const auto values = cute::make_tensor<float>(cute::shape(coordinates));
@@ -236,8 +240,8 @@ struct FusedSm80 {
   }
 
  private:
-  // The logarithm of the strip width. It is smaller than wanted if d is narrower, and larger if d
-  // has more strips than a grid can have.
+  // The binary logarithm of the strip width. The width is smaller than wanted if d is narrower, and
+  // larger if d has more strips than a grid can have.
   static int strip_width(int across, int wanted) {
     int width = 0;
     while ((1 << width) < std::min(wanted, across) || (across >> width) >= FusedOrder::most_strips)
@@ -246,7 +250,7 @@ struct FusedSm80 {
   }
 };
 
-/// The kernels of a tile shape for every output type. There are no clusters.
+/// The kernels of a tile shape for every output type. These kernels have no clusters.
 template <int TileM, int TileN, int TileK, int Cluster, int WarpM, int WarpN, int Stages>
 constexpr FusedVariant fused_sm80() {
   static_assert(Cluster == 1);

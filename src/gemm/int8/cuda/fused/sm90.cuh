@@ -7,8 +7,9 @@
 // code is compiled without contraction); the last conversion rounds to nearest even.
 #pragma once
 
-// With this defined, its kernels wait for the previous kernel before their first read, and signal
-// the next kernel when their products are done. Without it they do neither, and must not overlap.
+// With this macro CUTLASS's kernels wait for the previous kernel before their first read, and
+// signal the next kernel when their products are done. Without it they do neither, and must not
+// overlap.
 #if !defined(CUTLASS_ENABLE_GDC_FOR_SM90)
 #define CUTLASS_ENABLE_GDC_FOR_SM90 1
 #endif
@@ -29,8 +30,8 @@
 
 namespace switchback::products::cuda {
 
-/// A leaf derived from another one. It tells CUTLASS that it keeps its own arguments unchanged, and
-/// that it needs no memory.
+/// A leaf of the epilogue's expression that is derived from another leaf. It tells CUTLASS that it
+/// keeps its own arguments unchanged, and that it needs no memory.
 template <class Base, class Held>
 struct LeafSm90 : Base {
   using Arguments = Held;
@@ -61,10 +62,10 @@ using RowSm90 =
     cutlass::epilogue::fusion::Sm90RowBroadcast<0, Tile, float, float,
                                                 cute::Stride<cute::_0, cute::_1, cute::_0>, 1>;
 
-/// Leaf of the epilogue: a value for each column of d, or one for all, of any float type and at any
-/// address. It differs from CUTLASS's leaf for such a row in the copy to shared memory, once per
-/// tile. CUTLASS's leaf reads one type, and faults if an address is not a multiple of that type's
-/// size.
+/// A leaf of the epilogue's expression: a value for each column of d, or one for all, of any float
+/// type and at any address. It differs from CUTLASS's leaf for such a row in the copy to shared
+/// memory, once per tile. CUTLASS's leaf reads one type, and faults if an address is not a multiple
+/// of that type's size.
 template <class Tile>
 struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
   using Leaf = LeafSm90<RowSm90<Tile>, FloatColumns>;
@@ -74,7 +75,8 @@ struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
   CUTLASS_HOST_DEVICE FusedColumnsSm90() {}
   CUTLASS_HOST_DEVICE FusedColumnsSm90(const Params& params, const SharedStorage& shared)
       : Leaf({nullptr, params.otherwise, {}}, shared), columns_(params) {}
-  // CUTLASS's leaf would report on the row that it reads, but this leaf does not let it read one.
+  // The is_zero() of CUTLASS's leaf would look at the row that it reads, but this leaf gives it no
+  // row.
   CUTLASS_DEVICE bool is_zero() const { return false; }
 
   template <class RowCallbacks, class Index>
@@ -88,8 +90,8 @@ struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
       for (int i = 0; i < cute::size(shared); ++i) {
         const int column = cute::get<1>(places(i));
         if (column >= cute::size<1>(Tile{})) continue;
-        // Columns beyond the last one are filled too, so that the tile is read from shared memory
-        // unconditionally.
+        // Columns beyond the last one of d are filled too, so that the tile is read from shared
+        // memory unconditionally.
         shared(i) = cute::elem_less(places(i), this->residue_cRow)
                         ? columns_.at(begin_, first_ + column)
                         : columns_.otherwise;
@@ -109,7 +111,8 @@ struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
   }
 
  protected:
-  /// For a d whose values begin with element `begin`: that of the first column, or the only one.
+  /// The callbacks for a d whose values begin with element `begin`: that of the first column, or
+  /// the only one.
   template <bool ReferenceSource, class Of, class Index>
   CUTLASS_DEVICE auto callbacks_from(const Of& arguments, Index begin) {
     auto row = Leaf::template get_consumer_store_callbacks<ReferenceSource>(arguments);
@@ -122,17 +125,18 @@ struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
   Params columns_;
 };
 
-/// The last error that a failed CUTLASS operation left.
+/// The CUDA error that a failed CUTLASS operation left; never cudaSuccess.
 inline cudaError_t failure_sm90() {
   const cudaError_t status = cudaGetLastError();
   return status == cudaSuccess ? cudaErrorUnknown : status;
 }
 
-/// Makes what CUTLASS's adapter launches with these arguments.
+/// Prepares the object that launches CUTLASS's kernel with these arguments.
 template <class Gemm>
 cudaError_t prepare_sm90(Gemm& gemm, const typename Gemm::Arguments& arguments, void* workspace,
                          cudaStream_t stream) {
-  // CUTLASS does not report a descriptor that the driver refused; it leaves it empty.
+  // CUTLASS does not report a copy descriptor that the driver refused; it leaves the descriptor
+  // empty.
   const auto is_empty = [](const auto& copy) {
     const auto* descriptor = copy.get_tma_descriptor();
     constexpr unsigned char empty[sizeof *descriptor] = {};
@@ -154,8 +158,8 @@ cudaError_t run_sm90(Gemm& gemm, cudaStream_t stream, bool overlaps) {
                                                                           : failure_sm90();
 }
 
-/// Queues a product; `Fused` has its Gemm, and arguments_of(p). Preparing the parameters queues no
-/// work, so they can be kept for the next launch.
+/// Queues a product. `Fused` provides the type Gemm and the function arguments_of(p). Preparing the
+/// parameters queues no work, so they can be kept for the next launch.
 template <class Fused>
 cudaError_t launch_sm90(const FusedArguments& p, void* workspace, cudaStream_t stream) {
   using Gemm = typename Fused::Gemm;
@@ -167,8 +171,8 @@ cudaError_t launch_sm90(const FusedArguments& p, void* workspace, cudaStream_t s
   return status != cudaSuccess ? status : run_sm90(*gemm, stream, p.overlaps);
 }
 
-/// The expression. Each operation rounds to f32, except that the last one rounds to the output
-/// type.
+/// An operation of the epilogue's expression, with two operands. Each operation rounds to f32,
+/// except that the last one rounds to the output type.
 template <template <class> class Operation, class Left, class Right, class To = float>
 using ApplySm90 = cutlass::epilogue::fusion::Sm90EVT<
     cutlass::epilogue::fusion::Sm90Compute<Operation, To, float,
@@ -183,17 +187,17 @@ using DequantizeSm90 = ApplySm90<
     ApplySm90<cutlass::multiplies, ScaleB, ApplySm90<cutlass::multiplies, ScaleA, ScaledSumsSm90>>,
     Bias, Output>;
 
-/// The expression for a d with a scale of a for each row, and a scale of b and a bias for each
-/// column. Scales of rows are read one element at a time, once per tile.
+/// The epilogue's expression for a d with a scale of a for each row, and a scale of b and a bias
+/// for each column. Scales of rows are read one element at a time, once per tile.
 template <class Tile, class Output>
 using DequantizeTileSm90 =
     DequantizeSm90<cutlass::epilogue::fusion::Sm90ColBroadcast<
                        0, Tile, float, float, cute::Stride<cute::_1, cute::_0, cute::_0>, 1>,
                    FusedColumnsSm90<Tile>, FusedColumnsSm90<Tile>, Output>;
 
-/// Computes the products of a tile, with all the stages that fit into shared memory together with
-/// the epilogue. LayoutA and LayoutB are layouts of rows and columns, or pointers to them if each
-/// group has its own.
+/// CUTLASS's main loop, which computes the products of a tile, with all the stages that fit into
+/// shared memory together with the epilogue. LayoutA and LayoutB are layouts of rows and columns,
+/// or pointers to them if each group has its own.
 template <class Tile, class ClusterShape, class Epilogue, class Schedule,
           class LayoutA = cutlass::layout::RowMajor, class LayoutB = cutlass::layout::ColumnMajor,
           class Generation = cutlass::arch::Sm90>
@@ -204,7 +208,8 @@ using MainSm90 = typename cutlass::gemm::collective::CollectiveBuilder<
         sizeof(typename Epilogue::SharedStorage))>,
     Schedule>::CollectiveOp;
 
-/// All arguments except the order of tiles: those of d[m,n], with the leaves of DequantizeSm90.
+/// The arguments of CUTLASS for d[m,n], with the leaves of DequantizeSm90. Only the order of tiles
+/// is not set yet.
 template <class Gemm, class Output>
 typename Gemm::Arguments arguments_sm90(const FusedArguments& p) {
   constexpr float c = core::inverse_127_squared;
@@ -228,8 +233,8 @@ typename Gemm::Arguments arguments_sm90(const FusedArguments& p) {
        rows_of(p.d_stride)}};
 }
 
-/// The order of tiles. along_m and along_n are CUTLASS's values for orders along rows and columns
-/// of d.
+/// Sets the order of tiles. along_m and along_n are CUTLASS's values for orders along rows and
+/// columns of d.
 template <class Order, class Arguments>
 void schedule_sm90(const FusedArguments& p, Order along_m, Order along_n, Arguments& arguments) {
   arguments.hw_info.sm_count = p.multiprocessors;
@@ -239,7 +244,8 @@ void schedule_sm90(const FusedArguments& p, Order along_m, Order along_n, Argume
                                                                         : Order::Heuristic;
 }
 
-/// Two groups of warps alternate: the epilogue of one overlaps the products of the other.
+/// The kernel for one output type. Two groups of warps alternate: the epilogue of one overlaps the
+/// products of the other.
 template <class Output, int TileM, int TileN, int TileK, int Cluster>
 struct FusedSm90 {
   using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::Int<TileK>>;

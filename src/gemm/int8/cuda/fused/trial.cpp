@@ -21,17 +21,17 @@ using core::cuda::check;
 using core::cuda::CurrentDevice;
 using core::cuda::Runtime;
 
-// The trial has more columns than a tile has. Its inner dimension is longer than one stage of every
-// pipeline, and the last stage is not full. For kernels for few rows it is longer than the stages
-// of all warps.
+// The sizes of a trial. It has more columns than a tile has. Its inner dimension is longer than one
+// stage of every pipeline, and the last stage is not full. For kernels for few rows it is longer
+// than the stages of all warps.
 constexpr int more_columns = 16;
 constexpr int default_depth = 144;
 constexpr int depth_of_few_rows = 2192;
 
 constexpr std::array both_kinds_of_scales = {false, true};
 
-// Memory of the device, from which pieces are taken in order. Pieces with values are copied from
-// the host.
+// Device memory for the operands of a trial, from which pieces are taken in order. Pieces with
+// values are copied from the host.
 class Operands {
  public:
   Operands(Runtime& device, std::size_t bytes)
@@ -64,7 +64,7 @@ class Operands {
   std::size_t used_ = 0;
 };
 
-// The operands of a product, on the host.
+// The operands of a trial, on the host, with pseudo-random values.
 struct Values {
   Values(int rows, int columns, int depth, int groups = 1)
       : a(count(rows, depth)),
@@ -92,14 +92,14 @@ struct Values {
   std::vector<float> absmax_a, absmax_b, bias;
 
  private:
-  std::uint32_t next() {  // Numerical Recipes' generator; its upper bits
+  std::uint32_t next() {  // the upper bits of Numerical Recipes' linear congruential generator
     state_ = state_ * 1664525u + 1013904223u;
     return state_ >> 8;
   }
   std::uint32_t state_ = 1;
 };
 
-// The results of the kernel and of dp4a, for each kind of scales.
+// The results of a kernel and of dp4a, for each kind of scales.
 class Results {
  public:
   Results(Runtime& device, Operands& operands, std::size_t bytes)
@@ -114,7 +114,8 @@ class Results {
   [[nodiscard]] void* of_kernel(bool scalar) const { return at(scalar ? 1 : 0); }
   [[nodiscard]] void* of_dp4a(bool scalar) const { return at(scalar ? 3 : 2); }
 
-  // Waits for the results.
+  // Waits for all results, and returns whether those of the kernel and of dp4a are the same to the
+  // bit.
   [[nodiscard]] bool equal() const {
     std::vector<std::byte> host(size_of(bytes_));
     check(cudaMemcpyAsync(host.data(), memory_, host.size(), cudaMemcpyDeviceToHost,
@@ -131,8 +132,9 @@ class Results {
   std::byte* memory_;
 };
 
-// Two tiles along the rows, the second with one row only, and two along the columns. A kernel for
-// few rows has one tile along the rows.
+// Whether a kernel computes the same as dp4a, in a product with two tiles along the rows, the
+// second with one row only, and two along the columns. For a kernel for few rows there is one tile
+// along the rows.
 bool compare(Runtime& device, const FusedVariant& variant, DType output) {
   const int m = variant.skinny ? variant.tile_m : variant.tile_m + 1;
   const int n = variant.tile_n + more_columns;
@@ -177,7 +179,8 @@ bool compare(Runtime& device, const FusedVariant& variant, DType output) {
   return results.equal() && launched;
 }
 
-// Groups of two tiles, of no rows, and of a few rows.
+// Whether a kernel for groups computes the same as dp4a, for a group of two tiles, one of no rows,
+// and one of a few rows.
 bool compare(Runtime& device, const GroupedFusedVariant& variant, DType output) {
   constexpr int groups = 3;
   constexpr int few = 5;
@@ -239,8 +242,8 @@ struct Kernel {
   friend auto operator<=>(const Kernel&, const Kernel&) = default;
 };
 
-// One trial at a time: a second thread that asks for the same kernel waits for the answer of the
-// first.
+// The outcome of a kernel's trial, which is made once. There is one trial at a time: a second
+// thread that asks for the same kernel waits for the answer of the first.
 template <class Variant>
 Trial tried(Runtime& device, const Variant& variant, DType output) {
   static std::mutex mutex;

@@ -36,7 +36,8 @@ struct FusedKernels {
   }
 };
 
-/// Variant is FusedVariant or GroupedFusedVariant; its arguments are Arguments.
+/// Makes a variant from its kernels for f32, f16 and bf16 outputs. Variant is FusedVariant or
+/// GroupedFusedVariant; Arguments is the type of its arguments.
 template <class Variant, class Arguments, class F32, class F16, class Bf16>
 constexpr Variant make_variant(int tile_m, int tile_n, int tile_k) {
   using Kernels = FusedKernels<Arguments, F32, F16, Bf16>;

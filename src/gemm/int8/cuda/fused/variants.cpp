@@ -6,7 +6,7 @@ namespace switchback::products::cuda {
 
 namespace {
 
-// A generation, and the variants that were built for it.
+// A generation of GPUs, and the variants that were built for it.
 template <class Variant>
 struct Generation {
   bool (*is_it)(int compute_capability);
@@ -19,7 +19,7 @@ constexpr bool is_sm80(int capability) {
 constexpr bool is_sm90(int capability) {
   return capability == 90;
 }
-// Not 10.3, where tcgen05 has no int8 products.
+// Does not include 10.3, where tcgen05 has no int8 products.
 constexpr bool is_sm100(int capability) {
   return capability == 100;
 }
@@ -27,7 +27,8 @@ constexpr bool is_sm120(int capability) {
   return capability / 10 == 12;
 }
 
-// The variants for a device. `no_generation` says which devices have variants.
+// The variants that a device can run. `no_generation` is the reason for devices of other
+// generations.
 template <class Variant>
 std::span<const Variant> variants_of(int compute_capability, std::size_t shared_bytes_per_block,
                                      std::string_view& why_none,

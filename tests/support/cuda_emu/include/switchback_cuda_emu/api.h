@@ -98,7 +98,7 @@ struct cudaUUID_t {
   char bytes[16];
 };
 
-/// Only the members that are emulated; the layout is not CUDA's.
+/// This structure has only the members that the emulation uses; its layout is not CUDA's.
 struct cudaDeviceProp {
   char name[256];
   cudaUUID_t uuid;
@@ -158,14 +158,14 @@ enum cudaDriverEntryPointQueryResult {
 };
 inline constexpr unsigned cudaEnableDefault = 0;
 
-// Errors and devices.
+// Functions for errors and devices.
 const char* cudaGetErrorName(cudaError_t error);
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
-/// Of the driver API, only the functions for primary contexts exist.
+/// Finds a function of the driver API; the emulation has only those for primary contexts.
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
                                              unsigned long long flags,
                                              cudaDriverEntryPointQueryResult* result);
@@ -197,7 +197,7 @@ cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes);
 cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes,
                             cudaStream_t stream = nullptr);
 
-// Streams and events.
+// Functions for streams and events.
 cudaError_t cudaStreamCreate(cudaStream_t* stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
@@ -211,7 +211,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 
-// Capture and graphs.
+// Functions for stream capture and graphs.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
@@ -228,7 +228,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* function,
                                                           int block_size, std::size_t shared_bytes);
 
-// The typed forms that the runtime's C++ header adds.
+// The typed overloads that the runtime's C++ header adds.
 template <class T>
 cudaError_t cudaMalloc(T** pointer, std::size_t bytes) {
   return cudaMalloc(reinterpret_cast<void**>(pointer), bytes);

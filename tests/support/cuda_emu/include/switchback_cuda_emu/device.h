@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: the parts of the language of device code: qualifiers, the indices of
-// a thread, barriers and warp collectives.
+// Test support, emulated CUDA: the parts of CUDA's language that device code uses: qualifiers, the
+// indices of a thread, barriers and warp collectives.
 #pragma once
 
 #include <cstddef>
@@ -24,16 +24,17 @@
 // There is no __noinline__: libstdc++ has an attribute of that name, and a macro would break its
 // headers. All compilers used here understand __attribute__((noinline)).
 
-// Blocks run one after another; those of a cooperative launch interleave. Each block runs on one OS
-// thread. Variables are `static` rather than on a heap, so that AddressSanitizer puts red zones
-// around each array. GCC does so only for variables with internal linkage, so a kernel template
-// belongs in an anonymous namespace. The tag becomes part of the symbol's name. The emulation finds
-// the variables by it and fills them with 0xFF bytes before a block: values that an earlier block
-// left must not hide a missing barrier. An alignment goes before __shared__ (alignas) or after it
-// (__align__).
+// A __shared__ variable becomes `static`: each block runs on one OS thread, and blocks run one
+// after another (those of a cooperative launch interleave). It is not on a heap, so that
+// AddressSanitizer puts red zones around each array. GCC does so only for variables with internal
+// linkage, so a kernel template belongs in an anonymous namespace. The tag becomes part of the
+// symbol's name. The emulation finds the variables by it and fills them with 0xFF bytes before a
+// block: values that an earlier block left must not hide a missing barrier. An alignment goes
+// before __shared__ (alignas) or after it (__align__).
 #define __shared__ static __attribute__((abi_tag("switchback_cuda_emu_shared")))
 
-// The dynamic shared memory of the block: exactly the bytes that the launch asked for.
+// Declares `name`, the dynamic shared memory of the block: exactly the bytes that the launch asked
+// for.
 #define SWITCHBACK_DYNAMIC_SHARED(type, name) \
   type* const name = static_cast<type*>(::switchback_cuda_emu::dynamic_shared())
 
@@ -52,47 +53,49 @@ struct Site {
 enum class BlockVote { none, any, all, count };
 enum class WarpVote { none, ballot, shuffle, max, min, add, all_or, all_and };
 
-/// Waits for every thread of the block. Returns the result of the vote over the predicates.
+/// Waits for every thread of the block. Returns the result of the vote over all threads'
+/// predicates.
 int block_barrier(BlockVote vote, int predicate, Site site);
-/// Waits for every lane of `mask`. Returns the result of the vote for this lane. `source` (for
+/// Waits for every lane of `mask`. Returns this lane's result of the vote or shuffle. `source` (for
 /// shuffles): the lane whose value this lane reads.
 std::uint64_t warp_collective(WarpVote vote, unsigned mask, std::uint64_t value, int source,
                               Site site);
-/// The lane of this thread in its warp, and the lanes of its warp that exist.
+/// lane_id(): the index of this thread in its warp. warp_lanes(): a mask of the lanes that its warp
+/// has.
 int lane_id();
 unsigned warp_lanes();
 /// Lets other threads of the block run.
 void yield_thread();
 /// Waits for every thread of all blocks of a cooperative launch.
 void grid_barrier(Site site = {"grid_barrier", __builtin_FILE(), __builtin_LINE()});
-/// Waits until the kernel before this one has run. A kernel that was launched to overlap with that
-/// one cannot rely on it before this call.
+/// Waits until the kernel launched before this one has run. A kernel that was launched to overlap
+/// with the earlier one cannot rely on its results before this call.
 void wait_for_kernel_before();
-/// Ends the launch with a fault.
+/// Ends the launch with a fault, described by `what`.
 [[noreturn]] void trap(const char* what);
 
 // Asynchronous barriers (mbarriers): words in shared memory that go through phases. A phase ends
 // when all its arrivals, and all bytes that they announced, have come.
 void mbarrier_init(std::uint64_t* barrier, unsigned arrivals);
 void mbarrier_arrive(std::uint64_t* barrier, unsigned announced_bytes);
-/// Waits for the end of the phase with this parity. The parity of the first phase is 0.
+/// Waits for the end of the mbarrier's phase with this parity. The parity of the first phase is 0.
 void mbarrier_wait(std::uint64_t* barrier, unsigned parity,
                    Site site = {"mbarrier_wait", __builtin_FILE(), __builtin_LINE()});
 
-/// A box of a matrix of bytes. Elements outside the matrix are 0.
+/// A box of a matrix of bytes, as a TMA copy reads it. Elements outside the matrix are 0.
 struct Box {
   const unsigned char* matrix;
-  std::int64_t rows, columns, stride;  ///< of the matrix
-  std::int64_t row, column;            ///< where the box begins
-  int box_rows;                        ///< each of 128 bytes
+  std::int64_t rows, columns, stride;  ///< size and stride of the matrix
+  std::int64_t row, column;            ///< where the box begins in the matrix
+  int box_rows;                        ///< the box's rows, each of 128 bytes
 };
-/// Copies a box into dynamic shared memory, in the 128-byte swizzle (which counts from the
-/// beginning of that memory). Its bytes are counted at a barrier: at once, or when a thread waits
-/// for the barrier.
+/// Copies a box asynchronously into dynamic shared memory, in the 128-byte swizzle, which counts
+/// from the beginning of that memory. The mbarrier counts the bytes: at once, or when a thread
+/// waits for it.
 void copy_box(void* to, const Box& box, std::uint64_t* barrier);
 
-/// A barrier with a number, for `threads` threads of a block. Some of them need not wait (bar.sync
-/// and bar.arrive).
+/// A named barrier for `threads` threads of a block. Threads with waits = false only arrive
+/// (bar.arrive); the others also wait (bar.sync).
 void named_barrier(int number, int threads, bool waits,
                    Site site = {"named_barrier", __builtin_FILE(), __builtin_LINE()});
 /// Waits for the other threads of the calling thread's warpgroup.
@@ -100,15 +103,16 @@ void meet_warpgroup(Site site = {"meet_warpgroup", __builtin_FILE(), __builtin_L
 
 namespace names {
 
-// Written when a thread starts or resumes. constinit avoids a call of a wrapper at each access.
+// The indices of the running thread, written when a thread starts or resumes. constinit avoids a
+// call of a wrapper at each access.
 extern constinit thread_local uint3 threadIdx;
 extern constinit thread_local uint3 blockIdx;
 extern constinit thread_local dim3 blockDim;
 extern constinit thread_local dim3 gridDim;
 inline constexpr int warpSize = 32;
 
-// The default arguments record the place of the call: if threads meet at different barriers, that
-// is a fault.
+// Default arguments that record where a barrier is called: if threads meet at different barriers,
+// that is a fault.
 #define SWITCHBACK_CUDA_EMU_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 inline void __syncthreads(SWITCHBACK_CUDA_EMU_SITE) {
@@ -143,8 +147,7 @@ inline int __all_sync(unsigned mask, int predicate, SWITCHBACK_CUDA_EMU_SITE) {
              ? 1
              : 0;
 }
-/// The emulation has no independent thread scheduling, so this is every lane of the warp that
-/// exists.
+/// All lanes that the warp has: the emulation has no independent thread scheduling.
 inline unsigned __activemask() {
   return warp_lanes();
 }
@@ -187,7 +190,8 @@ template <class T>
 T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, SWITCHBACK_CUDA_EMU_SITE) {
   const int lane = lane_id();
   const int source = lane ^ lanes;
-  // Earlier segments can be read, later ones not.
+  // A segment has `width` lanes. A lane can read its own segment and earlier ones, but not later
+  // ones.
   const bool reachable = source < (lane & ~(width - 1)) + width;
   return shuffle(mask, value, reachable ? source : lane, {"__shfl_xor_sync", file, line});
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Test support, emulated CUDA: f16 and bf16 to and from f32, to nearest, ties to even.
+// Test support, emulated CUDA: converts f16 and bf16 to and from f32, rounding to nearest, ties to
+// even.
 #pragma once
 
 #include <bit>
@@ -13,7 +14,7 @@ inline float half_to_float(std::uint16_t h) {
   const std::uint32_t fraction = h & 0x3ffu;
   if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (fraction << 13));
   if (exponent == 0) {
-    // fraction * 2^-24 is exact.
+    // The value of a subnormal, fraction * 2^-24, is exact in f32.
     const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
   }
@@ -24,10 +25,11 @@ inline std::uint16_t float_to_half(float f) {
   const auto bits = std::bit_cast<std::uint32_t>(f);
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000u);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return 0x7fff;  // the device's NaN
+  if (magnitude > 0x7f800000u) return 0x7fff;  // the NaN that a GPU returns
   if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);
   if (magnitude < 0x38800000u) {
-    // Subnormal: adding 0.5 leaves the multiple of 2^-24 in the low bits, rounded as floats are.
+    // For a subnormal result, adding 0.5 leaves the multiple of 2^-24 in the low bits, rounded as
+    // floats are.
     const float sum = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(sum) - 0x3f000000u));
   }
@@ -41,7 +43,7 @@ inline float bfloat16_to_float(std::uint16_t b) {
 
 inline std::uint16_t float_to_bfloat16(float f) {
   const auto bits = std::bit_cast<std::uint32_t>(f);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;  // the device's NaN
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;  // the NaN that a GPU returns
   const std::uint32_t odd = (bits >> 16) & 1u;
   return static_cast<std::uint16_t>((bits + 0x7fffu + odd) >> 16);
 }

@@ -15,7 +15,7 @@
 
 namespace switchback_cuda_emu::names {
 
-// CUDA's math functions are global, also in device code that names no namespace.
+// CUDA's math functions are in the global namespace, so device code calls them without std::.
 using std::isfinite;
 using std::isinf;
 using std::isnan;
@@ -39,13 +39,13 @@ inline double __longlong_as_double(long long x) {
   return std::bit_cast<double>(x);
 }
 
-// Conversions saturate, and convert NaN to zero, as the device's do.
+// Converts to an integer as a GPU does: saturates, and converts NaN to zero.
 template <class Int>
 Int saturating(float x) {
   if (x != x) return 0;
   if (x <= static_cast<float>(std::numeric_limits<Int>::min()))
     return std::numeric_limits<Int>::min();
-  // The maximum itself rounds up to a power of two, which is out of range.
+  // As a float, the largest Int rounds up to a power of two, which is out of range.
   if (x >= static_cast<float>(std::numeric_limits<Int>::max()))
     return std::numeric_limits<Int>::max();
   return static_cast<Int>(x);
@@ -215,7 +215,7 @@ inline unsigned __vmaxs4(unsigned a, unsigned b) {
   return result;
 }
 
-// Cache hints do not change values.
+// Loads and stores with cache hints: the hints do not change values.
 #define SWITCHBACK_CUDA_EMU_LOAD(name) \
   template <class T>                   \
   T name(const T* p) {                 \
@@ -239,7 +239,8 @@ SWITCHBACK_CUDA_EMU_STORE(__stcs)
 SWITCHBACK_CUDA_EMU_STORE(__stwt)
 #undef SWITCHBACK_CUDA_EMU_STORE
 
-// Fibers of one OS thread see each other's writes anyway; only the compiler must not move them.
+// Fences. Fibers of one OS thread see each other's writes anyway; only the compiler must not move
+// them.
 inline void __threadfence() {
   __asm__ volatile("" ::: "memory");
 }
@@ -250,7 +251,7 @@ inline void __threadfence_system() {
   __asm__ volatile("" ::: "memory");
 }
 
-// Relaxed, as the device's are: an atomic does not order other accesses.
+// Atomics are relaxed, as a GPU's are: an atomic does not order other accesses.
 #define SWITCHBACK_CUDA_EMU_FETCH(name, builtin, type) \
   inline type name(type* p, type v) {                  \
     return builtin(p, v, __ATOMIC_RELAXED);            \

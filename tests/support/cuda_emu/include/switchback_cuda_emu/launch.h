@@ -10,14 +10,15 @@
 
 namespace switchback_cuda_emu {
 
-/// A kernel with its arguments, as one thread runs it.
+/// A kernel with its arguments, in the form in which one thread runs it.
 struct KernelCall {
-  const void* function = nullptr;  ///< for attributes
+  const void* function = nullptr;  ///< the kernel's address, to look up its attributes
   const char* name = "";
   std::shared_ptr<void> arguments;
   void (*run)(void* arguments) = nullptr;
-  bool overlaps = false;     ///< cudaLaunchAttributeProgrammaticStreamSerialization
-  bool cooperative = false;  ///< cudaLaunchAttributeCooperative
+  /// Launched with cudaLaunchAttributeProgrammaticStreamSerialization.
+  bool overlaps = false;
+  bool cooperative = false;  ///< launched with cudaLaunchAttributeCooperative
 };
 
 cudaError_t launch_call(KernelCall call, dim3 grid, dim3 block, std::size_t shared_bytes,
@@ -33,7 +34,8 @@ KernelCall kernel_call(void (*kernel)(P...), const char* name, A&&... args) {
   call.name = name;
   call.arguments = std::make_shared<Arguments>(kernel, std::forward<A>(args)...);
   call.run = [](void* arguments) {
-    // By value, so that a thread that assigns to its parameters changes its own.
+    // Arguments are passed by value, so that a thread that assigns to its parameters changes only
+    // its own.
     std::apply(
         [](void (*function)(P...), const std::decay_t<P>&... values) { function(values...); },
         *static_cast<const Arguments*>(arguments));

@@ -12,11 +12,11 @@
 namespace cutlass::arch {
 
 inline unsigned cutlass_get_smem_pointer(const void*) {
-  return 0;  // of copies that are asynchronous where there is hardware for them
+  return 0;  // used only by asynchronous copies, which need a GPU
 }
 
-/// Matrices of 8 rows of 16 bytes: lane 8i + r has the address of row r of matrix i. Lane 4r + t
-/// gets bytes 4t … 4t + 3 of row r of each matrix.
+/// Emulates ldmatrix on matrices of 8 rows of 16 bytes. Lane 8i + r has the address of row r of
+/// matrix i. Lane 4r + t gets bytes 4t … 4t + 3 of row r of each matrix.
 template <class Layout, int Count>
 void ldsm(Array<unsigned, Count>& to, const void* row) {
   static_assert(std::is_same_v<Layout, layout::RowMajor>);

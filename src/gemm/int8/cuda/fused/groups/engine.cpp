@@ -84,8 +84,9 @@ std::string_view unsupported(const GemmProblem& p, const ContextState& state) {
 
 namespace {
 
-// Among the shapes that `allowed` accepts: the largest tile that does not waste most of its rows,
-// or otherwise the tile with the fewest rows, which is the last. Null if no shape is accepted.
+// Finds, among the shapes that `allowed` accepts, the largest tile that does not waste most of its
+// rows, or otherwise the tile with the fewest rows, which is the last. Null if no shape is
+// accepted.
 template <class Allowed>
 const GroupedFusedVariant* default_variant(const GemmProblem& p, const ContextState& state,
                                            const Allowed& allowed) {
@@ -171,7 +172,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   arguments.multiprocessors = device.info().multiprocessors;
   auto* workspace = frame.take<std::byte>(
       static_cast<std::int64_t>(variant->workspace_bytes(p.output, arguments)));
-  // All memory is allocated. From here on work is queued.
+  // All memory is allocated. From here on work is queued on the stream.
   if (device.is_dry_run()) return;
   products::queue_copy(device, a);
   products::queue_copy(device, b.codes);
@@ -179,7 +180,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
     const std::size_t bytes = static_cast<std::size_t>(p.m) * sizeof(float);
     device.copy(absmax_a, bytes, o.absmax_a, bytes, bytes, 1);
   }
-  // As for one product: CUTLASS must not report an error that earlier code left.
+  // Clears CUDA's last error: CUTLASS must not report an error that earlier code left.
   (void)cudaGetLastError();
   check(variant->launch(p.output, arguments, workspace, device.cuda_stream()),
         "kernel grouped_fused");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the fused engine for problems with groups: the members of its Engine.
+// Engine zone: the fused engine for problems with groups: the functions that the members of its
+// Engine call.
 #pragma once
 
 #include <string>
@@ -11,7 +12,8 @@
 
 namespace switchback::gemm_int8::cuda::grouped {
 
-/// The reasons that apply only to groups, in addition to those for one product.
+/// Why the kernels cannot compute a problem with groups, for reasons that do not apply to a single
+/// product; empty if they can.
 std::string_view unsupported(const GemmProblem& problem, const ContextState& state);
 GemmConfig default_config(const GemmProblem& problem, const ContextState& state);
 void candidates(const GemmProblem& problem, const ContextState& state,

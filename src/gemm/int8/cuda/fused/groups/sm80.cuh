@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine zone: the fused product of groups on 8.x and 12.x. Persistent blocks run the main loop and
-// the epilogue of sm80.cuh. Each block computes every n-th tile, where n is the number of blocks,
-// and finds the tile's group on the device. Floor: the matrix of each group that has rows is read
-// once for each tile height of rows.
+// Engine zone: the fused product of groups on 8.x and 12.x. Persistent thread blocks run the main
+// loop and the epilogue of sm80.cuh. Each thread block computes every n-th tile, where n is the
+// number of thread blocks, and finds the tile's group on the device. Lower bound: the matrix of
+// each group that has rows is read once for each tile height of rows.
 #pragma once
 
 #include "core/cuda/groups.cuh"
@@ -22,8 +22,8 @@ struct GroupedSm80Problem {
 
 namespace {
 
-// Shared memory has room for two blocks with a small tile on a multiprocessor. Without this bound
-// ptxas aims at five, and spills.
+// The thread blocks per multiprocessor in the kernel's launch bound. Shared memory has room for two
+// thread blocks with a small tile. Without this bound ptxas aims at five, and spills.
 template <class Fused>
 inline constexpr int least_blocks = Fused::Tile::kM < 64 ? 2 : 1;
 
@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(Fused::Kernel::kThreadCount, least_blocks<Fuse
   SWITCHBACK_DYNAMIC_SHARED(typename Kernel::SharedStorage, shared);
   core::cuda::report_groups(p.groups);
   const int thread = static_cast<int>(threadIdx.x);
-  const int warp = __shfl_sync(0xFFFFFFFFu, thread / 32, 0);  // known to be the warp's
+  // The shuffle tells the compiler that all lanes of a warp have the same value.
+  const int warp = __shfl_sync(0xFFFFFFFFu, thread / 32, 0);
   const int lane = thread % 32;
   for (std::int64_t tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
     const std::int64_t down = core::cuda::divided(tile, p.across);
@@ -55,8 +56,8 @@ __global__ void __launch_bounds__(Fused::Kernel::kThreadCount, least_blocks<Fuse
       Mma multiply(shared->main_loop, thread, warp, lane);
       multiply((p.k + Tile::kK - 1) / Tile::kK, sums, a, b, sums);
     }
-    // The leaves whose values differ between groups. The expression is (scales, bias, sum), then
-    // the store.
+    // Changes the leaves of the epilogue's expression whose values differ between groups. The
+    // expression is (scales, bias, sum), then the store.
     typename Fused::Dequantize::Params outputs = params.output_op;
     auto& expression = outputs.op_0;
     auto& scaled = expression.op_0;
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(Fused::Kernel::kThreadCount, least_blocks<Fuse
     typename Kernel::Epilogue epilogue(outputs, shared->epilogue, thread, warp, lane);
     epilogue(sums, cutlass::gemm::GemmCoord(0, column_tile, 0),
              cute::Shape<std::int32_t, std::int32_t, std::int32_t>{block.rows, p.n, 1}, thread);
-    __syncthreads();  // the next tile's operands go where the sums were
+    __syncthreads();  // the next tile's operands overwrite the memory of the sums
   }
 }
 
@@ -117,7 +118,7 @@ struct FusedGroupedSm80 : FusedSm80<Output, TileM, TileN, TileK, WarpM, WarpN, S
   }
 };
 
-/// A tile shape for every output type.
+/// The kernels of a tile shape for every output type.
 template <int TileM, int TileN, int TileK, int WarpM, int WarpN, int Stages>
 constexpr GroupedFusedVariant fused_grouped_sm80() {
   return grouped_fused_variant<

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine zone: the fused product of groups on Hopper, built on CUTLASS's schedule for groups. It
-// works as in sm90.cuh, in persistent blocks that rewrite their copy descriptors for each group. A
-// small kernel runs first and writes each group's shape and addresses from the boundaries on the
-// device.
+// works as in sm90.cuh, in persistent thread blocks that rewrite their copy descriptors for each
+// group. A small kernel runs first and writes each group's shape and addresses, from the groups'
+// boundaries in device memory.
 #pragma once
 
 #include <cutlass/gemm/group_array_problem_shape.hpp>
@@ -13,14 +13,15 @@
 
 namespace switchback::products::cuda {
 
-/// A value for each column of every group's d, or one value for each group.
+/// Scales or biases: a value for each column of every group's d, or one value for each group.
 struct GroupedFloatColumns {
   FloatColumns columns;
   std::int64_t step;  ///< distance between groups, in elements
 };
 
-/// Like FusedColumnsSm90, with the values of the group that a tile belongs to. Values for each
-/// column (step n) begin at group · n. One value for all columns (step 1) is element `group`.
+/// A leaf of the epilogue's expression like FusedColumnsSm90, with the values of the group that a
+/// tile belongs to. Values for each column (step n) begin at group · n. One value for all columns
+/// (step 1) is element `group`.
 template <class Tile>
 struct FusedGroupColumnsSm90 : LeafSm90<FusedColumnsSm90<Tile>, GroupedFloatColumns> {
   using Leaf = LeafSm90<FusedColumnsSm90<Tile>, GroupedFloatColumns>;
@@ -42,7 +43,7 @@ struct FusedGroupColumnsSm90 : LeafSm90<FusedColumnsSm90<Tile>, GroupedFloatColu
   Params grouped_;
 };
 
-/// Each group's shape and operands, as CUTLASS's kernel reads them.
+/// Arrays with each group's shape and operands, as CUTLASS's kernel reads them.
 template <class Gemm>
 struct GroupsSm90 {
   using Output = typename Gemm::ElementD;
@@ -59,7 +60,7 @@ struct GroupsSm90 {
   StrideB* stride_b;
   StrideD* stride_d;
 
-  /// Bytes of the arrays, each aligned to 256 bytes.
+  /// The bytes of all arrays, each aligned to 256 bytes.
   static std::size_t bytes(std::int64_t groups) {
     std::size_t all = 0;
     (void)at(nullptr, groups, all);
@@ -188,7 +189,7 @@ struct FusedGroupedSm90 {
   }
 };
 
-/// A tile shape for every output type.
+/// The kernels of a tile shape for every output type.
 template <int TileM, int TileN, int TileK>
 constexpr GroupedFusedVariant fused_grouped_sm90() {
   return grouped_fused_variant<FusedGroupedSm90<float, TileM, TileN, TileK>,
