@@ -267,7 +267,8 @@ class Search {
     std::stable_sort(alive_.begin(), alive_.end(), by_best);
   }
 
-  // The time that the shortest final with the remaining candidates takes, confirmation included.
+  // The shortest time, in seconds, that the final rounds with the remaining candidates can take. It
+  // includes the rounds that confirm the winner.
   [[nodiscard]] double final_s() const {
     double round_s = sample_s(result_.measured.front());
     std::vector<double> each;

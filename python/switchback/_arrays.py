@@ -136,7 +136,8 @@ class _TorchArrays:
         return Vector(array, array.data_ptr(), array.numel())
 
     def _memory(self, array):
-        array = self._tensors.memory_of(array.detach(), self.op, "an array")
+        array = array.detach() if array.requires_grad else array
+        array = self._tensors.memory_of(array, self.op, "an array")
         self._tensors.check_storage(array, self.op, "an array")
         return array
 

@@ -184,10 +184,14 @@ def _stands_for_others(tensor) -> bool:
 
 def check_storage(tensor, op: str, name: str) -> None:
     """Raises InvalidArgument if elements are outside the storage, for example after resizing freed it."""
-    if tensor.numel() == 0:
+    count = tensor.numel()
+    if count == 0:
         return
     storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
-    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    if tensor.is_contiguous():
+        last = count - 1
+    else:
+        last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
     needed = (tensor.storage_offset() + last + 1) * tensor.element_size()
     if storage.nbytes() < needed:
         raise InvalidArgument(

@@ -42,7 +42,8 @@ constexpr std::string_view rotation_rule =
 constexpr std::string_view dequantized_rule =
     "equal: absmax · (q / 127), each step rounded to f32, then once to the output";
 constexpr std::string_view activation_rule =
-    "equal: the sequence of f32 operations that every engine carries out, rounded once";
+    "equal: GELU or its derivative by the f32 operations of the specification, then rounded once "
+    "to the output";
 
 constexpr StochasticRounding rounding = {.seed = 3, .stream = 5, .step = 7, .row0 = 11};
 

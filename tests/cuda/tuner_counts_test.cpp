@@ -53,10 +53,8 @@ TEST_F(CudaTunerCounts, AProblemHasFewAlgorithmsUnlessAllAreAskedFor) {
     EXPECT_EQ(some.front(), all.front()) << autotune::describe(query);
     for (const ConfigChoice& choice : some) {
       EXPECT_NE(std::find(all.begin(), all.end(), choice), all.end()) << autotune::describe(query);
-      // Of the blockwise engines for 9.0, only wgmma has no committed record of right results.
-      EXPECT_EQ(trial->needs_validation(choice),
-                query.op == ConfigOp::gemm_blockwise && choice != some.front())
-          << autotune::describe(query);
+      // A committed record shows that every kernel for 9.0 gave right results.
+      EXPECT_FALSE(trial->needs_validation(choice)) << autotune::describe(query);
     }
     in_all += some.size();
     if (of_library(query, some) == 0) continue;

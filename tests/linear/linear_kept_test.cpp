@@ -445,7 +445,8 @@ TEST(LinearQuantizedWeight, ARefusedOneLeavesTheOneBefore) {
                 mode_names_where(is_int8_mode));
 }
 
-// The dequantized product a · bᵀ, with sums in 64 bits. Functions give the codes and scales of b.
+// The dequantized product a · bᵀ, with sums in 64 bits. code_of(row, column) and scale_of(row) give
+// the codes and scales of b.
 template <class Code, class Scale>
 FloatMatrix wide_product(const test::Quantized& a, std::int64_t columns, const Code& code_of,
                          const Scale& scale_of) {

@@ -73,7 +73,7 @@ class LayerSet(native.LayerSet if native else object):
         # Number of backwards that computed a weight gradient. An optimizer step may follow each of them.
         self.weight_gradients = 0
         self._layers: dict[tuple, Layer] = {}  # by dtype and context
-        self.latest: Layer | None = None  # the layer on a main context that was used last
+        self.latest: Layer | None = None  # the library's layer that computed last, unless in an extra context
         # The codes that layers were given last, by dtype and device. The lock is held while a layer is
         # given codes, so that concurrent threads quantize and pack them only once.
         self.given: dict[tuple, GivenCodes] = {}

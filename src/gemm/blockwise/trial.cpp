@@ -15,7 +15,8 @@ using measure::Matrix;
 using measure::oracle::Codes;
 
 constexpr std::string_view rule =
-    "equal: p = fma(f32(sum) · absmax_b, absmax_a, p) of each block in order, d = fma(p, c, d)";
+    "equal: p = fma(f32(sum) · absmax_b, absmax_a, p) of each block in order, d = fma(p, 1/127², "
+    "d) of each superblock";
 
 class BlockwiseTrial final : public measure::TrialOf<BlockwiseConfig> {
  public:

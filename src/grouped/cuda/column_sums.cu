@@ -47,7 +47,8 @@ struct FinishArguments {
 
 constexpr int finish_threads = 256;
 
-// A thread adds the block sums of a column of a group. Lower bound of memory traffic: one read of them.
+// A thread adds the block sums of a column of a group. Lower bound of memory traffic: one read of
+// them.
 __global__ void __launch_bounds__(finish_threads) finish_kernel(FinishArguments a) {
   constexpr int in_flight = 8;
   report_groups(a.groups);

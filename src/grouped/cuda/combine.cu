@@ -32,8 +32,8 @@ struct CombineArguments {
 template <class From, class To>
 inline constexpr int columns_of = sizeof(From) == 4 && sizeof(To) == 4 ? 4 : 8;
 
-// Lower bound of memory traffic: a row of y is read once for each time that it is referenced, and out is
-// written once. Some terms are loaded ahead of their use.
+// Lower bound of memory traffic: a row of y is read once for each time that it is referenced, and
+// out is written once. Some terms are loaded ahead of their use.
 template <class From, class To, int V>
 __global__ void __launch_bounds__(256) combine_kernel(CombineArguments a) {
   constexpr int ahead = 4;

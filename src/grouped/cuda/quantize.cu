@@ -50,14 +50,14 @@ __device__ __forceinline__ quant::ScaledRowsArguments row_of_thread(const Scaled
 
 using ScaledShape = quant::ScaledRowsShape<512, 1, 4>;
 
-// For rows of a multiple of eight elements at aligned addresses. Lower bound of memory traffic: each
-// element is read once and its code written once (f32 5, f16 and bf16 3 bytes). The scales of a
-// column, 4 bytes, are read twice for each row, from a cache: neighbouring slots may have different
-// groups, so rows do not share them.
+// For rows of a multiple of eight elements at aligned addresses. Lower bound of memory traffic:
+// each element is read once and its code written once (f32 5, f16 and bf16 3 bytes). The scales of
+// a column, 4 bytes, are read twice for each row, from a cache: neighbouring slots may have
+// different groups, so rows do not share them.
 template <class T>
 __global__ void __launch_bounds__(ScaledShape::threads, 1) scaled_kernel(ScaledArguments a) {
-  __shared__ quant::ScaledRowsShared<false, ScaledShape> shared;
-  quant::code_scaled_rows<T, false>(row_of_thread<T>(a), 0, shared);
+  __shared__ quant::ScaledRowsShared<ScaledShape> shared;
+  quant::code_scaled_rows<T>(row_of_thread<T>(a), 0, shared);
 }
 
 // For rows of any length and alignment. Lower bound of memory traffic: that of scaled_kernel, and a

@@ -27,7 +27,7 @@ struct List {
 static_assert(List<false>::bytes == activation_list_bytes(false) &&
               List<true>::bytes == activation_list_bytes(true));
 
-/// Computes the entry of a list at the index `place`.
+/// Computes the entry at the index `place` of a list: GELU, or its derivative, of each f16 value.
 template <bool backward>
 __device__ __forceinline__ typename List<backward>::Entry entry_of(bool tanh_form, unsigned place) {
   half x;

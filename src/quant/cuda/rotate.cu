@@ -206,6 +206,7 @@ __global__ void __launch_bounds__(most_row_threads, 1)
     rotate_rowwise_kernel(RotateRowsArguments a) {
   SWITCHBACK_DYNAMIC_SHARED(float, all_shared);
   __shared__ unsigned maxima[32];
+  let_next_kernel_begin();
   const int thread = static_cast<int>(threadIdx.x);
   const int threads = static_cast<int>(blockDim.x);
   const std::int64_t row =

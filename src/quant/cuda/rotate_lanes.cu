@@ -88,15 +88,15 @@ constexpr int blocks_of(int warps, [[maybe_unused]] int group) {
 // of it. Lower bound: each element is read once and its code written once, 3 bytes; 3.5 operations
 // an element and two stages, 8 bytes of shared memory an element, and 8 more from groups of 256 on.
 // Registers are the limit: 96 leave 20 warps to a multiprocessor. Speed on an H200 as a share of a
-// copy of the same number of bytes, bf16, 30720 x 4096: groups of 16 and 64 0.78, 256 0.74, 1024
-// 0.72; 30720 x 3072, where a quarter of the lanes have no elements, 0.59. 1920 x 4096, which stays
-// in the L2 cache, 0.33: there the kernel of rotate.cu gave 0.59, and 0.42 where this one gives
-// 0.74. (Measured with an earlier kernel of the same shape.)
+// copy of the same number of bytes, bf16, 30720 x 4096: groups of 256 0.87, 1024 0.83. An earlier
+// kernel of the same shape: 30720 x 3072, where a quarter of the lanes have no elements, 0.59;
+// 1920 x 4096, which stays in the L2 cache, 0.33, where the kernel of rotate.cu gives 0.64.
 template <class T, int G, int at_most>
 __global__ void __launch_bounds__(at_most * 32, blocks_of(at_most, G))
     rotate_lanes_kernel(RotateLanesArguments a) {
   SWITCHBACK_DYNAMIC_SHARED(uint4, buffers);
   __shared__ unsigned maxima[most_warps];
+  let_next_kernel_begin();
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const auto warp = static_cast<int>(threadIdx.x / 32);
   const std::int64_t row = a.first_row + blockIdx.x;

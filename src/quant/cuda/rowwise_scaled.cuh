@@ -132,11 +132,11 @@ __device__ __forceinline__ uint2 divided_stochastic_codes(const Pack<T, 8>& x, f
   return result;
 }
 
-/// Computes the codes of eight elements of 16 bits, rounded stochastically.
+/// Computes the codes of eight elements of 16 bits, rounded stochastically, with the reciprocal of
+/// the absmax.
 template <class T>
-__device__ __forceinline__ uint2 stochastic_codes(const Pack<T, 8>& x, float absmax,
-                                                  const Reciprocal& r, const uint4& words) {
-  if (r.divides()) return divided_stochastic_codes(x, absmax, words);
+__device__ __forceinline__ uint2 stochastic_codes(const Pack<T, 8>& x, const Reciprocal& r,
+                                                  const uint4& words) {
   const auto four = [&](int first) {
     unsigned code[4];
 #pragma unroll
@@ -248,22 +248,6 @@ struct Eight {
   }
 };
 
-/// The numbers that the codes of a row are computed with: a scale for scaled elements, or a
-/// reciprocal for elements that are rounded stochastically.
-template <bool random>
-struct RowScale : Scale<float> {
-  __device__ __forceinline__ static RowScale of(float absmax) { return {scale_of<float>(absmax)}; }
-};
-template <>
-struct RowScale<true> {
-  float absmax;
-  Reciprocal reciprocal;
-
-  __device__ __forceinline__ static RowScale of(float absmax) {
-    return {absmax, reciprocal_of(absmax)};
-  }
-};
-
 /// The shape of thread blocks for rows of eights: the largest number of threads of a block, the
 /// number of rows that blockDim.x of them process, and the number of eights of each row in a
 /// thread.
@@ -274,19 +258,19 @@ struct ScaledRowsShape {
 };
 
 /// The shared memory of a thread block that quantizes rows of eights.
-template <bool random, class Shape>
+template <class Shape>
 struct ScaledRowsShared {
   unsigned maxima[Shape::warps][Shape::R];
-  RowScale<random> scales[Shape::warps][Shape::R];
+  Scale<float> scales[Shape::warps][Shape::R];
 };
 
 /// Computes codes and absmax of Shape::R rows from `first` on. Their eights of elements are at
 /// aligned addresses. They stay in the registers of blockDim.x threads, a multiple of 32, Shape::E
 /// of each row. The scales of columns are read twice for all of the rows, the second time from a
 /// cache. All threads of the block must call it.
-template <class T, bool random, class Shape>
+template <class T, class Shape>
 __device__ __forceinline__ void code_scaled_rows(const ScaledRowsArguments& a, std::int64_t first,
-                                                 ScaledRowsShared<random, Shape>& shared) {
+                                                 ScaledRowsShared<Shape>& shared) {
   constexpr int R = Shape::R, E = Shape::E;
   const auto eights = static_cast<int>(a.cols / each);
   const auto rows = static_cast<int>(min(a.rows - first, std::int64_t{R}));
@@ -299,27 +283,16 @@ __device__ __forceinline__ void code_scaled_rows(const ScaledRowsArguments& a, s
     for (int r = 0; r < R; ++r)
       x[e][r].load(from + r * a.x_stride, place(e), place(e) < eights && r < rows);
   unsigned most[R] = {};
-  if constexpr (random) {
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
-      Largest<T, vector_elements<T>> largest;
+  for (int e = 0; e < E; ++e) {
+    if (place(e) >= eights) continue;
+    float columns[each];
+    load_scales(a.column_scales, place(e), columns);
 #pragma unroll
-      for (int e = 0; e < E; ++e)
-        largest.add(x[e][r].packs[0]);
-      most[r] = largest.all();
-    }
-  } else {
+    for (int r = 0; r < R; ++r)
 #pragma unroll
-    for (int e = 0; e < E; ++e) {
-      if (place(e) >= eights) continue;
-      float columns[each];
-      load_scales(a.column_scales, place(e), columns);
-#pragma unroll
-      for (int r = 0; r < R; ++r)
-#pragma unroll
-        for (int i = 0; i < each; ++i)
-          most[r] = max(most[r], magnitude_bits(__fmul_rn(x[e][r][i], columns[i])));
-    }
+      for (int i = 0; i < each; ++i)
+        most[r] = max(most[r], magnitude_bits(__fmul_rn(x[e][r][i], columns[i])));
   }
   const auto lane = static_cast<int>(threadIdx.x % 32);
   const auto warps = static_cast<int>(blockDim.x / 32);
@@ -337,7 +310,7 @@ __device__ __forceinline__ void code_scaled_rows(const ScaledRowsArguments& a, s
     for (int warp = 0; warp < warps; ++warp)
       bits = max(bits, shared.maxima[first_warp + warp][threadIdx.x]);
     const float absmax = absmax_from_bits(bits);
-    shared.scales[threadIdx.y][threadIdx.x] = RowScale<random>::of(absmax);
+    shared.scales[threadIdx.y][threadIdx.x] = scale_of<float>(absmax);
     if (static_cast<int>(threadIdx.x) < rows) store_element(a.absmax + first + threadIdx.x, absmax);
   }
   __syncthreads();
@@ -345,27 +318,21 @@ __device__ __forceinline__ void code_scaled_rows(const ScaledRowsArguments& a, s
 #pragma unroll
   for (int e = 0; e < E; ++e) {
     if (place(e) >= eights) continue;
-    [[maybe_unused]] float columns[each];
-    if constexpr (!random)  // scales are loaded again: not worth keeping in registers
-      load_scales(a.column_scales, static_cast<int>(computed_here(static_cast<unsigned>(place(e)))),
-                  columns);
+    // The scales are loaded again, because they are not worth keeping in registers.
+    float columns[each];
+    load_scales(a.column_scales, static_cast<int>(computed_here(static_cast<unsigned>(place(e)))),
+                columns);
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       if (r >= rows) continue;
-      const RowScale<random> scale = shared.scales[threadIdx.y][r];
-      uint2 out;
-      if constexpr (random) {
-        out = stochastic_codes(x[e][r].packs[0], scale.absmax, scale.reciprocal,
-                               random_words(a, place(e), first + r));
-      } else {
-        float v[each];
+      const Scale<float> scale = shared.scales[threadIdx.y][r];
+      float v[each];
 #pragma unroll
-        for (int i = 0; i < each; ++i)
-          v[i] = __fmul_rn(x[e][r][i], columns[i]);
-        out =
-            make_uint2(codes(v[0], v[1], v[2], v[3], scale), codes(v[4], v[5], v[6], v[7], scale));
-      }
-      store_codes<each>(to + r * a.q_stride, place(e), out);
+      for (int i = 0; i < each; ++i)
+        v[i] = __fmul_rn(x[e][r][i], columns[i]);
+      store_codes<each>(
+          to + r * a.q_stride, place(e),
+          make_uint2(codes(v[0], v[1], v[2], v[3], scale), codes(v[4], v[5], v[6], v[7], scale)));
     }
   }
 }

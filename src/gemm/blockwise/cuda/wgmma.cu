@@ -23,7 +23,6 @@ using core::cuda::canonical_pairs;
 using core::cuda::computed_here;
 using core::cuda::copy_box;
 using core::cuda::further;
-using core::cuda::launch;
 using core::cuda::matrix_descriptor_128;
 using core::cuda::Mbarrier;
 using core::cuda::narrow;
@@ -557,10 +556,10 @@ __device__ __forceinline__ void multiply_square(Multiplier<Square>& m, const Til
 // codes and a warp loads scales. Two warpgroups multiply and scale (three instructions for each
 // sum: a conversion, a product, a sum).
 //
-// The form of this kernel with which the design was validated had 1205 TOPS in wide tiles and 1107
-// in square ones on an H200 (8192x4096x4096, blocks of 256 rows; blocks of 512 and 1024: 1281 and
-// 1336). It had 1242 TOPS without loads and 1593 without scaling: the tensor cores wait for scaled
-// sums.
+// On an H200, in blocks of 256 rows: 1143 TOPS at 8192x4096x4096, 1184 at 65536x2048x8192 and 853
+// at 16384x1024x1024, of which a launch is about 5 us (data/records/h200, micro dw). An earlier
+// form had 1205 TOPS in wide tiles and 1107 in square ones at the first shape without the launch;
+// 1242 without loads and 1593 without scaling: the tensor cores wait for scaled sums.
 template <class Out, class T, int steps_of_block>
 __global__ void __launch_bounds__(threads, 1)
     blockwise_wgmma_kernel(const __grid_constant__ TensorMap codes_of_b,
@@ -580,6 +579,7 @@ __global__ void __launch_bounds__(threads, 1)
   for (unsigned i = threadIdx.x; i < tile_rows + T::columns; i += threads)
     (i < tile_rows ? shared->scales[scale_slots].b[i]
                    : shared->scales[scale_slots].a[i - tile_rows]) = 0.0f;
+  core::cuda::wait_for_kernel_before();
   __syncthreads();
 
   // The shuffle tells the compiler that all lanes of a warp have the same value.
@@ -642,8 +642,9 @@ cudaError_t start(const WgmmaOperands& codes, const TileArguments& a, const Wgmm
   const auto kernel = blockwise_wgmma_kernel<Out, T, steps_of_block>;
   cudaError_t status = core::cuda::allow_shared(kernel, sizeof(Shared<T>));
   if (status == cudaSuccess)
-    status = launch("blockwise_wgmma", kernel, dim3(how.blocks), dim3(threads), sizeof(Shared<T>),
-                    how.stream, codes.b, codes.a, a);
+    status = core::cuda::launch_behind("blockwise_wgmma", how.overlaps, kernel, dim3(how.blocks),
+                                       dim3(threads), sizeof(Shared<T>), how.stream, codes.b,
+                                       codes.a, a);
   if (status != cudaSuccess || a.parts == 1) return status;
   return core::cuda::launch_behind(
       "blockwise_wgmma_parts", how.overlaps, blockwise_wgmma_parts_kernel<Out, T>,
