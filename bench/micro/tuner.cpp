@@ -182,7 +182,7 @@ void measure_loading(Context& context, const MicroOptions& micro, std::int64_t e
                          [&] {
                            const auto tuner = Tuner::open(context, options);
                            core::require(tuner->state().cache.lines() == entries,
-                                         "micro tuner: {} lines of {}",
+                                         "micro tuner: the cache has {} lines; it must have {}",
                                          tuner->state().cache.lines(), entries);
                          }});
   const measure::Middle read_ms = measure::middle(watched.times_ms[0]),

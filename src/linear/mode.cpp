@@ -53,7 +53,7 @@ ModeRanking default_config(const PassProblem&, const ContextState&) {
 }
 
 std::string check_config(const PassProblem&, const ModeRanking&, const ContextState&) {
-  return {};  // every ranking is valid: it names a mode for every layer
+  return {};  // every order of the modes is valid: a layer takes the first one that it allows
 }
 
 namespace {

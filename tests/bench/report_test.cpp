@@ -288,7 +288,7 @@ TEST(TunedReport, SlownessBeyondNoise) {
   EXPECT_FALSE(slower_beyond_noise({0.9, 0.2}, 1.0, 40));
   // A loss of half a microsecond per call is too small to count.
   EXPECT_FALSE(slower_beyond_noise({0.5, 0.0}, 0.0005, 40));
-  EXPECT_FALSE(slower_beyond_noise({0.5, 0.0}, 1.0, 3));  // three rounds are less than a cycle
+  EXPECT_FALSE(slower_beyond_noise({0.5, 0.0}, 1.0, 3));  // too few rounds for a ratio
 }
 
 // Two measurements of the same configuration may have any ratio: only a field with another
