@@ -48,7 +48,12 @@ TEST(OutOfMemory, OfOneDnnInABackwardLeavesTheRightGradients) {
       options.mode = mode;
       options.engine = mode == SWITCHBACK_STANDARD ? "onednn_sgemm" : "onednn";
       switchback_linear* layer = nullptr;
-      ASSERT_EQ(switchback_linear_create(context, &options, &layer), SWITCHBACK_OK);
+      const switchback_status created = switchback_linear_create(context, &options, &layer);
+      if (mode == SWITCHBACK_ROWWISE && created == SWITCHBACK_UNSUPPORTED) {
+        switchback_context_destroy(context);  // oneDNN's int8 products need AVX-512 VNNI
+        continue;
+      }
+      ASSERT_EQ(created, SWITCHBACK_OK) << switchback_last_error();
       std::vector<float> x, w, g, y, dx, dw, db;
       const auto mx = integers(x, batch, inputs, 1);
       const auto mw = integers(w, outputs, inputs, 2);

@@ -126,6 +126,7 @@ class CudaValidator : public Cuda {
   void TearDown() override {
     unsetenv("SWITCHBACK_TEST_BREAK");
     show_fused_products(false);
+    mark_blockwise_products(true);
     Cuda::TearDown();
   }
   static TunerOptions with_helper(const TemporaryDirectory& directory, const char* mode = "read") {
@@ -310,6 +311,7 @@ TEST_F(CudaValidator, AKernelThatFailedLaterIsNoDefault) {
 TEST_F(CudaValidator, KernelsAreValidatedBeforeProblems) {
   const TemporaryDirectory directory;
   setenv("SWITCHBACK_TEST_BREAK", "crash 128", 1);
+  mark_blockwise_products(false);
   Context context(emulated());
   const auto validate_all = [&] {
     const auto tuner = Tuner::open(context, with_helper(directory));
