@@ -14,30 +14,40 @@ using core::cuda::store_whole;
 // Between two pairs of stages, threads exchange elements through shared memory.
 constexpr int each = 16;
 
-/// The position of element i of a block's elements in shared memory. The gaps put vectors of four
-/// and elements 16 apart, as threads read them, into different banks.
-__device__ __forceinline__ int slot(int i) {
+/// The position in shared memory of element i of a block. The gaps put vectors of four and elements
+/// 16 apart, as threads read them, into different banks. slots(n) positions hold n elements.
+__host__ __device__ constexpr int slots(int i) {
   return i + i / 16 * 4 + i / 256 * 16;
 }
-__host__ __device__ constexpr int slots(int elements) {
-  return elements + elements / 16 * 4 + elements / 256 * 16;
+
+/// The position in a row of a thread's element 0 after `exchanges` exchanges.
+template <int G, int exchanges>
+__device__ __forceinline__ int first_place(int thread) {
+  if constexpr (exchanges == 0)
+    return thread * each;
+  else if constexpr (exchanges == 2)
+    return thread / 64 * 1024 + thread % 64 * 4;
+  else if constexpr (G == 64)
+    return thread / 4 * 64 + thread % 4 * 4;
+  else
+    return thread / 16 * 256 + thread % 16;
 }
 
-/// Returns the position in a row of a thread's element i after `exchanges` exchanges. None: the
-/// thread has 16 neighbours. One: it has 4 neighbours at each of 4 positions that are 16 apart (G =
-/// 64), or one element at each of 16 such positions (G from 256 on). Two: it has 4 neighbours at
-/// each of 4 positions that are 256 apart.
+/// How far a thread's element i is from its element 0 after `exchanges` exchanges. None: the thread
+/// has 16 neighbours. One: it has 4 neighbours at each of 4 positions that are 16 apart (G = 64),
+/// or one element at each of 16 such positions (G from 256 on). Two: it has 4 neighbours at each of
+/// 4 positions that are 256 apart. In shared memory the distance is slots() of this, because the
+/// sum of first_place and this carries into neither i / 16 nor i / 256.
 template <int G, int exchanges>
-__device__ __forceinline__ int place(int thread, int i) {
-  if constexpr (exchanges == 0) {
-    return thread * each + i;
-  } else if constexpr (exchanges == 2) {
-    return thread / 64 * 1024 + thread % 64 * 4 + i / 4 * 256 + i % 4;
-  } else if constexpr (G == 64) {
-    return thread / 4 * 64 + thread % 4 * 4 + i / 4 * 16 + i % 4;
-  } else {
-    return thread / 16 * 256 + thread % 16 + i * 16;
-  }
+__host__ __device__ constexpr int distance(int i) {
+  if constexpr (exchanges == 0)
+    return i;
+  else if constexpr (exchanges == 2)
+    return i / 4 * 256 + i % 4;
+  else if constexpr (G == 64)
+    return i / 4 * 16 + i % 4;
+  else
+    return i * 16;
 }
 
 /// Whether each four elements of a thread have neighbouring positions.
@@ -49,10 +59,12 @@ inline constexpr bool by_four = exchanges != 1 || G == 64;
 template <int G, int from, int to>
 __device__ __forceinline__ void exchange(float (&v)[each], float* shared) {
   const int thread = static_cast<int>(threadIdx.x);
+  float* const mine = shared + slots(first_place<G, from>(thread));
+  const float* const next = shared + slots(first_place<G, to>(thread));
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < each; i += by_four<G, from> ? 4 : 1) {
-    float* const at = shared + slot(place<G, from>(thread, i));
+    float* const at = mine + slots(distance<G, from>(i));
     if constexpr (by_four<G, from>)
       *reinterpret_cast<float4*>(at) = make_float4(v[i], v[i + 1], v[i + 2], v[i + 3]);
     else
@@ -61,7 +73,7 @@ __device__ __forceinline__ void exchange(float (&v)[each], float* shared) {
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < each; i += by_four<G, to> ? 4 : 1) {
-    const float* const at = shared + slot(place<G, to>(thread, i));
+    const float* const at = next + slots(distance<G, to>(i));
     if constexpr (by_four<G, to>) {
       const float4 four = *reinterpret_cast<const float4*>(at);
       v[i] = four.x;
@@ -199,8 +211,10 @@ constexpr int most_chunks = 2;
 // Rotates rows and quantizes them. A row stays in the registers of blockDim.x threads, R times 16
 // elements each. Lower bound: each element is read once and its code written once: f32 5, f16 and
 // bf16 3 bytes. 8 bytes of shared memory an element and exchange, and 2 for the codes, so that
-// threads store 16 neighbours. At most 80 registers with R = 1 and 125 with R = 2 (sm_75 to 120),
-// 43 KiB of shared memory at 512 threads.
+// threads store 16 neighbours. The instructions are the limit in the L2 cache: sm_90, bf16, groups
+// of 256, R = 1: 872 in all (were 1080), of which aligned rows run about 640 for 16 elements. At
+// most 80 registers with R = 1 and 125 with R = 2 (sm_75 to 120), 43 KiB of shared memory at 512
+// threads.
 template <class T, int G, int R>
 __global__ void __launch_bounds__(most_row_threads, 1)
     rotate_rowwise_kernel(RotateRowsArguments a) {
@@ -231,7 +245,9 @@ __global__ void __launch_bounds__(most_row_threads, 1)
   const float absmax = absmax_from_bits(row_max(largest.most, maxima));
   const Scale<float> scale = scale_of<float>(absmax);
   if (thread == 0 && row < a.rows) store_element(a.absmax + row, absmax);
+  constexpr int exchanges = exchanges_of<G>;
   auto* const bytes = reinterpret_cast<std::uint8_t*>(shared);
+  std::uint8_t* const first_byte = bytes + first_place<G, exchanges>(thread);
   std::int8_t* const to = a.q + row * a.q_stride;
 #pragma unroll
   for (int r = 0; r < R; ++r) {
@@ -239,10 +255,13 @@ __global__ void __launch_bounds__(most_row_threads, 1)
 #pragma unroll
     for (int i = 0; i < each; i += 4) {
       const unsigned four = codes(v[r][i], v[r][i + 1], v[r][i + 2], v[r][i + 3], scale);
+      if constexpr (by_four<G, exchanges>) {
+        *reinterpret_cast<unsigned*>(first_byte + distance<G, exchanges>(i)) = four;
+      } else {
 #pragma unroll
-      for (int j = 0; j < 4; ++j)
-        bytes[place<G, exchanges_of<G>>(thread, i + j)] =
-            static_cast<std::uint8_t>(four >> (8 * j));
+        for (int j = 0; j < 4; ++j)
+          first_byte[distance<G, exchanges>(i + j)] = static_cast<std::uint8_t>(four >> (8 * j));
+      }
     }
     __syncthreads();
     const int sixteen = r * threads + thread;
