@@ -270,8 +270,10 @@ void explain_text(const KeyGroup& group, const Explanation& e) {
   if (!table.empty()) fmt::print("{}", table.text_for(stdout));
   if (!wrong.empty()) fmt::print("{}", wrong.text_for(stdout));
   if (!e.looked_up)
-    fmt::print("runs: nothing. This machine does not look the problem up: it is {}\n\n",
-               printable(e.why));
+    fmt::print(
+        "runs: nothing. Programs on this machine with these options do not look the key up: it is "
+        "{}\n\n",
+        printable(e.why));
   else if (e.from != nullptr)
     fmt::print("runs: {}, from the {} ({}): {}\n\n", printable(e.runs), tune_origin_name(e.origin),
                printable(place_of(*e.from)), printable(e.why));

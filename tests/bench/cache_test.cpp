@@ -219,7 +219,7 @@ TEST_F(Cache, ExplainSaysWhichEntryWinsAndWhy) {
   EXPECT_EQ(system["runs"]["file"], in("system/list.jsonl").string());
 
   const Result other = run({"explain", name, "--device", "cpu", "--threads", "2"});
-  expect_part(other.out, "This machine does not look the problem up: it is for another Context");
+  expect_part(other.out, "do not look the key up: it is for another Context");
   expect_part(other.out, "--threads 1");
 }
 

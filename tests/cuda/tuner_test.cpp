@@ -2,7 +2,6 @@
 // The tuner and failures of a device: cuBLASLt algorithms that are wrong or refused, streams that
 // are being captured, and versions that change.
 #include "switchback/tuner.hpp"
-#include "support/tuner_options.hpp"
 
 #include <stdlib.h>  // NOLINT: setenv is POSIX's
 
@@ -25,6 +24,7 @@
 #include "support/device_memory.hpp"
 #include "support/programs.hpp"
 #include "support/temporary_directory.hpp"
+#include "support/tuner_options.hpp"
 
 namespace switchback::test {
 namespace {

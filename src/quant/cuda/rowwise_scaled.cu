@@ -58,11 +58,7 @@ __global__ void __launch_bounds__(random_threads, 4)
   const T* const from = static_cast<const T*>(a.x) + row * a.x_stride;
   const auto place = [](int e) { return static_cast<int>(threadIdx.x + e * blockDim.x); };
   Pack<T, each> x[random_eights];
-#pragma unroll
-  for (int e = 0; e < random_eights; ++e) {
-    x[e] = zero_pack<T, each>();
-    if (place(e) < eights) x[e] = load_pack<T, each>(from, place(e));
-  }
+  load_striped(from, place(0), eights, x);
   Largest<T, each> largest;
 #pragma unroll
   for (int e = 0; e < random_eights; ++e)
