@@ -151,10 +151,8 @@ void replace_locked(const fs::path& file, std::string_view text) {
 class Rewriting {
  public:
   explicit Rewriting(std::span<const Entry> entries) : entries_(entries) {
-    for (const Entry& entry : entries) {
-      static_cast<void>(to_line(entry));  // throws for what a line cannot represent
+    for (const Entry& entry : entries)
       slots_of_[entry.key.json];
-    }
   }
 
   // Reads the lines of the existing file. `text` must outlive this object. Lines with the same key
@@ -220,6 +218,24 @@ class Rewriting {
   std::unordered_map<std::string_view, Slots> slots_of_;
 };
 
+// put_into() without its check of the entries before it creates a directory. No work grows with the
+// number of entries before the lock is held, because PatientWriter may try many times in vain.
+std::vector<Added> put_under_lock(const fs::path& name, std::span<const Entry> entries,
+                                  const LockWait& wait) {
+  const fs::path file = target_of(name);
+  const Lock lock(file, wait);
+  std::string text;
+  std::string why;
+  if (read_trusted_file(file, text, why) == ReadResult::failed)
+    core::fail(Status::io_error, "{}: {}", file.string(), why);
+  Rewriting rewriting(entries);
+  rewriting.take(text);
+  std::vector<Added> added = rewriting.put_all();
+  if (std::find(added.begin(), added.end(), Added::added) != added.end())
+    replace_locked(file, rewriting.text());
+  return added;
+}
+
 }  // namespace
 
 fs::path default_cache_directory() {
@@ -237,18 +253,9 @@ fs::path cache_file(const fs::path& cache, std::string_view machine) {
 
 std::vector<Added> put_into(const fs::path& name, std::span<const Entry> entries,
                             const LockWait& wait) {
-  std::string text;
-  std::string why;
-  Rewriting rewriting(entries);
-  const fs::path file = target_of(name);
-  const Lock lock(file, wait);
-  if (read_trusted_file(file, text, why) == ReadResult::failed)
-    core::fail(Status::io_error, "{}: {}", file.string(), why);
-  rewriting.take(text);
-  std::vector<Added> added = rewriting.put_all();
-  if (std::find(added.begin(), added.end(), Added::added) != added.end())
-    replace_locked(file, rewriting.text());
-  return added;
+  for (const Entry& entry : entries)
+    static_cast<void>(to_line(entry));  // throws for what a line cannot represent
+  return put_under_lock(name, entries, wait);
 }
 
 PatientWriter::PatientWriter(fs::path file, std::string consequence,
@@ -270,7 +277,7 @@ void PatientWriter::flush(LockWait wait) {
   if (locked_out_) wait.most = {};
   constexpr std::ptrdiff_t most_waiting = 65536;
   try {
-    put_into(file_, waiting_, wait);
+    put_under_lock(file_, waiting_, wait);
     written_ += std::ssize(waiting_);
     waiting_.clear();
     locked_out_ = false;

@@ -88,7 +88,7 @@ Snapshot& load(const fs::path& file, Snapshot& snapshot) {
 TEST(StoreProcesses, WritersAtOnceLoseNothingAndReadersSeeWholeFiles) {
   const test::TemporaryDirectory directory;
   const fs::path file = cache_file(directory.path(), "abc");
-  constexpr std::int64_t writers = 8, entries = 40;
+  constexpr std::int64_t writers = 8, entries = 20;
   std::vector<pid_t> children;
   for (std::int64_t w = 0; w < writers; ++w)
     children.push_back(start([&, w] {
