@@ -15,7 +15,9 @@ namespace dispatch {
   F(linear_forward)                   \
   F(linear_backward)                  \
   F(linear_weight_updated)            \
-  F(fingerprint)
+  F(fingerprint)                      \
+  F(quantize)                         \
+  F(gemm)
 
 // Functions of libswitchback that this module calls. Python passes their addresses.
 struct Functions {
@@ -287,8 +289,8 @@ inline Layer* current_layer(PyObject* layers) {
 // lock.
 class Lock {
  public:
-  explicit Lock(Layer& layer) : release_(Py_NewRef(layer.release)) {
-    Ref taken(PyObject_CallFunctionObjArgs(layer.acquire, Py_False, nullptr));
+  Lock(PyObject* acquire, PyObject* release) : release_(Py_NewRef(release)) {
+    Ref taken(PyObject_CallFunctionObjArgs(acquire, Py_False, nullptr));
     is_taken_ = taken.get() == Py_True;
     PyErr_Clear();
   }
@@ -310,10 +312,9 @@ class Lock {
 };
 
 // Calls Context.enter of _context.py; returns false if Python's error is set.
-inline bool enter(const Layer& layer) {
-  if (layer.device == host) return true;  // a CPU has no streams
-  return static_cast<bool>(
-      Ref(PyObject_CallMethodObjArgs(layer.context_object, names.enter, nullptr)));
+inline bool enter(PyObject* context, int32_t device) {
+  if (device == host) return true;  // a CPU has no streams
+  return static_cast<bool>(Ref(PyObject_CallMethodObjArgs(context, names.enter, nullptr)));
 }
 
 // Sets Python's error to the exception for a status that is not 0.
@@ -520,9 +521,9 @@ enum class Outcome { done, left_to_python, raised };
 // of this call, and calls run().
 template <class Hold, class Run>
 Outcome call(Layer& layer, Hold hold, Run run) {
-  Lock lock(layer);
+  Lock lock(layer.acquire, layer.release);
   if (!lock.is_taken()) return Outcome::left_to_python;
-  if (!enter(layer)) return Outcome::raised;
+  if (!enter(layer.context_object, layer.device)) return Outcome::raised;
   bool current = true;
   switchback_status status = hold(current);
   if (status == SWITCHBACK_OK) {

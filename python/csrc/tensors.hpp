@@ -265,13 +265,17 @@ inline Tensor empty(int64_t dim, const int64_t* sizes, int32_t dtype, int32_t de
   return Tensor(made);
 }
 
-// Creates an uninitialised tensor like `view`, but with `cols` as its last dimension.
-inline Tensor empty_like(const View& view, int64_t cols) {
+// Creates an uninitialised tensor like `view`, but with `cols` as its last dimension and this torch
+// dtype.
+inline Tensor empty_like(const View& view, int64_t cols, int32_t dtype) {
   int64_t sizes[max_dims];
   for (int64_t d = 0; d < view.dim - 1; ++d)
     sizes[d] = view.sizes[d];
   sizes[view.dim - 1] = cols;
-  return empty(view.dim, sizes, view.dtype, view.device);
+  return empty(view.dim, sizes, dtype, view.device);
+}
+inline Tensor empty_like(const View& view, int64_t cols) {
+  return empty_like(view, cols, view.dtype);
 }
 
 // Sets the number of changes that torch has counted for a tensor. Returns false if torch does not

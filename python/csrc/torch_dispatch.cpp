@@ -12,7 +12,7 @@ namespace dispatch {
 namespace {
 
 // The version of the interface between this module and nn/_dispatch.py.
-constexpr long version = 7;
+constexpr long version = 8;
 
 PyObject* apply = nullptr;           // Python function that records a forward for autograd
 PyObject* apply_prepared = nullptr;  // the same for a forward from codes
@@ -249,6 +249,81 @@ PyObject* backward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) 
   return to_python(std::move(dx)).release();
 }
 
+// ---- A product with codes that no layer holds
+
+// Whether a tensor has `count` elements of this torch dtype, one after the other.
+bool is_vector(const View& view, int64_t count, int32_t device) {
+  int64_t elements = 1;
+  for (int64_t d = 0; d < view.dim; ++d)
+    elements *= view.sizes[d];
+  return view.device == device && elements == count && is_dense(view);
+}
+
+// Python function linear_of_codes(context, pointer, acquire, release, x, codes, absmax, bias,
+// dtype, rotation, activation): returns y[..., N] from x[..., K] and int8 codes[N,K] with absmax[N]
+// or [1], or None. `dtype`, `rotation` and `activation` are numbers of the library. Nothing is
+// recorded, and nothing is kept for later calls.
+PyObject* linear_of_codes(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 11) return none();
+  PyObject *context = args[0], *bias = args[7];
+  View x, codes, scales, of_bias;
+  if (!undisturbed() || !look_at(args[4], x) || !look_at(args[5], codes) ||
+      !look_at(args[6], scales) || is_negated(args[4]))
+    return none();
+  auto* const pointer = static_cast<switchback_context*>(PyLong_AsVoidPtr(args[1]));
+  const long dtype = PyLong_AsLong(args[8]);
+  const long rotation = PyLong_AsLong(args[9]), activation = PyLong_AsLong(args[10]);
+  if (PyErr_Occurred()) return nullptr;
+  int64_t rows = 0, stride = 0;
+  const int64_t n = codes.sizes[0], k = codes.last();
+  const int32_t type = library_type_of(x.dtype);
+  const bool fits = type >= 0 && type != SWITCHBACK_S8 && codes.dtype == aoti_torch_dtype_int8() &&
+                    is_dense(codes, n, k) && n > 0 && k > 0 && codes.device == x.device &&
+                    rows_of(x, k, rows, stride) && scales.dtype == aoti_torch_dtype_float32() &&
+                    (is_vector(scales, n, x.device) || is_vector(scales, 1, x.device));
+  if (!fits) return none();
+  switchback_gemm_args product = {};
+  product.struct_size = sizeof(product);
+  if (bias != Py_None) {
+    if (!look_at(bias, of_bias) || !is_vector(of_bias, n, x.device) || is_negated(bias))
+      return none();
+    product.bias = of_bias.data;
+    product.bias_dtype = library_type_of(of_bias.dtype);
+  }
+  const int64_t of_codes[2] = {rows, k};
+  const Tensor q = empty(2, of_codes, aoti_torch_dtype_int8(), x.device);
+  const Tensor absmax = empty(1, &rows, aoti_torch_dtype_float32(), x.device);
+  Tensor y = empty_like(x, n, torch_type_of(static_cast<int32_t>(dtype)));
+  if (q.get() == nullptr || absmax.get() == nullptr || y.get() == nullptr) return none();
+
+  switchback_quantize_args quantize = {};
+  quantize.struct_size = sizeof(quantize);
+  quantize.x = {x.data, type, rows, k, stride};
+  quantize.rotation = static_cast<int32_t>(rotation);
+  quantize.activation = static_cast<int32_t>(activation);
+  quantize.q = product.a = {q.data(), SWITCHBACK_S8, rows, k, k};
+  quantize.absmax = static_cast<float*>(absmax.data());
+  quantize.q_scale = SWITCHBACK_SCALE_PER_ROW;
+  product.b = {codes.data, SWITCHBACK_S8, n, k, k};
+  product.d = {y.data(), static_cast<int32_t>(dtype), rows, n, n};
+  product.absmax_a = quantize.absmax;
+  product.absmax_b = static_cast<const float*>(scales.data);
+  product.absmax_b_count = is_vector(scales, n, x.device) ? n : 1;
+
+  Lock lock(args[2], args[3]);
+  if (!lock.is_taken()) return none();
+  if (!enter(context, x.device)) return nullptr;
+  const switchback_status status = without_gil([&] {
+    const switchback_status made = library.quantize(pointer, &quantize);
+    return made == SWITCHBACK_OK ? library.gemm(pointer, &product) : made;
+  });
+  if (status != SWITCHBACK_OK) {
+    fail(status, lock);
+    return nullptr;
+  }
+  return to_python(std::move(y)).release();
+}
+
 // Python function connect(plain_types, disturbances, forward_ad, to_capsule, from_capsule,
 // deletes_handle, reuse, check, apply, apply_prepared, few_rows, many_codes, plans): stores the
 // Python objects that this module uses.
@@ -318,6 +393,7 @@ PyMethodDef methods[] = {{"connect", connect, METH_VARARGS, nullptr},
                          {"forward_prepared", fast(forward_prepared), METH_FASTCALL, nullptr},
                          {"backward", fast(backward), METH_FASTCALL, nullptr},
                          {"backward_prepared", fast(backward_prepared), METH_FASTCALL, nullptr},
+                         {"linear_of_codes", fast(linear_of_codes), METH_FASTCALL, nullptr},
                          {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,

@@ -5,6 +5,7 @@ equal."""
 import contextlib
 import copy
 import ctypes
+import itertools
 import os
 import shutil
 import sys
@@ -25,7 +26,7 @@ from support import (
 torch = require_torch()
 
 from switchback import nn as sb  # noqa: E402
-from switchback import _context  # noqa: E402
+from switchback import _abi, _context, ops  # noqa: E402
 from switchback import _errors as sb_errors  # noqa: E402
 from switchback._library import library  # noqa: E402
 from switchback.nn import _dispatch, _function  # noqa: E402
@@ -455,6 +456,49 @@ class Compiled(unittest.TestCase):
             y.sum().backward()
         self.assertEqual(taken, [])
         self.same([y.detach()], [want])
+
+    def test_codes_that_no_layer_holds(self):
+        """linear_of_codes has the bits of its two operations, and leaves to Python what it cannot read in place."""
+        numbers = {torch.float32: _abi.F32, torch.float16: _abi.F16, torch.bfloat16: _abi.BF16}
+
+        def call(x, codes, absmax, bias, dtype, rotation=0, activation=None):
+            code = _abi.ACTIVATIONS.get(activation, 0)
+            return _dispatch.linear_of_codes(x, codes, absmax, bias, numbers[dtype], rotation, code)
+
+        codes = torch.randint(-127, 128, (N, K), dtype=torch.int8)
+        for dtype, rows, scales, bias_type, rotation, activation in itertools.product(
+            numbers, ((5,), (2, 3), (1,)), (N, 1), (None, *numbers), (0, 16), (None, "gelu_tanh")
+        ):
+            x, absmax = torch.randn(*rows, K).to(dtype), torch.rand(scales)
+            bias = None if bias_type is None else torch.randn(N).to(bias_type)
+            of_x, absmax_x = _function.codes_of(x.reshape(-1, K), rotation, activation)
+            for out in numbers:
+                want = ops.gemm_dequantize(of_x, codes, absmax_x, absmax, bias, out)
+                got = call(x, codes, absmax, bias, out, rotation, activation)
+                with self.subTest(dtype=dtype, rows=rows, bias=bias_type, rotation=rotation, out=out):
+                    self.same([got], [want.reshape(*rows, N)])
+        x, absmax, f32 = torch.randn(6, K), torch.rand(N), torch.float32
+        apart = torch.randn(6, K + 5)[:, :K]
+        self.same([call(apart, codes, absmax, None, f32)], [call(apart.contiguous(), codes, absmax, None, f32)])
+        wide = torch.randint(-127, 128, (N, K + 1), dtype=torch.int8)[:, :K]
+        for left in (
+            (x.t().contiguous().t(), codes, absmax, None),
+            (x[:, :-1], codes, absmax, None),
+            (x[:0], codes, absmax, None),
+            (x.to(torch.int8), codes, absmax, None),
+            (x, wide, absmax, None),
+            (x, codes.float(), absmax, None),
+            (x, codes, absmax[1:], None),
+            (x, codes, absmax.double(), None),
+            (x, codes, absmax, torch.randn(N + 1)),
+            (x, codes, absmax, torch.randn(2 * N)[::2]),
+            (x.as_subclass(Plain), codes, absmax, None),
+        ):
+            self.assertIsNone(call(*left, f32))
+        with torch.autocast(self.device, torch.bfloat16):
+            self.assertIsNone(call(x, codes, absmax, None, f32))
+        with self.assertRaisesRegex(ValueError, "rotation"):
+            call(x, codes, absmax, None, f32, 3)
 
     def test_numbers_of_threads_are_followed(self):
         layer = sb.SwitchBackLinearVectorwise(K, N)

@@ -28,8 +28,10 @@ except ImportError as error:
     ) from error
 
 from .. import ops
+from .._abi import ACTIVATIONS
 from .._errors import Error, InvalidArgument, Unsupported
-from .._tensors import FLOATS, context_of, needs_operator
+from .._tensors import DTYPES, FLOATS, context_of, needs_operator
+from ..nn._dispatch import linear_of_codes
 from ..nn._function import codes_of, reads_codes_themselves
 from ..nn._options import ROTATIONS
 from ._packed_weights import PackedWeights
@@ -518,14 +520,20 @@ def int8_linear(
         activation = None
         of_act = (input_act_weight, input_act_eps) if input_act == "rms_norm" else ()
         x = _helpers.apply_input_act(x, input_act, *of_act)
-    codes, absmax = codes_of(_as_matrix(x), convrot_groupsize if convrot else 0, activation)
     weight = weight.to(x.device)
     scales = weight_scale.detach().to(x.device, torch.float32).reshape(-1) * 127
     bias = None if bias is None else bias.to(x.device).reshape(-1)
-    themselves = not x.is_cpu or reads_codes_themselves(codes.shape[0], weight)
-    arranged = weight if themselves else _packed.of(weight)
-    y = ops.gemm_dequantize(codes, arranged, absmax, scales, bias, out_dtype)
-    y = y.reshape(*x.shape[:-1], weight.shape[0])
+    rotation = convrot_groupsize if convrot else 0
+    themselves = not x.is_cpu or reads_codes_themselves(x.shape[:-1].numel(), weight)
+    y = None
+    if themselves:
+        numbers = DTYPES[out_dtype], rotation, ACTIVATIONS.get(activation, 0)
+        y = linear_of_codes(x, weight, scales, bias, *numbers)
+    if y is None:
+        codes, absmax = codes_of(_as_matrix(x), rotation, activation)
+        arranged = weight if themselves else _packed.of(weight)
+        y = ops.gemm_dequantize(codes, arranged, absmax, scales, bias, out_dtype)
+        y = y.reshape(*x.shape[:-1], weight.shape[0])
     return y if residual is None else _helpers.apply_residual(y, residual, residual_scale)
 
 

@@ -19,7 +19,7 @@ from .. import _library, _tensors
 from . import _rules
 
 VARIABLE = "SWITCHBACK_DISPATCH"
-_VERSION = 7  # version of the interface between the extension module and this file
+_VERSION = 8  # version of the interface between the extension module and this file
 
 
 def _load():
@@ -86,6 +86,23 @@ def describe(layer) -> None:
         context,
         context.lock.acquire,
         context.lock.release,
+    )
+
+
+def linear_of_codes(x, codes, absmax, bias, dtype: int, rotation: int, activation: int):
+    """Computes y[..., N] from x[..., K] and int8 codes[N,K] with absmax[N] or [1] in one compiled call.
+
+    Returns None if the compiled code cannot handle the call. Nothing is recorded. dtype, rotation and
+    activation are the library's numbers (_abi.py).
+    """
+    if not native or _tensors.is_compiling():
+        return None
+    use(_library.library())
+    context = _tensors.context_of(x.device, "linear", "x")
+    lock = context.lock
+    return native.linear_of_codes(
+        context, context.pointer, lock.acquire, lock.release, x, codes, absmax, bias, dtype, rotation,
+        activation,
     )
 
 
