@@ -368,8 +368,9 @@ Stage::Stage(const Surroundings& around, Parameters& parameters, const StackOpti
 Stage::~Stage() = default;
 
 Dropout Stage::dropout_at(const Microbatch& m, std::int64_t site) const {
-  // Dropout numbers elements by their position in the whole batch, so that results do not depend on
-  // how it is divided into microbatches.
+  // Dropout numbers elements by their position in the whole batch, rounded down to a multiple
+  // of 64. So results do not depend on the division into microbatches if each begins at such a
+  // multiple.
   const std::int64_t first = m.first * options_.length * options_.width;
   return {.p = options_.dropout,
           .key = options_.key,
