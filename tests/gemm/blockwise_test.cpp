@@ -244,7 +244,7 @@ TEST(Blockwise, EdgesOfTilesOfWarpgroups) {
   for (const std::int64_t m : {1, 513, 2049})
     for (const std::int64_t block : {512, 1024})
       expect_reference_bits<half>(Operands(m, 129, 127, block));
-  if (under_address_sanitizer || under_thread_sanitizer) return;
+  if (sanitized) return;
   expect_reference_bits<bfloat16>(Operands(300, 520, 390, 128));
   expect_reference_bits<float>(Operands(300, 700, 260, 256));
 }
@@ -263,7 +263,7 @@ TEST(Blockwise, SuperblocksOfTilesOfTensorCores) {
   };
   std::vector<Case> cases = {
       {8192 + 70, n - 56, k - 30, true}, {2 * 8192 + 1, n, k, false}, {3 * 8192, 60, 64, true}};
-  if (!under_address_sanitizer && !under_thread_sanitizer) {
+  if (!sanitized) {
     // Four superblocks of three large tiles: fewer tiles than multiprocessors.
     cases.push_back({4 * 8192, n / 2, k / 2 * 3, true});
     // More tiles of 256 rows than thread blocks run at a time. Then, on the emulated device, one
@@ -322,7 +322,7 @@ TEST(Blockwise, LargeResults) {
 
 TEST(Blockwise, SuperblocksAreAddedOneAfterTheOther) {
   for (const std::int64_t m : {8192, 8193, 20000}) {
-    if (under_thread_sanitizer && !on_cpu() && m != 8193) continue;  // each m takes half a minute
+    if (sanitized && !on_cpu() && m != 8193) continue;  // each m takes half a minute
     const Operands o(m, 7, 18, 1024);
     expect_reference_bits<float>(o);
     expect_reference_bits<bfloat16>(o, {3, 1});
@@ -596,7 +596,7 @@ TEST(Blockwise, GroupsHaveTheBitsOfTheirOwnProducts) {
 // superblocks. The emulated device runs 12 thread blocks at a time, and the last group begins with
 // the 12th tile, counted from 0.
 TEST(Blockwise, SuperblocksBeginWithTheirGroup) {
-  if (under_thread_sanitizer && !on_cpu()) GTEST_SKIP() << "it takes minutes";
+  if (sanitized && !on_cpu()) GTEST_SKIP() << "it takes minutes";
   expect_bits_of_each_group<float>(Groups({70, 2 * 8192 + 1}, 5, 18, 1024));
   expect_bits_of_each_group<bfloat16>(Groups({8193, 0, 70, 0, 0, 0, 8192 + 70}, 5, 70, 1024),
                                       {3, 0});
@@ -607,7 +607,7 @@ TEST(Blockwise, SuperblocksBeginWithTheirGroup) {
 TEST(Blockwise, TilesOfGroups) {
   if (on_cpu()) GTEST_SKIP() << "of kernels of devices";
   expect_bits_of_each_group<bfloat16>(Groups({0, 70, 0, 300, 256, 1, 0}, 129, 66, 256));
-  if (under_address_sanitizer || under_thread_sanitizer) return;
+  if (sanitized) return;
   // Sizes for which a GPU's tiles have 128 rows and 128 columns.
   const auto [n, k] = sides_of_large_tiles();
   expect_bits_of_each_group<half>(Groups({65, 0, 129}, n - 3, k - 62, 128));

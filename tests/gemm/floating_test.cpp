@@ -55,7 +55,7 @@ TEST(GemmStandard, EveryConfigurationMatchesF64) {
         if (!small && threads == 1 && test::under_thread_sanitizer && test::on_cpu()) continue;
         if (threads > 1 && !test::on_cpu()) continue;
         for (const auto& types : all_types)
-          for (int flags = 0; flags < 16; flags += test::under_thread_sanitizer ? 5 : 1) {
+          for (int flags = 0; flags < 16; flags += test::sanitized ? 5 : 1) {
             Case c;
             c.shape = shape;
             c.input = types.input;

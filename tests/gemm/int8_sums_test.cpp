@@ -237,9 +237,8 @@ TEST(Int8Sums, EveryCandidateAndOddBlocksGiveTheSameSums) {
   // Builds with sanitizers have smaller shapes, because the reference is slow there; these still
   // have several blocks.
   const std::vector<Shape> shapes =
-      under_thread_sanitizer || under_address_sanitizer
-          ? std::vector<Shape>{{200, 530, 100}, {3, 400, 700}}
-          : std::vector<Shape>{{200, 530, 1100}, {3, 1000, 700}, {70, 129, 2049}};
+      sanitized ? std::vector<Shape>{{200, 530, 100}, {3, 400, 700}}
+                : std::vector<Shape>{{200, 530, 1100}, {3, 1000, 700}, {70, 129, 2049}};
   for (const Shape& s : shapes) {
     SCOPED_TRACE(::testing::Message() << "m=" << s.m << " n=" << s.n << " k=" << s.k);
     Matrix<std::int8_t> a(s.m, s.k);

@@ -6,7 +6,9 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -306,14 +308,17 @@ TYPED_TEST(Engines, EveryConfigurationGivesTheSame) {
     for (auto& [name, context] : contexts()) {
       problem.device = context.state().device.kind;
       if (on_cpu()) problem.isa = core::parse_isa(context.isa());
+      std::map<std::string, quant::Config> configs;  // of any operation; each runs them all
       for (const quant::Op op :
            {quant::Op::rowwise, quant::Op::columnwise_transpose, quant::Op::global_transpose}) {
         problem.op = op;
-        for (const quant::Config& config : quant::candidates(problem, context.state())) {
-          SCOPED_TRACE(name + " " + describe(config));
-          context.set_config_source(std::make_shared<Fixed>(to_choice(config)));
-          expect_same(run_every_op(context, *x, {0, 0}), want);
-        }
+        for (const quant::Config& config : quant::candidates(problem, context.state()))
+          configs.emplace(describe(config), config);
+      }
+      for (const auto& [text, config] : configs) {
+        SCOPED_TRACE(name + " " + text);
+        context.set_config_source(std::make_shared<Fixed>(to_choice(config)));
+        expect_same(run_every_op(context, *x, {0, 0}), want);
       }
       context.set_config_source(nullptr);
       if (this->HasFailure()) return;

@@ -70,7 +70,7 @@ TEST(FragmentedCommand, RunsOnADevice) {
 // the soft one, 0.62 for the hard one.
 TEST(FragmentedCommand, PublishedRatiosStandBesideOurs) {
   // This layer has four million parameters. Smaller sizes show everything that sanitizers look for.
-  if (test::under_thread_sanitizer || test::under_address_sanitizer) GTEST_SKIP();
+  if (test::sanitized) GTEST_SKIP();
   const auto rows =
       run_fragmented({"--dim", "2048", "--batch", "8", "--fragments", "2", "--mode", "standard"});
   ASSERT_EQ(rows.size(), 2u);
