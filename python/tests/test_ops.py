@@ -346,6 +346,23 @@ class Torch(unittest.TestCase):
             widened = ops.dequantize_rowwise(q, absmax, dtype)
             self.assertEqual(widened.dtype, dtype)
 
+    def test_empty_tensors(self):
+        for shape in ((0, 64), (64, 0), (0, 0)):
+            x, (rows, cols) = torch.zeros(shape), shape
+            for result, want in (
+                (ops.quantize_rowwise(x), (shape, (rows,))),
+                (ops.quantize_columnwise_transpose(x), ((cols, rows), (cols,))),
+                (ops.quantize_global(x), (shape, (1,))),
+                (ops.quantize_global_transpose(x), ((cols, rows), (1,))),
+                (ops.rotate_quantize(x, 16), (shape, (rows,))),
+                (ops.activation_forward_quantize(x, "gelu_erf"), (shape, (rows,))),
+                ((ops.rotate(x, 16),), (shape,)),
+                ((ops.activation_forward(x, "gelu_tanh"),), (shape,)),
+                ((ops.activation_backward(x, x, "gelu_tanh"),), (shape,)),
+                ((ops.gemm_s8s8s32(x.to(torch.int8), x.to(torch.int8)),), ((rows, rows),)),
+            ):
+                self.assertEqual(tuple(tuple(each.shape) for each in result), want)
+
     def test_products(self):
         a = torch.randint(-127, 128, (13, 83), dtype=torch.int8)
         b = torch.randint(-127, 128, (9, 83), dtype=torch.int8)
