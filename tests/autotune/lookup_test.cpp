@@ -16,6 +16,7 @@
 #include "core/context_state.hpp"
 #include "quant/config.hpp"
 #include "quant/problem.hpp"
+#include "support/contexts.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/tuner_options.hpp"
 
@@ -173,6 +174,8 @@ class TunerMemory : public testing::Test {
     return tuner.state().find(problem(i), context.state(), choice);
   }
 
+  // Many times as many as the tuner remembers.
+  static constexpr std::int64_t problems = test::sanitized ? 50'000 : 200'000;
   test::TemporaryDirectory directory;
   Context context;
   Machine machine;
@@ -181,9 +184,9 @@ class TunerMemory : public testing::Test {
 TEST_F(TunerMemory, OfAnEmptyCacheNothingIsRemembered) {
   const auto tuner = open("read");
   const std::int64_t before = tuner->counters().memory_bytes;
-  for (std::int64_t i = 0; i < 200'000; ++i)
+  for (std::int64_t i = 0; i < problems; ++i)
     ASSERT_FALSE(find(*tuner, i));
-  EXPECT_EQ(tuner->counters().misses, 200'000);
+  EXPECT_EQ(tuner->counters().misses, problems);
   EXPECT_EQ(tuner->counters().memory_bytes, before);
   EXPECT_LT(before, 1'000'000);
 }
@@ -193,7 +196,6 @@ TEST_F(TunerMemory, HasABoundAndWinnersAreFoundAllTheSame) {
   constexpr std::int64_t step = 211;
   fill(known, step);
   const auto tuner = open("read");
-  constexpr std::int64_t problems = 200'000;
   for (int round = 0; round < 2; ++round)
     for (std::int64_t i = 0; i < problems; ++i)
       ASSERT_EQ(find(*tuner, i), i % step == 0 && i / step < known) << i;
