@@ -175,7 +175,7 @@ class TunerMemory : public testing::Test {
   }
 
   // Many times as many as the tuner remembers.
-  static constexpr std::int64_t problems = test::sanitized ? 50'000 : 200'000;
+  static constexpr std::int64_t many = test::sanitized ? 70'000 : 200'000;
   test::TemporaryDirectory directory;
   Context context;
   Machine machine;
@@ -184,9 +184,9 @@ class TunerMemory : public testing::Test {
 TEST_F(TunerMemory, OfAnEmptyCacheNothingIsRemembered) {
   const auto tuner = open("read");
   const std::int64_t before = tuner->counters().memory_bytes;
-  for (std::int64_t i = 0; i < problems; ++i)
+  for (std::int64_t i = 0; i < many; ++i)
     ASSERT_FALSE(find(*tuner, i));
-  EXPECT_EQ(tuner->counters().misses, problems);
+  EXPECT_EQ(tuner->counters().misses, many);
   EXPECT_EQ(tuner->counters().memory_bytes, before);
   EXPECT_LT(before, 1'000'000);
 }
@@ -197,10 +197,10 @@ TEST_F(TunerMemory, HasABoundAndWinnersAreFoundAllTheSame) {
   fill(known, step);
   const auto tuner = open("read");
   for (int round = 0; round < 2; ++round)
-    for (std::int64_t i = 0; i < problems; ++i)
+    for (std::int64_t i = 0; i < many; ++i)
       ASSERT_EQ(find(*tuner, i), i % step == 0 && i / step < known) << i;
   EXPECT_EQ(tuner->counters().hits, 2 * known);
-  EXPECT_EQ(tuner->counters().misses, 2 * (problems - known));
+  EXPECT_EQ(tuner->counters().misses, 2 * (many - known));
   // The bound of the memory for look-ups that switchback/tuner.hpp documents.
   EXPECT_LE(tuner->counters().memory_bytes, 2'000'000 + 380 * known);
 }
