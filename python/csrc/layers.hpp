@@ -516,14 +516,19 @@ inline switchback_matrix matrix_of(const Tensor& tensor, const Layer& layer, int
 
 enum class Outcome { done, left_to_python, raised };
 
-// Runs a forward or backward, like the block of LayerSet.use in nn/_layer.py: locks and enters the
-// context, calls hold(current), which sets `current` to false if the layer does not have the weight
-// of this call, and calls run().
+// A context of _context.py, and the methods of its lock.
+struct Entry {
+  PyObject *context, *acquire, *release;
+  int32_t device;  // as of View
+};
+
+// Locks and enters the context, calls hold(current), which may set `current` to false to leave the
+// call to Python, and calls run().
 template <class Hold, class Run>
-Outcome call(Layer& layer, Hold hold, Run run) {
-  Lock lock(layer.acquire, layer.release);
+Outcome call(const Entry& entry, Hold hold, Run run) {
+  Lock lock(entry.acquire, entry.release);
   if (!lock.is_taken()) return Outcome::left_to_python;
-  if (!enter(layer.context_object, layer.device)) return Outcome::raised;
+  if (!enter(entry.context, entry.device)) return Outcome::raised;
   bool current = true;
   switchback_status status = hold(current);
   if (status == SWITCHBACK_OK) {
@@ -533,6 +538,13 @@ Outcome call(Layer& layer, Hold hold, Run run) {
   if (status == SWITCHBACK_OK) return Outcome::done;
   fail(status, lock);
   return Outcome::raised;
+}
+
+// Runs a forward or backward, like the block of LayerSet.use in nn/_layer.py. hold(current) sets
+// `current` to false if the layer does not have the weight of this call.
+template <class Hold, class Run>
+Outcome call(Layer& layer, Hold hold, Run run) {
+  return call(Entry{layer.context_object, layer.acquire, layer.release, layer.device}, hold, run);
 }
 
 // What a function of this module returns if the outcome of call() is not `done`.

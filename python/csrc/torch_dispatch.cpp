@@ -251,12 +251,13 @@ PyObject* backward_prepared(PyObject*, PyObject* const* args, Py_ssize_t count) 
 
 // ---- A product with codes that no layer holds
 
-// Whether a tensor has `count` elements of this torch dtype, one after the other.
-bool is_vector(const View& view, int64_t count, int32_t device) {
+// The number of elements of a tensor on this device, if they follow one another in memory; else -1.
+int64_t length_of(const View& view, int32_t device) {
+  if (view.device != device || !is_dense(view)) return -1;
   int64_t elements = 1;
   for (int64_t d = 0; d < view.dim; ++d)
     elements *= view.sizes[d];
-  return view.device == device && elements == count && is_dense(view);
+  return elements;
 }
 
 // Python function linear_of_codes(context, pointer, acquire, release, x, codes, absmax, bias,
@@ -265,7 +266,7 @@ bool is_vector(const View& view, int64_t count, int32_t device) {
 // recorded, and nothing is kept for later calls.
 PyObject* linear_of_codes(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (count != 11) return none();
-  PyObject *context = args[0], *bias = args[7];
+  PyObject* const bias = args[7];
   View x, codes, scales, of_bias;
   if (!undisturbed() || !look_at(args[4], x) || !look_at(args[5], codes) ||
       !look_at(args[6], scales) || is_negated(args[4]))
@@ -276,16 +277,17 @@ PyObject* linear_of_codes(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (PyErr_Occurred()) return nullptr;
   int64_t rows = 0, stride = 0;
   const int64_t n = codes.sizes[0], k = codes.last();
+  const int64_t scale_count = length_of(scales, x.device);
   const int32_t type = library_type_of(x.dtype);
   const bool fits = type >= 0 && type != SWITCHBACK_S8 && codes.dtype == aoti_torch_dtype_int8() &&
                     is_dense(codes, n, k) && n > 0 && k > 0 && codes.device == x.device &&
                     rows_of(x, k, rows, stride) && scales.dtype == aoti_torch_dtype_float32() &&
-                    (is_vector(scales, n, x.device) || is_vector(scales, 1, x.device));
+                    (scale_count == n || scale_count == 1);
   if (!fits) return none();
   switchback_gemm_args product = {};
   product.struct_size = sizeof(product);
   if (bias != Py_None) {
-    if (!look_at(bias, of_bias) || !is_vector(of_bias, n, x.device) || is_negated(bias))
+    if (!look_at(bias, of_bias) || length_of(of_bias, x.device) != n || is_negated(bias))
       return none();
     product.bias = of_bias.data;
     product.bias_dtype = library_type_of(of_bias.dtype);
@@ -308,20 +310,14 @@ PyObject* linear_of_codes(PyObject*, PyObject* const* args, Py_ssize_t count) {
   product.d = {y.data(), static_cast<int32_t>(dtype), rows, n, n};
   product.absmax_a = quantize.absmax;
   product.absmax_b = static_cast<const float*>(scales.data);
-  product.absmax_b_count = is_vector(scales, n, x.device) ? n : 1;
+  product.absmax_b_count = scale_count;
 
-  Lock lock(args[2], args[3]);
-  if (!lock.is_taken()) return none();
-  if (!enter(context, x.device)) return nullptr;
-  const switchback_status status = without_gil([&] {
-    const switchback_status made = library.quantize(pointer, &quantize);
-    return made == SWITCHBACK_OK ? library.gemm(pointer, &product) : made;
+  const auto hold = [](bool&) { return switchback_status(SWITCHBACK_OK); };  // there is no layer
+  const Outcome outcome = call(Entry{args[0], args[2], args[3], x.device}, hold, [&] {
+    const switchback_status status = library.quantize(pointer, &quantize);
+    return status == SWITCHBACK_OK ? library.gemm(pointer, &product) : status;
   });
-  if (status != SWITCHBACK_OK) {
-    fail(status, lock);
-    return nullptr;
-  }
-  return to_python(std::move(y)).release();
+  return outcome == Outcome::done ? to_python(std::move(y)).release() : unfinished(outcome);
 }
 
 // Python function connect(plain_types, disturbances, forward_ad, to_capsule, from_capsule,

@@ -419,15 +419,16 @@ def _block_scales(arrays, array, name: str, shape: tuple[int, int], meaning: str
     return arrays.vector(array.reshape(-1))
 
 
+# An address that is not null, for matrices without elements.
+_no_elements = ctypes.create_string_buffer(64)
+_NOWHERE = ctypes.addressof(_no_elements)
+
+
 def _output(arrays, shape: tuple[int, int], code: int) -> Operand:
     """Creates an uninitialised matrix for results."""
     array = arrays.empty(shape, code)
     # The library takes a null address for a result that is not wanted, and an empty tensor has one.
     return Operand(array, arrays.address(array) or _NOWHERE, code, *shape, shape[1])
-
-
-_no_elements = ctypes.create_string_buffer(64)
-_NOWHERE = ctypes.addressof(_no_elements)
 
 
 def _output_code(arrays, dtype) -> int:
