@@ -596,7 +596,7 @@ TEST(Blockwise, GroupsHaveTheBitsOfTheirOwnProducts) {
 // superblocks. The emulated device runs 12 thread blocks at a time, and the last group begins with
 // the 12th tile, counted from 0.
 TEST(Blockwise, SuperblocksBeginWithTheirGroup) {
-  if (sanitized && !on_cpu()) GTEST_SKIP() << "it takes minutes";
+  if (under_thread_sanitizer && !on_cpu()) GTEST_SKIP() << "it takes minutes";
   expect_bits_of_each_group<float>(Groups({70, 2 * 8192 + 1}, 5, 18, 1024));
   expect_bits_of_each_group<bfloat16>(Groups({8193, 0, 70, 0, 0, 0, 8192 + 70}, 5, 70, 1024),
                                       {3, 0});

@@ -26,6 +26,7 @@ inline constexpr bool under_address_sanitizer = true;
 #else
 inline constexpr bool under_address_sanitizer = false;
 #endif
+/// Either of them.
 inline constexpr bool sanitized = under_thread_sanitizer || under_address_sanitizer;
 
 /// Options for one Context at each instruction set level that this CPU distinguishes, with
