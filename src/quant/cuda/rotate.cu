@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: the rotation, alone and with the quantization of the result by row.
+#include "core/cuda/rotation.cuh"
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/rotate.cuh"
 #include "quant/cuda/shapes.cuh"
@@ -8,6 +9,7 @@ namespace switchback::quant::cuda {
 
 namespace {
 
+using core::cuda::rotation_stage;
 using core::cuda::store_whole;
 
 // A thread has 16 elements in registers at a time, which is enough for two stages of the rotation.
@@ -96,18 +98,18 @@ inline constexpr int exchanges_of = G <= each   ? 0
 /// without elements hold zeros.
 template <class T, int G>
 __device__ __forceinline__ void rotate(float (&v)[each], float* shared) {
-  stage<T, 1>(v);
-  if constexpr (G >= each) stage<T, 4>(v);
+  rotation_stage<T, 1>(v);
+  if constexpr (G >= each) rotation_stage<T, 4>(v);
   if constexpr (G == 64) {
     exchange<G, 0, 1>(v, shared);
-    stage<T, 4>(v);  // stage of stride 16 in the row
+    rotation_stage<T, 4>(v);  // stage of stride 16 in the row
   } else if constexpr (G > 64) {
     exchange<G, 0, 1>(v, shared);
-    stage<T, 1>(v);  // stage of stride 16 in the row
-    stage<T, 4>(v);  // stage of stride 64
+    rotation_stage<T, 1>(v);  // stage of stride 16 in the row
+    rotation_stage<T, 4>(v);  // stage of stride 64
     if constexpr (G == 1024) {
       exchange<G, 1, 2>(v, shared);
-      stage<T, 4>(v);  // stage of stride 256
+      rotation_stage<T, 4>(v);  // stage of stride 256
     }
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device code: rows of 16-bit elements, rotated and quantized, with 64 neighbours of a row in each
 // lane.
+#include "core/cuda/rotation.cuh"
 #include "quant/cuda/kernels.hpp"
 #include "quant/cuda/rotate.cuh"
 #include "quant/cuda/shapes.cuh"
@@ -11,6 +12,7 @@ namespace {
 
 using core::cuda::AsyncCopies;
 using core::cuda::largest_magnitude;
+using core::cuda::rotation_stage;
 
 constexpr int of_lane = 64;  // elements of a lane
 constexpr int of_warp = 32 * of_lane;
@@ -124,16 +126,16 @@ __global__ void __launch_bounds__(at_most * 32, blocks_of(at_most, G))
         v[p * 8 + i] = value(pack, i);
     }
   }
-  stage<T, 1>(v);
-  if constexpr (G >= 16) stage<T, 4>(v);
-  if constexpr (G >= 64) stage<T, 16>(v);
+  rotation_stage<T, 1>(v);
+  if constexpr (G >= 16) rotation_stage<T, 4>(v);
+  if constexpr (G >= 64) rotation_stage<T, 16>(v);
   if constexpr (G == 256) {
     exchange_256(v, buffer, lane);
-    stage<T, 16>(v);
+    rotation_stage<T, 16>(v);
   } else if constexpr (G == 1024) {
     exchange_1024(v, buffer, lane);
-    stage<T, 4>(v);
-    stage<T, 16>(v);
+    rotation_stage<T, 4>(v);
+    rotation_stage<T, 16>(v);
   }
   float largest[4] = {};
 #pragma unroll
