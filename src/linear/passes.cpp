@@ -20,9 +20,8 @@ namespace switchback::linear {
 
 namespace {
 
-// Computes the results of a quantization request for the rows of a layer's call. With `slots`, the
-// rows are those of request.x that the slots read. `layout` places the groups' blocks in blockwise
-// codes.
+// Runs a quantization request on the rows of a call; with `slots`, on the rows of request.x that
+// they read. `layout` places the groups' blocks in blockwise codes.
 void quantize(LinearState& layer, const Slots* slots, const quant::Request& request,
               const grouped::BlockLayout& layout = {}) {
   if (slots == nullptr) return quant::run(*layer.context, request);
@@ -269,9 +268,8 @@ void forward_int8(LinearState& layer, Mode mode, ConstAnyMatrix x, AnyMatrix y, 
                layout);
     multiply(layer, slots, codes, w, y, layer.bias);
   };
-  // all_or_nothing() is needed where something is written before all memory is allocated. The
-  // caller's codes are written before the product allocates memory. y of the first group is written
-  // before the product of the next group does, if groups are multiplied one by one.
+  // all_or_nothing() is needed where something is written before all memory is allocated: the
+  // caller's codes before the product's memory, and y of a group before the next group's memory.
   if (slots != nullptr || out.codes.data != nullptr || wants_blocks)
     core::all_or_nothing(*layer.context, pass);
   else
@@ -298,13 +296,15 @@ void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Re
   // the columns of G before G is quantized.
   if (w.form().scales_gradient()) of_g.column_scales = layer.forward_codes().absmax();
   quantize(layer, slots, of_g, layout);
-  // With a rotation, the product is G · rotate(W), rotated back in f32 before the single rounding.
-  const AnyMatrix d = rotation == Rotation::none || d_input.dtype == DType::f32
+  if (rotation == Rotation::none) return multiply(layer, slots, codes, w, d_input);
+  // The product is G · rotate(W), rotated back in f32 before the single rounding.
+  const auto args = product_of<GemmArgs>(codes, w, d_input, layer.options.engine);
+  if (slots == nullptr && gemm_int8::multiply_rotated(*layer.context, args, rotation)) return;
+  const AnyMatrix d = d_input.dtype == DType::f32
                           ? d_input
                           : take_matrix(frame, DType::f32, d_input.rows, d_input.cols);
   multiply(layer, slots, codes, w, d);
-  if (rotation != Rotation::none)
-    compute(layer, slots, {.x = d, .rotation = rotation}, &quant::Request::rotated, d_input);
+  compute(layer, slots, {.x = d, .rotation = rotation}, &quant::Request::rotated, d_input);
 }
 
 // Computes dX = G · W in floating point.

@@ -15,11 +15,13 @@
 
 #include "core/context_state.hpp"
 #include "gemm/int8/candidates.hpp"
+#include "gemm/int8/dispatch.hpp"
 #include "gemm/int8/engine.hpp"
 #include "gemm/int8_support.hpp"
 #include "support/configs.hpp"
 #include "support/contexts.hpp"
 #include "support/device_memory.hpp"
+#include "switchback/rotation.hpp"
 
 namespace switchback::test {
 namespace {
@@ -128,6 +130,37 @@ struct Product {
     return d;
   }
 
+  // The bytes of d after a product that is rotated: by one kernel, or by dp4a in f32 and rotate().
+  // Empty if there is no such kernel.
+  Vector<std::byte> run_rotated(Context& context, Rotation rotation, bool per_column, bool packed,
+                                bool by_one_kernel) {
+    Vector<std::byte> d(count(m * stride) * dtype_size_bytes(output) + 64, std::byte{0x5a});
+    Vector<float> product(by_one_kernel ? 0 : count(m * n));
+    const AnyMatrix rotated(d.data(), output, m, n, stride);
+    GemmArgs args;
+    args.a = {a.data(), m, k};
+    args.d = by_one_kernel ? rotated : AnyMatrix(MatrixView<float>(product.data(), m, n));
+    args.absmax_a = absmax_a;
+    args.absmax_b = std::span<const float>(absmax_b).first(per_column ? count(n) : 1);
+    PackedWeight packed_b;
+    args.b = {b.data(), n, k};
+    if (packed) {
+      pack_weight(context, args.b, packed_b, "");
+      args.b = {};
+      args.packed_b = &packed_b;
+    }
+    if (by_one_kernel) {
+      if (!gemm_int8::multiply_rotated(context.state(), args, rotation)) return {};
+    } else {
+      args.engine = "dp4a";
+      gemm(context, args);
+      rotate(context, args.d, rotation, rotated);
+    }
+    context.synchronize();
+    say_nan_alike(d);
+    return d;
+  }
+
   // Replaces each NaN by the same NaN: the bits of a NaN are not specified, and CUTLASS's kernels
   // leave them to the device.
   void say_nan_alike(Vector<std::byte>& d) const {
@@ -192,6 +225,37 @@ TEST_P(Int8Fused, HasTheBitsOfTheUnfusedKernels) {
           for (const bool packed : {false, true})
             ASSERT_EQ(product.run(context(), "fused", per_column, bias, packed), want);
         }
+}
+
+// The last rows and columns are in tiles that d does not fill. The kernel is for outputs of 16
+// bits, groups that fit into a tile, and a d with enough tiles.
+TEST_P(Int8Fused, RotatesWithTheBitsOfTwoPasses) {
+  struct Shape {
+    std::int64_t m, n, k;
+  };
+  std::vector<Shape> shapes = {{193, 320, 96}, {130, 512, 33}, {321, 64, 160}};
+  if (!on_emulated()) shapes = {{6401, 320, 96}, {6401, 512, 33}, {3201, 1024, 160}};
+  const bool has_kernel = GetParam() == 90;
+  for (const Shape& s : shapes)
+    for (const Rotation rotation : {Rotation::hadamard_4, Rotation::hadamard_16,
+                                    Rotation::hadamard_64, Rotation::hadamard_256})
+      for (const DType output : {DType::f16, DType::bf16})
+        for (const bool per_column : {true, false}) {
+          if (s.n % static_cast<int>(rotation) != 0) continue;
+          SCOPED_TRACE(::testing::Message() << "M " << s.m << " N " << s.n << " K " << s.k << " "
+                                            << dtype_name(output) << rotation_name(rotation));
+          Product product(s.m, s.n, s.k, output, Codes::random, per_column ? 0 : 16);
+          const auto got = product.run_rotated(context(), rotation, per_column, !per_column, true);
+          ASSERT_EQ(!got.empty(), has_kernel);
+          if (!has_kernel) return;
+          ASSERT_EQ(got, product.run_rotated(context(), rotation, per_column, false, false));
+        }
+  Product wide(6401, 1024, 32, DType::bf16, Codes::random);
+  EXPECT_TRUE(wide.run_rotated(context(), Rotation::hadamard_1024, true, false, true).empty());
+  Product precise(6401, 256, 32, DType::f32, Codes::random);
+  EXPECT_TRUE(precise.run_rotated(context(), Rotation::hadamard_256, true, false, true).empty());
+  Product few(1, 256, 32, DType::bf16, Codes::random);
+  EXPECT_TRUE(few.run_rotated(context(), Rotation::hadamard_256, true, false, true).empty());
 }
 
 // A copy of a vector's elements that begins at an address without any alignment.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "linear/linear_support.hpp"
+#include "support/device_memory.hpp"
 #include "switchback/activation.hpp"
 #include "switchback/quant.hpp"
 #include "switchback/rotation.hpp"
@@ -46,6 +47,16 @@ void for_each_rotated_case(const F& f) {
       }
 }
 
+// Expected dX: computed in f32, rotated back, rounded once.
+::testing::AssertionResult dx_is_rotated_back(Context& context, LayerTrial& t, const LayerCase& c,
+                                              Rotation rotation, FloatMatrix& rotated_w) {
+  FloatMatrix product(DType::f32, c.m, c.k), dx(c.gradients, c.m, c.k);
+  test::input_gradient(t.g, rotated_w, traits_of(c.mode).weight, product);
+  rotate(context, product.any(), rotation, dx.any());
+  context.synchronize();
+  return equal_bits(t.dx, dx, "dx");
+}
+
 // The layer's results are those of its steps, done one by one: rotate X and W in f32, then quantize
 // and multiply them as a layer without a rotation does.
 TEST(LinearRotation, IsTheCompositionOfItsOperations) {
@@ -67,12 +78,7 @@ TEST(LinearRotation, IsTheCompositionOfItsOperations) {
                    &t.bias, want);
     EXPECT_TRUE(equal_bits(t.y, want, "y"));
 
-    // Expected dX: computed in f32, rotated back, rounded once.
-    FloatMatrix product(DType::f32, c.m, c.k), dx(c.gradients, c.m, c.k);
-    test::input_gradient(t.g, w, form, product);
-    rotate(context, product.any(), rotation, dx.any());
-    context.synchronize();
-    EXPECT_TRUE(equal_bits(t.dx, dx, "dx"));
+    EXPECT_TRUE(dx_is_rotated_back(context, t, c, rotation, w));
 
     // Expected dW: as a layer without a rotation computes it, from X itself or from the values of
     // X's codes.
@@ -93,6 +99,30 @@ TEST(LinearRotation, IsTheCompositionOfItsOperations) {
     EXPECT_TRUE(equal_bits(t.dw, plain.dw, "dw"));
     EXPECT_TRUE(equal_bits(t.db, plain.db, "db"));
   });
+}
+
+// On compute capability 9.0 the kernel of the product rotates a dX that has enough tiles.
+TEST(LinearRotation, DxOfManyRows) {
+  test::show_fused_products(true);
+  {
+    Context context(test::device_options());
+    for (const Mode mode : test::int8_modes)
+      for (const DType gradients : {DType::f32, DType::bf16}) {
+        LayerCase c = cut_case(mode, DType::bf16, gradients, 512);
+        c.m = test::on_cpu() || test::on_emulated() ? 130 : 6401;
+        c.layout = {16, 0};
+        SCOPED_TRACE(c.text());
+        LayerTrial t(c);
+        SwitchbackLinear layer = rotated_layer(t, context, Rotation::hadamard_256);
+        t.forward(layer, Save::borrow);
+        layer.backward(t.grads());
+        FloatMatrix w(DType::f32, c.n, c.k);
+        rotate(context, t.w.any(), Rotation::hadamard_256, w.any());
+        context.synchronize();
+        EXPECT_TRUE(dx_is_rotated_back(context, t, c, Rotation::hadamard_256, w));
+      }
+  }
+  test::show_fused_products(false);
 }
 
 TEST(LinearRotation, ComesAfterTheActivation) {

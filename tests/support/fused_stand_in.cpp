@@ -12,6 +12,7 @@
 #include "gemm/int8/cuda/fused/fused.hpp"
 #include "gemm/int8/cuda/fused/groups/launch.hpp"
 #include "gemm/int8/cuda/kernels.hpp"
+#include "quant/cuda/kernels.hpp"
 #include "support/device_memory.hpp"
 #include "switchback_cuda_emu/control.h"
 
@@ -79,7 +80,7 @@ template <Code code, std::size_t SharedBytes, int TileM>
 cudaError_t launch(DType output, const FusedArguments& p, void* workspace, cudaStream_t stream) {
   if (fault == test::Fault::crash && faulty_rows == TileM) std::abort();
   if (!runs_here(code, SharedBytes)) return cudaErrorNoKernelImageForDevice;
-  if (!keeps_the_rules(output, p)) return cudaErrorNotSupported;
+  if (!keeps_the_rules(output, p) || p.rotation_stages != 0) return cudaErrorNotSupported;
   // A load of absmax_a from a misaligned address faults on a GPU, but not on a CPU.
   if (reinterpret_cast<std::uintptr_t>(p.absmax_a) % alignof(float) != 0)
     return cudaErrorMisalignedAddress;
@@ -105,6 +106,31 @@ FusedVariant variant(double time) {
   constexpr std::size_t shared_bytes = 48 << 10;
   return {TileM,        TileN,           TileK == 128 ? 0 : TileK,          Cluster,
           shared_bytes, workspace_bytes, launch<code, shared_bytes, TileM>, time};
+}
+
+std::size_t rotated_workspace_bytes(DType output, const FusedArguments& p) {
+  return 2 * workspace_bytes(output, p);
+}
+
+// A product that is then rotated. It goes through an f32 matrix, which follows the sums.
+template <Code code, std::size_t SharedBytes, int TileM>
+cudaError_t launch_rotated(DType output, const FusedArguments& p, void* workspace,
+                           cudaStream_t stream) {
+  const int group = 1 << 2 * p.rotation_stages;
+  if (output == DType::f32 || p.rotation_stages < 1 || group > 256 || p.n % group != 0 ||
+      p.bias != nullptr)
+    return cudaErrorNotSupported;
+  FusedArguments product = p;
+  product.rotation_stages = 0;
+  product.d = static_cast<std::byte*>(workspace) + workspace_bytes(output, p);
+  product.d_stride = p.n;
+  const cudaError_t status =
+      launch<code, SharedBytes, TileM>(DType::f32, product, workspace, stream);
+  if (status != cudaSuccess) return status;
+  const quant::cuda::Launch how = {stream, 0, p.multiprocessors, p.overlaps, false, SharedBytes};
+  return quant::cuda::launch_rotate(how, ConstAnyMatrix{product.d, DType::f32, p.m, p.n, p.n},
+                                    static_cast<Rotation>(group),
+                                    AnyMatrix{p.d, output, p.m, p.n, p.d_stride});
 }
 
 // Marks of a kernel. seen: a committed record shows that its results are right. cannot_hang: it may
@@ -216,6 +242,17 @@ std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcep
 #define FUSED_SM90(m, n, k, cluster, time, ...)               \
   m < 128 ? seen(variant<Code::sm90, m, n, k, cluster>(time)) \
           : variant<Code::sm90, m, n, k, cluster>(time),
+#include "gemm/int8/cuda/fused/shapes.def"
+  };
+  return if_shown(std::span<const FusedVariant>(all), why_none);
+}
+
+std::span<const FusedVariant> rotating_built_for_sm90(std::string_view& why_none) noexcept {
+  constexpr std::size_t shared_bytes = 48 << 10;
+  static const FusedVariant all[] = {
+#define ROTATED_SM90(m, n, k, cluster, ...)                                  \
+  seen(FusedVariant{m, n, 0, cluster, shared_bytes, rotated_workspace_bytes, \
+                    launch_rotated<Code::sm90, shared_bytes, m>}),
 #include "gemm/int8/cuda/fused/shapes.def"
   };
   return if_shown(std::span<const FusedVariant>(all), why_none);

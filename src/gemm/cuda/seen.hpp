@@ -13,7 +13,8 @@
 
 namespace switchback::products {
 
-/// The record for compute capability 9.0.
+/// The records for compute capability 9.0.
 inline constexpr std::string_view seen_on_h200 = "data/records/h200";
+inline constexpr std::string_view seen_on_h100 = "data/records/h100";
 
 }  // namespace switchback::products

@@ -39,6 +39,11 @@ const Engine* forced_engine(const ContextState& state, std::string_view op,
   return nullptr;
 }
 
+void set_alignment(const ContextState& state, Product& product) {
+  const GemmOperands& o = product.operands;
+  product.problem.alignment = core::alignment_class(state, {o.a, o.b, o.packed_b, o.d});
+}
+
 // Runs the tuned configuration if there is one that is valid here and, with a forced engine,
 // belongs to that engine. Otherwise returns false.
 bool run_tuned(ContextState& state, const GemmProblem& problem, const GemmOperands& operands,
@@ -56,8 +61,7 @@ bool run_tuned(ContextState& state, const GemmProblem& problem, const GemmOperan
 void multiply(ContextState& state, std::string_view op, Product& product, std::string_view forced) {
   GemmProblem& problem = product.problem;
   const GemmOperands& operands = product.operands;
-  problem.alignment =
-      core::alignment_class(state, {operands.a, operands.b, operands.packed_b, operands.d});
+  set_alignment(state, product);
   const Engine* engine = forced_engine(state, op, problem, forced);
   const auto by_default = [&] {
     return engine != nullptr ? default_config(*engine, problem, state)
@@ -91,6 +95,25 @@ void multiply(ContextState& state, const GemmArgs& args) {
   SWITCHBACK_ASSERT(args.d.rows == product.problem.m && args.d.cols == product.problem.n);
   add_scales(args, product);
   multiply(state, "gemm", product, args.engine);
+}
+
+bool multiply_rotated(ContextState& state, const GemmArgs& args, Rotation rotation) {
+  Product product = product_of(args);
+  auto& [problem, operands] = product;
+  SWITCHBACK_ASSERT(args.d.rows == problem.m && args.d.cols == problem.n);
+  SWITCHBACK_ASSERT(args.bias.data == nullptr);
+  add_scales(args, product);
+  set_alignment(state, product);
+  if (size_of(problem).is_empty) return false;
+  for (const Engine* engine : engines(state.device.kind)) {
+    if (engine->rotates == nullptr || (!args.engine.empty() && args.engine != engine->name))
+      continue;
+    if (!refusal(*engine, problem, state).empty() || !engine->rotates(problem, rotation, state))
+      continue;
+    engine->run_rotated(state, problem, rotation, operands);
+    return true;
+  }
+  return false;
 }
 
 namespace {

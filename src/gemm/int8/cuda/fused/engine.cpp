@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "core/check.hpp"
@@ -250,13 +251,9 @@ std::string invalid_config(const GemmProblem& problem, const GemmConfig& config,
       config.mc, config.nc, config.kc, config.cluster);
 }
 
-void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
-         const GemmOperands& o) {
-  if (p.has_groups()) return grouped::run(state, p, config, o);
+void run_variant(ContextState& state, const GemmProblem& p, const products::FusedVariant& variant,
+                 const GemmConfig& config, int rotation_stages, const GemmOperands& o) {
   Runtime& device = runtime(state);
-  const products::FusedVariant* variant = find_variant(state, config);
-  if (variant == nullptr)
-    core::fail(Status::unsupported, "engine 'fused': {}", invalid_config(p, config, state));
   const CurrentDevice current(device.index());
   core::Workspace::Frame frame(state.workspace);
   // The kernels do not read rows beyond the last row of a. So only the inner dimension is padded
@@ -285,9 +282,10 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
       static_cast<products::FusedRaster>(config.raster),
       config.swizzle == 0 ? 1 : static_cast<int>(config.swizzle),
       device.overlaps(),
-      device.index()};
+      device.index(),
+      rotation_stages};
   auto* workspace = frame.take<std::byte>(
-      static_cast<std::int64_t>(variant->workspace_bytes(p.output, arguments)));
+      static_cast<std::int64_t>(variant.workspace_bytes(p.output, arguments)));
   // All memory is allocated. From here on work is queued on the stream.
   if (device.is_dry_run()) return;
   products::queue_copy(device, a);
@@ -299,7 +297,42 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   // Clears CUDA's last error: CUTLASS ends a launch by asking for it, and would report an error
   // that earlier, unrelated code left.
   (void)cudaGetLastError();
-  check(variant->launch(p.output, arguments, workspace, device.cuda_stream()), "kernel fused");
+  check(variant.launch(p.output, arguments, workspace, device.cuda_stream()), "kernel fused");
+}
+
+void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
+         const GemmOperands& o) {
+  if (p.has_groups()) return grouped::run(state, p, config, o);
+  const products::FusedVariant* variant = find_variant(state, config);
+  if (variant == nullptr)
+    core::fail(Status::unsupported, "engine 'fused': {}", invalid_config(p, config, state));
+  run_variant(state, p, *variant, config, 0, o);
+}
+
+// The kernel that rotates d; null if there is none, or if no record has seen it right.
+const products::FusedVariant* rotating_variant(const ContextState& state) {
+  const core::DeviceInfo& info = runtime(state).info();
+  for (const products::FusedVariant& variant :
+       products::rotating_variants(info.compute_capability(), info.shared_bytes_per_block))
+    if (!variant.seen.empty()) return &variant;
+  return nullptr;
+}
+
+// The kernel is for outputs of 16 bits and groups that fit into a tile. It pays if there are tiles
+// for most multiprocessors. On an H100 a dX of 1024x4096 took 0.8 times as long as a product and a
+// second pass, and one of 512x4096 took 1.1 times as long.
+bool rotates(const GemmProblem& p, Rotation rotation, const ContextState& state) {
+  const products::FusedVariant* variant = rotating_variant(state);
+  return variant != nullptr && p.output != DType::f32 &&
+         static_cast<int>(rotation) <= variant->tile_n &&
+         tiles(*variant, p) * 4 >= std::int64_t{runtime(state).info().multiprocessors} * 3;
+}
+
+void run_rotated(ContextState& state, const GemmProblem& p, Rotation rotation,
+                 const GemmOperands& o) {
+  const products::FusedVariant& variant = *rotating_variant(state);
+  const int stages = std::bit_width(static_cast<unsigned>(rotation)) / 2;
+  run_variant(state, p, variant, config_of(variant), stages, o);
 }
 
 }  // namespace
@@ -323,6 +356,8 @@ const Engine fused_engine = {
     .kernel_of = kernel_of,
     .default_among = default_among,
     .config_parts = part_clusters | part_order,
+    .rotates = rotates,
+    .run_rotated = run_rotated,
     .run = run,
 };
 

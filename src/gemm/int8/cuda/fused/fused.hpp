@@ -41,6 +41,9 @@ struct FusedArguments {
   int swizzle;    ///< width of a strip of tiles along the raster's side: 1, 2, 4 or 8
   bool overlaps;  ///< whether the kernel may begin early, and then waits for the kernel before it
   int device;     ///< index of the current device
+  /// If above zero, d is rotated by groups of 4^rotation_stages columns (at most 256) before it is
+  /// rounded. d has 16 bits then, and no bias. Only for rotating_variants().
+  int rotation_stages = 0;
 
   friend bool operator==(const FusedArguments&, const FusedArguments&) = default;
 };
@@ -76,10 +79,16 @@ std::span<const FusedVariant> fused_variants(int compute_capability,
                                              std::size_t shared_bytes_per_block,
                                              std::string_view& why_none) noexcept;
 
+/// The variants whose kernels rotate d; empty if there are none. A tuner neither measures nor
+/// validates them: only those that a record has seen run.
+std::span<const FusedVariant> rotating_variants(int compute_capability,
+                                                std::size_t shared_bytes_per_block) noexcept;
+
 /// The variants compiled for a generation. 12.x has the kernels of 8.x.
 std::span<const FusedVariant> built_for_sm80(std::string_view& why_none) noexcept;
 std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept;
 std::span<const FusedVariant> built_for_sm100(std::string_view& why_none) noexcept;
 std::span<const FusedVariant> built_for_sm120(std::string_view& why_none) noexcept;
+std::span<const FusedVariant> rotating_built_for_sm90(std::string_view& why_none) noexcept;
 
 }  // namespace switchback::products::cuda

@@ -15,6 +15,8 @@ namespace switchback::products::cuda {
   extern const FusedVariant fused_sm90_##m##x##n##x##k##_##cluster;
 #define FUSED_SM100(m, n, k, cluster, ...) \
   extern const FusedVariant fused_sm100_##m##x##n##x##k##_##cluster;
+#define ROTATED_SM90(m, n, k, cluster, ...) \
+  extern const FusedVariant fused_rotated_sm90_##m##x##n##x##k##_##cluster;
 #define GROUPED_SM80(m, n, k, ...) \
   extern const GroupedFusedVariant fused_grouped_sm80_##m##x##n##x##k;
 #define GROUPED_SM90(m, n, k, ...) \
@@ -118,6 +120,14 @@ std::span<const FusedVariant> built_for_sm90(std::string_view&) noexcept {
   };
   return all;
 }
+std::span<const FusedVariant> rotating_built_for_sm90(std::string_view&) noexcept {
+  static const std::array all = {
+#define ROTATED_SM90(m, n, k, cluster, seen) \
+  known(fused_rotated_sm90_##m##x##n##x##k##_##cluster, 0, seen),
+#include "gemm/int8/cuda/fused/shapes.def"
+  };
+  return all;
+}
 std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view&) noexcept {
   static const std::array all = {
 #define GROUPED_SM90(m, n, k, seen, seen_scalar) \
@@ -128,6 +138,10 @@ std::span<const GroupedFusedVariant> grouped_built_for_sm90(std::string_view&) n
 }
 #else
 std::span<const FusedVariant> built_for_sm90(std::string_view& why_none) noexcept {
+  why_none = SWITCHBACK_WHY_NONE("9.0");
+  return {};
+}
+std::span<const FusedVariant> rotating_built_for_sm90(std::string_view& why_none) noexcept {
   why_none = SWITCHBACK_WHY_NONE("9.0");
   return {};
 }

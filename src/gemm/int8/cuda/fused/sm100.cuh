@@ -41,7 +41,7 @@ struct FusedSm100 {
   static constexpr std::size_t shared_bytes = Kernel::SharedStorageSize;
 
   static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
-    typename Gemm::Arguments arguments = arguments_sm90<Gemm, Output>(p);
+    typename Gemm::Arguments arguments = arguments_sm90<Gemm, Output>(p, dequantize_sm90<Gemm>(p));
     schedule_sm90(p, Order::AlongM, Order::AlongN, arguments);
     // Each tile is a thread block of the grid. Consecutive tiles are neighbours along the first
     // side of the grid; the other side has a lower limit. Never do both sides of d have more tiles

@@ -181,19 +181,22 @@ using ApplySm90 = cutlass::epilogue::fusion::Sm90EVT<
 using ScaledSumsSm90 =
     ApplySm90<cutlass::multiplies, cutlass::epilogue::fusion::Sm90ScalarBroadcast<float>,
               cutlass::epilogue::fusion::Sm90AccFetch>;
+template <class ScaleA, class ScaleB>
+using ScaledSm90 =
+    ApplySm90<cutlass::multiplies, ScaleB, ApplySm90<cutlass::multiplies, ScaleA, ScaledSumsSm90>>;
 template <class ScaleA, class ScaleB, class Bias, class Output>
-using DequantizeSm90 = ApplySm90<
-    cutlass::plus,
-    ApplySm90<cutlass::multiplies, ScaleB, ApplySm90<cutlass::multiplies, ScaleA, ScaledSumsSm90>>,
-    Bias, Output>;
+using DequantizeSm90 = ApplySm90<cutlass::plus, ScaledSm90<ScaleA, ScaleB>, Bias, Output>;
 
+/// The leaf for the scales of rows, which are read one element at a time, once per tile.
+template <class Tile>
+using RowScalesSm90 =
+    cutlass::epilogue::fusion::Sm90ColBroadcast<0, Tile, float, float,
+                                                cute::Stride<cute::_1, cute::_0, cute::_0>, 1>;
 /// The epilogue's expression for a d with a scale of a for each row, and a scale of b and a bias
-/// for each column. Scales of rows are read one element at a time, once per tile.
+/// for each column.
 template <class Tile, class Output>
 using DequantizeTileSm90 =
-    DequantizeSm90<cutlass::epilogue::fusion::Sm90ColBroadcast<
-                       0, Tile, float, float, cute::Stride<cute::_1, cute::_0, cute::_0>, 1>,
-                   FusedColumnsSm90<Tile>, FusedColumnsSm90<Tile>, Output>;
+    DequantizeSm90<RowScalesSm90<Tile>, FusedColumnsSm90<Tile>, FusedColumnsSm90<Tile>, Output>;
 
 /// CUTLASS's main loop, which computes the products of a tile, with all the stages that fit into
 /// shared memory together with the epilogue. LayoutA and LayoutB are layouts of rows and columns,
@@ -208,29 +211,34 @@ using MainSm90 = typename cutlass::gemm::collective::CollectiveBuilder<
         sizeof(typename Epilogue::SharedStorage))>,
     Schedule>::CollectiveOp;
 
-/// The arguments of CUTLASS for d[m,n], with the leaves of DequantizeSm90. Only the order of tiles
-/// is not set yet.
-template <class Gemm, class Output>
-typename Gemm::Arguments arguments_sm90(const FusedArguments& p) {
+/// The type of the arguments of the epilogue's expression: the leaves in order. An operation's
+/// arguments follow its operands.
+template <class Gemm>
+using ExpressionSm90 = decltype(typename Gemm::Arguments{}.epilogue.thread);
+
+/// The arguments of DequantizeTileSm90.
+template <class Gemm>
+ExpressionSm90<Gemm> dequantize_sm90(const FusedArguments& p) {
   constexpr float c = core::inverse_127_squared;
+  return {{{p.absmax_b, DType::f32, 0.0f, p.scalar_b},
+           {{p.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
+           {}},
+          // -0 is neutral: adding it changes no value, not even the sign of a zero.
+          {p.bias, p.bias_type, -0.0f, false},
+          {}};
+}
+
+/// The arguments of CUTLASS for d[m,n]. Only the order of tiles is not set yet.
+template <class Gemm, class Output>
+typename Gemm::Arguments arguments_sm90(const FusedArguments& p,
+                                        const ExpressionSm90<Gemm>& expression) {
   const auto rows_of = [](std::int64_t stride) {
     return cute::make_stride(stride, cute::_1{}, std::int64_t{0});
   };
-  return {
-      cutlass::gemm::GemmUniversalMode::kGemm,
-      {p.m, p.n, p.k, 1},
-      {p.a, rows_of(p.a_stride), p.b, rows_of(p.b_stride)},
-      // The leaves of the expression in order. An operation's arguments (none) follow its operands.
-      {{{{p.absmax_b, DType::f32, 0.0f, p.scalar_b},
-         {{p.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
-         {}},
-        // -0 is neutral: adding it changes no value, not even the sign of a zero.
-        {p.bias, p.bias_type, -0.0f, false},
-        {}},
-       nullptr,
-       {},
-       static_cast<Output*>(p.d),
-       rows_of(p.d_stride)}};
+  return {cutlass::gemm::GemmUniversalMode::kGemm,
+          {p.m, p.n, p.k, 1},
+          {p.a, rows_of(p.a_stride), p.b, rows_of(p.b_stride)},
+          {expression, nullptr, {}, static_cast<Output*>(p.d), rows_of(p.d_stride)}};
 }
 
 /// Sets the order of tiles. along_m and along_n are CUTLASS's values for orders along rows and
@@ -267,7 +275,7 @@ struct FusedSm90 {
   static constexpr std::size_t shared_bytes = Kernel::SharedStorageSize;
 
   static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
-    typename Gemm::Arguments arguments = arguments_sm90<Gemm, Output>(p);
+    typename Gemm::Arguments arguments = arguments_sm90<Gemm, Output>(p, dequantize_sm90<Gemm>(p));
     schedule_sm90(p, Order::AlongM, Order::AlongN, arguments);
     return arguments;
   }

@@ -63,6 +63,14 @@ std::span<const FusedVariant> fused_variants(int compute_capability,
       "its kernels are for compute capability 8.x, 9.0, 10.0 and 12.x");
 }
 
+std::span<const FusedVariant> rotating_variants(int compute_capability,
+                                                std::size_t shared_bytes_per_block) noexcept {
+  static constexpr Generation<FusedVariant> generations[] = {{is_sm90, rotating_built_for_sm90}};
+  std::string_view why_none;
+  return variants_of<FusedVariant>(compute_capability, shared_bytes_per_block, why_none,
+                                   generations, "its kernels are for compute capability 9.0");
+}
+
 std::span<const GroupedFusedVariant> grouped_fused_variants(int compute_capability,
                                                             std::size_t shared_bytes_per_block,
                                                             std::string_view& why_none) noexcept {
