@@ -6,6 +6,8 @@ It measures the layers of image and video models, with or without ConvRot. Calls
 nn.Linear alternate, in an order that changes. It prints the median time of this library. For each of the
 others it prints the median ratio of its time to this library's in the same round, with half the distance
 between the quartiles: above 1 this library is faster.
+--calls: calls in a row, after which a GPU is waited for, as a model makes them. With 1, the time of a call
+includes all of the host's.
 --what: also the product's share of a call, and the SNR of y against float64 products.
 --block: a whole block of a diffusion transformer (attention and perceptron) instead of one layer.
 --accuracy: no times, but the SNR of weights and outputs of each backend against float64.
@@ -43,20 +45,22 @@ LAYERS = {  # (K, N) of layers in known models
 }
 
 
-def interleaved(sides: dict, rounds: int, device) -> dict:
-    """Times functions, one call of each per round, in an order that changes; returns the seconds by name."""
+def interleaved(sides: dict, options) -> dict:
+    """Times functions in rounds, in an order that changes; returns the seconds of a call by name."""
+    device = options.device
     times = {name: [] for name in sides}
     names = list(sides)
     for call in sides.values():
         call()
-    for place in range(rounds):
+    for place in range(options.rounds):
         turn = place % len(names)
         for name in names[turn:] + names[:turn]:
             synchronize(device)
             begin = time.perf_counter()
-            sides[name]()
+            for _ in range(options.calls):
+                sides[name]()
             synchronize(device)
-            times[name].append(time.perf_counter() - begin)
+            times[name].append((time.perf_counter() - begin) / options.calls)
     return times
 
 
@@ -91,7 +95,7 @@ def layer(options, k: int, n: int, m: int, rotated: bool) -> None:
         name: (lambda call=call: call(**arguments)) for name, call in implementations(arguments).items()
     }
     sides["bf16"] = lambda: linear(x)
-    times = interleaved(sides, options.rounds, options.device)
+    times = interleaved(sides, options)
     print(f"{m:6} {k:6} {n:6} {'convrot' if rotated else 'plain':8}", told(times, "switchback"), flush=True)
     if options.what:
         tell_parts(options, arguments, linear, statistics.median(times["switchback"]))
@@ -129,7 +133,7 @@ def tell_parts(options, arguments: dict, linear, whole: float) -> None:
     }
     if x.is_cpu:
         parts["fingerprint"] = lambda: backend._packed.of(weight)
-    times = interleaved(parts, options.rounds, options.device)
+    times = interleaved(parts, options)
     shares = {name: statistics.median(each) / whole for name, each in times.items()}
     print("       ", "  ".join(f"{name} {share:.0%}" for name, share in shares.items()), end="  SNR, dB:")
     want = functional.linear(x[:64].double(), linear.weight.double(), linear.bias.double())
@@ -186,7 +190,7 @@ def block(options, width: int, m: int) -> None:
                if about["available"] and "int8_linear" in about["capabilities"]]  # fmt: skip
     sides = {"switchback": through("switchback"), **{n: through(n) for n in offered if n != "switchback"}}
     sides["bf16"] = lambda: plain(x)
-    print(f"{m:6} block of {width:6}", told(interleaved(sides, options.rounds, options.device), "switchback"))
+    print(f"{m:6} block of {width:6}", told(interleaved(sides, options), "switchback"))
 
 
 def accuracy() -> None:
@@ -242,6 +246,7 @@ def main() -> None:
     parser.add_argument("--block", nargs="*", type=int, default=[], help="widths of blocks")
     parser.add_argument("--device", type=torch.device, default="cpu")
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--calls", type=int, default=1)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--what", action="store_true")
     parser.add_argument("--accuracy", action="store_true")
