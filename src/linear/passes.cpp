@@ -292,14 +292,14 @@ void input_gradient_int8(LinearState& layer, const QuantizedWeight& w, quant::Re
   core::Workspace::Frame frame(layer.context->workspace);
   const RowCodes codes = take_codes(frame, rows, layer.options.out_features);
   of_g.q = {quant::Scales::per_row, codes.q, codes.absmax};
-  // Here dX reads the forward's codes of W, transposed. The scales of W's rows are multiplied into
-  // the columns of G before G is quantized.
+  // dX reads the forward's codes of W, transposed: each column of G is multiplied by its W scale.
   if (w.form().scales_gradient()) of_g.column_scales = layer.forward_codes().absmax();
   quantize(layer, slots, of_g, layout);
   if (rotation == Rotation::none) return multiply(layer, slots, codes, w, d_input);
   // The product is G · rotate(W), rotated back in f32 before the single rounding.
   const auto args = product_of<GemmArgs>(codes, w, d_input, layer.options.engine);
-  if (slots == nullptr && gemm_int8::multiply_rotated(*layer.context, args, rotation)) return;
+  const int group = static_cast<int>(rotation);
+  if (slots == nullptr && gemm_int8::multiply_rotated(*layer.context, args, group)) return;
   const AnyMatrix d = d_input.dtype == DType::f32
                           ? d_input
                           : take_matrix(frame, DType::f32, d_input.rows, d_input.cols);

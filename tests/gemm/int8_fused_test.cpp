@@ -150,7 +150,8 @@ struct Product {
       args.packed_b = &packed_b;
     }
     if (by_one_kernel) {
-      if (!gemm_int8::multiply_rotated(context.state(), args, rotation)) return {};
+      if (!gemm_int8::multiply_rotated(context.state(), args, static_cast<int>(rotation)))
+        return {};
     } else {
       args.engine = "dp4a";
       gemm(context, args);

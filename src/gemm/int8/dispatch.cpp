@@ -97,7 +97,7 @@ void multiply(ContextState& state, const GemmArgs& args) {
   multiply(state, "gemm", product, args.engine);
 }
 
-bool multiply_rotated(ContextState& state, const GemmArgs& args, Rotation rotation) {
+bool multiply_rotated(ContextState& state, const GemmArgs& args, int group) {
   Product product = product_of(args);
   auto& [problem, operands] = product;
   SWITCHBACK_ASSERT(args.d.rows == problem.m && args.d.cols == problem.n);
@@ -108,9 +108,9 @@ bool multiply_rotated(ContextState& state, const GemmArgs& args, Rotation rotati
   for (const Engine* engine : engines(state.device.kind)) {
     if (engine->rotates == nullptr || (!args.engine.empty() && args.engine != engine->name))
       continue;
-    if (!refusal(*engine, problem, state).empty() || !engine->rotates(problem, rotation, state))
+    if (!refusal(*engine, problem, state).empty() || !engine->rotates(problem, group, state))
       continue;
-    engine->run_rotated(state, problem, rotation, operands);
+    engine->run_rotated(state, problem, group, operands);
     return true;
   }
   return false;

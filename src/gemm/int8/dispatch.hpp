@@ -8,7 +8,6 @@
 
 #include "core/context_state.hpp"
 #include "switchback/gemm.hpp"
-#include "switchback/rotation.hpp"
 
 namespace switchback::gemm_int8 {
 
@@ -26,9 +25,10 @@ void multiply(ContextState& state, const GemmS8S8S32Args& args);
 /// messages. Sets the problem's alignment.
 void multiply(ContextState& state, std::string_view op, Product& product, std::string_view forced);
 
-/// Computes d = rotate(gemm()), rounded once, if an engine has a kernel for it: the named one, or
-/// any if the name is empty. Otherwise returns false and does nothing. There is no bias.
-bool multiply_rotated(ContextState& state, const GemmArgs& args, Rotation rotation);
+/// Computes d = rotate(gemm()) by groups of `group` columns, rounded once, if an engine has a
+/// kernel for it: the named one, or any if the name is empty. Otherwise returns false and does
+/// nothing. There is no bias. (switchback/rotation.hpp defines rotations.)
+bool multiply_rotated(ContextState& state, const GemmArgs& args, int group);
 
 /// pack_weight() and pack_weights() without their checks. b holds `groups` matrices below each
 /// other. `op` is the operation's name in the error that is thrown if the engine does not exist.

@@ -16,7 +16,6 @@
 #include "gemm/int8/config.hpp"
 #include "gemm/int8/problem.hpp"
 #include "switchback/matrix.hpp"
-#include "switchback/rotation.hpp"
 
 namespace switchback::gemm_int8 {
 
@@ -139,12 +138,11 @@ struct Engine {
   /// The most scratch memory, in bytes, that a library may use with a configuration.
   std::int64_t (*scratch_bytes)(const GemmProblem& problem, const GemmConfig& config) = no_scratch;
 
-  /// Whether the engine also has a kernel that rotates d by groups of columns before it is rounded,
-  /// and the function that computes such a product. The engine accepts the problem, which has
-  /// scales and neither a bias nor groups. Null: it has no such kernel.
-  bool (*rotates)(const GemmProblem& problem, Rotation rotation,
-                  const ContextState& state) = nullptr;
-  void (*run_rotated)(ContextState& state, const GemmProblem& problem, Rotation rotation,
+  /// Whether the engine also has a kernel that rotates d by groups of this many columns before it
+  /// is rounded, and the function that computes such a product. The engine accepts the problem,
+  /// which has scales and neither a bias nor groups. Null: it has no such kernel.
+  bool (*rotates)(const GemmProblem& problem, int group, const ContextState& state) = nullptr;
+  void (*run_rotated)(ContextState& state, const GemmProblem& problem, int group,
                       const GemmOperands& operands) = nullptr;
 
   /// Computes the problem. m, n and k are above zero, except that k may be zero for the last engine

@@ -321,17 +321,15 @@ const products::FusedVariant* rotating_variant(const ContextState& state) {
 // The kernel is for outputs of 16 bits and groups that fit into a tile. It pays if there are tiles
 // for most multiprocessors. On an H100 a dX of 1024x4096 took 0.8 times as long as a product and a
 // second pass, and one of 512x4096 took 1.1 times as long.
-bool rotates(const GemmProblem& p, Rotation rotation, const ContextState& state) {
+bool rotates(const GemmProblem& p, int group, const ContextState& state) {
   const products::FusedVariant* variant = rotating_variant(state);
-  return variant != nullptr && p.output != DType::f32 &&
-         static_cast<int>(rotation) <= variant->tile_n &&
+  return variant != nullptr && p.output != DType::f32 && group <= variant->tile_n &&
          tiles(*variant, p) * 4 >= std::int64_t{runtime(state).info().multiprocessors} * 3;
 }
 
-void run_rotated(ContextState& state, const GemmProblem& p, Rotation rotation,
-                 const GemmOperands& o) {
+void run_rotated(ContextState& state, const GemmProblem& p, int group, const GemmOperands& o) {
   const products::FusedVariant& variant = *rotating_variant(state);
-  const int stages = std::bit_width(static_cast<unsigned>(rotation)) / 2;
+  const int stages = std::bit_width(static_cast<unsigned>(group)) / 2;
   run_variant(state, p, variant, config_of(variant), stages, o);
 }
 
