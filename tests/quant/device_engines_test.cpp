@@ -175,11 +175,14 @@ TYPED_TEST(DeviceEngines, FewLongRowsAreSplit) {
 TYPED_TEST(DeviceEngines, ColumnSumsOfManyRows) {
   // From this number of rows on, and from 64 packs per row on, blocks of rows are read once.
   const std::int64_t enough = this->multiprocessors() * column_sum_block_rows;
+  if (under_thread_sanitizer) {  // the kernel has the same barriers for all sizes
+    this->block_threads(64);
+    return this->check_sums(normal_of_size<TypeParam>(enough + 1, 65 * this->pack));
+  }
   for (const std::int64_t rows : {enough, enough + 1, enough + 127, enough - 1})
     for (const std::int64_t threads : {32, 64, 128, 0})
       for (const std::int64_t packs : {64, 65, 128, 63}) {
         if (rows != enough + 1 && packs != 65) continue;
-        if (under_thread_sanitizer && (threads == 32 || threads == 128 || packs == 128)) continue;
         SCOPED_TRACE(testing::Message() << threads << " threads, " << packs << " packs");
         this->block_threads(threads);
         this->check_sums(normal_of_size<TypeParam>(rows, packs * this->pack));
