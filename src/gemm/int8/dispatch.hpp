@@ -27,7 +27,7 @@ void multiply(ContextState& state, std::string_view op, Product& product, std::s
 
 /// Computes d = rotate(gemm()) by groups of `group` columns, rounded once, if an engine has a
 /// kernel for it: the named one, or any if the name is empty. Otherwise returns false and does
-/// nothing. There is no bias. (switchback/rotation.hpp defines rotations.)
+/// nothing. args has no bias. (switchback/rotation.hpp defines rotations.)
 bool multiply_rotated(ContextState& state, const GemmArgs& args, int group);
 
 /// pack_weight() and pack_weights() without their checks. b holds `groups` matrices below each

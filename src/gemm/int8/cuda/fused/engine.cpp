@@ -309,7 +309,7 @@ void run(ContextState& state, const GemmProblem& p, const GemmConfig& config,
   run_variant(state, p, *variant, config, 0, o);
 }
 
-// The kernel that rotates d; null if there is none, or if no record has seen it right.
+// The kernel that rotates d. Null if the build has none, or if no record has seen it right.
 const products::FusedVariant* rotating_variant(const ContextState& state) {
   const core::DeviceInfo& info = runtime(state).info();
   for (const products::FusedVariant& variant :

@@ -30,10 +30,10 @@
 
 namespace switchback::products::cuda {
 
-/// A leaf of the epilogue's expression that is derived from another leaf. It tells CUTLASS that it
-/// keeps its own arguments unchanged, and that it needs no memory.
+/// A leaf or operation of the epilogue's expression that is derived from another one. It tells
+/// CUTLASS that it keeps its own arguments unchanged, and that it needs no memory.
 template <class Base, class Held>
-struct LeafSm90 : Base {
+struct NodeSm90 : Base {
   using Arguments = Held;
   using Params = Held;
   using Base::Base;
@@ -67,8 +67,8 @@ using RowSm90 =
 /// memory, once per tile. CUTLASS's leaf reads one type, and faults if an address is not a multiple
 /// of that type's size.
 template <class Tile>
-struct FusedColumnsSm90 : LeafSm90<RowSm90<Tile>, FloatColumns> {
-  using Leaf = LeafSm90<RowSm90<Tile>, FloatColumns>;
+struct FusedColumnsSm90 : NodeSm90<RowSm90<Tile>, FloatColumns> {
+  using Leaf = NodeSm90<RowSm90<Tile>, FloatColumns>;
   using typename Leaf::Params;
   using typename Leaf::SharedStorage;
 
@@ -252,10 +252,11 @@ void schedule_sm90(const FusedArguments& p, Order along_m, Order along_n, Argume
                                                                         : Order::Heuristic;
 }
 
-/// The kernel for one output type. Two groups of warps alternate: the epilogue of one overlaps the
-/// products of the other.
-template <class Output, int TileM, int TileN, int TileK, int Cluster>
-struct FusedSm90 {
+/// The kernel for one output type. Form says what the kernels of a kind have in common: the
+/// schedules, the tile that the epilogue handles at a time, its expression, and the arguments of
+/// the expression.
+template <class Form, class Output, int TileM, int TileN, int TileK, int Cluster>
+struct KernelSm90 {
   using Tile = cute::Shape<cute::Int<TileM>, cute::Int<TileN>, cute::Int<TileK>>;
   using ClusterShape = cute::Shape<cute::Int<Cluster>, cute::_1, cute::_1>;
   using RowMajor = cutlass::layout::RowMajor;
@@ -263,11 +264,10 @@ struct FusedSm90 {
 
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape,
-      cutlass::epilogue::collective::EpilogueTileAuto, std::int32_t, float, void, RowMajor,
-      output_alignment, Output, RowMajor, output_alignment, cutlass::epilogue::TmaWarpSpecialized,
-      DequantizeTileSm90<Tile, Output>>::CollectiveOp;
-  using Main =
-      MainSm90<Tile, ClusterShape, Epilogue, cutlass::gemm::KernelTmaWarpSpecializedPingpong>;
+      typename Form::EpilogueTile, std::int32_t, float, void, RowMajor, output_alignment, Output,
+      RowMajor, output_alignment, typename Form::EpilogueSchedule,
+      typename Form::template Expression<Tile, Output>>::CollectiveOp;
+  using Main = MainSm90<Tile, ClusterShape, Epilogue, typename Form::MainSchedule>;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
                                                       Epilogue, cutlass::gemm::PersistentScheduler>;
   using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
@@ -275,7 +275,8 @@ struct FusedSm90 {
   static constexpr std::size_t shared_bytes = Kernel::SharedStorageSize;
 
   static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
-    typename Gemm::Arguments arguments = arguments_sm90<Gemm, Output>(p, dequantize_sm90<Gemm>(p));
+    typename Gemm::Arguments arguments =
+        arguments_sm90<Gemm, Output>(p, Form::template arguments<Gemm>(p));
     schedule_sm90(p, Order::AlongM, Order::AlongN, arguments);
     return arguments;
   }
@@ -285,9 +286,25 @@ struct FusedSm90 {
   }
 
   static cudaError_t launch(const FusedArguments& p, void* workspace, cudaStream_t stream) {
-    return launch_sm90<FusedSm90>(p, workspace, stream);
+    return launch_sm90<KernelSm90>(p, workspace, stream);
   }
 };
+
+/// Two groups of warps alternate: the epilogue of one overlaps the products of the other.
+struct AlternatingSm90 {
+  using EpilogueTile = cutlass::epilogue::collective::EpilogueTileAuto;
+  using EpilogueSchedule = cutlass::epilogue::TmaWarpSpecialized;
+  using MainSchedule = cutlass::gemm::KernelTmaWarpSpecializedPingpong;
+  template <class Tile, class Output>
+  using Expression = DequantizeTileSm90<Tile, Output>;
+  template <class Gemm>
+  static ExpressionSm90<Gemm> arguments(const FusedArguments& p) {
+    return dequantize_sm90<Gemm>(p);
+  }
+};
+
+template <class Output, int TileM, int TileN, int TileK, int Cluster>
+using FusedSm90 = KernelSm90<AlternatingSm90, Output, TileM, TileN, TileK, Cluster>;
 
 /// The kernels of a tile shape for every output type. The usual depth of a stage, 128, is written
 /// as 0 in its description.

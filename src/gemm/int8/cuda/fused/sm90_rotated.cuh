@@ -59,33 +59,13 @@ __device__ __forceinline__ void rotate_sm90(float (&v)[rotated_each], int stages
   if (stages > 3) core::cuda::rotation_stage<float, place_sm90(8, 0, 0)>(v);
 }
 
+struct RotationSm90 {
+  int stages;  ///< groups have 4^stages columns
+};
+
 /// An operation of the epilogue's expression: rotates the rows of its operand. As other elements
 /// are needed, it changes the results of the whole tile when all of them are there.
-struct RotateSm90 : cutlass::epilogue::fusion::Sm90VisitorImpl<> {
-  struct SharedStorage {};
-  struct Arguments {
-    int stages;  ///< of the rotation; groups have 4^stages columns
-  };
-  using Params = Arguments;
-
-  template <class Shape>
-  static constexpr Params to_underlying_arguments(const Shape&, const Arguments& arguments, void*) {
-    return arguments;
-  }
-  template <class Shape>
-  static bool can_implement(const Shape&, const Arguments&) {
-    return true;
-  }
-  template <class Shape>
-  static std::size_t get_workspace_size(const Shape&, const Arguments&) {
-    return 0;
-  }
-  template <class Shape>
-  static cutlass::Status initialize_workspace(const Shape&, const Arguments&, void*, cudaStream_t,
-                                              cutlass::CudaHostAdapter* = nullptr) {
-    return cutlass::Status::kSuccess;
-  }
-
+struct RotateSm90 : NodeSm90<cutlass::epilogue::fusion::Sm90VisitorImpl<>, RotationSm90> {
   CUTLASS_HOST_DEVICE RotateSm90() {}
   CUTLASS_HOST_DEVICE RotateSm90(const Params& params, const SharedStorage&)
       : stages_(params.stages) {}
@@ -125,54 +105,28 @@ struct RotateSm90 : cutlass::epilogue::fusion::Sm90VisitorImpl<> {
   int stages_ = 0;
 };
 
-/// The kernel for one output type. Two warpgroups compute 64 rows of a tile each, at the same time.
-/// (On an H100, tiles of 64x256, where the epilogue of one warpgroup overlaps the products of the
-/// other, took 13 % longer.)
-template <class Output, int Cluster>
-struct RotatedSm90 {
-  using Tile = cute::Shape<cute::_128, cute::Int<rotated_columns>, cute::_128>;
-  using ClusterShape = cute::Shape<cute::Int<Cluster>, cute::_1, cute::_1>;
-  using RowMajor = cutlass::layout::RowMajor;
-  static constexpr int output_alignment = 16 / static_cast<int>(sizeof(Output));
-  using Rotated =
+/// Two warpgroups compute 64 rows of a tile each, at the same time. (On an H100, tiles of 64x256,
+/// where the epilogue of one warpgroup overlaps the products of the other, took 13 % longer.)
+struct RotatingSm90 {
+  using EpilogueTile = cute::Shape<cute::_128, cute::Int<rotated_columns>>;
+  using EpilogueSchedule = cutlass::epilogue::TmaWarpSpecializedCooperative;
+  using MainSchedule = cutlass::gemm::KernelTmaWarpSpecializedCooperative;
+  template <class Tile, class>
+  using Expression =
       cutlass::epilogue::fusion::Sm90EVT<RotateSm90,
                                          ScaledSm90<RowScalesSm90<Tile>, FusedColumnsSm90<Tile>>>;
-
-  using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, ClusterShape,
-      cute::Shape<cute::_128, cute::Int<rotated_columns>>, std::int32_t, float, void, RowMajor,
-      output_alignment, Output, RowMajor, output_alignment,
-      cutlass::epilogue::TmaWarpSpecializedCooperative, Rotated>::CollectiveOp;
-  using Main =
-      MainSm90<Tile, ClusterShape, Epilogue, cutlass::gemm::KernelTmaWarpSpecializedCooperative>;
-  using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Main,
-                                                      Epilogue, cutlass::gemm::PersistentScheduler>;
-  using Gemm = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
-  using Order = decltype(typename Gemm::Arguments{}.scheduler.raster_order);
-  static constexpr std::size_t shared_bytes = Kernel::SharedStorageSize;
-
-  static typename Gemm::Arguments arguments_of(const FusedArguments& p) {
+  template <class Gemm>
+  static ExpressionSm90<Gemm> arguments(const FusedArguments& p) {
     constexpr float c = core::inverse_127_squared;
-    const ExpressionSm90<Gemm> expression = {{{p.absmax_b, DType::f32, 0.0f, p.scalar_b},
-                                              {{p.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
-                                              {}},
-                                             {p.rotation_stages}};
-    typename Gemm::Arguments arguments = arguments_sm90<Gemm, Output>(p, expression);
-    schedule_sm90(p, Order::AlongM, Order::AlongN, arguments);
-    return arguments;
-  }
-
-  static std::size_t workspace_bytes(const FusedArguments& p) {
-    return Gemm::get_workspace_size(arguments_of(p));
-  }
-
-  static cudaError_t launch(const FusedArguments& p, void* workspace, cudaStream_t stream) {
-    return launch_sm90<RotatedSm90>(p, workspace, stream);
+    return {{{p.absmax_b, DType::f32, 0.0f, p.scalar_b},
+             {{p.absmax_a, 0.0f, {}}, {{{c}}, {}, {}}, {}},
+             {}},
+            {p.rotation_stages}};
   }
 };
 
-/// There is no kernel for f32: a tile of d leaves room for two stages only, and two passes took
-/// 0.85 of the time on an H100.
+/// Stands for the kernel for f32, which does not exist: a tile of d leaves room for two stages
+/// only. Two passes took 0.85 of its time on an H100.
 struct NotBuiltSm90 {
   static constexpr std::size_t shared_bytes = 0;
   static std::size_t workspace_bytes(const FusedArguments&) { return 0; }
@@ -184,9 +138,11 @@ struct NotBuiltSm90 {
 /// The kernels of a tile shape for outputs of 16 bits.
 template <int TileM, int TileN, int TileK, int Cluster>
 constexpr FusedVariant fused_rotated_sm90() {
-  static_assert(TileM == 128 && TileN == rotated_columns && TileK == 128);
-  return fused_variant<NotBuiltSm90, RotatedSm90<cutlass::half_t, Cluster>,
-                       RotatedSm90<cutlass::bfloat16_t, Cluster>>(TileM, TileN, 0, Cluster);
+  static_assert(TileM == 128 && TileN == rotated_columns);
+  return fused_variant<NotBuiltSm90,
+                       KernelSm90<RotatingSm90, cutlass::half_t, TileM, TileN, TileK, Cluster>,
+                       KernelSm90<RotatingSm90, cutlass::bfloat16_t, TileM, TileN, TileK, Cluster>>(
+      TileM, TileN, TileK == 128 ? 0 : TileK, Cluster);
 }
 
 }  // namespace switchback::products::cuda

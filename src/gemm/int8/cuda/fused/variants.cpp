@@ -68,7 +68,7 @@ std::span<const FusedVariant> rotating_variants(int compute_capability,
   static constexpr Generation<FusedVariant> generations[] = {{is_sm90, rotating_built_for_sm90}};
   std::string_view why_none;
   return variants_of<FusedVariant>(compute_capability, shared_bytes_per_block, why_none,
-                                   generations, "its kernels are for compute capability 9.0");
+                                   generations, {});
 }
 
 std::span<const GroupedFusedVariant> grouped_fused_variants(int compute_capability,

@@ -23,8 +23,8 @@ struct GroupedFloatColumns {
 /// tile belongs to. Values for each column (step n) begin at group · n. One value for all columns
 /// (step 1) is element `group`.
 template <class Tile>
-struct FusedGroupColumnsSm90 : LeafSm90<FusedColumnsSm90<Tile>, GroupedFloatColumns> {
-  using Leaf = LeafSm90<FusedColumnsSm90<Tile>, GroupedFloatColumns>;
+struct FusedGroupColumnsSm90 : NodeSm90<FusedColumnsSm90<Tile>, GroupedFloatColumns> {
+  using Leaf = NodeSm90<FusedColumnsSm90<Tile>, GroupedFloatColumns>;
   using typename Leaf::Params;
   using typename Leaf::SharedStorage;
 
