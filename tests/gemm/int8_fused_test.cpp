@@ -94,17 +94,33 @@ struct Product {
       value = static_cast<float>(random.normal());
   }
 
+  // The arguments of a product without a bias, which is written to `to`. packed_b is filled if it
+  // is not null.
+  GemmArgs arguments(Context& context, AnyMatrix to, bool per_column, PackedWeight* packed_b) {
+    GemmArgs args;
+    args.a = {a.data(), m, k};
+    args.d = to;
+    args.absmax_a = absmax_a;
+    args.absmax_b = std::span<const float>(absmax_b).first(per_column ? count(n) : 1);
+    const MatrixView<const std::int8_t> plain(b.data(), n, k);
+    if (packed_b != nullptr) {
+      pack_weight(context, plain, *packed_b, "");
+      args.packed_b = packed_b;
+    } else {
+      args.b = plain;
+    }
+    return args;
+  }
+
   // The bytes of d (rows and the memory between them) after `engine` has run.
   Vector<std::byte> run(Context& context, const std::string& engine, bool per_column,
                         std::optional<DType> bias_type, bool packed) {
     const std::size_t element = dtype_size_bytes(output);
     Vector<std::byte> d(count(m * stride) * element + 64, std::byte{0x5a});
     Vector<std::uint16_t> narrow_bias(count(n));
-    GemmArgs args;
-    args.a = {a.data(), m, k};
-    args.d = {d.data(), output, m, n, stride};
-    args.absmax_a = absmax_a;
-    args.absmax_b = std::span<const float>(absmax_b).first(per_column ? count(n) : 1);
+    PackedWeight packed_b;
+    GemmArgs args = arguments(context, {d.data(), output, m, n, stride}, per_column,
+                              packed ? &packed_b : nullptr);
     if (bias_type == DType::f32) {
       args.bias = {bias.data(), DType::f32, 1, n, n};
     } else if (bias_type) {
@@ -115,14 +131,6 @@ struct Product {
       }
       args.bias = {narrow_bias.data(), *bias_type, 1, n, n};
     }
-    PackedWeight packed_b;
-    const MatrixView<const std::int8_t> plain(b.data(), n, k);
-    if (packed) {
-      pack_weight(context, plain, packed_b, "");
-      args.packed_b = &packed_b;
-    } else {
-      args.b = plain;
-    }
     args.engine = engine;
     gemm(context, args);
     context.synchronize();
@@ -130,25 +138,17 @@ struct Product {
     return d;
   }
 
-  // The bytes of d after a product that is rotated: by one kernel, or by dp4a in f32 and rotate().
-  // Empty if there is no such kernel.
+  // The bytes of d of a rotated product, computed by one kernel, or by dp4a in f32 and rotate().
+  // Empty if the device has no kernel for it.
   Vector<std::byte> run_rotated(Context& context, Rotation rotation, bool per_column, bool packed,
                                 bool by_one_kernel) {
     Vector<std::byte> d(count(m * stride) * dtype_size_bytes(output) + 64, std::byte{0x5a});
     Vector<float> product(by_one_kernel ? 0 : count(m * n));
     const AnyMatrix rotated(d.data(), output, m, n, stride);
-    GemmArgs args;
-    args.a = {a.data(), m, k};
-    args.d = by_one_kernel ? rotated : AnyMatrix(MatrixView<float>(product.data(), m, n));
-    args.absmax_a = absmax_a;
-    args.absmax_b = std::span<const float>(absmax_b).first(per_column ? count(n) : 1);
     PackedWeight packed_b;
-    args.b = {b.data(), n, k};
-    if (packed) {
-      pack_weight(context, args.b, packed_b, "");
-      args.b = {};
-      args.packed_b = &packed_b;
-    }
+    GemmArgs args = arguments(
+        context, by_one_kernel ? rotated : AnyMatrix(MatrixView<float>(product.data(), m, n)),
+        per_column, packed ? &packed_b : nullptr);
     if (by_one_kernel) {
       if (!gemm_int8::multiply_rotated(context.state(), args, static_cast<int>(rotation)))
         return {};
