@@ -12,10 +12,10 @@ same round, with half the distance between the quartiles: above 1 int8 is faster
 """
 
 import argparse
-import statistics
 import time
 
 import torch
+from layer import compared, shape_of  # benchmarks/layer.py
 
 import switchback
 import switchback.nn as sb
@@ -24,33 +24,25 @@ SHAPES = ["16384,5120,5120", "4608,3072,12288", "4608,12288,3072", "4096,4096,40
           "512,4096,4096"]  # fmt: skip
 
 
-def shape_of(text):
-    """Parses a shape "M,K,N" to (M, K, N)."""
-    sizes = tuple(int(part) for part in text.split(","))
-    if len(sizes) != 3 or min(sizes) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not M,K,N: three positive numbers")
-    return sizes
-
-
 class Timer:
-    """Times calls on a device, in milliseconds."""
+    """Times calls on a device."""
 
     def __init__(self, device):
         self.cuda = device.type == "cuda"
         self.flush = torch.empty(256 << 20, dtype=torch.int8, device=device) if self.cuda else None
 
-    def milliseconds(self, function) -> float:
+    def seconds(self, function) -> float:
         if not self.cuda:
             begin = time.perf_counter()
             function()
-            return (time.perf_counter() - begin) * 1e3
+            return time.perf_counter() - begin
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.flush.zero_()
         begin.record()
         function()
         end.record()
         torch.cuda.synchronize()
-        return begin.elapsed_time(end)
+        return begin.elapsed_time(end) / 1e3
 
 
 def graph_of(function):
@@ -110,18 +102,10 @@ def compare(options, shape) -> None:
         order = list(layers)
         for _ in range(3 + options.rounds):
             for name in order:
-                times[name].append(timer.milliseconds(calls[name][what]))
+                times[name].append(timer.seconds(calls[name][what]))
             order.reverse()
         times = {name: each[3:] for name, each in times.items()}  # without those that warm up
-        line = f"{m}x{k}x{n} {what:15}"
-        for name, each in times.items():
-            if name == "nn.Linear":
-                line += f" {name} {statistics.median(each):8.3f} ms"
-                continue
-            ratios = [base / own for base, own in zip(times["nn.Linear"], each)]
-            low, middle, high = statistics.quantiles(ratios, n=4)
-            line += f"   {name} {middle:.2f}x ±{(high - low) / 2:.2f}"
-        print(line, flush=True)
+        print(f"{m}x{k}x{n} {what:15}", compared(times), flush=True)
 
 
 def main() -> None:
