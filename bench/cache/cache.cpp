@@ -148,7 +148,6 @@ int cache_list(const CacheOptions& options, const CacheListOptions& what) {
         !group.cache.empty() || !group.parts || group.parts->machine == view.tuner().machine;
     if (!what.all && !here) continue;
     ++keys;
-    if (what.op && (!group.parts || group.parts->query.op != *what.op)) continue;
     const Picked picked = pick(group, view);
     const std::string problem = describe(group);
     const std::optional<ConfigOp> op =

@@ -24,7 +24,6 @@ struct CacheOptions {
 int cache_path(const CacheOptions& options);
 
 struct CacheListOptions {
-  std::optional<ConfigOp> op;
   std::string filter;  ///< lists only entries whose problem or winner contains this text
   bool all = false;    ///< lists the cache files of every machine, not only of this one
 };

@@ -5,7 +5,6 @@
 
 #include <memory>
 
-#include "autotune/operations.hpp"
 #include "bench/cache/cache.hpp"
 #include "bench/cli/cli.hpp"
 #include "bench/grid/grid.hpp"
@@ -61,11 +60,11 @@ Examples:
 
 constexpr const char* verify_footer =
     R"(The exit code is 1 if a line cannot be read (unless a newer version wrote it), if a line is
-in the file of another machine or, with --run, if a winner is wrong.
+in the file of another machine or, with --validate, if a winner is wrong.
 
 Examples:
   switchback-bench cache verify
-  switchback-bench cache verify --run)";
+  switchback-bench cache verify --validate)";
 
 constexpr const char* import_footer =
     R"(Each entry is added to the file of its machine. If a problem has two winners in the same
@@ -95,16 +94,6 @@ struct CacheArguments {
   Extra extra;
 };
 
-ConfigOp parse_op(const std::string& name) {
-  std::string names;
-  for (const autotune::Operation& operation : autotune::operations()) {
-    const core::Tunable& tunable = *operation.tunable;
-    if (tunable.name == name) return tunable.op;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", tunable.name);
-  }
-  core::fail(Status::invalid_argument, "--op '{}' is not one of {}", name, names);
-}
-
 // Makes the hexadecimal digits of a key's name lower case, because users may type either case.
 std::string lower(std::string text) {
   for (char& c : text)
@@ -113,26 +102,15 @@ std::string lower(std::string text) {
 }
 
 void add_list(CLI::App& cache) {
-  struct Extra {
-    CacheListOptions what;
-    std::string op;
-  };
-  auto a = std::make_shared<CacheArguments<Extra>>();
+  auto a = std::make_shared<CacheArguments<CacheListOptions>>();
   CLI::App* command = add(cache, "list", "List the keys of this machine, one per line", list_footer,
                           a->options, true);
   command
-      ->add_option("--op", a->extra.op,
-                   "only quantize, gemm_int8, gemm_blockwise, gemm_standard or layer_mode problems")
-      ->type_name("OP");
-  command
-      ->add_option("--filter", a->extra.what.filter,
-                   "only lines whose problem or winner contains this text")
+      ->add_option("--filter", a->extra.filter,
+                   "only lines whose problem or winner contains this text, such as gemm_int8")
       ->type_name("TEXT");
-  command->add_flag("--all", a->extra.what.all, "the keys of every machine");
-  command->callback([a] {
-    if (!a->extra.op.empty()) a->extra.what.op = parse_op(a->extra.op);
-    set_exit_code(cache_list(a->options, a->extra.what));
-  });
+  command->add_flag("--all", a->extra.all, "the keys of every machine");
+  command->callback([a] { set_exit_code(cache_list(a->options, a->extra)); });
 }
 
 void add_explain(CLI::App& cache) {
@@ -195,9 +173,9 @@ void add_explain(CLI::App& cache) {
 void add_verify(CLI::App& cache) {
   auto a = std::make_shared<CacheArguments<bool>>();
   CLI::App* command =
-      add(cache, "verify", "Check every line; with --run, also validate the winners again",
+      add(cache, "verify", "Check every line; with --validate, also validate the winners again",
           verify_footer, a->options, true);
-  command->add_flag("--run", a->extra, "validate every winner of this machine again");
+  command->add_flag("--validate", a->extra, "validate every winner of this machine again");
   command->callback([a] { set_exit_code(cache_verify(a->options, a->extra)); });
 }
 

@@ -190,8 +190,8 @@ void add_info_command(CLI::App& app) {
   add_context_options(*command, arguments->context);
   command->add_flag("--json", arguments->json, "print one JSON document on stdout");
   command->add_flag_callback(
-      "--no-measure", [arguments] { arguments->measure = false; },
-      "skip the measurements, which take 3 seconds");
+      "--no-ceilings", [arguments] { arguments->measure = false; },
+      "skip measuring the ceilings, which takes 3 seconds");
   command->callback([arguments] { run_info(*arguments); });
 }
 

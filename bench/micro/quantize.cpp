@@ -270,11 +270,10 @@ class QuantizeBench final : public RaceBench {
   }
   void add_options(CLI::App& command, SessionOptions& /*shared*/) override {
     add_integer_option(
-        command, "--quantize-bytes",
-        [this](std::uint64_t n) { bytes_ = static_cast<std::int64_t>(n); }, 0,
+        command, "--size", [this](std::uint64_t n) { bytes_ = static_cast<std::int64_t>(n); }, 0,
         std::uint64_t{1} << 50,
-        "bytes of the floats and codes of a quantize; 0 (default): one size larger than L3 and one "
-        "within it")
+        "of quantize: bytes of the floats and codes of an operation; 0 (default): one size larger "
+        "than L3 and one within it")
         ->type_name("BYTES");
   }
   [[nodiscard]] bool has_operations() const override { return true; }

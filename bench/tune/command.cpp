@@ -104,8 +104,6 @@ void add_tune_command(CLI::App& app) {
                  "instead of tuning, validate the device's kernels that no committed record "
                  "covers, each in another process, and store the results in the cache")
       ->excludes(budget);
-  // --prove is the former name of --validate.
-  command->add_flag("--prove", text->validate)->group("")->excludes(budget);
   command->add_flag("--force", options.limits.force,
                     "also measure problems that are already in the cache");
   command->add_option("--cache", options.cache, "cache directory")->type_name("DIR");

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -29,7 +30,7 @@ struct VerifyArguments {
   std::string grid;
   std::string dtypes;
   std::string modes;
-  std::string ops;
+  std::vector<std::string> ops;
   std::string data;
   std::string out;
   bool json = false, force = false;
@@ -169,14 +170,9 @@ VerifyOptions read(const VerifyArguments& arguments) {
     // If the user chose modes of a layer, only the layer is checked.
     if (arguments.ops.empty()) options.ops = {"layer"};
   }
-  for (const std::string& name : split_list(arguments.ops)) {
-    std::string names;
-    bool known = false;
-    for (const std::string& op : verify_ops()) {
-      known = known || op == name;
-      names += (names.empty() ? "" : ", ") + op;
-    }
-    core::require(known, "--op '{}' is not one of {}", name, names);
+  for (const std::string& name : arguments.ops) {
+    core::require(std::find(verify_ops().begin(), verify_ops().end(), name) != verify_ops().end(),
+                  "operation '{}' is not one of {}", name, fmt::join(verify_ops(), ", "));
     options.ops.push_back(name);
   }
   for (const std::string& name : split_list(arguments.data))
@@ -236,6 +232,10 @@ void add_verify_command(CLI::App& app) {
   auto arguments = std::make_shared<VerifyArguments>();
   CLI::App* command = app.add_subcommand(
       "verify", "Check every operation, layer mode, dtype and engine against f64 references");
+  command
+      ->add_option("operation", arguments->ops,
+                   fmt::format("{} (default: all)", fmt::join(verify_ops(), ", ")))
+      ->type_name("NAME");
   add_context_options(*command, arguments->options.context);
   command
       ->add_option(
@@ -255,11 +255,6 @@ void add_verify_command(CLI::App& app) {
           "--mode", arguments->modes,
           fmt::format("check only layers, and only in these modes, separated by commas: {}",
                       fmt::join(all_modes(), ", ")))
-      ->type_name("LIST");
-  command
-      ->add_option("--op", arguments->ops,
-                   fmt::format("operations, separated by commas: {} (default: all)",
-                               fmt::join(verify_ops(), ", ")))
       ->type_name("LIST");
   command
       ->add_option("--data", arguments->data,

@@ -283,7 +283,7 @@ class FragmentedWorkload : public Workload {
            "weight for every row.";
   }
   void add_options(CLI::App& command, SessionOptions& shared) override {
-    command.add_option("--dim", dims_, "number of inputs and of outputs; may be repeated")
+    command.add_option("--size", sizes_, "number of inputs and of outputs; may be repeated")
         ->type_name("N ...")
         ->default_str("2048 4096 8192");
     command.add_option("--batch", batches_, "rows; may be repeated")
@@ -292,8 +292,6 @@ class FragmentedWorkload : public Workload {
     command.add_option("--fragments", fragments_, "number of fragments; may be repeated")
         ->type_name("N ...")
         ->default_str("2 8 32 128");
-    command.add_option("--rank", rank_, "rank of the low-rank product; 0: dim / 32")
-        ->capture_default_str();
     command.add_option("--mode", mode_names_, "standard, rowwise, global or auto; may be repeated")
         ->type_name("NAME ...")
         ->default_str("standard rowwise");
@@ -304,13 +302,13 @@ class FragmentedWorkload : public Workload {
   void check_options() override {
     for (const std::int64_t batch : batches_)
       core::require(batch >= 1, "--batch {}: it must be at least 1", batch);
-    core::require(rank_ >= 0, "--rank {}: it must not be negative", rank_);
     core::require(steps_ >= 1, "--steps {}: it must be at least 1", steps_);
     for (const std::int64_t fragments : fragments_) {
       core::require(fragments >= 1, "--fragments {}: it must be at least 1", fragments);
-      for (const std::int64_t dim : dims_)
+      for (const std::int64_t dim : sizes_)
         core::require(dim >= 1 && dim % fragments == 0,
-                      "--dim {}: it must be a positive multiple of --fragments {}", dim, fragments);
+                      "--size {}: it must be a positive multiple of --fragments {}", dim,
+                      fragments);
     }
     modes_ = modes_of(mode_names_, {Mode::standard, Mode::rowwise});
     for (const Mode mode : modes_)
@@ -365,9 +363,9 @@ class FragmentedWorkload : public Workload {
   std::vector<CasePlan> plan(Session&) override {
     shapes_.clear();
     std::vector<CasePlan> plans;
-    for (const std::int64_t dim : dims_)
+    for (const std::int64_t dim : sizes_)
       for (const std::int64_t batch : batches_) {
-        const Shape shape{dim, batch, rank_ > 0 ? rank_ : std::max<std::int64_t>(1, dim / 32)};
+        const Shape shape{dim, batch, std::max<std::int64_t>(1, dim / 32)};
         shapes_.push_back(shape);
         CasePlan plan;
         plan.id = case_id(shape);
@@ -383,7 +381,7 @@ class FragmentedWorkload : public Workload {
     return plans;
   }
   [[nodiscard]] Json setting() const override {
-    return {{"modes", names_of(modes_)}, {"fragments", fragments_}, {"rank", rank_}};
+    return {{"modes", names_of(modes_)}, {"fragments", fragments_}};
   }
 
   CaseOutcome measure(Session& session, std::size_t i, const Sink& sink) override;
@@ -394,9 +392,8 @@ class FragmentedWorkload : public Workload {
     return fmt::format("{}x{}x{} rank {}", shape.batch, shape.dim, shape.dim, shape.rank);
   }
 
-  std::vector<std::int64_t> dims_ = {2048, 4096, 8192}, batches_ = {1, 8, 16},
+  std::vector<std::int64_t> sizes_ = {2048, 4096, 8192}, batches_ = {1, 8, 16},
                             fragments_ = {2, 8, 32, 128};
-  std::int64_t rank_ = 0;
   std::vector<std::string> mode_names_;
   std::vector<Mode> modes_;
   int steps_ = 5;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "bench/grid/grid.hpp"
 #include "bench/workload/auto_tuning.hpp"
 #include "bench/workload/session.hpp"
 #include "bench/workload/workload.hpp"
@@ -33,9 +34,9 @@ using measure::Matrix;
 
 struct Shape {
   std::int64_t models = 0;
-  std::int64_t batch = 32;
-  std::int64_t dim_in = 256;
-  std::int64_t dim_out = 512;
+  std::int64_t batch = 0;
+  std::int64_t dim_in = 0;
+  std::int64_t dim_out = 0;
 
   [[nodiscard]] std::int64_t rows() const { return models * batch; }
   [[nodiscard]] std::int64_t params() const { return models * (dim_in * dim_out + dim_out); }
@@ -68,6 +69,7 @@ std::optional<Published> published_for(const Shape& s) {
 // layers whose inputs are in one matrix. grouped: one grouped layer.
 enum class Way { loop, packed, grouped };
 constexpr std::array<std::string_view, 3> way_names = {"loop", "packed", "grouped"};
+constexpr std::array<Way, 3> all_ways = {Way::loop, Way::packed, Way::grouped};
 
 std::string_view way_name(Way way) {
   return way_names[static_cast<std::size_t>(way)];
@@ -340,18 +342,15 @@ class ParallelLinears : public Workload {
     command.add_option("--models", models_, "number of models; may be repeated")
         ->type_name("N ...")
         ->default_str("8 32 64");
-    command.add_option("--batch", shape_.batch, "rows of each model")->capture_default_str();
-    command.add_option("--dim-in", shape_.dim_in, "inputs of each model")->capture_default_str();
-    command.add_option("--dim-out", shape_.dim_out, "outputs of each model")->capture_default_str();
+    command
+        .add_option("--shape", shape_text_,
+                    "shape M,K,N of each model: rows, inputs and outputs; the printed form MxKxN "
+                    "is accepted too")
+        ->type_name("M,K,N")
+        ->capture_default_str();
     command.add_option("--mode", mode_names_, help_of_modes())
         ->type_name("NAME ...")
         ->default_str("standard rowwise auto");
-    command
-        .add_option("--way", way_names_,
-                    "loop (of layers with separate inputs), packed (a loop over inputs in one "
-                    "matrix) or grouped; may be repeated")
-        ->type_name("NAME ...")
-        ->default_str("loop packed grouped");
     command
         .add_option("--data", data_,
                     "resident: the same inputs in every step; fresh: new inputs, copied from the "
@@ -374,9 +373,8 @@ class ParallelLinears : public Workload {
   void check_options() override {
     for (const std::int64_t n : models_)
       core::require(n >= 1 && n <= 65536, "--models {}: it must be from 1 to 65536", n);
-    core::require(shape_.batch >= 1, "--batch {}: it must be at least 1", shape_.batch);
-    core::require(shape_.dim_in >= 1, "--dim-in {}: it must be at least 1", shape_.dim_in);
-    core::require(shape_.dim_out >= 1, "--dim-out {}: it must be at least 1", shape_.dim_out);
+    const Case shape = parse_shape(shape_text_);
+    shape_ = {.batch = shape.batch_size, .dim_in = shape.dim_in, .dim_out = shape.dim_out};
     core::require(steps_ >= 1, "--steps {}: it must be at least 1", steps_);
     tuning_.check_options();
     core::require(data_ == "resident" || data_ == "fresh",
@@ -387,17 +385,6 @@ class ParallelLinears : public Workload {
     core::require(
         !ragged_ || layout_ == InputLayout::below,
         "--layout beside: models side by side have the same number of rows; leave out --ragged");
-    ways_.clear();
-    for (const std::string& name : way_names_) {
-      const auto found = std::find(way_names.begin(), way_names.end(), name);
-      core::require(found != way_names.end(), "--way '{}' is not one of loop, packed, grouped",
-                    name);
-      ways_.push_back(static_cast<Way>(found - way_names.begin()));
-    }
-    if (ways_.empty()) ways_ = {Way::loop, Way::packed, Way::grouped};
-    // The loop is always measured, because all ratios are relative to it.
-    if (std::find(ways_.begin(), ways_.end(), Way::loop) == ways_.end())
-      ways_.insert(ways_.begin(), Way::loop);
     modes_ = modes_of(mode_names_, {Mode::standard, Mode::rowwise, Mode::automatic});
   }
   void open(Session& session) override { tuning_.open(session); }
@@ -453,7 +440,8 @@ class ParallelLinears : public Workload {
           static_cast<double>(shape.rows()) * static_cast<double>(shape.dim_in + shape.dim_out);
       CasePlan plan;
       plan.id = case_id(shape);
-      plan.bytes = static_cast<double>(ways_.size() * modes_.size()) * (params * 14 + values * 10);
+      plan.bytes =
+          static_cast<double>(all_ways.size() * modes_.size()) * (params * 14 + values * 10);
       plan.repeat = steps_;
       plans.push_back(plan);
     }
@@ -461,7 +449,6 @@ class ParallelLinears : public Workload {
   }
   [[nodiscard]] Json setting() const override {
     return {{"modes", names_of(modes_)},
-            {"ways", way_names_},
             {"ragged", ragged_},
             {"layout", layout_name_},
             {"data", data_}};
@@ -486,11 +473,10 @@ class ParallelLinears : public Workload {
   std::vector<std::int64_t> models_ = {8, 32, 64};
   std::vector<std::string> mode_names_;
   std::vector<Mode> modes_;
-  std::vector<std::string> way_names_;
-  std::vector<Way> ways_;
   std::string data_ = "resident";
   std::string layout_name_ = "below";
   InputLayout layout_ = InputLayout::below;
+  std::string shape_text_ = "32,256,512";
   Shape shape_;
   bool ragged_ = false;
   int steps_ = 30;
@@ -565,7 +551,7 @@ CaseOutcome ParallelLinears::measure(Session& session, std::size_t i, const Sink
 
   // The loop in mode standard comes first, because all other variants are compared with it.
   std::vector<std::unique_ptr<Models>> all;
-  for (const Way way : ways_)
+  for (const Way way : all_ways)
     for (const Mode mode : modes_)
       all.push_back(std::make_unique<Models>(context, shape, way, mode, inputs, seed + 4));
   std::stable_partition(all.begin(), all.end(), [](const auto& models) {

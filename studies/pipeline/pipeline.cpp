@@ -140,12 +140,7 @@ class PipelineWorkload : public Workload {
         ->type_name("NAME ...")
         ->default_str("values");
     command.add_option("--batch", batch_, "sequences in a batch")->capture_default_str();
-    command.add_option("--sequence", sequence_, "tokens of each sequence")->capture_default_str();
-    command
-        .add_option("--stage-threads", stage_threads_,
-                    "CPU threads of each stage, the same for every K (default: --threads divided "
-                    "by the largest K)")
-        ->type_name("N");
+    command.add_option("--context", context_, "tokens of each sequence")->capture_default_str();
     command.add_option("--steps", steps_, "timed steps, after one untimed step")
         ->capture_default_str();
     command.add_flag("--published", with_published_,
@@ -161,7 +156,7 @@ class PipelineWorkload : public Workload {
     core::require(layers_ >= 0, "--layers {}: it must be at least 1", layers_);
     if (layers_ > 0) shape.layers = layers_;
     core::require(batch_ >= 1, "--batch {}: it must be at least 1", batch_);
-    core::require(sequence_ >= 1, "--sequence {}: it must be at least 1", sequence_);
+    core::require(context_ >= 1, "--context {}: it must be at least 1", context_);
     core::require(steps_ >= 1, "--steps {}: it must be at least 1", steps_);
     for (const std::int64_t k : stages_)
       core::require(k >= 1 && k <= shape.layers + 4, "--stages {}: it must be from 1 to {}", k,
@@ -209,15 +204,14 @@ class PipelineWorkload : public Workload {
       for (const Mode mode : modes)
         for (const bool codes : {false, true})
           if (codes ? keeps("codes") : (!keeps("codes") || keeps("values")))
-            settings_.push_back({shape, batch_, sequence_, m, mode, codes});
+            settings_.push_back({shape, batch_, context_, m, mode, codes});
     untimed_.clear();
     untimed_variants_.clear();
     if (with_published_) add_untimed();
   }
   void open(Session& session) override {
     const std::int64_t most = *std::max_element(stages_.begin(), stages_.end());
-    if (stage_threads_ == 0)
-      stage_threads_ = std::max(1, session.context().threads() / static_cast<int>(most));
+    stage_threads_ = std::max(1, session.context().threads() / static_cast<int>(most));
   }
 
   [[nodiscard]] std::vector<Column> columns() const override {
@@ -383,7 +377,7 @@ class PipelineWorkload : public Workload {
   void add_untimed() {
     const auto stack_of_study = shapes()[1];
     const bool asked = settings_.front().shape.name == stack_of_study.name && layers_ == 0 &&
-                       batch_ == published_batch && sequence_ == published_sequence;
+                       batch_ == published_batch && context_ == published_sequence;
     for (const pipeline::PublishedRun& run : pipeline::published_runs()) {
       const auto same_microbatches = [&](const Setting& s) {
         return s.microbatches == run.microbatches && s.mode == Mode::standard && !s.codes;
@@ -421,7 +415,7 @@ class PipelineWorkload : public Workload {
   static constexpr double mib = 1024.0 * 1024.0;
 
   std::string size_name_ = "small";
-  std::int64_t layers_ = 0, batch_ = 64, sequence_ = 128;
+  std::int64_t layers_ = 0, batch_ = 64, context_ = 128;
   std::vector<std::int64_t> stages_ = {1, 2, 4}, microbatches_ = {1, 8, 64};
   std::vector<std::string> checkpoint_names_, mode_names_, keep_names_;
   std::string recompute_name_ = "selective", split_name_ = "published";
@@ -531,7 +525,7 @@ CaseOutcome PipelineWorkload::measure(Session& session, std::size_t i, const Sin
     Json checks = {{"same_bits", same_bits},
                    {"parameters", model.parameters() == stack(s).parameters()},
                    {"twelve_bytes_a_parameter", twelve_bytes}};
-    if (size_name_ == "published" && s.shape.layers == 12 && sequence_ == 128)
+    if (size_name_ == "published" && s.shape.layers == 12 && context_ == 128)
       checks["published_parameters"] = model.parameters() == pipeline::published_parameters();
     values["checks"] = checks;
     values["wanted_bytes"] = bytes_wanted(s, variant);

@@ -127,10 +127,6 @@ class Transformer : public Workload {
         .add_option("--seeds", seeds_,
                     "with --train: number of trainings of each mode; the first one has seed --seed")
         ->capture_default_str();
-    command
-        .add_option("--learning-rate", training_.learning_rate,
-                    "with --train: the highest learning rate")
-        ->capture_default_str();
     command.add_option("--plot", plot_file_, "with --train: write a picture of the losses (SVG)")
         ->type_name("FILE");
     Workload::add_options(command, shared);

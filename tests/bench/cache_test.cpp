@@ -11,7 +11,7 @@ namespace {
 
 TEST_F(Cache, AnEmptyCacheIsNoError) {
   for (const std::vector<std::string>& arguments :
-       std::vector<std::vector<std::string>>{{"list"}, {"verify"}, {"verify", "--run"}}) {
+       std::vector<std::vector<std::string>>{{"list"}, {"verify"}, {"verify", "--validate"}}) {
     const Result result = here(arguments);
     EXPECT_EQ(result.code, 0) << arguments[0] << result.err;
     expect_part(result.out, "The cache is still empty");
@@ -95,7 +95,8 @@ TEST_F(Cache, ListHasALineForEachKey) {
   EXPECT_TRUE(program[2].contains("unreadable"));
   EXPECT_EQ(program[3]["origin"], "system list");
   EXPECT_EQ(only(lines(here({"list", "--json", "--all"}).out), "summary")["keys"], 5);
-  EXPECT_EQ(only(lines(here({"list", "--json", "--op", "quantize"}).out), "summary")["shown"], 0);
+  EXPECT_EQ(only(lines(here({"list", "--json", "--filter", "quantize"}).out), "summary")["shown"],
+            0);
   EXPECT_EQ(only(lines(here({"list", "--json", "--filter", "m=4 "}).out), "summary")["shown"], 1);
   expect_part(run({"list", "--device", "cpu", "--threads", "2"}).out, "for another Context:");
 }
@@ -181,7 +182,7 @@ TEST_F(Cache, AWinnerInDoubtIsMarkedAndTheDefaultRuns) {
   expect_part(explained, "measurement no");
   expect_part(explained, "refused: measurement: in doubt");
   expect_part(explained, "the default: no entry is valid here");
-  expect_part(here({"verify", "--run"}).out,
+  expect_part(here({"verify", "--validate"}).out,
               "1 right, 0 wrong, 1 not used here anyway (1 of them in doubt)");
 
   // A result that is not in doubt replaces one that is, whatever their efforts and dates are.
@@ -354,11 +355,11 @@ TEST_F(Cache, VerifyValidatesWinnersAgain) {
   Entry refused = winner(product(6));
   refused.env.kernels = "int8 0";
   store({winner(product(), 1), winner(product(5)), refused});
-  const Result result = here({"verify", "--run"});
+  const Result result = here({"verify", "--validate"});
   EXPECT_EQ(result.code, 0) << result.err << result.out;
   expect_part(result.out, "2 right, 0 wrong, 1 not used here anyway");
   const json counts =
-      only(lines(run({"verify", "--run", "--json", "--device", "cpu", "--threads", "2"}).out),
+      only(lines(run({"verify", "--validate", "--json", "--device", "cpu", "--threads", "2"}).out),
            "summary")["winners"];
   EXPECT_EQ(counts["not_of_this_context"], 3);
   EXPECT_EQ(counts["right"], 0);
@@ -384,13 +385,13 @@ TEST_F(Cache, VerifyNamesWinnersThatAreWrongOrDoNotFit) {
   not_exact.key = autotune::key_of(linear::to_query(pass), machine_);
   not_exact.winner->candidate = autotune::to_text(ConfigOp::layer_mode, choice);
   store({winner(query), large, not_exact});
-  const Result people = here({"verify", "--run"});
+  const Result people = here({"verify", "--validate"});
   EXPECT_EQ(people.code, 1) << people.out;
   expect_part(people.out, "rowwise, then standard, then global");
   expect_part(people.out, file().string() + ":3");
   expect_part(people.out, "1 right, 1 wrong, 1 could not be run");
   expect_part(people.err, "could not be run: it needs ");
-  const std::vector<json> program = lines(here({"verify", "--run", "--json"}).out);
+  const std::vector<json> program = lines(here({"verify", "--validate", "--json"}).out);
   EXPECT_EQ(only(program, "wrong")["key"], name_of(not_exact.key));
   EXPECT_EQ(only(program, "not_run")["key"], name_of(large.key));
   EXPECT_EQ(only(program, "summary")["ok"], false);
@@ -514,7 +515,6 @@ TEST_F(Cache, UsageErrorsNameTheOption) {
     EXPECT_EQ(result.out, "");
   };
   expect({}, 2, "subcommand");
-  expect({"list", "--op", "sort"}, 2, "--op 'sort' is not one of quantize, gemm_int8");
   expect({"explain"}, 2, "give a KEY or --shape");
   expect({"explain", "--shape", "1,2"}, 2, "--shape '1,2'");
   expect({"explain", "--shape", "1,2,3", "--dtype", "s8"}, 2, "--dtype s8");

@@ -287,7 +287,7 @@ TEST_F(Cli, AFullStandardOutputIsAnError) {
        {std::vector<std::string>{"list", "grids"},
         {"list", "cases", "--grid", "reference", "--json"},
         {"report", in("r.jsonl")},
-        {"info", "--no-measure"},
+        {"info", "--no-ceilings"},
         {"run", "--help"},
         {"--version"}}) {
     const Result result = run(arguments);
@@ -328,7 +328,7 @@ TEST_F(Cli, TablesFitTheTerminal) {
   for (const std::vector<std::string>& arguments : {std::vector<std::string>{"list", "fields"},
                                                     {"list", "engines"},
                                                     {"report", in("r.jsonl")},
-                                                    {"info", "--no-measure"}}) {
+                                                    {"info", "--no-ceilings"}}) {
     std::istringstream lines(run(arguments).out);
     for (std::string line; std::getline(lines, line);) {
       // Only tables must fit into 70 columns.

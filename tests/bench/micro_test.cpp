@@ -333,7 +333,7 @@ TEST(Commands, UsageAndDeviceErrorsHaveTheirCodes) {
   const std::vector<std::vector<const char*>> usage = {{"verify", "--shape", "1,2"},
                                                        {"verify", "--dtype", "int8"},
                                                        {"verify", "--mode", "auto"},
-                                                       {"verify", "--op", "nothing"},
+                                                       {"verify", "nothing"},
                                                        {"verify", "--data", "nothing"},
                                                        {"verify", "--isa", "nothing"},
                                                        {"verify", "--engine", "nothing"},
@@ -355,7 +355,7 @@ TEST(Commands, UsageAndDeviceErrorsHaveTheirCodes) {
 }
 
 TEST(Commands, InfoIsOneJsonDocument) {
-  const Captured c = captured({"info", "--json", "--no-measure"});
+  const Captured c = captured({"info", "--json", "--no-ceilings"});
   EXPECT_EQ(c.code, exit_codes::ok);
   const auto json = nlohmann::ordered_json::parse(c.out);
   EXPECT_EQ(json["machine"]["device"], "cpu");
@@ -366,7 +366,7 @@ TEST(Commands, InfoIsOneJsonDocument) {
     for (const auto& engine : list)
       EXPECT_NE(engine["available"].get<bool>(), !engine["reason"].get<std::string>().empty());
   EXPECT_FALSE(json.contains("ceilings"));
-  const Captured text = captured({"info", "--no-measure"});
+  const Captured text = captured({"info", "--no-ceilings"});
   EXPECT_EQ(text.code, exit_codes::ok);
   EXPECT_NE(text.out.find("reference"), std::string::npos);
 }
@@ -421,8 +421,8 @@ TEST(Commands, MicroWritesRows) {
 
 TEST(Commands, MicroMeasuresTheOperationsThatAreAskedFor) {
   const Captured c =
-      captured({"micro", "--only", "rope", "--only", "fingerprint", "--shape", "4,32,16",
-                "--quantize-bytes", "65536", "--min-time", "1ms", "--threads", "1", "--json"});
+      captured({"micro", "--only", "rope", "--only", "fingerprint", "--shape", "4,32,16", "--size",
+                "65536", "--min-time", "1ms", "--threads", "1", "--json"});
   EXPECT_EQ(c.code, exit_codes::ok);
   std::istringstream lines(c.out);
   std::string line;

@@ -26,16 +26,16 @@ class Outputs(Case):
         stack = ["--d-model", "16", "--layers", "1", "--heads", "2", "--context", "8", "--batch", "2"]
         return {
             "run": (["run", "--shape", "2,16,16", "--repeat", "3", "--no-ceilings", *tiny], "--out"),
-            "multimodel": (["multimodel", "--models", "2", "--batch", "4", "--dim-in", "16", "--dim-out", "24", "--steps",
+            "multimodel": (["multimodel", "--models", "2", "--shape", "4,16,24", "--steps",
                             "3", *tiny], "--out"),
-            "fragmented": (["fragmented", "--dim", "32", "--batch", "2", "--fragments", "2", "--steps", "3", *tiny], "--out"),
+            "fragmented": (["fragmented", "--size", "32", "--batch", "2", "--fragments", "2", "--steps", "3", *tiny], "--out"),
             "transformer": (["transformer", *stack, "--vocabulary", "40", "--steps", "3", "--tune", "0", *tiny], "--out"),
-            "pipeline": (["pipeline", "--layers", "1", "--batch", "2", "--sequence", "4", "--stages", "1",
+            "pipeline": (["pipeline", "--layers", "1", "--batch", "2", "--context", "4", "--stages", "1",
                           "--microbatches", "1", "--steps", "2", *tiny], "--out"),
             "accum": (["accum", *tiny], "--out"),
             "plot": (["transformer", *stack, "--train", text, "--steps", "4", "--mode", "rowwise", *tiny], "--plot"),
             "micro": (["micro", "call", "--min-time", "1ms", *tiny], "--out"),
-            "verify": (["verify", "--shape", "1,8,8", "--op", "quantize", *tiny], "--out"),
+            "verify": (["verify", "--shape", "1,8,8", "quantize", *tiny], "--out"),
             "report": (["report", OWN, "--format", "html"], "--out"),
             "figure": (["report", PUBLISHED, "--figure", "speedup"], "--out"),
             "merge": (["merge", OWN], "--out"),
@@ -207,7 +207,7 @@ class Outputs(Case):
             self.assertEqual(running.wait(), 0, text)
             return text.decode()
 
-        multimodel = ["multimodel", "--models", "2", "--batch", "4", "--dim-in", "16", "--dim-out", "24", "--steps", "3"]
+        multimodel = ["multimodel", "--models", "2", "--shape", "4,16,24", "--steps", "3"]
         for command in (["run", "--shape", "2,16,16", "--repeat", "3", "--no-ceilings"], multimodel, ["accum"]):
             options = [*command, "--device", "cpu", "--threads", "1"]
             with self.subTest(command[0]):

@@ -350,14 +350,14 @@ class Formats(Case):
             self.assertEqual(os.listdir(place), ["page.html"])
 
     def test_records_of_every_workload(self):
-        tiny = {"multimodel": ["--models", "2", "--batch", "4", "--dim-in", "16", "--dim-out", "24", "--steps", "3"],
-                "fragmented": ["--dim", "32", "--batch", "2", "--fragments", "2", "--steps", "3"],
+        tiny = {"multimodel": ["--models", "2", "--shape", "4,16,24", "--steps", "3"],
+                "fragmented": ["--size", "32", "--batch", "2", "--fragments", "2", "--steps", "3"],
                 "transformer": ["--d-model", "16", "--layers", "1", "--heads", "2", "--context", "8", "--batch", "2",
                                 "--vocabulary", "40", "--steps", "3", "--tune", "0"],
-                "pipeline": ["--layers", "1", "--batch", "2", "--sequence", "4", "--stages", "1", "2", "--microbatches",
+                "pipeline": ["--layers", "1", "--batch", "2", "--context", "4", "--stages", "1", "2", "--microbatches",
                              "1", "2", "--steps", "2"],
                 "accum": [],
-                "micro": ["gemm", "quantize", "call", "--shape", "8,64,48", "--min-time", "1ms", "--quantize-bytes",
+                "micro": ["gemm", "quantize", "call", "--shape", "8,64,48", "--min-time", "1ms", "--size",
                           "100000"]}
         with tempfile.TemporaryDirectory() as place:
             for name, options in tiny.items():

@@ -25,8 +25,8 @@ std::vector<Json> run_fragmented(Arguments arguments, const std::string& device 
 }
 
 TEST(FragmentedCommand, RowsOfEveryLayerAndMode) {
-  const auto rows = run_fragmented({"--dim", "48", "96", "--batch", "1", "5", "--fragments", "2",
-                                    "6", "--rank", "3", "--mode", "rowwise", "global"});
+  const auto rows = run_fragmented({"--size", "48", "96", "--batch", "1", "5", "--fragments", "2",
+                                    "6", "--mode", "rowwise", "global"});
   // Rows for two sizes, two batches and three modes (standard is added, because the ratios need
   // it), each of a plain layer and of two fragmented ones.
   ASSERT_EQ(rows.size(), 2u * 2 * 3 * 3);
@@ -37,7 +37,7 @@ TEST(FragmentedCommand, RowsOfEveryLayerAndMode) {
     SCOPED_TRACE(row.dump());
     const std::int64_t dim = row["dim"];
     const bool plain = row["layer"] == "linear";
-    const std::int64_t params = plain ? dim * dim + dim : dim * dim + 2 * 3 * dim + dim;
+    const std::int64_t params = plain ? dim * dim + dim : dim * dim + 2 * (dim / 32) * dim + dim;
     EXPECT_EQ(row["params"], params);
     EXPECT_EQ(row["bytes"]["param"], 4 * params);
     EXPECT_EQ(row["bytes"]["optimizer"], 8 * params);
@@ -53,8 +53,7 @@ TEST(FragmentedCommand, RowsOfEveryLayerAndMode) {
 
 TEST(FragmentedCommand, RunsOnADevice) {
   const auto rows = run_fragmented(
-      {"--dim", "48", "--batch", "1", "3", "--fragments", "6", "--rank", "3", "--mode", "rowwise"},
-      "emulated:0");
+      {"--size", "48", "--batch", "1", "3", "--fragments", "6", "--mode", "rowwise"}, "emulated:0");
   ASSERT_EQ(rows.size(), 2u * 2 * 2);
   for (const Json& row : rows) {
     SCOPED_TRACE(row.dump());
@@ -72,7 +71,7 @@ TEST(FragmentedCommand, PublishedRatiosStandBesideOurs) {
   // This layer has four million parameters. Smaller sizes show everything that sanitizers look for.
   if (test::sanitized) GTEST_SKIP();
   const auto rows =
-      run_fragmented({"--dim", "2048", "--batch", "8", "--fragments", "2", "--mode", "standard"});
+      run_fragmented({"--size", "2048", "--batch", "8", "--fragments", "2", "--mode", "standard"});
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0]["published_peak_mb"], 96.5);
   EXPECT_EQ(rows[1]["published_inference"], 0.12 / 0.62);
@@ -84,7 +83,7 @@ TEST(FragmentedCommand, PublishedRatiosStandBesideOurs) {
 
 TEST(FragmentedCommand, ReportsShowWhatIsPublishedBesideThem) {
   const auto rows =
-      run_fragmented({"--dim", "48", "--batch", "1", "--fragments", "2", "--mode", "standard"});
+      run_fragmented({"--size", "48", "--batch", "1", "--fragments", "2", "--mode", "standard"});
   const test::TemporaryDirectory directory;
   const std::string file = (directory.path() / "fragmented.jsonl").string();
   std::ofstream to(file);
@@ -114,8 +113,8 @@ TEST(FragmentedCommand, Rejections) {
   const auto message_of = [](const Arguments& more) {
     return bench::message_of("fragmented", of_fragmented, more);
   };
-  EXPECT_EQ(message_of({"--dim", "10", "--fragments", "3"}),
-            "--dim 10: it must be a positive multiple of --fragments 3");
+  EXPECT_EQ(message_of({"--size", "10", "--fragments", "3"}),
+            "--size 10: it must be a positive multiple of --fragments 3");
   EXPECT_EQ(message_of({"--batch", "0"}), "--batch 0: it must be at least 1");
   EXPECT_EQ(message_of({"--mode", "global_mem_efficient"}),
             "--mode global_mem_efficient: a fragmented layer does not support it, because the "

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 #include <sstream>
 
 #include "studies/command_rows.hpp"
@@ -29,8 +28,8 @@ std::vector<Json> rows_of_run(const Arguments& arguments, const std::string& dev
   return rows_of("multimodel", of_parallel_linears, on(device, arguments));
 }
 
-const std::vector<std::string> small_models = {
-    "--models", "3", "--batch", "4", "--dim-in", "24", "--dim-out", "16", "--mode", "rowwise"};
+const std::vector<std::string> small_models = {"--models", "3",      "--shape",
+                                               "4,24,16",  "--mode", "rowwise"};
 
 std::vector<std::string> small_with(const std::vector<std::string>& more) {
   std::vector<std::string> arguments = small_models;
@@ -44,8 +43,8 @@ TEST(ParallelLinearsCommand, ModeAutoIsTunedForEveryWay) {
       std::filesystem::path(testing::TempDir()) / "multimodel_auto_cache";
   std::filesystem::remove_all(cache);
   const std::vector<Json> rows =
-      rows_of_run({"--models", "3", "--batch", "4", "--dim-in", "24", "--dim-out", "16", "--mode",
-                   "rowwise", "auto", "--tune", "1", "--cache", cache.string()});
+      rows_of_run({"--models", "3", "--shape", "4,24,16", "--mode", "rowwise", "auto", "--tune",
+                   "1", "--cache", cache.string()});
   EXPECT_EQ(rows.size(), 9u);
   EXPECT_TRUE(std::filesystem::exists(cache) && !std::filesystem::is_empty(cache));
   std::filesystem::remove_all(cache);
@@ -53,9 +52,8 @@ TEST(ParallelLinearsCommand, ModeAutoIsTunedForEveryWay) {
 
 TEST(ParallelLinearsCommand, RowsOfEveryWayAndMode) {
   for (const bool ragged : {false, true}) {
-    std::vector<std::string> arguments = {"--models", "3",        "4",       "--batch",
-                                          "5",        "--dim-in", "24",      "--dim-out",
-                                          "17",       "--mode",   "rowwise", "global"};
+    std::vector<std::string> arguments = {"--models", "3",      "4",       "--shape",
+                                          "5x24x17",  "--mode", "rowwise", "global"};
     if (ragged) arguments.emplace_back("--ragged");
     const std::vector<Json> rows = rows_of_run(arguments);
     // Rows for two numbers of models, three ways, and three modes (standard is added: the ratios
@@ -130,21 +128,12 @@ TEST(ParallelLinearsCommand, RaggedModelsOnADevice) {
     expect_the_same(row, false);
 }
 
-TEST(ParallelLinearsCommand, WaysAreThoseThatWereNamed) {
-  const std::vector<Json> rows = rows_of_run(small_with({"--way", "grouped"}));
-  std::set<std::string> ways;
-  for (const Json& row : rows)
-    ways.insert(row["way"].get<std::string>());
-  EXPECT_EQ(ways, (std::set<std::string>{"loop", "grouped"}));  // the ratios need the loop
-}
-
 TEST(ParallelLinearsCommand, Rejections) {
   const auto message_of = [](const Arguments& more) {
     return bench::message_of("multimodel", of_parallel_linears, more);
   };
   EXPECT_EQ(message_of({"--models", "0"}), "--models 0: it must be from 1 to 65536");
-  EXPECT_EQ(message_of({"--batch", "0"}), "--batch 0: it must be at least 1");
-  EXPECT_EQ(message_of({"--way", "both"}), "--way 'both' is not one of loop, packed, grouped");
+  EXPECT_NE(message_of({"--shape", "0,24,16"}).find("--shape '0,24,16'"), std::string::npos);
   EXPECT_EQ(message_of({"--data", "old"}), "--data 'old' is not one of resident, fresh");
   EXPECT_EQ(message_of({"--layout", "odd"}), "--layout 'odd' is not one of below, beside");
   EXPECT_EQ(

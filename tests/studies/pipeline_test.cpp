@@ -13,8 +13,8 @@
 namespace switchback::bench {
 namespace {
 
-const Arguments of_pipeline = {"--threads", "1", "--quiet",    "--steps", "1",
-                               "--layers",  "2", "--sequence", "8"};
+const Arguments of_pipeline = {"--threads", "1", "--quiet",   "--steps", "1",
+                               "--layers",  "2", "--context", "8"};
 
 std::vector<Json> run_pipeline(Arguments arguments, const std::string& device = "cpu") {
   arguments.insert(arguments.begin(), {"--device", device});

@@ -171,31 +171,12 @@ TEST(TransformerCommand, TrainsWithInt8WeightGradientsAndRotation) {
   for (int i = 0; i < 200; ++i)
     to << "all work and no play makes jack a dull boy\n";
   to.close();
-  const std::vector<Json> rows = rows_of("transformer", {"--train",
-                                                         text,
-                                                         "--steps",
-                                                         "20",
-                                                         "--mode",
-                                                         "rowwise",
-                                                         "rowwise_shared",
-                                                         "--dw",
-                                                         "floating",
-                                                         "int8_block",
-                                                         "--rotation",
-                                                         "0",
-                                                         "16",
-                                                         "--d-model",
-                                                         "32",
-                                                         "--layers",
-                                                         "1",
-                                                         "--heads",
-                                                         "2",
-                                                         "--context",
-                                                         "16",
-                                                         "--batch",
-                                                         "4",
-                                                         "--learning-rate",
-                                                         "0.01"});
+  const std::vector<Json> rows = rows_of(
+      "transformer",
+      {"--train", text,       "--steps",    "20",         "--mode", "rowwise",   "rowwise_shared",
+       "--dw",    "floating", "int8_block", "--rotation", "0",      "16",        "--d-model",
+       "32",      "--layers", "1",          "--heads",    "2",      "--context", "16",
+       "--batch", "4"});
   // Mode standard, whose dW is in floating point and which does not rotate, is trained once.
   ASSERT_EQ(rows.size(), 1u + 2 * 2 * 2);
   std::vector<double> losses;
@@ -222,17 +203,16 @@ TEST(TransformerCommand, TrainsAndDrawsTheLosses) {
   for (int i = 0; i < 200; ++i)
     to << "all work and no play makes jack a dull boy\n";
   to.close();
-  const std::vector<Json> rows =
-      rows_of("transformer",
-              {"--train",   text, "--steps",         "40",   "--seeds", "2", "--mode",    "rowwise",
-               "--d-model", "32", "--layers",        "1",    "--heads", "2", "--context", "16",
-               "--batch",   "4",  "--learning-rate", "0.01", "--plot",  plot});
+  const std::vector<Json> rows = rows_of(
+      "transformer", {"--train",   text, "--steps",  "300", "--seeds", "2", "--mode",    "rowwise",
+                      "--d-model", "32", "--layers", "1",   "--heads", "2", "--context", "16",
+                      "--batch",   "4",  "--plot",   plot});
   ASSERT_EQ(rows.size(), 4u);
   for (const Json& row : rows) {
     EXPECT_LT(row["validation_loss"], 2.5) << row["mode"];  // from ln(256)
     EXPECT_NEAR(row["loss_ratio"].get<double>(), 1.0, 0.2);
     EXPECT_EQ(row["curve"]["steps"].size(), 10u);
-    EXPECT_EQ(row["host_ms"]["count"], 40);
+    EXPECT_EQ(row["host_ms"]["count"], 300);
   }
   EXPECT_NE(rows[0]["validation_loss"], rows[2]["validation_loss"]);  // another seed
   std::ifstream from(plot);
