@@ -267,13 +267,18 @@ TYPED_TEST(RequestsOfTypes, BothLayoutsAndColumnSums) {
   check(in, wanted, {5, 1});
 }
 
+// Codes of rows with scaled columns: alone, with column sums, and rounded stochastically.
+std::vector<Wanted> scaled_rows() {
+  return {{Source::floats, Scales::per_row, Scales::none, false, false, Rotation::none, false,
+           false, true},
+          {Source::floats, Scales::per_row, Scales::none, true, false, Rotation::none, false, false,
+           true},
+          {Source::floats, Scales::per_row, Scales::none, false, false, Rotation::none, false, true,
+           true}};
+}
+
 TYPED_TEST(RequestsOfTypes, ScaledCodes) {
-  const std::vector<Wanted> wanted = {{Source::floats, Scales::per_row, Scales::none, false, false,
-                                       Rotation::none, false, false, true},
-                                      {Source::floats, Scales::per_row, Scales::none, true, false,
-                                       Rotation::none, false, false, true},
-                                      {Source::floats, Scales::per_row, Scales::none, false, false,
-                                       Rotation::none, false, true, true}};
+  const std::vector<Wanted> wanted = scaled_rows();
   for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{1, 1},
                                    {2, 15},
                                    {3, 16},
@@ -283,12 +288,9 @@ TYPED_TEST(RequestsOfTypes, ScaledCodes) {
                                    {129, 40},
                                    {300, 272},
                                    {1, 9000},
-                                   {6, 4096},
                                    {3, 4104},
                                    {1, 16392},
                                    {70, 512},
-                                   {3, 520},
-                                   {41, 1032},
                                    {130, 2056},
                                    {2, 16384},
                                    {2, 16392},
@@ -299,6 +301,15 @@ TYPED_TEST(RequestsOfTypes, ScaledCodes) {
   }
   Inputs<TypeParam, TypeParam> in(70, 50, {3, 1});
   check(in, wanted, {5, 1});
+}
+
+// On a device, one or several warps compute the scales of such rows.
+TYPED_TEST(RequestsOfTypes, ScaledRowsOfSeveralWarps) {
+  for (const auto& [rows, cols] :
+       {std::pair<std::int64_t, std::int64_t>{3, 520}, {41, 1032}, {6, 4096}}) {
+    Inputs<TypeParam, TypeParam> in(rows, cols);
+    check(in, scaled_rows());
+  }
 }
 
 // If a scaled element overflows, it is an Inf, and its row has no codes. Other rows have NaN, zeros
