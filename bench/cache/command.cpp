@@ -44,7 +44,7 @@ constexpr const char* list_footer =
 this Context (--device, --threads, --isa) uses it.
 
 Examples:
-  switchback-bench cache list --op gemm_int8 --filter onednn
+  switchback-bench cache list --filter gemm_int8
   switchback-bench cache list --all --json)";
 
 constexpr const char* explain_footer =

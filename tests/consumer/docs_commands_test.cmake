@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-# Checks that every switchback-bench command in the README and docs/ exists, with every option shown
-# there: both are in the program's --help. Nothing is measured. Called with PROJECT (the source tree) and
-# BENCH (the program).
-file(GLOB _pages "${PROJECT}/README.md" "${PROJECT}/docs/*.md")
+# Checks that every switchback-bench command in the README, in docs/, in the pages of data/ and in the examples
+# of the program's own help exists, with every option shown there: both are in the command's --help. Nothing is
+# measured. Called with PROJECT (the source tree) and BENCH (the program).
 set(_shown 0)
-foreach(_page IN LISTS _pages)
-  file(READ "${_page}" _text)
-  string(REGEX REPLACE "[][;]" " " _text "${_text}")
-  # A command ends at a comment, a pipe, a backquote or the end of the line.
-  string(REGEX MATCHALL "switchback-bench [a-z][^\n#|`]*" _commands "${_text}")
+
+# check_commands(PLACE TEXT): checks all commands in a text. A command ends at a comment, a pipe, a backquote, a
+# semicolon, a word -- or the end of the line.
+function(check_commands place text)
+  string(REGEX REPLACE "[][]" " " text "${text}")
+  string(REPLACE ";" "\n" text "${text}")
+  string(REGEX MATCHALL "switchback-bench [a-z][^\n#|`]*" _commands "${text}")
   foreach(_command IN LISTS _commands)
+    string(REGEX REPLACE " -- .*" "" _command "${_command}")
     string(STRIP "${_command}" _command)
     separate_arguments(_words UNIX_COMMAND "${_command}")
     list(POP_FRONT _words _program _subcommand)
@@ -22,17 +24,45 @@ foreach(_page IN LISTS _pages)
     string(JOIN " " _usage "Usage: switchback-bench" ${_path})
     string(FIND "${_help}" "${_usage} [" _found)
     if(NOT _status EQUAL 0 OR _found EQUAL -1)
-      message(SEND_ERROR "${_page}: there is no command '${_command}'\n${_help}")
+      message(SEND_ERROR "${place}: there is no command '${_command}'\n${_help}")
     endif()
     foreach(_word IN LISTS _words)
-      if(_word MATCHES "^(--[a-z-]+)" AND NOT _help MATCHES "${CMAKE_MATCH_1}[^a-z-]")
-        message(SEND_ERROR "${_page}: '${_command}': there is no option ${CMAKE_MATCH_1}")
+      if(_word MATCHES "^--[a-z-]+")
+        # A separate condition, because ${CMAKE_MATCH_0} is replaced before a condition is evaluated.
+        if(NOT _help MATCHES "\n  (-h,)?${CMAKE_MATCH_0}[^a-z-]")
+          message(SEND_ERROR "${place}: '${_command}': there is no option ${_word}")
+        endif()
       endif()
     endforeach()
     math(EXPR _shown "${_shown} + 1")
   endforeach()
+  set(_shown "${_shown}" PARENT_SCOPE)
+endfunction()
+
+file(GLOB _pages "${PROJECT}/README.md" "${PROJECT}/docs/*.md" "${PROJECT}/data/*/README.md")
+foreach(_page IN LISTS _pages)
+  file(READ "${_page}" _text)
+  check_commands("${_page}" "${_text}")
 endforeach()
 if(_shown LESS 10)
   message(FATAL_ERROR "only ${_shown} commands were found in ${_pages}")
 endif()
-message(STATUS "${_shown} commands")
+set(_in_pages "${_shown}")
+
+execute_process(COMMAND "${BENCH}" --help OUTPUT_VARIABLE _help)
+string(REGEX MATCHALL "\n  [a-z][a-z-]*  " _subcommands "${_help}")
+list(APPEND _subcommands "cache list" "cache explain" "cache verify" "cache import")
+foreach(_subcommand IN LISTS _subcommands)
+  separate_arguments(_path UNIX_COMMAND "${_subcommand}")
+  execute_process(COMMAND "${BENCH}" ${_path} --help OUTPUT_VARIABLE _help)
+  if(_help MATCHES "\nExamples?:(.*)")
+    # The lines of a long example are indented.
+    string(REPLACE "\n      " " " _examples "${CMAKE_MATCH_1}")
+    check_commands("the help of ${_path}" "${_examples}")
+  endif()
+endforeach()
+math(EXPR _in_help "${_shown} - ${_in_pages}")
+if(_in_help LESS 20)
+  message(FATAL_ERROR "only ${_in_help} commands were found in the program's help")
+endif()
+message(STATUS "${_in_pages} commands in pages, ${_in_help} in the program's help")
