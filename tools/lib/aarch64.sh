@@ -47,8 +47,10 @@ install_aarch64_dependencies() {
   mv "$arm64/unpacked" "$arm64/root"
 }
 
+# Succeeds if there are a cross compiler, qemu and the libraries. Where no archive has the libraries, CMake
+# fetches their sources.
 can_build_aarch64() {
-  have aarch64-linux-gnu-g++ && have qemu-aarch64
+  have aarch64-linux-gnu-g++ && have qemu-aarch64 && { [ -d "$arm64/root" ] || ! has_arm64_archive; }
 }
 
 # Succeeds on a 64-bit Arm machine, whose other tests already run on such a CPU.
@@ -121,8 +123,9 @@ test_arm64_packages() {
       "tests/consumer/package/consumer.$language" -o "build/aarch64/consumer_$language" \
       -I "$arm64/installed/usr/include" -L "$arm64/installed/usr/lib/aarch64-linux-gnu" -lswitchback \
       -Wl,-rpath-link,"$arm64/installed/usr/lib/aarch64-linux-gnu"
-    say "package libswitchback-dev, $language: $(env SWITCHBACK_TUNE=off \
-      qemu-aarch64 -L "$arm64/installed" -cpu max "build/aarch64/consumer_$language" | tail -n 1)"
+    logged build/aarch64/consumer.log env SWITCHBACK_TUNE=off \
+      qemu-aarch64 -L "$arm64/installed" -cpu max "build/aarch64/consumer_$language"
+    say "package libswitchback-dev: $(tail -n 1 build/aarch64/consumer.log)"
   done
 }
 
