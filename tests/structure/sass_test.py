@@ -123,7 +123,7 @@ class Sass(unittest.TestCase):
         self.assertIn("2 kernels", self.sass(self.stand_in(), paths=[self.folder.name]))
 
     def test_the_list_of_the_repository_can_be_read(self):
-        with open(os.path.join(ROOT, "tools/lib/sass_kernels.txt"), encoding="utf-8") as file:
+        with open(os.path.join(ROOT, "tools/lib/sass_quantize.txt"), encoding="utf-8") as file:
             self.assertIn("no kernel is named rowwise_kernel", self.sass(self.stand_in(), file.read(), code=1))
 
 

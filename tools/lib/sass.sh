@@ -28,11 +28,14 @@ can_disassemble() {
   have cuobjdump || [ -x /usr/local/cuda/bin/cuobjdump ] || [ -x "$cuobjdump_folder/nvidia/cu13/bin/cuobjdump" ]
 }
 
-# check_sass PRESET: checks the kernels of quantize and of int8 dW in a build, for all its architectures.
+# check_sass PRESET: checks the kernels of quantize, of int8 dW, around int8 products and of groups in a build, for
+# all its architectures.
 check_sass() {
-  tools/sass --quiet --check tools/lib/sass_kernels.txt "build/$1/src/quant" &&
-    tools/sass --quiet --check tools/lib/sass_blockwise.txt \
-      "build/$1/src/gemm/CMakeFiles/switchback_gemm_cuda.dir/blockwise" &&
-    tools/sass --quiet --check tools/lib/sass_wgmma.txt \
-      "build/$1/src/gemm/CMakeFiles/switchback_gemm_blockwise_wgmma.dir"
+  of_gemm=build/$1/src/gemm/CMakeFiles
+  of_int8=$of_gemm/switchback_gemm_cuda.dir/int8/cuda
+  tools/sass --quiet --check tools/lib/sass_quantize.txt "build/$1/src/quant" &&
+    tools/sass --quiet --check tools/lib/sass_products.txt "$of_int8/epilogue.cu.o" "$of_int8/pad.cu.o" \
+      "build/$1/src/grouped" &&
+    tools/sass --quiet --check tools/lib/sass_blockwise.txt "$of_gemm/switchback_gemm_cuda.dir/blockwise" &&
+    tools/sass --quiet --check tools/lib/sass_wgmma.txt "$of_gemm/switchback_gemm_blockwise_wgmma.dir"
 }
