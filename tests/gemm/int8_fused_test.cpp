@@ -21,6 +21,7 @@
 #include "support/configs.hpp"
 #include "support/contexts.hpp"
 #include "support/device_memory.hpp"
+#include "support/fused.hpp"
 #include "switchback/rotation.hpp"
 
 namespace switchback::test {
@@ -30,33 +31,9 @@ using gemm_int8::EngineId;
 using gemm_int8::GemmConfig;
 using gemm_int8::GemmProblem;
 
-// The parameter is the compute capability of a generation that has kernels. The emulated device
-// uses it; a GPU uses its own.
-class Int8Fused : public ::testing::TestWithParam<int> {
- protected:
-  void SetUp() override {
-    if (on_cpu()) GTEST_SKIP() << "a device's engine";
-    if (!on_emulated() && GetParam() != 90) GTEST_SKIP() << "a GPU is what it is";
-    show_fused_products(true);
-    if (on_emulated()) emulate_compute_capability(GetParam());
-    context_.emplace(device_options());
-    for (const EngineInfo& engine : gemm_engines(*context_))
-      if (engine.name == "fused" && !engine.available) GTEST_SKIP() << engine.reason;
-  }
-  void TearDown() override {
-    context_.reset();
-    show_fused_products(false);
-    if (on_emulated()) emulate_compute_capability(90);
-  }
-  Context& context() { return *context_; }
-
- private:
-  std::optional<Context> context_;
-};
-// The stand-in is the same for all generations, so a build with a sanitizer runs it for one.
+class Int8Fused : public FusedTest {};
 INSTANTIATE_TEST_SUITE_P(Int8FusedOn, Int8Fused,
-                         ::testing::ValuesIn(sanitized ? std::vector{90}
-                                                       : std::vector{80, 90, 100, 120}),
+                         ::testing::ValuesIn(generations({80, 90, 100, 120})),
                          ::testing::PrintToStringParamName());
 
 std::size_t count(std::int64_t n) {

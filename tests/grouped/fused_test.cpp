@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include "core/context_state.hpp"
@@ -15,6 +14,7 @@
 #include "grouped/support.hpp"
 #include "support/contexts.hpp"
 #include "support/device_memory.hpp"
+#include "support/fused.hpp"
 #include "support/generators.hpp"
 #include "switchback/error.hpp"
 #include "switchback/grouped.hpp"
@@ -26,31 +26,9 @@ using gemm_int8::EngineId;
 using gemm_int8::GemmConfig;
 using gemm_int8::GemmProblem;
 
-class GroupedFused : public ::testing::TestWithParam<int> {
- protected:
-  void SetUp() override {
-    if (on_cpu()) GTEST_SKIP() << "a device's engine";
-    if (!on_emulated() && GetParam() != 90) GTEST_SKIP() << "a GPU is what it is";
-    show_fused_products(true);
-    if (on_emulated()) emulate_compute_capability(GetParam());
-    context_.emplace(device_options());
-    for (const EngineInfo& engine : gemm_engines(*context_))
-      if (engine.name == "fused" && !engine.available) GTEST_SKIP() << engine.reason;
-  }
-  void TearDown() override {
-    context_.reset();
-    show_fused_products(false);
-    if (on_emulated()) emulate_compute_capability(90);
-  }
-  Context& context() { return *context_; }
-
- private:
-  std::optional<Context> context_;
-};
-// The stand-in is the same for all generations, so a build with a sanitizer runs it for one.
+class GroupedFused : public FusedTest {};
 INSTANTIATE_TEST_SUITE_P(GroupedFusedOn, GroupedFused,
-                         ::testing::ValuesIn(sanitized ? std::vector{90}
-                                                       : std::vector{80, 90, 120}),
+                         ::testing::ValuesIn(generations({80, 90, 120})),
                          ::testing::PrintToStringParamName());
 
 std::size_t size_of(std::int64_t count) {
