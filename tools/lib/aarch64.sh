@@ -17,7 +17,7 @@ arm64=$(pwd -P)/build/arm64
 arm64_apt() {
   apt-get -q -y -o "Dir::State=$arm64/state" -o "Dir::State::status=$arm64/state/status" \
     -o "Dir::Cache=$arm64/cache" -o APT::Architecture=arm64 -o APT::Architectures::=arm64 \
-    -o "APT::Sandbox::User=$(id -un)" "$@" </dev/null
+    -o "APT::Sandbox::User=$(id -un)" -o Acquire::Retries=3 "$@" </dev/null
 }
 
 # unpack_arm64 FOLDER FILE...: unpacks Debian packages into a folder.
@@ -34,9 +34,10 @@ has_arm64_archive() {
   [ "${SWITCHBACK_INSTALL:-1}" != 0 ] && have apt-get && have dpkg && grep -q '^ID=debian$' /etc/os-release
 }
 
-# Installs the cross compiler and qemu, and downloads the libraries for cross-compiling.
+# Installs the cross compiler and qemu, and downloads the libraries for cross-compiling. Succeeds even if it
+# cannot: can_build_aarch64 says what there is.
 install_aarch64_dependencies() {
-  install_needs "$aarch64_needs"
+  (install_needs "$aarch64_needs") || return 0
   if ! has_arm64_archive || [ -d "$arm64/root" ]; then return 0; fi
   mkdir -p "$arm64/state/lists/partial" "$arm64/cache/archives/partial" "$arm64/libraries"
   : >"$arm64/state/status"
