@@ -567,7 +567,7 @@ TEST_P(Int8Fused, WhatItDoesNotTakeIsRefusedWithTheReason) {
 class Int8FusedDevices : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!on_emulated()) GTEST_SKIP() << "a GPU is what it is";
+    if (!on_emulated()) GTEST_SKIP() << "only the emulated device can change its generation";
   }
   void TearDown() override {
     show_fused_products(false);

@@ -228,7 +228,7 @@ TEST_P(GroupedFused, RefusesWithAReason) {
 
 // On compute capability 10.0 the fused engine has kernels for single products, but not for groups.
 TEST(GroupedFusedDevices, TenHasNoKernelsForGroups) {
-  if (!on_emulated()) GTEST_SKIP() << "a GPU is what it is";
+  if (!on_emulated()) GTEST_SKIP() << "only the emulated device can change its generation";
   show_fused_products(true);
   emulate_compute_capability(100);
   {

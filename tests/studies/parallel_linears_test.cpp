@@ -133,7 +133,10 @@ TEST(ParallelLinearsCommand, Rejections) {
     return bench::message_of("multimodel", of_parallel_linears, more);
   };
   EXPECT_EQ(message_of({"--models", "0"}), "--models 0: it must be from 1 to 65536");
-  EXPECT_NE(message_of({"--shape", "0,24,16"}).find("--shape '0,24,16'"), std::string::npos);
+  EXPECT_EQ(
+      message_of({"--shape", "0,24,16"}),
+      "--shape '0,24,16': it must be M,K,N (or MxKxN): the batch from 1 to 1073741824, dim_in "
+      "from 1 to 133144, dim_out from 1 to 133144");
   EXPECT_EQ(message_of({"--data", "old"}), "--data 'old' is not one of resident, fresh");
   EXPECT_EQ(message_of({"--layout", "odd"}), "--layout 'odd' is not one of below, beside");
   EXPECT_EQ(

@@ -18,8 +18,9 @@ namespace switchback::test {
 class FusedTest : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    if (on_cpu()) GTEST_SKIP() << "a device's engine";
-    if (!on_emulated() && GetParam() != 90) GTEST_SKIP() << "a GPU is what it is";
+    if (on_cpu()) GTEST_SKIP() << "the fused engine is for devices";
+    if (!on_emulated() && GetParam() != 90)
+      GTEST_SKIP() << "only the emulated device can change its generation";
     show_fused_products(true);
     if (on_emulated()) emulate_compute_capability(GetParam());
     context_.emplace(device_options());

@@ -64,10 +64,10 @@ is_aarch64() {
 # the right instruction set there. Left out are tests that take long under emulation and differ from
 # others in values or in the number of threads only.
 aarch64_runs='
-max          neon_i8mm    quant_test          Engines*:Requests*:Blocks*:Strips*-*RowsThatThreadsShare:*EveryConfiguration*:*EverySignificand:*/1.ScaledCodes:*/2.*:*LargeMatrices
+max          neon_i8mm    quant_test          Engines*:Requests*:Blocks*:Strips*-*RowsThatThreadsShare:*EveryConfiguration*:*EverySignificand:*/1.ScaledCodes:*/2.ScaledCodes:*LargeMatrices
 max          neon_i8mm    gemm_int8_test      *-*EveryCandidateAndOddBlocks*
 max          neon_i8mm    linear_test         Linear.*:LinearBits.*:LinearInt8Dw.*-*NonFinite*
-max          neon_i8mm    grouped_test        *-*/1.RowsInPlace:*/2.*
+max          neon_i8mm    grouped_test        *-*/1.RowsInPlace:*/2.RowsInPlace
 max          neon_i8mm    gemm_standard_test  *-*EveryConfiguration*:*RoundedOnce
 max          neon_i8mm    gemm_blockwise_test *
 max          neon_i8mm    core_test           *
