@@ -226,7 +226,7 @@ TEST(LinearGrouped, EveryFeatureOfALayer) {
       for (const Save save : {Save::copy, Save::borrow, Save::caller}) {
         setting.save = save;
         check<float>(groups, setting, save != Save::copy);
-        check<bfloat16>(groups, setting, save == Save::copy);
+        if (!sanitized) check<bfloat16>(groups, setting, save == Save::copy);
       }
 }
 

@@ -17,6 +17,9 @@ int main(int argc, char** argv) {
   (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 0);
   // The tuner's cache of the user who runs the tests must not affect them.
   (void)setenv("SWITCHBACK_TUNE", "off", 0);
+  // The emulated device adds the kernels of this process to its log.
+  if (const char* log = std::getenv("SWITCHBACK_CUDA_EMU_LAUNCHES"); log != nullptr)
+    (void)std::remove(log);
   ::testing::InitGoogleTest(&argc, argv);
   std::string device = "cpu";
   for (int i = 1; i < argc; ++i) {

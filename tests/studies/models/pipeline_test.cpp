@@ -153,7 +153,7 @@ std::vector<std::vector<std::int64_t>> divisions() {
 
 TEST(ModelsPipeline, StagesAndCheckpointingChangeNoBit) {
   // With sanitizers one pair of stages is enough: it shows all races and accesses out of bounds.
-  const bool is_short = on_emulated() && sanitized;
+  const bool is_short = under_thread_sanitizer || (on_emulated() && sanitized);
   for (const Mode mode : {Mode::standard, Mode::rowwise})
     for (const bool codes : {false, true}) {
       if (on_emulated() && codes != (mode == Mode::rowwise)) continue;

@@ -85,7 +85,6 @@ void scheduler::acquire([[maybe_unused]] void* address) {
     fault.other_site = block.threads[other].site;
     fault.other_mask = block.threads[other].mask;
   }
-  release(&block.end);
   fiber_switch_back();
   std::abort();  // the scheduler never resumes a thread that failed
 }
@@ -114,13 +113,6 @@ void scheduler::make_waiting_ready(State state, const void* barrier) {
 int scheduler::random_below(int n) {
   return static_cast<int>(((next_random(random_state) >> 32) * static_cast<std::uint64_t>(n)) >>
                           32);
-}
-
-void scheduler::wait_in(State state) {
-  const int thread = get_current();
-  block.threads[thread].state = state;
-  release(&block.end);  // reported now, in case this thread never continues
-  fiber_switch_back();
 }
 
 namespace {
@@ -153,6 +145,71 @@ void run_thread(int thread) {
   block.threads[finished].state = State::finished;
   ++block.finished;
   block.idle_calls = 0;
+}
+
+[[noreturn]] void fiber_entry();
+
+#ifdef SWITCHBACK_CUDA_EMU_TSAN
+// ThreadSanitizer's work for a barrier grows with the square of its threads. So four lanes of a warp are
+// one thread to it, those of the same index modulo eight. It sees no race between these four; all others
+// are found, because a warp's collectives order all of its lanes anyway. A thread of a block always has
+// the same fiber. (In a cooperative launch this holds for the eight blocks that can exist at the same
+// time.)
+constexpr int most_at_once = 8;
+constexpr int lanes_told_apart = 8;
+int place_at_once = 0;
+Fiber* fibers_by_thread[most_at_once][max_threads];
+void* tsan_threads[most_at_once][max_threads / lanes_per_warp][lanes_told_apart];
+Fiber* fiber_for(int thread) {
+  Fiber*& fiber = fibers_by_thread[place_at_once][thread];
+  if (fiber == nullptr)
+    fiber = fiber_create(
+        &tsan_threads[place_at_once][thread / lanes_per_warp][thread % lanes_told_apart]);
+  return fiber;
+}
+void give_back(Fiber*) {}
+#else
+Fiber** idle_fibers = nullptr;
+int idle_count = 0;
+int idle_room = 0;
+Fiber* fiber_for(int) {
+  return idle_count > 0 ? idle_fibers[--idle_count] : fiber_create();
+}
+void give_back(Fiber* fiber) {
+  if (idle_count == idle_room) {
+    idle_room = idle_room * 2 + max_threads;
+    idle_fibers = static_cast<Fiber**>(
+        std::realloc(idle_fibers, static_cast<std::size_t>(idle_room) * sizeof(Fiber*)));
+    if (idle_fibers == nullptr) std::abort();
+  }
+  idle_fibers[idle_count++] = fiber;
+}
+#endif
+
+// Chooses the thread that runs next, of those that can.
+int take_next() {
+  const bool shuffled = grid->seed != 0;
+  if (block.ready_count > 0 && (block.fresh_count == 0 || (shuffled && random_below(4) == 0)))
+    // The next thread is also random after calls of __nanosleep: otherwise sleeping threads would
+    // be first again and again.
+    return take(block.ready, block.ready_count, shuffled || block.idle_calls > 0);
+  const int thread = take(block.fresh, block.fresh_count, false);
+  block.threads[thread].fiber = fiber_for(thread);
+  return thread;
+}
+
+void resume(int thread) {
+  set_current(thread);
+  fiber_resume(*block.threads[thread].fiber, fiber_entry);
+}
+
+// Lets another thread of the block run in place of the current one: without a detour through the
+// scheduler, which would be a second switch, unless the scheduler has to decide.
+void let_others_run() {
+  if (grid->cooperative || block.ready_count + block.fresh_count == 0) return fiber_switch_back();
+  const int self = get_current();
+  const int next = take_next();
+  if (next != self) resume(next);
 }
 
 [[noreturn]] void fiber_entry() {
@@ -256,44 +313,16 @@ void start_block() {
       group.arrived = 0;
 }
 
-#ifdef SWITCHBACK_CUDA_EMU_TSAN
-// A thread of a block always has the same fiber, so ThreadSanitizer's clock of the fiber is that of
-// this thread. (In a cooperative launch this holds for the eight blocks that can exist at the same
-// time.)
-constexpr int most_at_once = 8;
-int place_at_once = 0;
-Fiber* fibers_by_thread[most_at_once][max_threads];
-Fiber* fiber_for(int thread) {
-  Fiber*& fiber = fibers_by_thread[place_at_once][thread];
-  if (fiber == nullptr) fiber = fiber_create();
-  return fiber;
-}
-void give_back(Fiber*) {}
-#else
-Fiber** idle_fibers = nullptr;
-int idle_count = 0;
-int idle_room = 0;
-Fiber* fiber_for(int) {
-  return idle_count > 0 ? idle_fibers[--idle_count] : fiber_create();
-}
-void give_back(Fiber* fiber) {
-  if (idle_count == idle_room) {
-    idle_room = idle_room * 2 + max_threads;
-    idle_fibers = static_cast<Fiber**>(
-        std::realloc(idle_fibers, static_cast<std::size_t>(idle_room) * sizeof(Fiber*)));
-    if (idle_fibers == nullptr) std::abort();
-  }
-  idle_fibers[idle_count++] = fiber;
-}
-#endif
-
 void clean_up_after_fault() {
   for (int i = 0; i < block.count; ++i) {
     Thread& thread = block.threads[i];
     if (thread.fiber == nullptr || thread.state == State::finished) continue;
+    // What the thread did comes before what the host does next.
+    fiber_release(*thread.fiber, &block.end);
     fiber_abandon(*thread.fiber);
     give_back(thread.fiber);
   }
+  acquire(&block.end);
 }
 
 // Saves the block's static shared memory while another kernel runs.
@@ -362,23 +391,10 @@ bool run_block() {
       report_divergence();
       break;
     }
-    const bool resume =
-        block.ready_count > 0 && (block.fresh_count == 0 || (shuffled && random_below(4) == 0));
-    int thread = 0;
-    if (resume) {
-      // The next thread is also random after calls of __nanosleep: otherwise sleeping threads would
-      // be first again and again.
-      thread = take(block.ready, block.ready_count, shuffled || block.idle_calls > 0);
-    } else {
-      thread = take(block.fresh, block.fresh_count, false);
-      block.threads[thread].fiber = fiber_for(thread);
-    }
-    Fiber* fiber = block.threads[thread].fiber;
-    set_current(thread);
-    fiber_resume(*fiber, fiber_entry);
+    resume(take_next());
     if (fault.happened) break;
-    const bool ended = block.threads[get_current()].state == State::finished;
-    if (ended) give_back(fiber);
+    const Thread& last = block.threads[get_current()];
+    if (last.state == State::finished) give_back(last.fiber);
     if (waits && !run_kernel_before()) {
       // The message about the earlier kernel's fault is already formatted.
       clean_up_after_fault();
@@ -401,10 +417,16 @@ bool run_block() {
 // Fills a static __shared__ variable unseen by AddressSanitizer, because its size here may include
 // its red zones.
 __attribute__((no_sanitize("address"))) void fill_variable(const SharedVariable& variable) {
+#if defined(__x86_64__)
+  void* at = variable.at;
+  std::size_t bytes = variable.bytes;
+  asm volatile("rep stosb" : "+D"(at), "+c"(bytes) : "a"(0xff) : "memory");
+#else
   // volatile: the loop must not become a call of memset, which AddressSanitizer would check.
   auto* at = static_cast<volatile unsigned char*>(variable.at);
   for (std::size_t i = 0; i < variable.bytes; ++i)
     at[i] = 0xff;
+#endif
 }
 
 __attribute__((no_sanitize("address"))) bool was_written(const SharedVariable& variable) {
@@ -441,6 +463,11 @@ const char* fault_text() {
   return text;
 }
 
+void scheduler::wait_in(State state) {
+  block.threads[get_current()].state = state;
+  let_others_run();
+}
+
 void yield_thread() {
   const int thread = get_current();
   if (++block.idle_calls > max_idle_calls) {
@@ -449,8 +476,7 @@ void yield_thread() {
   }
   if (block.ready_count + block.fresh_count == 0 && !grid->cooperative) return;
   make_ready(thread);
-  release(&block.end);
-  fiber_switch_back();
+  let_others_run();
 }
 
 void grid_barrier(Site site) {
@@ -474,7 +500,6 @@ void wait_for_kernel_before() {
   // The scheduler runs the earlier kernel after this thread has switched back.
   waits = true;
   make_ready(get_current());
-  release(&block.end);
   fiber_switch_back();
 }
 

@@ -47,7 +47,8 @@ switchback_cuda_emu_switch:
   popq %r12
   popq %rbx
   popq %rbp
-  ret
+  popq %rdx
+  jmp *%rdx
   .cfi_endproc
 .size switchback_cuda_emu_switch, .-switchback_cuda_emu_switch
 )");
@@ -99,11 +100,17 @@ namespace {
 // The size of a fiber's stack: sanitizers make frames several times as large. Pages that are never
 // touched cost nothing.
 constexpr std::size_t stack_bytes = std::size_t{256} << 10;
+// Fibers begin at different distances from the ends of their stacks. Otherwise all of them would use
+// the same few sets of the caches, and each switch would miss. Distances are multiples of a cache line.
+constexpr std::size_t stagger_bytes = std::size_t{64} << 10;
+constexpr std::size_t stagger_step = 17 * 64;
 
 // There is one running scheduler at a time, because launches hold the device's lock.
-Fiber* current = nullptr;
+[[maybe_unused]] void* scheduler_tsan = nullptr;
+Fiber scheduler = {.tsan = &scheduler_tsan};
+Fiber* current = &scheduler;
+[[maybe_unused]] Fiber* previous = nullptr;  // ran before the current one
 void (*current_entry)() = nullptr;
-Fiber scheduler;
 
 #ifdef SWITCHBACK_CUDA_EMU_UCONTEXT
 ucontext_t& context(Fiber& fiber) {
@@ -119,14 +126,18 @@ void set_scheduler_stack(const void* bottom, std::size_t bytes) {
 }
 #endif
 
-void switch_stacks(Fiber& from, Fiber& to) {
+void switch_stacks(Fiber& to) {
+  Fiber& from = *current;
+  previous = &from;
+  current = &to;
 #ifdef SWITCHBACK_CUDA_EMU_ASAN
   __sanitizer_start_switch_fiber(&from.asan_fake_stack, to.stack, to.stack_bytes);
 #endif
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
   // A switch does not synchronize fibers for ThreadSanitizer: only barriers order two threads of a
   // block.
-  __tsan_switch_to_fiber(to.tsan, __tsan_switch_to_fiber_no_sync);
+  if (from.tsan != to.tsan)
+    __tsan_switch_to_fiber(*to.tsan, __tsan_switch_to_fiber_no_sync);
 #endif
 #ifdef SWITCHBACK_CUDA_EMU_UCONTEXT
   swapcontext(&context(from), &context(to));
@@ -139,7 +150,7 @@ void switch_stacks(Fiber& from, Fiber& to) {
   const void* left = nullptr;
   std::size_t left_bytes = 0;
   __sanitizer_finish_switch_fiber(from.asan_fake_stack, &left, &left_bytes);
-  if (&from != &scheduler) set_scheduler_stack(left, left_bytes);
+  if (previous == &scheduler) set_scheduler_stack(left, left_bytes);
 #endif
 }
 
@@ -148,7 +159,7 @@ void switch_stacks(Fiber& from, Fiber& to) {
   const void* left = nullptr;
   std::size_t left_bytes = 0;
   __sanitizer_finish_switch_fiber(nullptr, &left, &left_bytes);
-  set_scheduler_stack(left, left_bytes);
+  if (previous == &scheduler) set_scheduler_stack(left, left_bytes);
 #endif
   current_entry();
   std::fputs("cuda_emu: a fiber returned\n", stderr);
@@ -157,9 +168,10 @@ void switch_stacks(Fiber& from, Fiber& to) {
 
 }  // namespace
 
-Fiber* fiber_create() {
+Fiber* fiber_create(void** tsan) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  void* memory = mmap(nullptr, stack_bytes + page, PROT_READ | PROT_WRITE,
+  static std::size_t stagger = 0;
+  void* memory = mmap(nullptr, stack_bytes + stagger_bytes + page, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   auto* fiber = static_cast<Fiber*>(std::calloc(1, sizeof(Fiber)));
   if (memory == MAP_FAILED || fiber == nullptr || mprotect(memory, page, PROT_NONE) != 0) {
@@ -167,7 +179,9 @@ Fiber* fiber_create() {
     std::abort();
   }
   fiber->stack = static_cast<char*>(memory) + page;
-  fiber->stack_bytes = stack_bytes;
+  fiber->stack_bytes = stack_bytes + stagger;
+  fiber->tsan = tsan;
+  stagger = (stagger + stagger_step) % stagger_bytes;
   return fiber;
 }
 
@@ -179,15 +193,25 @@ void fiber_abandon(Fiber& fiber) {
   __asan_unpoison_memory_region(fiber.stack, fiber.stack_bytes);
 #endif
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
-  __tsan_destroy_fiber(fiber.tsan);
-  fiber.tsan = nullptr;
+  if (*fiber.tsan != nullptr) __tsan_destroy_fiber(*fiber.tsan);
+  *fiber.tsan = nullptr;
+#endif
+}
+
+void fiber_release([[maybe_unused]] Fiber& fiber, [[maybe_unused]] void* address) {
+#ifdef SWITCHBACK_CUDA_EMU_TSAN
+  if (*fiber.tsan == nullptr) return;
+  void* const self = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(*fiber.tsan, __tsan_switch_to_fiber_no_sync);
+  __tsan_release(address);
+  __tsan_switch_to_fiber(self, __tsan_switch_to_fiber_no_sync);
 #endif
 }
 
 void fiber_resume(Fiber& fiber, void (*entry)()) {
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
-  scheduler.tsan = __tsan_get_current_fiber();
-  if (fiber.tsan == nullptr) fiber.tsan = __tsan_create_fiber(0);
+  if (current == &scheduler) scheduler_tsan = __tsan_get_current_fiber();
+  if (*fiber.tsan == nullptr) *fiber.tsan = __tsan_create_fiber(0);
 #endif
   if (!fiber.started) {
     fiber.started = true;
@@ -217,12 +241,11 @@ void fiber_resume(Fiber& fiber, void (*entry)()) {
     fiber.stack_pointer = top;
 #endif
   }
-  current = &fiber;
-  switch_stacks(scheduler, fiber);
+  switch_stacks(fiber);
 }
 
 void fiber_switch_back() {
-  switch_stacks(*current, scheduler);
+  switch_stacks(scheduler);
 }
 
 }  // namespace switchback_cuda_emu

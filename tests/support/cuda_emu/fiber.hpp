@@ -15,17 +15,22 @@ struct Fiber {
   char* stack = nullptr;  ///< lowest address of the stack
   std::size_t stack_bytes = 0;
   bool started = false;
-  void* tsan = nullptr;  ///< ThreadSanitizer's state of this fiber
+  void** tsan = nullptr;  ///< ThreadSanitizer's thread of this fiber, which other fibers may share
   void* asan_fake_stack = nullptr;
 };
 
-/// Creates a fiber and its stack, with an inaccessible page below the stack. Never returns null.
-Fiber* fiber_create();
+/// Creates a fiber and its stack, with an inaccessible page below the stack. Never returns null. To
+/// ThreadSanitizer, fibers with the same `tsan` are one thread, whose state is stored there.
+Fiber* fiber_create(void** tsan = nullptr);
 
 /// Forgets what the fiber was doing; its next resume starts at the entry function.
 void fiber_abandon(Fiber& fiber);
 
-/// Called by the scheduler: runs `fiber` until it switches back. The first time it calls entry().
+/// Tells ThreadSanitizer of a release at this address by the fiber, which is suspended.
+void fiber_release(Fiber& fiber, void* address);
+
+/// Runs `fiber` until it switches back. The first time it calls entry(). The scheduler calls this, or a
+/// fiber that lets another one run in its place: that one switches back to the scheduler.
 void fiber_resume(Fiber& fiber, void (*entry)());
 
 /// Called on a fiber: switches back to the scheduler.
