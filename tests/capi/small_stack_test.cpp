@@ -17,12 +17,7 @@
 namespace switchback::test {
 namespace {
 
-// Sanitizers need a larger stack, for their red zones and their own calls.
-#if defined(SWITCHBACK_TEST_SANITIZED)
-constexpr std::size_t stack_bytes = std::size_t{8} << 20;
-#else
 constexpr std::size_t stack_bytes = std::size_t{128} << 10;
-#endif
 
 void on_small_stack(std::function<void()> call) {
   pthread_attr_t attributes;

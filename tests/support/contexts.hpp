@@ -51,8 +51,9 @@ inline std::vector<ContextOptions> isa_contexts(int threads = 1) {
 }
 
 /// Options for every Context to test. On the CPU: isa_contexts() with 1 thread and with 3 (more
-/// than the cores of a small machine, and odd). On another device: one Context. ThreadSanitizer builds
-/// have the lowest and the highest instruction set: those between divide work among threads as these do.
+/// than the cores of a small machine, and odd). On another device: one Context. ThreadSanitizer
+/// builds have the lowest and the highest instruction set: those between divide work among threads
+/// as these do.
 inline std::vector<ContextOptions> all_contexts() {
   if (!on_cpu()) return {device_options()};
   if (under_thread_sanitizer) {

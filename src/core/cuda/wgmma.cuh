@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "core/cuda/api.hpp"
 
@@ -142,23 +143,27 @@ class WarpgroupProducts {
     int group;
   };
   static void compute(const Product& p) {
+    using Row = std::int8_t[32];
+    const auto load = [&](Row& to, std::uint64_t descriptor, unsigned row) {
+      constexpr unsigned chunk = 16;  // its bytes are consecutive in every layout
+      for (unsigned k = 0; k < sizeof to; k += chunk)
+        std::memcpy(to + k, p.variable + place_by_descriptor(descriptor, row, k), chunk);
+    };
     const unsigned lane = threadIdx.x % 32;
     const unsigned first = threadIdx.x % 128 / 32 * 16 + lane / 4;
+    Row a[2], b;
+    load(a[0], p.a, first);
+    load(a[1], p.a, first + 8);
     for (unsigned j = 0; j < 16; ++j)
-      for (unsigned e = 0; e < 4; ++e) {
-        const unsigned row = first + e / 2 * 8;
-        const unsigned column = 8 * j + lane % 4 * 2 + e % 2;
-        int& to = (*p.d)[j][e];
-        auto sum = p.adds ? static_cast<unsigned>(to) : 0u;
-        // The 16 bytes of a chunk are consecutive in every layout.
-        for (unsigned k = 0; k < 32; k += 16) {
-          const unsigned char* a = p.variable + place_by_descriptor(p.a, row, k);
-          const unsigned char* b = p.variable + place_by_descriptor(p.b, column, k);
-          for (unsigned i = 0; i < 16; ++i)
-            sum += static_cast<unsigned>(static_cast<std::int8_t>(a[i]) *
-                                         static_cast<std::int8_t>(b[i]));
+      for (unsigned c = 0; c < 2; ++c) {
+        load(b, p.b, 8 * j + lane % 4 * 2 + c);
+        for (unsigned r = 0; r < 2; ++r) {
+          int& to = (*p.d)[j][2 * r + c];
+          auto sum = p.adds ? static_cast<unsigned>(to) : 0u;
+          for (unsigned i = 0; i < sizeof b; ++i)
+            sum += static_cast<unsigned>(a[r][i] * b[i]);
+          to = static_cast<int>(sum);
         }
-        to = static_cast<int>(sum);
       }
   }
   Product products_[most];

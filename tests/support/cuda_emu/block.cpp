@@ -150,11 +150,11 @@ void run_thread(int thread) {
 [[noreturn]] void fiber_entry();
 
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
-// ThreadSanitizer's work for a barrier grows with the square of its threads. So four lanes of a warp are
-// one thread to it, those of the same index modulo eight. It sees no race between these four; all others
-// are found, because a warp's collectives order all of its lanes anyway. A thread of a block always has
-// the same fiber. (In a cooperative launch this holds for the eight blocks that can exist at the same
-// time.)
+// ThreadSanitizer's work for a barrier grows with the square of its threads. So four lanes of a
+// warp are one thread to it, those of the same index modulo eight. It sees no race between these
+// four; all others are found, because a warp's collectives order all of its lanes anyway. A thread
+// of a block always has the same fiber. (In a cooperative launch this holds for the eight blocks
+// that can exist at the same time.)
 constexpr int most_at_once = 8;
 constexpr int lanes_told_apart = 8;
 int place_at_once = 0;
@@ -325,29 +325,6 @@ void clean_up_after_fault() {
   acquire(&block.end);
 }
 
-// Saves the block's static shared memory while another kernel runs.
-__attribute__((no_sanitize("address"))) unsigned char* kept_variables(
-    const SharedVariables& variables) {
-  auto* const kept = static_cast<unsigned char*>(std::malloc(variables.bytes + 1));
-  unsigned char* to = kept;
-  for (std::size_t v = 0; v < variables.count; ++v) {
-    const auto* from = static_cast<volatile unsigned char*>(variables.first[v].at);
-    for (std::size_t i = 0; i < variables.first[v].bytes; ++i)
-      *to++ = from[i];
-  }
-  return kept;
-}
-__attribute__((no_sanitize("address"))) void put_back(const SharedVariables& variables,
-                                                      unsigned char* kept) {
-  const unsigned char* from = kept;
-  for (std::size_t v = 0; v < variables.count; ++v) {
-    auto* const to = static_cast<volatile unsigned char*>(variables.first[v].at);
-    for (std::size_t i = 0; i < variables.first[v].bytes; ++i)
-      to[i] = *from++;
-  }
-  std::free(kept);
-}
-
 // Runs the kernel launched before this one, between two threads of a block. False after a fault of
 // the earlier kernel.
 bool run_kernel_before() {
@@ -411,28 +388,6 @@ bool run_block() {
   if (!fault.happened) return true;
   write_text();
   clean_up_after_fault();
-  return false;
-}
-
-// Fills a static __shared__ variable unseen by AddressSanitizer, because its size here may include
-// its red zones.
-__attribute__((no_sanitize("address"))) void fill_variable(const SharedVariable& variable) {
-#if defined(__x86_64__)
-  void* at = variable.at;
-  std::size_t bytes = variable.bytes;
-  asm volatile("rep stosb" : "+D"(at), "+c"(bytes) : "a"(0xff) : "memory");
-#else
-  // volatile: the loop must not become a call of memset, which AddressSanitizer would check.
-  auto* at = static_cast<volatile unsigned char*>(variable.at);
-  for (std::size_t i = 0; i < variable.bytes; ++i)
-    at[i] = 0xff;
-#endif
-}
-
-__attribute__((no_sanitize("address"))) bool was_written(const SharedVariable& variable) {
-  const auto* at = static_cast<const volatile unsigned char*>(variable.at);
-  for (std::size_t i = 0; i < variable.bytes; ++i)
-    if (at[i] != 0xff) return true;
   return false;
 }
 

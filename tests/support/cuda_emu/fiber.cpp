@@ -100,8 +100,9 @@ namespace {
 // The size of a fiber's stack: sanitizers make frames several times as large. Pages that are never
 // touched cost nothing.
 constexpr std::size_t stack_bytes = std::size_t{256} << 10;
-// Fibers begin at different distances from the ends of their stacks. Otherwise all of them would use
-// the same few sets of the caches, and each switch would miss. Distances are multiples of a cache line.
+// Fibers begin at different distances from the ends of their stacks. Otherwise all of them would
+// use the same few sets of the caches, and each switch would miss. Distances are multiples of a
+// cache line.
 constexpr std::size_t stagger_bytes = std::size_t{64} << 10;
 constexpr std::size_t stagger_step = 17 * 64;
 
@@ -136,8 +137,7 @@ void switch_stacks(Fiber& to) {
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
   // A switch does not synchronize fibers for ThreadSanitizer: only barriers order two threads of a
   // block.
-  if (from.tsan != to.tsan)
-    __tsan_switch_to_fiber(*to.tsan, __tsan_switch_to_fiber_no_sync);
+  if (from.tsan != to.tsan) __tsan_switch_to_fiber(*to.tsan, __tsan_switch_to_fiber_no_sync);
 #endif
 #ifdef SWITCHBACK_CUDA_EMU_UCONTEXT
   swapcontext(&context(from), &context(to));

@@ -29,8 +29,8 @@ void fiber_abandon(Fiber& fiber);
 /// Tells ThreadSanitizer of a release at this address by the fiber, which is suspended.
 void fiber_release(Fiber& fiber, void* address);
 
-/// Runs `fiber` until it switches back. The first time it calls entry(). The scheduler calls this, or a
-/// fiber that lets another one run in its place: that one switches back to the scheduler.
+/// Runs `fiber` until it switches back. The first time it calls entry(). The scheduler calls this,
+/// or a fiber that lets another one run in its place: that one switches back to the scheduler.
 void fiber_resume(Fiber& fiber, void (*entry)());
 
 /// Called on a fiber: switches back to the scheduler.

@@ -22,4 +22,15 @@ struct SharedVariables {
 /// the first call. A stripped program has no symbols.
 SharedVariables shared_variables();
 
+/// Fills a variable with 0xff. The variables are accessed unseen by AddressSanitizer, because their
+/// sizes here may include its red zones.
+void fill_variable(const SharedVariable& variable);
+/// Whether a variable has bytes other than 0xff.
+bool was_written(const SharedVariable& variable);
+
+/// Saves all variables while another kernel runs.
+unsigned char* kept_variables(const SharedVariables& variables);
+/// Restores them, and frees the copy.
+void put_back(const SharedVariables& variables, unsigned char* kept);
+
 }  // namespace switchback_cuda_emu
