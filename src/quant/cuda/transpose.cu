@@ -25,8 +25,9 @@ struct AbsmaxColumnsArguments {
   const unsigned* changed;  // see Launch
 };
 
-// Finds the largest magnitudes of columns, and of rows. Each warp of a tile reads every n-th row of
-// 32 packs, where n is the number of warps. Lower bound: each element is read once; one atomic for
+// Finds the largest magnitudes of columns, and of rows, in a tile for each block. (A grid can have
+// more blocks than memory has tiles.) Each warp reads every n-th row of 32 packs, where n is the
+// number of warps. Lower bound: each element is read once; one atomic for
 // each column and tile, and one for each row and 32 packs, on integers, whose maximum does not
 // depend on the order. sm_90: 52 registers, 1 KiB of shared memory. Instructions an element of bf16
 // with rows 6.3 (were 7.4), 43 % of the time that an H200 needs for its bytes.
@@ -39,48 +40,45 @@ __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArgum
   a.x = static_cast<const T*>(a.x) + blockIdx.y * a.x_step;
   a.column_bits += blockIdx.y * a.column_step;
   if (a.row_bits != nullptr) a.row_bits += blockIdx.y * a.rows;
-  for (std::int64_t tile = blockIdx.x; tile < a.tiles.count; tile += gridDim.x) {
-    const Place place = place_of(tile, a.tiles.across);
-    const std::int64_t first = place.down * tile_rows;
-    const std::int64_t pack = place.across * 32 + threadIdx.x;
-    const bool inside = pack < a.packs;
-    const int rows = static_cast<int>(min(a.rows - first, std::int64_t{tile_rows}));
-    const T* const from = static_cast<const T*>(a.x) + first * a.stride;
-    for (int v = static_cast<int>(threadIdx.y); v < V; v += static_cast<int>(blockDim.y))
-      most[v][threadIdx.x] = 0;
-    Magnitudes<T, V> columns;
-    const int step = static_cast<int>(blockDim.y);
-    for (int begin = static_cast<int>(threadIdx.y); begin < rows; begin += step * in_flight) {
-      Pack<T, V> x[in_flight];
-      load_down(from, a.stride, pack, inside, begin, step, rows, x);
+  const Place place = place_of(blockIdx.x, a.tiles.across);
+  const std::int64_t first = place.down * tile_rows;
+  const std::int64_t pack = place.across * 32 + threadIdx.x;
+  const bool inside = pack < a.packs;
+  const int rows = static_cast<int>(min(a.rows - first, std::int64_t{tile_rows}));
+  const T* const from = static_cast<const T*>(a.x) + first * a.stride;
+  for (int v = static_cast<int>(threadIdx.y); v < V; v += static_cast<int>(blockDim.y))
+    most[v][threadIdx.x] = 0;
+  Magnitudes<T, V> columns;
+  const int step = static_cast<int>(blockDim.y);
+  for (int begin = static_cast<int>(threadIdx.y); begin < rows; begin += step * in_flight) {
+    Pack<T, V> x[in_flight];
+    load_down(from, a.stride, pack, inside, begin, step, rows, x);
 #pragma unroll
-      for (int i = 0; i < in_flight; i += 2)
-        columns.add(x[i], x[i + 1]);
-      if (a.row_bits != nullptr) {
-        // Lane i gets the maximum of row i, so that one instruction sends all of them.
-        unsigned mine = 0;
+    for (int i = 0; i < in_flight; i += 2)
+      columns.add(x[i], x[i + 1]);
+    if (a.row_bits != nullptr) {
+      // Lane i gets the maximum of row i, so that one instruction sends all of them.
+      unsigned mine = 0;
 #pragma unroll
-        for (int i = 0; i < in_flight; ++i) {
-          Largest<T, V> largest;
-          largest.add(x[i]);
-          const unsigned bits = warp_max(largest.all());
-          if (static_cast<int>(threadIdx.x) == i) mine = bits;
-        }
-        const int row = begin + static_cast<int>(threadIdx.x) * step;
-        if (threadIdx.x < in_flight && row < rows) atomicMax(a.row_bits + first + row, mine);
+      for (int i = 0; i < in_flight; ++i) {
+        Largest<T, V> largest;
+        largest.add(x[i]);
+        const unsigned bits = warp_max(largest.all());
+        if (static_cast<int>(threadIdx.x) == i) mine = bits;
       }
+      const int row = begin + static_cast<int>(threadIdx.x) * step;
+      if (threadIdx.x < in_flight && row < rows) atomicMax(a.row_bits + first + row, mine);
     }
-    __syncthreads();
-#pragma unroll
-    for (int v = 0; v < V; ++v)
-      atomicMax(&most[v][threadIdx.x], columns.column(v));
-    __syncthreads();
-    for (int v = static_cast<int>(threadIdx.y); v < V; v += static_cast<int>(blockDim.y))
-      if (inside)
-        atomicMax(a.column_bits + ((place.down >> a.block_shift) * a.packs + pack) * V + v,
-                  most[v][threadIdx.x]);
-    __syncthreads();
   }
+  __syncthreads();
+#pragma unroll
+  for (int v = 0; v < V; ++v)
+    atomicMax(&most[v][threadIdx.x], columns.column(v));
+  __syncthreads();
+  for (int v = static_cast<int>(threadIdx.y); v < V; v += static_cast<int>(blockDim.y))
+    if (inside)
+      atomicMax(a.column_bits + ((place.down >> a.block_shift) * a.packs + pack) * V + v,
+                most[v][threadIdx.x]);
 }
 
 // Computes codes and stores them transposed. A block processes tiles side by side, one in each of
