@@ -31,50 +31,51 @@ def through_a_file(state):
 
 
 def collectives(test):
-    """Functions that write a tensor as another process would: collectives of two gloo ranks, in threads of
-    this process."""
+    """Functions that write a tensor as another process would: collectives of two gloo ranks of this process.
+    Threads of gloo write it."""
     folder = tempfile.TemporaryDirectory()
     test.addCleanup(folder.cleanup)
     distributed, groups = torch.distributed, [None, None]
-
-    def both(function):
-        threads = [threading.Thread(target=function, args=(rank,)) for rank in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
 
     def connect(rank):
         store = distributed.FileStore(f"{folder.name}/store", 2)
         wait = datetime.timedelta(seconds=60)
         groups[rank] = distributed.ProcessGroupGloo(store, rank, 2, wait)
 
-    both(connect)
+    threads = [threading.Thread(target=connect, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    def both(function):
+        for work in [function(rank) for rank in range(2)]:
+            work.wait()
 
     def broadcast(tensor, new):
-        both(lambda rank: groups[rank].broadcast([tensor] if rank else [new.clone()]).wait())
+        both(lambda rank: groups[rank].broadcast([tensor] if rank else [new.clone()]))
 
     def scatter(tensor, new):
         given = [[new.clone(), new.clone()]], []
         options = distributed.ScatterOptions()
         options.rootRank = 0
         made = tensor.new_empty(tensor.shape), tensor
-        both(lambda rank: groups[rank].scatter([made[rank]], given[rank], options).wait())
+        both(lambda rank: groups[rank].scatter([made[rank]], given[rank], options))
 
     def receive(tensor, new):
         both(
             lambda rank: (
                 groups[1].recv([tensor], 0, 7) if rank else groups[0].send([new.clone()], 1, 7)
-            ).wait()
+            )
         )
 
     def all_gather(tensor, new):
         makes = [[torch.empty_like(new), torch.empty_like(new)], [torch.empty_like(new), tensor]]
-        both(lambda rank: groups[rank].allgather([makes[rank]], [new.clone()]).wait())
+        both(lambda rank: groups[rank].allgather([makes[rank]], [new.clone()]))
 
     def all_reduce(tensor, new):
         tensor.data.zero_()
-        both(lambda rank: groups[rank].allreduce([tensor] if rank else [new.clone()]).wait())
+        both(lambda rank: groups[rank].allreduce([tensor] if rank else [new.clone()]))
 
     return {
         function.__name__: function

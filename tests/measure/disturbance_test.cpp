@@ -185,9 +185,13 @@ TEST(Disturbance, OfThisMachineIsRead) {
                                               sink = sink + 1;
                                           }}},
                                         options);
-  EXPECT_EQ(timed[0].times_ms.size(), 3u);
-  EXPECT_GE(timed[0].disturbance.rounds, 3);
-  EXPECT_LE(timed[0].disturbance.rounds, 5);
+  // On a disturbed machine there may be more rounds, and more than three are kept if all of them
+  // are disturbed.
+  const Disturbance& seen = timed[0].disturbance;
+  EXPECT_GE(seen.rounds, 3);
+  EXPECT_LE(seen.rounds, 5);
+  EXPECT_GE(timed[0].times_ms.size(), 3u);
+  EXPECT_EQ(timed[0].times_ms.size(), static_cast<std::size_t>(seen.rounds - seen.discarded));
 }
 
 }  // namespace
