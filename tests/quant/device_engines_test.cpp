@@ -176,7 +176,7 @@ TYPED_TEST(DeviceEngines, ColumnSumsOfManyRows) {
   // From this number of rows on, and from 64 packs per row on, blocks of rows are read once.
   const std::int64_t enough = this->multiprocessors() * column_sum_block_rows;
   // More sums of blocks of rows than a thread block adds up in one turn.
-  this->check_sums(normal_of_size<TypeParam>(257 * column_sum_block_rows, 3));
+  this->check_sums(normal_of_size<TypeParam>(300 * column_sum_block_rows, 3));
   if (under_thread_sanitizer) {  // the kernel has the same barriers for all other sizes
     this->block_threads(64);
     return this->check_sums(normal_of_size<TypeParam>(enough + 1, 65 * this->pack));

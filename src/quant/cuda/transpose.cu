@@ -25,12 +25,12 @@ struct AbsmaxColumnsArguments {
   const unsigned* changed;  // see Launch
 };
 
-// Finds the largest magnitudes of columns, and of rows, in a tile for each block. (A grid can have
-// more blocks than memory has tiles.) Each warp reads every n-th row of 32 packs, where n is the
-// number of warps. Lower bound: each element is read once; one atomic for
-// each column and tile, and one for each row and 32 packs, on integers, whose maximum does not
-// depend on the order. sm_90: 52 registers, 1 KiB of shared memory. Instructions an element of bf16
-// with rows 6.3 (were 7.4), 43 % of the time that an H200 needs for its bytes.
+// Finds the largest magnitudes of columns, and of rows, in a tile for each block. (A grid can
+// have more blocks than memory has tiles.) Each warp reads every n-th row of 32 packs, where n
+// is the number of warps. Lower bound: each element is read once; one atomic for each column and
+// tile, and one for each row and 32 packs, on integers, whose maximum does not depend on the
+// order. sm_90: 46 registers, 1 KiB of shared memory. Instructions an element of bf16 with rows
+// 6.3 (were 7.4), 43 % of the time that an H200 needs for its bytes.
 template <class T, int V>
 __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArguments a) {
   constexpr int in_flight = 4;
