@@ -185,12 +185,12 @@ TEST(Disturbance, OfThisMachineIsRead) {
                                               sink = sink + 1;
                                           }}},
                                         options);
-  // On a disturbed machine there may be more rounds, and more than three are kept if all of them
-  // are disturbed.
+  // On a disturbed machine there may be more rounds. At least two thirds are kept: four of five.
   const Disturbance& seen = timed[0].disturbance;
   EXPECT_GE(seen.rounds, 3);
   EXPECT_LE(seen.rounds, 5);
   EXPECT_GE(timed[0].times_ms.size(), 3u);
+  EXPECT_LE(timed[0].times_ms.size(), seen.rounds < 5 ? 3u : 4u);
   EXPECT_EQ(timed[0].times_ms.size(), static_cast<std::size_t>(seen.rounds - seen.discarded));
 }
 

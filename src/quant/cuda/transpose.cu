@@ -18,8 +18,8 @@ struct AbsmaxColumnsArguments {
   unsigned* column_bits;
   unsigned* row_bits;
   std::int64_t rows, packs, stride;
-  Tiles tiles;      // tiles of 32 packs by tile_rows rows
-  int block_shift;  // a block of rows has 2^block_shift tiles
+  std::int64_t across;  // tiles of 32 packs by tile_rows rows, side by side
+  int block_shift;      // a block of rows has 2^block_shift tiles
   // Distances between matrices; blockIdx.y counts matrices.
   std::int64_t x_step, column_step;
   const unsigned* changed;  // see Launch
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(1024) absmax_columns_kernel(AbsmaxColumnsArgum
   a.x = static_cast<const T*>(a.x) + blockIdx.y * a.x_step;
   a.column_bits += blockIdx.y * a.column_step;
   if (a.row_bits != nullptr) a.row_bits += blockIdx.y * a.rows;
-  const Place place = place_of(blockIdx.x, a.tiles.across);
+  const Place place = place_of(blockIdx.x, a.across);
   const std::int64_t first = place.down * tile_rows;
   const std::int64_t pack = place.across * 32 + threadIdx.x;
   const bool inside = pack < a.packs;
@@ -166,9 +166,8 @@ cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, std::i
     const int threads = launch.block_threads > 0 ? launch.block_threads : default_threads;
     const dim3 block(32, static_cast<unsigned>(threads / 32));
     const std::int64_t packs = packed ? x.cols / V : x.cols;
-    Tiles tiles;
-    tiles.across = divide_up<std::int64_t>(packs, 32);
-    tiles.count = tiles.across * divide_up<std::int64_t>(x.rows, tile_rows);
+    const auto across = divide_up<std::int64_t>(packs, 32);
+    const auto tiles = across * divide_up<std::int64_t>(x.rows, tile_rows);
     const std::int64_t x_step = launch.matrices.x;
     return for_matrices(launch.matrices.count, [&](std::int64_t first, unsigned matrices) {
       const AbsmaxColumnsArguments a = {static_cast<const T*>(x.data) + first * x_step,
@@ -177,14 +176,14 @@ cudaError_t launch_absmax_columns(const Launch& launch, ConstAnyMatrix x, std::i
                                         x.rows,
                                         packs,
                                         x.stride,
-                                        tiles,
+                                        across,
                                         block_shift_of(block_rows),
                                         x_step,
                                         column_words,
                                         launch.changed};
       return core::cuda::launch("absmax_columns",
                                 packed ? absmax_columns_kernel<T, V> : absmax_columns_kernel<T, 1>,
-                                dim3(grid_of(tiles.count), matrices), block, 0, launch.stream, a);
+                                dim3(grid_of(tiles), matrices), block, 0, launch.stream, a);
     });
   });
 }

@@ -152,8 +152,8 @@ void run_thread(int thread) {
 #ifdef SWITCHBACK_CUDA_EMU_TSAN
 // ThreadSanitizer's work for a barrier grows with the square of its threads. So four lanes of a
 // warp are one thread to it, those of the same index modulo eight. It sees no race between these
-// four; all others are found, because a warp's collectives order all of its lanes anyway. A thread
-// of a block always has the same fiber. (In a cooperative launch this holds for the eight blocks
+// four, and what one of them has waited for, all have. A thread of a block always has the same
+// fiber. (In a cooperative launch this holds for the eight blocks
 // that can exist at the same time.)
 constexpr int most_at_once = 8;
 constexpr int lanes_told_apart = 8;

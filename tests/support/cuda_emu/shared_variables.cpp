@@ -70,6 +70,7 @@ unsigned char* kept_variables(const SharedVariables& variables) {
   }
   return kept;
 }
+
 void put_back(const SharedVariables& variables, unsigned char* kept) {
   const unsigned char* from = kept;
   for (std::size_t v = 0; v < variables.count; ++v) {
