@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "autotune/installed.hpp"
+#include "core/config_source.hpp"
 #include "core/context_state.hpp"
-#include "core/default_source.hpp"
 
 namespace switchback {
 

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "autotune/operations.hpp"
-#include "autotune/trials.hpp"
 #include "core/check.hpp"
 #include "core/dry_run.hpp"
 #include "core/matrix_rows.hpp"

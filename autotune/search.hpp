@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "autotune/operations.hpp"
 #include "autotune/store/entry.hpp"
-#include "autotune/trials.hpp"
 #include "autotune/validation/validation.hpp"
 #include "measure/rounds.hpp"
 #include "measure/statistics.hpp"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "autotune/layer_queries.hpp"
-#include "autotune/trials.hpp"
+#include "autotune/operations.hpp"
 #include "autotune/tuner_state.hpp"
 #include "switchback/tuner.hpp"
 

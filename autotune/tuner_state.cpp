@@ -11,7 +11,7 @@
 #include <system_error>
 
 #include "autotune/entry/candidate.hpp"
-#include "autotune/entry/environment.hpp"
+#include "autotune/entry/machine.hpp"
 #include "autotune/installed.hpp"
 #include "autotune/operations.hpp"
 #include "core/check.hpp"

@@ -8,7 +8,7 @@
 
 #include "autotune/operations.hpp"
 #include "core/tunable.hpp"
-#include "gemm/cublaslt/words.hpp"
+#include "gemm/cublaslt/choice.hpp"
 
 namespace switchback::autotune {
 

@@ -8,9 +8,9 @@
 #include <cstddef>
 
 #include "core/cpu/isa.hpp"
-#include "core/cpu/memory.hpp"
-#include "core/cpu/vendor.hpp"
+#include "core/cpu/resources.hpp"
 #include "core/device.hpp"
+#include "gemm/library_versions.hpp"
 
 namespace switchback::autotune {
 
@@ -86,6 +86,43 @@ std::string describe(const Machine& m) {
   if (m.backend == "cpu") return fmt::format("cpu {}, {}, {} cores", m.design, m.isa, m.cores);
   return fmt::format("{} sm_{}, {} multiprocessors, {} GiB{}", m.backend, m.compute_capability,
                      m.multiprocessors, m.memory_gib, m.mig.empty() ? "" : ", MIG " + m.mig);
+}
+
+}  // namespace switchback::autotune
+
+#if !defined(SWITCHBACK_VERSION)
+#error "the build names the version"
+#endif
+
+namespace switchback::autotune {
+
+namespace {
+
+// Increase this number when the meaning of a configuration or the speed of the kernels changes so
+// much that older measurements are no longer useful.
+constexpr std::string_view kernels_of_cpu = "quantize 3, int8 2";
+constexpr std::string_view kernels_of_cuda = "quantize 2, int8 2";
+
+}  // namespace
+
+Environment environment_of(const ContextState& state) {
+  Environment env;
+  const bool cpu = state.runtime == nullptr;
+  env.kernels = cpu ? kernels_of_cpu : kernels_of_cuda;
+  for (const auto& [name, version] : library_versions(state.device.kind)) {
+    if (name == "oneDNN") env.onednn = version;
+    if (name == "OpenBLAS") env.openblas = version;
+    if (name == "cuBLASLt") env.cublaslt = version;
+  }
+  if (cpu) {
+    env.product = core::cpu_model();
+  } else {
+    const core::DeviceInfo& info = state.runtime->info();
+    env.product = info.name;
+    env.driver = fmt::format("{}.{}", info.driver_version / 1000, info.driver_version % 1000 / 10);
+  }
+  env.tool = SWITCHBACK_VERSION;
+  return env;
 }
 
 }  // namespace switchback::autotune

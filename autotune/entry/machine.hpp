@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tuner: the properties of a machine that a measurement depends on.
+// Tuner: the properties of a machine, and the libraries, kernels and driver, that a measurement
+// depends on.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
+#include "autotune/store/entry.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"
 
@@ -36,6 +38,10 @@ std::string machine_name(const Machine& machine);
 std::string describe(const Machine& machine);
 /// The kind of device that a machine's backend stands for.
 DeviceKind device_kind_of(const Machine& machine) noexcept;
+
+/// The versions of this build's libraries and kernels, the driver and the processor's name, as
+/// Entry::env stores them.
+Environment environment_of(const ContextState& state);
 
 }  // namespace switchback::autotune
 

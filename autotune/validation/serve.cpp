@@ -14,8 +14,8 @@
 
 #include "autotune/entry/candidate.hpp"
 #include "autotune/entry/key.hpp"
+#include "autotune/operations.hpp"
 #include "autotune/store/entry.hpp"
-#include "autotune/trials.hpp"
 #include "autotune/validation/line_reader.hpp"
 #include "autotune/validation/words.hpp"
 #include "core/check.hpp"

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "autotune/entry/candidate.hpp"
+#include "autotune/operations.hpp"
 #include "autotune/session.hpp"
-#include "autotune/trials.hpp"
 #include "bench/cache/cache.hpp"
 #include "bench/cache/files.hpp"
 #include "bench/cli/cli.hpp"

@@ -14,7 +14,6 @@
 #include "autotune/entry/candidate.hpp"
 #include "autotune/operations.hpp"
 #include "autotune/store/file.hpp"
-#include "autotune/trials.hpp"
 #include "bench/cli/cli.hpp"
 #include "core/check.hpp"
 #include "core/context_state.hpp"

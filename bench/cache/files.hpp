@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "autotune/entry/candidate.hpp"
-#include "autotune/entry/environment.hpp"
 #include "autotune/entry/key.hpp"
+#include "autotune/entry/machine.hpp"
 #include "autotune/store/snapshot.hpp"
 #include "autotune/store/store.hpp"
 #include "autotune/tuner_state.hpp"
 #include "bench/cache/cache.hpp"
-#include "bench/cli/status_line.hpp"
+#include "bench/cli/terminal.hpp"
 
 namespace switchback::bench {
 

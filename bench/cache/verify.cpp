@@ -8,14 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "autotune/trials.hpp"
+#include "autotune/operations.hpp"
 #include "autotune/validation/validator.hpp"
 #include "bench/cache/cache.hpp"
 #include "bench/cache/files.hpp"
 #include "bench/cli/cli.hpp"
 #include "bench/cli/signals.hpp"
 #include "bench/cli/table.hpp"
-#include "bench/cli/validator.hpp"
 #include "core/context_state.hpp"
 
 namespace switchback::bench {

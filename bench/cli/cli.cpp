@@ -15,14 +15,12 @@
 #include <system_error>
 
 #include "autotune/default_source.hpp"
-#include "bench/cli/parse_error.hpp"
 #include "bench/cli/table.hpp"
 #include "bench/cli/terminal.hpp"
 #include "bench/machine/machine.hpp"
 #include "bench/workload/command.hpp"
 #include "bench/workload/workload.hpp"
 #include "core/check.hpp"
-#include "core/check_enum.hpp"
 #include "core/cpu/isa.hpp"
 
 namespace switchback::bench {

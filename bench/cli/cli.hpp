@@ -18,7 +18,11 @@
 namespace CLI {
 class App;
 class Option;
+class ParseError;
 }  // namespace CLI
+namespace switchback::autotune {
+struct ValidatorOptions;
+}
 
 namespace switchback::bench {
 
@@ -123,5 +127,16 @@ inline constexpr const char* shape_help =
     "accepted too";
 /// Splits a list at the separator: "a,b, c" → {"a","b","c"}. Empty parts are dropped.
 std::vector<std::string> split_list(std::string_view text, char separator = ',');
+
+/// The message for a command line that CLI11 cannot parse. It names the unknown word with the
+/// nearest known one (or with all of them), the option that lacks a value, or the value that an
+/// option refuses.
+std::string parse_error_text(const CLI::App& app, const CLI::ParseError& error);
+
+/// The known word that `word` is most likely meant to be; empty if no word is similar.
+std::string nearest(std::string_view word, const std::vector<std::string>& known);
+
+/// Options of a tuner whose candidate configurations a process of this program checks.
+autotune::ValidatorOptions this_program_as_validator();
 
 }  // namespace switchback::bench

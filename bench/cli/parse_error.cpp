@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/cli/parse_error.hpp"
+#include "bench/cli/cli.hpp"
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>

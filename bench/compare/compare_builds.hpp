@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/cli/status_line.hpp"
+#include "bench/cli/terminal.hpp"
 #include "bench/compare/child.hpp"
 #include "bench/compare/compare.hpp"
 

@@ -14,7 +14,6 @@
 #include <thread>
 #include <utility>
 
-#include "bench/machine/build_info.hpp"
 #include "core/context_state.hpp"
 #include "gemm/library_versions.hpp"
 #include "measure/cpu_load.hpp"

@@ -3,10 +3,11 @@
 // libraries.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/cpu/memory.hpp"
+#include <nlohmann/json.hpp>
+
+#include "core/cpu/resources.hpp"
 #include "switchback/context.hpp"
 
 namespace switchback::bench {
@@ -31,5 +32,15 @@ std::string busy_warning();
 
 using core::available_memory_bytes;
 using core::memory_bytes;
+
+/// This build, from the build system. The variables are defined in a generated file
+/// (cmake/write_build_info.cmake), which is rewritten only when its contents change.
+namespace build_info {
+extern const char* const version;
+extern const char* const commit;
+extern const char* const build_type;
+extern const char* const sanitizer;
+extern const bool assertions;
+}  // namespace build_info
 
 }  // namespace switchback::bench

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "bench/cli/table.hpp"
-#include "bench/workload/auto_tuning.hpp"
 #include "bench/workload/session.hpp"
 #include "core/modes.hpp"
 #include "measure/data.hpp"

@@ -8,9 +8,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "autotune/trials.hpp"
+#include "autotune/operations.hpp"
+#include "autotune/validation/validator.hpp"
+#include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
-#include "bench/cli/validator.hpp"
 #include "bench/micro/race.hpp"
 #include "bench/workload/session.hpp"
 #include "core/check.hpp"

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "autotune/entry/candidate.hpp"
-#include "autotune/entry/environment.hpp"
+#include "autotune/entry/machine.hpp"
 #include "autotune/layer_queries.hpp"
 #include "autotune/lookup.hpp"
 #include "autotune/tune.hpp"

@@ -6,8 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "autotune/validation/validator.hpp"
+#include "bench/cli/cli.hpp"
 #include "bench/cli/table.hpp"
-#include "bench/cli/validator.hpp"
 #include "bench/micro/race.hpp"
 #include "bench/workload/session.hpp"
 #include "core/context_state.hpp"

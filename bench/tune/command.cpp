@@ -7,8 +7,8 @@
 
 #include <memory>
 
+#include "autotune/validation/validator.hpp"
 #include "bench/cli/cli.hpp"
-#include "bench/cli/validator.hpp"
 #include "bench/run/plan.hpp"
 #include "bench/tune/tune.hpp"
 #include "core/check.hpp"

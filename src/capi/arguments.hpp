@@ -13,7 +13,6 @@
 #include <type_traits>
 
 #include "core/check.hpp"
-#include "core/check_enum.hpp"
 #include "switchback/linear.hpp"
 #include "switchback/matrix.hpp"
 #include "switchback/rounding.hpp"

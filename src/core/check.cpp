@@ -5,8 +5,6 @@
 #include <limits>
 #include <vector>
 
-#include "core/check_enum.hpp"
-
 namespace switchback::core {
 
 namespace {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -91,5 +92,14 @@ class ConfigSource {
   /// thread.
   virtual void warn(std::string /*text*/) const {}
 };
+
+namespace core {
+
+/// The tuner that the environment describes (SWITCHBACK_TUNE and the variables related to it),
+/// opened at the first look-up. Null if the environment turns look-ups off. The tuner defines this
+/// function (autotune/default_source.cpp), because the tuner is in a layer above core.
+std::shared_ptr<const ConfigSource> default_source();
+
+}  // namespace core
 
 }  // namespace switchback

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "core/check.hpp"
+#include "core/config_source.hpp"
 #include "core/context_state.hpp"
-#include "core/cpu/quota.hpp"
-#include "core/default_source.hpp"
+#include "core/cpu/resources.hpp"
 
 namespace switchback {
 

@@ -10,10 +10,10 @@
 #include <string>
 #include <string_view>
 
+#include "core/aligned_buffer.hpp"
 #include "core/check.hpp"
 #include "core/device_kind.hpp"
 #include "core/device_table.hpp"
-#include "core/memory_source.hpp"
 #include "switchback/context.hpp"
 
 namespace switchback::core {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/check.hpp"
-#include "core/check_enum.hpp"
 #include "core/modes.hpp"
 
 namespace switchback {

@@ -3,6 +3,7 @@
 // them when it ends; the memory is kept for the next operation.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "core/aligned_buffer.hpp"
+#include "switchback/matrix.hpp"
 
 namespace switchback::core {
 
@@ -74,5 +76,13 @@ class Workspace {
   int holds_ = 0;
   bool pinned_ = false;
 };
+
+/// Takes memory from the frame for a matrix without gaps between its rows. An empty matrix gets
+/// memory too, because null data means that a matrix is absent.
+inline AnyMatrix take_matrix(Workspace::Frame& frame, DType dtype, std::int64_t rows,
+                             std::int64_t cols) {
+  const auto bytes = rows * cols * static_cast<std::int64_t>(dtype_size_bytes(dtype));
+  return {frame.take<std::byte>(std::max<std::int64_t>(bytes, 1)), dtype, rows, cols, cols};
+}
 
 }  // namespace switchback::core

@@ -57,4 +57,9 @@ core::DeviceTable<const DeviceEngine*>& device_engines() noexcept;
 /// The grouped engine of the Context's device. Throws Error(unsupported) if there is none.
 const DeviceEngine& device_engine(const ContextState& state);
 
+namespace cuda {
+/// The CUDA engine of the grouped operations; null in a build without CUDA.
+const DeviceEngine* engine() noexcept;
+}  // namespace cuda
+
 }  // namespace switchback::grouped

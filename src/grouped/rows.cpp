@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/take_matrix.hpp"
 #include "core/unaligned.hpp"
+#include "core/workspace.hpp"
 #include "grouped/device_engine.hpp"
 #include "grouped/dispatch.hpp"
 #include "grouped/groups.hpp"
 #include "quant/dispatch.hpp"
-#include "quant/gathered.hpp"
 
 namespace switchback::grouped {
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/check.hpp"
-#include "core/check_enum.hpp"
 #include "linear/mode.hpp"
 #include "quant/rotate.hpp"
 #include "switchback/gemm.hpp"

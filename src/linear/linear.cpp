@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/check.hpp"
-#include "core/check_enum.hpp"
 #include "core/cpu/isa.hpp"
 #include "core/device.hpp"
 #include "gemm/int8/checks.hpp"

@@ -2,6 +2,7 @@
 // Dispatch zone: the state of a SwitchbackLinear.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,8 +10,8 @@
 
 #include "core/aligned_buffer.hpp"
 #include "core/context_state.hpp"
+#include "gemm/floating/packed.hpp"
 #include "linear/layer_state.hpp"
-#include "linear/prepared_weight.hpp"
 #include "linear/slots.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/linear.hpp"
@@ -18,6 +19,24 @@
 namespace switchback {
 
 namespace linear {
+
+/// The prepared weight of one layer or several. Passes only read it. (Mode automatic packs in its
+/// first forward, and so cannot share it.)
+struct PreparedWeight {
+  explicit PreparedWeight(const ContextState& state) : bias(state.make_buffer()) {}
+  ~PreparedWeight() {
+    if (!shared) return;
+    codes.release_shared();
+    bias.release_shared();
+  }
+  PreparedWeight(const PreparedWeight&) = delete;
+  PreparedWeight& operator=(const PreparedWeight&) = delete;
+
+  QuantizedWeight codes;                  ///< of the int8 modes: W's codes for X · Wᵀ
+  floating::PackedStandardWeight packed;  ///< of mode standard: W packed, in host memory
+  core::AlignedBuffer bias;               ///< a copy, so that the caller may free the bias
+  std::atomic<bool> shared = false;       ///< whether another layer holds this, or has held it
+};
 
 /// What the last forward that saved keeps for backward. For dw in floating point: x and
 /// activation(x), or the codes and row scales of activation(x). For dw in int8: blockwise codes of

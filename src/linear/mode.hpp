@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/check_enum.hpp"
+#include "core/check.hpp"
 #include "core/modes.hpp"
 #include "core/tunable.hpp"
 #include "linear/slots.hpp"

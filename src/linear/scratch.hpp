@@ -8,7 +8,6 @@
 #include <span>
 #include <string_view>
 
-#include "core/take_matrix.hpp"
 #include "core/workspace.hpp"
 #include "linear/weight_cache.hpp"
 #include "switchback/matrix.hpp"

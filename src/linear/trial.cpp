@@ -11,7 +11,7 @@
 
 #include "core/context_state.hpp"
 #include "core/unaligned.hpp"
-#include "gemm/int8/trial_groups.hpp"
+#include "gemm/int8/trial.hpp"
 #include "measure/caches.hpp"
 #include "measure/data.hpp"
 #include "measure/matrix.hpp"

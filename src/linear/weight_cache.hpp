@@ -13,7 +13,7 @@
 #include "core/aligned_buffer.hpp"
 #include "core/modes.hpp"
 #include "core/workspace.hpp"
-#include "gemm/int8/block_packer.hpp"
+#include "gemm/int8/packed_weight.hpp"
 #include "quant/proof.hpp"
 #include "quant/request.hpp"
 #include "switchback/gemm.hpp"

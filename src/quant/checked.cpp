@@ -4,7 +4,6 @@
 #include <array>
 
 #include "core/check.hpp"
-#include "core/check_enum.hpp"
 #include "core/context_state.hpp"
 #include "quant/dispatch.hpp"
 #include "quant/passes.hpp"

@@ -22,4 +22,9 @@ struct DeviceEngine {
 /// and for the CPU, which has its own engine (quant/cpu/engine.hpp).
 core::DeviceTable<const DeviceEngine*>& device_engines() noexcept;
 
+namespace cuda {
+/// Returns the CUDA engine, or null in a build without CUDA.
+const DeviceEngine* engine() noexcept;
+}  // namespace cuda
+
 }  // namespace switchback::quant

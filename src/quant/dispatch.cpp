@@ -3,12 +3,22 @@
 
 #include "core/assert.hpp"
 #include "core/context_state.hpp"
+#include "core/cuda/platform.hpp"
 #include "core/dry_run.hpp"
-#include "core/take_matrix.hpp"
+#include "core/workspace.hpp"
 #include "quant/config.hpp"
+#include "quant/cpu/engine.hpp"
+#include "quant/device_engine.hpp"
 #include "quant/passes.hpp"
+#include "quant/reference.hpp"
 
 namespace switchback::quant {
+
+core::DeviceTable<const DeviceEngine*>& device_engines() noexcept {
+  static auto table =
+      core::cuda::table_of<core::DeviceTable<const DeviceEngine*>>(nullptr, cuda::engine());
+  return table;
+}
 
 namespace {
 
@@ -45,10 +55,6 @@ void run_passes(ContextState& state, Request request) {
     for_each_pass(request, [&](Op op, const Request& part) { run(state, op, part); });
   });
 }
-
-}  // namespace
-
-namespace {
 
 // The scales of one matrix, out of the scales of all matrices.
 std::span<float> scales_of(std::span<float> all, std::int64_t matrix, std::int64_t count) {
@@ -117,6 +123,35 @@ void run(ContextState& state, Op op, const Request& request) {
   Config config;
   if (!is_tuned(op) || !find_tuned(state, problem, config)) config = default_config(problem, state);
   run(state, problem, config, request);
+}
+
+namespace {
+
+void run_reference(const GatheredRows& o) {
+  for (std::int64_t r = 0; r < o.q.rows; ++r)
+    if (o.rows[r] != nullptr)
+      reference::run({.x = {o.rows[r], o.dtype, 1, o.q.cols, o.q.cols},
+                      .q = {Scales::per_row,
+                            {o.q.data + r * o.q.stride, 1, o.q.cols, o.q.stride},
+                            {o.absmax + r, 1}}});
+}
+
+}  // namespace
+
+void quantize_gathered(ContextState& state, const GatheredRows& o) {
+  SWITCHBACK_ASSERT(state.on_cpu());
+  Problem problem;
+  problem.op = Op::rowwise;
+  problem.dtype = o.dtype;
+  problem.rows = o.q.rows;
+  problem.cols = o.q.cols;
+  problem.threads = state.threads.count();
+  problem.isa = state.features.level();
+  const Config config = default_config(problem, state);
+  if (config.engine == Engine::reference || o.q.rows == 0 || o.q.cols == 0)
+    state.threads.for_each(1, [&](std::int64_t, int) { run_reference(o); });
+  else
+    cpu::rowwise_gathered(state, config, o);
 }
 
 }  // namespace switchback::quant

@@ -9,7 +9,6 @@
 #include "core/context_state.hpp"
 #include "core/unaligned.hpp"
 #include "quant/cpu/engine.hpp"
-#include "quant/cpu/fingerprint.hpp"
 #include "quant/device_engine.hpp"
 
 namespace switchback {

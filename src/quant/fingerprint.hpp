@@ -33,6 +33,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/context_state.hpp"
 #include "switchback/fingerprint.hpp"
 
 namespace switchback::quant::hash {
@@ -153,3 +154,11 @@ void block_sums(const unsigned char* data, std::int64_t chunks, const std::uint3
 Field reference(const Key& k, ConstAnyMatrix x) noexcept;
 
 }  // namespace switchback::quant::hash
+
+namespace switchback::quant::cpu {
+
+/// Computes the hash of x with vectors and threads: the same value as hash::reference. x may be
+/// empty.
+hash::Field fingerprint(ContextState& state, const hash::Key& key, ConstAnyMatrix x);
+
+}  // namespace switchback::quant::cpu

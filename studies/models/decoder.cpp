@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/check.hpp"
-#include "studies/models/transfer.hpp"
+#include "studies/models/memory.hpp"
 
 namespace switchback::models {
 

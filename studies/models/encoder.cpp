@@ -7,7 +7,7 @@
 
 #include "core/check.hpp"
 #include "core/modes.hpp"
-#include "studies/models/transfer.hpp"
+#include "studies/models/memory.hpp"
 
 namespace switchback::models {
 

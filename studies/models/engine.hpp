@@ -33,4 +33,9 @@ struct Engine {
 /// The implementations for each kind of device; null for kinds that this build does not support.
 core::DeviceTable<const Engine*>& engines() noexcept;
 
+namespace cuda {
+/// The table of CUDA implementations; null in a build without CUDA.
+const Engine* engine() noexcept;
+}  // namespace cuda
+
 }  // namespace switchback::models

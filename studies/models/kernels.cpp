@@ -2,9 +2,17 @@
 #include "studies/models/kernels.hpp"
 
 #include "core/check.hpp"
+#include "core/cuda/platform.hpp"
+#include "studies/models/cpu/engine.hpp"
 #include "studies/models/engine.hpp"
 
 namespace switchback::models {
+
+core::DeviceTable<const Engine*>& engines() noexcept {
+  static auto table =
+      core::cuda::table_of<core::DeviceTable<const Engine*>>(&cpu::engine, cuda::engine());
+  return table;
+}
 
 namespace {
 

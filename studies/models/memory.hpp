@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models: tensors and their allocator. The allocator counts bytes by class and remembers the peak.
-// It keeps freed memory for the next tensor of about the same size, so that a repeated step
-// allocates none.
+// Models: tensors, their allocator, and copies between tensors and the host. The allocator counts
+// bytes by class and remembers the peak. It keeps freed memory for the next tensor of about the
+// same size, so that a repeated step allocates none.
 #pragma once
 
 #include <array>
@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "core/aligned_buffer.hpp"
+#include "core/context_state.hpp"
+#include "studies/models/kernels.hpp"
 #include "switchback/matrix.hpp"
 
 namespace switchback::models {
@@ -119,5 +121,17 @@ class Tensor {
   std::int64_t cols_ = 0;
   std::size_t bytes_ = 0;
 };
+
+/// Copies host memory to the tensor, whose size determines the number of bytes. The host memory may
+/// change after this returns. On a device the copy is queued, and `from` may also be device memory.
+void write(ContextState& state, const void* from, const Tensor& to);
+/// Copies the tensor's bytes to host memory. Waits for work that was queued before.
+void read(ContextState& state, const Tensor& from, void* to);
+/// Copies the values of an f32 tensor to the host.
+std::vector<float> floats_of(ContextState& state, const Tensor& tensor);
+
+/// Makes tokens in host memory available to operations: returns the tokens themselves on a CPU,
+/// else a copy in device memory that `holder` owns.
+Tokens on_device(ContextState& state, Memory& memory, Tokens tokens, Tensor& holder);
 
 }  // namespace switchback::models

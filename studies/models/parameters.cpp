@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/check.hpp"
+#include "studies/models/memory.hpp"
 #include "studies/models/philox.hpp"
-#include "studies/models/transfer.hpp"
 
 namespace switchback::models {
 

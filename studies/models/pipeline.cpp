@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "core/check.hpp"
+#include "studies/models/memory.hpp"
 #include "studies/models/optimizer.hpp"
-#include "studies/models/transfer.hpp"
 
 namespace switchback::models {
 

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "bench/grid/grid.hpp"
-#include "bench/workload/auto_tuning.hpp"
 #include "bench/workload/session.hpp"
 #include "bench/workload/workload.hpp"
 #include "core/check.hpp"

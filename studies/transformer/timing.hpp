@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/workload/auto_tuning.hpp"
 #include "bench/workload/session.hpp"
 #include "studies/transformer/setting.hpp"
 

@@ -7,16 +7,16 @@
 #include <set>
 
 #include "autotune/entry/candidate.hpp"
-#include "autotune/entry/environment.hpp"
 #include "autotune/entry/key.hpp"
+#include "autotune/entry/machine.hpp"
 #include "autotune/layer_queries.hpp"
 #include "gemm/blockwise/problem.hpp"
 #include "gemm/floating/problem.hpp"
 #include "gemm/int8/config.hpp"
 #include "linear/mode.hpp"
 #include "quant/config.hpp"
-#include "support/configs.hpp"
 #include "support/device.hpp"
+#include "support/tuning.hpp"
 #include "switchback/error.hpp"
 
 namespace switchback::autotune {

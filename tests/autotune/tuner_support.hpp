@@ -18,7 +18,7 @@
 #include "linear/linear_support.hpp"
 #include "support/programs.hpp"
 #include "support/temporary_directory.hpp"
-#include "support/tuner_options.hpp"
+#include "support/tuning.hpp"
 #include "switchback/tuner.hpp"
 
 namespace switchback::test {

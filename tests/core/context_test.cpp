@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "switchback/context.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -8,10 +6,11 @@
 #include <utility>
 
 #include "core/cpu/isa.hpp"
-#include "core/cpu/quota.hpp"
-#include "core/cpu/vendor.hpp"
+#include "core/cpu/resources.hpp"
+#include "core/device_table.hpp"
 #include "support/device_memory.hpp"
 #include "support/forked.hpp"
+#include "switchback/context.hpp"
 #include "switchback/error.hpp"
 #include "switchback/quant.hpp"
 
@@ -129,6 +128,41 @@ TEST(Context, Moves) {
   Context a({.device = "cpu", .threads = 2, .isa = ""});
   Context b = std::move(a);
   EXPECT_EQ(b.threads(), 2);
+}
+
+enum class Id { none, slow, fast };
+struct Engine {
+  Id id;
+  std::string_view name;
+};
+
+constexpr Engine slow = {Id::slow, "slow"};
+constexpr Engine fast = {Id::fast, "fast"};
+constexpr std::array on_cpu = {&fast, &slow};
+constexpr std::array on_device = {&slow};
+
+TEST(DeviceTable, KindsThatAreLeftOutAreEmptyUntilSomethingIsInstalled) {
+  core::DeviceTable<const Engine*> table = {{&slow}};
+  EXPECT_EQ(table.of(DeviceKind::cpu), &slow);
+  EXPECT_EQ(table.of(DeviceKind::cuda), nullptr);
+  EXPECT_EQ(table.of(DeviceKind::emulated), nullptr);
+  table.install(DeviceKind::emulated, &fast);
+  EXPECT_EQ(table.of(DeviceKind::emulated), &fast);
+  EXPECT_EQ(table.of(DeviceKind::cpu), &slow);
+}
+
+TEST(DeviceTable, EnginesAreFoundByKindAndNumberOrName) {
+  core::EngineTable<Engine> table = {{{on_cpu}}};
+  EXPECT_EQ(table.find(DeviceKind::cpu, Id::slow), &slow);
+  EXPECT_EQ(table.find(DeviceKind::cpu, "fast"), &fast);
+  EXPECT_EQ(table.find(DeviceKind::cpu, Id::none), nullptr);
+  EXPECT_EQ(table.find(DeviceKind::cpu, ""), nullptr);
+  EXPECT_EQ(table.names(DeviceKind::cpu), "fast, slow");
+  EXPECT_EQ(table.find(DeviceKind::emulated, "slow"), nullptr);
+  EXPECT_EQ(table.names(DeviceKind::emulated), "");
+  table.install(DeviceKind::emulated, on_device);
+  EXPECT_EQ(table.find(DeviceKind::emulated, "slow"), &slow);
+  EXPECT_EQ(table.find(DeviceKind::emulated, "fast"), nullptr);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "cuda/cuda_support.hpp"
 #include "gemm/floating/engine.hpp"
 #include "gemm/int8/candidates.hpp"
-#include "support/configs.hpp"
+#include "support/tuning.hpp"
 
 namespace switchback::test {
 namespace {

@@ -5,9 +5,8 @@
 #include <set>
 
 #include "cuda/cuda_support.hpp"
-#include "gemm/cublaslt/cuda/build.hpp"
+#include "gemm/cublaslt/cuda/algorithms.hpp"
 #include "gemm/cublaslt/cuda/cublaslt.hpp"
-#include "gemm/cublaslt/cuda/search.hpp"
 #include "gemm/int8/candidates.hpp"
 
 namespace switchback::test {

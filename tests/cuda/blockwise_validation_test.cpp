@@ -9,9 +9,9 @@
 
 #include "autotune/entry/candidate.hpp"
 #include "autotune/layer_queries.hpp"
+#include "autotune/operations.hpp"
 #include "autotune/session.hpp"
 #include "autotune/store/snapshot.hpp"
-#include "autotune/trials.hpp"
 #include "autotune/tune.hpp"
 #include "autotune/tuner_state.hpp"
 #include "cuda/cuda_support.hpp"
@@ -19,7 +19,7 @@
 #include "support/device_memory.hpp"
 #include "support/programs.hpp"
 #include "support/temporary_directory.hpp"
-#include "support/tuner_options.hpp"
+#include "support/tuning.hpp"
 #include "switchback/tuner.hpp"
 
 namespace switchback::test {

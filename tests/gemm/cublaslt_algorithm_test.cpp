@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuBLASLt's algorithms stored as numbers: reading gives what was stored, in builds with and
 // without CUDA.
-#include "gemm/cublaslt/algorithm.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +10,9 @@
 #include "gemm/cublaslt/choice.hpp"
 #include "gemm/floating/engine.hpp"
 #include "gemm/int8/candidates.hpp"
-#include "support/configs.hpp"
 #include "support/contexts.hpp"
 #include "support/generators.hpp"
+#include "support/tuning.hpp"
 
 namespace switchback::test {
 namespace {

@@ -18,10 +18,10 @@
 #include "gemm/int8/dispatch.hpp"
 #include "gemm/int8/engine.hpp"
 #include "gemm/int8_support.hpp"
-#include "support/configs.hpp"
 #include "support/contexts.hpp"
 #include "support/device_memory.hpp"
 #include "support/fused.hpp"
+#include "support/tuning.hpp"
 #include "switchback/rotation.hpp"
 
 namespace switchback::test {

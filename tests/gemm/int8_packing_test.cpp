@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "gemm/int8/block_packer.hpp"
+#include "gemm/int8/packed_weight.hpp"
 #include "gemm/int8_support.hpp"
 #include "switchback/grouped.hpp"
 

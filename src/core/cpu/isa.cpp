@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "core/check.hpp"
-#include "core/cpu/vendor.hpp"
 
 #if defined(__x86_64__) || defined(__i386__)
 #define SWITCHBACK_X86 1

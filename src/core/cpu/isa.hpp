@@ -2,6 +2,7 @@
 // Core: the capabilities of this CPU, which are queried once, and caps on them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,5 +37,17 @@ const CpuCaches& cpu_caches();
 std::string cpu_model();
 /// The number of cores that this process may run on.
 int available_cores();
+
+/// The CPU's vendor as CPUID spells it, for example "AuthenticAMD", queried once. Empty if there is
+/// no CPUID.
+std::string_view cpu_vendor();
+
+/// The family and model of the CPU, for example "AMD family 26 model 2", which identify CPUs of one
+/// design. The name under which a CPU is sold may say less on a virtual machine. Without CPUID the
+/// function returns cpu_model(). Queried once.
+const std::string& cpu_design();
+/// The text that describes a CPU's design, from the vendor as CPUID spells it and the signature
+/// (EAX) of CPUID leaf 1.
+std::string cpu_design(std::string_view vendor, std::uint32_t signature);
 
 }  // namespace switchback::core

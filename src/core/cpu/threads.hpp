@@ -87,4 +87,8 @@ class ScopedLibraryThreads {
   int previous_ = 0;
 };
 
+/// Creates `count` threads, all alive at the same time, and ends them. Throws std::system_error (or
+/// bad_alloc) if they cannot be created.
+void try_threads(int count);
+
 }  // namespace switchback::core

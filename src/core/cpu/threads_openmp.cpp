@@ -6,7 +6,6 @@
 #include "core/cpu/forks.hpp"
 #include "core/cpu/task_shares.hpp"
 #include "core/cpu/threads.hpp"
-#include "core/cpu/trial.hpp"
 
 namespace switchback::core {
 

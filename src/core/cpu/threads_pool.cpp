@@ -13,7 +13,6 @@
 #include "core/cpu/forks.hpp"
 #include "core/cpu/task_shares.hpp"
 #include "core/cpu/threads.hpp"
-#include "core/cpu/trial.hpp"
 
 #if defined(__SSE__)
 #include <xmmintrin.h>

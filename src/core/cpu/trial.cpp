@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/cpu/trial.hpp"
+#include "core/cpu/threads.hpp"
 
 #include <mutex>
 #include <thread>

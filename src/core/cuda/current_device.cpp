@@ -4,7 +4,7 @@
 #include <map>
 #include <mutex>
 
-#include "core/cuda/driver_entry.hpp"
+#include "core/cuda/library.hpp"
 #include "core/cuda/status.hpp"
 
 namespace switchback::core::cuda {

@@ -10,11 +10,6 @@
 
 namespace switchback::core::cuda {
 
-class Runtime;
-
-/// Implements DeviceRuntime::convert. The caller has made the device current.
-void convert_matrix(Runtime& runtime, ConstAnyMatrix from, AnyMatrix to, bool accumulate);
-
 struct ConvertArguments {
   const void* from;  ///< null: all elements are 0
   void* to;

@@ -4,11 +4,25 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
-#include "core/cuda/reports.hpp"
+#include "core/cuda/api.hpp"
 #include "switchback/groups.hpp"
 
 namespace switchback::core::cuda {
+
+/// The arrays of a grouped operation whose values kernels check, because the host never sees them.
+/// Kernels clamp invalid values and go on; the next synchronization of the Context reports them.
+enum class ReportedArray : int { ends, used, index, slots };
+inline constexpr int reported_arrays = 4;
+
+/// What kernels report about one array: a word in device memory. It describes the first invalid
+/// element as its position · 2^32 + the bits of its value; no_report: all elements are valid.
+using Report = unsigned long long;
+inline constexpr Report no_report = ~Report{0};
+
+/// Describes a report other than no_report as a message, such as "groups.ends[2] = 1; …".
+std::string describe(ReportedArray array, Report report);
 
 /// The groups of a grouped operation, and the number M of existing slots. The arrays are in device
 /// memory, at any address.

@@ -71,7 +71,7 @@ template <class... Parameters>
 #endif
 }
 
-/// Like launch(), for a kernel that calls wait_for_grid (grid.cuh): all blocks are resident at the
+/// Like launch(), for a kernel with a barrier of the whole grid: all blocks are resident at the
 /// same time, or the launch fails with cudaErrorCooperativeLaunchTooLarge.
 template <class... Parameters>
 [[nodiscard]] cudaError_t launch_together(const char* name, void (*kernel)(Parameters...),

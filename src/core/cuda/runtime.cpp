@@ -349,7 +349,11 @@ std::shared_ptr<MemorySource> Runtime::visible_memory() {
 void Runtime::convert(ConstAnyMatrix from, AnyMatrix to, bool accumulate) {
   if (to.rows == 0 || to.cols == 0 || is_dry_run()) return;
   const CurrentDevice current(index_);
-  convert_matrix(*this, from, to, accumulate);
+  const ConvertArguments arguments = {from.data,   to.data,   to.rows,   to.cols,
+                                      from.stride, to.stride, accumulate};
+  const DType from_type = from.data == nullptr ? DType::f32 : from.dtype;
+  check(launch_convert(from_type, to.dtype, arguments, cuda_stream()), "kernel convert", "{}",
+        ConstAnyMatrix(to));
 }
 
 void Runtime::synchronize() {

@@ -11,7 +11,7 @@
 #include "core/context_state.hpp"
 #include "core/cuda/api.hpp"
 #include "core/cuda/current_device.hpp"
-#include "core/cuda/reports.hpp"
+#include "core/cuda/groups.hpp"
 #include "core/device.hpp"
 
 namespace switchback::core::cuda {

@@ -6,7 +6,7 @@
 #if !defined(SWITCHBACK_CUDA_EMULATED)
 #include <cuda.h>
 
-#include "core/cuda/driver_entry.hpp"
+#include "core/cuda/library.hpp"
 #endif
 
 namespace switchback::core::cuda {

@@ -3,12 +3,20 @@
 
 #include "core/assert.hpp"
 #include "core/check.hpp"
+#include "core/cuda/platform.hpp"
 #include "core/device.hpp"
 #include "core/dry_run.hpp"
 #include "gemm/blockwise/engine.hpp"
+#include "gemm/cuda/engines.hpp"
 #include "gemm/tuned.hpp"
 
 namespace switchback::blockwise {
+
+core::EngineTable<Engine>& engine_table() noexcept {
+  static auto table =
+      core::cuda::table_of<core::EngineTable<Engine>>(cpu_engines(), cuda::engines());
+  return table;
+}
 
 namespace {
 

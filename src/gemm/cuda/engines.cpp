@@ -3,9 +3,6 @@
 
 #include <array>
 
-#include "gemm/floating/cuda/cublaslt.hpp"
-#include "gemm/int8/cuda/engines.hpp"
-
 namespace switchback {
 
 namespace gemm_int8::cuda {

@@ -13,10 +13,20 @@ namespace switchback {
 
 namespace gemm_int8::cuda {
 std::span<const Engine* const> engines() noexcept;
-}
+
+extern const Engine cublaslt_engine;
+extern const Engine cublaslt_panels_engine;
+extern const Engine dp4a_engine;
+extern const Engine fused_engine;
+}  // namespace gemm_int8::cuda
+
 namespace floating::cuda {
 std::span<const Engine* const> engines() noexcept;
-}
+
+extern const Engine cublaslt_engine;
+extern const Engine cublaslt_tf32_engine;
+}  // namespace floating::cuda
+
 namespace blockwise::cuda {
 std::span<const Engine* const> engines() noexcept;
 }

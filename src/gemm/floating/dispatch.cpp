@@ -2,14 +2,24 @@
 #include "gemm/floating/dispatch.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "core/assert.hpp"
 #include "core/check.hpp"
+#include "core/cuda/platform.hpp"
+#include "gemm/cuda/engines.hpp"
 #include "gemm/floating/cpu/convert.hpp"
 #include "gemm/floating/engine.hpp"
 #include "gemm/tuned.hpp"
 
 namespace switchback::floating {
+
+core::EngineTable<Engine>& engine_table() noexcept {
+  static constexpr std::array on_cpu = {&onednn_sgemm_engine, &onednn_matmul_engine,
+                                        &openblas_engine, &reference_engine};
+  static auto table = core::cuda::table_of<core::EngineTable<Engine>>(on_cpu, cuda::engines());
+  return table;
+}
 
 namespace {
 

@@ -6,7 +6,6 @@
 #include "gemm/floating/cpu/convert.hpp"
 #include "gemm/floating/cpu/f32.hpp"
 #include "gemm/floating/cpu/onednn.hpp"
-#include "gemm/floating/cpu/onednn_primitives.hpp"
 
 namespace switchback::floating {
 

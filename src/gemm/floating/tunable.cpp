@@ -3,7 +3,7 @@
 // Problem and a Config in caches, and the values that they may have.
 #include "core/tunable.hpp"
 
-#include "gemm/cublaslt/words.hpp"
+#include "gemm/cublaslt/choice.hpp"
 #include "gemm/floating/problem.hpp"
 
 namespace switchback::floating {

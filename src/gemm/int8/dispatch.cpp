@@ -6,7 +6,6 @@
 
 #include "core/assert.hpp"
 #include "core/check.hpp"
-#include "gemm/int8/block_packer.hpp"
 #include "gemm/int8/candidates.hpp"
 #include "gemm/int8/packed_weight.hpp"
 #include "gemm/int8/product.hpp"

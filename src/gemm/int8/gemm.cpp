@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry of the int8 products: validates the arguments and calls gemm/int8/dispatch.hpp.
-#include "switchback/gemm.hpp"
-
 #include <string>
 
 #include "core/check.hpp"
 #include "gemm/int8/checks.hpp"
 #include "gemm/int8/dispatch.hpp"
+#include "gemm/int8/packed_weight.hpp"
+#include "switchback/gemm.hpp"
 
 namespace switchback {
 
@@ -97,6 +97,30 @@ std::vector<EngineInfo> gemm_engines(const Context& context) {
     infos.push_back({std::string(engine->name), reason.empty(), std::string(reason)});
   }
   return infos;
+}
+
+PackedWeight::PackedWeight() : state_(std::make_unique<PackedWeightState>()) {}
+PackedWeight::~PackedWeight() = default;
+PackedWeight::PackedWeight(PackedWeight&&) noexcept = default;
+PackedWeight& PackedWeight::operator=(PackedWeight&&) noexcept = default;
+
+bool PackedWeight::empty() const noexcept {
+  return state_ == nullptr || state_->engine == nullptr;
+}
+std::int64_t PackedWeight::rows() const noexcept {
+  return state_ == nullptr ? 0 : state_->rows;
+}
+std::int64_t PackedWeight::cols() const noexcept {
+  return state_ == nullptr ? 0 : state_->cols;
+}
+std::int64_t PackedWeight::groups() const noexcept {
+  return state_ == nullptr ? 1 : state_->groups;
+}
+std::size_t PackedWeight::bytes() const noexcept {
+  return state_ == nullptr ? 0 : state_->buffer.capacity_bytes();
+}
+std::string_view PackedWeight::engine() const noexcept {
+  return empty() ? std::string_view() : state_->engine->name;
 }
 
 }  // namespace switchback

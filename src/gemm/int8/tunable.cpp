@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/rows_bucket.hpp"
-#include "gemm/cublaslt/words.hpp"
+#include "gemm/cublaslt/choice.hpp"
 #include "gemm/int8/candidates.hpp"
 #include "gemm/int8/config.hpp"
 #include "gemm/int8/engine.hpp"

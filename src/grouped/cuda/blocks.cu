@@ -91,4 +91,22 @@ cudaError_t launch_copy_to_blocks(const Launch& launch, const SlotRows& slots, C
                     RowOfBlocks{slots, blocks, block_rows}, to);
 }
 
+namespace {
+
+struct RowOfSlot {
+  static constexpr bool clears = false;
+  SlotRows slots;
+
+  __device__ __forceinline__ bool operator()(std::int64_t slot, std::int64_t& element) const {
+    return find_row(slots, slot, element) >= 0;
+  }
+};
+
+}  // namespace
+
+cudaError_t launch_gather(const Launch& launch, const SlotRows& slots, ConstAnyMatrix x,
+                          AnyMatrix to) {
+  return start_copy("grouped_gather", launch, slots, x, RowOfSlot{slots}, to);
+}
+
 }  // namespace switchback::grouped::cuda

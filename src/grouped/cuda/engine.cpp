@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "grouped/cuda/engine.hpp"
+#include "grouped/device_engine.hpp"
 
 #include "core/context_state.hpp"
 #include "core/cuda/runtime.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replaces the CUDA engine of the grouped operations in a build without CUDA.
-#include "grouped/cuda/engine.hpp"
+#include "grouped/device_engine.hpp"
 
 namespace switchback::grouped::cuda {
 

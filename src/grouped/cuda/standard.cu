@@ -5,7 +5,7 @@
 // in the order of the inner dimension, so its bits depend only on its own group.
 #include "core/cuda/groups.cuh"
 #include "core/cuda/launch.cuh"
-#include "gemm/int8/cuda/load_float.cuh"
+#include "gemm/int8/cuda/dequantize.cuh"
 #include "grouped/cuda/kernels.hpp"
 #include "quant/cuda/shapes.cuh"
 

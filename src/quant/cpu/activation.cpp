@@ -18,7 +18,7 @@
 #include "quant/cpu/engine.hpp"
 #include "quant/cpu/gelu-inl.h"
 #include "quant/cpu/narrow-inl.h"
-#include "quant/cpu/rotated_rows.hpp"
+#include "quant/cpu/pieces.hpp"
 #include "quant/cpu/rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();

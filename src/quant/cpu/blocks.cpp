@@ -11,7 +11,6 @@
 #include "core/per_worker.hpp"
 #include "hwy/cache_control.h"
 #include "quant/blocks.hpp"
-#include "quant/cpu/block_tile.hpp"
 #include "quant/cpu/columns.hpp"
 #include "quant/cpu/pieces.hpp"
 #include "quant/cpu/rows-inl.h"

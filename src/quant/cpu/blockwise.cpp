@@ -10,7 +10,7 @@
 #include "core/dry_run.hpp"
 #include "core/per_worker.hpp"
 #include "quant/cpu/columns.hpp"
-#include "quant/cpu/strips.hpp"
+#include "quant/cpu/pieces.hpp"
 #include "quant/cpu/transpose.hpp"
 #include "quant/passes.hpp"
 

@@ -10,7 +10,7 @@
 #include "core/context_state.hpp"
 #include "quant/config.hpp"
 #include "quant/cpu/scale.hpp"
-#include "quant/gathered.hpp"
+#include "quant/dispatch.hpp"
 #include "quant/request.hpp"
 
 namespace switchback::quant::cpu {

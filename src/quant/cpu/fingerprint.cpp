@@ -10,7 +10,7 @@
 #include "hwy/highway.h"
 
 #include "quant/cpu/engine.hpp"
-#include "quant/cpu/fingerprint.hpp"
+#include "quant/fingerprint.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {

@@ -9,7 +9,7 @@
 #include "core/dry_run.hpp"
 #include "core/per_worker.hpp"
 #include "hwy/cache_control.h"
-#include "quant/cpu/rotated_rows.hpp"
+#include "quant/cpu/pieces.hpp"
 #include "quant/cpu/rotation-inl.h"
 #include "quant/rotate.hpp"
 

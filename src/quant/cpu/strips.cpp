@@ -11,8 +11,8 @@
 #include "hwy/foreach_target.h"
 //
 #include "hwy/cache_control.h"
+#include "quant/cpu/pieces.hpp"
 #include "quant/cpu/rows-inl.h"
-#include "quant/cpu/strips.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace switchback::quant::HWY_NAMESPACE {

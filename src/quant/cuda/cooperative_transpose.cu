@@ -3,15 +3,28 @@
 // weight, must fit into the shared memory of all multiprocessors together.
 #include <algorithm>
 
-#include "core/cuda/grid.cuh"
+#include "core/cuda/launch.cuh"
 #include "quant/cuda/transpose_tile.cuh"
+
+#if !defined(SWITCHBACK_CUDA_EMULATED)
+#include <cooperative_groups.h>
+#endif
 
 namespace switchback::quant::cuda {
 
 namespace {
 
 using core::cuda::AsyncCopies;
-using core::cuda::wait_for_grid;
+
+// Waits until every thread of the grid has called this. What those threads wrote before is then
+// visible, but not through __ldg.
+__device__ __forceinline__ void wait_for_grid() {
+#if defined(SWITCHBACK_CUDA_EMULATED)
+  ::switchback_cuda_emu::grid_barrier();
+#else
+  cooperative_groups::this_grid().sync();
+#endif
+}
 
 constexpr int most_turns = 3;  // turns (groups of 128 threads) of a block
 constexpr int packs_each = 8;  // packs of a thread in a tile

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "quant/cuda/engine.hpp"
+#include "quant/device_engine.hpp"
 
 #include <span>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replaces the backend in a build without CUDA.
-#include "quant/cuda/engine.hpp"
+#include "quant/device_engine.hpp"
 
 namespace switchback::quant::cuda {
 

@@ -22,7 +22,6 @@
 #include "hwy/cache_control.h"
 #include "studies/models/cpu/ahead.hpp"
 #include "studies/models/cpu/attention_bf16.hpp"
-#include "studies/models/cpu/attention_tasks.hpp"
 #include "studies/models/cpu/engine.hpp"
 #include "studies/models/cpu/vectors-inl.h"
 

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "studies/models/cpu/ahead.hpp"
-#include "studies/models/cpu/attention_tasks.hpp"
 
 namespace switchback::models::bf16 {
 

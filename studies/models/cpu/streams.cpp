@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/cpu/vendor.hpp"
+#include "core/cpu/isa.hpp"
 #include "studies/models/cpu/ahead.hpp"
 
 namespace switchback::models {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "studies/models/cuda/engine.hpp"
+#include "studies/models/engine.hpp"
 
 #include "core/cuda/runtime.hpp"
 #include "core/cuda/status.hpp"

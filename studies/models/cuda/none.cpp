@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Models: replaces the CUDA implementations of operations in a build without CUDA.
-#include "studies/models/cuda/engine.hpp"
+#include "studies/models/engine.hpp"
 
 namespace switchback::models::cuda {
 

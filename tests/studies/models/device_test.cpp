@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "studies/models/decoder.hpp"
+#include "studies/models/memory.hpp"
 #include "studies/models/optimizer.hpp"
 #include "studies/models/support.hpp"
-#include "studies/models/transfer.hpp"
 
 namespace switchback::test {
 namespace {

@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "core/assert.hpp"
-#include "core/cpu/memory.hpp"
+#include "core/cpu/resources.hpp"
 #include "core/per_worker.hpp"
 #include "core/unaligned.hpp"
 #include "gemm/blockwise/engine.hpp"

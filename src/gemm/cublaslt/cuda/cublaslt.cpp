@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/check.hpp"
-#include "gemm/cublaslt/cuda/build.hpp"
+#include "gemm/cublaslt/cuda/algorithms.hpp"
 
 namespace switchback::products::cuda {
 

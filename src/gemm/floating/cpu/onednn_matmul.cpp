@@ -3,7 +3,6 @@
 // other types are widened to f32 first. Bias and accumulation are fused.
 #include "gemm/floating/cpu/f32.hpp"
 #include "gemm/floating/cpu/onednn.hpp"
-#include "gemm/floating/cpu/onednn_primitives.hpp"
 
 namespace switchback::floating {
 

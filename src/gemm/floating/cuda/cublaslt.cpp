@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gemm/floating/cuda/cublaslt.hpp"
+#include "gemm/cuda/engines.hpp"
 
+#include "gemm/cublaslt/cuda/algorithms.hpp"
 #include "gemm/cublaslt/cuda/cublaslt.hpp"
-#include "gemm/cublaslt/cuda/search.hpp"
 
 namespace switchback::floating::cuda {
 

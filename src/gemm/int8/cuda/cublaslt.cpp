@@ -3,7 +3,7 @@
 // has no int8 product with f16, bf16 or f32 output, and no scales per row and column. So the int32
 // sums are written and read once more: M·N·8 bytes. That is little for a large K. For a small K it
 // costs as much as int8 gains.
-#include "gemm/int8/cuda/engines.hpp"
+#include "gemm/cuda/engines.hpp"
 #include "gemm/int8/cuda/operands.hpp"
 #include "gemm/int8/cuda/panels.hpp"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "core/cuda/status.hpp"
-#include "gemm/int8/cuda/engines.hpp"
+#include "gemm/cuda/engines.hpp"
 #include "gemm/int8/cuda/operands.hpp"
 #include "gemm/int8/cuda/panels.hpp"
 

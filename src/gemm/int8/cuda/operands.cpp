@@ -2,7 +2,7 @@
 #include "gemm/int8/cuda/operands.hpp"
 
 #include "core/cuda/status.hpp"
-#include "gemm/cublaslt/cuda/search.hpp"
+#include "gemm/cublaslt/cuda/algorithms.hpp"
 
 namespace switchback::products::cuda {
 

@@ -8,7 +8,7 @@
 #include <array>
 
 #include "core/cuda/status.hpp"
-#include "gemm/int8/cuda/engines.hpp"
+#include "gemm/cuda/engines.hpp"
 #include "gemm/int8/cuda/operands.hpp"
 
 namespace switchback::gemm_int8::cuda {

@@ -16,7 +16,7 @@
 
 #include "core/check.hpp"
 #include "core/cuda/status.hpp"
-#include "gemm/int8/cuda/engines.hpp"
+#include "gemm/cuda/engines.hpp"
 #include "gemm/int8/cuda/fused/fused.hpp"
 #include "gemm/int8/cuda/fused/groups/engine.hpp"
 #include "gemm/int8/cuda/fused/trial.hpp"

@@ -17,8 +17,8 @@
 #include "core/cuda/launch.cuh"
 #include "core/cuda/ptx.cuh"
 #include "core/numerics.hpp"
+#include "gemm/int8/cuda/dequantize.cuh"
 #include "gemm/int8/cuda/fused/variant.hpp"
-#include "gemm/int8/cuda/load_float.cuh"
 
 namespace switchback::products::cuda {
 

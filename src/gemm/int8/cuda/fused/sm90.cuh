@@ -24,9 +24,9 @@
 #include <type_traits>
 
 #include "core/numerics.hpp"
+#include "gemm/int8/cuda/dequantize.cuh"
 #include "gemm/int8/cuda/fused/prepared.hpp"
 #include "gemm/int8/cuda/fused/variant.hpp"
-#include "gemm/int8/cuda/load_float.cuh"
 
 namespace switchback::products::cuda {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CPU quota of a container, read from the files of control groups, versions 1 and 2.
-#include "core/cpu/quota.hpp"
+#include "core/cpu/resources.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/cuda/reports.hpp"
+#include "core/cuda/groups.hpp"
 
 #include <fmt/format.h>
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,5 +37,20 @@ std::optional<CublasLtAlgorithm> attributes_of(const cublasLtMatmulAlgo_t& algo)
 /// The 64 bytes of an algorithm, in hexadecimal digits.
 std::string to_hex(const cublasLtMatmulAlgo_t& algo);
 bool same_bytes(const cublasLtMatmulAlgo_t& x, const cublasLtMatmulAlgo_t& y) noexcept;
+
+/// The part of a configuration that selects an algorithm of cuBLASLt.
+struct Candidate {
+  std::int64_t place = 0;
+  CublasLtChoice choice;
+};
+/// The number of candidates that are normally measured. cuBLASLt ranks the algorithm first that it
+/// expects to be the fastest, so a few candidates find nearly all of the possible gain.
+inline constexpr std::size_t few_ranked = 8;
+/// The default and the next algorithms of cuBLASLt's ranking, `few_ranked` in total. Runs no
+/// product.
+std::vector<Candidate> candidates(cublasLtHandle_t handle, const Product& product);
+/// All algorithms that cuBLASLt ranks with workspaces of 32 MiB, none and 64 MiB, the default
+/// first. Each gets the smallest of these workspaces that is large enough. Runs no product.
+std::vector<Candidate> all_candidates(cublasLtHandle_t handle, const Product& product);
 
 }  // namespace switchback::products::cuda
