@@ -42,9 +42,9 @@ expect 2 '--deadline soon: it must be a time such as 90' "$out" --deadline soon
 expect 2 "unknown argument '--fast'" "$out" --fast
 expect 1 'no use of emulated:7 here' "$out" --device emulated:7 --only info
 # The deadline is too short for any step, so no step begins.
-expect 3 'not begun        verify: it may take 90 s, and' "$out" --device emulated:0 --only info,verify --deadline 5s
-# On the emulated device, all of verify takes longer than 21 s.
-expect 3 'not ended        verify: ' "$out" --device emulated:0 --only verify --deadline 21s
+expect 3 'not begun        verify: it may take 90 s, and' "$out" --device emulated:0 --only info,verify --deadline 4s
+# On the emulated device, all of verify takes longer than 6 s.
+expect 3 'not ended        verify: ' "$out" --device emulated:0 --only verify --deadline 6s
 expect 0 'all checks passed on emulated:0' "$out" --device emulated:0 --dry-run --only verify
 grep -q 'not begun        info' "$out/summary.txt" || {
   echo 'a later call for some steps has removed the summary of an earlier one'
