@@ -56,14 +56,17 @@ function(switchback_together target group)
   endif()
 endfunction()
 
-# switchback_together_by_folder(TARGET): calls switchback_together for the sources that the target
-# has so far, with one group per folder. Generated sources are compiled separately.
+# switchback_together_by_folder(TARGET [APART regex]): calls switchback_together for the sources that
+# the target has so far, with one group per folder. Generated sources, and those that match the regular
+# expression, are compiled separately.
 function(switchback_together_by_folder target)
+  cmake_parse_arguments(_together "" "APART" "" ${ARGN})
   get_target_property(_sources ${target} SOURCES)
   foreach(_source IN LISTS _sources)
     get_filename_component(_folder "${_source}" DIRECTORY)
-    if(NOT IS_ABSOLUTE "${_source}")
-      switchback_together(${target} "${_folder}" "${_source}")
+    if(NOT IS_ABSOLUTE "${_source}" AND NOT (_together_APART AND _source MATCHES "${_together_APART}"))
+      string(MAKE_C_IDENTIFIER "of_${_folder}" _group)
+      switchback_together(${target} ${_group} "${_source}")
     endif()
   endforeach()
 endfunction()

@@ -12,7 +12,7 @@ namespace switchback::measure {
 
 namespace {
 
-constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float inf = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 struct Writer {
@@ -89,8 +89,8 @@ void nonfinite(const Writer& w, std::uint64_t seed) {
       w.set(r, static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(w.m.cols)), value);
     };
     const auto kind = r % 6;
-    if (kind == 1 || kind == 4) place(0, infinity);
-    if (kind == 2 || kind == 4) place(1, -infinity);
+    if (kind == 1 || kind == 4) place(0, inf);
+    if (kind == 2 || kind == 4) place(1, -inf);
     // Set last: a NaN must win over infinities before it.
     if (kind == 3 || kind == 4) place(2, nan);
   }
@@ -161,7 +161,7 @@ void fill_scales(Context& context, std::span<float> scales, Data data, std::uint
   on_host(context, {scales.data(), DType::f32, 1, count, count}, [&](AnyMatrix host) {
     auto* values = static_cast<float*>(host.data);
     values[1] = 0;
-    values[2] = seed % 2 == 0 ? nan : infinity;
+    values[2] = seed % 2 == 0 ? nan : inf;
   });
 }
 

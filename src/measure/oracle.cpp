@@ -14,7 +14,7 @@ namespace switchback::measure {
 
 namespace {
 
-constexpr double unit = 0x1p-24;  // 2⁻²⁴, half a unit in the last place of f32
+constexpr double half_ulp = 0x1p-24;  // 2⁻²⁴, half a unit in the last place of f32
 
 float f32(double value) noexcept {
   return static_cast<float>(value);
@@ -83,7 +83,7 @@ float round_to(DType dtype, double value) noexcept {
 }
 
 double rounding_error(DType dtype, double value) noexcept {
-  const double relative = dtype == DType::f16 ? 0x1p-11 : dtype == DType::bf16 ? 0x1p-8 : unit;
+  const double relative = dtype == DType::f16 ? 0x1p-11 : dtype == DType::bf16 ? 0x1p-8 : half_ulp;
   return relative * std::abs(value) + (dtype == DType::f16 ? 0x1p-25 : 0x1p-126);
 }
 
@@ -124,7 +124,7 @@ InnerProduct inner_product(std::span<const double> x, std::span<const double> y)
 }
 
 double any_order_error(std::int64_t count) noexcept {
-  return (static_cast<double>(count) + 2) * unit;
+  return (static_cast<double>(count) + 2) * half_ulp;
 }
 
 std::vector<double> row_of(ConstAnyMatrix m, bool transpose, std::int64_t index) {
