@@ -12,6 +12,10 @@
 #include "core/device.hpp"
 #include "gemm/library_versions.hpp"
 
+#if !defined(SWITCHBACK_VERSION)
+#error "the build names the version"
+#endif
+
 namespace switchback::autotune {
 
 namespace {
@@ -87,14 +91,6 @@ std::string describe(const Machine& m) {
   return fmt::format("{} sm_{}, {} multiprocessors, {} GiB{}", m.backend, m.compute_capability,
                      m.multiprocessors, m.memory_gib, m.mig.empty() ? "" : ", MIG " + m.mig);
 }
-
-}  // namespace switchback::autotune
-
-#if !defined(SWITCHBACK_VERSION)
-#error "the build names the version"
-#endif
-
-namespace switchback::autotune {
 
 namespace {
 

@@ -278,7 +278,7 @@ TEST_F(CurrentDeviceTest, ACaptureOnTheCurrentDeviceIsNotAskedAbout) {
   EXPECT_FALSE(context.state().runtime->capturing());
   {
     const DeviceMatrix<float> more(context, 30, 30);
-    // The matrix is freed after the work that is queued on the stream of its own device.
+    // The matrix is freed after the work that is queued on the stream of the matrix's device.
   }
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(blocking, &graph), cudaSuccess);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device code: divides the rows of groups into blocks, of which each group begins a new one, and
-// copies the rows there. Codes of blocks are then made of these rows.
+// Device code: copies the row that each slot reads. Divides the rows of groups into blocks, of
+// which each group begins a new one, and copies the rows there. Codes of blocks are then made of
+// these rows.
 #include "grouped/cuda/copy_rows.cuh"
 
 namespace switchback::grouped::cuda {
