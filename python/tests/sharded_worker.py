@@ -5,9 +5,11 @@ Every process has the same batch, and an unsharded copy of the model. Outputs, i
 each step, the weights must have the bits of that copy. Prints the bytes that each layer gathers.
 """
 
+import contextlib
 import copy
 import json
 import os
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -27,36 +29,30 @@ def model(make):
     return torch.nn.Sequential(*layers[:-1])
 
 
-class Count:
-    """Counts the bytes that this process gives to all-gathers and all-reduces (gradients are not among them).
-    """
+@contextlib.contextmanager
+def bytes_given():
+    """Lists the bytes that this process gives to all-gathers and all-reduces, which transfer no gradients."""
+    counts, running = [], []
 
-    NAMES = ("all_gather_into_tensor", "all_gather_single", "all_reduce")
+    def counting(name, function):
+        def counted(*arguments, **options):
+            given = arguments[0 if name == "all_reduce" else 1]
+            if not running:  # some of these functions call each other
+                counts.append(given.numel() * given.element_size())
+            running.append(name)
+            try:
+                return function(*arguments, **options)
+            finally:
+                running.pop()
 
-    def __init__(self):
-        self.bytes = 0
-        self.kept = {name: getattr(dist, name) for name in self.NAMES if hasattr(dist, name)}
+        return counted
 
-    def __enter__(self):
-        for name, function in self.kept.items():
-
-            def counted(*arguments, function=function, place=name != "all_reduce", **options):
-                given = arguments[place]
-                if not self.inside:
-                    self.bytes += given.numel() * given.element_size()
-                self.inside += 1
-                try:
-                    return function(*arguments, **options)
-                finally:
-                    self.inside -= 1
-
-            setattr(dist, name, counted)
-        self.inside = 0
-        return self
-
-    def __exit__(self, *_):
-        for name, function in self.kept.items():
-            setattr(dist, name, function)
+    with contextlib.ExitStack() as stack:
+        for name in ("all_gather_into_tensor", "all_gather_single", "all_reduce"):
+            if hasattr(dist, name):
+                function = counting(name, getattr(dist, name))
+                stack.enter_context(mock.patch.object(dist, name, function))
+        yield counts
 
 
 def sharded(module, mesh, dtype, reshard):
@@ -83,10 +79,10 @@ def compare(make, mesh, lean, dtype, reshard):
             its = m if dtype is None or m is other else copy.deepcopy(m).to(dtype)
             its_x = (x if dtype is None or m is other else x.to(dtype)).clone().requires_grad_()
             optimizer.zero_grad()
-            with Count() as count:
+            with bytes_given() as given_bytes:
                 y = its(its_x)
                 y.square().sum().backward()
-            gathered = count.bytes
+            gathered = sum(given_bytes)
             given.append(its_x.grad.float())
             results.append(y.detach().float())
             if its is not m:
@@ -94,11 +90,7 @@ def compare(make, mesh, lean, dtype, reshard):
                     p.grad = q.grad.float()
             optimizer.step()
         case = (make.__name__, lean, dtype, reshard, step)
-        assert torch.equal(results[0], results[1]), (
-            case,
-            "y",
-            (results[0] - results[1]).abs().max(),
-        )
+        assert torch.equal(results[0], results[1]), (case, "y", (results[0] - results[1]).abs().max())
         assert torch.equal(given[0], given[1].to(given[0].dtype)), (case, "dx")
         for p, q in zip(twin.parameters(), other.parameters()):
             whole = q.full_tensor()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions that the tests share: paths, NumPy references, and running other processes."""
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -23,6 +25,37 @@ def require_torch():
     except ImportError as error:
         raise unittest.SkipTest(f"torch is not installed: {error}") from error
     return torch
+
+
+class TensorCase(unittest.TestCase):
+    """Seeds torch before each test, and compares tensors to the bit."""
+
+    def setUp(self):
+        require_torch().manual_seed(0)
+
+    def equal(self, got, want, words=None):
+        """Asserts that two tensors, or all pairs of two lists, have the same dtype, shape and bits."""
+        if isinstance(want, (list, tuple)):
+            self.assertEqual(len(got), len(want), words)
+            for place, pair in enumerate(zip(got, want)):
+                self.equal(*pair, f"result {place} differs" if words is None else words)
+            return
+        self.assertEqual((got.dtype, got.shape), (want.dtype, want.shape), words)
+        self.assertTrue(require_torch().equal(got, want), words)
+
+
+def results_of(module, x, g, call=None):
+    """Runs a module, or call(x), and its backward: returns y and the gradients of x and of each parameter.
+
+    The parameters have no gradients afterwards.
+    """
+    module.zero_grad(set_to_none=True)
+    x = x.detach().requires_grad_()
+    y = (call or module)(x)
+    y.backward(g.to(y.dtype))
+    results = [y.detach(), x.grad, *(parameter.grad for parameter in module.parameters())]
+    module.zero_grad(set_to_none=True)
+    return results
 
 
 def torch_at_least(major, minor):
@@ -60,6 +93,27 @@ def builds_dispatch():
         and os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
         and shutil.which(os.environ.get("CXX", "c++")) is not None
     )
+
+
+@contextlib.contextmanager
+def compiled_calls(seen):
+    """Calls seen(name, result) for each call that the compiled dispatch handles, if it is available."""
+    from switchback.nn import _dispatch, _function
+
+    class Watched:
+        def __getattr__(self, name):
+            function = getattr(_dispatch.native, name)
+
+            def call(*arguments):
+                result = function(*arguments)
+                if result is not None:
+                    seen(name, result)
+                return result
+
+            return call
+
+    with mock.patch.object(_function, "native", Watched() if _dispatch.native else None):
+        yield
 
 
 def run_python(*arguments, **options):

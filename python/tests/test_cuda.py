@@ -4,7 +4,7 @@ GPU."""
 
 import unittest
 
-from support import cuda_is_usable, relative_error, require_torch
+from support import TensorCase, cuda_is_usable, relative_error, require_torch, results_of
 
 torch = require_torch()
 
@@ -12,11 +12,11 @@ from switchback import nn as sb  # noqa: E402
 
 
 @unittest.skipUnless(cuda_is_usable(), "no GPU that torch and the library can use")
-class Cuda(unittest.TestCase):
+class Cuda(TensorCase):
     K, N, M = 256, 320, 64
 
     def setUp(self):
-        torch.manual_seed(0)
+        super().setUp()
         self.x = torch.randn(self.M, self.K, device="cuda")
 
     def layer(self, **options):
@@ -26,13 +26,9 @@ class Cuda(unittest.TestCase):
         layer = self.layer()
         twin = sb.SwitchBackLinearVectorwise(self.K, self.N)
         twin.load_state_dict(layer.state_dict())
-        results = []
-        for module, device in ((layer, "cuda"), (twin, "cpu")):
-            x = self.x.detach().to(device).requires_grad_()
-            y = module(x)
-            y.square().sum().backward()
-            results.append([y, x.grad, module.weight.grad, module.bias.grad])
-        for got, want in zip(*results):
+        g = torch.randn(self.M, self.N)
+        on_cpu = results_of(twin, self.x.cpu(), g)
+        for got, want in zip(results_of(layer, self.x, g.cuda()), on_cpu):
             # Codes are equal. Floating point sums may be added in another order, or have the 10 mantissa
             # bits of TF32.
             self.assertLess(relative_error(got.cpu(), want), 2e-3)
@@ -72,8 +68,7 @@ class Cuda(unittest.TestCase):
                 for _ in range(3):
                     x.normal_()
                     graph.replay()
-                    got = y.clone()
-                    self.assertTrue(torch.equal(got, layer(x)))
+                    self.equal(y.clone(), layer(x))
 
     def test_a_graph_of_a_training_step(self):
         layer = self.layer()

@@ -7,16 +7,18 @@ import copy
 import ctypes
 import itertools
 import os
+import random
 import shutil
 import sys
 import tempfile
-import threading
 import unittest
 from unittest import mock
 
 from support import (
     PACKAGE,
+    TensorCase,
     builds_dispatch,
+    compiled_calls,
     cuda_is_usable,
     require_torch,
     run_program,
@@ -46,11 +48,9 @@ class Reported(unittest.TestCase):
         script = "import switchback.nn; print(switchback.nn.dispatch_path())"
         return run_python("-c", script, env=variables)
 
-    def test_ctypes_on_demand(self):
+    def test_what_the_variable_says(self):
         done = self.said(SWITCHBACK_DISPATCH="ctypes")
         self.assertEqual(done.stdout.strip(), "ctypes (SWITCHBACK_DISPATCH = 'ctypes')", done.stderr)
-
-    def test_an_unknown_way(self):
         done = self.said(SWITCHBACK_DISPATCH="fast")
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("SWITCHBACK_DISPATCH = 'fast'; it must be", done.stderr)
@@ -58,19 +58,17 @@ class Reported(unittest.TestCase):
     def test_compiled_or_a_reason(self):
         said = sb.dispatch_path()
         self.assertRegex(said, r"^compiled$" if COMPILED else r"^ctypes \(.+\)$")
+        done = run_python("-m", "switchback")  # what bug reports quote
+        self.assertIn(f"dispatch     {said}", done.stdout)
+        if len(os.sched_getaffinity(0)) > 1:  # run_python sets torch to one thread
+            self.assertIn("torch.get_num_threads() is 1", done.stdout)
+        done = run_python("-m", "switchback", env={"SWITCHBACK_DISPATCH": "fast"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("dispatch     SWITCHBACK_DISPATCH = 'fast'; it must be", done.stdout)
         if not COMPILED and "SWITCHBACK_DISPATCH" not in said:
             done = self.said(SWITCHBACK_DISPATCH="compiled")
             self.assertNotEqual(done.returncode, 0)
             self.assertIn("SWITCHBACK_DISPATCH = 'compiled', but", done.stderr)
-
-    def test_for_bug_reports(self):
-        done = run_python("-m", "switchback")  # run_python sets torch to one thread
-        if len(os.sched_getaffinity(0)) > 1:
-            self.assertIn("torch.get_num_threads() is 1", done.stdout)
-        self.assertIn(f"dispatch     {sb.dispatch_path()}", done.stdout)
-        done = run_python("-m", "switchback", env={"SWITCHBACK_DISPATCH": "fast"})
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("dispatch     SWITCHBACK_DISPATCH = 'fast'; it must be", done.stdout)
 
 
 def calls_of(layer, x, g):
@@ -95,42 +93,29 @@ def calls_of(layer, x, g):
 
 
 @unittest.skipUnless(COMPILED, f"there is no compiled dispatch: {sb.dispatch_path()}")
-class Compiled(unittest.TestCase):
+class Compiled(TensorCase):
     device = "cpu"
 
     def setUp(self):
-        torch.manual_seed(0)
+        super().setUp()
         torch.set_default_device(self.device)  # for layers and tensors that tests create
         self.addCleanup(torch.set_default_device, None)
 
     def same(self, got, want):
-        self.assertEqual(len(got), len(want))
-        for place, (a, b) in enumerate(zip(got, want)):
-            self.assertEqual((a.dtype, a.shape, a.stride()), (b.dtype, b.shape, b.stride()), place)
-            self.assertTrue(torch.equal(a, b), f"result {place} differs")
+        self.equal(got, want)
+        self.assertEqual([tensor.stride() for tensor in got], [tensor.stride() for tensor in want])
 
     @contextlib.contextmanager
     def taken(self):
         """Records the names of the calls that the compiled code handles, in a list."""
-        names = ("forward", "forward_prepared", "backward", "backward_prepared")
-        counts = []
+        names = []
 
-        class Counting:
-            def __getattr__(self, name):
-                function = getattr(_dispatch.native, name)
-                if name not in names:
-                    return function
+        def seen(name, _result):
+            if name.startswith(("forward", "backward")):
+                names.append(name)
 
-                def call(*arguments):
-                    result = function(*arguments)
-                    if result is not None:
-                        counts.append(name)
-                    return result
-
-                return call
-
-        with mock.patch.object(_function, "native", Counting()):
-            yield counts
+        with compiled_calls(seen):
+            yield names
 
     def kinds(self):
         for dtype in (torch.float32, torch.bfloat16, torch.float16):
@@ -161,41 +146,6 @@ class Compiled(unittest.TestCase):
                     self.assertEqual(taken.count("forward"), 7)  # all forwards except the first
                     self.assertEqual(taken.count("backward"), 4)
 
-    def test_turn_about_on_one_layer(self):
-        """Both paths share a layer's state, so each call may use another path than the last."""
-        layer = sb.SwitchBackLinearVectorwise(K, N)
-        twin = copy.deepcopy(layer)
-        x, g = torch.randn(5, K), torch.randn(5, N)
-        generator = torch.Generator().manual_seed(1)
-
-        def results(layer, mixed):
-            found = []
-            for step in range(40):
-                choice = int(torch.randint(0, 16, (), generator=generator, device="cpu"))
-                through_python = without_compiled() if mixed and choice & 1 else contextlib.nullcontext()
-                with through_python:
-                    if step % 3:
-                        with torch.no_grad():
-                            found.append(layer(x))
-                    else:
-                        y = layer(x)
-                if not step % 3:
-                    with without_compiled() if mixed and choice & 2 else contextlib.nullcontext():
-                        found += torch.autograd.grad(y, list(layer.parameters()), g)
-                if step % 5 == 0:
-                    layer.weight.data.mul_(1.25)  # autograd does not notice this change
-                if step % 7 == 0:
-                    with torch.no_grad():
-                        layer.bias.add_(1.0)
-            return found
-
-        mixed = results(layer, True)
-        generator.manual_seed(1)
-        self.same(mixed, results(twin, False))
-        fresh = sb.SwitchBackLinearVectorwise(K, N)
-        fresh.load_state_dict(layer.state_dict())
-        self.same([layer(x)], [fresh(x)])
-
     def test_prepared(self):
         for dtype in (torch.float32, torch.bfloat16):
             for kind in (sb.SwitchBackLinearVectorwise, sb.SwitchBackLinearGlobal):
@@ -207,10 +157,6 @@ class Compiled(unittest.TestCase):
                     self.same(calls_of(layer, x, g), want)
                 self.assertGreaterEqual(taken.count("forward_prepared"), 3)
                 self.assertGreaterEqual(taken.count("backward_prepared"), 3)
-                layer.W_int8[0, 0] = 5
-                layer.state_W.mul_(2.0)
-                twin = copy.deepcopy(layer)
-                self.same([layer(x)], [twin(x)])
                 layer.half()  # changes the dtype of the bias, but not the codes
                 with without_compiled():
                     want = layer(x.half())
@@ -255,19 +201,6 @@ class Compiled(unittest.TestCase):
                 with without_compiled():
                     self.same([call().detach()], [got])
 
-    def test_rows_apart(self):
-        layer = sb.SwitchBackLinearVectorwise(K, N)
-        wide = torch.randn(6, 2 * K)
-        layer(wide[:, :K])
-        with self.taken() as taken:
-            for x in (wide[:, K:], wide[::2, :K], wide.view(2, 3, 2 * K)[:, :, :K], wide[0, :K]):
-                got = layer(x)
-                plain = _function._is_plain_call(x, layer.weight, layer.bias, layer._layers)
-                self.assertTrue(plain)
-                with without_compiled():
-                    self.same([layer(x)], [got])
-        self.assertEqual(len(taken), 4)
-
     def test_wrong_operands_are_still_refused(self):
         layer = sb.SwitchBackLinearVectorwise(K, N)
         x = torch.randn(4, K)
@@ -287,28 +220,6 @@ class Compiled(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "storage"):
             layer(x)
 
-    def test_hooks_and_versions_see_what_is_saved(self):
-        for options in ({}, {"mem_efficient": True}):
-            layer = sb.SwitchBackLinear(K, N, **options)
-            x = torch.randn(4, K, requires_grad=True)
-            layer(x)
-            packed = []
-
-            def pack(tensor, packed=packed):
-                packed.append(tensor.shape)
-                return tensor
-
-            with self.taken() as taken:
-                with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-                    layer(x)
-                y = layer(x)
-            self.assertEqual(len(taken), 2)
-            self.assertEqual(len(packed), 3 if options else 2)
-            with torch.no_grad():
-                layer.weight.mul_(2.0)
-            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
-                y.sum().backward()
-
     def test_nothing_else_holds_the_results(self):
         layer = sb.SwitchBackLinearVectorwise(K, N)
         x, g = torch.randn(4, K, requires_grad=True), torch.randn(4, N)
@@ -320,20 +231,12 @@ class Compiled(unittest.TestCase):
         for name, tensor in zip(("y", "dx", "dw", "db"), (y, *grads)):
             self.assertEqual(tensor._use_count(), 1, name)
 
-    def test_second_derivatives_are_refused(self):
-        layer = sb.SwitchBackLinearVectorwise(K, N)
-        x = torch.randn(4, K, requires_grad=True)
-        layer(x)
-        y = layer(x).square().sum()
-        (dx,) = torch.autograd.grad(y, x, create_graph=True)
-        with self.assertRaisesRegex(RuntimeError, "switchback has no second derivative"):
-            dx.sum().backward()
-
     @contextlib.contextmanager
     def stand_ins(self, replaced):
         """Replaces functions of the library, for the compiled path and for the Python path."""
         real = {name: getattr(library(), name) for name in _dispatch.native.FUNCTIONS}
         used = dict(real)
+        _dispatch.use(library())  # so that no new layer does it while the functions are replaced
         for name, function in replaced.items():
             kind = ctypes.CFUNCTYPE(ctypes.c_int32, *real[name].argtypes)
             used[name] = kind(function)
@@ -363,30 +266,49 @@ class Compiled(unittest.TestCase):
             self.assertRaises(sb_errors.InternalError, layer, x)
         self.same([layer(x).detach()], [want.detach()])
 
-    def test_the_library_is_told_and_asked_as_often(self):
-        """Both paths must tell the library of as many changes of the weight, and compute as many
-        fingerprints."""
+    def test_all_calls_in_any_order(self):
+        """Both paths share a layer's state, so each pass may use another path than the last. They tell the
+        library of as many changes of the weight, and compute as many fingerprints."""
         x, g = torch.randn(4, K), torch.randn(4, N)
 
-        def work(layer):
-            optimizer = torch.optim.SGD(layer.parameters(), 0.1)
-            for _ in range(3):
-                layer(x).backward(g)
-                optimizer.step()
-            with torch.no_grad():
-                for _ in range(3):
-                    layer(x)
-                layer.weight.data.mul_(2.0)
-                layer(x)
-                with sb.reuse_weight_codes():
-                    layer(x)
-            for _ in range(3):
-                (layer(x) + layer(x)).backward(g)
-            layer.weight_updated()
-            layer.requires_grad_(False)
+        def use_at_random(layer, path):
+            """Returns all outputs. path(): a context manager that chooses the path of one pass."""
+            optimizer = torch.optim.SGD(layer.parameters(), 0.01)
             given = x.clone().requires_grad_()
-            for _ in range(4):
-                layer(given).backward(g)
+            outputs = []
+
+            def forward(x):
+                with path():
+                    outputs.append(layer(x))
+                return outputs[-1]
+
+            def backward(y):
+                with path():
+                    y.backward(g)
+
+            for step in torch.randint(0, 10, (400,), device="cpu").tolist():
+                if step < 2:
+                    with torch.no_grad():
+                        forward(x)
+                elif step == 2:
+                    backward(forward(given) + forward(x))
+                elif step == 3:
+                    backward(forward(given))
+                elif step == 4:
+                    optimizer.step()
+                elif step == 5:
+                    layer.weight.data.mul_(1.01)  # autograd does not notice this change
+                elif step == 6:
+                    layer.weight_updated()
+                elif step == 7:
+                    layer.weight.requires_grad_(not layer.weight.requires_grad)
+                elif step == 8:
+                    with torch.no_grad():
+                        layer.bias.add_(1.0)
+                else:
+                    with sb.reuse_weight_codes():
+                        forward(given)
+            return [y.detach() for y in outputs]
 
         def counting(name, calls):
             function = getattr(library(), name)
@@ -397,54 +319,20 @@ class Compiled(unittest.TestCase):
 
             return call
 
-        def at_random(layer):
-            optimizer = torch.optim.SGD(layer.parameters(), 0.01)
-            given = x.clone().requires_grad_()
-            for step in torch.randint(0, 8, (300,), device="cpu").tolist():
-                if step < 2:
-                    with torch.no_grad():
-                        layer(x)
-                elif step < 4:
-                    (layer(given) + layer(x)).backward(g) if step == 2 else layer(given).backward(g)
-                elif step == 4:
-                    optimizer.step()
-                elif step == 5:
-                    layer.weight.data.mul_(1.01)
-                elif step == 6:
-                    layer.weight_updated()
-                else:
-                    with sb.reuse_weight_codes():
-                        layer(given)
-
-        for script in (work, at_random):
-            lists = []
-            for way in (contextlib.nullcontext(), without_compiled()):
-                torch.manual_seed(0)
-                calls = []
-                names = "switchback_linear_weight_updated", "switchback_fingerprint"
-                with self.stand_ins({name: counting(name, calls) for name in names}), way:
-                    script(sb.SwitchBackLinearVectorwise(K, N))
-                lists.append(calls)
-            self.assertGreater(len(lists[0]), 10)
-            self.assertEqual(*lists)
-
-    def test_threads_share_a_layer(self):
-        layer = sb.SwitchBackLinearVectorwise(256, 256).eval()
-        inputs = [torch.randn(32, 256) for _ in range(4)]
-        with torch.no_grad():
-            want = [layer(x) for x in inputs]
-        wrong = []
-
-        def work(x, y):
-            with torch.no_grad():
-                wrong.extend(1 for _ in range(50) if not torch.equal(layer(x), y))
-
-        threads = [threading.Thread(target=work, args=pair) for pair in zip(inputs, want)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(wrong, [])
+        names = "switchback_linear_weight_updated", "switchback_fingerprint"
+        coin = random.Random(1)
+        either = lambda: without_compiled() if coin.random() < 0.5 else contextlib.nullcontext()  # noqa: E731
+        outputs, told = [], []
+        for path in (contextlib.nullcontext, without_compiled, either):
+            torch.manual_seed(0)
+            told.append([])
+            with self.stand_ins({name: counting(name, told[-1]) for name in names}):
+                outputs.append(use_at_random(sb.SwitchBackLinearVectorwise(K, N), path))
+        self.assertGreater(len(told[0]), 10)
+        # Not assertEqual, which would look for the shortest difference of long lists for minutes.
+        self.assertTrue(told[0] == told[1], f"{len(told[0])} calls, and {len(told[1])}")
+        self.same(outputs[0], outputs[1])
+        self.same(outputs[2], outputs[1])
 
     def test_another_device(self):
         with mock.patch.object(_context.context_for("cpu"), "device_index", 5):
@@ -458,7 +346,7 @@ class Compiled(unittest.TestCase):
         self.same([y.detach()], [want])
 
     def test_codes_that_no_layer_holds(self):
-        """linear_of_codes has the bits of its two operations, and leaves to Python what it cannot read in place."""
+        """linear_of_codes has the bits of its two operations, and leaves to Python what it cannot read."""
         numbers = {torch.float32: _abi.F32, torch.float16: _abi.F16, torch.bfloat16: _abi.BF16}
 
         def call(x, codes, absmax, bias, dtype, rotation=0, activation=None):
@@ -466,20 +354,21 @@ class Compiled(unittest.TestCase):
             return _dispatch.linear_of_codes(x, codes, absmax, bias, numbers[dtype], rotation, code)
 
         codes = torch.randint(-127, 128, (N, K), dtype=torch.int8)
-        for dtype, rows, scales, bias_type, rotation, activation in itertools.product(
-            numbers, ((5,), (2, 3), (1,)), (N, 1), (None, *numbers), (0, 16), (None, "gelu_tanh")
-        ):
-            x, absmax = torch.randn(*rows, K).to(dtype), torch.rand(scales)
+        for dtype, out, bias_type in itertools.product(numbers, numbers, (None, *numbers)):
             bias = None if bias_type is None else torch.randn(N).to(bias_type)
-            of_x, absmax_x = _function.codes_of(x.reshape(-1, K), rotation, activation)
-            for out in numbers:
+            for rows, scales, rotation, activation in itertools.product(
+                ((5,), (2, 3), (1,)), (N, 1), (0, 16), (None, "gelu_tanh")
+            ):
+                x, absmax = torch.randn(*rows, K).to(dtype), torch.rand(scales)
+                of_x, absmax_x = _function.codes_of(x.reshape(-1, K), rotation, activation)
                 want = ops.gemm_dequantize(of_x, codes, absmax_x, absmax, bias, out)
                 got = call(x, codes, absmax, bias, out, rotation, activation)
                 with self.subTest(dtype=dtype, rows=rows, bias=bias_type, rotation=rotation, out=out):
                     self.same([got], [want.reshape(*rows, N)])
         x, absmax, f32 = torch.randn(6, K), torch.rand(N), torch.float32
         apart = torch.randn(6, K + 5)[:, :K]
-        self.same([call(apart, codes, absmax, None, f32)], [call(apart.contiguous(), codes, absmax, None, f32)])
+        want = call(apart.contiguous(), codes, absmax, None, f32)
+        self.same([call(apart, codes, absmax, None, f32)], [want])
         wide = torch.randint(-127, 128, (N, K + 1), dtype=torch.int8)[:, :K]
         for left in (
             (x.t().contiguous().t(), codes, absmax, None),

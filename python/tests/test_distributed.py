@@ -9,7 +9,15 @@ import sys
 import tempfile
 import unittest
 
-from support import DIGITS, PACKAGE, require_torch, run_python, torch_at_least
+from support import (
+    DIGITS,
+    PACKAGE,
+    TensorCase,
+    require_torch,
+    results_of,
+    run_python,
+    torch_at_least,
+)
 
 torch = require_torch()
 
@@ -51,133 +59,63 @@ class DataParallel(unittest.TestCase):
     @unittest.skipUnless(os.path.exists(DIGITS), "the digits are not there")
     def test_two_processes_train_as_one_does(self):
         script = os.path.join(EXAMPLES, "ddp.py")
+        results = []
         with tempfile.TemporaryDirectory() as folder:
-            for layer in ("SwitchBackLinearVectorwise", "SwitchBackLinearGlobalMemEfficient"):
-                results = []
-                for launch, extra in (
-                    (run_python, ()),
-                    (torchrun, ()),
-                    (torchrun, ("--accumulate=2",)),
-                ):
-                    out = os.path.join(folder, "out.json")
-                    done = launch(
-                        script,
-                        "--data",
-                        DIGITS,
-                        "--steps",
-                        "10",
-                        "--layer",
-                        layer,
-                        "--out",
-                        out,
-                        *extra,
-                    )
-                    # The exit status is not checked: gloo's threads sometimes abort a process that ends,
-                    # also with torch's own layers.
-                    self.assertTrue(os.path.exists(out), done.stdout + done.stderr)
-                    with open(out, encoding="utf-8") as file:
-                        results.append(json.load(file)["losses"])
-                    os.remove(out)
-                one, *others = results
-                self.assertLess(one[-1], one[0])
-                # Inputs and gradients are quantized row by row, and halving the batch doubles gradients
-                # exactly: in each step all products except dW = G^T X have the same bits. dW is summed in
-                # two parts, so it differs by about 2^-24 of its size, and with it the weights. A weight
-                # that is this close to the border between two codes changes by 1 / 127 of its scale. With
-                # some 80,000 weights, 10 steps, and roundings of 2^-24 * 127 of a code, of the order of 10
-                # codes change, each moving a loss of 2.3 by less than 1e-5.
-                for other in others:
-                    for a, b in zip(one, other):
-                        self.assertLess(abs(a - b), 1e-4)
+            for launch, extra in ((run_python, ()), (torchrun, ()), (torchrun, ("--accumulate=2",))):
+                out = os.path.join(folder, "out.json")
+                layer = ("--layer", "SwitchBackLinearVectorwise")
+                done = launch(script, "--data", DIGITS, "--steps", "10", *layer, "--out", out, *extra)
+                # The exit status is not checked: gloo's threads sometimes abort a process that ends, also
+                # with torch's own layers.
+                self.assertTrue(os.path.exists(out), done.stdout + done.stderr)
+                with open(out, encoding="utf-8") as file:
+                    results.append(json.load(file)["losses"])
+                os.remove(out)
+        one, *others = results
+        self.assertLess(one[-1], one[0])
+        # Inputs and gradients are quantized row by row, and halving the batch doubles gradients exactly: in
+        # each step all products except dW = G^T X have the same bits. dW is summed in two parts, so it
+        # differs by about 2^-24 of its size, and with it the weights. A weight that is this close to the
+        # border between two codes changes by 1 / 127 of its scale. With some 80,000 weights, 10 steps, and
+        # roundings of 2^-24 * 127 of a code, of the order of 10 codes change, each moving a loss of 2.3 by
+        # less than 1e-5.
+        for other in others:
+            for a, b in zip(one, other):
+                self.assertLess(abs(a - b), 1e-4)
+
+    def test_gradients_are_those_without_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "ok")
+            done = torchrun(os.path.join(HERE, "data_parallel_worker.py"), out)
+            # The exit status is not checked, as above.
+            self.assertTrue(os.path.exists(out), done.stdout + done.stderr)
 
 
-class Shards(unittest.TestCase):
-    """Tensor parallelism without the library's parallel layers: each process has a slice of W."""
-
-    def setUp(self):
-        torch.manual_seed(0)
-        self.x = torch.randn(6, 40)
-        self.g = torch.randn(6, 24)
-
-    def shard(self, make, whole, rows=slice(None), cols=slice(None), bias=True):
-        weight = whole.weight.detach()[rows, cols]
-        layer = make(weight.shape[1], weight.shape[0], bias)
-        state = {"weight": weight}
-        if bias:
-            state["bias"] = whole.bias.detach()[rows]
-        layer.load_state_dict(state)
-        return layer
-
+class Shards(TensorCase):
     def test_rows_of_a_rowwise_weight(self):
-        # Column parallel: W has one scale per row, so a process computes its slice of the result, to the bit.
+        """Tensor parallelism without the library's parallel layers: each process has rows of W.
+
+        W has one scale per row, so a process computes its slice of the result, to the bit.
+        """
+        x, g = torch.randn(6, 40), torch.randn(6, 24)
         whole = sb.SwitchBackLinearVectorwise(40, 24)
-        y = whole(self.x)
-        y.backward(self.g)
+        y, _, dw, _ = results_of(whole, x, g)
         for rows in (slice(0, 8), slice(8, 24)):
-            part = self.shard(sb.SwitchBackLinearVectorwise, whole, rows)
-            z = part(self.x)
-            self.assertTrue(torch.equal(z, y[:, rows]))
-            z.backward(self.g[:, rows])
+            part = sb.SwitchBackLinearVectorwise(40, rows.stop - rows.start)
+            part.load_state_dict({name: t[rows] for name, t in whole.state_dict().items()})
+            z, _, dw_of_rows, _ = results_of(part, x, g[:, rows])
+            self.equal(z, y[:, rows])
             # Columns of G give independent rows of dW. The blocking of the product may add in another
             # order: 6 terms below 10 each, a few roundings.
-            self.assertLess(
-                float((part.weight.grad - whole.weight.grad[rows]).abs().max()), 60 * 2.0**-22
-            )
+            self.assertLess(float((dw_of_rows - dw[rows]).abs().max()), 60 * 2.0**-22)
             # dX differs from that of the whole layer: G and the columns of W have other scales in each shard.
-
-    def test_rows_of_a_global_weight_have_a_scale_of_their_own(self):
-        whole = sb.SwitchBackLinearGlobal(40, 24)
-        with torch.no_grad():
-            whole.weight[0, 0] = 3  # one large element, in the first shard
-        exact = torch.nn.functional.linear(self.x, whole.weight, whole.bias).detach()
-        part = self.shard(sb.SwitchBackLinearGlobal, whole, slice(8, 24))
-        error = (part(self.x) - exact[:, 8:]).norm()
-        self.assertLess(float(error), float((whole(self.x) - exact)[:, 8:].norm()))
-
-    def test_columns_have_scales_of_their_own(self):
-        # Row parallel: each shard scales its own part of each row of X, and of W. The sum does not equal
-        # the result of the whole layer to the bit, but it is within the same bound of the exact result. A
-        # code is off by at most half a step, so each of 40 products is off by (|x| sw + |w| sx + sw sx / 2)
-        # / 254, where s is the absmax of a row.
-        whole = sb.SwitchBackLinearVectorwise(40, 24, bias=False)
-        weight = whole.weight.detach()
-        exact = self.x.double() @ weight.double().t()
-        total = sum(
-            self.shard(sb.SwitchBackLinearVectorwise, whole, cols=cols, bias=False)(self.x[:, cols])
-            for cols in (slice(0, 16), slice(16, 40))
-        )
-        sx, sw = self.x.abs().amax(1, keepdim=True), weight.abs().amax(1)
-        bound = (
-            self.x.abs().sum(1, keepdim=True) * sw + weight.abs().sum(1) * sx + 40 * sx * sw / 254
-        ) / 254
-        self.assertTrue(((total.double() - exact).abs() <= bound).all())
-        self.assertFalse(torch.equal(total, whole(self.x)))
 
 
 @unittest.skipUnless(HAS_GLOO and torch_at_least(2, 6), "sharding on the CPU needs torch 2.6")
 class Sharded(unittest.TestCase):
-    """Training with FSDP on the CPU. (In torch 1.13 FSDP needs a GPU.)"""
-
-    def check(self, how):
-        done = torchrun(os.path.join(HERE, "fsdp_worker.py"), how)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-
-    def test_fully_shard(self):
-        self.check("fully_shard")
-
     def test_fully_sharded_data_parallel(self):
-        self.check("FullyShardedDataParallel")
-
-
-@unittest.skipUnless(HAS_GLOO, "this torch has no gloo")
-@unittest.skipUnless(torch_at_least(2, 0), "autocast on CPUs as it is since torch 2")
-class DataParallelInt8(unittest.TestCase):
-    """DistributedDataParallel with dw="int8_block", also under autocast and with checkpointing."""
-
-    def test_gradients_are_those_without_it(self):
-        done = torchrun(os.path.join(HERE, "data_parallel_worker.py"))
-        # The exit status is not checked: gloo's threads sometimes abort a process that ends.
-        self.assertIn("all gradients are those without DDP", done.stdout, done.stderr)
+        done = torchrun(os.path.join(HERE, "fsdp_worker.py"))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pickle
 import unittest
 import warnings
 
-from support import relative_error, require_torch
+from support import TensorCase, relative_error, require_torch
 
 torch = require_torch()
 
@@ -119,26 +119,24 @@ class AnotherBlock(_LoopingBlock):
     pass
 
 
-class Case(unittest.TestCase):
+class Case(TensorCase):
     def setUp(self):
-        torch.manual_seed(0)
+        super().setUp()
         self.x = torch.randn(T, H)
         self.index = torch.stack([torch.randperm(E - 1)[:TOP] for _ in range(T)])
         self.weights = torch.rand(T, TOP)
 
-    def equal(self, got, want):
-        self.assertEqual((got.shape, got.dtype), (want.shape, want.dtype))
-        self.assertTrue(torch.equal(got, want))
-
 
 class Experts(Case):
-    def filled(self, mode, dtype, bias=False, **options):
+    def filled(self, mode, dtype, bias=False):
         """Creates SwitchBackExperts, and a list of separate switchback layers with the same weights."""
-        options.update(dtype=dtype, mode=mode)
-        made = sb.SwitchBackExperts(E, H, WIDE, bias=bias, **options)
+        options = {"dtype": dtype, "mode": mode}
+        # ReLU, because the bits of torch's SiLU depend on the place of an element in its tensor.
+        made = sb.SwitchBackExperts(E, H, WIDE, bias=bias, activation=torch.relu, **options)
         single = nn.ModuleList()
         for e in range(E):
             one = MLP(bias, lambda *a, **k: sb.SwitchBackLinear(*a, **k, **options))
+            one.act_fn = nn.ReLU()
             for name in MLP.names:
                 for kind, parameter in getattr(made, name).named_parameters():
                     getattr(getattr(one, name), kind).data.copy_(parameter.detach()[e])
@@ -150,30 +148,12 @@ class Experts(Case):
             for dtype in (torch.float32, torch.bfloat16):
                 with self.subTest(mode=mode, dtype=dtype):
                     made, single = self.filled(mode, dtype, bias=dtype is torch.float32)
-                    x = self.x.to(dtype).clone().requires_grad_()
+                    x = self.x.to(dtype)
                     y = made(x, self.index, self.weights)
                     self.equal(y, loop(single, x, self.index, self.weights))
 
-    def test_options(self):
-        options = {"rotation": 4, "dw": "int8_block", "dw_block_rows": 128}
-        made, single = self.filled("rowwise_shared", torch.float32, bias=True, **options)
-        self.assertEqual(made.down_proj.dw_block_rows, 128)
-        # ReLU, because the bits of torch's SiLU depend on the place of an element in its tensor.
-        made.activation = torch.relu
-        for expert in single:
-            expert.act_fn = nn.ReLU()
-        y = made(self.x, self.index, self.weights)
-        self.equal(y, loop(single, self.x, self.index, self.weights))
-        with self.assertRaisesRegex(ValueError, "in_features = 24; it must be a multiple"):
-            sb.SwitchBackExperts(E, H, WIDE, rotation=16)
-
     def test_gradients(self):
-        for options in ({}, {"rotation": 4, "dw": "int8_block"}):
-            with self.subTest(**options):
-                self.check_gradients(**options)
-
-    def check_gradients(self, **options):
-        made, single = self.filled("rowwise", torch.float32, bias=True, **options)
+        made, single = self.filled("rowwise", torch.float32, bias=True)
         inputs = []
         for forward in (made, lambda *a: loop(single, *a)):
             x, weights = self.x.clone().requires_grad_(), self.weights.clone().requires_grad_()
@@ -217,16 +197,18 @@ class Experts(Case):
         ):
             with self.subTest(text=text), self.assertRaisesRegex(kind, text):
                 made(*arguments)
+        with self.assertRaisesRegex(ValueError, "in_features = 24; it must be a multiple"):
+            sb.SwitchBackExperts(E, H, WIDE, rotation=16)
 
 
 class Replace(Case):
-    def check(self, model, arguments, name="experts"):
+    def check(self, model, arguments):
         """Checks that a model computes nearly the same after replace_experts, and trains."""
         want = model(*arguments)
         before = {key: value.clone() for key, value in model.state_dict().items()}
         replaced = []
         self.assertIs(sb.replace_experts(model, replaced=replaced), model)
-        self.assertEqual(replaced, [name])
+        self.assertEqual(replaced, ["experts"])
         self.assertIsInstance(model.experts, sb.SwitchBackExperts)
         got = model(*arguments)
         if isinstance(want, tuple):
@@ -252,44 +234,35 @@ class Replace(Case):
             for twin in (fresh, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
                 self.equal(twin(self.x)[0], got)
 
-    def test_lists_with_a_forward(self):
+    def test_modules_with_a_forward(self):
+        """Lists are copied; modules whose weights are joined keep their parameters."""
+
         class Model(nn.Module):
-            def __init__(self):
+            def __init__(self, experts):
                 super().__init__()
-                self.experts = OwnForward([MLP(bias=True) for _ in range(E - 1)])
+                self.experts = experts
 
             def forward(self, *arguments):
                 return self.experts(*arguments)
 
-        model = Model().eval()
+        model = Model(OwnForward([MLP(bias=True) for _ in range(E - 1)])).eval()
         self.check(model, (self.x, self.index, self.weights))
         self.assertFalse(model.experts.training or model.experts.up_proj.training)
-
-    def test_parameters_are_taken_over(self):
-        class Model(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.experts = Parameters()
-
-            def forward(self, *arguments):
-                return self.experts(*arguments)
-
-        model = Model()
+        model = Model(Parameters())
         parameters = list(model.parameters())
         self.check(model, (self.x, self.index, self.weights))
         self.assertTrue(all(a is b for a, b in zip(parameters, model.parameters())))
-        self.assertIsInstance(sb.replace_experts(Parameters()), sb.SwitchBackExperts)
-        for name, value in (("is_concatenated", False), ("is_transposed", True)):
-            other = Parameters()
-            setattr(other, name, value)
-            self.assertIs(sb.replace_experts(other), other)
 
+    def test_joined_weights_of_another_form_are_left_alone(self):
         class Clamped(Parameters):
             def _apply_gate(self, both):
                 return both.clamp(-7, 7)
 
-        other = Clamped()
-        self.assertIs(sb.replace_experts(other), other)
+        self.assertIsInstance(sb.replace_experts(Parameters()), sb.SwitchBackExperts)
+        concatenated, transposed = Parameters(), Parameters()
+        concatenated.is_concatenated, transposed.is_transposed = False, True
+        for other in (concatenated, transposed, Clamped()):
+            self.assertIs(sb.replace_experts(other), other)
 
     def test_what_is_left_alone(self):
         model = AnotherBlock()
@@ -315,11 +288,6 @@ class Replace(Case):
             sb.replace_experts(model)
         self.assertIs(type(model.experts), nn.ModuleList)
 
-    def test_mode(self):
-        model = MixtralSparseMoeBlock()
-        sb.replace_experts(model, mode="standard")
-        self.assertEqual(model.experts.gate_proj.mode, "standard")
-
     def test_options(self):
         for model in (MixtralSparseMoeBlock(), nn.Sequential(Parameters())):
             experts = [type(module) for module in model.modules()]
@@ -327,11 +295,9 @@ class Replace(Case):
                 sb.replace_experts(model, rotation=16)
             self.assertEqual([type(module) for module in model.modules()], experts)
             sb.replace_experts(model, mode="rowwise_shared", rotation=4, dw="int8_block")
-            for module in model.modules():
-                if isinstance(module, sb.SwitchBackGroupedLinear):
-                    found = module.mode, module.rotation, module.dw
-                    self.assertEqual(found, ("rowwise_shared", 4, "int8_block"))
-            self.assertTrue(any(isinstance(m, sb.SwitchBackExperts) for m in model.modules()))
+            layers = [m for m in model.modules() if isinstance(m, sb.SwitchBackGroupedLinear)]
+            found = {(layer.mode, layer.rotation, layer.dw) for layer in layers}
+            self.assertEqual(found, {("rowwise_shared", 4, "int8_block")})
 
     def test_transformers(self):
         try:

@@ -7,6 +7,7 @@ import tempfile
 import threading
 import types
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import numpy as np
@@ -17,17 +18,8 @@ from switchback import _abi, _context, _cuda_memory, _library, ops
 from switchback._context import Context
 
 
-class FakeFunction:
-    def __init__(self, value):
-        self.value = value
-
-    def __call__(self):
-        return self.value
-
-
-class FakeLibrary:
-    def __init__(self, major, minor):
-        self.switchback_abi_version = FakeFunction(major << 16 | minor)
+def library_of_version(major, minor):
+    return types.SimpleNamespace(switchback_abi_version=lambda: major << 16 | minor)
 
 
 class FreedMemory(unittest.TestCase):
@@ -70,53 +62,37 @@ class Loading(unittest.TestCase):
         major, minor = _abi.VERSION_MAJOR, 2
         with mock.patch.object(_abi, "VERSION_MINOR", minor):
             for good in ((major, minor), (major, minor + 1), (major, 65535)):
-                _library.check_abi(FakeLibrary(*good), "a.so")
+                _library.check_abi(library_of_version(*good), "a.so")
             for bad in ((major, minor - 1), (major + 1, minor), (0, minor)):
                 with self.assertRaises(switchback.LibraryError) as caught:
-                    _library.check_abi(FakeLibrary(*bad), "a.so")
+                    _library.check_abi(library_of_version(*bad), "a.so")
                 for word in ("a.so", f"{bad[0]}.{bad[1]}", f"{major}.{minor}"):
                     self.assertIn(word, str(caught.exception))
         with self.assertRaisesRegex(ImportError, "not libswitchback"):
             _library.check_abi(object(), "a.so")
 
-    def fails_to_load(self, path):
-        done = run_python(
-            "-c",
-            "import switchback; switchback.library_version()",
-            env={"SWITCHBACK_LIBRARY": path},
-        )
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("LibraryError", done.stderr)
-        self.assertIn(path, done.stderr)
-        self.assertIn("Set SWITCHBACK_LIBRARY", done.stderr)
-        return done.stderr
-
-    def test_a_missing_library(self):
-        with tempfile.TemporaryDirectory() as folder:
-            self.fails_to_load(os.path.join(folder, "libswitchback.so"))
-
-    def test_a_file_that_is_no_library(self):
-        with tempfile.NamedTemporaryFile(suffix=".so") as file:
-            file.write(b"no library")
-            file.flush()
-            self.fails_to_load(file.name)
-
-    def test_another_library(self):
+    def test_what_cannot_be_loaded(self):
         import _ctypes
 
-        self.assertIn("not libswitchback", self.fails_to_load(_ctypes.__file__))
+        with tempfile.TemporaryDirectory() as folder:
+            missing, text = os.path.join(folder, "missing.so"), os.path.join(folder, "text.so")
+            with open(text, "w", encoding="utf-8") as file:
+                file.write("no library")
+            for path in (missing, text, _ctypes.__file__):
+                script = "import switchback; switchback.library_version()"
+                done = run_python("-c", script, env={"SWITCHBACK_LIBRARY": path})
+                self.assertEqual(done.returncode, 1, done.stderr)
+                for said in ("LibraryError", path, "Set SWITCHBACK_LIBRARY"):
+                    self.assertIn(said, done.stderr)
+            self.assertIn("not libswitchback", done.stderr)
 
     def test_layers_without_torch(self):
         done = run_python("-c", "import sys; sys.modules['torch'] = None; import switchback.nn")
         self.assertIn("switchback.nn needs PyTorch 1.13", done.stderr)
 
     def test_import_loads_neither_torch_nor_the_library(self):
-        done = run_python(
-            "-c",
-            "import sys, switchback; assert 'torch' not in sys.modules; dir(switchback); "
-            "assert 'torch' not in sys.modules",
-            env={"SWITCHBACK_LIBRARY": "/nowhere"},
-        )
+        script = "import sys, switchback; dir(switchback); assert 'torch' not in sys.modules"
+        done = run_python("-c", script, env={"SWITCHBACK_LIBRARY": "/nowhere"})
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_what_is_installed(self):
@@ -160,24 +136,17 @@ class Threads(unittest.TestCase):
 
     def test_many_python_threads(self):
         rng = np.random.default_rng(1)
-        inputs = [rng.standard_normal((20 + i, 30)).astype(np.float32) for i in range(4)]
-        wants = [ops.quantize_rowwise(x) for x in inputs]
-        failures = []
 
         def work(x, want):
             for turn in range(50):
                 if turn == 25:
                     switchback.set_num_threads(1)  # retires the context that other threads are using
-                got = ops.quantize_rowwise(x)
-                if not all(np.array_equal(a, b) for a, b in zip(got, want)):
-                    failures.append(turn)
+                for got, wanted in zip(ops.quantize_rowwise(x), want):
+                    np.testing.assert_array_equal(got, wanted)
 
-        threads = [threading.Thread(target=work, args=pair) for pair in zip(inputs, wants)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.assertEqual(failures, [])
+        inputs = [rng.standard_normal((20 + i, 30)).astype(np.float32) for i in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, inputs, map(ops.quantize_rowwise, inputs)))
 
 
 _FOLLOW = """
@@ -234,31 +203,8 @@ class TorchsMemory(unittest.TestCase):
     """The library allocates from torch's caching allocator; both are replaced by test doubles."""
 
     def setUp(self):
-        self.calls = calls = []
-
-        class Cuda:
-            fails = False
-
-            def caching_allocator_alloc(self, size, device, stream):
-                if self.fails:
-                    raise RuntimeError("CUDA out of memory")
-                calls.append(("alloc", size, device, stream))
-                return 0x1000
-
-            def caching_allocator_delete(self, address):
-                if self.fails:
-                    raise RuntimeError("no")
-                calls.append(("delete", address))
-
-            def synchronize(self, device):
-                calls.append(("synchronize", device))
-
-            def ExternalStream(self, stream, device):
-                return types.SimpleNamespace(
-                    synchronize=lambda: calls.append(("wait", stream, device))
-                )
-
-        self.cuda = Cuda()
+        self.cuda = mock.Mock()
+        self.cuda.caching_allocator_alloc.return_value = 0x1000
         patch = mock.patch.dict("sys.modules", torch=types.SimpleNamespace(cuda=self.cuda))
         patch.start()
         self.addCleanup(patch.stop)
@@ -267,28 +213,33 @@ class TorchsMemory(unittest.TestCase):
         self.allocate = _cuda_memory._Allocate(options.allocate)
         self.release = _cuda_memory._Release(options.release)
 
-    def test_in_the_order_of_a_stream(self):
-        address = self.allocate(self.user, 512, 7)
+    def check(self, stream, torchs_stream, released_on, *waits):
+        self.cuda.reset_mock()
+        address = self.allocate(self.user, 512, stream)
         self.assertEqual(address, 0x1000)
-        self.release(self.user, address, 512, 7)
-        self.assertEqual(self.calls, [("alloc", 512, 3, 7), ("delete", 0x1000)])
+        self.release(self.user, address, 512, released_on)
+        allocated = mock.call.caching_allocator_alloc(512, 3, torchs_stream)
+        deleted = mock.call.caching_allocator_delete(address)
+        self.assertEqual(self.cuda.mock_calls, [allocated, *waits, deleted])
         self.assertEqual(_cuda_memory._stream_of, {})
 
+    def test_in_the_order_of_a_stream(self):
+        self.check(7, 7, 7)
+
     def test_the_legacy_stream_is_torchs_default(self):
-        self.release(self.user, self.allocate(self.user, 512, 1), 512, 1)
-        self.assertEqual(self.calls, [("alloc", 512, 3, 0), ("delete", 0x1000)])
+        self.check(1, 0, 1)
 
     def test_another_stream_is_waited_for(self):
-        self.release(self.user, self.allocate(self.user, 512, 7), 512, 8)
-        self.assertEqual(self.calls[1:], [("wait", 8, 3), ("delete", 0x1000)])
+        other = mock.call.ExternalStream(8, device=3)
+        self.check(7, 7, 8, other, other.synchronize())
 
     def test_a_context_that_is_gone(self):
-        self.release(self.user, self.allocate(self.user, 512, 7), 512, None)
-        self.assertEqual(self.calls[1:], [("synchronize", 3), ("delete", 0x1000)])
+        self.check(7, 7, None, mock.call.synchronize(3))
 
     def test_no_exception_leaves(self):
         address = self.allocate(self.user, 512, 7)
-        self.cuda.fails = True
+        self.cuda.caching_allocator_alloc.side_effect = RuntimeError("CUDA out of memory")
+        self.cuda.caching_allocator_delete.side_effect = RuntimeError("no")
         self.assertIsNone(self.allocate(self.user, 512, 7))
         self.release(self.user, address, 512, 7)
         _cuda_memory._stream_of.clear()
@@ -299,39 +250,27 @@ class Streams(unittest.TestCase):
 
     def test_the_callers_stream_is_followed(self):
         context = Context("cpu", 1)
-        calls = []
-
-        class Fake:
-            @staticmethod
-            def switchback_context_set_stream(pointer, stream):
-                calls.append((pointer, stream))
-                return 0
-
         context.stream = 7
-        for stream in (7, 8, 8, 9, 8):
-            now = mock.patch.object(_context, "_current_stream", lambda device, s=stream: s)
-            with now, mock.patch.object(_context, "library", Fake):
-                context.enter()
+        fake = mock.Mock()
+        fake.switchback_context_set_stream.return_value = 0
+        with mock.patch.object(_context, "library", lambda: fake):
+            for stream in (7, 8, 8, 9, 8):
+                with mock.patch.object(_context, "_current_stream", lambda device, s=stream: s):
+                    context.enter()
+        calls = [call.args for call in fake.switchback_context_set_stream.call_args_list]
         self.assertEqual(calls, [(context.pointer, s) for s in (8, 9, 8)])
 
     def test_the_legacy_stream_has_a_name(self):
         for given, want in ((0, 1), (5, 5)):
-            of_device = {3: given}
-            functions = types.SimpleNamespace(_cuda_getCurrentRawStream=of_device.__getitem__)
-            torch = types.SimpleNamespace(_C=functions)
-            with mock.patch.dict("sys.modules", torch=torch):
+            functions = types.SimpleNamespace(_cuda_getCurrentRawStream={3: given}.get)
+            with mock.patch.dict("sys.modules", torch=types.SimpleNamespace(_C=functions)):
                 self.assertEqual(_context._current_stream(3), want)
 
     def test_layers_are_destroyed_by_whoever_holds_the_context(self):
         context = Context("cpu", 1)
         destroyed = []
-
-        class Fake:
-            @staticmethod
-            def switchback_linear_destroy(layer):
-                destroyed.append(layer)
-
-        with mock.patch.object(_context, "library", Fake):
+        fake = types.SimpleNamespace(switchback_linear_destroy=destroyed.append)
+        with mock.patch.object(_context, "library", lambda: fake):
             context.destroy_layer(1)
             self.assertEqual(destroyed, [1])
             with context.lock:

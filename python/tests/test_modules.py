@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layer modules as Python classes: names, arguments, errors, forks, and tools that trace."""
+"""The layer modules as Python classes (names, arguments, attributes, errors), and replace_linear."""
 
 import copy
+import functools
 import inspect
+import itertools
 import pickle
 import unittest
 import warnings
 
-from support import require_torch, run_python, torch_at_least
+from support import require_torch, run_python
 
 torch = require_torch()
 
@@ -16,6 +18,7 @@ from look_alikes import Conv1D  # noqa: E402
 from switchback import nn as sb  # noqa: E402
 from switchback._tensors import HAS_OPERATORS  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.nn.utils import prune  # noqa: E402
 
 KINDS_OF_LINEAR = (
     sb.SwitchBackLinear,
@@ -28,24 +31,16 @@ KINDS_OF_LINEAR = (
 
 class Construction(unittest.TestCase):
     def test_calls_are_those_of_the_modules_replaced(self):
-        """The arguments of forward have the names of the replaced modules, so calls with keywords still work.
-        """
+        """The arguments have the names of the replaced modules, so calls with keywords still work."""
         x = torch.randn(3, 8)
         for kind in KINDS_OF_LINEAR:
-            for call in ("__init__", "forward"):
-                theirs = inspect.signature(getattr(nn.Linear, call)).parameters
-                ours = inspect.signature(getattr(kind, call)).parameters
-                if call == "forward":
-                    self.assertEqual(list(ours), list(theirs))
-                else:
-                    self.assertEqual(list(ours)[: len(theirs)], list(theirs))
+            theirs, ours = (list(inspect.signature(each.__init__).parameters) for each in (nn.Linear, kind))
+            self.assertEqual(ours[: len(theirs)], theirs)
             layer = kind(in_features=8, out_features=5, bias=True, device="cpu", dtype=torch.float32)
             self.assertTrue(torch.equal(layer(input=x), layer(x)))
             layer.prepare_for_eval()
             self.assertTrue(torch.equal(layer(input=x), layer(x)))
         self.assertTrue(torch.equal(sb.GELU()(input=x), sb.GELU()(x)))
-        conv = sb.replace_linear(nn.Sequential(Conv1D(5, 8)), mode="rowwise")[0]
-        self.assertTrue(torch.equal(conv(x=x), conv(x)))
 
     def pairs(self):
         """Pairs of a module and its switchback replacement; for prepared layers, nn.Linear with the weight
@@ -57,13 +52,12 @@ class Construction(unittest.TestCase):
             linear = nn.Linear(8, 5)
             linear.weight = prepared.weight
             yield linear, prepared.prepare_for_eval()
-        yield Conv1D(5, 8), sb.replace_linear(nn.Sequential(Conv1D(5, 8)), mode="rowwise")[0]
-        conv = sb.replace_linear(nn.Sequential(Conv1D(5, 8)), mode="rowwise")[0]
-        yield Conv1D(5, 8), conv.prepare_for_eval()
+        for prepare in (nn.Module.train, sb.prepare_for_eval):
+            model = nn.Sequential(Conv1D(5, 8))
+            yield Conv1D(5, 8), prepare(sb.replace_linear(model, mode="rowwise"))[0]
         yield nn.GELU(), sb.GELU()
-        attention = nn.MultiheadAttention(8, 2)
-        model = nn.Sequential(copy.deepcopy(attention))
-        yield attention, sb.replace_linear(model, mode="rowwise", attention=True)[0]
+        model = nn.Sequential(nn.MultiheadAttention(8, 2))
+        yield copy.deepcopy(model[0]), sb.replace_linear(model, mode="rowwise", attention=True)[0]
 
     def test_attributes_are_those_of_the_modules_replaced(self):
         for theirs, ours in self.pairs():
@@ -80,9 +74,8 @@ class Construction(unittest.TestCase):
                         self.assertEqual(getattr(found, attribute), getattr(value, attribute), name)
                 if not isinstance(theirs, nn.GELU):
                     self.assertIn(theirs.extra_repr(), ours.extra_repr())
-                theirs_takes = list(inspect.signature(type(theirs).forward).parameters)
-                takes = list(inspect.signature(type(ours).forward).parameters)
-                self.assertEqual(takes[: len(theirs_takes)], theirs_takes)
+                takes = [list(inspect.signature(type(m).forward).parameters) for m in (theirs, ours)]
+                self.assertEqual(takes[1][: len(takes[0])], takes[0])
                 for copied in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
                     self.assertIs(type(copied), type(ours))
                     self.assertEqual(repr(copied), repr(ours))
@@ -137,7 +130,7 @@ class Construction(unittest.TestCase):
             (sb.StandardLinear, "standard", False),
         ):
             layer = make(5, 3, bias=False, device="cpu", dtype=torch.float16)
-            self.assertIsInstance(layer, torch.nn.Linear)
+            self.assertIsInstance(layer, nn.Linear)
             self.assertIsInstance(layer, sb.SwitchBackLinear)
             self.assertEqual((layer.mode, layer.mem_efficient), (mode, lean))
             self.assertEqual((layer.in_features, layer.out_features, layer.bias), (5, 3, None))
@@ -149,11 +142,12 @@ class Construction(unittest.TestCase):
         self.assertIn("mem_efficient=True", repr(layer))
 
     def test_initialisation_is_that_of_linear(self):
-        torch.manual_seed(0)
-        want = torch.nn.Linear(5, 3)
-        torch.manual_seed(0)
-        got = sb.SwitchBackLinear(5, 3)
-        self.assertTrue(torch.equal(got.weight, want.weight) and torch.equal(got.bias, want.bias))
+        found = []
+        for kind in (nn.Linear, sb.SwitchBackLinear):
+            torch.manual_seed(0)
+            found.append(kind(5, 3))
+        for want, got in zip(*(layer.parameters() for layer in found)):
+            self.assertTrue(torch.equal(got, want))
 
     def test_what_contradicts_itself(self):
         for options in (
@@ -173,22 +167,21 @@ class NothingToMultiply(unittest.TestCase):
     """Layers without inputs or without outputs have nn.Linear's results and gradients."""
 
     SIZES = ((0, 3), (3, 0), (0, 0))
+    OPTIONS = (
+        {"mode": "rowwise"},
+        {"mode": "global", "mem_efficient": True},
+        {"mode": "rowwise_shared", "dw": "int8_block"},
+        {"mode": "standard"},
+    )
 
     def pairs(self):
-        for k, n in self.SIZES:
-            for bias in (True, False):
-                for options in (
-                    {"mode": "rowwise"},
-                    {"mode": "global", "mem_efficient": True},
-                    {"mode": "rowwise_shared", "dw": "int8_block"},
-                    {"mode": "standard"},
-                ):
-                    with warnings.catch_warnings(), self.subTest(k=k, n=n, bias=bias, **options):
-                        warnings.simplefilter("ignore")  # torch warns of a weight without elements
-                        want = torch.nn.Linear(k, n, bias)
-                        got = sb.replace_linear(torch.nn.Sequential(want), **options)[0]
-                        self.assertIsInstance(got, sb.SwitchBackLinear)
-                        yield want, got
+        for (k, n), bias, options in itertools.product(self.SIZES, (True, False), self.OPTIONS):
+            with warnings.catch_warnings(), self.subTest(k=k, n=n, bias=bias, **options):
+                warnings.simplefilter("ignore")  # torch warns of a weight without elements
+                want = nn.Linear(k, n, bias)
+                got = sb.replace_linear(nn.Sequential(want), **options)[0]
+                self.assertIsInstance(got, sb.SwitchBackLinear)
+                yield want, got
 
     def test_forward_and_backward(self):
         for want, got in self.pairs():
@@ -196,7 +189,7 @@ class NothingToMultiply(unittest.TestCase):
                 results = []
                 for layer in (want, got):
                     x = torch.ones(*shape, want.in_features, requires_grad=True)
-                    layer.zero_grad()
+                    layer.zero_grad(set_to_none=True)
                     y = layer(x)
                     y.sum().backward()
                     results.append((y, x.grad, *(p.grad for p in layer.parameters())))
@@ -208,16 +201,15 @@ class NothingToMultiply(unittest.TestCase):
     def test_prepared_and_loaded(self):
         for want, got in self.pairs():
             x = torch.ones(4, want.in_features)
-            state = got.prepare_for_eval().state_dict()
+            got.prepare_for_eval()
             self.assertEqual(got.is_prepared, got.mode != "standard")
             self.assertTrue(torch.equal(got(x), want(x)))
-            y = got(x.bfloat16()) if got.is_prepared else None
-            self.assertTrue(y is None or torch.equal(y, want(x).bfloat16()))
+            if got.is_prepared:
+                self.assertTrue(torch.equal(got(x.bfloat16()), want(x).bfloat16()))
             other = copy.deepcopy(got)
-            other.load_state_dict(state)
-            self.assertTrue(torch.equal(other(x), want(x)))
-            other.load_state_dict(want.state_dict())
-            self.assertTrue(torch.equal(other(x), want(x)))
+            for state in (got.state_dict(), want.state_dict()):
+                other.load_state_dict(state)
+                self.assertTrue(torch.equal(other(x), want(x)))
 
     def test_compositions(self):
         for k, n in self.SIZES:
@@ -225,11 +217,11 @@ class NothingToMultiply(unittest.TestCase):
                 warnings.simplefilter("ignore")
                 query, key, value = (sb.SwitchBackLinear(k, n, mode="rowwise") for _ in range(3))
                 mlp = sb.SwitchBackMLP(k, 5, n, mode="rowwise")
-            model = torch.nn.ModuleDict({"query": query, "key": key, "value": value})
+            model = nn.ModuleDict({"query": query, "key": key, "value": value})
             with self.assertWarnsRegex(UserWarning, "no inputs or no outputs"):
                 sb.fuse_qkv(model)
             x = torch.ones(4, k)
-            self.assertTrue(torch.equal(query(x), torch.nn.functional.linear(x, query.weight, query.bias)))
+            self.assertTrue(torch.equal(query(x), nn.functional.linear(x, query.weight, query.bias)))
             y = mlp(x)
             y.sum().backward()
             self.assertEqual(y.shape, (4, n))
@@ -247,133 +239,81 @@ class NothingToMultiply(unittest.TestCase):
 
 class Errors(unittest.TestCase):
     def setUp(self):
-        self.layer = sb.SwitchBackLinear(5, 3)
+        self.layer, self.x = sb.SwitchBackLinear(5, 3), torch.randn(2, 5)
 
-    def raises(self, kind, words, call):
+    def raises(self, kind, words, x, layer=None):
         with self.assertRaises(kind) as caught:
-            call()
+            (layer or self.layer)(x)
         for word in words:
             self.assertIn(word, str(caught.exception))
 
     def test_dtype(self):
-        x = torch.randn(2, 5)
-        self.raises(TypeError, ("torch.float64", "float32"), lambda: self.layer(x.double()))
-        self.raises(TypeError, ("torch.int64",), lambda: self.layer(x.long()))
-        self.raises(
-            TypeError, ("torch.float16", "torch.float32", ".to("), lambda: self.layer(x.half())
-        )
-        self.raises(
-            TypeError, ("torch.float64",), lambda: sb.SwitchBackLinear(5, 3, dtype=torch.float64)(x)
-        )
-        layer = sb.SwitchBackLinear(5, 3)
-        layer.bias = torch.nn.Parameter(torch.zeros(3).half())
-        self.raises(TypeError, ("bias", "torch.float16"), lambda: layer(x))
+        x = self.x
+        self.raises(TypeError, ("torch.float64", "float32"), x.double())
+        self.raises(TypeError, ("torch.int64",), x.long())
+        self.raises(TypeError, ("torch.float16", "torch.float32", ".to("), x.half())
+        self.raises(TypeError, ("torch.float64",), x, sb.SwitchBackLinear(5, 3, dtype=torch.float64))
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            self.raises(TypeError, ("torch.float64",), lambda: self.layer(x.double()))
+            self.raises(TypeError, ("torch.float64",), x.double())
+        self.layer.bias = nn.Parameter(torch.zeros(3).half())
+        self.raises(TypeError, ("bias", "torch.float16"), x)
 
     def test_shape(self):
-        self.raises(
-            ValueError, ("(2, 4)", "in_features = 5"), lambda: self.layer(torch.randn(2, 4))
-        )
-        self.raises(ValueError, ("()",), lambda: self.layer(torch.tensor(1.0)))
-        self.raises(ValueError, ("(5, 0)",), lambda: self.layer(torch.randn(5, 0)))
-        self.layer.weight = torch.nn.Parameter(torch.randn(4, 5))
-        self.raises(ValueError, ("weight", "4"), lambda: self.layer(torch.randn(2, 5)))
-        self.layer.weight = torch.nn.Parameter(torch.randn(3, 5))
-        self.assertEqual(self.layer(torch.randn(2, 5)).shape, (2, 3))
-        self.layer.bias = torch.nn.Parameter(torch.randn(4))
-        self.raises(ValueError, ("bias", "4"), lambda: self.layer(torch.randn(2, 5)))
+        layer, x = self.layer, self.x
+        want, weight = layer(x), layer.weight
+        self.raises(ValueError, ("(2, 4)", "in_features = 5"), torch.randn(2, 4))
+        self.raises(ValueError, ("()",), torch.tensor(1.0))
+        self.raises(ValueError, ("(5, 0)",), torch.randn(5, 0))
+        layer.weight = nn.Parameter(torch.randn(4, 5))
+        self.raises(ValueError, ("weight", "4"), x)
+        layer.weight = weight
+        self.assertTrue(torch.equal(layer(x), want))  # a failure leaves the layer usable
+        layer.bias = nn.Parameter(torch.randn(4))
+        self.raises(ValueError, ("bias", "4"), x)
 
     def test_what_is_no_plain_tensor(self):
-        x = torch.randn(2, 5)
-        self.raises(TypeError, ("list",), lambda: self.layer([[1.0] * 5]))
-        self.raises(TypeError, ("ndarray",), lambda: self.layer(x.numpy()))
-        self.raises(TypeError, ("NoneType",), lambda: self.layer(None))
-        self.raises(TypeError, ("sparse",), lambda: self.layer(x.to_sparse()))
+        for x, word in (
+            ([[1.0] * 5], "list"),
+            (self.x.numpy(), "ndarray"),
+            (None, "NoneType"),
+            (self.x.to_sparse(), "sparse"),
+        ):
+            self.raises(TypeError, (word,), x)
         from torch._subclasses import FakeTensorMode
 
         with FakeTensorMode():
             fake = torch.empty(2, 5)
         if HAS_OPERATORS:  # torch's dispatcher refuses this: the weight would have to be fake too
-            self.raises(AssertionError, ("FakeTensor", "switchback.linear"), lambda: self.layer(fake))
+            self.raises(AssertionError, ("FakeTensor", "switchback.linear"), fake)
         else:
-            self.raises(TypeError, ("FakeTensor",), lambda: self.layer(fake))
+            self.raises(TypeError, ("FakeTensor",), fake)
 
         class Named(torch.Tensor):
             pass
 
-        self.assertEqual(self.layer(x.as_subclass(Named)).shape, (2, 3))
+        self.assertEqual(self.layer(self.x.as_subclass(Named)).shape, (2, 3))
 
     def test_device(self):
-        x = torch.randn(2, 5)
-        self.raises(ValueError, ("meta", "cpu", ".to("), lambda: self.layer(x.to("meta")))
+        self.raises(ValueError, ("meta", "cpu", ".to("), self.x.to("meta"))
         layer = sb.SwitchBackLinear(5, 3, device="meta")
         if not HAS_OPERATORS:
-            self.raises(NotImplementedError, ("meta", "cuda"), lambda: layer(x.to("meta")))
-        self.raises(ValueError, ("meta",), lambda: layer(x))
+            self.raises(NotImplementedError, ("meta", "cuda"), self.x.to("meta"), layer)
+        self.raises(ValueError, ("meta",), self.x, layer)
 
     def test_a_weight_that_was_freed(self):
         # Between uses, sharded parameters have a shape but no memory.
         weight = self.layer.weight
-        storage = (
-            weight.untyped_storage() if hasattr(weight, "untyped_storage") else weight.storage()
-        )
-        x = torch.randn(2, 5)
-        self.layer(x)
+        storage = weight.untyped_storage() if hasattr(weight, "untyped_storage") else weight.storage()
+        self.layer(self.x)
         storage.resize_(0)
-        self.raises(ValueError, ("storage",), lambda: self.layer(x))
-
-    def test_a_failure_leaves_the_layer_usable(self):
-        x = torch.randn(2, 5)
-        want = self.layer(x)
-        weight = self.layer.weight
-        self.layer.weight = torch.nn.Parameter(torch.randn(4, 5))
-        with self.assertRaises(ValueError):
-            self.layer(x)
-        self.layer.weight = weight
-        self.assertTrue(torch.equal(self.layer(x), want))
+        self.raises(ValueError, ("storage",), self.x)
 
     def test_jit_trace(self):
-        self.raises(
-            RuntimeError, ("trace",), lambda: torch.jit.trace(self.layer, torch.randn(2, 5))
-        )
-
-
-_FORK = """
-import os, sys, signal
-import torch
-import switchback
-from switchback import nn as sb
-torch.manual_seed(0)
-switchback.set_num_threads(2)
-layer = sb.SwitchBackLinear(300, 200)
-x = torch.randn(64, 300)
-want = layer(x)
-want.sum().backward()
-want_grad = layer.weight.grad.clone()
-child = os.fork()
-if child == 0:
-    signal.alarm(60)
-    torch.set_num_threads(1)
-    layer.zero_grad()
-    y = layer(x)
-    assert torch.equal(y, want)
-    y.sum().backward()
-    assert torch.equal(layer.weight.grad, want_grad)
-    del layer
-    sys.stdout.flush()
-    sys.exit(0)
-_, status = os.waitpid(child, 0)
-assert status == 0, status
-assert torch.equal(layer(x), want)
-"""
+        with self.assertRaisesRegex(RuntimeError, "trace"):
+            torch.jit.trace(self.layer, self.x)
 
 
 class Processes(unittest.TestCase):
-    def test_fork(self):
-        done = run_python("-c", _FORK)
-        self.assertEqual(done.returncode, 0, done.stderr)
-
     def test_exit_with_layers_alive(self):
         script = (
             "import torch, threading\nfrom switchback import nn as sb\n"
@@ -385,25 +325,162 @@ class Processes(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
-@unittest.skipUnless(torch_at_least(2, 1), "torch.compile needs torch 2.1")
-class Compile(unittest.TestCase):
-    def test_results_stay(self):
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 16)
+        self.down = nn.Linear(16, 8, bias=False)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.attention = nn.MultiheadAttention(8, 2)
+        self.head = nn.Linear(8, 3)
+        self.tied = self.head
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x) + self.tied(x)
+
+
+class Replace(unittest.TestCase):
+    def setUp(self):
         torch.manual_seed(0)
-        model = torch.nn.Sequential(
-            sb.SwitchBackLinear(5, 8), torch.nn.ReLU(), sb.SwitchBackLinear(8, 3)
-        )
-        compiled = torch.compile(model, backend="eager")
-        x, g = torch.randn(4, 5), torch.randn(4, 3)
-        results = []
-        for run in (model, compiled, compiled):
-            model.zero_grad()
-            given = x.clone().requires_grad_()
-            y = run(given)
-            y.backward(g)
-            results.append([y, given.grad, *[p.grad.clone() for p in model.parameters()]])
-        for other in results[1:]:
-            for a, b in zip(results[0], other):
-                self.assertTrue(torch.equal(a, b))
+        self.model = Net()
+        self.x = torch.randn(4, 8)
+
+    def names(self, **options):
+        replaced = []
+        model = Net()
+        self.assertIs(sb.replace_linear(model, replaced=replaced, **options), model)
+        kinds = [n for n, m in model.named_modules() if isinstance(m, sb.SwitchBackLinear)]
+        self.assertEqual(kinds, replaced)
+        return replaced
+
+    def test_which(self):
+        every = ["blocks.0.up", "blocks.0.down", "blocks.1.up", "blocks.1.down", "head"]
+        self.assertEqual(self.names(), every)
+        self.assertEqual(self.names(exclude="head"), every[:-1])
+        self.assertEqual(self.names(include="blocks.*.up"), [every[0], every[2]])
+        some = self.names(include=["blocks.*", "head"], exclude=["*.down"])
+        self.assertEqual(some, [every[0], every[2], "head"])
+        some = self.names(include=lambda name, module: module.bias is None)
+        self.assertEqual(some, [every[1], every[3]])
+        self.assertEqual(self.names(include=[]), [])
+        self.assertEqual(self.names(exclude=(lambda name, module: "blocks" in name, "head")), [])
+
+    def test_what_stays(self):
+        model = self.model.eval()
+        model.head.train()
+        old_head, old_names = model.head, [n for n, _ in model.named_parameters()]
+        parameters = list(model.parameters())
+        sb.replace_linear(model, sb.SwitchBackLinearVectorwise)
+        self.assertIsInstance(model.head, sb.SwitchBackLinearVectorwise)
+        self.assertIs(model.head, model.tied)
+        self.assertIs(model.head.weight, old_head.weight)
+        self.assertTrue(model.head.training)
+        self.assertFalse(model.blocks[0].up.training)
+        self.assertIs(type(model.attention.out_proj).__base__, nn.Linear)  # not replaced
+        self.assertEqual([n for n, _ in model.named_parameters()], old_names)
+        for before, after in zip(parameters, model.parameters()):
+            self.assertIs(before, after)
+        model.load_state_dict(Net().state_dict())
+        again = []
+        sb.replace_linear(model, replaced=again)
+        self.assertEqual(again, [])
+
+    def test_ways_to_name_a_layer(self):
+        both = {"vector_wise_quantization": True, "mem_efficient": True}
+        for layer, options, mode, lean in (
+            (sb.SwitchBackLinear, both, "rowwise", True),
+            (sb.SwitchBackLinear, {"mode": "auto"}, "auto", False),
+            (functools.partial(sb.SwitchBackLinear, mode="standard"), {}, "standard", False),
+            (sb.SwitchBackLinearGlobalMemEfficient, {}, "global", True),
+        ):
+            model = sb.replace_linear(Block(), layer, **options)
+            self.assertEqual((model.up.mode, model.up.mem_efficient), (mode, lean))
+            model(self.x).sum().backward()
+
+    def test_the_model_itself(self):
+        linear = nn.Linear(8, 3)
+        replaced = []
+        new = sb.replace_linear(linear, replaced=replaced)
+        self.assertIsInstance(new, sb.SwitchBackLinear)
+        self.assertIs(new.weight, linear.weight)
+        self.assertEqual(replaced, [""])
+        self.assertIs(sb.replace_linear(new), new)
+
+    def test_hooks_are_kept(self):
+        seen = []
+        linear = self.model.head
+        first = linear.register_forward_hook(lambda *_: seen.append("forward"))
+        linear.register_forward_pre_hook(lambda *_: seen.append("pre"))
+        linear.register_full_backward_hook(lambda *_: seen.append("backward"))
+        sb.replace_linear(self.model)
+        self.model.head(self.x.requires_grad_()).sum().backward()
+        self.assertEqual(seen, ["pre", "forward", "backward"])
+        first.remove()
+        self.model.head(self.x)
+        self.assertEqual(seen[3:], ["pre"])
+
+    def test_dtype_and_frozen(self):
+        model = Block().bfloat16().requires_grad_(False)
+        sb.replace_linear(model)
+        self.assertEqual(model(self.x.bfloat16()).dtype, torch.bfloat16)
+        self.assertFalse(model.up.weight.requires_grad)
+
+    def test_a_computed_weight_is_refused(self):
+        prune.random_unstructured(self.model.blocks[1].up, "weight", 0.5)
+        with self.assertRaisesRegex(ValueError, "blocks.1.up"):
+            sb.replace_linear(self.model)
+        self.assertIs(type(self.model.head), nn.Linear)  # the failed call replaced nothing
+        sb.replace_linear(self.model, exclude="blocks.1.up")
+        self.assertIsInstance(self.model.head, sb.SwitchBackLinear)
+
+    def test_hooks_on_the_state_dict_are_refused(self):
+        self.model.head._register_load_state_dict_pre_hook(lambda *arguments: None)
+        with self.assertRaisesRegex(ValueError, "head"):
+            sb.replace_linear(self.model)
+
+
+class Nothing(unittest.TestCase):
+    """A call of replace_linear that replaces nothing warns."""
+
+    def warned(self, call):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            call()
+        return [str(warning.message) for warning in found]
+
+    def test_patterns_that_match_nothing(self):
+        def model():
+            return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+        for words, options in (
+            ("replaced nothing in Sequential.*include = 'attn", {"include": "attn.*"}),
+            ("replaced nothing", {"include": "0", "exclude": "0"}),
+            ("exclude = 'zzz' matches no module", {"exclude": ["zzz", "0"]}),
+        ):
+            (found,) = self.warned(lambda options=options: sb.replace_linear(model(), **options))
+            self.assertRegex(found, words)
+        for options in ({}, {"include": "0"}, {"exclude": "0"}, {"exclude": lambda name, _: False}):
+            self.assertEqual(self.warned(lambda options=options: sb.replace_linear(model(), **options)), [])
+        self.assertEqual(self.warned(lambda: sb.replace_linear(nn.Linear(4, 4))), [])
+
+    def test_models_without_layers(self):
+        (found,) = self.warned(lambda: sb.prepare_for_eval(nn.Sequential(nn.Linear(4, 4))))
+        self.assertIn("no switchback layer in Sequential", found)
+        model = sb.replace_linear(nn.Sequential(nn.Linear(4, 4)), mode="auto")
+        (found,) = self.warned(lambda: sb.prepare_for_eval(model))
+        self.assertIn("mode 'auto', which computes with float weights: nothing is prepared", found)
+        model = sb.replace_linear(nn.Sequential(nn.Linear(4, 4)))
+        self.assertEqual(self.warned(lambda: sb.prepare_for_eval(sb.prepare_for_eval(model))), [])
 
 
 if __name__ == "__main__":

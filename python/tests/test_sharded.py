@@ -20,11 +20,15 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 @unittest.skipUnless(HAS_GLOO and torch_at_least(2, 6), "sharding on the CPU needs torch 2.6")
 class Sharded(unittest.TestCase):
-    def check(self, processes):
-        done = torchrun(os.path.join(HERE, "sharded_worker.py"), processes=processes)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        line = next(line for line in done.stdout.splitlines() if line.startswith("{"))
-        found = json.loads(line)
+    def test_processes(self):
+        for processes in (2, 3):
+            with self.subTest(processes=processes):
+                done = torchrun(os.path.join(HERE, "sharded_worker.py"), processes=processes)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                line = next(line for line in done.stdout.splitlines() if line.startswith("{"))
+                self.check(json.loads(line))
+
+    def check(self, found):
         self.assertIn("lean=False", found["refused"])
         one, rows = "SwitchBackLinearGlobal", "SwitchBackLinearVectorwise"
         # Codes take a quarter of the bytes of float32, and biases stay float32. With scales per row and
@@ -33,24 +37,14 @@ class Sharded(unittest.TestCase):
         self.assertLess(found[f"{rows} True"], 0.5 * found[f"{rows} None"])
         self.assertLess(found[f"{rows} False"], 0.9 * found[f"{rows} None"])
 
-    def test_two_processes(self):
-        self.check(2)
-
-    def test_three_processes(self):
-        self.check(3)
-
 
 @unittest.skipUnless(HAS_GLOO, "this torch has no gloo")
 class TensorParallel(unittest.TestCase):
-    def check(self, processes):
-        done = torchrun(os.path.join(HERE, "parallel_worker.py"), processes=processes)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-
-    def test_two_processes(self):
-        self.check(2)
-
-    def test_three_processes(self):
-        self.check(3)
+    def test_processes(self):
+        for processes in (2, 3):
+            with self.subTest(processes=processes):
+                done = torchrun(os.path.join(HERE, "parallel_worker.py"), processes=processes)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 # A program that uses torch's own tensor parallelism, in a process group of one process.

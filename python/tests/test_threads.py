@@ -3,9 +3,12 @@
 are shared exist once."""
 
 import contextlib
+import functools
+import itertools
 import threading
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from support import require_torch
 
@@ -48,24 +51,12 @@ def is_free(context):
     return True
 
 
-def run_at_once(*functions):
-    """Runs each function in a thread; all begin together. Raises the exception of one of them, if any."""
-    begin, problems = threading.Barrier(len(functions)), []
-
-    def run(function):
-        begin.wait()
-        try:
-            function()
-        except BaseException as problem:
-            problems.append(problem)
-
-    threads = [threading.Thread(target=run, args=(function,)) for function in functions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if problems:
-        raise problems[0]
+def passes(layer, x, g, in_forward=contextlib.nullcontext, in_backward=contextlib.nullcontext):
+    """The output of a layer and all gradients; each pass runs inside a context manager."""
+    with in_forward():
+        y = layer(x)
+    with in_backward():
+        return y.detach(), *torch.autograd.grad(y, (x, *layer.parameters()), g)
 
 
 class Threads(unittest.TestCase):
@@ -81,17 +72,12 @@ class Threads(unittest.TestCase):
         for layer in (sb.SwitchBackLinear(K, N), sb.prepare_for_eval(sb.SwitchBackLinear(K, N))):
             for trains in (False, True):
                 with self.subTest(prepared=layer.is_prepared, trains=trains):
-                    x = torch.randn(4, K, requires_grad=trains)
-                    want = layer(x).detach()
-                    self.assertTrue(self._small_in_large(lambda: layer(x), large, want))  # noqa: B023
+                    call = functools.partial(layer, torch.randn(4, K, requires_grad=trains))
+                    self.assertTrue(self._small_in_large(call, large, call().detach()))
         codes = torch.randint(-127, 128, (4, K), dtype=torch.int8)
         scales = torch.ones(4)
-        want = switchback.dequantize_rowwise(codes, scales)
-
-        def operation():
-            return switchback.dequantize_rowwise(codes, scales)
-
-        self.assertTrue(self._small_in_large(operation, large, want))
+        operation = functools.partial(switchback.dequantize_rowwise, codes, scales)
+        self.assertTrue(self._small_in_large(operation, large, operation()))
 
     def _small_in_large(self, small, large, want):
         """Whether a small call can begin and end while a large call holds its context."""
@@ -114,32 +100,19 @@ class Threads(unittest.TestCase):
         return False
 
     def test_an_extra_context_gives_the_same_bits(self):
-        for mode in ("rowwise", "rowwise_shared", "global", "standard", "auto"):
-            for dtype in (torch.float32, torch.bfloat16):
-                with self.subTest(mode=mode, dtype=dtype):
-                    self._compare_passes(mode, dtype)
-
-    def _compare_passes(self, mode, dtype):
-        layer = sb.SwitchBackLinear(K, N, mode=mode, dtype=dtype)
-        x = torch.randn(9, K, dtype=dtype, requires_grad=True)
-        g = torch.randn(9, N, dtype=dtype)
+        modes = "rowwise", "rowwise_shared", "global", "standard", "auto"
         nothing = contextlib.nullcontext
-
-        def step(in_forward, in_backward):
-            with in_forward():
-                y = layer(x)
-            with in_backward():
-                return y.detach(), *torch.autograd.grad(y, (x, *layer.parameters()), g)
-
-        want = step(nothing, nothing)
-        # The bits are the same on whichever context forward and backward run.
-        for in_forward in (nothing, busy):
-            for in_backward in (nothing, busy):
-                self.same(step(in_forward, in_backward), want)
-        with torch.no_grad():
-            want = layer(x)
-            with busy():
-                self.same([layer(x)], [want])
+        for mode, dtype in itertools.product(modes, (torch.float32, torch.bfloat16)):
+            layer = sb.SwitchBackLinear(K, N, mode=mode, dtype=dtype)
+            x = torch.randn(9, K, dtype=dtype, requires_grad=True)
+            g = torch.randn(9, N, dtype=dtype)
+            want = passes(layer, x, g)
+            # The bits are the same on whichever context forward and backward run.
+            for in_forward, in_backward in itertools.product((nothing, busy), repeat=2):
+                with self.subTest(mode=mode, dtype=dtype):
+                    self.same(passes(layer, x, g, in_forward, in_backward), want)
+            with torch.no_grad(), busy():
+                self.same([layer(x)], want[:1])
 
     def test_every_context_sees_every_change_of_the_weight(self):
         layer = sb.SwitchBackLinear(K, N)
@@ -148,12 +121,10 @@ class Threads(unittest.TestCase):
         def fresh():
             other = sb.SwitchBackLinear(K, N)
             other.load_state_dict(layer.state_dict())
-            y = other(x)
-            return y.detach(), *torch.autograd.grad(y, (x, *other.parameters()), g)
+            return passes(other, x, g)
 
         def train():
-            y = layer(x)
-            return y.detach(), *torch.autograd.grad(y, (x, *layer.parameters()), g)
+            return passes(layer, x, g)
 
         def infer():
             with torch.no_grad():
@@ -183,10 +154,8 @@ class Threads(unittest.TestCase):
                 self.same(train(), want)
                 self.same(infer(), want)
                 change()
-                want = fresh()
-                y = layer(x)  # forward uses the codes of one context, backward those of another
-                with busy():
-                    self.same(torch.autograd.grad(y, (x, *layer.parameters()), g), want[1:])
+                # Forward uses the codes of one context, backward those of another.
+                self.same(passes(layer, x, g, in_backward=busy), fresh())
 
     def test_prepared_codes_are_there_once(self):
         layer = sb.prepare_for_eval(sb.SwitchBackLinear(K, N))
@@ -240,12 +209,19 @@ class Threads(unittest.TestCase):
             want = layer(x)
         held = layer._layers.cached_bytes()
 
+        begin = threading.Barrier(24)
+
         def work():
             with torch.no_grad():
                 for _ in range(20):
                     self.assertTrue(torch.equal(layer(x), want))
 
-        run_at_once(*[work] * 24)
+        def work_together(_):
+            begin.wait()
+            work()
+
+        with ThreadPoolExecutor(24) as pool:
+            list(pool.map(work_together, range(24)))
         context = _context.context_for("cpu")
         self.assertLessEqual(len(context._extras), _context.MOST_EXTRAS)
         self.assertEqual(layer._layers.cached_bytes(), held)

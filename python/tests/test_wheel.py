@@ -21,6 +21,14 @@ MISSING = [
 ]
 
 
+LIBRARY = os.path.realpath(switchback.library_path())
+
+
+def write(path, text=""):
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def steps_to_install(home, wheel):
     """Commands that install a wheel into an empty environment, and the environment variables of programs
     that run there.
@@ -46,27 +54,14 @@ def steps_to_install(home, wheel):
 class Wheel(unittest.TestCase):
     def build(self, folder, **variables):
         source = os.path.join(folder, "source", "python")
-        shutil.copytree(
-            PACKAGE,
-            source,
-            dirs_exist_ok=True,
-            ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"),
-        )
+        left = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
+        shutil.copytree(PACKAGE, source, dirs_exist_ok=True, ignore=left)
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SWITCHBACK_")}
         environment.pop("PYTHONPATH", None)
         environment.update(variables)
+        pip = sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"
         return subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pip",
-                "wheel",
-                "--no-deps",
-                "--no-build-isolation",
-                "-w",
-                folder,
-                source,
-            ],
+            [*pip, "-w", folder, source],
             env=environment,
             capture_output=True,
             text=True,
@@ -74,32 +69,28 @@ class Wheel(unittest.TestCase):
             check=False,
         )
 
+    def contents(self, folder):
+        """The path of the wheel in a folder, and the names of its files."""
+        (path,) = glob.glob(os.path.join(folder, "*.whl"))
+        with zipfile.ZipFile(path) as packed:
+            return path, packed.namelist()
+
     def test_a_wheel_with_a_library(self):
         with tempfile.TemporaryDirectory() as folder:
             # Creates an installation: the library, another library that it needs, and tuned configurations.
             prefix = os.path.join(folder, "prefix")
+            libraries = os.path.join(prefix, "lib")
             configs = os.path.join(prefix, "share", "switchback", "configs")
-            os.makedirs(os.path.join(prefix, "lib"))
-            os.makedirs(configs)
-            shutil.copy(
-                os.path.realpath(switchback.library_path()),
-                os.path.join(prefix, "lib", "libswitchback.so"),
-            )
-            for path in (
-                os.path.join(prefix, "lib", "libneeded.so.1"),
-                os.path.join(configs, "one.jsonl"),
-            ):
-                with open(path, "w", encoding="utf-8"):
-                    pass
+            for made in (libraries, configs):
+                os.makedirs(made)
+            shutil.copy(LIBRARY, os.path.join(libraries, "libswitchback.so"))
+            write(os.path.join(libraries, "libneeded.so.1"))
+            write(os.path.join(configs, "one.jsonl"))
             done = self.build(folder, SWITCHBACK_PREFIX=prefix, SWITCHBACK_BUNDLE="libneeded.so.1")
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            (path,) = glob.glob(os.path.join(folder, "*.whl"))
-            self.assertRegex(
-                os.path.basename(path), r"^switchback-[0-9.]+-py3-none-linux_\w+\.whl$"
-            )
-            with zipfile.ZipFile(path) as packed:
-                names = set(packed.namelist())
-                packed.extractall(os.path.join(folder, "unpacked"))
+            path, names = self.contents(folder)
+            self.assertRegex(path, r"/switchback-[0-9.]+-py3-none-linux_\w+\.whl$")
+            shutil.unpack_archive(path, os.path.join(folder, "unpacked"), "zip")
             for name in (
                 "lib/libswitchback.so",
                 "lib/libneeded.so.1",
@@ -124,30 +115,21 @@ class Wheel(unittest.TestCase):
             # Creates a library alone in its folder, and a checkout that has tuned configurations.
             library = os.path.join(folder, "alone", "libswitchback.so")
             os.mkdir(os.path.dirname(library))
-            shutil.copy(os.path.realpath(switchback.library_path()), library)
+            shutil.copy(LIBRARY, library)
             configs = os.path.join(folder, "source", "data", "configs")
             os.makedirs(configs)
-            with open(os.path.join(configs, "list.jsonl"), "w", encoding="utf-8"):
-                pass
+            write(os.path.join(configs, "list.jsonl"))
             done = self.build(folder, SWITCHBACK_LIBRARY=library)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            (wheel,) = glob.glob(os.path.join(folder, "*.whl"))
-            with zipfile.ZipFile(wheel) as packed:
-                configs = [
-                    name for name in packed.namelist() if "share/switchback/configs/" in name
-                ]
-            self.assertIn("switchback/share/switchback/configs/list.jsonl", configs)
+            wheel, names = self.contents(folder)
+            self.assertIn("switchback/share/switchback/configs/list.jsonl", names)
             # An environment that is empty except for the system's torch, NumPy and pip.
             home = os.path.join(folder, "environment")
             steps, nothing = steps_to_install(home, wheel)
-            steps += (
-                (
-                    os.path.join(home, "bin", "python"),
-                    os.path.join(PACKAGE, "examples", "digits.py"),
-                )
-                + ("--data", DIGITS, "--epochs", "5", "--seeds", "1", "--tolerance", "5"),
-                (os.path.join(home, "bin", "python"), "-m", "switchback"),
-            )
+            python = os.path.join(home, "bin", "python")
+            example = os.path.join(PACKAGE, "examples", "digits.py"), "--data", DIGITS
+            short = "--epochs", "5", "--seeds", "1", "--tolerance", "5"
+            steps += (python, *example, *short), (python, "-m", "switchback")
             for step in steps:
                 done = run_program(*step, env=nothing, cwd=folder)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -159,32 +141,27 @@ class Wheel(unittest.TestCase):
             programs, notes = os.path.join(folder, "bin"), os.path.join(folder, "notes")
             os.mkdir(programs)
             path = os.path.join(programs, "cmake")
-            library = os.path.realpath(switchback.library_path())
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(
-                    f'#!/bin/sh\necho "$@" >> {notes}\n'
-                    '[ "$1" = --install ] || exit 0\n'
-                    'mkdir -p "$4/lib/x86_64-linux-gnu" "$4/share/switchback/configs"\n'
-                    f'cp {library} "$4/lib/x86_64-linux-gnu/libswitchback.so.9.9"\n'
-                    'echo > "$4/share/switchback/configs/two.jsonl"\n'
-                )
+            write(
+                path,
+                f'#!/bin/sh\necho "$@" >> {notes}\n'
+                '[ "$1" = --install ] || exit 0\n'
+                'mkdir -p "$4/lib/x86_64-linux-gnu" "$4/share/switchback/configs"\n'
+                f'cp {LIBRARY} "$4/lib/x86_64-linux-gnu/libswitchback.so.9.9"\n'
+                'echo > "$4/share/switchback/configs/two.jsonl"\n',
+            )
             os.chmod(path, 0o755)
             os.mkdir(os.path.join(folder, "source"))
-            with open(os.path.join(folder, "source", "CMakeLists.txt"), "w", encoding="utf-8"):
-                pass
+            write(os.path.join(folder, "source", "CMakeLists.txt"))
             search = programs + os.pathsep + os.environ["PATH"]
             done = self.build(folder, PATH=search, SWITCHBACK_CMAKE_ARGS="-DONE=1 '-DTWO=a b'")
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             with open(notes, encoding="utf-8") as file:
                 configure, build, install = file.read().splitlines()
-            self.assertIn(
-                "-DSWITCHBACK_TESTS=OFF -DSWITCHBACK_BENCH=OFF -DONE=1 -DTWO=a b", configure
-            )
+            options = "-DSWITCHBACK_TESTS=OFF -DSWITCHBACK_BENCH=OFF -DONE=1 -DTWO=a b"
+            self.assertIn(options, configure)
             self.assertTrue(build.startswith("--build") and install.startswith("--install"))
             self.assertTrue(install.endswith(" --strip"))
-            (path,) = glob.glob(os.path.join(folder, "*.whl"))
-            with zipfile.ZipFile(path) as packed:
-                names = packed.namelist()
+            _, names = self.contents(folder)
             self.assertIn("switchback/lib/libswitchback.so", names)
             self.assertIn("switchback/share/switchback/configs/two.jsonl", names)
 
@@ -229,10 +206,8 @@ class Portable(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
-        library = os.path.realpath(switchback.library_path())
-        done = run_python(
-            TOOL, "--library", library, "--out", cls.folder.name, env={"PYTHONPATH": ""}
-        )
+        arguments = "--library", LIBRARY, "--out", cls.folder.name
+        done = run_python(TOOL, *arguments, env={"PYTHONPATH": ""})
         assert done.returncode == 0, done.stdout + done.stderr
         cls.said = done.stdout
 
@@ -271,16 +246,9 @@ class Portable(unittest.TestCase):
         shutil.unpack_archive(sdist, self.folder.name)
         (source,) = glob.glob(os.path.join(self.folder.name, "switchback-*[0-9]", "cpp"))
         # cmake's configuration fails if the source distribution lacks a source that the build needs.
-        done = run_program(
-            "cmake",
-            "-S",
-            source,
-            "-B",
-            os.path.join(self.folder.name, "build"),
-            "-DSWITCHBACK_TESTS=OFF",
-            "-DSWITCHBACK_BENCH=OFF",
-            "-DSWITCHBACK_CUDA=OFF",
-        )
+        build = os.path.join(self.folder.name, "build")
+        off = (f"-DSWITCHBACK_{part}=OFF" for part in ("TESTS", "BENCH", "CUDA"))
+        done = run_program("cmake", "-S", source, "-B", build, *off)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
